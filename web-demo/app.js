@@ -1,15 +1,15 @@
 /**
- * The workbench: brings the surfaces and the shell together.
+ * The workbench: registers the surfaces and starts the shell.
  *
- * Where to read on:
- *   client/            what a run says as a picture that stays true, and the calls to the server; no page is known there
- *   surfaces/base.js   what every surface is given, and the few ways in which things are drawn
- *   surfaces/          one custom element a surface. The conversation's: conversation (flow: its rows, windowed: those near the
- *                      viewport), inline-process, tool, action (form: what it asks), runtime-status, task-capsule, context,
- *                      composer, session-tabs. The team's are built from lane
- *   tools/             the scrubber, the inspector, the audiences side by side
- *   shell.js           what is open and what stands beside it; opened.js is one opening of it, route.js its address,
- *                      panels.js the tabs, connection-bar.js the connection, feeder.js brings changes to the surfaces
+ * Modules:
+ *   client/            the client library: store, connection, REST. It does not depend on the page
+ *   surfaces/base.js   the base class of surfaces, and shared DOM and formatting helpers
+ *   surfaces/          one custom element per surface. Conversation: conversation (flow: its rows, windowed: a virtual list),
+ *                      inline-process, tool, action (form: its fields), runtime-status, task-capsule, context, composer,
+ *                      session-tabs. The team's surfaces extend lane
+ *   tools/             the scrubber, the inspector, the comparison of audiences
+ *   shell.js           navigation, panels and time. opened.js models the open session or run, route.js its address,
+ *                      panels.js the tabs, connection-bar.js the connection, feeder.js passes changes to the surfaces
  */
 
 import { Feeder } from "./feeder.js";
@@ -32,5 +32,5 @@ import { themeSwitch } from "./theme.js";
 
 const feeder = new Feeder();
 new Shell(feeder);
-for (const one of document.querySelectorAll("*")) if (one instanceof Surface) feeder.add(one);
+for (const surface of document.querySelectorAll("*")) if (surface instanceof Surface) feeder.add(surface);
 themeSwitch(/** @type {HTMLElement} */ (document.getElementById("theme")));

@@ -1,17 +1,17 @@
 /**
- * A body that was too large for the picture, in pieces, when somebody asks for it.
+ * A dialog that shows an offloaded body, one chunk at a time.
  */
 
 import { request } from "./client/http.js";
-import { count, say } from "./surfaces/base.js";
-import { BLOB } from "./surfaces/lane.js";
+import { formatCount, setText } from "./surfaces/base.js";
+import { BLOB_PATH } from "./surfaces/lane.js";
 
-/** Bytes that are fetched at once. */
-const PIECE = 256 * 1024;
-/** Bytes that are shown at all; the rest is for a file. */
-const SHOWN_MAX = 4 * 1024 * 1024;
+/** Bytes of one request. */
+const CHUNK_BYTES = 256 * 1024;
+/** Bytes that the dialog shows at most. A larger body is for a download. */
+const SHOWN_BYTES_MAX = 4 * 1024 * 1024;
 
-export class Detail {
+export class BodyDialog {
   /**
    * @param {HTMLDialogElement} dialog
    * @param {import("./client/http.js").Server} server
@@ -19,27 +19,27 @@ export class Detail {
   constructor(dialog, server) {
     this.#dialog = dialog;
     this.#server = server;
-    this.#told = this.#part("detail-told");
-    this.#text = this.#part("detail-text");
-    this.#more = this.#part("detail-more");
-    this.#part("detail-close").addEventListener("click", () => dialog.close());
-    this.#more.addEventListener("click", () => this.#next());
-    // Whatever is on its way for what was closed must not come into what is opened next.
-    dialog.addEventListener("close", () => this.#forget());
+    this.#status = this.#query("detail-told");
+    this.#text = this.#query("detail-text");
+    this.#more = this.#query("detail-more");
+    this.#query("detail-close").addEventListener("click", () => dialog.close());
+    this.#more.addEventListener("click", () => this.#loadMore());
+    // A late response for a closed body must not appear in the next one.
+    dialog.addEventListener("close", () => this.#reset());
   }
 
   #dialog;
   #server;
-  #told;
+  #status;
   #text;
   #more;
   #href = "";
-  #at = 0;
+  #offset = 0;
   #decoder = new TextDecoder();
-  #opened = 0;
+  #generation = 0;
 
   /** @param {string} id */
-  #part(id) {
+  #query(id) {
     return /** @type {HTMLElement} */ (this.#dialog.querySelector(`#${id}`));
   }
 
@@ -48,41 +48,41 @@ export class Detail {
    * @param {string} audience
    */
   open(href, audience) {
-    this.#forget();
-    if (!BLOB.test(href)) {
-      say(this.#told, "This is no address of a stored body, so it is not opened.");
+    this.#reset();
+    if (!BLOB_PATH.test(href)) {
+      setText(this.#status, "This path is not a stored body of this server.");
     } else {
       this.#href = `${href}?audience=${audience}`;
-      this.#next();
+      this.#loadMore();
     }
     if (!this.#dialog.open) this.#dialog.showModal();
   }
 
-  #forget() {
-    this.#opened += 1;
-    this.#at = 0;
+  #reset() {
+    this.#generation += 1;
+    this.#offset = 0;
     this.#href = "";
     this.#decoder = new TextDecoder();
     this.#text.textContent = "";
     this.#more.hidden = true;
-    say(this.#told, "");
+    setText(this.#status, "");
   }
 
-  async #next() {
-    const opened = this.#opened;
+  async #loadMore() {
+    const generation = this.#generation;
     this.#more.hidden = true;
-    say(this.#told, "Loading …");
+    setText(this.#status, "Loading …");
     try {
-      const answer = await request(this.#server, this.#href, { headers: { range: `bytes=${this.#at}-${this.#at + PIECE - 1}` } });
-      const bytes = new Uint8Array(await answer.arrayBuffer());
-      if (opened !== this.#opened) return;
-      const size = Number(answer.headers.get("content-range")?.split("/")[1] ?? this.#at + bytes.length);
-      this.#at += bytes.length;
+      const response = await request(this.#server, this.#href, { headers: { range: `bytes=${this.#offset}-${this.#offset + CHUNK_BYTES - 1}` } });
+      const bytes = new Uint8Array(await response.arrayBuffer());
+      if (generation !== this.#generation) return;
+      const size = Number(response.headers.get("content-range")?.split("/")[1] ?? this.#offset + bytes.length);
+      this.#offset += bytes.length;
       this.#text.append(this.#decoder.decode(bytes, { stream: true }));
-      say(this.#told, `${count(this.#at)} of ${count(size)} bytes`);
-      this.#more.hidden = this.#at >= size || this.#at >= SHOWN_MAX;
-    } catch (why) {
-      if (opened === this.#opened) say(this.#told, `Unavailable: ${why instanceof Error ? why.message : why}`);
+      setText(this.#status, `${formatCount(this.#offset)} of ${formatCount(size)} bytes`);
+      this.#more.hidden = this.#offset >= size || this.#offset >= SHOWN_BYTES_MAX;
+    } catch (error) {
+      if (generation === this.#generation) setText(this.#status, `Unavailable: ${error instanceof Error ? error.message : error}`);
     }
   }
 }

@@ -1,7 +1,7 @@
 /**
- * Brings a store's changes to the surfaces: once an animation frame, to each only what it shows.
+ * Passes a store's changes to the surfaces once per animation frame. Each surface gets only the activities that it shows.
  *
- * A surface that nobody sees is not drawn. When it comes into view, it draws everything once.
+ * A surface in a hidden panel is not updated. It draws everything once when its panel appears.
  */
 
 import { Surface } from "./surfaces/base.js";
@@ -9,41 +9,41 @@ import { Surface } from "./surfaces/base.js";
 /** @typedef {import("./client/store.js").Store} Store */
 /** @typedef {import("./surfaces/base.js").View} View */
 
-/** How often a hidden page draws, in milliseconds: it gets no animation frames, and must not pile changes up meanwhile. */
-const HIDDEN_MS = 500;
+/** The draw interval of a hidden page, in milliseconds. It gets no animation frames, but changes must not pile up. */
+const HIDDEN_DRAW_MS = 500;
 
 export class Feeder {
   /** @type {Set<Surface>} */
   #surfaces = new Set();
-  /** Surfaces that have missed something. @type {Set<Surface>} */
-  #behind = new Set();
+  /** Hidden surfaces that have missed changes. @type {Set<Surface>} */
+  #stale = new Set();
   /** @type {View | undefined} */
   #view;
   /** @type {Set<string>} */
   #changed = new Set();
-  #isAll = false;
-  #isDue = false;
+  #isFullUpdate = false;
+  #isScheduled = false;
   /** @type {() => void} */
-  #end = () => {};
-  /** Told after each drawing. */
-  drawn = () => {};
+  #unsubscribe = () => {};
+  /** Called after each update. */
+  onDrawn = () => {};
 
   /**
-   * Gives all surfaces another view, of another store.
+   * Gives all surfaces another view.
    * @param {View} view
    */
   show(view) {
-    this.#end();
+    this.#unsubscribe();
     this.#view = view;
     this.#changed.clear();
-    this.#isAll = false;
-    this.#end = view.store.subscribe(({ keys, reset }) => {
-      this.#isAll ||= reset;
+    this.#isFullUpdate = false;
+    this.#unsubscribe = view.store.subscribe(({ keys, reset }) => {
+      this.#isFullUpdate ||= reset;
       for (const key of keys) this.#changed.add(key);
-      this.soon();
+      this.schedule();
     });
     for (const surface of this.#surfaces) this.#attach(surface);
-    this.soon();
+    this.schedule();
   }
 
   /** @param {Surface} surface */
@@ -56,55 +56,55 @@ export class Feeder {
   #attach(surface) {
     if (!this.#view) return;
     surface.view = this.#view;
-    this.#behind.delete(surface);
+    this.#stale.delete(surface);
   }
 
-  /** Everything is to be drawn again: something beside the store changed. */
-  all() {
-    this.#isAll = true;
-    this.soon();
+  /** Updates everything: something outside the store changed. */
+  updateAll() {
+    this.#isFullUpdate = true;
+    this.schedule();
   }
 
-  soon() {
-    if (this.#isDue) return;
-    this.#isDue = true;
+  schedule() {
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
     const draw = () => {
-      this.#isDue = false;
+      this.#isScheduled = false;
       this.#draw();
     };
-    if (document.hidden) setTimeout(draw, HIDDEN_MS);
+    if (document.hidden) setTimeout(draw, HIDDEN_DRAW_MS);
     else requestAnimationFrame(draw);
   }
 
   #draw() {
     const store = this.#view?.store;
     if (!store) return;
-    const [keys, isAll] = [this.#changed, this.#isAll];
+    const [keys, isFullUpdate] = [this.#changed, this.#isFullUpdate];
     this.#changed = new Set();
-    this.#isAll = false;
+    this.#isFullUpdate = false;
     /** @type {[string, import("./client/types.js").Activity][]} */
     const activities = [...keys].flatMap((key) => {
       const activity = store.get(key);
       return activity ? [[key, activity]] : [];
     });
-    for (const surface of this.#surfaces) this.#feed(surface, activities, isAll);
-    this.drawn();
+    for (const surface of this.#surfaces) this.#updateSurface(surface, activities, isFullUpdate);
+    this.onDrawn();
   }
 
   /**
    * @param {Surface} surface
    * @param {[string, import("./client/types.js").Activity][]} activities
-   * @param {boolean} isAll
+   * @param {boolean} isFullUpdate
    */
-  #feed(surface, activities, isAll) {
+  #updateSurface(surface, activities, isFullUpdate) {
     const { shows } = /** @type {typeof Surface} */ (surface.constructor);
-    const mine = isAll ? null : new Set(activities.filter(([, activity]) => shows(activity)).map(([key]) => key));
-    if (mine?.size === 0 && !this.#behind.has(surface)) return;
-    // One that has nothing to show yet is drawn wherever it is: its tab says that there is something.
+    const changed = isFullUpdate ? null : new Set(activities.filter(([, activity]) => shows(activity)).map(([key]) => key));
+    if (changed?.size === 0 && !this.#stale.has(surface)) return;
+    // An empty surface is updated in a hidden panel, too: the panel's tab shows whether it has content.
     if (!surface.hidden && surface.closest(".panel[hidden]")) {
-      this.#behind.add(surface);
+      this.#stale.add(surface);
       return;
     }
-    surface.update(this.#behind.delete(surface) ? null : mine);
+    surface.update(this.#stale.delete(surface) ? null : changed);
   }
 }

@@ -1,8 +1,8 @@
 /**
- * What is open: a session or a run, with its picture, its connection, and what was there before the connection.
+ * The view model of an open session or run: its store, its connection, and the history that REST provides.
  *
- * The connection stands first. What the REST calls tell comes in the order in which a person needs it, and only fills what the
- * connection has not told yet. Each opening has a store of its own, so that nothing late can get into the next one's.
+ * The connection opens first. The REST calls then run in the order in which a person needs their results, and fill in only
+ * what the stream has not sent yet. Each view model has its own store, so a late response cannot reach the next one.
  */
 
 import { connect } from "./client/connection.js";
@@ -19,115 +19,115 @@ import { isLiveRun } from "./surfaces/runtime-status.js";
 /** @typedef {import("./surfaces/base.js").Control} Control */
 /** @typedef {import("./surfaces/base.js").Moment} Moment */
 
-/** Messages and process details that are fetched at first; the stream brings the rest. */
-const MESSAGES = 50;
-const DETAILS = 100;
-/** How long something that is said waits for the connection that will bring its answer, in milliseconds. */
-const LISTEN_MS = 10_000;
-/** Why nothing goes out while the connection is cut by hand. */
-const CUT = "the network is cut on this page; nothing was sent";
-/** Pages that are read for one click on “Load earlier”, until something comes that the page does not have. */
+/** Page sizes of the first messages and process details; the stream brings the rest. */
+const MESSAGES_PER_PAGE = 50;
+const DETAILS_PER_PAGE = 100;
+/** How long a message waits for the connection that will bring its answer, in milliseconds. */
+const CONNECT_WAIT_MS = 10_000;
+/** The error of every request while the user has disconnected the page. */
+const DISCONNECTED = "This page is disconnected. Nothing was sent. Reconnect first.";
+/** The maximum number of pages that one click on “Load earlier” reads until a page has new items. */
 const PAGES_MAX = 20;
-/** Controls that begin or change a turn: whoever sends them has to listen before. */
-const TURNS = new Set(["send", "queue", "steer"]);
+/** Controls that begin or change a turn. The page must be connected before it sends one. */
+const TURN_CONTROLS = new Set(["send", "queue", "steer"]);
 
-/** What has come so far, in the order in which it comes. @typedef {"shell" | "window" | "status" | "references" | "whole"} Step */
+/** The steps of hydration, in order. @typedef {"shell" | "window" | "status" | "references" | "whole"} Step */
 
 /**
- * What whoever opened it is told.
- * @typedef {object} Told
+ * The events of a view model, and the actions that it passes to surfaces.
+ * @typedef {object} ViewModelEvents
  * @property {(step: Step) => void} step
- * @property {() => void} missing The server knows nothing of this name.
- * @property {(summary: Record<string, any>) => void} summary The session's or the run's line, when it has come.
+ * @property {() => void} missing The server has no session or run of this id.
+ * @property {(summary: Record<string, any>) => void} summary The summary of the session or run has arrived.
  * @property {View["inspect"]} inspect
  * @property {View["open"]} open
  * @property {View["travel"]} travel
  */
 
-export class Opened {
+export class ViewModel {
   /**
    * @param {Server} server
    * @param {Route} route
    * @param {"sse" | "websocket"} transport
-   * @param {Told} told
+   * @param {ViewModelEvents} events
    */
-  constructor(server, route, transport, told) {
+  constructor(server, route, transport, events) {
     this.#server = server;
-    this.#told = told;
+    this.#events = events;
     this.route = route;
     this.transport = transport;
     this.hydration = new Hydration({ ...server, audience: route.audience });
-    this.link = this.#connect();
+    this.connection = this.#connect();
   }
 
   #server;
-  #told;
+  #events;
   store = new Store();
-  /** Runs in the order in which they began, as the server lists them. @type {string[]} */
-  #order = [];
-  /** The moment that is shown instead of now. @type {Moment | null} */
+  /** Run ids by start time, as the server lists them. @type {string[]} */
+  #runOrder = [];
+  /** The past moment on display; null for live. @type {Moment | null} */
   moment = null;
 
   #connect() {
     const { session, run, audience } = this.route;
-    const what = session ? { session, children: true } : { run };
-    return connect({ ...this.#server, ...what, audience, transport: this.transport }, this.store);
+    const filter = session ? { session, children: true } : { run };
+    return connect({ ...this.#server, ...filter, audience, transport: this.transport }, this.store);
   }
 
-  /** Follows it again, after its stream has ended: a run may begin anew. */
+  /** Opens the connection again after its end: a run may have another attempt. */
   reconnect() {
-    this.link.close();
-    this.link = this.#connect();
-    return this.link;
+    this.connection.close();
+    this.connection = this.#connect();
+    return this.connection;
   }
 
   close() {
-    this.link.close();
+    this.connection.close();
     this.hydration.activate();
   }
 
-  /** Runs of this session, not of its children's; the oldest first. */
+  /** The runs of this session without those of its children, oldest first. */
   get runs() {
     const { session, run } = this.route;
     if (run && !session) return [run];
-    // A run that does not name its session is this one's, unless another run started it: then it is a child's.
+    // A run without a session belongs to this one unless another run started it: that is a child's run.
     const isMine = (/** @type {Activity} */ { activityType, content }) => activityType === "run" && (content.sessionId === undefined ? content.parentRunId === undefined : content.sessionId === session);
-    const told = this.store.sorted(isMine).map(({ runId }) => runId);
-    return [...new Set([...this.#order, ...told])];
+    const streamed = this.store.sorted(isMine).map(({ runId }) => runId);
+    return [...new Set([...this.#runOrder, ...streamed])];
   }
 
-  /** The run in focus: the newest that goes on, else the newest. */
+  /** The focused run: the newest live one, else the newest. */
   get runId() {
     const { runs } = this;
     return runs.findLast((run) => {
-      const told = this.store.get(keyOf({ runId: run, activityType: "run", activityId: run }));
-      return told !== undefined && isLiveRun(told);
+      const activity = this.store.get(keyOf({ runId: run, activityType: "run", activityId: run }));
+      return activity !== undefined && isLiveRun(activity);
     }) ?? runs.at(-1);
   }
 
   /**
-   * What surfaces are given: of now, or of a past moment's store.
+   * Creates the view for the surfaces: of the live store, or of the store of a past moment.
    * @param {Store} store
    * @returns {View}
    */
   view(store = this.store) {
-    const opened = this;
+    const model = this;
     const { session, audience } = this.route;
     const isLive = store === this.store;
     return {
       store, audience, isLive, hydration: this.hydration, sessionId: session,
-      get runId() { return opened.runId; },
-      get runs() { return opened.runs; },
-      get at() { return isLive ? null : (opened.moment?.at ?? null); },
-      now: () => (isLive ? Date.now() : (opened.moment?.time ?? Date.now())),
-      act: (control) => opened.#act(control, isLive),
-      inspect: this.#told.inspect,
-      open: this.#told.open,
-      travel: this.#told.travel,
-      earlier: isLive ? { get hasMore() { return opened.hasEarlier; }, load: () => opened.loadEarlier() } : undefined,
+      get runId() { return model.runId; },
+      get runs() { return model.runs; },
+      get at() { return isLive ? null : (model.moment?.at ?? null); },
+      now: () => (isLive ? Date.now() : (model.moment?.time ?? Date.now())),
+      act: (control) => model.#submit(control, isLive),
+      inspect: this.#events.inspect,
+      open: this.#events.open,
+      travel: this.#events.travel,
+      earlier: isLive ? { get hasMore() { return model.hasEarlier; }, load: () => model.loadEarlier() } : undefined,
       read: async (path) => {
-        if (opened.link.isCut) throw new Error(CUT);
-        return (await request(opened.#server, path)).json();
+        if (model.connection.isCut) throw new Error(DISCONNECTED);
+        return (await request(model.#server, path)).json();
       },
     };
   }
@@ -136,140 +136,140 @@ export class Opened {
    * @param {Control} control
    * @param {boolean} isLive
    */
-  async #act(control, isLive) {
-    if (!isLive) throw new Error("a past state is shown; return to now to send");
-    if (this.link.isCut) throw new Error(CUT);
+  async #submit(control, isLive) {
+    if (!isLive) throw new Error("You are viewing a past state. Go back to live to send.");
+    if (this.connection.isCut) throw new Error(DISCONNECTED);
     const { run, session } = control;
-    const of = run === undefined && session === undefined ? (this.runId === undefined ? { session: this.route.session } : { run: this.runId }) : run === undefined ? { session } : { run };
-    // Whoever says something has to be listening when the answer begins.
-    if (TURNS.has(control.control)) await this.#listening();
-    const submitted = await submit(this.#server, { ...control, run: undefined, session: undefined, ...of, audience: this.route.audience });
-    return { ...submitted, list: controlsOf(of) };
+    const target = run === undefined && session === undefined ? (this.runId === undefined ? { session: this.route.session } : { run: this.runId }) : run === undefined ? { session } : { run };
+    // The page must be connected when the answer begins.
+    if (TURN_CONTROLS.has(control.control)) await this.#waitForConnection();
+    const submitted = await submit(this.#server, { ...control, run: undefined, session: undefined, ...target, audience: this.route.audience });
+    return { ...submitted, list: controlsOf(target) };
   }
 
-  /** @returns {Promise<void>} When the connection stands. */
-  #listening() {
-    const { link } = this;
+  /** @returns {Promise<void>} Resolves when the connection is open. */
+  #waitForConnection() {
+    const { connection } = this;
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => over(() => reject(new Error("there is no connection; nothing was sent"))), LISTEN_MS);
-      let end = () => {};
-      const over = (/** @type {() => void} */ then) => {
+      const timer = setTimeout(() => settle(() => reject(new Error("The connection did not open in time. Nothing was sent."))), CONNECT_WAIT_MS);
+      let unsubscribe = () => {};
+      const settle = (/** @type {() => void} */ then) => {
         clearTimeout(timer);
-        end();
+        unsubscribe();
         then();
       };
-      const look = () => {
-        const { kind, why } = link.state;
-        if (kind === "live" || kind === "ended") over(resolve);
-        else if (kind === "refused") over(() => reject(new Error(`the server refuses the connection: ${why}`)));
+      const check = () => {
+        const { kind, why } = connection.state;
+        if (kind === "live" || kind === "ended") settle(resolve);
+        else if (kind === "refused") settle(() => reject(new Error(`The server rejected the connection: ${why}`)));
       };
-      end = link.subscribe(look);
-      look();
+      unsubscribe = connection.subscribe(check);
+      check();
     });
   }
 
-  /* ── what was there before ── */
+  /* ── hydration ── */
 
-  /** Fetches what there is: the shell, then what was said, how it stands, and what it refers to. */
+  /** Fetches the history: the summary, then messages, status and references. */
   async hydrate() {
     try {
       if (this.route.session) await this.#hydrateSession(this.route.session);
       else if (this.route.run) await this.#hydrateRun(this.route.run);
-    } catch (why) {
-      // Whoever turned elsewhere needs none of it; and what nobody has written yet is not there to be fetched.
-      if (why instanceof Stale) return;
-      if (why instanceof Problem && why.status === 404) this.#told.missing();
-      else console.warn("hydration:", why);
+    } catch (error) {
+      // A stale call is irrelevant, and a session without facts has no history.
+      if (error instanceof Stale) return;
+      if (error instanceof Problem && error.status === 404) this.#events.missing();
+      else console.warn("hydration:", error);
     }
-    this.#told.step("whole");
+    this.#events.step("whole");
   }
 
   /** @param {string} id */
   async #hydrateSession(id) {
     const { hydration } = this;
     const session = await hydration.session(id);
-    this.#told.summary(session);
-    const began = [...session.runs].sort((a, b) => ((a.startedAt ?? "") < (b.startedAt ?? "") ? -1 : 1));
-    this.#order = began.map(({ runId }) => runId);
-    this.#all = session.truncated ? undefined : this.#order;
-    this.#told.step("shell");
-    const recent = await hydration.window(id, { messages: MESSAGES });
-    this.#messages = recent.nextCursor;
-    this.#offer(recent.messages);
-    this.#told.step("window");
-    this.#offer([...session.pendingActions, ...session.queue, ...session.tasks, ...session.team]);
-    this.#told.step("status");
-    const timeline = await hydration.timeline(id, { limit: DETAILS });
-    this.#details = timeline.nextCursor;
-    this.#offer(timeline.items);
-    this.#told.step("references");
+    this.#events.summary(session);
+    const sorted = [...session.runs].sort((a, b) => ((a.startedAt ?? "") < (b.startedAt ?? "") ? -1 : 1));
+    this.#runOrder = sorted.map(({ runId }) => runId);
+    this.#allRuns = session.truncated ? undefined : this.#runOrder;
+    this.#events.step("shell");
+    const recent = await hydration.window(id, { messages: MESSAGES_PER_PAGE });
+    this.#messagesCursor = recent.nextCursor;
+    this.#merge(recent.messages);
+    this.#events.step("window");
+    this.#merge([...session.pendingActions, ...session.queue, ...session.tasks, ...session.team]);
+    this.#events.step("status");
+    const timeline = await hydration.timeline(id, { limit: DETAILS_PER_PAGE });
+    this.#detailsCursor = timeline.nextCursor;
+    this.#merge(timeline.items);
+    this.#events.step("references");
   }
 
-  /** Where older messages and process details go on; null where there are none. @type {string | null} */
-  #messages = null;
+  /** The cursors of older messages and process details; null where none exist. @type {string | null} */
+  #messagesCursor = null;
   /** @type {string | null} */
-  #details = null;
+  #detailsCursor = null;
 
-  /** All runs of the session; nothing while they are unknown, or are too many to be listed. @type {string[] | undefined} */
-  #all;
+  /** All runs of the session; `undefined` while unknown, or if the list is truncated. @type {string[] | undefined} */
+  #allRuns;
 
-  /** Whether the server has older messages than are here. Runs that the stream brought whole need no second reading. */
+  /** Whether the server has older messages than the store. A run that the stream has hydrated completely has none. */
   get hasEarlier() {
-    if (this.#messages === null) return false;
+    if (this.#messagesCursor === null) return false;
     const isWhole = (/** @type {string} */ runId) => this.store.run(runId)?.isHydrated === true && this.store.get(keyOf({ runId, activityType: "run", activityId: runId }))?.content.activitiesOmitted !== true;
-    return !this.#all?.every(isWhole);
+    return !this.#allRuns?.every(isWhole);
   }
 
-  /** Reads older messages, and the process details of about the same time, until something new comes or there is no more. */
+  /** Loads older messages, and process details of about the same time, until a page has new ones or none remain. */
   async loadEarlier() {
     const { session } = this.route;
     if (session === undefined) return;
-    for (let pages = 0; pages < PAGES_MAX && this.#messages !== null; pages += 1) {
-      const { messages, nextCursor } = await this.hydration.window(session, { messages: MESSAGES, cursor: this.#messages });
-      this.#messages = nextCursor;
-      // Their runs began before those that are known.
-      this.#order = [...new Set([...messages.map(({ runId }) => runId).filter(Boolean), ...this.#order])];
-      const more = this.#offer(messages);
-      if (this.#details !== null) {
-        const timeline = await this.hydration.timeline(session, { limit: DETAILS, cursor: this.#details });
-        this.#details = timeline.nextCursor;
-        this.#offer(timeline.items);
+    for (let pages = 0; pages < PAGES_MAX && this.#messagesCursor !== null; pages += 1) {
+      const { messages, nextCursor } = await this.hydration.window(session, { messages: MESSAGES_PER_PAGE, cursor: this.#messagesCursor });
+      this.#messagesCursor = nextCursor;
+      // These runs began before the known ones.
+      this.#runOrder = [...new Set([...messages.map(({ runId }) => runId).filter(Boolean), ...this.#runOrder])];
+      const added = this.#merge(messages);
+      if (this.#detailsCursor !== null) {
+        const timeline = await this.hydration.timeline(session, { limit: DETAILS_PER_PAGE, cursor: this.#detailsCursor });
+        this.#detailsCursor = timeline.nextCursor;
+        this.#merge(timeline.items);
       }
-      if (more > 0) return;
+      if (added > 0) return;
     }
   }
 
   /** @param {string} id */
   async #hydrateRun(id) {
-    this.#told.summary(await this.hydration.run(id));
-    this.#told.step("shell");
+    this.#events.summary(await this.hydration.run(id));
+    this.#events.step("shell");
     for (const [step, surfaces] of /** @type {[Step, string[]][]} */ ([
       ["window", ["conversation"]],
       ["status", ["runtime_status", "hitl", "composer", "task_capsule", "team_roster"]],
     ])) {
-      // What the stream has told whole needs no second telling.
-      if (!this.store.run(id)?.isHydrated) this.#offer((await this.hydration.activities(id, { surfaces })).activities.map((one) => ({ ...one, runId: id })));
-      this.#told.step(step);
+      // The stream has already sent everything.
+      if (!this.store.run(id)?.isHydrated) this.#merge((await this.hydration.activities(id, { surfaces })).activities.map((one) => ({ ...one, runId: id })));
+      this.#events.step(step);
     }
-    this.#told.step("references");
+    this.#events.step("references");
   }
 
   /**
-   * Fills in what the connection has not told, and nothing that it has told newer.
+   * Merges activities that are missing in the store or newer than the store's.
    * @param {Activity[]} activities
-   * @returns {number} How many were new.
+   * @returns {number} The number of added activities.
    */
-  #offer(activities) {
+  #merge(activities) {
     const { store } = this;
-    const before = store.size;
+    const sizeBefore = store.size;
     store.batch(() => {
       for (const activity of activities) {
-        const known = store.get(keyOf(activity));
-        if (known && known.sequence >= activity.sequence) continue;
+        const current = store.get(keyOf(activity));
+        if (current && current.sequence >= activity.sequence) continue;
         if (activity.runId && store.run(activity.runId)?.isHydrated) continue;
         store.take(/** @type {import("./client/types.js").Snapshot} */ ({ frame: "ActivitySnapshot", ...activity }));
       }
     });
-    return store.size - before;
+    return store.size - sizeBefore;
   }
 }

@@ -1,30 +1,30 @@
 /**
- * The surfaces beside the conversation, in tabs. On a narrow screen the conversation is one of them.
+ * The panels beside the conversation, as tabs. On a narrow screen the conversation is a tab, too.
  */
 
-/** The panel that stands for the conversation, where there is room for one thing only. */
-const TALK = "talk";
+/** The tab of the conversation on a narrow screen. */
+const CONVERSATION = "talk";
 
 export class Panels {
-  /** @param {() => void} changed Another panel is shown. */
-  constructor(changed) {
-    this.#changed = changed;
+  /** @param {() => void} onChange Called when another panel is shown. */
+  constructor(onChange) {
+    this.#onChange = onChange;
     const list = /** @type {HTMLElement} */ (document.getElementById("panels"));
     this.#tabs = [.../** @type {NodeListOf<HTMLButtonElement>} */ (list.querySelectorAll("[role=tab]"))];
     this.#shell = /** @type {HTMLElement} */ (document.querySelector(".shell"));
     for (const tab of this.#tabs) tab.addEventListener("click", () => this.show(tab.dataset.panel ?? ""));
-    list.addEventListener("keydown", (event) => this.#move(event));
+    list.addEventListener("keydown", (event) => this.#handleKey(event));
     this.#draw();
   }
 
-  #changed;
+  #onChange;
   #tabs;
   #shell;
   #panel = "team";
-  /** Whether the conversation is shown, where only one thing is. */
-  #isTalk = true;
+  /** Whether a narrow screen shows the conversation. */
+  #showsConversation = true;
 
-  /** Which one is shown beside the conversation. */
+  /** The name of the panel beside the conversation. */
   get current() {
     return this.#panel;
   }
@@ -32,49 +32,49 @@ export class Panels {
   /** @param {string} name */
   show(name) {
     if (!this.#tabs.some((tab) => tab.dataset.panel === name)) return;
-    this.#isTalk = name === TALK;
-    if (!this.#isTalk) this.#panel = name;
+    this.#showsConversation = name === CONVERSATION;
+    if (!this.#showsConversation) this.#panel = name;
     this.#draw();
-    this.#changed();
+    this.#onChange();
   }
 
   /**
-   * Which panel stands beside the conversation; where only one thing is shown, that stays what it is.
+   * Selects the panel beside the conversation. A narrow screen keeps showing what it shows.
    * @param {string} name
    */
   select(name) {
-    if (name === TALK || !this.#tabs.some((tab) => tab.dataset.panel === name)) return;
+    if (name === CONVERSATION || !this.#tabs.some((tab) => tab.dataset.panel === name)) return;
     this.#panel = name;
     this.#draw();
   }
 
-  /** Shows the conversation, where only one thing is shown. */
-  toTalk() {
-    this.#isTalk = true;
+  /** Shows the conversation on a narrow screen. */
+  showConversation() {
+    this.#showsConversation = true;
     this.#draw();
   }
 
-  /** Says where there is something, and where there is nothing. */
-  count() {
+  /** Shows the hint of each empty panel, and marks the tabs of the others. */
+  updateTabs() {
     for (const panel of document.querySelectorAll(".panel")) {
-      const nothing = /** @type {HTMLElement | null} */ (panel.querySelector(".nothing"));
-      const isFilled = [...panel.children].some((child) => child !== nothing && !(/** @type {HTMLElement} */ (child).hidden) && child.childElementCount > 0);
-      if (nothing) nothing.hidden = isFilled;
+      const emptyHint = /** @type {HTMLElement | null} */ (panel.querySelector(".nothing"));
+      const isFilled = [...panel.children].some((child) => child !== emptyHint && !(/** @type {HTMLElement} */ (child).hidden) && child.childElementCount > 0);
+      if (emptyHint) emptyHint.hidden = isFilled;
       const tab = this.#tabs.find((one) => one.getAttribute("aria-controls") === panel.id);
       if (tab) tab.dataset.filled = String(isFilled);
     }
   }
 
   #draw() {
-    this.#shell.dataset.narrow = this.#isTalk ? TALK : "side";
+    this.#shell.dataset.narrow = this.#showsConversation ? CONVERSATION : "side";
     for (const tab of this.#tabs) {
-      const isMine = tab.dataset.panel === this.#panel;
-      const isShown = this.#isNarrow ? (this.#isTalk ? tab.dataset.panel === TALK : isMine) : isMine;
+      const isSelected = tab.dataset.panel === this.#panel;
+      const isShown = this.#isNarrow ? (this.#showsConversation ? tab.dataset.panel === CONVERSATION : isSelected) : isSelected;
       tab.setAttribute("aria-selected", String(isShown));
       tab.tabIndex = isShown ? 0 : -1;
-      if (tab.dataset.panel === TALK) continue;
+      if (tab.dataset.panel === CONVERSATION) continue;
       const panel = document.getElementById(tab.getAttribute("aria-controls") ?? "");
-      if (panel) panel.hidden = !isMine;
+      if (panel) panel.hidden = !isSelected;
     }
   }
 
@@ -83,7 +83,7 @@ export class Panels {
   }
 
   /** @param {KeyboardEvent} event */
-  #move(event) {
+  #handleKey(event) {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (step === undefined) return;
     const shown = this.#tabs.filter((tab) => tab.offsetParent !== null);

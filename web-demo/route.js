@@ -1,16 +1,16 @@
 /**
- * What is open, as the address says it: it can be sent to somebody, and a reload shows the same again. No token ever stands in it.
+ * The address of the page: a person can share it, and a reload shows the same view. It never contains a token.
  */
 
 /** @typedef {"user" | "dashboard" | "internal"} Audience */
 
 /**
  * @typedef {object} Route
- * @property {string} [session] The session that is open.
- * @property {string} [run] Or the run.
- * @property {Audience} audience As whom one looks.
- * @property {number | null} at A past moment, as a sequence of the run; null for now.
- * @property {string} [panel] The surface that stands beside.
+ * @property {string} [session] The open session.
+ * @property {string} [run] The open run, if no session is open.
+ * @property {Audience} audience The viewer's audience.
+ * @property {number | null} at A past moment as a sequence of the run; null for live.
+ * @property {string} [panel] The panel beside the conversation.
  */
 
 /** @type {Audience[]} */
@@ -21,15 +21,15 @@ const AUDIENCES = ["user", "dashboard", "internal"];
  * @returns {Route}
  */
 export function parse(hash) {
-  const asked = new URLSearchParams(hash.replace(/^#/, ""));
-  const at = asked.get("at");
-  const run = asked.get("run") ?? undefined;
+  const query = new URLSearchParams(hash.replace(/^#/, ""));
+  const at = query.get("at");
+  const run = query.get("run") ?? undefined;
   return {
-    session: asked.get("session") || undefined,
+    session: query.get("session") || undefined,
     run: run || undefined,
-    audience: AUDIENCES.find((name) => name === asked.get("audience")) ?? "user",
+    audience: AUDIENCES.find((name) => name === query.get("audience")) ?? "user",
     at: at !== null && /^\d+$/.test(at) ? Number(at) : null,
-    panel: asked.get("panel") ?? undefined,
+    panel: query.get("panel") ?? undefined,
   };
 }
 
@@ -38,11 +38,11 @@ export function parse(hash) {
  * @returns {string} With its `#`.
  */
 export function format({ session, run, audience, at, panel }) {
-  const said = new URLSearchParams();
-  if (session) said.set("session", session);
-  if (run) said.set("run", run);
-  said.set("audience", audience);
-  if (at !== null) said.set("at", String(at));
-  if (panel) said.set("panel", panel);
-  return `#${said}`;
+  const query = new URLSearchParams();
+  if (session) query.set("session", session);
+  if (run) query.set("run", run);
+  query.set("audience", audience);
+  if (at !== null) query.set("at", String(at));
+  if (panel) query.set("panel", panel);
+  return `#${query}`;
 }

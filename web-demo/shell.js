@@ -1,19 +1,19 @@
 /**
- * The shell: what is open, what stands beside it, as whom one looks, and when.
+ * The shell: navigation, panels, audience and time.
  */
 
 import { Hydration } from "./client/hydration.js";
 import { Problem } from "./client/http.js";
 import { ConnectionBar } from "./connection-bar.js";
-import { Detail } from "./detail.js";
+import { BodyDialog } from "./detail.js";
 import { Feeder } from "./feeder.js";
-import { Opened } from "./opened.js";
+import { ViewModel } from "./opened.js";
 import { Panels } from "./panels.js";
 import { format, parse } from "./route.js";
-import { element, keyed, say, words } from "./surfaces/base.js";
+import { element, updateChildren, setText, toText } from "./surfaces/base.js";
 import { Artifacts } from "./surfaces/artifacts.js";
 import { Conversation } from "./surfaces/conversation.js";
-import { SessionTabs, nameOf, tabsOf } from "./surfaces/session-tabs.js";
+import { SessionTabs, tabKey, tabsOf } from "./surfaces/session-tabs.js";
 import { TeammateTranscript } from "./surfaces/teammate-transcript.js";
 import { Timeline } from "./surfaces/timeline.js";
 import { Token } from "./token.js";
@@ -27,11 +27,11 @@ import { Scrubber } from "./tools/scrubber.js";
 /** @typedef {import("./surfaces/base.js").Target} Target */
 /** @typedef {import("./surfaces/session-tabs.js").Tab} Tab */
 
-/** Sessions and runs that are listed. */
+/** Sessions and runs that the page lists. */
 const LISTED_MAX = 100;
-/** How often lists are asked for, in milliseconds. */
+/** The interval at which the page reads the lists, in milliseconds. */
 const POLL_MS = 2000;
-/** How long the address waits for the last of several changes, in milliseconds: browsers allow only so many. */
+/** The delay before the address changes, in milliseconds: browsers limit the rate of `replaceState`. */
 const ADDRESS_MS = 300;
 
 const LIVE = ["accepted", "running", "waiting"];
@@ -47,9 +47,9 @@ const STEPS = {
  * @param {new () => T} kind
  * @returns {T}
  */
-export function part(selector, kind) {
+export function query(selector, kind) {
   const found = document.querySelector(selector);
-  if (!(found instanceof kind)) throw new Error(`the page has no ${selector}`);
+  if (!(found instanceof kind)) throw new Error(`The page has no element ${selector}.`);
   return found;
 }
 
@@ -57,262 +57,262 @@ export class Shell {
   /** @param {Feeder} feeder */
   constructor(feeder) {
     this.#feeder = feeder;
-    this.#detail = new Detail(part("#detail", HTMLDialogElement), this.#server);
+    this.#detail = new BodyDialog(query("#detail", HTMLDialogElement), this.#server);
     this.#panels = new Panels(() => {
-      this.#feeder.soon();
-      this.#address();
+      this.#feeder.schedule();
+      this.#updateAddress();
     });
-    feeder.drawn = () => this.#drawn();
-    this.#listen();
-    this.#adopt(parse(location.hash));
-    if (this.#isNamed) this.#open();
+    feeder.onDrawn = () => this.#afterDraw();
+    this.#addListeners();
+    this.#setRoute(parse(location.hash));
+    if (this.#hasTarget) this.#open();
     void this.#poll();
   }
 
   #token = new Token();
-  #server = { token: () => this.#token.text };
+  #server = { token: () => this.#token.value };
   #feeder;
   #detail;
   #panels;
   /** @type {Route} */
   #route = { audience: "user", at: null };
-  /** @type {Opened | undefined} */
-  #opened;
+  /** @type {ViewModel | undefined} */
+  #model;
   /** @type {"sse" | "websocket"} */
   #transport = "sse";
   #lists = new Hydration();
   /** @type {Tab[]} */
   #tabs = [];
-  /** What the session's or run's own line said. @type {Record<string, any>} */
-  #told = {};
-  /** The run that the tools of time follow. */
-  #followed = "";
+  /** The summary of the session or run, from REST. @type {Record<string, any>} */
+  #summary = {};
+  /** The run that the scrubber follows. */
+  #followedRun = "";
   /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #addressing;
+  #addressTimer;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #polling;
-  /** The session that was begun on this page, by its id. @type {string | undefined} */
-  #created;
+  #pollTimer;
+  /** The id of the session that the user created on this page. @type {string | undefined} */
+  #createdSession;
 
   #page = {
-    tabs: part("#sessions", SessionTabs), bar: part("#connection-bar", ConnectionBar), stage: part("#stage", HTMLElement), title: part("#title", HTMLElement),
-    hydration: part("#hydration", HTMLElement), lineage: part("#lineage", HTMLElement), past: part("#past", HTMLElement), token: part("#token", HTMLFormElement), tokenNote: part("#token-note", HTMLElement),
-    audience: part("#audience", HTMLFieldSetElement), conversation: part("ps-conversation", Conversation), compare: part("#compare", HTMLButtonElement),
-    beside: part("#beside", HTMLElement), create: part("#new-session", HTMLButtonElement),
+    tabs: query("#sessions", SessionTabs), bar: query("#connection-bar", ConnectionBar), stage: query("#stage", HTMLElement), title: query("#title", HTMLElement),
+    hydration: query("#hydration", HTMLElement), lineage: query("#lineage", HTMLElement), past: query("#past", HTMLElement), token: query("#token", HTMLFormElement), tokenNote: query("#token-note", HTMLElement),
+    audience: query("#audience", HTMLFieldSetElement), conversation: query("ps-conversation", Conversation), compare: query("#compare", HTMLButtonElement),
+    beside: query("#beside", HTMLElement), create: query("#new-session", HTMLButtonElement),
   };
 
-  #beside = {
-    transcript: part("ps-teammate-transcript", TeammateTranscript), artifacts: part("ps-artifacts", Artifacts), timeline: part("ps-timeline", Timeline),
-    inspector: part("ps-inspector", Inspector), scrubber: part("ps-scrubber", Scrubber), audiences: part("ps-audiences", Audiences),
+  #tools = {
+    transcript: query("ps-teammate-transcript", TeammateTranscript), artifacts: query("ps-artifacts", Artifacts), timeline: query("ps-timeline", Timeline),
+    inspector: query("ps-inspector", Inspector), scrubber: query("ps-scrubber", Scrubber), audiences: query("ps-audiences", Audiences),
   };
 
-  /* ── what is open ── */
+  /* ── the open session or run ── */
 
-  get #isNamed() {
+  get #hasTarget() {
     return this.#route.session !== undefined || this.#route.run !== undefined;
   }
 
   /** @param {Route} route */
-  #adopt(route) {
-    const isOther = route.audience !== this.#route.audience;
+  #setRoute(route) {
+    const isOtherAudience = route.audience !== this.#route.audience;
     this.#route = route;
-    if (isOther || this.#tabs.length === 0) this.#lists = new Hydration({ ...this.#server, audience: route.audience });
+    if (isOtherAudience || this.#tabs.length === 0) this.#lists = new Hydration({ ...this.#server, audience: route.audience });
     for (const choice of this.#page.audience.querySelectorAll("input")) choice.checked = choice.value === route.audience;
     if (route.panel) this.#panels.select(route.panel);
   }
 
   /** @param {Partial<Route>} to */
-  #go(to) {
-    this.#adopt({ audience: this.#route.audience, panel: this.#panels.current, at: null, ...to });
-    this.#address();
+  #navigate(to) {
+    this.#setRoute({ audience: this.#route.audience, panel: this.#panels.current, at: null, ...to });
+    this.#updateAddress();
     this.#open();
   }
 
   #open() {
-    this.#opened?.close();
+    this.#model?.close();
     const { session, run, at } = this.#route;
     const id = session ?? run ?? "";
-    const opened = new Opened(this.#server, this.#route, this.#transport, {
-      step: (step) => opened === this.#opened && this.#step(step),
-      missing: () => opened === this.#opened && this.#missing(opened),
-      summary: (summary) => opened === this.#opened && this.#summary(summary),
+    const model = new ViewModel(this.#server, this.#route, this.#transport, {
+      step: (step) => model === this.#model && this.#setHydrationStep(step),
+      missing: () => model === this.#model && this.#showMissing(model),
+      summary: (summary) => model === this.#model && this.#setSummary(summary),
       inspect: (activity) => this.#inspect(activity),
-      open: (target) => this.#goTo(target),
+      open: (target) => this.#openTarget(target),
       travel: (moment) => this.travel(moment),
     });
-    this.#opened = opened;
-    this.#followed = "";
-    // What the list says of it is there at once; what its own answer says comes later.
+    this.#model = model;
+    this.#followedRun = "";
+    // The list already has a title; the summary replaces it later.
     const known = this.#tabs.find((tab) => tab.id === id && (tab.kind === "session") === (session !== undefined));
-    say(this.#page.title, known?.title || id);
+    setText(this.#page.title, known?.title || id);
     document.title = `${known?.title || id} · Proscenium`;
-    this.#told = {};
+    this.#summary = {};
     this.#drawLineage();
     this.#page.past.hidden = true;
-    this.#step("none");
-    this.#page.bar.link = opened.link;
-    const view = opened.view();
+    this.#setHydrationStep("none");
+    this.#page.bar.connection = model.connection;
+    const view = model.view();
     this.#feeder.show(view);
     this.#page.conversation.placeholder = "No messages yet.";
     this.#page.bar.note = "";
-    this.#beside.inspector.close();
+    this.#tools.inspector.close();
     this.#closeCompare();
     this.#page.tabs.show(this.#tabs, this.#current);
-    void opened.hydrate().then(() => {
-      if (at === null || opened !== this.#opened || opened.runId === undefined) return;
-      this.#follow(opened, opened.runId);
-      void this.#beside.scrubber.goTo(at);
+    void model.hydrate().then(() => {
+      if (at === null || model !== this.#model || model.runId === undefined) return;
+      this.#followRun(model, model.runId);
+      void this.#tools.scrubber.goTo(at);
     });
   }
 
   get #current() {
     const { session, run } = this.#route;
-    return session !== undefined ? nameOf({ kind: "session", id: session }) : run !== undefined ? nameOf({ kind: "run", id: run }) : "";
+    return session !== undefined ? tabKey({ kind: "session", id: session }) : run !== undefined ? tabKey({ kind: "run", id: run }) : "";
   }
 
   /** @param {import("./opened.js").Step | "none"} step */
-  #step(step) {
+  #setHydrationStep(step) {
     this.#page.stage.dataset.hydration = step;
-    say(this.#page.hydration, STEPS[step]);
-    if (step === "shell") this.#feeder.all();
+    setText(this.#page.hydration, STEPS[step]);
+    if (step === "shell") this.#feeder.updateAll();
     this.#page.conversation.drawEarlier();
   }
 
   /**
-   * The server knows no session or run of this name: the page says so, until a fact of it comes.
-   * @param {Opened} opened
+   * Shows that the server has no session or run of this id, until its first fact arrives.
+   * @param {ViewModel} model
    */
-  #missing(opened) {
-    if (opened.store.size > 0) return;
+  #showMissing(model) {
+    if (model.store.size > 0) return;
     const { session, run } = this.#route;
-    const isNew = session !== undefined && session === this.#created;
+    const isNew = session !== undefined && session === this.#createdSession;
     const kind = session !== undefined ? "session" : "run";
     this.#page.bar.note = isNew ? "new session" : `no such ${kind}`;
     this.#page.conversation.placeholder = isNew ? "New session. Your first message starts it." : `The ${kind} “${session ?? run}” does not exist on this server, or your token does not allow it. If it starts, it appears here.`;
   }
 
   /** @param {Record<string, any>} summary */
-  #summary(summary) {
-    const title = words(summary.title) || this.#route.session || this.#route.run || "";
-    say(this.#page.title, title);
+  #setSummary(summary) {
+    const title = toText(summary.title) || this.#route.session || this.#route.run || "";
+    setText(this.#page.title, title);
     document.title = `${title} · Proscenium`;
-    this.#told = summary;
+    this.#summary = summary;
     this.#drawLineage();
   }
 
-  /** Parents and children: what its own line told, and children that came since. */
+  /** Draws links to parents and children: from the summary, and from the list for later children. */
   #drawLineage() {
-    const summary = this.#told;
+    const summary = this.#summary;
     const { session } = this.#route;
     const children = new Set([...(summary.children ?? []), ...this.#tabs.filter(({ parent }) => session !== undefined && parent === session).map(({ id }) => id)]);
     /** @type {[string, Target][]} */
     const related = [];
     if (summary.parentSessionId && summary.parentSessionId !== this.#route.session) related.push([`Parent: ${summary.parentSessionId}`, { kind: "session", id: summary.parentSessionId }]);
     if (!this.#route.session && summary.sessionId) related.push([`Session: ${summary.sessionId}`, { kind: "session", id: summary.sessionId }]);
-    for (const child of children) related.push([`Child: ${child}`, { kind: "session", id: words(child) }]);
-    keyed(this.#page.lineage, related, ([text]) => text, ([text, target]) => {
+    for (const child of children) related.push([`Child: ${child}`, { kind: "session", id: toText(child) }]);
+    updateChildren(this.#page.lineage, related, ([text]) => text, ([text, target]) => {
       const button = element("button", "chip", text);
       button.type = "button";
-      button.addEventListener("click", () => this.#goTo(target));
+      button.addEventListener("click", () => this.#openTarget(target));
       return button;
     }, () => {});
   }
 
-  /* ── going somewhere ── */
+  /* ── navigation ── */
 
   /** @param {Target} target */
-  #goTo(target) {
+  #openTarget(target) {
     const { kind, id = "", runId, href } = target;
     switch (kind) {
-      case "session": return this.#go({ session: id });
-      case "run": return this.#go({ run: id });
-      case "blob": return this.#detail.open(words(href), this.#route.audience);
+      case "session": return this.#navigate({ session: id });
+      case "run": return this.#navigate({ run: id });
+      case "blob": return this.#detail.open(toText(href), this.#route.audience);
       case "teammate": this.#panels.show("team"); break;
       case "artifact": this.#panels.show("artifacts"); break;
       case "evidence": this.#panels.show("timeline"); break;
     }
-    if (kind === "teammate") this.#beside.transcript.open(id, runId);
-    else if (kind === "artifact") this.#beside.artifacts.open(id, runId);
-    else this.#beside.timeline.open("evidence", id, runId);
-    this.#panels.count();
-    const surface = { teammate: this.#beside.transcript, artifact: this.#beside.artifacts, evidence: this.#beside.timeline }[kind];
+    if (kind === "teammate") this.#tools.transcript.open(id, runId);
+    else if (kind === "artifact") this.#tools.artifacts.open(id, runId);
+    else this.#tools.timeline.open("evidence", id, runId);
+    this.#panels.updateTabs();
+    const surface = { teammate: this.#tools.transcript, artifact: this.#tools.artifacts, evidence: this.#tools.timeline }[kind];
     surface.scrollIntoView({ block: "nearest" });
   }
 
   /** @param {Activity} activity */
   #inspect(activity) {
-    const { inspector } = this.#beside;
-    if (!this.#opened) return;
-    inspector.view = this.#opened.view(this.#opened.moment?.store ?? this.#opened.store);
+    const { inspector } = this.#tools;
+    if (!this.#model) return;
+    inspector.view = this.#model.view(this.#model.moment?.store ?? this.#model.store);
     this.#panels.show("events");
     void inspector.show(activity);
-    this.#panels.count();
+    this.#panels.updateTabs();
   }
 
   /* ── time ── */
 
   /**
-   * Shows all surfaces a past moment, or now again.
+   * Shows a past moment on all surfaces; null for live.
    * @param {Moment | null} moment
    */
   travel(moment) {
-    const opened = this.#opened;
-    if (!opened) return;
-    const isSame = opened.moment?.store === moment?.store;
-    opened.moment = moment;
+    const model = this.#model;
+    if (!model) return;
+    const isSame = model.moment?.store === moment?.store;
+    model.moment = moment;
     this.#route.at = moment?.at ?? null;
-    this.#address();
-    if (moment) this.#sayPast(`As it was at event ${moment.at}${moment.time ? `, ${new Date(moment.time).toLocaleTimeString()}` : ""}. You cannot answer a past state.`);
+    this.#updateAddress();
+    if (moment) this.#showPastNotice(`State at event ${moment.at}${moment.time ? `, ${new Date(moment.time).toLocaleTimeString()}` : ""}. Actions are disabled.`);
     this.#page.past.hidden = moment === null;
     this.#page.stage.dataset.past = String(moment !== null);
-    // A replay fills one and the same store: its changes are drawn like any others.
-    if (!isSame) this.#feeder.show(opened.view(moment?.store ?? opened.store));
+    // A replay refills the same store, so the feeder draws its changes like any others.
+    if (!isSame) this.#feeder.show(model.view(moment?.store ?? model.store));
   }
 
   /** @param {string} text */
-  #sayPast(text) {
-    const back = element("button", "button", "Back to now");
-    back.type = "button";
-    back.addEventListener("click", () => {
-      this.#beside.scrubber.toLive();
+  #showPastNotice(text) {
+    const backButton = element("button", "button", "Back to live");
+    backButton.type = "button";
+    backButton.addEventListener("click", () => {
+      this.#tools.scrubber.toLive();
       this.travel(null);
     });
-    if (this.#page.past.firstChild?.textContent !== text) this.#page.past.replaceChildren(element("span", "", text), back);
+    if (this.#page.past.firstChild?.textContent !== text) this.#page.past.replaceChildren(element("span", "", text), backButton);
     this.#page.past.hidden = false;
   }
 
-  /** After each drawing: what follows the run in focus. */
-  #drawn() {
-    this.#panels.count();
-    const opened = this.#opened;
-    if (opened && opened.store.size > 0) this.#page.bar.note = "";
-    const run = opened?.runId ?? "";
-    if (opened && run !== this.#followed && !opened.moment) this.#follow(opened, run);
+  /** After each update: the scrubber follows the focused run. */
+  #afterDraw() {
+    this.#panels.updateTabs();
+    const model = this.#model;
+    if (model && model.store.size > 0) this.#page.bar.note = "";
+    const run = model?.runId ?? "";
+    if (model && run !== this.#followedRun && !model.moment) this.#followRun(model, run);
   }
 
   /**
-   * @param {Opened} opened
+   * @param {ViewModel} model
    * @param {string} run
    */
-  #follow(opened, run) {
-    this.#followed = run;
-    this.#beside.scrubber.follow(opened.view(), run);
+  #followRun(model, run) {
+    this.#followedRun = run;
+    this.#tools.scrubber.follow(model.view(), run);
   }
 
   #compare() {
-    const opened = this.#opened;
+    const model = this.#model;
     if (!this.#page.beside.hidden) return this.#closeCompare();
-    if (!opened?.runId) return;
+    if (!model?.runId) return;
     this.#page.beside.hidden = false;
     this.#page.compare.setAttribute("aria-pressed", "true");
-    this.#beside.audiences.follow(opened.runId, this.#server, opened.view());
+    this.#tools.audiences.follow(model.runId, this.#server, model.view());
   }
 
   #closeCompare() {
     if (this.#page.beside.hidden) return;
     this.#page.beside.hidden = true;
     this.#page.compare.setAttribute("aria-pressed", "false");
-    this.#beside.audiences.close();
+    this.#tools.audiences.close();
   }
 
   /* ── lists ── */
@@ -320,43 +320,43 @@ export class Shell {
   async #poll() {
     const lists = this.#lists;
     try {
-      // Cut is cut: lists come over the same network.
-      if (this.#opened?.link.isCut) return;
+      // A disconnected page requests nothing, not even lists.
+      if (this.#model?.connection.isCut) return;
       const [{ sessions }, { runs }] = await Promise.all([lists.sessions({ limit: LISTED_MAX }), lists.runs({ limit: LISTED_MAX })]);
-      // A server that asks for no token needs no form for one.
-      this.#page.token.hidden = !this.#token.isGiven;
-      this.#sayToken("");
-      if (lists === this.#lists) this.#list(tabsOf(sessions, runs), runs);
-    } catch (why) {
-      // Where no answer comes, the server is away: the connection says so, and the next poll may find it.
-      if (why instanceof Problem && lists === this.#lists) this.#refused(why);
+      // A server without authentication needs no token form.
+      this.#page.token.hidden = !this.#token.hasToken;
+      this.#setTokenNote("");
+      if (lists === this.#lists) this.#setTabs(tabsOf(sessions, runs), runs);
+    } catch (error) {
+      // Without a response the server is unreachable: the connection bar shows that, and the next poll retries.
+      if (error instanceof Problem && lists === this.#lists) this.#handleRejection(error);
     } finally {
-      clearTimeout(this.#polling);
-      this.#polling = setTimeout(() => this.#poll(), POLL_MS);
+      clearTimeout(this.#pollTimer);
+      this.#pollTimer = setTimeout(() => this.#poll(), POLL_MS);
     }
   }
 
-  /** @param {Problem} why */
-  #refused({ status, detail }) {
+  /** @param {Problem} error */
+  #handleRejection({ status, detail }) {
     if (status !== 401 && status !== 403) return;
     this.#page.token.hidden = false;
-    this.#sayToken(status === 403 ? `The token does not allow this: ${detail}` : this.#token.isGiven ? "The server rejected this token. Check that it is complete and has not expired, then paste another." : "This server asks for a token. Paste one to see its sessions.");
+    this.#setTokenNote(status === 403 ? `The token does not permit this: ${detail}` : this.#token.hasToken ? "The server rejected this token. Check that it is complete and has not expired, then paste another." : "This server requires a token. Paste one to see its sessions.");
   }
 
-  /** @param {string} text Empty where there is nothing to say. */
-  #sayToken(text) {
+  /** @param {string} text Empty for none. */
+  #setTokenNote(text) {
     const { tokenNote, tabs } = this.#page;
-    say(tokenNote, text);
+    setText(tokenNote, text);
     tokenNote.hidden = text === "";
-    tokenNote.dataset.state = this.#token.isGiven ? "failed" : "waiting";
+    tokenNote.dataset.state = this.#token.hasToken ? "failed" : "waiting";
     tabs.placeholder = text;
     if (text !== "") {
-      // What the last token allowed is not this one's to show.
+      // The previous token may have allowed sessions that this one does not.
       this.#tabs = [];
       tabs.show([], this.#current);
-      if (!this.#isNamed) say(this.#page.title, "Token required");
-    } else if (!this.#isNamed) {
-      say(this.#page.title, "No session selected");
+      if (!this.#hasTarget) setText(this.#page.title, "Token required");
+    } else if (!this.#hasTarget) {
+      setText(this.#page.title, "No session selected");
     }
   }
 
@@ -364,74 +364,74 @@ export class Shell {
    * @param {Tab[]} tabs
    * @param {import("./client/hydration.js").RunLine[]} runs
    */
-  #list(tabs, runs) {
+  #setTabs(tabs, runs) {
     this.#tabs = tabs;
     this.#page.tabs.show(tabs, this.#current);
     this.#drawLineage();
-    if (!this.#isNamed && tabs.length > 0) {
-      // What is pinned and goes on, else what goes on and is nobody's child, else what goes on, else the newest.
+    if (!this.#hasTarget && tabs.length > 0) {
+      // First choice: a live pinned entry, then a live one without a parent, then any live one, then the newest.
       const live = tabs.filter(({ status }) => LIVE.includes(status));
-      const first = live.find(({ isPinned }) => isPinned) ?? live.find(({ parent }) => !parent) ?? live[0] ?? tabs[0];
-      return this.#go({ [first.kind]: first.id });
+      const initial = live.find(({ isPinned }) => isPinned) ?? live.find(({ parent }) => !parent) ?? live[0] ?? tabs[0];
+      return this.#navigate({ [initial.kind]: initial.id });
     }
-    // A run's stream ends with it. When somebody begins it anew, it is followed anew.
-    const opened = this.#opened;
-    const mine = runs.find(({ runId }) => runId === this.#route.run);
-    if (opened && mine && LIVE.includes(mine.status) && opened.link.state.kind === "ended") this.#page.bar.link = opened.reconnect();
+    // A run's stream ends with the run. After another attempt began, the page must connect again.
+    const model = this.#model;
+    const ownRun = runs.find(({ runId }) => runId === this.#route.run);
+    if (model && ownRun && LIVE.includes(ownRun.status) && model.connection.state.kind === "ended") this.#page.bar.connection = model.reconnect();
   }
 
-  /* ── what is pressed ── */
+  /* ── event listeners ── */
 
-  #listen() {
+  #addListeners() {
     const { tabs, bar, token, audience, compare, create, conversation } = this.#page;
     tabs.addEventListener("open", (event) => {
       const { kind, id } = /** @type {CustomEvent<Target>} */ (event).detail;
-      this.#panels.toTalk();
-      this.#go({ [kind]: id });
+      this.#panels.showConversation();
+      this.#navigate({ [kind]: id });
     });
     bar.addEventListener("transport", (event) => {
       this.#transport = /** @type {CustomEvent} */ (event).detail;
-      if (this.#isNamed) this.#open();
+      if (this.#hasTarget) this.#open();
     });
     token.addEventListener("submit", (event) => {
       event.preventDefault();
-      const given = new FormData(token).get("token");
+      const entered = new FormData(token).get("token");
       token.reset();
-      this.#token.give(typeof given === "string" ? given.trim() : "");
-      if (this.#isNamed) this.#open();
+      this.#token.set(typeof entered === "string" ? entered.trim() : "");
+      if (this.#hasTarget) this.#open();
       this.#lists = new Hydration({ ...this.#server, audience: this.#route.audience });
       void this.#poll();
     });
     for (const choice of audience.querySelectorAll("input")) {
       choice.addEventListener("change", () => {
         const { session, run, at } = this.#route;
-        this.#go({ session, run, at, audience: /** @type {Route["audience"]} */ (choice.value) });
+        this.#navigate({ session, run, at, audience: /** @type {Route["audience"]} */ (choice.value) });
       });
     }
     compare.addEventListener("click", () => this.#compare());
     create.addEventListener("click", () => {
-      this.#created = `session-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`;
-      this.#go({ session: this.#created });
+      this.#createdSession = `session-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`;
+      this.#navigate({ session: this.#createdSession });
       /** @type {HTMLElement | null} */ (document.querySelector("ps-composer textarea"))?.focus();
     });
     addEventListener("hashchange", () => {
       if (location.hash === format(this.#route)) return;
-      this.#adopt(parse(location.hash));
-      if (this.#isNamed) this.#open();
+      this.#setRoute(parse(location.hash));
+      if (this.#hasTarget) this.#open();
     });
     document.addEventListener("reveal", (event) => {
-      this.#panels.toTalk();
+      this.#panels.showConversation();
       conversation.reveal(/** @type {CustomEvent<string>} */ (event).detail);
     });
-    const { timeline } = this.#beside;
+    const { timeline } = this.#tools;
     timeline.isExpandedElsewhere = (key) => conversation.isExpanded(key);
     document.addEventListener("expanded", () => timeline.refresh());
-    this.#beside.scrubber.addEventListener("travel", (event) => this.travel(/** @type {CustomEvent} */ (event).detail));
+    this.#tools.scrubber.addEventListener("travel", (event) => this.travel(/** @type {CustomEvent} */ (event).detail));
   }
 
-  #address() {
-    clearTimeout(this.#addressing);
+  #updateAddress() {
+    clearTimeout(this.#addressTimer);
     this.#route.panel = this.#panels.current;
-    this.#addressing = setTimeout(() => history.replaceState(null, "", format(this.#route)), ADDRESS_MS);
+    this.#addressTimer = setTimeout(() => history.replaceState(null, "", format(this.#route)), ADDRESS_MS);
   }
 }

@@ -1,13 +1,13 @@
 /**
- * Light, dark, or as the system has it. It is kept only if somebody chose.
+ * The theme: light, dark, or the system's. Only an explicit choice is stored.
  */
 
-import { say } from "./surfaces/base.js";
+import { setText } from "./surfaces/base.js";
 
 const KEY = "proscenium.theme";
 const THEMES = ["system", "light", "dark"];
 /** @type {Record<string, string>} */
-const SIGNS = { system: "◐", light: "○", dark: "●" };
+const ICONS = { system: "◐", light: "○", dark: "●" };
 
 /** @param {HTMLElement} button */
 export function themeSwitch(button) {
@@ -15,7 +15,7 @@ export function themeSwitch(button) {
     const theme = localStorage.getItem(KEY) ?? "system";
     if (theme === "system") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = theme;
-    say(button, SIGNS[theme] ?? SIGNS.system);
+    setText(button, ICONS[theme] ?? ICONS.system);
     button.title = `Theme: ${theme}`;
     button.setAttribute("aria-label", `Theme: ${theme}`);
   };

@@ -1,8 +1,8 @@
 /**
- * Who the page says it is, where the server asks: a token that somebody pasted.
+ * The bearer token that a person enters, where the server requires one.
  *
- * It is kept for as long as the tab is there (`sessionStorage`), and goes out in a header and in nothing else. What stands in a
- * stream's address is a ticket, which is good once, for that stream; the client makes it.
+ * The page keeps it in `sessionStorage`, until the tab closes, and sends it only in a header. The address of a stream
+ * contains a ticket instead, which is valid once, for that stream. The client fetches the ticket.
  */
 
 const KEY = "proscenium.token";
@@ -10,18 +10,18 @@ const KEY = "proscenium.token";
 export class Token {
   #text = sessionStorage.getItem(KEY) ?? "";
 
-  /** Whether there is one. */
-  get isGiven() {
+  /** Whether a token is set. */
+  get hasToken() {
     return this.#text !== "";
   }
 
-  /** For whoever asks the server. @returns {string | undefined} */
-  get text() {
+  /** The token for requests. @returns {string | undefined} */
+  get value() {
     return this.#text || undefined;
   }
 
-  /** @param {string} text Nothing, to forget the one that there is. */
-  give(text) {
+  /** @param {string} text Empty to remove the token. */
+  set(text) {
     this.#text = text;
     if (text) sessionStorage.setItem(KEY, text);
     else sessionStorage.removeItem(KEY);

@@ -5,14 +5,14 @@
  * and says that an answer is on its way. What the source did not state is shown as not stated.
  */
 
-import { badge, define, duration, element, inspectButton, mark, say, spoken, stateOf, words } from "./base.js";
+import { createBadge, define, formatDuration, element, inspectButton, setBadge, setText, humanize, stateOf, toText } from "./base.js";
 import { Card, agentName } from "./card.js";
 import { QUESTIONS, contradicts, isApproval, optionOf } from "./decision.js";
 import { choiceOf, formOf } from "./form.js";
-import { POLL_MS, TAKEN_MS, fates, isLost } from "./handed.js";
-import { phrase } from "./lane.js";
-import { Reviewed } from "./reviewed.js";
-import { inputSummary, pretty } from "./tool.js";
+import { POLL_MS, ACCEPTED_SHOWN_MS, readControlStatuses, hasFailed } from "./handed.js";
+import { formatValue } from "./lane.js";
+import { DecisionSubject } from "./reviewed.js";
+import { summarizeInput, formatJson } from "./tool.js";
 
 /** How often the time that is left is said anew, in milliseconds. */
 const TICK_MS = 1000;
@@ -35,15 +35,15 @@ const TITLES = {
 /** Said in the place of a fact that the source left out. */
 export const NOT_STATED = "not stated";
 /** Kinds whose answer may ask for a change. */
-const EDITED = new Set(["plan_decision", "teammate_plan_decision", "artifact_review"]);
+const EDITABLE_KINDS = new Set(["plan_decision", "teammate_plan_decision", "artifact_review"]);
 /** Kinds that a teammate asks, so that the card always says who asks. */
-const DELEGATED = new Set(["teammate_plan_decision", "delegated_permission"]);
+const DELEGATED_KINDS = new Set(["teammate_plan_decision", "delegated_permission"]);
 /** Kinds that allow something to run, so that tool, arguments, risk and scope each have a line, known or not. */
-const PERMISSIONS = new Set(["tool_approval", "permission_grant", "delegated_permission"]);
+const PERMISSION_KINDS = new Set(["tool_approval", "permission_grant", "delegated_permission"]);
 /** The guard's mark in the place of a secret. Arguments that hold it are not the real ones, so they cannot be edited. */
 const REDACTED = "[redacted]";
 
-const RISKS = new Map([["low", "idle"], ["medium", "warning"], ["moderate", "warning"], ["high", "failed"], ["critical", "failed"]]);
+const RISK_STATES = new Map([["low", "idle"], ["medium", "warning"], ["moderate", "warning"], ["high", "failed"], ["critical", "failed"]]);
 
 /** @typedef {{ label: string, control: string, kind?: "primary" | "danger" | "quiet", value: () => import("./form.js").Answer }} Choice */
 
@@ -51,23 +51,23 @@ export class Action extends Card {
   #title = element("h3", "card-title");
   #badge = element("span");
   #risk = element("span", "chip");
-  #who = element("p", "who");
+  #requester = element("p", "who");
   #message = element("p", "message");
   #description = element("p", "hint description");
   #facts = element("dl", "facts");
   #inputLabel = element("p", "label", "Arguments");
   #input = element("pre", "preview");
-  #reviewed = new Reviewed();
+  #reviewed = new DecisionSubject();
   #payloadLabel = element("p", "label", "Details from the source");
   #payload = element("pre", "preview");
   #form = element("form", "stack ask");
-  #told = element("p", "note told");
+  #status = element("p", "note told");
   #expiry = element("p", "hint expiry");
   /** What of the activity the form was made of: it is made anew only when the question is another. */
-  #asked = "";
+  #formKey = "";
   #isSending = false;
-  /** This page's own answer, which the server has, and of which the picture may not tell. @type {import("./base.js").Handed & { question: string, at: number } | undefined} */
-  #given;
+  /** This page's own answer, which the server has, and of which the picture may not tell. @type {import("./base.js").SubmittedControl & { question: string, at: number } | undefined} */
+  #pageAnswer;
   /** The question to which, as the picture said last, an answer is on its way. */
   #submitted = "";
   /** The question whose answer was not taken. */
@@ -75,9 +75,9 @@ export class Action extends Card {
   /** Why an answer to a question was not handed over. @type {{ state: string, text: string, question: string } | undefined} */
   #problem;
   /** @type {ReturnType<typeof setInterval> | undefined} */
-  #ticking;
+  #tickTimer;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #asking;
+  #pollTimer;
 
   build() {
     this.classList.add("card");
@@ -92,46 +92,46 @@ export class Action extends Card {
     }
     this.#form.noValidate = true;
     this.#form.addEventListener("submit", (event) => event.preventDefault());
-    this.#told.setAttribute("role", "status");
-    this.append(head, this.#who, this.#message, this.#description, this.#facts, this.#inputLabel, this.#input, this.#reviewed.root, this.#payloadLabel, this.#payload, this.#form, this.#told, this.#expiry);
+    this.#status.setAttribute("role", "status");
+    this.append(head, this.#requester, this.#message, this.#description, this.#facts, this.#inputLabel, this.#input, this.#reviewed.root, this.#payloadLabel, this.#payload, this.#form, this.#status, this.#expiry);
   }
 
   disconnectedCallback() {
     this.#stopTicking();
-    clearTimeout(this.#asking);
-    this.#asking = undefined;
+    clearTimeout(this.#pollTimer);
+    this.#pollTimer = undefined;
   }
 
   #stopTicking() {
-    clearInterval(this.#ticking);
-    this.#ticking = undefined;
+    clearInterval(this.#tickTimer);
+    this.#tickTimer = undefined;
   }
 
   draw() {
     const content = this.content;
     const isPending = content.status === "pending";
-    this.#follow(isPending);
-    const status = isPending ? (this.#isOnItsWay ? "submitted" : "pending") : content.status === "resolved" ? (content.outcome ?? "resolved") : content.status;
-    this.dataset.status = words(content.status);
-    this.dataset.kind = words(content.kind);
+    this.#trackAnswer(isPending);
+    const status = isPending ? (this.#isSubmitted ? "submitted" : "pending") : content.status === "resolved" ? (content.outcome ?? "resolved") : content.status;
+    this.dataset.status = toText(content.status);
+    this.dataset.kind = toText(content.kind);
     this.dataset.state = stateOf(isPending ? "pending" : status);
-    say(this.#title, phrase(content.title) || this.#heading);
-    mark(this.#badge, isPending ? "pending" : status, isPending ? (this.#isOnItsWay ? "answer submitted" : isApproval(content) ? "Needs approval" : "Waiting for input") : spoken(status));
+    setText(this.#title, formatValue(content.title) || this.#heading);
+    setBadge(this.#badge, isPending ? "pending" : status, isPending ? (this.#isSubmitted ? "answer submitted" : isApproval(content) ? "Needs approval" : "Waiting for input") : humanize(status));
     this.#risk.hidden = content.risk === undefined;
-    const risk = phrase(content.risk?.level ?? content.risk);
-    this.#risk.dataset.state = RISKS.get(risk.toLowerCase()) ?? "unknown";
-    say(this.#risk, `${risk} risk`);
-    this.#drawWho();
+    const risk = formatValue(content.risk?.level ?? content.risk);
+    this.#risk.dataset.state = RISK_STATES.get(risk.toLowerCase()) ?? "unknown";
+    setText(this.#risk, `${risk} risk`);
+    this.#drawRequester();
     this.#message.hidden = content.message === undefined || content.message === content.title;
-    say(this.#message, words(content.message));
+    setText(this.#message, toText(content.message));
     this.#description.hidden = content.description === undefined;
-    say(this.#description, phrase(content.description));
+    setText(this.#description, formatValue(content.description));
     this.#lookUpCredential(isPending);
     this.#drawFacts();
     this.#drawInput(isPending);
     this.#reviewed.show(this.view, this.activity, isPending);
     this.#drawForm(isPending);
-    this.#drawTold(isPending);
+    this.#drawStatus(isPending);
     this.#drawExpiry();
   }
 
@@ -145,78 +145,78 @@ export class Action extends Card {
   /** Whether something is allowed to run, so that what a person needs to decide has a line, known or not. */
   get #isPermission() {
     const { kind, toolCallId } = this.content;
-    return PERMISSIONS.has(kind) || (toolCallId !== undefined && isApproval(this.content) && !EDITED.has(kind));
+    return PERMISSION_KINDS.has(kind) || (toolCallId !== undefined && isApproval(this.content) && !EDITABLE_KINDS.has(kind));
   }
 
   /** What is asked: asked anew in other words it is another question. */
-  get #wording() {
+  get #questionKey() {
     const { kind, message, schema, responseSchema, options, title, parameters, versionId } = this.content;
     return JSON.stringify([kind, message, schema, responseSchema, options, title, parameters, versionId]);
   }
 
-  get #isOnItsWay() {
-    return this.#isSending || this.#given !== undefined || this.#submitted !== "";
+  get #isSubmitted() {
+    return this.#isSending || this.#pageAnswer !== undefined || this.#submitted !== "";
   }
 
   /**
    * An answer that was on its way and is so no more, while the same question still waits, was not taken: it can be answered again.
    * @param {boolean} isPending
    */
-  #follow(isPending) {
-    const question = this.#wording;
+  #trackAnswer(isPending) {
+    const question = this.#questionKey;
     const submitted = isPending && this.content.control === "submitted" ? question : "";
     const isOver = this.#submitted !== "" && submitted === "";
     if (!isPending || submitted !== "") this.#refused = "";
     else if (isOver) this.#refused = this.#submitted;
-    if (!isPending || isOver || this.#given?.question !== question) this.#given = undefined;
+    if (!isPending || isOver || this.#pageAnswer?.question !== question) this.#pageAnswer = undefined;
     this.#submitted = submitted;
-    this.#askLater();
+    this.#schedulePoll();
   }
 
   /** What this page gave and the picture does not tell of is asked after: it may have been refused before the picture was drawn. */
-  #askLater() {
-    const isUntold = this.#given !== undefined && this.#submitted === "" && this.view.isLive;
-    if (isUntold) this.#asking ??= setTimeout(() => this.#ask(), POLL_MS);
+  #schedulePoll() {
+    const isUntold = this.#pageAnswer !== undefined && this.#submitted === "" && this.view.isLive;
+    if (isUntold) this.#pollTimer ??= setTimeout(() => this.#pollStatus(), POLL_MS);
   }
 
-  async #ask() {
-    const given = this.#given;
+  async #pollStatus() {
+    const answered = this.#pageAnswer;
     try {
-      const told = given && (await fates(this.view, given.list));
-      if (given === this.#given && this.#submitted === "") this.#settle(given && told?.get(given.controlId)?.status);
+      const statuses = answered && (await readControlStatuses(this.view, answered.list));
+      if (answered === this.#pageAnswer && this.#submitted === "") this.#applyStatus(answered && statuses?.get(answered.controlId)?.status);
     } catch {
       // The server is away; the connection bar says so. What is not known stays as it was last told.
     }
-    this.#asking = undefined;
+    this.#pollTimer = undefined;
     if (this.isConnected) this.draw();
   }
 
   /** @param {string | undefined} status What became of the answer; nothing, if the server has forgotten it, as it does when it has long been over. */
-  #settle(status) {
-    if (!this.#given) return;
-    const { at, question } = this.#given;
-    if (isLost(status)) this.#refused = question;
+  #applyStatus(status) {
+    if (!this.#pageAnswer) return;
+    const { at, question } = this.#pageAnswer;
+    if (hasFailed(status)) this.#refused = question;
     // What was taken and is not on its way any more was answered by facts, which this picture has or will have.
-    const isOver = status === undefined || isLost(status) || (status === "acked" && this.view.now() - at > TAKEN_MS);
-    if (isOver) this.#given = undefined;
+    const isOver = status === undefined || hasFailed(status) || (status === "acked" && this.view.now() - at > ACCEPTED_SHOWN_MS);
+    if (isOver) this.#pageAnswer = undefined;
   }
 
   /** Who asks is a fact. A request for a permission says it even where the source did not. */
-  #drawWho() {
-    const { agentId, kind, parentRouting, agentName: given } = this.content;
-    const isKnown = agentId !== undefined || given !== undefined;
-    this.#who.hidden = !isKnown && !DELEGATED.has(kind) && !this.#isPermission;
-    if (this.#who.hidden) return;
-    const name = agentId === undefined ? (words(given) || NOT_STATED) : this.nameOf(words(agentId));
-    const id = agentId !== undefined && name !== agentId ? ` (${words(agentId)})` : "";
-    say(this.#who, isKnown ? `Asked by ${name}${id}${parentRouting === undefined ? "" : `, by way of ${words(parentRouting)}`}` : `Asked by: ${NOT_STATED}`);
-    if (agentId !== undefined) this.#who.dataset.agent = words(agentId);
+  #drawRequester() {
+    const { agentId, kind, parentRouting, agentName: sourceName } = this.content;
+    const isKnown = agentId !== undefined || sourceName !== undefined;
+    this.#requester.hidden = !isKnown && !DELEGATED_KINDS.has(kind) && !this.#isPermission;
+    if (this.#requester.hidden) return;
+    const name = agentId === undefined ? (toText(sourceName) || NOT_STATED) : this.nameOf(toText(agentId));
+    const id = agentId !== undefined && name !== agentId ? ` (${toText(agentId)})` : "";
+    setText(this.#requester, isKnown ? `Asked by ${name}${id}${parentRouting === undefined ? "" : `, by way of ${toText(parentRouting)}`}` : `Asked by: ${NOT_STATED}`);
+    if (agentId !== undefined) this.#requester.dataset.agent = toText(agentId);
   }
 
   /** The call that waits for this decision, as far as this audience sees it. @returns {Record<string, any>} */
   get #call() {
     const { toolCallId } = this.content;
-    return (toolCallId === undefined ? undefined : this.beside("tool-call-progress", words(toolCallId))?.content) ?? {};
+    return (toolCallId === undefined ? undefined : this.sibling("tool-call-progress", toText(toolCallId))?.content) ?? {};
   }
 
   /** What the tool is about to be called with. */
@@ -230,18 +230,18 @@ export class Action extends Card {
     const isPermission = this.#isPermission;
     const isPending = status === "pending";
     // A line of its own for what a person needs to decide, also where the source is silent.
-    const needed = (/** @type {unknown} */ fact) => phrase(fact) || (isPermission && isPending ? NOT_STATED : "");
+    const needed = (/** @type {unknown} */ fact) => formatValue(fact) || (isPermission && isPending ? NOT_STATED : "");
     /** @type {[string, string][]} */
     const facts = [
       ["Tool", toolName === undefined && toolCallId === undefined && kind !== "tool_approval" ? "" : needed(toolName ?? this.#call.tool_name)],
-      ["Kind", kind === "unknown" || TITLES[kind] === undefined ? spoken(kind) : ""],
-      ["Risk", risk === undefined ? needed(undefined) : typeof risk === "object" ? phrase(risk) : ""],
-      ["Scope", spokenScope(needed(scope ?? policyScope))],
-      ["Reason", phrase(reason) === kind ? "" : spokenScope(phrase(reason))],
-      ["Task", words(taskId)],
-      ["Outcome", status === "resolved" ? spoken(outcome) : ""],
+      ["Kind", kind === "unknown" || TITLES[kind] === undefined ? humanize(kind) : ""],
+      ["Risk", risk === undefined ? needed(undefined) : typeof risk === "object" ? formatValue(risk) : ""],
+      ["Scope", humanizeName(needed(scope ?? policyScope))],
+      ["Reason", formatValue(reason) === kind ? "" : humanizeName(formatValue(reason))],
+      ["Task", toText(taskId)],
+      ["Outcome", status === "resolved" ? humanize(outcome) : ""],
       // What answered a credential request is a secret, also where a source repeats it.
-      ["Answer", value === undefined || kind === "credential_request" ? "" : inputSummary(value)],
+      ["Answer", value === undefined || kind === "credential_request" ? "" : summarizeInput(value)],
     ];
     const said = facts.filter(([, text]) => text !== "");
     if (this.#facts.textContent !== said.flat().join("")) {
@@ -260,10 +260,10 @@ export class Action extends Card {
     const shown = this.#arguments;
     const isNeeded = kind === "tool_approval" || this.content.toolCallId !== undefined;
     this.#inputLabel.hidden = this.#input.hidden = !isPending || (shown === undefined && !isNeeded);
-    say(this.#input, shown === undefined ? NOT_STATED : pretty(shown));
+    setText(this.#input, shown === undefined ? NOT_STATED : formatJson(shown));
     this.#input.toggleAttribute("data-unknown", shown === undefined);
     this.#payloadLabel.hidden = this.#payload.hidden = !isPending || payload === undefined;
-    say(this.#payload, pretty(payload));
+    setText(this.#payload, formatJson(payload));
   }
 
   /** @param {boolean} isPending */
@@ -271,18 +271,18 @@ export class Action extends Card {
     const isAskable = isPending && this.view.isLive;
     this.#form.hidden = !isAskable;
     if (!isAskable) {
-      this.#asked = "";
+      this.#formKey = "";
       this.#form.replaceChildren();
       return;
     }
     const { kind, schema, responseSchema, options } = this.content;
-    const asked = JSON.stringify([kind, schema, responseSchema, options, this.#isSignIn, this.#canEdit ? this.#editable : undefined]);
+    const formKey = JSON.stringify([kind, schema, responseSchema, options, this.#isSignIn, this.#canEdit ? this.#editable : undefined]);
     // A form that is being filled in must not be replaced by a change of something else.
-    if (asked !== this.#asked) {
-      this.#asked = asked;
+    if (formKey !== this.#formKey) {
+      this.#formKey = formKey;
       this.#form.replaceChildren(...this.#fields());
     }
-    const isDisabled = this.#isOnItsWay || this.#isExpired;
+    const isDisabled = this.#isSubmitted || this.#isExpired;
     for (const control of this.#form.elements) /** @type {HTMLButtonElement} */ (control).disabled = isDisabled;
   }
 
@@ -336,14 +336,14 @@ export class Action extends Card {
     const has = (/** @type {import("./decision.js").Verdict} */ verdict) => offered.some((one) => one.verdict === verdict);
     /** @param {import("./decision.js").Verdict} verdict @param {() => import("./form.js").Answer} [option] */
     const read = (verdict, option) => () => {
-      const given = form?.read(verdict) ?? {};
-      return option ? joint(option(), given) : given;
+      const answered = form?.read(verdict) ?? {};
+      return option ? combine(option(), answered) : answered;
     };
     if (choice || !has("approve")) row.append(this.#button("Approve", "approve", read("approve", choice && (() => choice.read())), "primary", "approve"));
     for (const { value, label, description, verdict } of offered) {
       if (verdict === undefined) continue;
       const style = verdict === "reject" ? "danger" : verdict === "approve" && !row.querySelector('[data-kind="primary"]') ? "primary" : undefined;
-      const button = this.#button(capital(label), verdict, read(verdict, () => ({ value })), style, verdict);
+      const button = this.#button(capitalize(label), verdict, read(verdict, () => ({ value })), style, verdict);
       button.title = description;
       row.append(button);
     }
@@ -351,7 +351,7 @@ export class Action extends Card {
     const fields = [];
     if (choice) fields.push(choice.root);
     if (form && !form.isEmpty) fields.push(form.root);
-    if (EDITED.has(kind)) fields.push(this.#edit("What should be different?", "Request changes", (text) => ({ value: text })));
+    if (EDITABLE_KINDS.has(kind)) fields.push(this.#edit("What should be different?", "Request changes", (text) => ({ value: text })));
     else if (this.#canEdit) fields.push(this.#editInput(this.#editable));
     return [...fields, row];
   }
@@ -455,69 +455,69 @@ export class Action extends Card {
    * @param {import("./form.js").Answer} answer
    */
   async #send(control, answer) {
-    if (this.#isOnItsWay) return;
+    if (this.#isSubmitted) return;
     if (answer.problem) {
-      this.#problem = { state: "warning", text: answer.problem, question: this.#wording };
+      this.#problem = { state: "warning", text: answer.problem, question: this.#questionKey };
       this.draw();
       answer.field?.focus();
       return;
     }
-    const question = this.#wording;
+    const question = this.#questionKey;
     this.#isSending = true;
     this.#problem = undefined;
     this.draw();
     try {
       const { runId, sessionId, activityId } = this.activity;
       const wanted = { control, ...(runId ? { run: runId } : { session: sessionId }), actionId: activityId, ...(answer.value === undefined ? {} : { value: answer.value }) };
-      this.#given = { ...(await this.view.act(wanted)), question, at: this.view.now() };
-    } catch (why) {
-      this.#problem = { state: "failed", text: `Not submitted: ${why instanceof Error ? why.message : why}`, question };
+      this.#pageAnswer = { ...(await this.view.act(wanted)), question, at: this.view.now() };
+    } catch (error) {
+      this.#problem = { state: "failed", text: `Not submitted: ${error instanceof Error ? error.message : error}`, question };
     }
     this.#isSending = false;
     this.draw();
   }
 
   /** @param {boolean} isPending */
-  #drawTold(isPending) {
-    const [state, text] = this.#state(isPending);
-    this.#told.dataset.state = state;
-    say(this.#told, text);
-    this.#told.hidden = text === "";
+  #drawStatus(isPending) {
+    const [state, text] = this.#statusText(isPending);
+    this.#status.dataset.state = state;
+    setText(this.#status, text);
+    this.#status.hidden = text === "";
   }
 
   /**
    * What there is to say of its answer, and in which state that is.
    * @param {boolean} isPending
    */
-  #state(isPending) {
-    const question = this.#wording;
+  #statusText(isPending) {
+    const question = this.#questionKey;
     if (this.content.status === "interrupted") return ["warning", "The run ended before a decision."];
     if (!isPending) return ["", ""];
     if (!this.view.isLive) return ["stale", "This is a past state. Return to now to answer."];
     if (this.#isSending) return ["running", "Submitting your answer …"];
-    if (this.#isOnItsWay) return ["waiting", "Submitted. It is not decided until the runtime confirms it."];
+    if (this.#isSubmitted) return ["waiting", "Submitted. It is not decided until the runtime confirms it."];
     if (this.#problem?.question === question) return [this.#problem.state, this.#problem.text];
     if (this.#refused === question) return ["warning", "The runtime did not take the answer. You can answer again."];
     return ["", ""];
   }
 
   get #isExpired() {
-    const until = Date.parse(words(this.content.expiresAt));
+    const until = Date.parse(toText(this.content.expiresAt));
     return Number.isFinite(until) && until <= this.view.now();
   }
 
   #drawExpiry() {
-    const until = Date.parse(words(this.content.expiresAt));
+    const until = Date.parse(toText(this.content.expiresAt));
     const isCounting = this.content.status === "pending" && Number.isFinite(until);
     this.#expiry.hidden = !isCounting;
     if (!isCounting) return this.#stopTicking();
     const left = until - this.view.now();
-    say(this.#expiry, left > DAY_MS ? `Answer before ${new Date(until).toLocaleString()}.` : left > 0 ? `Time left to answer: ${duration(Math.ceil(left / 1000) * 1000)}.` : "The time to answer is over. The runtime decides what follows.");
+    setText(this.#expiry, left > DAY_MS ? `Answer before ${new Date(until).toLocaleString()}.` : left > 0 ? `Time left to answer: ${formatDuration(Math.ceil(left / 1000) * 1000)}.` : "The time to answer is over. The runtime decides what follows.");
     if (left <= 0) {
       for (const control of this.#form.elements) /** @type {HTMLButtonElement} */ (control).disabled = true;
       return this.#stopTicking();
     }
-    this.#ticking ??= setInterval(() => this.#drawExpiry(), TICK_MS);
+    this.#tickTimer ??= setInterval(() => this.#drawExpiry(), TICK_MS);
   }
 }
 
@@ -526,32 +526,32 @@ define("ps-action", Action);
 /**
  * An option and a form at once: the option alone, or `{ optionId | option, …what the form gives }`.
  * @param {import("./form.js").Answer} option
- * @param {import("./form.js").Answer} given
+ * @param {import("./form.js").Answer} answered
  * @returns {import("./form.js").Answer}
  */
-function joint(option, given) {
-  if (option.problem || given.problem) return option.problem ? option : given;
-  if (given.value === undefined) return option;
+function combine(option, answered) {
+  if (option.problem || answered.problem) return option.problem ? option : answered;
+  if (answered.value === undefined) return option;
   const isObject = (/** @type {unknown} */ value) => typeof value === "object" && value !== null && !Array.isArray(value);
   const chosen = isObject(option.value) ? /** @type {object} */ (option.value) : { option: option.value };
-  return { value: { ...chosen, ...(isObject(given.value) ? /** @type {object} */ (given.value) : { value: given.value }) } };
+  return { value: { ...chosen, ...(isObject(answered.value) ? /** @type {object} */ (answered.value) : { value: answered.value }) } };
 }
 
 /** @param {string} text */
-const capital = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
+const capitalize = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
 
 /** @param {string} text A name such as `tool_call`, or a sentence. */
-const spokenScope = (text) => (/^[a-z]+(_[a-z]+)+$/.test(text) ? text.replaceAll("_", " ") : text);
+const humanizeName = (text) => (/^[a-z]+(_[a-z]+)+$/.test(text) ? text.replaceAll("_", " ") : text);
 
 /**
  * One line for a decision that is over, or waits elsewhere.
  * @param {import("./base.js").View} view
  * @param {import("./base.js").Activity} activity
  */
-export function decided(view, activity) {
+export function decisionLine(view, activity) {
   const content = /** @type {Record<string, any>} */ (activity.content);
   const row = element("span", "row");
-  row.append(badge(content.outcome ?? content.status), element("span", "", TITLES[content.kind] ?? spoken(content.kind)));
-  if (content.agentId) row.append(element("span", "hint", agentName(view, activity, words(content.agentId))));
+  row.append(createBadge(content.outcome ?? content.status), element("span", "", TITLES[content.kind] ?? humanize(content.kind)));
+  if (content.agentId) row.append(element("span", "hint", agentName(view, activity, toText(content.agentId))));
   return row;
 }

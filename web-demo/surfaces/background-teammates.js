@@ -2,15 +2,15 @@
  * Teammates that work by the clock or when something wakes them: when, why, how the last run went. They are teammates like others.
  */
 
-import { define, say, spoken, words } from "./base.js";
+import { define, setText, humanize, toText } from "./base.js";
 import { controlButton } from "./handed.js";
-import { Lane, UNKNOWN, link, nameOf, ownerOf, phrase, refsOf, tell, topologyOf } from "./lane.js";
+import { Lane, UNKNOWN, setLinks, findAgentName, controlTarget, formatValue, refLinks, setFacts, topologyOf } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
 
 /** Statuses in which nothing goes on that could be stopped. */
-const STILL = ["paused", "failed", "completed", "cancelled", "closed", "killed"];
+const STOPPED_STATUSES = ["paused", "failed", "completed", "cancelled", "closed", "killed"];
 
 export class BackgroundTeammates extends Lane {
   static heading = "In the background";
@@ -21,10 +21,10 @@ export class BackgroundTeammates extends Lane {
   }
 
   /** @param {Card} card */
-  dress(card) {
-    const control = (/** @type {string} */ name) => () => ({ control: name, ...ownerOf(card.activity), ...target(card.activity) });
-    const stop = controlButton("Stop", () => this.view, control("stop"), { kind: "danger", told: card.told });
-    const retry = controlButton("Run again", () => this.view, control("retry"), { told: card.told });
+  buildControls(card) {
+    const control = (/** @type {string} */ name) => () => ({ control: name, ...controlTarget(card.activity), ...subjectOf(card.activity) });
+    const stop = controlButton("Stop", () => this.view, control("stop"), { kind: "danger", feedback: card.feedback });
+    const retry = controlButton("Run again", () => this.view, control("retry"), { feedback: card.feedback });
     stop.dataset.control = "stop";
     retry.dataset.control = "retry";
     card.foot.append(stop, retry);
@@ -34,12 +34,12 @@ export class BackgroundTeammates extends Lane {
    * @param {Card} card
    * @param {Record<string, any>} content
    */
-  fill(card, content) {
-    say(card.title, phrase(content.title ?? content.agentName) || card.activity.activityId);
-    say(card.body, phrase(content.error?.message ?? content.summary ?? content.message ?? content.reason));
+  fillCard(card, content) {
+    setText(card.title, formatValue(content.title ?? content.agentName) || card.activity.activityId);
+    setText(card.body, formatValue(content.error?.message ?? content.summary ?? content.message ?? content.reason));
     const agent = content.agentId ?? content.assignee;
-    tell(card.facts, [
-      ["Teammate", agent === undefined ? (card.activity.activityType === "agent" ? undefined : UNKNOWN) : nameOf(this.view, card.activity, agent)],
+    setFacts(card.facts, [
+      ["Teammate", agent === undefined ? (card.activity.activityType === "agent" ? undefined : UNKNOWN) : findAgentName(this.view, card.activity, agent)],
       ["Schedule", content.schedule ?? (content.wakeReason === undefined ? UNKNOWN : undefined)],
       ["Woken by", content.wakeReason],
       ["Blocked by", content.blocker],
@@ -47,15 +47,15 @@ export class BackgroundTeammates extends Lane {
       ["Last run", content.lastRunRef ?? "none known"],
       ["Failed attempts", Array.isArray(content.attempts) ? content.attempts.length : undefined],
       ["Attempts", content.attemptCount],
-      ["Last turn", content.latestTurnStatus && spoken(content.latestTurnStatus)],
+      ["Last turn", content.latestTurnStatus && humanize(content.latestTurnStatus)],
     ]);
-    const run = typeof content.lastRunRef === "string" ? content.lastRunRef : words(content.lastRunRef?.runId);
-    link(card.links, [
+    const run = typeof content.lastRunRef === "string" ? content.lastRunRef : toText(content.lastRunRef?.runId);
+    setLinks(card.links, [
       ...(run ? [{ label: "last run", words: run, go: () => this.view.open({ kind: "run", id: run.replace(/^(?:\/v1)?\/?runs\//, "") }) }] : []),
-      ...refsOf(this.view, content.refs),
+      ...refLinks(this.view, content.refs),
     ]);
-    const isStill = STILL.includes(words(content.status));
-    for (const button of card.foot.querySelectorAll("button")) button.hidden = (button.dataset.control === "stop") === isStill;
+    const isStopped = STOPPED_STATUSES.includes(toText(content.status));
+    for (const button of card.foot.querySelectorAll("button")) button.hidden = (button.dataset.control === "stop") === isStopped;
   }
 }
 
@@ -63,6 +63,6 @@ export class BackgroundTeammates extends Lane {
  * Whom a control of it is about.
  * @param {Activity} activity
  */
-const target = (activity) => (activity.activityType === "agent" ? { agentId: activity.activityId } : { taskId: activity.activityId });
+const subjectOf = (activity) => (activity.activityType === "agent" ? { agentId: activity.activityId } : { taskId: activity.activityId });
 
 define("ps-background-teammates", BackgroundTeammates);

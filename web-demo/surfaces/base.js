@@ -1,9 +1,9 @@
 /**
- * What all surfaces share: how one is given what it shows, and the few ways in which things are drawn.
+ * The base class of surfaces, and helpers for elements and texts.
  *
- * A surface is a custom element with its content in the light DOM. It owns no fact: it draws activities, sends controls to
- * whoever owns the fact, and keeps what is the viewer's alone (what is folded, what is scrolled). Whatever a run says becomes
- * text (`textContent`), never markup.
+ * A surface is a custom element with its content in the light DOM. It owns no facts: it draws activities, sends controls to
+ * the runtime that owns them, and keeps only the viewer's state (expanded, scrolled). The text of a run becomes
+ * `textContent`, never markup.
  */
 
 import { keyOf } from "../client/store.js";
@@ -13,11 +13,11 @@ export { keyOf };
 /** @typedef {import("../client/types.js").Activity} Activity */
 
 /**
- * A control, as a surface asks for it; the shell adds the run where it is left out.
+ * A control. The shell adds the focused run if the control names no target.
  * @typedef {object} Control
- * @property {string} control Seed 003's name: approve, reject, answer, edit, send, queue, steer, interrupt …
- * @property {string} [run] The run whose control it is.
- * @property {string} [session] Or the session, for a control of its own.
+ * @property {string} control A control of seed 003: approve, reject, answer, edit, send, queue, steer, interrupt …
+ * @property {string} [run] The target run.
+ * @property {string} [session] The target session, for a control of the session.
  * @property {string} [actionId]
  * @property {string} [toolCallId]
  * @property {string} [agentId]
@@ -28,46 +28,46 @@ export { keyOf };
  */
 
 /**
- * A control that the server has: its id, and where it is listed with what becomes of it.
- * @typedef {{ controlId: string, list: string }} Handed
+ * A control that the server has recorded: its id, and the path of the list with its state.
+ * @typedef {{ controlId: string, list: string }} SubmittedControl
  */
 
 /**
- * What may be opened from a surface: an agent's transcript, an artifact, evidence, a session or a run by its id, a blob by its address.
+ * A target of navigation: an agent's transcript, an artifact, evidence, a session or a run by id, or a blob by path.
  * @typedef {{ kind: "teammate" | "artifact" | "evidence" | "session" | "run" | "blob", id?: string, runId?: string, href?: string }} Target
  */
 
 /**
- * What every surface is given.
+ * The data and actions that a surface gets.
  * @typedef {object} View
- * @property {import("../client/store.js").Store} store The activities of what is looked at.
- * @property {"user" | "dashboard" | "internal"} audience As whom one looks.
- * @property {boolean} isLive False while a past moment is shown: then nothing can be answered.
- * @property {import("../client/hydration.js").Hydration} hydration The reads by REST.
- * @property {(control: Control) => Promise<Handed>} act Hands a control to its owner; rejects with the server's words.
- * @property {(activity: Activity) => void} inspect Shows the envelopes that made it.
- * @property {(target: Target) => void} open Goes there.
- * @property {() => number} now Milliseconds since 1970; the past moment's, where one is shown.
- * @property {string | undefined} runId The run in focus: the one that is looked at, or the session's newest.
- * @property {string[]} runs Runs in the order in which they began, as far as that is known.
- * @property {string | undefined} sessionId The session that is looked at.
- * @property {number | null} at The past moment of `runId` that is shown, as a sequence; null for now.
- * @property {(moment: Moment | null) => void} travel Shows all surfaces a past moment; null for now again.
- * @property {{ hasMore: boolean, load: () => Promise<void> }} [earlier] Older history, which is read on demand.
- * @property {(path: string) => Promise<any>} read An authorised GET of a path of the server, as JSON; rejects with the server's words.
+ * @property {import("../client/store.js").Store} store The activities on display.
+ * @property {"user" | "dashboard" | "internal"} audience The viewer's audience.
+ * @property {boolean} isLive False for a past moment, at which no control is possible.
+ * @property {import("../client/hydration.js").Hydration} hydration REST reads.
+ * @property {(control: Control) => Promise<SubmittedControl>} act Submits a control. Rejects with the server's problem.
+ * @property {(activity: Activity) => void} inspect Shows the envelopes of an activity.
+ * @property {(target: Target) => void} open Opens the target.
+ * @property {() => number} now Milliseconds since 1970; of the past moment if one is shown.
+ * @property {string | undefined} runId The focused run: the open one, or the session's newest.
+ * @property {string[]} runs Runs by start time, as far as that is known.
+ * @property {string | undefined} sessionId The open session.
+ * @property {number | null} at The past moment of `runId` on display, as a sequence; null for live.
+ * @property {(moment: Moment | null) => void} travel Shows a past moment on all surfaces; null for live.
+ * @property {{ hasMore: boolean, load: () => Promise<void> }} [earlier] Older history, loaded on demand.
+ * @property {(path: string) => Promise<any>} read An authorized GET of JSON. Rejects with the server's problem.
  */
 
 /**
- * A past moment, as the scrubber made it: what was known then.
+ * A past moment: the run's state at a sequence.
  * @typedef {{ at: number, store: import("../client/store.js").Store, time: number }} Moment `time` in milliseconds since 1970.
  */
 
 /**
- * An element that shows some of a store's activities. The shell sets `view`, and calls `update` at most once an animation frame.
+ * An element that shows activities of a store. The feeder sets `view` and calls `update` at most once per animation frame.
  */
 export class Surface extends HTMLElement {
   /**
-   * Which activities concern it.
+   * Whether the surface shows this activity.
    * @param {Activity} _activity
    * @returns {boolean}
    */
@@ -78,13 +78,13 @@ export class Surface extends HTMLElement {
   /** @type {View | undefined} */
   #view;
 
-  /** @returns {View} What it was given; asking before it was is an error. */
+  /** @returns {View} The view. Throws before it is set. */
   get view() {
     if (!this.#view) throw new Error(`${this.localName} has no view yet`);
     return this.#view;
   }
 
-  /** Begins anew with another view: what was drawn is gone, and everything is drawn again. */
+  /** Sets another view and draws everything again. */
   set view(view) {
     this.#view = view;
     this.classList.add(this.localName.replace(/^ps-/, ""));
@@ -98,17 +98,17 @@ export class Surface extends HTMLElement {
     return this.#view !== undefined;
   }
 
-  /** Draws what is there whatever the activities are. Called with each new view, before the first update. */
+  /** Draws the static parts. Called with each new view, before the first update. */
   build() {}
 
   /**
-   * Draws what changed.
-   * @param {Set<string> | null} _changed Keys of changed activities that it shows; null for all.
+   * Draws the changes.
+   * @param {Set<string> | null} _changed Keys of changed activities that the surface shows; null for all.
    */
   update(_changed) {}
 
   /**
-   * The activities that it shows, by the order in which they opened.
+   * Returns the activities that the surface shows, by `opened`.
    * @returns {Activity[]}
    */
   activities() {
@@ -118,7 +118,7 @@ export class Surface extends HTMLElement {
 }
 
 /**
- * A custom element's class under its name; twice the same is once.
+ * Registers a custom element unless its name is registered.
  * @param {string} name
  * @param {CustomElementConstructor} kind
  */
@@ -131,62 +131,61 @@ export function define(name, kind) {
 /**
  * @template {keyof HTMLElementTagNameMap} T
  * @param {T} tag
- * @param {string} [className] Several, with spaces between; none, where it is empty.
+ * @param {string} [className] Class names, separated by spaces.
  * @param {string} [text]
  * @returns {HTMLElementTagNameMap[T]}
  */
 export function element(tag, className = "", text = "") {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  if (text) made.textContent = text;
-  return made;
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  if (text) node.textContent = text;
+  return node;
 }
 
 /**
- * An element of a drawing.
+ * Creates an SVG element.
  * @param {string} tag
  * @param {Record<string, string | number>} [attributes]
  * @returns {SVGElement}
  */
-export function drawing(tag, attributes = {}) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
-  return made;
+export function svgElement(tag, attributes = {}) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, String(value));
+  return node;
 }
 
-/** Elements' keys. Beside the elements, so that no payload can be mistaken for one. @type {WeakMap<Element, string>} */
-const keys = new WeakMap();
+/** The keys of children. A map beside the elements, so that no payload can pose as a key. @type {WeakMap<Element, string>} */
+const childKeys = new WeakMap();
 
 /**
- * Keeps a parent's children by key: known ones are changed where they are, new ones made, gone ones removed. A child that
- * stands right is not moved, for moving it would take the focus and the selection away. Children that it did not make stay
- * behind the others, where they are.
+ * Reconciles a parent's children by key: updates known ones, creates new ones, removes the others. A child in the right
+ * position is not moved, since a move would lose focus and selection. Children without a key stay behind the others.
  * @template Item
  * @template {HTMLElement | SVGElement} Child
  * @param {Element} parent
- * @param {Iterable<Item>} items In the order wanted.
+ * @param {Iterable<Item>} items In display order.
  * @param {(item: Item) => string} keyOf
  * @param {(item: Item) => Child} make
- * @param {(child: Child, item: Item) => void} change Called for new ones, too.
+ * @param {(child: Child, item: Item) => void} change Called for new children, too.
  */
-export function keyed(parent, items, keyOf, make, change) {
+export function updateChildren(parent, items, keyOf, make, change) {
   /** @type {Map<string, Child>} */
-  const known = new Map();
+  const existing = new Map();
   for (const child of parent.children) {
-    const key = keys.get(child);
-    if (key !== undefined) known.set(key, /** @type {Child} */ (child));
+    const key = childKeys.get(child);
+    if (key !== undefined) existing.set(key, /** @type {Child} */ (child));
   }
   const wanted = [...items];
-  const stays = new Set(wanted.map(keyOf));
-  for (const [key, child] of known) if (!stays.has(key)) child.remove();
+  const wantedKeys = new Set(wanted.map(keyOf));
+  for (const [key, child] of existing) if (!wantedKeys.has(key)) child.remove();
   let next = parent.firstElementChild;
   for (const item of wanted) {
     const key = keyOf(item);
-    let child = known.get(key);
+    let child = existing.get(key);
     if (!child) {
       child = make(item);
-      keys.set(child, key);
-      known.set(key, child);
+      childKeys.set(child, key);
+      existing.set(key, child);
     }
     if (child === next) next = next.nextElementSibling;
     else parent.insertBefore(child, next);
@@ -195,20 +194,20 @@ export function keyed(parent, items, keyOf, make, change) {
 }
 
 /**
- * Sets a text, where it is another: setting the same one would end a selection in it.
+ * Sets an element's text if it differs: setting the same text would clear a selection in it.
  * @param {Element} on
  * @param {string} text
  */
-export function say(on, text) {
+export function setText(on, text) {
   if (on.textContent !== text) on.textContent = text;
 }
 
 /**
- * The same drawing, which is done in the next animation frame, once, however often it is asked for until then.
+ * Returns a function that schedules `draw` for the next animation frame, once per frame.
  * @param {() => void} draw
  * @returns {() => void}
  */
-export function onceAFrame(draw) {
+export function oncePerFrame(draw) {
   let isDue = false;
   return () => {
     if (isDue) return;
@@ -220,39 +219,39 @@ export function onceAFrame(draw) {
   };
 }
 
-/* ── values in words ── */
+/* ── formatting ── */
 
 /**
- * A text that may be a list of its chunks.
+ * Joins a text that may be a list of chunks.
  * @param {unknown} value
  * @returns {string}
  */
-export function joined(value) {
-  if (Array.isArray(value)) return value.map((chunk) => (typeof chunk === "string" ? chunk : words(chunk))).join("");
-  return typeof value === "string" ? value : words(value);
+export function joinText(value) {
+  if (Array.isArray(value)) return value.map((chunk) => (typeof chunk === "string" ? chunk : toText(chunk))).join("");
+  return typeof value === "string" ? value : toText(value);
 }
 
 /**
- * Any value as text: strings as they are, nothing as nothing, the rest as JSON.
+ * Formats any value as text: strings unchanged, null and undefined as the empty string, the rest as JSON.
  * @param {unknown} value
  * @returns {string}
  */
-export function words(value) {
+export function toText(value) {
   if (value === undefined || value === null) return "";
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
 /**
- * `needs_input` → `needs input`; what is not given is `unknown`.
+ * Formats a name: `needs_input` → `needs input`; a missing one → `unknown`.
  * @param {unknown} name
  */
-export const spoken = (name) => words(name).replaceAll("_", " ") || "unknown";
+export const humanize = (name) => toText(name).replaceAll("_", " ") || "unknown";
 
 /**
  * @param {unknown} ms
- * @returns {string} `840 ms`, `5.2 s`, `3 min 20 s`, `2 h 5 min`; `unknown` for what is no number.
+ * @returns {string} `840 ms`, `5.2 s`, `3 min 20 s`, `2 h 5 min`; `unknown` if it is not a number.
  */
-export function duration(ms) {
+export function formatDuration(ms) {
   if (typeof ms !== "number" || !Number.isFinite(ms)) return "unknown";
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
@@ -265,13 +264,13 @@ const COUNT = new Intl.NumberFormat("en");
 
 /**
  * @param {unknown} value
- * @returns {string} `12,400`; `unknown` for what is no number.
+ * @returns {string} `12,400`; `unknown` if it is not a number.
  */
-export const count = (value) => (typeof value === "number" ? COUNT.format(value) : "unknown");
+export const formatCount = (value) => (typeof value === "number" ? COUNT.format(value) : "unknown");
 
-/** @typedef {"ok" | "running" | "waiting" | "warning" | "failed" | "stale" | "unknown" | "idle"} State A state of the design. */
+/** @typedef {"ok" | "running" | "waiting" | "warning" | "failed" | "stale" | "unknown" | "idle"} State A visual state; each has a color. */
 
-/** @type {Record<string, State>} Statuses of seed 003 and of the protocol, by the state as which they look. */
+/** @type {Record<string, State>} The visual states of the statuses of seed 003 and of the protocol. */
 const STATES = {
   completed: "ok", complete: "ok", done: "ok", passed: "ok", approved: "ok", answered: "ok", verified: "ok", resolved: "ok", accepted_review: "ok", ready: "ok", returned: "ok", "output-available": "ok",
   created: "ok", updated: "ok", preview_ready: "ok", version_created: "ok", diff_ready: "ok", export_completed: "ok", export_started: "running",
@@ -285,55 +284,55 @@ const STATES = {
 };
 
 /**
- * As which state a status looks; what nobody knows looks unknown.
+ * Returns the visual state of a status; `unknown` for an unknown status.
  * @param {unknown} status
  * @returns {State}
  */
 export const stateOf = (status) => (typeof status === "string" && Object.hasOwn(STATES, status) ? STATES[status] : "unknown");
 
 /**
- * Makes a badge say a status, in words and in its state's colour.
+ * Sets a badge's text and color to a status.
  * @param {HTMLElement} on
  * @param {unknown} status
- * @param {string} [text] Other words for it.
+ * @param {string} [text] The text, if it is not the status.
  */
-export function mark(on, status, text = spoken(status)) {
+export function setBadge(on, status, text = humanize(status)) {
   on.classList.add("badge");
   on.dataset.state = stateOf(status);
-  on.dataset.status = words(status) || "unknown";
-  say(on, text);
+  on.dataset.status = toText(status) || "unknown";
+  setText(on, text);
 }
 
 /**
- * A status as it looks. A stale item is not known to go on, so nothing about it moves.
+ * Returns the status to display. A stale item shows `stale`: whether it still works is unknown.
  * @param {Record<string, any>} content
  * @returns {unknown}
  */
-export const standing = (content) => (content.stale === true ? "stale" : content.status);
+export const displayedStatus = (content) => (content.stale === true ? "stale" : content.status);
 
 /**
- * A badge of a status.
+ * Creates a badge for a status.
  * @param {unknown} status
  * @param {string} [text]
  */
-export function badge(status, text) {
-  const made = element("span", "badge");
-  mark(made, status, text);
-  return made;
+export function createBadge(status, text) {
+  const node = element("span", "badge");
+  setBadge(node, status, text);
+  return node;
 }
 
-/* ── what every activity's element has ── */
+/* ── the inspect button ── */
 
 /**
- * The small "i" that shows the envelopes of an activity.
+ * Creates the “i” button that shows the envelopes of an activity.
  * @param {() => View} view
- * @param {() => Activity | undefined} activity As it is when it is asked.
+ * @param {() => Activity | undefined} activity Returns the current activity.
  */
 export function inspectButton(view, activity) {
   const button = element("button", "inspect", "i");
   button.type = "button";
-  button.title = "Show the events that made this";
-  button.setAttribute("aria-label", "Show the events that made this");
+  button.title = "Show events";
+  button.setAttribute("aria-label", "Show events");
   button.addEventListener("click", (event) => {
     event.stopPropagation();
     const now = activity();

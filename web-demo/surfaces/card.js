@@ -1,5 +1,5 @@
 /**
- * One activity's own element: built once, then told each time that it changed.
+ * The base class of an element for one activity: built once, then updated with each change.
  */
 
 import { keyOf } from "./base.js";
@@ -19,7 +19,7 @@ export class Card extends HTMLElement {
   }
 
   get activity() {
-    if (!this.#activity) throw new Error(`${this.localName} shows nothing yet`);
+    if (!this.#activity) throw new Error(`${this.localName} has no activity yet`);
     return this.#activity;
   }
 
@@ -44,14 +44,14 @@ export class Card extends HTMLElement {
     this.draw();
   }
 
-  /** Makes what is there whatever the activity says. */
+  /** Draws the static parts. */
   build() {}
 
-  /** Says what the activity says now. */
+  /** Draws the current activity. */
   draw() {}
 
   /**
-   * The name of an agent, as its roster has it; its id, where nobody named it.
+   * Returns an agent's name from the roster of this activity's run; its id if no fact names it.
    * @param {string} id
    */
   nameOf(id) {
@@ -59,34 +59,34 @@ export class Card extends HTMLElement {
   }
 
   /**
-   * Another activity of the same run.
+   * Returns another activity of the same run.
    * @param {string} activityType
    * @param {string} activityId
    */
-  beside(activityType, activityId) {
-    return beside(this.view, this.activity, activityType, activityId);
+  sibling(activityType, activityId) {
+    return siblingOf(this.view, this.activity, activityType, activityId);
   }
 }
 
 /**
- * Another activity of the same run.
+ * Returns another activity of the same run.
  * @param {View} view
  * @param {Activity} activity
  * @param {string} activityType
  * @param {string} activityId
  */
-export function beside(view, activity, activityType, activityId) {
+export function siblingOf(view, activity, activityType, activityId) {
   return view.store.get(keyOf({ ...activity, activityType, activityId }));
 }
 
 /**
- * The name of an agent of this activity's run, as the roster has it; its id, where nobody named it.
+ * Returns an agent's name from the roster of this activity's run; its id if no fact names it.
  * @param {View} view
  * @param {Activity} activity
  * @param {string} id
  * @returns {string}
  */
 export function agentName(view, activity, id) {
-  const name = beside(view, activity, "agent", id)?.content.agentName;
+  const name = siblingOf(view, activity, "agent", id)?.content.agentName;
   return typeof name === "string" && name ? name : id;
 }

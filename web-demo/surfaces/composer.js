@@ -5,13 +5,13 @@
  * A sent message stands in the outbox until the facts show it: the page never writes it into the conversation itself.
  */
 
-import { Surface, badge, count, define, element, inspectButton, joined, keyOf, keyed, mark, say, words } from "./base.js";
-import { POLL_MS, TAKEN_MS, controlButton, fates, isLost } from "./handed.js";
+import { Surface, createBadge, formatCount, define, element, inspectButton, joinText, keyOf, updateChildren, setBadge, setText, toText } from "./base.js";
+import { POLL_MS, ACCEPTED_SHOWN_MS, controlButton, readControlStatuses, hasFailed } from "./handed.js";
 import { isLiveRun } from "./runtime-status.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {"send" | "queue" | "steer"} Mode */
-/** @typedef {{ controlId: string, control: Mode, text: string, status: string, list: string, since: number, shown: number }} Sent `shown`: how often the facts had these words before. */
+/** @typedef {{ controlId: string, control: Mode, text: string, status: string, list: string, since: number, shown: number }} SentMessage `shown`: how often the facts had these words before. */
 
 /** The longest message, in characters. A control's request may have 256 KiB. */
 const TEXT_MAX = 60_000;
@@ -22,13 +22,13 @@ const ATTACHED_BYTES_MAX = 96 * 1024;
 
 /** What the three ways of saying something are. */
 const MODES = /** @type {const} */ ({
-  send: { label: "Send", sign: "↑", hint: "Starts a new turn as soon as the runtime accepts it." },
-  queue: { label: "Queue", sign: "+", hint: "Waits until the current turn ends, then starts a new turn." },
-  steer: { label: "Steer", sign: "↪", hint: "Goes into the running turn and changes its course." },
+  send: { label: "Send", icon: "↑", hint: "Starts a new turn as soon as the runtime accepts it." },
+  queue: { label: "Queue", icon: "+", hint: "Waits until the current turn ends, then starts a new turn." },
+  steer: { label: "Steer", icon: "↪", hint: "Goes into the running turn and changes its course." },
 });
 
 /** What became of a control, in words. @type {Record<string, string>} */
-const STATUSES = {
+const STATUS_TEXTS = {
   submitting: "sending", queued: "waiting for the runtime", claimed: "received by the runtime", acked: "accepted by the runtime", nacked: "refused by the runtime", expired: "expired: the runtime did not claim it",
 };
 
@@ -46,49 +46,49 @@ export class Composer extends Surface {
   #queueCount = element("span", "badge");
   #queueWhy = element("span", "hint");
   #queueItems = element("ol", "stack");
-  #outbox = element("ul", "outbox stack");
+  #outboxList = element("ul", "outbox stack");
   #form = element("form", "box");
   #text = element("textarea");
   #modes = element("fieldset", "modes row");
   #hint = element("p", "hint mode-hint");
   #files = element("ul", "row files");
-  #attach = element("label", "button attach");
+  #attachLabel = element("label", "button attach");
   /** What goes along with the next message. @type {Attachment[]} */
-  #attached = [];
+  #attachments = [];
   #submit = element("button", "button submit");
-  #told = element("p", "hint told");
+  #feedback = element("p", "hint told");
   /** @type {HTMLButtonElement | undefined} */
   #interrupt;
   /** @type {Mode} */
   #mode = "send";
   /** What the viewer chose; nothing, while what fits is chosen for them. @type {Mode | undefined} */
-  #chosen;
-  /** @type {Sent[]} */
-  #sent = [];
+  #chosenMode;
+  /** @type {SentMessage[]} */
+  #sentMessages = [];
   /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #polling;
+  #pollTimer;
 
   build() {
-    this.#sent = [];
-    clearTimeout(this.#polling);
+    this.#sentMessages = [];
+    clearTimeout(this.#pollTimer);
     this.setAttribute("role", "region");
     this.setAttribute("aria-label", "Composer");
     this.#buildQueue();
     this.#buildForm();
-    this.replaceChildren(this.#queue, this.#outbox, this.#form);
-    this.#outbox.setAttribute("aria-label", "Sent, not yet part of the run");
+    this.replaceChildren(this.#queue, this.#outboxList, this.#form);
+    this.#outboxList.setAttribute("aria-label", "Sent, not yet part of the run");
   }
 
   disconnectedCallback() {
-    clearTimeout(this.#polling);
+    clearTimeout(this.#pollTimer);
   }
 
-  get #place() {
+  get #draftKey() {
     return `${this.view.sessionId ?? ""} ${this.view.runId ?? ""}`;
   }
 
   #buildQueue() {
-    this.#queueHead.replaceChildren(this.#queueCount, this.#queueWhy, inspectButton(() => this.view, () => this.#queueOf()));
+    this.#queueHead.replaceChildren(this.#queueCount, this.#queueWhy, inspectButton(() => this.view, () => this.#queueActivity()));
     this.#queue.replaceChildren(this.#queueHead, this.#queueItems);
     this.#queueItems.setAttribute("aria-label", "Queued turns");
   }
@@ -99,88 +99,88 @@ export class Composer extends Surface {
     label.htmlFor = this.#text.id;
     this.#text.rows = 2;
     this.#text.maxLength = TEXT_MAX;
-    this.#text.value = drafts.get(this.#place) ?? "";
-    this.#text.oninput = () => drafts.set(this.#place, this.#text.value);
+    this.#text.value = drafts.get(this.#draftKey) ?? "";
+    this.#text.oninput = () => drafts.set(this.#draftKey, this.#text.value);
     this.#text.onkeydown = (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
       event.preventDefault();
-      this.#say();
+      this.#sendMessage();
     };
-    this.#modes.replaceChildren(element("legend", "visually-hidden", "Mode"), ...Object.keys(MODES).map((mode) => this.#radio(/** @type {Mode} */ (mode))));
+    this.#modes.replaceChildren(element("legend", "visually-hidden", "Mode"), ...Object.keys(MODES).map((mode) => this.#createModeRadio(/** @type {Mode} */ (mode))));
     this.#submit.type = "submit";
     this.#submit.dataset.kind = "primary";
-    this.#interrupt = controlButton("Interrupt", () => this.view, () => ({ control: "interrupt", run: this.view.runId }), { kind: "danger", told: this.#told });
+    this.#interrupt = controlButton("Interrupt", () => this.view, () => ({ control: "interrupt", run: this.view.runId }), { kind: "danger", feedback: this.#feedback });
     this.#interrupt.classList.add("interrupt");
     this.#interrupt.title = "Asks the runtime to stop what is running";
-    this.#told.setAttribute("role", "status");
+    this.#feedback.setAttribute("role", "status");
     this.#form.onsubmit = (event) => {
       event.preventDefault();
-      this.#say();
+      this.#sendMessage();
     };
     const foot = element("div", "foot");
     const ends = element("div", "row");
-    ends.append(this.#attachment(), this.#interrupt, this.#submit);
+    ends.append(this.#createAttachControl(), this.#interrupt, this.#submit);
     foot.append(this.#modes, ends);
-    this.#form.replaceChildren(label, this.#text, this.#files, foot, this.#hint, this.#told);
+    this.#form.replaceChildren(label, this.#text, this.#files, foot, this.#hint, this.#feedback);
   }
 
-  #attachment() {
+  #createAttachControl() {
     const pick = element("input", "visually-hidden");
     pick.type = "file";
     pick.multiple = true;
     pick.onchange = () => {
-      void this.#add([...(pick.files ?? [])]);
+      void this.#attachFiles([...(pick.files ?? [])]);
       pick.value = "";
     };
-    this.#attach.title = `Attach files, at most ${ATTACHED_BYTES_MAX / 1024} KiB together`;
-    this.#attach.dataset.kind = "quiet";
-    this.#attach.replaceChildren(pick, element("span", "", "File"));
+    this.#attachLabel.title = `Attach files, at most ${ATTACHED_BYTES_MAX / 1024} KiB together`;
+    this.#attachLabel.dataset.kind = "quiet";
+    this.#attachLabel.replaceChildren(pick, element("span", "", "File"));
     this.#files.setAttribute("aria-label", "Attached files");
-    this.#attached = [];
+    this.#attachments = [];
     this.#drawFiles();
-    return this.#attach;
+    return this.#attachLabel;
   }
 
   /** @param {File[]} files */
-  async #add(files) {
-    const taken = this.#attached.reduce((sum, { bytes }) => sum + bytes, 0);
-    const size = files.reduce((sum, file) => sum + file.size, taken);
-    if (size > ATTACHED_BYTES_MAX) return this.#fail(`The attachments have ${count(size)} bytes; at most ${count(ATTACHED_BYTES_MAX)} fit into a message. Nothing was attached.`);
+  async #attachFiles(files) {
+    const attachedBytes = this.#attachments.reduce((sum, { bytes }) => sum + bytes, 0);
+    const size = files.reduce((sum, file) => sum + file.size, attachedBytes);
+    if (size > ATTACHED_BYTES_MAX) return this.#showError(`The attachments have ${formatCount(size)} bytes; at most ${formatCount(ATTACHED_BYTES_MAX)} fit into a message. Nothing was attached.`);
     try {
       const added = await Promise.all(files.map(attachmentOf));
-      this.#attached = [...this.#attached, ...added];
-      say(this.#told, "");
-    } catch (why) {
-      this.#fail(`A file could not be read: ${why instanceof Error ? why.message : why}`);
+      this.#attachments = [...this.#attachments, ...added];
+      setText(this.#feedback, "");
+    } catch (error) {
+      this.#showError(`A file could not be read: ${error instanceof Error ? error.message : error}`);
     }
     this.#drawFiles();
   }
 
   /** @param {string} text */
-  #fail(text) {
-    this.#told.dataset.state = "failed";
-    say(this.#told, text);
+  #showError(text) {
+    this.#feedback.dataset.state = "failed";
+    setText(this.#feedback, text);
   }
 
   #drawFiles() {
-    this.#files.hidden = this.#attached.length === 0;
-    this.#files.replaceChildren(...this.#attached.map((one) => {
+    this.#files.hidden = this.#attachments.length === 0;
+    this.#files.replaceChildren(...this.#attachments.map((one) => {
       const row = element("li", "chip");
       const remove = element("button", "inspect", "×");
       remove.type = "button";
       remove.setAttribute("aria-label", `Remove ${one.name}`);
       remove.onclick = () => {
-        this.#attached = this.#attached.filter((other) => other !== one);
+        this.#attachments = this.#attachments.filter((other) => other !== one);
         this.#drawFiles();
       };
-      row.append(element("span", "", `${one.name} · ${count(one.bytes)} bytes`), remove);
+      row.append(element("span", "", `${one.name} · ${formatCount(one.bytes)} bytes`), remove);
       return row;
     }));
   }
 
   /** @param {Mode} mode */
-  #radio(mode) {
-    const { label, sign, hint } = MODES[mode];
+  #createModeRadio(mode) {
+    const { label, icon, hint } = MODES[mode];
     const root = element("label", "mode");
     root.dataset.mode = mode;
     root.title = hint;
@@ -189,12 +189,12 @@ export class Composer extends Surface {
     control.name = "mode";
     control.value = mode;
     control.onchange = () => {
-      this.#chosen = mode;
+      this.#chosenMode = mode;
       this.#drawMode();
     };
-    const drawn = element("span", "sign", sign);
-    drawn.setAttribute("aria-hidden", "true");
-    root.append(control, drawn, element("span", "", label));
+    const iconElement = element("span", "sign", icon);
+    iconElement.setAttribute("aria-hidden", "true");
+    root.append(control, iconElement, element("span", "", label));
     return root;
   }
 
@@ -203,13 +203,13 @@ export class Composer extends Surface {
     return this.view.store.sorted(({ activityType, runId }) => activityType === "run" && own.has(runId)).some(isLiveRun);
   }
 
-  #queueOf() {
+  #queueActivity() {
     return this.view.store.sorted(({ activityType }) => activityType === "queue").at(-1);
   }
 
   update() {
     this.#drawQueue();
-    this.#settle();
+    this.#pruneOutbox();
     this.#drawOutbox();
     this.#drawMode();
   }
@@ -217,8 +217,8 @@ export class Composer extends Surface {
   #drawMode() {
     const { isLive, runId, sessionId } = this.view;
     const isRunning = this.#isRunning;
-    if (!isRunning && this.#chosen !== "send") this.#chosen = undefined;
-    this.#mode = this.#chosen ?? (isRunning ? "queue" : "send");
+    if (!isRunning && this.#chosenMode !== "send") this.#chosenMode = undefined;
+    this.#mode = this.#chosenMode ?? (isRunning ? "queue" : "send");
     for (const control of this.#modes.querySelectorAll("input")) {
       control.checked = control.value === this.#mode;
       control.disabled = !isLive || (control.value === "steer" && !isRunning);
@@ -228,17 +228,17 @@ export class Composer extends Surface {
     this.dataset.mode = this.#mode;
     this.#submit.dataset.control = this.#mode;
     this.#submit.disabled = !isPossible;
-    say(this.#submit, `${mode.sign} ${mode.label}`);
+    setText(this.#submit, `${mode.icon} ${mode.label}`);
     this.#text.disabled = !isPossible;
-    /** @type {HTMLInputElement} */ (this.#attach.firstElementChild).disabled = !isPossible;
+    /** @type {HTMLInputElement} */ (this.#attachLabel.firstElementChild).disabled = !isPossible;
     this.#text.placeholder = isLive ? (isRunning ? (this.#mode === "steer" ? "Change the course of the running turn …" : "What comes next …") : "Message the agent …") : "A past state is shown. Return to now to send a message.";
-    say(this.#hint, isPossible ? mode.hint : "");
+    setText(this.#hint, isPossible ? mode.hint : "");
     const interrupt = /** @type {HTMLButtonElement} */ (this.#interrupt);
     interrupt.hidden = !isRunning || !isLive;
   }
 
   #drawQueue() {
-    const queue = this.#queueOf();
+    const queue = this.#queueActivity();
     const content = queue?.content ?? {};
     const waiting = content.queuedTurnCount;
     /** @type {any[]} */
@@ -246,46 +246,46 @@ export class Composer extends Surface {
     this.#queue.hidden = queue === undefined || (waiting === 0 && items.length === 0);
     if (this.#queue.hidden || !queue) return;
     this.#queue.dataset.key = keyOf(queue);
-    mark(this.#queueCount, "queued", `${typeof waiting === "number" ? count(waiting) : "unknown number"} queued`);
-    say(this.#queueWhy, [
-      words(content.queueReason),
+    setBadge(this.#queueCount, "queued", `${typeof waiting === "number" ? formatCount(waiting) : "unknown number"} queued`);
+    setText(this.#queueWhy, [
+      toText(content.queueReason),
       content.retryableOverload === true ? "the provider is overloaded; the runtime tries again" : "",
-      content.providerParallelBudget === undefined ? "" : `at most ${words(content.providerParallelBudget)} at once${content.providerConcurrencyGroup === undefined ? "" : ` in ${words(content.providerConcurrencyGroup)}`}`,
+      content.providerParallelBudget === undefined ? "" : `at most ${toText(content.providerParallelBudget)} at once${content.providerConcurrencyGroup === undefined ? "" : ` in ${toText(content.providerConcurrencyGroup)}`}`,
     ].filter(Boolean).join(" · "));
-    keyed(this.#queueItems, items.map((item, at) => ({ id: words(item?.turnId) || String(at), text: itemText(item) })), ({ id }) => id, () => element("li", "queued"), (row, { text }) => say(row, text));
+    updateChildren(this.#queueItems, items.map((item, at) => ({ id: toText(item?.turnId) || String(at), text: itemText(item) })), ({ id }) => id, () => element("li", "queued"), (row, { text }) => setText(row, text));
   }
 
   /* ── handing over ── */
 
-  async #say() {
+  async #sendMessage() {
     const text = this.#text.value.trim();
     const mode = this.#mode;
-    if ((text === "" && this.#attached.length === 0) || this.#submit.disabled) return;
-    const attachments = this.#attached;
+    if ((text === "" && this.#attachments.length === 0) || this.#submit.disabled) return;
+    const attachments = this.#attachments;
     const { runId, sessionId } = this.view;
     // A word into what runs is the run's; a turn is the session's, where there is one.
     const isOfRun = mode === "steer" || sessionId === undefined;
-    /** @type {Sent} */
-    const sent = { controlId: "", control: mode, text, status: "submitting", list: "", since: this.view.now(), shown: this.#shown(text) };
-    this.#sent.push(sent);
+    /** @type {SentMessage} */
+    const message = { controlId: "", control: mode, text, status: "submitting", list: "", since: this.view.now(), shown: this.#countShown(text) };
+    this.#sentMessages.push(message);
     this.#text.value = "";
-    this.#attached = [];
+    this.#attachments = [];
     this.#drawFiles();
-    drafts.delete(this.#place);
-    say(this.#told, "");
+    drafts.delete(this.#draftKey);
+    setText(this.#feedback, "");
     this.#drawOutbox();
     try {
       const agentId = isOfRun ? undefined : this.#agent;
       const { controlId, list } = await this.view.act({ control: mode, ...(isOfRun ? { run: runId } : { session: sessionId }), ...(agentId ? { agentId } : {}), value: { text, ...(attachments.length > 0 ? { attachments } : {}) } });
-      Object.assign(sent, { controlId, list, status: "queued" });
-      this.#later();
-    } catch (why) {
-      if (this.#sent.includes(sent)) this.#sent.splice(this.#sent.indexOf(sent), 1);
+      Object.assign(message, { controlId, list, status: "queued" });
+      this.#schedulePoll();
+    } catch (error) {
+      if (this.#sentMessages.includes(message)) this.#sentMessages.splice(this.#sentMessages.indexOf(message), 1);
       // What could not be handed over is the draft again, unless another was begun.
       if (this.#text.value === "") this.#text.value = text;
-      if (this.#attached.length === 0) this.#attached = attachments;
+      if (this.#attachments.length === 0) this.#attachments = attachments;
       this.#drawFiles();
-      this.#fail(`Not sent: ${why instanceof Error ? why.message : why}`);
+      this.#showError(`Not sent: ${error instanceof Error ? error.message : error}`);
     }
     this.#drawOutbox();
   }
@@ -294,57 +294,57 @@ export class Composer extends Surface {
   get #agent() {
     const own = new Set(this.view.runs);
     const run = this.view.store.sorted(({ activityType, runId }) => activityType === "run" && own.has(runId)).findLast(({ content }) => content.agentId !== undefined);
-    return run && words(run.content.agentId);
+    return run && toText(run.content.agentId);
   }
 
-  #later() {
-    clearTimeout(this.#polling);
-    if (this.#sent.some(isOpen)) this.#polling = setTimeout(() => this.#poll(), POLL_MS);
+  #schedulePoll() {
+    clearTimeout(this.#pollTimer);
+    if (this.#sentMessages.some(isPending)) this.#pollTimer = setTimeout(() => this.#poll(), POLL_MS);
   }
 
   async #poll() {
-    const mine = this.#sent;
-    for (const list of new Set(mine.filter(isOpen).map((one) => one.list))) {
+    const messages = this.#sentMessages;
+    for (const list of new Set(messages.filter(isPending).map((one) => one.list))) {
       try {
-        const told = await fates(this.view, list);
-        for (const sent of mine) {
-          const status = told.get(sent.controlId)?.status;
-          if (status === undefined || status === sent.status) continue;
-          sent.status = status;
-          if (status === "acked") sent.since = this.view.now();
+        const statuses = await readControlStatuses(this.view, list);
+        for (const message of messages) {
+          const status = statuses.get(message.controlId)?.status;
+          if (status === undefined || status === message.status) continue;
+          message.status = status;
+          if (status === "acked") message.since = this.view.now();
         }
       } catch {
         // The server is away; the connection bar says so. What is not known stays as it was last told.
       }
     }
-    if (mine !== this.#sent) return;
-    this.#settle();
+    if (messages !== this.#sentMessages) return;
+    this.#pruneOutbox();
     this.#drawOutbox();
-    this.#later();
+    this.#schedulePoll();
   }
 
   /** Drops what the facts show by now, and what was taken a while ago. */
-  #settle() {
+  #pruneOutbox() {
     const now = this.view.now();
-    const isShown = (/** @type {Sent} */ sent) => sent.status !== "submitting" && sent.status !== "nacked" && this.#shown(sent.text) > sent.shown;
-    const left = this.#sent.filter((sent) => !isShown(sent) && !(sent.status === "acked" && now - sent.since > TAKEN_MS));
-    if (left.length !== this.#sent.length) this.#sent.splice(0, this.#sent.length, ...left);
+    const isShown = (/** @type {SentMessage} */ message) => message.status !== "submitting" && message.status !== "nacked" && this.#countShown(message.text) > message.shown;
+    const remaining = this.#sentMessages.filter((message) => !isShown(message) && !(message.status === "acked" && now - message.since > ACCEPTED_SHOWN_MS));
+    if (remaining.length !== this.#sentMessages.length) this.#sentMessages.splice(0, this.#sentMessages.length, ...remaining);
   }
 
   /**
    * How many of the user's messages say just this.
    * @param {string} text
    */
-  #shown(text) {
-    const isSame = (/** @type {any} */ part) => joined(part.text).trim() === text;
+  #countShown(text) {
+    const isSame = (/** @type {any} */ part) => joinText(part.text).trim() === text;
     return this.view.store.sorted(({ activityType, content }) => activityType === "message" && content.role === "user" && content.parts.some(isSame)).length;
   }
 
   /** What was sent, but for what the queue lists already: a message stands once. */
-  #unqueued() {
+  #visibleMessages() {
     const listed = this.#queueTexts();
-    return this.#sent.filter(({ control, status, text }) => {
-      const at = control === "steer" || isLost(status) ? -1 : listed.indexOf(text);
+    return this.#sentMessages.filter(({ control, status, text }) => {
+      const at = control === "steer" || hasFailed(status) ? -1 : listed.indexOf(text);
       if (at >= 0) listed.splice(at, 1);
       return at < 0;
     });
@@ -352,36 +352,36 @@ export class Composer extends Surface {
 
   /** The texts of the turns that the queue lists. @returns {string[]} */
   #queueTexts() {
-    const items = this.#queueOf()?.content.items;
+    const items = this.#queueActivity()?.content.items;
     return Array.isArray(items) ? items.map((item) => itemText(item).trim()) : [];
   }
 
   #drawOutbox() {
-    const shown = this.#unqueued();
-    this.#outbox.hidden = shown.length === 0;
-    keyed(this.#outbox, shown, (sent) => `${sent.since} ${sent.text}`, (sent) => this.#outRow(sent), (row, sent) => {
-      row.dataset.status = sent.status;
-      mark(/** @type {HTMLElement} */ (row.querySelector(".badge")), sent.status === "submitting" ? "pending" : sent.status === "acked" ? "accepted" : sent.status === "nacked" ? "rejected" : sent.status, STATUSES[sent.status] ?? words(sent.status));
-      /** @type {HTMLElement} */ (row.querySelector("button")).hidden = !isLost(sent.status);
+    const shown = this.#visibleMessages();
+    this.#outboxList.hidden = shown.length === 0;
+    updateChildren(this.#outboxList, shown, (message) => `${message.since} ${message.text}`, (message) => this.#createOutboxRow(message), (row, message) => {
+      row.dataset.status = message.status;
+      setBadge(/** @type {HTMLElement} */ (row.querySelector(".badge")), message.status === "submitting" ? "pending" : message.status === "acked" ? "accepted" : message.status === "nacked" ? "rejected" : message.status, STATUS_TEXTS[message.status] ?? toText(message.status));
+      /** @type {HTMLElement} */ (row.querySelector("button")).hidden = !hasFailed(message.status);
     });
   }
 
-  /** @param {Sent} sent */
-  #outRow(sent) {
+  /** @param {SentMessage} message */
+  #createOutboxRow(message) {
     const row = element("li", "sent");
-    row.dataset.mode = sent.control;
+    row.dataset.mode = message.control;
     const again = element("button", "button", "Edit again");
     again.type = "button";
     again.dataset.kind = "quiet";
     again.onclick = () => {
-      this.#sent.splice(this.#sent.indexOf(sent), 1);
-      this.#text.value = sent.text;
+      this.#sentMessages.splice(this.#sentMessages.indexOf(message), 1);
+      this.#text.value = message.text;
       this.#drawOutbox();
       this.#text.focus();
     };
     const line = element("div", "row");
-    line.append(element("span", "label", MODES[sent.control].label), badge("pending"), again);
-    row.append(line, element("p", "text", sent.text));
+    line.append(element("span", "label", MODES[message.control].label), createBadge("pending"), again);
+    row.append(line, element("p", "text", message.text));
     return row;
   }
 }
@@ -402,7 +402,7 @@ function attachmentOf(file) {
 }
 
 /** @param {any} item */
-const itemText = (item) => words(item?.text ?? item?.value?.text ?? item?.title ?? item);
+const itemText = (item) => toText(item?.text ?? item?.value?.text ?? item?.title ?? item);
 
-/** @param {Sent} sent */
-const isOpen = (sent) => sent.status === "queued" || sent.status === "claimed" || sent.status === "acked";
+/** @param {SentMessage} message */
+const isPending = (message) => message.status === "queued" || message.status === "claimed" || message.status === "acked";

@@ -3,12 +3,12 @@
  * what is not there.
  */
 
-import { Surface, count, define, element, inspectButton, joined, keyOf, keyed, say, words } from "./base.js";
+import { Surface, formatCount, define, element, inspectButton, joinText, keyOf, updateChildren, setText, toText } from "./base.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
 /** From this share on, a budget is warned of. */
-const NARROW = 0.85;
+const WARNING_SHARE = 0.85;
 /** References that are shown as chips; more are counted. */
 const CHIPS_MAX = 8;
 
@@ -23,7 +23,7 @@ export class Context extends Surface {
   #bar = element("progress", "meter");
   #used = element("span", "hint");
   #chips = element("ul", "row chips");
-  #cut = element("span", "hint cut");
+  #compactionText = element("span", "hint cut");
   #missing = element("ul", "stack missing");
 
   build() {
@@ -33,7 +33,7 @@ export class Context extends Surface {
     this.#bar.setAttribute("aria-label", "Share of the context that is taken");
     this.#budget.replaceChildren(this.#bar, this.#used);
     const inspect = inspectButton(() => this.view, () => this.#contexts().at(-1));
-    this.#line.replaceChildren(element("span", "label", "Context"), this.#budget, this.#chips, this.#cut, inspect);
+    this.#line.replaceChildren(element("span", "label", "Context"), this.#budget, this.#chips, this.#compactionText, inspect);
     this.append(this.#line, this.#missing);
   }
 
@@ -46,16 +46,16 @@ export class Context extends Surface {
   update() {
     const contexts = this.#contexts();
     const own = new Set(this.view.runs);
-    const cuts = this.activities().filter(({ activityType, runId }) => activityType === "compaction" && own.has(runId));
-    this.hidden = contexts.length === 0 && cuts.length === 0;
+    const compactions = this.activities().filter(({ activityType, runId }) => activityType === "compaction" && own.has(runId));
+    this.hidden = contexts.length === 0 && compactions.length === 0;
     if (this.hidden) return;
     const newest = contexts.at(-1);
     if (newest) this.dataset.key = keyOf(newest);
     this.#drawBudget(contexts.findLast(({ content }) => content.budget !== undefined || content.usedTokens !== undefined)?.content ?? {});
-    const refs = [...new Set(contexts.flatMap(({ content }) => refsOf(content)))];
-    keyed(this.#chips, refs.slice(0, CHIPS_MAX).concat(refs.length > CHIPS_MAX ? [`${refs.length - CHIPS_MAX} more`] : []), (ref) => ref, (ref) => element("li", "chip", ref), () => {});
-    const last = cuts.at(-1)?.content;
-    say(this.#cut, cuts.length === 0 ? "" : last?.status === "running" ? "being compacted" : `compacted ${cuts.length === 1 ? "once" : `${cuts.length} times`}`);
+    const refs = [...new Set(contexts.flatMap(({ content }) => refNames(content)))];
+    updateChildren(this.#chips, refs.slice(0, CHIPS_MAX).concat(refs.length > CHIPS_MAX ? [`${refs.length - CHIPS_MAX} more`] : []), (ref) => ref, (ref) => element("li", "chip", ref), () => {});
+    const last = compactions.at(-1)?.content;
+    setText(this.#compactionText, compactions.length === 0 ? "" : last?.status === "running" ? "being compacted" : `compacted ${compactions.length === 1 ? "once" : `${compactions.length} times`}`);
     this.#drawMissing(contexts.flatMap(({ content }) => (Array.isArray(content.missing) ? content.missing : content.missing === undefined ? [] : [content.missing])));
   }
 
@@ -66,14 +66,14 @@ export class Context extends Surface {
     const isKnown = typeof used === "number" && typeof max === "number" && max > 0;
     this.#bar.hidden = !isKnown;
     if (isKnown) this.#bar.value = Math.min(used / max, 1);
-    this.#bar.dataset.state = isKnown && used / max >= NARROW ? "warning" : "running";
-    say(this.#used, isKnown ? `${count(used)} of ${count(max)} tokens` : typeof used === "number" ? `${count(used)} tokens, of unknown room` : "budget unknown");
+    this.#bar.dataset.state = isKnown && used / max >= WARNING_SHARE ? "warning" : "running";
+    setText(this.#used, isKnown ? `${formatCount(used)} of ${formatCount(max)} tokens` : typeof used === "number" ? `${formatCount(used)} tokens, of unknown room` : "budget unknown");
   }
 
   /** @param {unknown[]} missing */
   #drawMissing(missing) {
-    keyed(this.#missing, [...new Set(missing.map(words))], (what) => what, (what) => {
-      const row = element("li", "note", `Missing: ${what}`);
+    updateChildren(this.#missing, [...new Set(missing.map(toText))], (item) => item, (item) => {
+      const row = element("li", "note", `Missing: ${item}`);
       row.dataset.state = "warning";
       return row;
     }, () => {});
@@ -88,7 +88,7 @@ define("ps-context", Context);
  * @param {Record<string, any>} content
  * @returns {string[]}
  */
-function refsOf(content) {
+function refNames(content) {
   const lists = [content.refs, content.references, content.selection, content.retrieved, content.sources].flatMap((list) => (Array.isArray(list) ? list : []));
-  return [...new Set(lists.map((ref) => (typeof ref === "string" ? ref : words(ref?.title ?? ref?.name ?? ref?.label ?? ref?.href ?? ref?.id ?? ref))))].filter((name) => joined(name) !== "");
+  return [...new Set(lists.map((ref) => (typeof ref === "string" ? ref : toText(ref?.title ?? ref?.name ?? ref?.label ?? ref?.href ?? ref?.id ?? ref))))].filter((name) => joinText(name) !== "");
 }

@@ -1,26 +1,26 @@
 /**
- * The conversation: what was said, and between it what was done, decided and cut, each where it opened.
+ * The conversation: messages, and between them process, decisions and boundaries, by the time at which each opened.
  *
- * Text that streams is appended where it stands. Only what is near the viewport is in the document, so that a long run opens
- * as fast as a short one.
+ * Streamed text is appended in place. Only rows near the viewport are in the document, so a long run opens as fast as a short
+ * one.
  */
 
-import { Surface, count, define, element, inspectButton, keyOf, mark, say, spoken, standing, words } from "./base.js";
+import { Surface, formatCount, define, element, inspectButton, keyOf, setBadge, setText, humanize, displayedStatus, toText } from "./base.js";
 import { lengthOf } from "../client/store.js";
 import { Action } from "./action.js";
-import { agentName, beside } from "./card.js";
-import { Flow, kindOf } from "./flow.js";
+import { agentName, siblingOf } from "./card.js";
+import { RowModel, kindOf } from "./flow.js";
 import { InlineProcess } from "./inline-process.js";
 import { drawMedia, hasMedia } from "./media.js";
 import { Prose } from "./prose.js";
-import { Windowed } from "./windowed.js";
+import { VirtualList } from "./windowed.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./base.js").View} View */
 /** @typedef {import("./flow.js").Row} Row */
 
-/** Parts whose text is what is said; others are shown beside it, as what they are. */
-const SAID = new Set(["assistant_text", "user_text", "text"]);
+/** Kinds of message parts that are speech. Other parts get a label. */
+const SPEECH_KINDS = new Set(["assistant_text", "user_text", "text"]);
 
 export class Conversation extends Surface {
   /** @param {Activity} activity */
@@ -28,128 +28,128 @@ export class Conversation extends Surface {
     return kindOf(activity) !== undefined;
   }
 
-  /** @type {Flow | undefined} */
-  #flow;
-  /** @type {Windowed<Row> | undefined} */
-  #window;
-  /** What the viewer opened or closed. It is theirs, and goes with the view. @type {Map<string, boolean>} */
-  #folds = new Map();
+  /** @type {RowModel | undefined} */
+  #rowModel;
+  /** @type {VirtualList<Row> | undefined} */
+  #list;
+  /** Rows that the viewer expanded or collapsed, by id, per view. @type {Map<string, boolean>} */
+  #expansion = new Map();
   #empty = element("p", "hint empty");
-  #toEnd = element("button", "button to-end", "Jump to the newest");
-  #earlier = element("button", "button earlier", "Load earlier");
-  #earlierNote = element("p", "hint earlier-note");
+  #toEndButton = element("button", "button to-end", "Jump to latest");
+  #earlierButton = element("button", "button earlier", "Load earlier");
+  #earlierStatus = element("p", "hint earlier-note");
 
   build() {
-    this.#window?.close();
-    this.#folds = new Map();
-    this.#flow = new Flow(this.view.store);
+    this.#list?.close();
+    this.#expansion = new Map();
+    this.#rowModel = new RowModel(this.view.store);
     const scroller = element("div", "scroller");
     scroller.tabIndex = 0;
     scroller.setAttribute("role", "region");
     scroller.setAttribute("aria-label", "Conversation");
-    this.#window = new Windowed(scroller, { keyOf: (row) => row.id, make: (row) => this.#make(row), change: (child, row) => this.#change(child, row) });
-    scroller.addEventListener("scroll", () => this.#drawEnd(), { passive: true });
-    this.#toEnd.type = "button";
-    this.#toEnd.onclick = () => {
-      this.#window?.toEnd();
-      this.#drawEnd();
+    this.#list = new VirtualList(scroller, { keyOf: (row) => row.id, make: (row) => this.#createRow(row), change: (child, row) => this.#updateRow(child, row) });
+    scroller.addEventListener("scroll", () => this.#updateEndButton(), { passive: true });
+    this.#toEndButton.type = "button";
+    this.#toEndButton.onclick = () => {
+      this.#list?.scrollToEnd();
+      this.#updateEndButton();
       scroller.focus();
     };
-    this.#earlier.type = "button";
-    this.#earlier.dataset.kind = "quiet";
-    this.#earlier.onclick = () => this.#loadEarlier();
-    this.#earlierNote.setAttribute("role", "status");
-    say(this.#earlierNote, "");
-    this.append(this.#empty, this.#earlier, this.#earlierNote, scroller, this.#toEnd);
+    this.#earlierButton.type = "button";
+    this.#earlierButton.dataset.kind = "quiet";
+    this.#earlierButton.onclick = () => this.#loadEarlier();
+    this.#earlierStatus.setAttribute("role", "status");
+    setText(this.#earlierStatus, "");
+    this.append(this.#empty, this.#earlierButton, this.#earlierStatus, scroller, this.#toEndButton);
     this.drawEarlier();
   }
 
-  /** Older history comes on demand: the button is there while the server has more. */
+  /** Shows the button for older history while the server has more. */
   drawEarlier() {
     if (!this.isConnectedToView) return;
-    this.#earlier.hidden = !this.view.isLive || this.view.earlier?.hasMore !== true;
-    this.#earlierNote.hidden = this.#earlierNote.textContent === "";
+    this.#earlierButton.hidden = !this.view.isLive || this.view.earlier?.hasMore !== true;
+    this.#earlierStatus.hidden = this.#earlierStatus.textContent === "";
   }
 
   async #loadEarlier() {
     const { view } = this;
-    this.#earlier.disabled = true;
-    say(this.#earlier, "Loading …");
+    this.#earlierButton.disabled = true;
+    setText(this.#earlierButton, "Loading …");
     let note = "";
     try {
       await view.earlier?.load();
-      if (view.earlier?.hasMore === false) note = "This is the start of the history.";
-    } catch (why) {
-      note = `Earlier messages could not be loaded: ${why instanceof Error ? why.message : why}`;
+      if (view.earlier?.hasMore === false) note = "This is the start of the conversation.";
+    } catch (error) {
+      note = `Earlier messages could not be loaded: ${error instanceof Error ? error.message : error}`;
     }
-    this.#earlier.disabled = false;
-    say(this.#earlier, "Load earlier");
+    this.#earlierButton.disabled = false;
+    setText(this.#earlierButton, "Load earlier");
     if (this.view !== view) return;
-    say(this.#earlierNote, note);
+    setText(this.#earlierStatus, note);
     this.drawEarlier();
   }
 
   /**
-   * Whether an activity's process stands expanded here, so that it is not expanded elsewhere on the screen, too.
+   * Whether an activity is expanded here. The timeline then does not expand it, too.
    * @param {string} key
    */
   isExpanded(key) {
-    const flow = this.#flow;
-    if (!flow || this.offsetParent === null) return false;
-    return flow.rowsOf(key).some((id) => {
-      const row = flow.row(id);
-      return row?.kind === "process" && row.keys.includes(key) && (this.#folds.get(id) ?? flow.isOpen(row));
+    const rowModel = this.#rowModel;
+    if (!rowModel || this.offsetParent === null) return false;
+    return rowModel.rowsOf(key).some((id) => {
+      const row = rowModel.row(id);
+      return row?.kind === "process" && row.keys.includes(key) && (this.#expansion.get(id) ?? rowModel.isOpen(row));
     });
   }
 
   /**
-   * The text of an empty conversation.
+   * Sets the text of an empty conversation.
    * @param {string} text
    */
   set placeholder(text) {
-    say(this.#empty, text);
+    setText(this.#empty, text);
   }
 
   /** @param {Set<string> | null} changed */
   update(changed) {
-    const [flow, list] = [this.#flow, this.#window];
-    if (!flow || !list) return;
-    const isAnew = changed === null;
-    if (isAnew) flow.reset();
-    const isOther = isAnew || flow.take(changed);
-    if (isOther) {
-      const rows = flow.rows(this.view.runs);
+    const [rowModel, list] = [this.#rowModel, this.#list];
+    if (!rowModel || !list) return;
+    const isFull = changed === null;
+    if (isFull) rowModel.reset();
+    const hasOtherRows = isFull || rowModel.applyChanges(changed);
+    if (hasOtherRows) {
+      const rows = rowModel.rows(this.view.runs);
       list.set(rows);
       this.#empty.hidden = rows.length > 0;
     }
-    const dirty = isAnew ? null : new Set([...changed].flatMap((key) => flow.rowsOf(key)));
-    // Rows that stand otherwise than before may be headed, open or last otherwise, too.
-    list.draw(isOther || dirty === null ? null : (id) => dirty.has(id));
-    this.#drawEnd();
+    const dirty = isFull ? null : new Set([...changed].flatMap((key) => rowModel.rowsOf(key)));
+    // A change of the rows may change which ones have a heading, are open or are last.
+    list.draw(hasOtherRows || dirty === null ? null : (id) => dirty.has(id));
+    this.#updateEndButton();
     this.drawEarlier();
     this.dispatchEvent(new CustomEvent("expanded", { bubbles: true }));
   }
 
   /**
-   * Shows an activity's place.
+   * Scrolls to an activity.
    * @param {string} key
    */
   reveal(key) {
-    const [row] = this.#flow?.rowsOf(key) ?? [];
-    if (row) this.#window?.to(row);
+    const [row] = this.#rowModel?.rowsOf(key) ?? [];
+    if (row) this.#list?.scrollToRow(row);
   }
 
-  #drawEnd() {
-    this.#toEnd.hidden = this.#window?.isAtEnd ?? true;
+  #updateEndButton() {
+    this.#toEndButton.hidden = this.#list?.isAtEnd ?? true;
   }
 
   /** @param {Row} row @returns {HTMLElement} */
-  #make(row) {
+  #createRow(row) {
     switch (row.kind) {
-      case "part": return new Part();
+      case "part": return new MessagePart();
       case "process": return new InlineProcess();
       case "action": return new Action();
-      default: return new Mark();
+      default: return new EventLine();
     }
   }
 
@@ -157,29 +157,29 @@ export class Conversation extends Surface {
    * @param {HTMLElement} child
    * @param {Row} row
    */
-  #change(child, row) {
+  #updateRow(child, row) {
     const activity = this.view.store.get(row.key);
-    const flow = this.#flow;
-    if (!activity || !flow) return;
-    if (child instanceof InlineProcess) child.show(this.view, { id: row.id, keys: row.keys, isOpen: flow.isOpen(row) }, this.#folds);
-    else if (child instanceof Part) child.show(this.view, activity, row);
-    else if (child instanceof Action || child instanceof Mark) child.show(this.view, activity);
+    const rowModel = this.#rowModel;
+    if (!activity || !rowModel) return;
+    if (child instanceof InlineProcess) child.show(this.view, { id: row.id, keys: row.keys, isOpen: rowModel.isOpen(row) }, this.#expansion);
+    else if (child instanceof MessagePart) child.show(this.view, activity, row);
+    else if (child instanceof Action || child instanceof EventLine) child.show(this.view, activity);
   }
 }
 
 define("ps-conversation", Conversation);
 
 /** One part of a message. */
-export class Part extends HTMLElement {
+export class MessagePart extends HTMLElement {
   #head = element("p", "author");
   #name = element("span", "name");
-  #note = element("span", "hint");
+  #notes = element("span", "hint");
   #kind = element("p", "label");
   #body = element("div", "body prose");
   #media = element("div", "stack media");
-  #whole = element("div", "stack media");
+  #messageMedia = element("div", "stack media");
   /** @type {unknown} */
-  #drawnWhole;
+  #drawnContent;
   #prose = new Prose(this.#body);
   /** @type {Activity | undefined} */
   #activity;
@@ -198,28 +198,28 @@ export class Part extends HTMLElement {
     const { content } = activity;
     const part = content.parts.find((/** @type {any} */ one) => one.partId === partId);
     this.dataset.key = keyOf(activity);
-    this.dataset.role = words(content.role);
-    this.dataset.kind = words(part?.kind);
-    this.dataset.status = words(part?.status);
-    if (isTeammate(view, activity)) this.dataset.agent = words(activity.agentId);
-    const isSaid = SAID.has(part?.kind);
+    this.dataset.role = toText(content.role);
+    this.dataset.kind = toText(part?.kind);
+    this.dataset.status = toText(part?.status);
+    if (isTeammate(view, activity)) this.dataset.agent = toText(activity.agentId);
+    const isSpeech = SPEECH_KINDS.has(part?.kind);
     this.hidden = lengthOf(part?.text) === 0 && part?.status !== "streaming" && !part?.withheld && !hasMedia(part);
     this.#head.hidden = !isHeaded;
-    say(this.#name, author(view, activity));
-    this.#kind.hidden = isSaid;
-    say(this.#kind, isSaid ? "" : spoken(part?.kind));
-    say(this.#note, [part?.status === "interrupted" ? "interrupted" : "", part?.withheld ? "the rest is withheld" : "", part?.clipped ? "continued in the log" : ""].filter(Boolean).join(", "));
+    setText(this.#name, authorName(view, activity));
+    this.#kind.hidden = isSpeech;
+    setText(this.#kind, isSpeech ? "" : humanize(part?.kind));
+    setText(this.#notes, [part?.status === "interrupted" ? "interrupted" : "", part?.withheld ? "the rest is withheld" : "", part?.clipped ? "continued in the log" : ""].filter(Boolean).join(", "));
     this.#prose.set(part?.text);
     this.#body.hidden = lengthOf(part?.text) === 0 && hasMedia(part);
     drawMedia(this.#media, view, part);
-    // What came with the whole message stands below its last part.
+    // Attachments of the whole message appear below its last part.
     const isLast = part !== undefined && content.parts.at(-1) === part;
-    const whole = { kind: "text", ...(content.attachments !== undefined && { attachments: content.attachments }), ...(content.refs !== undefined && { refs: content.refs }) };
-    this.#whole.hidden = true;
-    if (isLast && hasMedia(whole) && this.#drawnWhole !== content) drawMedia(this.#whole, view, whole);
-    this.#drawnWhole = content;
-    this.#whole.hidden = !(isLast && hasMedia(whole));
-    if (!this.#whole.hidden) this.hidden = false;
+    const messagePart = { kind: "text", ...(content.attachments !== undefined && { attachments: content.attachments }), ...(content.refs !== undefined && { refs: content.refs }) };
+    this.#messageMedia.hidden = true;
+    if (isLast && hasMedia(messagePart) && this.#drawnContent !== content) drawMedia(this.#messageMedia, view, messagePart);
+    this.#drawnContent = content;
+    this.#messageMedia.hidden = !(isLast && hasMedia(messagePart));
+    if (!this.#messageMedia.hidden) this.hidden = false;
   }
 
   #build() {
@@ -228,42 +228,42 @@ export class Part extends HTMLElement {
     const inspect = inspectButton(() => /** @type {View} */ (this.#view), () => this.#activity);
     this.#head.append(this.#name);
     const foot = element("p", "row after");
-    foot.append(this.#note, inspect);
-    this.append(this.#head, this.#kind, this.#body, this.#media, this.#whole, foot);
+    foot.append(this.#notes, inspect);
+    this.append(this.#head, this.#kind, this.#body, this.#media, this.#messageMedia, foot);
   }
 }
 
-define("ps-part", Part);
+define("ps-part", MessagePart);
 
 /**
- * Whether somebody else than the run's own agent speaks.
+ * Whether another agent than the run's own wrote the message.
  * @param {View} view
  * @param {Activity} activity
  */
 function isTeammate(view, activity) {
-  const own = beside(view, activity, "run", activity.runId)?.content.agentId;
-  return activity.agentId !== undefined && own !== undefined && activity.agentId !== own;
+  const runAgent = siblingOf(view, activity, "run", activity.runId)?.content.agentId;
+  return activity.agentId !== undefined && runAgent !== undefined && activity.agentId !== runAgent;
 }
 
 /**
- * Who speaks, by facts: a teammate is never an anonymous assistant.
+ * Returns the author of a message. A teammate has its own name, never “Assistant”.
  * @param {View} view
  * @param {Activity} activity
  */
-function author(view, activity) {
-  const role = words(activity.content.role);
+function authorName(view, activity) {
+  const role = toText(activity.content.role);
   const agent = activity.agentId ?? activity.content.agentId;
   if (role === "user") return "You";
-  if (agent) return agentName(view, activity, words(agent));
-  return role === "assistant" ? "Assistant" : spoken(role);
+  if (agent) return agentName(view, activity, toText(agent));
+  return role === "assistant" ? "Assistant" : humanize(role);
 }
 
-/** What is no speech and has its place among it: a boundary of memory, a hand-off, a teammate who came, an artifact. */
-export class Mark extends HTMLElement {
+/** One line that is not a message: a compaction, a hand-off, a new teammate, an artifact, or a run. */
+export class EventLine extends HTMLElement {
   #line = element("span", "line row");
   #badge = element("span");
-  #words = element("span", "words");
-  #open = element("button", "button");
+  #text = element("span", "words");
+  #openButton = element("button", "button");
   /** @type {Activity | undefined} */
   #activity;
   /** @type {View | undefined} */
@@ -282,27 +282,27 @@ export class Mark extends HTMLElement {
     const status = statusOf(activity);
     this.dataset.key = keyOf(activity);
     this.dataset.type = activity.activityType;
-    this.dataset.status = words(status);
-    say(this.#words, sentence(view, activity));
-    mark(this.#badge, status);
-    this.#open.hidden = target === undefined;
-    say(this.#open, `Open ${activity.activityType === "agent" ? "transcript" : activity.activityType}`);
+    this.dataset.status = toText(status);
+    setText(this.#text, describeMark(view, activity));
+    setBadge(this.#badge, status);
+    this.#openButton.hidden = target === undefined;
+    setText(this.#openButton, `Open ${activity.activityType === "agent" ? "transcript" : activity.activityType}`);
   }
 
   #build() {
     this.classList.add("mark");
-    this.#open.type = "button";
-    this.#open.dataset.kind = "quiet";
-    this.#open.addEventListener("click", () => {
+    this.#openButton.type = "button";
+    this.#openButton.dataset.kind = "quiet";
+    this.#openButton.addEventListener("click", () => {
       const target = this.#activity && targetOf(this.#activity);
       if (target) this.#view?.open(target);
     });
-    this.#line.append(this.#words, this.#badge, this.#open, inspectButton(() => /** @type {View} */ (this.#view), () => this.#activity));
+    this.#line.append(this.#text, this.#badge, this.#openButton, inspectButton(() => /** @type {View} */ (this.#view), () => this.#activity));
     this.append(this.#line);
   }
 }
 
-define("ps-mark", Mark);
+define("ps-mark", EventLine);
 
 /** @param {Activity} activity @returns {import("./base.js").Target | undefined} */
 function targetOf({ activityType, activityId, runId }) {
@@ -313,32 +313,32 @@ function targetOf({ activityType, activityId, runId }) {
 }
 
 /** @param {Activity} activity */
-const statusOf = ({ content }) => standing(content);
+const statusOf = ({ content }) => displayedStatus(content);
 
 /**
  * @param {View} view
  * @param {Activity} activity
  * @returns {string}
  */
-function sentence(view, activity) {
+function describeMark(view, activity) {
   const { content } = activity;
   switch (activity.activityType) {
     case "run": return `Run ${activity.runId}`;
     case "compaction": return compaction(content);
     case "handoff": {
-      const name = (/** @type {unknown} */ id) => (id === undefined ? "unknown" : agentName(view, activity, words(id)));
-      return `Handed from ${name(content.from)} to ${name(content.to)}${content.reason ? `: ${words(content.reason)}` : ""}`;
+      const name = (/** @type {unknown} */ id) => (id === undefined ? "unknown" : agentName(view, activity, toText(id)));
+      return `Handed off from ${name(content.from)} to ${name(content.to)}${content.reason ? `: ${toText(content.reason)}` : ""}`;
     }
-    case "agent": return `${agentName(view, activity, activity.activityId)} joined${content.role ? ` as ${spoken(content.role)}` : ""}`;
-    case "artifact": return `${words(content.title) || activity.activityId}${content.kind ? ` · ${spoken(content.kind)}` : ""}${content.version === undefined ? "" : ` · version ${words(content.version)}`}`;
-    default: return spoken(activity.activityType);
+    case "agent": return `${agentName(view, activity, activity.activityId)} joined${content.role ? ` as ${humanize(content.role)}` : ""}`;
+    case "artifact": return `${toText(content.title) || activity.activityId}${content.kind ? ` · ${humanize(content.kind)}` : ""}${content.version === undefined ? "" : ` · version ${toText(content.version)}`}`;
+    default: return humanize(activity.activityType);
   }
 }
 
 /** @param {Record<string, any>} content */
 function compaction(content) {
   const [before, after] = [content.preTokens, content.postTokens];
-  const amount = typeof before === "number" ? `: ${count(before)} → ${typeof after === "number" ? count(after) : "…"} tokens` : "";
-  return `${content.status === "running" ? "Memory is being compacted" : "Memory was compacted here"}${amount}${content.summary ? `. ${words(content.summary)}` : ""}`;
+  const amount = typeof before === "number" ? `: ${formatCount(before)} → ${typeof after === "number" ? formatCount(after) : "…"} tokens` : "";
+  return `${content.status === "running" ? "Compacting context" : "Context compacted"}${amount}${content.summary ? `. ${toText(content.summary)}` : ""}`;
 }
 

@@ -5,12 +5,12 @@
  * answer that contradicts its button is not sent.
  */
 
-import { words } from "./base.js";
+import { toText } from "./base.js";
 
 /** @typedef {"approve" | "reject" | "edit"} Verdict */
 
 /** @type {Map<Verdict, Set<string>>} */
-const WORDS = new Map([
+const VERDICT_WORDS = new Map([
   ["approve", new Set(["accept", "accepted", "agree", "agreed", "allow", "allowed", "approval", "approve", "approved", "authorize", "authorized", "confirm", "confirmed", "consent", "continue", "grant", "granted", "ok", "okay", "permit", "permitted", "proceed", "yes"])],
   ["reject", new Set(["abort", "block", "blocked", "cancel", "canceled", "cancelled", "decline", "declined", "denied", "deny", "disallow", "no", "refuse", "refused", "reject", "rejected"])],
   ["edit", new Set(["change", "changes", "edit", "modify", "revise"])],
@@ -19,12 +19,12 @@ const NEGATIONS = ["dont", "never", "not"];
 /** Words that change nothing about what a member's name decides: `isApproved`, `user_approved`. */
 const FILLERS = ["be", "been", "has", "human", "is", "user", "was"];
 /** Names of members whose value is the decision, where all their values are one. */
-const DECISIONS = ["action", "answer", "approval", "choice", "decision", "outcome", "permission", "resolution", "response", "result", "status", "verdict"];
+const DECISION_NAMES = ["action", "answer", "approval", "choice", "decision", "outcome", "permission", "resolution", "response", "result", "status", "verdict"];
 /** How deep an answer is searched for a contradiction. */
 const DEPTH_MAX = 6;
 
 /** @param {unknown} text */
-const tokens = (text) => words(text).replace(/['’]/g, "").replace(/([a-z0-9])([A-Z])/g, "$1 $2").toLowerCase().split(/[^a-z]+/).filter(Boolean);
+const tokens = (text) => toText(text).replace(/['’]/g, "").replace(/([a-z0-9])([A-Z])/g, "$1 $2").toLowerCase().split(/[^a-z]+/).filter(Boolean);
 
 /**
  * What a choice means by its words; nothing, if they say nothing or two things.
@@ -32,9 +32,9 @@ const tokens = (text) => words(text).replace(/['’]/g, "").replace(/([a-z0-9])(
  * @returns {Verdict | undefined}
  */
 export function verdictOf(text) {
-  const said = tokens(text);
-  const found = [...WORDS].filter(([, known]) => said.some((word) => known.has(word))).map(([verdict]) => verdict);
-  if (said.some((word) => NEGATIONS.includes(word))) return found.length === 1 && found[0] === "approve" ? "reject" : undefined;
+  const names = tokens(text);
+  const found = [...VERDICT_WORDS].filter(([, known]) => names.some((word) => known.has(word))).map(([verdict]) => verdict);
+  if (names.some((word) => NEGATIONS.includes(word))) return found.length === 1 && found[0] === "approve" ? "reject" : undefined;
   return found.length === 1 ? found[0] : undefined;
 }
 
@@ -44,15 +44,15 @@ export function verdictOf(text) {
  * @returns {Verdict | undefined}
  */
 function trueMeans(name) {
-  const said = tokens(name).filter((word) => !FILLERS.includes(word));
-  return said.length === 1 ? verdictOf(said[0]) : undefined;
+  const names = tokens(name).filter((word) => !FILLERS.includes(word));
+  return names.length === 1 ? verdictOf(names[0]) : undefined;
 }
 
 /**
  * Whether a member of this name holds the decision in words.
  * @param {string} name
  */
-const isDecisionName = (name) => trueMeans(name) !== undefined || (tokens(name).length === 1 && DECISIONS.includes(tokens(name)[0]));
+const isDecisionName = (name) => trueMeans(name) !== undefined || (tokens(name).length === 1 && DECISION_NAMES.includes(tokens(name)[0]));
 
 /**
  * A member of a schema that a button decides: its values, by what they mean.
@@ -69,8 +69,8 @@ export function decisionOf(name, schema) {
   if (Array.isArray(schema.enum)) {
     if (!isRoot && !isDecisionName(name)) return undefined;
     const all = schema.enum.map((value) => ({ value, verdict: typeof value === "boolean" ? meaning(name, value) : verdictOf(value) }));
-    const of = (/** @type {Verdict} */ verdict) => all.filter((one) => one.verdict === verdict).map(({ value }) => value);
-    const decision = { approve: of("approve"), reject: of("reject") };
+    const valuesOf = (/** @type {Verdict} */ verdict) => all.filter((one) => one.verdict === verdict).map(({ value }) => value);
+    const decision = { approve: valuesOf("approve"), reject: valuesOf("reject") };
     return all.every(({ verdict }) => verdict !== undefined) && decision.approve.length > 0 ? decision : undefined;
   }
   const type = Array.isArray(schema.type) ? schema.type.find((one) => one !== "null") : schema.type;
@@ -141,11 +141,11 @@ export function contradicts(value, verdict, name = "", depth = DEPTH_MAX) {
  * @returns {Option}
  */
 export function optionOf(option) {
-  if (option === null || typeof option !== "object" || Array.isArray(option)) return { value: option, label: words(option).replaceAll("_", " "), description: "", verdict: verdictOf(option) };
+  if (option === null || typeof option !== "object" || Array.isArray(option)) return { value: option, label: toText(option).replaceAll("_", " "), description: "", verdict: verdictOf(option) };
   const { value: given, id, optionId, label, name, title, kind, description } = /** @type {Record<string, any>} */ (option);
   const choice = given ?? optionId ?? id;
-  const said = words(label ?? name ?? title ?? choice ?? option);
+  const names = toText(label ?? name ?? title ?? choice ?? option);
   // The label is what is read before the press, so it decides where the kind says otherwise: the server refuses such a control.
-  const verdict = verdictOf(said) ?? verdictOf(kind) ?? (typeof choice === "string" ? verdictOf(choice) : undefined);
-  return { value: given === undefined && optionId !== undefined ? { optionId } : (choice ?? option), label: said, description: words(description), verdict };
+  const verdict = verdictOf(names) ?? verdictOf(kind) ?? (typeof choice === "string" ? verdictOf(choice) : undefined);
+  return { value: given === undefined && optionId !== undefined ? { optionId } : (choice ?? option), label: names, description: toText(description), verdict };
 }

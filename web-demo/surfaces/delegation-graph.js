@@ -3,9 +3,9 @@
  * for what, and what was handed over. The same stands below as a list, and the keyboard goes from node to node.
  */
 
-import { Surface, define, drawing, element, keyed, say, spoken, standing, stateOf, words } from "./base.js";
+import { Surface, define, svgElement, element, updateChildren, setText, humanize, displayedStatus, stateOf, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
-import { grouped, headed, phrase } from "./lane.js";
+import { groupBy, addHeading, formatValue } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
@@ -19,7 +19,7 @@ const MARGIN = 16;
 const BULGE = { delegates: 28, waits: 28, "hands over": 52 };
 /** Characters of a name and of what stands below it. */
 const NAME_CHARS_MAX = 20;
-const BELOW_CHARS_MAX = 26;
+const SUBTITLE_CHARS_MAX = 26;
 /** Statuses of a task for which nothing waits any more. */
 const DONE = ["done", "completed", "passed"];
 
@@ -47,24 +47,24 @@ export class DelegationGraph extends Surface {
   }
 
   /** The node that the keyboard is on. */
-  #at = "";
+  #focusedId = "";
   /** @type {Graph | undefined} */
   #graph;
 
   build() {
-    this.head = headed(this, "Delegation");
+    this.head = addHeading(this, "Delegation");
     this.canvas = element("div", "graph");
-    this.svg = drawing("svg", { role: "group", "aria-label": "Delegation graph. Arrow keys go from one to the next, Enter opens a transcript." });
-    this.edges = drawing("g", { class: "edges", "aria-hidden": "true" });
-    this.nodes = drawing("g", { class: "nodes" });
+    this.svg = svgElement("svg", { role: "group", "aria-label": "Delegation graph. Arrow keys go from one to the next, Enter opens a transcript." });
+    this.edges = svgElement("g", { class: "edges", "aria-hidden": "true" });
+    this.nodes = svgElement("g", { class: "nodes" });
     this.svg.append(this.edges, this.nodes);
     this.svg.addEventListener("keydown", (event) => this.#key(/** @type {KeyboardEvent} */ (event)));
     this.canvas.append(this.svg);
     const legend = element("p", "row legend hint");
     for (const [kind, text] of [["delegates", "delegated"], ["waits", "waits for"], ["hands-over", "handed over"]]) {
       const item = element("span", "row");
-      const sample = drawing("svg", { class: "sample", viewBox: "0 0 28 8", width: 28, height: 8, "aria-hidden": "true" });
-      sample.append(drawing("path", { d: "M0 4 H28", class: `edge ${kind}` }));
+      const sample = svgElement("svg", { class: "sample", viewBox: "0 0 28 8", width: 28, height: 8, "aria-hidden": "true" });
+      sample.append(svgElement("path", { d: "M0 4 H28", class: `edge ${kind}` }));
       item.append(sample, text);
       legend.append(item);
     }
@@ -86,28 +86,28 @@ export class DelegationGraph extends Surface {
 
   /** @param {Set<string> | null} _changed */
   update(_changed) {
-    const graph = laidOut(graphOf(this.activities()));
+    const graph = layOut(graphOf(this.activities()));
     this.#graph = graph;
     this.hidden = graph.edges.length === 0;
     if (this.hidden || !this.svg || !this.edges || !this.nodes || !this.list || !this.omitted) return;
-    say(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), String(graph.nodes.size));
+    setText(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), String(graph.nodes.size));
     for (const [name, value] of [["viewBox", `0 0 ${graph.width} ${graph.height}`], ["width", graph.width], ["height", graph.height]]) this.svg.setAttribute(String(name), String(value));
-    if (!graph.nodes.has(this.#at)) this.#at = graph.nodes.keys().next().value ?? "";
-    keyed(this.edges, graph.edges, (edge) => `${edge.kind} ${edge.from} ${edge.to}`, makeEdge, (path, edge) => changeEdge(path, edge, graph));
-    keyed(this.nodes, graph.nodes.values(), (node) => node.id, (node) => this.#make(node), (group, node) => this.#change(group, node));
-    keyed(this.list, graph.nodes.values(), (node) => node.id, () => element("li"), (item, node) => say(item, sentence(node, graph)));
+    if (!graph.nodes.has(this.#focusedId)) this.#focusedId = graph.nodes.keys().next().value ?? "";
+    updateChildren(this.edges, graph.edges, (edge) => `${edge.kind} ${edge.from} ${edge.to}`, makeEdge, (path, edge) => changeEdge(path, edge, graph));
+    updateChildren(this.nodes, graph.nodes.values(), (node) => node.id, (node) => this.#createNode(node), (group, node) => this.#updateNode(group, node));
+    updateChildren(this.list, graph.nodes.values(), (node) => node.id, () => element("li"), (item, node) => setText(item, describeNode(node, graph)));
     this.omitted.hidden = graph.omitted === 0;
-    say(this.omitted, `${graph.omitted} more are not drawn.`);
+    setText(this.omitted, `${graph.omitted} more are not drawn.`);
   }
 
   /** @param {Node} made */
-  #make({ id }) {
-    const group = drawing("g", { class: "node", role: "button" });
+  #createNode({ id }) {
+    const group = svgElement("g", { class: "node", role: "button" });
     group.append(
-      drawing("rect", { width: NODE.width, height: NODE.height, rx: 8 }),
-      drawing("circle", { cx: 16, cy: 20, r: 4 }),
-      drawing("text", { x: 28, y: 24, class: "name" }),
-      drawing("text", { x: 16, y: 42, class: "below" }),
+      svgElement("rect", { width: NODE.width, height: NODE.height, rx: 8 }),
+      svgElement("circle", { cx: 16, cy: 20, r: 4 }),
+      svgElement("text", { x: 28, y: 24, class: "name" }),
+      svgElement("text", { x: 16, y: 42, class: "below" }),
     );
     group.addEventListener("click", () => this.#open(id));
     group.addEventListener("focus", () => this.#focus(id));
@@ -118,17 +118,17 @@ export class DelegationGraph extends Surface {
    * @param {SVGElement} group
    * @param {Node} node
    */
-  #change(group, node) {
+  #updateNode(group, node) {
     const [, , name, below] = group.children;
     if (node.activity) group.dataset.key = keyOf(node.activity);
     group.dataset.node = node.id;
     group.dataset.state = stateOf(node.status);
     group.dataset.status = node.status;
     group.setAttribute("transform", `translate(${node.x} ${node.y})`);
-    group.setAttribute("tabindex", node.id === this.#at ? "0" : "-1");
+    group.setAttribute("tabindex", node.id === this.#focusedId ? "0" : "-1");
     // Its name for who does not see it is what is written in it.
-    say(name, clipped(node.name, NAME_CHARS_MAX));
-    say(below, clipped([spoken(node.status), node.task || node.role].filter(Boolean).join(" · "), BELOW_CHARS_MAX));
+    setText(name, truncate(node.name, NAME_CHARS_MAX));
+    setText(below, truncate([humanize(node.status), node.task || node.role].filter(Boolean).join(" · "), SUBTITLE_CHARS_MAX));
   }
 
   /** @param {string} id */
@@ -140,14 +140,14 @@ export class DelegationGraph extends Surface {
 
   /** @param {string} id */
   #focus(id) {
-    this.#at = id;
+    this.#focusedId = id;
     for (const node of this.nodes?.children ?? []) node.setAttribute("tabindex", /** @type {SVGElement} */ (node).dataset.node === id ? "0" : "-1");
   }
 
   /** @param {KeyboardEvent} event */
   #key(event) {
     const nodes = [...(this.#graph?.nodes.values() ?? [])];
-    const at = nodes.find((node) => node.id === this.#at);
+    const at = nodes.find((node) => node.id === this.#focusedId);
     if (!at) return;
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
@@ -198,20 +198,20 @@ export function graphOf(activities) {
   const rootOf = (/** @type {Activity} */ agent) => {
     const parent = agent.content.parentSessionId;
     const run = runs.find((it) => parent !== undefined && it.content.sessionId === parent) ?? runs.find((it) => it.runId === agent.runId);
-    const id = words(run?.content.agentId ?? team?.content.coordinator) || "coordinator";
-    if (!nodes.has(id)) add(id, { role: "coordinator", status: words(run?.content.status) || "unknown", activity: run });
+    const id = toText(run?.content.agentId ?? team?.content.coordinator) || "coordinator";
+    if (!nodes.has(id)) add(id, { role: "coordinator", status: toText(run?.content.status) || "unknown", activity: run });
     return id;
   };
   const bySession = new Map(agents.filter((it) => it.content.sessionId).map((it) => [it.content.sessionId, it.activityId]));
   for (const agent of agents) {
     const { content, activityId: id } = agent;
     const above = bySession.get(content.parentSessionId);
-    const coordinator = words(runs.find((it) => it.runId === agent.runId)?.content.agentId ?? team?.content.coordinator);
+    const coordinator = toText(runs.find((it) => it.runId === agent.runId)?.content.agentId ?? team?.content.coordinator);
     const parent = id === coordinator ? undefined : above !== undefined && above !== id ? above : rootOf(agent);
-    const task = tasks.get(words(content.taskId));
+    const task = tasks.get(toText(content.taskId));
     const node = add(id, {
-      name: words(content.agentName) || id, role: phrase(content.role), status: words(standing(content)) || "unknown", activity: agent,
-      parent: parent === id ? undefined : parent, task: phrase(task?.content.title ?? content.spawnReason),
+      name: toText(content.agentName) || id, role: formatValue(content.role), status: toText(displayedStatus(content)) || "unknown", activity: agent,
+      parent: parent === id ? undefined : parent, task: formatValue(task?.content.title ?? content.spawnReason),
     });
     if (node?.parent) edges.push({ kind: "delegates", from: node.parent, to: id, words: node.task });
   }
@@ -221,21 +221,21 @@ export function graphOf(activities) {
   for (const task of tasks.values()) {
     const { dependencies, status, title } = task.content;
     const from = ownerOf(task);
-    if (from === undefined || !Array.isArray(dependencies) || DONE.includes(words(status))) continue;
+    if (from === undefined || !Array.isArray(dependencies) || DONE.includes(toText(status))) continue;
     for (const dependency of dependencies) {
-      const on = tasks.get(words(dependency));
-      if (on && DONE.includes(words(on.content.status))) continue;
-      nodes.get(from)?.waits.push(on ? `${phrase(on.content.title) || on.activityId} (${spoken(on.content.status)})` : `${phrase(dependency)} (unknown)`);
+      const on = tasks.get(toText(dependency));
+      if (on && DONE.includes(toText(on.content.status))) continue;
+      nodes.get(from)?.waits.push(on ? `${formatValue(on.content.title) || on.activityId} (${humanize(on.content.status)})` : `${formatValue(dependency)} (unknown)`);
       const to = ownerOf(on);
-      if (to !== undefined && to !== from) edges.push({ kind: "waits", from, to, words: phrase(title) });
+      if (to !== undefined && to !== from) edges.push({ kind: "waits", from, to, words: formatValue(title) });
     }
   }
 
   for (const { content } of of("handoff")) {
-    const [from, to] = [content.from, content.to].map((who) => words(who));
+    const [from, to] = [content.from, content.to].map((who) => toText(who));
     if (!from || !to || from === to) continue;
     for (const id of [from, to]) if (!nodes.has(id)) add(id, { role: "no agent fact" });
-    edges.push({ kind: "hands over", from, to, words: phrase(content.reason) });
+    edges.push({ kind: "hands over", from, to, words: formatValue(content.reason) });
   }
   return { nodes, edges: edges.filter((edge) => nodes.has(edge.from) && nodes.has(edge.to)), omitted, width: 0, height: 0 };
 }
@@ -244,9 +244,9 @@ export function graphOf(activities) {
  * Gives each node its place: a column for each step away from the root, a row for each leaf, parents in the middle of theirs.
  * @param {Graph} graph
  */
-export function laidOut(graph) {
+export function layOut(graph) {
   const nodes = [...graph.nodes.values()];
-  const children = grouped(nodes, (node) => (node.parent !== undefined && graph.nodes.has(node.parent) ? node.parent : ""));
+  const children = groupBy(nodes, (node) => (node.parent !== undefined && graph.nodes.has(node.parent) ? node.parent : ""));
   let row = 0;
   let deepest = 0;
   /** @type {Set<Node>} */
@@ -272,8 +272,8 @@ export function laidOut(graph) {
 
 /** @param {Edge} edge */
 function makeEdge(edge) {
-  const group = drawing("g", { class: `edge-group ${edge.kind.replaceAll(" ", "-")}` });
-  group.append(drawing("path", { class: `edge ${edge.kind.replaceAll(" ", "-")}` }), drawing("path", { class: `tip ${edge.kind.replaceAll(" ", "-")}` }), drawing("title"));
+  const group = svgElement("g", { class: `edge-group ${edge.kind.replaceAll(" ", "-")}` });
+  group.append(svgElement("path", { class: `edge ${edge.kind.replaceAll(" ", "-")}` }), svgElement("path", { class: `tip ${edge.kind.replaceAll(" ", "-")}` }), svgElement("title"));
   return group;
 }
 
@@ -301,16 +301,16 @@ function changeEdge(group, edge, graph) {
   line.setAttribute("d", `M${start} ${y.from} C${start + reach} ${y.from} ${bend} ${y.to} ${end} ${y.to}`);
   const back = isForward ? -7 : 7;
   tip.setAttribute("d", `M${end} ${y.to} l${back} -4 v8 z`);
-  say(title, `${from.name} ${edge.kind} ${to.name}${edge.words ? `: ${edge.words}` : ""}`);
+  setText(title, `${from.name} ${edge.kind} ${to.name}${edge.words ? `: ${edge.words}` : ""}`);
 }
 
 /**
  * @param {Node} node
  * @param {Graph} graph
  */
-function sentence(node, graph) {
+function describeNode(node, graph) {
   const name = (/** @type {string} */ id) => graph.nodes.get(id)?.name ?? id;
-  const parts = [`${node.name}${node.role ? `, ${node.role}` : ""}: ${spoken(node.status)}`];
+  const parts = [`${node.name}${node.role ? `, ${node.role}` : ""}: ${humanize(node.status)}`];
   if (node.parent !== undefined) parts.push(`delegated by ${name(node.parent)}${node.task ? `: ${node.task}` : ""}`);
   if (node.waits.length > 0) parts.push(`waits for ${node.waits.join(", ")}`);
   for (const edge of graph.edges.filter((it) => it.kind === "hands over" && it.from === node.id)) parts.push(`handed over to ${name(edge.to)}${edge.words ? `: ${edge.words}` : ""}`);
@@ -321,6 +321,6 @@ function sentence(node, graph) {
  * @param {string} text
  * @param {number} most
  */
-const clipped = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+const truncate = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 define("ps-delegation-graph", DelegationGraph);

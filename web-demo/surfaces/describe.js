@@ -2,8 +2,8 @@
  * Any activity in a line: what it is, what it is called, how it stands, and what it says. For lists of all kinds of them.
  */
 
-import { joined, spoken, standing, stateOf, words } from "./base.js";
-import { phrase } from "./lane.js";
+import { joinText, humanize, displayedStatus, stateOf, toText } from "./base.js";
+import { formatValue } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
@@ -25,42 +25,42 @@ const LABELS = {
  */
 export function describe(activity) {
   const { activityType: type, content } = activity;
-  const said = Object.hasOwn(SAYS, type) ? SAYS[type](content) : { title: "", text: phrase(content) };
+  const description = Object.hasOwn(DESCRIBERS, type) ? DESCRIBERS[type](content) : { title: "", text: formatValue(content) };
   // The application's state is no status.
-  const status = standing(content) ?? (type === "state" ? undefined : content.state);
+  const status = displayedStatus(content) ?? (type === "state" ? undefined : content.state);
   return {
-    label: Object.hasOwn(LABELS, type) ? LABELS[type] : spoken(type),
-    title: said.title || activity.activityId,
-    status: words(status),
+    label: Object.hasOwn(LABELS, type) ? LABELS[type] : humanize(type),
+    title: description.title || activity.activityId,
+    status: toText(status),
     state: type === "artifact" ? artifactState(status) : stateOf(status),
-    text: said.text.slice(0, TEXT_CHARS_MAX),
+    text: description.text.slice(0, TEXT_CHARS_MAX),
   };
 }
 
 /** @type {Record<string, (content: Record<string, any>) => { title: string, text: string }>} */
-const SAYS = {
-  message: (it) => ({ title: [words(it.agentId), spoken(it.role)].filter(Boolean).join(" · "), text: (it.parts ?? []).map((/** @type {any} */ part) => joined(part.text)).join("\n") }),
-  reasoning: (it) => ({ title: "Reasoning", text: joined(it.text) }),
-  plan: (it) => ({ title: "Plan", text: joined(it.text) }),
-  "tool-call-progress": (it) => ({ title: words(it.tool_name), text: words(it.error?.message) || phrase(it.output) || words(it.message) || phrase(it.input) }),
-  action: (it) => ({ title: spoken(it.kind), text: phrase(it.message) }),
-  task: (it) => ({ title: phrase(it.title), text: phrase(it.summary ?? it.error?.message ?? it.blocker) }),
-  agent: (it) => ({ title: phrase(it.agentName), text: phrase(it.summary ?? it.role) }),
-  team: (it) => ({ title: phrase(it.teamName), text: spoken(it.topology) }),
-  handoff: (it) => ({ title: `${phrase(it.from) || "unknown"} → ${phrase(it.to) || "unknown"}`, text: phrase(it.reason) }),
-  "worker-notification": (it) => ({ title: phrase(it.agentName ?? it.agentId) || "unknown worker", text: phrase(it.summary) || joined(it.text) }),
-  review: (it) => ({ title: phrase(it.target), text: phrase(it.summary) || phrase(it.requestedFixes) }),
-  artifact: (it) => ({ title: phrase(it.title ?? it.name), text: phrase(it.preview ?? it.summary) }),
-  evidence: (it) => ({ title: phrase(it.title ?? it.name), text: phrase(it.summary ?? it.preview ?? it.kind) }),
-  compaction: (it) => ({ title: "Compaction", text: phrase({ ...it, status: undefined, compactionId: undefined }) }),
-  run: (it) => ({ title: "Run", text: words(it.error?.message) || spoken(it.phase) }),
-  session: (it) => ({ title: phrase(it.title), text: phrase(it.preview) }),
-  diagnostics: (it) => ({ title: "Diagnostics", text: phrase(it.entries?.at?.(-1)?.message) }),
-  metrics: (it) => ({ title: "Metrics", text: phrase(it.entries?.at?.(-1)) }),
+const DESCRIBERS = {
+  message: (it) => ({ title: [toText(it.agentId), humanize(it.role)].filter(Boolean).join(" · "), text: (it.parts ?? []).map((/** @type {any} */ part) => joinText(part.text)).join("\n") }),
+  reasoning: (it) => ({ title: "Reasoning", text: joinText(it.text) }),
+  plan: (it) => ({ title: "Plan", text: joinText(it.text) }),
+  "tool-call-progress": (it) => ({ title: toText(it.tool_name), text: toText(it.error?.message) || formatValue(it.output) || toText(it.message) || formatValue(it.input) }),
+  action: (it) => ({ title: humanize(it.kind), text: formatValue(it.message) }),
+  task: (it) => ({ title: formatValue(it.title), text: formatValue(it.summary ?? it.error?.message ?? it.blocker) }),
+  agent: (it) => ({ title: formatValue(it.agentName), text: formatValue(it.summary ?? it.role) }),
+  team: (it) => ({ title: formatValue(it.teamName), text: humanize(it.topology) }),
+  handoff: (it) => ({ title: `${formatValue(it.from) || "unknown"} → ${formatValue(it.to) || "unknown"}`, text: formatValue(it.reason) }),
+  "worker-notification": (it) => ({ title: formatValue(it.agentName ?? it.agentId) || "unknown worker", text: formatValue(it.summary) || joinText(it.text) }),
+  review: (it) => ({ title: formatValue(it.target), text: formatValue(it.summary) || formatValue(it.requestedFixes) }),
+  artifact: (it) => ({ title: formatValue(it.title ?? it.name), text: formatValue(it.preview ?? it.summary) }),
+  evidence: (it) => ({ title: formatValue(it.title ?? it.name), text: formatValue(it.summary ?? it.preview ?? it.kind) }),
+  compaction: (it) => ({ title: "Compaction", text: formatValue({ ...it, status: undefined, compactionId: undefined }) }),
+  run: (it) => ({ title: "Run", text: toText(it.error?.message) || humanize(it.phase) }),
+  session: (it) => ({ title: formatValue(it.title), text: formatValue(it.preview) }),
+  diagnostics: (it) => ({ title: "Diagnostics", text: formatValue(it.entries?.at?.(-1)?.message) }),
+  metrics: (it) => ({ title: "Metrics", text: formatValue(it.entries?.at?.(-1)) }),
 };
 
 /** What an artifact is after a step of its life that went well. */
-const MADE = ["created", "updated", "preview_ready", "version_created", "diff_ready", "exported", "changed"];
+const OK_ARTIFACT_STATUSES = ["created", "updated", "preview_ready", "version_created", "diff_ready", "exported", "changed"];
 
 /**
  * As which state an artifact's status looks.
@@ -69,5 +69,5 @@ const MADE = ["created", "updated", "preview_ready", "version_created", "diff_re
  */
 export function artifactState(status) {
   if (status === "exporting") return "running";
-  return MADE.includes(words(status)) ? "ok" : stateOf(status);
+  return OK_ARTIFACT_STATUSES.includes(toText(status)) ? "ok" : stateOf(status);
 }

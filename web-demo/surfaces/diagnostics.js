@@ -2,9 +2,9 @@
  * For debugging: diagnostics, cost and duration of calls, shared state. None of it is in the conversation.
  */
 
-import { Surface, count, define, duration, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
+import { Surface, formatCount, define, formatDuration, element, inspectButton, updateChildren, setBadge, setText, humanize, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
-import { headed, phrase } from "./lane.js";
+import { addHeading, formatValue } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
@@ -23,7 +23,7 @@ export class Diagnostics extends Surface {
   }
 
   build() {
-    this.head = headed(this, "Diagnostics", "Not part of the conversation.");
+    this.head = addHeading(this, "Diagnostics", "Not part of the conversation.");
     this.faults = table("Events", ["Event", "Severity", "Kind", "Message"]);
     this.costs = table("Cost and duration", ["Event", "Name", "Agent", "Took", "Cost", "Value"]);
     this.others = element("div", "stack");
@@ -44,23 +44,23 @@ export class Diagnostics extends Surface {
     if (this.hiddenFailures) {
       this.hiddenFailures.hidden = hidden === 0;
       this.hiddenFailures.dataset.state = "failed";
-      say(this.hiddenFailures, hidden === 1 ? "A hidden step failed." : `${count(hidden)} hidden steps failed.`);
+      setText(this.hiddenFailures, hidden === 1 ? "A hidden step failed." : `${formatCount(hidden)} hidden steps failed.`);
     }
-    say(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), `${count(faults.length)} noticed, ${count(costs.length)} measured`);
-    this.#rows(this.faults, faults, ({ entry }) => [entry.sequence, entry.severity ?? "unknown", spoken(entry.kind), [entry.code, entry.message, entry.status].map((it) => phrase(it)).filter(Boolean).join(" · ")]);
+    setText(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), `${formatCount(faults.length)} noticed, ${formatCount(costs.length)} measured`);
+    this.#rows(this.faults, faults, ({ entry }) => [entry.sequence, entry.severity ?? "unknown", humanize(entry.kind), [entry.code, entry.message, entry.status].map((it) => formatValue(it)).filter(Boolean).join(" · ")]);
     this.#rows(this.costs, costs, ({ entry }) => [
       entry.sequence,
-      phrase(entry.name ?? entry.model ?? entry.kind ?? entry.type) || "unknown",
-      phrase(entry.agentId),
-      entry.durationMs === undefined ? "" : duration(entry.durationMs),
-      entry.costUsd === undefined ? "" : `$${phrase(entry.costUsd)}`,
-      [entry.value === undefined ? "" : `${phrase(entry.value)} ${phrase(entry.unit)}`.trim(), phrase(entry.usage), phrase(entry.message)].filter(Boolean).join(" · "),
+      formatValue(entry.name ?? entry.model ?? entry.kind ?? entry.type) || "unknown",
+      formatValue(entry.agentId),
+      entry.durationMs === undefined ? "" : formatDuration(entry.durationMs),
+      entry.costUsd === undefined ? "" : `$${formatValue(entry.costUsd)}`,
+      [entry.value === undefined ? "" : `${formatValue(entry.value)} ${formatValue(entry.unit)}`.trim(), formatValue(entry.usage), formatValue(entry.message)].filter(Boolean).join(" · "),
     ]);
     const others = all.filter((it) => it.activityType !== "diagnostics" && it.activityType !== "metrics");
-    keyed(this.others, others, keyOf, (it) => this.#other(it), (card, it) => {
+    updateChildren(this.others, others, keyOf, (it) => this.#other(it), (card, it) => {
       card.dataset.key = keyOf(it);
       const text = JSON.stringify(it.activityType === "state" ? it.content.state : it.content, null, 2) ?? "";
-      say(/** @type {HTMLElement} */ (card.querySelector("pre")), text.length > STATE_CHARS_MAX ? `${text.slice(0, STATE_CHARS_MAX)}…` : text);
+      setText(/** @type {HTMLElement} */ (card.querySelector("pre")), text.length > STATE_CHARS_MAX ? `${text.slice(0, STATE_CHARS_MAX)}…` : text);
     });
   }
 
@@ -71,26 +71,26 @@ export class Diagnostics extends Surface {
    */
   #rows(on, entries, cells) {
     on.root.hidden = entries.length === 0;
-    keyed(on.body, entries, (it) => it.key, (made) => {
+    updateChildren(on.body, entries, (it) => it.key, (node) => {
       const row = element("tr");
-      row.append(...cells(made).map((_, at) => element("td", at === 0 ? "number" : "")));
+      row.append(...cells(node).map((_, at) => element("td", at === 0 ? "number" : "")));
       const last = element("td");
-      last.append(inspectButton(() => this.view, () => this.view.store.get(keyOf(made.of))));
+      last.append(inspectButton(() => this.view, () => this.view.store.get(keyOf(node.of))));
       row.append(last);
       return row;
     }, (row, it) => {
       row.dataset.key = keyOf(it.of);
       cells(it).forEach((value, at) => {
-        if (on === this.faults && at === 1) return severity(row.children[at], words(value));
-        say(row.children[at], words(value));
+        if (on === this.faults && at === 1) return severity(row.children[at], toText(value));
+        setText(row.children[at], toText(value));
       });
     });
   }
 
-  /** @param {Activity} made */
-  #other(made) {
+  /** @param {Activity} node */
+  #other(node) {
     const card = element("details", "card");
-    const head = element("summary", "", `${made.activityType === "state" ? "Shared state" : spoken(made.activityType)}${made.activityId === made.activityType ? "" : ` ${made.activityId}`}`);
+    const head = element("summary", "", `${node.activityType === "state" ? "Shared state" : humanize(node.activityType)}${node.activityId === node.activityType ? "" : ` ${node.activityId}`}`);
     const text = element("pre", "preview");
     text.tabIndex = 0;
     text.setAttribute("role", "group");
@@ -105,9 +105,9 @@ export class Diagnostics extends Surface {
  * @param {string} name
  */
 function severity(cell, name) {
-  const made = cell.firstElementChild instanceof HTMLElement ? cell.firstElementChild : cell.appendChild(element("span"));
-  mark(made, name);
-  made.dataset.state = Object.hasOwn(SEVERITIES, name) ? SEVERITIES[name] : "unknown";
+  const node = cell.firstElementChild instanceof HTMLElement ? cell.firstElementChild : cell.appendChild(element("span"));
+  setBadge(node, name);
+  node.dataset.state = Object.hasOwn(SEVERITIES, name) ? SEVERITIES[name] : "unknown";
 }
 
 /**
@@ -116,7 +116,7 @@ function severity(cell, name) {
  */
 function table(caption, names) {
   const root = element("div", "table-scroll");
-  const made = element("table", "table");
+  const node = element("table", "table");
   const head = element("thead");
   const row = element("tr");
   for (const [at, name] of names.entries()) {
@@ -126,9 +126,9 @@ function table(caption, names) {
   }
   row.append(element("td"));
   const body = element("tbody");
-  made.append(element("caption", "label", caption), head, body);
+  node.append(element("caption", "label", caption), head, body);
   head.append(row);
-  root.append(made);
+  root.append(node);
   root.tabIndex = 0;
   root.setAttribute("role", "group");
   root.setAttribute("aria-label", caption);

@@ -1,7 +1,7 @@
 /**
- * The conversation as rows: parts of messages, process, decisions and boundaries, in the order in which they opened.
+ * The row model of the conversation: parts of messages, process, decisions and boundaries, by `opened`.
  *
- * It reads activities and nothing else; no element is known here.
+ * It depends on activities only, not on elements.
  */
 
 import { keyOf } from "./base.js";
@@ -11,16 +11,16 @@ import { isLiveRun } from "./runtime-status.js";
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("../client/store.js").Store} Store */
 
-/** Steps of one process row. What is longer goes on in the next row, so that no row is too long to be drawn. */
+/** Maximum steps of a process row. Further steps go into the next row, so that no row becomes too long to draw. */
 const STEPS_MAX = 50;
 
 /**
  * @typedef {"part" | "process" | "action" | "boundary" | "mention" | "run"} Kind
  *
- * @typedef {object} Item One thing in its place.
+ * @typedef {object} Item One entry of a run.
  * @property {string} id
- * @property {string} key Its activity.
- * @property {string} [partId] Of a message: which part.
+ * @property {string} key The activity's key.
+ * @property {string} [partId] The part of a message.
  * @property {number} opened
  * @property {Kind} kind
  *
@@ -28,18 +28,18 @@ const STEPS_MAX = 50;
  * @property {string} id
  * @property {Kind} kind
  * @property {string} runId
- * @property {string} key Its activity, or the first of them.
- * @property {string[]} keys Its activities.
+ * @property {string} key The key of its first activity.
+ * @property {string[]} keys The keys of its activities.
  * @property {string} [partId]
- * @property {boolean} isLast Whether it is the last of its run.
- * @property {boolean} isHeaded Whether somebody else spoke before it.
+ * @property {boolean} isLast Whether it is the run's last row.
+ * @property {boolean} isHeaded Whether it needs the author's name: the row before has another author.
  */
 
-/** Types that stand in the conversation though they are no message, and how. @type {Map<string, Kind>} */
+/** Kinds of the activity types that appear in the conversation besides messages and process. @type {Map<string, Kind>} */
 const TYPES = new Map([["action", "action"], ["compaction", "boundary"], ["handoff", "boundary"], ["agent", "mention"], ["artifact", "mention"], ["run", "run"]]);
 
 /**
- * How an activity stands in the conversation, if it does.
+ * Returns the kind of row of an activity; `undefined` if it is not part of the conversation.
  * @param {Activity} activity
  * @returns {Kind | undefined}
  */
@@ -48,93 +48,93 @@ export function kindOf(activity) {
   return TYPES.get(activity.activityType) ?? (isProcess(activity) ? "process" : undefined);
 }
 
-export class Flow {
+export class RowModel {
   /** @param {Store} store */
   constructor(store) {
     this.#store = store;
   }
 
   #store;
-  /** Items of each run, sorted. @type {Map<string, Item[]>} */
+  /** Sorted items by run. @type {Map<string, Item[]>} */
   #runs = new Map();
-  /** How many items an activity has. @type {Map<string, number>} */
+  /** The number of items by activity. @type {Map<string, number>} */
   #counts = new Map();
-  /** Rows of each run. @type {Map<string, Row[]>} */
+  /** Rows by run. @type {Map<string, Row[]>} */
   #rows = new Map();
-  /** Whose each run is, as far as that was known when its items were sorted out. @type {Map<string, string | undefined>} */
-  #owners = new Map();
-  /** The row in which an activity stands, by its key. @type {Map<string, string[]>} */
-  #places = new Map();
+  /** The agent of each run, as known when its items were added. @type {Map<string, string | undefined>} */
+  #agents = new Map();
+  /** The row ids of each activity, by key. @type {Map<string, string[]>} */
+  #rowIdsByKey = new Map();
 
-  /** Reads everything anew. */
+  /** Rebuilds everything from the store. */
   reset() {
     this.#runs.clear();
     this.#counts.clear();
     this.#rows.clear();
-    this.#places.clear();
-    this.#owners.clear();
-    for (const activity of this.#store.sorted(({ activityType }) => activityType === "run")) this.#owners.set(activity.runId, activity.content.agentId);
+    this.#rowIdsByKey.clear();
+    this.#agents.clear();
+    for (const activity of this.#store.sorted(({ activityType }) => activityType === "run")) this.#agents.set(activity.runId, activity.content.agentId);
     for (const activity of this.#store.sorted((one) => kindOf(one) !== undefined)) this.#add(activity);
     for (const [runId, items] of this.#runs) {
-      items.sort(order);
-      this.#regroup(runId);
+      items.sort(compareItems);
+      this.#rebuildRows(runId);
     }
   }
 
   /**
-   * Takes what changed.
+   * Applies changed activities.
    * @param {Set<string>} changed
-   * @returns {boolean} Whether there are other rows than before.
+   * @returns {boolean} Whether the rows have changed.
    */
-  take(changed) {
-    // Whose a run is decides what in it is a teammate's: it may become known after that.
-    if ([...changed].some((key) => this.#isOtherOwner(key))) {
+  applyChanges(changed) {
+    // The run's agent decides which activities belong to teammates, and may become known later.
+    if ([...changed].some((key) => this.#hasOtherAgent(key))) {
       this.reset();
       return true;
     }
     /** @type {Set<string>} */
-    const touched = new Set();
+    const changedRuns = new Set();
     for (const key of changed) {
       const activity = this.#store.get(key);
-      if (activity && this.#add(activity)) touched.add(activity.runId);
+      if (activity && this.#add(activity)) changedRuns.add(activity.runId);
     }
-    for (const runId of touched) {
-      this.#runs.get(runId)?.sort(order);
-      this.#regroup(runId);
+    for (const runId of changedRuns) {
+      this.#runs.get(runId)?.sort(compareItems);
+      this.#rebuildRows(runId);
     }
-    return touched.size > 0;
+    return changedRuns.size > 0;
   }
 
   /**
-   * All rows, run by run.
-   * @param {string[]} own The conversation's runs, in the order in which they began. Of others, a child session's, only what
-   * asks for a decision is shown: whoever waits for it waits here, too.
+   * Returns all rows, run by run.
+   * @param {string[]} ownRuns The conversation's runs, by start time. Of other runs (of child sessions) only decisions are
+   * shown, since the parent waits for them.
    */
-  rows(own) {
-    const isSeveral = own.filter((run) => this.#rows.has(run)).length > 1;
-    const mine = own.flatMap((run) => (this.#rows.get(run) ?? []).filter((row) => isSeveral || row.kind !== "run"));
-    const others = [...this.#rows].filter(([run]) => !own.includes(run)).flatMap(([, rows]) => rows.filter((row) => row.kind === "action"));
+  rows(ownRuns) {
+    const isSeveral = ownRuns.filter((run) => this.#rows.has(run)).length > 1;
+    const mine = ownRuns.flatMap((run) => (this.#rows.get(run) ?? []).filter((row) => isSeveral || row.kind !== "run"));
+    const others = [...this.#rows].filter(([run]) => !ownRuns.includes(run)).flatMap(([, rows]) => rows.filter((row) => row.kind === "action"));
     return [...mine, ...others];
   }
 
   /**
-   * The rows that an activity's change concerns.
+   * Returns the ids of the rows that an activity's change affects.
    * @param {string} key
    * @returns {string[]}
    */
   rowsOf(key) {
     const activity = this.#store.get(key);
-    const own = this.#places.get(key) ?? [];
-    // A call says that it waits, and stops saying so, with the decision about it.
-    if (activity?.activityType === "action" && activity.content.toolCallId !== undefined) return [...own, ...(this.#places.get(keyOf({ ...activity, activityType: "tool-call-progress", activityId: String(activity.content.toolCallId) })) ?? [])];
-    // A run's own change may open or fold its last row.
-    if (activity?.activityType !== "run") return own;
+    const rowIds = this.#rowIdsByKey.get(key) ?? [];
+    // A call shows whether it waits for its decision.
+    if (activity?.activityType === "action" && activity.content.toolCallId !== undefined) return [...rowIds, ...(this.#rowIdsByKey.get(keyOf({ ...activity, activityType: "tool-call-progress", activityId: String(activity.content.toolCallId) })) ?? [])];
+    // A change of the run may open or collapse its last row.
+    if (activity?.activityType !== "run") return rowIds;
     const last = this.#rows.get(activity.runId)?.at(-1);
-    return last ? [...own, last.id] : own;
+    return last ? [...rowIds, last.id] : rowIds;
   }
 
   /**
-   * A row by its id.
+   * Returns a row by its id.
    * @param {string} id
    * @returns {Row | undefined}
    */
@@ -147,7 +147,7 @@ export class Flow {
   }
 
   /**
-   * Whether a process row is still worked on.
+   * Whether work on a process row continues.
    * @param {Row} row
    */
   isOpen(row) {
@@ -159,7 +159,7 @@ export class Flow {
 
   /**
    * @param {Activity} activity
-   * @returns {boolean} Whether it has more items than before.
+   * @returns {boolean} Whether it added items.
    */
   #add(activity) {
     const kind = this.#kind(activity);
@@ -176,25 +176,25 @@ export class Flow {
   }
 
   /**
-   * What a teammate does is told where teammates are; what it asks for is asked here.
+   * Returns the kind of row. A teammate's process appears in its transcript only; its decisions appear here.
    * @param {Activity} activity
    */
   #kind(activity) {
     const kind = kindOf(activity);
-    const own = this.#owners.get(activity.runId);
-    if (own === undefined) return kind;
-    if (activity.activityType === "agent") return activity.activityId === own ? undefined : kind;
-    return kind === "process" && activity.agentId && activity.agentId !== own ? undefined : kind;
+    const runAgent = this.#agents.get(activity.runId);
+    if (runAgent === undefined) return kind;
+    if (activity.activityType === "agent") return activity.activityId === runAgent ? undefined : kind;
+    return kind === "process" && activity.agentId && activity.agentId !== runAgent ? undefined : kind;
   }
 
   /** @param {string} key */
-  #isOtherOwner(key) {
+  #hasOtherAgent(key) {
     const activity = this.#store.get(key);
-    return activity?.activityType === "run" && activity.content.agentId !== this.#owners.get(activity.runId);
+    return activity?.activityType === "run" && activity.content.agentId !== this.#agents.get(activity.runId);
   }
 
   /** @param {string} runId */
-  #regroup(runId) {
+  #rebuildRows(runId) {
     /** @type {Row[]} */
     const rows = [];
     let speaker = "";
@@ -202,15 +202,15 @@ export class Flow {
       const last = rows.at(-1);
       if (kind === "process" && last?.kind === "process" && last.keys.length < STEPS_MAX) {
         last.keys.push(key);
-        this.#places.set(key, [last.id]);
+        this.#rowIdsByKey.set(key, [last.id]);
         continue;
       }
       const now = kind === "part" ? key : kind === "process" ? speaker : "";
       rows.push({ id, kind, runId, key, keys: [key], partId, isLast: false, isHeaded: kind === "part" && now !== speaker });
       speaker = now;
-      const places = this.#places.get(key);
-      if (!places) this.#places.set(key, [id]);
-      else if (!places.includes(id)) places.push(id);
+      const rowIds = this.#rowIdsByKey.get(key);
+      if (!rowIds) this.#rowIdsByKey.set(key, [id]);
+      else if (!rowIds.includes(id)) rowIds.push(id);
     }
     const last = rows.at(-1);
     if (last) last.isLast = true;
@@ -222,7 +222,7 @@ export class Flow {
  * @param {Item} a
  * @param {Item} b
  */
-const order = (a, b) => a.opened - b.opened || (a.kind === "run" ? -1 : b.kind === "run" ? 1 : 0);
+const compareItems = (a, b) => a.opened - b.opened || (a.kind === "run" ? -1 : b.kind === "run" ? 1 : 0);
 
 /**
  * @param {Activity} activity

@@ -6,7 +6,7 @@
  * button that is pressed fills it in.
  */
 
-import { element, spoken, words } from "./base.js";
+import { element, humanize, toText } from "./base.js";
 import { decisionOf, optionOf } from "./decision.js";
 
 /** @typedef {import("./decision.js").Verdict} Verdict */
@@ -17,15 +17,15 @@ import { decisionOf, optionOf } from "./decision.js";
  */
 
 /** Members that may explain a rejection. Of the other fields a rejection needs none. */
-const REMARK = /reason|comment|feedback|note|message|explanation|remark/i;
+const REMARK_NAME = /reason|comment|feedback|note|message|explanation|remark/i;
 
 /** Choices that are shown all at once; more become a list that opens. */
 const RADIOS_MAX = 5;
 /** A string that may be longer than this gets a field of several lines. */
-const LINE_CHARS = 120;
+const SINGLE_LINE_CHARS_MAX = 120;
 
-let made = 0;
-const unique = () => `ask-${(made += 1)}`;
+let idCount = 0;
+const uniqueId = () => `ask-${(idCount += 1)}`;
 
 /**
  * @param {unknown} schema
@@ -35,11 +35,11 @@ const unique = () => `ask-${(made += 1)}`;
 export function formOf(schema, { isQuestion = false } = {}) {
   const root = isObject(schema) ? schema : {};
   if (isObject(root.properties)) return objectField(root, 0);
-  const title = words(root.title) || "Your answer";
-  const decision = isQuestion ? undefined : decided("", root, title);
+  const title = toText(root.title) || "Your answer";
+  const decision = isQuestion ? undefined : decisionField("", root, title);
   if (decision) return decision;
   // Unlike a box, it sends nothing that was not chosen.
-  if (root.type === "boolean") return radios(title, [{ value: true, label: "Yes", description: "" }, { value: false, label: "No", description: "" }], root.default, true);
+  if (root.type === "boolean") return radioField(title, [{ value: true, label: "Yes", description: "" }, { value: false, label: "No", description: "" }], root.default, true);
   return field("value", { title: "Your answer", ...root }, true, 0);
 }
 
@@ -50,11 +50,11 @@ export function formOf(schema, { isQuestion = false } = {}) {
  * @param {string} title
  * @returns {Field | undefined}
  */
-function decided(name, schema, title) {
+function decisionField(name, schema, title) {
   const decision = decisionOf(name, schema);
   if (!decision) return undefined;
   const isChoice = decision.approve.length > 1;
-  const choice = isChoice ? radios(title, decision.approve.map((value) => ({ value, label: spoken(value), description: "" })), schema.default, true) : undefined;
+  const choice = isChoice ? radioField(title, decision.approve.map((value) => ({ value, label: humanize(value), description: "" })), schema.default, true) : undefined;
   const read = (/** @type {Verdict | undefined} */ verdict) => {
     if (verdict === "reject") return decision.reject.length > 0 ? { value: decision.reject[0] } : {};
     if (choice) return choice.read();
@@ -70,7 +70,7 @@ function decided(name, schema, title) {
  * @returns {Field}
  */
 export function choiceOf(legend, options) {
-  return radios(legend, options.map(optionOf), undefined, true);
+  return radioField(legend, options.map(optionOf), undefined, true);
 }
 
 /**
@@ -83,7 +83,7 @@ function objectField(schema, depth) {
   const required = new Set(Array.isArray(schema.required) ? schema.required : []);
   const fields = Object.entries(schema.properties).map(([name, given]) => {
     const inner = isObject(given) ? given : {};
-    const one = decided(name, inner, words(inner.title) || spoken(name)) ?? field(name, inner, required.has(name), depth);
+    const one = decisionField(name, inner, toText(inner.title) || humanize(name)) ?? field(name, inner, required.has(name), depth);
     if (!one.isEmpty) root.append(one.root);
     return { name, ...one };
   });
@@ -92,7 +92,7 @@ function objectField(schema, depth) {
     const value = {};
     for (const one of fields) {
       // A rejection needs no more than the decision; what explains it goes along.
-      if (verdict === "reject" && !one.decides && !REMARK.test(one.name)) continue;
+      if (verdict === "reject" && !one.decides && !REMARK_NAME.test(one.name)) continue;
       const answer = one.read(verdict);
       if (answer.problem && verdict === "reject" && !one.decides) continue;
       if (answer.problem) return answer;
@@ -111,15 +111,15 @@ function objectField(schema, depth) {
  * @returns {Field}
  */
 function field(name, schema, isRequired, depth) {
-  const title = words(schema.title) || spoken(name);
+  const title = toText(schema.title) || humanize(name);
   if (Array.isArray(schema.enum)) return choice(title, schema, isRequired);
   const type = Array.isArray(schema.type) ? schema.type.find((one) => one !== "null") : schema.type;
-  if (type === "boolean") return checkbox(title, schema);
-  if (type === "number" || type === "integer") return number(title, schema, isRequired, type === "integer");
-  if (type === "object" && isObject(schema.properties) && depth === 0) return nested(title, schema, isRequired);
-  if (type === "array" && (!isObject(schema.items) || schema.items.type === "string")) return list(title, schema, isRequired);
-  if (type === "string" || type === undefined) return line(title, schema, isRequired);
-  return json(title, schema, isRequired);
+  if (type === "boolean") return checkboxField(title, schema);
+  if (type === "number" || type === "integer") return numberField(title, schema, isRequired, type === "integer");
+  if (type === "object" && isObject(schema.properties) && depth === 0) return nestedField(title, schema, isRequired);
+  if (type === "array" && (!isObject(schema.items) || schema.items.type === "string")) return listField(title, schema, isRequired);
+  if (type === "string" || type === undefined) return textField(title, schema, isRequired);
+  return jsonField(title, schema, isRequired);
 }
 
 /**
@@ -127,7 +127,7 @@ function field(name, schema, isRequired, depth) {
  * @param {Record<string, any>} schema
  * @param {boolean} isRequired
  */
-function nested(title, schema, isRequired) {
+function nestedField(title, schema, isRequired) {
   const inner = objectField(schema, 1);
   const root = element("fieldset", "stack nested");
   root.append(element("legend", "label", title), inner.root);
@@ -150,8 +150,8 @@ function labelled(title, schema, control, isRequired) {
   const root = element("label", "field");
   root.append(element("span", "", isRequired ? title : `${title} (optional)`), control);
   if (schema.description) {
-    const hint = element("span", "hint", words(schema.description));
-    hint.id = unique();
+    const hint = element("span", "hint", toText(schema.description));
+    hint.id = uniqueId();
     control.setAttribute("aria-describedby", hint.id);
     root.append(hint);
   }
@@ -164,12 +164,12 @@ function labelled(title, schema, control, isRequired) {
  * @param {boolean} isRequired
  * @returns {Field}
  */
-function line(title, schema, isRequired) {
-  const isLong = (schema.maxLength ?? 0) > LINE_CHARS || schema.format === "textarea" || schema.contentMediaType !== undefined;
+function textField(title, schema, isRequired) {
+  const isLong = (schema.maxLength ?? 0) > SINGLE_LINE_CHARS_MAX || schema.format === "textarea" || schema.contentMediaType !== undefined;
   const control = isLong ? element("textarea") : element("input");
   if (control instanceof HTMLInputElement) control.type = { email: "email", uri: "url", date: "date", password: "password" }[String(schema.format)] ?? "text";
   control.autocomplete = "off";
-  control.value = words(schema.default);
+  control.value = toText(schema.default);
   if (typeof schema.maxLength === "number") control.maxLength = schema.maxLength;
   const read = () => {
     const value = control.value;
@@ -187,13 +187,13 @@ function line(title, schema, isRequired) {
  * @param {boolean} isWhole
  * @returns {Field}
  */
-function number(title, schema, isRequired, isWhole) {
+function numberField(title, schema, isRequired, isWhole) {
   const control = element("input");
   control.type = "number";
   control.step = isWhole ? "1" : "any";
   if (typeof schema.minimum === "number") control.min = String(schema.minimum);
   if (typeof schema.maximum === "number") control.max = String(schema.maximum);
-  control.value = words(schema.default);
+  control.value = toText(schema.default);
   const read = () => {
     if (control.value === "" && !control.validity.badInput) return isRequired ? { problem: `${title} is needed.`, field: control } : {};
     if (!control.validity.valid) return { problem: `${title}: ${control.validationMessage}`, field: control };
@@ -207,13 +207,13 @@ function number(title, schema, isRequired, isWhole) {
  * @param {Record<string, any>} schema
  * @returns {Field}
  */
-function checkbox(title, schema) {
+function checkboxField(title, schema) {
   const root = element("label", "row check");
   const control = element("input");
   control.type = "checkbox";
   control.checked = schema.default === true;
   root.append(control, element("span", "", title));
-  if (schema.description) root.append(element("span", "hint", words(schema.description)));
+  if (schema.description) root.append(element("span", "hint", toText(schema.description)));
   return { root, read: () => ({ value: control.checked }) };
 }
 
@@ -227,8 +227,8 @@ function choice(title, schema, isRequired) {
   /** @type {unknown[]} */
   const values = schema.enum;
   const labels = Array.isArray(schema.enumNames) ? schema.enumNames : [];
-  const options = values.map((value, at) => ({ value, label: words(labels[at]) || spoken(value), description: "" }));
-  if (options.length <= RADIOS_MAX) return radios(title, options, schema.default, isRequired);
+  const options = values.map((value, at) => ({ value, label: toText(labels[at]) || humanize(value), description: "" }));
+  if (options.length <= RADIOS_MAX) return radioField(title, options, schema.default, isRequired);
   const control = element("select");
   control.append(new Option("Choose …", ""));
   options.forEach((option, at) => control.append(new Option(option.label, String(at), false, option.value === schema.default)));
@@ -246,9 +246,9 @@ function choice(title, schema, isRequired) {
  * @param {boolean} isRequired
  * @returns {Field}
  */
-function radios(title, options, chosen, isRequired) {
+function radioField(title, options, chosen, isRequired) {
   const root = element("fieldset", "stack choices");
-  const name = unique();
+  const name = uniqueId();
   root.append(element("legend", "", title));
   const controls = options.map((option) => {
     const label = element("label", "row choice");
@@ -275,9 +275,9 @@ function radios(title, options, chosen, isRequired) {
  * @param {boolean} isRequired
  * @returns {Field}
  */
-function list(title, schema, isRequired) {
+function listField(title, schema, isRequired) {
   const options = isObject(schema.items) && Array.isArray(schema.items.enum) ? schema.items.enum : undefined;
-  if (options) return checks(title, options);
+  if (options) return checkboxListField(title, options);
   const control = element("textarea");
   control.rows = 3;
   const read = () => {
@@ -292,14 +292,14 @@ function list(title, schema, isRequired) {
  * @param {unknown[]} options
  * @returns {Field}
  */
-function checks(title, options) {
+function checkboxListField(title, options) {
   const root = element("fieldset", "stack choices");
   root.append(element("legend", "", title));
   const controls = options.map((option) => {
     const label = element("label", "row check");
     const control = element("input");
     control.type = "checkbox";
-    label.append(control, element("span", "", spoken(option)));
+    label.append(control, element("span", "", humanize(option)));
     root.append(label);
     return control;
   });
@@ -312,7 +312,7 @@ function checks(title, options) {
  * @param {boolean} isRequired
  * @returns {Field}
  */
-function json(title, schema, isRequired) {
+function jsonField(title, schema, isRequired) {
   const control = element("textarea", "mono");
   control.rows = 4;
   control.value = schema.default === undefined ? "" : JSON.stringify(schema.default, null, 2);

@@ -3,14 +3,14 @@
  * whoever said it.
  */
 
-import { define, element, say, words } from "./base.js";
-import { Lane, UNKNOWN, link, nameOf, refsOf, tell, topologyOf } from "./lane.js";
+import { define, element, setText, toText } from "./base.js";
+import { Lane, UNKNOWN, setLinks, findAgentName, refLinks, setFacts, topologyOf } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
 
 /** Statuses with which somebody else has it. */
-const HAS_IT = ["accepted", "active", "resumed"];
+const ACCEPTED_STATUSES = ["accepted", "active", "resumed"];
 
 export class HandoffLane extends Lane {
   static heading = "Hand-offs";
@@ -28,24 +28,24 @@ export class HandoffLane extends Lane {
   }
 
   /** @param {Activity[]} all Newest first. */
-  summed(all) {
+  drawSummary(all) {
     if (!this.owner) return;
-    const last = all.find(({ content }) => HAS_IT.includes(words(content.status)) || content.status === "returned");
-    const holder = last && nameOf(this.view, last, last.content.status === "returned" ? last.content.from : last.content.to);
-    this.owner.hidden = !holder;
-    if (holder) say(this.owner, `Now with ${holder}`);
+    const last = all.find(({ content }) => ACCEPTED_STATUSES.includes(toText(content.status)) || content.status === "returned");
+    const ownerName = last && findAgentName(this.view, last, last.content.status === "returned" ? last.content.from : last.content.to);
+    this.owner.hidden = !ownerName;
+    if (ownerName) setText(this.owner, `Now with ${ownerName}`);
   }
 
   /**
    * @param {Card} card
    * @param {Record<string, any>} content
    */
-  fill(card, content) {
-    const [from, to] = [content.from, content.to].map((who) => nameOf(this.view, card.activity, who));
-    say(card.title, `${from} → ${to}`);
+  fillCard(card, content) {
+    const [from, to] = [content.from, content.to].map((who) => findAgentName(this.view, card.activity, who));
+    setText(card.title, `${from} → ${to}`);
     card.title.setAttribute("aria-label", `From ${from} to ${to}`);
-    say(card.body, words(content.summary));
-    tell(card.facts, [
+    setText(card.body, toText(content.summary));
+    setFacts(card.facts, [
       ["Why", content.reason ?? UNKNOWN],
       ["Goes on at", content.resumeTarget ?? UNKNOWN],
       ["Memory", content.memoryBoundary ?? UNKNOWN],
@@ -56,7 +56,7 @@ export class HandoffLane extends Lane {
       ["Parent session", content.parentSessionId],
       ["Parent thread", content.parentThreadId],
     ]);
-    link(card.links, refsOf(this.view, content.refs));
+    setLinks(card.links, refLinks(this.view, content.refs));
   }
 }
 

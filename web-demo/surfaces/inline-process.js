@@ -5,11 +5,11 @@
  * that is theirs alone, and no fact of the run.
  */
 
-import { define, element, inspectButton, keyOf, keyed, say, spoken, stateOf, words } from "./base.js";
+import { define, element, inspectButton, keyOf, updateChildren, setText, humanize, stateOf, toText } from "./base.js";
 import { Card } from "./card.js";
 import { Prose } from "./prose.js";
 import { drawSteps, planOf } from "./plan.js";
-import { CustomActivity, Tool, isToolRunning, toolState, waitsFor } from "./tool.js";
+import { CustomActivity, Tool, isToolRunning, toolState, waitReason } from "./tool.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./base.js").View} View */
@@ -48,14 +48,14 @@ export class Thought extends Card {
     const { status, withheld, clipped, capped } = this.content;
     const isPlan = this.activity.activityType === "plan";
     const { text, steps } = isPlan ? planOf(this.content) : { text: this.content.text, steps: [] };
-    this.dataset.status = words(status);
+    this.dataset.status = toText(status);
     this.dataset.kind = this.activity.activityType;
-    say(this.#label, isPlan ? "Plan" : "Reasoning");
+    setText(this.#label, isPlan ? "Plan" : "Reasoning");
     const notes = [status === "interrupted" ? "interrupted" : "", withheld ? "the rest is withheld" : "", clipped ? "goes on in the log" : ""];
-    say(this.#state, notes.filter(Boolean).join(", "));
+    setText(this.#state, notes.filter(Boolean).join(", "));
     this.#prose.set(text);
     drawSteps(this.#steps, steps);
-    say(this.#note, typeof capped === "number" && capped > 0 ? `${capped} more left out by the source` : "");
+    setText(this.#note, typeof capped === "number" && capped > 0 ? `${capped} more left out by the source` : "");
     this.#note.hidden = this.#note.textContent === "";
   }
 }
@@ -76,7 +76,7 @@ export class InlineProcess extends HTMLElement {
   #group;
   #toggle = element("button", "summary");
   #arrow = element("span", "arrow");
-  #words = element("span", "words");
+  #text = element("span", "words");
   #state = element("span");
   #steps = element("div", "steps");
   #isBuilt = false;
@@ -84,39 +84,39 @@ export class InlineProcess extends HTMLElement {
   /**
    * @param {View} view
    * @param {Group} group
-   * @param {Map<string, boolean>} folds What the viewer opened or closed, by the group's id.
+   * @param {Map<string, boolean>} expansion What the viewer opened or closed, by the group's id.
    */
-  show(view, group, folds) {
+  show(view, group, expansion) {
     this.#view = view;
     this.#group = group;
-    if (!this.#isBuilt) this.#build(folds);
+    if (!this.#isBuilt) this.#build(expansion);
     const activities = group.keys.flatMap((key) => view.store.get(key) ?? []);
-    const isOpen = folds.get(group.id) ?? group.isOpen;
+    const isOpen = expansion.get(group.id) ?? group.isOpen;
     this.dataset.open = String(isOpen);
     // What waits for a person does not work.
     const running = activities.filter(isRunning);
-    const waiting = running.length > 0 && running.every((one) => waitsFor(view, one)) ? running.at(-1) : undefined;
+    const waiting = running.length > 0 && running.every((one) => waitReason(view, one)) ? running.at(-1) : undefined;
     this.dataset.status = waiting ? "waiting" : group.isOpen ? "running" : "completed";
     this.#toggle.setAttribute("aria-expanded", String(isOpen));
-    say(this.#words, waiting ? `Waiting for ${waitsFor(view, waiting)}: ${now([waiting])}` : group.isOpen ? `Working: ${now(activities)}` : summary(activities));
+    setText(this.#text, waiting ? `Waiting for ${waitReason(view, waiting)}: ${currentStep([waiting])}` : group.isOpen ? `Working: ${currentStep(activities)}` : summarize(activities));
     this.#drawState(activities, group.isOpen, waiting !== undefined);
     this.#steps.hidden = !isOpen;
     // What is folded costs nothing: its steps are made when it is opened.
-    keyed(this.#steps, isOpen ? activities : [], keyOf, (activity) => made(activity), (card, activity) => card.show(view, activity));
+    updateChildren(this.#steps, isOpen ? activities : [], keyOf, (activity) => createStep(activity), (card, activity) => card.show(view, activity));
   }
 
-  /** @param {Map<string, boolean>} folds */
-  #build(folds) {
+  /** @param {Map<string, boolean>} expansion */
+  #build(expansion) {
     this.#isBuilt = true;
     this.classList.add("inline-process");
     this.#toggle.type = "button";
     this.#arrow.setAttribute("aria-hidden", "true");
-    this.#toggle.append(this.#arrow, this.#words, this.#state);
+    this.#toggle.append(this.#arrow, this.#text, this.#state);
     this.#toggle.addEventListener("click", () => {
       const [view, group] = [this.#view, this.#group];
       if (!view || !group) return;
-      folds.set(group.id, this.dataset.open !== "true");
-      this.show(view, group, folds);
+      expansion.set(group.id, this.dataset.open !== "true");
+      this.show(view, group, expansion);
       this.dispatchEvent(new CustomEvent("expanded", { bubbles: true }));
     });
     this.append(this.#toggle, this.#steps);
@@ -129,20 +129,20 @@ export class InlineProcess extends HTMLElement {
    */
   #drawState(activities, isOpen, isWaiting) {
     const failed = activities.filter((activity) => toolStateOf(activity) === "output-error").length;
-    const status = isWaiting ? "waiting" : isOpen ? "running" : failed > 0 ? "failed" : activities.some(isCut) ? "interrupted" : "done";
+    const status = isWaiting ? "waiting" : isOpen ? "running" : failed > 0 ? "failed" : activities.some(wasInterrupted) ? "interrupted" : "done";
     this.#state.hidden = status === "done";
     if (this.#state.dataset.status === status) return;
     this.#state.className = "badge";
     this.#state.dataset.state = stateOf(status);
     this.#state.dataset.status = status;
-    say(this.#state, status);
+    setText(this.#state, status);
   }
 }
 
 define("ps-inline-process", InlineProcess);
 
 /** @param {Activity} activity @returns {Card} */
-function made(activity) {
+function createStep(activity) {
   if (activity.activityType === "tool-call-progress") return new Tool();
   return activity.activityType === "reasoning" || activity.activityType === "plan" ? new Thought() : new CustomActivity();
 }
@@ -151,30 +151,30 @@ function made(activity) {
 const toolStateOf = (activity) => (activity.activityType === "tool-call-progress" ? toolState(/** @type {any} */ (activity.content)) : "");
 
 /** @param {Activity} activity */
-const isCut = (activity) => toolStateOf(activity) === "cancelled" || /** @type {any} */ (activity.content).status === "interrupted";
+const wasInterrupted = (activity) => toolStateOf(activity) === "cancelled" || /** @type {any} */ (activity.content).status === "interrupted";
 
 /**
  * What goes on, in one line.
  * @param {Activity[]} activities
  */
-function now(activities) {
+function currentStep(activities) {
   const running = activities.filter(isRunning).at(-1) ?? activities.at(-1);
   if (!running) return "…";
   if (running.activityType === "reasoning") return "thinking";
   if (running.activityType === "plan") return "planning";
-  return words(/** @type {any} */ (running.content).tool_name) || spoken(running.activityType.replaceAll("-", " "));
+  return toText(/** @type {any} */ (running.content).tool_name) || humanize(running.activityType.replaceAll("-", " "));
 }
 
 /**
  * What was done, in one line: `Thought, planned, used search and fetch`.
  * @param {Activity[]} activities
  */
-export function summary(activities) {
+export function summarize(activities) {
   const parts = [];
   if (activities.some(({ activityType }) => activityType === "reasoning")) parts.push("thought");
   if (activities.some(({ activityType }) => activityType === "plan")) parts.push("planned");
   const tools = activities.filter(({ activityType }) => activityType === "tool-call-progress");
-  const names = [...new Set(tools.map((tool) => words(/** @type {any} */ (tool.content).tool_name) || "a tool"))];
+  const names = [...new Set(tools.map((tool) => toText(/** @type {any} */ (tool.content).tool_name) || "a tool"))];
   if (names.length > 0) parts.push(`used ${names.length > 2 ? `${tools.length} tools` : names.join(" and ")}${names.length <= 2 && tools.length > names.length ? ` (${tools.length} calls)` : ""}`);
   const failed = tools.filter((tool) => toolStateOf(tool) === "output-error").length;
   if (failed > 0) parts.push(`${failed} failed`);

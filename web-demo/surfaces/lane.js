@@ -2,7 +2,7 @@
  * What the surfaces of the team share: a titled list of cards, one for each activity, and values said in words.
  */
 
-import { Surface, badge, count, drawing, element, inspectButton, keyed, mark, say, spoken, standing, words } from "./base.js";
+import { Surface, createBadge, formatCount, svgElement, element, inspectButton, updateChildren, setBadge, setText, humanize, displayedStatus, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
@@ -25,7 +25,7 @@ const ITEMS_MAX = 20;
  * @property {HTMLDListElement} facts
  * @property {HTMLElement} links
  * @property {HTMLElement} foot Controls; not there while the past is shown.
- * @property {HTMLElement} told What became of a control.
+ * @property {HTMLElement} feedback What became of a control.
  * @property {Activity} activity As it is now.
  */
 
@@ -42,19 +42,19 @@ export class Lane extends Surface {
   static hint = "";
 
   /** How many cards are drawn. */
-  #drawn = CARDS_MAX;
+  #limit = CARDS_MAX;
 
   build() {
     const { heading, hint } = /** @type {typeof Lane} */ (this.constructor);
-    this.#drawn = CARDS_MAX;
-    this.head = headed(this, heading, hint);
+    this.#limit = CARDS_MAX;
+    this.head = addHeading(this, heading, hint);
     this.top = element("div", "stack");
     this.list = element("ul", "cards");
     this.more = element("button", "button");
     this.more.type = "button";
     this.more.dataset.kind = "quiet";
     this.more.addEventListener("click", () => {
-      this.#drawn += CARDS_MAX;
+      this.#limit += CARDS_MAX;
       this.update(null);
     });
     this.append(this.top, this.list, this.more);
@@ -62,15 +62,15 @@ export class Lane extends Surface {
 
   /** @param {Set<string> | null} _changed */
   update(_changed) {
-    const all = this.arranged(this.activities());
+    const all = this.arrange(this.activities());
     this.hidden = all.length === 0;
     if (this.hidden || !this.list || !this.more) return;
-    say(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), String(all.length));
-    keyed(this.list, all.slice(0, this.#drawn), keyOf, (activity) => this.#make(activity), (root, activity) => this.#change(root, activity));
-    const rest = all.length - this.#drawn;
+    setText(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), String(all.length));
+    updateChildren(this.list, all.slice(0, this.#limit), keyOf, (activity) => this.#createCard(activity), (root, activity) => this.#updateCard(root, activity));
+    const rest = all.length - this.#limit;
     this.more.hidden = rest <= 0;
-    say(this.more, `Show ${Math.min(rest, CARDS_MAX)} more of ${count(rest)}`);
-    this.summed(all);
+    setText(this.more, `Show ${Math.min(rest, CARDS_MAX)} more of ${formatCount(rest)}`);
+    this.drawSummary(all);
   }
 
   /**
@@ -78,7 +78,7 @@ export class Lane extends Surface {
    * @param {Activity[]} activities
    * @returns {Activity[]}
    */
-  arranged(activities) {
+  arrange(activities) {
     return activities.toReversed();
   }
 
@@ -86,23 +86,23 @@ export class Lane extends Surface {
    * Makes what a card has once: its buttons.
    * @param {Card} _card
    */
-  dress(_card) {}
+  buildControls(_card) {}
 
   /**
    * Fills a card in.
    * @param {Card} _card
    * @param {Record<string, any>} _content
    */
-  fill(_card, _content) {}
+  fillCard(_card, _content) {}
 
   /**
    * Draws what all of them come to, above the cards.
    * @param {Activity[]} _all
    */
-  summed(_all) {}
+  drawSummary(_all) {}
 
   /** @param {Activity} activity */
-  #make(activity) {
+  #createCard(activity) {
     const root = element("li", "card");
     const head = element("div", "card-head");
     const name = element("div", "row");
@@ -113,15 +113,15 @@ export class Lane extends Surface {
     const card = {
       root, title, state, activity,
       body: element("p", "card-body"), facts: element("dl", "facts"), links: element("div", "row links"),
-      foot: element("div", "card-foot"), told: element("p", "hint told"),
+      foot: element("div", "card-foot"), feedback: element("p", "hint told"),
     };
     name.append(title);
     side.append(state, inspectButton(() => this.view, () => card.activity));
     head.append(name, side);
-    card.told.setAttribute("role", "status");
-    root.append(head, card.body, card.facts, card.links, card.foot, card.told);
+    card.feedback.setAttribute("role", "status");
+    root.append(head, card.body, card.facts, card.links, card.foot, card.feedback);
     cards.set(root, card);
-    this.dress(card);
+    this.buildControls(card);
     return root;
   }
 
@@ -129,13 +129,13 @@ export class Lane extends Surface {
    * @param {HTMLElement} root
    * @param {Activity} activity
    */
-  #change(root, activity) {
+  #updateCard(root, activity) {
     const card = /** @type {Card} */ (cards.get(root));
     card.activity = activity;
     root.dataset.key = keyOf(activity);
-    mark(card.state, standing(activity.content));
+    setBadge(card.state, displayedStatus(activity.content));
     root.dataset.state = card.state.dataset.state;
-    this.fill(card, activity.content);
+    this.fillCard(card, activity.content);
     card.body.hidden = card.body.textContent === "";
     card.facts.hidden = card.facts.childElementCount === 0;
     card.links.hidden = card.links.childElementCount === 0;
@@ -145,11 +145,11 @@ export class Lane extends Surface {
 
 /**
  * A surface's heading, which is its name for who does not see it, too.
- * @param {HTMLElement} on
+ * @param {HTMLElement} root
  * @param {string} heading
  * @param {string} [hint]
  */
-export function headed(on, heading, hint = "") {
+export function addHeading(root, heading, hint = "") {
   const head = element("header", "lane-head");
   const row = element("div", "spread");
   const title = element("h2", "", heading);
@@ -157,9 +157,9 @@ export function headed(on, heading, hint = "") {
   row.append(title, element("span", "count hint"));
   head.append(row);
   if (hint) head.append(element("p", "hint", hint));
-  on.setAttribute("role", "region");
-  on.setAttribute("aria-labelledby", title.id);
-  on.append(head);
+  root.setAttribute("role", "region");
+  root.setAttribute("aria-labelledby", title.id);
+  root.append(head);
   return head;
 }
 
@@ -170,7 +170,7 @@ export function headed(on, heading, hint = "") {
  * @param {(item: Item) => string} groupOf
  * @returns {Map<string, Item[]>}
  */
-export function grouped(items, groupOf) {
+export function groupBy(items, groupOf) {
   /** @type {Map<string, Item[]>} */
   const groups = new Map();
   for (const item of items) {
@@ -187,7 +187,7 @@ export function grouped(items, groupOf) {
  * `inputTokens` → `input tokens`.
  * @param {string} name
  */
-export const named = (name) => name.replace(/([a-z0-9])([A-Z])/g, "$1 $2").replaceAll("_", " ").toLowerCase();
+export const splitWords = (name) => name.replace(/([a-z0-9])([A-Z])/g, "$1 $2").replaceAll("_", " ").toLowerCase();
 
 /**
  * Any value in words, bounded: `{ mode: "plan", maxCostUsd: 2 }` → `mode plan, max cost usd 2`. Nothing is nothing.
@@ -195,39 +195,39 @@ export const named = (name) => name.replace(/([a-z0-9])([A-Z])/g, "$1 $2").repla
  * @param {number} [depth] How deep it still goes before JSON stands for the rest.
  * @returns {string}
  */
-export function phrase(value, depth = 3) {
+export function formatValue(value, depth = 3) {
   if (value === undefined || value === null) return "";
-  if (typeof value === "number") return count(value);
+  if (typeof value === "number") return formatCount(value);
   if (typeof value === "boolean") return value ? "yes" : "no";
-  if (typeof value !== "object") return cut(words(value));
-  if (depth === 0) return cut(words(value));
+  if (typeof value !== "object") return truncate(toText(value));
+  if (depth === 0) return truncate(toText(value));
   const all = Array.isArray(value)
-    ? value.map((item) => phrase(item, depth - 1))
-    : Object.entries(value).map(([name, member]) => `${named(name)} ${phrase(member, depth - 1)}`);
+    ? value.map((item) => formatValue(item, depth - 1))
+    : Object.entries(value).map(([name, member]) => `${splitWords(name)} ${formatValue(member, depth - 1)}`);
   const rest = all.length > ITEMS_MAX ? [`and ${all.length - ITEMS_MAX} more`] : [];
-  return cut([...all.slice(0, ITEMS_MAX), ...rest].join(", "));
+  return truncate([...all.slice(0, ITEMS_MAX), ...rest].join(", "));
 }
 
 /** @param {string} text */
-const cut = (text) => (text.length > VALUE_CHARS_MAX ? `${text.slice(0, VALUE_CHARS_MAX)}…` : text);
+const truncate = (text) => (text.length > VALUE_CHARS_MAX ? `${text.slice(0, VALUE_CHARS_MAX)}…` : text);
 
 /** Statuses with which an agent is over. */
-export const OVER = ["completed", "failed", "killed", "closed", "cancelled"];
+export const ENDED_STATUSES = ["completed", "failed", "killed", "closed", "cancelled"];
 
 /** Said of what has to be there and is not. */
 export const UNKNOWN = "unknown";
 
 /**
  * Fills a list of facts. A value that nobody told is left out; where the seed asks for one, the caller says `unknown`.
- * @param {HTMLDListElement} on
+ * @param {HTMLDListElement} root
  * @param {[label: string, value: unknown][]} pairs
  */
-export function tell(on, pairs) {
-  const told = pairs.map(([label, value]) => /** @type {[string, string]} */ ([label, phrase(value)])).filter(([, text]) => text !== "");
+export function setFacts(root, pairs) {
+  const entries = pairs.map(([label, value]) => /** @type {[string, string]} */ ([label, formatValue(value)])).filter(([, text]) => text !== "");
   /** @type {{ key: string, tag: "dt" | "dd", text: string }[]} */
-  const rows = told.flatMap(([label, text]) => [{ key: `dt ${label}`, tag: "dt", text: label }, { key: `dd ${label}`, tag: "dd", text }]);
-  keyed(on, rows, (row) => row.key, (row) => element(row.tag), (child, row) => {
-    say(child, row.text);
+  const rows = entries.flatMap(([label, text]) => [{ key: `dt ${label}`, tag: "dt", text: label }, { key: `dd ${label}`, tag: "dd", text }]);
+  updateChildren(root, rows, (row) => row.key, (row) => element(row.tag), (child, row) => {
+    setText(child, row.text);
     child.toggleAttribute("data-unknown", row.text === UNKNOWN);
   });
 }
@@ -238,23 +238,23 @@ export function tell(on, pairs) {
  */
 
 /**
- * @param {HTMLElement} on
+ * @param {HTMLElement} root
  * @param {Link[]} links
  */
-export function link(on, links) {
-  keyed(on, links, (it) => `${it.go ? "go" : "said"} ${it.label} ${it.words}`, (it) => {
-    const made = element(it.go ? "button" : "span", it.go ? "chip go" : "chip");
-    if (made instanceof HTMLButtonElement) made.type = "button";
-    made.append(element("span", "chip-label", it.label), element("span", "mono truncate", it.words));
-    if (it.missing) made.append(badge("unavailable", it.missing));
-    return made;
+export function setLinks(root, links) {
+  updateChildren(root, links, (it) => `${it.go ? "go" : "said"} ${it.label} ${it.words}`, (it) => {
+    const node = element(it.go ? "button" : "span", it.go ? "chip go" : "chip");
+    if (node instanceof HTMLButtonElement) node.type = "button";
+    node.append(element("span", "chip-label", it.label), element("span", "mono truncate", it.words));
+    if (it.missing) node.append(createBadge("unavailable", it.missing));
+    return node;
   }, (child, it) => {
     if (child instanceof HTMLButtonElement) child.onclick = it.go ?? null;
   });
 }
 
 /** Offloaded bodies, which this server has: the only addresses of a payload that are ever asked. */
-export const BLOB = /^\/v1\/blobs\/[0-9a-f]+$/;
+export const BLOB_PATH = /^\/v1\/blobs\/[0-9a-f]+$/;
 
 /**
  * Links of references, as the protocol or a source writes them: `{ rel, href, bytes? }`, or text.
@@ -263,12 +263,12 @@ export const BLOB = /^\/v1\/blobs\/[0-9a-f]+$/;
  * @param {string} [label]
  * @returns {Link[]}
  */
-export function refsOf(view, refs, label = "ref") {
+export function refLinks(view, refs, label = "ref") {
   const all = Array.isArray(refs) ? refs : refs === undefined || refs === null ? [] : typeof refs === "object" && !("href" in refs) ? Object.entries(refs).map(([rel, href]) => ({ rel, href })) : [refs];
   return all.slice(0, ITEMS_MAX).map((ref) => {
-    const href = typeof ref === "object" && ref ? words(ref.href ?? ref.ref ?? ref.url ?? ref) : words(ref);
-    const name = typeof ref === "object" && ref?.rel ? spoken(ref.rel) : label;
-    return { label: name, words: cut(href), go: BLOB.test(href) ? () => view.open({ kind: "blob", href }) : undefined };
+    const href = typeof ref === "object" && ref ? toText(ref.href ?? ref.ref ?? ref.url ?? ref) : toText(ref);
+    const name = typeof ref === "object" && ref?.rel ? humanize(ref.rel) : label;
+    return { label: name, words: truncate(href), go: BLOB_PATH.test(href) ? () => view.open({ kind: "blob", href }) : undefined };
   });
 }
 
@@ -279,7 +279,7 @@ export function refsOf(view, refs, label = "ref") {
  * @param {unknown} ids
  * @returns {Link[]}
  */
-export function evidenceOf(view, from, ids) {
+export function evidenceLinks(view, from, ids) {
   return factsOf(view, from, ids, "evidence", "no evidence fact");
 }
 
@@ -289,7 +289,7 @@ export function evidenceOf(view, from, ids) {
  * @param {unknown} ids
  * @returns {Link[]}
  */
-export function artifactsOf(view, from, ids) {
+export function artifactLinks(view, from, ids) {
   return factsOf(view, from, ids, "artifact", "no artifact fact");
 }
 
@@ -304,10 +304,10 @@ export function artifactsOf(view, from, ids) {
 function factsOf(view, from, ids, kind, missing) {
   const all = Array.isArray(ids) ? ids : ids === undefined || ids === null ? [] : [ids];
   return all.slice(0, ITEMS_MAX).map((ref) => {
-    const id = words(typeof ref === "object" && ref ? (ref.id ?? ref[`${kind}Id`] ?? ref) : ref);
-    const fact = ofType(view, from, kind, id);
-    if (!fact) return { label: kind, words: cut(id), missing };
-    return { label: kind, words: words(fact.content.title) || id, go: () => view.open({ kind, id, runId: fact.runId }) };
+    const id = toText(typeof ref === "object" && ref ? (ref.id ?? ref[`${kind}Id`] ?? ref) : ref);
+    const fact = findActivity(view, from, kind, id);
+    if (!fact) return { label: kind, words: truncate(id), missing };
+    return { label: kind, words: toText(fact.content.title) || id, go: () => view.open({ kind, id, runId: fact.runId }) };
   });
 }
 
@@ -319,7 +319,7 @@ function factsOf(view, from, ids, kind, missing) {
  * @param {string} id
  * @returns {Activity | undefined}
  */
-export function ofType(view, from, type, id) {
+export function findActivity(view, from, type, id) {
   const inLog = (/** @type {{ runId: string, sessionId?: string }} */ { runId, sessionId }) => view.store.get(keyOf({ runId, sessionId, activityType: type, activityId: id }));
   const own = inLog(from);
   if (own) return own;
@@ -336,9 +336,9 @@ export function ofType(view, from, type, id) {
  * @param {Activity} from
  * @param {unknown} id
  */
-export function nameOf(view, from, id) {
-  if (typeof id !== "string") return phrase(id) || UNKNOWN;
-  return words(ofType(view, from, "agent", id)?.content.agentName) || id;
+export function findAgentName(view, from, id) {
+  if (typeof id !== "string") return formatValue(id) || UNKNOWN;
+  return toText(findActivity(view, from, "agent", id)?.content.agentName) || id;
 }
 
 /**
@@ -346,7 +346,7 @@ export function nameOf(view, from, id) {
  * @param {View} view
  * @param {Activity} activity
  */
-export function beganBy(view, { runId }) {
+export function runOf(view, { runId }) {
   return runId === "" ? undefined : view.store.get(keyOf({ runId, activityType: "run", activityId: runId }));
 }
 
@@ -354,14 +354,14 @@ export function beganBy(view, { runId }) {
  * How the work is organised, in words, where the source said so.
  * @param {Record<string, any>} content
  */
-export const topologyOf = ({ topology }) => (topology === undefined || topology === "unknown" ? undefined : spoken(topology));
+export const topologyOf = ({ topology }) => (topology === undefined || topology === "unknown" ? undefined : humanize(topology));
 
 /**
  * The log whose control it is: its run's, or its session's where it is of no run.
  * @param {Activity} activity
  * @returns {{ run: string } | { session: string }}
  */
-export function ownerOf(activity) {
+export function controlTarget(activity) {
   const { runId, sessionId } = /** @type {{ runId?: string, sessionId?: string }} */ (activity);
   return runId ? { run: runId } : { session: sessionId ?? "" };
 }
@@ -371,14 +371,14 @@ export function ownerOf(activity) {
  * @param {string} name
  * @param {unknown} [color] As the source says, if it is a colour.
  */
-export function face(name, color) {
-  const made = drawing("svg", { class: "face", viewBox: "0 0 32 32", "aria-hidden": "true" });
-  const disc = drawing("circle", { cx: 16, cy: 16, r: 15 });
-  const letters = drawing("text", { x: 16, y: 20.5, "text-anchor": "middle" });
+export function createAvatar(name, color) {
+  const node = svgElement("svg", { class: "face", viewBox: "0 0 32 32", "aria-hidden": "true" });
+  const disc = svgElement("circle", { cx: 16, cy: 16, r: 15 });
+  const letters = svgElement("text", { x: 16, y: 20.5, "text-anchor": "middle" });
   letters.textContent = initials(name);
   if (typeof color === "string" && CSS.supports("color", color)) disc.style.stroke = color;
-  made.append(disc, letters);
-  return made;
+  node.append(disc, letters);
+  return node;
 }
 
 /** @param {string} name */

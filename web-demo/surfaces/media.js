@@ -3,28 +3,28 @@
  * the fact, is shown as an image: the page asks no other address for anything.
  */
 
-import { badge, element, words } from "./base.js";
-import { blobText, drawDiff } from "./bodies.js";
-import { BLOB, link, phrase, refsOf } from "./lane.js";
+import { createBadge, element, toText } from "./base.js";
+import { readBlobText, drawDiff } from "./bodies.js";
+import { BLOB_PATH, setLinks, formatValue, refLinks } from "./lane.js";
 
 /** @typedef {import("./base.js").View} View */
 
 /** Bytes of an image that are fetched. */
 const IMAGE_BYTES_MAX = 4 * 1024 * 1024;
 /** Image types that a browser draws and that hold no script. */
-const IMAGE = /^image\/(png|jpeg|gif|webp|avif|bmp)$/;
+const IMAGE_TYPE = /^image\/(png|jpeg|gif|webp|avif|bmp)$/;
 const DATA_IMAGE = /^data:image\/(png|jpeg|gif|webp|avif|bmp);base64,[A-Za-z0-9+/=\s]+$/;
 /** Kinds of parts that are text, however many members they have. */
-const TEXT = new Set(["assistant_text", "user_text", "text", "system_text", "tool_text", "reasoning", "plan"]);
+const TEXT_KINDS = new Set(["assistant_text", "user_text", "text", "system_text", "tool_text", "reasoning", "plan"]);
 
 /** What an element shows. @type {WeakMap<HTMLElement, unknown>} */
-const shown = new WeakMap();
+const drawnParts = new WeakMap();
 
 /** @param {any} part */
 const hrefOf = (part) => [part.href, part.url, part.ref, part.src, part.uri, part.source, part.image_url?.url ?? part.image_url, part.image, part.source?.url, part.file?.url].find((one) => typeof one === "string");
 
 /** @param {any} part */
-const typeOf = (part) => words(part.mediaType ?? part.mimeType ?? part.mime_type ?? part.contentType ?? part.source?.mediaType);
+const typeOf = (part) => toText(part.mediaType ?? part.mimeType ?? part.mime_type ?? part.contentType ?? part.source?.mediaType);
 
 /**
  * Whether a part has something to show beside its text.
@@ -33,7 +33,7 @@ const typeOf = (part) => words(part.mediaType ?? part.mimeType ?? part.mime_type
 export function hasMedia(part) {
   if (part === undefined || part === null) return false;
   if (part.refs !== undefined || Array.isArray(part.attachments)) return true;
-  if (TEXT.has(part.kind)) return false;
+  if (TEXT_KINDS.has(part.kind)) return false;
   return part.kind === "file_change" || part.diff !== undefined || part.patch !== undefined || part.diffRef !== undefined || part.path !== undefined || part.name !== undefined || part.data !== undefined || hrefOf(part) !== undefined;
 }
 
@@ -45,16 +45,16 @@ export function hasMedia(part) {
  */
 export function drawMedia(root, view, part) {
   root.hidden = !hasMedia(part);
-  if (root.hidden || shown.get(root) === part) return;
-  shown.set(root, part);
+  if (root.hidden || drawnParts.get(root) === part) return;
+  drawnParts.set(root, part);
   root.replaceChildren();
-  const isText = TEXT.has(part.kind);
+  const isText = TEXT_KINDS.has(part.kind);
   if (part.kind === "file_change" || part.diff !== undefined || part.patch !== undefined || part.diffRef !== undefined) drawChange(root, view, part);
   else if (!isText) drawFile(root, view, part);
   for (const attachment of Array.isArray(part.attachments) ? part.attachments : []) drawFile(root, view, attachment);
   if (part.refs !== undefined) {
     const chips = element("div", "row links");
-    link(chips, refsOf(view, part.refs));
+    setLinks(chips, refLinks(view, part.refs));
     root.append(chips);
   }
 }
@@ -67,9 +67,9 @@ export function drawMedia(root, view, part) {
 function drawChange(root, view, part) {
   const head = element("p", "row");
   const change = part.change ?? part.changeKind ?? part.operation ?? part.action;
-  head.append(element("span", "mono", phrase(part.path ?? part.file ?? part.name ?? part.title) || "path not stated"));
-  if (change !== undefined) head.append(badge(words(change)));
-  if (part.diffStat !== undefined) head.append(element("span", "hint", phrase(part.diffStat)));
+  head.append(element("span", "mono", formatValue(part.path ?? part.file ?? part.name ?? part.title) || "path not stated"));
+  if (change !== undefined) head.append(createBadge(toText(change)));
+  if (part.diffStat !== undefined) head.append(element("span", "hint", formatValue(part.diffStat)));
   root.append(head);
   const diff = part.diff ?? part.patch;
   const draw = (/** @type {string} */ text) => {
@@ -80,20 +80,20 @@ function drawChange(root, view, part) {
     drawDiff(body, text);
     root.append(body);
   };
-  if (diff !== undefined) return draw(words(diff));
-  const ref = words(part.diffRef?.href ?? part.diffRef);
-  if (!BLOB.test(ref)) return void (ref && root.append(element("p", "hint mono", ref)));
+  if (diff !== undefined) return draw(toText(diff));
+  const ref = toText(part.diffRef?.href ?? part.diffRef);
+  if (!BLOB_PATH.test(ref)) return void (ref && root.append(element("p", "hint mono", ref)));
   const show = element("button", "button", "Show diff");
   show.type = "button";
   show.dataset.kind = "quiet";
   show.addEventListener("click", async () => {
     show.disabled = true;
     try {
-      draw((await blobText(view, ref)).text);
+      draw((await readBlobText(view, ref)).text);
       show.remove();
-    } catch (why) {
+    } catch (error) {
       show.disabled = false;
-      head.append(element("span", "hint", `Unavailable: ${why instanceof Error ? why.message : why}`));
+      head.append(element("span", "hint", `Unavailable: ${error instanceof Error ? error.message : error}`));
     }
   });
   root.append(show);
@@ -107,15 +107,15 @@ function drawChange(root, view, part) {
 function drawFile(root, view, part) {
   const href = hrefOf(part);
   const type = typeOf(part);
-  const name = phrase(part.name ?? part.filename ?? part.title ?? part.alt);
-  const isImage = part.kind === "image" || part.type === "image" || IMAGE.test(type);
+  const name = formatValue(part.name ?? part.filename ?? part.title ?? part.alt);
+  const isImage = part.kind === "image" || part.type === "image" || IMAGE_TYPE.test(type);
   const data = typeof part.data === "string" ? (part.data.startsWith("data:") ? part.data : `data:${type};base64,${part.data}`) : href?.startsWith("data:") ? href : undefined;
   const row = element("p", "row file");
   row.append(element("span", "label", isImage ? "Image" : "File"), element("span", "mono", [name, type].filter(Boolean).join(" · ") || "name not stated"));
   root.append(row);
   if (isImage && data !== undefined && DATA_IMAGE.test(data)) return void root.append(imageOf(data, name));
   if (href === undefined || href.startsWith("data:")) return;
-  if (!BLOB.test(href)) return void row.append(element("span", "hint mono", phrase(href)));
+  if (!BLOB_PATH.test(href)) return void row.append(element("span", "hint mono", formatValue(href)));
   if (!isImage) {
     const open = element("button", "button", "Open");
     open.type = "button";
@@ -123,9 +123,9 @@ function drawFile(root, view, part) {
     open.addEventListener("click", () => view.open({ kind: "blob", href }));
     return void row.append(open);
   }
-  void fetched(view, href, type).then((address) => {
-    if (shown.get(root) === part || root.contains(row)) row.after(imageOf(address, name));
-  }, (why) => row.append(element("span", "hint", `Unavailable: ${why instanceof Error ? why.message : why}`)));
+  void readImage(view, href, type).then((address) => {
+    if (drawnParts.get(root) === part || root.contains(row)) row.after(imageOf(address, name));
+  }, (error) => row.append(element("span", "hint", `Unavailable: ${error instanceof Error ? error.message : error}`)));
 }
 
 /**
@@ -146,11 +146,11 @@ function imageOf(address, name) {
  * @param {string} type
  * @returns {Promise<string>}
  */
-async function fetched(view, href, type) {
+async function readImage(view, href, type) {
   const { blob, isWhole } = await view.hydration.blob(href, { from: 0, to: IMAGE_BYTES_MAX - 1, audience: view.audience });
   if (!isWhole) throw new Error("the image is too large to be shown");
-  const kind = IMAGE.test(type) ? type : blob.type;
-  if (!IMAGE.test(kind)) throw new Error("the image type is not stated");
+  const kind = IMAGE_TYPE.test(type) ? type : blob.type;
+  if (!IMAGE_TYPE.test(kind)) throw new Error("the image type is not stated");
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(String(reader.result));

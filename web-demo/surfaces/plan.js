@@ -3,13 +3,13 @@
  * calls that would be made (a dry run).
  */
 
-import { badge, element, words } from "./base.js";
-import { phrase } from "./lane.js";
+import { createBadge, element, toText } from "./base.js";
+import { formatValue } from "./lane.js";
 
 /** Steps that are drawn; the rest is counted. */
 const STEPS_MAX = 100;
 /** The steps that a list shows. @type {WeakMap<HTMLElement, unknown[]>} */
-const drawn = new WeakMap();
+const drawnSteps = new WeakMap();
 
 /**
  * A plan's text and steps, wherever the content keeps them.
@@ -24,37 +24,37 @@ export function planOf(plan) {
   const nested = Array.isArray(inner) ? { text: "", steps: inner } : inner === undefined ? { text: "", steps: [] } : planOf(inner);
   const text = plan.text ?? plan.summary ?? plan.markdown;
   const isEmpty = text === undefined || text === "" || (Array.isArray(text) && text.join("") === "");
-  return { text: isEmpty ? (nested.text || words(plan.summary)) : text, steps: nested.steps };
+  return { text: isEmpty ? (nested.text || toText(plan.summary)) : text, steps: nested.steps };
 }
 
 /**
- * @param {HTMLElement} on An ordered list.
+ * @param {HTMLElement} root An ordered list.
  * @param {unknown[]} steps
  */
-export function drawSteps(on, steps) {
-  on.hidden = steps.length === 0;
-  if (drawn.get(on) === steps) return;
-  drawn.set(on, steps);
-  const rows = steps.slice(0, STEPS_MAX).map((step) => row(step));
+export function drawSteps(root, steps) {
+  root.hidden = steps.length === 0;
+  if (drawnSteps.get(root) === steps) return;
+  drawnSteps.set(root, steps);
+  const rows = steps.slice(0, STEPS_MAX).map((step) => createStep(step));
   if (steps.length > STEPS_MAX) rows.push(element("li", "hint", `${steps.length - STEPS_MAX} more steps`));
-  on.replaceChildren(...rows);
+  root.replaceChildren(...rows);
 }
 
 /** @param {any} step */
-function row(step) {
-  const made = element("li", "row step");
+function createStep(step) {
+  const row = element("li", "row step");
   if (step === null || typeof step !== "object") {
-    made.append(element("span", "", words(step)));
-    return made;
+    row.append(element("span", "", toText(step)));
+    return row;
   }
   const { title, text, content, step: name, description, label, activeForm, toolName, tool, args, input, status, state } = step;
   const call = toolName ?? tool;
-  const said = phrase(title ?? text ?? content ?? name ?? label ?? description ?? activeForm);
-  if (status ?? state) made.append(badge(status ?? state));
-  if (call !== undefined) made.append(element("span", "mono", words(call)));
-  if (said) made.append(element("span", "", said));
-  const given = args ?? input;
-  if (given !== undefined) made.append(element("span", "hint mono", phrase(given)));
-  if (!said && call === undefined) made.append(element("span", "", phrase(step)));
-  return made;
+  const stepText = formatValue(title ?? text ?? content ?? name ?? label ?? description ?? activeForm);
+  if (status ?? state) row.append(createBadge(status ?? state));
+  if (call !== undefined) row.append(element("span", "mono", toText(call)));
+  if (stepText) row.append(element("span", "", stepText));
+  const stepArgs = args ?? input;
+  if (stepArgs !== undefined) row.append(element("span", "hint mono", formatValue(stepArgs)));
+  if (!stepText && call === undefined) row.append(element("span", "", formatValue(step)));
+  return row;
 }

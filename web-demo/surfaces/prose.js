@@ -1,54 +1,54 @@
 /**
- * Text that grows: appending costs what is appended, not what is there.
+ * Renders growing text: an append costs its own length, not that of the whole text.
  *
- * It stands in blocks: paragraphs, headings, code; and these in sections, for a browser looks at all that stand side by side when
- * one of them changes. Only the last block does while text streams.
+ * The text is split into blocks (paragraphs, headings, code), and blocks into sections: a browser re-examines all siblings of a
+ * changed element. While text streams, only the last block changes.
  *
- * What Markdown means by its signs is shown, and so are they: whoever copies a text, or compares it, has it as it was said, and
- * where they meant nothing of the kind nothing is lost.
+ * Markdown is styled, and its signs stay visible. A copied text is thus the original text, and nothing is lost where a sign
+ * was not meant as Markdown.
  */
 
-import { element, joined } from "./base.js";
+import { element, joinText } from "./base.js";
 
-/** A block is not made longer than this, in characters, where it has a line's end to be cut at. */
-const BLOCK_MAX = 4000;
-/** Blocks of a section. */
-const SECTION_MAX = 32;
-/** Where another block begins in the middle of a paragraph: before a heading, or a fence. */
-const BEGINS = /\n(?=#{1,6} |```|~~~)/;
-/** Characters of such a beginning, at most. */
-const BEGIN_CHARS = 7;
+/** The maximum length of a block in characters, if it has a line end at which it can be split. */
+const BLOCK_CHARS_MAX = 4000;
+/** The maximum number of blocks in a section. */
+const SECTION_BLOCKS_MAX = 32;
+/** Where a block begins inside a paragraph: before a heading or a fence. */
+const BLOCK_START = /\n(?=#{1,6} |```|~~~)/;
+/** The maximum length of such a beginning, in characters. */
+const BLOCK_START_CHARS_MAX = 7;
 const HEADING = /^#{1,6} /;
 const FENCE = /^(`{3,}|~{3,})/;
-/** What stands out in a line: code and strong words, with the signs around them. It looks at no character twice. */
-const MARKED = /(?<!`)(`{1,2})[^`\n]+\1(?!`)|\*\*(?=\S)[^*\n]+\*\*/g;
+/** Inline code and strong text, with their signs. The expression visits no character twice. */
+const INLINE_MARKUP = /(?<!`)(`{1,2})[^`\n]+\1(?!`)|\*\*(?=\S)[^*\n]+\*\*/g;
 
 /** @typedef {{ kind: "text" | "sign" | "code" | "strong", text: string }} Span */
 /**
- * `fence`: the one that its code stands in; empty for none. `isInside`: its code began in the block before.
- * @typedef {{ root: HTMLElement, text: string, spans: Span[], fence: string, isInside: boolean }} Block
+ * `fence`: the fence of its code; empty for none. `continuesCode`: its code began in the previous block.
+ * @typedef {{ root: HTMLElement, text: string, spans: Span[], fence: string, continuesCode: boolean }} Block
  */
 
 export class Prose {
   #root;
-  /** The text so far, in the pieces in which it came: strings that are one and the same are compared at once. @type {string[]} */
-  #pieces = [];
+  /** The chunks so far. Identical strings compare in constant time. @type {string[]} */
+  #chunks = [];
   #section = element("div");
   /** @type {Block | undefined} */
   #last;
 
-  /** @param {HTMLElement} root Its children are this object's alone. */
+  /** @param {HTMLElement} root This object owns its children. */
   constructor(root) {
     this.#root = root;
   }
 
-  /** @param {unknown} text The whole of it, as it now is: a text, or a list of its chunks. */
+  /** @param {unknown} text The whole text, or the list of its chunks. */
   set(text) {
-    const pieces = Array.isArray(text) ? text.map(joined) : [joined(text)];
-    const more = addedTo(this.#pieces, pieces);
+    const chunks = Array.isArray(text) ? text.map(joinText) : [joinText(text)];
+    const more = appendedText(this.#chunks, chunks);
     if (more === undefined) this.#clear();
-    this.#pieces = pieces;
-    const chunk = more ?? pieces.join("");
+    this.#chunks = chunks;
+    const chunk = more ?? chunks.join("");
     if (chunk) this.#append(chunk);
   }
 
@@ -59,53 +59,53 @@ export class Prose {
 
   /** @param {string} chunk */
   #append(chunk) {
-    let block = this.#last ?? this.#begin("");
+    let block = this.#last ?? this.#beginBlock("");
     block.text += chunk;
     for (;;) {
-      // Its first line may have grown.
-      if (!block.isInside) block.fence = FENCE.exec(block.text)?.[1] ?? "";
+      // The first line may have grown.
+      if (!block.continuesCode) block.fence = FENCE.exec(block.text)?.[1] ?? "";
       const { cut, fence } = endOf(block);
       const rest = cut < 0 ? "" : block.text.slice(cut);
-      // What separates two blocks stays with the first: whoever copies the text gets it whole.
+      // A separator belongs to the block before it, so that a copied text is complete.
       if (cut >= 0) block.text = block.text.slice(0, cut);
       draw(block);
       if (cut < 0) return;
-      block = this.#begin(fence);
+      block = this.#beginBlock(fence);
       block.text = rest;
     }
   }
 
   /** @param {string} fence */
-  #begin(fence) {
-    if (!this.#last || this.#section.childElementCount === SECTION_MAX) this.#root.append((this.#section = element("div")));
+  #beginBlock(fence) {
+    if (!this.#last || this.#section.childElementCount === SECTION_BLOCKS_MAX) this.#root.append((this.#section = element("div")));
     const root = element("p");
     this.#section.append(root);
-    return (this.#last = { root, text: "", spans: [], fence, isInside: fence !== "" });
+    return (this.#last = { root, text: "", spans: [], fence, continuesCode: fence !== "" });
   }
 }
 
 /**
- * What a text has more than before; `undefined`, where it is another.
+ * Returns the text that `chunks` adds to `known`; `undefined` if it is another text.
  * @param {string[]} known
- * @param {string[]} pieces
+ * @param {string[]} chunks
  */
-function addedTo(known, pieces) {
+function appendedText(known, chunks) {
   const last = known.length - 1;
-  const goesOn = last < 0 || (pieces[last]?.startsWith(known[last]) && known.every((piece, at) => at === last || piece === pieces[at]));
-  if (goesOn) return (last < 0 ? "" : pieces[last].slice(known[last].length)) + pieces.slice(last + 1).join("");
-  // A snapshot has it in one piece.
-  const [before, now] = [known.join(""), pieces.join("")];
+  const goesOn = last < 0 || (chunks[last]?.startsWith(known[last]) && known.every((chunk, at) => at === last || chunk === chunks[at]));
+  if (goesOn) return (last < 0 ? "" : chunks[last].slice(known[last].length)) + chunks.slice(last + 1).join("");
+  // A snapshot has the text in one chunk.
+  const [before, now] = [known.join(""), chunks.join("")];
   return now.startsWith(before) ? now.slice(before.length) : undefined;
 }
 
 /**
- * Where a block ends, and the fence that goes on after it.
+ * Returns where a block ends, and the fence that continues after it.
  * @param {Block} block
- * @returns {{ cut: number, fence: string }} `cut` is -1, while it goes on.
+ * @returns {{ cut: number, fence: string }} `cut` is -1 while the block is open.
  */
 function endOf(block) {
   const { text, fence } = block;
-  const tooLong = text.length > BLOCK_MAX ? text.lastIndexOf("\n", BLOCK_MAX) + 1 || -1 : -1;
+  const tooLong = text.length > BLOCK_CHARS_MAX ? text.lastIndexOf("\n", BLOCK_CHARS_MAX) + 1 || -1 : -1;
   if (fence) {
     const closed = closedAt(tooLong > 0 ? { ...block, text: text.slice(0, tooLong + fence.length) } : block);
     if (tooLong > 0 && (closed < 0 || tooLong <= closed)) return { cut: tooLong, fence };
@@ -115,23 +115,23 @@ function endOf(block) {
   const mark = HEADING.test(text) ? "\n" : "\n\n";
   const behind = text.indexOf(mark) + mark.length;
   const first = Math.min(...[behind, tooLong].filter((end) => end >= mark.length), text.length);
-  const other = text.slice(0, first + BEGIN_CHARS).search(BEGINS) + 1;
+  const other = text.slice(0, first + BLOCK_START_CHARS_MAX).search(BLOCK_START) + 1;
   const cut = other > 0 ? Math.min(first, other) : first;
   return { cut: cut < text.length ? cut : -1, fence: "" };
 }
 
 /**
- * Where the line is that closes a block's code; -1, while there is none.
+ * Returns the position of the line that closes a block's code; -1 if none.
  * @param {Block} block
  */
-function closedAt({ text, fence, isInside }) {
-  if (isInside && text.startsWith(fence)) return 0;
-  const at = text.indexOf(`\n${fence}`, isInside ? 0 : fence.length);
+function closedAt({ text, fence, continuesCode }) {
+  if (continuesCode && text.startsWith(fence)) return 0;
+  const at = text.indexOf(`\n${fence}`, continuesCode ? 0 : fence.length);
   return at < 0 ? -1 : at + 1;
 }
 
 /**
- * Shows a block as it now is. What is shown already stays, so that a selection in it does.
+ * Draws a block. Drawn text is kept, and with it a selection.
  * @param {Block} block
  */
 function draw(block) {
@@ -147,7 +147,7 @@ function draw(block) {
     same += 1;
   }
   while (root.childNodes.length > same) root.lastChild?.remove();
-  root.append(...spans.slice(same).map(made));
+  root.append(...spans.slice(same).map(createNode));
   block.spans = spans;
 }
 
@@ -155,7 +155,7 @@ function draw(block) {
 const isSame = (a, b) => a.kind === b.kind && a.text === b.text;
 
 /** @param {Span} span @returns {Node} */
-function made({ kind, text }) {
+function createNode({ kind, text }) {
   if (kind === "text") return document.createTextNode(text);
   if (kind === "sign") return element("span", "sign", text);
   const signs = kind === "strong" ? 2 : (/^`+/.exec(text)?.[0].length ?? 1);
@@ -165,18 +165,18 @@ function made({ kind, text }) {
 }
 
 /**
- * @param {string} text Of a paragraph or a heading.
+ * @param {string} text The text of a paragraph or heading.
  * @returns {Span[]}
  */
 function spansOf(text) {
-  // Whatever that is, nobody wrote it by hand.
-  if (text.length > BLOCK_MAX) return [{ kind: "text", text }];
+  // A block of this length is machine-made; styling it would only cost time.
+  if (text.length > BLOCK_CHARS_MAX) return [{ kind: "text", text }];
   /** @type {Span[]} */
   const spans = [];
   const heading = HEADING.exec(text)?.[0] ?? "";
   if (heading) spans.push({ kind: "sign", text: heading });
   let at = heading.length;
-  for (const { 0: marked, index } of text.matchAll(MARKED)) {
+  for (const { 0: marked, index } of text.matchAll(INLINE_MARKUP)) {
     if (index > at) spans.push({ kind: "text", text: text.slice(at, index) });
     spans.push({ kind: marked.startsWith("*") ? "strong" : "code", text: marked });
     at = index + marked.length;
@@ -186,12 +186,12 @@ function spansOf(text) {
 }
 
 /**
- * @param {Block} block Of code, or of a part of it.
+ * @param {Block} block A block of code, or a part of one.
  * @returns {Span[]}
  */
 function spansOfCode(block) {
-  const { text, isInside } = block;
-  const head = isInside ? 0 : text.indexOf("\n") + 1 || text.length;
+  const { text, continuesCode } = block;
+  const head = continuesCode ? 0 : text.indexOf("\n") + 1 || text.length;
   const closed = closedAt(block);
   const foot = closed < 0 ? text.length : closed;
   /** @type {Span[]} */

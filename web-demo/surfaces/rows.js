@@ -1,24 +1,24 @@
 /**
- * A list of any length, of which only the rows near the viewport are in the page. All rows are of one height.
+ * A virtual list of rows of equal height: only rows near the viewport are in the document.
  */
 
-import { element, keyed, onceAFrame } from "./base.js";
+import { element, updateChildren, oncePerFrame } from "./base.js";
 
-/** Rows above and below the viewport that are drawn, so that scrolling does not show a gap. */
+/** Rows drawn above and below the viewport, so that scrolling shows no gap. */
 const MARGIN_ROWS = 8;
-/** How close to its end it must be scrolled to stay there, in pixels. */
+/** The distance from the end that still counts as the end, in pixels. */
 const STICKY_PX = 40;
 
 /** @template Item */
-export class Rows {
+export class FixedHeightList {
   /** @type {Item[]} */
   #items = [];
   #options;
 
   /**
    * @param {object} options
-   * @param {number} options.height Of a row, in pixels.
-   * @param {string} options.label What the list is, for who does not see it.
+   * @param {number} options.height The height of a row in pixels.
+   * @param {string} options.label The accessible name.
    * @param {(item: Item) => string} options.keyOf
    * @param {(item: Item) => HTMLElement} options.make
    * @param {(row: HTMLElement, item: Item) => void} options.change
@@ -33,30 +33,30 @@ export class Rows {
     this.root.setAttribute("role", "group");
     this.root.setAttribute("aria-label", options.label);
     this.root.append(this.#space);
-    this.root.addEventListener("scroll", () => this.#soon(), { passive: true });
-    new ResizeObserver(() => this.#soon()).observe(this.root);
+    this.root.addEventListener("scroll", () => this.#scheduleDraw(), { passive: true });
+    new ResizeObserver(() => this.#scheduleDraw()).observe(this.root);
   }
 
   #space;
-  #soon = onceAFrame(() => this.#draw());
+  #scheduleDraw = oncePerFrame(() => this.#draw());
 
-  /** How many rows it has. */
+  /** The number of rows. */
   get size() {
     return this.#items.length;
   }
 
   /**
-   * Shows these. Whoever was at the end stays there; whoever looks at something keeps looking at it.
+   * Sets the items. A viewer at the end stays there; elsewhere the visible rows stay in place.
    * @param {Item[]} items
-   * @param {number} [added] How many of them are new before what was there.
+   * @param {number} [added] How many items were prepended.
    */
   show(items, added = 0) {
     const { scrollHeight, scrollTop, clientHeight } = this.root;
-    const follows = scrollHeight - scrollTop - clientHeight < STICKY_PX;
+    const wasAtEnd = scrollHeight - scrollTop - clientHeight < STICKY_PX;
     this.#items = items;
     this.#space.style.height = `${items.length * this.#options.height}px`;
     if (added > 0) this.root.scrollTop = scrollTop + added * this.#options.height;
-    else if (follows) this.root.scrollTop = this.root.scrollHeight;
+    else if (wasAtEnd) this.root.scrollTop = this.root.scrollHeight;
     this.#draw();
   }
 
@@ -76,8 +76,8 @@ export class Rows {
     const { height, keyOf, make, change } = this.#options;
     const first = Math.max(0, Math.floor(this.root.scrollTop / height) - MARGIN_ROWS);
     const last = Math.ceil((this.root.scrollTop + this.root.clientHeight) / height) + MARGIN_ROWS;
-    const shown = this.#items.slice(first, last).map((item, n) => ({ item, at: first + n }));
-    keyed(this.#space, shown, ({ item }) => keyOf(item), ({ item }) => {
+    const visible = this.#items.slice(first, last).map((item, n) => ({ item, at: first + n }));
+    updateChildren(this.#space, visible, ({ item }) => keyOf(item), ({ item }) => {
       const row = make(item);
       row.setAttribute("role", "listitem");
       return row;

@@ -2,10 +2,10 @@
  * How the runs stand: what they are busy with before the first word comes, what they wait for, why they failed.
  */
 
-import { Surface, count, define, element, inspectButton, keyOf, keyed, mark, say, spoken, words } from "./base.js";
+import { Surface, formatCount, define, element, inspectButton, keyOf, updateChildren, setBadge, setText, humanize, toText } from "./base.js";
 import { agentName } from "./card.js";
 import { controlButton } from "./handed.js";
-import { failure } from "./tool.js";
+import { errorText } from "./tool.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
@@ -16,14 +16,14 @@ const SHOWN_DETAILS = new Set(["blocked", "retrying"]);
 const NOTICES_MAX = 3;
 
 /** Phases in words of what one sees. @type {Record<string, string>} */
-const PHASES = {
+const PHASE_TEXTS = {
   submitted: "Submitted", accepted: "Accepted", routing: "Routing", preparing: "Preparing the context", planning: "Planning", reasoning: "Thinking", acting: "Using tools",
   waiting: "Waiting", reviewing: "In review", producing: "Writing", reconciling: "Reconciling the final text", completed: "Completed", failed: "Failed", cancelled: "Cancelled",
   interrupted: "Interrupted", archived: "Archived", hydrating: "Restoring",
 };
 
 /** @param {Activity} activity */
-export const isLiveRun = (activity) => LIVE.has(words(/** @type {any} */ (activity.content).status));
+export const isLiveRun = (activity) => LIVE.has(toText(/** @type {any} */ (activity.content).status));
 
 export class RuntimeStatus extends Surface {
   /** @param {Activity} activity */
@@ -43,7 +43,7 @@ export class RuntimeStatus extends Surface {
     const live = runs.filter(isLiveRun);
     const shown = live.length > 0 ? live : runs.slice(-1);
     this.hidden = shown.length === 0;
-    keyed(this, shown, keyOf, (run) => this.#row(run), (row, run) => this.#draw(row, run, activities));
+    updateChildren(this, shown, keyOf, (run) => this.#row(run), (row, run) => this.#draw(row, run, activities));
   }
 
   /** @param {Activity} run */
@@ -52,22 +52,22 @@ export class RuntimeStatus extends Surface {
     const line = element("div", "spread");
     const left = element("span", "row");
     // What is said aloud when it changes: the state and the phase, and not every number.
-    const aloud = element("span", "row");
-    aloud.setAttribute("role", "status");
-    aloud.append(element("span", "badge"), element("span", "phase"));
+    const liveRegion = element("span", "row");
+    liveRegion.setAttribute("role", "status");
+    liveRegion.append(element("span", "badge"), element("span", "phase"));
     const reveal = element("button", "button reveal", "Show");
     reveal.type = "button";
     reveal.dataset.kind = "quiet";
     reveal.addEventListener("click", () => this.#reveal(run.runId));
-    left.append(aloud, element("span", "hint more"), reveal);
+    left.append(liveRegion, element("span", "hint more"), reveal);
     const now = () => this.view.store.get(keyOf(run));
     line.append(left, inspectButton(() => this.view, now));
-    const told = element("span", "hint");
-    const retry = controlButton("Retry", () => this.view, () => ({ control: "retry", run: run.runId }), { told });
+    const feedback = element("span", "hint");
+    const retry = controlButton("Retry", () => this.view, () => ({ control: "retry", run: run.runId }), { feedback });
     retry.classList.add("retry");
-    const again = element("div", "row again");
-    again.append(retry, told);
-    row.append(line, element("ul", "stack notes"), again);
+    const retryRow = element("div", "row again");
+    retryRow.append(retry, feedback);
+    row.append(line, element("ul", "stack notes"), retryRow);
     return row;
   }
 
@@ -78,22 +78,22 @@ export class RuntimeStatus extends Surface {
    */
   #draw(row, run, activities) {
     const content = /** @type {Record<string, any>} */ (run.content);
-    const [mine, phase, more] = /** @type {NodeListOf<HTMLElement>} */ (row.querySelectorAll(".badge, .phase, .more"));
+    const [statusBadge, phase, more] = /** @type {NodeListOf<HTMLElement>} */ (row.querySelectorAll(".badge, .phase, .more"));
     row.dataset.key = keyOf(run);
-    row.dataset.status = words(content.status);
-    row.dataset.phase = words(content.phase);
-    const isOver = !isLiveRun(run);
-    const detail = isOver ? undefined : content.detail;
-    mark(mine, content.stale ? "stale" : SHOWN_DETAILS.has(detail) ? detail : content.status);
-    row.dataset.detail = words(detail);
-    say(phase, isOver ? "" : detail !== undefined && !SHOWN_DETAILS.has(detail) ? capital(spoken(detail)) : (PHASES[content.phase] ?? (content.phase === "unknown" || content.phase === undefined ? "Phase not given" : capital(spoken(content.phase)))));
+    row.dataset.status = toText(content.status);
+    row.dataset.phase = toText(content.phase);
+    const hasEnded = !isLiveRun(run);
+    const detail = hasEnded ? undefined : content.detail;
+    setBadge(statusBadge, content.stale ? "stale" : SHOWN_DETAILS.has(detail) ? detail : content.status);
+    row.dataset.detail = toText(detail);
+    setText(phase, hasEnded ? "" : detail !== undefined && !SHOWN_DETAILS.has(detail) ? capitalize(humanize(detail)) : (PHASE_TEXTS[content.phase] ?? (content.phase === "unknown" || content.phase === undefined ? "Phase not given" : capitalize(humanize(content.phase)))));
     const pending = activities.filter((one) => one.runId === run.runId && isPending(one)).length;
-    say(more, [
-      content.agentId ? agentName(this.view, run, words(content.agentId)) : "",
-      isOver ? "" : messageOf(content),
+    setText(more, [
+      content.agentId ? agentName(this.view, run, toText(content.agentId)) : "",
+      hasEnded ? "" : messageOf(content),
       content.attempt > 1 ? `attempt ${content.attempt}` : "",
       pending > 0 ? `${pending} ${pending === 1 ? "decision" : "decisions"} pending` : "",
-      content.usage?.inputTokens === undefined ? "" : `${count(content.usage.inputTokens)} tokens in, ${count(content.usage.outputTokens)} out`,
+      content.usage?.inputTokens === undefined ? "" : `${formatCount(content.usage.inputTokens)} tokens in, ${formatCount(content.usage.outputTokens)} out`,
     ].filter(Boolean).join(" · "));
     /** @type {HTMLElement} */ (row.querySelector(".reveal")).hidden = pending === 0;
     const hidden = activities.find((one) => one.activityType === "diagnostics" && one.runId === run.runId)?.content.hiddenFailures;
@@ -106,8 +106,8 @@ export class RuntimeStatus extends Surface {
    * @param {string} runId
    */
   #reveal(runId) {
-    const asked = this.activities().find((one) => one.runId === runId && isPending(one));
-    if (asked) this.dispatchEvent(new CustomEvent("reveal", { bubbles: true, detail: keyOf(asked) }));
+    const action = this.activities().find((one) => one.runId === runId && isPending(one));
+    if (action) this.dispatchEvent(new CustomEvent("reveal", { bubbles: true, detail: keyOf(action) }));
   }
 
   /**
@@ -119,7 +119,7 @@ export class RuntimeStatus extends Surface {
   #drawNotes(list, content, pending, hidden) {
     const notes = notesOf(content, pending, hidden);
     list.hidden = notes.length === 0;
-    keyed(list, notes, ([, text]) => text, ([state, text]) => {
+    updateChildren(list, notes, ([, text]) => text, ([state, text]) => {
       const row = element("li", "note", text);
       row.dataset.state = state;
       return row;
@@ -142,12 +142,12 @@ function notesOf(content, pending, hidden) {
   if (content.status === "unknown") notes.push(["unknown", "Status not given."]);
   if (content.synthetic) notes.push(["stale", "The server ended this run because its runtime went silent."]);
   if (content.withheld) notes.push(["unknown", "How it ended is withheld from the selected audience."]);
-  if (content.error !== undefined) notes.push(["failed", failure(content.error)]);
+  if (content.error !== undefined) notes.push(["failed", errorText(content.error)]);
   if (content.status === "failed") notes.push(retryability(content.retryable));
-  if (hidden > 0) notes.push(["failed", hidden === 1 ? "A hidden step failed." : `${count(hidden)} hidden steps failed.`]);
+  if (hidden > 0) notes.push(["failed", hidden === 1 ? "A hidden step failed." : `${formatCount(hidden)} hidden steps failed.`]);
   if (content.activitiesOmitted) notes.push(["warning", "The log holds more than this page shows."]);
   const notices = Array.isArray(content.notices) ? content.notices : [];
-  for (const notice of notices.slice(-NOTICES_MAX)) if (isWarning(notice)) notes.push([words(notice.severity ?? notice.level) === "error" ? "failed" : "warning", noticeWords(notice)]);
+  for (const notice of notices.slice(-NOTICES_MAX)) if (isWarning(notice)) notes.push([toText(notice.severity ?? notice.level) === "error" ? "failed" : "warning", noticeWords(notice)]);
   const seen = new Set();
   return notes.filter(([, text]) => text !== "" && !seen.has(text) && seen.add(text));
 }
@@ -156,20 +156,20 @@ function notesOf(content, pending, hidden) {
 const isPending = ({ activityType, content }) => activityType === "action" && content.status === "pending";
 
 /** @param {string} text */
-const capital = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
+const capitalize = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
 
 /** @param {any} notice */
-const isWarning = (notice) => ["warning", "warn", "error"].includes(words(notice?.severity ?? notice?.level));
+const isWarning = (notice) => ["warning", "warn", "error"].includes(toText(notice?.severity ?? notice?.level));
 
 /** @param {any} notice */
-const noticeWords = (notice) => words(notice?.message ?? notice?.text ?? notice);
+const noticeWords = (notice) => toText(notice?.message ?? notice?.text ?? notice);
 
 /**
  * The run's status message; of a server that keeps none, its last notice of progress.
  * @param {Record<string, any>} content
  */
 function messageOf(content) {
-  if (content.message !== undefined) return words(content.message);
+  if (content.message !== undefined) return toText(content.message);
   const last = Array.isArray(content.notices) ? content.notices.findLast((one) => !isWarning(one)) : undefined;
   return last === undefined ? "" : noticeWords(last);
 }

@@ -4,7 +4,7 @@
  * Rows keep their place among their like while they change: a list that shuffles cannot be clicked.
  */
 
-import { define, element, keyed, mark, say, words } from "./base.js";
+import { define, element, updateChildren, setBadge, setText, toText } from "./base.js";
 
 /**
  * @typedef {object} Tab
@@ -29,9 +29,9 @@ export class SessionTabs extends HTMLElement {
   #list = element("ul", "tabs");
   #empty = element("p", "hint empty", NO_SESSIONS);
   /** In which order tabs were first seen. @type {Map<string, number>} */
-  #seen = new Map();
+  #order = new Map();
   /** What was new in a tab when it was last looked at, by its name. @type {Map<string, string>} */
-  #looked = new Map();
+  #lastSeen = new Map();
   #current = "";
 
   connectedCallback() {
@@ -45,7 +45,7 @@ export class SessionTabs extends HTMLElement {
    * @param {string} text Empty for the usual words.
    */
   set placeholder(text) {
-    say(this.#empty, text || NO_SESSIONS);
+    setText(this.#empty, text || NO_SESSIONS);
   }
 
   /**
@@ -53,21 +53,21 @@ export class SessionTabs extends HTMLElement {
    * @param {string} current Which is looked at, by `nameOf`.
    */
   show(tabs, current) {
-    const isFirst = this.#seen.size === 0;
+    const isFirst = this.#order.size === 0;
     this.#current = current;
     for (const tab of [...tabs].reverse()) {
-      const name = nameOf(tab);
-      if (!this.#seen.has(name)) this.#seen.set(name, this.#seen.size);
+      const name = tabKey(tab);
+      if (!this.#order.has(name)) this.#order.set(name, this.#order.size);
       // What was there before the page is not news.
-      if (isFirst || name === current) this.#looked.set(name, tab.lastActivity);
+      if (isFirst || name === current) this.#lastSeen.set(name, tab.lastActivity);
     }
     this.#empty.hidden = tabs.length > 0;
-    const sorted = [...tabs].sort((a, b) => rank(a) - rank(b) || (this.#seen.get(nameOf(b)) ?? 0) - (this.#seen.get(nameOf(a)) ?? 0));
-    keyed(this.#list, sorted, nameOf, (tab) => this.#make(tab), (row, tab) => this.#draw(row, tab));
+    const sorted = [...tabs].sort((a, b) => rank(a) - rank(b) || (this.#order.get(tabKey(b)) ?? 0) - (this.#order.get(tabKey(a)) ?? 0));
+    updateChildren(this.#list, sorted, tabKey, (tab) => this.#createRow(tab), (row, tab) => this.#updateRow(row, tab));
   }
 
   /** @param {Tab} tab */
-  #make(tab) {
+  #createRow(tab) {
     const row = element("li");
     const button = element("button", "tab");
     button.type = "button";
@@ -81,23 +81,23 @@ export class SessionTabs extends HTMLElement {
    * @param {HTMLElement} row
    * @param {Tab} tab
    */
-  #draw(row, tab) {
-    const name = nameOf(tab);
+  #updateRow(row, tab) {
+    const name = tabKey(tab);
     const button = /** @type {HTMLElement} */ (row.firstElementChild);
-    const [title, mine, glance, marks] = /** @type {NodeListOf<HTMLElement>} */ (button.querySelectorAll(".name, .badge, .glance, .marks"));
+    const [title, statusBadge, preview, marks] = /** @type {NodeListOf<HTMLElement>} */ (button.querySelectorAll(".name, .badge, .glance, .marks"));
     const isCurrent = name === this.#current;
     if (isCurrent) button.setAttribute("aria-current", "true");
     else button.removeAttribute("aria-current");
     button.dataset.kind = tab.kind;
     button.dataset[tab.kind] = tab.id;
     button.dataset.live = String(LIVE.has(tab.status));
-    const isUnread = !isCurrent && (this.#looked.get(name) ?? "") < tab.lastActivity;
+    const isUnread = !isCurrent && (this.#lastSeen.get(name) ?? "") < tab.lastActivity;
     button.dataset.unread = String(isUnread || Boolean(tab.unread));
-    say(title, tab.title || tab.id);
+    setText(title, tab.title || tab.id);
     title.title = tab.id;
-    mark(mine, tab.isStale ? "stale" : tab.status);
-    say(glance, tab.preview);
-    const said = [
+    setBadge(statusBadge, tab.isStale ? "stale" : tab.status);
+    setText(preview, tab.preview);
+    const labels = [
       tab.pending > 0 ? `${tab.pending} ${tab.pending === 1 ? "decision" : "decisions"} pending` : "",
       tab.pendingBelow > 0 ? `${tab.pendingBelow} in child sessions` : "",
       tab.unread ? `${tab.unread} unread` : isUnread ? "new activity" : "",
@@ -105,14 +105,14 @@ export class SessionTabs extends HTMLElement {
       tab.kind === "run" ? "run without a session" : "",
       tab.parent ? `child of ${tab.parent}` : "",
     ].filter(Boolean);
-    keyed(marks, said, (text) => text, (text) => element("span", "hint", text), () => {});
+    updateChildren(marks, labels, (text) => text, (text) => element("span", "hint", text), () => {});
   }
 }
 
 define("ps-session-tabs", SessionTabs);
 
 /** @param {{ kind: string, id: string }} tab */
-export const nameOf = (tab) => `${tab.kind} ${tab.id}`;
+export const tabKey = (tab) => `${tab.kind} ${tab.id}`;
 
 /** @param {Tab} tab */
 const rank = (tab) => (tab.isPinned ? 0 : tab.pending > 0 ? 1 : LIVE.has(tab.status) ? 2 : 3);
@@ -129,16 +129,16 @@ export function tabsOf(sessions, runs) {
 
 /**
  * @param {"session" | "run"} kind
- * @param {Record<string, any>} told
+ * @param {Record<string, any>} summary
  * @returns {Tab}
  */
-function tabOf(kind, told) {
-  const id = words(kind === "session" ? told.sessionId : told.runId);
-  const pendingBelow = Number(told.counts?.pendingActionsBelow ?? 0);
+function tabOf(kind, summary) {
+  const id = toText(kind === "session" ? summary.sessionId : summary.runId);
+  const pendingBelow = Number(summary.counts?.pendingActionsBelow ?? 0);
   return {
-    kind, id, title: words(told.title), status: words(told.status) || "unknown", preview: words(told.preview), isStale: Boolean(told.stale), isPinned: Boolean(told.pinned),
-    pending: Math.max(Number(told.counts?.pendingActions ?? 0), pendingBelow), pendingBelow, unread: Number(told.unread ?? 0) || undefined, lastActivity: words(told.lastActivity),
-    parent: kind === "session" && told.parentSessionId ? words(told.parentSessionId) : undefined,
+    kind, id, title: toText(summary.title), status: toText(summary.status) || "unknown", preview: toText(summary.preview), isStale: Boolean(summary.stale), isPinned: Boolean(summary.pinned),
+    pending: Math.max(Number(summary.counts?.pendingActions ?? 0), pendingBelow), pendingBelow, unread: Number(summary.unread ?? 0) || undefined, lastActivity: toText(summary.lastActivity),
+    parent: kind === "session" && summary.parentSessionId ? toText(summary.parentSessionId) : undefined,
   };
 }
 

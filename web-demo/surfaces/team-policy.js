@@ -3,20 +3,20 @@
  * differs from the coordinator's is seen by standing beside it.
  */
 
-import { Surface, define, element, inspectButton, keyed, mark, say, spoken, words } from "./base.js";
+import { Surface, define, element, inspectButton, updateChildren, setBadge, setText, humanize, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { controlButton } from "./handed.js";
 import { canStop } from "./team-roster.js";
-import { headed, link, nameOf, named, ownerOf, phrase, refsOf, tell } from "./lane.js";
+import { addHeading, setLinks, findAgentName, splitWords, controlTarget, formatValue, refLinks, setFacts } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
 /** Members that are not a policy's words. */
-const NOT_SAID = ["agentId", "taskId", "toolCallId", "actionId", "refs", "withheld", "status", "decision"];
+const HIDDEN_MEMBERS = ["agentId", "taskId", "toolCallId", "actionId", "refs", "withheld", "status", "decision"];
 
 /**
  * Who is bound: an agent, the run, or whatever a source names.
- * @typedef {{ key: string, name: string, policy?: Activity, agent?: Activity, waiting: number }} Bound
+ * @typedef {{ key: string, name: string, policy?: Activity, agent?: Activity, waiting: number }} PolicySubject
  */
 
 export class TeamPolicy extends Surface {
@@ -26,100 +26,100 @@ export class TeamPolicy extends Surface {
   }
 
   build() {
-    this.head = headed(this, "Policy");
+    this.head = addHeading(this, "Policy");
     this.list = element("ul", "cards");
     this.append(this.list);
   }
 
   /** @param {Set<string> | null} _changed */
   update(_changed) {
-    const bound = this.#bound();
-    this.hidden = bound.length === 0;
+    const subject = this.#subjects();
+    this.hidden = subject.length === 0;
     if (!this.list) return;
-    keyed(this.list, bound, (it) => it.key, (it) => this.#card(it), (card, it) => this.#change(card, it));
+    updateChildren(this.list, subject, (it) => it.key, (it) => this.#createCard(it), (card, it) => this.#updateCard(card, it));
   }
 
   /** Everybody of whom a policy is known. */
-  #bound() {
+  #subjects() {
     const all = this.activities();
-    /** @type {Map<string, Bound>} */
-    const bound = new Map();
-    const who = (/** @type {Activity} */ it, /** @type {string} */ id, /** @type {string} */ name) => {
+    /** @type {Map<string, PolicySubject>} */
+    const subject = new Map();
+    const upsert = (/** @type {Activity} */ it, /** @type {string} */ id, /** @type {string} */ name) => {
       const key = `${it.runId} ${id}`;
-      const known = bound.get(key) ?? { key, name, waiting: 0 };
-      bound.set(key, known);
+      const known = subject.get(key) ?? { key, name, waiting: 0 };
+      subject.set(key, known);
       return known;
     };
     for (const it of all) {
       if (it.activityType === "permission") {
         const agent = it.content.agentId;
-        who(it, words(agent) || it.activityId, agent ? nameOf(this.view, it, agent) : it.activityId === "permission" ? "This run" : it.activityId).policy = it;
+        upsert(it, toText(agent) || it.activityId, agent ? findAgentName(this.view, it, agent) : it.activityId === "permission" ? "This run" : it.activityId).policy = it;
       } else if (it.activityType === "agent") {
-        who(it, it.activityId, words(it.content.agentName) || it.activityId).agent = it;
+        upsert(it, it.activityId, toText(it.content.agentName) || it.activityId).agent = it;
       }
     }
     for (const it of all) {
-      const asker = bound.get(`${it.runId} ${it.content.agentId}`);
-      if (asker && it.activityType === "action" && it.content.status === "pending") asker.waiting += 1;
+      const requester = subject.get(`${it.runId} ${it.content.agentId}`);
+      if (requester && it.activityType === "action" && it.content.status === "pending") requester.waiting += 1;
     }
-    return [...bound.values()];
+    return [...subject.values()];
   }
 
-  /** @type {WeakMap<Element, Bound>} */
+  /** @type {WeakMap<Element, PolicySubject>} */
   #shown = new WeakMap();
 
-  /** @param {Bound} bound */
-  #card(bound) {
+  /** @param {PolicySubject} subject */
+  #createCard(subject) {
     const card = element("li", "card");
     const head = element("div", "card-head");
     const side = element("div", "row");
-    const now = () => this.#shown.get(card) ?? bound;
-    const told = element("p", "hint told");
-    told.setAttribute("role", "status");
+    const now = () => this.#shown.get(card) ?? subject;
+    const feedback = element("p", "hint told");
+    feedback.setAttribute("role", "status");
     side.append(element("span", "badge"), inspectButton(() => this.view, () => now().policy ?? now().agent));
     head.append(element("h3", "card-title"), side);
     const stop = controlButton("Stop teammate", () => this.view, () => {
       const { agent } = now();
-      return agent ? { control: "stop", ...ownerOf(agent), agentId: agent.activityId } : null;
-    }, { kind: "danger", told });
+      return agent ? { control: "stop", ...controlTarget(agent), agentId: agent.activityId } : null;
+    }, { kind: "danger", feedback });
     const foot = element("div", "card-foot");
     foot.append(stop);
-    card.append(head, element("dl", "facts"), element("div", "row links"), foot, told);
+    card.append(head, element("dl", "facts"), element("div", "row links"), foot, feedback);
     return card;
   }
 
   /**
    * @param {HTMLElement} card
-   * @param {Bound} bound
+   * @param {PolicySubject} subject
    */
-  #change(card, bound) {
-    this.#shown.set(card, bound);
+  #updateCard(card, subject) {
+    this.#shown.set(card, subject);
     const part = (/** @type {string} */ name) => /** @type {HTMLElement} */ (card.querySelector(name));
-    const { policy, agent } = bound;
+    const { policy, agent } = subject;
     const content = policy?.content ?? {};
     card.dataset.key = keyOf(/** @type {Activity} */ (policy ?? agent));
-    say(part(".card-title"), bound.name);
+    setText(part(".card-title"), subject.name);
     const decision = content.decision ?? content.status;
-    mark(part(".badge"), bound.waiting > 0 ? "waiting" : decision ?? "idle", bound.waiting > 0 ? `${bound.waiting} to approve` : decision ? spoken(decision) : "no decision yet");
-    const said = Object.entries(content).filter(([name]) => !NOT_SAID.includes(name));
+    setBadge(part(".badge"), subject.waiting > 0 ? "waiting" : decision ?? "idle", subject.waiting > 0 ? `${subject.waiting} to approve` : decision ? humanize(decision) : "no decision yet");
+    const members = Object.entries(content).filter(([name]) => !HIDDEN_MEMBERS.includes(name));
     const own = agent?.content.policy;
     const ownPairs = own && typeof own === "object" && !Array.isArray(own) ? Object.entries(own) : own === undefined ? [] : [["mode", own]];
-    const pairs = [...ownPairs.filter(([name]) => content[name] === undefined), ...said];
-    tell(/** @type {HTMLDListElement} */ (part(".facts")), /** @type {[string, unknown][]} */ ([
+    const pairs = [...ownPairs.filter(([name]) => content[name] === undefined), ...members];
+    setFacts(/** @type {HTMLDListElement} */ (part(".facts")), /** @type {[string, unknown][]} */ ([
       ["Mode", content.mode ?? own?.mode ?? "unknown"],
       ["Sandbox", content.sandbox ?? own?.sandbox ?? "unknown"],
-      ...pairs.filter(([name]) => name !== "mode" && name !== "sandbox").map(([name, value]) => [capital(named(name)), value]),
+      ...pairs.filter(([name]) => name !== "mode" && name !== "sandbox").map(([name, value]) => [capitalize(splitWords(name)), value]),
       ["About call", content.toolCallId],
       ["About approval", content.actionId],
       ["Task", content.taskId],
     ]));
-    link(part(".links"), refsOf(this.view, content.refs));
+    setLinks(part(".links"), refLinks(this.view, content.refs));
     part(".links").hidden = part(".links").childElementCount === 0;
     part(".card-foot").hidden = !this.view.isLive || !agent || !canStop(this.view, agent);
   }
 }
 
 /** @param {string} text */
-const capital = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
+const capitalize = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
 
 define("ps-team-policy", TeamPolicy);

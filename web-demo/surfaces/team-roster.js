@@ -2,11 +2,11 @@
  * Who works here: the team, how it is organised, and its teammates, each under its own name.
  */
 
-import { define, element, keyed, mark, say, spoken, standing, stateOf, words } from "./base.js";
+import { define, element, updateChildren, setBadge, setText, humanize, displayedStatus, stateOf, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { controlButton } from "./handed.js";
 import { isLiveRun } from "./runtime-status.js";
-import { Lane, OVER, beganBy, face, link, ownerOf, phrase, tell, topologyOf } from "./lane.js";
+import { Lane, ENDED_STATUSES, runOf, createAvatar, setLinks, controlTarget, formatValue, setFacts, topologyOf } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
@@ -14,7 +14,7 @@ import { Lane, OVER, beganBy, face, link, ownerOf, phrase, tell, topologyOf } fr
 /** Teammates that a task can be delegated to by name. */
 const NAMES_MAX = 200;
 /** What waits for a person stands above what only runs. */
-const FIRST = ["needs_input", "input_required", "auth_required", "plan_ready"];
+const NEEDS_ACTION = ["needs_input", "input_required", "auth_required", "plan_ready"];
 
 export class TeamRoster extends Lane {
   static heading = "Team";
@@ -31,26 +31,26 @@ export class TeamRoster extends Lane {
     const teams = super.activities().filter((it) => it.activityType === "team");
     if (teams.length > 0) this.hidden = false;
     if (!this.top) return;
-    keyed(this.top, teams, keyOf, () => this.#teamHead(), (head, team) => this.#changeTeam(head, team));
-    if (this.#delegate && this.#delegate.parentElement !== this.top) this.top.append(this.#delegate);
-    if (this.#delegate) {
-      this.#delegate.hidden = !this.view.isLive;
-      this.#drawNames(this.activities());
+    updateChildren(this.top, teams, keyOf, () => this.#createTeamHead(), (head, team) => this.#updateTeam(head, team));
+    if (this.#delegateForm && this.#delegateForm.parentElement !== this.top) this.top.append(this.#delegateForm);
+    if (this.#delegateForm) {
+      this.#delegateForm.hidden = !this.view.isLive;
+      this.#updateAgentOptions(this.activities());
     }
   }
 
   build() {
     super.build();
-    this.#delegate = this.#delegation();
+    this.#delegateForm = this.#createDelegateForm();
   }
 
   /** @type {HTMLElement | undefined} */
-  #delegate;
+  #delegateForm;
   /** @type {WeakMap<HTMLElement, Activity>} */
   #teams = new WeakMap();
 
   /** A task for a teammate, or for one that the runtime chooses. */
-  #delegation() {
+  #createDelegateForm() {
     const root = element("details", "stack delegate");
     const form = element("form", "stack");
     const task = element("label", "field");
@@ -59,61 +59,61 @@ export class TeamRoster extends Lane {
     task.append(element("span", "", "Task"), text);
     const to = element("label", "field");
     to.append(element("span", "", "Teammate"), element("select", "input"));
-    const told = element("p", "hint told");
-    told.setAttribute("role", "status");
+    const feedback = element("p", "hint told");
+    feedback.setAttribute("role", "status");
     const send = controlButton("Delegate", () => this.view, () => {
-      if (text.value.trim() === "") return say(told, "Enter a task."), null;
+      if (text.value.trim() === "") return setText(feedback, "Enter a task."), null;
       const agentId = /** @type {HTMLSelectElement} */ (to.lastElementChild).value;
       const { runId, sessionId } = this.view;
       return { control: "delegate", ...(sessionId ? { session: sessionId } : { run: runId }), ...(agentId ? { agentId } : {}), value: { text: text.value.trim() } };
-    }, { told, sent: () => (text.value = "") });
+    }, { feedback, sent: () => (text.value = "") });
     send.dataset.does = "delegate";
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       send.click();
     });
-    form.append(task, to, send, told);
+    form.append(task, to, send, feedback);
     root.append(element("summary", "", "Delegate a task"), form);
     return root;
   }
 
   /** @param {Activity[]} agents */
-  #drawNames(agents) {
-    const choice = /** @type {HTMLSelectElement | null | undefined} */ (this.#delegate?.querySelector("select"));
+  #updateAgentOptions(agents) {
+    const choice = /** @type {HTMLSelectElement | null | undefined} */ (this.#delegateForm?.querySelector("select"));
     if (!choice) return;
-    const names = agents.slice(0, NAMES_MAX).map((it) => [it.activityId, words(it.content.agentName) || it.activityId]);
-    keyed(choice, [["", "chosen by the runtime"], ...names], ([id]) => id, ([id]) => {
+    const names = agents.slice(0, NAMES_MAX).map((it) => [it.activityId, toText(it.content.agentName) || it.activityId]);
+    updateChildren(choice, [["", "chosen by the runtime"], ...names], ([id]) => id, ([id]) => {
       const option = element("option");
       option.value = id;
       return option;
-    }, (option, [, name]) => say(option, name));
+    }, (option, [, name]) => setText(option, name));
   }
 
-  #teamHead() {
-    const head = teamHead();
-    const told = element("p", "hint told");
-    told.setAttribute("role", "status");
+  #createTeamHead() {
+    const head = createTeamHead();
+    const feedback = element("p", "hint told");
+    feedback.setAttribute("role", "status");
     const team = () => this.#teams.get(head);
-    const workers = (/** @type {(agent: Activity) => boolean} */ which) => this.activities().filter((agent) => isOf(agent, team()) && which(agent)).map(({ activityId }) => activityId);
+    const workers = (/** @type {(agent: Activity) => boolean} */ filter) => this.activities().filter((agent) => isMemberOf(agent, team()) && filter(agent)).map(({ activityId }) => activityId);
     // The coordinator merges, so it gets the request as its input.
     const merge = controlButton("Merge results", () => this.view, () => {
       const it = team();
       if (!it) return null;
-      const run = beganBy(this.view, it);
-      const coordinator = words(it.content.coordinator ?? run?.content.agentId);
+      const run = runOf(this.view, it);
+      const coordinator = toText(it.content.coordinator ?? run?.content.agentId);
       const value = { intent: "merge", teamId: it.activityId, agentIds: workers(({ content }) => content.status === "completed"), text: "Merge the results of the workers." };
-      return coordinator ? { control: "continue_agent", ...ownerOf(it), agentId: coordinator, value } : { control: "send", ...ownerOf(it), value };
-    }, { told });
+      return coordinator ? { control: "continue_agent", ...controlTarget(it), agentId: coordinator, value } : { control: "send", ...controlTarget(it), value };
+    }, { feedback });
     const retry = controlButton("Retry failed workers", () => this.view, () => {
       const it = team();
       const failed = workers(({ content }) => content.status === "failed" || content.status === "killed");
-      return it ? { control: "retry", ...ownerOf(it), ...(failed.length === 1 ? { agentId: failed[0] } : {}), value: { teamId: it.activityId, agentIds: failed } } : null;
-    }, { told });
+      return it ? { control: "retry", ...controlTarget(it), ...(failed.length === 1 ? { agentId: failed[0] } : {}), value: { teamId: it.activityId, agentIds: failed } } : null;
+    }, { feedback });
     merge.dataset.does = "merge";
     retry.dataset.does = "retry";
     const foot = element("div", "row parallel");
     foot.append(merge, retry);
-    head.append(foot, told);
+    head.append(foot, feedback);
     return head;
   }
 
@@ -121,16 +121,16 @@ export class TeamRoster extends Lane {
    * @param {HTMLElement} head
    * @param {Activity} team
    */
-  #changeTeam(head, team) {
+  #updateTeam(head, team) {
     this.#teams.set(head, team);
-    changeTeam(head, team);
+    updateTeamHead(head, team);
     // A team without a live run does not look as if it went on.
-    const run = beganBy(this.view, team);
+    const run = runOf(this.view, team);
     const phase = /** @type {HTMLElement} */ (head.querySelector(".phase"));
     if (run !== undefined && !isLiveRun(run) && phase.dataset.state === "running") phase.dataset.state = "stale";
-    const workers = this.activities().filter((agent) => isOf(agent, team));
+    const workers = this.activities().filter((agent) => isMemberOf(agent, team));
     const foot = /** @type {HTMLElement} */ (head.querySelector(".parallel"));
-    const isParallel = words(team.content.topology) === "parallel_workers";
+    const isParallel = toText(team.content.topology) === "parallel_workers";
     foot.hidden = !isParallel || !this.view.isLive;
     /** @type {HTMLElement} */ (foot.querySelector('[data-does="merge"]')).hidden = !workers.some(({ content }) => content.status === "completed");
     // A session's own log takes a retry of one named teammate only; their cards have it.
@@ -144,22 +144,22 @@ export class TeamRoster extends Lane {
   }
 
   /** @param {Activity[]} activities */
-  arranged(activities) {
+  arrange(activities) {
     const rank = (/** @type {Activity} */ { content }) => {
-      const status = words(content.status);
+      const status = toText(content.status);
       // What is over stands below.
-      return FIRST.includes(status) ? 0 : OVER.includes(status) ? 2 : 1;
+      return NEEDS_ACTION.includes(status) ? 0 : ENDED_STATUSES.includes(status) ? 2 : 1;
     };
     return activities.toSorted((a, b) => rank(a) - rank(b));
   }
 
   /** @param {Card} card */
-  dress(card) {
-    const control = (/** @type {string} */ name) => () => ({ control: name, ...ownerOf(card.activity), agentId: card.activity.activityId });
-    const stop = controlButton("Stop", () => this.view, control("stop"), { kind: "danger", told: card.told });
-    const wait = controlButton("Wait", () => this.view, control("wait"), { told: card.told });
-    const retry = controlButton("Retry", () => this.view, control("retry"), { told: card.told });
-    const close = controlButton("Close", () => this.view, control("close"), { kind: "quiet", told: card.told });
+  buildControls(card) {
+    const control = (/** @type {string} */ name) => () => ({ control: name, ...controlTarget(card.activity), agentId: card.activity.activityId });
+    const stop = controlButton("Stop", () => this.view, control("stop"), { kind: "danger", feedback: card.feedback });
+    const wait = controlButton("Wait", () => this.view, control("wait"), { feedback: card.feedback });
+    const retry = controlButton("Retry", () => this.view, control("retry"), { feedback: card.feedback });
+    const close = controlButton("Close", () => this.view, control("close"), { kind: "quiet", feedback: card.feedback });
     wait.title = "Asks the runtime to wait for this teammate";
     for (const [button, name] of /** @type {[HTMLElement, string][]} */ ([[stop, "stop"], [wait, "wait"], [retry, "retry"], [close, "close"]])) button.dataset.does = name;
     card.foot.append(stop, wait, retry, close);
@@ -169,18 +169,18 @@ export class TeamRoster extends Lane {
    * @param {Card} card
    * @param {Record<string, any>} content
    */
-  fill(card, content) {
-    const name = words(content.agentName) || card.activity.activityId;
-    const old = card.title.parentElement?.querySelector(".face");
+  fillCard(card, content) {
+    const name = toText(content.agentName) || card.activity.activityId;
+    const oldAvatar = card.title.parentElement?.querySelector(".face");
     if (card.root.dataset.face !== `${name} ${content.color}`) {
       card.root.dataset.face = `${name} ${content.color}`;
-      old?.remove();
-      card.title.before(face(name, content.color));
+      oldAvatar?.remove();
+      card.title.before(createAvatar(name, content.color));
     }
-    say(card.title, name);
-    say(card.body, phrase(content.error?.message ?? content.summary ?? content.message));
+    setText(card.title, name);
+    setText(card.body, formatValue(content.error?.message ?? content.summary ?? content.message));
     const isWithheld = content.withheld === true;
-    tell(card.facts, [
+    setFacts(card.facts, [
       ["Role", content.role ?? (isWithheld ? "withheld from this audience" : "unknown")],
       ["Team", content.teamName],
       ["Topology", topologyOf(content)],
@@ -188,7 +188,7 @@ export class TeamRoster extends Lane {
       ["Source", content.source],
       ["Can", content.capabilityRef],
       ["May", content.policy],
-      ["Last turn", content.latestTurnStatus && spoken(content.latestTurnStatus)],
+      ["Last turn", content.latestTurnStatus && humanize(content.latestTurnStatus)],
       ["Waiting turns", content.queuedTurnCount],
       ["Why it waits", content.queueReason],
       ["Needs", content.inputNeeds ?? content.authNeeds],
@@ -198,17 +198,17 @@ export class TeamRoster extends Lane {
       ["Used", content.usage],
       ["Transcript at", content.transcriptRef],
     ]);
-    const session = words(content.sessionId);
+    const session = toText(content.sessionId);
     const isChild = session !== "" && content.parentSessionId !== undefined && session !== content.parentSessionId;
     const { activityId: id, runId } = card.activity;
-    link(card.links, [
+    setLinks(card.links, [
       { label: "transcript", words: name, go: () => this.view.open({ kind: "teammate", id, runId }) },
       ...(isChild ? [{ label: "session", words: session, go: () => this.view.open({ kind: "session", id: session }) }] : []),
     ]);
-    const status = words(content.status);
-    const isOver = OVER.includes(status);
-    const run = beganBy(this.view, card.activity);
-    const shown = { stop: canStop(this.view, card.activity), wait: !isOver && run !== undefined && isLiveRun(run), retry: status === "failed" || status === "killed", close: !isOver };
+    const status = toText(content.status);
+    const hasEnded = ENDED_STATUSES.includes(status);
+    const run = runOf(this.view, card.activity);
+    const shown = { stop: canStop(this.view, card.activity), wait: !hasEnded && run !== undefined && isLiveRun(run), retry: status === "failed" || status === "killed", close: !hasEnded };
     for (const button of card.foot.querySelectorAll("button")) button.hidden = !shown[/** @type {keyof typeof shown} */ (button.dataset.does)];
   }
 }
@@ -219,9 +219,9 @@ export class TeamRoster extends Lane {
  * @param {Activity} agent
  */
 export function canStop(view, agent) {
-  const run = beganBy(view, agent);
+  const run = runOf(view, agent);
   const isRunLive = run === undefined || isLiveRun(run);
-  return !OVER.includes(words(agent.content.status)) && (isRunLive || stateOf(standing(agent.content)) === "running");
+  return !ENDED_STATUSES.includes(toText(agent.content.status)) && (isRunLive || stateOf(displayedStatus(agent.content)) === "running");
 }
 
 /**
@@ -229,12 +229,12 @@ export function canStop(view, agent) {
  * @param {Activity} agent
  * @param {Activity | undefined} team
  */
-function isOf({ content }, team) {
+function isMemberOf({ content }, team) {
   const name = content.teamId ?? content.teamName;
   return team !== undefined && (name === undefined || name === team.activityId || name === team.content.teamName);
 }
 
-function teamHead() {
+function createTeamHead() {
   const head = element("div", "team-head");
   const row = element("div", "spread");
   const name = element("p", "card-title");
@@ -252,30 +252,30 @@ function teamHead() {
  * @param {HTMLElement} head
  * @param {Activity} team
  */
-function changeTeam(head, team) {
+function updateTeamHead(head, team) {
   const { content } = team;
   const part = (/** @type {string} */ name) => /** @type {HTMLElement} */ (head.querySelector(name));
   head.dataset.key = keyOf(team);
-  head.dataset.topology = words(content.topology);
-  say(part(".card-title"), words(content.teamName) || team.activityId);
-  mark(part(".phase"), content.teamPhase ?? content.status);
-  say(part(".topology"), content.topology && content.topology !== "unknown" ? spoken(content.topology) : "topology unknown");
+  head.dataset.topology = toText(content.topology);
+  setText(part(".card-title"), toText(content.teamName) || team.activityId);
+  setBadge(part(".phase"), content.teamPhase ?? content.status);
+  setText(part(".topology"), content.topology && content.topology !== "unknown" ? humanize(content.topology) : "topology unknown");
   const { teamActiveCount: active, teamParallelBudget: most, teamQueuedCount: queued } = content;
   const meter = /** @type {HTMLProgressElement} */ (part(".meter"));
   meter.hidden = typeof active !== "number" || typeof most !== "number" || most <= 0;
   if (!meter.hidden) {
     meter.max = most;
     meter.value = active;
-    meter.setAttribute("aria-label", `Teammates at work in ${words(content.teamName) || team.activityId}`);
+    meter.setAttribute("aria-label", `Teammates at work in ${toText(content.teamName) || team.activityId}`);
   }
   // Limits and queues are no failures: they are said as they are.
-  const told = [
+  const feedback = [
     typeof active === "number" ? `${active} at work` : "",
     typeof most === "number" ? `at most ${most} at once` : "",
     typeof queued === "number" ? `${queued} waiting` : "",
   ];
-  say(part(".budget .hint"), told.filter(Boolean).join(", "));
-  tell(/** @type {HTMLDListElement} */ (part(".facts")), [
+  setText(part(".budget .hint"), feedback.filter(Boolean).join(", "));
+  setFacts(/** @type {HTMLDListElement} */ (part(".facts")), [
     ["Coordinator", content.coordinator],
     ["Members", content.members ?? content.agents ?? content.roster],
     ["Queue", content.queueReason],

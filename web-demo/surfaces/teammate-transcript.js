@@ -3,12 +3,12 @@
  * teammate's name, and what is written to it goes to it alone.
  */
 
-import { Surface, define, element, inspectButton, joined, keyed, mark, say, spoken, words } from "./base.js";
+import { Surface, define, element, inspectButton, joinText, updateChildren, setBadge, setText, humanize, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { describe } from "./describe.js";
 import { controlButton } from "./handed.js";
-import { OVER, face, headed, ofType, ownerOf, phrase, tell } from "./lane.js";
-import { waitsFor } from "./tool.js";
+import { ENDED_STATUSES, createAvatar, addHeading, findActivity, controlTarget, formatValue, setFacts } from "./lane.js";
+import { waitReason } from "./tool.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
@@ -17,25 +17,25 @@ const ENTRIES_MAX = 40;
 /** Characters of one entry. */
 const TEXT_CHARS_MAX = 20_000;
 /** What a teammate says and does. */
-const KINDS = ["message", "reasoning", "plan", "tool-call-progress", "action"];
+const ENTRY_TYPES = ["message", "reasoning", "plan", "tool-call-progress", "action"];
 
 export class TeammateTranscript extends Surface {
   /** @param {Activity} activity */
   static shows({ activityType, agentId, content }) {
-    return activityType === "agent" || (KINDS.includes(activityType) && (agentId ?? content.agentId) !== undefined);
+    return activityType === "agent" || (ENTRY_TYPES.includes(activityType) && (agentId ?? content.agentId) !== undefined);
   }
 
   /** @type {{ id: string, runId?: string } | null} Whose it is; null for nobody's. */
-  #who = null;
-  #drawn = ENTRIES_MAX;
+  #target = null;
+  #limit = ENTRIES_MAX;
   /** @type {Activity[]} What was read from the teammate's own session. */
-  #read = [];
+  #history = [];
   /** The newest question; an answer to an older one is dropped. */
-  #asked = 0;
+  #requestId = 0;
   /** @type {string | null} */
   #cursor = null;
   #hasRead = false;
-  #why = "";
+  #error = "";
 
   /**
    * Shows this teammate's.
@@ -43,83 +43,83 @@ export class TeammateTranscript extends Surface {
    * @param {string} [runId] The run whose teammate it is, where several may have one of that name.
    */
   open(id, runId) {
-    this.#who = { id, runId };
-    this.#forget();
+    this.#target = { id, runId };
+    this.#reset();
     if (this.isConnectedToView) this.update(null);
   }
 
   /** Shows nobody's. */
   close() {
-    this.#who = null;
-    this.#forget();
+    this.#target = null;
+    this.#reset();
     this.hidden = true;
     this.dispatchEvent(new CustomEvent("close"));
   }
 
-  #forget() {
-    this.#asked += 1;
-    this.#drawn = ENTRIES_MAX;
-    this.#read = [];
+  #reset() {
+    this.#requestId += 1;
+    this.#limit = ENTRIES_MAX;
+    this.#history = [];
     this.#cursor = null;
     this.#hasRead = false;
-    this.#why = "";
+    this.#error = "";
   }
 
   build() {
-    this.#forget();
-    this.head = headed(this, "Transcript");
+    this.#reset();
+    this.head = addHeading(this, "Transcript");
     const close = element("button", "button", "Close transcript");
     close.type = "button";
     close.dataset.kind = "quiet";
     close.addEventListener("click", () => this.close());
-    this.who = element("div", "spread who");
+    this.heading = element("div", "spread who");
     const name = element("div", "row");
     name.append(element("span", "card-title"), element("span", "badge"));
-    this.who.append(name, close);
+    this.heading.append(name, close);
     this.facts = element("dl", "facts");
     this.earlier = element("button", "button", "Earlier");
     this.earlier.type = "button";
     this.earlier.dataset.kind = "quiet";
-    this.earlier.addEventListener("click", () => this.#more());
+    this.earlier.addEventListener("click", () => this.#loadEarlier());
     this.note = element("p", "note");
     this.note.setAttribute("role", "status");
     this.list = element("ol", "entries");
-    this.append(this.who, this.facts, this.earlier, this.note, this.list, this.#composer());
+    this.append(this.heading, this.facts, this.earlier, this.note, this.list, this.#composer());
   }
 
   #composer() {
     const form = element("form", "row write");
-    const told = element("p", "hint told");
-    told.setAttribute("role", "status");
+    const feedback = element("p", "hint told");
+    feedback.setAttribute("role", "status");
     const input = element("input", "input");
     input.setAttribute("aria-label", "Message to this teammate");
     input.placeholder = "Message this teammate only";
     const send = controlButton("Send", () => this.view, () => {
       const agent = this.#agent();
       const text = input.value.trim();
-      if (!agent || !text) return say(told, "Enter a message."), null;
-      return { control: "continue_agent", ...ownerOf(agent), agentId: agent.activityId, value: { text } };
-    }, { told, sent: () => (input.value = "") });
+      if (!agent || !text) return setText(feedback, "Enter a message."), null;
+      return { control: "continue_agent", ...controlTarget(agent), agentId: agent.activityId, value: { text } };
+    }, { feedback, sent: () => (input.value = "") });
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       send.click();
     });
-    form.append(input, send, told);
+    form.append(input, send, feedback);
     this.form = form;
     return form;
   }
 
   /** @param {Set<string> | null} _changed */
   update(_changed) {
-    this.hidden = this.#who === null;
-    if (!this.#who || !this.list || !this.who || !this.facts || !this.note || !this.earlier || !this.form) return;
+    this.hidden = this.#target === null;
+    if (!this.#target || !this.list || !this.heading || !this.facts || !this.note || !this.earlier || !this.form) return;
     const agent = this.#agent();
-    const name = words(agent?.content.agentName) || this.#who.id;
-    say(/** @type {HTMLElement} */ (this.head?.querySelector("h2")), `Transcript of ${name}`);
-    const [, badge] = [...(this.who.firstElementChild?.children ?? [])];
-    say(/** @type {HTMLElement} */ (this.who.querySelector(".card-title")), name);
-    mark(/** @type {HTMLElement} */ (badge), agent?.content.status);
-    tell(this.facts, [
+    const name = toText(agent?.content.agentName) || this.#target.id;
+    setText(/** @type {HTMLElement} */ (this.head?.querySelector("h2")), `Transcript of ${name}`);
+    const [, badge] = [...(this.heading.firstElementChild?.children ?? [])];
+    setText(/** @type {HTMLElement} */ (this.heading.querySelector(".card-title")), name);
+    setBadge(/** @type {HTMLElement} */ (badge), agent?.content.status);
+    setFacts(this.facts, [
       ["Session", agent?.content.sessionId],
       ["Thread", agent?.content.threadId],
       ["Parent session", agent?.content.parentSessionId],
@@ -128,73 +128,73 @@ export class TeammateTranscript extends Surface {
       ["Waiting turns", agent?.content.queuedTurnCount],
     ]);
     const all = this.#entries();
-    const shown = all.slice(-this.#drawn);
-    const session = words(agent?.content.sessionId);
+    const shown = all.slice(-this.#limit);
+    const session = toText(agent?.content.sessionId);
     const canRead = session !== "" && (!this.#hasRead || this.#cursor !== null);
     this.earlier.hidden = shown.length === all.length && !canRead;
     this.earlier.disabled = false;
-    say(this.earlier, shown.length < all.length ? `Show ${Math.min(ENTRIES_MAX, all.length - shown.length)} earlier` : this.#hasRead ? "Load earlier" : "Load its session");
-    const missing = this.#why || (all.length > 0 ? "" : session ? "No messages yet." : "Its transcript is unavailable: no fact says where it is.");
+    setText(this.earlier, shown.length < all.length ? `Show ${Math.min(ENTRIES_MAX, all.length - shown.length)} earlier` : this.#hasRead ? "Load earlier" : "Load its session");
+    const missing = this.#error || (all.length > 0 ? "" : session ? "No messages yet." : "Its transcript is unavailable: no fact says where it is.");
     this.note.hidden = missing === "";
-    this.note.dataset.state = this.#why ? "failed" : "unknown";
-    say(this.note, missing);
-    keyed(this.list, shown, keyOf, (it) => this.#make(it), (item, it) => this.#change(item, it));
-    this.form.hidden = !this.view.isLive || !agent || OVER.includes(words(agent.content.status));
+    this.note.dataset.state = this.#error ? "failed" : "unknown";
+    setText(this.note, missing);
+    updateChildren(this.list, shown, keyOf, (it) => this.#createEntry(it), (item, it) => this.#updateEntry(item, it));
+    this.form.hidden = !this.view.isLive || !agent || ENDED_STATUSES.includes(toText(agent.content.status));
   }
 
   /** The facts of whose it is. */
   #agent() {
-    const who = this.#who;
-    if (!who) return undefined;
-    return ofType(this.view, /** @type {Activity} */ ({ runId: who.runId ?? "" }), "agent", who.id);
+    const target = this.#target;
+    if (!target) return undefined;
+    return findActivity(this.view, /** @type {Activity} */ ({ runId: target.runId ?? "" }), "agent", target.id);
   }
 
   /** What it said and did, in order: what was read from its session, and then what the run shows. */
   #entries() {
-    const id = this.#who?.id;
+    const id = this.#target?.id;
     const session = this.#agent()?.content.sessionId;
-    const live = this.activities().filter((it) => KINDS.includes(it.activityType) && (it.agentId ?? it.content.agentId) === id);
+    const live = this.activities().filter((it) => ENTRY_TYPES.includes(it.activityType) && (it.agentId ?? it.content.agentId) === id);
     const known = new Set(live.map(keyOf));
-    return [...this.#read.filter((it) => session !== undefined && !known.has(keyOf(it))), ...live];
+    return [...this.#history.filter((it) => session !== undefined && !known.has(keyOf(it))), ...live];
   }
 
-  async #more() {
-    const session = words(this.#agent()?.content.sessionId);
-    if (this.#entries().length > this.#drawn) {
-      this.#drawn += ENTRIES_MAX;
+  async #loadEarlier() {
+    const session = toText(this.#agent()?.content.sessionId);
+    if (this.#entries().length > this.#limit) {
+      this.#limit += ENTRIES_MAX;
       return this.update(null);
     }
     if (!session || !this.earlier) return;
-    const asked = ++this.#asked;
+    const requestId = ++this.#requestId;
     this.earlier.disabled = true;
     try {
       const { audience } = this.view;
-      const answer = await this.view.hydration.window(session, { messages: ENTRIES_MAX, audience, ...(this.#cursor ? { cursor: this.#cursor } : {}) });
-      if (asked !== this.#asked) return;
-      this.#read = [...answer.messages, ...this.#read];
-      this.#cursor = answer.nextCursor ?? null;
+      const page = await this.view.hydration.window(session, { messages: ENTRIES_MAX, audience, ...(this.#cursor ? { cursor: this.#cursor } : {}) });
+      if (requestId !== this.#requestId) return;
+      this.#history = [...page.messages, ...this.#history];
+      this.#cursor = page.nextCursor ?? null;
       this.#hasRead = true;
-      this.#drawn += ENTRIES_MAX;
-      this.#why = "";
-    } catch (why) {
-      if (asked !== this.#asked) return;
-      this.#why = `Its session could not be read: ${why instanceof Error ? why.message : why}`;
+      this.#limit += ENTRIES_MAX;
+      this.#error = "";
+    } catch (error) {
+      if (requestId !== this.#requestId) return;
+      this.#error = `Its session could not be read: ${error instanceof Error ? error.message : error}`;
     }
     this.update(null);
   }
 
   /** @type {WeakMap<Element, Activity>} */
-  #of = new WeakMap();
+  #drawnActivities = new WeakMap();
 
   /** @param {Activity} activity */
-  #make(activity) {
+  #createEntry(activity) {
     const item = element("li", "entry");
     const head = element("div", "spread");
-    const who = element("div", "row");
-    who.append(face(this.#who?.id ?? ""), element("span", "label"), element("span", "title"));
+    const target = element("div", "row");
+    target.append(createAvatar(this.#target?.id ?? ""), element("span", "label"), element("span", "title"));
     const side = element("div", "row");
-    side.append(element("span", "badge"), inspectButton(() => this.view, () => this.#of.get(item) ?? activity));
-    head.append(who, side);
+    side.append(element("span", "badge"), inspectButton(() => this.view, () => this.#drawnActivities.get(item) ?? activity));
+    head.append(target, side);
     item.append(head, element("p", "text"));
     return item;
   }
@@ -203,22 +203,22 @@ export class TeammateTranscript extends Surface {
    * @param {HTMLElement} item
    * @param {Activity} activity
    */
-  #change(item, activity) {
-    const told = describe(activity);
-    const waits = activity.activityType === "tool-call-progress" ? waitsFor(this.view, activity) : undefined;
+  #updateEntry(item, activity) {
+    const feedback = describe(activity);
+    const waits = activity.activityType === "tool-call-progress" ? waitReason(this.view, activity) : undefined;
     const state = /** @type {HTMLElement} */ (item.querySelector(".badge"));
-    if (waits) mark(state, "waiting", `waiting for ${waits}`);
-    else mark(state, told.status);
-    if (this.#of.get(item)?.content === activity.content) return;
-    this.#of.set(item, activity);
+    if (waits) setBadge(state, "waiting", `waiting for ${waits}`);
+    else setBadge(state, feedback.status);
+    if (this.#drawnActivities.get(item)?.content === activity.content) return;
+    this.#drawnActivities.set(item, activity);
     const { content } = activity;
     item.dataset.key = keyOf(activity);
     item.dataset.kind = activity.activityType;
-    item.dataset.role = words(content.role);
-    say(/** @type {HTMLElement} */ (item.querySelector(".label")), activity.activityType === "message" ? spoken(content.role) : told.label);
-    say(/** @type {HTMLElement} */ (item.querySelector(".title")), activity.activityType === "message" ? "" : told.title);
-    const text = activity.activityType === "message" ? (content.parts ?? []).map((/** @type {any} */ part) => joined(part.text)).join("\n") : content.text ? joined(content.text) : told.text;
-    say(/** @type {HTMLElement} */ (item.querySelector(".text")), text.length > TEXT_CHARS_MAX ? `…${text.slice(-TEXT_CHARS_MAX)}` : text || phrase(content.withheld === true ? "withheld from this audience" : ""));
+    item.dataset.role = toText(content.role);
+    setText(/** @type {HTMLElement} */ (item.querySelector(".label")), activity.activityType === "message" ? humanize(content.role) : feedback.label);
+    setText(/** @type {HTMLElement} */ (item.querySelector(".title")), activity.activityType === "message" ? "" : feedback.title);
+    const text = activity.activityType === "message" ? (content.parts ?? []).map((/** @type {any} */ part) => joinText(part.text)).join("\n") : content.text ? joinText(content.text) : feedback.text;
+    setText(/** @type {HTMLElement} */ (item.querySelector(".text")), text.length > TEXT_CHARS_MAX ? `…${text.slice(-TEXT_CHARS_MAX)}` : text || formatValue(content.withheld === true ? "withheld from this audience" : ""));
   }
 }
 

@@ -5,21 +5,21 @@
  * fetches the whole.
  */
 
-import { badge, count, define, duration, element, inspectButton, joined, keyed, mark, say, stateOf, words } from "./base.js";
-import { Card, beside } from "./card.js";
+import { createBadge, formatCount, define, formatDuration, element, inspectButton, joinText, updateChildren, setBadge, setText, stateOf, toText } from "./base.js";
+import { Card, siblingOf } from "./card.js";
 import { isApproval } from "./decision.js";
 import { controlButton } from "./handed.js";
-import { link, refsOf } from "./lane.js";
+import { setLinks, refLinks } from "./lane.js";
 
 /** Characters of an input in its one line. */
 const SUMMARY_CHARS = 160;
 /** Characters of an output that stand on the page; the newest, while it streams. */
 const PREVIEW_CHARS = 2000;
 
-const ENDED = new Set(["output-available", "output-error", "cancelled"]);
+const ENDED_STATES = new Set(["output-available", "output-error", "cancelled"]);
 
 /** States of seed 003's tool lifecycle, in words. @type {Record<string, string>} */
-const STATES = {
+const STATE_TEXTS = {
   "input-streaming": "input is coming", "input-available": "about to run", running: "running", progress: "running",
   "output-available": "done", "output-error": "failed", cancelled: "cancelled",
 };
@@ -41,21 +41,21 @@ export function toolState(content) {
  * @param {import("./base.js").Activity} activity
  * @returns {"approval" | "input" | undefined}
  */
-export function waitsFor(view, activity) {
+export function waitReason(view, activity) {
   const { action_id: id } = /** @type {Record<string, any>} */ (activity.content);
   if (typeof id !== "string" || !isToolRunning(/** @type {any} */ (activity.content))) return undefined;
-  const action = beside(view, activity, "action", id)?.content;
+  const action = siblingOf(view, activity, "action", id)?.content;
   if (action?.status !== "pending") return undefined;
   return isApproval(action) ? "approval" : "input";
 }
 
 /** @param {Record<string, any>} content */
-export const isToolRunning = (content) => !ENDED.has(toolState(content)) && content.status !== "done" && content.status !== "failed" && content.status !== "cancelled";
+export const isToolRunning = (content) => !ENDED_STATES.has(toolState(content)) && content.status !== "done" && content.status !== "failed" && content.status !== "cancelled";
 
 export class Tool extends Card {
   #name = element("span", "card-title name");
   #badge = element("span");
-  #spent = element("span", "hint spent");
+  #cost = element("span", "hint spent");
   #input = element("p", "hint given mono truncate");
   #bar = element("progress", "meter");
   #message = element("p", "hint message");
@@ -65,14 +65,14 @@ export class Tool extends Card {
   #notes = element("ul", "stack notes");
   #details = element("details");
   #full = element("div", "stack");
-  #told = element("p", "hint");
+  #feedback = element("p", "hint");
   #retry = element("div", "row");
 
   build() {
     this.classList.add("card");
     const head = element("div", "card-head");
     const marks = element("span", "row");
-    marks.append(this.#spent, this.#badge, inspectButton(() => this.view, () => this.activity));
+    marks.append(this.#cost, this.#badge, inspectButton(() => this.view, () => this.activity));
     head.append(this.#name, marks);
     this.#bar.max = 1;
     this.#preview.tabIndex = 0;
@@ -80,30 +80,30 @@ export class Tool extends Card {
     this.#details.append(element("summary", "", "Input and output"), this.#full);
     this.#details.addEventListener("toggle", () => this.#drawDetails());
     const control = () => ({ control: "retry", run: this.activity.runId, toolCallId: this.activity.activityId });
-    this.#retry.append(controlButton("Retry", () => this.view, control, { kind: "quiet", told: this.#told }));
-    this.append(head, this.#input, this.#bar, this.#message, this.#error, this.#preview, this.#channels, this.#notes, this.#details, this.#retry, this.#told);
+    this.#retry.append(controlButton("Retry", () => this.view, control, { kind: "quiet", feedback: this.#feedback }));
+    this.append(head, this.#input, this.#bar, this.#message, this.#error, this.#preview, this.#channels, this.#notes, this.#details, this.#retry, this.#feedback);
   }
 
   draw() {
     const content = this.content;
     const state = toolState(content);
-    const waits = waitsFor(this.view, this.activity);
+    const waiting = waitReason(this.view, this.activity);
     // A call that waits for a person does not run, also where its last report says so.
-    const isRunning = isToolRunning(content) && waits === undefined;
-    this.dataset.state = waits ? "waiting" : stateOf(state);
-    this.dataset.status = waits ? "waiting" : state;
+    const isRunning = isToolRunning(content) && waiting === undefined;
+    this.dataset.state = waiting ? "waiting" : stateOf(state);
+    this.dataset.status = waiting ? "waiting" : state;
     this.dataset.nested = String(content.parent_call_id !== undefined);
-    say(this.#name, words(content.tool_name) || "Unnamed tool");
-    if (waits) mark(this.#badge, "waiting", `waiting for ${waits}`);
-    else mark(this.#badge, state, STATES[state] ?? "unknown");
-    say(this.#spent, spent(content));
+    setText(this.#name, toText(content.tool_name) || "Unnamed tool");
+    if (waiting) setBadge(this.#badge, "waiting", `waiting for ${waiting}`);
+    else setBadge(this.#badge, state, STATE_TEXTS[state] ?? "unknown");
+    setText(this.#cost, costText(content));
     this.#drawInput(content, state);
     this.#drawProgress(content, isRunning);
     this.#drawOutput(content, isRunning);
     this.#drawChannels(content, isRunning);
     this.#drawNotes(content);
     this.#error.hidden = content.error === undefined;
-    say(this.#error, failure(content.error));
+    setText(this.#error, errorText(content.error));
     this.#retry.hidden = state !== "output-error" || !this.view.isLive;
     this.#drawDetails();
   }
@@ -113,9 +113,9 @@ export class Tool extends Card {
    * @param {string} state
    */
   #drawInput(content, state) {
-    const summary = content.input === undefined ? joined(content.input_text) : inputSummary(content.input);
+    const summary = content.input === undefined ? joinText(content.input_text) : summarizeInput(content.input);
     this.#input.hidden = summary === "" && state !== "input-streaming";
-    say(this.#input, summary.slice(0, SUMMARY_CHARS) || "…");
+    setText(this.#input, summary.slice(0, SUMMARY_CHARS) || "…");
   }
 
   /**
@@ -130,13 +130,13 @@ export class Tool extends Card {
     this.#bar.dataset.state = isRunning ? "running" : "ok";
     if (done === undefined) this.#bar.removeAttribute("value");
     else if (this.#bar.value !== done || !this.#bar.hasAttribute("value")) this.#bar.value = done;
-    const name = words(content.tool_name) || "a tool";
+    const name = toText(content.tool_name) || "a tool";
     if (this.#bar.getAttribute("aria-label") !== `Progress of ${name}`) this.#bar.setAttribute("aria-label", `Progress of ${name}`);
-    const amount = typeof content.loaded === "number" ? `${count(content.loaded)}${typeof content.total === "number" ? ` of ${count(content.total)}` : ""}` : "";
+    const amount = typeof content.loaded === "number" ? `${formatCount(content.loaded)}${typeof content.total === "number" ? ` of ${formatCount(content.total)}` : ""}` : "";
     const percent = done !== undefined && isRunning && !amount ? `${Math.round(done * 100)} %` : "";
-    const said = [amount || percent, words(content.message)].filter(Boolean).join(" · ");
-    this.#message.hidden = said === "";
-    say(this.#message, said);
+    const text = [amount || percent, toText(content.message)].filter(Boolean).join(" · ");
+    this.#message.hidden = text === "";
+    setText(this.#message, text);
   }
 
   /**
@@ -144,12 +144,12 @@ export class Tool extends Card {
    * @param {boolean} isRunning
    */
   #drawOutput(content, isRunning) {
-    const streamed = joined(content.output_text);
-    const text = content.output === undefined || isRunning ? streamed : pretty(content.output);
+    const streamed = joinText(content.output_text);
+    const text = content.output === undefined || isRunning ? streamed : formatJson(content.output);
     const shown = isRunning ? text.slice(-PREVIEW_CHARS) : text.slice(0, PREVIEW_CHARS);
     this.#preview.hidden = shown === "";
     this.#preview.setAttribute("aria-label", isRunning ? "Output so far" : "Output, its beginning");
-    say(this.#preview, shown.length < text.length ? (isRunning ? `… ${shown}` : `${shown} …`) : shown);
+    setText(this.#preview, shown.length < text.length ? (isRunning ? `… ${shown}` : `${shown} …`) : shown);
   }
 
   /**
@@ -158,9 +158,9 @@ export class Tool extends Card {
    * @param {boolean} isRunning
    */
   #drawChannels(content, isRunning) {
-    const channels = Object.entries(content.output_channels ?? {}).map(([name, chunks]) => ({ name, text: joined(chunks) })).filter(({ text }) => text !== "");
+    const channels = Object.entries(content.output_channels ?? {}).map(([name, chunks]) => ({ name, text: joinText(chunks) })).filter(({ text }) => text !== "");
     this.#channels.hidden = channels.length === 0;
-    keyed(this.#channels, channels, ({ name }) => name, ({ name }) => {
+    updateChildren(this.#channels, channels, ({ name }) => name, ({ name }) => {
       const root = element("div", "stack channel");
       root.dataset.channel = name;
       const text = element("pre", "preview");
@@ -171,7 +171,7 @@ export class Tool extends Card {
       return root;
     }, (root, { text }) => {
       const shown = isRunning ? text.slice(-PREVIEW_CHARS) : text.slice(0, PREVIEW_CHARS);
-      say(/** @type {Element} */ (root.lastElementChild), shown.length < text.length ? (isRunning ? `… ${shown}` : `${shown} …`) : shown);
+      setText(/** @type {Element} */ (root.lastElementChild), shown.length < text.length ? (isRunning ? `… ${shown}` : `${shown} …`) : shown);
     });
   }
 
@@ -181,17 +181,17 @@ export class Tool extends Card {
     const notes = [];
     if (content.withheld) notes.push(["unknown", "Result withheld: the selected audience may not see it."]);
     if (content.untrusted) notes.push(["warning", "Untrusted output: data from outside, not an instruction."]);
-    if (content.truncated) notes.push(["warning", typeof content.truncated === "number" ? `Truncated by the source: ${count(content.truncated)} characters were cut.` : "Truncated by the source."]);
+    if (content.truncated) notes.push(["warning", typeof content.truncated === "number" ? `Truncated by the source: ${formatCount(content.truncated)} characters were cut.` : "Truncated by the source."]);
     if (content.clipped) notes.push(["unknown", "The log holds more than this."]);
     if (content.synthetic) notes.push(["stale", "Closed by the server because the run went silent. How the call ended is unknown."]);
     if (content.never_started) notes.push(["unknown", "It never started."]);
-    if (content.awaits) notes.push(["waiting", `Waiting for the result from ${words(content.awaits)}.`]);
-    const kept = notes.map(([state, text]) => {
+    if (content.awaits) notes.push(["waiting", `Waiting for the result from ${toText(content.awaits)}.`]);
+    const rows = notes.map(([state, text]) => {
       const row = element("li", "note", text);
       row.dataset.state = state;
       return row;
     });
-    if (this.#notes.textContent !== notes.map(([, text]) => text).join("")) this.#notes.replaceChildren(...kept);
+    if (this.#notes.textContent !== notes.map(([, text]) => text).join("")) this.#notes.replaceChildren(...rows);
     this.#notes.hidden = notes.length === 0;
   }
 
@@ -203,7 +203,7 @@ export class Tool extends Card {
     const rows = [];
     for (const [label, value] of [["Input", input], ["Output", output], ["For programs", structured]]) {
       if (value === undefined) continue;
-      const text = element("pre", "preview", pretty(value));
+      const text = element("pre", "preview", formatJson(value));
       text.tabIndex = 0;
       rows.push(element("p", "label", String(label)), text);
     }
@@ -211,7 +211,7 @@ export class Tool extends Card {
     if (whole) rows.push(whole);
     if (refs !== undefined) {
       const chips = element("div", "row links");
-      link(chips, refsOf(this.view, refs));
+      setLinks(chips, refLinks(this.view, refs));
       rows.push(chips);
     }
     this.#full.replaceChildren(...rows);
@@ -228,7 +228,7 @@ define("ps-tool", Tool);
 function blobButton(card, ref) {
   const href = typeof ref === "string" ? ref : ref?.href;
   if (typeof href !== "string") return undefined;
-  const size = typeof ref?.bytes === "number" ? ` (${count(ref.bytes)} bytes)` : "";
+  const size = typeof ref?.bytes === "number" ? ` (${formatCount(ref.bytes)} bytes)` : "";
   const button = element("button", "button detail", `Show the whole output${size}`);
   button.type = "button";
   button.addEventListener("click", () => card.view.open({ kind: "blob", href, runId: card.activity.runId }));
@@ -243,35 +243,35 @@ function fraction(content) {
 }
 
 /** @param {Record<string, any>} content */
-function spent(content) {
+function costText(content) {
   const cost = typeof content.cost_usd === "number" ? `$${content.cost_usd.toFixed(content.cost_usd < 0.01 ? 4 : 2)}` : "";
-  return [typeof content.duration_ms === "number" ? duration(content.duration_ms) : "", cost].filter(Boolean).join(" · ");
+  return [typeof content.duration_ms === "number" ? formatDuration(content.duration_ms) : "", cost].filter(Boolean).join(" · ");
 }
 
 /**
  * @param {any} error
  * @returns {string}
  */
-export function failure(error) {
+export function errorText(error) {
   if (error === undefined || error === null) return "";
-  const message = words(error.message ?? error) || "Failed. The source gave no reason.";
-  return error.code ? `${message} (${words(error.code)})` : message;
+  const message = toText(error.message ?? error) || "Failed. The source gave no reason.";
+  return error.code ? `${message} (${toText(error.code)})` : message;
 }
 
 /**
  * An input in one line: `query: figures, limit: 10`.
  * @param {unknown} input
  */
-export function inputSummary(input) {
-  if (input === null || typeof input !== "object" || Array.isArray(input)) return words(input);
-  return Object.entries(input).map(([name, value]) => `${name}: ${words(value)}`).join(", ");
+export function summarizeInput(input) {
+  if (input === null || typeof input !== "object" || Array.isArray(input)) return toText(input);
+  return Object.entries(input).map(([name, value]) => `${name}: ${toText(value)}`).join(", ");
 }
 
 /**
  * @param {unknown} value
  * @returns {string}
  */
-export function pretty(value) {
+export function formatJson(value) {
   return typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value, null, 2);
 }
 
@@ -284,16 +284,16 @@ export class CustomActivity extends Card {
     this.classList.add("card");
     const head = element("div", "card-head");
     const marks = element("span", "row");
-    marks.append(badge("unknown", "custom activity"), inspectButton(() => this.view, () => this.activity));
+    marks.append(createBadge("unknown", "custom activity"), inspectButton(() => this.view, () => this.activity));
     head.append(this.#name, marks);
     this.#body.tabIndex = 0;
     this.append(head, this.#body);
   }
 
   draw() {
-    say(this.#name, this.activity.activityType.replaceAll(/[-_]/g, " "));
+    setText(this.#name, this.activity.activityType.replaceAll(/[-_]/g, " "));
     const { text } = this.content;
-    say(this.#body, (Array.isArray(text) ? joined(text) : pretty(this.content)).slice(0, PREVIEW_CHARS));
+    setText(this.#body, (Array.isArray(text) ? joinText(text) : formatJson(this.content)).slice(0, PREVIEW_CHARS));
     this.#body.setAttribute("aria-label", this.activity.activityType);
   }
 }

@@ -1,29 +1,29 @@
 /**
- * A long list of which only what is near the viewport is in the document.
+ * A virtual list: only rows near the viewport are in the document.
  *
- * Rows have the heights that they have: those that were drawn are measured, the others guessed. Whoever stands at the end stays
- * there while rows come; everywhere else the browser's scroll anchoring keeps what is looked at in its place.
+ * Rows may have any height: drawn rows are measured, the others estimated. A viewer at the end stays there while rows are
+ * added. Elsewhere the browser's scroll anchoring keeps the visible rows in place.
  */
 
-import { element, keyed, onceAFrame } from "./base.js";
+import { element, updateChildren, oncePerFrame } from "./base.js";
 
-/** The height of a row that was never drawn, in pixels. */
-const GUESS_PX = 96;
-/** How much beyond the viewport is drawn, in viewports, above and below. */
-const BEYOND = 1;
-/** How close to the end counts as at it, in pixels. */
-const END_PX = 24;
+/** The estimated height of a row that was never drawn, in pixels. */
+const ESTIMATED_ROW_PX = 96;
+/** How far beyond the viewport rows are drawn, in viewports, above and below. */
+const OVERSCAN_VIEWPORTS = 1;
+/** The distance from the end that still counts as the end, in pixels. */
+const END_TOLERANCE_PX = 24;
 
 /**
  * @template Row
- * @typedef {object} Rows
+ * @typedef {object} RowRenderer
  * @property {(row: Row) => string} keyOf
  * @property {(row: Row) => HTMLElement} make
  * @property {(child: HTMLElement, row: Row) => void} change
  */
 
 /** @template Row */
-export class Windowed {
+export class VirtualList {
   #scroller;
   #above = element("div", "beyond");
   #list = element("div", "near");
@@ -36,30 +36,30 @@ export class Windowed {
   #keys = new WeakMap();
   /** @type {Set<Element>} */
   #observed = new Set();
-  #how;
-  #later = onceAFrame(() => this.draw(() => false));
+  #renderer;
+  #scheduleDraw = oncePerFrame(() => this.draw(() => false));
   #isAtEnd = true;
   #lastTop = 0;
   #resizes = new ResizeObserver((entries) => this.#measured(entries));
 
   /**
-   * @param {HTMLElement} scroller What scrolls; its content is this object's.
-   * @param {Rows<Row>} how
+   * @param {HTMLElement} scroller The scroll container. The list owns its content.
+   * @param {RowRenderer<Row>} renderer
    */
-  constructor(scroller, how) {
+  constructor(scroller, renderer) {
     this.#scroller = scroller;
-    this.#how = how;
+    this.#renderer = renderer;
     scroller.append(this.#above, this.#list, this.#below);
     scroller.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     this.#resizes.observe(scroller);
   }
 
-  /** Whether it stays at its end while rows come. */
+  /** Whether the list stays at its end while rows are added. */
   get isAtEnd() {
     return this.#isAtEnd;
   }
 
-  /** Ends what it observes. */
+  /** Stops observing sizes. */
   close() {
     this.#resizes.disconnect();
   }
@@ -70,11 +70,11 @@ export class Windowed {
   }
 
   /**
-   * Draws what is near the viewport.
-   * @param {((key: string) => boolean) | null} isChanged Which rows to draw again; null for all. New ones always are.
+   * Draws the rows near the viewport.
+   * @param {((key: string) => boolean) | null} isChanged Which rows to update; null for all. New rows are always drawn.
    */
   draw(isChanged) {
-    const { keyOf } = this.#how;
+    const { keyOf } = this.#renderer;
     const [from, to] = this.#range();
     this.#above.style.height = `${this.#sum(0, from)}px`;
     this.#below.style.height = `${this.#sum(to, this.#rows.length)}px`;
@@ -86,26 +86,26 @@ export class Windowed {
       const isNew = this.#keys.get(child) !== key;
       this.#keys.set(child, key);
       if (isNew) this.#observe(child);
-      if (isNew || !isChanged || isChanged(key)) this.#how.change(child, row);
+      if (isNew || !isChanged || isChanged(key)) this.#renderer.change(child, row);
     };
-    keyed(this.#list, this.#rows.slice(from, to), keyOf, this.#how.make, change);
+    updateChildren(this.#list, this.#rows.slice(from, to), keyOf, this.#renderer.make, change);
     for (const child of this.#observed) if (!drawn.has(child)) this.#forget(child);
     if (this.#isAtEnd) this.#scroller.scrollTop = this.#scroller.scrollHeight;
   }
 
-  /** Goes to the end, and stays there. */
-  toEnd() {
+  /** Scrolls to the end and stays there. */
+  scrollToEnd() {
     this.#isAtEnd = true;
     this.draw(() => false);
     this.#scroller.scrollTop = this.#scroller.scrollHeight;
   }
 
   /**
-   * Goes to a row.
+   * Scrolls to a row.
    * @param {string} key
    */
-  to(key) {
-    const at = this.#rows.findIndex((row) => this.#how.keyOf(row) === key);
+  scrollToRow(key) {
+    const at = this.#rows.findIndex((row) => this.#renderer.keyOf(row) === key);
     if (at < 0) return;
     this.#isAtEnd = false;
     this.#scroller.scrollTop = this.#sum(0, at);
@@ -113,28 +113,28 @@ export class Windowed {
     for (const child of this.#list.children) if (this.#keys.get(child) === key) child.scrollIntoView({ block: "center" });
   }
 
-  /** From which row to before which is drawn. */
+  /** Returns the range of rows to draw: first, and one past the last. */
   #range() {
     const { clientHeight } = this.#scroller;
-    const beyond = Math.max(clientHeight, 400) * BEYOND;
+    const overscan = Math.max(clientHeight, 400) * OVERSCAN_VIEWPORTS;
     const { length } = this.#rows;
     if (this.#isAtEnd) {
       let from = length;
-      for (let height = 0; from > 0 && height < clientHeight + beyond; from -= 1) height += this.#height(from - 1);
+      for (let height = 0; from > 0 && height < clientHeight + overscan; from -= 1) height += this.#height(from - 1);
       return [from, length];
     }
     const top = this.#scroller.scrollTop;
     let from = 0;
     let at = 0;
-    while (from < length && at + this.#height(from) < top - beyond) at += this.#height(from++);
+    while (from < length && at + this.#height(from) < top - overscan) at += this.#height(from++);
     let to = from;
-    while (to < length && at < top + clientHeight + beyond) at += this.#height(to++);
+    while (to < length && at < top + clientHeight + overscan) at += this.#height(to++);
     return [from, to];
   }
 
   /** @param {number} at */
   #height(at) {
-    return this.#heights.get(this.#how.keyOf(this.#rows[at])) ?? GUESS_PX;
+    return this.#heights.get(this.#renderer.keyOf(this.#rows[at])) ?? ESTIMATED_ROW_PX;
   }
 
   /**
@@ -149,11 +149,11 @@ export class Windowed {
 
   #scrolled() {
     const { scrollHeight, scrollTop, clientHeight } = this.#scroller;
-    // What is around the list may take room from it: only who moves up leaves its end.
-    if (scrollHeight - scrollTop - clientHeight < END_PX) this.#isAtEnd = true;
+    // A resize of the surroundings scrolls, too; only an upward scroll leaves the end.
+    if (scrollHeight - scrollTop - clientHeight < END_TOLERANCE_PX) this.#isAtEnd = true;
     else if (scrollTop < this.#lastTop) this.#isAtEnd = false;
     this.#lastTop = scrollTop;
-    this.#later();
+    this.#scheduleDraw();
   }
 
   /** @param {Element} child */
@@ -170,18 +170,18 @@ export class Windowed {
 
   /** @param {ResizeObserverEntry[]} entries */
   #measured(entries) {
-    let isOther = false;
+    let hasChanged = false;
     for (const { target, borderBoxSize } of entries) {
       const key = this.#keys.get(target);
       if (key === undefined) {
-        isOther = true;
+        hasChanged = true;
         continue;
       }
       const height = borderBoxSize[0].blockSize;
       if (height === 0 || this.#heights.get(key) === height) continue;
       this.#heights.set(key, height);
-      isOther = true;
+      hasChanged = true;
     }
-    if (isOther) this.#later();
+    if (hasChanged) this.#scheduleDraw();
   }
 }

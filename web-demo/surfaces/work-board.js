@@ -3,18 +3,18 @@
  * when the owner reports it.
  */
 
-import { Surface, define, element, inspectButton, keyed, mark, say, spoken, standing, words } from "./base.js";
+import { Surface, define, element, inspectButton, updateChildren, setBadge, setText, humanize, displayedStatus, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { controlButton } from "./handed.js";
-import { artifactsOf, evidenceOf, grouped, headed, link, nameOf, ownerOf, phrase, refsOf, tell, topologyOf } from "./lane.js";
+import { artifactLinks, evidenceLinks, groupBy, addHeading, setLinks, findAgentName, controlTarget, formatValue, refLinks, setFacts, topologyOf } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
 /** The columns of seed 003. What stands otherwise has one more, which is there when it is needed. */
 const COLUMNS = ["open", "claimed", "running", "blocked", "reviewing", "done"];
 /** Statuses that other boards use for the same. @type {Record<string, string>} */
-const SAME = { assigned: "claimed", submitted: "open", queued: "open", working: "running", waiting: "blocked", completed: "done", passed: "done" };
-const OTHER = "otherwise";
+const STATUS_COLUMNS = { assigned: "claimed", submitted: "open", queued: "open", working: "running", waiting: "blocked", completed: "done", passed: "done" };
+const OTHER_COLUMN = "otherwise";
 /** Cards of a column that are drawn before somebody asks for more. */
 const CARDS_MAX = 50;
 /** Comments of a work item that are shown: the newest. */
@@ -24,10 +24,10 @@ const NAMES_MAX = 200;
 
 /** @param {Activity} task */
 function columnOf({ content }) {
-  const status = words(content.status);
+  const status = toText(content.status);
   if (content.blocker && !["done", "completed"].includes(status)) return "blocked";
-  const column = Object.hasOwn(SAME, status) ? SAME[status] : status;
-  return COLUMNS.includes(column) ? column : OTHER;
+  const column = Object.hasOwn(STATUS_COLUMNS, status) ? STATUS_COLUMNS[status] : status;
+  return COLUMNS.includes(column) ? column : OTHER_COLUMN;
 }
 
 export class WorkBoard extends Surface {
@@ -36,13 +36,13 @@ export class WorkBoard extends Surface {
     return (activityType === "task" && surface === "work_board") || activityType === "agent";
   }
 
-  #drawn = CARDS_MAX;
+  #limit = CARDS_MAX;
   /** @type {WeakMap<Element, Activity>} */
   #tasks = new WeakMap();
 
   build() {
-    this.#drawn = CARDS_MAX;
-    this.head = headed(this, "Work board");
+    this.#limit = CARDS_MAX;
+    this.head = addHeading(this, "Work board");
     this.columns = element("div", "columns");
     this.columns.tabIndex = 0;
     this.columns.setAttribute("role", "group");
@@ -55,24 +55,24 @@ export class WorkBoard extends Surface {
     const tasks = this.activities().filter((it) => it.activityType === "task");
     this.hidden = tasks.length === 0;
     if (this.hidden || !this.columns) return;
-    say(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), String(tasks.length));
-    const byColumn = grouped(tasks, columnOf);
-    const shown = [...COLUMNS, ...(byColumn.has(OTHER) ? [OTHER] : [])];
-    keyed(this.columns, shown, (name) => name, (name) => this.#column(name), (column, name) => this.#fill(column, byColumn.get(name) ?? []));
+    setText(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), String(tasks.length));
+    const byColumn = groupBy(tasks, columnOf);
+    const shown = [...COLUMNS, ...(byColumn.has(OTHER_COLUMN) ? [OTHER_COLUMN] : [])];
+    updateChildren(this.columns, shown, (name) => name, (name) => this.#createColumn(name), (column, name) => this.#updateColumn(column, byColumn.get(name) ?? []));
   }
 
   /** @param {string} name */
-  #column(name) {
+  #createColumn(name) {
     const column = element("section", "column");
     const head = element("h3", "label");
     column.dataset.column = name;
-    head.append(element("span", "", spoken(name)), element("span", "count"));
-    column.setAttribute("aria-label", spoken(name));
+    head.append(element("span", "", humanize(name)), element("span", "count"));
+    column.setAttribute("aria-label", humanize(name));
     const more = element("button", "button", "Show more");
     more.type = "button";
     more.dataset.kind = "quiet";
     more.addEventListener("click", () => {
-      this.#drawn += CARDS_MAX;
+      this.#limit += CARDS_MAX;
       this.update(null);
     });
     column.append(head, element("ul", "cards"), element("p", "hint none", "none"), more);
@@ -83,16 +83,16 @@ export class WorkBoard extends Surface {
    * @param {HTMLElement} column
    * @param {Activity[]} tasks
    */
-  #fill(column, tasks) {
+  #updateColumn(column, tasks) {
     const [head, list, none, more] = /** @type {HTMLElement[]} */ ([...column.children]);
-    say(/** @type {HTMLElement} */ (head.querySelector(".count")), String(tasks.length));
+    setText(/** @type {HTMLElement} */ (head.querySelector(".count")), String(tasks.length));
     none.hidden = tasks.length > 0;
-    more.hidden = tasks.length <= this.#drawn;
-    keyed(list, tasks.slice(0, this.#drawn), keyOf, (task) => this.#card(task), (card, task) => this.#change(card, task));
+    more.hidden = tasks.length <= this.#limit;
+    updateChildren(list, tasks.slice(0, this.#limit), keyOf, (task) => this.#createCard(task), (card, task) => this.#updateCard(card, task));
   }
 
   /** @param {Activity} task */
-  #card(task) {
+  #createCard(task) {
     const card = element("li", "card item");
     const head = element("div", "card-head");
     const side = element("div", "row");
@@ -100,17 +100,17 @@ export class WorkBoard extends Surface {
     side.append(element("span", "chip priority"), element("span", "badge"), inspectButton(() => this.view, now));
     head.append(element("h4", "card-title"), side);
     const meter = element("progress", "meter");
-    const told = element("p", "hint told");
-    told.setAttribute("role", "status");
+    const feedback = element("p", "hint told");
+    feedback.setAttribute("role", "status");
     const assign = element("div", "assign row");
     const choice = element("select", "input");
     choice.setAttribute("aria-label", "Assign to");
     const button = controlButton("Assign", () => this.view, () => {
-      if (!choice.value) return say(told, "Choose an assignee."), null;
-      return { control: "assign", ...ownerOf(now()), taskId: now().activityId, value: { assignee: choice.value } };
-    }, { told });
+      if (!choice.value) return setText(feedback, "Choose an assignee."), null;
+      return { control: "assign", ...controlTarget(now()), taskId: now().activityId, value: { assignee: choice.value } };
+    }, { feedback });
     assign.append(choice, button);
-    card.append(head, element("p", "note blocker"), meter, element("dl", "facts"), element("ul", "stack comments"), element("div", "row links"), assign, told);
+    card.append(head, element("p", "note blocker"), meter, element("dl", "facts"), element("ul", "stack comments"), element("div", "row links"), assign, feedback);
     return card;
   }
 
@@ -118,46 +118,46 @@ export class WorkBoard extends Surface {
    * @param {HTMLElement} card
    * @param {Activity} task
    */
-  #change(card, task) {
+  #updateCard(card, task) {
     const { content } = task;
     const part = (/** @type {string} */ name) => /** @type {HTMLElement} */ (card.querySelector(name));
     this.#tasks.set(card, task);
     card.dataset.key = keyOf(task);
-    say(part(".card-title"), phrase(content.title) || task.activityId);
-    mark(part(".badge"), standing(content));
+    setText(part(".card-title"), formatValue(content.title) || task.activityId);
+    setBadge(part(".badge"), displayedStatus(content));
     card.dataset.state = part(".badge").dataset.state;
-    say(part(".priority"), phrase(content.priority));
+    setText(part(".priority"), formatValue(content.priority));
     part(".priority").hidden = part(".priority").textContent === "";
     const blocker = part(".blocker");
     const isBlocked = content.status === "blocked" || Boolean(content.blocker);
     blocker.hidden = !isBlocked || columnOf(task) === "done";
     blocker.dataset.state = "warning";
-    say(blocker, `Blocked: ${phrase(content.blocker) || "by what is not stated"}`);
+    setText(blocker, `Blocked: ${formatValue(content.blocker) || "by what is not stated"}`);
     const meter = /** @type {HTMLProgressElement} */ (part(".meter"));
     meter.hidden = typeof content.progress !== "number" || columnOf(task) === "done";
     if (!meter.hidden) meter.value = content.progress;
-    meter.setAttribute("aria-label", `Progress of ${phrase(content.title) || task.activityId}`);
+    meter.setAttribute("aria-label", `Progress of ${formatValue(content.title) || task.activityId}`);
     const failed = Array.isArray(content.attempts) ? content.attempts.length : 0;
-    tell(/** @type {HTMLDListElement} */ (part(".facts")), [
-      ["Assignee", content.assignee === undefined || content.assignee === null ? "unassigned" : nameOf(this.view, task, content.assignee)],
+    setFacts(/** @type {HTMLDListElement} */ (part(".facts")), [
+      ["Assignee", content.assignee === undefined || content.assignee === null ? "unassigned" : findAgentName(this.view, task, content.assignee)],
       ["Depends on", this.#dependencies(task)],
       ["Error", content.error?.message],
-      ["Failed before", failed > 0 ? `${failed} ${failed === 1 ? "attempt" : "attempts"}: ${phrase(content.attempts.at(-1)?.error?.message ?? content.attempts.at(-1)?.reason) || "no reason given"}` : undefined],
+      ["Failed before", failed > 0 ? `${failed} ${failed === 1 ? "attempt" : "attempts"}: ${formatValue(content.attempts.at(-1)?.error?.message ?? content.attempts.at(-1)?.reason) || "no reason given"}` : undefined],
       ["Summary", content.summary],
       ["Topology", topologyOf(content)],
     ]);
     drawComments(part(".comments"), content.comments);
     const links = part(".links");
-    link(links, [
-      ...artifactsOf(this.view, task, content.artifactRefs),
-      ...evidenceOf(this.view, task, content.evidenceRefs),
-      ...refsOf(this.view, content.resultRef, "result"),
-      ...refsOf(this.view, content.refs),
+    setLinks(links, [
+      ...artifactLinks(this.view, task, content.artifactRefs),
+      ...evidenceLinks(this.view, task, content.evidenceRefs),
+      ...refLinks(this.view, content.resultRef, "result"),
+      ...refLinks(this.view, content.refs),
     ]);
     links.hidden = links.childElementCount === 0;
     const assign = part(".assign");
     assign.hidden = !this.view.isLive;
-    if (!assign.hidden) this.#names(/** @type {HTMLSelectElement} */ (part("select")), task);
+    if (!assign.hidden) this.#updateAssignees(/** @type {HTMLSelectElement} */ (part("select")), task);
   }
 
   /**
@@ -168,8 +168,8 @@ export class WorkBoard extends Surface {
     const { dependencies } = task.content;
     if (!Array.isArray(dependencies)) return dependencies;
     return dependencies.map((id) => {
-      const on = this.view.store.get(keyOf({ ...task, activityId: words(id) }));
-      return on ? `${phrase(on.content.title) || on.activityId} (${spoken(on.content.status)})` : `${phrase(id)} (unknown)`;
+      const on = this.view.store.get(keyOf({ ...task, activityId: toText(id) }));
+      return on ? `${formatValue(on.content.title) || on.activityId} (${humanize(on.content.status)})` : `${formatValue(id)} (unknown)`;
     });
   }
 
@@ -177,16 +177,16 @@ export class WorkBoard extends Surface {
    * @param {HTMLSelectElement} choice
    * @param {Activity} task
    */
-  #names(choice, task) {
+  #updateAssignees(choice, task) {
     const agents = this.activities().filter((it) => it.activityType === "agent").slice(0, NAMES_MAX);
-    const names = new Map(agents.map((it) => [it.activityId, words(it.content.agentName) || it.activityId]));
+    const names = new Map(agents.map((it) => [it.activityId, toText(it.content.agentName) || it.activityId]));
     if (typeof task.content.assignee === "string" && !names.has(task.content.assignee)) names.set(task.content.assignee, task.content.assignee);
-    choice.setAttribute("aria-label", `Assign ${phrase(task.content.title) || task.activityId} to`);
-    keyed(choice, [["", "assign to …"], ...names], ([id]) => id, ([id]) => {
+    choice.setAttribute("aria-label", `Assign ${formatValue(task.content.title) || task.activityId} to`);
+    updateChildren(choice, [["", "assign to …"], ...names], ([id]) => id, ([id]) => {
       const option = element("option");
       option.value = id;
       return option;
-    }, (option, [, name]) => say(option, name));
+    }, (option, [, name]) => setText(option, name));
   }
 }
 
@@ -199,15 +199,15 @@ function drawComments(list, comments) {
   const all = Array.isArray(comments) ? comments : comments === undefined || comments === null ? [] : [comments];
   list.hidden = all.length === 0;
   const shown = all.slice(-COMMENTS_MAX).map((comment, at) => ({ key: `${all.length - Math.min(all.length, COMMENTS_MAX) + at}`, comment }));
-  keyed(list, shown, ({ key }) => key, () => {
+  updateChildren(list, shown, ({ key }) => key, () => {
     const row = element("li", "comment");
     row.append(element("span", "label"), element("p", ""));
     return row;
   }, (row, { comment }) => {
     const isObject = comment !== null && typeof comment === "object";
-    const author = isObject ? phrase(comment.author ?? comment.agentName ?? comment.agentId ?? comment.from ?? comment.by) || "author unknown" : "comment";
-    say(row.children[0], [author, isObject ? phrase(comment.at ?? comment.createdAt ?? comment.timestamp) : ""].filter(Boolean).join(" · "));
-    say(row.children[1], phrase(isObject ? (comment.text ?? comment.message ?? comment.body ?? comment.comment ?? comment) : comment));
+    const author = isObject ? formatValue(comment.author ?? comment.agentName ?? comment.agentId ?? comment.from ?? comment.by) || "author unknown" : "comment";
+    setText(row.children[0], [author, isObject ? formatValue(comment.at ?? comment.createdAt ?? comment.timestamp) : ""].filter(Boolean).join(" · "));
+    setText(row.children[1], formatValue(isObject ? (comment.text ?? comment.message ?? comment.body ?? comment.comment ?? comment) : comment));
   });
 }
 

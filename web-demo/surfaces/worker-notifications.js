@@ -3,14 +3,14 @@
  * it: each says so, and looks like neither.
  */
 
-import { define, duration, element, joined, say, spoken, words } from "./base.js";
-import { Lane, UNKNOWN, artifactsOf, evidenceOf, face, link, nameOf, phrase, refsOf, tell } from "./lane.js";
+import { define, formatDuration, element, joinText, setText, humanize, toText } from "./base.js";
+import { Lane, UNKNOWN, artifactLinks, evidenceLinks, createAvatar, setLinks, findAgentName, formatValue, refLinks, setFacts } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
 
 /** Characters of a report's own words. */
-const WORDS_CHARS_MAX = 2000;
+const SUMMARY_CHARS_MAX = 2000;
 
 export class WorkerNotifications extends Lane {
   static heading = "Worker reports";
@@ -22,9 +22,9 @@ export class WorkerNotifications extends Lane {
   }
 
   /** @param {Card} card */
-  dress(card) {
+  buildControls(card) {
     card.root.dataset.kind = "worker-notification";
-    card.title.before(face("⚙"));
+    card.title.before(createAvatar("⚙"));
     card.title.after(element("span", "label", "worker report"));
   }
 
@@ -32,26 +32,26 @@ export class WorkerNotifications extends Lane {
    * @param {Card} card
    * @param {Record<string, any>} content
    */
-  fill(card, content) {
-    say(card.title, words(content.agentName) || (content.agentId ? nameOf(this.view, card.activity, content.agentId) : "unknown worker"));
-    const summary = phrase(content.summary) || joined(content.text);
-    say(card.body, summary.length > WORDS_CHARS_MAX ? `${summary.slice(0, WORDS_CHARS_MAX)}…` : summary || "no summary");
-    tell(card.facts, [
+  fillCard(card, content) {
+    setText(card.title, toText(content.agentName) || (content.agentId ? findAgentName(this.view, card.activity, content.agentId) : "unknown worker"));
+    const summary = formatValue(content.summary) || joinText(content.text);
+    setText(card.body, summary.length > SUMMARY_CHARS_MAX ? `${summary.slice(0, SUMMARY_CHARS_MAX)}…` : summary || "no summary");
+    setFacts(card.facts, [
       ["Task", content.taskId ?? UNKNOWN],
       ["Error", content.error?.message ?? content.error],
-      ["Took", content.durationMs === undefined ? undefined : duration(content.durationMs)],
+      ["Took", content.durationMs === undefined ? undefined : formatDuration(content.durationMs)],
       ["Tools", content.toolCount],
       ["Used", content.usage],
       ["Team", content.teamName],
-      ["Kind", content.runtimeEntity && spoken(content.runtimeEntity)],
+      ["Kind", content.runtimeEntity && humanize(content.runtimeEntity)],
       ["Parent session", content.parentSessionId],
     ]);
-    link(card.links, [
-      ...(content.agentId ? [{ label: "transcript", words: words(content.transcriptRef) || content.agentId, go: () => this.view.open({ kind: "teammate", id: content.agentId, runId: card.activity.runId }) }] : []),
-      ...refsOf(this.view, content.resultRef, "result"),
-      ...artifactsOf(this.view, card.activity, content.artifactRefs),
-      ...evidenceOf(this.view, card.activity, content.evidenceRefs),
-      ...refsOf(this.view, content.refs),
+    setLinks(card.links, [
+      ...(content.agentId ? [{ label: "transcript", words: toText(content.transcriptRef) || content.agentId, go: () => this.view.open({ kind: "teammate", id: content.agentId, runId: card.activity.runId }) }] : []),
+      ...refLinks(this.view, content.resultRef, "result"),
+      ...artifactLinks(this.view, card.activity, content.artifactRefs),
+      ...evidenceLinks(this.view, card.activity, content.evidenceRefs),
+      ...refLinks(this.view, content.refs),
     ]);
   }
 }

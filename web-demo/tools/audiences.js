@@ -3,7 +3,7 @@
  * What one of them is not given stands as an empty place that says so: the server withheld it, nothing was hidden here.
  */
 
-import { count, define, element, keyed, mark, onceAFrame, say } from "../surfaces/base.js";
+import { formatCount, define, element, updateChildren, setBadge, oncePerFrame, setText } from "../surfaces/base.js";
 import { describe } from "../surfaces/describe.js";
 import { connect } from "../client/connection.js";
 import { Store } from "../client/store.js";
@@ -20,21 +20,21 @@ const ROWS_MAX = 100;
 /** Members that a cell names as missing. */
 const MEMBERS_MAX = 8;
 
-/** @typedef {{ audience: Audience, store: Store, link: import("../client/connection.js").Connection }} Reader */
+/** @typedef {{ audience: Audience, store: Store, connection: import("../client/connection.js").Connection }} Reader */
 /** @typedef {{ key: string, opened: number, cells: (Activity | undefined)[] }} Row One activity, as each of them has it. */
 
 export class Audiences extends HTMLElement {
   /** @type {Reader[]} */
   #readers = [];
   /** @type {(() => void)[]} */
-  #endings = [];
+  #unsubscribers = [];
   /** @type {Pick<View, "inspect"> | undefined} */
   #view;
   #run = "";
-  #drawn = ROWS_MAX;
-  #soon = onceAFrame(() => this.#draw());
+  #limit = ROWS_MAX;
+  #scheduleDraw = oncePerFrame(() => this.#draw());
   /** Everything that any of them sees. @type {Map<string, Row>} */
-  #known = new Map();
+  #rows = new Map();
   /** The same in order; undefined when that has to be found out anew. @type {Row[] | undefined} */
   #order = [];
   /** What changed and is not in the rows yet, by reader. @type {Set<string>[]} */
@@ -66,28 +66,28 @@ export class Audiences extends HTMLElement {
     this.close();
     this.#run = run;
     this.#view = view;
-    this.#drawn = ROWS_MAX;
+    this.#limit = ROWS_MAX;
     this.connectedCallback();
     this.#build();
     this.#readers = AUDIENCES.map((audience, at) => {
       const store = new Store();
-      const link = connect({ base, token, transport, run, audience }, store);
+      const connection = connect({ base, token, transport, run, audience }, store);
       const changed = (/** @type {import("../client/types.js").Changes} */ { keys }) => {
         for (const key of keys) this.#changed[at].add(key);
-        this.#soon();
+        this.#scheduleDraw();
       };
-      this.#endings.push(store.subscribe(changed), link.subscribe(() => this.#soon()));
-      return { audience, store, link };
+      this.#unsubscribers.push(store.subscribe(changed), connection.subscribe(() => this.#scheduleDraw()));
+      return { audience, store, connection };
     });
     this.hidden = false;
-    this.#soon();
+    this.#scheduleDraw();
   }
 
   /** Lets go of all three. */
   close() {
-    for (const end of this.#endings.splice(0)) end();
-    for (const { link } of this.#readers.splice(0)) link.close();
-    this.#known.clear();
+    for (const end of this.#unsubscribers.splice(0)) end();
+    for (const { connection } of this.#readers.splice(0)) connection.close();
+    this.#rows.clear();
     this.#order = [];
     for (const keys of this.#changed) keys.clear();
     this.replaceChildren();
@@ -108,8 +108,8 @@ export class Audiences extends HTMLElement {
     this.earlier.type = "button";
     this.earlier.dataset.kind = "quiet";
     this.earlier.addEventListener("click", () => {
-      this.#drawn += ROWS_MAX;
-      this.#soon();
+      this.#limit += ROWS_MAX;
+      this.#scheduleDraw();
     });
     this.rows = element("ol", "audience-rows");
     // One thing scrolls, so that the three always stand side by side.
@@ -123,21 +123,21 @@ export class Audiences extends HTMLElement {
 
   #draw() {
     if (this.#readers.length === 0 || !this.rows || !this.heads || !this.earlier) return;
-    const all = this.#rowsOf();
+    const all = this.#sortedRows();
     this.#readers.forEach((reader, at) => this.#drawHead(/** @type {HTMLElement} */ (this.heads?.children[at]), reader, all.length - reader.store.size));
-    const rest = all.length - this.#drawn;
+    const rest = all.length - this.#limit;
     this.earlier.hidden = rest <= 0;
-    say(this.earlier, `Show ${Math.min(rest, ROWS_MAX)} earlier of ${count(rest)}`);
-    keyed(this.rows, all.slice(-this.#drawn), (row) => row.key, () => this.#row(), (item, row) => this.#fill(item, row));
+    setText(this.earlier, `Show ${Math.min(rest, ROWS_MAX)} earlier of ${formatCount(rest)}`);
+    updateChildren(this.rows, all.slice(-this.#limit), (row) => row.key, () => this.#createRow(), (item, row) => this.#drawRow(item, row));
   }
 
   /** Everything that any of them sees, in its order; only what changed is looked at. @returns {Row[]} */
-  #rowsOf() {
+  #sortedRows() {
     this.#readers.forEach(({ store }, at) => {
-      for (const key of this.#changed[at]) this.#put(key, at, store.get(key));
+      for (const key of this.#changed[at]) this.#setCell(key, at, store.get(key));
       this.#changed[at].clear();
     });
-    this.#order ??= [...this.#known.values()].sort(inOrder);
+    this.#order ??= [...this.#rows.values()].sort(compareRows);
     return this.#order;
   }
 
@@ -146,18 +146,18 @@ export class Audiences extends HTMLElement {
    * @param {number} at The reader.
    * @param {Activity | undefined} activity As it has it now.
    */
-  #put(key, at, activity) {
-    const known = this.#known.get(key);
+  #setCell(key, at, activity) {
+    const known = this.#rows.get(key);
     if (!known && !activity) return;
     const row = known ?? { key, opened: activity?.opened ?? 0, cells: [undefined, undefined, undefined] };
     row.cells[at] = activity;
     if (row.cells.every((cell) => cell === undefined)) {
-      this.#known.delete(key);
+      this.#rows.delete(key);
       this.#order = undefined;
     } else if (!known) {
-      this.#known.set(key, row);
+      this.#rows.set(key, row);
       const last = this.#order?.at(-1);
-      if (last && inOrder(last, row) > 0) this.#order = undefined;
+      if (last && compareRows(last, row) > 0) this.#order = undefined;
       else this.#order?.push(row);
     }
   }
@@ -167,13 +167,13 @@ export class Audiences extends HTMLElement {
    * @param {Reader} reader
    * @param {number} missing
    */
-  #drawHead(head, { store, link }, missing) {
-    const { kind, why, sequence } = link.state;
+  #drawHead(head, { store, connection }, missing) {
+    const { kind, why, sequence } = connection.state;
     const state = /** @type {HTMLElement} */ (head.querySelector(".badge"));
-    mark(state, kind, kind);
+    setBadge(state, kind, kind);
     state.dataset.state = { connecting: "waiting", live: "running", away: "warning", ended: "ok", refused: "failed" }[kind];
     const hydrated = this.#isHydrated(store);
-    say(/** @type {HTMLElement} */ (head.querySelector(".hint")), why || `${count(store.size)} things, ${hydrated ? `${count(missing)} withheld` : "loading"}, event ${count(sequence)}`);
+    setText(/** @type {HTMLElement} */ (head.querySelector(".hint")), why || `${formatCount(store.size)} things, ${hydrated ? `${formatCount(missing)} withheld` : "loading"}, event ${formatCount(sequence)}`);
     head.dataset.missing = hydrated ? String(missing) : "unknown";
   }
 
@@ -182,7 +182,7 @@ export class Audiences extends HTMLElement {
     return store.run(this.#run)?.isHydrated === true;
   }
 
-  #row() {
+  #createRow() {
     const item = element("li", "audience-row");
     for (const audience of AUDIENCES) {
       const cell = element("div", "cell");
@@ -207,46 +207,46 @@ export class Audiences extends HTMLElement {
   }
 
   /** What each cell was drawn of, so that only what changed is drawn again. @type {WeakMap<Element, unknown[]>} */
-  #of = new WeakMap();
+  #drawnCells = new WeakMap();
 
   /**
    * @param {HTMLElement} item
    * @param {Row} row
    */
-  #fill(item, { key, cells }) {
+  #drawRow(item, { key, cells }) {
     item.dataset.key = key;
     cells.forEach((activity, at) => {
       const cell = /** @type {HTMLElement} */ (item.children[at]);
       const widest = cells.findLast((it) => it !== undefined);
       const hydrated = this.#isHydrated(this.#readers[at].store);
-      const of = [activity?.content, widest?.content, hydrated];
-      if (this.#of.get(cell)?.every((it, n) => it === of[n])) return;
-      this.#of.set(cell, of);
+      const inputs = [activity?.content, widest?.content, hydrated];
+      if (this.#drawnCells.get(cell)?.every((it, n) => it === inputs[n])) return;
+      this.#drawnCells.set(cell, inputs);
       const part = (/** @type {string} */ name) => /** @type {HTMLElement} */ (cell.querySelector(name));
-      const told = activity && describe(activity);
+      const description = activity && describe(activity);
       cell.dataset.shown = activity ? (activity.content.withheld === true ? "edge" : "whole") : hydrated ? "withheld" : "unknown";
-      say(part(".label"), told?.label ?? "");
-      say(part(".card-title"), told?.title ?? "");
-      part(".badge").hidden = !told?.status;
-      if (told) mark(part(".badge"), told.status);
-      if (told) part(".badge").dataset.state = told.state;
+      setText(part(".label"), description?.label ?? "");
+      setText(part(".card-title"), description?.title ?? "");
+      part(".badge").hidden = !description?.status;
+      if (description) setBadge(part(".badge"), description.status);
+      if (description) part(".badge").dataset.state = description.state;
       part(".inspect").hidden = !activity || !this.#view;
       part(".inspect").setAttribute("aria-label", `Show the events that made this, as ${AUDIENCES[at]}`);
-      say(part(".text"), told?.text ?? "");
-      say(part(".withheld"), activity ? lessThan(activity, widest) : hydrated ? `withheld from ${AUDIENCES[at]}` : "not known yet");
+      setText(part(".text"), description?.text ?? "");
+      setText(part(".withheld"), activity ? missingText(activity, widest) : hydrated ? `withheld from ${AUDIENCES[at]}` : "not known yet");
     });
   }
 }
 
 /** @param {Row} a @param {Row} b */
-const inOrder = (a, b) => a.opened - b.opened || (a.key < b.key ? -1 : 1);
+const compareRows = (a, b) => a.opened - b.opened || (a.key < b.key ? -1 : 1);
 
 /**
  * What of a thing this reader is not given, in words.
  * @param {Activity} activity
  * @param {Activity | undefined} widest As the one sees it who sees most.
  */
-function lessThan(activity, widest) {
+function missingText(activity, widest) {
   const missing = Object.keys(widest?.content ?? {}).filter((member) => !(member in activity.content));
   if (missing.length === 0) return activity.content.withheld === true ? "the rest of its end is withheld" : "";
   const more = missing.length > MEMBERS_MAX ? ` and ${missing.length - MEMBERS_MAX} more` : "";

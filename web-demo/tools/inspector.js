@@ -2,9 +2,9 @@
  * Looks behind anything on the screen: its content, its ids, and the envelopes that made it, as the log has them for this audience.
  */
 
-import { badge, count, define, element, keyed, say, words } from "../surfaces/base.js";
+import { createBadge, formatCount, define, element, updateChildren, setText, toText } from "../surfaces/base.js";
 import { describe } from "../surfaces/describe.js";
-import { tell } from "../surfaces/lane.js";
+import { setFacts } from "../surfaces/lane.js";
 import { isMadeBy, typesOf } from "./made-by.js";
 
 /** @typedef {import("../client/types.js").Activity} Activity */
@@ -12,8 +12,8 @@ import { isMadeBy, typesOf } from "./made-by.js";
 /** @typedef {import("../surfaces/base.js").View} View */
 
 /** Envelopes that are asked for at a time, and that are looked at before somebody asks for more. */
-const PAGE = 500;
-const LOOKED_AT_MAX = 5000;
+const PAGE_EVENTS = 500;
+const SCANNED_MAX = 5000;
 /** Envelopes that are drawn before somebody asks for more. */
 const DRAWN_MAX = 50;
 /** Characters of an envelope, or of a content, that are put on the page. */
@@ -27,16 +27,16 @@ export class Inspector extends HTMLElement {
   /** @type {View | undefined} */
   #view;
   /** @type {Activity | undefined} */
-  #of;
+  #activity;
   /** @type {Envelope[]} */
-  #found = [];
-  #lookedAt = 0;
-  #drawn = DRAWN_MAX;
+  #events = [];
+  #scanned = 0;
+  #limit = DRAWN_MAX;
   /** @type {number | string | null} Where the next page begins; null at the end. */
-  #next = null;
+  #cursor = null;
   /** What is being asked for; another question ends it. */
-  #asking = new AbortController();
-  #said = "";
+  #abort = new AbortController();
+  #status = "";
   /** Whether some of what was looked through is gone from the log. */
   #isCompacted = false;
 
@@ -55,13 +55,13 @@ export class Inspector extends HTMLElement {
 
   /** Whether it shows anything. */
   get isOpen() {
-    return this.#of !== undefined;
+    return this.#activity !== undefined;
   }
 
   close() {
-    const wasOpen = this.#of !== undefined;
-    this.#asking.abort();
-    this.#of = undefined;
+    const wasOpen = this.#activity !== undefined;
+    this.#abort.abort();
+    this.#activity = undefined;
     this.hidden = true;
     this.replaceChildren();
     if (wasOpen) this.dispatchEvent(new CustomEvent("close"));
@@ -73,34 +73,34 @@ export class Inspector extends HTMLElement {
    * @returns {Promise<void>} When the first of its envelopes are there.
    */
   async show(activity) {
-    this.#asking.abort();
-    this.#asking = new AbortController();
-    this.#of = activity;
-    this.#found = [];
-    this.#lookedAt = 0;
-    this.#drawn = DRAWN_MAX;
+    this.#abort.abort();
+    this.#abort = new AbortController();
+    this.#activity = activity;
+    this.#events = [];
+    this.#scanned = 0;
+    this.#limit = DRAWN_MAX;
     // The first of them is the one with which it appeared.
-    this.#next = activity.runId ? activity.opened - 1 : null;
+    this.#cursor = activity.runId ? activity.opened - 1 : null;
     this.#isCompacted = false;
-    this.#said = activity.runId ? "" : "It is of a session's own log, whose events have no address of their own: they are unavailable here.";
+    this.#status = activity.runId ? "" : "It is of a session's own log, whose events have no address of their own: they are unavailable here.";
     this.hidden = false;
     this.#build(activity);
-    if (activity.runId) await this.#look();
+    if (activity.runId) await this.#scan();
   }
 
   /** @param {Activity} activity */
   #build(activity) {
-    const told = describe(activity);
+    const description = describe(activity);
     const head = element("header", "spread");
     const close = element("button", "button", "Close");
     close.type = "button";
     close.dataset.kind = "quiet";
     close.addEventListener("click", () => this.close());
-    const title = element("h2", "", `${told.label}: ${told.title}`);
+    const title = element("h2", "", `${description.label}: ${description.title}`);
     title.tabIndex = -1;
     head.append(title, close);
     const facts = element("dl", "facts");
-    tell(facts, [
+    setFacts(facts, [
       ["Type", activity.activityType],
       ["Id", activity.activityId],
       ["Run", activity.runId],
@@ -113,7 +113,7 @@ export class Inspector extends HTMLElement {
       ["As of", this.#view?.at ? `event ${this.#view.at}` : undefined],
     ]);
     const content = element("details", "content");
-    content.append(element("summary", "", "Content"), jsonOf(activity.content, "Content"));
+    content.append(element("summary", "", "Content"), createJson(activity.content, "Content"));
     this.note = element("p", "note");
     this.note.setAttribute("role", "status");
     this.list = element("ol", "envelopes");
@@ -128,42 +128,42 @@ export class Inspector extends HTMLElement {
   }
 
   #more() {
-    if (this.#drawn < this.#found.length) {
-      this.#drawn += DRAWN_MAX;
+    if (this.#limit < this.#events.length) {
+      this.#limit += DRAWN_MAX;
       return this.#draw();
     }
-    this.#drawn += DRAWN_MAX;
-    return this.#look();
+    this.#limit += DRAWN_MAX;
+    return this.#scan();
   }
 
   /** Looks through pages until there is enough to draw, or enough was looked at. */
-  async #look() {
-    const [view, of, { signal }] = [this.#view, this.#of, this.#asking];
-    if (!view || !of) return;
-    const till = this.#lookedAt + LOOKED_AT_MAX;
-    this.#said = "Looking …";
+  async #scan() {
+    const [view, activity, { signal }] = [this.#view, this.#activity, this.#abort];
+    if (!view || !activity) return;
+    const scanLimit = this.#scanned + SCANNED_MAX;
+    this.#status = "Looking …";
     this.#draw();
     try {
-      while (this.#next !== null && this.#found.length < this.#drawn && this.#lookedAt < till) {
-        const types = typesOf(of);
-        const page = await view.hydration.events(of.runId, { after: this.#next, ...this.#till(), limit: PAGE, audience: view.audience, signal, ...(types.length > 0 ? { type: types } : {}) });
+      while (this.#cursor !== null && this.#events.length < this.#limit && this.#scanned < scanLimit) {
+        const types = typesOf(activity);
+        const page = await view.hydration.events(activity.runId, { after: this.#cursor, ...this.#range(), limit: PAGE_EVENTS, audience: view.audience, signal, ...(types.length > 0 ? { type: types } : {}) });
         if (signal.aborted) return;
-        this.#lookedAt += Math.max(1, page.events.length);
-        this.#take(page.events.filter((event) => isMadeBy(of, event)));
-        this.#next = page.nextCursor;
+        this.#scanned += Math.max(1, page.events.length);
+        this.#addEvents(page.events.filter((event) => isMadeBy(activity, event)));
+        this.#cursor = page.nextCursor;
         if (page.holes?.length) this.#isCompacted = true;
       }
-      if (this.#next === null) await this.#last(view, of, signal);
-      this.#said = "";
-    } catch (why) {
+      if (this.#cursor === null) await this.#loadLastEvent(view, activity, signal);
+      this.#status = "";
+    } catch (error) {
       if (signal.aborted) return;
-      this.#said = `The events could not be read: ${why instanceof Error ? why.message : why}`;
+      this.#status = `The events could not be read: ${error instanceof Error ? error.message : error}`;
     }
     this.#draw();
   }
 
   /** In the past nothing of what came later made it. */
-  #till() {
+  #range() {
     const at = this.#view?.at;
     return at ? { before: at + 1 } : {};
   }
@@ -171,37 +171,37 @@ export class Inspector extends HTMLElement {
   /**
    * What changed it last may be none of its own: a run's end closes what is open.
    * @param {View} view
-   * @param {Activity} of
+   * @param {Activity} activity
    * @param {AbortSignal} signal
    */
-  async #last(view, of, signal) {
-    if (this.#found.some((event) => event.sequence === of.sequence)) return;
-    const { events } = await view.hydration.events(of.runId, { after: of.sequence - 1, before: of.sequence + 1, audience: view.audience, signal });
-    if (!signal.aborted) this.#take(events);
+  async #loadLastEvent(view, activity, signal) {
+    if (this.#events.some((event) => event.sequence === activity.sequence)) return;
+    const { events } = await view.hydration.events(activity.runId, { after: activity.sequence - 1, before: activity.sequence + 1, audience: view.audience, signal });
+    if (!signal.aborted) this.#addEvents(events);
   }
 
   /** @param {Envelope[]} events */
-  #take(events) {
-    const known = new Set(this.#found.map((event) => event.sequence));
-    this.#found = [...this.#found, ...events.filter((event) => !known.has(event.sequence))].sort((a, b) => a.sequence - b.sequence);
+  #addEvents(events) {
+    const known = new Set(this.#events.map((event) => event.sequence));
+    this.#events = [...this.#events, ...events.filter((event) => !known.has(event.sequence))].sort((a, b) => a.sequence - b.sequence);
   }
 
   #draw() {
     if (!this.list || !this.more || !this.note) return;
-    keyed(this.list, this.#found.slice(0, this.#drawn), (event) => String(event.sequence), envelope, () => {});
-    const rest = this.#found.length - this.#drawn;
-    this.more.hidden = rest <= 0 && (this.#next === null || this.#found.length === 0 && this.#said !== "");
-    say(this.more, rest > 0 ? `Show ${Math.min(rest, DRAWN_MAX)} more of ${count(rest)}` : "Look further");
-    const none = this.#found.length === 0 ? "No event of it is seen by this audience." : "";
-    const gone = this.#isCompacted ? "Some of the log was compacted: events that were of use only while the run was live are gone." : "";
-    say(this.note, this.#said || none || gone);
+    updateChildren(this.list, this.#events.slice(0, this.#limit), (event) => String(event.sequence), createEnvelope, () => {});
+    const rest = this.#events.length - this.#limit;
+    this.more.hidden = rest <= 0 && (this.#cursor === null || this.#events.length === 0 && this.#status !== "");
+    setText(this.more, rest > 0 ? `Show ${Math.min(rest, DRAWN_MAX)} more of ${formatCount(rest)}` : "Look further");
+    const none = this.#events.length === 0 ? "No event of it is seen by this audience." : "";
+    const compacted = this.#isCompacted ? "Some of the log was compacted: events that were of use only while the run was live are gone." : "";
+    setText(this.note, this.#status || none || compacted);
     this.note.hidden = this.note.textContent === "";
-    this.note.dataset.state = this.#said.startsWith("The events") ? "failed" : "unknown";
+    this.note.dataset.state = this.#status.startsWith("The events") ? "failed" : "unknown";
   }
 }
 
 /** @param {Envelope} event */
-function envelope(event) {
+function createEnvelope(event) {
   const item = element("li", "envelope");
   item.dataset.sequence = String(event.sequence);
   const head = element("div", "spread");
@@ -212,39 +212,39 @@ function envelope(event) {
   head.append(name, time);
   const chips = element("div", "row dimensions");
   for (const dimension of DIMENSIONS) {
-    const value = words(/** @type {any} */ (event)[dimension]);
+    const value = toText(/** @type {any} */ (event)[dimension]);
     if (!value) continue;
     const chip = element("span", "chip");
     chip.dataset.dimension = dimension;
     chip.append(element("span", "chip-label", dimension), value.replaceAll("_", " "));
     chips.append(chip);
   }
-  if (event.payload?.withheld === true) chips.append(badge("unavailable", "the rest is withheld from this audience"));
+  if (event.payload?.withheld === true) chips.append(createBadge("unavailable", "the rest is withheld from this audience"));
   const ids = element("dl", "facts ids");
-  tell(ids, IDS.map((id) => [id, /** @type {any} */ (event)[id]]));
+  setFacts(ids, IDS.map((id) => [id, /** @type {any} */ (event)[id]]));
   const raw = element("details");
   const summary = element("summary", "", "Raw JSON");
   raw.append(summary);
   // Its text is made when somebody looks: most are never looked at.
-  raw.addEventListener("toggle", () => raw.open && raw.childElementCount === 1 && raw.append(copyButton(event), jsonOf(event, `Event ${event.sequence} as JSON`)));
+  raw.addEventListener("toggle", () => raw.open && raw.childElementCount === 1 && raw.append(copyButton(event), createJson(event, `Event ${event.sequence} as JSON`)));
   item.append(head, chips, ids, raw);
   return item;
 }
 
 /** @param {Envelope} event */
-const timeOf = (event) => words(event.timestamp ?? event.receivedAt) || "time unknown";
+const timeOf = (event) => toText(event.timestamp ?? event.receivedAt) || "time unknown";
 
 /**
  * @param {unknown} value
  * @param {string} label
  */
-function jsonOf(value, label) {
+function createJson(value, label) {
   const text = JSON.stringify(value, null, 2) ?? "";
-  const made = element("pre", "preview", text.length > JSON_CHARS_MAX ? `${text.slice(0, JSON_CHARS_MAX)}…` : text);
-  made.tabIndex = 0;
-  made.setAttribute("role", "group");
-  made.setAttribute("aria-label", label);
-  return made;
+  const node = element("pre", "preview", text.length > JSON_CHARS_MAX ? `${text.slice(0, JSON_CHARS_MAX)}…` : text);
+  node.tabIndex = 0;
+  node.setAttribute("role", "group");
+  node.setAttribute("aria-label", label);
+  return node;
 }
 
 /** @param {Envelope} event */
@@ -256,9 +256,9 @@ function copyButton(event) {
   button.addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(JSON.stringify(event, null, 2));
-      say(button, "Copied");
+      setText(button, "Copied");
     } catch {
-      say(button, "Copying was refused by the browser");
+      setText(button, "Copying was refused by the browser");
     }
   });
   return button;

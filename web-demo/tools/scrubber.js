@@ -5,7 +5,7 @@
  * It fires `travel`: its detail is where it is, and the store to show; null, when it is live again.
  */
 
-import { count, define, drawing, element, onceAFrame, say } from "../surfaces/base.js";
+import { formatCount, define, svgElement, element, oncePerFrame, setText } from "../surfaces/base.js";
 import { Store } from "../client/store.js";
 
 /** @typedef {import("../surfaces/base.js").View} View */
@@ -20,7 +20,7 @@ const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16, 32, 64];
 /** A longer pause between two events lasts this long, in milliseconds of the run. */
 const PAUSE_MAX_MS = 2000;
 /** Events whose times are asked for at once, and how many of them may be kept. */
-const PAGE = 1000;
+const PAGE_EVENTS = 1000;
 const TIMES_MAX = 200_000;
 /** Statuses with which a run grows no more, unless its stream says otherwise. */
 const ENDED = ["completed", "failed", "cancelled", "interrupted"];
@@ -29,7 +29,7 @@ const POLL_MS = 2000;
 /** How often the clock of a replay is looked at, in milliseconds. */
 const TICK_MS = 16;
 /** Signs of the buttons, drawn in a square of 16: fonts have them in many forms, or not at all. */
-const SIGNS = { first: "M3 3h2v10H3z M13 3v10L6 8z", back: "M11 3v10L4 8z", play: "M4 2.5v11L13 8z", pause: "M4 3h3v10H4z M9 3h3v10H9z", forth: "M3 3v10l7-5z M11 3h2v10h-2z" };
+const ICONS = { first: "M3 3h2v10H3z M13 3v10L6 8z", back: "M11 3v10L4 8z", play: "M4 2.5v11L13 8z", pause: "M4 3h3v10H4z M9 3h3v10H9z", forth: "M3 3v10l7-5z M11 3h2v10h-2z" };
 
 export class Scrubber extends HTMLElement {
   /** @type {View | undefined} */
@@ -42,22 +42,22 @@ export class Scrubber extends HTMLElement {
   #isPlaying = false;
   #speed = 1;
   /** The newest question; an answer to an older one is dropped. */
-  #asking = new AbortController();
-  #isAsking = false;
+  #abort = new AbortController();
+  #isLoading = false;
   /** Its own store, made anew with each journey. @type {Store | undefined} */
   #store;
   /** When each visible event was, in order. @type {Moment[]} */
   #times = [];
   /** Where the next page of them begins; null when all are there. @type {number | string | null} */
-  #timesNext = 0;
-  #reading = false;
+  #timesCursor = 0;
+  #isLoadingTimes = false;
   /** The moment of the run that a replay is at, in milliseconds, with long pauses shortened; and when that was looked at. */
   #clock = 0;
-  #looked = 0;
+  #clockReadAt = 0;
   /** @type {ReturnType<typeof setInterval> | undefined} */
-  #ticking;
+  #tickTimer;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #polling;
+  #pollTimer;
   /** @type {(() => void) | undefined} */
   #unsubscribe;
 
@@ -78,7 +78,7 @@ export class Scrubber extends HTMLElement {
    * @param {string} runId
    */
   follow(view, runId) {
-    const wasAway = this.#at > 0;
+    const wasInPast = this.#at > 0;
     this.#stopAll();
     this.#view = view;
     this.#run = runId;
@@ -86,12 +86,12 @@ export class Scrubber extends HTMLElement {
     this.#at = 0;
     this.#store = undefined;
     this.#times = [];
-    this.#timesNext = 0;
+    this.#timesCursor = 0;
     this.hidden = runId === "";
     if (this.childElementCount === 0) this.connectedCallback();
-    if (wasAway) this.#tell(null);
+    if (wasInPast) this.#emitTravel(null);
     if (!runId) return;
-    this.#unsubscribe = view.store.subscribe(() => this.#grow(view.store.run(runId)?.sequence ?? 0));
+    this.#unsubscribe = view.store.subscribe(() => this.#extend(view.store.run(runId)?.sequence ?? 0));
     this.#poll();
     this.#draw();
   }
@@ -113,25 +113,25 @@ export class Scrubber extends HTMLElement {
 
   #stopAll() {
     this.#pause();
-    this.#asking.abort();
-    this.#asking = new AbortController();
-    this.#isAsking = false;
-    this.#reading = false;
-    clearTimeout(this.#polling);
+    this.#abort.abort();
+    this.#abort = new AbortController();
+    this.#isLoading = false;
+    this.#isLoadingTimes = false;
+    clearTimeout(this.#pollTimer);
     this.#unsubscribe?.();
     this.#unsubscribe = undefined;
   }
 
   #build() {
-    const button = (/** @type {keyof typeof SIGNS} */ sign, /** @type {string} */ label, /** @type {() => void} */ does) => {
-      const made = element("button", `button ${sign}`);
-      made.type = "button";
-      made.setAttribute("aria-label", label);
-      made.title = label;
-      made.append(drawing("svg", { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" }));
-      made.firstElementChild?.append(drawing("path", { d: SIGNS[sign], fill: "currentColor" }));
-      made.addEventListener("click", does);
-      return made;
+    const button = (/** @type {keyof typeof ICONS} */ icon, /** @type {string} */ label, /** @type {() => void} */ onClick) => {
+      const node = element("button", `button ${icon}`);
+      node.type = "button";
+      node.setAttribute("aria-label", label);
+      node.title = label;
+      node.append(svgElement("svg", { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" }));
+      node.firstElementChild?.append(svgElement("path", { d: ICONS[icon], fill: "currentColor" }));
+      node.addEventListener("click", onClick);
+      return node;
     };
     this.play = button("play", "Play", () => (this.#isPlaying ? this.#pause() : this.#start()));
     const first = button("first", "To the first event", () => (this.#pause(), this.#go(1)));
@@ -156,26 +156,26 @@ export class Scrubber extends HTMLElement {
       this.speed.append(option);
     }
     this.speed.addEventListener("change", () => {
-      this.#wind();
+      this.#advanceClock();
       this.#speed = Number(this.speed?.value);
     });
     this.live = element("button", "button live", "Live");
     this.live.type = "button";
     this.live.title = "Back to live";
     this.live.addEventListener("click", () => this.toLive());
-    this.says = element("output", "hint says");
-    this.append(first, back, this.play, forth, this.slider, this.says, this.speed, this.live);
+    this.output = element("output", "hint says");
+    this.append(first, back, this.play, forth, this.slider, this.output, this.speed, this.live);
   }
 
   /** Goes back to live. */
   toLive() {
     this.#pause();
-    this.#asking.abort();
-    this.#isAsking = false;
+    this.#abort.abort();
+    this.#isLoading = false;
     if (this.#at === 0) return;
     this.#at = 0;
     this.#store = undefined;
-    this.#tell(null);
+    this.#emitTravel(null);
     this.#draw();
   }
 
@@ -183,9 +183,9 @@ export class Scrubber extends HTMLElement {
   async #step(by) {
     this.#pause();
     const from = this.#at || this.#last;
-    await this.#know(from + (by > 0 ? 1 : 0));
+    await this.#loadTimes(from + (by > 0 ? 1 : 0));
     // Only events that this audience sees change anything.
-    const next = by > 0 ? this.#times[lastBelow(this.#times, (it) => it.sequence <= from) + 1] : this.#times[lastBelow(this.#times, (it) => it.sequence < from)];
+    const next = by > 0 ? this.#times[lastIndexWhere(this.#times, (it) => it.sequence <= from) + 1] : this.#times[lastIndexWhere(this.#times, (it) => it.sequence < from)];
     this.#go(next?.sequence ?? Math.min(this.#last, Math.max(1, from + by)));
   }
 
@@ -198,35 +198,35 @@ export class Scrubber extends HTMLElement {
     const view = this.#view;
     if (!view || !this.#run || this.#last === 0) return;
     this.#at = Math.min(Math.max(1, at), this.#last);
-    this.#asking.abort();
-    const asking = new AbortController();
-    this.#asking = asking;
-    this.#isAsking = true;
-    this.#problem = "";
+    this.#abort.abort();
+    const abort = new AbortController();
+    this.#abort = abort;
+    this.#isLoading = true;
+    this.#error = "";
     this.#draw();
     const wanted = this.#at;
     try {
-      const answer = await view.hydration.activities(this.#run, { at: wanted, audience: view.audience, signal: asking.signal });
-      if (asking.signal.aborted || this.#asking !== asking) return;
+      const answer = await view.hydration.activities(this.#run, { at: wanted, audience: view.audience, signal: abort.signal });
+      if (abort.signal.aborted || this.#abort !== abort) return;
       this.#store ??= new Store();
       this.#store.load(this.#run, answer.activities, answer.sequence);
-      this.#isAsking = false;
-      void this.#know(wanted);
-      this.#tell({ at: wanted, time: this.#timeAt(wanted), store: this.#store });
-    } catch (why) {
-      if (asking.signal.aborted || this.#asking !== asking) return;
-      this.#isAsking = false;
-      this.#problem = why instanceof Error ? why.message : String(why);
+      this.#isLoading = false;
+      void this.#loadTimes(wanted);
+      this.#emitTravel({ at: wanted, time: this.#timeAt(wanted), store: this.#store });
+    } catch (error) {
+      if (abort.signal.aborted || this.#abort !== abort) return;
+      this.#isLoading = false;
+      this.#error = error instanceof Error ? error.message : String(error);
       this.#pause();
     }
     this.#draw();
   }
 
-  #problem = "";
-  #drawSoon = onceAFrame(() => this.#draw());
+  #error = "";
+  #scheduleDraw = oncePerFrame(() => this.#draw());
 
   /** @param {Travel | null} detail */
-  #tell(detail) {
+  #emitTravel(detail) {
     this.dispatchEvent(new CustomEvent("travel", { detail }));
   }
 
@@ -238,31 +238,31 @@ export class Scrubber extends HTMLElement {
     const from = this.#at === 0 || this.#at >= this.#last ? 1 : this.#at;
     this.#draw();
     if (from !== this.#at) await this.#go(from);
-    await this.#know(from + 1);
+    await this.#loadTimes(from + 1);
     if (!this.#isPlaying) return;
-    this.#clock = this.#times[lastBelow(this.#times, (it) => it.sequence <= this.#at)]?.elapsed ?? 0;
-    this.#looked = performance.now();
-    clearInterval(this.#ticking);
-    this.#ticking = setInterval(() => this.#tick(), TICK_MS);
+    this.#clock = this.#times[lastIndexWhere(this.#times, (it) => it.sequence <= this.#at)]?.elapsed ?? 0;
+    this.#clockReadAt = performance.now();
+    clearInterval(this.#tickTimer);
+    this.#tickTimer = setInterval(() => this.#tick(), TICK_MS);
   }
 
   #pause() {
     this.#isPlaying = false;
-    clearInterval(this.#ticking);
+    clearInterval(this.#tickTimer);
     this.#draw();
   }
 
   /** Moves the replay's clock on by what has passed since it was looked at. */
-  #wind() {
+  #advanceClock() {
     const now = performance.now();
-    this.#clock += (now - this.#looked) * this.#speed;
-    this.#looked = now;
+    this.#clock += (now - this.#clockReadAt) * this.#speed;
+    this.#clockReadAt = now;
   }
 
   #tick() {
-    this.#wind();
+    this.#advanceClock();
     // The next picture is asked for when the one before is there: a slow line shows fewer of them, and is not flooded.
-    if (this.#isAsking) return;
+    if (this.#isLoading) return;
     const due = this.#due();
     if (due !== undefined && due > this.#at) {
       void this.#go(due);
@@ -274,13 +274,13 @@ export class Scrubber extends HTMLElement {
     }
     const known = this.#times.at(-1)?.sequence ?? 0;
     if (known > this.#at) return;
-    if (this.#timesNext !== null) void this.#know(this.#at + 1);
+    if (this.#timesCursor !== null) void this.#loadTimes(this.#at + 1);
     else void this.#go(this.#last);
   }
 
   /** The last event that is due by the replay's clock. */
   #due() {
-    return this.#times[lastBelow(this.#times, (it) => it.elapsed <= this.#clock)]?.sequence;
+    return this.#times[lastIndexWhere(this.#times, (it) => it.elapsed <= this.#clock)]?.sequence;
   }
 
   /* ── times ── */
@@ -289,38 +289,38 @@ export class Scrubber extends HTMLElement {
    * Reads when events were, until this one's time is known, or all are.
    * @param {number} at
    */
-  async #know(at) {
+  async #loadTimes(at) {
     const view = this.#view;
     const run = this.#run;
-    if (!view || this.#reading) return;
-    this.#reading = true;
+    if (!view || this.#isLoadingTimes) return;
+    this.#isLoadingTimes = true;
     try {
-      while (this.#timesNext !== null && (this.#times.at(-1)?.sequence ?? 0) < at && this.#times.length < TIMES_MAX) {
-        const page = await view.hydration.events(run, { after: this.#timesNext, limit: PAGE, audience: view.audience });
+      while (this.#timesCursor !== null && (this.#times.at(-1)?.sequence ?? 0) < at && this.#times.length < TIMES_MAX) {
+        const page = await view.hydration.events(run, { after: this.#timesCursor, limit: PAGE_EVENTS, audience: view.audience });
         if (this.#run !== run || this.#view !== view) return;
         for (const event of page.events) this.#times.push(momentOf(event, this.#times.at(-1)));
-        this.#timesNext = page.nextCursor;
+        this.#timesCursor = page.nextCursor;
       }
     } catch {
       // Without times steps are by sequence, and nothing is said of when; the next step asks again.
     } finally {
-      if (this.#run === run && this.#view === view) this.#reading = false;
+      if (this.#run === run && this.#view === view) this.#isLoadingTimes = false;
     }
     this.#draw();
   }
 
   /** @param {number} at */
   #timeAt(at) {
-    return this.#times[lastBelow(this.#times, (it) => it.sequence <= at)]?.time;
+    return this.#times[lastIndexWhere(this.#times, (it) => it.sequence <= at)]?.time;
   }
 
   /** @param {number} last */
-  #grow(last) {
+  #extend(last) {
     if (last <= this.#last) return;
     this.#last = last;
     // What came since begins where the known ones end.
-    if (this.#timesNext === null) this.#timesNext = this.#times.at(-1)?.sequence ?? 0;
-    this.#drawSoon();
+    if (this.#timesCursor === null) this.#timesCursor = this.#times.at(-1)?.sequence ?? 0;
+    this.#scheduleDraw();
   }
 
   /** A run's last event may be one that this audience does not see: then no frame tells of it. */
@@ -328,30 +328,30 @@ export class Scrubber extends HTMLElement {
     const [view, run] = [this.#view, this.#run];
     if (!view || !run) return;
     try {
-      const line = await view.hydration.run(run, { audience: view.audience });
+      const summary = await view.hydration.run(run, { audience: view.audience });
       if (this.#run !== run || this.#view !== view) return;
-      this.#grow(line.lastSequence);
-      if (ENDED.includes(line.status)) return;
+      this.#extend(summary.lastSequence);
+      if (ENDED.includes(summary.status)) return;
     } catch {
       // It may not have been written yet; the next look may find it.
     }
-    if (this.#run === run && this.#view === view && this.isConnected) this.#polling = setTimeout(() => this.#poll(), POLL_MS);
+    if (this.#run === run && this.#view === view && this.isConnected) this.#pollTimer = setTimeout(() => this.#poll(), POLL_MS);
   }
 
   #draw() {
-    if (!this.slider || !this.says || !this.play || !this.live) return;
+    if (!this.slider || !this.output || !this.play || !this.live) return;
     const at = this.#at || this.#last;
     this.slider.max = String(Math.max(1, this.#last));
     this.slider.value = String(Math.max(1, at));
     this.slider.disabled = this.#last === 0;
     const time = this.#at ? this.#timeAt(at) : undefined;
     const when = time === undefined ? "" : new Date(time).toISOString().slice(11, 23);
-    const said = this.#problem || (this.#last === 0 ? "nothing yet" : this.#at === 0 ? `live, event ${count(this.#last)}` : `event ${count(at)} of ${count(this.#last)}${when ? `, ${when}` : ""}`);
-    say(this.says, said);
-    this.slider.setAttribute("aria-valuetext", said);
+    const text = this.#error || (this.#last === 0 ? "nothing yet" : this.#at === 0 ? `live, event ${formatCount(this.#last)}` : `event ${formatCount(at)} of ${formatCount(this.#last)}${when ? `, ${when}` : ""}`);
+    setText(this.output, text);
+    this.slider.setAttribute("aria-valuetext", text);
     this.dataset.mode = this.#isPlaying ? "playing" : this.#at === 0 ? "live" : "past";
-    this.dataset.busy = String(this.#isAsking);
-    this.play.querySelector("path")?.setAttribute("d", this.#isPlaying ? SIGNS.pause : SIGNS.play);
+    this.dataset.busy = String(this.#isLoading);
+    this.play.querySelector("path")?.setAttribute("d", this.#isPlaying ? ICONS.pause : ICONS.play);
     this.play.setAttribute("aria-label", this.#isPlaying ? "Pause" : "Play");
     this.play.title = this.#isPlaying ? "Pause" : "Play";
     this.live.setAttribute("aria-pressed", String(this.#at === 0));
@@ -373,13 +373,13 @@ function momentOf({ sequence, timestamp, receivedAt }, before) {
 /**
  * The index of the last moment for which it holds, of moments for which it first holds and then does not; -1 for none.
  * @param {Moment[]} moments
- * @param {(moment: Moment) => boolean} holds
+ * @param {(moment: Moment) => boolean} predicate
  */
-function lastBelow(moments, holds) {
+function lastIndexWhere(moments, predicate) {
   let [low, high] = [0, moments.length];
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (holds(moments[middle])) low = middle + 1;
+    if (predicate(moments[middle])) low = middle + 1;
     else high = middle;
   }
   return low - 1;

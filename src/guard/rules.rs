@@ -7,8 +7,12 @@
 
 use super::names::{NAME_BYTES_MAX, is_secret_name};
 use super::places::{Candidate, next_anchor};
-use super::secrets::HELD_BYTES_MAX;
 use serde::{Deserialize, Serialize};
+
+/// The longest tail that is held back, in bytes.
+///
+/// It exceeds the decisive part of every token, and 64 such tails do not matter.
+pub(super) const HELD_BYTES_MAX: usize = 256;
 
 /// A held tail with this many bytes of a token reveals too much of it to be written to disk.
 const RISKY_TOKEN_BYTES: usize = 8;

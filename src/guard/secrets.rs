@@ -14,17 +14,12 @@
 //! The scanner ignores JSON structure, which `walk` handles; a quoted name inside text is just another position.
 
 use super::places::Candidates;
-use super::rules::{BACKSLASHES_MAX, Mode, ScanWindow, TokenTail, Verdict};
+use super::rules::{BACKSLASHES_MAX, HELD_BYTES_MAX, Mode, ScanWindow, TokenTail, Verdict};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// The text that replaces a secret.
 pub(super) const REDACTED: &str = "[redacted]";
-
-/// The longest tail that is held back, in bytes.
-///
-/// It exceeds the decisive part of every token, and 64 such tails do not matter.
-pub(super) const HELD_BYTES_MAX: usize = 256;
 
 /// The shortest text that a rule can match, `a://:@`, in bytes; shorter texts are not searched.
 const SECRET_BYTES_MIN: usize = 6;

@@ -3,10 +3,11 @@
 //! A text reads the same streamed and whole; and text without secrets is unchanged.
 
 use super::offload::{BODIES_MAX, PAYLOAD_FACTOR, POINTER_BYTES_MAX, json_bytes};
-use super::secrets::{HELD_BYTES_MAX, REDACTED};
+use super::rules::HELD_BYTES_MAX;
+use super::secrets::REDACTED;
 use super::stream::PARTS_MAX;
 use super::*;
-use crate::model::audience::Visibility;
+use crate::model::Visibility;
 use crate::model::{Audience, EventType, MessageId, PartId, ToolCallId};
 use crate::source::ledger::Ledger;
 use proptest::collection::vec;

@@ -2,7 +2,8 @@
 
 use super::desk::{LogWriter, WriterState};
 use super::pending::ATTEMPTS_MAX;
-use super::stamp::{EncodedRows, StampContext};
+use super::rows::EncodedRows;
+use super::stamp::StampContext;
 use super::{Environment, Ingest};
 use crate::guard::Policy;
 use crate::log::control::{CLOSED_CONTROLS_MAX, ControlRecord, ControlState};

@@ -2,7 +2,7 @@
 
 use super::Environment;
 use super::pending::{Commit, InFlight};
-use super::stamp::EncodedRows;
+use super::rows::EncodedRows;
 use crate::guard::Guard;
 use crate::log::control::{CONTROL_KEY_PREFIX, ControlRecord};
 use crate::log::run::{Chain, Log, Logs, Submission, Summary, summary_of};

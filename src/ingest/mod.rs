@@ -15,7 +15,7 @@
 //! the log; later deliveries wait for a new writer.
 //!
 //! Submodules, in the order in which they may use each other: [`delivery`] is the input, [`receipt`] the result,
-//! [`desk`] the writer with the state of the stages, [`pending`] the deliveries between writer and store. [`take`] runs
+//! [`rows`] the output, [`desk`] the writer with the state of the stages, [`pending`] the deliveries between writer and store. [`take`] runs
 //! the adapter, [`stamp`] the ledger and the guard. Beside this path are [`answers`] (answers to actions of other
 //! runs), [`amend`] (appends by the server itself), and [`past`] (erasure and compaction).
 
@@ -24,6 +24,8 @@ mod load;
 mod delivery;
 
 mod receipt;
+
+mod rows;
 
 mod desk;
 

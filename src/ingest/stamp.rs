@@ -2,65 +2,17 @@
 
 use super::Environment;
 use super::desk::LogWriter;
+use super::rows::EncodedRows;
 use crate::guard::{Guarded, Policy};
 use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, PendingAction};
-use crate::log::row::{APPEND_BYTES_MAX, APPEND_ROWS_MAX, Row};
 use crate::log::run::{Preview, count_of};
 use crate::log::{Blob, LogId, StoreError};
-use crate::model::audience::{self, Audience, Visibility};
-use crate::model::{BlobId, ControlId, Draft, Envelope, EventType, Ids, Phase, RunId, Sequence, SessionId};
+use crate::model::visibility::{self, Visibility};
+use crate::model::{Audience, BlobId, ControlId, Draft, Envelope, EventType, Ids, Phase, RunId, Sequence, SessionId};
 use crate::source::ledger::{Ledger, Violation};
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
-
-/// The encoded rows of a delivery, split into bounded appends, and the bodies that they refer to.
-#[derive(Default)]
-pub(super) struct EncodedRows {
-    /// The last sequence and the rows of each full append.
-    full: Vec<(Sequence, Bytes)>,
-    rows: Vec<u8>,
-    count: usize,
-    last: Sequence,
-    blobs: Vec<Blob>,
-    bytes: usize,
-}
-
-impl EncodedRows {
-    /// The size of rows and bodies, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    fn push(&mut self, sequence: Sequence, prev: [Sequence; 3], views: [Option<&[u8]>; 3]) {
-        let before = self.rows.len();
-        Row::encode(&mut self.rows, sequence, prev, views);
-        self.bytes += self.rows.len() - before;
-        (self.count, self.last) = (self.count + 1, sequence);
-        if self.count >= APPEND_ROWS_MAX || self.rows.len() >= APPEND_BYTES_MAX {
-            self.cut();
-        }
-    }
-
-    fn cut(&mut self) {
-        if self.count > 0 {
-            self.full.push((self.last, std::mem::take(&mut self.rows).into()));
-            self.count = 0;
-        }
-    }
-
-    fn push_blob(&mut self, blob: Blob) {
-        self.bytes += blob.body.len();
-        self.blobs.push(blob);
-    }
-
-    /// The rows of each append with its last sequence, and all bodies.
-    pub fn into_parts(mut self) -> (Vec<(Sequence, Bytes)>, Vec<Blob>) {
-        self.cut();
-        (self.full, self.blobs)
-    }
-}
 
 /// The time and the rules for making rows.
 #[derive(Clone, Copy)]
@@ -94,7 +46,7 @@ impl LogWriter {
             let random = Uuid::from_u128((environment.random)());
             BlobId::new(&random.simple().to_string()).expect("hexadecimal digits are a valid id")
         };
-        rows.rows.reserve((drafts.len() * 640).min(APPEND_BYTES_MAX));
+        rows.reserve(drafts.len());
         let mut scratch = Scratch::default();
         let mut guarded = Vec::new();
         let mut fact = 0;
@@ -260,16 +212,16 @@ impl Scratch {
         envelope.write_json(&mut self.body);
         if visibilities.contains(&Visibility::Stub) {
             self.stub.clear();
-            audience::stub(envelope).write_json(&mut self.stub);
+            visibility::stub(envelope).write_json(&mut self.stub);
         }
         if visibilities.contains(&Visibility::Counted) {
             self.counted.clear();
-            audience::hidden_failure(envelope).write_json(&mut self.counted);
+            visibility::hidden_failure(envelope).write_json(&mut self.counted);
         }
         for (i, reader) in Audience::ALL.into_iter().enumerate() {
             self.own[i].clear();
             match visibilities[i] {
-                Visibility::Trimmed => audience::without_call(envelope).write_json(&mut self.own[i]),
+                Visibility::Trimmed => visibility::without_call(envelope).write_json(&mut self.own[i]),
                 Visibility::Body => {
                     if let Some(filtered) = ledger.messages_for(envelope, reader) {
                         filtered.write_json(&mut self.own[i]);

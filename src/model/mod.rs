@@ -9,8 +9,9 @@ pub mod id;
 pub mod schema;
 pub mod taxonomy;
 pub mod time;
+pub mod visibility;
 
-pub use audience::{Audience, Visibility};
+pub use audience::Audience;
 pub use cursor::{Cursor, Epoch, Sequence};
 pub use envelope::{Draft, Envelope};
 pub use id::{
@@ -19,3 +20,4 @@ pub use id::{
 };
 pub use taxonomy::{ActionKind, Control, EventType, Owner, PartKind, Persistence, Phase, Scope, Surface, Topology};
 pub use time::ReceivedAt;
+pub use visibility::Visibility;

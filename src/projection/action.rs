@@ -3,14 +3,12 @@
 //! It stays pending until its owner resolves it: a reader's answer changes only `control`.
 
 use super::seen::EnvelopeView;
-use super::stage::{Activity, Edit};
-use super::{FoldState, carry, tool_call};
+use super::stage::Edit;
+use super::{ACTION_KIND as KIND, FoldState, carry, tool_call};
 use crate::model::{EventType, Surface, ToolCallId};
 use serde_json::{Map, Value};
 
-pub(super) const KIND: &str = "action";
-
-/// Members of the request. `model::audience::without_call` omits the members that describe the call.
+/// Members of the request. `model::visibility::without_call` omits the members that describe the call.
 #[rustfmt::skip]
 const MEMBERS: &[&str] = &[
     "title", "message", "reason", "description", "schema", "responseSchema", "options", "default", "risk", "scope", "toolName",
@@ -33,19 +31,11 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     }
 }
 
-fn text<'a>(activity: &'a Activity, member: &str) -> Option<&'a str> {
-    activity.content.get(member).and_then(Value::as_str)
-}
-
-/// The call of a pending action.
-pub(super) fn waiting_call<'s>(fold: &'s FoldState, action: &str) -> Option<&'s str> {
-    let action = fold.activities.get(KIND, action).filter(|action| text(action, "status") == Some("pending"))?;
-    text(action, "toolCallId")
-}
-
 /// Copies the tool and its arguments from the call, if the action does not have them.
 fn copy_from_call(fold: &mut FoldState, action: &str) {
-    let Some(call) = waiting_call(fold, action).and_then(|call| fold.activities.get(tool_call::KIND, call)) else { return };
+    let Some(call) = tool_call::waiting_call(fold, action).and_then(|call| fold.activities.get(tool_call::KIND, call)) else {
+        return;
+    };
     let known = &fold.activities.get(KIND, action).expect("`waiting_call` found the action").content;
     let mut taken = Vec::new();
     for (member, of_call) in [("toolName", "tool_name"), ("parameters", "input")] {

@@ -6,7 +6,7 @@
 
 use super::seen::EnvelopeView;
 use super::stage::{Edit, joined, text};
-use super::{FoldState, carry};
+use super::{FoldState, carry, message_key};
 use crate::model::{AgentId, EventType, PartKind, Surface};
 use serde_json::{Map, Value, json};
 
@@ -31,15 +31,10 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     }
 }
 
-/// A message's activity id: a teammate's messages have the teammate's id as a prefix.
-pub(super) fn key(agent: Option<&AgentId>, message: &str) -> String {
-    agent.map_or_else(|| message.to_owned(), |agent| format!("{agent}/{message}"))
-}
-
 fn delta(envelope: &EnvelopeView, fold: &mut FoldState) {
     let Some(message) = &envelope.ids.message else { return };
     let role = envelope.text("role").unwrap_or("assistant");
-    let id = key(fold.teammate(envelope), message.as_str());
+    let id = message_key(fold.teammate(envelope), message.as_str());
     let mut edit = open(fold, &id, envelope.ids.agent.as_ref(), role);
     let part = envelope.ids.part.as_ref().map_or(message.as_str(), |part| part.as_str());
     let chunk = envelope.text("text").unwrap_or_default();
@@ -82,7 +77,7 @@ fn carry_part_members(envelope: &EnvelopeView, part: &mut Edit<'_>) {
 fn finalize(envelope: &EnvelopeView, fold: &mut FoldState) {
     let Some(message) = &envelope.ids.message else { return };
     let role = envelope.text("role").unwrap_or("assistant");
-    let id = key(fold.teammate(envelope), message.as_str());
+    let id = message_key(fold.teammate(envelope), message.as_str());
     let mut edit = open(fold, &id, envelope.ids.agent.as_ref(), role);
     let whole = envelope.text("text").filter(|_| !envelope.is_withheld());
     match &envelope.ids.part {
@@ -172,7 +167,7 @@ fn snapshot(envelope: &EnvelopeView, fold: &mut FoldState) {
         let Some(id) = id.filter(|id| !id.is_empty()) else { continue };
         let named = message.get("agentId").and_then(Value::as_str).and_then(|id| AgentId::new(id).ok());
         let agent = named.as_ref().or(envelope.ids.agent.as_ref());
-        let id = key(agent.filter(|agent| fold.own_agent.as_ref() != Some(agent)), id);
+        let id = message_key(agent.filter(|agent| fold.own_agent.as_ref() != Some(agent)), id);
         let is_known = fold.activities.get(KIND, &id).is_some();
         let role = message.get("role").and_then(Value::as_str).unwrap_or("assistant");
         match (is_known, is_repair) {

@@ -45,6 +45,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stage::{Activity, ActivitySet, Change};
 
+/// The kind of the action activity, which calls refer to.
+const ACTION_KIND: &str = "action";
+
 /// The fold of one activity type.
 pub struct Projection {
     /// `activityType` on the wire; `custom` covers all types that sources name.
@@ -69,7 +72,7 @@ pub static PROJECTIONS: &[Projection] = &[
     Projection { kind: "plan", fold: thought::plan, close: thought::interrupt_plans, end_rule: EndRule::TEXT },
     Projection { kind: "tool-call-progress", fold: tool_call::fold, close: tool_call::end_all, end_rule: EndRule::CALL },
     Projection { kind: "custom", fold: custom::fold, close: keep_open, end_rule: EndRule::NEVER },
-    Projection { kind: "action", fold: action::fold, close: action::interrupt_all, end_rule: EndRule::ACTION },
+    Projection { kind: ACTION_KIND, fold: action::fold, close: action::interrupt_all, end_rule: EndRule::ACTION },
     Projection { kind: "queue", fold: queue::fold, close: keep_open, end_rule: EndRule::NEVER },
     Projection { kind: "task", fold: task::fold, close: lifecycle::mark_tasks_stale, end_rule: EndRule::WORK },
     Projection { kind: "agent", fold: agent::fold, close: lifecycle::mark_agents_stale, end_rule: EndRule::WORK },
@@ -315,3 +318,8 @@ fn number(value: Option<&Value>) -> Option<Value> {
 
 #[cfg(test)]
 mod tests;
+
+/// A message's activity id: a teammate's messages have the teammate's id as a prefix.
+fn message_key(agent: Option<&AgentId>, message: &str) -> String {
+    agent.map_or_else(|| message.to_owned(), |agent| format!("{agent}/{message}"))
+}

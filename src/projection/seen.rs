@@ -3,7 +3,7 @@
 //! The server applied the audience rule when it wrote the row (`log::row`), so the fold cannot read a hidden member by
 //! mistake.
 
-use crate::model::audience::HIDDEN_FAILURE;
+use crate::model::visibility::HIDDEN_FAILURE;
 use crate::model::{EventType, Ids, Phase, ReceivedAt, Sequence, Surface};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, de};

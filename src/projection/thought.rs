@@ -2,10 +2,9 @@
 //!
 //! One activity per part.
 
-use super::FoldState;
-use super::message::key;
 use super::seen::EnvelopeView;
 use super::stage::{Activity, Edit, joined, text};
+use super::{FoldState, message_key};
 use crate::model::{EventType, PartId, Surface};
 use serde_json::Value;
 
@@ -27,7 +26,7 @@ pub(super) fn plan(envelope: &EnvelopeView, fold: &mut FoldState) {
 
 /// The activity id of the message that the thought belongs to.
 fn message(envelope: &EnvelopeView, fold: &FoldState) -> Option<String> {
-    Some(key(fold.teammate(envelope), envelope.ids.message.as_ref()?.as_str()))
+    Some(message_key(fold.teammate(envelope), envelope.ids.message.as_ref()?.as_str()))
 }
 
 /// The activity id `messageId/partId`, with the teammate's prefix if it has one.

@@ -8,8 +8,8 @@
 //! waits for a decision is `pending`: it does not run before it is approved.
 
 use super::seen::EnvelopeView;
-use super::stage::{CHAR_BYTES_MAX, Edit, TEXT_BYTES_MAX, joined};
-use super::{FoldState, action, diagnostics, number, patch};
+use super::stage::{Activity, CHAR_BYTES_MAX, Edit, TEXT_BYTES_MAX, joined};
+use super::{ACTION_KIND, FoldState, diagnostics, number, patch};
 use crate::model::{EventType, MessageId, Phase, Surface, ToolCallId};
 use serde_json::{Map, Value, json};
 
@@ -57,7 +57,7 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     }
     let Some(id) = call(envelope) else { return };
     let is_known = fold.activities.get(KIND, id).is_some();
-    let waits = action_of(fold, id).is_some_and(|action| action::waiting_call(fold, &action) == Some(id));
+    let waits = action_of(fold, id).is_some_and(|action| waiting_call(fold, &action) == Some(id));
     let asked = if matches!(envelope.event_type, E::ToolStarted | E::ToolArgs) { pending_action_about(fold, id) } else { None };
     let mut edit = fold.activities.open(KIND, id, Surface::ToolUi, envelope.ids.agent.as_ref());
     if !is_known {
@@ -95,10 +95,20 @@ pub(super) fn action_of(fold: &FoldState, call: &str) -> Option<String> {
     Some(fold.activities.get(KIND, call)?.content.get("action_id")?.as_str()?.to_owned())
 }
 
+/// The call of a pending action.
+pub(super) fn waiting_call<'s>(fold: &'s FoldState, action: &str) -> Option<&'s str> {
+    let action = fold.activities.get(ACTION_KIND, action).filter(|action| text(action, "status") == Some("pending"))?;
+    text(action, "toolCallId")
+}
+
+fn text<'a>(activity: &'a Activity, member: &str) -> Option<&'a str> {
+    activity.content.get(member).and_then(Value::as_str)
+}
+
 /// A pending action about a call, which may precede the call.
 fn pending_action_about(fold: &FoldState, call: &str) -> Option<String> {
     let mut pending = fold.run.pending.iter().take(ACTIONS_SEARCHED_MAX);
-    pending.find(|action| action::waiting_call(fold, action) == Some(call)).cloned()
+    pending.find(|action| waiting_call(fold, action) == Some(call)).cloned()
 }
 
 /// The call of the fact.
@@ -355,7 +365,7 @@ fn mark_pending(edit: &mut Edit<'_>) {
 fn on_action_resolved(envelope: &EnvelopeView, fold: &mut FoldState) {
     let Some(action) = &envelope.ids.action else { return };
     let stated = envelope.ids.tool_call.as_ref().map(ToolCallId::as_str);
-    let Some(call) = stated.or_else(|| action::waiting_call(fold, action.as_str())).map(str::to_owned) else { return };
+    let Some(call) = stated.or_else(|| waiting_call(fold, action.as_str())).map(str::to_owned) else { return };
     let Some(mut edit) = fold.activities.edit(KIND, &call) else { return };
     let waits = edit.text("status") == Some("pending") && edit.get("awaits").is_none() && !has_ended(&edit);
     let is_about = edit.text("action_id") == Some(action.as_str());

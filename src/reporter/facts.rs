@@ -5,12 +5,42 @@
 //! server. A fact has an explicit audience if the default of its event type differs. This module neither waits nor
 //! sends.
 
-use super::queue::{Fact, Role};
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
+
+/// One serialised fact, and its role for coalescing.
+#[derive(Clone)]
+pub(super) struct Fact {
+    pub text: Bytes,
+    pub role: Role,
+}
+
+#[derive(Clone)]
+pub(super) enum Role {
+    /// The whole progress state of a call.
+    ///
+    /// `members` has a bit for each present optional member. A state that `begins` the call decides its audience, and
+    /// the queue never coalesces it.
+    State { call: Arc<str>, status: ProgressStatus, members: u8, begins: bool },
+    /// A patch that builds on the earlier progress reports of the call.
+    Patch { call: Arc<str> },
+    /// A fact without relation to other facts.
+    Other,
+}
+
+impl Role {
+    /// Whether this state has all members of `older`.
+    /// Both must be states of the same call.
+    pub fn repeats(&self, older: &Self) -> bool {
+        match (self, older) {
+            (Self::State { members, .. }, Self::State { members: older, begins: false, .. }) => members & older == *older,
+            _ => false,
+        }
+    }
+}
 
 /// The activity type of a call's structured progress.
 pub const TOOL_CALL_PROGRESS_ACTIVITY_TYPE: &str = "tool-call-progress";

@@ -5,7 +5,7 @@
 //! and an emitted event is shed. No caller waits longer than the stall timeout since the server's last progress, so a
 //! slow server cannot block a tool.
 
-use super::facts::{self, ProgressStatus};
+use super::facts::{self, Fact, ProgressStatus, Role};
 use super::{Counters, ReportError};
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -22,37 +22,6 @@ pub(super) const BATCH_FACTS_MAX: usize = 256;
 /// The most bytes in one body.
 /// A single fact may be larger.
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
-
-/// One serialised fact, and its role for coalescing.
-#[derive(Clone)]
-pub(super) struct Fact {
-    pub text: Bytes,
-    pub role: Role,
-}
-
-#[derive(Clone)]
-pub(super) enum Role {
-    /// The whole progress state of a call.
-    ///
-    /// `members` has a bit for each present optional member. A state that `begins` the call decides its audience, and
-    /// the queue never coalesces it.
-    State { call: Arc<str>, status: ProgressStatus, members: u8, begins: bool },
-    /// A patch that builds on the earlier progress reports of the call.
-    Patch { call: Arc<str> },
-    /// A fact without relation to other facts.
-    Other,
-}
-
-impl Role {
-    /// Whether this state has all members of `older`.
-    /// Both must be states of the same call.
-    fn repeats(&self, older: &Self) -> bool {
-        match (self, older) {
-            (Self::State { members, .. }, Self::State { members: older, begins: false, .. }) => members & older == *older,
-            _ => false,
-        }
-    }
-}
 
 /// The limits of the queue.
 #[derive(Clone, Copy)]

@@ -1,6 +1,7 @@
 //! Tests of the reporter against a scripted server.
 
-use super::queue::{BATCH_FACTS_MAX, Fact, Role};
+use super::facts::{Fact, Role};
+use super::queue::BATCH_FACTS_MAX;
 use super::wire::DeliveryOutcome;
 use super::*;
 use proptest::prelude::*;

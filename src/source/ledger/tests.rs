@@ -63,7 +63,7 @@ fn a_counted_hidden_failure_reveals_no_detail_of_the_failure() {
     (failed.refs, failed.timestamp, failed.source_sequence) =
         (Some(json!({"x": 1})), Some("2020-01-01T00:00:00Z".into()), Some(4));
     failed.extra.insert("secret".into(), json!(1));
-    let counted = serde_json::to_value(crate::model::audience::hidden_failure(&envelope(failed))).unwrap();
+    let counted = serde_json::to_value(crate::model::visibility::hidden_failure(&envelope(failed))).unwrap();
     let members: Vec<&String> = counted.as_object().unwrap().keys().collect();
     let expected = [
         "type",
@@ -183,7 +183,7 @@ fn an_action_on_a_hidden_call_loses_the_call_s_members() {
     ask.ids.action = Some(ActionId::new("a").unwrap());
     let mut ledger = Ledger::default();
     assert_eq!(visibilities(&mut ledger, vec![start, ask.clone()])[1], [Trimmed, Trimmed, Body]);
-    let trimmed = crate::model::audience::without_call(&envelope(ask));
+    let trimmed = crate::model::visibility::without_call(&envelope(ask));
     assert_eq!(trimmed.draft.ids.tool_call, None);
     assert!(!trimmed.draft.payload.contains_key("input"));
 }
@@ -383,7 +383,7 @@ fn the_stub_of_a_review_s_end_names_the_review() {
         let seen =
             visibilities(&mut ledger, vec![Draft::new(EventType::ReviewRequested).with("reviewId", id.clone()), end.clone()]);
         assert_eq!(seen[1], [Stub, Stub, Body]);
-        let edge = crate::model::audience::stub(&envelope(end)).draft.payload;
+        let edge = crate::model::visibility::stub(&envelope(end)).draft.payload;
         assert_eq!(Value::Object(edge), json!({"reviewId": id, "withheld": true}));
     }
 }

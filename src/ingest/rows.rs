@@ -1,0 +1,58 @@
+//! The rows of one delivery on their way into appends.
+
+use crate::log::Blob;
+use crate::log::row::{APPEND_BYTES_MAX, APPEND_ROWS_MAX, Row};
+use crate::model::Sequence;
+use bytes::Bytes;
+
+/// The encoded rows of a delivery, split into bounded appends, and the bodies that they refer to.
+#[derive(Default)]
+pub(super) struct EncodedRows {
+    /// The last sequence and the rows of each full append.
+    full: Vec<(Sequence, Bytes)>,
+    rows: Vec<u8>,
+    count: usize,
+    last: Sequence,
+    blobs: Vec<Blob>,
+    bytes: usize,
+}
+
+impl EncodedRows {
+    /// The size of rows and bodies, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Makes room for the rows of this many envelopes.
+    pub fn reserve(&mut self, envelopes: usize) {
+        self.rows.reserve((envelopes * 640).min(APPEND_BYTES_MAX));
+    }
+
+    pub fn push(&mut self, sequence: Sequence, prev: [Sequence; 3], views: [Option<&[u8]>; 3]) {
+        let before = self.rows.len();
+        Row::encode(&mut self.rows, sequence, prev, views);
+        self.bytes += self.rows.len() - before;
+        (self.count, self.last) = (self.count + 1, sequence);
+        if self.count >= APPEND_ROWS_MAX || self.rows.len() >= APPEND_BYTES_MAX {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        if self.count > 0 {
+            self.full.push((self.last, std::mem::take(&mut self.rows).into()));
+            self.count = 0;
+        }
+    }
+
+    pub fn push_blob(&mut self, blob: Blob) {
+        self.bytes += blob.body.len();
+        self.blobs.push(blob);
+    }
+
+    /// The rows of each append with its last sequence, and all bodies.
+    pub fn into_parts(mut self) -> (Vec<(Sequence, Bytes)>, Vec<Blob>) {
+        self.cut();
+        (self.full, self.blobs)
+    }
+}

@@ -1,0 +1,175 @@
+//! The audience rule of the protocol, section 3: which reader may see which part of an envelope.
+//!
+//! [`Audience::visibility`] is the only place that decides. The server asks it once per envelope and audience, when it
+//! writes the envelope. Live frames, resume, replay, REST, blobs and exports all read the stored decision, so no path
+//! can forget to ask.
+
+use super::audience::Audience;
+use super::envelope::{Draft, Envelope};
+use super::id::EvidenceId;
+use super::taxonomy::{EventType, Persistence, Phase, Scope, Surface};
+use serde_json::{Map, Value};
+
+impl Audience {
+    /// The visibility of `envelope` for a reader of this audience.
+    ///
+    /// The rules, in order:
+    ///
+    /// 1. Run boundaries reach every reader.
+    /// 2. A reader outside the start audience of the subject gets nothing of the subject. Exception: the failure of a
+    ///    hidden call is counted, because every failure reaches users (seed 000).
+    /// 3. A reader that lacks the base of a patch does not get the patch.
+    /// 4. A failure has its subject's start audience instead of its own.
+    /// 5. A reader that saw a start sees the end, as a stub if the end's own audience is narrower.
+    /// 6. An action loses the data about a call that the reader cannot see.
+    #[must_use]
+    pub fn visibility(self, envelope: &Envelope) -> Visibility {
+        let event_type = &envelope.draft.event_type;
+        let own = self.admits(envelope.draft.audience);
+        if event_type.is_run_boundary() {
+            return if own || *event_type == EventType::RunFailed { Visibility::Body } else { Visibility::Stub };
+        }
+        if !self.admits(envelope.draft.start_audience.unwrap_or(envelope.draft.audience)) {
+            return if is_failed_call(envelope) { Visibility::Counted } else { Visibility::Hidden };
+        }
+        if envelope.draft.missed_by.is_some_and(|missed| self <= missed) {
+            return Visibility::Hidden;
+        }
+        if is_failure(envelope) && envelope.draft.start_audience.is_some() {
+            return Visibility::Body;
+        }
+        if !own {
+            return if event_type.is_end() { Visibility::Stub } else { Visibility::Hidden };
+        }
+        match envelope.draft.call_audience {
+            Some(call) if !self.admits(call) => Visibility::Trimmed,
+            _ => Visibility::Body,
+        }
+    }
+}
+
+/// How much of an envelope a reader gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Visibility {
+    /// Nothing, not even that it exists.
+    Hidden,
+    /// Only that a hidden call failed: neither its ids nor its name nor a body.
+    Counted,
+    /// Only that the subject ended: ids, status, duration, and that the body is withheld.
+    Stub,
+    /// The body without the data about a call that this reader cannot see.
+    Trimmed,
+    /// The whole envelope.
+    Body,
+}
+
+/// Whether the envelope reports a failure.
+#[must_use]
+pub fn is_failure(envelope: &Envelope) -> bool {
+    match envelope.draft.event_type {
+        EventType::ToolFailed | EventType::ArtifactFailed | EventType::RunFailed => true,
+        ref event_type => event_type.is_end() && envelope.draft.phase == Phase::Failed,
+    }
+}
+
+/// Ids of subjects outside the envelope's own ids.
+///
+/// A stub without them would not end a subject that the reader knows.
+const SUBJECT_IDS: &[&str] = &["reviewId", "compactionId", "id"];
+
+/// The stub of `envelope`: ids, dimensions, times, `status`, `durationMs`, and `withheld: true`.
+///
+/// It contains no free text of the producer.
+#[must_use]
+pub fn stub(envelope: &Envelope) -> Envelope {
+    let mut stub = envelope.clone();
+    let draft = &mut stub.draft;
+    let mut payload = Map::new();
+    if matches!(draft.event_type, EventType::ReviewCompleted | EventType::ContextCompactionCompleted) {
+        for member in SUBJECT_IDS {
+            let id = draft.member(member).filter(|id| match id {
+                Value::String(text) => EvidenceId::new(text).is_ok(),
+                other => other.is_u64() || other.is_i64(),
+            });
+            payload.extend(id.map(|id| ((*member).to_owned(), id.clone())));
+        }
+    }
+    for member in ["status", "durationMs"] {
+        if let Some(value @ (Value::String(_) | Value::Number(_))) = draft.payload.get(member) {
+            payload.insert(member.into(), value.clone());
+        }
+    }
+    payload.insert("withheld".into(), Value::Bool(true));
+    draft.payload = payload;
+    draft.refs = None;
+    draft.raw_event_ref = None;
+    draft.control = None;
+    draft.source_sequence = None;
+    draft.extra = Map::new();
+    stub
+}
+
+/// Whether a tool call failed. A stopped call did not fail.
+fn is_failed_call(envelope: &Envelope) -> bool {
+    envelope.draft.event_type == EventType::ToolFailed && !matches!(envelope.draft.phase, Phase::Cancelled | Phase::Interrupted)
+}
+
+/// `payload.kind` of [`hidden_failure`].
+pub const HIDDEN_FAILURE: &str = "hidden_failure";
+
+/// The failure of a hidden call for readers that cannot see the call.
+///
+/// It keeps only the failure's place in the log.
+#[must_use]
+pub fn hidden_failure(envelope: &Envelope) -> Envelope {
+    let mut draft = Draft::new(EventType::ToolFailed).with("kind", HIDDEN_FAILURE).with("withheld", true);
+    draft.ids.run.clone_from(&envelope.draft.ids.run);
+    draft.scope = if draft.ids.run.is_some() { Scope::Run } else { Scope::Session };
+    (draft.surface, draft.persistence) = (Surface::Diagnostics, Persistence::DiagnosticsLog);
+    Envelope { draft, received_at: envelope.received_at.clone(), ..*envelope }
+}
+
+/// Payload members of an action that describe the question and its answer.
+///
+/// Every other member may describe the call.
+#[rustfmt::skip]
+const QUESTION_MEMBERS: &[&str] = &[
+    "kind", "title", "message", "reason", "description", "schema", "responseSchema", "options", "default", "risk", "scope",
+    "policyScope", "plan", "versionId", "artifactRefs", "evidenceRefs", "expiresAt", "parentRouting", "agentName", "teamName",
+    "runtimeEntity", "resumeMode", "outcome", "value", "decision", "decidedBy", "resolvedBy", "status", "controlId", "attempt",
+    "requeued", "withheld",
+];
+
+/// Relations to the subject under review. Any other reference may lead to the call.
+const REVIEWED_RELATIONS: &[&str] =
+    &["artifact", "artifactId", "version", "versionId", "evidence", "evidenceId", "plan", "diff", "review"];
+
+/// `envelope` of an action without the data about its tool call.
+///
+/// Only members that describe the question stay.
+#[must_use]
+pub fn without_call(envelope: &Envelope) -> Envelope {
+    let mut trimmed = envelope.clone();
+    let draft = &mut trimmed.draft;
+    draft.ids.tool_call = None;
+    draft.payload.retain(|member, _| QUESTION_MEMBERS.contains(&member.as_str()));
+    draft.extra.retain(|member, _| QUESTION_MEMBERS.contains(&member.as_str()));
+    draft.raw_event_ref = None;
+    draft.refs = draft.refs.take().and_then(reviewed_refs);
+    trimmed
+}
+
+/// The references to the subject under review.
+fn reviewed_refs(refs: Value) -> Option<Value> {
+    match refs {
+        Value::Array(mut links) => {
+            links.retain(|link| link.get("rel").and_then(Value::as_str).is_some_and(|rel| REVIEWED_RELATIONS.contains(&rel)));
+            (!links.is_empty()).then_some(Value::Array(links))
+        }
+        Value::Object(mut map) => {
+            map.retain(|rel, _| REVIEWED_RELATIONS.contains(&rel.as_str()));
+            (!map.is_empty()).then_some(Value::Object(map))
+        }
+        _ => None,
+    }
+}

@@ -1,8 +1,8 @@
 /**
- * A pending decision: who asks, for what, at what risk and scope, what is reviewed, and the controls that answer it.
+ * A decision: its requester, subject, risk and scope, the reviewed content, and the controls that answer it.
  *
- * An answer settles nothing here. It goes to the runtime that asked. Until that runtime reports a result, the card stays pending
- * and says that an answer is on its way. What the source did not state is shown as not stated.
+ * An answer decides nothing on this page. It goes to the runtime that asked. Until the runtime reports a result, the card stays
+ * pending and shows that an answer was submitted. Facts that the source omitted are shown as “not stated”.
  */
 
 import { createBadge, define, formatDuration, element, inspectButton, setBadge, setText, humanize, stateOf, toText } from "./base.js";
@@ -14,12 +14,12 @@ import { formatValue } from "./lane.js";
 import { DecisionSubject } from "./reviewed.js";
 import { summarizeInput, formatJson } from "./tool.js";
 
-/** How often the time that is left is said anew, in milliseconds. */
+/** The interval at which the time left is updated, in milliseconds. */
 const TICK_MS = 1000;
-/** From this on a date says more than a number of hours. */
+/** From this time left on, the card shows a date. */
 const DAY_MS = 24 * 3_600_000;
 
-/** What is asked, as a title. @type {Record<string, string>} */
+/** Titles by kind. @type {Record<string, string>} */
 const TITLES = {
   tool_approval: "Approve this tool call?",
   plan_decision: "Approve this plan?",
@@ -32,15 +32,15 @@ const TITLES = {
   artifact_review: "Review this artifact",
 };
 
-/** Said in the place of a fact that the source left out. */
+/** The text for a fact that the source omitted. */
 export const NOT_STATED = "not stated";
-/** Kinds whose answer may ask for a change. */
+/** Kinds for which the answer may request changes. */
 const EDITABLE_KINDS = new Set(["plan_decision", "teammate_plan_decision", "artifact_review"]);
-/** Kinds that a teammate asks, so that the card always says who asks. */
+/** Kinds that teammates request; the card always names the requester. */
 const DELEGATED_KINDS = new Set(["teammate_plan_decision", "delegated_permission"]);
-/** Kinds that allow something to run, so that tool, arguments, risk and scope each have a line, known or not. */
+/** Kinds that permit an operation: tool, arguments, risk and scope each have a line, known or not. */
 const PERMISSION_KINDS = new Set(["tool_approval", "permission_grant", "delegated_permission"]);
-/** The guard's mark in the place of a secret. Arguments that hold it are not the real ones, so they cannot be edited. */
+/** The server's replacement for a secret. Arguments with it differ from the real ones, so they cannot be edited. */
 const REDACTED = "[redacted]";
 
 const RISK_STATES = new Map([["low", "idle"], ["medium", "warning"], ["moderate", "warning"], ["high", "failed"], ["critical", "failed"]]);
@@ -63,16 +63,16 @@ export class Action extends Card {
   #form = element("form", "stack ask");
   #status = element("p", "note told");
   #expiry = element("p", "hint expiry");
-  /** What of the activity the form was made of: it is made anew only when the question is another. */
+  /** The parts of the question of which the form was built. Another question builds another form. */
   #formKey = "";
   #isSending = false;
-  /** This page's own answer, which the server has, and of which the picture may not tell. @type {import("./base.js").SubmittedControl & { question: string, at: number } | undefined} */
+  /** The answer that this page submitted and the store may not show yet. @type {import("./base.js").SubmittedControl & { question: string, at: number } | undefined} */
   #pageAnswer;
-  /** The question to which, as the picture said last, an answer is on its way. */
-  #submitted = "";
-  /** The question whose answer was not taken. */
-  #refused = "";
-  /** Why an answer to a question was not handed over. @type {{ state: string, text: string, question: string } | undefined} */
+  /** The question for which the store shows a submitted answer. */
+  #submittedQuestion = "";
+  /** The question whose answer the runtime did not accept. */
+  #rejectedQuestion = "";
+  /** Why an answer was not submitted. @type {{ state: string, text: string, question: string } | undefined} */
   #problem;
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #tickTimer;
@@ -116,7 +116,7 @@ export class Action extends Card {
     this.dataset.kind = toText(content.kind);
     this.dataset.state = stateOf(isPending ? "pending" : status);
     setText(this.#title, formatValue(content.title) || this.#heading);
-    setBadge(this.#badge, isPending ? "pending" : status, isPending ? (this.#isSubmitted ? "answer submitted" : isApproval(content) ? "Needs approval" : "Waiting for input") : humanize(status));
+    setBadge(this.#badge, isPending ? "pending" : status, isPending ? (this.#isSubmitted ? "Answer submitted" : isApproval(content) ? "Needs approval" : "Waiting for input") : humanize(status));
     this.#risk.hidden = content.risk === undefined;
     const risk = formatValue(content.risk?.level ?? content.risk);
     this.#risk.dataset.state = RISK_STATES.get(risk.toLowerCase()) ?? "unknown";
@@ -135,73 +135,73 @@ export class Action extends Card {
     this.#drawExpiry();
   }
 
-  /** What it is called where the source gives no title. */
+  /** The title where the source gives none. */
   get #heading() {
     const { kind, toolCallId } = this.content;
     if (QUESTIONS.has(kind) && isApproval(this.content)) return toolCallId === undefined ? "Approve?" : TITLES.tool_approval;
     return TITLES[kind] ?? "Decision needed";
   }
 
-  /** Whether something is allowed to run, so that what a person needs to decide has a line, known or not. */
+  /** Whether the decision permits an operation, so that its facts each have a line, known or not. */
   get #isPermission() {
     const { kind, toolCallId } = this.content;
     return PERMISSION_KINDS.has(kind) || (toolCallId !== undefined && isApproval(this.content) && !EDITABLE_KINDS.has(kind));
   }
 
-  /** What is asked: asked anew in other words it is another question. */
+  /** The identity of the question: with another wording it is another question. */
   get #questionKey() {
     const { kind, message, schema, responseSchema, options, title, parameters, versionId } = this.content;
     return JSON.stringify([kind, message, schema, responseSchema, options, title, parameters, versionId]);
   }
 
   get #isSubmitted() {
-    return this.#isSending || this.#pageAnswer !== undefined || this.#submitted !== "";
+    return this.#isSending || this.#pageAnswer !== undefined || this.#submittedQuestion !== "";
   }
 
   /**
-   * An answer that was on its way and is so no more, while the same question still waits, was not taken: it can be answered again.
+   * Tracks the answer. If it is no longer submitted while the same question waits, the runtime did not accept it.
    * @param {boolean} isPending
    */
   #trackAnswer(isPending) {
     const question = this.#questionKey;
     const submitted = isPending && this.content.control === "submitted" ? question : "";
-    const isOver = this.#submitted !== "" && submitted === "";
-    if (!isPending || submitted !== "") this.#refused = "";
-    else if (isOver) this.#refused = this.#submitted;
-    if (!isPending || isOver || this.#pageAnswer?.question !== question) this.#pageAnswer = undefined;
-    this.#submitted = submitted;
+    const hasEnded = this.#submittedQuestion !== "" && submitted === "";
+    if (!isPending || submitted !== "") this.#rejectedQuestion = "";
+    else if (hasEnded) this.#rejectedQuestion = this.#submittedQuestion;
+    if (!isPending || hasEnded || this.#pageAnswer?.question !== question) this.#pageAnswer = undefined;
+    this.#submittedQuestion = submitted;
     this.#schedulePoll();
   }
 
-  /** What this page gave and the picture does not tell of is asked after: it may have been refused before the picture was drawn. */
+  /** Polls the status of an answer that the store does not show: the runtime may have rejected it before a draw. */
   #schedulePoll() {
-    const isUntold = this.#pageAnswer !== undefined && this.#submitted === "" && this.view.isLive;
-    if (isUntold) this.#pollTimer ??= setTimeout(() => this.#pollStatus(), POLL_MS);
+    const isUnconfirmed = this.#pageAnswer !== undefined && this.#submittedQuestion === "" && this.view.isLive;
+    if (isUnconfirmed) this.#pollTimer ??= setTimeout(() => this.#pollStatus(), POLL_MS);
   }
 
   async #pollStatus() {
-    const answered = this.#pageAnswer;
+    const answer = this.#pageAnswer;
     try {
-      const statuses = answered && (await readControlStatuses(this.view, answered.list));
-      if (answered === this.#pageAnswer && this.#submitted === "") this.#applyStatus(answered && statuses?.get(answered.controlId)?.status);
+      const statuses = answer && (await readControlStatuses(this.view, answer.list));
+      if (answer === this.#pageAnswer && this.#submittedQuestion === "") this.#applyStatus(answer && statuses?.get(answer.controlId)?.status);
     } catch {
-      // The server is away; the connection bar says so. What is not known stays as it was last told.
+      // The server is unreachable; the connection bar shows that. The last known status stays.
     }
     this.#pollTimer = undefined;
     if (this.isConnected) this.draw();
   }
 
-  /** @param {string | undefined} status What became of the answer; nothing, if the server has forgotten it, as it does when it has long been over. */
+  /** @param {string | undefined} status The answer's status; `undefined` if the server no longer lists it, which it does some time after the end. */
   #applyStatus(status) {
     if (!this.#pageAnswer) return;
     const { at, question } = this.#pageAnswer;
-    if (hasFailed(status)) this.#refused = question;
-    // What was taken and is not on its way any more was answered by facts, which this picture has or will have.
-    const isOver = status === undefined || hasFailed(status) || (status === "acked" && this.view.now() - at > ACCEPTED_SHOWN_MS);
-    if (isOver) this.#pageAnswer = undefined;
+    if (hasFailed(status)) this.#rejectedQuestion = question;
+    // Facts decide an accepted answer that is no longer pending; the store has them or will get them.
+    const hasEnded = status === undefined || hasFailed(status) || (status === "acked" && this.view.now() - at > ACCEPTED_SHOWN_MS);
+    if (hasEnded) this.#pageAnswer = undefined;
   }
 
-  /** Who asks is a fact. A request for a permission says it even where the source did not. */
+  /** Names the requester. A request for a permission has this line even if the source names none. */
   #drawRequester() {
     const { agentId, kind, parentRouting, agentName: sourceName } = this.content;
     const isKnown = agentId !== undefined || sourceName !== undefined;
@@ -209,17 +209,17 @@ export class Action extends Card {
     if (this.#requester.hidden) return;
     const name = agentId === undefined ? (toText(sourceName) || NOT_STATED) : this.nameOf(toText(agentId));
     const id = agentId !== undefined && name !== agentId ? ` (${toText(agentId)})` : "";
-    setText(this.#requester, isKnown ? `Asked by ${name}${id}${parentRouting === undefined ? "" : `, by way of ${toText(parentRouting)}`}` : `Asked by: ${NOT_STATED}`);
+    setText(this.#requester, isKnown ? `Requested by ${name}${id}${parentRouting === undefined ? "" : `, via ${toText(parentRouting)}`}` : `Requested by: ${NOT_STATED}`);
     if (agentId !== undefined) this.#requester.dataset.agent = toText(agentId);
   }
 
-  /** The call that waits for this decision, as far as this audience sees it. @returns {Record<string, any>} */
+  /** The tool call that waits for this decision, as this audience sees it. @returns {Record<string, any>} */
   get #call() {
     const { toolCallId } = this.content;
     return (toolCallId === undefined ? undefined : this.sibling("tool-call-progress", toText(toolCallId))?.content) ?? {};
   }
 
-  /** What the tool is about to be called with. */
+  /** The arguments of the tool call. */
   get #arguments() {
     const { parameters, safeInput, input } = this.content;
     return parameters ?? safeInput ?? input ?? this.#call.input;
@@ -229,7 +229,7 @@ export class Action extends Card {
     const { kind, scope, policyScope, risk, reason, taskId, toolName, toolCallId, outcome, value, status } = this.content;
     const isPermission = this.#isPermission;
     const isPending = status === "pending";
-    // A line of its own for what a person needs to decide, also where the source is silent.
+    // Facts that a decision depends on have a line even if the source omits them.
     const needed = (/** @type {unknown} */ fact) => formatValue(fact) || (isPermission && isPending ? NOT_STATED : "");
     /** @type {[string, string][]} */
     const facts = [
@@ -240,7 +240,7 @@ export class Action extends Card {
       ["Reason", formatValue(reason) === kind ? "" : humanizeName(formatValue(reason))],
       ["Task", toText(taskId)],
       ["Outcome", status === "resolved" ? humanize(outcome) : ""],
-      // What answered a credential request is a secret, also where a source repeats it.
+      // The answer to a credential request is a secret, even if a source repeats it.
       ["Answer", value === undefined || kind === "credential_request" ? "" : summarizeInput(value)],
     ];
     const said = facts.filter(([, text]) => text !== "");
@@ -277,7 +277,7 @@ export class Action extends Card {
     }
     const { kind, schema, responseSchema, options } = this.content;
     const formKey = JSON.stringify([kind, schema, responseSchema, options, this.#isSignIn, this.#canEdit ? this.#editable : undefined]);
-    // A form that is being filled in must not be replaced by a change of something else.
+    // An unrelated change must not replace a form that a person is filling in.
     if (formKey !== this.#formKey) {
       this.#formKey = formKey;
       this.#form.replaceChildren(...this.#fields());
@@ -290,7 +290,7 @@ export class Action extends Card {
     return this.content.kind === "tool_approval" && this.#editable !== undefined && !JSON.stringify(this.#editable).includes(REDACTED);
   }
 
-  /** The arguments themselves: what a source shortened for showing must not go back as if it were all. */
+  /** The complete arguments. A version that the source shortened for display must not go back as the whole. */
   get #editable() {
     const { safeInput, parameters, input } = this.content;
     return parameters ?? input ?? (safeInput === undefined ? this.#call.input : undefined);
@@ -306,14 +306,14 @@ export class Action extends Card {
   }
 
   /**
-   * A question: an answer, or none. Where the schema holds the decision, the buttons fill it in.
+   * Builds the form of a question: an answer, or none. The buttons fill in a decision that the schema contains.
    * @param {string} kind
    * @param {unknown} schema
    * @param {import("./decision.js").Option[]} offered
    */
   #answers(kind, schema, offered) {
     const ask = offered.length > 0 && schema === undefined ? choiceOf("Your answer", this.content.options) : this.#question(kind, schema);
-    // A secret is never in plain sight, also where a schema asks for it.
+    // A secret is never displayed, even if a schema asks for plain text.
     if (kind === "credential_request") for (const input of ask.root.querySelectorAll("input")) if (input.type === "text") input.type = "password";
     const row = element("div", "row");
     if (ask.decides) row.append(this.#button("Approve", "answer", () => ask.read("approve"), "primary", "approve"), this.#button("Reject", "reject", () => ask.read("reject"), "danger", "reject"));
@@ -322,8 +322,8 @@ export class Action extends Card {
   }
 
   /**
-   * An approval: each button sends what it says. An option that approves, rejects or asks for a change by its words is a button
-   * of its own; other options say how, or for how long.
+   * Builds the form of an approval. An option whose words approve, reject or request changes is a button; other options are
+   * choices of the approval, such as its duration.
    * @param {string} kind
    * @param {unknown} schema
    * @param {import("./decision.js").Option[]} offered
@@ -331,13 +331,13 @@ export class Action extends Card {
   #decisions(kind, schema, offered) {
     const form = schema === undefined ? undefined : formOf(schema);
     const plain = offered.filter(({ verdict }) => verdict === undefined);
-    const choice = plain.length > 0 ? choiceOf("For how long, or how", plain.map(({ value, label, description }) => ({ value, label, description }))) : undefined;
+    const choice = plain.length > 0 ? choiceOf("Options", plain.map(({ value, label, description }) => ({ value, label, description }))) : undefined;
     const row = element("div", "row");
     const has = (/** @type {import("./decision.js").Verdict} */ verdict) => offered.some((one) => one.verdict === verdict);
     /** @param {import("./decision.js").Verdict} verdict @param {() => import("./form.js").Answer} [option] */
     const read = (verdict, option) => () => {
-      const answered = form?.read(verdict) ?? {};
-      return option ? combine(option(), answered) : answered;
+      const formAnswer = form?.read(verdict) ?? {};
+      return option ? combine(option(), formAnswer) : formAnswer;
     };
     if (choice || !has("approve")) row.append(this.#button("Approve", "approve", read("approve", choice && (() => choice.read())), "primary", "approve"));
     for (const { value, label, description, verdict } of offered) {
@@ -351,7 +351,7 @@ export class Action extends Card {
     const fields = [];
     if (choice) fields.push(choice.root);
     if (form && !form.isEmpty) fields.push(form.root);
-    if (EDITABLE_KINDS.has(kind)) fields.push(this.#edit("What should be different?", "Request changes", (text) => ({ value: text })));
+    if (EDITABLE_KINDS.has(kind)) fields.push(this.#edit("Which changes do you want?", "Request changes", (text) => ({ value: text })));
     else if (this.#canEdit) fields.push(this.#editInput(this.#editable));
     return [...fields, row];
   }
@@ -361,22 +361,22 @@ export class Action extends Card {
    * @param {unknown} schema
    */
   #question(kind, schema) {
-    if (kind === "credential_request" && schema === undefined) return formOf({ title: "The credential. Only the runtime that asked receives it; this page does not keep it.", type: "string", format: "password" }, { isQuestion: true });
+    if (kind === "credential_request" && schema === undefined) return formOf({ title: "Credential. Only the runtime that asked receives it; this page does not store it.", type: "string", format: "password" }, { isQuestion: true });
     return formOf(schema ?? { title: "Your answer", type: "string", format: "textarea" }, { isQuestion: true });
   }
 
-  /** Whether the credential comes of a sign-in elsewhere, so that there is nothing to type here. */
+  /** Whether the credential comes from a sign-in elsewhere, so that nothing can be entered here. */
   get #isSignIn() {
     const { credentialKind, payload } = this.content;
     return (credentialKind ?? payload?.credentialKind ?? this.#credentialKind) === "oauth";
   }
 
-  /** The kind of credential, as the envelope of the request has it. @type {string | undefined} */
+  /** The kind of credential, from the envelope of the request. @type {string | undefined} */
   #credentialKind;
   #hasLookedUp = false;
 
   /**
-   * An activity need not say how a credential is given; its envelope does. A field for a password would be wrong for a sign-in.
+   * Reads the kind of credential from the envelope if the activity lacks it: a sign-in must not show a password field.
    * @param {boolean} isPending
    */
   async #lookUpCredential(isPending) {
@@ -390,22 +390,22 @@ export class Action extends Card {
       this.#credentialKind = kind;
       this.draw();
     } catch {
-      // Then it is not known, and the field stays.
+      // The kind stays unknown, and the field stays.
     }
   }
 
   #signIn() {
     const row = element("div", "row");
     row.append(this.#button("Decline", "reject", () => ({}), "danger"));
-    return [element("p", "hint", "This credential needs a sign-in (OAuth) in the runtime's own interface. It cannot be given here."), row];
+    return [element("p", "hint", "This credential needs a sign-in (OAuth) in the runtime's own interface. You cannot enter it here."), row];
   }
 
   /**
-   * A text that asks for a change, behind a summary.
+   * Builds a text field that requests a change, collapsed under a summary.
    * @param {string} title
    * @param {string} label
    * @param {(text: string) => import("./form.js").Answer} valueOf
-   * @param {string} [text] What stands there to begin with.
+   * @param {string} [text] The initial text.
    */
   #edit(title, label, valueOf, text = "") {
     const root = element("details", "stack edit");
@@ -414,14 +414,14 @@ export class Action extends Card {
     control.rows = 3;
     control.value = text;
     field.append(element("span", "", title), control);
-    const read = () => (control.value.trim() === "" ? { problem: "Enter what should be different.", field: control } : valueOf(control.value));
+    const read = () => (control.value.trim() === "" ? { problem: "Enter the changes that you want.", field: control } : valueOf(control.value));
     root.append(element("summary", "", label), field, this.#button(label, "edit", read));
     return root;
   }
 
   /** @param {unknown} input */
   #editInput(input) {
-    return this.#edit("The arguments, as JSON", "Edit the arguments", (text) => {
+    return this.#edit("Arguments (JSON)", "Edit arguments", (text) => {
       try {
         return { value: JSON.parse(text) };
       } catch {
@@ -435,7 +435,7 @@ export class Action extends Card {
    * @param {string} control
    * @param {() => import("./form.js").Answer} read
    * @param {"primary" | "danger" | "quiet"} [kind]
-   * @param {import("./decision.js").Verdict} [verdict] What the label says, which the answer must not contradict.
+   * @param {import("./decision.js").Verdict} [verdict] The meaning of the label, which the answer must not contradict.
    */
   #button(label, control, read, kind, verdict) {
     const button = element("button", "button", label);
@@ -445,7 +445,7 @@ export class Action extends Card {
     button.addEventListener("click", () => {
       const answer = read();
       const isContradiction = verdict !== undefined && answer.value !== undefined && contradicts(answer.value, verdict);
-      void this.#send(control, isContradiction ? { problem: `Not sent: the answer says the opposite of “${label}”. Change the answer or press the other button.` } : answer);
+      void this.#send(control, isContradiction ? { problem: `Not sent: the answer contradicts “${label}”. Change the answer, or use the other button.` } : answer);
     });
     return button;
   }
@@ -486,18 +486,18 @@ export class Action extends Card {
   }
 
   /**
-   * What there is to say of its answer, and in which state that is.
+   * Returns the text about the answer, and its visual state.
    * @param {boolean} isPending
    */
   #statusText(isPending) {
     const question = this.#questionKey;
     if (this.content.status === "interrupted") return ["warning", "The run ended before a decision."];
     if (!isPending) return ["", ""];
-    if (!this.view.isLive) return ["stale", "This is a past state. Return to now to answer."];
+    if (!this.view.isLive) return ["stale", "You are viewing a past state. Go back to live to answer."];
     if (this.#isSending) return ["running", "Submitting your answer …"];
-    if (this.#isSubmitted) return ["waiting", "Submitted. It is not decided until the runtime confirms it."];
+    if (this.#isSubmitted) return ["waiting", "Submitted. Waiting for the runtime to confirm."];
     if (this.#problem?.question === question) return [this.#problem.state, this.#problem.text];
-    if (this.#refused === question) return ["warning", "The runtime did not take the answer. You can answer again."];
+    if (this.#rejectedQuestion === question) return ["warning", "The runtime did not accept the answer. You can answer again."];
     return ["", ""];
   }
 
@@ -512,7 +512,7 @@ export class Action extends Card {
     this.#expiry.hidden = !isCounting;
     if (!isCounting) return this.#stopTicking();
     const left = until - this.view.now();
-    setText(this.#expiry, left > DAY_MS ? `Answer before ${new Date(until).toLocaleString()}.` : left > 0 ? `Time left to answer: ${formatDuration(Math.ceil(left / 1000) * 1000)}.` : "The time to answer is over. The runtime decides what follows.");
+    setText(this.#expiry, left > DAY_MS ? `Answer before ${new Date(until).toLocaleString()}.` : left > 0 ? `Time left to answer: ${formatDuration(Math.ceil(left / 1000) * 1000)}.` : "The time to answer has expired. The runtime decides how to continue.");
     if (left <= 0) {
       for (const control of this.#form.elements) /** @type {HTMLButtonElement} */ (control).disabled = true;
       return this.#stopTicking();
@@ -524,17 +524,17 @@ export class Action extends Card {
 define("ps-action", Action);
 
 /**
- * An option and a form at once: the option alone, or `{ optionId | option, …what the form gives }`.
+ * Combines an option and a form: the option alone, or `{ optionId | option, …form }`.
  * @param {import("./form.js").Answer} option
- * @param {import("./form.js").Answer} answered
+ * @param {import("./form.js").Answer} form
  * @returns {import("./form.js").Answer}
  */
-function combine(option, answered) {
-  if (option.problem || answered.problem) return option.problem ? option : answered;
-  if (answered.value === undefined) return option;
+function combine(option, form) {
+  if (option.problem || form.problem) return option.problem ? option : form;
+  if (form.value === undefined) return option;
   const isObject = (/** @type {unknown} */ value) => typeof value === "object" && value !== null && !Array.isArray(value);
   const chosen = isObject(option.value) ? /** @type {object} */ (option.value) : { option: option.value };
-  return { value: { ...chosen, ...(isObject(answered.value) ? /** @type {object} */ (answered.value) : { value: answered.value }) } };
+  return { value: { ...chosen, ...(isObject(form.value) ? /** @type {object} */ (form.value) : { value: form.value }) } };
 }
 
 /** @param {string} text */
@@ -544,7 +544,7 @@ const capitalize = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
 const humanizeName = (text) => (/^[a-z]+(_[a-z]+)+$/.test(text) ? text.replaceAll("_", " ") : text);
 
 /**
- * One line for a decision that is over, or waits elsewhere.
+ * Draws one line for a decision that is resolved or that waits elsewhere.
  * @param {import("./base.js").View} view
  * @param {import("./base.js").Activity} activity
  */

@@ -1,6 +1,6 @@
 /**
- * The workspace of what was made: a list, and of the chosen one its preview, versions, diff, and where it went. Bodies are read when
- * somebody asks for one, from where their owner or the log keeps them; none stands in the conversation.
+ * The artifacts: a list, and the selected one's preview, versions, diff and references. Bodies are loaded on demand, from a
+ * blob or from the log.
  */
 
 import { Surface, formatCount, define, element, inspectButton, updateChildren, setBadge, setText, humanize, displayedStatus, toText } from "./base.js";
@@ -13,9 +13,9 @@ import { BLOB_PATH, evidenceLinks, addHeading, setLinks, controlTarget, formatVa
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./bodies.js").Text} Text */
 
-/** Artifacts that are listed before somebody asks for more. */
+/** Artifacts listed at first. */
 const LISTED_MAX = 100;
-/** Characters of a body that are put on the page. */
+/** The maximum number of characters of a body on the page. */
 const BODY_CHARS_MAX = 200_000;
 const BODY_REF_MEMBERS = ["bodyRef", "contentRef", "versionRef", "ref", "href"];
 
@@ -25,16 +25,16 @@ export class Artifacts extends Surface {
     return activityType === "artifact";
   }
 
-  /** @type {string | undefined} The chosen one, by key. */
+  /** @type {string | undefined} The key of the selected artifact. */
   #selectedKey;
-  /** @type {{ id: string, runId?: string } | undefined} One that was asked for, and may not be there yet. */
+  /** @type {{ id: string, runId?: string } | undefined} The artifact to select once it exists. */
   #requested;
   #listLimit = LISTED_MAX;
-  /** The newest question; an answer to an older one is dropped. */
+  /** The id of the newest load. The result of an older one is dropped. */
   #requestId = 0;
 
   /**
-   * Chooses one.
+   * Selects an artifact.
    * @param {string} id
    * @param {string} [runId]
    */
@@ -84,7 +84,7 @@ export class Artifacts extends Surface {
     parts.body.setAttribute("role", "group");
     parts.preview.setAttribute("aria-label", "Preview");
     parts.body.setAttribute("aria-label", "Body");
-    const read = this.#button("Read body", () => this.#read(undefined));
+    const read = this.#button("Show body", () => this.#read(undefined));
     const diff = this.#button("Show diff", () => this.#diff());
     read.classList.add("read");
     diff.classList.add("show-diff");
@@ -104,7 +104,7 @@ export class Artifacts extends Surface {
   }
 
   /**
-   * A new body for the artifact's owner: it becomes a version when the owner says so.
+   * Builds the editor. A new body becomes a version when the runtime reports it.
    * @param {HTMLTextAreaElement} text
    * @param {HTMLElement} feedback
    */
@@ -113,12 +113,12 @@ export class Artifacts extends Surface {
     const field = element("label", "field");
     text.rows = 6;
     field.append(element("span", "", "New body"), text);
-    const fill = this.#button("Start from the newest body", async () => {
+    const fill = this.#button("Start from the latest body", async () => {
       const artifact = this.#artifact();
       if (!artifact) return;
       try {
         const { text: body, isWhole } = await this.#bodyOf(artifact, undefined);
-        if (!isWhole) throw new Error("the body is too long to be edited here");
+        if (!isWhole) throw new Error("The body is too long to edit here.");
         if (artifact.activityId === this.#artifact()?.activityId) text.value = body;
       } catch (error) {
         feedback.dataset.state = "failed";
@@ -156,11 +156,11 @@ export class Artifacts extends Surface {
     const all = this.activities().toReversed();
     this.hidden = all.length === 0;
     if (this.hidden || !this.list || !this.more) return;
-    const wanted = this.#requested;
-    const asked = wanted && (all.find((artifact) => artifact.activityId === wanted.id && artifact.runId === (wanted.runId ?? artifact.runId)));
-    if (asked) {
+    const requested = this.#requested;
+    const found = requested && (all.find((artifact) => artifact.activityId === requested.id && artifact.runId === (requested.runId ?? artifact.runId)));
+    if (found) {
       this.#requested = undefined;
-      this.#select(keyOf(asked));
+      this.#select(keyOf(found));
     }
     if (!all.some((artifact) => keyOf(artifact) === this.#selectedKey)) this.#select(keyOf(all[0]));
     setText(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), String(all.length));
@@ -222,7 +222,7 @@ export class Artifacts extends Surface {
     setBadge(detail.state, displayedStatus(content));
     detail.state.dataset.state = artifactState(displayedStatus(content));
     const isDeleted = content.status === "deleted";
-    const problem = content.status === "failed" ? `Failed: ${formatValue(content.error?.message ?? content.error) || "the source gave no reason"}` : isDeleted ? "Deleted by its owner." : "";
+    const problem = content.status === "failed" ? `Failed: ${formatValue(content.error?.message ?? content.error) || "no reason given"}` : isDeleted ? "Deleted by the source." : "";
     detail.note.hidden = problem === "";
     detail.note.dataset.state = isDeleted ? "idle" : "failed";
     setText(detail.note, problem);
@@ -235,10 +235,10 @@ export class Artifacts extends Surface {
       ["Size", content.bytes ?? content.size],
       ["Summary", content.summary],
       ["Diff", content.diffStat],
-      ["Made by", content.agentId],
+      ["Created by", content.agentId],
       ["Task", content.taskId],
       ["Export", content.exportFormat],
-      ["Read only", content.readOnly],
+      ["Read-only", content.readOnly],
     ]);
     setText(detail.preview, toText(content.preview));
     detail.preview.hidden = detail.preview.textContent === "";
@@ -269,14 +269,14 @@ export class Artifacts extends Surface {
     const what = element("span", "row");
     what.append(element("span", "name"), element("span", "hint"));
     const side = element("span", "row");
-    const open = this.#button("Read", () => this.#read(version));
+    const open = this.#button("Show", () => this.#read(version));
     const back = controlButton("Roll back", () => this.view, () => {
       const artifact = this.#artifact();
       return artifact ? { control: "rollback", ...controlTarget(artifact), artifactId: artifact.activityId, value: { version: version.version ?? version.versionId } } : null;
     }, { kind: "quiet", feedback: this.detail?.feedback });
     open.dataset.kind = "quiet";
     const name = formatValue(version?.version ?? version?.versionId) || "unknown";
-    open.setAttribute("aria-label", `Read version ${name}`);
+    open.setAttribute("aria-label", `Show version ${name}`);
     back.setAttribute("aria-label", `Roll back to version ${name}`);
     back.hidden = !this.view.isLive;
     side.append(open, back);
@@ -287,13 +287,13 @@ export class Artifacts extends Surface {
   /* ── bodies, on demand ── */
 
   /**
-   * @param {Record<string, any> | undefined} version The newest body, where none is named.
+   * @param {Record<string, any> | undefined} version The version; the latest body if it is left out.
    */
   async #read(version) {
     const artifact = this.#artifact();
     if (!artifact) return;
-    const name = version ? `version ${formatValue(version.version ?? version.versionId)}` : "the newest body";
-    await this.#loadBody(`Reading ${name} …`, async () => ({ caption: name, ...(await this.#bodyOf(artifact, version)) }));
+    const name = version ? `version ${formatValue(version.version ?? version.versionId)}` : "the latest body";
+    await this.#loadBody(`Loading ${name} …`, async () => ({ caption: name, ...(await this.#bodyOf(artifact, version)) }));
   }
 
   /**
@@ -302,33 +302,33 @@ export class Artifacts extends Surface {
    * @returns {Promise<Text>}
    */
   async #bodyOf(artifact, version) {
-    const name = version ? `version ${formatValue(version.version ?? version.versionId)}` : "the newest body";
+    const name = version ? `version ${formatValue(version.version ?? version.versionId)}` : "the latest body";
     const ref = BODY_REF_MEMBERS.map((member) => (version ?? artifact.content)[member]).find((href) => typeof href === "string" && BLOB_PATH.test(href));
     if (ref) return readBlobText(this.view, ref);
     const kept = await readTextFromEvents(this.view, artifact, version?.sequence, BODY_MEMBERS, ["artifact.created", "artifact.updated", "artifact.changed", "artifact.version.created"]);
-    if (kept === undefined) throw new Error(`unavailable: no fact holds ${name}${version?.ref ? `; its owner keeps it at ${version.ref}` : ""}`);
+    if (kept === undefined) throw new Error(`Unavailable: the source sent no facts with ${name}${version?.ref ? `. It is stored at ${version.ref}` : ""}.`);
     return kept;
   }
 
   async #diff() {
     const artifact = this.#artifact();
     if (!artifact) return;
-    await this.#loadBody("Reading the diff …", async () => ({ caption: "diff", ...(await readDiff(this.view, artifact)), isDiff: true }));
+    await this.#loadBody("Loading the diff …", async () => ({ caption: "diff", ...(await readDiff(this.view, artifact)), isDiff: true }));
   }
 
   /**
-   * @param {string} meanwhile
+   * @param {string} progress
    * @param {() => Promise<Text & { caption: string, isDiff?: boolean }>} load
    */
-  async #loadBody(meanwhile, load) {
-    const asked = ++this.#requestId;
-    this.#showBody(meanwhile, "");
+  async #loadBody(progress, load) {
+    const requestId = ++this.#requestId;
+    this.#showBody(progress, "");
     try {
       const { caption, text, isWhole, isDiff } = await load();
       const shown = text.slice(0, BODY_CHARS_MAX);
-      if (asked === this.#requestId) this.#showBody(isWhole && shown === text ? caption : `${caption}: the first ${formatCount(shown.length)} characters`, shown, isDiff);
+      if (requestId === this.#requestId) this.#showBody(isWhole && shown === text ? caption : `${caption}: the first ${formatCount(shown.length)} characters`, shown, isDiff);
     } catch (error) {
-      if (asked === this.#requestId) this.#showBody(error instanceof Error ? error.message : String(error), "");
+      if (requestId === this.#requestId) this.#showBody(error instanceof Error ? error.message : String(error), "");
     }
   }
 

@@ -1,5 +1,5 @@
 /**
- * Bodies and diffs of artifacts, read on demand: from a blob of this server, or from the artifact's own envelopes.
+ * Bodies and diffs of artifacts, loaded on demand: from a blob of this server, or from the artifact's envelopes.
  */
 
 import { element, toText } from "./base.js";
@@ -7,25 +7,25 @@ import { BLOB_PATH, formatValue } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./base.js").View} View */
-/** @typedef {{ text: string, isWhole: boolean }} Text A body, or its beginning. */
+/** @typedef {{ text: string, isWhole: boolean }} Text A body or its beginning. */
 
-/** Members of an envelope's payload that are a body. */
+/** Members of an envelope's payload that contain a body. */
 export const BODY_MEMBERS = ["body", "content", "contents", "text", "markdown", "html", "data"];
-/** Bytes of a blob that are read. */
+/** The maximum number of bytes read of a blob. */
 const BYTES_MAX = 800_000;
-/** Envelopes that are searched for a body or a diff that nothing points at. */
+/** The number of envelopes searched for a body or diff without a reference. */
 const EVENTS_MAX = 1000;
-/** Lines of a diff that are put on the page. */
+/** The maximum number of lines drawn of a diff. */
 const DIFF_LINES_MAX = 5000;
 
 /**
- * A body from the artifact's own envelopes: the one of this sequence, or else the newest that has one.
+ * Reads a body from the artifact's envelopes: from the one with this sequence, else from the newest that has one.
  * @param {View} view
  * @param {Activity} artifact
  * @param {number | undefined} sequence
  * @param {string[]} members
  * @param {string[]} type
- * @param {(payload: Record<string, any>) => boolean} [accepts] Which payloads count.
+ * @param {(payload: Record<string, any>) => boolean} [accepts] Filters payloads.
  * @returns {Promise<Text | undefined>}
  */
 export async function readTextFromEvents(view, artifact, sequence, members, type, accepts = () => true) {
@@ -36,7 +36,7 @@ export async function readTextFromEvents(view, artifact, sequence, members, type
     if (event.artifactId !== artifact.activityId || !accepts(event.payload ?? {})) continue;
     const member = members.find((name) => event.payload?.[name] !== undefined);
     if (member === undefined) continue;
-    // What is long was moved to a blob; the member keeps its beginning.
+    // The server moved a long value to a blob; the member keeps its beginning.
     const refs = Array.isArray(event.refs) ? event.refs : [];
     const ref = refs.find((/** @type {any} */ ref) => BLOB_PATH.test(toText(ref?.href)) && toText(ref?.member) === `/payload/${member}`);
     return ref ? readBlobText(view, ref.href) : { text: toText(event.payload?.[member]), isWhole: true };
@@ -55,11 +55,11 @@ export async function readBlobText(view, href) {
 }
 
 /**
- * The newest diff of an artifact; with a version, the newest that is of it or names none.
+ * Reads the latest diff of an artifact. With a version: the latest of that version, or without a version.
  * @param {View} view
  * @param {Activity} artifact
  * @param {unknown} [version]
- * @returns {Promise<Text>} Rejects where no fact holds one.
+ * @returns {Promise<Text>} Rejects if no fact contains one.
  */
 export async function readDiff(view, artifact, version) {
   const { diffRef } = artifact.content;
@@ -67,7 +67,7 @@ export async function readDiff(view, artifact, version) {
   if (isCurrent && typeof diffRef === "string" && BLOB_PATH.test(diffRef)) return readBlobText(view, diffRef);
   const matchesVersion = (/** @type {Record<string, any>} */ { versionId, version: number }) => version === undefined || (versionId === undefined && number === undefined) || versionId === version || number === version || toText(number) === toText(version);
   const found = await readTextFromEvents(view, artifact, undefined, ["diff", "patch", ...BODY_MEMBERS], ["artifact.diff.ready"], matchesVersion);
-  if (found === undefined) throw new Error(`unavailable: no fact holds the diff${diffRef ? `; its owner keeps it at ${formatValue(diffRef)}` : ""}`);
+  if (found === undefined) throw new Error(`The source sent no diff${diffRef ? `; it is stored at ${formatValue(diffRef)}` : ""}.`);
   return found;
 }
 

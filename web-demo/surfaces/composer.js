@@ -1,8 +1,7 @@
 /**
- * Where a person writes to a run. A new turn, a queued turn, a word into the running turn, and a stop are four different
- * things, and look different.
+ * The composer: sends a message, queues a turn, steers the running turn, or interrupts it. Each of the four has its own look.
  *
- * A sent message stands in the outbox until the facts show it: the page never writes it into the conversation itself.
+ * A sent message stays in the outbox until facts show it: the page never adds it to the conversation itself.
  */
 
 import { Surface, createBadge, formatCount, define, element, inspectButton, joinText, keyOf, updateChildren, setBadge, setText, toText } from "./base.js";
@@ -11,28 +10,28 @@ import { isLiveRun } from "./runtime-status.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {"send" | "queue" | "steer"} Mode */
-/** @typedef {{ controlId: string, control: Mode, text: string, status: string, list: string, since: number, shown: number }} SentMessage `shown`: how often the facts had these words before. */
+/** @typedef {{ controlId: string, control: Mode, text: string, status: string, list: string, since: number, shown: number }} SentMessage `shown`: how many messages with this text the store had before. */
 
-/** The longest message, in characters. A control's request may have 256 KiB. */
+/** The maximum length of a message, in characters. The request of a control may have 256 KiB. */
 const TEXT_MAX = 60_000;
-/** Bytes of all attachments of a message: in base64 they and the longest text fit into one request. */
+/** The maximum size of a message's attachments: in base64 they fit into one request together with the longest text. */
 const ATTACHED_BYTES_MAX = 96 * 1024;
 
 /** @typedef {{ name: string, mediaType: string, bytes: number, data: string }} Attachment `data` is base64. */
 
-/** What the three ways of saying something are. */
+/** The modes of a message. */
 const MODES = /** @type {const} */ ({
   send: { label: "Send", icon: "↑", hint: "Starts a new turn as soon as the runtime accepts it." },
   queue: { label: "Queue", icon: "+", hint: "Waits until the current turn ends, then starts a new turn." },
-  steer: { label: "Steer", icon: "↪", hint: "Goes into the running turn and changes its course." },
+  steer: { label: "Steer", icon: "↪", hint: "Sends the message into the running turn." },
 });
 
-/** What became of a control, in words. @type {Record<string, string>} */
+/** Texts of control statuses. @type {Record<string, string>} */
 const STATUS_TEXTS = {
-  submitting: "sending", queued: "waiting for the runtime", claimed: "received by the runtime", acked: "accepted by the runtime", nacked: "refused by the runtime", expired: "expired: the runtime did not claim it",
+  submitting: "sending", queued: "waiting for the runtime", claimed: "received by the runtime", acked: "accepted by the runtime", nacked: "rejected by the runtime", expired: "expired: the runtime did not claim it",
 };
 
-/** Drafts, by what they are for. They are this tab's alone. @type {Map<string, string>} */
+/** Drafts of this page, by target. @type {Map<string, string>} */
 const drafts = new Map();
 
 export class Composer extends Surface {
@@ -53,7 +52,7 @@ export class Composer extends Surface {
   #hint = element("p", "hint mode-hint");
   #files = element("ul", "row files");
   #attachLabel = element("label", "button attach");
-  /** What goes along with the next message. @type {Attachment[]} */
+  /** The attachments of the next message. @type {Attachment[]} */
   #attachments = [];
   #submit = element("button", "button submit");
   #feedback = element("p", "hint told");
@@ -61,7 +60,7 @@ export class Composer extends Surface {
   #interrupt;
   /** @type {Mode} */
   #mode = "send";
-  /** What the viewer chose; nothing, while what fits is chosen for them. @type {Mode | undefined} */
+  /** The mode that the viewer chose; `undefined` for the default. @type {Mode | undefined} */
   #chosenMode;
   /** @type {SentMessage[]} */
   #sentMessages = [];
@@ -76,7 +75,7 @@ export class Composer extends Surface {
     this.#buildQueue();
     this.#buildForm();
     this.replaceChildren(this.#queue, this.#outboxList, this.#form);
-    this.#outboxList.setAttribute("aria-label", "Sent, not yet part of the run");
+    this.#outboxList.setAttribute("aria-label", "Sent messages, not yet in the run");
   }
 
   disconnectedCallback() {
@@ -111,7 +110,7 @@ export class Composer extends Surface {
     this.#submit.dataset.kind = "primary";
     this.#interrupt = controlButton("Interrupt", () => this.view, () => ({ control: "interrupt", run: this.view.runId }), { kind: "danger", feedback: this.#feedback });
     this.#interrupt.classList.add("interrupt");
-    this.#interrupt.title = "Asks the runtime to stop what is running";
+    this.#interrupt.title = "Asks the runtime to stop the current turn";
     this.#feedback.setAttribute("role", "status");
     this.#form.onsubmit = (event) => {
       event.preventDefault();
@@ -132,7 +131,7 @@ export class Composer extends Surface {
       void this.#attachFiles([...(pick.files ?? [])]);
       pick.value = "";
     };
-    this.#attachLabel.title = `Attach files, at most ${ATTACHED_BYTES_MAX / 1024} KiB together`;
+    this.#attachLabel.title = `Attach files, at most ${ATTACHED_BYTES_MAX / 1024} KiB in total`;
     this.#attachLabel.dataset.kind = "quiet";
     this.#attachLabel.replaceChildren(pick, element("span", "", "File"));
     this.#files.setAttribute("aria-label", "Attached files");
@@ -145,13 +144,13 @@ export class Composer extends Surface {
   async #attachFiles(files) {
     const attachedBytes = this.#attachments.reduce((sum, { bytes }) => sum + bytes, 0);
     const size = files.reduce((sum, file) => sum + file.size, attachedBytes);
-    if (size > ATTACHED_BYTES_MAX) return this.#showError(`The attachments have ${formatCount(size)} bytes; at most ${formatCount(ATTACHED_BYTES_MAX)} fit into a message. Nothing was attached.`);
+    if (size > ATTACHED_BYTES_MAX) return this.#showError(`The attachments have ${formatCount(size)} bytes. A message can have ${formatCount(ATTACHED_BYTES_MAX)}. Nothing was attached.`);
     try {
       const added = await Promise.all(files.map(attachmentOf));
       this.#attachments = [...this.#attachments, ...added];
       setText(this.#feedback, "");
     } catch (error) {
-      this.#showError(`A file could not be read: ${error instanceof Error ? error.message : error}`);
+      this.#showError(`The file could not be read: ${error instanceof Error ? error.message : error}`);
     }
     this.#drawFiles();
   }
@@ -231,7 +230,7 @@ export class Composer extends Surface {
     setText(this.#submit, `${mode.icon} ${mode.label}`);
     this.#text.disabled = !isPossible;
     /** @type {HTMLInputElement} */ (this.#attachLabel.firstElementChild).disabled = !isPossible;
-    this.#text.placeholder = isLive ? (isRunning ? (this.#mode === "steer" ? "Change the course of the running turn …" : "What comes next …") : "Message the agent …") : "A past state is shown. Return to now to send a message.";
+    this.#text.placeholder = isLive ? (isRunning ? (this.#mode === "steer" ? "Steer the running turn…" : "Message for the next turn…") : "Message the agent …") : "You are viewing a past state. Go back to live to send a message.";
     setText(this.#hint, isPossible ? mode.hint : "");
     const interrupt = /** @type {HTMLButtonElement} */ (this.#interrupt);
     interrupt.hidden = !isRunning || !isLive;
@@ -249,13 +248,13 @@ export class Composer extends Surface {
     setBadge(this.#queueCount, "queued", `${typeof waiting === "number" ? formatCount(waiting) : "unknown number"} queued`);
     setText(this.#queueWhy, [
       toText(content.queueReason),
-      content.retryableOverload === true ? "the provider is overloaded; the runtime tries again" : "",
+      content.retryableOverload === true ? "the provider is overloaded; the runtime will retry" : "",
       content.providerParallelBudget === undefined ? "" : `at most ${toText(content.providerParallelBudget)} at once${content.providerConcurrencyGroup === undefined ? "" : ` in ${toText(content.providerConcurrencyGroup)}`}`,
     ].filter(Boolean).join(" · "));
     updateChildren(this.#queueItems, items.map((item, at) => ({ id: toText(item?.turnId) || String(at), text: itemText(item) })), ({ id }) => id, () => element("li", "queued"), (row, { text }) => setText(row, text));
   }
 
-  /* ── handing over ── */
+  /* ── sending ── */
 
   async #sendMessage() {
     const text = this.#text.value.trim();
@@ -263,7 +262,7 @@ export class Composer extends Surface {
     if ((text === "" && this.#attachments.length === 0) || this.#submit.disabled) return;
     const attachments = this.#attachments;
     const { runId, sessionId } = this.view;
-    // A word into what runs is the run's; a turn is the session's, where there is one.
+    // A steering message targets the run. A turn targets the session if one is open.
     const isOfRun = mode === "steer" || sessionId === undefined;
     /** @type {SentMessage} */
     const message = { controlId: "", control: mode, text, status: "submitting", list: "", since: this.view.now(), shown: this.#countShown(text) };
@@ -281,7 +280,7 @@ export class Composer extends Surface {
       this.#schedulePoll();
     } catch (error) {
       if (this.#sentMessages.includes(message)) this.#sentMessages.splice(this.#sentMessages.indexOf(message), 1);
-      // What could not be handed over is the draft again, unless another was begun.
+      // An unsent message becomes the draft again unless a new one was begun.
       if (this.#text.value === "") this.#text.value = text;
       if (this.#attachments.length === 0) this.#attachments = attachments;
       this.#drawFiles();
@@ -290,7 +289,7 @@ export class Composer extends Surface {
     this.#drawOutbox();
   }
 
-  /** Who is spoken to: whoever the newest run is of. */
+  /** The agent that gets the message: that of the newest run. */
   get #agent() {
     const own = new Set(this.view.runs);
     const run = this.view.store.sorted(({ activityType, runId }) => activityType === "run" && own.has(runId)).findLast(({ content }) => content.agentId !== undefined);
@@ -314,7 +313,7 @@ export class Composer extends Surface {
           if (status === "acked") message.since = this.view.now();
         }
       } catch {
-        // The server is away; the connection bar says so. What is not known stays as it was last told.
+        // The server is unreachable; the connection bar shows that. The last known status stays.
       }
     }
     if (messages !== this.#sentMessages) return;
@@ -323,7 +322,7 @@ export class Composer extends Surface {
     this.#schedulePoll();
   }
 
-  /** Drops what the facts show by now, and what was taken a while ago. */
+  /** Removes messages that the store shows by now, and those accepted a while ago. */
   #pruneOutbox() {
     const now = this.view.now();
     const isShown = (/** @type {SentMessage} */ message) => message.status !== "submitting" && message.status !== "nacked" && this.#countShown(message.text) > message.shown;
@@ -332,7 +331,7 @@ export class Composer extends Surface {
   }
 
   /**
-   * How many of the user's messages say just this.
+   * Counts the user's messages with this text in the store.
    * @param {string} text
    */
   #countShown(text) {
@@ -340,7 +339,7 @@ export class Composer extends Surface {
     return this.view.store.sorted(({ activityType, content }) => activityType === "message" && content.role === "user" && content.parts.some(isSame)).length;
   }
 
-  /** What was sent, but for what the queue lists already: a message stands once. */
+  /** The sent messages without those that the queue lists: each message appears once. */
   #visibleMessages() {
     const listed = this.#queueTexts();
     return this.#sentMessages.filter(({ control, status, text }) => {
@@ -350,7 +349,7 @@ export class Composer extends Surface {
     });
   }
 
-  /** The texts of the turns that the queue lists. @returns {string[]} */
+  /** The texts of the queued turns. @returns {string[]} */
   #queueTexts() {
     const items = this.#queueActivity()?.content.items;
     return Array.isArray(items) ? items.map((item) => itemText(item).trim()) : [];
@@ -370,7 +369,7 @@ export class Composer extends Surface {
   #createOutboxRow(message) {
     const row = element("li", "sent");
     row.dataset.mode = message.control;
-    const again = element("button", "button", "Edit again");
+    const again = element("button", "button", "Edit");
     again.type = "button";
     again.dataset.kind = "quiet";
     again.onclick = () => {

@@ -1,15 +1,14 @@
 /**
- * What the model is given: how much of its room is taken, from where, and what is missing. Low-noise, but never silent about
- * what is not there.
+ * The model's context: usage, references, compactions and missing items. Low-noise, but missing items always show.
  */
 
 import { Surface, formatCount, define, element, inspectButton, joinText, keyOf, updateChildren, setText, toText } from "./base.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
-/** From this share on, a budget is warned of. */
+/** The share of the budget from which on the meter warns. */
 const WARNING_SHARE = 0.85;
-/** References that are shown as chips; more are counted. */
+/** The maximum number of references shown as chips; the rest is counted. */
 const CHIPS_MAX = 8;
 
 export class Context extends Surface {
@@ -30,14 +29,14 @@ export class Context extends Surface {
     this.setAttribute("role", "region");
     this.setAttribute("aria-label", "Context");
     this.#bar.max = 1;
-    this.#bar.setAttribute("aria-label", "Share of the context that is taken");
+    this.#bar.setAttribute("aria-label", "Context usage");
     this.#budget.replaceChildren(this.#bar, this.#used);
     const inspect = inspectButton(() => this.view, () => this.#contexts().at(-1));
     this.#line.replaceChildren(element("span", "label", "Context"), this.#budget, this.#chips, this.#compactionText, inspect);
     this.append(this.#line, this.#missing);
   }
 
-  /** Contexts of the conversation's own runs: a source may tell its budget, its memory and what it retrieved each on its own. */
+  /** Contexts of the conversation's own runs. A source may report budget, memory and retrieval as separate contexts. */
   #contexts() {
     const own = new Set(this.view.runs);
     return this.activities().filter(({ activityType, runId }) => activityType === "context" && own.has(runId));
@@ -67,7 +66,7 @@ export class Context extends Surface {
     this.#bar.hidden = !isKnown;
     if (isKnown) this.#bar.value = Math.min(used / max, 1);
     this.#bar.dataset.state = isKnown && used / max >= WARNING_SHARE ? "warning" : "running";
-    setText(this.#used, isKnown ? `${formatCount(used)} of ${formatCount(max)} tokens` : typeof used === "number" ? `${formatCount(used)} tokens, of unknown room` : "budget unknown");
+    setText(this.#used, isKnown ? `${formatCount(used)} of ${formatCount(max)} tokens` : typeof used === "number" ? `${formatCount(used)} tokens, limit unknown` : "budget unknown");
   }
 
   /** @param {unknown[]} missing */
@@ -84,7 +83,7 @@ export class Context extends Surface {
 define("ps-context", Context);
 
 /**
- * What is referred to, by name.
+ * Returns the names of the references.
  * @param {Record<string, any>} content
  * @returns {string[]}
  */

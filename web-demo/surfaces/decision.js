@@ -1,8 +1,8 @@
 /**
- * What the options and the schema of an approval mean: which of them approve, reject or ask for a change.
+ * The meaning of the options and the schema of an approval: approve, reject or request changes.
  *
- * A button and the control that it sends say the same. So the form never asks for what the button already decides, and an
- * answer that contradicts its button is not sent.
+ * The label of a button and its control must agree. The form therefore does not ask for the decision itself, and the page does
+ * not send an answer that contradicts its button.
  */
 
 import { toText } from "./base.js";
@@ -16,18 +16,18 @@ const VERDICT_WORDS = new Map([
   ["edit", new Set(["change", "changes", "edit", "modify", "revise"])],
 ]);
 const NEGATIONS = ["dont", "never", "not"];
-/** Words that change nothing about what a member's name decides: `isApproved`, `user_approved`. */
+/** Words without meaning in a member's name: `isApproved`, `user_approved`. */
 const FILLERS = ["be", "been", "has", "human", "is", "user", "was"];
-/** Names of members whose value is the decision, where all their values are one. */
+/** Names of members whose value is the decision, if every value is one. */
 const DECISION_NAMES = ["action", "answer", "approval", "choice", "decision", "outcome", "permission", "resolution", "response", "result", "status", "verdict"];
-/** How deep an answer is searched for a contradiction. */
+/** The depth to which an answer is searched for a contradiction. */
 const DEPTH_MAX = 6;
 
 /** @param {unknown} text */
 const tokens = (text) => toText(text).replace(/['’]/g, "").replace(/([a-z0-9])([A-Z])/g, "$1 $2").toLowerCase().split(/[^a-z]+/).filter(Boolean);
 
 /**
- * What a choice means by its words; nothing, if they say nothing or two things.
+ * Returns the verdict of a text; `undefined` if it has none, or two.
  * @param {unknown} text
  * @returns {Verdict | undefined}
  */
@@ -39,7 +39,7 @@ export function verdictOf(text) {
 }
 
 /**
- * What `true` means for a member of this name, if the name is nothing but a decision. `allowNetwork` is none: it asks for more.
+ * Returns the verdict of `true` for a member whose name is only a decision. `allowNetwork` is not: it asks for more.
  * @param {string} name
  * @returns {Verdict | undefined}
  */
@@ -49,20 +49,20 @@ function trueMeans(name) {
 }
 
 /**
- * Whether a member of this name holds the decision in words.
+ * Whether a member of this name contains the decision as text.
  * @param {string} name
  */
 const isDecisionName = (name) => trueMeans(name) !== undefined || (tokens(name).length === 1 && DECISION_NAMES.includes(tokens(name)[0]));
 
 /**
- * A member of a schema that a button decides: its values, by what they mean.
+ * A schema member that a button fills in: its values by verdict.
  * @typedef {{ approve: unknown[], reject: unknown[] }} Decision
  */
 
 /**
- * @param {string} name Empty for the schema's root.
+ * @param {string} name Empty for the root of the schema.
  * @param {Record<string, any>} schema
- * @returns {Decision | undefined} Nothing for a member that decides something else.
+ * @returns {Decision | undefined} `undefined` if the member is not a decision.
  */
 export function decisionOf(name, schema) {
   const isRoot = name === "";
@@ -80,12 +80,12 @@ export function decisionOf(name, schema) {
   return { approve: values.filter((value) => meaning(name, value) === "approve"), reject: values.filter((value) => meaning(name, value) === "reject") };
 }
 
-/** Kinds of actions that ask for an answer rather than for an approval. */
+/** Kinds of actions that ask for an answer, not for an approval. */
 export const QUESTIONS = new Set(["structured_input", "clarification", "credential_request"]);
 
 /**
- * Whether an action asks for an approval: by its kind, or because its schema holds the decision.
- * @param {Record<string, any>} action Its content.
+ * Whether an action asks for an approval: by its kind, or because its schema contains the decision.
+ * @param {Record<string, any>} action The content of the action.
  */
 export function isApproval({ kind, responseSchema, schema }) {
   return !QUESTIONS.has(kind) || holdsDecision(responseSchema ?? schema, 1);
@@ -93,7 +93,7 @@ export function isApproval({ kind, responseSchema, schema }) {
 
 /**
  * @param {any} schema
- * @param {number} depth Objects inside of it that are looked into, as the form does.
+ * @param {number} depth How many levels of nested objects are searched, as in the form.
  * @returns {boolean}
  */
 function holdsDecision(schema, depth) {
@@ -114,10 +114,10 @@ function meaning(name, value) {
 }
 
 /**
- * Whether an answer says the opposite of the button that sends it.
+ * Whether an answer contradicts the button that sends it.
  * @param {unknown} value
  * @param {Verdict} verdict
- * @param {string} [name] Of the member that holds it.
+ * @param {string} [name] The name of the member with this value.
  * @param {number} [depth]
  * @returns {boolean}
  */
@@ -132,7 +132,7 @@ export function contradicts(value, verdict, name = "", depth = DEPTH_MAX) {
 }
 
 /**
- * A choice that a source offers, in the words of the source, and what it means. `value` goes out: `{ optionId }` where it has one.
+ * An option of a source, with its verdict. The control sends `value`: `{ optionId }` where the source gives one.
  * @typedef {{ value: unknown, label: string, description: string, verdict?: Verdict }} Option
  */
 
@@ -145,7 +145,7 @@ export function optionOf(option) {
   const { value: given, id, optionId, label, name, title, kind, description } = /** @type {Record<string, any>} */ (option);
   const choice = given ?? optionId ?? id;
   const names = toText(label ?? name ?? title ?? choice ?? option);
-  // The label is what is read before the press, so it decides where the kind says otherwise: the server refuses such a control.
+  // A person reads the label, so it takes precedence over the kind: the server rejects a control that contradicts the label.
   const verdict = verdictOf(names) ?? verdictOf(kind) ?? (typeof choice === "string" ? verdictOf(choice) : undefined);
   return { value: given === undefined && optionId !== undefined ? { optionId } : (choice ?? option), label: names, description: toText(description), verdict };
 }

@@ -1,5 +1,5 @@
 /**
- * Any activity in a line: what it is, what it is called, how it stands, and what it says. For lists of all kinds of them.
+ * A one-line description of any activity: label, title, status and text.
  */
 
 import { joinText, humanize, displayedStatus, stateOf, toText } from "./base.js";
@@ -7,10 +7,10 @@ import { formatValue } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
-/** Characters of what it says. */
+/** The maximum length of the text, in characters. */
 const TEXT_CHARS_MAX = 600;
 
-/** What the types are called. Any other is a source's own. @type {Record<string, string>} */
+/** Labels of the activity types. A custom type is its own label. @type {Record<string, string>} */
 const LABELS = {
   run: "Run", message: "Message", reasoning: "Reasoning", plan: "Plan", "tool-call-progress": "Tool", action: "Approval", queue: "Queue",
   task: "Task", agent: "Teammate", team: "Team", handoff: "Hand-off", "worker-notification": "Worker", review: "Review", artifact: "Artifact",
@@ -19,14 +19,14 @@ const LABELS = {
 };
 
 /**
- * @typedef {{ label: string, title: string, status: string, state: import("./base.js").State, text: string }} Description `state`: as which the status looks.
+ * @typedef {{ label: string, title: string, status: string, state: import("./base.js").State, text: string }} Description `state`: the visual state of the status.
  * @param {Activity} activity
  * @returns {Description}
  */
 export function describe(activity) {
   const { activityType: type, content } = activity;
   const description = Object.hasOwn(DESCRIBERS, type) ? DESCRIBERS[type](content) : { title: "", text: formatValue(content) };
-  // The application's state is no status.
+  // The content of a `state` activity is the application's, not a status.
   const status = displayedStatus(content) ?? (type === "state" ? undefined : content.state);
   return {
     label: Object.hasOwn(LABELS, type) ? LABELS[type] : humanize(type),
@@ -59,11 +59,11 @@ const DESCRIBERS = {
   metrics: (it) => ({ title: "Metrics", text: formatValue(it.entries?.at?.(-1)) }),
 };
 
-/** What an artifact is after a step of its life that went well. */
+/** Statuses of artifacts after a successful step. */
 const OK_ARTIFACT_STATUSES = ["created", "updated", "preview_ready", "version_created", "diff_ready", "exported", "changed"];
 
 /**
- * As which state an artifact's status looks.
+ * Returns the visual state of an artifact's status.
  * @param {unknown} status
  * @returns {import("./base.js").State}
  */

@@ -1,27 +1,27 @@
 /**
- * A form from a JSON Schema: what an action asks for, as controls that a person can use.
+ * Forms from a JSON Schema: the fields of an action.
  *
- * It knows objects one level deep, enums, booleans, strings, numbers, and lists of strings; anything else is asked for as JSON.
- * What it gives is what the schema wants, or the reason why it is not. The member that holds the decision is not asked for: the
- * button that is pressed fills it in.
+ * Supported: objects one level deep, enums, booleans, strings, numbers and lists of strings. Anything else is a JSON field. A
+ * field returns a value that fits the schema, or the problem. A member that contains the decision has no field: the pressed
+ * button fills it in.
  */
 
 import { element, humanize, toText } from "./base.js";
 import { decisionOf, optionOf } from "./decision.js";
 
 /** @typedef {import("./decision.js").Verdict} Verdict */
-/** @typedef {{ value?: unknown, problem?: string, field?: HTMLElement }} Answer A value, or why there is none and where. */
+/** @typedef {{ value?: unknown, problem?: string, field?: HTMLElement }} Answer A value, or a problem and its field. */
 /**
- * `decides`: whether the button fills some of it in. `isEmpty`: whether nothing else is asked for.
+ * `decides`: whether the button fills in a part. `isEmpty`: whether it has no other field.
  * @typedef {{ root: HTMLElement, read: (verdict?: Verdict) => Answer, decides?: boolean, isEmpty?: boolean }} Field
  */
 
-/** Members that may explain a rejection. Of the other fields a rejection needs none. */
+/** Names of members that may explain a rejection. A rejection needs no other field. */
 const REMARK_NAME = /reason|comment|feedback|note|message|explanation|remark/i;
 
-/** Choices that are shown all at once; more become a list that opens. */
+/** The maximum number of choices shown as radio buttons; more become a select. */
 const RADIOS_MAX = 5;
-/** A string that may be longer than this gets a field of several lines. */
+/** A string with a larger maximum length gets a text area. */
 const SINGLE_LINE_CHARS_MAX = 120;
 
 let idCount = 0;
@@ -29,7 +29,7 @@ const uniqueId = () => `ask-${(idCount += 1)}`;
 
 /**
  * @param {unknown} schema
- * @param {{ isQuestion?: boolean }} [of] Of a question, a lone yes or no is the answer; of an approval it is the decision.
+ * @param {{ isQuestion?: boolean }} [of] In a question, a single boolean is the answer; in an approval it is the decision.
  * @returns {Field}
  */
 export function formOf(schema, { isQuestion = false } = {}) {
@@ -38,13 +38,13 @@ export function formOf(schema, { isQuestion = false } = {}) {
   const title = toText(root.title) || "Your answer";
   const decision = isQuestion ? undefined : decisionField("", root, title);
   if (decision) return decision;
-  // Unlike a box, it sends nothing that was not chosen.
+  // Unlike a checkbox, radio buttons send nothing before a choice.
   if (root.type === "boolean") return radioField(title, [{ value: true, label: "Yes", description: "" }, { value: false, label: "No", description: "" }], root.default, true);
   return field("value", { title: "Your answer", ...root }, true, 0);
 }
 
 /**
- * A member that the pressed button decides. What approves in several ways (once, always) is a choice among those.
+ * Builds the field of a decision. If several values approve (once, always), the field offers them.
  * @param {string} name
  * @param {Record<string, any>} schema
  * @param {string} title
@@ -58,13 +58,13 @@ function decisionField(name, schema, title) {
   const read = (/** @type {Verdict | undefined} */ verdict) => {
     if (verdict === "reject") return decision.reject.length > 0 ? { value: decision.reject[0] } : {};
     if (choice) return choice.read();
-    return decision.approve.length > 0 ? { value: decision.approve[0] } : { problem: "The schema of this request has no value that approves.", field: undefined };
+    return decision.approve.length > 0 ? { value: decision.approve[0] } : { problem: "The schema of this request has no approving value.", field: undefined };
   };
   return { root: choice?.root ?? element("div"), read, decides: true, isEmpty: !isChoice };
 }
 
 /**
- * One choice of several, by what the source calls them.
+ * Builds a choice among a source's options.
  * @param {string} legend
  * @param {unknown[]} options Strings, or `{ value | id | optionId, label | name | title, description }`.
  * @returns {Field}
@@ -91,7 +91,7 @@ function objectField(schema, depth) {
     /** @type {Record<string, unknown>} */
     const value = {};
     for (const one of fields) {
-      // A rejection needs no more than the decision; what explains it goes along.
+      // A rejection needs only the decision; a remark is sent along.
       if (verdict === "reject" && !one.decides && !REMARK_NAME.test(one.name)) continue;
       const answer = one.read(verdict);
       if (answer.problem && verdict === "reject" && !one.decides) continue;
@@ -140,7 +140,7 @@ function nestedField(title, schema, isRequired) {
 }
 
 /**
- * A label over its control, with what the schema says of it below.
+ * Builds a label with its control and the schema's description.
  * @param {string} title
  * @param {Record<string, any>} schema
  * @param {HTMLElement} control
@@ -173,8 +173,8 @@ function textField(title, schema, isRequired) {
   if (typeof schema.maxLength === "number") control.maxLength = schema.maxLength;
   const read = () => {
     const value = control.value;
-    if (value === "") return isRequired ? { problem: `${title} is needed.`, field: control } : {};
-    if (typeof schema.minLength === "number" && value.length < schema.minLength) return { problem: `${title} needs ${schema.minLength} characters.`, field: control };
+    if (value === "") return isRequired ? { problem: `${title} is required.`, field: control } : {};
+    if (typeof schema.minLength === "number" && value.length < schema.minLength) return { problem: `${title} needs at least ${schema.minLength} characters.`, field: control };
     return { value };
   };
   return { root: labelled(title, schema, control, isRequired), read };
@@ -195,7 +195,7 @@ function numberField(title, schema, isRequired, isWhole) {
   if (typeof schema.maximum === "number") control.max = String(schema.maximum);
   control.value = toText(schema.default);
   const read = () => {
-    if (control.value === "" && !control.validity.badInput) return isRequired ? { problem: `${title} is needed.`, field: control } : {};
+    if (control.value === "" && !control.validity.badInput) return isRequired ? { problem: `${title} is required.`, field: control } : {};
     if (!control.validity.valid) return { problem: `${title}: ${control.validationMessage}`, field: control };
     return { value: control.valueAsNumber };
   };
@@ -233,7 +233,7 @@ function choice(title, schema, isRequired) {
   control.append(new Option("Choose …", ""));
   options.forEach((option, at) => control.append(new Option(option.label, String(at), false, option.value === schema.default)));
   const read = () => {
-    if (control.value === "") return isRequired ? { problem: `${title} is needed.`, field: control } : {};
+    if (control.value === "") return isRequired ? { problem: `${title} is required.`, field: control } : {};
     return { value: values[Number(control.value)] };
   };
   return { root: labelled(title, schema, control, isRequired), read };
@@ -282,9 +282,9 @@ function listField(title, schema, isRequired) {
   control.rows = 3;
   const read = () => {
     const value = control.value.split("\n").map((one) => one.trim()).filter(Boolean);
-    return value.length === 0 && isRequired ? { problem: `${title} is needed.`, field: control } : { value };
+    return value.length === 0 && isRequired ? { problem: `${title} is required.`, field: control } : { value };
   };
-  return { root: labelled(title, { description: "One a line.", ...schema }, control, isRequired), read };
+  return { root: labelled(title, { description: "One per line.", ...schema }, control, isRequired), read };
 }
 
 /**
@@ -317,14 +317,14 @@ function jsonField(title, schema, isRequired) {
   control.rows = 4;
   control.value = schema.default === undefined ? "" : JSON.stringify(schema.default, null, 2);
   const read = () => {
-    if (control.value.trim() === "") return isRequired ? { problem: `${title} is needed.`, field: control } : {};
+    if (control.value.trim() === "") return isRequired ? { problem: `${title} is required.`, field: control } : {};
     try {
       return { value: JSON.parse(control.value) };
     } catch {
-      return { problem: `${title} is not JSON.`, field: control };
+      return { problem: `${title} is not valid JSON.`, field: control };
     }
   };
-  return { root: labelled(title, { description: "As JSON.", ...schema }, control, isRequired), read };
+  return { root: labelled(title, { description: "JSON.", ...schema }, control, isRequired), read };
 }
 
 /**

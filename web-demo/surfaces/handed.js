@@ -1,6 +1,6 @@
 /**
- * Controls that were handed over, and what becomes of them, as the server's lists say: for what the picture does not show, or
- * showed and took back before anybody looked.
+ * Submitted controls and their statuses, as the server's lists report them. The store shows only some of these, and only
+ * until the next change.
  */
 
 import { element, setText, toText } from "./base.js";
@@ -10,39 +10,39 @@ import { element, setText, toText } from "./base.js";
  * @typedef {import("./base.js").SubmittedControl} SubmittedControl
  * @typedef {import("./base.js").View} View
  *
- * How a control stands: `queued`, `claimed`, `acked`, `nacked` or `expired`, and why its owner refused it.
+ * The status of a control (`queued`, `claimed`, `acked`, `nacked`, `expired`), and the reason of a rejection.
  * @typedef {{ status: string, reason: string }} ControlStatus
  */
 
-/** How often what was handed over is asked after, in milliseconds. */
+/** The interval of polls, in milliseconds. */
 export const POLL_MS = 1500;
-/** The longest between two questions, where nothing changes, in milliseconds. */
+/** The longest interval of polls while nothing changes, in milliseconds. */
 const POLL_MAX_MS = 15_000;
-/** How long what its owner took is shown as taken, in milliseconds, if no fact takes its place. */
+/** How long the page shows that a control was accepted unless a fact replaces it, in milliseconds. */
 export const ACCEPTED_SHOWN_MS = 6000;
-/** More than a run or a session remembers: a list is one page. */
+/** The page size of a list. A run or session keeps fewer controls than this. */
 const LIST_LIMIT = 1000;
 
 /**
- * How the controls of a list stand, by their ids.
+ * Reads the statuses of a list's controls, by id.
  * @param {View} view
  * @param {string} list
- * @returns {Promise<Map<string, ControlStatus>>} Rejects with the server's words.
+ * @returns {Promise<Map<string, ControlStatus>>} Rejects with the server's problem.
  */
 export async function readControlStatuses(view, list) {
   const { controls } = await view.read(`${list}?${new URLSearchParams({ limit: String(LIST_LIMIT), audience: view.audience })}`);
   return new Map(controls.map((/** @type {any} */ one) => [toText(one.controlId), { status: toText(one.status), reason: toText(one.reason) }]));
 }
 
-/** Whether its owner has refused it, or nobody took it in time. @param {string | undefined} status */
+/** Whether the runtime rejected a control or did not claim it in time. @param {string | undefined} status */
 export const hasFailed = (status) => status === "nacked" || status === "expired";
 
 /**
- * A button that sends a control. While it is on its way the button is disabled and says so; what the server answers, and what
- * becomes of it, stands in `told`. It settles nothing: the fact comes from its owner, or does not.
+ * Creates a button that sends a control. While sending, the button is disabled and says so. `feedback` shows the server's
+ * response and then the status of the control. Only a fact of the runtime changes anything else on the page.
  * @param {string} label
  * @param {() => View} view
- * @param {() => Control | null} control Asked for when it is pressed; null, where something is missing and has been said.
+ * @param {() => Control | null} control Called on a click. Null if input is missing; it then shows a message.
  * @param {{ kind?: "primary" | "danger" | "quiet", feedback?: HTMLElement, sent?: () => void }} [more]
  */
 export function controlButton(label, view, control, more = {}) {
@@ -72,22 +72,22 @@ export function controlButton(label, view, control, more = {}) {
   return button;
 }
 
-/** What a note says of a control that was handed over; nothing, of one that is forgotten. @param {ControlStatus} fate */
+/** Returns the text for a status. @param {ControlStatus} status */
 function statusText({ status, reason }) {
   switch (status) {
     case "queued": return "Submitted. The runtime has not confirmed it yet.";
     case "claimed": return "The runtime received it and has not confirmed it yet.";
-    case "acked": return "The runtime has taken it.";
-    case "nacked": return reason ? `The runtime refused it: ${reason}` : "The runtime refused it.";
+    case "acked": return "The runtime accepted it.";
+    case "nacked": return reason ? `The runtime rejected it: ${reason}` : "The runtime rejected it.";
     case "expired": return "Expired: the runtime did not claim it in time.";
     default: return status;
   }
 }
 
-/** Whose words a place shows: the newest note's. @type {WeakMap<HTMLElement, Note>} */
+/** The newest note of each element; older notes no longer change it. @type {WeakMap<HTMLElement, Note>} */
 const newestNotes = new WeakMap();
 
-/** What is said of one control, in a place that others may use after it. */
+/** The text about one control, in an element that later controls reuse. */
 class Note {
   #element;
   #pollDelayMs = POLL_MS;
@@ -100,7 +100,7 @@ class Note {
 
   /**
    * @param {string} text
-   * @param {"idle" | "failed"} [state] Only what failed looks like a failure.
+   * @param {"idle" | "failed"} [state] The visual state.
    */
   show(text, state = "idle") {
     if (newestNotes.get(this.#element) !== this) return;
@@ -109,7 +109,7 @@ class Note {
   }
 
   /**
-   * Says what becomes of it, until that is decided, or nobody sees it any more.
+   * Shows the status until it is final or the element leaves the page.
    * @param {View} view
    * @param {SubmittedControl} submitted
    * @param {ControlStatus} [previous]
@@ -133,9 +133,9 @@ class Note {
     try {
       current = (await readControlStatuses(view, submitted.list)).get(submitted.controlId);
     } catch {
-      // The server is away; the connection bar says so. What is not known stays as it was last told.
+      // The server is unreachable; the connection bar shows that. The last known status stays.
     }
-    // It has long been over.
+    // The server no longer lists the control: it ended some time ago.
     if (!current) return this.show("");
     this.#pollDelayMs = current.status === previous.status ? Math.min(this.#pollDelayMs * 1.5, POLL_MAX_MS) : POLL_MS;
     this.follow(view, submitted, current);

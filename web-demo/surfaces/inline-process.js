@@ -1,8 +1,8 @@
 /**
- * What happens between two things that are said: reasoning, plan and tools, in the order in which they opened.
+ * The process between two messages: reasoning, plan and tools, by `opened`.
  *
- * It is open while anything in it runs and folds into one line when all of it is done. Whoever looks may open and close it;
- * that is theirs alone, and no fact of the run.
+ * It is expanded while a step runs, and collapses into one line when all steps have ended. The viewer may expand and collapse
+ * it; that is the viewer's state and no fact of the run.
  */
 
 import { define, element, inspectButton, keyOf, updateChildren, setText, humanize, stateOf, toText } from "./base.js";
@@ -14,7 +14,7 @@ import { CustomActivity, Tool, isToolRunning, toolState, waitReason } from "./to
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./base.js").View} View */
 
-/** Types of activities that are process; those that a source names itself are, too, if they are for `tool_ui`. */
+/** Activity types that are process. Custom activities are, too, if their surface is `tool_ui`. */
 const TYPES = new Set(["reasoning", "plan", "tool-call-progress"]);
 
 /** @param {Activity} activity */
@@ -27,7 +27,7 @@ export function isRunning(activity) {
   return content.status === "streaming";
 }
 
-/** Reasoning or a plan. */
+/** A reasoning or plan step. */
 export class Thought extends Card {
   #label = element("span", "label");
   #state = element("span", "hint");
@@ -51,11 +51,11 @@ export class Thought extends Card {
     this.dataset.status = toText(status);
     this.dataset.kind = this.activity.activityType;
     setText(this.#label, isPlan ? "Plan" : "Reasoning");
-    const notes = [status === "interrupted" ? "interrupted" : "", withheld ? "the rest is withheld" : "", clipped ? "goes on in the log" : ""];
+    const notes = [status === "interrupted" ? "interrupted" : "", withheld ? "the rest is withheld" : "", clipped ? "continues in the log" : ""];
     setText(this.#state, notes.filter(Boolean).join(", "));
     this.#prose.set(text);
     drawSteps(this.#steps, steps);
-    setText(this.#note, typeof capped === "number" && capped > 0 ? `${capped} more left out by the source` : "");
+    setText(this.#note, typeof capped === "number" && capped > 0 ? `${capped} more omitted by the source` : "");
     this.#note.hidden = this.#note.textContent === "";
   }
 }
@@ -63,10 +63,10 @@ export class Thought extends Card {
 define("ps-thought", Thought);
 
 /**
- * @typedef {object} Group What stands together.
+ * @typedef {object} Group The activities of one process row.
  * @property {string} id
- * @property {string[]} keys Of its activities, in order.
- * @property {boolean} isOpen Whether work on it goes on.
+ * @property {string[]} keys The keys of its activities, in order.
+ * @property {boolean} isOpen Whether work on it continues.
  */
 
 export class InlineProcess extends HTMLElement {
@@ -84,7 +84,7 @@ export class InlineProcess extends HTMLElement {
   /**
    * @param {View} view
    * @param {Group} group
-   * @param {Map<string, boolean>} expansion What the viewer opened or closed, by the group's id.
+   * @param {Map<string, boolean>} expansion Groups that the viewer expanded or collapsed, by id.
    */
   show(view, group, expansion) {
     this.#view = view;
@@ -93,7 +93,7 @@ export class InlineProcess extends HTMLElement {
     const activities = group.keys.flatMap((key) => view.store.get(key) ?? []);
     const isOpen = expansion.get(group.id) ?? group.isOpen;
     this.dataset.open = String(isOpen);
-    // What waits for a person does not work.
+    // A step that waits for a person does not run.
     const running = activities.filter(isRunning);
     const waiting = running.length > 0 && running.every((one) => waitReason(view, one)) ? running.at(-1) : undefined;
     this.dataset.status = waiting ? "waiting" : group.isOpen ? "running" : "completed";
@@ -101,7 +101,7 @@ export class InlineProcess extends HTMLElement {
     setText(this.#text, waiting ? `Waiting for ${waitReason(view, waiting)}: ${currentStep([waiting])}` : group.isOpen ? `Working: ${currentStep(activities)}` : summarize(activities));
     this.#drawState(activities, group.isOpen, waiting !== undefined);
     this.#steps.hidden = !isOpen;
-    // What is folded costs nothing: its steps are made when it is opened.
+    // A collapsed row creates no steps.
     updateChildren(this.#steps, isOpen ? activities : [], keyOf, (activity) => createStep(activity), (card, activity) => card.show(view, activity));
   }
 
@@ -154,7 +154,7 @@ const toolStateOf = (activity) => (activity.activityType === "tool-call-progress
 const wasInterrupted = (activity) => toolStateOf(activity) === "cancelled" || /** @type {any} */ (activity.content).status === "interrupted";
 
 /**
- * What goes on, in one line.
+ * Describes the current step in one line.
  * @param {Activity[]} activities
  */
 function currentStep(activities) {
@@ -166,7 +166,7 @@ function currentStep(activities) {
 }
 
 /**
- * What was done, in one line: `Thought, planned, used search and fetch`.
+ * Describes a completed process in one line: `Thought, planned, used search and fetch`.
  * @param {Activity[]} activities
  */
 export function summarize(activities) {

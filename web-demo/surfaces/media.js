@@ -1,6 +1,6 @@
 /**
- * Parts of a message that are more than text: images, files and file changes. Only a body of this server, or one that came with
- * the fact, is shown as an image: the page asks no other address for anything.
+ * Non-text parts of a message: images, files and file changes. An image comes from this server or from the fact itself: the
+ * page requests no other address.
  */
 
 import { createBadge, element, toText } from "./base.js";
@@ -9,15 +9,15 @@ import { BLOB_PATH, setLinks, formatValue, refLinks } from "./lane.js";
 
 /** @typedef {import("./base.js").View} View */
 
-/** Bytes of an image that are fetched. */
+/** The maximum size of an image, in bytes. */
 const IMAGE_BYTES_MAX = 4 * 1024 * 1024;
-/** Image types that a browser draws and that hold no script. */
+/** Image types without script. */
 const IMAGE_TYPE = /^image\/(png|jpeg|gif|webp|avif|bmp)$/;
 const DATA_IMAGE = /^data:image\/(png|jpeg|gif|webp|avif|bmp);base64,[A-Za-z0-9+/=\s]+$/;
-/** Kinds of parts that are text, however many members they have. */
+/** Kinds of text parts, regardless of their other members. */
 const TEXT_KINDS = new Set(["assistant_text", "user_text", "text", "system_text", "tool_text", "reasoning", "plan"]);
 
-/** What an element shows. @type {WeakMap<HTMLElement, unknown>} */
+/** The part that each element shows. @type {WeakMap<HTMLElement, unknown>} */
 const drawnParts = new WeakMap();
 
 /** @param {any} part */
@@ -27,7 +27,7 @@ const hrefOf = (part) => [part.href, part.url, part.ref, part.src, part.uri, par
 const typeOf = (part) => toText(part.mediaType ?? part.mimeType ?? part.mime_type ?? part.contentType ?? part.source?.mediaType);
 
 /**
- * Whether a part has something to show beside its text.
+ * Whether a part has media besides its text.
  * @param {any} part
  */
 export function hasMedia(part) {
@@ -38,7 +38,7 @@ export function hasMedia(part) {
 }
 
 /**
- * Draws what a part holds beside its text.
+ * Draws the media of a part.
  * @param {HTMLElement} root
  * @param {View} view
  * @param {any} part
@@ -140,7 +140,7 @@ function imageOf(address, name) {
 }
 
 /**
- * A stored image as a data address: an `img` cannot send a token.
+ * Reads a stored image as a data URL: an `img` element cannot send a token.
  * @param {View} view
  * @param {string} href
  * @param {string} type
@@ -148,7 +148,7 @@ function imageOf(address, name) {
  */
 async function readImage(view, href, type) {
   const { blob, isWhole } = await view.hydration.blob(href, { from: 0, to: IMAGE_BYTES_MAX - 1, audience: view.audience });
-  if (!isWhole) throw new Error("the image is too large to be shown");
+  if (!isWhole) throw new Error("the image is too large");
   const kind = IMAGE_TYPE.test(type) ? type : blob.type;
   if (!IMAGE_TYPE.test(kind)) throw new Error("the image type is not stated");
   return new Promise((resolve, reject) => {

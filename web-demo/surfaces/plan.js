@@ -1,18 +1,18 @@
 /**
- * A plan that is structured: its steps with how each stands, in order. Sources write them as texts, as steps with a status, or as
- * calls that would be made (a dry run).
+ * The steps of a structured plan with their statuses. Sources send them as texts, as steps with a status, or as planned calls
+ * (a dry run).
  */
 
 import { createBadge, element, toText } from "./base.js";
 import { formatValue } from "./lane.js";
 
-/** Steps that are drawn; the rest is counted. */
+/** The maximum number of steps drawn; the rest is counted. */
 const STEPS_MAX = 100;
-/** The steps that a list shows. @type {WeakMap<HTMLElement, unknown[]>} */
+/** The steps that each list shows. @type {WeakMap<HTMLElement, unknown[]>} */
 const drawnSteps = new WeakMap();
 
 /**
- * A plan's text and steps, wherever the content keeps them.
+ * Returns a plan's text and steps from any of the shapes that sources use.
  * @param {any} plan A text, a list of steps, or `{ text | summary, steps | plan | todos | entries }`.
  * @returns {{ text: unknown, steps: unknown[] }}
  */

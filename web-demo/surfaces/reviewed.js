@@ -1,6 +1,6 @@
 /**
- * What a decision is about: the artifact with its version and diff, the plan, the evidence and the references of a request. It
- * stands on the card, so that a person sees what they approve.
+ * The subject of a decision: artifact, version and diff, plan, evidence and references. The card shows it so that a person
+ * sees what they approve.
  */
 
 import { createBadge, element, keyOf, setText, toText } from "./base.js";
@@ -13,7 +13,7 @@ import { Prose } from "./prose.js";
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./base.js").View} View */
 
-/** Kinds of decisions that are about a plan. */
+/** Kinds of decisions about a plan. */
 const PLANS = new Set(["plan_decision", "teammate_plan_decision"]);
 
 export class DecisionSubject {
@@ -27,7 +27,7 @@ export class DecisionSubject {
   #steps = element("ol", "steps-list");
   #planNote = element("p", "hint plan-note");
   #links = element("div", "row links");
-  /** The diff that is shown or on its way; a later answer to another is dropped. */
+  /** The identity of the diff on display or being loaded. A response for another one is dropped. */
   #diffKey = "";
   #drawnDescription = "";
 
@@ -74,7 +74,7 @@ export class DecisionSubject {
     const description = [
       id === "" ? "not stated" : formatValue(content.title ?? content.name) || id,
       version === undefined ? "version not stated" : `version ${formatValue(version)}`,
-      isOld ? `the newest is version ${formatValue(current)}` : "",
+      isOld ? `the latest is version ${formatValue(current)}` : "",
       artifact || id === "" ? "" : "no artifact fact",
     ].filter(Boolean).join(" · ");
     if (this.#drawnDescription !== description + toText(content.status)) {
@@ -93,7 +93,7 @@ export class DecisionSubject {
     }
     if (!artifact || !isPending) {
       this.#diff.hidden = this.#diffNote.hidden = !isPending || id === "" || artifact !== undefined;
-      if (!this.#diffNote.hidden) setText(this.#diffNote, "The source sent no facts of this artifact, so there is no diff.");
+      if (!this.#diffNote.hidden) setText(this.#diffNote, "The source sent no facts about this artifact, so it has no diff.");
       this.#diff.hidden = true;
       return;
     }
@@ -111,17 +111,17 @@ export class DecisionSubject {
    */
   async #load(view, artifact, versionId, diffKey) {
     this.#diffNote.hidden = false;
-    setText(this.#diffNote, "Reading the diff …");
+    setText(this.#diffNote, "Loading the diff …");
     try {
       const { text, isWhole } = await readDiff(view, artifact, versionId);
       if (diffKey !== this.#diffKey) return;
       drawDiff(this.#diff, text);
       this.#diff.hidden = false;
-      setText(this.#diffNote, isWhole ? "Diff" : "Diff, its beginning");
+      setText(this.#diffNote, isWhole ? "Diff" : "Beginning of the diff");
     } catch (error) {
       if (diffKey !== this.#diffKey) return;
       this.#diff.hidden = true;
-      setText(this.#diffNote, `No diff: ${error instanceof Error ? error.message : error}`);
+      setText(this.#diffNote, `Diff unavailable: ${error instanceof Error ? error.message : error}`);
     }
   }
 
@@ -132,7 +132,7 @@ export class DecisionSubject {
    */
   #drawPlan(view, action, isPending) {
     const { plan, kind } = action.content;
-    // A request without its plan is about the newest plan of its run.
+    // A request without a plan is about the latest plan of its run.
     const newest = plan === undefined && PLANS.has(kind) && isPending ? this.#newestPlan(view, action) : undefined;
     const { text, steps } = planOf(plan ?? newest?.content);
     const hasText = Array.isArray(text) ? text.join("") !== "" : toText(text) !== "";
@@ -141,7 +141,7 @@ export class DecisionSubject {
     drawSteps(this.#steps, steps);
     const isMissing = PLANS.has(kind) && isPending && !hasText && steps.length === 0;
     this.#planNote.hidden = !isMissing && newest === undefined;
-    setText(this.#planNote, isMissing ? "The source did not state the plan." : newest ? "The request names no plan: this is the newest plan of the run." : "");
+    setText(this.#planNote, isMissing ? "The source did not state the plan." : newest ? "The request names no plan. This is the latest plan of the run." : "");
     this.#planLabel.hidden = !hasText && steps.length === 0;
   }
 
@@ -153,7 +153,7 @@ export class DecisionSubject {
     const plans = view.store.sorted((one) => one.activityType === "plan" && one.runId === action.runId && one.opened <= action.sequence);
     const { agentId, kind } = action.content;
     const own = plans.findLast((one) => (one.agentId ?? one.content.agentId) === agentId);
-    // Another agent's plan is not the teammate's.
+    // Another agent's plan is not this teammate's.
     return own ?? (kind === "teammate_plan_decision" ? undefined : plans.at(-1));
   }
 }

@@ -1,5 +1,5 @@
 /**
- * How the runs stand: what they are busy with before the first word comes, what they wait for, why they failed.
+ * The status of the runs: their phase, what they wait for, and why they failed.
  */
 
 import { Surface, formatCount, define, element, inspectButton, keyOf, updateChildren, setBadge, setText, humanize, toText } from "./base.js";
@@ -10,12 +10,12 @@ import { errorText } from "./tool.js";
 /** @typedef {import("./base.js").Activity} Activity */
 
 const LIVE = new Set(["accepted", "running", "waiting"]);
-/** Details that say more about a live run than its status does. */
+/** Details of a live run that replace its status. */
 const SHOWN_DETAILS = new Set(["blocked", "retrying"]);
-/** Notices that are shown at once; the run has more. */
+/** The maximum number of notices shown. */
 const NOTICES_MAX = 3;
 
-/** Phases in words of what one sees. @type {Record<string, string>} */
+/** Texts of the phases. @type {Record<string, string>} */
 const PHASE_TEXTS = {
   submitted: "Submitted", accepted: "Accepted", routing: "Routing", preparing: "Preparing the context", planning: "Planning", reasoning: "Thinking", acting: "Using tools",
   waiting: "Waiting", reviewing: "In review", producing: "Writing", reconciling: "Reconciling the final text", completed: "Completed", failed: "Failed", cancelled: "Cancelled",
@@ -51,11 +51,11 @@ export class RuntimeStatus extends Surface {
     const row = element("div", "run stack");
     const line = element("div", "spread");
     const left = element("span", "row");
-    // What is said aloud when it changes: the state and the phase, and not every number.
+    // The live region contains only state and phase: not every changed number is announced.
     const liveRegion = element("span", "row");
     liveRegion.setAttribute("role", "status");
     liveRegion.append(element("span", "badge"), element("span", "phase"));
-    const reveal = element("button", "button reveal", "Show");
+    const reveal = element("button", "button reveal", "Show decision");
     reveal.type = "button";
     reveal.dataset.kind = "quiet";
     reveal.addEventListener("click", () => this.#reveal(run.runId));
@@ -86,7 +86,7 @@ export class RuntimeStatus extends Surface {
     const detail = hasEnded ? undefined : content.detail;
     setBadge(statusBadge, content.stale ? "stale" : SHOWN_DETAILS.has(detail) ? detail : content.status);
     row.dataset.detail = toText(detail);
-    setText(phase, hasEnded ? "" : detail !== undefined && !SHOWN_DETAILS.has(detail) ? capitalize(humanize(detail)) : (PHASE_TEXTS[content.phase] ?? (content.phase === "unknown" || content.phase === undefined ? "Phase not given" : capitalize(humanize(content.phase)))));
+    setText(phase, hasEnded ? "" : detail !== undefined && !SHOWN_DETAILS.has(detail) ? capitalize(humanize(detail)) : (PHASE_TEXTS[content.phase] ?? (content.phase === "unknown" || content.phase === undefined ? "Phase unknown" : capitalize(humanize(content.phase)))));
     const pending = activities.filter((one) => one.runId === run.runId && isPending(one)).length;
     setText(more, [
       content.agentId ? agentName(this.view, run, toText(content.agentId)) : "",
@@ -102,7 +102,7 @@ export class RuntimeStatus extends Surface {
   }
 
   /**
-   * Goes to the pending decision: the shell hears the event.
+   * Scrolls to the pending decision. The shell handles the event.
    * @param {string} runId
    */
   #reveal(runId) {
@@ -128,24 +128,24 @@ export class RuntimeStatus extends Surface {
 }
 
 /**
- * The notes of a run, each with its state.
+ * Returns the notes of a run, each with its visual state.
  * @param {Record<string, any>} content
- * @param {number} pending Decisions.
- * @param {number} hidden Failures of steps that this audience does not see.
+ * @param {number} pending The number of pending decisions.
+ * @param {number} hidden The number of failed steps that this audience cannot see.
  * @returns {[string, string][]}
  */
 function notesOf(content, pending, hidden) {
   /** @type {[string, string][]} */
   const notes = [];
-  if (content.stale) notes.push(["stale", "No fact has come for a while. Whether the run still works is unknown."]);
-  if (content.status === "waiting" && pending === 0) notes.push(["waiting", messageOf(content) || "Waiting. The source does not say for what."]);
-  if (content.status === "unknown") notes.push(["unknown", "Status not given."]);
+  if (content.stale) notes.push(["stale", "The runtime has been silent for a while. The run may have stopped."]);
+  if (content.status === "waiting" && pending === 0) notes.push(["waiting", messageOf(content) || "Waiting. The source gave no reason."]);
+  if (content.status === "unknown") notes.push(["unknown", "Status unknown."]);
   if (content.synthetic) notes.push(["stale", "The server ended this run because its runtime went silent."]);
-  if (content.withheld) notes.push(["unknown", "How it ended is withheld from the selected audience."]);
+  if (content.withheld) notes.push(["unknown", "The result is withheld from the selected audience."]);
   if (content.error !== undefined) notes.push(["failed", errorText(content.error)]);
   if (content.status === "failed") notes.push(retryability(content.retryable));
   if (hidden > 0) notes.push(["failed", hidden === 1 ? "A hidden step failed." : `${formatCount(hidden)} hidden steps failed.`]);
-  if (content.activitiesOmitted) notes.push(["warning", "The log holds more than this page shows."]);
+  if (content.activitiesOmitted) notes.push(["warning", "The log contains more than this page shows."]);
   const notices = Array.isArray(content.notices) ? content.notices : [];
   for (const notice of notices.slice(-NOTICES_MAX)) if (isWarning(notice)) notes.push([toText(notice.severity ?? notice.level) === "error" ? "failed" : "warning", noticeWords(notice)]);
   const seen = new Set();
@@ -165,7 +165,7 @@ const isWarning = (notice) => ["warning", "warn", "error"].includes(toText(notic
 const noticeWords = (notice) => toText(notice?.message ?? notice?.text ?? notice);
 
 /**
- * The run's status message; of a server that keeps none, its last notice of progress.
+ * Returns the run's status message; its last progress notice if the server sends no message.
  * @param {Record<string, any>} content
  */
 function messageOf(content) {
@@ -179,9 +179,9 @@ function messageOf(content) {
  * @returns {[string, string]}
  */
 function retryability(retryable) {
-  if (retryable === true) return ["idle", "The runtime accepts another attempt."];
-  if (retryable === false) return ["idle", "It cannot be retried."];
-  return ["unknown", "Whether it can be retried is unknown."];
+  if (retryable === true) return ["idle", "The run can be retried."];
+  if (retryable === false) return ["idle", "The run cannot be retried."];
+  return ["unknown", "It is unknown whether the run can be retried."];
 }
 
 define("ps-runtime-status", RuntimeStatus);

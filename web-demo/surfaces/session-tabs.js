@@ -1,7 +1,7 @@
 /**
- * The list of sessions, and of runs without a session. What needs a decision comes first, then what runs.
+ * The list of sessions, and of runs without a session. Pending decisions come first, then live entries.
  *
- * Rows keep their place among their like while they change: a list that shuffles cannot be clicked.
+ * Within a group rows keep their order while they change, so that a click hits the intended row.
  */
 
 import { define, element, updateChildren, setBadge, setText, toText } from "./base.js";
@@ -15,11 +15,11 @@ import { define, element, updateChildren, setBadge, setText, toText } from "./ba
  * @property {string} preview
  * @property {boolean} isStale
  * @property {boolean} isPinned
- * @property {number} pending Pending decisions, those of child sessions included.
- * @property {number} pendingBelow How many of them are in child sessions.
- * @property {number} [unread] By the runtime's own count.
+ * @property {number} pending The number of pending decisions, child sessions included.
+ * @property {number} pendingBelow The number of those in child sessions.
+ * @property {number} [unread] The runtime's count of unread items.
  * @property {string} lastActivity RFC 3339.
- * @property {string} [parent] The session that it is a child of.
+ * @property {string} [parent] The parent session.
  */
 
 const LIVE = new Set(["accepted", "running", "waiting", "active"]);
@@ -28,9 +28,9 @@ const NO_SESSIONS = "No sessions yet. Send a fact to POST /v1/runs/{runId}/facts
 export class SessionTabs extends HTMLElement {
   #list = element("ul", "tabs");
   #empty = element("p", "hint empty", NO_SESSIONS);
-  /** In which order tabs were first seen. @type {Map<string, number>} */
+  /** The order in which tabs first appeared, by key. @type {Map<string, number>} */
   #order = new Map();
-  /** What was new in a tab when it was last looked at, by its name. @type {Map<string, string>} */
+  /** The last activity of each tab when the viewer last saw it, by key. @type {Map<string, string>} */
   #lastSeen = new Map();
   #current = "";
 
@@ -41,8 +41,8 @@ export class SessionTabs extends HTMLElement {
   }
 
   /**
-   * What stands in the place of the list while it is empty.
-   * @param {string} text Empty for the usual words.
+   * Sets the text of the empty list.
+   * @param {string} text Empty for the default text.
    */
   set placeholder(text) {
     setText(this.#empty, text || NO_SESSIONS);
@@ -50,7 +50,7 @@ export class SessionTabs extends HTMLElement {
 
   /**
    * @param {Tab[]} tabs
-   * @param {string} current Which is looked at, by `nameOf`.
+   * @param {string} current The key (`tabKey`) of the open entry.
    */
   show(tabs, current) {
     const isFirst = this.#order.size === 0;
@@ -58,7 +58,7 @@ export class SessionTabs extends HTMLElement {
     for (const tab of [...tabs].reverse()) {
       const name = tabKey(tab);
       if (!this.#order.has(name)) this.#order.set(name, this.#order.size);
-      // What was there before the page is not news.
+      // Entries from before this page are read.
       if (isFirst || name === current) this.#lastSeen.set(name, tab.lastActivity);
     }
     this.#empty.hidden = tabs.length > 0;
@@ -100,7 +100,7 @@ export class SessionTabs extends HTMLElement {
     const labels = [
       tab.pending > 0 ? `${tab.pending} ${tab.pending === 1 ? "decision" : "decisions"} pending` : "",
       tab.pendingBelow > 0 ? `${tab.pendingBelow} in child sessions` : "",
-      tab.unread ? `${tab.unread} unread` : isUnread ? "new activity" : "",
+      tab.unread ? `${tab.unread} unread` : isUnread ? "Unread" : "",
       tab.isPinned ? "pinned" : "",
       tab.kind === "run" ? "run without a session" : "",
       tab.parent ? `child of ${tab.parent}` : "",
@@ -118,10 +118,10 @@ export const tabKey = (tab) => `${tab.kind} ${tab.id}`;
 const rank = (tab) => (tab.isPinned ? 0 : tab.pending > 0 ? 1 : LIVE.has(tab.status) ? 2 : 3);
 
 /**
- * Sessions and runs, as the server lists them.
+ * Converts the server's lists to tabs.
  * @param {Record<string, any>[]} sessions
  * @param {Record<string, any>[]} runs
- * @returns {Tab[]} Sessions first, then runs that are of none; the newest first.
+ * @returns {Tab[]} Sessions, then runs without a session; newest first.
  */
 export function tabsOf(sessions, runs) {
   return [...sessions.map((one) => tabOf("session", one)), ...runs.filter((run) => !run.sessionId).map((one) => tabOf("run", one))];

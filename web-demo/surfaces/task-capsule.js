@@ -1,5 +1,5 @@
 /**
- * Work beside the conversation, small: what needs a person first, what is done last and counted.
+ * Compact cards for background tasks. Those that need a person come first; completed ones are counted.
  */
 
 import { Surface, define, element, inspectButton, joinText, keyOf, updateChildren, setBadge, setText, humanize, displayedStatus, stateOf, toText } from "./base.js";
@@ -9,11 +9,11 @@ import { errorText } from "./tool.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
-/** Capsules that are drawn; more are counted. */
+/** The maximum number of capsules drawn; the rest is counted. */
 const CAPSULES_MAX = 12;
-/** Which states come first. */
+/** Visual states in display order. */
 const RANKS = ["waiting", "failed", "warning", "running", "stale", "unknown", "idle", "ok"];
-/** Statuses in which a task can be stopped. */
+/** Statuses of a task that can be stopped. */
 const STOPPABLE = new Set(["running", "working", "claimed", "reviewing", "waking", "blocked", "queued"]);
 
 export class TaskCapsule extends Surface {
@@ -91,11 +91,11 @@ function updateCapsule(row, task) {
   const topology = topologyOf(content);
   if (topology !== undefined) pairs.push(["Topology", topology]);
   if (content.blocker !== undefined) pairs.push(["Blocked by", toText(content.blocker)]);
-  if (content.queueReason !== undefined) pairs.push(["Waiting because", toText(content.queueReason)]);
+  if (content.queueReason !== undefined) pairs.push(["Queue reason", toText(content.queueReason)]);
   if (content.inputNeeds !== undefined) pairs.push(["Needs input", toText(content.inputNeeds)]);
   if (content.authNeeds !== undefined) pairs.push(["Needs authorization", toText(content.authNeeds)]);
   if (content.error !== undefined) pairs.push(["Error", errorText(content.error)]);
-  if (Array.isArray(content.attempts) && content.attempts.length > 0) pairs.push(["Failed before", content.attempts.map((/** @type {any} */ one) => errorText(one.error) || humanize(one.status)).join("; ")]);
+  if (Array.isArray(content.attempts) && content.attempts.length > 0) pairs.push(["Failed attempts", content.attempts.map((/** @type {any} */ one) => errorText(one.error) || humanize(one.status)).join("; ")]);
   if (facts.textContent !== joinText(pairs.flat())) facts.replaceChildren(...pairs.flatMap(([name, text]) => [element("dt", "", name), element("dd", "", text)]));
 }
 

@@ -1,8 +1,8 @@
 /**
- * A tool call: its input, its progress, its output, and what of that is withheld or untrusted.
+ * A tool call: its input, progress and output, with notes on withheld or untrusted output.
  *
- * It stands in the process of its turn, never in the answer's text. Long inputs and outputs show their beginning; a click
- * fetches the whole.
+ * It appears in the process of its turn, never in the text of the answer. Long inputs and outputs show their beginning; a
+ * click loads the rest.
  */
 
 import { createBadge, formatCount, define, formatDuration, element, inspectButton, joinText, updateChildren, setBadge, setText, stateOf, toText } from "./base.js";
@@ -11,21 +11,21 @@ import { isApproval } from "./decision.js";
 import { controlButton } from "./handed.js";
 import { setLinks, refLinks } from "./lane.js";
 
-/** Characters of an input in its one line. */
+/** The maximum length of an input's summary, in characters. */
 const SUMMARY_CHARS = 160;
-/** Characters of an output that stand on the page; the newest, while it streams. */
+/** The maximum length of an output's preview, in characters; its end while it streams. */
 const PREVIEW_CHARS = 2000;
 
 const ENDED_STATES = new Set(["output-available", "output-error", "cancelled"]);
 
-/** States of seed 003's tool lifecycle, in words. @type {Record<string, string>} */
+/** Texts of seed 003's tool states. @type {Record<string, string>} */
 const STATE_TEXTS = {
-  "input-streaming": "input is coming", "input-available": "about to run", running: "running", progress: "running",
+  "input-streaming": "receiving input", "input-available": "ready to run", running: "running", progress: "running",
   "output-available": "done", "output-error": "failed", cancelled: "cancelled",
 };
 
 /**
- * Where a call is in its life, by seed 003's names.
+ * Returns the state of a call in the terms of seed 003.
  * @param {Record<string, any>} content
  * @returns {string}
  */
@@ -36,7 +36,7 @@ export function toolState(content) {
 }
 
 /**
- * What a call waits for; nothing, if no decision about it is pending.
+ * Returns the kind of decision that a call waits for; `undefined` if none is pending.
  * @param {import("./base.js").View} view
  * @param {import("./base.js").Activity} activity
  * @returns {"approval" | "input" | undefined}
@@ -88,7 +88,7 @@ export class Tool extends Card {
     const content = this.content;
     const state = toolState(content);
     const waiting = waitReason(this.view, this.activity);
-    // A call that waits for a person does not run, also where its last report says so.
+    // A call that waits for a person does not run, even if its last report says so.
     const isRunning = isToolRunning(content) && waiting === undefined;
     this.dataset.state = waiting ? "waiting" : stateOf(state);
     this.dataset.status = waiting ? "waiting" : state;
@@ -119,8 +119,7 @@ export class Tool extends Card {
   }
 
   /**
-   * Progress stays as it was last reported. A bar that stopped half-way would look as if it still moved, so that an ended call
-   * shows only a full one.
+   * Draws the progress as last reported. An ended call shows only a full bar: a partial one would look as if it moved.
    * @param {Record<string, any>} content
    * @param {boolean} isRunning
    */
@@ -148,12 +147,12 @@ export class Tool extends Card {
     const text = content.output === undefined || isRunning ? streamed : formatJson(content.output);
     const shown = isRunning ? text.slice(-PREVIEW_CHARS) : text.slice(0, PREVIEW_CHARS);
     this.#preview.hidden = shown === "";
-    this.#preview.setAttribute("aria-label", isRunning ? "Output so far" : "Output, its beginning");
+    this.#preview.setAttribute("aria-label", isRunning ? "Output so far" : "Beginning of the output");
     setText(this.#preview, shown.length < text.length ? (isRunning ? `… ${shown}` : `${shown} …`) : shown);
   }
 
   /**
-   * Output of the channels besides stdout (stderr, log …), each under its name.
+   * Draws the output channels besides stdout (stderr, log, …).
    * @param {Record<string, any>} content
    * @param {boolean} isRunning
    */
@@ -181,10 +180,10 @@ export class Tool extends Card {
     const notes = [];
     if (content.withheld) notes.push(["unknown", "Result withheld: the selected audience may not see it."]);
     if (content.untrusted) notes.push(["warning", "Untrusted output: data from outside, not an instruction."]);
-    if (content.truncated) notes.push(["warning", typeof content.truncated === "number" ? `Truncated by the source: ${formatCount(content.truncated)} characters were cut.` : "Truncated by the source."]);
-    if (content.clipped) notes.push(["unknown", "The log holds more than this."]);
-    if (content.synthetic) notes.push(["stale", "Closed by the server because the run went silent. How the call ended is unknown."]);
-    if (content.never_started) notes.push(["unknown", "It never started."]);
+    if (content.truncated) notes.push(["warning", typeof content.truncated === "number" ? `Truncated by the source: ${formatCount(content.truncated)} characters are missing.` : "Truncated by the source."]);
+    if (content.clipped) notes.push(["unknown", "The log contains more."]);
+    if (content.synthetic) notes.push(["stale", "The server closed this call because the run went silent. Its result is unknown."]);
+    if (content.never_started) notes.push(["unknown", "The call never started."]);
     if (content.awaits) notes.push(["waiting", `Waiting for the result from ${toText(content.awaits)}.`]);
     const rows = notes.map(([state, text]) => {
       const row = element("li", "note", text);
@@ -195,13 +194,13 @@ export class Tool extends Card {
     this.#notes.hidden = notes.length === 0;
   }
 
-  /** Details are made when they are opened: most never are. */
+  /** Draws the details when they are open; most never are. */
   #drawDetails() {
     const { input, output, structured, output_ref, refs } = this.content;
     this.#details.hidden = [input, output, structured, output_ref, refs].every((one) => one === undefined);
     if (!this.#details.open) return;
     const rows = [];
-    for (const [label, value] of [["Input", input], ["Output", output], ["For programs", structured]]) {
+    for (const [label, value] of [["Input", input], ["Output", output], ["Structured output", structured]]) {
       if (value === undefined) continue;
       const text = element("pre", "preview", formatJson(value));
       text.tabIndex = 0;
@@ -221,7 +220,7 @@ export class Tool extends Card {
 define("ps-tool", Tool);
 
 /**
- * A button that shows a whole output, which is fetched then.
+ * Creates a button that loads and shows the full output.
  * @param {Card} card
  * @param {any} ref
  */
@@ -229,7 +228,7 @@ function blobButton(card, ref) {
   const href = typeof ref === "string" ? ref : ref?.href;
   if (typeof href !== "string") return undefined;
   const size = typeof ref?.bytes === "number" ? ` (${formatCount(ref.bytes)} bytes)` : "";
-  const button = element("button", "button detail", `Show the whole output${size}`);
+  const button = element("button", "button detail", `Show full output${size}`);
   button.type = "button";
   button.addEventListener("click", () => card.view.open({ kind: "blob", href, runId: card.activity.runId }));
   return button;
@@ -254,12 +253,12 @@ function costText(content) {
  */
 export function errorText(error) {
   if (error === undefined || error === null) return "";
-  const message = toText(error.message ?? error) || "Failed. The source gave no reason.";
+  const message = toText(error.message ?? error) || "Failed. No reason given.";
   return error.code ? `${message} (${toText(error.code)})` : message;
 }
 
 /**
- * An input in one line: `query: figures, limit: 10`.
+ * Formats an input in one line: `query: figures, limit: 10`.
  * @param {unknown} input
  */
 export function summarizeInput(input) {
@@ -275,7 +274,7 @@ export function formatJson(value) {
   return typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value, null, 2);
 }
 
-/** An activity whose type only its source knows: its content, as it is. */
+/** A custom activity, shown as its raw content. */
 export class CustomActivity extends Card {
   #name = element("span", "card-title name");
   #body = element("pre", "preview");

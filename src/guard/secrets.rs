@@ -3,8 +3,8 @@
 //! [`scan`] moves from left to right and judges each position where a secret may begin: it passes, it is a secret, or
 //! it is undecided until more text arrives. A verdict depends only on a bounded part of the text around its position,
 //! never on a chunk's end. So a text has the same redacted form however it was cut, and a final text equals its deltas
-//! (protocol, section 3, sealing). Undecided text is held back, at most [`HELD_BYTES_MAX`]; beyond that it counts as a
-//! secret.
+//! (protocol, section 3, sealing). Undecided text is held back, at most
+//! [`HELD_BYTES_MAX`](super::rules::HELD_BYTES_MAX); beyond that it counts as a secret.
 //!
 //! ```text
 //!             kept          shown            held               text
@@ -14,7 +14,7 @@
 //! The scanner ignores JSON structure, which `walk` handles; a quoted name inside text is just another position.
 
 use super::places::Candidates;
-use super::rules::{BACKSLASHES_MAX, HELD_BYTES_MAX, Mode, ScanWindow, TokenTail, Verdict};
+use super::rules::{BACKSLASHES_MAX, Mode, ScanWindow, TokenTail, Verdict};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 

@@ -1,11 +1,11 @@
-//! A log as it is checked: envelopes in the order in which they stand, and what they come to on a screen.
+//! The log under check: its envelopes in file order, and the patches that their projection could not apply.
 
-use super::Reading;
+use super::CheckOptions;
 use crate::log::LogId;
 use crate::model::id::IdError;
 use crate::model::{Audience, EventType, Ids, RunId, Sequence, SessionId, schema};
 use crate::projection::View;
-use crate::projection::seen::EnvelopeView;
+use crate::projection::view::EnvelopeView;
 use crate::source::kind_of;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -15,21 +15,21 @@ use serde_json::{Map, Value};
 pub struct Entry {
     pub sequence: u64,
     pub event_type: EventType,
-    /// As the projection reads it: without the members that are not what they must be.
-    pub seen: EnvelopeView,
-    /// As it stands.
-    pub map: Map<String, Value>,
-    /// What is wrong with its own members, a sentence each.
+    /// The projection's view of the envelope, without the malformed members.
+    pub view: EnvelopeView,
+    /// The envelope as written, plus ids that the producer left in the payload.
+    pub envelope: Map<String, Value>,
+    /// The problems of the envelope's own members, one sentence each.
     pub faults: Vec<String>,
 }
 
 impl Entry {
-    /// Reads a line.
+    /// Parses one line.
     ///
     /// # Errors
-    /// Why it is no envelope, and what would be one.
+    /// The reason why the line is not an envelope, and the expected form.
     fn read(line: &[u8], required: &[String]) -> Result<Self, String> {
-        let expected = "a line of an export is an envelope; a runtime's own facts are checked with --source NAME";
+        let expected = "each line of an export is an envelope; to check a runtime's own facts, pass --source NAME";
         let mut map = match serde_json::from_slice(line) {
             Ok(Value::Object(map)) => map,
             Ok(other) => return Err(format!("this is {}, not an object; {expected}", kind_of(&other))),
@@ -43,21 +43,21 @@ impl Entry {
             return Err(format!("the envelope's \"sequence\" is {found}, not a whole number from 1; {expected}"));
         };
         let faults = faults(&map, required);
-        let mut sound = map.clone();
-        sound.retain(|member, value| fault(member, value).is_none());
-        let text = serde_json::to_vec(&sound).expect("what was JSON is JSON");
-        let seen = EnvelopeView::parse(Sequence(sequence), &text).expect("what is at fault was left out");
-        // Where a lazy writer left the ids to the payload they are there.
-        for (member, value) in seen.payload.iter().filter(|(member, _)| Ids::MEMBERS.contains(&member.as_str())) {
+        let mut valid = map.clone();
+        valid.retain(|member, value| fault(member, value).is_none());
+        let text = serde_json::to_vec(&valid).expect("a JSON object serializes");
+        let view = EnvelopeView::parse(Sequence(sequence), &text).expect("every remaining member is valid");
+        // Some producers send the ids only in the payload.
+        for (member, value) in view.payload.iter().filter(|(member, _)| Ids::MEMBERS.contains(&member.as_str())) {
             map.entry(member.clone()).or_insert_with(|| value.clone());
         }
-        Ok(Self { sequence, event_type, seen, map, faults })
+        Ok(Self { sequence, event_type, view, envelope: map, faults })
     }
 
-    /// A member of the fact that says something: neither null nor empty.
+    /// Returns a payload member unless it is null or empty.
     #[must_use]
     pub fn get(&self, member: &str) -> Option<&Value> {
-        self.seen.get(member).filter(|value| match value {
+        self.view.get(member).filter(|value| match value {
             Value::String(text) => !text.is_empty(),
             Value::Array(items) => !items.is_empty(),
             Value::Object(map) => !map.is_empty(),
@@ -65,61 +65,61 @@ impl Entry {
         })
     }
 
-    /// The same, if it is text.
+    /// Returns a payload member that is a non-empty string.
     #[must_use]
-    pub fn text(&self, member: &str) -> Option<&str> {
+    pub fn payload_text(&self, member: &str) -> Option<&str> {
         self.get(member).and_then(Value::as_str)
     }
 
-    /// A member of the envelope itself that is text: a dimension, an id.
+    /// Returns a member of the envelope itself that is a non-empty string: a dimension or an id.
     #[must_use]
-    pub fn word(&self, member: &str) -> Option<&str> {
-        self.map.get(member).and_then(Value::as_str).filter(|word| !word.is_empty())
+    pub fn envelope_text(&self, member: &str) -> Option<&str> {
+        self.envelope.get(member).and_then(Value::as_str).filter(|word| !word.is_empty())
     }
 
-    /// Whether the fact has this id, this member, or any references.
+    /// Returns whether the fact has this id or payload member; `refs` means any reference.
     #[must_use]
     pub fn has(&self, member: &str) -> bool {
         match member {
-            "refs" => self.seen.refs.as_ref().is_some_and(|refs| !refs.is_null()),
-            id if Ids::MEMBERS.contains(&id) => self.word(id).is_some(),
+            "refs" => self.view.refs.as_ref().is_some_and(|refs| !refs.is_null()),
+            id if Ids::MEMBERS.contains(&id) => self.envelope_text(id).is_some(),
             member => self.get(member).is_some(),
         }
     }
 
-    /// What the fact lacks of these, one of each group.
+    /// Returns the groups of which the fact has no member.
     #[must_use]
-    pub fn lacks(&self, groups: &[&[&str]]) -> Vec<String> {
+    pub fn missing(&self, groups: &[&[&str]]) -> Vec<String> {
         groups.iter().filter(|group| !group.iter().any(|member| self.has(member))).map(|group| group.join(" or ")).collect()
     }
 
-    /// Who may see it; `None` for a name that nobody knows.
+    /// Returns the audience; `None` for an unknown name.
     #[must_use]
     pub fn audience(&self) -> Option<Audience> {
-        self.word("audience").and_then(Audience::parse)
+        self.envelope_text("audience").and_then(Audience::parse)
     }
 
-    /// Whether its family begins so: `tool.`, `artifact.` …
+    /// Returns whether the event type begins with this prefix: `tool.`, `artifact.` …
     #[must_use]
-    pub fn is_of(&self, family: &str) -> bool {
+    pub fn is_in_family(&self, family: &str) -> bool {
         self.event_type.as_str().starts_with(family)
     }
 
-    /// Whether it is what the server logged in place of what it could not take, as one of these kinds.
+    /// Returns whether the entry is a diagnostic of one of these kinds, which the server logs for a fact that it rejects.
     #[must_use]
-    pub fn notes(&self, kinds: &[&str]) -> bool {
-        self.event_type == EventType::DiagnosticChanged && self.text("kind").is_some_and(|kind| kinds.contains(&kind))
+    pub fn is_server_diagnostic(&self, kinds: &[&str]) -> bool {
+        self.event_type == EventType::DiagnosticChanged && self.payload_text("kind").is_some_and(|kind| kinds.contains(&kind))
     }
 }
 
-/// What is wrong with the envelope's own members.
+/// Returns the problems of the envelope's own members.
 fn faults(map: &Map<String, Value>, required: &[String]) -> Vec<String> {
     let missing = required.iter().filter(|member| map.get(*member).is_none_or(Value::is_null));
     let missing = missing.map(|member| format!("{member} is missing"));
     missing.chain(map.iter().filter_map(|(member, value)| fault(member, value))).collect()
 }
 
-/// What is wrong with this member; nothing for those that are not the envelope's own.
+/// Returns the problem of one member; `None` for a correct member and for any member outside the schema.
 fn fault(member: &str, value: &Value) -> Option<String> {
     let is_time = |text: &str| text.parse::<Timestamp>().is_ok();
     let expected = match (member, value) {
@@ -139,74 +139,77 @@ fn fault(member: &str, value: &Value) -> Option<String> {
         ) if !value.is_string() => "text",
         _ => return None,
     };
-    Some(format!("{member} is {}, and must be {expected}", kind_of(value)))
+    Some(format!("{member} is {}; it must be {expected}", kind_of(value)))
 }
 
-/// A line that is no envelope.
+/// A line that is not an envelope.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {why}")]
-pub struct BadLine {
-    /// From 1.
+#[error("line {line}: {reason}")]
+pub struct InvalidLine {
+    /// The line number, from 1.
     pub line: u64,
-    pub why: String,
+    pub reason: String,
 }
 
-/// What is checked.
+/// A parsed log.
 #[derive(Debug)]
 pub struct Log {
     pub entries: Vec<Entry>,
-    pub reading: Reading,
-    /// What the projection was told and could not show: the sequence, and the note.
-    pub notes: Vec<(u64, Value)>,
+    pub options: CheckOptions,
+    /// The patches that the projection could not apply: the sequence and the diagnostic.
+    pub failed_patches: Vec<(u64, Value)>,
 }
 
 impl Log {
-    /// Reads a log, an envelope a line; blank lines are passed over.
+    /// Parses a log with one envelope per line; skips blank lines.
     ///
     /// # Errors
-    /// The first line that is no envelope.
-    pub fn read<'l>(lines: impl IntoIterator<Item = &'l [u8]>, reading: Reading) -> Result<Self, BadLine> {
+    /// The first line that is not an envelope.
+    pub fn read<'l>(lines: impl IntoIterator<Item = &'l [u8]>, options: CheckOptions) -> Result<Self, InvalidLine> {
         let schema = schema::event();
         let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
         let required: Vec<String> = required.collect();
         let mut entries = Vec::new();
         for (line, text) in (1..).zip(lines) {
             if !text.iter().all(u8::is_ascii_whitespace) {
-                entries.push(Entry::read(text, &required).map_err(|why| BadLine { line, why })?);
+                entries.push(Entry::read(text, &required).map_err(|reason| InvalidLine { line, reason })?);
             }
         }
-        let mut log = Self { entries, reading, notes: Vec::new() };
-        log.notes = log.unshown();
+        let mut log = Self { entries, options, failed_patches: Vec::new() };
+        log.failed_patches = log.find_failed_patches();
         Ok(log)
     }
 
-    /// The run that this is the log of; `None` for a session's own log, and for an empty one.
+    /// Returns the id of the run; `None` for a session's own log and for an empty log.
     #[must_use]
     pub fn run(&self) -> Option<&str> {
-        self.entries.iter().find_map(|entry| entry.word("runId"))
+        self.entries.iter().find_map(|entry| entry.envelope_text("runId"))
     }
 
-    /// Folds the log as whoever it was written for sees it, and gives what the fold could not show.
-    fn unshown(&self) -> Vec<(u64, Value)> {
+    /// Folds the log for its audience and returns the patches that do not apply.
+    fn find_failed_patches(&self) -> Vec<(u64, Value)> {
         let run = self.run().and_then(|id| RunId::new(id).ok()).map(LogId::Run);
-        let session = || self.entries.iter().find_map(|entry| SessionId::new(entry.word("sessionId")?).ok()).map(LogId::Session);
+        let session =
+            || self.entries.iter().find_map(|entry| SessionId::new(entry.envelope_text("sessionId")?).ok()).map(LogId::Session);
         let Some(id) = run.or_else(session) else { return Vec::new() };
-        let mut view = View::new(&id, self.reading.audience);
-        let mut notes = Vec::new();
+        let mut projection = View::new(&id, self.options.audience);
+        let mut failed_patches = Vec::new();
         for entry in &self.entries {
-            // What stands out of order is told by a rule of its own; a fold takes each envelope once, in order.
-            if Sequence(entry.sequence) <= view.through {
+            // The fold accepts each envelope once, in order. Rule `sequence-increasing` reports the others.
+            if Sequence(entry.sequence) <= projection.through {
                 continue;
             }
-            let folded = view.fold_envelope(&entry.seen);
+            let folded = projection.fold_envelope(&entry.view);
             for change in &folded.changes {
-                let activity = view.changed_activity(change);
+                let activity = projection.changed_activity(change);
                 let last = activity.content.get("entries").and_then(Value::as_array).and_then(|entries| entries.last());
-                if let Some(note) = last.filter(|note| &*activity.kind == "diagnostics" && note["kind"] == "patch_not_applied") {
-                    notes.push((entry.sequence, note.clone()));
+                let is_failure =
+                    |diagnostic: &&Value| &*activity.kind == "diagnostics" && diagnostic["kind"] == "patch_not_applied";
+                if let Some(diagnostic) = last.filter(is_failure) {
+                    failed_patches.push((entry.sequence, diagnostic.clone()));
                 }
             }
         }
-        notes
+        failed_patches
     }
 }

@@ -1,19 +1,19 @@
-//! The linter: what seed 003 demands of a producer, checked over a log.
+//! The linter: checks a log against the demands that seed 003 makes of a producer.
 //!
-//! A rule is a small pure function over the envelopes in their order, and over what they come to on a screen: no clock, no I/O,
-//! nothing inferred from prose. It says where a log breaks a sentence of the seed, with the value, and what would mend it.
-//! The same log gives the same findings. What the seed demands of clients alone shows in no log; [`DEMANDS`] names every
-//! sentence of it, with the rules that hold it or the reason why none can.
+//! A rule is a small pure function over the envelopes in order, and over their projection. It uses no clock and no I/O, and
+//! infers nothing from prose. A finding names the sentence of the seed that the log breaks, the value, and the remedy.
+//! The same log always gives the same findings. A log cannot show the demands on clients; [`DEMANDS`] lists every demand
+//! with the rules that check it, or the reason why no rule can.
 //!
-//! | file | holds |
+//! | file | contents |
 //! | --- | --- |
-//! | `log`, `things` | a log as it is read: envelopes; calls, parts and actions from their first envelope to their end |
-//! | `source` | a runtime's own facts, taken through the write path first |
-//! | `order` | sequences, and the boundaries of the run |
+//! | `log`, `things` | the parsed log: envelopes; the lifecycles of calls, message parts and actions |
+//! | `source` | runs a runtime's own facts through the write path before the check |
+//! | `order` | sequences and run boundaries |
 //! | `shape` | members, dimensions and ids |
-//! | `tools`, `text`, `actions`, `team` | the rules of each |
-//! | `safety` | secrets, bodies, audiences, and what the server noted |
-//! | `seed` | the seed's demands, and who holds each |
+//! | `tools`, `text`, `actions`, `team` | the rules for each |
+//! | `safety` | secrets, large bodies, audiences, and the server's diagnostics |
+//! | `seed` | the seed's demands and the rules that check them |
 
 mod actions;
 mod log;
@@ -27,7 +27,7 @@ mod text;
 mod things;
 mod tools;
 
-pub use log::{BadLine, Log};
+pub use log::{InvalidLine, Log};
 pub use seed::{DEMANDS, Demand};
 
 use crate::guard::redact_text;
@@ -35,42 +35,41 @@ use crate::model::Audience;
 use log::Entry;
 use serde::Serialize;
 
-/// The findings of one rule that are told one by one; the rest are counted. A log that breaks a rule at every envelope is told
-/// by its beginning.
+/// The maximum number of findings that the report lists per rule; it only counts the rest.
 pub const FINDINGS_MAX: usize = 100;
 
-/// What is told of one finding, in characters. Names in a log may be of any length.
+/// The maximum length of a finding's message, in characters. Names in a log can have any length.
 pub const MESSAGE_CHARS_MAX: usize = 500;
 
-/// How a log is to be read.
+/// Describes how the checked log was written.
 #[derive(Debug, Clone, Copy)]
-pub struct Reading {
-    /// For whom it was written. Only whoever sees everything sees every sequence.
+pub struct CheckOptions {
+    /// The audience of the export. Only the internal audience sees every sequence.
     pub audience: Audience,
-    /// Whether it was compacted: then what is missing is meant to be.
+    /// Whether the log was compacted. Compaction removes envelopes, so gaps are no error.
     pub is_compacted: bool,
 }
 
-impl Default for Reading {
+impl Default for CheckOptions {
     fn default() -> Self {
         Self { audience: Audience::Internal, is_compacted: false }
     }
 }
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Clients show something wrong, or something that must not be shown.
+    /// Clients show wrong data, or data that they must not show.
     Error,
-    /// Clients cope; something is missing or odd.
+    /// Clients cope, but data is missing or unusual.
     Warning,
-    /// Worth knowing.
+    /// A note; the log breaks no requirement.
     Info,
 }
 
 impl Severity {
-    /// The name on the wire.
+    /// Returns the name on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -81,16 +80,16 @@ impl Severity {
     }
 }
 
-/// One thing that a log is checked for.
+/// A rule of the linter.
 pub struct Rule {
-    /// In kebab-case; it never changes its meaning.
+    /// The stable name, in kebab-case. A name never changes its meaning.
     pub id: &'static str,
     pub severity: Severity,
-    /// What is demanded, in the seed's words where it has some.
+    /// The requirement, in the seed's words where possible.
     pub sentence: &'static str,
-    /// What whoever wrote the log can do.
+    /// The instruction for the producer of the log.
     pub remedy: &'static str,
-    check: fn(&Log, &mut Out<'_>),
+    check: fn(&Log, &mut Findings<'_>),
 }
 
 /// A place where a log breaks a rule.
@@ -99,17 +98,17 @@ pub struct Rule {
 pub struct Finding {
     pub rule: &'static str,
     pub severity: Severity,
-    /// The envelope that shows it.
+    /// The sequence of the envelope that breaks the rule.
     pub sequence: u64,
-    /// The id of the thing that it is about, where it is about one.
+    /// The id of the call, action, message or other subject of the finding.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thing: Option<String>,
-    /// What, where, and the value.
+    /// The problem, its place and the value.
     pub message: String,
     pub remedy: &'static str,
 }
 
-/// How many findings there are of each severity.
+/// The number of findings per severity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     pub error: u64,
@@ -117,18 +116,18 @@ pub struct Counts {
     pub info: u64,
 }
 
-/// What a log came to.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     /// `null` for a session's own log.
     pub run: Option<String>,
     pub envelopes: usize,
-    /// In the order of the log; at most [`FINDINGS_MAX`] of each rule.
+    /// In log order; at most [`FINDINGS_MAX`] per rule.
     pub findings: Vec<Finding>,
-    /// Of all findings, also those that are not told one by one.
+    /// Includes the findings that the list omits.
     pub counts: Counts,
-    /// How many are not.
+    /// The number of findings that the list omits.
     #[serde(skip_serializing_if = "is_zero")]
     pub omitted: u64,
 }
@@ -138,36 +137,36 @@ const fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// Where a rule says what it found.
-struct Out<'r> {
+/// Collects the findings of one rule.
+struct Findings<'r> {
     rule: &'r Rule,
-    findings: Vec<Finding>,
+    listed: Vec<Finding>,
     count: u64,
 }
 
-impl Out<'_> {
-    fn say(&mut self, at: &Entry, thing: Option<&str>, message: String) {
-        self.say_at(at.sequence, thing, message);
+impl Findings<'_> {
+    fn report(&mut self, entry: &Entry, subject: Option<&str>, message: String) {
+        self.report_at(entry.sequence, subject, message);
     }
 
-    fn say_at(&mut self, sequence: u64, thing: Option<&str>, message: String) {
+    fn report_at(&mut self, sequence: u64, subject: Option<&str>, message: String) {
         self.count += 1;
-        if self.findings.len() < FINDINGS_MAX {
+        if self.listed.len() < FINDINGS_MAX {
             let Rule { id, severity, remedy, .. } = *self.rule;
-            let thing = thing.filter(|thing| !thing.is_empty()).map(tellable);
-            self.findings.push(Finding { rule: id, severity, sequence, thing, message: tellable(&message), remedy });
+            let thing = subject.filter(|subject| !subject.is_empty()).map(sanitize);
+            self.listed.push(Finding { rule: id, severity, sequence, thing, message: sanitize(&message), remedy });
         }
     }
 }
 
-/// A text with values out of a log, as it may be told: without what looks like a secret, bounded, and in one line.
-fn tellable(text: &str) -> String {
+/// Makes a text from a log safe to print: redacts secrets, bounds its length, and keeps it on one line.
+fn sanitize(text: &str) -> String {
     let text = redact_text(text);
-    let mut told: String = text.chars().take(MESSAGE_CHARS_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut sanitized: String = text.chars().take(MESSAGE_CHARS_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(MESSAGE_CHARS_MAX).is_some() {
-        told.push('…');
+        sanitized.push('…');
     }
-    told
+    sanitized
 }
 
 /// Checks a log against every rule.
@@ -175,21 +174,21 @@ fn tellable(text: &str) -> String {
 pub fn check(log: &Log) -> Report {
     let (mut findings, mut counts, mut omitted) = (Vec::new(), Counts::default(), 0);
     for rule in RULES {
-        let mut out = Out { rule, findings: Vec::new(), count: 0 };
-        (rule.check)(log, &mut out);
+        let mut found = Findings { rule, listed: Vec::new(), count: 0 };
+        (rule.check)(log, &mut found);
         match rule.severity {
-            Severity::Error => counts.error += out.count,
-            Severity::Warning => counts.warning += out.count,
-            Severity::Info => counts.info += out.count,
+            Severity::Error => counts.error += found.count,
+            Severity::Warning => counts.warning += found.count,
+            Severity::Info => counts.info += found.count,
         }
-        omitted += out.count - out.findings.len() as u64;
-        findings.append(&mut out.findings);
+        omitted += found.count - found.listed.len() as u64;
+        findings.append(&mut found.listed);
     }
     findings.sort_by_key(|finding| finding.sequence);
     Report { run: log.run().map(str::to_owned), envelopes: log.entries.len(), findings, counts, omitted }
 }
 
-/// Every rule, by what it is about.
+/// All rules, grouped by subject.
 pub static RULES: &[Rule] = &{
     use Severity::{Error, Info, Warning};
     const fn rule(
@@ -197,31 +196,31 @@ pub static RULES: &[Rule] = &{
         severity: Severity,
         sentence: &'static str,
         remedy: &'static str,
-        check: fn(&Log, &mut Out<'_>),
+        check: fn(&Log, &mut Findings<'_>),
     ) -> Rule {
         Rule { id, severity, sentence, remedy, check }
     }
     [
-        // The order of the log and the boundaries of its run.
+        // Log order and run boundaries.
         rule(
             "sequence-increasing",
             Error,
-            "Runtime event order is preserved: sequences grow.",
-            "write envelopes in the order of their sequences; if files were joined, check each by itself",
+            "Runtime event order is preserved: sequences increase.",
+            "write envelopes in sequence order; check concatenated files one by one",
             order::increasing,
         ),
         rule(
             "sequence-gapless",
             Error,
             "Runtime event order is preserved: no envelope is missing.",
-            "export as internal; of a log for others say --audience, of a compacted one --compacted",
+            "export with the internal audience; for another audience pass --audience, for a compacted log pass --compacted",
             order::gapless,
         ),
         rule(
             "one-log",
             Error,
-            "Sequence is monotonic within one run, and each event is in its log once.",
-            "check each run by itself, and number facts (Producer-Id, Producer-Seq) so that a repeated request adds nothing",
+            "Sequence is monotonic within one run, and a log holds each event once.",
+            "check each run separately; send Producer-Id and Producer-Seq, so that the server drops repeated requests",
             order::one_run,
         ),
         rule(
@@ -234,85 +233,85 @@ pub static RULES: &[Rule] = &{
         rule(
             "start-inside-run",
             Warning,
-            "A run boundary that started ends before it starts again.",
-            "send run.finished or run.failed before another run.started; send another run to a log of its own",
+            "A run that has started ends before it starts again.",
+            "send run.finished or run.failed before the next run.started; send another run to its own log",
             order::start_inside_run,
         ),
         rule(
             "one-terminal",
             Error,
             "An attempt of a run ends once, with run.finished or run.failed.",
-            "send one end; a later attempt begins with run.started",
+            "send one end per attempt; begin a later attempt with run.started",
             order::one_terminal,
         ),
         rule(
             "work-after-end",
             Warning,
-            "Nothing of a run's work comes after its end; only a new start reopens it.",
-            "send the end last, a pause as run.status with phase waiting, and another attempt after run.started",
+            "No work of a run follows its end; only a new start reopens the run.",
+            "send the end last; send a pause as run.status with phase waiting, and another attempt after run.started",
             order::work_after_end,
         ),
         rule(
             "run-never-ended",
             Warning,
-            "A run that waits for nobody ends.",
-            "send run.finished or run.failed, also for a runtime that is gone",
+            "A run that is not waiting ends.",
+            "send run.finished or run.failed, also when the runtime has stopped",
             order::never_ended,
         ),
-        // What every envelope has, and what each class needs.
+        // Envelope members, and the members that each event type requires.
         rule(
             "envelope-members",
             Error,
-            "An envelope has the portable members by their names and kinds.",
-            "write envelopes by schema/agentui-event.schema.json, or send the facts to a server and export them",
+            "An envelope has the portable members, with the names and types of the schema.",
+            "write envelopes that match schema/agentui-event.schema.json, or send the facts to a server and export the run",
             shape::members,
         ),
         rule(
             "required-ids",
             Error,
-            "A fact has the id of what it is about: messageId, toolCallId, actionId, artifactId, evidenceId, agentId, taskId …",
-            "let the producer name the thing on every fact of it",
+            "A fact has the id of its subject: messageId, toolCallId, actionId, artifactId, evidenceId, agentId, taskId …",
+            "send the id with every fact about the subject",
             shape::ids,
         ),
         rule(
             "part-id",
             Warning,
             "partId is required for ordered message parts.",
-            "name the part on every chunk, so that text interleaves with tools as it came",
+            "send partId with every chunk, so that text and tools keep their order",
             shape::part_ids,
         ),
         rule(
             "unknown-dimension",
             Info,
             "Owner, scope, phase, surface, persistence, control and topology have the seed's values.",
-            "use a value of the seed, or unknown",
+            "send a value of the seed, or unknown",
             shape::dimensions,
         ),
         rule(
             "unknown-event-type",
             Warning,
-            "Event classes are those of the seed; what nobody knows is kept for internal eyes.",
-            "use a class of the seed, or a server whose adapter knows this release of the runtime",
-            shape::classes,
+            "Event types are those of the seed; only the internal audience sees an unknown one.",
+            "send an event type of the seed, or use a server whose adapter supports this release of the runtime",
+            shape::event_types,
         ),
         rule(
             "unknown-audience",
             Info,
-            "An audience is user, dashboard or internal; whatever else counts as internal.",
-            "say one of the three",
+            "An audience is user, dashboard or internal; any other value counts as internal.",
+            "send user, dashboard or internal",
             shape::audiences,
         ),
         rule(
             "failure-without-message",
             Error,
-            "A failure shows a recoverable error: what failed says why.",
+            "A failure shows a recoverable error: it has an error message.",
             "send error: { message, code? }",
             shape::failures,
         ),
         rule(
             "snapshot-shape",
             Warning,
-            "A snapshot of messages says of each message which it is, whose, and of what parts.",
+            "A snapshot of messages gives the id, role and parts of each message.",
             "send messages: [{ messageId, role, parts }]",
             shape::snapshots,
         ),
@@ -328,70 +327,64 @@ pub static RULES: &[Rule] = &{
             "tool-end-without-start",
             Warning,
             "A tool call's boundary is established before its result.",
-            "send tool.started first, or neverStarted: true with the failure of a call that never ran",
+            "send tool.started first; if the call never ran, send tool.failed with neverStarted: true",
             tools::end_without_start,
         ),
         rule(
             "tool-ended-twice",
             Error,
             "A tool call ends once.",
-            "send one end a call; a retry begins with tool.started",
+            "send one end per call; begin a retry with tool.started",
             tools::ended_twice,
         ),
-        rule(
-            "tool-without-name",
-            Warning,
-            "A tool call says which tool it is of.",
-            "send toolName with tool.started",
-            tools::without_name,
-        ),
+        rule("tool-without-name", Warning, "A tool call names its tool.", "send toolName with tool.started", tools::without_name),
         rule(
             "result-without-output",
             Info,
             "tool.result: the tool completed successfully with output or output reference.",
-            "send output (null, if the tool gives none) or outputRef",
+            "send output (null if the tool returns none) or outputRef",
             tools::without_output,
         ),
         rule(
             "progress-range",
             Warning,
             "Progress is a fraction from 0 to 1.",
-            "divide percent by 100; tell counts by loaded and total",
+            "divide a percentage by 100; send counts as loaded and total",
             tools::progress_range,
         ),
         rule(
             "progress-backwards",
             Warning,
-            "Progress of a running call does not go back.",
-            "report what is done of the whole; a phase of its own is a message, or a call of its own",
+            "Progress of a running call does not decrease.",
+            "report the completed fraction of the whole call; report a phase as a message or as a separate call",
             tools::progress_backwards,
         ),
         rule(
             "progress-after-end",
             Info,
-            "After its end a call stays ended: late progress changes its message only.",
-            "report before the call ends",
+            "A call that has ended stays ended: late progress only changes its message.",
+            "send progress before the call ends",
             tools::progress_after_end,
         ),
-        // What is said.
+        // Messages.
         rule(
             "write-after-seal",
             Error,
-            "After its final event a stream takes no more chunks.",
-            "send chunks before the final; a new text is a new part, of a new message",
+            "A stream accepts no chunks after its final event.",
+            "send all chunks before the final event; send further text as a new part of a new message",
             text::write_after_seal,
         ),
         rule(
             "final-text",
             Error,
-            "Final answer text is reconciled without duplication: it is what was streamed.",
-            "send as the final the whole of what was streamed in that part or message, or no text at all",
+            "Final answer text is reconciled without duplication: it equals the streamed text.",
+            "send the whole streamed text of the part or message as the final, or send no text",
             text::final_text,
         ),
         rule(
             "part-never-ended",
             Warning,
-            "Text, reasoning and plans that are streamed are sealed.",
+            "A final event ends each streamed text, reasoning and plan.",
             "send text.final, reasoning.summary or plan.final; they need no text",
             text::part_never_ended,
         ),
@@ -399,57 +392,57 @@ pub static RULES: &[Rule] = &{
             "only-text-in-conversation",
             Error,
             "Final answer text is separate from reasoning, tools, actions, status and diagnostics.",
-            "leave the surface to the class, or name the one that the seed gives it",
+            "omit the surface, or send the one that the seed assigns to the event type",
             text::only_text_in_conversation,
         ),
         rule(
             "text-surface",
             Warning,
-            "What is said stands in the conversation, or in a teammate's transcript.",
+            "Message text belongs to the conversation, or to a teammate's transcript.",
             "send reasoning as reasoning.delta, plans as plan.delta, status as run.status",
             text::text_elsewhere,
         ),
         rule(
             "worker-as-user",
             Error,
-            "Internal worker notifications are no user messages, whatever channel brought them.",
+            "Internal worker notifications are not user messages, even if they arrive through a user-role channel.",
             "send worker.notification",
             text::worker_as_user,
         ),
-        // What waits for somebody.
+        // Actions.
         rule(
             "action-never-required",
             Error,
-            "An action is resolved by its owner after it was required, under the same id.",
-            "send action.required first, and resolve it by its actionId",
+            "The owner of an action resolves it after it was required, under the same id.",
+            "send action.required first, and resolve it with the same actionId",
             actions::never_required,
         ),
         rule(
             "action-pending-at-end",
             Warning,
             "No action is pending when its run ends: a run that waits has not ended.",
-            "send action.resolved (cancelled or expired, too), or run.status with phase waiting in place of the end",
+            "send action.resolved (also for cancelled or expired), or run.status with phase waiting instead of the end",
             actions::pending_at_end,
         ),
         rule(
             "action-resolved-twice",
             Warning,
             "An action is resolved once.",
-            "resolve once; ask again with action.required",
+            "resolve an action once; send action.required to ask again",
             actions::resolved_twice,
         ),
         rule(
             "action-kind",
             Warning,
-            "Actions are of the seed's types.",
+            "An action has one of the seed's types.",
             "send kind: tool_approval, plan_decision, structured_input, clarification …",
             actions::kinds,
         ),
         rule(
             "action-fields",
             Warning,
-            "A card shows what its type requires: tool name, scope, risk and safe input; a stable schema; what is asked.",
-            "send what the card must show with action.required",
+            "A card shows the fields of its type: tool name, scope, risk and safe input; a stable schema; the question.",
+            "send the missing fields with action.required",
             actions::shapes,
         ),
         rule(
@@ -462,14 +455,14 @@ pub static RULES: &[Rule] = &{
         rule(
             "delegated-details",
             Info,
-            "Delegated approvals have a policy scope, a safe input and a way back to the parent.",
+            "Delegated approvals have a policy scope, a safe input and a route back to the parent.",
             "send policyScope, safeInput and parentRouting with action.required",
             actions::delegated_details,
         ),
         rule(
             "action-outcome",
             Warning,
-            "A resolution says how it came out; nobody infers it from prose.",
+            "A resolution has an outcome; clients do not infer it from prose.",
             "send outcome: approved, rejected, answered, cancelled or expired",
             actions::outcomes,
         ),
@@ -478,62 +471,62 @@ pub static RULES: &[Rule] = &{
             "agent-lineage",
             Warning,
             "parentSessionId is required for child sessions: lineage survives hydration, replay and export.",
-            "send parentSessionId with agent.spawned, or in the query of the child's facts",
+            "send parentSessionId with agent.spawned, or as a query parameter with the child's facts",
             team::lineage,
         ),
         rule(
             "entity-ids",
             Warning,
-            "A runtime entity has the ids by which a client places it.",
-            "send the ids that the seed requires of this runtimeEntity",
+            "A runtime entity has the ids that a client needs to place it.",
+            "send the ids that the seed requires for this runtimeEntity",
             team::entity_ids,
         ),
         rule(
             "entity-details",
             Info,
-            "A runtime entity has the fields that the seed requires of it.",
-            "send them when the runtime has them",
+            "A runtime entity has the fields that the seed requires.",
+            "send the fields if the runtime knows them",
             team::entity_details,
         ),
         rule(
             "handoff-fields",
             Error,
-            "A hand-off says from whom, to whom and why.",
+            "A handoff names the sender, the receiver and the reason.",
             "send from, to and reason with agent.handoff",
             team::handoffs,
         ),
         rule(
             "handoff-details",
             Info,
-            "A hand-off says where work resumes and which memory goes with it.",
+            "A handoff names the place where work resumes and the memory that it transfers.",
             "send resumeTarget, and memoryBoundary or contextBoundary",
             team::handoff_details,
         ),
         rule(
             "review-fields",
             Error,
-            "A review says its target, and its verdict when it completes.",
-            "send target with review.requested, verdict with review.completed",
+            "A review names its target, and a completed review its verdict.",
+            "send target with review.requested, and verdict with review.completed",
             team::reviews,
         ),
         rule(
             "review-details",
             Info,
-            "Verdicts say who gave them and link to evidence facts.",
+            "A verdict names its reviewer and links to evidence facts.",
             "send reviewer and evidenceRefs with review.completed",
             team::review_details,
         ),
         rule(
             "worker-notification-fields",
             Error,
-            "A worker's notification has taskId, agentId, status and summary.",
-            "send them with worker.notification",
+            "A worker notification has taskId, agentId, status and summary.",
+            "send the missing fields with worker.notification",
             team::notifications,
         ),
         rule(
             "worker-notification-details",
             Info,
-            "A worker's notification refers to its result.",
+            "A worker notification refers to its result.",
             "send resultRef with worker.notification",
             team::notification_details,
         ),
@@ -544,27 +537,27 @@ pub static RULES: &[Rule] = &{
             "send topology with team.changed",
             team::topology,
         ),
-        rule("task-status", Info, "Tasks and teammates have the seed's status values.", "use the seed's value", team::statuses),
+        rule("task-status", Info, "Tasks and teammates have a status of the seed.", "send a status of the seed", team::statuses),
         rule(
             "dangling-ref",
             Info,
             "Evidence, replay, review and citations link to evidence facts.",
-            "send evidence.changed or artifact.* for what is referred to; it may be in another log",
+            "send evidence.changed or artifact.* for the id; ignore this if another log has it",
             team::dangling,
         ),
-        // What must not be in a log, or not for everybody.
+        // Content that does not belong in a log, or not in a log for every audience.
         rule(
             "secret",
             Error,
             "Raw secrets must be redacted before they enter projection state.",
-            "rotate the secret, erase the run, and send facts through a server, which redacts",
+            "rotate the secret, erase the run, and send the facts through a server, which redacts secrets",
             safety::secrets,
         ),
         rule(
             "large-inline",
             Error,
             "Large output must be offloaded to a detail reference.",
-            "send outputRef, or send facts through a server, which moves bodies out",
+            "send outputRef, or send the facts through a server, which offloads large bodies",
             safety::large_bodies,
         ),
         rule(
@@ -578,21 +571,21 @@ pub static RULES: &[Rule] = &{
             "diagnostics-audience",
             Error,
             "Diagnostics and metrics stay outside normal conversation.",
-            "leave their audience to the class, or say dashboard",
+            "omit the audience, or send dashboard",
             safety::diagnostics_audience,
         ),
         rule(
             "runtime-internals",
             Error,
-            "A runtime's internals are for internal eyes.",
-            "send state that holds them with the audience internal",
+            "Only the internal audience sees a runtime's internals.",
+            "send state that contains internals with the audience internal",
             safety::internals,
         ),
         rule(
             "screen-state",
             Error,
-            "Collapse state, selected tabs and drafts are no runtime truth.",
-            "keep them in the client",
+            "Collapse state, selected tabs and drafts are not runtime facts.",
+            "keep this state in the client",
             safety::screen_state,
         ),
         rule(
@@ -605,16 +598,16 @@ pub static RULES: &[Rule] = &{
         rule(
             "malformed-event",
             Error,
-            "A known event has what it cannot do without.",
-            "send the member; the diagnostic keeps the event",
+            "A known event has its required members.",
+            "send the expected member; the diagnostic keeps the original event",
             safety::malformed,
         ),
-        rule("interleaved-run", Error, "One ingest stream is one run.", "send each run to its own address", safety::interleaved),
+        rule("interleaved-run", Error, "One ingest stream holds one run.", "send each run to its own URL", safety::interleaved),
         rule(
             "patch-not-applied",
             Warning,
-            "A patch applies to the activity that readers have.",
-            "send a snapshot first, and patch what it has (RFC 6902)",
+            "A patch applies to the current content of its activity.",
+            "send a snapshot first, and patch only members that it has (RFC 6902)",
             safety::patches,
         ),
     ]

@@ -1,30 +1,32 @@
-//! What must not be in a log, or not for everybody: secrets, bodies, diagnostics, a runtime's internals, the state of a screen;
-//! and what the server noted as it took the facts.
+//! Rules for content that does not belong in a log, or not in a log for every audience.
+//!
+//! They cover secrets, large bodies, diagnostics, a runtime's internals and client state, and the diagnostics that the server
+//! logged when it accepted the facts.
 
-use super::Out;
+use super::Findings;
 use super::log::{Entry, Log};
-use super::things::{compactions, speech};
+use super::things::{compactions, streams};
 use crate::guard::{Policy, redact_text, redact_value};
 use crate::model::{Audience, EventType};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// The member of a chunk: half a secret is none, so what is streamed is judged as a whole.
-fn streamed(entry: &Entry) -> Option<&'static str> {
+/// Returns the text member of a chunk. A chunk may hold half a secret, so the rule examines the joined stream.
+fn streamed_member(entry: &Entry) -> Option<&'static str> {
     use EventType as E;
     match entry.event_type {
         E::TextDelta | E::ReasoningDelta | E::PlanDelta | E::ToolOutputDelta => Some("text"),
-        E::ToolArgs if entry.seen.member("input").is_none() => Some("inputText"),
+        E::ToolArgs if entry.view.member("input").is_none() => Some("inputText"),
         _ => None,
     }
 }
 
-/// The first place, as a JSON pointer, at which the two differ.
+/// Returns the JSON pointer of the first difference.
 fn first_difference(before: &Value, after: &Value) -> Option<String> {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {
-            // A member whose name is a secret has another one now, and must not be told.
+            // Redaction replaced a member name that is itself a secret, so the finding must not repeat it.
             before.iter().find_map(|(member, value)| match after.get(member) {
                 Some(after) => first_difference(value, after).map(|rest| format!("/{member}{rest}")),
                 None => Some("/[the name of a member]".into()),
@@ -37,47 +39,48 @@ fn first_difference(before: &Value, after: &Value) -> Option<String> {
     }
 }
 
-/// Nothing looks like a secret. The finding says where, never what.
-pub(super) fn secrets(log: &Log, out: &mut Out<'_>) {
+/// Rejects text that looks like a secret. The finding names the place and never the text.
+pub(super) fn secrets(log: &Log, findings: &mut Findings<'_>) {
     for entry in &log.entries {
-        let mut before = entry.map.clone();
+        let mut before = entry.envelope.clone();
         if let Some(payload) = before.get_mut("payload").and_then(Value::as_object_mut) {
-            streamed(entry).and_then(|member| payload.shift_remove(member));
+            streamed_member(entry).and_then(|member| payload.shift_remove(member));
         }
         let before = Value::Object(before);
         let mut after = before.clone();
         redact_value(&mut after);
-        // What was redacted before is the same again.
+        // Redaction leaves a redacted text unchanged.
         if let Some(place) = first_difference(&before, &after) {
-            out.say(entry, None, format!("{} holds what looks like a secret at {place}", entry.event_type));
+            findings.report(entry, None, format!("{} contains text that looks like a secret at {place}", entry.event_type));
         }
     }
     let is_secret = |text: &str| matches!(redact_text(text), Cow::Owned(_));
-    for part in speech(log).parts.iter().filter(|part| is_secret(&part.text)) {
-        let told = format!("what is streamed as {} part {} holds what looks like a secret", part.of.channel.name(), part.id());
-        out.say(part.last, Some(&part.id()), told);
+    for part in streams(log).parts.iter().filter(|part| is_secret(&part.text)) {
+        let message =
+            format!("the stream of {} part {} contains text that looks like a secret", part.key.channel.name(), part.id());
+        findings.report(part.last, Some(&part.id()), message);
     }
     let mut streams: BTreeMap<(&str, &str, &str), (&Entry, String)> = BTreeMap::new();
-    for entry in log.entries.iter().filter(|entry| entry.is_of("tool.")) {
-        let (Some(member), Some(call)) = (streamed(entry), entry.word("toolCallId")) else { continue };
+    for entry in log.entries.iter().filter(|entry| entry.is_in_family("tool.")) {
+        let (Some(member), Some(call)) = (streamed_member(entry), entry.envelope_text("toolCallId")) else { continue };
         let (last, text) =
-            streams.entry((call, member, entry.text("channel").unwrap_or_default())).or_insert((entry, String::new()));
+            streams.entry((call, member, entry.payload_text("channel").unwrap_or_default())).or_insert((entry, String::new()));
         *last = entry;
-        text.push_str(entry.seen.text(member).unwrap_or_default());
+        text.push_str(entry.view.text(member).unwrap_or_default());
     }
     for ((call, member, _), (last, _)) in streams.iter().filter(|(_, (_, text))| is_secret(text)) {
-        let what = if *member == "text" { "the output" } else { "the arguments" };
-        out.say(last, Some(call), format!("{what} streamed of call {call} holds what looks like a secret"));
+        let stream = if *member == "text" { "output" } else { "argument" };
+        findings.report(last, Some(call), format!("the {stream} stream of call {call} contains text that looks like a secret"));
     }
 }
 
-/// Members that are opened rather than folded: they go out of an envelope whole.
-const OUTPUTS: &[&str] = &["output", "structured", "content", "result"];
+/// The members with a tool's output, which the server offloads as a whole.
+const OUTPUT_MEMBERS: &[&str] = &["output", "structured", "content", "result"];
 
-/// The largest text in a value, in bytes, and where it stands.
-fn largest(value: &Value) -> (usize, String) {
+/// Returns the size of the largest text in a value, in bytes, and its JSON pointer.
+fn largest_text(value: &Value) -> (usize, String) {
     let inside = |(name, value): (String, &Value)| {
-        let (bytes, at) = largest(value);
+        let (bytes, at) = largest_text(value);
         (bytes, format!("/{name}{at}"))
     };
     match value {
@@ -90,117 +93,125 @@ fn largest(value: &Value) -> (usize, String) {
     }
 }
 
-/// Large bodies are elsewhere, and the envelope refers to them.
-pub(super) fn large_bodies(log: &Log, out: &mut Out<'_>) {
+/// Requires a reference in place of a large body.
+pub(super) fn large_bodies(log: &Log, findings: &mut Findings<'_>) {
     let bytes_max = Policy::default().inline_bytes_max;
     for entry in &log.entries {
-        for (member, value) in &entry.seen.payload {
-            let (bytes, at) = match OUTPUTS.contains(&member.as_str()) && !value.is_string() {
+        for (member, value) in &entry.view.payload {
+            let (bytes, at) = match OUTPUT_MEMBERS.contains(&member.as_str()) && !value.is_string() {
                 true => (value.to_string().len(), String::new()),
-                false => largest(value),
+                false => largest_text(value),
             };
             if bytes > bytes_max {
-                let told =
+                let message =
                     format!("{} holds {bytes} bytes inline at /payload/{member}{at}, the limit is {bytes_max}", entry.event_type);
-                out.say(entry, entry.word("toolCallId"), told);
+                findings.report(entry, entry.envelope_text("toolCallId"), message);
             }
         }
     }
 }
 
-/// Members that hold an artifact's body.
-const BODIES: &[&str] = &["body", "content", "contents", "data", "base64", "html", "markdown"];
+/// The members that hold an artifact's body.
+const BODY_MEMBERS: &[&str] = &["body", "content", "contents", "data", "base64", "html", "markdown"];
 
-/// An artifact's body is in its workspace.
-pub(super) fn artifact_bodies(log: &Log, out: &mut Out<'_>) {
-    for entry in log.entries.iter().filter(|entry| entry.is_of("artifact.")) {
-        if let Some(member) = BODIES.iter().find(|member| entry.has(member)) {
-            let id = entry.word("artifactId");
-            let told = format!("{} of artifact {} holds its body in {member}", entry.event_type, id.unwrap_or("unknown"));
-            out.say(entry, id, told);
+/// Rejects artifact bodies in the log; they belong in the artifact workspace.
+pub(super) fn artifact_bodies(log: &Log, findings: &mut Findings<'_>) {
+    for entry in log.entries.iter().filter(|entry| entry.is_in_family("artifact.")) {
+        if let Some(member) = BODY_MEMBERS.iter().find(|member| entry.has(member)) {
+            let id = entry.envelope_text("artifactId");
+            let message = format!("{} of artifact {} contains the body in {member}", entry.event_type, id.unwrap_or("unknown"));
+            findings.report(entry, id, message);
         }
     }
 }
 
-/// Diagnostics and metrics are not for users.
-pub(super) fn diagnostics_audience(log: &Log, out: &mut Out<'_>) {
-    for entry in log.entries.iter().filter(|entry| entry.is_of("diagnostic.") || entry.is_of("metric.")) {
+/// Rejects diagnostics and metrics for the user audience.
+pub(super) fn diagnostics_audience(log: &Log, findings: &mut Findings<'_>) {
+    for entry in log.entries.iter().filter(|entry| entry.is_in_family("diagnostic.") || entry.is_in_family("metric.")) {
         if entry.audience() == Some(Audience::User) {
-            out.say(entry, None, format!("{} is for users", entry.event_type));
+            findings.report(entry, None, format!("{} has the audience user", entry.event_type));
         }
     }
 }
 
-/// Whether a member's name anywhere in the value begins so.
-fn names(value: &Value, prefix: &str) -> bool {
+/// Returns whether any member name in the value begins with the prefix.
+fn has_member_with_prefix(value: &Value, prefix: &str) -> bool {
     match value {
-        Value::Object(map) => map.iter().any(|(name, value)| name.starts_with(prefix) || names(value, prefix)),
-        Value::Array(items) => items.iter().any(|item| names(item, prefix)),
+        Value::Object(map) => map.iter().any(|(name, value)| name.starts_with(prefix) || has_member_with_prefix(value, prefix)),
+        Value::Array(items) => items.iter().any(|item| has_member_with_prefix(item, prefix)),
         _ => false,
     }
 }
 
-/// A runtime's internals are for internal eyes.
-pub(super) fn internals(log: &Log, out: &mut Out<'_>) {
+/// Rejects a runtime's internals for any audience but the internal one.
+pub(super) fn internals(log: &Log, findings: &mut Findings<'_>) {
     let has = |payload: &Map<String, Value>| {
-        payload.iter().any(|(name, value)| name.starts_with("__runtime") || names(value, "__runtime"))
+        payload.iter().any(|(name, value)| name.starts_with("__runtime") || has_member_with_prefix(value, "__runtime"))
     };
-    for entry in log.entries.iter().filter(|entry| entry.audience() != Some(Audience::Internal) && has(&entry.seen.payload)) {
-        let audience = entry.word("audience").unwrap_or("unknown");
-        out.say(entry, None, format!("{} for the audience {audience} holds a runtime's internals (__runtime)", entry.event_type));
+    for entry in log.entries.iter().filter(|entry| entry.audience() != Some(Audience::Internal) && has(&entry.view.payload)) {
+        let audience = entry.envelope_text("audience").unwrap_or("unknown");
+        findings.report(
+            entry,
+            None,
+            format!("{} has the audience {audience} and contains runtime internals (__runtime)", entry.event_type),
+        );
     }
 }
 
-/// What a client folds away or drafts is no fact.
-pub(super) fn screen_state(log: &Log, out: &mut Out<'_>) {
+/// Rejects a client's own state, such as collapsed panels and drafts.
+pub(super) fn screen_state(log: &Log, findings: &mut Findings<'_>) {
     for entry in &log.entries {
-        let owner = entry.word("owner").filter(|owner| *owner == "ui_projection");
-        let kept = entry.word("persistence").filter(|kept| *kept == "ui_local");
-        if let Some(what) = owner.or(kept) {
-            out.say(entry, None, format!("{} is a client's own state ({what})", entry.event_type));
+        let owner = entry.envelope_text("owner").filter(|owner| *owner == "ui_projection");
+        let persistence = entry.envelope_text("persistence").filter(|persistence| *persistence == "ui_local");
+        if let Some(value) = owner.or(persistence) {
+            findings.report(entry, None, format!("{} is a client's own state ({value})", entry.event_type));
         }
     }
 }
 
-/// A compaction that starts completes.
-pub(super) fn compaction_never_ended(log: &Log, out: &mut Out<'_>) {
+/// Requires the end of a compaction.
+pub(super) fn compaction_never_ended(log: &Log, findings: &mut Findings<'_>) {
     for compaction in compactions(log).iter().filter(|compaction| compaction.end.is_none()) {
-        out.say(compaction.begun, Some(&compaction.id), format!("compaction {} is {}", compaction.id, compaction.left()));
+        findings.report(
+            compaction.first_entry,
+            Some(&compaction.id),
+            format!("compaction {} is {}", compaction.id, compaction.describe_open()),
+        );
     }
 }
 
-/// Every event could be told as what it says it is.
-pub(super) fn malformed(log: &Log, out: &mut Out<'_>) {
-    for entry in log.entries.iter().filter(|entry| entry.notes(&["malformed_event", "unknown_outcome"])) {
-        let event = entry.text("eventType").unwrap_or("an event");
-        let how = match (entry.text("expected"), entry.text("outcome")) {
+/// Reports events that the server's adapter could not map.
+pub(super) fn malformed(log: &Log, findings: &mut Findings<'_>) {
+    for entry in log.entries.iter().filter(|entry| entry.is_server_diagnostic(&["malformed_event", "unknown_outcome"])) {
+        let event = entry.payload_text("eventType").unwrap_or("an event");
+        let reason = match (entry.payload_text("expected"), entry.payload_text("outcome")) {
             (Some(expected), _) => format!("expected {expected}"),
-            (None, Some(outcome)) => format!("nobody knows the outcome {outcome:?}"),
-            (None, None) => "the diagnostic keeps all of it".to_owned(),
+            (None, Some(outcome)) => format!("the outcome {outcome:?} is unknown"),
+            (None, None) => "the diagnostic contains the whole event".to_owned(),
         };
-        out.say(entry, None, format!("{event} could not be told: {how}"));
+        findings.report(entry, None, format!("the adapter could not map {event}: {reason}"));
     }
 }
 
-/// One run at a time.
-pub(super) fn interleaved(log: &Log, out: &mut Out<'_>) {
-    for entry in log.entries.iter().filter(|entry| entry.notes(&["interleaved_run"])) {
-        let event = entry.text("eventType").unwrap_or("an event");
-        let open = entry.text("openRun").map_or_else(String::new, |run| format!(" {run}"));
-        out.say(entry, entry.text("openRun"), format!("{event} of another run came while run{open} was open"));
+/// Reports events of another run in one ingest stream.
+pub(super) fn interleaved(log: &Log, findings: &mut Findings<'_>) {
+    for entry in log.entries.iter().filter(|entry| entry.is_server_diagnostic(&["interleaved_run"])) {
+        let event = entry.payload_text("eventType").unwrap_or("an event");
+        let open = entry.payload_text("openRun").map_or_else(String::new, |run| format!(" {run}"));
+        findings.report(entry, entry.payload_text("openRun"), format!("{event} of another run came while run{open} was open"));
     }
 }
 
-/// Patches apply.
-pub(super) fn patches(log: &Log, out: &mut Out<'_>) {
-    for (sequence, note) in &log.notes {
-        let text = |member: &str| note.get(member).and_then(Value::as_str);
+/// Reports patches that the projection could not apply.
+pub(super) fn patches(log: &Log, findings: &mut Findings<'_>) {
+    for (sequence, diagnostic) in &log.failed_patches {
+        let text = |member: &str| diagnostic.get(member).and_then(Value::as_str);
         // The state of a run has neither type nor id.
-        let of = match (text("activityType"), text("activityId")) {
+        let target = match (text("activityType"), text("activityId")) {
             (Some(kind), Some(id)) => format!("{kind} {id}"),
             (kind, _) => kind.unwrap_or("state").to_owned(),
         };
-        let told = format!("a patch of {of} does not apply: {}", text("error").unwrap_or("nobody said why"));
-        out.say_at(*sequence, text("activityId"), told);
+        let message = format!("a patch of {target} does not apply: {}", text("error").unwrap_or("the reason is unknown"));
+        findings.report_at(*sequence, text("activityId"), message);
     }
 }

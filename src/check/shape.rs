@@ -1,16 +1,16 @@
-//! What every envelope has, and what each class needs beside it.
+//! Rules for the members of an envelope, and for the members that each event type requires.
 
-use super::Out;
+use super::Findings;
 use super::log::{Entry, Log};
 use super::things::is_custom;
 use crate::model::{Audience, Control, EventType, Owner, Persistence, Phase, Scope, Surface, Topology};
 use serde_json::Value;
 
-/// The envelope's own members are there, and are what they must be.
-pub(super) fn members(log: &Log, out: &mut Out<'_>) {
+/// Requires the envelope's own members with their types.
+pub(super) fn members(log: &Log, findings: &mut Findings<'_>) {
     for entry in &log.entries {
         for fault in &entry.faults {
-            out.say(entry, None, format!("{}: {fault}", entry.event_type));
+            findings.report(entry, None, format!("{}: {fault}", entry.event_type));
         }
     }
 }
@@ -26,48 +26,57 @@ const DIMENSIONS: &[(&str, &[&str])] = &[
     ("topology", Topology::NAMES),
 ];
 
-/// Dimensions have values that the seed names.
-pub(super) fn dimensions(log: &Log, out: &mut Out<'_>) {
+/// Requires dimension values of the seed.
+pub(super) fn dimensions(log: &Log, findings: &mut Findings<'_>) {
     for entry in &log.entries {
         for (dimension, names) in DIMENSIONS {
-            if let Some(value) = entry.word(dimension).filter(|value| !names.contains(value)) {
-                out.say(entry, None, format!("{}: unknown dimension: {dimension} is {value:?}", entry.event_type));
+            if let Some(value) = entry.envelope_text(dimension).filter(|value| !names.contains(value)) {
+                findings.report(entry, None, format!("{}: {dimension} has the unknown value {value:?}", entry.event_type));
             }
         }
     }
 }
 
-/// Event classes are those of the seed.
-pub(super) fn classes(log: &Log, out: &mut Out<'_>) {
+/// Requires event types of the seed.
+pub(super) fn event_types(log: &Log, findings: &mut Findings<'_>) {
     for entry in &log.entries {
-        if let EventType::Other(class) = &entry.event_type {
-            out.say(entry, None, format!("nobody knows the class {class:?}"));
-        } else if entry.notes(&["unknown_event_type"]) {
-            let class = entry.text("eventType").unwrap_or("unnamed");
-            out.say(entry, None, format!("the source has an event type that its adapter does not know: {class:?}"));
+        if let EventType::Other(event_type) = &entry.event_type {
+            findings.report(entry, None, format!("the event type {event_type:?} is unknown"));
+        } else if entry.is_server_diagnostic(&["unknown_event_type"]) {
+            let event_type = entry.payload_text("eventType").unwrap_or("unnamed");
+            findings.report(
+                entry,
+                None,
+                format!("the source sent an event type that its adapter does not support: {event_type:?}"),
+            );
         }
     }
 }
 
-/// Audiences are three.
-pub(super) fn audiences(log: &Log, out: &mut Out<'_>) {
+/// Requires one of the three audiences.
+pub(super) fn audiences(log: &Log, findings: &mut Findings<'_>) {
     for entry in &log.entries {
-        let said = entry.map.get("audience").filter(|_| entry.audience().is_none()).or_else(|| entry.map.get("sourceAudience"));
-        if let Some(said) = said.filter(|said| said.as_str().is_none_or(|said| Audience::parse(said).is_none())) {
-            out.say(entry, None, format!("{}: nobody knows the audience {said}; it counts as internal", entry.event_type));
+        let own = entry.envelope.get("audience").filter(|_| entry.audience().is_none());
+        let is_unknown = |audience: &&Value| audience.as_str().is_none_or(|name| Audience::parse(name).is_none());
+        if let Some(audience) = own.or_else(|| entry.envelope.get("sourceAudience")).filter(is_unknown) {
+            findings.report(
+                entry,
+                None,
+                format!("{}: the audience {audience} is unknown and counts as internal", entry.event_type),
+            );
         }
     }
 }
 
-/// The ids that a class cannot do without: one of each group.
-fn ids_of(entry: &Entry) -> &'static [&'static [&'static str]] {
+/// Returns the ids that an event type requires: one per group.
+fn required_ids(entry: &Entry) -> &'static [&'static [&'static str]] {
     use EventType as E;
     match &entry.event_type {
         E::TextDelta | E::TextFinal | E::ReasoningDelta | E::ReasoningSummary | E::PlanDelta | E::PlanFinal => &[&["messageId"]],
         E::ToolProgress if is_custom(entry) => &[&["toolCallId", "messageId"]],
-        // Progress that its source cannot pin on one call is the turn's.
-        E::ToolProgress if entry.word("scope").is_some_and(|scope| scope != "tool_call") => &[],
-        E::ToolFailed if entry.seen.is_hidden_failure() => &[],
+        // A source that cannot assign progress to one call reports it for the turn.
+        E::ToolProgress if entry.envelope_text("scope").is_some_and(|scope| scope != "tool_call") => &[],
+        E::ToolFailed if entry.view.is_hidden_failure() => &[],
         E::ToolStarted | E::ToolArgs | E::ToolProgress | E::ToolOutputDelta | E::ToolResult | E::ToolFailed => &[&["toolCallId"]],
         E::ActionRequired | E::ActionResolved => &[&["actionId"]],
         E::EvidenceChanged => &[&["evidenceId"]],
@@ -75,64 +84,64 @@ fn ids_of(entry: &Entry) -> &'static [&'static [&'static str]] {
         E::TaskChanged => &[&["taskId", "workItemId", "remoteTaskId"]],
         E::ReviewRequested | E::ReviewCompleted => &[&["reviewId", "evidenceId"]],
         E::TeamChanged => &[&["teamId", "teamName"]],
-        _ if entry.is_of("artifact.") => &[&["artifactId"]],
+        _ if entry.is_in_family("artifact.") => &[&["artifactId"]],
         _ => &[],
     }
 }
 
-/// Every fact names what it is about.
-pub(super) fn ids(log: &Log, out: &mut Out<'_>) {
+/// Requires the id of the fact's subject.
+pub(super) fn ids(log: &Log, findings: &mut Findings<'_>) {
     for entry in &log.entries {
-        for group in ids_of(entry).iter().filter(|group| !group.iter().any(|id| entry.has(id))) {
-            out.say(entry, None, format!("{} has no {}", entry.event_type, group.join(", nor ")));
+        for group in required_ids(entry).iter().filter(|group| !group.iter().any(|id| entry.has(id))) {
+            findings.report(entry, None, format!("{} has no {}", entry.event_type, group.join(" or ")));
         }
     }
 }
 
-/// Chunks name the part that they belong to.
-pub(super) fn part_ids(log: &Log, out: &mut Out<'_>) {
+/// Requires the part id of a chunk.
+pub(super) fn part_ids(log: &Log, findings: &mut Findings<'_>) {
     use EventType as E;
     let is_chunk = |entry: &&Entry| matches!(entry.event_type, E::TextDelta | E::ReasoningDelta | E::PlanDelta);
     for entry in log.entries.iter().filter(is_chunk).filter(|entry| !entry.has("partId")) {
-        out.say(entry, entry.word("messageId"), format!("{} has no partId", entry.event_type));
+        findings.report(entry, entry.envelope_text("messageId"), format!("{} has no partId", entry.event_type));
     }
 }
 
-/// What failed says why.
-pub(super) fn failures(log: &Log, out: &mut Out<'_>) {
+/// Requires an error message of a failure.
+pub(super) fn failures(log: &Log, findings: &mut Findings<'_>) {
     use EventType as E;
     for entry in &log.entries {
-        if !matches!(entry.event_type, E::ToolFailed | E::RunFailed | E::ArtifactFailed) || entry.seen.is_withheld() {
+        if !matches!(entry.event_type, E::ToolFailed | E::RunFailed | E::ArtifactFailed) || entry.view.is_withheld() {
             continue;
         }
-        let says = match entry.get("error") {
+        let has_message = match entry.get("error") {
             Some(Value::Object(error)) => error.get("message").and_then(Value::as_str).is_some_and(|message| !message.is_empty()),
             Some(error) => error.is_string(),
             None => entry.event_type == E::ArtifactFailed && (entry.has("reason") || entry.has("message")),
         };
-        if !says {
-            let id = entry.word("toolCallId").or_else(|| entry.word("artifactId"));
-            out.say(entry, id, format!("{} has no error message", entry.event_type));
+        if !has_message {
+            let id = entry.envelope_text("toolCallId").or_else(|| entry.envelope_text("artifactId"));
+            findings.report(entry, id, format!("{} has no error message", entry.event_type));
         }
     }
 }
 
-/// A snapshot of messages says of each which it is, whose, and of what parts.
-pub(super) fn snapshots(log: &Log, out: &mut Out<'_>) {
+/// Requires the id, role and parts of each message in a snapshot.
+pub(super) fn snapshots(log: &Log, findings: &mut Findings<'_>) {
     for entry in log.entries.iter().filter(|entry| entry.event_type == EventType::MessagesSnapshot) {
-        let Some(messages) = entry.seen.get("messages").and_then(Value::as_array) else {
-            out.say(entry, None, "messages.snapshot has no messages".into());
+        let Some(messages) = entry.view.get("messages").and_then(Value::as_array) else {
+            findings.report(entry, None, "messages.snapshot has no messages".into());
             continue;
         };
         for (n, message) in messages.iter().enumerate() {
             let is_text = |member: &str| message.get(member).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
-            let mut lacks: Vec<&str> = ["messageId", "role"].into_iter().filter(|member| !is_text(member)).collect();
+            let mut missing: Vec<&str> = ["messageId", "role"].into_iter().filter(|member| !is_text(member)).collect();
             if !message.get("parts").is_some_and(Value::is_array) {
-                lacks.push("parts");
+                missing.push("parts");
             }
-            if !lacks.is_empty() {
+            if !missing.is_empty() {
                 let id = message.get("messageId").and_then(Value::as_str);
-                out.say(entry, id, format!("message {n} of the snapshot lacks {}", lacks.join(", ")));
+                findings.report(entry, id, format!("message {n} of the snapshot has no {}", missing.join(", no ")));
             }
         }
     }

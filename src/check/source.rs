@@ -1,7 +1,7 @@
-//! A runtime's own facts, taken through the real write path before they are checked: adapter, ledger, guard and log, in memory.
+//! Runs a runtime's own facts through the real write path in memory: adapter, ledger, guard and log.
 
 use crate::guard::Policy;
-use crate::ingest::{Delivery, Ingest, IngestError, Environment};
+use crate::ingest::{Delivery, Environment, Ingest, IngestError};
 use crate::log::memory::MemoryStore;
 use crate::log::run::{Logs, rows_after};
 use crate::log::{Limit, LogId};
@@ -10,16 +10,16 @@ use crate::source::SourceKind;
 use bytes::Bytes;
 use serde_json::Value;
 
-/// The run that facts of a file are of: nobody else names it.
+/// The id of the temporary run that holds a file's facts.
 const RUN: &str = "checked";
 
-/// How much of the log is read at once.
+/// The size of one read from the log.
 const PAGE: Limit = Limit { rows: 1000, bytes: 1024 * 1024 };
 
-/// The envelopes that these facts lead to, as this audience gets them.
+/// Returns the envelopes that these facts produce for this audience.
 ///
 /// # Errors
-/// [`IngestError::Fact`] with the index of the first fact that cannot be one.
+/// [`IngestError::Fact`] with the index of the first invalid fact.
 pub async fn envelopes(
     source: &'static SourceKind,
     facts: Vec<Value>,
@@ -27,17 +27,18 @@ pub async fn envelopes(
     environment: Environment,
 ) -> Result<Vec<Bytes>, IngestError> {
     let (logs, mut groups) = Logs::open(MemoryStore::new())?;
-    // The part of a server that answers whoever waits for a commit; there are no readers.
-    let answering = tokio::spawn(async move {
+    // This task replaces the part of the server that acknowledges commits; nothing reads the log live.
+    let acknowledging = tokio::spawn(async move {
         while let Some(group) = groups.recv().await {
             group.acks.into_iter().for_each(|(ack, outcome)| drop(ack.send(outcome)));
         }
     });
-    let log = LogId::Run(RunId::new(RUN).expect("a short name is an id"));
+    let log = LogId::Run(RunId::new(RUN).expect("a short name is a valid id"));
     let ingest = Ingest::new(logs.clone(), Policy::default(), environment);
     let given = Ids::default();
     let facts = facts.into();
-    let delivery = Delivery { log: log.clone(), source, given, producer: None, facts, atomic: true, epoch: None, write_scope: None };
+    let delivery =
+        Delivery { log: log.clone(), source, given, producer: None, facts, atomic: true, epoch: None, write_scope: None };
     ingest.deliver(delivery).await?;
     let tail = logs.log(&log).await?.tail();
     let (mut envelopes, mut at) = (Vec::new(), Sequence::NONE);
@@ -47,6 +48,6 @@ pub async fn envelopes(
             envelopes.extend(row.view(audience).map(Bytes::copy_from_slice));
         }
     }
-    answering.abort();
+    acknowledging.abort();
     Ok(envelopes)
 }

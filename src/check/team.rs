@@ -1,149 +1,156 @@
-//! Teams: who is who, whose child, who took over from whom, what workers and reviewers say.
+//! Rules for teams: identities, lineage, handoffs, reviews and worker notifications.
 
-use super::Out;
+use super::Findings;
 use super::log::{Entry, Log};
 use crate::model::EventType;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// A runtime's entity: what places it, and what a client shows of it. One of each group.
+/// A runtime entity: the ids that place it and the details that a client shows; one member per group.
 struct Entity {
     name: &'static str,
-    places: &'static [&'static [&'static str]],
-    shows: &'static [&'static [&'static str]],
+    ids: &'static [&'static [&'static str]],
+    details: &'static [&'static [&'static str]],
 }
 
-/// The seed's runtime entities and their required fields, with those that its team contract adds.
+/// The seed's runtime entities with their required fields, including those of its team contract.
 #[rustfmt::skip]
 const ENTITIES: &[Entity] = &[
-    Entity { name: "agent_turn", places: &[&["sessionId"], &["threadId"], &["turnId", "runId"]], shows: &[&["runtimeStatus", "status"]] },
-    // Its lineage is a rule of its own.
+    Entity { name: "agent_turn", ids: &[&["sessionId"], &["threadId"], &["turnId", "runId"]], details: &[&["runtimeStatus", "status"]] },
+    // Rule `agent-lineage` checks the parent.
     Entity {
-        name: "subagent_turn", places: &[&["agentId"]],
-        shows: &[
+        name: "subagent_turn", ids: &[&["agentId"]],
+        details: &[
             &["agentName"], &["teamName"], &["role", "source"], &["model"], &["policy"], &["runtimeStatus", "status"],
             &["latestTurnStatus"], &["taskId"], &["spawnReason", "reason"],
         ],
     },
     Entity {
-        name: "automation_job", places: &[&["taskId"]],
-        shows: &[&["schedule", "wakeReason"], &["runtimeStatus", "status"], &["lastRunRef"]],
+        name: "automation_job", ids: &[&["taskId"]],
+        details: &[&["schedule", "wakeReason"], &["runtimeStatus", "status"], &["lastRunRef"]],
     },
     Entity {
-        name: "external_task", places: &[&["agentId"], &["remoteTaskId"]],
-        shows: &[&["capabilityRef"], &["runtimeStatus", "status"], &["inputNeeds", "authNeeds"]],
+        name: "external_task", ids: &[&["agentId"], &["remoteTaskId"]],
+        details: &[&["capabilityRef"], &["runtimeStatus", "status"], &["inputNeeds", "authNeeds"]],
     },
     Entity {
-        name: "work_item", places: &[&["workItemId"]],
-        shows: &[
+        name: "work_item", ids: &[&["workItemId"]],
+        details: &[
             &["title"], &["owner", "assignee"], &["status"], &["blocker"], &["priority"], &["dependencies"],
             &["artifactRefs", "evidenceRefs", "refs"],
         ],
     },
 ];
 
-/// Where a client reads of an entity. Other facts may name one that they come from.
-fn tells_of_entity(entry: &Entry) -> bool {
-    ["agent.", "task.", "team.", "queue.", "run."].iter().any(|family| entry.is_of(family))
+/// Returns whether the fact describes an entity. Other facts may name an entity only as their origin.
+fn describes_entity(entry: &Entry) -> bool {
+    ["agent.", "task.", "team.", "queue.", "run."].iter().any(|family| entry.is_in_family(family))
 }
 
-/// What a thing lacks over all of its facts, at its first one.
-struct Lack<'l> {
+/// An entity whose facts lack required members.
+struct IncompleteEntity<'l> {
     first: &'l Entry,
-    lacks: Vec<&'static [&'static str]>,
+    missing: Vec<&'static [&'static str]>,
 }
 
-/// The entities of a log by name and id, and what none of their facts says.
-fn lacking<'l>(
+/// Returns the incomplete entities of a log, by name and id.
+fn incomplete_entities<'l>(
     log: &'l Log,
     fields: fn(&Entity) -> &'static [&'static [&'static str]],
-) -> BTreeMap<(&'static str, String), Lack<'l>> {
-    let mut known: BTreeMap<(&'static str, String), Lack<'l>> = BTreeMap::new();
-    for entry in log.entries.iter().filter(|entry| tells_of_entity(entry)) {
-        let Some(entity) = ENTITIES.iter().find(|entity| entry.text("runtimeEntity") == Some(entity.name)) else { continue };
-        let named = ["taskId", "workItemId", "remoteTaskId", "agentId", "runId", "sessionId"];
-        let named = if entity.name == "subagent_turn" { &["agentId"][..] } else { &named[..] };
-        let id = named.iter().find_map(|id| entry.word(id).or_else(|| entry.text(id))).unwrap_or_default().to_owned();
-        let lack = known.entry((entity.name, id)).or_insert_with(|| Lack { first: entry, lacks: fields(entity).to_vec() });
-        lack.lacks.retain(|group| !group.iter().any(|field| entry.has(field)));
+) -> BTreeMap<(&'static str, String), IncompleteEntity<'l>> {
+    let mut known: BTreeMap<(&'static str, String), IncompleteEntity<'l>> = BTreeMap::new();
+    for entry in log.entries.iter().filter(|entry| describes_entity(entry)) {
+        let Some(entity) = ENTITIES.iter().find(|entity| entry.payload_text("runtimeEntity") == Some(entity.name)) else {
+            continue;
+        };
+        let id_members = ["taskId", "workItemId", "remoteTaskId", "agentId", "runId", "sessionId"];
+        let id_members = if entity.name == "subagent_turn" { &["agentId"][..] } else { &id_members[..] };
+        let id = id_members
+            .iter()
+            .find_map(|id| entry.envelope_text(id).or_else(|| entry.payload_text(id)))
+            .unwrap_or_default()
+            .to_owned();
+        let incomplete =
+            known.entry((entity.name, id)).or_insert_with(|| IncompleteEntity { first: entry, missing: fields(entity).to_vec() });
+        incomplete.missing.retain(|group| !group.iter().any(|field| entry.has(field)));
     }
-    known.retain(|_, lack| !lack.lacks.is_empty());
+    known.retain(|_, incomplete| !incomplete.missing.is_empty());
     known
 }
 
-fn tell_lacks(log: &Log, fields: fn(&Entity) -> &'static [&'static [&'static str]], out: &mut Out<'_>) {
-    for ((entity, id), lack) in lacking(log, fields) {
-        let lacks: Vec<String> = lack.lacks.iter().map(|group| group.join(" or ")).collect();
-        out.say(lack.first, Some(&id), format!("{entity} {id} never says its {}", lacks.join(", its ")));
+fn report_missing(log: &Log, fields: fn(&Entity) -> &'static [&'static [&'static str]], findings: &mut Findings<'_>) {
+    for ((entity, id), incomplete) in incomplete_entities(log, fields) {
+        let missing: Vec<String> = incomplete.missing.iter().map(|group| group.join(" or ")).collect();
+        findings.report(incomplete.first, Some(&id), format!("no fact of {entity} {id} has {}", missing.join(", or ")));
     }
 }
 
-/// An entity has what places it.
-pub(super) fn entity_ids(log: &Log, out: &mut Out<'_>) {
-    tell_lacks(log, |entity| entity.places, out);
+/// Requires the ids that place an entity.
+pub(super) fn entity_ids(log: &Log, findings: &mut Findings<'_>) {
+    report_missing(log, |entity| entity.ids, findings);
 }
 
-/// An entity has what a client shows of it.
-pub(super) fn entity_details(log: &Log, out: &mut Out<'_>) {
-    tell_lacks(log, |entity| entity.shows, out);
+/// Requires the details that a client shows of an entity.
+pub(super) fn entity_details(log: &Log, findings: &mut Findings<'_>) {
+    report_missing(log, |entity| entity.details, findings);
 }
 
-/// A child says whose child it is. One finding an agent, at its first fact.
-pub(super) fn lineage(log: &Log, out: &mut Out<'_>) {
+/// Requires the parent of a child agent; reports one finding per agent, at its first fact.
+pub(super) fn lineage(log: &Log, findings: &mut Findings<'_>) {
     let mut agents: BTreeMap<&str, (&Entry, bool)> = BTreeMap::new();
     for entry in &log.entries {
         let is_agents = matches!(entry.event_type, EventType::AgentSpawned | EventType::AgentChanged | EventType::AgentCompleted);
-        let Some(agent) = entry.word("agentId").filter(|_| is_agents) else { continue };
+        let Some(agent) = entry.envelope_text("agentId").filter(|_| is_agents) else { continue };
         let (_, has_parent) = agents.entry(agent).or_insert((entry, false));
         *has_parent |= entry.has("parentSessionId");
     }
     for (agent, (first, _)) in agents.into_iter().filter(|(_, (_, has_parent))| !has_parent) {
-        out.say(first, Some(agent), format!("agent {agent} never says its parentSessionId"));
+        findings.report(first, Some(agent), format!("no fact of agent {agent} has a parentSessionId"));
     }
 }
 
-/// Every entry of a class has all of these, one of each group.
-fn complete(log: &Log, out: &mut Out<'_>, class: &EventType, id: &str, groups: &[&[&str]]) {
-    for entry in log.entries.iter().filter(|entry| entry.event_type == *class && !entry.seen.is_withheld()) {
-        let lacks = entry.lacks(groups);
-        if !lacks.is_empty() {
-            let id = entry.word(id).or_else(|| entry.text(id));
-            out.say(entry, id, format!("{class} has no {}", lacks.join(", no ")));
+/// Requires one member of each group in every entry of an event type.
+fn require_members(log: &Log, findings: &mut Findings<'_>, event_type: &EventType, id: &str, groups: &[&[&str]]) {
+    for entry in log.entries.iter().filter(|entry| entry.event_type == *event_type && !entry.view.is_withheld()) {
+        let missing = entry.missing(groups);
+        if !missing.is_empty() {
+            let id = entry.envelope_text(id).or_else(|| entry.payload_text(id));
+            findings.report(entry, id, format!("{event_type} has no {}", missing.join(", no ")));
         }
     }
 }
 
-/// A hand-off says from whom, to whom and why.
-pub(super) fn handoffs(log: &Log, out: &mut Out<'_>) {
-    complete(log, out, &EventType::AgentHandoff, "handoffId", &[&["from"], &["to"], &["reason"]]);
+/// Requires the sender, receiver and reason of a handoff.
+pub(super) fn handoffs(log: &Log, findings: &mut Findings<'_>) {
+    require_members(log, findings, &EventType::AgentHandoff, "handoffId", &[&["from"], &["to"], &["reason"]]);
 }
 
-/// And where it goes on, and with what memory.
-pub(super) fn handoff_details(log: &Log, out: &mut Out<'_>) {
+/// Requires the resume target and the memory boundary of a handoff.
+pub(super) fn handoff_details(log: &Log, findings: &mut Findings<'_>) {
     let groups: &[&[&str]] = &[&["resumeTarget"], &["memoryBoundary", "contextBoundary"]];
-    complete(log, out, &EventType::AgentHandoff, "handoffId", groups);
+    require_members(log, findings, &EventType::AgentHandoff, "handoffId", groups);
 }
 
-/// What a review is of.
+/// The members that name the target of a review.
 const TARGET: &[&[&str]] = &[&["target", "artifactId", "artifactRefs", "taskId"]];
 
-/// A review says of what it is, and how it came out.
-pub(super) fn reviews(log: &Log, out: &mut Out<'_>) {
-    complete(log, out, &EventType::ReviewRequested, "reviewId", TARGET);
-    // Which target a verdict is of, the request may have said.
+/// Requires the target of a review, and the verdict of a completed one.
+pub(super) fn reviews(log: &Log, findings: &mut Findings<'_>) {
+    require_members(log, findings, &EventType::ReviewRequested, "reviewId", TARGET);
+    // A verdict may omit the target if the request named it.
     let mut targets: Vec<&str> = Vec::new();
     for entry in &log.entries {
-        let id = entry.text("reviewId").or_else(|| entry.word("evidenceId"));
-        let names = entry.lacks(TARGET).is_empty();
+        let id = entry.payload_text("reviewId").or_else(|| entry.envelope_text("evidenceId"));
+        let has_target = entry.missing(TARGET).is_empty();
         match entry.event_type {
-            EventType::ReviewRequested if names => targets.extend(id),
-            EventType::ReviewCompleted if !entry.seen.is_withheld() => {
-                let mut missing = entry.lacks(&[&["verdict"]]);
-                if !names && !id.is_some_and(|id| targets.contains(&id)) {
+            EventType::ReviewRequested if has_target => targets.extend(id),
+            EventType::ReviewCompleted if !entry.view.is_withheld() => {
+                let mut missing = entry.missing(&[&["verdict"]]);
+                if !has_target && !id.is_some_and(|id| targets.contains(&id)) {
                     missing.push("target".into());
                 }
                 if !missing.is_empty() {
-                    out.say(entry, id, format!("review.completed has no {}", missing.join(", no ")));
+                    findings.report(entry, id, format!("review.completed has no {}", missing.join(", no ")));
                 }
             }
             _ => {}
@@ -151,38 +158,38 @@ pub(super) fn reviews(log: &Log, out: &mut Out<'_>) {
     }
 }
 
-/// A verdict says who gave it and on what evidence.
-pub(super) fn review_details(log: &Log, out: &mut Out<'_>) {
+/// Requires the reviewer and the evidence of a verdict.
+pub(super) fn review_details(log: &Log, findings: &mut Findings<'_>) {
     let groups: &[&[&str]] = &[&["reviewer", "agentId"], &["evidenceRefs", "evidenceId"]];
-    complete(log, out, &EventType::ReviewCompleted, "reviewId", groups);
+    require_members(log, findings, &EventType::ReviewCompleted, "reviewId", groups);
 }
 
-/// A worker's notification says of which task, by whom, how it stands and what came of it.
-pub(super) fn notifications(log: &Log, out: &mut Out<'_>) {
+/// Requires the task, agent, status and summary of a worker notification.
+pub(super) fn notifications(log: &Log, findings: &mut Findings<'_>) {
     let groups: &[&[&str]] = &[&["taskId"], &["agentId"], &["status"], &["summary", "text"]];
-    complete(log, out, &EventType::WorkerNotification, "workerNotificationId", groups);
+    require_members(log, findings, &EventType::WorkerNotification, "workerNotificationId", groups);
 }
 
-/// And where the result is.
-pub(super) fn notification_details(log: &Log, out: &mut Out<'_>) {
+/// Requires the result reference of a worker notification.
+pub(super) fn notification_details(log: &Log, findings: &mut Findings<'_>) {
     let groups: &[&[&str]] = &[&["resultRef", "transcriptRef", "artifactRefs", "refs"]];
-    complete(log, out, &EventType::WorkerNotification, "workerNotificationId", groups);
+    require_members(log, findings, &EventType::WorkerNotification, "workerNotificationId", groups);
 }
 
-/// A team says how its work is organised.
-pub(super) fn topology(log: &Log, out: &mut Out<'_>) {
+/// Requires the topology of a team.
+pub(super) fn topology(log: &Log, findings: &mut Findings<'_>) {
     let mut teams: BTreeMap<&str, (&Entry, bool)> = BTreeMap::new();
     for entry in log.entries.iter().filter(|entry| entry.event_type == EventType::TeamChanged) {
-        let Some(team) = entry.text("teamId").or_else(|| entry.text("teamName")) else { continue };
-        let (_, is_said) = teams.entry(team).or_insert((entry, false));
-        *is_said |= entry.word("topology").is_some();
+        let Some(team) = entry.payload_text("teamId").or_else(|| entry.payload_text("teamName")) else { continue };
+        let (_, has_topology) = teams.entry(team).or_insert((entry, false));
+        *has_topology |= entry.envelope_text("topology").is_some();
     }
-    for (team, (first, _)) in teams.into_iter().filter(|(_, (_, is_said))| !is_said) {
-        out.say(first, Some(team), format!("team {team} never says its topology"));
+    for (team, (first, _)) in teams.into_iter().filter(|(_, (_, has_topology))| !has_topology) {
+        findings.report(first, Some(team), format!("no fact of team {team} has a topology"));
     }
 }
 
-/// The seed's status values of tasks and teammates.
+/// The seed's status values for tasks and teammates.
 #[rustfmt::skip]
 const STATUSES: &[&str] = &[
     "queued", "promoted", "removed", "started", "open", "claimed", "running", "blocked", "reviewing", "done", "scheduled",
@@ -192,31 +199,43 @@ const STATUSES: &[&str] = &[
     "cancelled", "rejected", "shutdown_requested", "unknown",
 ];
 
-/// Tasks and teammates stand as the seed says that they can.
-pub(super) fn statuses(log: &Log, out: &mut Out<'_>) {
+/// Requires a status of the seed.
+pub(super) fn statuses(log: &Log, findings: &mut Findings<'_>) {
     for entry in &log.entries {
-        let is_one = entry.event_type == EventType::TaskChanged || entry.is_of("agent.") && entry.event_type != EventType::AgentHandoff;
+        let is_one = entry.event_type == EventType::TaskChanged
+            || entry.is_in_family("agent.") && entry.event_type != EventType::AgentHandoff;
         for member in ["status", "runtimeStatus", "latestTurnStatus"].into_iter().filter(|_| is_one) {
-            if let Some(status) = entry.text(member).filter(|status| !STATUSES.contains(status)) {
-                let id = entry.word("taskId").filter(|_| entry.event_type == EventType::TaskChanged).or_else(|| entry.word("agentId"));
-                out.say(entry, id, format!("{}: {member} is {status:?}, which the seed does not name", entry.event_type));
+            if let Some(status) = entry.payload_text(member).filter(|status| !STATUSES.contains(status)) {
+                let id = entry
+                    .envelope_text("taskId")
+                    .filter(|_| entry.event_type == EventType::TaskChanged)
+                    .or_else(|| entry.envelope_text("agentId"));
+                findings.report(
+                    entry,
+                    id,
+                    format!("{}: {member} has the value {status:?}, which the seed does not define", entry.event_type),
+                );
             }
         }
     }
 }
 
-/// What is referred to as evidence or artifact is somewhere in the log.
-pub(super) fn dangling(log: &Log, out: &mut Out<'_>) {
+/// Requires a fact for each artifact or evidence that a reference names.
+pub(super) fn dangling(log: &Log, findings: &mut Findings<'_>) {
     for (member, id_member, families) in
         [("evidenceRefs", "evidenceId", ["evidence.", "review."]), ("artifactRefs", "artifactId", ["artifact.", "artifact."])]
     {
-        let told = log.entries.iter().filter(|entry| families.iter().any(|family| entry.is_of(family)));
-        let told: Vec<&str> = told.filter_map(|entry| entry.word(id_member)).collect();
+        let known = log.entries.iter().filter(|entry| families.iter().any(|family| entry.is_in_family(family)));
+        let known: Vec<&str> = known.filter_map(|entry| entry.envelope_text(id_member)).collect();
         for entry in &log.entries {
             for link in entry.get(member).and_then(Value::as_array).into_iter().flatten() {
                 let id = link.as_str().or_else(|| link.get(id_member).or_else(|| link.get("id")).and_then(Value::as_str));
-                if let Some(id) = id.filter(|id| !told.contains(id)) {
-                    out.say(entry, Some(id), format!("{} refers to {id} by {member}, of which no fact tells", entry.event_type));
+                if let Some(id) = id.filter(|id| !known.contains(id)) {
+                    findings.report(
+                        entry,
+                        Some(id),
+                        format!("{} refers to {id} in {member}, but the log has no fact about it", entry.event_type),
+                    );
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The things of a log, from their first envelope to their end: tool calls, parts of messages, actions, compactions.
+//! Lifecycles in a log, from the first envelope to the end: tool calls, message parts, actions, compactions.
 
 use super::log::{Entry, Log};
 use crate::model::EventType;
@@ -6,78 +6,78 @@ use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-/// One thing. One that starts again is another.
+/// One tool call, action or compaction. A subject that starts again has another lifecycle.
 #[derive(Debug)]
-pub struct Life<'l> {
+pub struct Lifecycle<'l> {
     pub id: String,
-    /// What it is called, where it says so.
+    /// The name of the tool, if an envelope gives it.
     pub name: Option<&'l str>,
-    pub begun: &'l Entry,
-    /// Whether its beginning was said, not only shown by something that came of it.
-    pub is_announced: bool,
+    pub first_entry: &'l Entry,
+    /// Whether the log has the start event. Without it, the first entry is an update or the end.
+    pub has_start: bool,
     pub end: Option<&'l Entry>,
-    /// The end of the run that came while it was open.
-    pub cut: Option<&'l Entry>,
-    /// What came after its end as if it were still open.
+    /// The end of the run, if it came while this was open.
+    pub run_end: Option<&'l Entry>,
+    /// Updates after the end.
     pub late: Vec<&'l Entry>,
-    /// Further ends.
-    pub again: Vec<&'l Entry>,
+    /// Further ends after the first.
+    pub repeated_ends: Vec<&'l Entry>,
 }
 
-impl<'l> Life<'l> {
-    fn new(id: String, begun: &'l Entry, is_announced: bool) -> Self {
-        let name = begun.text("toolName");
-        Self { id, name, begun, is_announced, end: None, cut: None, late: Vec::new(), again: Vec::new() }
+impl<'l> Lifecycle<'l> {
+    fn new(id: String, first_entry: &'l Entry, has_start: bool) -> Self {
+        let name = first_entry.payload_text("toolName");
+        Self { id, name, first_entry, has_start, end: None, run_end: None, late: Vec::new(), repeated_ends: Vec::new() }
     }
 
-    /// `call_1 (rm)`
-    pub fn called(&self) -> String {
+    /// Returns the id and name, such as `call_1 (rm)`.
+    pub fn label(&self) -> String {
         self.name.map_or_else(|| self.id.clone(), |name| format!("{} ({name})", self.id))
     }
 
-    /// Where it was left open.
-    pub fn left(&self) -> String {
-        match self.cut {
+    /// Describes at which point it was still open.
+    pub fn describe_open(&self) -> String {
+        match self.run_end {
             Some(end) => format!("still open when the run ends with {} at sequence {}", end.event_type, end.sequence),
-            None => "still open where the log ends".into(),
+            None => "still open at the end of the log".into(),
         }
     }
 }
 
-/// The lives of one kind of thing, while the log is read.
+/// Collects the lifecycles of one kind while the log is read.
 #[derive(Default)]
-struct Lives<'l> {
-    all: Vec<Life<'l>>,
-    /// The newest of each id.
+struct Lifecycles<'l> {
+    all: Vec<Lifecycle<'l>>,
+    /// The index of the newest lifecycle of each id.
     newest: HashMap<String, usize>,
 }
 
-impl<'l> Lives<'l> {
-    fn newest(&mut self, id: &str) -> Option<&mut Life<'l>> {
+impl<'l> Lifecycles<'l> {
+    fn newest(&mut self, id: &str) -> Option<&mut Lifecycle<'l>> {
         self.newest.get(id).map(|at| &mut self.all[*at])
     }
 
-    fn begin(&mut self, id: &str, entry: &'l Entry, is_announced: bool) -> &mut Life<'l> {
+    fn begin(&mut self, id: &str, entry: &'l Entry, has_start: bool) -> &mut Lifecycle<'l> {
         self.newest.insert(id.to_owned(), self.all.len());
-        self.all.push(Life::new(id.to_owned(), entry, is_announced));
-        self.all.last_mut().expect("just pushed")
+        self.all.push(Lifecycle::new(id.to_owned(), entry, has_start));
+        self.all.last_mut().expect("the list has the new lifecycle")
     }
 
-    /// Its beginning is said: of one that has ended, or was begun so before, it is another.
+    /// Records a start event. It begins another lifecycle if the newest has ended or already has a start.
     fn start(&mut self, id: &str, entry: &'l Entry) {
         match self.newest(id) {
-            Some(life) if life.end.is_none() && !life.is_announced => {
-                life.is_announced = true;
-                life.name = entry.text("toolName").or(life.name);
+            Some(lifecycle) if lifecycle.end.is_none() && !lifecycle.has_start => {
+                lifecycle.has_start = true;
+                lifecycle.name = entry.payload_text("toolName").or(lifecycle.name);
             }
             _ => drop(self.begin(id, entry, true)),
         }
     }
 
-    /// Something comes of it.
-    fn go_on(&mut self, id: &str, entry: &'l Entry) {
+    /// Records an update.
+    fn update(&mut self, id: &str, entry: &'l Entry) {
         match self.newest(id) {
-            Some(life) if life.end.is_some() => life.late.push(entry),
+            Some(lifecycle) if lifecycle.end.is_some() => lifecycle.late.push(entry),
             Some(_) => {}
             None => drop(self.begin(id, entry, false)),
         }
@@ -85,80 +85,81 @@ impl<'l> Lives<'l> {
 
     fn end(&mut self, id: &str, entry: &'l Entry) {
         match self.newest(id) {
-            Some(life) if life.end.is_some() => life.again.push(entry),
-            Some(life) => life.end = Some(entry),
+            Some(lifecycle) if lifecycle.end.is_some() => lifecycle.repeated_ends.push(entry),
+            Some(lifecycle) => lifecycle.end = Some(entry),
             None => self.begin(id, entry, false).end = Some(entry),
         }
     }
 
-    /// The run ends: what is open is cut.
-    fn cut(&mut self, entry: &'l Entry) {
-        for life in self.all.iter_mut().filter(|life| life.end.is_none() && life.cut.is_none()) {
-            life.cut = Some(entry);
+    /// Marks every open lifecycle with the end of the run.
+    fn end_run(&mut self, entry: &'l Entry) {
+        for lifecycle in self.all.iter_mut().filter(|lifecycle| lifecycle.end.is_none() && lifecycle.run_end.is_none()) {
+            lifecycle.run_end = Some(entry);
         }
     }
 }
 
-/// Whether the entry is an activity of a source's own making, and no report of a call's progress.
+/// Returns whether the entry is a source's custom activity rather than progress of a call.
 pub fn is_custom(entry: &Entry) -> bool {
-    entry.text("activityType").is_some_and(|kind| kind != "tool-call-progress")
+    entry.payload_text("activityType").is_some_and(|kind| kind != "tool-call-progress")
 }
 
-/// Tool calls.
-pub fn calls(log: &Log) -> Vec<Life<'_>> {
-    let mut lives = Lives::default();
+/// Returns the lifecycles of tool calls.
+pub fn calls(log: &Log) -> Vec<Lifecycle<'_>> {
+    let mut lifecycles = Lifecycles::default();
     for entry in &log.entries {
-        let id = entry.word("toolCallId");
+        let id = entry.envelope_text("toolCallId");
         match (&entry.event_type, id) {
-            (EventType::ToolStarted, Some(id)) => lives.start(id, entry),
-            (EventType::ToolArgs | EventType::ToolOutputDelta, Some(id)) => lives.go_on(id, entry),
-            (EventType::ToolProgress, Some(id)) if !is_custom(entry) => lives.go_on(id, entry),
-            (EventType::ToolResult | EventType::ToolFailed, Some(id)) => lives.end(id, entry),
-            (EventType::RunFinished | EventType::RunFailed, _) => lives.cut(entry),
+            (EventType::ToolStarted, Some(id)) => lifecycles.start(id, entry),
+            (EventType::ToolArgs | EventType::ToolOutputDelta, Some(id)) => lifecycles.update(id, entry),
+            (EventType::ToolProgress, Some(id)) if !is_custom(entry) => lifecycles.update(id, entry),
+            (EventType::ToolResult | EventType::ToolFailed, Some(id)) => lifecycles.end(id, entry),
+            (EventType::RunFinished | EventType::RunFailed, _) => lifecycles.end_run(entry),
             _ => {}
         }
     }
-    lives.all
+    lifecycles.all
 }
 
-/// What waits for somebody's decision.
-pub fn actions(log: &Log) -> Vec<Life<'_>> {
-    let mut lives = Lives::default();
+/// Returns the lifecycles of actions.
+pub fn actions(log: &Log) -> Vec<Lifecycle<'_>> {
+    let mut lifecycles = Lifecycles::default();
     for entry in &log.entries {
-        match (&entry.event_type, entry.word("actionId")) {
-            // Asked again before an answer it is still the same question.
-            (EventType::ActionRequired, Some(id)) if lives.newest(id).is_none_or(|life| life.end.is_some()) => {
-                lives.begin(id, entry, true);
+        match (&entry.event_type, entry.envelope_text("actionId")) {
+            // A repeated request before the resolution belongs to the same action.
+            (EventType::ActionRequired, Some(id)) if lifecycles.newest(id).is_none_or(|lifecycle| lifecycle.end.is_some()) => {
+                lifecycles.begin(id, entry, true);
             }
-            (EventType::ActionResolved, Some(id)) => lives.end(id, entry),
-            (EventType::RunFinished | EventType::RunFailed, _) => lives.cut(entry),
+            (EventType::ActionResolved, Some(id)) => lifecycles.end(id, entry),
+            (EventType::RunFinished | EventType::RunFailed, _) => lifecycles.end_run(entry),
             _ => {}
         }
     }
-    lives.all
+    lifecycles.all
 }
 
-/// Compactions of the context.
-pub fn compactions(log: &Log) -> Vec<Life<'_>> {
-    let mut lives = Lives::default();
+/// Returns the lifecycles of context compactions.
+pub fn compactions(log: &Log) -> Vec<Lifecycle<'_>> {
+    let mut lifecycles = Lifecycles::default();
     let mut own_agent = None;
     for entry in &log.entries {
         if entry.event_type == EventType::RunStarted {
-            own_agent = own_agent.or_else(|| entry.word("agentId"));
+            own_agent = own_agent.or_else(|| entry.envelope_text("agentId"));
         }
-        let teammate = || entry.word("agentId").filter(|agent| own_agent != Some(agent));
-        let id = entry.text("compactionId").or_else(|| entry.text("id")).or_else(teammate).unwrap_or("compaction");
+        let teammate = || entry.envelope_text("agentId").filter(|agent| own_agent != Some(agent));
+        let id =
+            entry.payload_text("compactionId").or_else(|| entry.payload_text("id")).or_else(teammate).unwrap_or("compaction");
         match entry.event_type {
-            EventType::ContextCompactionStarted => lives.start(id, entry),
-            EventType::ContextCompactionCompleted => lives.end(id, entry),
-            EventType::RunFinished | EventType::RunFailed => lives.cut(entry),
+            EventType::ContextCompactionStarted => lifecycles.start(id, entry),
+            EventType::ContextCompactionCompleted => lifecycles.end(id, entry),
+            EventType::RunFinished | EventType::RunFailed => lifecycles.end_run(entry),
             _ => {}
         }
     }
-    lives.all
+    lifecycles.all
 }
 
-/// What streams as parts of a message.
+/// The kind of stream that a message part belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Channel {
     Text,
@@ -167,9 +168,9 @@ pub enum Channel {
 }
 
 impl Channel {
-    /// The channel of a class, and whether the class ends it.
-    pub const fn of(class: &EventType) -> Option<(Self, bool)> {
-        Some(match class {
+    /// Returns the channel of an event type, and whether the event type ends the stream.
+    pub const fn of(event_type: &EventType) -> Option<(Self, bool)> {
+        Some(match event_type {
             EventType::TextDelta => (Self::Text, false),
             EventType::TextFinal => (Self::Text, true),
             EventType::ReasoningDelta => (Self::Reasoning, false),
@@ -191,13 +192,13 @@ impl Channel {
 
 /// What of one message streams through one channel. A teammate's messages are its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Of<'l> {
+pub struct StreamKey<'l> {
     pub channel: Channel,
     pub agent: Option<&'l str>,
     pub message: &'l str,
 }
 
-impl fmt::Display for Of<'_> {
+impl fmt::Display for StreamKey<'_> {
     /// `agent/message`, or the message alone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.agent.map_or(Ok(()), |agent| write!(f, "{agent}/"))?;
@@ -205,70 +206,70 @@ impl fmt::Display for Of<'_> {
     }
 }
 
-/// A part of a message, and what was streamed of it.
+/// A part of a message with its streamed text.
 #[derive(Debug)]
 pub struct Part<'l> {
-    pub of: Of<'l>,
+    pub key: StreamKey<'l>,
     pub name: Option<&'l str>,
-    /// What was streamed; nothing, of a part that came as a whole.
+    /// The streamed text; empty for a part that arrived as a whole.
     pub text: String,
     pub last: &'l Entry,
     pub end: Option<&'l Entry>,
-    /// The end of the run that came while it was open.
-    pub cut: Option<&'l Entry>,
+    /// The end of the run, if it came while the part was open.
+    pub run_end: Option<&'l Entry>,
 }
 
 impl Part<'_> {
-    /// `m/p`
+    /// Returns the message and the part, such as `m/p`.
     pub fn id(&self) -> String {
-        self.name.map_or_else(|| self.of.to_string(), |part| format!("{}/{part}", self.of))
+        self.name.map_or_else(|| self.key.to_string(), |part| format!("{}/{part}", self.key))
     }
 }
 
-/// A final with a text, and what had been streamed of what it ends.
+/// A final event with a text, and the streamed text of the parts that it ends.
 #[derive(Debug)]
 pub struct Final<'l> {
-    pub of: Of<'l>,
+    pub key: StreamKey<'l>,
     pub entry: &'l Entry,
     pub streamed: String,
 }
 
-/// The parts of all messages, the finals that repeat them, and chunks that came after those.
+/// The parts of all messages, their final events, and the chunks after those.
 #[derive(Debug, Default)]
-pub struct Speech<'l> {
+pub struct Streams<'l> {
     pub parts: Vec<Part<'l>>,
     pub finals: Vec<Final<'l>>,
     pub late: Vec<&'l Entry>,
-    /// Where the parts of a message are, as far as it was not repaired since.
-    places: HashMap<Of<'l>, Vec<usize>>,
-    /// Messages that were ended as a whole.
-    sealed: HashSet<Of<'l>>,
+    /// The indexes in `parts` per stream, for streams that no snapshot has repaired.
+    part_indexes: HashMap<StreamKey<'l>, Vec<usize>>,
+    /// The streams that a final event without a part id ended.
+    sealed: HashSet<StreamKey<'l>>,
 }
 
-/// Reads what was said.
-pub fn speech(log: &Log) -> Speech<'_> {
-    let mut speech = Speech::default();
+/// Collects the message parts of a log.
+pub fn streams(log: &Log) -> Streams<'_> {
+    let mut streams = Streams::default();
     for entry in &log.entries {
         if let Some((channel, is_final)) = Channel::of(&entry.event_type) {
-            let Some(message) = entry.word("messageId") else { continue };
-            let of = Of { channel, agent: entry.word("agentId"), message };
-            if is_final { speech.end(of, entry) } else { speech.chunk(of, entry) }
-        } else if entry.seen.ends_run() {
-            let open = speech.parts.iter_mut().filter(|part| part.end.is_none() && part.cut.is_none());
-            open.for_each(|part| part.cut = Some(entry));
-        } else if entry.event_type == EventType::MessagesSnapshot && entry.text("mode") == Some("repair") {
-            speech.repair(entry);
+            let Some(message) = entry.envelope_text("messageId") else { continue };
+            let of = StreamKey { channel, agent: entry.envelope_text("agentId"), message };
+            if is_final { streams.end(of, entry) } else { streams.chunk(of, entry) }
+        } else if entry.view.ends_run() {
+            let open = streams.parts.iter_mut().filter(|part| part.end.is_none() && part.run_end.is_none());
+            open.for_each(|part| part.run_end = Some(entry));
+        } else if entry.event_type == EventType::MessagesSnapshot && entry.payload_text("mode") == Some("repair") {
+            streams.repair(entry);
         }
     }
-    speech
+    streams
 }
 
-impl<'l> Speech<'l> {
-    fn chunk(&mut self, of: Of<'l>, entry: &'l Entry) {
-        let name = entry.word("partId");
-        let text = entry.seen.text("text").unwrap_or_default();
-        let places = self.places.entry(of).or_default();
-        match places.iter().copied().find(|at| self.parts[*at].name == name) {
+impl<'l> Streams<'l> {
+    fn chunk(&mut self, key: StreamKey<'l>, entry: &'l Entry) {
+        let name = entry.envelope_text("partId");
+        let text = entry.view.text("text").unwrap_or_default();
+        let part_indexes = self.part_indexes.entry(of).or_default();
+        match part_indexes.iter().copied().find(|at| self.parts[*at].name == name) {
             Some(at) if self.parts[at].end.is_some() => self.late.push(entry),
             Some(at) => {
                 self.parts[at].text.push_str(text);
@@ -276,18 +277,18 @@ impl<'l> Speech<'l> {
             }
             None if self.sealed.contains(&of) => self.late.push(entry),
             None => {
-                places.push(self.parts.len());
-                self.parts.push(Part { of, name, text: text.to_owned(), last: entry, end: None, cut: None });
+                part_indexes.push(self.parts.len());
+                self.parts.push(Part { of, name, text: text.to_owned(), last: entry, end: None, run_end: None });
             }
         }
     }
 
-    /// An end names its part, or ends all of the message.
-    fn end(&mut self, of: Of<'l>, entry: &'l Entry) {
-        let name = entry.word("partId");
+    /// Records a final event. It ends the part that it names, or all parts of the message.
+    fn end(&mut self, key: StreamKey<'l>, entry: &'l Entry) {
+        let name = entry.envelope_text("partId");
         let (mut streamed, mut is_known) = (String::new(), false);
-        let places = self.places.entry(of).or_default();
-        for at in places.iter() {
+        let part_indexes = self.part_indexes.entry(of).or_default();
+        for at in part_indexes.iter() {
             let part = &mut self.parts[*at];
             if name.is_none() || part.name == name {
                 is_known = true;
@@ -296,23 +297,23 @@ impl<'l> Speech<'l> {
             }
         }
         if !is_known {
-            places.push(self.parts.len());
-            self.parts.push(Part { of, name, text: String::new(), last: entry, end: Some(entry), cut: None });
+            part_indexes.push(self.parts.len());
+            self.parts.push(Part { of, name, text: String::new(), last: entry, end: Some(entry), run_end: None });
         }
         if name.is_none() {
             self.sealed.insert(of);
         }
-        if entry.seen.text("text").is_some() && !entry.seen.is_withheld() {
+        if entry.view.text("text").is_some() && !entry.view.is_withheld() {
             self.finals.push(Final { of, entry, streamed });
         }
     }
 
-    /// What is repaired begins anew: nothing of it was streamed, and nothing of it is open.
+    /// Records a repair snapshot: it replaces the messages that it contains, so their streams begin anew.
     fn repair(&mut self, entry: &'l Entry) {
         let messages = entry.get("messages").and_then(Value::as_array).into_iter().flatten();
         let ids: Vec<&str> = messages.filter_map(|message| message.get("messageId").and_then(Value::as_str)).collect();
-        for (_, places) in self.places.extract_if(|of, _| ids.contains(&of.message)) {
-            for at in places {
+        for (_, part_indexes) in self.part_indexes.extract_if(|of, _| ids.contains(&of.message)) {
+            for at in part_indexes {
                 self.parts[at].end = self.parts[at].end.or(Some(entry));
             }
         }

@@ -1,112 +1,117 @@
-//! Tool calls: begun, reported, ended once.
+//! Rules for tool calls: started, reported, ended once.
 
-use super::Out;
+use super::Findings;
 use super::log::{Entry, Log};
 use super::things::{actions, calls, is_custom};
 use crate::model::EventType;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// A call that began ends, unless it waits for somebody: for an answer, or for a result that its frontend has to give.
-pub(super) fn never_ended(log: &Log, out: &mut Out<'_>) {
+/// Requires the end of a started call, unless it waits for a decision or for a result from the frontend.
+pub(super) fn never_ended(log: &Log, findings: &mut Findings<'_>) {
     let actions = actions(log);
-    let waits =
-        |call: &str| actions.iter().any(|a| a.end.is_none() && a.cut.is_none() && a.begun.word("toolCallId") == Some(call));
-    let awaits = |call: &str| {
-        let of = |entry: &&Entry| entry.event_type == EventType::ToolProgress && entry.word("toolCallId") == Some(call);
-        log.entries.iter().rev().find(of).is_some_and(|last| last.text("awaits").is_some())
+    let waits = |call: &str| {
+        actions.iter().any(|a| a.end.is_none() && a.run_end.is_none() && a.first_entry.envelope_text("toolCallId") == Some(call))
     };
-    for call in calls(log).iter().filter(|call| call.is_announced && call.end.is_none() && !awaits(&call.id)) {
-        if call.cut.is_some() || !waits(&call.id) {
-            out.say(call.begun, Some(&call.id), format!("call {} is {}", call.called(), call.left()));
+    let awaits = |call: &str| {
+        let of = |entry: &&Entry| entry.event_type == EventType::ToolProgress && entry.envelope_text("toolCallId") == Some(call);
+        log.entries.iter().rev().find(of).is_some_and(|last| last.payload_text("awaits").is_some())
+    };
+    for call in calls(log).iter().filter(|call| call.has_start && call.end.is_none() && !awaits(&call.id)) {
+        if call.run_end.is_some() || !waits(&call.id) {
+            findings.report(call.first_entry, Some(&call.id), format!("call {} is {}", call.label(), call.describe_open()));
         }
     }
 }
 
-/// A call that ends began, or says that it never did.
-pub(super) fn end_without_start(log: &Log, out: &mut Out<'_>) {
-    for call in calls(log).iter().filter(|call| !call.is_announced) {
+/// Requires the start of a call that ends, or `neverStarted: true`.
+pub(super) fn end_without_start(log: &Log, findings: &mut Findings<'_>) {
+    for call in calls(log).iter().filter(|call| !call.has_start) {
         if let Some(end) = call.end.filter(|end| end.get("neverStarted").is_none_or(|never| *never != true)) {
-            out.say(end, Some(&call.id), format!("{} of call {} that never started", end.event_type, call.called()));
+            findings.report(end, Some(&call.id), format!("{} of call {}, which never started", end.event_type, call.label()));
         }
     }
 }
 
-/// A call ends once.
-pub(super) fn ended_twice(log: &Log, out: &mut Out<'_>) {
+/// Requires at most one end per call.
+pub(super) fn ended_twice(log: &Log, findings: &mut Findings<'_>) {
     for call in &calls(log) {
-        for again in &call.again {
+        for end in &call.repeated_ends {
             let first = call.end.map_or(0, |end| end.sequence);
-            let told = format!("{} of call {}, which ended at sequence {first} already", again.event_type, call.called());
-            out.say(again, Some(&call.id), told);
+            let message = format!("{} of call {}, which already ended at sequence {first}", end.event_type, call.label());
+            findings.report(end, Some(&call.id), message);
         }
     }
 }
 
-/// What comes after a call's end may only change its message.
-pub(super) fn progress_after_end(log: &Log, out: &mut Out<'_>) {
+/// Reports updates after the end of a call; they only change its message.
+pub(super) fn progress_after_end(log: &Log, findings: &mut Findings<'_>) {
     for call in &calls(log) {
         for late in call.late.iter().filter(|late| late.event_type != EventType::ToolOutputDelta) {
             let end = call.end.map_or(0, |end| end.sequence);
-            out.say(late, Some(&call.id), format!("{} of call {}, which ended at sequence {end}", late.event_type, call.called()));
+            findings.report(
+                late,
+                Some(&call.id),
+                format!("{} of call {}, which ended at sequence {end}", late.event_type, call.label()),
+            );
         }
     }
 }
 
-/// What an entry reports of how far a call is: the call, and the fraction.
-fn reported(entry: &Entry) -> Option<(&str, &Value)> {
+/// Returns the call and the progress value that an entry reports.
+fn reported_progress(entry: &Entry) -> Option<(&str, &Value)> {
     let is_report = match entry.event_type {
         EventType::ToolProgress => !is_custom(entry),
-        EventType::StateSnapshot => entry.text("activityType").is_some() && !is_custom(entry),
+        EventType::StateSnapshot => entry.payload_text("activityType").is_some() && !is_custom(entry),
         _ => false,
     };
     let content = entry.get("content").and_then(|content| content.get("progress"));
     let progress = entry.get("progress").or(content).filter(|_| is_report)?;
-    Some((entry.word("toolCallId").unwrap_or_default(), progress))
+    Some((entry.envelope_text("toolCallId").unwrap_or_default(), progress))
 }
 
-/// Progress is a fraction.
-pub(super) fn progress_range(log: &Log, out: &mut Out<'_>) {
+/// Requires progress as a fraction from 0 to 1.
+pub(super) fn progress_range(log: &Log, findings: &mut Findings<'_>) {
     for entry in &log.entries {
-        let Some((call, progress)) = reported(entry) else { continue };
+        let Some((call, progress)) = reported_progress(entry) else { continue };
         if !progress.as_f64().is_some_and(|fraction| (0.0..=1.0).contains(&fraction)) {
-            out.say(entry, Some(call), format!("progress of call {call} is {progress}, not a fraction from 0 to 1"));
+            findings.report(entry, Some(call), format!("progress of call {call} is {progress}, not a fraction from 0 to 1"));
         }
     }
 }
 
-/// Progress does not go back while a call runs.
-pub(super) fn progress_backwards(log: &Log, out: &mut Out<'_>) {
+/// Rejects decreasing progress while a call runs.
+pub(super) fn progress_backwards(log: &Log, findings: &mut Findings<'_>) {
     let mut known: HashMap<&str, f64> = HashMap::new();
     for entry in &log.entries {
-        if let (EventType::ToolStarted, Some(call)) = (&entry.event_type, entry.word("toolCallId")) {
+        if let (EventType::ToolStarted, Some(call)) = (&entry.event_type, entry.envelope_text("toolCallId")) {
             known.remove(call);
         }
-        let Some((call, progress)) = reported(entry).filter(|(call, _)| !call.is_empty()) else { continue };
+        let Some((call, progress)) = reported_progress(entry).filter(|(call, _)| !call.is_empty()) else { continue };
         let Some(progress) = progress.as_f64() else { continue };
         if let Some(before) = known.insert(call, progress).filter(|before| *before > progress) {
-            out.say(entry, Some(call), format!("progress of call {call} goes back from {before} to {progress}"));
+            findings.report(entry, Some(call), format!("progress of call {call} decreases from {before} to {progress}"));
         }
     }
 }
 
-/// A call says which tool it is of.
-pub(super) fn without_name(log: &Log, out: &mut Out<'_>) {
-    for call in calls(log).iter().filter(|call| call.is_announced && call.name.is_none()) {
-        out.say(call.begun, Some(&call.id), format!("tool.started of call {} has no toolName", call.id));
+/// Requires the tool name of a call.
+pub(super) fn without_name(log: &Log, findings: &mut Findings<'_>) {
+    for call in calls(log).iter().filter(|call| call.has_start && call.name.is_none()) {
+        findings.report(call.first_entry, Some(&call.id), format!("tool.started of call {} has no toolName", call.id));
     }
 }
 
-/// A result says what came out, or where that is.
-pub(super) fn without_output(log: &Log, out: &mut Out<'_>) {
-    let results = log.entries.iter().filter(|entry| entry.event_type == EventType::ToolResult && !entry.seen.is_withheld());
+/// Requires the output of a result, or a reference to it.
+pub(super) fn without_output(log: &Log, findings: &mut Findings<'_>) {
+    let results = log.entries.iter().filter(|entry| entry.event_type == EventType::ToolResult && !entry.view.is_withheld());
     for entry in results {
-        // A tool may give null: then it is said.
-        let says =
-            ["output", "structured", "outputRef", "result", "content"].iter().any(|member| entry.seen.member(member).is_some());
-        if !says && entry.seen.refs.is_none() {
-            let call = entry.word("toolCallId").unwrap_or_default();
-            out.say(entry, Some(call), format!("tool.result of call {call} has neither output nor outputRef"));
+        // A tool may return null, so a null output counts.
+        let has_output =
+            ["output", "structured", "outputRef", "result", "content"].iter().any(|member| entry.view.member(member).is_some());
+        if !has_output && entry.view.refs.is_none() {
+            let call = entry.envelope_text("toolCallId").unwrap_or_default();
+            findings.report(entry, Some(call), format!("tool.result of call {call} has neither output nor outputRef"));
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, Pend
 use crate::log::run::{Preview, count_of};
 use crate::log::{Blob, LogId, StoreError};
 use crate::model::visibility::{self, Visibility};
-use crate::model::{Audience, BlobId, ControlId, Draft, Envelope, EventType, Ids, Phase, RunId, Sequence, SessionId};
+use crate::model::{Audience, BlobId, ControlId, Draft, Envelope, EventType, Ids, Phase, RunId, SessionId};
 use crate::source::ledger::{Ledger, Violation};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -83,7 +83,7 @@ impl LogWriter {
     /// A delivery of duplicates only gets an empty append, because its answer must not overtake the commit of the
     /// originals. `sheds` drops facts that lead only to diagnostics and metrics. A panic leaves the writer in the state
     /// `Lost`.
-    pub fn take(
+    pub fn accept(
         &mut self,
         delivery: &Delivery,
         sheds: bool,

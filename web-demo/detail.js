@@ -71,7 +71,7 @@ export class BodyDialog {
   async #loadMore() {
     const generation = this.#generation;
     this.#more.hidden = true;
-    setText(this.#status, "Loading …");
+    setText(this.#status, "Loading…");
     try {
       const response = await request(this.#server, this.#href, { headers: { range: `bytes=${this.#offset}-${this.#offset + CHUNK_BYTES - 1}` } });
       const bytes = new Uint8Array(await response.arrayBuffer());

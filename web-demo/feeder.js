@@ -1,5 +1,6 @@
 /**
- * Passes a store's changes to the surfaces once per animation frame. Each surface gets only the activities that it shows.
+ * Passes a store's changes to the surfaces once per animation frame. Each surface gets only the activities that it
+ * shows.
  *
  * A surface in a hidden panel is not updated. It draws everything once when its panel appears.
  */

@@ -1,8 +1,9 @@
 /**
  * The view model of an open session or run: its store, its connection, and the history that REST provides.
  *
- * The connection opens first. The REST calls then run in the order in which a person needs their results, and fill in only
- * what the stream has not sent yet. Each view model has its own store, so a late response cannot reach the next one.
+ * The connection opens first. The REST calls then run in the order in which a person needs their results, and fill in
+ * only what the stream has not sent yet. Each view model has its own store, so a late response cannot reach the next
+ * one.
  */
 
 import { connect } from "./client/connection.js";

@@ -38,7 +38,7 @@ const LIVE = ["accepted", "running", "waiting"];
 
 /** @type {Record<import("./opened.js").Step | "none", string>} */
 const STEPS = {
-  none: "Opening …", shell: "Loading recent messages …", window: "Loading status …", status: "Loading references …", references: "", whole: "",
+  none: "Opening…", shell: "Loading recent messages…", window: "Loading status…", status: "Loading references…", references: "", whole: "",
 };
 
 /**

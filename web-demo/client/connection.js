@@ -1,9 +1,9 @@
 /**
  * A connection: follows one run, several runs or a session, feeds a store, and reconnects with its cursor.
  *
- * It verifies the stream. Each frame names the previous one (`prev`). If that is not the last frame received, a frame was lost
- * and the connection resumes at its last good cursor. It does the same when a change does not apply. The server then sends
- * snapshots of the activities that have changed since; no other activity is affected.
+ * It verifies the stream. Each frame names the previous one (`prev`). If that is not the last frame received, a frame
+ * was lost and the connection resumes at its last good cursor. It does the same when a change does not apply. The
+ * server then sends snapshots of the activities that have changed since; no other activity is affected.
  */
 
 import { request, baseOf, isTransient, pathSegment } from "./http.js";
@@ -325,8 +325,8 @@ export class Connection {
   }
 
   /**
-   * Whether frames are missing before this one. Snapshots that join or catch up have no `prev`. The frame after `Hydrated`
-   * names its sequence. Frames of one envelope share their `prev`.
+   * Whether frames are missing before this one. Snapshots that join or catch up have no `prev`. The frame after
+   * `Hydrated` names its sequence. Frames of one envelope share their `prev`.
    * @param {Frame} frame
    */
   #isGap(frame) {
@@ -396,7 +396,8 @@ export class Connection {
   }
 
   /**
-   * Schedules a reconnect. Half of the delay is random, so that the clients of a restarted server do not return at once.
+   * Schedules a reconnect. Half of the delay is random, so that the clients of a restarted server do not return at
+   * once.
    * @param {string} why
    * @param {number} [atLeastMs]
    */

@@ -1,8 +1,8 @@
 /**
  * Controls: approve, answer, send, interrupt, …
  *
- * A control changes nothing by itself. The server records it and delivers it to the runtime that owns the run. The runtime
- * reports the result as facts on the stream. A page therefore shows nothing as done because it sent a control.
+ * A control changes nothing by itself. The server records it and delivers it to the runtime that owns the run. The
+ * runtime reports the result as facts on the stream. A page therefore shows nothing as done because it sent a control.
  */
 
 import { Problem, request, isTransient, pathSegment } from "./http.js";

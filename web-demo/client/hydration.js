@@ -1,9 +1,10 @@
 /**
- * Hydration: reads existing data by REST in the order in which a client needs it, and drops answers that arrive too late.
+ * Hydration: reads existing data by REST in the order in which a client needs it, and drops answers that arrive too
+ * late.
  *
- * A client that switches to another session calls `activate`. Every earlier call then fails with `Stale`, so a late answer
- * cannot overwrite the current session. Each call also sends its activation to the server, which returns it: this detects an
- * answer that a proxy or cache mixed up.
+ * A client that switches to another session calls `activate`. Every earlier call then fails with `Stale`, so a late
+ * answer cannot overwrite the current session. Each call also sends its activation to the server, which returns it:
+ * this detects an answer that a proxy or cache mixed up.
  */
 
 import { request, pathSegment } from "./http.js";
@@ -186,7 +187,8 @@ export class Hydration {
   }
 
   /**
-   * Reads envelopes of a run by page, in order: the first after `after`, or the last before `before` if only that is given.
+   * Reads envelopes of a run by page, in order: the first after `after`, or the last before `before` if only that is
+   * given.
    * @param {string} id
    * @param {Call & { after?: number | string, before?: number | string, limit?: number, type?: string[], surfaces?: string[], agentId?: string }} [call]
    * `after`, `before`: a sequence, or a `nextCursor`. `limit`: 1 to 1000.

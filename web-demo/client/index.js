@@ -1,5 +1,6 @@
 /**
- * Proscenium's client: follows runs and sessions and keeps their activities up to date. See `README.md` beside this file.
+ * Proscenium's client: follows runs and sessions and keeps their activities up to date. See `README.md` beside this
+ * file.
  */
 
 export { apply, equal, PatchError } from "./patch.js";

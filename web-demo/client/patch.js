@@ -1,8 +1,9 @@
 /**
  * JSON Patch (RFC 6902) on immutable values.
  *
- * `apply` copies the path from the root to each change and shares the rest with the old value. The holder of the old value
- * keeps it unchanged, and `===` tells at any depth whether two values differ. A patch applies as a whole or not at all.
+ * `apply` copies the path from the root to each change and shares the rest with the old value. The holder of the old
+ * value keeps it unchanged, and `===` tells at any depth whether two values differ. A patch applies as a whole or not
+ * at all.
  */
 
 /** @typedef {import("./types.js").Operation} Operation */
@@ -27,9 +28,9 @@ export class PatchError extends Error {
 /**
  * Applies a patch to a content.
  *
- * A list for which `isText` holds is streamed text. `apply` extends its last chunk until that reaches the maximum, and then
- * begins another. An append thus costs its own length, the list stays short, and a reader of the new text need not read the
- * old one. No patch may address the chunks by index.
+ * A list for which `isText` holds is streamed text. `apply` extends its last chunk until that reaches the maximum, and
+ * then begins another. An append thus costs its own length, the list stays short, and a reader of the new text need not
+ * read the old one. No patch may address the chunks by index.
  *
  * @template T
  * @param {T} content

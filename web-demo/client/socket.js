@@ -15,7 +15,10 @@ import { guarded, reasonOf } from "./sse.js";
 /** The WebSocket subprotocol of the server. */
 const SUBPROTOCOL = "proscenium.v1";
 
-/** Close codes after which a retry would fail again, with the reason: the server could not accept a message of the client. */
+/**
+ * Close codes after which a retry would fail again, with the reason: the server could not accept a message of the
+ * client.
+ */
 const FINAL_CLOSE_CODES = new Map([
   [1003, "The server accepts text only."], [1007, "The server could not decode a message of the client."],
   [1009, "A message of the client is too large."], [1010, "The server lacks an extension that the client requires."],
@@ -67,7 +70,8 @@ export function readBySocket(url, { token, subscriptions, pingMs, WebSocket }, l
     if (reply.op !== "error") return;
     const { op, id, ...document } = reply;
     problem = /** @type {ProblemDocument} */ (document);
-    // The error of a subscription becomes an `Error` frame, as on its SSE stream. The close code reports that of the connection.
+    // The error of a subscription becomes an `Error` frame, as on its SSE stream. The close code reports that of the
+    // connection.
     if (openIds.has(id)) emit.frames([{ frame: { frame: "Error", sequence: 0, problem }, cursor: "", sub: id }]);
   };
 

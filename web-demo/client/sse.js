@@ -156,8 +156,9 @@ function framesOf(events) {
 }
 
 /**
- * Reads SSE by `EventSource`, which every browser has, but which sends no header and reports neither status nor heartbeat.
- * The reader closes it on the first error instead of letting it reconnect: the connection must find out the reason.
+ * Reads SSE by `EventSource`, which every browser has, but which sends no header and reports neither status nor
+ * heartbeat. The reader closes it on the first error instead of letting it reconnect: the connection must find out the
+ * reason.
  * @param {string} url
  * @param {typeof globalThis.EventSource} EventSource
  * @param {ReaderListener} listener

@@ -1,8 +1,8 @@
 /**
  * The store: the current activities of one or several runs, folded from their frames.
  *
- * A store serves one audience and one connection at a time, since each change applies only to the version before it. Its
- * activities are immutable: a change creates another object, which shares the unchanged parts with the old one.
+ * A store serves one audience and one connection at a time, since each change applies only to the version before it.
+ * Its activities are immutable: a change creates another object, which shares the unchanged parts with the old one.
  */
 
 import { PatchError, apply, equal } from "./patch.js";
@@ -28,8 +28,8 @@ const TEXT_POINTERS = new Map([
 ]);
 
 /**
- * Returns the name of a log: the run's id, or `@` and the session's id for a session's own log. `%`, spaces and a leading `@`
- * are escaped, so that the names of two logs, and the keys of two activities, always differ.
+ * Returns the name of a log: the run's id, or `@` and the session's id for a session's own log. `%`, spaces and a
+ * leading `@` are escaped, so that the names of two logs, and the keys of two activities, always differ.
  * @param {LogRef} of
  */
 export function logOf({ runId, sessionId }) {
@@ -60,8 +60,8 @@ export function textOf(chunks) {
 }
 
 /**
- * Returns a text member after its first `from` UTF-16 code units. The cost depends on the length of the result only: for
- * views that append to a growing text.
+ * Returns a text member after its first `from` UTF-16 code units. The cost depends on the length of the result only:
+ * for views that append to a growing text.
  * @param {unknown} chunks
  * @param {number} from
  * @returns {string}
@@ -173,8 +173,8 @@ export class Store {
   }
 
   /**
-   * Replaces a run by the result of `GET /v1/runs/{id}/activities`, for now or for a past sequence. An equal activity stays
-   * the same object.
+   * Replaces a run by the result of `GET /v1/runs/{id}/activities`, for now or for a past sequence. An equal activity
+   * stays the same object.
    * @param {string} runId
    * @param {(Omit<Activity, "runId"> & { runId?: string })[]} activities
    * @param {number} sequence
@@ -354,7 +354,8 @@ export class Store {
 }
 
 /**
- * Sets the times of a change: `at` is its time. `ended` tells whether it ends the activity (true) or reopens it (false).
+ * Sets the times of a change: `at` is its time. `ended` tells whether it ends the activity (true) or reopens it
+ * (false).
  * @param {Activity} activity
  * @param {import("./types.js").Delta} change
  * @returns {Activity}

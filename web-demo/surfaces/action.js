@@ -1,8 +1,8 @@
 /**
  * A decision: its requester, subject, risk and scope, the reviewed content, and the controls that answer it.
  *
- * An answer decides nothing on this page. It goes to the runtime that asked. Until the runtime reports a result, the card stays
- * pending and shows that an answer was submitted. Facts that the source omitted are shown as “not stated”.
+ * An answer decides nothing on this page. It goes to the runtime that asked. Until the runtime reports a result, the
+ * card stays pending and shows that an answer was submitted. Facts that the source omitted are shown as “not stated”.
  */
 
 import { createBadge, define, formatDuration, element, inspectButton, setBadge, setText, humanize, stateOf, toText } from "./base.js";
@@ -243,15 +243,15 @@ export class Action extends Card {
       // The answer to a credential request is a secret, even if a source repeats it.
       ["Answer", value === undefined || kind === "credential_request" ? "" : summarizeInput(value)],
     ];
-    const said = facts.filter(([, text]) => text !== "");
-    if (this.#facts.textContent !== said.flat().join("")) {
-      this.#facts.replaceChildren(...said.flatMap(([name, text]) => {
+    const shown = facts.filter(([, text]) => text !== "");
+    if (this.#facts.textContent !== shown.flat().join("")) {
+      this.#facts.replaceChildren(...shown.flatMap(([name, text]) => {
         const row = element("dd", "", text);
         row.toggleAttribute("data-unknown", text === NOT_STATED);
         return [element("dt", "", name), row];
       }));
     }
-    this.#facts.hidden = said.length === 0;
+    this.#facts.hidden = shown.length === 0;
   }
 
   /** @param {boolean} isPending */
@@ -322,8 +322,8 @@ export class Action extends Card {
   }
 
   /**
-   * Builds the form of an approval. An option whose words approve, reject or request changes is a button; other options are
-   * choices of the approval, such as its duration.
+   * Builds the form of an approval. An option whose words approve, reject or request changes is a button; other options
+   * are choices of the approval, such as its duration.
    * @param {string} kind
    * @param {unknown} schema
    * @param {import("./decision.js").Option[]} offered
@@ -494,7 +494,7 @@ export class Action extends Card {
     if (this.content.status === "interrupted") return ["warning", "The run ended before a decision."];
     if (!isPending) return ["", ""];
     if (!this.view.isLive) return ["stale", "You are viewing a past state. Go back to live to answer."];
-    if (this.#isSending) return ["running", "Submitting your answer …"];
+    if (this.#isSending) return ["running", "Submitting your answer…"];
     if (this.#isSubmitted) return ["waiting", "Submitted. Waiting for the runtime to confirm."];
     if (this.#problem?.question === question) return [this.#problem.state, this.#problem.text];
     if (this.#rejectedQuestion === question) return ["warning", "The runtime did not accept the answer. You can answer again."];

@@ -1,6 +1,6 @@
 /**
- * The artifacts: a list, and the selected one's preview, versions, diff and references. Bodies are loaded on demand, from a
- * blob or from the log.
+ * The artifacts: a list, and the selected one's preview, versions, diff and references. Bodies are loaded on demand,
+ * from a blob or from the log.
  */
 
 import { Surface, formatCount, define, element, inspectButton, updateChildren, setBadge, setText, humanize, displayedStatus, toText } from "./base.js";
@@ -293,7 +293,7 @@ export class Artifacts extends Surface {
     const artifact = this.#artifact();
     if (!artifact) return;
     const name = version ? `version ${formatValue(version.version ?? version.versionId)}` : "the latest body";
-    await this.#loadBody(`Loading ${name} …`, async () => ({ caption: name, ...(await this.#bodyOf(artifact, version)) }));
+    await this.#loadBody(`Loading ${name}…`, async () => ({ caption: name, ...(await this.#bodyOf(artifact, version)) }));
   }
 
   /**
@@ -305,15 +305,15 @@ export class Artifacts extends Surface {
     const name = version ? `version ${formatValue(version.version ?? version.versionId)}` : "the latest body";
     const ref = BODY_REF_MEMBERS.map((member) => (version ?? artifact.content)[member]).find((href) => typeof href === "string" && BLOB_PATH.test(href));
     if (ref) return readBlobText(this.view, ref);
-    const kept = await readTextFromEvents(this.view, artifact, version?.sequence, BODY_MEMBERS, ["artifact.created", "artifact.updated", "artifact.changed", "artifact.version.created"]);
-    if (kept === undefined) throw new Error(`Unavailable: the source sent no facts with ${name}${version?.ref ? `. It is stored at ${version.ref}` : ""}.`);
-    return kept;
+    const text = await readTextFromEvents(this.view, artifact, version?.sequence, BODY_MEMBERS, ["artifact.created", "artifact.updated", "artifact.changed", "artifact.version.created"]);
+    if (text === undefined) throw new Error(`Unavailable: the source sent no facts with ${name}${version?.ref ? `. It is stored at ${version.ref}` : ""}.`);
+    return text;
   }
 
   async #diff() {
     const artifact = this.#artifact();
     if (!artifact) return;
-    await this.#loadBody("Loading the diff …", async () => ({ caption: "diff", ...(await readDiff(this.view, artifact)), isDiff: true }));
+    await this.#loadBody("Loading the diff…", async () => ({ caption: "diff", ...(await readDiff(this.view, artifact)), isDiff: true }));
   }
 
   /**

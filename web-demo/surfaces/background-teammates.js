@@ -1,5 +1,5 @@
 /**
- * Teammates that work by the clock or when something wakes them: when, why, how the last run went. They are teammates like others.
+ * Background teammates: those with a schedule or a trigger, with their last run.
  */
 
 import { define, setText, humanize, toText } from "./base.js";
@@ -9,11 +9,11 @@ import { Lane, UNKNOWN, setLinks, findAgentName, controlTarget, formatValue, ref
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
 
-/** Statuses in which nothing goes on that could be stopped. */
+/** Statuses in which nothing runs that could be stopped. */
 const STOPPED_STATUSES = ["paused", "failed", "completed", "cancelled", "closed", "killed"];
 
 export class BackgroundTeammates extends Lane {
-  static heading = "In the background";
+  static heading = "Background teammates";
 
   /** @param {Activity} activity */
   static shows({ activityType, surface, content }) {
@@ -41,10 +41,10 @@ export class BackgroundTeammates extends Lane {
     setFacts(card.facts, [
       ["Teammate", agent === undefined ? (card.activity.activityType === "agent" ? undefined : UNKNOWN) : findAgentName(this.view, card.activity, agent)],
       ["Schedule", content.schedule ?? (content.wakeReason === undefined ? UNKNOWN : undefined)],
-      ["Woken by", content.wakeReason],
+      ["Wake reason", content.wakeReason],
       ["Blocked by", content.blocker],
       ["Topology", topologyOf(content)],
-      ["Last run", content.lastRunRef ?? "none known"],
+      ["Last run", content.lastRunRef ?? "none"],
       ["Failed attempts", Array.isArray(content.attempts) ? content.attempts.length : undefined],
       ["Attempts", content.attemptCount],
       ["Last turn", content.latestTurnStatus && humanize(content.latestTurnStatus)],
@@ -60,7 +60,7 @@ export class BackgroundTeammates extends Lane {
 }
 
 /**
- * Whom a control of it is about.
+ * Returns the subject of an activity's controls.
  * @param {Activity} activity
  */
 const subjectOf = (activity) => (activity.activityType === "agent" ? { agentId: activity.activityId } : { taskId: activity.activityId });

@@ -1,9 +1,9 @@
 /**
  * The base class of surfaces, and helpers for elements and texts.
  *
- * A surface is a custom element with its content in the light DOM. It owns no facts: it draws activities, sends controls to
- * the runtime that owns them, and keeps only the viewer's state (expanded, scrolled). The text of a run becomes
- * `textContent`, never markup.
+ * A surface is a custom element with its content in the light DOM. It owns no facts: it draws activities, sends
+ * controls to the runtime that owns them, and keeps only the viewer's state (expanded, scrolled). The text of a run
+ * becomes `textContent`, never markup.
  */
 
 import { keyOf } from "../client/store.js";
@@ -63,7 +63,8 @@ export { keyOf };
  */
 
 /**
- * An element that shows activities of a store. The feeder sets `view` and calls `update` at most once per animation frame.
+ * An element that shows activities of a store. The feeder sets `view` and calls `update` at most once per animation
+ * frame.
  */
 export class Surface extends HTMLElement {
   /**

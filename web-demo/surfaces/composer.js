@@ -1,5 +1,6 @@
 /**
- * The composer: sends a message, queues a turn, steers the running turn, or interrupts it. Each of the four has its own look.
+ * The composer: sends a message, queues a turn, steers the running turn, or interrupts it. Each of the four has its own
+ * look.
  *
  * A sent message stays in the outbox until facts show it: the page never adds it to the conversation itself.
  */
@@ -230,7 +231,7 @@ export class Composer extends Surface {
     setText(this.#submit, `${mode.icon} ${mode.label}`);
     this.#text.disabled = !isPossible;
     /** @type {HTMLInputElement} */ (this.#attachLabel.firstElementChild).disabled = !isPossible;
-    this.#text.placeholder = isLive ? (isRunning ? (this.#mode === "steer" ? "Steer the running turn…" : "Message for the next turn…") : "Message the agent …") : "You are viewing a past state. Go back to live to send a message.";
+    this.#text.placeholder = isLive ? (isRunning ? (this.#mode === "steer" ? "Steer the running turn…" : "Message for the next turn…") : "Message the agent…") : "You are viewing a past state. Go back to live to send a message.";
     setText(this.#hint, isPossible ? mode.hint : "");
     const interrupt = /** @type {HTMLButtonElement} */ (this.#interrupt);
     interrupt.hidden = !isRunning || !isLive;

@@ -1,8 +1,8 @@
 /**
  * The conversation: messages, and between them process, decisions and boundaries, by the time at which each opened.
  *
- * Streamed text is appended in place. Only rows near the viewport are in the document, so a long run opens as fast as a short
- * one.
+ * Streamed text is appended in place. Only rows near the viewport are in the document, so a long run opens as fast as a
+ * short one.
  */
 
 import { Surface, formatCount, define, element, inspectButton, keyOf, setBadge, setText, humanize, displayedStatus, toText } from "./base.js";
@@ -74,7 +74,7 @@ export class Conversation extends Surface {
   async #loadEarlier() {
     const { view } = this;
     this.#earlierButton.disabled = true;
-    setText(this.#earlierButton, "Loading …");
+    setText(this.#earlierButton, "Loading…");
     let note = "";
     try {
       await view.earlier?.load();
@@ -208,7 +208,7 @@ export class MessagePart extends HTMLElement {
     setText(this.#name, authorName(view, activity));
     this.#kind.hidden = isSpeech;
     setText(this.#kind, isSpeech ? "" : humanize(part?.kind));
-    setText(this.#notes, [part?.status === "interrupted" ? "interrupted" : "", part?.withheld ? "the rest is withheld" : "", part?.clipped ? "continued in the log" : ""].filter(Boolean).join(", "));
+    setText(this.#notes, [part?.status === "interrupted" ? "interrupted" : "", part?.withheld ? "the rest is withheld" : "", part?.clipped ? "continues in the log" : ""].filter(Boolean).join(", "));
     this.#prose.set(part?.text);
     this.#body.hidden = lengthOf(part?.text) === 0 && hasMedia(part);
     drawMedia(this.#media, view, part);

@@ -1,8 +1,8 @@
 /**
  * The meaning of the options and the schema of an approval: approve, reject or request changes.
  *
- * The label of a button and its control must agree. The form therefore does not ask for the decision itself, and the page does
- * not send an answer that contradicts its button.
+ * The label of a button and its control must agree. The form therefore does not ask for the decision itself, and the
+ * page does not send an answer that contradicts its button.
  */
 
 import { toText } from "./base.js";
@@ -145,7 +145,8 @@ export function optionOf(option) {
   const { value: given, id, optionId, label, name, title, kind, description } = /** @type {Record<string, any>} */ (option);
   const choice = given ?? optionId ?? id;
   const names = toText(label ?? name ?? title ?? choice ?? option);
-  // A person reads the label, so it takes precedence over the kind: the server rejects a control that contradicts the label.
+  // A person reads the label, so it takes precedence over the kind: the server rejects a control that contradicts the
+  // label.
   const verdict = verdictOf(names) ?? verdictOf(kind) ?? (typeof choice === "string" ? verdictOf(choice) : undefined);
   return { value: given === undefined && optionId !== undefined ? { optionId } : (choice ?? option), label: names, description: toText(description), verdict };
 }

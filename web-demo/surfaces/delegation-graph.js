@@ -1,6 +1,6 @@
 /**
- * Who works for whom, drawn: the coordinator on the left, workers to its right, and between them what was delegated, what waits
- * for what, and what was handed over. The same stands below as a list, and the keyboard goes from node to node.
+ * The delegation graph: the coordinator on the left, workers on its right, with edges for delegation, dependencies and
+ * hand-offs. A list shows the same. Arrow keys move from node to node.
  */
 
 import { Surface, define, svgElement, element, updateChildren, setText, humanize, displayedStatus, stateOf, toText } from "./base.js";
@@ -9,18 +9,18 @@ import { groupBy, addHeading, formatValue } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
-/** Nodes that are drawn. The others are counted. */
+/** The maximum number of nodes; the rest is counted. */
 const NODES_MAX = 150;
-/** Sizes in pixels. */
+/** Sizes, in pixels. */
 const NODE = { width: 192, height: 54 };
 const GAP = { x: 72, y: 18 };
 const MARGIN = 16;
-/** How far an edge between nodes of one column stands out, by its kind. */
+/** How far an edge between nodes of one column bends out, by kind, in pixels. */
 const BULGE = { delegates: 28, waits: 28, "hands over": 52 };
-/** Characters of a name and of what stands below it. */
+/** The maximum lengths of a node's name and subtitle, in characters. */
 const NAME_CHARS_MAX = 20;
 const SUBTITLE_CHARS_MAX = 26;
-/** Statuses of a task for which nothing waits any more. */
+/** Statuses of a completed dependency. */
 const DONE = ["done", "completed", "passed"];
 
 /**
@@ -31,8 +31,8 @@ const DONE = ["done", "completed", "passed"];
  * @property {string} status
  * @property {Activity} [activity]
  * @property {string} [parent]
- * @property {string} task What it was given, in words.
- * @property {string[]} waits For what it waits, in words.
+ * @property {string} task The title of its task.
+ * @property {string[]} waits The titles of its open dependencies.
  * @property {number} x
  * @property {number} y
  *
@@ -46,7 +46,7 @@ export class DelegationGraph extends Surface {
     return ["agent", "team", "handoff", "task", "run"].includes(activityType);
   }
 
-  /** The node that the keyboard is on. */
+  /** The id of the node with the keyboard focus. */
   #focusedId = "";
   /** @type {Graph | undefined} */
   #graph;
@@ -54,25 +54,25 @@ export class DelegationGraph extends Surface {
   build() {
     this.head = addHeading(this, "Delegation");
     this.canvas = element("div", "graph");
-    this.svg = svgElement("svg", { role: "group", "aria-label": "Delegation graph. Arrow keys go from one to the next, Enter opens a transcript." });
+    this.svg = svgElement("svg", { role: "group", "aria-label": "Delegation graph. Arrow keys move between nodes, Enter opens a transcript." });
     this.edges = svgElement("g", { class: "edges", "aria-hidden": "true" });
     this.nodes = svgElement("g", { class: "nodes" });
     this.svg.append(this.edges, this.nodes);
     this.svg.addEventListener("keydown", (event) => this.#key(/** @type {KeyboardEvent} */ (event)));
     this.canvas.append(this.svg);
     const legend = element("p", "row legend hint");
-    for (const [kind, text] of [["delegates", "delegated"], ["waits", "waits for"], ["hands-over", "handed over"]]) {
+    for (const [kind, text] of [["delegates", "delegated"], ["waits", "waits for"], ["hands-over", "handed off"]]) {
       const item = element("span", "row");
       const sample = svgElement("svg", { class: "sample", viewBox: "0 0 28 8", width: 28, height: 8, "aria-hidden": "true" });
       sample.append(svgElement("path", { d: "M0 4 H28", class: `edge ${kind}` }));
       item.append(sample, text);
       legend.append(item);
     }
-    const toggle = element("button", "button", "As a list");
+    const toggle = element("button", "button", "Show as list");
     toggle.type = "button";
     toggle.dataset.kind = "quiet";
     toggle.setAttribute("aria-pressed", "false");
-    // For who sees it not, the list is always there.
+    // Screen readers always get the list.
     this.list = element("ul", "graph-list visually-hidden");
     this.list.setAttribute("aria-label", "Delegation as a list");
     toggle.addEventListener("click", () => {
@@ -97,7 +97,7 @@ export class DelegationGraph extends Surface {
     updateChildren(this.nodes, graph.nodes.values(), (node) => node.id, (node) => this.#createNode(node), (group, node) => this.#updateNode(group, node));
     updateChildren(this.list, graph.nodes.values(), (node) => node.id, () => element("li"), (item, node) => setText(item, describeNode(node, graph)));
     this.omitted.hidden = graph.omitted === 0;
-    setText(this.omitted, `${graph.omitted} more are not drawn.`);
+    setText(this.omitted, `${graph.omitted} more not shown.`);
   }
 
   /** @param {Node} made */
@@ -126,7 +126,7 @@ export class DelegationGraph extends Surface {
     group.dataset.status = node.status;
     group.setAttribute("transform", `translate(${node.x} ${node.y})`);
     group.setAttribute("tabindex", node.id === this.#focusedId ? "0" : "-1");
-    // Its name for who does not see it is what is written in it.
+    // The texts in the group are its accessible name.
     setText(name, truncate(node.name, NAME_CHARS_MAX));
     setText(below, truncate([humanize(node.status), node.task || node.role].filter(Boolean).join(" · "), SUBTITLE_CHARS_MAX));
   }
@@ -167,10 +167,10 @@ export class DelegationGraph extends Surface {
   }
 }
 
-/* ── what there is, from the facts ── */
+/* ── the graph ── */
 
 /**
- * @param {Activity[]} activities By the order in which they opened.
+ * @param {Activity[]} activities Sorted by `opened`.
  * @returns {Graph}
  */
 export function graphOf(activities) {
@@ -194,7 +194,7 @@ export function graphOf(activities) {
   const agents = of("agent");
   const team = of("team").find((it) => it.content.coordinator);
   const runs = of("run");
-  // The run's own agent coordinates, unless the team names another.
+  // The run's own agent is the coordinator unless the team names one.
   const rootOf = (/** @type {Activity} */ agent) => {
     const parent = agent.content.parentSessionId;
     const run = runs.find((it) => parent !== undefined && it.content.sessionId === parent) ?? runs.find((it) => it.runId === agent.runId);
@@ -234,14 +234,14 @@ export function graphOf(activities) {
   for (const { content } of of("handoff")) {
     const [from, to] = [content.from, content.to].map((who) => toText(who));
     if (!from || !to || from === to) continue;
-    for (const id of [from, to]) if (!nodes.has(id)) add(id, { role: "no agent fact" });
+    for (const id of [from, to]) if (!nodes.has(id)) add(id, { role: "unknown agent" });
     edges.push({ kind: "hands over", from, to, words: formatValue(content.reason) });
   }
   return { nodes, edges: edges.filter((edge) => nodes.has(edge.from) && nodes.has(edge.to)), omitted, width: 0, height: 0 };
 }
 
 /**
- * Gives each node its place: a column for each step away from the root, a row for each leaf, parents in the middle of theirs.
+ * Lays out the nodes: a column per distance from the root, a row per leaf, parents in the middle of their children.
  * @param {Graph} graph
  */
 export function layOut(graph) {
@@ -261,7 +261,7 @@ export function layOut(graph) {
     node.y = at;
   };
   (children.get("") ?? []).forEach((root) => place(root, 0));
-  // Lineages that go in a circle have no root; they are shown all the same.
+  // A cycle of parents has no root; its nodes are placed nevertheless.
   nodes.forEach((node) => placed.has(node) || place(node, 0));
   graph.width = 2 * MARGIN + (deepest + 1) * NODE.width + deepest * GAP.x + BULGE["hands over"];
   graph.height = 2 * MARGIN + Math.max(1, row) * (NODE.height + GAP.y) - GAP.y;
@@ -288,7 +288,7 @@ function changeEdge(group, edge, graph) {
   group.dataset.edge = edge.kind;
   group.dataset.from = edge.from;
   group.dataset.to = edge.to;
-  // Where both are on one line between the same two, they would lie upon each other.
+  // Parallel edges between the same two nodes must not overlap.
   const aside = { delegates: 0, waits: 8, "hands over": -8 }[edge.kind];
   const y = { from: from.y + NODE.height / 2 + aside, to: to.y + NODE.height / 2 + aside };
   const isForward = to.x > from.x;
@@ -313,7 +313,7 @@ function describeNode(node, graph) {
   const parts = [`${node.name}${node.role ? `, ${node.role}` : ""}: ${humanize(node.status)}`];
   if (node.parent !== undefined) parts.push(`delegated by ${name(node.parent)}${node.task ? `: ${node.task}` : ""}`);
   if (node.waits.length > 0) parts.push(`waits for ${node.waits.join(", ")}`);
-  for (const edge of graph.edges.filter((it) => it.kind === "hands over" && it.from === node.id)) parts.push(`handed over to ${name(edge.to)}${edge.words ? `: ${edge.words}` : ""}`);
+  for (const edge of graph.edges.filter((it) => it.kind === "hands over" && it.from === node.id)) parts.push(`handed off to ${name(edge.to)}${edge.words ? `: ${edge.words}` : ""}`);
   return `${parts.join("; ")}.`;
 }
 

@@ -1,5 +1,5 @@
 /**
- * For debugging: diagnostics, cost and duration of calls, shared state. None of it is in the conversation.
+ * Diagnostics, metrics and shared state, for debugging. They are not part of the conversation.
  */
 
 import { Surface, formatCount, define, formatDuration, element, inspectButton, updateChildren, setBadge, setText, humanize, toText } from "./base.js";
@@ -8,12 +8,12 @@ import { addHeading, formatValue } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
-/** Entries that are drawn, the newest; a run's activity has 50 at most. */
+/** The maximum number of entries drawn; the newest. A run's activity has at most 50. */
 const ENTRIES_MAX = 100;
-/** Characters of a state. */
+/** The maximum length of a state, in characters. */
 const STATE_CHARS_MAX = 4000;
 
-/** As which state a severity looks. @type {Record<string, string>} */
+/** Visual states of severities. @type {Record<string, string>} */
 const SEVERITIES = { error: "failed", fatal: "failed", critical: "failed", warning: "warning", warn: "warning", info: "idle", debug: "idle" };
 
 export class Diagnostics extends Surface {
@@ -25,7 +25,7 @@ export class Diagnostics extends Surface {
   build() {
     this.head = addHeading(this, "Diagnostics", "Not part of the conversation.");
     this.faults = table("Events", ["Event", "Severity", "Kind", "Message"]);
-    this.costs = table("Cost and duration", ["Event", "Name", "Agent", "Took", "Cost", "Value"]);
+    this.costs = table("Cost and duration", ["Event", "Name", "Agent", "Duration", "Cost", "Value"]);
     this.others = element("div", "stack");
     this.hiddenFailures = element("p", "note hidden-failures");
     this.append(this.hiddenFailures, this.faults.root, this.costs.root, this.others);
@@ -46,7 +46,7 @@ export class Diagnostics extends Surface {
       this.hiddenFailures.dataset.state = "failed";
       setText(this.hiddenFailures, hidden === 1 ? "A hidden step failed." : `${formatCount(hidden)} hidden steps failed.`);
     }
-    setText(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), `${formatCount(faults.length)} noticed, ${formatCount(costs.length)} measured`);
+    setText(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), `${formatCount(faults.length)} diagnostics, ${formatCount(costs.length)} metrics`);
     this.#rows(this.faults, faults, ({ entry }) => [entry.sequence, entry.severity ?? "unknown", humanize(entry.kind), [entry.code, entry.message, entry.status].map((it) => formatValue(it)).filter(Boolean).join(" · ")]);
     this.#rows(this.costs, costs, ({ entry }) => [
       entry.sequence,

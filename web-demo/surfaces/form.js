@@ -1,9 +1,9 @@
 /**
  * Forms from a JSON Schema: the fields of an action.
  *
- * Supported: objects one level deep, enums, booleans, strings, numbers and lists of strings. Anything else is a JSON field. A
- * field returns a value that fits the schema, or the problem. A member that contains the decision has no field: the pressed
- * button fills it in.
+ * Supported: objects one level deep, enums, booleans, strings, numbers and lists of strings. Anything else is a JSON
+ * field. A field returns a value that fits the schema, or the problem. A member that contains the decision has no
+ * field: the pressed button fills it in.
  */
 
 import { element, humanize, toText } from "./base.js";
@@ -230,7 +230,7 @@ function choice(title, schema, isRequired) {
   const options = values.map((value, at) => ({ value, label: toText(labels[at]) || humanize(value), description: "" }));
   if (options.length <= RADIOS_MAX) return radioField(title, options, schema.default, isRequired);
   const control = element("select");
-  control.append(new Option("Choose …", ""));
+  control.append(new Option("Choose…", ""));
   options.forEach((option, at) => control.append(new Option(option.label, String(at), false, option.value === schema.default)));
   const read = () => {
     if (control.value === "") return isRequired ? { problem: `${title} is required.`, field: control } : {};

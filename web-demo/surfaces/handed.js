@@ -1,6 +1,6 @@
 /**
- * Submitted controls and their statuses, as the server's lists report them. The store shows only some of these, and only
- * until the next change.
+ * Submitted controls and their statuses, as the server's lists report them. The store shows only some of these, and
+ * only until the next change.
  */
 
 import { element, setText, toText } from "./base.js";
@@ -38,8 +38,8 @@ export async function readControlStatuses(view, list) {
 export const hasFailed = (status) => status === "nacked" || status === "expired";
 
 /**
- * Creates a button that sends a control. While sending, the button is disabled and says so. `feedback` shows the server's
- * response and then the status of the control. Only a fact of the runtime changes anything else on the page.
+ * Creates a button that sends a control. While sending, the button is disabled and says so. `feedback` shows the
+ * server's response and then the status of the control. Only a fact of the runtime changes anything else on the page.
  * @param {string} label
  * @param {() => View} view
  * @param {() => Control | null} control Called on a click. Null if input is missing; it then shows a message.
@@ -54,9 +54,9 @@ export function controlButton(label, view, control, more = {}) {
     if (!request || button.disabled) return;
     button.disabled = true;
     button.dataset.control = "submitting";
-    setText(button, `${label} …`);
+    setText(button, `${label}…`);
     const note = more.feedback && new Note(more.feedback);
-    note?.show("Sending …");
+    note?.show("Sending…");
     try {
       const submitted = await view().act(request);
       note?.follow(view(), submitted);

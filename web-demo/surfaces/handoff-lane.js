@@ -1,6 +1,5 @@
 /**
- * Who has the work now, and who gave it to whom, why, and with how much of what was known. What was said before stays said by
- * whoever said it.
+ * Hand-offs: from whom to whom, why, and with which context. Messages from before a hand-off keep their author.
  */
 
 import { define, element, setText, toText } from "./base.js";
@@ -9,7 +8,7 @@ import { Lane, UNKNOWN, setLinks, findAgentName, refLinks, setFacts, topologyOf 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
 
-/** Statuses with which somebody else has it. */
+/** Statuses in which the recipient owns the work. */
 const ACCEPTED_STATUSES = ["accepted", "active", "resumed"];
 
 export class HandoffLane extends Lane {
@@ -33,7 +32,7 @@ export class HandoffLane extends Lane {
     const last = all.find(({ content }) => ACCEPTED_STATUSES.includes(toText(content.status)) || content.status === "returned");
     const ownerName = last && findAgentName(this.view, last, last.content.status === "returned" ? last.content.from : last.content.to);
     this.owner.hidden = !ownerName;
-    if (ownerName) setText(this.owner, `Now with ${ownerName}`);
+    if (ownerName) setText(this.owner, `Current owner: ${ownerName}`);
   }
 
   /**
@@ -46,8 +45,8 @@ export class HandoffLane extends Lane {
     card.title.setAttribute("aria-label", `From ${from} to ${to}`);
     setText(card.body, toText(content.summary));
     setFacts(card.facts, [
-      ["Why", content.reason ?? UNKNOWN],
-      ["Goes on at", content.resumeTarget ?? UNKNOWN],
+      ["Reason", content.reason ?? UNKNOWN],
+      ["Resumes at", content.resumeTarget ?? UNKNOWN],
       ["Memory", content.memoryBoundary ?? UNKNOWN],
       ["Context", content.contextBoundary ?? UNKNOWN],
       ["Accepted", content.acceptedAt ?? content.acceptedTime ?? "not yet"],

@@ -1,8 +1,8 @@
 /**
  * The process between two messages: reasoning, plan and tools, by `opened`.
  *
- * It is expanded while a step runs, and collapses into one line when all steps have ended. The viewer may expand and collapse
- * it; that is the viewer's state and no fact of the run.
+ * It is expanded while a step runs, and collapses into one line when all steps have ended. The viewer may expand and
+ * collapse it; that is the viewer's state and no fact of the run.
  */
 
 import { define, element, inspectButton, keyOf, updateChildren, setText, humanize, stateOf, toText } from "./base.js";

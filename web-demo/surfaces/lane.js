@@ -1,5 +1,5 @@
 /**
- * What the surfaces of the team share: a titled list of cards, one for each activity, and values said in words.
+ * The base of the team's surfaces: a titled list of cards, one per activity, and helpers for facts and links.
  */
 
 import { Surface, createBadge, formatCount, svgElement, element, inspectButton, updateChildren, setBadge, setText, humanize, displayedStatus, toText } from "./base.js";
@@ -8,25 +8,25 @@ import { keyOf } from "../client/store.js";
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./base.js").View} View */
 
-/** Cards that are drawn before somebody asks for more. */
+/** Cards drawn at first. */
 const CARDS_MAX = 50;
-/** Characters of a value in a list of facts. The whole is in the inspector. */
+/** The maximum length of a value in a list of facts, in characters. The inspector shows the whole. */
 const VALUE_CHARS_MAX = 400;
-/** Items and members of a value that are said. */
+/** The maximum number of items and members of a value. */
 const ITEMS_MAX = 20;
 
 /**
- * One activity's card. What it shows is filled in with every change; its buttons are made once.
+ * The card of an activity. Its contents are updated with every change; its buttons are created once.
  * @typedef {object} Card
  * @property {HTMLElement} root
  * @property {HTMLElement} title
- * @property {HTMLElement} state Its badge.
+ * @property {HTMLElement} state The badge.
  * @property {HTMLElement} body
  * @property {HTMLDListElement} facts
  * @property {HTMLElement} links
- * @property {HTMLElement} foot Controls; not there while the past is shown.
- * @property {HTMLElement} feedback What became of a control.
- * @property {Activity} activity As it is now.
+ * @property {HTMLElement} foot The controls; hidden while a past moment is shown.
+ * @property {HTMLElement} feedback The status of a control.
+ * @property {Activity} activity The current activity.
  */
 
 /** @type {WeakMap<Element, Card>} */
@@ -34,14 +34,14 @@ const cards = new WeakMap();
 
 let headings = 0;
 
-/** A titled list of cards. What has nothing to show hides itself. */
+/** A titled list of cards. It is hidden while it has none. */
 export class Lane extends Surface {
-  /** Its heading. */
+  /** The heading. */
   static heading = "";
-  /** What it is for, in a few words below the heading. */
+  /** A short explanation below the heading. */
   static hint = "";
 
-  /** How many cards are drawn. */
+  /** The maximum number of cards. */
   #limit = CARDS_MAX;
 
   build() {
@@ -74,7 +74,7 @@ export class Lane extends Surface {
   }
 
   /**
-   * In the order in which they are shown: the newest first, unless a surface knows better.
+   * Sorts the activities for display: newest first, unless a subclass overrides it.
    * @param {Activity[]} activities
    * @returns {Activity[]}
    */
@@ -83,20 +83,20 @@ export class Lane extends Surface {
   }
 
   /**
-   * Makes what a card has once: its buttons.
+   * Creates the buttons of a card, once.
    * @param {Card} _card
    */
   buildControls(_card) {}
 
   /**
-   * Fills a card in.
+   * Fills in a card.
    * @param {Card} _card
    * @param {Record<string, any>} _content
    */
   fillCard(_card, _content) {}
 
   /**
-   * Draws what all of them come to, above the cards.
+   * Draws a summary above the cards.
    * @param {Activity[]} _all
    */
   drawSummary(_all) {}
@@ -144,7 +144,7 @@ export class Lane extends Surface {
 }
 
 /**
- * A surface's heading, which is its name for who does not see it, too.
+ * Adds a heading, which is also the accessible name.
  * @param {HTMLElement} root
  * @param {string} heading
  * @param {string} [hint]
@@ -164,7 +164,7 @@ export function addHeading(root, heading, hint = "") {
 }
 
 /**
- * Items by what they have in common, each group in the items' order.
+ * Groups items. Each group keeps the order of the items.
  * @template Item
  * @param {Iterable<Item>} items
  * @param {(item: Item) => string} groupOf
@@ -181,18 +181,18 @@ export function groupBy(items, groupOf) {
   return groups;
 }
 
-/* ── values in words ── */
+/* ── formatting ── */
 
 /**
- * `inputTokens` → `input tokens`.
+ * Splits a name into words: `inputTokens` → `input tokens`.
  * @param {string} name
  */
 export const splitWords = (name) => name.replace(/([a-z0-9])([A-Z])/g, "$1 $2").replaceAll("_", " ").toLowerCase();
 
 /**
- * Any value in words, bounded: `{ mode: "plan", maxCostUsd: 2 }` → `mode plan, max cost usd 2`. Nothing is nothing.
+ * Formats any value: `{ mode: "plan", maxCostUsd: 2 }` → `mode plan, max cost usd 2`. The length is bounded.
  * @param {unknown} value
- * @param {number} [depth] How deep it still goes before JSON stands for the rest.
+ * @param {number} [depth] The depth below which values are formatted as JSON.
  * @returns {string}
  */
 export function formatValue(value, depth = 3) {
@@ -211,14 +211,14 @@ export function formatValue(value, depth = 3) {
 /** @param {string} text */
 const truncate = (text) => (text.length > VALUE_CHARS_MAX ? `${text.slice(0, VALUE_CHARS_MAX)}…` : text);
 
-/** Statuses with which an agent is over. */
+/** Final statuses of an agent. */
 export const ENDED_STATUSES = ["completed", "failed", "killed", "closed", "cancelled"];
 
-/** Said of what has to be there and is not. */
+/** The value of a required fact that the source omitted. */
 export const UNKNOWN = "unknown";
 
 /**
- * Fills a list of facts. A value that nobody told is left out; where the seed asks for one, the caller says `unknown`.
+ * Fills a list of facts. Empty values are omitted; for a required one the caller passes `UNKNOWN`.
  * @param {HTMLDListElement} root
  * @param {[label: string, value: unknown][]} pairs
  */
@@ -233,7 +233,7 @@ export function setFacts(root, pairs) {
 }
 
 /**
- * Where something is: an address that can be opened here becomes a button, any other is only said.
+ * A reference. With `go` it is a button that opens it; otherwise it is text.
  * @typedef {{ label: string, words: string, go?: () => void, missing?: string }} Link
  */
 
@@ -242,7 +242,7 @@ export function setFacts(root, pairs) {
  * @param {Link[]} links
  */
 export function setLinks(root, links) {
-  updateChildren(root, links, (it) => `${it.go ? "go" : "said"} ${it.label} ${it.words}`, (it) => {
+  updateChildren(root, links, (it) => `${it.go ? "go" : "text"} ${it.label} ${it.words}`, (it) => {
     const node = element(it.go ? "button" : "span", it.go ? "chip go" : "chip");
     if (node instanceof HTMLButtonElement) node.type = "button";
     node.append(element("span", "chip-label", it.label), element("span", "mono truncate", it.words));
@@ -253,11 +253,11 @@ export function setLinks(root, links) {
   });
 }
 
-/** Offloaded bodies, which this server has: the only addresses of a payload that are ever asked. */
+/** Paths of offloaded bodies on this server: the only addresses in a payload that the page requests. */
 export const BLOB_PATH = /^\/v1\/blobs\/[0-9a-f]+$/;
 
 /**
- * Links of references, as the protocol or a source writes them: `{ rel, href, bytes? }`, or text.
+ * Creates links for references in the shapes of the protocol and of sources: `{ rel, href, bytes? }`, or text.
  * @param {View} view
  * @param {unknown} refs
  * @param {string} [label]
@@ -273,14 +273,14 @@ export function refLinks(view, refs, label = "ref") {
 }
 
 /**
- * Links to evidence, of which only that is one which an evidence fact stands for.
+ * Creates links to evidence. A reference without an evidence fact is marked as missing.
  * @param {View} view
  * @param {Activity} from
  * @param {unknown} ids
  * @returns {Link[]}
  */
 export function evidenceLinks(view, from, ids) {
-  return factsOf(view, from, ids, "evidence", "no evidence fact");
+  return factsOf(view, from, ids, "evidence", "not found");
 }
 
 /**
@@ -290,7 +290,7 @@ export function evidenceLinks(view, from, ids) {
  * @returns {Link[]}
  */
 export function artifactLinks(view, from, ids) {
-  return factsOf(view, from, ids, "artifact", "no artifact fact");
+  return factsOf(view, from, ids, "artifact", "not found");
 }
 
 /**
@@ -312,7 +312,7 @@ function factsOf(view, from, ids, kind, missing) {
 }
 
 /**
- * An activity of this type and id: of the same run, else of any that is looked at.
+ * Finds an activity by type and id: in the same log, else in any log of the store.
  * @param {View} view
  * @param {Activity} from
  * @param {string} type
@@ -331,7 +331,7 @@ export function findActivity(view, from, type, id) {
 }
 
 /**
- * How an agent is called; its id, where no fact tells more.
+ * Returns an agent's name; its id if no fact names it.
  * @param {View} view
  * @param {Activity} from
  * @param {unknown} id
@@ -342,7 +342,7 @@ export function findAgentName(view, from, id) {
 }
 
 /**
- * The run whose log an activity is in, as an activity; nothing for a session's own log.
+ * Returns the `run` activity of an activity's log; `undefined` for a session's own log.
  * @param {View} view
  * @param {Activity} activity
  */
@@ -351,13 +351,13 @@ export function runOf(view, { runId }) {
 }
 
 /**
- * How the work is organised, in words, where the source said so.
+ * Returns the topology as text; `undefined` if the source gives none.
  * @param {Record<string, any>} content
  */
 export const topologyOf = ({ topology }) => (topology === undefined || topology === "unknown" ? undefined : humanize(topology));
 
 /**
- * The log whose control it is: its run's, or its session's where it is of no run.
+ * Returns the target of an activity's controls: its run, else its session.
  * @param {Activity} activity
  * @returns {{ run: string } | { session: string }}
  */
@@ -367,9 +367,9 @@ export function controlTarget(activity) {
 }
 
 /**
- * A round mark of two letters for who acts.
+ * Creates a round avatar with two letters.
  * @param {string} name
- * @param {unknown} [color] As the source says, if it is a colour.
+ * @param {unknown} [color] The source's color; ignored if it is not valid.
  */
 export function createAvatar(name, color) {
   const node = svgElement("svg", { class: "face", viewBox: "0 0 32 32", "aria-hidden": "true" });

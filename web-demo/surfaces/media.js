@@ -1,6 +1,6 @@
 /**
- * Non-text parts of a message: images, files and file changes. An image comes from this server or from the fact itself: the
- * page requests no other address.
+ * Non-text parts of a message: images, files and file changes. An image comes from this server or from the fact itself:
+ * the page requests no other address.
  */
 
 import { createBadge, element, toText } from "./base.js";

@@ -1,6 +1,6 @@
 /**
- * The steps of a structured plan with their statuses. Sources send them as texts, as steps with a status, or as planned calls
- * (a dry run).
+ * The steps of a structured plan with their statuses. Sources send them as texts, as steps with a status, or as planned
+ * calls (a dry run).
  */
 
 import { createBadge, element, toText } from "./base.js";

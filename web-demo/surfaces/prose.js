@@ -1,11 +1,11 @@
 /**
  * Renders growing text: an append costs its own length, not that of the whole text.
  *
- * The text is split into blocks (paragraphs, headings, code), and blocks into sections: a browser re-examines all siblings of a
- * changed element. While text streams, only the last block changes.
+ * The text is split into blocks (paragraphs, headings, code), and blocks into sections: a browser re-examines all
+ * siblings of a changed element. While text streams, only the last block changes.
  *
- * Markdown is styled, and its signs stay visible. A copied text is thus the original text, and nothing is lost where a sign
- * was not meant as Markdown.
+ * Markdown is styled, and its signs stay visible. A copied text is thus the original text, and nothing is lost where a
+ * sign was not meant as Markdown.
  */
 
 import { element, joinText } from "./base.js";

@@ -1,5 +1,6 @@
 /**
- * Teammates of another house: what they can do, how their task stands by their own word, and what they have to be told or allowed.
+ * Remote teammates: their capabilities, the reported status of their tasks, and the input or authorization that they
+ * need.
  */
 
 import { define, element, setText, toText } from "./base.js";
@@ -10,9 +11,9 @@ import { Lane, UNKNOWN, setLinks, controlTarget, formatValue, refLinks, setFacts
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
 
-/** What has to be told or allowed stands first. */
+/** Statuses that need a person; these cards come first. */
 const NEEDS_ACTION = ["input_required", "auth_required"];
-/** The only statuses with which a remote task is over: one quiet moment is none. */
+/** Final statuses of a remote task. Silence is not one. */
 const ENDED_TASK_STATUSES = ["completed", "failed", "canceled", "cancelled", "rejected"];
 
 export class RemoteTeammates extends Lane {
@@ -25,7 +26,7 @@ export class RemoteTeammates extends Lane {
     return activityType === "artifact" && content.remoteTaskId !== undefined;
   }
 
-  /** Its cards are the tasks and teammates; what they made stands with them. */
+  /** Tasks and teammates have cards; artifacts are links on these. */
   activities() {
     return super.activities().filter((it) => it.activityType !== "artifact");
   }
@@ -56,7 +57,7 @@ export class RemoteTeammates extends Lane {
     const needs = /** @type {HTMLElement} */ (card.root.querySelector(".needs"));
     const needTexts = [
       content.inputNeeds !== undefined || status === "input_required" ? `Needs input: ${formatValue(content.inputNeeds) || UNKNOWN}` : "",
-      content.authNeeds !== undefined || status === "auth_required" ? `Needs authorisation: ${formatValue(content.authNeeds) || UNKNOWN}` : "",
+      content.authNeeds !== undefined || status === "auth_required" ? `Needs authorization: ${formatValue(content.authNeeds) || UNKNOWN}` : "",
     ].filter(Boolean);
     needs.hidden = needTexts.length === 0 || ENDED_TASK_STATUSES.includes(status);
     setText(needs, needTexts.join(" · "));

@@ -1,5 +1,5 @@
 /**
- * What reviewers and verifiers are asked, and their verdicts: on what each rests, and what has to be changed.
+ * Reviews: requests, verdicts, their evidence, and requested fixes.
  */
 
 import { define, element, updateChildren, setBadge, setText, humanize } from "./base.js";
@@ -9,7 +9,7 @@ import { Lane, UNKNOWN, artifactLinks, evidenceLinks, setLinks, findAgentName, c
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
 
-/** Fixes that are listed; the rest is counted. */
+/** The maximum number of fixes listed; the rest is counted. */
 const FIXES_MAX = 20;
 
 export class ReviewLane extends Lane {
@@ -24,7 +24,7 @@ export class ReviewLane extends Lane {
   buildControls(card) {
     card.facts.after(element("p", "label fixes-label", "requested fixes"), element("ul", "fixes"));
     const requestAgain = () => ({ control: "request_review", ...controlTarget(card.activity), value: { reviewId: card.activity.activityId, target: card.activity.content.target, reviewer: card.activity.content.reviewer } });
-    card.foot.append(controlButton("Ask again", () => this.view, requestAgain, { feedback: card.feedback }));
+    card.foot.append(controlButton("Request again", () => this.view, requestAgain, { feedback: card.feedback }));
   }
 
   /**

@@ -1,6 +1,6 @@
 /**
- * The subject of a decision: artifact, version and diff, plan, evidence and references. The card shows it so that a person
- * sees what they approve.
+ * The subject of a decision: artifact, version and diff, plan, evidence and references. The card shows it so that a
+ * person sees what they approve.
  */
 
 import { createBadge, element, keyOf, setText, toText } from "./base.js";
@@ -111,7 +111,7 @@ export class DecisionSubject {
    */
   async #load(view, artifact, versionId, diffKey) {
     this.#diffNote.hidden = false;
-    setText(this.#diffNote, "Loading the diff …");
+    setText(this.#diffNote, "Loading the diff…");
     try {
       const { text, isWhole } = await readDiff(view, artifact, versionId);
       if (diffKey !== this.#diffKey) return;

@@ -1,6 +1,5 @@
 /**
- * What each teammate may do: permission mode, sandbox, plan mode, budget, approvals that wait, and the last decision. What
- * differs from the coordinator's is seen by standing beside it.
+ * The policy of each teammate: permission mode, sandbox, plan mode, budget, pending approvals, and the last decision.
  */
 
 import { Surface, define, element, inspectButton, updateChildren, setBadge, setText, humanize, toText } from "./base.js";
@@ -11,11 +10,11 @@ import { addHeading, setLinks, findAgentName, splitWords, controlTarget, formatV
 
 /** @typedef {import("./base.js").Activity} Activity */
 
-/** Members that are not a policy's words. */
+/** Members that are not part of the policy. */
 const HIDDEN_MEMBERS = ["agentId", "taskId", "toolCallId", "actionId", "refs", "withheld", "status", "decision"];
 
 /**
- * Who is bound: an agent, the run, or whatever a source names.
+ * The subject of a policy: an agent, the run, or what a source names.
  * @typedef {{ key: string, name: string, policy?: Activity, agent?: Activity, waiting: number }} PolicySubject
  */
 
@@ -33,21 +32,21 @@ export class TeamPolicy extends Surface {
 
   /** @param {Set<string> | null} _changed */
   update(_changed) {
-    const subject = this.#subjects();
-    this.hidden = subject.length === 0;
+    const subjects = this.#subjects();
+    this.hidden = subjects.length === 0;
     if (!this.list) return;
-    updateChildren(this.list, subject, (it) => it.key, (it) => this.#createCard(it), (card, it) => this.#updateCard(card, it));
+    updateChildren(this.list, subjects, (it) => it.key, (it) => this.#createCard(it), (card, it) => this.#updateCard(card, it));
   }
 
-  /** Everybody of whom a policy is known. */
+  /** All subjects with a known policy. */
   #subjects() {
     const all = this.activities();
     /** @type {Map<string, PolicySubject>} */
-    const subject = new Map();
+    const subjects = new Map();
     const upsert = (/** @type {Activity} */ it, /** @type {string} */ id, /** @type {string} */ name) => {
       const key = `${it.runId} ${id}`;
-      const known = subject.get(key) ?? { key, name, waiting: 0 };
-      subject.set(key, known);
+      const known = subjects.get(key) ?? { key, name, waiting: 0 };
+      subjects.set(key, known);
       return known;
     };
     for (const it of all) {
@@ -59,10 +58,10 @@ export class TeamPolicy extends Surface {
       }
     }
     for (const it of all) {
-      const requester = subject.get(`${it.runId} ${it.content.agentId}`);
+      const requester = subjects.get(`${it.runId} ${it.content.agentId}`);
       if (requester && it.activityType === "action" && it.content.status === "pending") requester.waiting += 1;
     }
-    return [...subject.values()];
+    return [...subjects.values()];
   }
 
   /** @type {WeakMap<Element, PolicySubject>} */
@@ -100,7 +99,7 @@ export class TeamPolicy extends Surface {
     card.dataset.key = keyOf(/** @type {Activity} */ (policy ?? agent));
     setText(part(".card-title"), subject.name);
     const decision = content.decision ?? content.status;
-    setBadge(part(".badge"), subject.waiting > 0 ? "waiting" : decision ?? "idle", subject.waiting > 0 ? `${subject.waiting} to approve` : decision ? humanize(decision) : "no decision yet");
+    setBadge(part(".badge"), subject.waiting > 0 ? "waiting" : decision ?? "idle", subject.waiting > 0 ? `${subject.waiting} pending` : decision ? humanize(decision) : "no decision yet");
     const members = Object.entries(content).filter(([name]) => !HIDDEN_MEMBERS.includes(name));
     const own = agent?.content.policy;
     const ownPairs = own && typeof own === "object" && !Array.isArray(own) ? Object.entries(own) : own === undefined ? [] : [["mode", own]];
@@ -109,8 +108,8 @@ export class TeamPolicy extends Surface {
       ["Mode", content.mode ?? own?.mode ?? "unknown"],
       ["Sandbox", content.sandbox ?? own?.sandbox ?? "unknown"],
       ...pairs.filter(([name]) => name !== "mode" && name !== "sandbox").map(([name, value]) => [capitalize(splitWords(name)), value]),
-      ["About call", content.toolCallId],
-      ["About approval", content.actionId],
+      ["Tool call id", content.toolCallId],
+      ["Approval id", content.actionId],
       ["Task", content.taskId],
     ]));
     setLinks(part(".links"), refLinks(this.view, content.refs));

@@ -1,5 +1,5 @@
 /**
- * Who works here: the team, how it is organised, and its teammates, each under its own name.
+ * The team: its topology and its teammates, each with its own name.
  */
 
 import { define, element, updateChildren, setBadge, setText, humanize, displayedStatus, stateOf, toText } from "./base.js";
@@ -11,9 +11,9 @@ import { Lane, ENDED_STATUSES, runOf, createAvatar, setLinks, controlTarget, for
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
 
-/** Teammates that a task can be delegated to by name. */
+/** The maximum number of teammates in the list for a delegation. */
 const NAMES_MAX = 200;
-/** What waits for a person stands above what only runs. */
+/** Statuses that need a person; these cards come first. */
 const NEEDS_ACTION = ["needs_input", "input_required", "auth_required", "plan_ready"];
 
 export class TeamRoster extends Lane {
@@ -21,7 +21,7 @@ export class TeamRoster extends Lane {
 
   /** @param {Activity} activity */
   static shows({ activityType }) {
-    // The end of a run decides what can still be stopped.
+    // The end of a run decides whether a teammate can be stopped.
     return activityType === "agent" || activityType === "team" || activityType === "run";
   }
 
@@ -49,7 +49,7 @@ export class TeamRoster extends Lane {
   /** @type {WeakMap<HTMLElement, Activity>} */
   #teams = new WeakMap();
 
-  /** A task for a teammate, or for one that the runtime chooses. */
+  /** Creates the form that delegates a task to a teammate, or to one that the runtime chooses. */
   #createDelegateForm() {
     const root = element("details", "stack delegate");
     const form = element("form", "stack");
@@ -95,7 +95,7 @@ export class TeamRoster extends Lane {
     feedback.setAttribute("role", "status");
     const team = () => this.#teams.get(head);
     const workers = (/** @type {(agent: Activity) => boolean} */ filter) => this.activities().filter((agent) => isMemberOf(agent, team()) && filter(agent)).map(({ activityId }) => activityId);
-    // The coordinator merges, so it gets the request as its input.
+    // The coordinator merges, so the request is sent to it.
     const merge = controlButton("Merge results", () => this.view, () => {
       const it = team();
       if (!it) return null;
@@ -124,7 +124,7 @@ export class TeamRoster extends Lane {
   #updateTeam(head, team) {
     this.#teams.set(head, team);
     updateTeamHead(head, team);
-    // A team without a live run does not look as if it went on.
+    // The phase of a team without a live run is stale.
     const run = runOf(this.view, team);
     const phase = /** @type {HTMLElement} */ (head.querySelector(".phase"));
     if (run !== undefined && !isLiveRun(run) && phase.dataset.state === "running") phase.dataset.state = "stale";
@@ -133,12 +133,12 @@ export class TeamRoster extends Lane {
     const isParallel = toText(team.content.topology) === "parallel_workers";
     foot.hidden = !isParallel || !this.view.isLive;
     /** @type {HTMLElement} */ (foot.querySelector('[data-does="merge"]')).hidden = !workers.some(({ content }) => content.status === "completed");
-    // A session's own log takes a retry of one named teammate only; their cards have it.
+    // In a session's own log a retry names exactly one teammate; several are retried from their cards.
     const failed = workers.filter(({ content }) => content.status === "failed" || content.status === "killed");
     /** @type {HTMLElement} */ (foot.querySelector('[data-does="retry"]')).hidden = failed.length === 0 || (team.runId === "" && failed.length > 1);
   }
 
-  /** Its cards are the teammates; teams stand above them. */
+  /** Teammates have cards; teams are above them. */
   activities() {
     return super.activities().filter((it) => it.activityType === "agent");
   }
@@ -147,7 +147,7 @@ export class TeamRoster extends Lane {
   arrange(activities) {
     const rank = (/** @type {Activity} */ { content }) => {
       const status = toText(content.status);
-      // What is over stands below.
+      // Ended teammates come last.
       return NEEDS_ACTION.includes(status) ? 0 : ENDED_STATUSES.includes(status) ? 2 : 1;
     };
     return activities.toSorted((a, b) => rank(a) - rank(b));
@@ -186,17 +186,17 @@ export class TeamRoster extends Lane {
       ["Topology", topologyOf(content)],
       ["Model", content.model],
       ["Source", content.source],
-      ["Can", content.capabilityRef],
-      ["May", content.policy],
+      ["Capability", content.capabilityRef],
+      ["Policy", content.policy],
       ["Last turn", content.latestTurnStatus && humanize(content.latestTurnStatus)],
-      ["Waiting turns", content.queuedTurnCount],
-      ["Why it waits", content.queueReason],
+      ["Queued turns", content.queuedTurnCount],
+      ["Queue reason", content.queueReason],
       ["Needs", content.inputNeeds ?? content.authNeeds],
       ["Task", content.taskId],
       ["Spawned by", content.parentSessionId && `session ${content.parentSessionId}${content.parentThreadId ? `, thread ${content.parentThreadId}` : ""}`],
-      ["Spawned for", content.spawnReason],
-      ["Used", content.usage],
-      ["Transcript at", content.transcriptRef],
+      ["Spawn reason", content.spawnReason],
+      ["Usage", content.usage],
+      ["Transcript", content.transcriptRef],
     ]);
     const session = toText(content.sessionId);
     const isChild = session !== "" && content.parentSessionId !== undefined && session !== content.parentSessionId;
@@ -214,7 +214,7 @@ export class TeamRoster extends Lane {
 }
 
 /**
- * Whether there is something to stop: after the end of its run, only a teammate that reports work.
+ * Whether a teammate can be stopped: after the end of its run only if it still reports work.
  * @param {import("./base.js").View} view
  * @param {Activity} agent
  */
@@ -225,7 +225,7 @@ export function canStop(view, agent) {
 }
 
 /**
- * Whether a teammate is of a team: by the team's name or id, where the teammate names one.
+ * Whether a teammate belongs to a team, by the team's name or id. A teammate without either belongs to every team.
  * @param {Activity} agent
  * @param {Activity | undefined} team
  */
@@ -266,21 +266,21 @@ function updateTeamHead(head, team) {
   if (!meter.hidden) {
     meter.max = most;
     meter.value = active;
-    meter.setAttribute("aria-label", `Teammates at work in ${toText(content.teamName) || team.activityId}`);
+    meter.setAttribute("aria-label", `Active teammates in ${toText(content.teamName) || team.activityId}`);
   }
-  // Limits and queues are no failures: they are said as they are.
-  const feedback = [
-    typeof active === "number" ? `${active} at work` : "",
+  // Limits and queues are not failures.
+  const counts = [
+    typeof active === "number" ? `${active} active` : "",
     typeof most === "number" ? `at most ${most} at once` : "",
-    typeof queued === "number" ? `${queued} waiting` : "",
+    typeof queued === "number" ? `${queued} queued` : "",
   ];
-  setText(part(".budget .hint"), feedback.filter(Boolean).join(", "));
+  setText(part(".budget .hint"), counts.filter(Boolean).join(", "));
   setFacts(/** @type {HTMLDListElement} */ (part(".facts")), [
     ["Coordinator", content.coordinator],
     ["Members", content.members ?? content.agents ?? content.roster],
     ["Queue", content.queueReason],
     ["Shared memory", content.memoryRefs],
-    ["May", content.policy],
+    ["Policy", content.policy],
   ]);
 }
 

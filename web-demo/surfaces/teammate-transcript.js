@@ -1,6 +1,6 @@
 /**
- * What one teammate says and does, opened on demand: the newest of it, more on request. It is read like a conversation, under the
- * teammate's name, and what is written to it goes to it alone.
+ * The transcript of one teammate, opened on demand: the newest entries first, more on request. A message written here
+ * goes to this teammate only.
  */
 
 import { Surface, define, element, inspectButton, joinText, updateChildren, setBadge, setText, humanize, toText } from "./base.js";
@@ -12,11 +12,11 @@ import { waitReason } from "./tool.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
-/** Entries that are drawn at once, and how many more are asked for at a time. */
+/** Entries drawn at first, and entries per request for more. */
 const ENTRIES_MAX = 40;
-/** Characters of one entry. */
+/** The maximum length of an entry, in characters. */
 const TEXT_CHARS_MAX = 20_000;
-/** What a teammate says and does. */
+/** Activity types of a transcript. */
 const ENTRY_TYPES = ["message", "reasoning", "plan", "tool-call-progress", "action"];
 
 export class TeammateTranscript extends Surface {
@@ -25,12 +25,12 @@ export class TeammateTranscript extends Surface {
     return activityType === "agent" || (ENTRY_TYPES.includes(activityType) && (agentId ?? content.agentId) !== undefined);
   }
 
-  /** @type {{ id: string, runId?: string } | null} Whose it is; null for nobody's. */
+  /** @type {{ id: string, runId?: string } | null} The teammate; null while closed. */
   #target = null;
   #limit = ENTRIES_MAX;
-  /** @type {Activity[]} What was read from the teammate's own session. */
+  /** @type {Activity[]} Entries loaded from the teammate's session. */
   #history = [];
-  /** The newest question; an answer to an older one is dropped. */
+  /** The id of the newest load. The result of an older one is dropped. */
   #requestId = 0;
   /** @type {string | null} */
   #cursor = null;
@@ -38,9 +38,9 @@ export class TeammateTranscript extends Surface {
   #error = "";
 
   /**
-   * Shows this teammate's.
+   * Opens the transcript of a teammate.
    * @param {string} id
-   * @param {string} [runId] The run whose teammate it is, where several may have one of that name.
+   * @param {string} [runId] The teammate's run; needed if several runs have this agent id.
    */
   open(id, runId) {
     this.#target = { id, runId };
@@ -48,7 +48,7 @@ export class TeammateTranscript extends Surface {
     if (this.isConnectedToView) this.update(null);
   }
 
-  /** Shows nobody's. */
+  /** Closes the transcript. */
   close() {
     this.#target = null;
     this.#reset();
@@ -77,7 +77,7 @@ export class TeammateTranscript extends Surface {
     name.append(element("span", "card-title"), element("span", "badge"));
     this.heading.append(name, close);
     this.facts = element("dl", "facts");
-    this.earlier = element("button", "button", "Earlier");
+    this.earlier = element("button", "button", "Load earlier");
     this.earlier.type = "button";
     this.earlier.dataset.kind = "quiet";
     this.earlier.addEventListener("click", () => this.#loadEarlier());
@@ -125,7 +125,7 @@ export class TeammateTranscript extends Surface {
       ["Parent session", agent?.content.parentSessionId],
       ["Parent thread", agent?.content.parentThreadId],
       ["Task", agent?.content.taskId],
-      ["Waiting turns", agent?.content.queuedTurnCount],
+      ["Queued turns", agent?.content.queuedTurnCount],
     ]);
     const all = this.#entries();
     const shown = all.slice(-this.#limit);
@@ -133,8 +133,8 @@ export class TeammateTranscript extends Surface {
     const canRead = session !== "" && (!this.#hasRead || this.#cursor !== null);
     this.earlier.hidden = shown.length === all.length && !canRead;
     this.earlier.disabled = false;
-    setText(this.earlier, shown.length < all.length ? `Show ${Math.min(ENTRIES_MAX, all.length - shown.length)} earlier` : this.#hasRead ? "Load earlier" : "Load its session");
-    const missing = this.#error || (all.length > 0 ? "" : session ? "No messages yet." : "Its transcript is unavailable: no fact says where it is.");
+    setText(this.earlier, shown.length < all.length ? `Show ${Math.min(ENTRIES_MAX, all.length - shown.length)} earlier` : this.#hasRead ? "Load earlier" : "Load session");
+    const missing = this.#error || (all.length > 0 ? "" : session ? "No messages yet." : "Transcript unavailable: the source gave no session.");
     this.note.hidden = missing === "";
     this.note.dataset.state = this.#error ? "failed" : "unknown";
     setText(this.note, missing);
@@ -142,14 +142,14 @@ export class TeammateTranscript extends Surface {
     this.form.hidden = !this.view.isLive || !agent || ENDED_STATUSES.includes(toText(agent.content.status));
   }
 
-  /** The facts of whose it is. */
+  /** The activity of the teammate. */
   #agent() {
     const target = this.#target;
     if (!target) return undefined;
     return findActivity(this.view, /** @type {Activity} */ ({ runId: target.runId ?? "" }), "agent", target.id);
   }
 
-  /** What it said and did, in order: what was read from its session, and then what the run shows. */
+  /** The entries in order: those loaded from its session, then those of the store. */
   #entries() {
     const id = this.#target?.id;
     const session = this.#agent()?.content.sessionId;
@@ -178,7 +178,7 @@ export class TeammateTranscript extends Surface {
       this.#error = "";
     } catch (error) {
       if (requestId !== this.#requestId) return;
-      this.#error = `Its session could not be read: ${error instanceof Error ? error.message : error}`;
+      this.#error = `The session could not be loaded: ${error instanceof Error ? error.message : error}`;
     }
     this.update(null);
   }
@@ -204,20 +204,20 @@ export class TeammateTranscript extends Surface {
    * @param {Activity} activity
    */
   #updateEntry(item, activity) {
-    const feedback = describe(activity);
-    const waits = activity.activityType === "tool-call-progress" ? waitReason(this.view, activity) : undefined;
+    const description = describe(activity);
+    const waiting = activity.activityType === "tool-call-progress" ? waitReason(this.view, activity) : undefined;
     const state = /** @type {HTMLElement} */ (item.querySelector(".badge"));
-    if (waits) setBadge(state, "waiting", `waiting for ${waits}`);
-    else setBadge(state, feedback.status);
+    if (waiting) setBadge(state, "waiting", `waiting for ${waiting}`);
+    else setBadge(state, description.status);
     if (this.#drawnActivities.get(item)?.content === activity.content) return;
     this.#drawnActivities.set(item, activity);
     const { content } = activity;
     item.dataset.key = keyOf(activity);
     item.dataset.kind = activity.activityType;
     item.dataset.role = toText(content.role);
-    setText(/** @type {HTMLElement} */ (item.querySelector(".label")), activity.activityType === "message" ? humanize(content.role) : feedback.label);
-    setText(/** @type {HTMLElement} */ (item.querySelector(".title")), activity.activityType === "message" ? "" : feedback.title);
-    const text = activity.activityType === "message" ? (content.parts ?? []).map((/** @type {any} */ part) => joinText(part.text)).join("\n") : content.text ? joinText(content.text) : feedback.text;
+    setText(/** @type {HTMLElement} */ (item.querySelector(".label")), activity.activityType === "message" ? humanize(content.role) : description.label);
+    setText(/** @type {HTMLElement} */ (item.querySelector(".title")), activity.activityType === "message" ? "" : description.title);
+    const text = activity.activityType === "message" ? (content.parts ?? []).map((/** @type {any} */ part) => joinText(part.text)).join("\n") : content.text ? joinText(content.text) : description.text;
     setText(/** @type {HTMLElement} */ (item.querySelector(".text")), text.length > TEXT_CHARS_MAX ? `…${text.slice(-TEXT_CHARS_MAX)}` : text || formatValue(content.withheld === true ? "withheld from this audience" : ""));
   }
 }

@@ -1,6 +1,6 @@
 /**
- * The archive: what was done, said to oneself, found, verified and decided, in order, a line each. What a line stands for is opened
- * below, one at a time; older ones of the session are read by pages.
+ * The timeline: all process, evidence, reviews and decisions, one line each. An opened line shows its details below.
+ * Older entries of the session are loaded by page.
  */
 
 import { Surface, define, element, inspectButton, setBadge, setText, humanize, toText } from "./base.js";
@@ -13,17 +13,17 @@ import { waitReason } from "./tool.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
-/** Height of a line, in pixels. The style sheet has the same. */
+/** The height of a row in pixels, as in the style sheet. */
 const ROW_PX = 36;
-/** How many older ones are read at a time; and pages that are gone through for something that the store does not have. */
+/** The page size, and the maximum number of pages read until one has new entries. */
 const PAGE_ITEMS = 500;
 const PAGES_MAX = 50;
-/** Older ones that are kept: whoever reads further back loses the newest of them, which the live run has anyway. */
+/** The maximum number of loaded entries. Beyond it the newest are dropped, which the store usually has. */
 const HISTORY_MAX = 20_000;
-/** Members of a content that the details do not repeat. */
+/** Members that the details omit. */
 const HIDDEN_MEMBERS = ["refs", "evidenceRefs", "artifactRefs", "text", "parts", "status", "output_text", "input_text", "schema", "versions"];
 
-/** What can be looked at alone. @type {[name: string, types: string[]][]} */
+/** The filters. @type {[name: string, types: string[]][]} */
 const FILTERS = [
   ["All", []],
   ["Evidence", ["evidence"]],
@@ -35,7 +35,7 @@ const FILTERS = [
   ["Artifacts", ["artifact"]],
 ];
 const PROCESS_TYPES = ["tool-call-progress", "reasoning", "plan", "evidence", "worker-notification", "handoff", "review", "compaction", "permission", "action", "artifact"];
-/** Types of the protocol that are no process; any other that is not known is a source's own, and is. */
+/** Types of the protocol that are not process. A custom type is process. */
 const NON_PROCESS_TYPES = ["run", "message", "queue", "task", "agent", "team", "context", "state", "session", "diagnostics", "metrics"];
 
 export class Timeline extends Surface {
@@ -44,20 +44,20 @@ export class Timeline extends Surface {
     return PROCESS_TYPES.includes(activityType) || !NON_PROCESS_TYPES.includes(activityType);
   }
 
-  /** @type {string[]} Types that are shown; all, if it is empty. */
+  /** @type {string[]} Types on display; empty for all. */
   #filter = [];
-  /** @type {Activity[]} Older ones, that the store does not have. */
+  /** @type {Activity[]} Loaded entries that the store does not have. */
   #history = [];
   /** @type {string | null} */
   #cursor = null;
   #hasRead = false;
-  /** Whether what is new stands before what was there. */
+  /** Whether the newly loaded entries were prepended. */
   #isPrepended = false;
-  /** The newest question; an answer to an older one is dropped. */
+  /** The id of the newest load. The result of an older one is dropped. */
   #requestId = 0;
-  /** @type {string | undefined} The opened one, by key. */
+  /** @type {string | undefined} The key of the opened entry. */
   #openKey;
-  /** Whether an activity is expanded elsewhere on this screen: then its detail is not expanded here, too. @type {(key: string) => boolean} */
+  /** Whether another surface shows this activity's details, so that the timeline does not. @type {(key: string) => boolean} */
   isExpandedElsewhere = () => false;
 
   build() {
@@ -69,7 +69,7 @@ export class Timeline extends Surface {
     this.head = addHeading(this, "Timeline and evidence");
     this.filters = element("div", "row filters");
     this.filters.setAttribute("role", "group");
-    this.filters.setAttribute("aria-label", "What is shown");
+    this.filters.setAttribute("aria-label", "Filter");
     for (const [name, types] of FILTERS) {
       const button = element("button", "button", name);
       button.type = "button";
@@ -115,7 +115,7 @@ export class Timeline extends Surface {
     this.#draw();
   }
 
-  /** The older ones, and then what the store has. */
+  /** The loaded entries, then those of the store. */
   #entries() {
     const live = this.activities();
     if (this.#history.length === 0) return live;
@@ -123,7 +123,7 @@ export class Timeline extends Surface {
     return [...this.#history.filter((it) => !known.has(keyOf(it))), ...live];
   }
 
-  /** The session of what is looked at; empty, where nobody said. */
+  /** The session of the view; empty if unknown. */
   #session() {
     if (this.view.sessionId) return this.view.sessionId;
     const run = this.view.store.sorted((it) => it.activityType === "run")[0];
@@ -135,10 +135,10 @@ export class Timeline extends Surface {
     if (!session || !this.note || !this.earlier) return;
     const requestId = ++this.#requestId;
     this.earlier.disabled = true;
-    setText(this.earlier, "Reading …");
+    setText(this.earlier, "Loading…");
     try {
       const known = new Set(this.#entries().map(keyOf));
-      // The newest pages tell what the store has anyway: whoever asks for earlier ones wants the first that are.
+      // The newest pages may contain only entries that the store has. Read on until a page has another.
       for (let pages = 0; pages < PAGES_MAX; pages += 1) {
         const page = await this.view.hydration.timeline(session, { limit: PAGE_ITEMS, audience: this.view.audience, ...(this.#cursor ? { cursor: this.#cursor } : {}) });
         if (requestId !== this.#requestId) return;
@@ -160,11 +160,11 @@ export class Timeline extends Surface {
   }
 
   /**
-   * Opens one and scrolls to it.
+   * Opens an entry and scrolls to it.
    * @param {string} activityType
    * @param {string} id
    * @param {string} [runId]
-   * @returns {boolean} Whether it is there.
+   * @returns {boolean} Whether the entry exists.
    */
   open(activityType, id, runId) {
     const it = this.#entries().find((it) => it.activityType === activityType && it.activityId === id && it.runId === (runId ?? it.runId));
@@ -204,7 +204,7 @@ export class Timeline extends Surface {
     row.dataset.kind = it.activityType;
     button.setAttribute("aria-expanded", String(row.dataset.key === this.#openKey));
     setText(number, String(it.opened));
-    // What kind of evidence it is says more than that it is some.
+    // The kind of evidence says more than the label “Evidence”.
     setText(label, it.activityType === "evidence" && it.content.kind ? humanize(it.content.kind) : description.label);
     setText(title, description.title);
     setText(preview, description.text);
@@ -213,24 +213,24 @@ export class Timeline extends Surface {
   }
 
   /**
-   * How an entry stands; a call that waits for a person says so.
+   * Sets an entry's badge. A call that waiting for a person shows that.
    * @param {HTMLElement} badge
    * @param {Activity} it
    * @param {import("./describe.js").Description} description
    */
   #setEntryBadge(badge, it, description) {
-    const waits = it.activityType === "tool-call-progress" ? waitReason(this.view, it) : undefined;
-    if (waits) return setBadge(badge, "waiting", `waiting for ${waits}`);
+    const waiting = it.activityType === "tool-call-progress" ? waitReason(this.view, it) : undefined;
+    if (waiting) return setBadge(badge, "waiting", `waiting for ${waiting}`);
     setBadge(badge, description.status);
     badge.dataset.state = description.state;
   }
 
-  /** Another surface expanded or folded what may be opened here. */
+  /** Draws the details again after another surface expanded or collapsed an activity. */
   refresh() {
     if (this.#openKey !== undefined && this.isConnectedToView) this.#draw();
   }
 
-  /** What the opened line stands for. */
+  /** Draws the details of the opened entry. */
   #draw() {
     const { detail } = this;
     if (!detail) return;
@@ -243,16 +243,16 @@ export class Timeline extends Surface {
       const head = element("div", "card-head");
       head.append(element("h3", "card-title"), element("span", "badge"));
       const elsewhere = element("div", "row elsewhere");
-      const show = element("button", "button", "Show");
+      const show = element("button", "button", "Show in conversation");
       show.type = "button";
       show.dataset.kind = "quiet";
       show.addEventListener("click", () => this.dispatchEvent(new CustomEvent("reveal", { bubbles: true, detail: keyOf(it) })));
       elsewhere.append(element("span", "hint", "Expanded in the conversation."), show);
       const foot = element("div", "card-foot");
-      const description = element("p", "hint told");
-      description.setAttribute("role", "status");
-      if (it.activityType === "evidence") foot.append(controlButton("Export", () => this.view, () => ({ control: "export", ...controlTarget(it), evidenceId: it.activityId }), { feedback: description }));
-      detail.replaceChildren(head, elsewhere, element("p", "card-body"), element("dl", "facts"), element("div", "row links"), foot, description);
+      const feedback = element("p", "hint told");
+      feedback.setAttribute("role", "status");
+      if (it.activityType === "evidence") foot.append(controlButton("Export", () => this.view, () => ({ control: "export", ...controlTarget(it), evidenceId: it.activityId }), { feedback: feedback }));
+      detail.replaceChildren(head, elsewhere, element("p", "card-body"), element("dl", "facts"), element("div", "row links"), foot, feedback);
     }
     const part = (/** @type {string} */ name) => /** @type {HTMLElement} */ (detail.querySelector(name));
     setText(part(".card-title"), `${description.label}: ${description.title}`);

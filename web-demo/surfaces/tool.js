@@ -1,8 +1,8 @@
 /**
  * A tool call: its input, progress and output, with notes on withheld or untrusted output.
  *
- * It appears in the process of its turn, never in the text of the answer. Long inputs and outputs show their beginning; a
- * click loads the rest.
+ * It appears in the process of its turn, never in the text of the answer. Long inputs and outputs show their beginning;
+ * a click loads the rest.
  */
 
 import { createBadge, formatCount, define, formatDuration, element, inspectButton, joinText, updateChildren, setBadge, setText, stateOf, toText } from "./base.js";

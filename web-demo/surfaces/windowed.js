@@ -1,8 +1,8 @@
 /**
  * A virtual list: only rows near the viewport are in the document.
  *
- * Rows may have any height: drawn rows are measured, the others estimated. A viewer at the end stays there while rows are
- * added. Elsewhere the browser's scroll anchoring keeps the visible rows in place.
+ * Rows may have any height: drawn rows are measured, the others estimated. A viewer at the end stays there while rows
+ * are added. Elsewhere the browser's scroll anchoring keeps the visible rows in place.
  */
 
 import { element, updateChildren, oncePerFrame } from "./base.js";

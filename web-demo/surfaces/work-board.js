@@ -1,6 +1,6 @@
 /**
- * The work items, in columns by status. An assignment here asks the board's owner; the card moves, and names another assignee,
- * when the owner reports it.
+ * The work board: work items in columns by status. Assigning submits a control; the card changes when the runtime
+ * reports it.
  */
 
 import { Surface, define, element, inspectButton, updateChildren, setBadge, setText, humanize, displayedStatus, toText } from "./base.js";
@@ -10,16 +10,16 @@ import { artifactLinks, evidenceLinks, groupBy, addHeading, setLinks, findAgentN
 
 /** @typedef {import("./base.js").Activity} Activity */
 
-/** The columns of seed 003. What stands otherwise has one more, which is there when it is needed. */
+/** The columns of seed 003. Items with another status have a column of their own, which is hidden while empty. */
 const COLUMNS = ["open", "claimed", "running", "blocked", "reviewing", "done"];
-/** Statuses that other boards use for the same. @type {Record<string, string>} */
+/** The columns of statuses that other boards use. @type {Record<string, string>} */
 const STATUS_COLUMNS = { assigned: "claimed", submitted: "open", queued: "open", working: "running", waiting: "blocked", completed: "done", passed: "done" };
-const OTHER_COLUMN = "otherwise";
-/** Cards of a column that are drawn before somebody asks for more. */
+const OTHER_COLUMN = "other";
+/** Cards of a column drawn at first. */
 const CARDS_MAX = 50;
-/** Comments of a work item that are shown: the newest. */
+/** The maximum number of comments shown; the newest. */
 const COMMENTS_MAX = 10;
-/** Names that can be chosen. */
+/** The maximum number of names in a list of assignees. */
 const NAMES_MAX = 200;
 
 /** @param {Activity} task */
@@ -132,7 +132,7 @@ export class WorkBoard extends Surface {
     const isBlocked = content.status === "blocked" || Boolean(content.blocker);
     blocker.hidden = !isBlocked || columnOf(task) === "done";
     blocker.dataset.state = "warning";
-    setText(blocker, `Blocked: ${formatValue(content.blocker) || "by what is not stated"}`);
+    setText(blocker, `Blocked: ${formatValue(content.blocker) || "reason not stated"}`);
     const meter = /** @type {HTMLProgressElement} */ (part(".meter"));
     meter.hidden = typeof content.progress !== "number" || columnOf(task) === "done";
     if (!meter.hidden) meter.value = content.progress;
@@ -142,7 +142,7 @@ export class WorkBoard extends Surface {
       ["Assignee", content.assignee === undefined || content.assignee === null ? "unassigned" : findAgentName(this.view, task, content.assignee)],
       ["Depends on", this.#dependencies(task)],
       ["Error", content.error?.message],
-      ["Failed before", failed > 0 ? `${failed} ${failed === 1 ? "attempt" : "attempts"}: ${formatValue(content.attempts.at(-1)?.error?.message ?? content.attempts.at(-1)?.reason) || "no reason given"}` : undefined],
+      ["Failed attempts", failed > 0 ? `${failed}: ${formatValue(content.attempts.at(-1)?.error?.message ?? content.attempts.at(-1)?.reason) || "no reason given"}` : undefined],
       ["Summary", content.summary],
       ["Topology", topologyOf(content)],
     ]);
@@ -161,7 +161,7 @@ export class WorkBoard extends Surface {
   }
 
   /**
-   * What it waits for, by title and status where there is a task of that name.
+   * Returns the dependencies, with title and status of known tasks.
    * @param {Activity} task
    */
   #dependencies(task) {
@@ -182,7 +182,7 @@ export class WorkBoard extends Surface {
     const names = new Map(agents.map((it) => [it.activityId, toText(it.content.agentName) || it.activityId]));
     if (typeof task.content.assignee === "string" && !names.has(task.content.assignee)) names.set(task.content.assignee, task.content.assignee);
     choice.setAttribute("aria-label", `Assign ${formatValue(task.content.title) || task.activityId} to`);
-    updateChildren(choice, [["", "assign to …"], ...names], ([id]) => id, ([id]) => {
+    updateChildren(choice, [["", "Assign to…"], ...names], ([id]) => id, ([id]) => {
       const option = element("option");
       option.value = id;
       return option;
@@ -191,7 +191,7 @@ export class WorkBoard extends Surface {
 }
 
 /**
- * The newest comments of a work item: who wrote each, and what.
+ * Draws the newest comments of a work item.
  * @param {HTMLElement} list
  * @param {unknown} comments Texts, or `{ author | agentId | from | by, text | message | body, at | createdAt }`.
  */

@@ -1,6 +1,6 @@
 /**
- * What workers report to the coordinator. None of it is the viewer's word, or the coordinator's answer, whatever channel brought
- * it: each says so, and looks like neither.
+ * Reports of workers to the coordinator. They are neither the viewer's messages nor the coordinator's answer, and their
+ * look differs from both.
  */
 
 import { define, formatDuration, element, joinText, setText, humanize, toText } from "./base.js";
@@ -9,12 +9,12 @@ import { Lane, UNKNOWN, artifactLinks, evidenceLinks, createAvatar, setLinks, fi
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
 
-/** Characters of a report's own words. */
+/** The maximum length of a report, in characters. */
 const SUMMARY_CHARS_MAX = 2000;
 
 export class WorkerNotifications extends Lane {
   static heading = "Worker reports";
-  static hint = "From workers to the coordinator: neither your words nor the answer.";
+  static hint = "From workers to the coordinator. Not part of the conversation.";
 
   /** @param {Activity} activity */
   static shows({ activityType }) {
@@ -39,9 +39,9 @@ export class WorkerNotifications extends Lane {
     setFacts(card.facts, [
       ["Task", content.taskId ?? UNKNOWN],
       ["Error", content.error?.message ?? content.error],
-      ["Took", content.durationMs === undefined ? undefined : formatDuration(content.durationMs)],
+      ["Duration", content.durationMs === undefined ? undefined : formatDuration(content.durationMs)],
       ["Tools", content.toolCount],
-      ["Used", content.usage],
+      ["Usage", content.usage],
       ["Team", content.teamName],
       ["Kind", content.runtimeEntity && humanize(content.runtimeEntity)],
       ["Parent session", content.parentSessionId],

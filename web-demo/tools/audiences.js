@@ -1,6 +1,6 @@
 /**
- * One run, three readers: what a user, a dashboard and an internal reader are given, side by side and live, over a connection each.
- * What one of them is not given stands as an empty place that says so: the server withheld it, nothing was hidden here.
+ * The comparison of audiences: one run as user, dashboard and internal, side by side and live, over a connection each.
+ * A cell without content means that the server withholds the activity; the page hides nothing itself.
  */
 
 import { formatCount, define, element, updateChildren, setBadge, oncePerFrame, setText } from "../surfaces/base.js";
@@ -13,15 +13,15 @@ import { Store } from "../client/store.js";
 /** @typedef {import("../client/types.js").State} State */
 /** @typedef {import("../surfaces/base.js").View} View */
 
-/** From the one who sees least to the one who sees all. @type {Audience[]} */
+/** From the audience that sees least to the one that sees all. @type {Audience[]} */
 const AUDIENCES = ["user", "dashboard", "internal"];
-/** Rows that are drawn, the newest, before somebody asks for more. */
+/** Rows drawn at first; the newest. */
 const ROWS_MAX = 100;
-/** Members that a cell names as missing. */
+/** The maximum number of withheld members that a cell names. */
 const MEMBERS_MAX = 8;
 
 /** @typedef {{ audience: Audience, store: Store, connection: import("../client/connection.js").Connection }} Reader */
-/** @typedef {{ key: string, opened: number, cells: (Activity | undefined)[] }} Row One activity, as each of them has it. */
+/** @typedef {{ key: string, opened: number, cells: (Activity | undefined)[] }} Row One activity, by audience. */
 
 export class Audiences extends HTMLElement {
   /** @type {Reader[]} */
@@ -33,33 +33,33 @@ export class Audiences extends HTMLElement {
   #run = "";
   #limit = ROWS_MAX;
   #scheduleDraw = oncePerFrame(() => this.#draw());
-  /** Everything that any of them sees. @type {Map<string, Row>} */
+  /** All activities that any audience sees, by key. @type {Map<string, Row>} */
   #rows = new Map();
-  /** The same in order; undefined when that has to be found out anew. @type {Row[] | undefined} */
+  /** The sorted rows; `undefined` while they must be sorted again. @type {Row[] | undefined} */
   #order = [];
-  /** What changed and is not in the rows yet, by reader. @type {Set<string>[]} */
+  /** Changed keys that are not in the rows yet, by audience. @type {Set<string>[]} */
   #changed = AUDIENCES.map(() => new Set());
 
   connectedCallback() {
     this.classList.add("audiences");
     this.setAttribute("role", "region");
-    this.setAttribute("aria-label", "The run as each audience sees it");
+    this.setAttribute("aria-label", "The run for each audience");
   }
 
   disconnectedCallback() {
     this.close();
   }
 
-  /** How each of the three stores stands, from the one who sees least. */
+  /** The three stores, starting with the audience that sees least. */
   get stores() {
     return this.#readers.map(({ audience, store }) => ({ audience, store }));
   }
 
   /**
-   * Follows a run as all three.
+   * Follows a run as each audience.
    * @param {string} run
-   * @param {{ base?: string, token?: import("../client/types.js").Token, transport?: "sse" | "websocket" }} [server] Over WebSockets,
-   * unless told otherwise: a browser keeps few other connections to one server, and the page needs those.
+   * @param {{ base?: string, token?: import("../client/types.js").Token, transport?: "sse" | "websocket" }} [server] Default:
+   * WebSockets. A browser allows few HTTP connections to one server, and the page needs those.
    * @param {Pick<View, "inspect">} [view]
    */
   follow(run, { base, token, transport = "websocket" } = {}, view) {
@@ -83,7 +83,7 @@ export class Audiences extends HTMLElement {
     this.#scheduleDraw();
   }
 
-  /** Lets go of all three. */
+  /** Closes the three connections. */
   close() {
     for (const end of this.#unsubscribers.splice(0)) end();
     for (const { connection } of this.#readers.splice(0)) connection.close();
@@ -112,7 +112,7 @@ export class Audiences extends HTMLElement {
       this.#scheduleDraw();
     });
     this.rows = element("ol", "audience-rows");
-    // One thing scrolls, so that the three always stand side by side.
+    // One scroll container, so that the three columns stay aligned.
     const scroll = element("div", "audience-scroll");
     scroll.tabIndex = 0;
     scroll.setAttribute("role", "group");
@@ -131,7 +131,7 @@ export class Audiences extends HTMLElement {
     updateChildren(this.rows, all.slice(-this.#limit), (row) => row.key, () => this.#createRow(), (item, row) => this.#drawRow(item, row));
   }
 
-  /** Everything that any of them sees, in its order; only what changed is looked at. @returns {Row[]} */
+  /** The sorted rows, after applying the changes. @returns {Row[]} */
   #sortedRows() {
     this.#readers.forEach(({ store }, at) => {
       for (const key of this.#changed[at]) this.#setCell(key, at, store.get(key));
@@ -143,8 +143,8 @@ export class Audiences extends HTMLElement {
 
   /**
    * @param {string} key
-   * @param {number} at The reader.
-   * @param {Activity | undefined} activity As it has it now.
+   * @param {number} at The index of the audience.
+   * @param {Activity | undefined} activity The audience's current activity.
    */
   #setCell(key, at, activity) {
     const known = this.#rows.get(key);
@@ -173,7 +173,7 @@ export class Audiences extends HTMLElement {
     setBadge(state, kind, kind);
     state.dataset.state = { connecting: "waiting", live: "running", away: "warning", ended: "ok", refused: "failed" }[kind];
     const hydrated = this.#isHydrated(store);
-    setText(/** @type {HTMLElement} */ (head.querySelector(".hint")), why || `${formatCount(store.size)} things, ${hydrated ? `${formatCount(missing)} withheld` : "loading"}, event ${formatCount(sequence)}`);
+    setText(/** @type {HTMLElement} */ (head.querySelector(".hint")), why || `${formatCount(store.size)} activities, ${hydrated ? `${formatCount(missing)} withheld` : "loading"}, event ${formatCount(sequence)}`);
     head.dataset.missing = hydrated ? String(missing) : "unknown";
   }
 
@@ -206,7 +206,7 @@ export class Audiences extends HTMLElement {
     return item;
   }
 
-  /** What each cell was drawn of, so that only what changed is drawn again. @type {WeakMap<Element, unknown[]>} */
+  /** The inputs of each drawn cell, so that only changed cells are drawn. @type {WeakMap<Element, unknown[]>} */
   #drawnCells = new WeakMap();
 
   /**
@@ -231,9 +231,9 @@ export class Audiences extends HTMLElement {
       if (description) setBadge(part(".badge"), description.status);
       if (description) part(".badge").dataset.state = description.state;
       part(".inspect").hidden = !activity || !this.#view;
-      part(".inspect").setAttribute("aria-label", `Show the events that made this, as ${AUDIENCES[at]}`);
+      part(".inspect").setAttribute("aria-label", `Show events as ${AUDIENCES[at]}`);
       setText(part(".text"), description?.text ?? "");
-      setText(part(".withheld"), activity ? missingText(activity, widest) : hydrated ? `withheld from ${AUDIENCES[at]}` : "not known yet");
+      setText(part(".withheld"), activity ? missingText(activity, widest) : hydrated ? `withheld from ${AUDIENCES[at]}` : "loading");
     });
   }
 }
@@ -242,13 +242,13 @@ export class Audiences extends HTMLElement {
 const compareRows = (a, b) => a.opened - b.opened || (a.key < b.key ? -1 : 1);
 
 /**
- * What of a thing this reader is not given, in words.
+ * Returns a text with the members that this audience cannot see.
  * @param {Activity} activity
- * @param {Activity | undefined} widest As the one sees it who sees most.
+ * @param {Activity | undefined} widest The activity for the audience that sees most of it.
  */
 function missingText(activity, widest) {
   const missing = Object.keys(widest?.content ?? {}).filter((member) => !(member in activity.content));
-  if (missing.length === 0) return activity.content.withheld === true ? "the rest of its end is withheld" : "";
+  if (missing.length === 0) return activity.content.withheld === true ? "the rest of the result is withheld" : "";
   const more = missing.length > MEMBERS_MAX ? ` and ${missing.length - MEMBERS_MAX} more` : "";
   return `without ${missing.slice(0, MEMBERS_MAX).map((member) => member.replaceAll("_", " ")).join(", ")}${more}`;
 }

@@ -1,5 +1,5 @@
 /**
- * Looks behind anything on the screen: its content, its ids, and the envelopes that made it, as the log has them for this audience.
+ * The inspector: an activity's content, its ids, and its envelopes, as the log has them for this audience.
  */
 
 import { createBadge, formatCount, define, element, updateChildren, setText, toText } from "../surfaces/base.js";
@@ -11,16 +11,16 @@ import { isMadeBy, typesOf } from "./made-by.js";
 /** @typedef {import("../client/types.js").Envelope} Envelope */
 /** @typedef {import("../surfaces/base.js").View} View */
 
-/** Envelopes that are asked for at a time, and that are looked at before somebody asks for more. */
+/** The page size, and the number of envelopes scanned before a click continues. */
 const PAGE_EVENTS = 500;
 const SCANNED_MAX = 5000;
-/** Envelopes that are drawn before somebody asks for more. */
+/** Envelopes drawn at first. */
 const DRAWN_MAX = 50;
-/** Characters of an envelope, or of a content, that are put on the page. */
+/** The maximum length of JSON on the page, in characters. */
 const JSON_CHARS_MAX = 100_000;
-/** The classification of an envelope, in the order in which it is said. */
+/** The classification members of an envelope, in display order. */
 const DIMENSIONS = ["owner", "scope", "phase", "surface", "audience", "persistence", "topology", "control"];
-/** Ids of an envelope or an activity. */
+/** The id members of envelopes and activities. */
 const IDS = ["runId", "sessionId", "threadId", "turnId", "messageId", "partId", "toolCallId", "actionId", "taskId", "agentId", "artifactId", "evidenceId", "parentSessionId", "parentThreadId", "eventId"];
 
 export class Inspector extends HTMLElement {
@@ -32,15 +32,15 @@ export class Inspector extends HTMLElement {
   #events = [];
   #scanned = 0;
   #limit = DRAWN_MAX;
-  /** @type {number | string | null} Where the next page begins; null at the end. */
+  /** @type {number | string | null} The cursor of the next page; null at the end. */
   #cursor = null;
-  /** What is being asked for; another question ends it. */
+  /** Aborts the current scan. */
   #abort = new AbortController();
   #status = "";
-  /** Whether some of what was looked through is gone from the log. */
+  /** Whether compaction has removed events from the scanned range. */
   #isCompacted = false;
 
-  /** @param {View} view What it looks into. A new one closes it. */
+  /** @param {View} view The view. Another one closes the inspector. */
   set view(view) {
     this.#view = view;
     this.close();
@@ -53,7 +53,7 @@ export class Inspector extends HTMLElement {
     if (this.childElementCount === 0) this.hidden = true;
   }
 
-  /** Whether it shows anything. */
+  /** Whether an activity is open. */
   get isOpen() {
     return this.#activity !== undefined;
   }
@@ -68,9 +68,9 @@ export class Inspector extends HTMLElement {
   }
 
   /**
-   * Shows what is behind this.
+   * Opens an activity.
    * @param {Activity} activity
-   * @returns {Promise<void>} When the first of its envelopes are there.
+   * @returns {Promise<void>} Resolves when the first envelopes are loaded.
    */
   async show(activity) {
     this.#abort.abort();
@@ -79,10 +79,10 @@ export class Inspector extends HTMLElement {
     this.#events = [];
     this.#scanned = 0;
     this.#limit = DRAWN_MAX;
-    // The first of them is the one with which it appeared.
+    // The first envelope is the one that opened the activity.
     this.#cursor = activity.runId ? activity.opened - 1 : null;
     this.#isCompacted = false;
-    this.#status = activity.runId ? "" : "It is of a session's own log, whose events have no address of their own: they are unavailable here.";
+    this.#status = activity.runId ? "" : "This activity belongs to a session's own log. Its events are not available here.";
     this.hidden = false;
     this.#build(activity);
     if (activity.runId) await this.#scan();
@@ -109,7 +109,7 @@ export class Inspector extends HTMLElement {
       ["Agent", activity.agentId],
       ["Opened by", `event ${activity.opened}`],
       ["Changed by", `event ${activity.sequence}`],
-      ["Seen as", this.#view?.audience],
+      ["Audience", this.#view?.audience],
       ["As of", this.#view?.at ? `event ${this.#view.at}` : undefined],
     ]);
     const content = element("details", "content");
@@ -117,13 +117,13 @@ export class Inspector extends HTMLElement {
     this.note = element("p", "note");
     this.note.setAttribute("role", "status");
     this.list = element("ol", "envelopes");
-    this.list.setAttribute("aria-label", "Events that made this, oldest first");
+    this.list.setAttribute("aria-label", "Events, oldest first");
     this.more = element("button", "button", "More");
     this.more.type = "button";
     this.more.addEventListener("click", () => this.#more());
-    this.replaceChildren(head, facts, content, element("h3", "label", "events that made this"), this.list, this.note, this.more);
+    this.replaceChildren(head, facts, content, element("h3", "label", "events"), this.list, this.note, this.more);
     this.#draw();
-    // Whoever uses the keyboard came from another place of the page.
+    // A keyboard user comes from another part of the page.
     title.focus();
   }
 
@@ -136,12 +136,12 @@ export class Inspector extends HTMLElement {
     return this.#scan();
   }
 
-  /** Looks through pages until there is enough to draw, or enough was looked at. */
+  /** Scans pages until enough envelopes are found, or the scan limit is reached. */
   async #scan() {
     const [view, activity, { signal }] = [this.#view, this.#activity, this.#abort];
     if (!view || !activity) return;
     const scanLimit = this.#scanned + SCANNED_MAX;
-    this.#status = "Looking …";
+    this.#status = "Loading…";
     this.#draw();
     try {
       while (this.#cursor !== null && this.#events.length < this.#limit && this.#scanned < scanLimit) {
@@ -157,19 +157,20 @@ export class Inspector extends HTMLElement {
       this.#status = "";
     } catch (error) {
       if (signal.aborted) return;
-      this.#status = `The events could not be read: ${error instanceof Error ? error.message : error}`;
+      this.#status = `The events could not be loaded: ${error instanceof Error ? error.message : error}`;
     }
     this.#draw();
   }
 
-  /** In the past nothing of what came later made it. */
+  /** At a past moment, later events are irrelevant. */
   #range() {
     const at = this.#view?.at;
     return at ? { before: at + 1 } : {};
   }
 
   /**
-   * What changed it last may be none of its own: a run's end closes what is open.
+   * Loads the last event that changed the activity. It may be of another subject: the end of a run closes open
+   * activities.
    * @param {View} view
    * @param {Activity} activity
    * @param {AbortSignal} signal
@@ -191,9 +192,9 @@ export class Inspector extends HTMLElement {
     updateChildren(this.list, this.#events.slice(0, this.#limit), (event) => String(event.sequence), createEnvelope, () => {});
     const rest = this.#events.length - this.#limit;
     this.more.hidden = rest <= 0 && (this.#cursor === null || this.#events.length === 0 && this.#status !== "");
-    setText(this.more, rest > 0 ? `Show ${Math.min(rest, DRAWN_MAX)} more of ${formatCount(rest)}` : "Look further");
-    const none = this.#events.length === 0 ? "No event of it is seen by this audience." : "";
-    const compacted = this.#isCompacted ? "Some of the log was compacted: events that were of use only while the run was live are gone." : "";
+    setText(this.more, rest > 0 ? `Show ${Math.min(rest, DRAWN_MAX)} more of ${formatCount(rest)}` : "Continue search");
+    const none = this.#events.length === 0 ? "This audience sees none of its events." : "";
+    const compacted = this.#isCompacted ? "The log was compacted: transient events have been removed." : "";
     setText(this.note, this.#status || none || compacted);
     this.note.hidden = this.note.textContent === "";
     this.note.dataset.state = this.#status.startsWith("The events") ? "failed" : "unknown";
@@ -225,7 +226,7 @@ function createEnvelope(event) {
   const raw = element("details");
   const summary = element("summary", "", "Raw JSON");
   raw.append(summary);
-  // Its text is made when somebody looks: most are never looked at.
+  // Most envelopes are never expanded, so their JSON is created on demand.
   raw.addEventListener("toggle", () => raw.open && raw.childElementCount === 1 && raw.append(copyButton(event), createJson(event, `Event ${event.sequence} as JSON`)));
   item.append(head, chips, ids, raw);
   return item;
@@ -258,7 +259,7 @@ function copyButton(event) {
       await navigator.clipboard.writeText(JSON.stringify(event, null, 2));
       setText(button, "Copied");
     } catch {
-      setText(button, "Copying was refused by the browser");
+      setText(button, "The browser denied access to the clipboard");
     }
   });
   return button;

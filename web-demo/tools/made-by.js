@@ -1,6 +1,6 @@
 /**
- * Which envelopes made an activity: by their class, and by the ids that both carry. What the server's fold does in Rust is not
- * done again here; this only finds what to show.
+ * Rules that match envelopes to an activity, by event type and by shared ids. They only select envelopes for display;
+ * the server's fold in Rust is not repeated here.
  */
 
 /** @typedef {import("../client/types.js").Activity} Activity */
@@ -15,12 +15,12 @@
 const memberOf = (event, names) => names.map((name) => event.payload?.[name] ?? /** @type {any} */ (event)[name]).find((value) => value !== undefined);
 
 /**
- * @param {string[]} names The members that may name it; where none does, its sequence is its name.
+ * @param {string[]} names Members that may contain the id. Without them the sequence is the id.
  * @returns {Rule["matches"]}
  */
 const byMember = (...names) => (activity, event) => String(memberOf(event, names) ?? event.sequence) === activity.activityId;
 
-/** A message of a teammate is named `agentId/messageId`. @param {Activity} activity @param {Envelope} event */
+/** A teammate's message has the id `agentId/messageId`. @param {Activity} activity @param {Envelope} event */
 const matchesMessage = ({ activityId }, event) =>
   (event.messageId !== undefined && (activityId === event.messageId || activityId === `${event.agentId}/${event.messageId}`)) ||
   (Array.isArray(event.payload?.messages) && event.payload.messages.some((/** @type {any} */ it) => it?.messageId === activityId || `${it?.agentId ?? event.agentId}/${it?.messageId}` === activityId));
@@ -61,7 +61,7 @@ const RULES = {
   metrics: { types: [], matches: (_, event) => event.type.startsWith("metric.") },
 };
 
-/** A source's own kind of activity: it is told as progress of a call, or as a state of its own. @type {Rule} */
+/** The rule for custom activities: progress of a call, or a state of their own. @type {Rule} */
 const CUSTOM_RULE = {
   types: ["tool.progress", "state.snapshot", "state.delta"],
   matches: ({ activityType, activityId }, event) =>
@@ -72,13 +72,13 @@ const CUSTOM_RULE = {
 const ruleOf = ({ activityType }) => (Object.hasOwn(RULES, activityType) ? RULES[activityType] : CUSTOM_RULE);
 
 /**
- * The classes of which its envelopes are; any, if it is empty.
+ * Returns the event types of an activity's envelopes; empty for any type.
  * @param {Activity} activity
  */
 export const typesOf = (activity) => ruleOf(activity).types;
 
 /**
- * Whether this envelope is one of those that made it.
+ * Whether this envelope belongs to the activity.
  * @param {Activity} activity
  * @param {Envelope} event
  */

@@ -1,8 +1,8 @@
 /**
- * Goes back and forth in a run's time. The server folds the log up to any event (`activities?at=`); what comes is put in a store of
- * its own, which the shell shows instead of the live one.
+ * The scrubber: playback of a run. The server folds the log up to any event (`activities?at=`). The scrubber puts the
+ * result into its own store, which the shell shows instead of the live one.
  *
- * It fires `travel`: its detail is where it is, and the store to show; null, when it is live again.
+ * It fires `travel`. The event's detail is the moment with its store; null for live.
  */
 
 import { formatCount, define, svgElement, element, oncePerFrame, setText } from "../surfaces/base.js";
@@ -10,48 +10,48 @@ import { Store } from "../client/store.js";
 
 /** @typedef {import("../surfaces/base.js").View} View */
 /** @typedef {import("../client/types.js").Envelope} Envelope */
-/** @typedef {{ at: number, time: number | undefined, store: Store }} Travel `time`: milliseconds since 1970, if the event says. */
+/** @typedef {{ at: number, time: number | undefined, store: Store }} Travel `time`: milliseconds since 1970, if known. */
 /**
- * When an event was: in milliseconds since 1970, and in milliseconds of a replay, which shortens long pauses.
+ * The time of an event: in milliseconds since 1970, and in milliseconds of playback, which shortens long pauses.
  * @typedef {{ sequence: number, time: number, elapsed: number }} Moment
  */
 
 const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16, 32, 64];
-/** A longer pause between two events lasts this long, in milliseconds of the run. */
+/** The maximum pause between two events during playback, in milliseconds. */
 const PAUSE_MAX_MS = 2000;
-/** Events whose times are asked for at once, and how many of them may be kept. */
+/** The page size of event times, and the maximum number of times kept. */
 const PAGE_EVENTS = 1000;
 const TIMES_MAX = 200_000;
-/** Statuses with which a run grows no more, unless its stream says otherwise. */
+/** Final statuses of a run. Its stream may still report further events. */
 const ENDED = ["completed", "failed", "cancelled", "interrupted"];
-/** How often a live run is asked how far it is, in milliseconds. */
+/** The interval at which a live run's last sequence is polled, in milliseconds. */
 const POLL_MS = 2000;
-/** How often the clock of a replay is looked at, in milliseconds. */
+/** The interval of the playback clock, in milliseconds. */
 const TICK_MS = 16;
-/** Signs of the buttons, drawn in a square of 16: fonts have them in many forms, or not at all. */
+/** Icons in a 16 × 16 view box. Fonts draw such symbols differently, or lack them. */
 const ICONS = { first: "M3 3h2v10H3z M13 3v10L6 8z", back: "M11 3v10L4 8z", play: "M4 2.5v11L13 8z", pause: "M4 3h3v10H4z M9 3h3v10H9z", forth: "M3 3v10l7-5z M11 3h2v10h-2z" };
 
 export class Scrubber extends HTMLElement {
   /** @type {View | undefined} */
   #view;
   #run = "";
-  /** The run's last event, as far as is known. */
+  /** The run's last known sequence. */
   #last = 0;
-  /** Where it is; 0 for live. */
+  /** The sequence on display; 0 for live. */
   #at = 0;
   #isPlaying = false;
   #speed = 1;
-  /** The newest question; an answer to an older one is dropped. */
+  /** Aborts the current request. */
   #abort = new AbortController();
   #isLoading = false;
-  /** Its own store, made anew with each journey. @type {Store | undefined} */
+  /** The store of the current playback. @type {Store | undefined} */
   #store;
-  /** When each visible event was, in order. @type {Moment[]} */
+  /** The times of the visible events, in order. @type {Moment[]} */
   #times = [];
-  /** Where the next page of them begins; null when all are there. @type {number | string | null} */
+  /** The cursor of the next page of times; null when all are loaded. @type {number | string | null} */
   #timesCursor = 0;
   #isLoadingTimes = false;
-  /** The moment of the run that a replay is at, in milliseconds, with long pauses shortened; and when that was looked at. */
+  /** The position of playback in milliseconds, with long pauses shortened; and when it was last advanced. */
   #clock = 0;
   #clockReadAt = 0;
   /** @type {ReturnType<typeof setInterval> | undefined} */
@@ -64,7 +64,7 @@ export class Scrubber extends HTMLElement {
   connectedCallback() {
     this.classList.add("scrubber");
     this.setAttribute("role", "group");
-    this.setAttribute("aria-label", "Time");
+    this.setAttribute("aria-label", "Playback");
     if (this.childElementCount === 0) this.#build();
   }
 
@@ -73,8 +73,8 @@ export class Scrubber extends HTMLElement {
   }
 
   /**
-   * Turns to a run: its time is there to go through.
-   * @param {View} view With the live store; `hydration` and `audience` are what is asked with.
+   * Follows a run.
+   * @param {View} view The live view; `hydration` and `audience` determine the requests.
    * @param {string} runId
    */
   follow(view, runId) {
@@ -97,7 +97,7 @@ export class Scrubber extends HTMLElement {
   }
 
   /**
-   * Goes to an event of the run that it follows, though nothing may be known of the run yet.
+   * Goes to an event. The run may still be unknown.
    * @param {number} at
    */
   goTo(at) {
@@ -106,7 +106,7 @@ export class Scrubber extends HTMLElement {
     return this.#go(at);
   }
 
-  /** Where it is: a sequence, or 0 for live. */
+  /** The sequence on display, or 0 for live. */
   get at() {
     return this.#at;
   }
@@ -134,15 +134,15 @@ export class Scrubber extends HTMLElement {
       return node;
     };
     this.play = button("play", "Play", () => (this.#isPlaying ? this.#pause() : this.#start()));
-    const first = button("first", "To the first event", () => (this.#pause(), this.#go(1)));
-    const back = button("back", "One event back", () => this.#step(-1));
-    const forth = button("forth", "One event on", () => this.#step(1));
+    const first = button("first", "First event", () => (this.#pause(), this.#go(1)));
+    const back = button("back", "Previous event", () => this.#step(-1));
+    const forth = button("forth", "Next event", () => this.#step(1));
     this.slider = element("input", "slider");
     this.slider.type = "range";
     this.slider.min = "1";
     this.slider.setAttribute("aria-label", "Event of the run");
     this.slider.addEventListener("input", () => {
-      // Pausing draws, and what is drawn is where it was.
+      // `#pause` redraws the slider at its old position, so read the value first.
       const wanted = Number(this.slider?.value);
       this.#pause();
       this.#go(wanted);
@@ -167,7 +167,7 @@ export class Scrubber extends HTMLElement {
     this.append(first, back, this.play, forth, this.slider, this.output, this.speed, this.live);
   }
 
-  /** Goes back to live. */
+  /** Returns to live. */
   toLive() {
     this.#pause();
     this.#abort.abort();
@@ -184,13 +184,13 @@ export class Scrubber extends HTMLElement {
     this.#pause();
     const from = this.#at || this.#last;
     await this.#loadTimes(from + (by > 0 ? 1 : 0));
-    // Only events that this audience sees change anything.
+    // Events that this audience cannot see change nothing.
     const next = by > 0 ? this.#times[lastIndexWhere(this.#times, (it) => it.sequence <= from) + 1] : this.#times[lastIndexWhere(this.#times, (it) => it.sequence < from)];
     this.#go(next?.sequence ?? Math.min(this.#last, Math.max(1, from + by)));
   }
 
   /**
-   * Goes to an event. Whatever was asked for before is given up.
+   * Goes to an event. Aborts an earlier request.
    * @param {number} at
    * @returns {Promise<void>}
    */
@@ -230,7 +230,7 @@ export class Scrubber extends HTMLElement {
     this.dispatchEvent(new CustomEvent("travel", { detail }));
   }
 
-  /* ── playing ── */
+  /* ── playback ── */
 
   async #start() {
     if (!this.#view || this.#last === 0) return;
@@ -252,7 +252,7 @@ export class Scrubber extends HTMLElement {
     this.#draw();
   }
 
-  /** Moves the replay's clock on by what has passed since it was looked at. */
+  /** Advances the playback clock. */
   #advanceClock() {
     const now = performance.now();
     this.#clock += (now - this.#clockReadAt) * this.#speed;
@@ -261,7 +261,7 @@ export class Scrubber extends HTMLElement {
 
   #tick() {
     this.#advanceClock();
-    // The next picture is asked for when the one before is there: a slow line shows fewer of them, and is not flooded.
+    // Waits for the previous response: on a slow connection playback skips states instead of queueing requests.
     if (this.#isLoading) return;
     const due = this.#due();
     if (due !== undefined && due > this.#at) {
@@ -278,7 +278,7 @@ export class Scrubber extends HTMLElement {
     else void this.#go(this.#last);
   }
 
-  /** The last event that is due by the replay's clock. */
+  /** The last event that is due. */
   #due() {
     return this.#times[lastIndexWhere(this.#times, (it) => it.elapsed <= this.#clock)]?.sequence;
   }
@@ -286,7 +286,7 @@ export class Scrubber extends HTMLElement {
   /* ── times ── */
 
   /**
-   * Reads when events were, until this one's time is known, or all are.
+   * Loads event times until this event's time is known or all are loaded.
    * @param {number} at
    */
   async #loadTimes(at) {
@@ -302,7 +302,7 @@ export class Scrubber extends HTMLElement {
         this.#timesCursor = page.nextCursor;
       }
     } catch {
-      // Without times steps are by sequence, and nothing is said of when; the next step asks again.
+      // Without times, steps go by sequence and no time is shown. The next step retries.
     } finally {
       if (this.#run === run && this.#view === view) this.#isLoadingTimes = false;
     }
@@ -318,12 +318,12 @@ export class Scrubber extends HTMLElement {
   #extend(last) {
     if (last <= this.#last) return;
     this.#last = last;
-    // What came since begins where the known ones end.
+    // Newer events continue where the known times end.
     if (this.#timesCursor === null) this.#timesCursor = this.#times.at(-1)?.sequence ?? 0;
     this.#scheduleDraw();
   }
 
-  /** A run's last event may be one that this audience does not see: then no frame tells of it. */
+  /** Polls the last sequence: the last event may be invisible to this audience, so that no frame reports it. */
   async #poll() {
     const [view, run] = [this.#view, this.#run];
     if (!view || !run) return;
@@ -333,7 +333,7 @@ export class Scrubber extends HTMLElement {
       this.#extend(summary.lastSequence);
       if (ENDED.includes(summary.status)) return;
     } catch {
-      // It may not have been written yet; the next look may find it.
+      // The run may not exist yet. The next poll retries.
     }
     if (this.#run === run && this.#view === view && this.isConnected) this.#pollTimer = setTimeout(() => this.#poll(), POLL_MS);
   }
@@ -346,7 +346,7 @@ export class Scrubber extends HTMLElement {
     this.slider.disabled = this.#last === 0;
     const time = this.#at ? this.#timeAt(at) : undefined;
     const when = time === undefined ? "" : new Date(time).toISOString().slice(11, 23);
-    const text = this.#error || (this.#last === 0 ? "nothing yet" : this.#at === 0 ? `live, event ${formatCount(this.#last)}` : `event ${formatCount(at)} of ${formatCount(this.#last)}${when ? `, ${when}` : ""}`);
+    const text = this.#error || (this.#last === 0 ? "no events yet" : this.#at === 0 ? `live, event ${formatCount(this.#last)}` : `event ${formatCount(at)} of ${formatCount(this.#last)}${when ? `, ${when}` : ""}`);
     setText(this.output, text);
     this.slider.setAttribute("aria-valuetext", text);
     this.dataset.mode = this.#isPlaying ? "playing" : this.#at === 0 ? "live" : "past";
@@ -360,7 +360,7 @@ export class Scrubber extends HTMLElement {
 }
 
 /**
- * When it was: by its producer's clock, else by the server's; with neither, when the one before was.
+ * Returns the time of an event: by the producer's clock, else the server's, else that of the previous event.
  * @param {Envelope} event
  * @param {Moment | undefined} before
  * @returns {Moment}
@@ -371,7 +371,7 @@ function momentOf({ sequence, timestamp, receivedAt }, before) {
 }
 
 /**
- * The index of the last moment for which it holds, of moments for which it first holds and then does not; -1 for none.
+ * Returns the index of the last moment that satisfies a monotonic predicate; -1 for none.
  * @param {Moment[]} moments
  * @param {(moment: Moment) => boolean} predicate
  */

@@ -39,7 +39,7 @@ use std::collections::HashMap;
 use stream::{Key, Saved, Stream};
 
 /// The most streams of one log that may hold back a tail. Beyond it the oldest tail is decided at once: sent if it is too
-/// short to be any secret, else redacted. Each holds a bare draft, about a KiB.
+/// short to be any secret, else redacted. Each holds the skeleton of a draft, about a KiB.
 pub const HOLDING_STREAMS_MAX: usize = 64;
 
 /// The most streams of one log that are remembered at all; a stream is remembered until its final, while its end might be

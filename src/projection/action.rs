@@ -5,7 +5,7 @@ use super::seen::Seen;
 use super::stage::{Activity, Edit};
 use super::{Scene, carry, tool_call};
 use crate::model::{EventType, Surface, ToolCallId};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 pub(super) const KIND: &str = "action";
 
@@ -72,6 +72,10 @@ fn required(seen: &Seen, scene: &mut Scene) {
     let same = [("schema", schema), ("responseSchema", schema), ("parameters", seen.get("input"))];
     for (member, value) in same.into_iter().filter(|(member, _)| seen.said(member).is_none()) {
         edit.set_some(member, value.cloned());
+    }
+    // `payload` holds a source's own members. A card needs this one: a sign-in cannot be typed as a password can.
+    if let (Some(kind), None) = (seen.text("credentialKind"), seen.said("payload")) {
+        edit.set("payload", json!({ "credentialKind": kind }));
     }
     // Who asks: an approval that was delegated names its teammate.
     carry::ids(seen, &mut edit, &["toolCallId", "agentId", "taskId", "artifactId", "evidenceId"]);

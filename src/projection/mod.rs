@@ -146,7 +146,7 @@ struct Saved<'v> {
 }
 
 /// Counts up whenever a fold changes what it makes of the same envelopes.
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 
 impl View {
     /// The view before the first envelope.

@@ -309,6 +309,17 @@ fn a_call_whose_author_said_how_it_ended_keeps_that_at_the_run_s_end() {
 }
 
 #[test]
+fn a_credential_s_kind_is_one_of_its_source_s_own_members() {
+    let mut seen = Watched::new();
+    let payload = json!({"kind": "credential_request", "credentialKind": "oauth", "credentialKey": "KEY"});
+    seen.fold("action.required", json!({"actionId": "a", "payload": payload}));
+    let expected = json!({"kind": "credential_request", "status": "pending", "payload": {"credentialKind": "oauth"}});
+    assert_eq!(seen.get("action", "a"), expected);
+    seen.fold("action.required", json!({"actionId": "a", "payload": {"credentialKind": "text", "payload": {"own": 1}}}));
+    assert_eq!(seen.get("action", "a")["payload"], json!({"own": 1}));
+}
+
+#[test]
 fn an_action_is_resolved_by_its_owner_alone_and_asks_anew_as_another_question() {
     let mut seen = Watched::new();
     seen.fold(

@@ -33,8 +33,8 @@ pub use walk::redact_value;
 
 use crate::model::{BlobId, Draft};
 use bytes::Bytes;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::HashMap;
 use stream::{Key, Saved, Stream};
 
@@ -113,6 +113,14 @@ pub struct Guard {
     has_forgotten: bool,
 }
 
+/// A guard's memory as a log saves it.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Memory {
+    streams: Vec<Saved>,
+    has_forgotten: bool,
+}
+
 impl Guard {
     /// A guard at the beginning of a log.
     #[must_use]
@@ -125,17 +133,7 @@ impl Guard {
     ///
     /// # Errors
     /// Why it is not what was saved. A guard that began anew instead would let the rest of a secret pass.
-    pub fn restore(saved: &Value) -> Result<Self, String> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Memory {
-            streams: Vec<Saved>,
-            has_forgotten: bool,
-        }
-        if saved.is_null() {
-            return Ok(Self::default());
-        }
-        let Memory { streams, has_forgotten } = Memory::deserialize(saved).map_err(|error| error.to_string())?;
+    pub fn restore(Memory { streams, has_forgotten }: Memory) -> Result<Self, String> {
         if streams.len() > STREAMS_MAX {
             return Err(format!("it has {} streams, more than {STREAMS_MAX}", streams.len()));
         }
@@ -149,12 +147,12 @@ impl Guard {
         Ok(guard)
     }
 
-    /// What must be saved in the commit of the drafts that were passed; null when there is nothing to remember.
+    /// The memory to save in the commit of the drafts that were passed; `None` when there is nothing to remember.
     ///
     /// It goes to disk, so a tail that might already be most of a secret is in it only as "redacted", and how to swallow the
     /// rest. A caller that drops the guard while [`Self::is_lost_by_saving`] loses that text.
     #[must_use]
-    pub fn save(&self) -> Value {
+    pub fn save(&self) -> Option<Memory> {
         let mut kept: Vec<_> = self.streams.iter().filter(|(_, stream)| !is_forgettable(stream)).collect();
         kept.sort_unstable_by_key(|(_, stream)| std::cmp::Reverse(stream.age));
         let mut words = 0;
@@ -165,10 +163,10 @@ impl Guard {
             }
         });
         if kept.is_empty() && !self.has_forgotten {
-            return Value::Null;
+            return None;
         }
-        let streams: Vec<_> = kept.into_iter().rev().map(|(key, stream)| Saved::of(key, stream)).collect();
-        json!({ "streams": streams, "hasForgotten": self.has_forgotten })
+        let streams = kept.into_iter().rev().map(|(key, stream)| Saved::of(key, stream)).collect();
+        Some(Memory { streams, has_forgotten: self.has_forgotten })
     }
 
     /// Whether a tail is held that is too telling to be saved.

@@ -49,11 +49,16 @@ pub struct Stream {
     opened: bool,
     over: bool,
     retry: Option<u64>,
+    /// A large first page, which follows its `retry:` line.
+    first_page: Option<Bytes>,
     beat: std::pin::Pin<Box<Sleep>>,
     every: Duration,
     drain: Duration,
     stopping: watch::Receiver<Option<Instant>>,
 }
+
+/// The largest frames that are copied for one reader, in bytes. Larger ones stay in memory that readers share.
+pub const COPIED_BYTES_MAX: usize = 64 * 1024;
 
 /// Runs that one stream may name.
 const RUNS_MAX: usize = 256;
@@ -143,6 +148,7 @@ impl Stream {
             opened: false,
             over: false,
             retry: Some(app.retry()),
+            first_page: None,
             beat: Box::pin(tokio::time::sleep(app.pulse.heartbeat)),
             every: app.pulse.heartbeat,
             drain: app.moment_in_drain(),
@@ -171,6 +177,9 @@ impl Stream {
             self.opened = true;
             return Some(Bytes::from_static(HEARTBEAT));
         }
+        if let Some(page) = self.first_page.take() {
+            return Some(page);
+        }
         if self.over {
             return None;
         }
@@ -193,10 +202,14 @@ impl Stream {
             Err(error) => self.refused(&error.into()),
         };
         self.counted.delivered();
-        Some(match self.retry.take() {
-            Some(retry) => [format!("retry: {retry}\n").as_bytes(), &frames].concat().into(),
-            None => frames,
-        })
+        let Some(retry) = self.retry.take() else { return Some(frames) };
+        let line = format!("retry: {retry}\n");
+        if frames.len() <= COPIED_BYTES_MAX {
+            return Some([line.as_bytes(), &frames].concat().into());
+        }
+        // Readers share a page. A copy of a large one would be one stalled reader's own.
+        self.first_page = Some(frames);
+        Some(line.into())
     }
 }
 

@@ -14,7 +14,7 @@ use super::origin::{FETCH_SITE, known};
 use super::problem::{CHALLENGE, Problem};
 use super::request::is_stream;
 use super::shares::{Client, Share};
-use super::stream::{self, Answer, HEADERS, Stream};
+use super::stream::{self, Answer, COPIED_BYTES_MAX, HEADERS, Stream};
 use super::tls::{H2, Tls};
 use super::trace::{self, Told};
 use super::{App, told_to_stop};
@@ -538,8 +538,9 @@ async fn carry(socket: &mut TcpStream, mut stream: Stream, mut bytes: Bytes) -> 
     }
 }
 
-/// What a reader that does not read must hold: the rest of the frame that it is in the middle of, as a copy. Everything after
-/// it is given back, to be read again once the socket takes more; so a stalled reader keeps no shared chunk alive.
+/// The bytes that a stalled reader keeps: the rest of the frame that it is in the middle of. The reader gives back everything
+/// after that frame and reads it again once the socket takes more. A small frame is copied, so that the reader keeps no shared
+/// chunk alive. A large frame stays shared: it is nearly all of its chunk, and a copy would be one reader's own.
 fn held(rest: Bytes, stream: &mut Stream) -> Bytes {
     if rest.len() <= HELD_BYTES_MAX {
         return Bytes::copy_from_slice(&rest);
@@ -548,7 +549,10 @@ fn held(rest: Bytes, stream: &mut Stream) -> Bytes {
     let frame = &rest[..end];
     let cursor = memchr::memmem::rfind(frame, b"id: ").and_then(|at| std::str::from_utf8(&frame[at + 4..end - 2]).ok());
     match cursor.and_then(|cursor| cursor.parse().ok()) {
-        Some(cursor) if stream.rewind(cursor) => Bytes::copy_from_slice(frame),
+        Some(cursor) if stream.rewind(cursor) => match end {
+            ..=COPIED_BYTES_MAX => Bytes::copy_from_slice(frame),
+            _ => rest.slice(..end),
+        },
         // A frame without a cursor, or one that is cut inside it: keep what there is.
         _ => rest,
     }

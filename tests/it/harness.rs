@@ -118,7 +118,9 @@ impl Process {
     /// The same, with further flags.
     pub fn start_with(dir: &Path, flags: &[&str]) -> Self {
         prepare();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_proscenium"))
+        // Figures of a release build are taken with the same tests.
+        let binary = std::env::var_os("PROSCENIUM_TEST_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_proscenium").into());
+        let mut child = Command::new(binary)
             .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--data-dir"])
             .arg(dir.join("data"))
             .args(flags)
@@ -150,6 +152,16 @@ impl Process {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    }
+
+    /// How long its threads have had a processor, in milliseconds; 0 where the system does not tell.
+    pub fn cpu_ms(&self) -> u64 {
+        /// Linux counts in hundredths of a second.
+        const TICK_MS: u64 = 10;
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        // Behind the name, which may hold spaces: `utime` and `stime` are the 14th and the 15th of all fields.
+        let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+        fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>() * TICK_MS
     }
 
     /// Waits until it has ended.

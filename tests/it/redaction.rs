@@ -7,25 +7,25 @@ use proscenium::model::Audience;
 use serde_json::{Value, json};
 
 /// A piece of a call's output.
-fn output(text: &str, audience: &str) -> Value {
+pub fn output(text: &str, audience: &str) -> Value {
     fact("tool.output.delta", json!({"toolCallId": "c", "audience": audience, "payload": {"text": text}}))
 }
 
-fn started(audience: &str) -> Value {
+pub fn started(audience: &str) -> Value {
     fact("tool.started", json!({"toolCallId": "c", "audience": audience, "payload": {"toolName": "sh"}}))
 }
 
-fn ended() -> Value {
+pub fn ended() -> Value {
     fact("tool.result", json!({"toolCallId": "c", "audience": "user", "payload": {"output": ""}}))
 }
 
 /// A call that users saw ends, and starts again hidden from them; then output for users, of which the guard holds back the end.
-fn with_hidden_tail() -> Vec<Value> {
-    vec![fact("run.started", json!({})), started("user"), ended(), started("internal"), output("https://internal-host", "user")]
+pub fn with_hidden_tail(tail: &str) -> Vec<Value> {
+    vec![fact("run.started", json!({})), started("user"), ended(), started("internal"), output(tail, "user")]
 }
 
 /// What a reader of each audience gets of a run's streamed output.
-async fn outputs(client: &Client, run: &str) -> [String; 3] {
+pub async fn outputs(client: &Client, run: &str) -> [String; 3] {
     let mut outputs = [const { String::new() }; 3];
     for (audience, output) in AUDIENCES.iter().zip(&mut outputs) {
         for event in client.events(run, &format!("audience={audience}"), 100).await {
@@ -50,7 +50,7 @@ async fn users_never_see_the_held_tail_of_a_hidden_call_however_the_server_and_t
         let mut process = Process::start_in(dir.path());
         let mut client = Client::new(process.at);
         for (run, _) in &ends {
-            client.accept(run, &with_hidden_tail()).await;
+            client.accept(run, &with_hidden_tail("https://internal-host")).await;
         }
         if let Some(signal) = signal {
             process.signal(signal);

@@ -273,7 +273,7 @@ async fn a_session_s_events_are_those_of_its_stream_however_they_are_paged() {
             let (mut all, mut after) = (Vec::new(), String::new());
             loop {
                 let (events, next) = page(&client, &format!("audience={audience}&limit={limit}&after={after}")).await;
-                assert!(events.len() <= limit);
+                assert!(events.len() <= limit && all.len() < count, "the pages go on");
                 all.extend(events);
                 match next {
                     Some(next) => after = next,
@@ -285,7 +285,7 @@ async fn a_session_s_events_are_those_of_its_stream_however_they_are_paged() {
             let (mut all, mut before) = (Vec::new(), newest);
             loop {
                 let (events, next) = page(&client, &format!("audience={audience}&limit={limit}&before={before}")).await;
-                assert!(events.len() <= limit);
+                assert!(events.len() <= limit && all.len() < count, "the pages go on");
                 all.splice(0..0, events);
                 match next {
                     Some(next) => before = next,

@@ -1,6 +1,6 @@
 //! Nothing fails in silence: the end of a task is the server's end, and what is stored and cannot be read is an error with a name.
 
-use crate::harness::{Client, PATIENCE, Via, fact, serve_it, soon, world};
+use crate::harness::{Client, PATIENCE, Via, fact, prepare, serve_it, soon, world};
 use proscenium::feed::Sizes;
 use proscenium::guard::Policy;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
@@ -40,13 +40,19 @@ impl Broken {
 
     /// Waits until it has ended: its exit code, and what it said.
     async fn end(mut self) -> (Option<i32>, String) {
+        let process = self.child.id().to_string();
         let mut stderr = self.child.stderr.take().unwrap();
-        let ended = tokio::task::spawn_blocking(move || {
+        let mut ended = tokio::task::spawn_blocking(move || {
             let mut said = String::new();
             stderr.read_to_string(&mut said).unwrap();
             (self.child.wait().unwrap().code(), said)
         });
-        soon("the process to end", ended).await.unwrap()
+        if let Ok(ended) = tokio::time::timeout(PATIENCE, &mut ended).await {
+            return ended.unwrap();
+        }
+        // The test's runtime waits for the thread above, so the test would hang instead of failing.
+        assert!(Command::new("kill").args(["-s", "KILL", &process]).status().unwrap().success());
+        panic!("the process goes on after {PATIENCE:?}: {:?}", ended.await.unwrap());
     }
 }
 
@@ -101,6 +107,7 @@ async fn the_panic_of_the_committer_answers_all_who_wait_and_ends_the_process() 
 
 #[tokio::test]
 async fn a_committer_that_has_ended_is_a_failure_also_for_a_server_that_is_told_to_stop() {
+    prepare();
     // Which of the two is seen first is chance.
     for _ in 0..20 {
         let store = AnyStore::Memory(MemoryStore::new());

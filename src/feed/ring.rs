@@ -370,18 +370,9 @@ mod tests {
 
     /// The ring of a view without envelopes.
     fn ring() -> Ring {
-        Ring {
-            epoch: Some(Epoch::from_random(EPOCH)),
-            compacted: 0,
-            base: Sequence::NONE,
-            through: Sequence::NONE,
-            chunks: VecDeque::new(),
-            bytes: 0,
-            ended: None,
-            fold: Some(Box::new(projection::View::new(&log(), Audience::User))),
-            pages: Vec::new(),
-            shared_activities: Vec::new(),
-        }
+        let mut ring = Ring::new(&Tail { epoch: Some(Epoch::from_random(EPOCH)), ..Tail::default() });
+        ring.fold = Some(Box::new(projection::View::new(&log(), Audience::User)));
+        ring
     }
 
     /// A row of text for one message, for these audiences.

@@ -35,8 +35,8 @@ pub use walk::redact_value;
 
 use crate::model::{BlobId, Draft};
 use bytes::Bytes;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::HashMap;
 use stream::{Key, SavedStream, Stream};
 
@@ -121,6 +121,14 @@ pub struct Guard {
     has_forgotten: bool,
 }
 
+/// A guard's memory as a log saves it.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Memory {
+    streams: Vec<SavedStream>,
+    has_forgotten: bool,
+}
+
 impl Guard {
     /// Creates the guard of an empty log.
     #[must_use]
@@ -133,18 +141,8 @@ impl Guard {
     /// Tails that were not safe to save read `[redacted]`.
     ///
     /// # Errors
-    /// The reason why the value is not a saved guard. A fresh guard instead would let the rest of a secret pass.
-    pub fn restore(saved: &Value) -> Result<Self, String> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Memory {
-            streams: Vec<SavedStream>,
-            has_forgotten: bool,
-        }
-        if saved.is_null() {
-            return Ok(Self::default());
-        }
-        let Memory { streams, has_forgotten } = Memory::deserialize(saved).map_err(|error| error.to_string())?;
+    /// The reason why the state is not a saved guard. A fresh guard instead would let the rest of a secret pass.
+    pub fn restore(Memory { streams, has_forgotten }: Memory) -> Result<Self, String> {
         if streams.len() > STREAMS_MAX {
             return Err(format!("The saved guard has {} streams; the limit is {STREAMS_MAX}.", streams.len()));
         }
@@ -159,12 +157,12 @@ impl Guard {
         Ok(guard)
     }
 
-    /// Returns the state to save in the commit of the passed drafts; null if there is none.
+    /// Returns the state to save in the commit of the passed drafts; `None` if there is none.
     ///
     /// The state goes to disk. So a tail that might be most of a secret is saved only as "redacted", with the rule for
     /// its rest. A caller that drops the guard while [`Self::is_lost_by_saving`] is true loses that text.
     #[must_use]
-    pub fn save(&self) -> Value {
+    pub fn save(&self) -> Option<Memory> {
         let mut kept: Vec<_> = self.streams.iter().filter(|(_, stream)| !is_forgettable(stream)).collect();
         kept.sort_unstable_by_key(|(_, stream)| std::cmp::Reverse(stream.age));
         let mut words = 0;
@@ -175,10 +173,10 @@ impl Guard {
             }
         });
         if kept.is_empty() && !self.has_forgotten {
-            return Value::Null;
+            return None;
         }
-        let streams: Vec<_> = kept.into_iter().rev().map(|(key, stream)| SavedStream::of(key, stream)).collect();
-        json!({ "streams": streams, "hasForgotten": self.has_forgotten })
+        let streams = kept.into_iter().rev().map(|(key, stream)| SavedStream::of(key, stream)).collect();
+        Some(Memory { streams, has_forgotten: self.has_forgotten })
     }
 
     /// Whether a held tail is not safe to save.

@@ -134,13 +134,141 @@ pub(super) struct Stream {
 }
 
 /// A part of the held text.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Held {
-    draft: Box<Draft>,
+    draft: Box<Skeleton>,
     /// The length of the text that came with such drafts.
     ///
     /// The sum over all parts is the held length of the scan.
     bytes: usize,
+}
+
+/// The part of a chunk's draft that is needed to send more of its text.
+///
+/// It keeps stream and audience, and omits members that would then be sent twice. It is also the saved form, so a new
+/// member here survives a restart.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Skeleton {
+    #[serde(rename = "class")]
+    event_type: EventType,
+    timestamp: Option<Box<str>>,
+    source_sequence: Option<u64>,
+    #[serde(with = "ids_as_map")]
+    ids: Ids,
+    owner: Owner,
+    scope: Scope,
+    phase: Phase,
+    surface: Surface,
+    persistence: Persistence,
+    topology: Option<Topology>,
+    #[serde(flatten)]
+    visibility: Visibility,
+    /// The streamed member, without its text, and the members that every chunk repeats.
+    payload: Map<String, Value>,
+}
+
+/// The members that decide which readers get a draft. Held text joins a chunk only if both are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Visibility {
+    audience: Audience,
+    start_audience: Option<Audience>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    call_audience: Option<Audience>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    missed_by: Option<Audience>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    may_be_abort: bool,
+}
+
+impl Visibility {
+    const fn of(draft: &Draft) -> Self {
+        Self {
+            audience: draft.audience,
+            start_audience: draft.start_audience,
+            call_audience: draft.call_audience,
+            missed_by: draft.missed_by,
+            may_be_abort: draft.may_be_abort,
+        }
+    }
+}
+
+/// Members besides the text that every chunk of a stream repeats.
+const REPEATED_MEMBERS: &[&str] = &["role", "channel"];
+
+impl Skeleton {
+    fn of(draft: &Draft, member: &str) -> Self {
+        let mut payload = Map::new();
+        for (name, value) in &draft.payload {
+            if name == member || REPEATED_MEMBERS.contains(&name.as_str()) {
+                payload.insert(name.clone(), value.clone());
+            }
+        }
+        Self {
+            event_type: draft.event_type.clone(),
+            timestamp: draft.timestamp.clone(),
+            source_sequence: draft.source_sequence,
+            ids: draft.ids.clone(),
+            owner: draft.owner.clone(),
+            scope: draft.scope.clone(),
+            phase: draft.phase.clone(),
+            surface: draft.surface.clone(),
+            persistence: draft.persistence.clone(),
+            topology: draft.topology.clone(),
+            visibility: Visibility::of(draft),
+            payload,
+        }
+    }
+
+    /// Makes a draft that sends this text.
+    fn with_text(self, text: String) -> Draft {
+        let Self { visibility, mut payload, .. } = self;
+        let streamed = ["text", "inputText"].into_iter().find(|member| payload.contains_key(*member));
+        if let Some(member) = streamed {
+            payload.insert(member.into(), Value::String(text));
+        }
+        Draft {
+            timestamp: self.timestamp,
+            source_sequence: self.source_sequence,
+            ids: self.ids,
+            owner: self.owner,
+            scope: self.scope,
+            phase: self.phase,
+            surface: self.surface,
+            persistence: self.persistence,
+            topology: self.topology,
+            audience: visibility.audience,
+            start_audience: visibility.start_audience,
+            call_audience: visibility.call_audience,
+            missed_by: visibility.missed_by,
+            may_be_abort: visibility.may_be_abort,
+            payload,
+            ..Draft::new(self.event_type)
+        }
+    }
+}
+
+/// Saves ids as the members of one map.
+mod ids_as_map {
+    use super::Ids;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use serde_json::{Map, Value};
+
+    pub(super) fn serialize<S: Serializer>(ids: &Ids, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut members = Vec::new();
+        ids.for_each(|member, id| members.push((member, id.to_owned())));
+        serializer.collect_map(members)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ids, D::Error> {
+        let mut members = Map::<String, Value>::deserialize(deserializer)?;
+        let mut ids = Ids::default();
+        ids.take_from(&mut members).map_err(|(member, error)| D::Error::custom(format!("{member}: {error}")))?;
+        Ok(ids)
+    }
 }
 
 impl Stream {
@@ -168,7 +296,7 @@ impl Stream {
     pub(super) fn pass_chunk(&mut self, mut draft: Draft, member: &'static str, mut text: String, send: &mut dyn FnMut(Draft)) {
         if self.redaction_pending {
             if self.held.is_empty() {
-                self.held.push(Held { draft: Box::new(skeleton(&draft, member)), bytes: 0 });
+                self.held.push(Held { draft: Box::new(Skeleton::of(&draft, member)), bytes: 0 });
             }
             self.send_redaction(send);
         }
@@ -187,10 +315,10 @@ impl Stream {
             }
             let bytes = self.scan.held_bytes() - self.held.iter().map(|part| part.bytes).sum::<usize>();
             if bytes > 0 {
-                let tail = Box::new(skeleton(&draft, member));
+                let tail = Box::new(Skeleton::of(&draft, member));
                 match self.held.last_mut() {
-                    Some(last) if has_same_visibility(&last.draft, &tail) => {
-                        *last = Held { draft: tail, bytes: last.bytes + bytes }
+                    Some(last) if last.draft.visibility == tail.visibility => {
+                        *last = Held { draft: tail, bytes: last.bytes + bytes };
                     }
                     _ => self.held.push(Held { draft: tail, bytes }),
                 }
@@ -236,7 +364,7 @@ impl Stream {
     fn send_redaction(&mut self, send: &mut dyn FnMut(Draft)) {
         self.redaction_pending = false;
         if let Some(first) = self.held.drain(..).next() {
-            send_text(*first.draft, REDACTED.into(), send);
+            send(first.draft.with_text(REDACTED.into()));
         }
     }
 
@@ -247,11 +375,11 @@ impl Stream {
         let held = std::mem::take(&mut self.held);
         for (i, (mut held, part)) in held.into_iter().zip(parts).enumerate() {
             held.bytes -= part.passed;
-            let is_joined = i + 1 == count && next.is_some_and(|next| has_same_visibility(&held.draft, next));
+            let is_joined = i + 1 == count && next.is_some_and(|next| held.draft.visibility == Visibility::of(next));
             if is_joined {
                 joined = part.text;
             } else if !part.text.is_empty() {
-                send_text((*held.draft).clone(), part.text, send);
+                send(held.draft.clone().with_text(part.text));
             }
             if held.bytes > 0 {
                 self.held.push(held);
@@ -259,61 +387,6 @@ impl Stream {
         }
         joined
     }
-}
-
-fn send_text(mut draft: Draft, text: String, send: &mut dyn FnMut(Draft)) {
-    if let Some(member) = text_member_of(&draft) {
-        draft.payload.insert(member.into(), Value::String(text));
-    }
-    send(draft);
-}
-
-/// Whether the two drafts have the same visibility.
-fn has_same_visibility(one: &Draft, other: &Draft) -> bool {
-    let decides =
-        |draft: &Draft| (draft.audience, draft.start_audience, draft.call_audience, draft.missed_by, draft.may_be_abort);
-    decides(one) == decides(other)
-}
-
-/// Members besides the text that every chunk of a stream repeats.
-const REPEATED_MEMBERS: &[&str] = &["role", "channel"];
-
-/// The part of a chunk's draft that is needed to send more of its text.
-///
-/// It keeps stream and audience, and omits members that would then be sent twice.
-fn skeleton(draft: &Draft, member: &str) -> Draft {
-    let mut payload = Map::new();
-    for (name, value) in &draft.payload {
-        if name == member || REPEATED_MEMBERS.contains(&name.as_str()) {
-            payload.insert(name.clone(), value.clone());
-        }
-    }
-    Draft {
-        event_type: draft.event_type.clone(),
-        timestamp: draft.timestamp.clone(),
-        source_sequence: draft.source_sequence,
-        ids: draft.ids.clone(),
-        owner: draft.owner.clone(),
-        scope: draft.scope.clone(),
-        phase: draft.phase.clone(),
-        surface: draft.surface.clone(),
-        persistence: draft.persistence.clone(),
-        control: None,
-        topology: draft.topology.clone(),
-        audience: draft.audience,
-        start_audience: draft.start_audience,
-        call_audience: draft.call_audience,
-        missed_by: draft.missed_by,
-        may_be_abort: draft.may_be_abort,
-        payload,
-        refs: None,
-        raw_event_ref: None,
-        extra: Map::new(),
-    }
-}
-
-fn text_member_of(tail: &Draft) -> Option<&'static str> {
-    ["text", "inputText"].into_iter().find(|member| tail.payload.contains_key(*member))
 }
 
 /// Whether a chunk has members besides its text.
@@ -333,108 +406,20 @@ fn has_further_members(draft: &Draft, member: &str) -> bool {
 pub(super) struct SavedStream {
     kind: Kind,
     /// The key's ids.
-    ids: Map<String, Value>,
+    #[serde(with = "ids_as_map")]
+    ids: Ids,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     channel: Option<Box<str>>,
     scan: ScanState,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    held: Vec<SavedHeld>,
+    held: Vec<Held>,
     /// The only draft of the held text, as versions up to 0.1.0 saved it.
     ///
     /// It lacks the members that decide its visibility.
     #[serde(default, skip_serializing)]
-    tail: Option<SavedDraft>,
+    tail: Option<Box<Skeleton>>,
     #[serde(default)]
     owes_mark: bool,
-}
-
-/// A part of the held text in its saved form.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SavedHeld {
-    draft: SavedDraft,
-    bytes: usize,
-}
-
-/// A skeleton draft in its saved form.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SavedDraft {
-    class: EventType,
-    timestamp: Option<Box<str>>,
-    source_sequence: Option<u64>,
-    ids: Map<String, Value>,
-    owner: Owner,
-    scope: Scope,
-    phase: Phase,
-    surface: Surface,
-    persistence: Persistence,
-    topology: Option<Topology>,
-    audience: Audience,
-    start_audience: Option<Audience>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    call_audience: Option<Audience>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    missed_by: Option<Audience>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    may_be_abort: bool,
-    payload: Map<String, Value>,
-}
-
-impl SavedDraft {
-    fn of(draft: &Draft) -> Self {
-        Self {
-            class: draft.event_type.clone(),
-            timestamp: draft.timestamp.clone(),
-            source_sequence: draft.source_sequence,
-            ids: save_ids(&draft.ids),
-            owner: draft.owner.clone(),
-            scope: draft.scope.clone(),
-            phase: draft.phase.clone(),
-            surface: draft.surface.clone(),
-            persistence: draft.persistence.clone(),
-            topology: draft.topology.clone(),
-            audience: draft.audience,
-            start_audience: draft.start_audience,
-            call_audience: draft.call_audience,
-            missed_by: draft.missed_by,
-            may_be_abort: draft.may_be_abort,
-            payload: draft.payload.clone(),
-        }
-    }
-
-    fn restore(self) -> Option<Draft> {
-        Some(Draft {
-            timestamp: self.timestamp,
-            source_sequence: self.source_sequence,
-            ids: restore_ids(self.ids)?,
-            owner: self.owner,
-            scope: self.scope,
-            phase: self.phase,
-            surface: self.surface,
-            persistence: self.persistence,
-            topology: self.topology,
-            audience: self.audience,
-            start_audience: self.start_audience,
-            call_audience: self.call_audience,
-            missed_by: self.missed_by,
-            may_be_abort: self.may_be_abort,
-            payload: self.payload,
-            ..Draft::new(self.class)
-        })
-    }
-}
-
-fn save_ids(ids: &Ids) -> Map<String, Value> {
-    let mut map = Map::new();
-    ids.for_each(|member, id| drop(map.insert(member.into(), id.into())));
-    map
-}
-
-fn restore_ids(mut map: Map<String, Value>) -> Option<Ids> {
-    let mut ids = Ids::default();
-    ids.take_from(&mut map).ok()?;
-    Some(ids)
 }
 
 impl SavedStream {
@@ -446,27 +431,21 @@ impl SavedStream {
         let (scan, gives_up) = stream.scan.for_storage();
         let Key { kind, message, part, agent, call, channel } = key.clone();
         let ids = Ids { message, part, agent, tool_call: call, ..Ids::default() };
-        let held = stream.held.iter().map(|part| SavedHeld { draft: SavedDraft::of(&part.draft), bytes: part.bytes });
-        let held = match gives_up {
-            true => held.take(1).map(|part| SavedHeld { bytes: 0, ..part }).collect(),
-            false => held.collect(),
-        };
-        Self { kind, ids: save_ids(&ids), channel, scan, held, tail: None, owes_mark: stream.redaction_pending || gives_up }
+        let kept = if gives_up { 1 } else { stream.held.len() };
+        let held = stream.held.iter().take(kept);
+        let held = held.map(|part| Held { draft: part.draft.clone(), bytes: if gives_up { 0 } else { part.bytes } }).collect();
+        Self { kind, ids, channel, scan, held, tail: None, owes_mark: stream.redaction_pending || gives_up }
     }
 
     /// Restores the stream; `None` if the saved form is inconsistent.
     pub(super) fn restore(self, age: u64) -> Option<(Key, Stream)> {
-        let mut held = Vec::with_capacity(self.held.len());
-        for part in self.held {
-            held.push(Held { draft: Box::new(part.draft.restore()?), bytes: part.bytes });
-        }
-        if let Some(tail) = self.tail {
-            let mut draft = tail.restore()?;
+        let mut held = self.held;
+        if let Some(mut draft) = self.tail {
             if draft.event_type == EventType::ToolOutputDelta {
                 // A call that started again may have hidden it; the older version did not save that.
-                draft.missed_by = Some(Audience::Dashboard);
+                draft.visibility.missed_by = Some(Audience::Dashboard);
             }
-            held.push(Held { draft: Box::new(draft), bytes: self.scan.held_bytes() });
+            held.push(Held { draft, bytes: self.scan.held_bytes() });
         }
         // The disk is not trusted: other programs may have written to it.
         let bytes = held.iter().try_fold(0, |sum: usize, part| sum.checked_add(part.bytes))?;
@@ -474,7 +453,7 @@ impl SavedStream {
         if !self.scan.is_consistent(held.iter().map(|part| part.bytes)) || !is_consistent || held.len() > PARTS_MAX {
             return None;
         }
-        let ids = restore_ids(self.ids)?;
+        let ids = self.ids;
         let key = Key {
             kind: self.kind,
             message: ids.message,

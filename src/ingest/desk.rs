@@ -110,8 +110,8 @@ impl<'s> Entries<'s> {
         let unreadable = |why: &dyn std::fmt::Display| StoreError::unreadable(log, key, why);
         let name = std::str::from_utf8(key).map_err(|error| unreadable(&error))?;
         if name == GUARD {
-            let saved = serde_json::from_slice(value).map_err(|error| unreadable(&error))?;
-            self.guard = Some((Guard::restore(&saved).map_err(|why| unreadable(&why))?, value.clone()));
+            let memory = serde_json::from_slice(value).map_err(|error| unreadable(&error))?;
+            self.guard = Some((Guard::restore(memory).map_err(|why| unreadable(&why))?, value.clone()));
         } else if let Some(subject) = name.strip_prefix("t:") {
             match value[..] {
                 [byte] if Ledger::has_byte(byte) => self.subjects.push((subject, byte)),
@@ -287,8 +287,7 @@ impl LogWriter {
                     state.push(set(format!("a:{}", slot.kind.name), memory));
                 }
             }
-            let guard = self.guard.save();
-            let held = if guard.is_null() { Bytes::new() } else { to_json(&guard) };
+            let held = self.guard.save().as_ref().map_or_else(Bytes::new, to_json);
             if held != self.guard_saved {
                 state.push((Bytes::from_static(GUARD.as_bytes()), (!held.is_empty()).then(|| held.clone())));
                 self.guard_saved = held;

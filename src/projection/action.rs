@@ -6,7 +6,7 @@ use super::seen::EnvelopeView;
 use super::stage::Edit;
 use super::{ACTION_KIND as KIND, FoldState, carry, tool_call};
 use crate::model::{EventType, Surface, ToolCallId};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Members of the request. `model::visibility::without_call` omits the members that describe the call.
 #[rustfmt::skip]
@@ -63,6 +63,10 @@ fn required(envelope: &EnvelopeView, fold: &mut FoldState) {
     let same = [("schema", schema), ("responseSchema", schema), ("parameters", envelope.get("input"))];
     for (member, value) in same.into_iter().filter(|(member, _)| envelope.member(member).is_none()) {
         edit.set_some(member, value.cloned());
+    }
+    // `payload` holds a source's own members. A card needs this one: a user cannot type a sign-in, as they type a password.
+    if let (Some(kind), None) = (envelope.text("credentialKind"), envelope.member("payload")) {
+        edit.set("payload", json!({ "credentialKind": kind }));
     }
     // The author of the request: a delegated approval names its teammate.
     carry::ids(envelope, &mut edit, &["toolCallId", "agentId", "taskId", "artifactId", "evidenceId"]);

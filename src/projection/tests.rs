@@ -318,6 +318,17 @@ fn a_reported_end_of_an_unannounced_call_holds_at_the_run_end() {
 }
 
 #[test]
+fn the_kind_of_a_credential_is_a_member_of_its_source() {
+    let mut watched = Watched::new();
+    let payload = json!({"kind": "credential_request", "credentialKind": "oauth", "credentialKey": "KEY"});
+    watched.fold("action.required", json!({"actionId": "a", "payload": payload}));
+    let expected = json!({"kind": "credential_request", "status": "pending", "payload": {"credentialKind": "oauth"}});
+    assert_eq!(watched.get("action", "a"), expected);
+    watched.fold("action.required", json!({"actionId": "a", "payload": {"credentialKind": "text", "payload": {"own": 1}}}));
+    assert_eq!(watched.get("action", "a")["payload"], json!({"own": 1}));
+}
+
+#[test]
 fn only_the_owner_resolves_an_action_and_a_repeated_request_is_a_new_one() {
     let mut watched = Watched::new();
     watched.fold(

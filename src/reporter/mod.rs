@@ -740,7 +740,7 @@ impl ToolCallReporter {
 }
 
 impl Call {
-    async fn put(&self, fact: queue::Fact) -> bool {
+    async fn put(&self, fact: facts::Fact) -> bool {
         self.link.queue.put(fact).await
     }
 }

@@ -12,7 +12,6 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::mem;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};

@@ -50,11 +50,16 @@ pub struct Stream {
     has_opened: bool,
     is_over: bool,
     reconnect_delay_ms: Option<u64>,
+    /// A large first page, which follows its `retry:` line.
+    first_page: Option<Bytes>,
     heartbeat_timer: std::pin::Pin<Box<Sleep>>,
     heartbeat: Duration,
     drain: Duration,
     stopping: watch::Receiver<Option<Instant>>,
 }
+
+/// Maximum size of frames that are copied for one reader, in bytes. Larger frames stay in memory that readers share.
+pub const COPIED_BYTES_MAX: usize = 64 * 1024;
 
 /// Maximum runs that one stream may name.
 const RUNS_MAX: usize = 256;
@@ -156,6 +161,7 @@ impl Stream {
             has_opened: false,
             is_over: false,
             reconnect_delay_ms: Some(app.reconnect_delay_ms()),
+            first_page: None,
             heartbeat_timer: Box::pin(tokio::time::sleep(app.keep_alive.heartbeat)),
             heartbeat: app.keep_alive.heartbeat,
             drain: app.drain_delay(),
@@ -186,6 +192,9 @@ impl Stream {
             self.has_opened = true;
             return Some(Bytes::from_static(HEARTBEAT));
         }
+        if let Some(page) = self.first_page.take() {
+            return Some(page);
+        }
         if self.is_over {
             return None;
         }
@@ -208,10 +217,14 @@ impl Stream {
             Err(error) => self.last_frame(&error.into()),
         };
         self.counted.delivered();
-        Some(match self.reconnect_delay_ms.take() {
-            Some(reconnect_delay_ms) => [format!("retry: {reconnect_delay_ms}\n").as_bytes(), &frames].concat().into(),
-            None => frames,
-        })
+        let Some(delay_ms) = self.reconnect_delay_ms.take() else { return Some(frames) };
+        let line = format!("retry: {delay_ms}\n");
+        if frames.len() <= COPIED_BYTES_MAX {
+            return Some([line.as_bytes(), &frames].concat().into());
+        }
+        // Readers share a page. A copy of a large page would belong to one stalled reader alone.
+        self.first_page = Some(frames);
+        Some(line.into())
     }
 }
 

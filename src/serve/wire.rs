@@ -14,7 +14,7 @@ use super::origin::{FETCH_SITE, check_host};
 use super::problem::{CHALLENGE, Problem};
 use super::request::is_stream;
 use super::shares::{Client, QuotaSlot};
-use super::stream::{self, HEADERS, Stream, StreamResponse};
+use super::stream::{self, COPIED_BYTES_MAX, HEADERS, Stream, StreamResponse};
 use super::tls::{H2, Tls};
 use super::trace::{self, RequestRecord};
 use super::{App, stop_requested};
@@ -553,10 +553,11 @@ async fn write_stream(socket: &mut TcpStream, mut stream: Stream, mut bytes: Byt
     }
 }
 
-/// Reduces the bytes that a stalled reader holds.
+/// Reduces the bytes that a stalled reader holds to the rest of the current frame.
 ///
-/// It keeps a copy of the rest of the current frame. Everything after that is returned to the stream, to be read again
-/// when the socket accepts more. So a stalled reader keeps no shared chunk alive.
+/// Everything after that frame is returned to the stream, to be read again when the socket accepts more. A small frame is
+/// copied, so that the reader keeps no shared chunk alive. A large frame stays shared: it is nearly all of its chunk, and a
+/// copy would belong to one reader alone.
 fn shrink_unsent(rest: Bytes, stream: &mut Stream) -> Bytes {
     if rest.len() <= UNSENT_BYTES_MAX {
         return Bytes::copy_from_slice(&rest);
@@ -565,7 +566,10 @@ fn shrink_unsent(rest: Bytes, stream: &mut Stream) -> Bytes {
     let frame = &rest[..end];
     let cursor = memchr::memmem::rfind(frame, b"id: ").and_then(|at| std::str::from_utf8(&frame[at + 4..end - 2]).ok());
     match cursor.and_then(|cursor| cursor.parse().ok()) {
-        Some(cursor) if stream.rewind(cursor) => Bytes::copy_from_slice(frame),
+        Some(cursor) if stream.rewind(cursor) => match end {
+            ..=COPIED_BYTES_MAX => Bytes::copy_from_slice(frame),
+            _ => rest.slice(..end),
+        },
         // A frame without a cursor, or cut inside its cursor: keep the bytes.
         _ => rest,
     }

@@ -5,17 +5,13 @@
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
-import { after, afterEach, before, test } from "node:test";
-import { DEADLINE, Stage, text, until } from "./stage.js";
+import { test } from "node:test";
+import { limit, text, until, useStage } from "./stage.js";
 
 let stage, page;
 let runs = 0;
 
-before(async () => void (stage = await Stage.open()), { timeout: DEADLINE });
-after(() => stage?.close());
-afterEach(() => page?.close());
-
-const limit = { timeout: 2 * DEADLINE };
+useStage((opened) => (stage = opened), () => page);
 
 /** The facts of a recording up to the one that asks, which `change` may change. */
 async function upTo(name, isAsking, change = (fact) => fact) {
@@ -31,7 +27,7 @@ const DETAILS = { type: "object", required: ["city"], properties: { city: { type
 
 /**
  * Each source: the facts with which it asks for an approval, or for an answer, with this schema or with none; the arguments of the
- * call; and what the card knows besides.
+ * call; and what the card knows besides. Its name is its `source`, unless it says another.
  */
 const SOURCES = {
   agentui: {
@@ -70,6 +66,16 @@ const SOURCES = {
     }),
     args: { branch: "feat/x" }, tool: undefined,
   },
+  // It names neither the call nor a schema, and its outcome is a bare word.
+  "ag-ui by Awaken's encoder": {
+    source: "ag-ui",
+    ask: (schema, isQuestion) => upTo("ag-ui/awaken-encoder-hitl_approve", (fact) => fact.outcome === "interrupt", (fact) => {
+      if (schema) fact.interrupt.responseSchema = schema;
+      if (isQuestion) fact.interrupt.reason = "input_required";
+      return fact;
+    }),
+    args: { branch: "feat/old" }, tool: "delete_branch",
+  },
 };
 
 /** A run that asks, open on the page, and its card. */
@@ -97,15 +103,15 @@ async function claimed({ run, agent, card }, name, exact = true) {
   return { control: control.control, value: control.value };
 }
 
-for (const [source, { ask, args }] of Object.entries(SOURCES)) {
-  test(`${source}: Approve approves and Reject rejects, without a schema`, limit, async () => {
+for (const [name, { source = name, ask, args }] of Object.entries(SOURCES)) {
+  test(`${name}: Approve approves and Reject rejects, without a schema`, limit, async () => {
     const facts = await ask(undefined, false);
     assert.deepEqual(await claimed(await asks(source, facts), "Approve"), { control: "approve", value: undefined });
     await page.close();
     assert.deepEqual(await claimed(await asks(source, facts), "Reject"), { control: "reject", value: undefined });
   });
 
-  test(`${source}: Approve sends approved: true and Reject approved: false, with a schema that holds the decision`, limit, async () => {
+  test(`${name}: Approve sends approved: true and Reject approved: false, with a schema that holds the decision`, limit, async () => {
     for (const schema of [DECISION, { type: "object", properties: { approved: { type: "boolean", default: false }, reason: { type: "string", title: "Reason" } } }]) {
       const facts = await ask(schema, false);
       const first = await asks(source, facts);
@@ -120,7 +126,7 @@ for (const [source, { ask, args }] of Object.entries(SOURCES)) {
     }
   });
 
-  test(`${source}: edited arguments are claimed as an edit`, limit, async () => {
+  test(`${name}: edited arguments are claimed as an edit`, limit, async () => {
     for (const schema of [undefined, DECISION]) {
       const asked = await asks(source, await ask(schema, false));
       await asked.card.locator(".edit summary").click();
@@ -132,7 +138,7 @@ for (const [source, { ask, args }] of Object.entries(SOURCES)) {
     }
   });
 
-  test(`${source}: an answer is claimed as it was given, with and without a schema`, limit, async () => {
+  test(`${name}: an answer is claimed as it was given, with and without a schema`, limit, async () => {
     const plain = await asks(source, await ask(undefined, true));
     await plain.card.locator("textarea").fill("Bern");
     assert.deepEqual(await claimed(plain, "Send answer"), { control: "answer", value: "Bern" });
@@ -149,10 +155,10 @@ for (const [source, { ask, args }] of Object.entries(SOURCES)) {
     assert.deepEqual(await claimed(no, "Reject"), { control: "reject", value: { approved: false } });
   });
 
-  test(`${source}: the card shows tool, arguments, risk, scope and who asks, or that they are not stated`, limit, async () => {
+  test(`${name}: the card shows tool, arguments, risk, scope and who asks, or that they are not stated`, limit, async () => {
     const { card, agent } = await asks(source, await ask(DECISION, false));
-    const { tool, risk, scope } = SOURCES[source];
-    const facts = await card.locator(".facts").evaluate((list) => Object.fromEntries([...list.querySelectorAll("dt")].map((name) => [name.textContent, name.nextElementSibling.textContent])));
+    const { tool, risk, scope } = SOURCES[name];
+    const facts = await card.locator(".facts").evaluate((list) => Object.fromEntries([...list.querySelectorAll("dt")].map((term) => [term.textContent, term.nextElementSibling.textContent])));
     if (tool) assert.equal(facts.Tool, tool);
     else assert.ok(facts.Tool && facts.Tool !== "not stated", "the name of the call");
     assert.deepEqual(JSON.parse(await card.locator('pre[aria-label="Arguments"]').textContent()), args);
@@ -191,6 +197,8 @@ test("ethos: a credential that needs a sign-in cannot be typed here, and can be 
   assert.equal(await text(asked.card.locator(".card-title")), "Credential needed");
   assert.match(await asked.card.innerText(), /Connect Linear/);
   await asked.card.getByText("needs a sign-in (OAuth)").waitFor();
+  assert.equal(await text(asked.card.locator(".facts")), "Credential\noauth");
+  assert.equal(await asked.card.locator('pre[aria-label="Details from the source"]').isVisible(), false, "nothing twice");
   assert.equal(await asked.card.locator("input").count(), 0);
   assert.deepEqual(await claimed(asked, "Decline"), { control: "reject", value: undefined });
 });
@@ -199,6 +207,7 @@ test("ethos: a credential in plain text is answered, and nowhere on the page aft
   const facts = await upTo("ethos/hitl_credential_required", (fact) => fact.type === "done");
   facts.find((fact) => fact.type === "credential_required").kind = "api_key";
   const asked = await asks("ethos", facts);
+  assert.equal(await text(asked.card.locator(".facts")), "Credential\napi key");
   await asked.card.locator('input[type="password"]').fill("not-a-real-key-77");
   const button = asked.card.getByRole("button", { name: "Send answer" });
   await button.click();

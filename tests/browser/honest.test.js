@@ -8,17 +8,14 @@ import { execFileSync } from "node:child_process";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, afterEach, before, test } from "node:test";
+import { test } from "node:test";
 import { TEAM } from "./fixtures/story.js";
-import { BINARY, DEADLINE, Stage, text, until } from "./stage.js";
+import { BINARY, DEADLINE, Stage, limit, text, until, useStage } from "./stage.js";
 
 let stage, page;
 
-before(async () => void (stage = await Stage.open()), { timeout: DEADLINE });
-after(() => stage?.close());
-afterEach(() => page?.close());
+useStage((opened) => (stage = opened), () => page);
 
-const limit = { timeout: 2 * DEADLINE };
 const fact = (type, payload = {}, ids = {}) => ({ type, ...ids, payload });
 const said = (words, messageId) => fact("text.final", { text: words }, { messageId });
 

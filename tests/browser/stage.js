@@ -18,6 +18,7 @@ import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { extname, join, normalize } from "node:path";
 import { createInterface } from "node:readline";
+import { after, afterEach, before } from "node:test";
 import { fileURLToPath } from "node:url";
 import { jitter, unsteady } from "../unsteady.mjs";
 
@@ -31,6 +32,9 @@ const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", 
 export const DEADLINE = Number(process.env.PROSCENIUM_BROWSER_DEADLINE_MS ?? 60_000);
 /** How long one condition is waited for: less, so that the test says which one did not come. */
 const PATIENCE = DEADLINE / 2;
+
+/** What a test gets that waits for a server and a page: more than one condition may take its time. */
+export const limit = { timeout: 2 * DEADLINE };
 
 /** The policy of the page: src/serve/workbench.rs. */
 const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -147,6 +151,18 @@ export class Stage {
     await until(page, () => window.bench?.isReady);
     return page;
   }
+}
+
+/**
+ * Opens a stage before the tests of a file and closes it after them; after each test closes the page that it opened.
+ * @param {(stage: Stage) => void} opened Takes the stage.
+ * @param {() => import("playwright-core").Page | undefined} page The page that the last test opened.
+ */
+export function useStage(opened, page) {
+  let stage;
+  before(async () => opened((stage = await Stage.open())), { timeout: DEADLINE });
+  after(() => stage?.close());
+  afterEach(() => page()?.close());
 }
 
 /** Waits until `holds`, a function in the page, does. */

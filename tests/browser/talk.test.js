@@ -4,16 +4,12 @@
  */
 
 import assert from "node:assert/strict";
-import { after, afterEach, before, test } from "node:test";
-import { DEADLINE, Stage, text, until } from "./stage.js";
+import { test } from "node:test";
+import { limit, text, until, useStage } from "./stage.js";
 
 let stage, page;
 
-before(async () => void (stage = await Stage.open()), { timeout: DEADLINE });
-after(() => stage?.close());
-afterEach(() => page?.close());
-
-const limit = { timeout: 2 * DEADLINE };
+useStage((opened) => (stage = opened), () => page);
 
 /** A fact; its ids beside its payload. */
 const fact = (type, payload = {}, ids = {}) => ({ type, ...ids, payload });

@@ -100,7 +100,7 @@ fn questions() -> Vec<Question> {
             action: "cred:linear:LINEAR_TOKEN",
             call: None,
             shown: json!({"kind": "credential_request", "message": "Connect Linear", "description": "needed to read issues",
-                "refs": {"sessionKey": "s3"}}),
+                "payload": {"credentialKind": "oauth"}, "refs": {"sessionKey": "s3"}}),
         },
     ]
 }

@@ -6,7 +6,8 @@
 //! a debug build.
 
 use crate::activities::Screen;
-use crate::harness::{Client, Process, Sse, Transport, fact, with_timeout};
+use crate::harness::{AUDIENCES, Client, Process, Sse, Transport, fact, to_ndjson, with_timeout};
+use crate::redaction::{ended, output, outputs, started, with_hidden_tail};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -32,13 +33,18 @@ struct Bystander {
 impl Bystander {
     /// Starts to send requests, and returns after the first answers.
     fn beside(at: SocketAddr) -> Self {
+        Self::asking(at, &[GET_HEALTH, POST_FACT])
+    }
+
+    /// The same with these requests.
+    fn asking(at: SocketAddr, requests: &'static [&'static str]) -> Self {
         let (stop, (served, rounds)) = (Arc::new(AtomicBool::new(false)), std::sync::mpsc::channel());
         let asking = std::thread::spawn({
             let stop = stop.clone();
             move || {
                 let (mut count, mut worst) = (0, Duration::ZERO);
                 while !stop.load(Ordering::Relaxed) {
-                    for request in [GET_HEALTH, POST_FACT] {
+                    for request in requests {
                         let begun = Instant::now();
                         let answer = Self::ask(at, request).expect("the server answers within a minute");
                         assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&answer));
@@ -65,18 +71,20 @@ impl Bystander {
         Ok(answer)
     }
 
-    /// Ends after one more round; panics if an answer took too long.
-    fn was_served(self, beside: &str) {
+    /// Ends after one more round and returns the longest wait for an answer; panics if an answer took too long.
+    fn was_served(self, beside: &str) -> Duration {
         while self.rounds.try_recv().is_ok() {}
         self.rounds.recv_timeout(crate::harness::TIMEOUT).expect("the server serves the bystander after the attack");
         self.stop.store(true, Ordering::Relaxed);
         let (count, worst) = self.asking.join().expect("every answer to the bystander was 200");
         println!("attack: {beside}: {count} rounds, the longest wait {worst:.1?}");
         assert!(worst <= ANSWER_TIME_MAX, "{beside}: another client waited {worst:?} for an answer, of {ANSWER_TIME_MAX:?}");
+        worst
     }
 }
 
 const GET_HEALTH: &str = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+const GET_RUN: &str = "GET /v1/runs/bystander HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
 const POST_FACT: &str = "POST /v1/runs/bystander/facts HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 21\r\n\r\n{\"type\":\"run.status\"}";
 
 /// Connects as a client that reads little: its system buffers next to nothing for it.
@@ -162,6 +170,155 @@ async fn flood(mut socket: TcpStream, frames: &[u8], bytes_max: usize) -> (usize
         at += head + length;
     }
     (sent, None)
+}
+
+// Entry 1. A store that answers nothing for 20 s, and a conflict of two writers, need a gate before the store: tests/it/writers.rs.
+
+/// Sends a request and hangs up before its answer.
+async fn send_and_leave(at: SocketAddr, request: &str) {
+    let mut socket = with_timeout("a connection", TcpStream::connect(at)).await.unwrap();
+    with_timeout("the request to be sent", socket.write_all(request.as_bytes())).await.unwrap();
+}
+
+#[tokio::test]
+async fn large_bodies_sent_three_times_at_once_to_one_run_are_stored_once_and_in_order() {
+    const PRODUCERS: usize = 4;
+    const BODIES: usize = 3;
+    /// A body of these is large enough that it leaves the serving thread.
+    const FACTS: usize = 200;
+    let text = |n: usize| format!("{n} {}", "word ".repeat(400));
+    let chunk = move |producer: &str, n: usize| fact("text.delta", json!({"messageId": producer, "payload": {"text": text(n)}}));
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start_in(dir.path());
+    let client = Client::new(server.at);
+    let beside = Bystander::beside(server.at);
+    let mut writing = tokio::task::JoinSet::new();
+    for producer in 0..PRODUCERS {
+        let (client, producer) = (client.clone(), format!("p{producer}"));
+        writing.spawn(async move {
+            for first in (0..BODIES).map(|body| body * FACTS) {
+                let body = json!((first..first + FACTS).map(|n| chunk(&producer, n)).collect::<Vec<_>>()).to_string();
+                let seq = first.to_string();
+                let headers = [
+                    ("content-type", "application/json"),
+                    ("producer-id", &*producer),
+                    ("producer-epoch", "1"),
+                    ("producer-seq", &seq),
+                ];
+                let head: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+                let length = body.len();
+                let request =
+                    format!("POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\n{head}content-length: {length}\r\n\r\n{body}");
+                let post = || async { client.post("/v1/runs/r/facts", &headers, body.clone()).await.ok() };
+                let (one, other, ()) = tokio::join!(post(), post(), send_and_leave(client.at, &request));
+                let sum = |member: &str| [&one, &other].map(|receipt| receipt[member].as_u64().unwrap()).iter().sum::<u64>();
+                // The client that left may have been the first.
+                let (accepted, duplicates, facts) = (sum("accepted"), sum("duplicates"), FACTS as u64);
+                assert!(accepted + duplicates == 2 * facts && [0, facts].contains(&accepted), "{one} and {other}");
+            }
+        });
+    }
+    let streamed: Vec<_> = (0..BODIES * FACTS).map(|n| chunk("lines", n)).collect();
+    let receipt = client.post_lines("/v1/runs/r/facts", to_ndjson(&streamed)).await.ok();
+    assert_eq!((&receipt["accepted"], &receipt["duplicates"]), (&json!(BODIES * FACTS), &json!(0)));
+    writing.join_all().await;
+    beside.was_served("large bodies for one run");
+    // All of it was acknowledged, so it outlives the process.
+    server.kill();
+    let server = Process::start_in(dir.path());
+    let stored = client.for_server(server.at).export("r", "audience=internal").await;
+    let mut numbers = std::collections::BTreeMap::<&str, Vec<usize>>::new();
+    for event in &stored {
+        let number = event["payload"]["text"].as_str().unwrap().split(' ').next().unwrap().parse().unwrap();
+        numbers.entry(event["messageId"].as_str().unwrap()).or_default().push(number);
+    }
+    assert_eq!(numbers.len(), PRODUCERS + 1);
+    for (producer, numbers) in numbers {
+        assert!(numbers.iter().copied().eq(0..BODIES * FACTS), "{producer}: {numbers:?}");
+    }
+}
+
+// Entries 7 and 11. Restarts between the pieces are in tests/it/redaction.rs.
+
+/// Waits until the server has closed this many idle runs: its sweep has then looked at every silent run, twice.
+async fn sweeps_over_silent_runs(client: &Client, idle_runs: f64) {
+    let open = || crate::ops::read_metric(client, "proscenium_logs_open");
+    let before = open().await;
+    with_timeout("the server to close idle runs", async {
+        while open().await > before - idle_runs {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pause_in_which_silent_runs_are_swept_shows_no_hidden_tail_and_redacts_no_address() {
+    const IDLE_RUNS: usize = 30;
+    let server = Process::start();
+    let client = Client::new(server.at);
+    let beside = Bystander::beside(server.at);
+    let ends: [(&str, Vec<Value>); 4] = [
+        ("result", vec![ended()]),
+        ("finished", vec![fact("run.finished", json!({}))]),
+        ("again", vec![started("user"), output(" and on", "user"), ended()]),
+        ("settled", Vec::new()),
+    ];
+    // The guard keeps the first in memory, for it may be most of a secret. The other one is saved.
+    const TAILS: [(&str, &str); 2] = [("long", "https://internal-host"), ("short", "internal sk-")];
+    let all = |pause: &'static str| {
+        let ends = ends.iter().map(|(end, facts)| (*end, facts));
+        ends.flat_map(move |(end, facts)| TAILS.map(|(size, tail)| (format!("{pause}-{size}-{end}"), tail, facts)))
+    };
+    let mut readers = Vec::new();
+    for pause in ["live", "silent"] {
+        for (run, tail, _) in all(pause) {
+            for frames in ["events", "activities"] {
+                readers.push(client.open_activities(&run, &format!("audience=user&frames={frames}"), None).await);
+            }
+            client.append(&run, &with_hidden_tail(tail)).await;
+        }
+    }
+    let chunk = |text: &str| fact("text.delta", json!({"messageId": "m", "payload": {"text": text}}));
+    let addresses = [("http://localhost:", "3000/ "), ("http://git@host:22", "/x "), ("see sk-learn-contrib-pack", "ages. ")];
+    for (n, (before, _)) in addresses.iter().enumerate() {
+        client.append(&format!("address-{n}"), &[chunk(before)]).await;
+    }
+    let end = async |pause: &'static str| {
+        for (run, tail, facts) in all(pause) {
+            match facts.is_empty() {
+                true => drop(client.post(&format!("/v1/runs/{run}/settle"), &[], "").await.ok()),
+                false => drop(client.append(&run, facts).await),
+            }
+            let [user, dashboard, internal] = outputs(&client, &run).await;
+            let and_on = if run.ends_with("again") { " and on" } else { "" };
+            assert_eq!((user.as_str(), dashboard.as_str()), (and_on, and_on), "{run}");
+            assert_eq!(internal, format!("{tail}{and_on}"), "{run}");
+            // So that the readers come to an end.
+            client.post(&format!("/v1/runs/{run}/settle"), &[], "").await;
+        }
+    };
+    end("live").await;
+    for n in 0..IDLE_RUNS {
+        client.append(&format!("idle-{n}"), &[fact("run.status", json!({}))]).await;
+    }
+    sweeps_over_silent_runs(&client, IDLE_RUNS as f64).await;
+    end("silent").await;
+    for (n, (before, after)) in addresses.iter().enumerate() {
+        let run = format!("address-{n}");
+        client.append(&run, &[chunk(after)]).await;
+        for audience in AUDIENCES {
+            let events = client.read_events(&run, &format!("audience={audience}"), 100).await;
+            let text: String = events.iter().filter_map(|event| event["payload"]["text"].as_str()).collect();
+            assert_eq!(text, format!("{before}{after}"));
+        }
+    }
+    for reader in &mut readers {
+        reader.read_all().await;
+        let seen = String::from_utf8_lossy(&reader.bytes);
+        assert!(!seen.contains("internal-host") && !seen.contains("sk-"), "a reader of what users see: {seen}");
+    }
+    beside.was_served("held tails");
 }
 
 // Entry 8.
@@ -494,6 +651,51 @@ async fn a_patch_with_many_moves_on_a_large_state_delays_no_other_client() {
     beside.was_served("a patch of many moves");
 }
 
+// Entry 13.
+
+#[tokio::test]
+async fn bodies_that_wait_for_room_cost_little_more_than_their_text_and_reads_go_on() {
+    const BODIES: usize = 16;
+    const FACTS: usize = 16;
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start_with(dir.path(), &["--in-flight-max", "4MiB", "--busy-after-ms", "60000"]);
+    let client = Client::new(server.at);
+    client.append("bystander", &[fact("run.started", json!({}))]).await;
+    // Producers wait for each other here, as they should. Readers do not.
+    let beside = Bystander::asking(server.at, &[GET_HEALTH, GET_RUN]);
+    // Each is 4 MiB of text and, parsed, 64 MiB in memory.
+    let one = format!(r#"{{"type":"x","payload":{{"of":[{}]}}}}"#, vec!["1"; 128 * 1024 - 64].join(","));
+    let array = bytes::Bytes::from(format!("[{}]", vec![&*one; FACTS].join(",")));
+    let streamed = bytes::Bytes::from(vec![&*one; FACTS].join("\n"));
+    let before = server.resident_kib();
+    let posts: Vec<_> = (0..BODIES)
+        .map(|n| {
+            let (client, array, streamed) = (client.clone(), array.clone(), streamed.clone());
+            tokio::spawn(async move {
+                let path = format!("/v1/runs/r{n}/facts");
+                match n % 2 {
+                    0 => client.post(&path, &[("content-type", "application/json")], array).await.ok(),
+                    // It waits group by group.
+                    _ => client.post_lines(&path, streamed).await.ok(),
+                }
+            })
+        })
+        .collect();
+    let mut peak = before;
+    while posts.iter().any(|post| !post.is_finished()) {
+        peak = peak.max(server.resident_kib());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for post in posts {
+        assert_eq!(post.await.unwrap()["accepted"], FACTS);
+    }
+    beside.was_served("bodies that wait for room");
+    let grown = peak.saturating_sub(before) / 1024;
+    println!("attack: {BODIES} bodies of {} KiB at once: {grown} MiB", array.len() / 1024);
+    // Their text is 64 MiB; all of them parsed would be a GiB.
+    assert!(grown < 400, "{grown} MiB for {BODIES} bodies of {} KiB", array.len() / 1024);
+}
+
 // Clients that are slow, or that speak another protocol.
 
 #[tokio::test]
@@ -553,4 +755,142 @@ async fn slow_and_malformed_clients_delay_no_other_client() {
     }
     drop((held, many));
     beside.was_served("slow and odd clients");
+}
+
+// The cost of any body.
+
+/// An array of as many facts as fit into this many bytes, at most as many as a body may have.
+fn facts_of(bytes: usize, fact: impl Fn(usize) -> String) -> String {
+    const FACTS_MAX: usize = 65_536;
+    let count = (bytes / (fact(0).len() + 1)).min(FACTS_MAX);
+    format!("[{}]", (0..count).map(fact).collect::<Vec<_>>().join(","))
+}
+
+/// One fact of about this many bytes, whose state is an array of these items.
+fn fact_of_items(bytes: usize, item: impl Fn(usize) -> String) -> String {
+    let count = bytes / (item(0).len() + 1);
+    let items = (0..count).map(item).collect::<Vec<_>>().join(",");
+    format!(r#"{{"type":"state.snapshot","payload":{{"state":[{items}]}}}}"#)
+}
+
+/// What producers usually send: chunks of a few words.
+fn ordinary(bytes: usize) -> String {
+    facts_of(bytes, |n| {
+        format!(
+            r#"{{"type":"text.delta","messageId":"m","payload":{{"text":"chunk {n} of the words of a sentence, as a model says them "}}}}"#
+        )
+    })
+}
+
+fn tiny_facts(bytes: usize) -> String {
+    facts_of(bytes, |_| r#"{"type":"x"}"#.to_owned())
+}
+
+fn distinct_ids(bytes: usize) -> String {
+    let of = |n: usize| {
+        let class = ["tool.started", "task.changed", "action.required", "text.delta"][n % 4];
+        let ids = format!(r#""toolCallId":"c{n:06}","taskId":"t{n:06}","actionId":"a{n:06}","messageId":"m{n:06}""#);
+        format!(r#"{{"type":"{class}",{ids},"payload":{{"text":"x","kind":"clarification"}}}}"#)
+    };
+    facts_of(bytes, of)
+}
+
+fn deep_nesting(bytes: usize) -> String {
+    // A fact nests 64 levels at most, by default.
+    const DEPTH: usize = 28;
+    fact_of_items(bytes, |_| format!("{}1{}", r#"[{"k":"#.repeat(DEPTH), "}]".repeat(DEPTH)))
+}
+
+fn secret_keys(bytes: usize) -> String {
+    let member = |n: usize| format!(r#""sk-live-abcdef0123456789{n:07}":1"#);
+    let members = (0..bytes / (member(0).len() + 1)).map(member).collect::<Vec<_>>().join(",");
+    format!(r#"{{"type":"state.snapshot","payload":{{"state":{{{members}}}}}}}"#)
+}
+
+fn secret_texts(bytes: usize) -> String {
+    fact_of_items(bytes, |n| format!(r#""sk-live-abcdef0123456789{n:07}""#))
+}
+
+fn long_text(bytes: usize) -> String {
+    format!(r#"{{"type":"text.delta","messageId":"m","payload":{{"text":"{}"}}}}"#, "http://a:".repeat(bytes / 9))
+}
+
+fn long_secret(bytes: usize) -> String {
+    let text = format!("-----BEGIN PRIVATE KEY-----{}", "-----END ".repeat(bytes / 9));
+    format!(r#"{{"type":"tool.result","toolCallId":"c","payload":{{"output":"{text}"}}}}"#)
+}
+
+/// How many times as much as an ordinary body a hostile one may cost by the MiB. It is at most six times as much. With the defects of
+/// entries 4 and 5 it was from fifty to several thousand times.
+const HOSTILE_COST_MAX: f64 = 20.0;
+/// Four times the size may cost eight times as much: linear work costs four times, quadratic work sixteen times.
+const QUADRUPLE_COST_MAX: f64 = 8.0;
+/// Below this, in milliseconds, the clock's ticks and what the server does beside decide.
+const COST_NOISE_MS: f64 = 300.0;
+
+/// The processor time that the server spends until its answer to a body, in milliseconds, and how long the answer took.
+async fn cost(server: &Process, client: &Client, run: &str, body: String) -> (f64, Duration) {
+    let (before, begun) = (server.cpu_ms(), Instant::now());
+    client.post(&format!("/v1/runs/{run}/facts"), &[("content-type", "application/json")], body).await.ok();
+    ((server.cpu_ms() - before) as f64, begun.elapsed())
+}
+
+/// Processor time decides here, and only relative to other bodies in the same run: neither a slow nor a busy machine changes that. The
+/// figures of a release build are printed by `PROSCENIUM_TEST_BIN=target/release/proscenium cargo test --test it cost -- --nocapture`.
+#[tokio::test]
+async fn the_cost_of_a_body_is_linear_in_its_size_and_other_clients_are_served() {
+    /// Each shape, and how much of it the serving thread takes itself: with its envelopes less than 256 KiB.
+    const SHAPES: [(&str, fn(usize) -> String, usize); 8] = [
+        ("tiny facts", tiny_facts, 6 * 1024),
+        ("distinct ids", distinct_ids, 50 * 1024),
+        ("deep nesting", deep_nesting, 250 * 1024),
+        ("secret keys", secret_keys, 250 * 1024),
+        ("secret texts", secret_texts, 250 * 1024),
+        ("a long text", long_text, 250 * 1024),
+        ("a long secret", long_secret, 250 * 1024),
+        ("ordinary facts", ordinary, 50 * 1024),
+    ];
+    // The largest fact is 16 MiB by default. A debug build takes ten times as long, so it gets a quarter.
+    let is_release = std::env::var_os("PROSCENIUM_TEST_BIN").is_some() || !cfg!(debug_assertions);
+    let bytes_max = if is_release { 16 * MIB } else { 4 * MIB } as usize - 1024;
+    let dir = tempfile::tempdir().unwrap();
+    // There is room for each of them: waiting for room is entry 13.
+    let server = Process::start_with(dir.path(), &["--in-flight-max", "4GiB", "--shed-above", "4GiB"]);
+    let client = Client::new(server.at);
+    let mib = |body: &str| body.len() as f64 / MIB as f64;
+    let body = ordinary(2 * MIB as usize);
+    let control = mib(&body);
+    let control = cost(&server, &client, "control", body).await.0 / control;
+    println!("attack: ordinary facts: {control:.0} ms of processor per MiB");
+    let mut failed = Vec::new();
+    for (name, shape, served_bytes) in SHAPES {
+        let run = name.replace(' ', "-");
+        let (quarter, whole, served) = (shape(bytes_max / 4), shape(bytes_max), shape(served_bytes));
+        let (small_mib, large_mib, served_mib) = (mib(&quarter), mib(&whole), mib(&served));
+        let beside = Bystander::beside(server.at);
+        let (small, _) = cost(&server, &client, &format!("{run}-quarter"), quarter).await;
+        let (large, time) = cost(&server, &client, &run, whole).await;
+        let wait = beside.was_served(name);
+        let mut held = Duration::MAX;
+        for n in 0..8 {
+            held = held.min(cost(&server, &client, &format!("{run}-{n}"), served.clone()).await.1);
+        }
+        let per_mib = |time: Duration, mib: f64| time.as_secs_f64() * 1000.0 / mib;
+        println!(
+            "attack: {name}: {large_mib:.1} MiB in {time:.1?}, {:.0} ms per MiB; processor {:.0} ms per MiB, {:.0} for a quarter of it; \
+             another client waited {:.1} ms per MiB; {:.0} KiB held the serving thread for at most {held:.1?}",
+            per_mib(time, large_mib),
+            large / large_mib,
+            small / small_mib,
+            per_mib(wait, large_mib),
+            served_mib * 1024.0,
+        );
+        if large > QUADRUPLE_COST_MAX * small + COST_NOISE_MS {
+            failed.push(format!("{name}: a quarter takes {small} ms, the whole {large} ms"));
+        }
+        if large > HOSTILE_COST_MAX * control * large_mib + COST_NOISE_MS {
+            failed.push(format!("{name}: {large_mib:.1} MiB take {large} ms"));
+        }
+    }
+    assert!(failed.is_empty(), "an ordinary MiB takes {control} ms; {failed:?}");
 }

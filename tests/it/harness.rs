@@ -122,7 +122,9 @@ impl Process {
     /// Starts the binary on `dir` with further flags.
     pub fn start_with(dir: &Path, flags: &[&str]) -> Self {
         install_crypto_provider();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_proscenium"))
+        // A measurement of a release build uses the same tests.
+        let binary = std::env::var_os("PROSCENIUM_TEST_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_proscenium").into());
+        let mut child = Command::new(binary)
             .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--data-dir"])
             .arg(dir.join("data"))
             .args(flags)
@@ -154,6 +156,16 @@ impl Process {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    }
+
+    /// Returns the processor time of the process, in milliseconds; 0 where the system does not report it.
+    pub fn cpu_ms(&self) -> u64 {
+        /// Linux counts in hundredths of a second.
+        const TICK_MS: u64 = 10;
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        // After the name, which may contain spaces: `utime` and `stime` are fields 14 and 15.
+        let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+        fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>() * TICK_MS
     }
 
     /// Waits until the process has ended.

@@ -290,7 +290,7 @@ async fn a_session_s_event_pages_equal_its_stream_for_every_page_size() {
             let (mut all, mut after) = (Vec::new(), String::new());
             loop {
                 let (events, next) = read_page(&client, &format!("audience={audience}&limit={limit}&after={after}")).await;
-                assert!(events.len() <= limit);
+                assert!(events.len() <= limit && all.len() < count, "the pages do not end");
                 all.extend(events);
                 match next {
                     Some(next) => after = next,
@@ -302,7 +302,7 @@ async fn a_session_s_event_pages_equal_its_stream_for_every_page_size() {
             let (mut all, mut before) = (Vec::new(), newest);
             loop {
                 let (events, next) = read_page(&client, &format!("audience={audience}&limit={limit}&before={before}")).await;
-                assert!(events.len() <= limit);
+                assert!(events.len() <= limit && all.len() < count, "the pages do not end");
                 all.splice(0..0, events);
                 match next {
                     Some(next) => before = next,

@@ -7,26 +7,26 @@ use proscenium::model::Audience;
 use serde_json::{Value, json};
 
 /// Builds a piece of a call's output.
-fn output(text: &str, audience: &str) -> Value {
+pub fn output(text: &str, audience: &str) -> Value {
     fact("tool.output.delta", json!({"toolCallId": "c", "audience": audience, "payload": {"text": text}}))
 }
 
-fn started(audience: &str) -> Value {
+pub fn started(audience: &str) -> Value {
     fact("tool.started", json!({"toolCallId": "c", "audience": audience, "payload": {"toolName": "sh"}}))
 }
 
-fn ended() -> Value {
+pub fn ended() -> Value {
     fact("tool.result", json!({"toolCallId": "c", "audience": "user", "payload": {"output": ""}}))
 }
 
 /// Builds a call that ends visible to users, and starts again hidden from them, with output for users whose end the
 /// guard holds back.
-fn with_hidden_tail() -> Vec<Value> {
-    vec![fact("run.started", json!({})), started("user"), ended(), started("internal"), output("https://internal-host", "user")]
+pub fn with_hidden_tail(tail: &str) -> Vec<Value> {
+    vec![fact("run.started", json!({})), started("user"), ended(), started("internal"), output(tail, "user")]
 }
 
 /// Reads a run's streamed output as each audience.
-async fn outputs(client: &Client, run: &str) -> [String; 3] {
+pub async fn outputs(client: &Client, run: &str) -> [String; 3] {
     let mut outputs = [const { String::new() }; 3];
     for (audience, output) in AUDIENCES.iter().zip(&mut outputs) {
         for event in client.read_events(run, &format!("audience={audience}"), 100).await {
@@ -51,7 +51,7 @@ async fn users_never_see_the_held_back_text_of_a_hidden_call() {
         let mut process = Process::start_in(dir.path());
         let mut client = Client::new(process.at);
         for (run, _) in &ends {
-            client.append(run, &with_hidden_tail()).await;
+            client.append(run, &with_hidden_tail("https://internal-host")).await;
         }
         if let Some(signal) = signal {
             process.signal(signal);

@@ -1,6 +1,6 @@
 //! Supervision: the end of a task ends the server, and unreadable stored data is an error with a name.
 
-use crate::harness::{Client, TIMEOUT, Transport, environment, fact, serve_until, with_timeout};
+use crate::harness::{Client, TIMEOUT, Transport, environment, fact, install_crypto_provider, serve_until, with_timeout};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
@@ -40,13 +40,19 @@ impl Broken {
 
     /// Waits for the process's end; returns its exit code and its log.
     async fn end(mut self) -> (Option<i32>, String) {
+        let process = self.child.id().to_string();
         let mut stderr = self.child.stderr.take().unwrap();
-        let ended = tokio::task::spawn_blocking(move || {
+        let mut ended = tokio::task::spawn_blocking(move || {
             let mut log = String::new();
             stderr.read_to_string(&mut log).unwrap();
             (self.child.wait().unwrap().code(), log)
         });
-        with_timeout("the process's end", ended).await.unwrap()
+        if let Ok(ended) = tokio::time::timeout(TIMEOUT, &mut ended).await {
+            return ended.unwrap();
+        }
+        // The test's runtime waits for the thread above, so the test would hang instead of failing.
+        assert!(Command::new("kill").args(["-s", "KILL", &process]).status().unwrap().success());
+        panic!("the process still runs after {TIMEOUT:?}: {:?}", ended.await.unwrap());
     }
 }
 
@@ -101,6 +107,7 @@ async fn a_panic_of_the_committer_answers_every_waiting_request_and_ends_the_pro
 
 #[tokio::test]
 async fn an_ended_committer_is_a_failure_also_during_a_stop() {
+    install_crypto_provider();
     // Either event may be seen first.
     for _ in 0..20 {
         let store = AnyStore::Memory(MemoryStore::new());

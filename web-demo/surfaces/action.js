@@ -126,7 +126,6 @@ export class Action extends Card {
     setText(this.#message, toText(content.message));
     this.#description.hidden = content.description === undefined;
     setText(this.#description, formatValue(content.description));
-    this.#lookUpCredential(isPending);
     this.#drawFacts();
     this.#drawInput(isPending);
     this.#reviewed.show(this.view, this.activity, isPending);
@@ -235,6 +234,7 @@ export class Action extends Card {
     const facts = [
       ["Tool", toolName === undefined && toolCallId === undefined && kind !== "tool_approval" ? "" : needed(toolName ?? this.#call.tool_name)],
       ["Kind", kind === "unknown" || TITLES[kind] === undefined ? humanize(kind) : ""],
+      ["Credential", this.#credentialKind === undefined ? "" : humanize(this.#credentialKind)],
       ["Risk", risk === undefined ? needed(undefined) : typeof risk === "object" ? formatValue(risk) : ""],
       ["Scope", humanizeName(needed(scope ?? policyScope))],
       ["Reason", formatValue(reason) === kind ? "" : humanizeName(formatValue(reason))],
@@ -256,14 +256,15 @@ export class Action extends Card {
 
   /** @param {boolean} isPending */
   #drawInput(isPending) {
-    const { kind, payload } = this.content;
+    const { kind } = this.content;
+    const details = this.#details;
     const shown = this.#arguments;
     const isNeeded = kind === "tool_approval" || this.content.toolCallId !== undefined;
     this.#inputLabel.hidden = this.#input.hidden = !isPending || (shown === undefined && !isNeeded);
     setText(this.#input, shown === undefined ? NOT_STATED : formatJson(shown));
     this.#input.toggleAttribute("data-unknown", shown === undefined);
-    this.#payloadLabel.hidden = this.#payload.hidden = !isPending || payload === undefined;
-    setText(this.#payload, formatJson(payload));
+    this.#payloadLabel.hidden = this.#payload.hidden = !isPending || details === undefined;
+    setText(this.#payload, formatJson(details));
   }
 
   /** @param {boolean} isPending */
@@ -367,31 +368,20 @@ export class Action extends Card {
 
   /** Whether the credential comes from a sign-in elsewhere, so that nothing can be entered here. */
   get #isSignIn() {
-    const { credentialKind, payload } = this.content;
-    return (credentialKind ?? payload?.credentialKind ?? this.#credentialKind) === "oauth";
+    return this.#credentialKind === "oauth";
   }
 
-  /** The kind of credential, from the envelope of the request. @type {string | undefined} */
-  #credentialKind;
-  #hasLookedUp = false;
+  /** How a credential is given: `oauth`, `api_key` or `text`, or another word of its source. @returns {unknown} */
+  get #credentialKind() {
+    return this.content.kind === "credential_request" ? this.content.payload?.credentialKind : undefined;
+  }
 
-  /**
-   * Reads the kind of credential from the envelope if the activity lacks it: a sign-in must not show a password field.
-   * @param {boolean} isPending
-   */
-  async #lookUpCredential(isPending) {
-    const { runId, opened, content, activityId } = this.activity;
-    if (!isPending || content.kind !== "credential_request" || this.#hasLookedUp || !runId || !this.view.isLive) return;
-    this.#hasLookedUp = true;
-    try {
-      const { events } = await this.view.hydration.events(runId, { after: opened - 1, before: opened + 1, audience: this.view.audience });
-      const kind = events.find((event) => event.actionId === activityId)?.payload?.credentialKind;
-      if (typeof kind !== "string" || !this.isConnected) return;
-      this.#credentialKind = kind;
-      this.draw();
-    } catch {
-      // The kind stays unknown, and the field stays.
-    }
+  /** The source's own members, without those that have a line of their own. */
+  get #details() {
+    const { payload } = this.content;
+    if (this.#credentialKind === undefined) return payload;
+    const { credentialKind: _, ...rest } = payload;
+    return Object.keys(rest).length === 0 ? undefined : rest;
   }
 
   #signIn() {

@@ -39,7 +39,7 @@ fn adapted(facts: Vec<Fact>) -> Vec<Draft> {
 fn entered(mut drafts: Vec<Draft>) -> Vec<Draft> {
     let mut ledger = Ledger::default();
     for draft in &mut drafts {
-        ledger.enter(draft, 0);
+        ledger.record(draft, 0);
     }
     drafts
 }

@@ -730,7 +730,7 @@ fn the_adapter_accepts_any_mutated_stream_and_restores_to_the_same_memory() {
             prop_assert!(!drafts.is_empty(), "{} gives no draft", event);
             restored = (source.restore)(&restored.save()).unwrap();
             for mut draft in drafts {
-                ledger.enter(&mut draft, 0);
+                ledger.record(&mut draft, 0);
             }
         }
         prop_assert_eq!(restored.save(), lasting.save());

@@ -40,6 +40,12 @@ pub struct Delivery {
 pub const ENVELOPE_BYTES: usize = 448;
 /// The memory of one parsed JSON value, in bytes.
 const VALUE_BYTES: usize = 80;
+/// The memory of a parsed array or object besides its own items, in values: its first allocation has room for four.
+const CONTAINER_VALUES: usize = 4;
+/// Maximum memory of one parsed fact, in bytes.
+///
+/// A fact of small nested arrays takes up to a hundred times its text. No fact of ordinary size comes near the limit.
+pub const PARSED_FACT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 impl Delivery {
     /// The bytes of the envelopes if each fact leads to one.
@@ -62,9 +68,9 @@ impl Delivery {
     pub(super) fn memory_bytes(&self) -> usize {
         match &self.facts.0 {
             Source::Values(_) => 0,
-            Source::Text { values, .. } => {
-                let parsed = values.saturating_mul(VALUE_BYTES);
-                self.facts.text_bytes().saturating_add(self.envelope_bytes().saturating_mul(2)).saturating_add(parsed)
+            Source::Text { .. } => {
+                let envelopes = self.envelope_bytes().saturating_mul(2);
+                self.facts.text_bytes().saturating_add(envelopes).saturating_add(self.facts.parsed_fact_bytes())
             }
         }
     }
@@ -101,6 +107,37 @@ impl From<Vec<Value>> for Facts {
     }
 }
 
+/// Counts the values that a JSON text takes in memory, without parsing it. Text within strings does not count.
+fn count_values(mut text: &[u8]) -> usize {
+    let mut values = 0;
+    loop {
+        let quote = memchr::memchr(b'"', text);
+        let outside = &text[..quote.unwrap_or(text.len())];
+        for byte in outside {
+            values += match byte {
+                b',' => 1,
+                b'[' | b'{' => CONTAINER_VALUES,
+                _ => 0,
+            };
+        }
+        let Some(quote) = quote else { return values };
+        text = text.get(string_end(text, quote + 1) + 1..).unwrap_or_default();
+    }
+}
+
+/// Returns the index of the closing quote of the JSON string whose content starts at `at`, or the text's length.
+#[must_use]
+pub fn string_end(text: &[u8], mut at: usize) -> usize {
+    while let Some(found) = text.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+        at += found;
+        if text[at] == b'"' {
+            return at;
+        }
+        at += 2;
+    }
+    text.len()
+}
+
 /// Up to this size, in bytes, the memory of a parsed fact is negligible.
 const SMALL_FACT_BYTES: usize = 16 * 1024;
 
@@ -109,8 +146,16 @@ impl Facts {
     #[must_use]
     pub fn from_text(body: Bytes, ranges: Vec<Range<usize>>) -> Self {
         let large = ranges.iter().filter(|place| place.len() > SMALL_FACT_BYTES);
-        let values = large.map(|place| memchr::memchr3_iter(b',', b'[', b'{', &body[place.clone()]).count()).max().unwrap_or(0);
+        let values = large.map(|place| count_values(&body[place.clone()])).max().unwrap_or(0);
         Self(Source::Text { body, ranges, values })
+    }
+
+    /// The approximate memory of the largest fact once it is parsed, in bytes; 0 for small facts.
+    pub(super) fn parsed_fact_bytes(&self) -> usize {
+        match &self.0 {
+            Source::Values(_) => 0,
+            Source::Text { values, .. } => values.saturating_mul(VALUE_BYTES),
+        }
     }
 
     /// The number of facts.

@@ -42,7 +42,10 @@ mod amend;
 mod past;
 
 pub use amend::{ServerAppend, Verdict, WriterView};
-pub use delivery::{Delivery, ENVELOPE_BYTES, Facts, PRODUCERS_MAX, Producer, WriteScope, WriteTarget, envelope_bytes_with};
+pub use delivery::{
+    Delivery, ENVELOPE_BYTES, Facts, PARSED_FACT_BYTES_MAX, PRODUCERS_MAX, Producer, WriteScope, WriteTarget,
+    envelope_bytes_with, string_end,
+};
 pub use desk::unreadable_entries;
 pub use load::{IngestCounters, IngestLimits};
 pub use past::CompactionPlan;
@@ -175,8 +178,12 @@ impl<S: Store> Ingest<S> {
     /// other.
     ///
     /// # Errors
-    /// `Busy`.
+    /// `Busy`; `ParsedFactTooLarge`, for a fact that no limit in flight would cover.
     pub async fn admit(&self, delivery: &Delivery) -> Result<Admitted<'_>, IngestError> {
+        let (bytes, limit) = (delivery.facts.parsed_fact_bytes(), PARSED_FACT_BYTES_MAX);
+        if bytes > limit {
+            return Err(IngestError::ParsedFactTooLarge { bytes, limit });
+        }
         let weight = delivery.memory_bytes().min(self.limits.in_flight_bytes_max);
         let weight = u32::try_from(weight).unwrap_or(u32::MAX);
         let permit = match self.in_flight.try_acquire_many(weight) {

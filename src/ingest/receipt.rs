@@ -114,6 +114,11 @@ pub enum IngestError {
          it was kept; send fewer facts at once, or as application/x-ndjson, which has no limit"
     )]
     EnvelopesTooLarge { bytes: usize, limit: usize },
+    #[error(
+        "A fact takes about {bytes} bytes of memory once it is parsed. The limit is {limit}. Nothing of this body or group was \
+         accepted. Send fewer and larger values, or send the data as text."
+    )]
+    ParsedFactTooLarge { bytes: usize, limit: usize },
     /// A bug: the server discards the writer's state and loads it again.
     #[error("an internal error occurred while the server accepted the facts; its log has details. Nothing was kept.")]
     Panicked,

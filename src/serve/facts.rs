@@ -13,7 +13,7 @@ use super::trace::in_span;
 use super::{App, BODY_BYTES_PER_SEC_MIN, drain_elapsed};
 use crate::auth::rights::Verb;
 use crate::ingest::{
-    Admitted, Delivery, Facts, IngestError, OutOfScope, Pending, Producer, Receipt, WriteScope, envelope_bytes_with,
+    Admitted, Delivery, Facts, IngestError, OutOfScope, Pending, Producer, Receipt, WriteScope, envelope_bytes_with, string_end,
 };
 use crate::log::run::Connected;
 use crate::log::{AnyStore, LogId};
@@ -386,18 +386,6 @@ fn split_facts(text: &[u8], depth_max: usize) -> Result<Vec<Range<usize>>, Probl
         ranges.push(from..at);
     }
     Ok(ranges)
-}
-
-/// The position of the closing quote of a string whose text begins at `at`, or the end of the text.
-fn string_end(text: &[u8], mut at: usize) -> usize {
-    while let Some(found) = text.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
-        at += found;
-        if text[at] == b'"' {
-            return at;
-        }
-        at += 2;
-    }
-    text.len()
 }
 
 fn too_many_facts() -> Problem {
@@ -778,6 +766,9 @@ fn ingest_problem(error: IngestError, numbering: &FactNumbering<'_>) -> Problem 
         IngestError::Erased => Problem::new(StatusCode::CONFLICT, "run_erased", detail),
         IngestError::EnvelopesTooLarge { bytes, limit } => {
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "envelopes_too_large", detail).with("bytes", bytes).with("limit", limit)
+        }
+        IngestError::ParsedFactTooLarge { bytes, limit } => {
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "fact_too_large", detail).with("bytes", bytes).with("limit", limit)
         }
         IngestError::Panicked => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", detail),
         IngestError::Store(error) => error.into(),

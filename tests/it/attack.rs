@@ -757,6 +757,29 @@ async fn slow_and_malformed_clients_delay_no_other_client() {
     beside.was_served("slow and odd clients");
 }
 
+// Entry 3.
+
+#[tokio::test]
+async fn a_fact_that_takes_too_much_memory_once_parsed_is_refused_and_the_same_as_text_is_not() {
+    let server = Process::start();
+    let client = Client::new(server.at);
+    let beside = Bystander::beside(server.at);
+    let nested = format!("[{}[0]]", "[0],".repeat(2 * MIB as usize));
+    let before = server.resident_kib();
+    let headers = [("content-type", "application/json")];
+    let body = format!(r#"{{"type":"state.snapshot","payload":{{"state":{nested}}}}}"#);
+    let problem = client.post("/v1/runs/r/facts", &headers, body.clone()).await.problem(413, "fact_too_large");
+    assert_eq!(problem["limit"], 256 * 1024 * 1024);
+    assert!(problem["detail"].as_str().unwrap().contains("once it is parsed"), "{problem}");
+    let problem = client.post_lines("/v1/runs/r/facts", format!("{body}\n")).await.problem(413, "fact_too_large");
+    assert!(problem["bytes"].as_u64() > problem["limit"].as_u64(), "{problem}");
+    let grown = server.resident_kib().saturating_sub(before) / 1024;
+    assert!(grown < 200, "{grown} MiB for a body of {} KiB", body.len() / 1024);
+    let text = fact("tool.result", json!({"toolCallId": "c", "payload": {"output": nested}})).to_string();
+    assert_eq!(client.post("/v1/runs/r/facts", &headers, text).await.ok()["accepted"], 1);
+    beside.was_served("a fact of nested arrays");
+}
+
 // The cost of any body.
 
 /// An array of as many facts as fit into this many bytes, at most as many as a body may have.
@@ -798,7 +821,8 @@ fn distinct_ids(bytes: usize) -> String {
 fn deep_nesting(bytes: usize) -> String {
     // A fact nests 64 levels at most, by default.
     const DEPTH: usize = 28;
-    fact_of_items(bytes, |_| format!("{}1{}", r#"[{"k":"#.repeat(DEPTH), "}]".repeat(DEPTH)))
+    // Parsed, such a fact takes 80 times its text. The server refuses more than 256 MiB.
+    fact_of_items(bytes.min(3 * MIB as usize), |_| format!("{}1{}", r#"[{"k":"#.repeat(DEPTH), "}]".repeat(DEPTH)))
 }
 
 fn secret_keys(bytes: usize) -> String {

@@ -268,17 +268,17 @@ impl<'l> Streams<'l> {
     fn chunk(&mut self, key: StreamKey<'l>, entry: &'l Entry) {
         let name = entry.envelope_text("partId");
         let text = entry.view.text("text").unwrap_or_default();
-        let part_indexes = self.part_indexes.entry(of).or_default();
+        let part_indexes = self.part_indexes.entry(key).or_default();
         match part_indexes.iter().copied().find(|at| self.parts[*at].name == name) {
             Some(at) if self.parts[at].end.is_some() => self.late.push(entry),
             Some(at) => {
                 self.parts[at].text.push_str(text);
                 self.parts[at].last = entry;
             }
-            None if self.sealed.contains(&of) => self.late.push(entry),
+            None if self.sealed.contains(&key) => self.late.push(entry),
             None => {
                 part_indexes.push(self.parts.len());
-                self.parts.push(Part { of, name, text: text.to_owned(), last: entry, end: None, run_end: None });
+                self.parts.push(Part { key, name, text: text.to_owned(), last: entry, end: None, run_end: None });
             }
         }
     }
@@ -287,7 +287,7 @@ impl<'l> Streams<'l> {
     fn end(&mut self, key: StreamKey<'l>, entry: &'l Entry) {
         let name = entry.envelope_text("partId");
         let (mut streamed, mut is_known) = (String::new(), false);
-        let part_indexes = self.part_indexes.entry(of).or_default();
+        let part_indexes = self.part_indexes.entry(key).or_default();
         for at in part_indexes.iter() {
             let part = &mut self.parts[*at];
             if name.is_none() || part.name == name {
@@ -298,13 +298,13 @@ impl<'l> Streams<'l> {
         }
         if !is_known {
             part_indexes.push(self.parts.len());
-            self.parts.push(Part { of, name, text: String::new(), last: entry, end: Some(entry), run_end: None });
+            self.parts.push(Part { key, name, text: String::new(), last: entry, end: Some(entry), run_end: None });
         }
         if name.is_none() {
-            self.sealed.insert(of);
+            self.sealed.insert(key);
         }
         if entry.view.text("text").is_some() && !entry.view.is_withheld() {
-            self.finals.push(Final { of, entry, streamed });
+            self.finals.push(Final { key, entry, streamed });
         }
     }
 

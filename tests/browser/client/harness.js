@@ -1,9 +1,8 @@
 /**
- * What the client's tests need: the real server, something to say, a line that can be cut at any byte, and chance that can be
- * had again.
+ * Helpers of the client's tests: the real server, random facts, a proxy that breaks at any byte, and a seeded random generator.
  *
- * PROSCENIUM_BIN names the binary (default target/debug/proscenium). Nothing here waits for a time to pass; DEADLINE is for
- * what hangs.
+ * PROSCENIUM_BIN names the binary (default target/debug/proscenium). Nothing here waits for a fixed time; DEADLINE only
+ * catches a hang.
  */
 
 import assert from "node:assert/strict";
@@ -13,41 +12,41 @@ import { connect as dial, createServer } from "node:net";
 import { createInterface } from "node:readline";
 import { afterEach } from "node:test";
 import { fileURLToPath } from "node:url";
-import { connect as follow } from "../../../web-demo/client/index.js";
+import { connect as connectClient } from "../../../web-demo/client/index.js";
 
 export const BINARY = process.env.PROSCENIUM_BIN ?? fileURLToPath(new URL("../../../target/debug/proscenium", import.meta.url));
 
-/** How long a test waits for what must happen, in milliseconds. */
+/** The time after which a wait fails, in milliseconds. */
 export const DEADLINE = 30_000;
 
-/** What a test has opened, to be closed after it, however it ends. */
-const opened = new Set();
+/** Resources to close after the current test. */
+const openResources = new Set();
 
 afterEach(() => {
-  for (const one of opened) one.close();
-  opened.clear();
+  for (const resource of openResources) resource.close();
+  openResources.clear();
 });
 
-/** A connection that does not outlive its test. */
+/** Opens a connection that is closed after the test. */
 export function connect(...options) {
-  const link = follow(...options);
-  opened.add(link);
-  return link;
+  const connection = connectClient(...options);
+  openResources.add(connection);
+  return connection;
 }
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** Waits until `holds` gives something, which it then gives. */
-export async function until(what, holds, ms = DEADLINE) {
+/** Waits until `check` returns a truthy value, and returns it. */
+export async function waitFor(what, check, ms = DEADLINE) {
   for (const end = Date.now() + ms; Date.now() < end; await sleep(5)) {
-    const told = await holds();
-    if (told) return told;
+    const result = await check();
+    if (result) return result;
   }
-  throw new Error(`waited in vain for ${what}`);
+  throw new Error(`timed out waiting for ${what}`);
 }
 
-/** Numbers that look like chance, and are the same for the same seed: `random(n)` is 0 to n - 1. */
-export function chance(seed) {
+/** A seeded random generator: `random(n)` returns 0 to n - 1. */
+export function seededRandom(seed) {
   let state = seed >>> 0;
   return (n) => {
     // mulberry32
@@ -58,165 +57,164 @@ export function chance(seed) {
   };
 }
 
-/** The real server on a free port, with everything in memory. */
-export async function serve(...flags) {
+/** Starts the real server on a free port, with a store in memory. */
+export async function startServer(...flags) {
   const child = spawn(BINARY, ["serve", "--listen", "127.0.0.1:0", "--store", "memory", "--log", "warn", ...flags], { stdio: ["ignore", "pipe", "inherit"] });
   const ended = new Promise((resolve) => child.once("exit", resolve));
   let base;
-  for await (const line of createInterface({ input: child.stdout })) {
-    base = line.match(/^listening on (http:\S+)$/)?.[1];
+  for await (const proxy of createInterface({ input: child.stdout })) {
+    base = proxy.match(/^listening on (http:\S+)$/)?.[1];
     break;
   }
-  assert.ok(base, "its first line says where it is");
+  assert.ok(base, "the first line names the address");
   child.stdout.resume();
   return { base, port: Number(new URL(base).port), stop: () => (child.kill("SIGTERM"), ended) };
 }
 
-/** Says facts of a run, and waits until they are kept. */
-export async function say(base, run, facts, { query = "", headers = {}, of = "runs" } = {}) {
+/** Publishes facts of a run or session, and waits until the server has stored them. */
+export async function publish(base, run, facts, { query = "", headers = {}, of = "runs" } = {}) {
   const answer = await fetch(`${base}/v1/${of}/${encodeURIComponent(run)}/facts${query}`, {
     method: "POST",
     headers: { "content-type": "application/json", ...headers },
     body: JSON.stringify(facts),
   });
-  const told = await answer.json();
-  assert.equal(answer.status, 200, JSON.stringify(told));
-  return told;
+  const result = await answer.json();
+  assert.equal(answer.status, 200, JSON.stringify(result));
+  return result;
 }
 
-/** What the server says there is to see of a run. */
-export async function picture(base, run, audience, headers = {}) {
+/** Reads the activities of a run from the server. */
+export async function fetchActivities(base, run, audience, headers = {}) {
   const answer = await fetch(`${base}/v1/runs/${encodeURIComponent(run)}/activities?audience=${audience}`, { headers });
   assert.equal(answer.status, 200);
   return (await answer.json()).activities;
 }
 
-/** The same of a store, in the same words: text that came in chunks is one, as the server has it. */
-export function shown(store, run) {
-  return store.sorted((activity) => activity.runId === run).map(({ runId, ...activity }) => ({ ...activity, content: joined(activity) }));
+/** Returns the activities of a run in a store, with joined text chunks as in the server's answer. */
+export function activitiesOf(store, run) {
+  return store.sorted((activity) => activity.runId === run).map(({ runId, ...activity }) => ({ ...activity, content: joinChunks(activity) }));
 }
 
-const TEXTS = ["text", "input_text", "output_text"];
+const STREAMED_MEMBERS = ["text", "input_text", "output_text"];
 
-function joined({ activityType, content }) {
-  const whole = (of) => Object.fromEntries(Object.entries(of).map(([name, value]) => [name, TEXTS.includes(name) && value.length > 0 ? [value.join("")] : value]));
+function joinChunks({ activityType, content }) {
+  const whole = (of) => Object.fromEntries(Object.entries(of).map(([name, value]) => [name, STREAMED_MEMBERS.includes(name) && value.length > 0 ? [value.join("")] : value]));
   if (activityType === "message") return { ...content, parts: content.parts.map(whole) };
   return ["reasoning", "plan", "tool-call-progress"].includes(activityType) ? whole(content) : content;
 }
 
-/** A list in an order that does not depend on who sorted it. */
-export function ordered(activities) {
+/** Sorts activities by `opened`, then by type and id. */
+export function sortByOpened(activities) {
   return activities.slice().sort((a, b) => a.opened - b.opened || (`${a.activityType} ${a.activityId}` < `${b.activityType} ${b.activityId}` ? -1 : 1));
 }
 
-/** Waits until a store shows just what the server says. */
-export async function untilSame(store, base, run, audience) {
-  let told = [[], []];
+/** Waits until a store and the server have the same activities of a run. */
+export async function waitForSameActivities(store, base, run, audience) {
+  let result = [[], []];
   const same = async () => {
-    told = [ordered(shown(store, run)), ordered(await picture(base, run, audience))];
+    result = [sortByOpened(activitiesOf(store, run)), sortByOpened(await fetchActivities(base, run, audience))];
     try {
-      assert.deepEqual(...told);
+      assert.deepEqual(...result);
       return true;
     } catch {
       return false;
     }
   };
   try {
-    await until("the picture", same, 20_000);
+    await waitFor("equal activities", same, 20_000);
   } catch {
-    assert.deepEqual(...told);
+    assert.deepEqual(...result);
   }
 }
 
 /**
- * A line to the server that breaks: each connection carries as many bytes of the server's as `budget` gives for it (`Infinity`
- * for a line that holds), and is then destroyed, wherever in a frame that is.
+ * Starts a proxy that breaks connections: each passes as many bytes of the server as `budget` returns for it (`Infinity`: it
+ * never breaks), and is then destroyed, even inside a frame.
  */
-export async function breakingLine(port, budget) {
+export async function startFlakyProxy(port, budget) {
   const open = new Set();
-  const line = { cuts: 0, connections: 0, asked: "" };
-  const exchange = createServer((near) => {
-    line.connections += 1;
-    const far = dial(port, "127.0.0.1");
+  const proxy = { cuts: 0, connections: 0, received: "" };
+  const server = createServer((client) => {
+    proxy.connections += 1;
+    const upstream = dial(port, "127.0.0.1");
     let left = budget();
-    for (const end of [near, far]) {
+    for (const end of [client, upstream]) {
       open.add(end);
-      end.on("close", () => (near.destroy(), far.destroy(), open.delete(end)));
+      end.on("close", () => (client.destroy(), upstream.destroy(), open.delete(end)));
       end.on("error", () => {});
     }
-    near.on("data", (bytes) => (line.asked += bytes.toString("latin1"), far.write(bytes)));
-    far.on("data", (bytes) => {
-      near.write(bytes.subarray(0, left));
+    client.on("data", (bytes) => (proxy.received += bytes.toString("latin1"), upstream.write(bytes)));
+    upstream.on("data", (bytes) => {
+      client.write(bytes.subarray(0, left));
       left -= bytes.length;
       if (left > 0) return;
-      line.cuts += 1;
-      // What was written comes first, then the break.
-      near.end(() => near.destroy());
-      far.destroy();
+      proxy.cuts += 1;
+      // Flush the written bytes, then break.
+      client.end(() => client.destroy());
+      upstream.destroy();
     });
   });
-  await new Promise((resolve) => exchange.listen(0, "127.0.0.1", resolve));
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   const cut = () => open.forEach((end) => end.destroy());
-  Object.assign(line, { base: `http://127.0.0.1:${exchange.address().port}`, cut, close: () => (cut(), exchange.close()) });
-  opened.add(line);
-  return line;
+  Object.assign(proxy, { base: `http://127.0.0.1:${server.address().port}`, cut, close: () => (cut(), server.close()) });
+  openResources.add(proxy);
+  return proxy;
 }
 
 /**
- * A server that says what a test wants: `answer(request, response, n)` for the n-th request, from 0. `frames` writes them as
- * SSE.
+ * Starts a fake server: `answer(request, response, n)` handles the n-th request, from 0.
  */
-export async function pretend(answer) {
+export async function startFakeServer(answer) {
   const requests = [];
   const server = createHttpServer((request, response) => {
     requests.push({ url: request.url, headers: request.headers });
     answer(request, response, requests.length - 1);
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const pretended = { base: `http://127.0.0.1:${server.address().port}`, requests, close: () => (server.closeAllConnections(), server.close()) };
-  opened.add(pretended);
-  return pretended;
+  const fake = { base: `http://127.0.0.1:${server.address().port}`, requests, close: () => (server.closeAllConnections(), server.close()) };
+  openResources.add(fake);
+  return fake;
 }
 
-/** Begins a stream, and says these frames: `[frame, cursor]`. */
-export function stream(response, frames) {
+/** Begins an SSE stream if needed, and writes frames to it: `[frame, cursor]`. */
+export function writeFrames(response, frames) {
   if (!response.headersSent) response.writeHead(200, { "content-type": "text/event-stream" });
   response.write(":\n");
   for (const [frame, cursor] of frames) response.write(`data: ${JSON.stringify(frame)}\n${cursor ? `id: ${cursor}\n` : ""}\n`);
 }
 
-/** Says no, as the server does. */
-export function refuse(response, status, code, headers = {}) {
+/** Answers with a problem document, as the server does. */
+export function sendProblem(response, status, code, headers = {}) {
   response.writeHead(status, { "content-type": "application/problem+json", ...headers });
   response.end(JSON.stringify({ type: "about:blank", title: code, status, code, detail: `no: ${code}` }));
 }
 
-/** A fact that somebody may say next; of everything that is folded in a way of its own. */
-export function anyFact(random) {
+/** Returns a random fact. The kinds cover every fold of the server. */
+export function randomFact(random) {
   const pick = (list) => list[random(list.length)];
-  const words = pick(["a", "the ", "größer", "🦊", "line\n", "data: x\n\n", "]}", "\\", " ", "x".repeat(random(400) + 1)]);
+  const text = pick(["a", "the ", "größer", "🦊", "line\n", "data: x\n\n", "]}", "\\", " ", "x".repeat(random(400) + 1)]);
   const message = { messageId: `m${random(3)}`, partId: `p${random(2)}` };
   const call = { toolCallId: `c${random(4)}` };
   const task = { taskId: `t${random(3)}` };
   const custom = { activityType: "board", messageId: "board", audience: "user" };
   return pick([
-    () => ({ type: "text.delta", ...message, payload: { text: words } }),
-    () => ({ type: "text.delta", ...message, payload: { text: words } }),
-    () => ({ type: "text.delta", ...message, payload: { text: words } }),
-    () => ({ type: "text.final", messageId: `m${random(3)}`, partId: `q${random(50)}`, payload: { text: words } }),
-    () => ({ type: "reasoning.delta", messageId: "think", partId: `r${random(2)}`, payload: { text: words } }),
-    () => ({ type: "plan.delta", messageId: "plan", partId: "p", payload: { text: words } }),
-    () => ({ type: "tool.started", ...call, payload: { toolName: words, input: { a: random(9) } } }),
-    () => ({ type: "tool.args", ...call, payload: { inputText: words } }),
-    () => ({ type: "tool.progress", ...call, audience: "user", payload: { progress: random(100) / 100, message: words } }),
-    () => ({ type: "tool.output.delta", ...call, payload: { text: words } }),
+    () => ({ type: "text.delta", ...message, payload: { text } }),
+    () => ({ type: "text.delta", ...message, payload: { text } }),
+    () => ({ type: "text.delta", ...message, payload: { text } }),
+    () => ({ type: "text.final", messageId: `m${random(3)}`, partId: `q${random(50)}`, payload: { text } }),
+    () => ({ type: "reasoning.delta", messageId: "think", partId: `r${random(2)}`, payload: { text } }),
+    () => ({ type: "plan.delta", messageId: "plan", partId: "p", payload: { text } }),
+    () => ({ type: "tool.started", ...call, payload: { toolName: text, input: { a: random(9) } } }),
+    () => ({ type: "tool.args", ...call, payload: { inputText: text } }),
+    () => ({ type: "tool.progress", ...call, audience: "user", payload: { progress: random(100) / 100, message: text } }),
+    () => ({ type: "tool.output.delta", ...call, payload: { text } }),
     () => ({ type: "tool.progress", ...custom, payload: { activityType: "board", content: { cells: [random(9)], text: ["a"] } } }),
-    () => ({ type: "action.required", actionId: `a${random(50)}`, payload: { kind: "clarification", message: words } }),
+    () => ({ type: "action.required", actionId: `a${random(50)}`, payload: { kind: "clarification", message: text } }),
     () => ({ type: "action.resolved", actionId: `a${random(50)}`, payload: { outcome: "answered" } }),
-    () => ({ type: "task.changed", ...task, payload: { status: pick(["running", "failed", "blocked"]), title: words, progress: random(10) / 10 } }),
-    () => ({ type: "agent.changed", agentId: `agent${random(2)}`, payload: { runtimeStatus: pick(["running", "idle"]), agentName: words } }),
+    () => ({ type: "task.changed", ...task, payload: { status: pick(["running", "failed", "blocked"]), title: text, progress: random(10) / 10 } }),
+    () => ({ type: "agent.changed", agentId: `agent${random(2)}`, payload: { runtimeStatus: pick(["running", "idle"]), agentName: text } }),
     () => ({ type: "state.snapshot", payload: { state: { n: random(9), text: ["a", "b"] } } }),
-    () => ({ type: "state.delta", payload: { patch: [{ op: "add", path: "/text", value: [words, "b"] }, { op: "add", path: "/text/-", value: "c" }] } }),
-    () => ({ type: "diagnostic.changed", payload: { message: words } }),
+    () => ({ type: "state.delta", payload: { patch: [{ op: "add", path: "/text", value: [text, "b"] }, { op: "add", path: "/text/-", value: "c" }] } }),
+    () => ({ type: "diagnostic.changed", payload: { message: text } }),
   ])();
 }

@@ -1,30 +1,30 @@
 /**
- * Hydration and controls: what comes too late changes nothing, what is refused says why, what is asked for twice is done once.
+ * Hydration and controls: late answers are dropped, rejections have a reason, and repeated controls are idempotent.
  */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { Hydration, Problem, Stale, Store, submit } from "../../../web-demo/client/index.js";
-import { DEADLINE, ordered, picture, pretend, refuse, say, serve, shown, until } from "./harness.js";
+import { DEADLINE, sortByOpened, fetchActivities, startFakeServer, sendProblem, publish, startServer, activitiesOf, waitFor } from "./harness.js";
 
 const TIMEOUT = { timeout: 2 * DEADLINE };
-const LONG = "long ".repeat(20_000);
+const LONG_TEXT = "long ".repeat(20_000);
 
 let server;
 before(async () => {
-  server = await serve();
-  await say(server.base, "r/1", [
+  server = await startServer();
+  await publish(server.base, "r/1", [
     { type: "run.started", sessionId: "s 1" },
     { type: "text.delta", messageId: "m", payload: { text: "Hello" } },
     { type: "tool.started", toolCallId: "c", payload: { toolName: "search" } },
-    { type: "tool.result", toolCallId: "c", audience: "user", payload: { output: LONG } },
+    { type: "tool.result", toolCallId: "c", audience: "user", payload: { output: LONG_TEXT } },
     { type: "action.required", actionId: "a", payload: { kind: "tool_approval", message: "May I?" } },
     { type: "diagnostic.changed", payload: { message: "hidden" } },
   ]);
 }, TIMEOUT);
 after(() => server?.stop());
 
-test("a session is hydrated in the order of its parts", TIMEOUT, async () => {
+test("a session is hydrated part by part", TIMEOUT, async () => {
   const hydration = new Hydration({ base: `${server.base}/` });
   const { sessions } = await hydration.sessions({ limit: 5 });
   assert.deepEqual(sessions.map(({ sessionId, status }) => [sessionId, status]), [["s 1", "waiting"]]);
@@ -39,21 +39,21 @@ test("a session is hydrated in the order of its parts", TIMEOUT, async () => {
   assert.deepEqual([run.status, run.counts.pendingActions, run.lastSequence], ["waiting", 1, 6]);
 });
 
-test("a run is shown as it was at any time, and loaded into a store", TIMEOUT, async () => {
+test("a run can be read as of any sequence and loaded into a store", TIMEOUT, async () => {
   const [hydration, store] = [new Hydration({ base: server.base, audience: "internal" }), new Store()];
   for (const at of [2, 3, 6]) {
     const { activities, sequence } = await hydration.activities("r/1", { at });
     assert.equal(sequence, at);
     store.load("r/1", activities, sequence);
   }
-  assert.deepEqual(ordered(shown(store, "r/1")), ordered(await picture(server.base, "r/1", "internal")));
+  assert.deepEqual(sortByOpened(activitiesOf(store, "r/1")), sortByOpened(await fetchActivities(server.base, "r/1", "internal")));
   const message = store.get("r/1 message m");
   const back = await hydration.activities("r/1", { at: 2, surfaces: ["conversation"] });
   store.load("r/1", back.activities, 2);
   assert.deepEqual([store.size, store.get("r/1 message m")], [1, message]);
 });
 
-test("envelopes come by page, for whom it is asked", TIMEOUT, async () => {
+test("envelopes are read by page, for the requested audience", TIMEOUT, async () => {
   const hydration = new Hydration({ base: server.base });
   const sequences = async (call) => (await hydration.events("r/1", call)).events.map((event) => event.sequence);
   assert.deepEqual(await sequences({ after: 1, limit: 2 }), [2, 3]);
@@ -65,8 +65,8 @@ test("envelopes come by page, for whom it is asked", TIMEOUT, async () => {
   assert.deepEqual(await sequences({ after: nextCursor }), [4, 5]);
 });
 
-test("a session's lists and logs are asked for by their addresses and filters", TIMEOUT, async () => {
-  const server = await pretend((request, response) => {
+test("lists and logs of a session are requested with their paths and filters", TIMEOUT, async () => {
+  const server = await startFakeServer((request, response) => {
     const activation = new URL(request.url, "http://x").searchParams.get("activation");
     response.writeHead(200, { "content-type": "application/json" });
     response.end(JSON.stringify({ activation, sessions: [], activities: [], events: [], nextCursor: null }));
@@ -75,160 +75,160 @@ test("a session's lists and logs are asked for by their addresses and filters", 
   await hydration.sessions({ status: "waiting", q: "report 1", needsAction: true });
   await hydration.sessionActivities("s 1", { at: "e:4" });
   await hydration.sessionEvents("s 1", { after: 3, limit: 10 });
-  const asked = server.requests.map(({ url }) => {
+  const requests = server.requests.map(({ url }) => {
     const { pathname, searchParams } = new URL(url, "http://x");
     searchParams.delete("activation");
     return `${pathname}?${searchParams}`;
   });
-  assert.deepEqual(asked, [
+  assert.deepEqual(requests, [
     "/v1/sessions?audience=dashboard&status=waiting&q=report+1&needsAction=true",
     "/v1/sessions/s%201/activities?audience=dashboard&at=e%3A4",
     "/v1/sessions/s%201/events?audience=dashboard&after=3&limit=10",
   ]);
 });
 
-test("an offloaded body comes whole or in part, and no other address is asked", TIMEOUT, async () => {
-  const hydration = new Hydration({ base: server.base, fetch: (...asked) => (addresses.push(asked[0]), fetch(...asked)) });
+test("an offloaded body is read whole or by range, and no other path is requested", TIMEOUT, async () => {
+  const hydration = new Hydration({ base: server.base, fetch: (...requests) => (addresses.push(requests[0]), fetch(...requests)) });
   const addresses = [];
   const { events } = await hydration.events("r/1", { type: ["tool.result"] });
   const refs = [].concat(events[0].refs).flatMap((ref) => (ref.href ? [ref] : Object.values(ref)));
   const { href } = refs.find((ref) => ref.href);
   const whole = await hydration.blob(href);
-  assert.deepEqual([await whole.blob.text(), whole.size, whole.isWhole], [LONG, LONG.length, true]);
+  assert.deepEqual([await whole.blob.text(), whole.size, whole.isWhole], [LONG_TEXT, LONG_TEXT.length, true]);
   const part = await hydration.blob(href, { from: 5, to: 8 });
-  assert.deepEqual([await part.blob.text(), part.size, part.isWhole], ["long", LONG.length, false]);
-  const asked = addresses.length;
-  for (const evil of ["https://evil.example/v1/blobs/x", "//evil.example/v1/blobs/x", "/v1/blobs/../runs", "/v1/blobs/..", "/v1/runs/r", "/v1/blobs/x?ticket=", "/v1/blobs/a\\..\\b", ""]) {
-    await assert.rejects(hydration.blob(evil), TypeError, evil);
+  assert.deepEqual([await part.blob.text(), part.size, part.isWhole], ["long", LONG_TEXT.length, false]);
+  const requests = addresses.length;
+  for (const path of ["https://evil.example/v1/blobs/x", "//evil.example/v1/blobs/x", "/v1/blobs/../runs", "/v1/blobs/..", "/v1/runs/r", "/v1/blobs/x?ticket=", "/v1/blobs/a\\..\\b", ""]) {
+    await assert.rejects(hydration.blob(path), TypeError, path);
   }
-  assert.equal(addresses.length, asked);
+  assert.equal(addresses.length, requests);
 });
 
-test("a refusal is an error with its code, its status and its sentence", TIMEOUT, async () => {
+test("a rejection is an error with code, status and detail", TIMEOUT, async () => {
   const hydration = new Hydration({ base: server.base });
-  const problem = await hydration.run("nobody").catch((error) => error);
+  const problem = await hydration.run("unknown").catch((error) => error);
   assert.ok(problem instanceof Problem);
   assert.deepEqual([problem.code, problem.status, problem.message], ["no_such_run", 404, problem.detail]);
   assert.equal(problem.document.title.length > 0, true);
   assert.equal((await hydration.events("r/1", { after: "nonsense" }).catch((error) => error)).code, "bad_cursor");
   await assert.rejects(hydration.run(".."), (error) => error instanceof Problem && error.code === "bad_id");
-  const proxy = await pretend((request, response) => response.writeHead(502).end("<p>Bad gateway"));
-  const told = await new Hydration({ base: proxy.base }).runs().catch((error) => error);
-  assert.deepEqual([told instanceof Problem, told.status, told.code, told.detail], [true, 502, "unknown", "the server answers 502 Bad Gateway"]);
+  const proxy = await startFakeServer((request, response) => response.writeHead(502).end("<p>Bad gateway"));
+  const proxyProblem = await new Hydration({ base: proxy.base }).runs().catch((error) => error);
+  assert.deepEqual([proxyProblem instanceof Problem, proxyProblem.status, proxyProblem.code, proxyProblem.detail], [true, 502, "unknown", "The server answered 502 Bad Gateway"]);
 });
 
-test("an answer to what is not looked at any more is stale, however it comes", TIMEOUT, async () => {
-  /** Answers wait until the test lets them out; it ignores that they are given up, as a slow cache may. */
+test("an answer of an earlier activation is stale", TIMEOUT, async () => {
+  /** Answers that the test releases. This `fetch` ignores the abort signal, as a slow cache may. */
   const waiting = [];
-  const slow = (address) => new Promise((resolve) => waiting.push(() => resolve(fetch(address))));
-  const hydration = new Hydration({ base: server.base, fetch: slow });
+  const slowFetch = (address) => new Promise((resolve) => waiting.push(() => resolve(fetch(address))));
+  const hydration = new Hydration({ base: server.base, fetch: slowFetch });
   const first = hydration.activation;
-  const calls = [hydration.session("s 1"), hydration.run("r/1"), hydration.run("nobody"), hydration.blob("/v1/blobs/none")].map((call) => call.catch((error) => error));
+  const calls = [hydration.session("s 1"), hydration.run("r/1"), hydration.run("unknown"), hydration.blob("/v1/blobs/none")].map((call) => call.catch((error) => error));
   const second = hydration.activate();
   assert.notEqual(second, first);
   const now = hydration.run("r/1");
-  // The newer one is answered first, the older ones after it.
-  await until("all calls", () => waiting.length === 5);
+  // The newer call is answered before the older ones.
+  await waitFor("all calls", () => waiting.length === 5);
   waiting.at(-1)();
   assert.equal((await now).activation, second);
   for (const answer of waiting.slice(0, -1)) answer();
-  for (const late of await Promise.all(calls)) {
-    assert.ok(late instanceof Stale, String(late));
-    assert.equal(late.activation, first);
+  for (const result of await Promise.all(calls)) {
+    assert.ok(result instanceof Stale, String(result));
+    assert.equal(result.activation, first);
   }
 });
 
-test("a late answer never takes the place of what is looked at", TIMEOUT, async () => {
+test("a late answer does not replace the current session", TIMEOUT, async () => {
   const answers = {};
-  const fake = (address) => new Promise((resolve) => (answers[new URL(address).pathname] = (body) => resolve(Response.json(body))));
-  const hydration = new Hydration({ base: "http://x", fetch: fake });
-  let shown = "";
-  const look = async (session) => {
+  const fakeFetch = (address) => new Promise((resolve) => (answers[new URL(address).pathname] = (body) => resolve(Response.json(body))));
+  const hydration = new Hydration({ base: "http://x", fetch: fakeFetch });
+  let displayed = "";
+  const openSession = async (session) => {
     const activation = hydration.activate();
     try {
       const { title } = await hydration.session(session);
-      shown = title;
+      displayed = title;
     } catch (error) {
       if (!(error instanceof Stale)) throw error;
     }
     return activation;
   };
-  const [one, two] = [look("one"), look("two")];
-  await until("both", () => Object.keys(answers).length === 2);
+  const [first, second] = [openSession("one"), openSession("two")];
+  await waitFor("both requests", () => Object.keys(answers).length === 2);
   answers["/v1/sessions/two"]({ title: "two", activation: hydration.activation });
-  await two;
+  await second;
   answers["/v1/sessions/one"]({ title: "one", activation: "1-1" });
-  await one;
-  assert.equal(shown, "two");
-  // Nor does one that was mixed up on its way.
-  const mixed = hydration.session("three");
-  await until("the third", () => answers["/v1/sessions/three"]);
+  await first;
+  assert.equal(displayed, "two");
+  // An answer of another activation is rejected, too.
+  const mixedUp = hydration.session("three");
+  await waitFor("the third request", () => answers["/v1/sessions/three"]);
   answers["/v1/sessions/three"]({ title: "?", activation: "other" });
-  await assert.rejects(mixed, Stale);
+  await assert.rejects(mixedUp, Stale);
 });
 
-test("turning elsewhere gives up what is under way, at the server, too", TIMEOUT, async () => {
-  let isGivenUp = false;
-  const quiet = await pretend((request, response) => response.on("close", () => (isGivenUp = true)));
-  const hydration = new Hydration({ base: quiet.base });
+test("a new activation aborts pending requests", TIMEOUT, async () => {
+  let isAborted = false;
+  const silent = await startFakeServer((request, response) => response.on("close", () => (isAborted = true)));
+  const hydration = new Hydration({ base: silent.base });
   const call = hydration.sessions();
-  await until("the question", () => quiet.requests.length === 1);
+  await waitFor("the request", () => silent.requests.length === 1);
   hydration.activate();
   await assert.rejects(call, Stale);
-  await until("the end of it", () => isGivenUp);
-  const [stop, reason] = [new AbortController(), new Error("mine")];
-  const other = hydration.sessions({ signal: stop.signal });
-  stop.abort(reason);
-  await assert.rejects(other, reason);
-  await assert.rejects(hydration.sessions({ signal: stop.signal }), reason);
-  assert.ok(quiet.requests.length <= 2);
+  await waitFor("the abort", () => isAborted);
+  const [abort, reason] = [new AbortController(), new Error("mine")];
+  const second = hydration.sessions({ signal: abort.signal });
+  abort.abort(reason);
+  await assert.rejects(second, reason);
+  await assert.rejects(hydration.sessions({ signal: abort.signal }), reason);
+  assert.ok(silent.requests.length <= 2);
 });
 
-test("a token goes out in a header, anew each time, and in nothing else", TIMEOUT, async () => {
-  const echo = await pretend((request, response) => {
+test("each request has the current token in a header and nowhere else", TIMEOUT, async () => {
+  const echo = await startFakeServer((request, response) => {
     response.writeHead(200, { "content-type": "application/json" });
     response.end(JSON.stringify({ activation: new URL(request.url, "http://x").searchParams.get("activation") }));
   });
-  let asked = 0;
-  const hydration = new Hydration({ base: echo.base, token: async () => `token-${(asked += 1)}` });
+  let requests = 0;
+  const hydration = new Hydration({ base: echo.base, token: async () => `token-${(requests += 1)}` });
   await hydration.sessions();
   await hydration.run("r");
   assert.deepEqual(echo.requests.map((request) => request.headers.authorization), ["Bearer token-1", "Bearer token-2"]);
   assert.ok(echo.requests.every((request) => !request.url.includes("token-")));
 });
 
-test("a control is recorded once, however often it is sent, and refused with its reason", TIMEOUT, async () => {
+test("a control with one id is recorded once, and rejected with a status", TIMEOUT, async () => {
   const queued = await submit(server, { run: "r/1", control: "approve", actionId: "a", controlId: "mine" });
   assert.deepEqual(queued, { controlId: "mine", status: "queued" });
   assert.deepEqual(await submit(server, { run: "r/1", control: "approve", actionId: "a", controlId: "mine" }), queued);
-  const made = await submit(server, { session: "s 1", control: "send", value: "more" });
-  assert.match(made.controlId, /^control-[0-9a-f]{32}$/);
+  const generated = await submit(server, { session: "s 1", control: "send", value: "more" });
+  assert.match(generated.controlId, /^control-[0-9a-f]{32}$/);
   const { controls } = await new Hydration({ base: server.base }).controls("r/1");
   assert.deepEqual(controls.map(({ controlId, control, status }) => [controlId, control, status]), [["mine", "approve", "queued"]]);
-  const refusal = async (control) => (await submit(server, control).catch((error) => error)).status;
-  assert.equal(await refusal({ run: "r/1", control: "approve", actionId: "nobody asked" }), 409);
-  assert.equal(await refusal({ run: "r/1", control: "open_detail" }), 422);
+  const statusOf = async (control) => (await submit(server, control).catch((error) => error)).status;
+  assert.equal(await statusOf({ run: "r/1", control: "approve", actionId: "unknown" }), 409);
+  assert.equal(await statusOf({ run: "r/1", control: "open_detail" }), 422);
   await assert.rejects(submit(server, { control: "send" }), TypeError);
   await assert.rejects(submit(server, { run: "r", session: "s", control: "send" }), TypeError);
 });
 
-test("a control is tried again by the same id where nobody answers, and not where somebody says no", TIMEOUT, async () => {
+test("a control is retried with the same id on transient errors only", TIMEOUT, async () => {
   const ids = [];
-  const shaky = await pretend((request, response, n) => {
+  const flaky = await startFakeServer((request, response, n) => {
     let body = "";
-    request.on("data", (piece) => (body += piece));
+    request.on("data", (chunk) => (body += chunk));
     request.on("end", () => {
       ids.push(JSON.parse(body).controlId);
       if (n === 0) return response.destroy();
-      if (n === 1) return refuse(response, 503, "busy");
+      if (n === 1) return sendProblem(response, 503, "busy");
       if (n === 2) return response.writeHead(202, { "content-type": "application/json" }).end(JSON.stringify({ controlId: ids[0], status: "queued" }));
-      refuse(response, n < 6 ? 503 : 409, "no");
+      sendProblem(response, n < 6 ? 503 : 409, "no");
     });
   });
-  assert.equal((await submit(shaky, { run: "r", control: "stop" })).controlId, ids[0]);
+  assert.equal((await submit(flaky, { run: "r", control: "stop" })).controlId, ids[0]);
   assert.deepEqual([ids.length, new Set(ids).size], [3, 1]);
-  await assert.rejects(submit(shaky, { run: "r", control: "stop" }), (error) => error.status === 503);
+  await assert.rejects(submit(flaky, { run: "r", control: "stop" }), (error) => error.status === 503);
   assert.deepEqual([ids.length, new Set(ids).size], [6, 2]);
-  await assert.rejects(submit(shaky, { run: "r", control: "stop" }), (error) => error.status === 409);
+  await assert.rejects(submit(flaky, { run: "r", control: "stop" }), (error) => error.status === 409);
   assert.equal(ids.length, 7);
 });

@@ -1,19 +1,19 @@
 /**
- * Patches: as RFC 6902 says, as JSON says, and without touching what somebody holds.
+ * Patches: conformance to RFC 6902, and immutability of the old value.
  */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { PatchError, apply, equal } from "../../../web-demo/client/patch.js";
-import { chance } from "./harness.js";
+import { seededRandom } from "./harness.js";
 
-/** So that whoever changes what is shared is caught. */
-function frozen(value) {
-  if (typeof value === "object" && value !== null) Object.values(Object.freeze(value)).forEach(frozen);
+/** Freezes a value deeply, so that a change of shared parts throws. */
+function deepFreeze(value) {
+  if (typeof value === "object" && value !== null) Object.values(Object.freeze(value)).forEach(deepFreeze);
   return value;
 }
 
-/** After the examples of RFC 6902, appendix A: the document, the patch, and what it comes to; nothing where it does not apply. */
+/** The examples of RFC 6902, appendix A: document, patch and result; `undefined` if the patch does not apply. */
 const EXAMPLES = [
   ["A.1 adding an object member", { tool: "search" }, [{ op: "add", path: "/state", value: "running" }], { state: "running", tool: "search" }],
   ["A.2 adding an array element", { parts: ["one", "three"] }, [{ op: "add", path: "/parts/1", value: "two" }], { parts: ["one", "two", "three"] }],
@@ -35,21 +35,21 @@ const EXAMPLES = [
 
 for (const [name, before, patch, after] of EXAMPLES) {
   test(`RFC 6902, ${name}`, () => {
-    if (after === undefined) assert.throws(() => apply(frozen(before), patch), PatchError);
-    else assert.deepEqual(apply(frozen(before), patch), after);
+    if (after === undefined) assert.throws(() => apply(deepFreeze(before), patch), PatchError);
+    else assert.deepEqual(apply(deepFreeze(before), patch), after);
   });
 }
 
-test("a pointer is read as RFC 6901 says", () => {
-  const document = frozen({ foo: ["bar", "baz"], "": 0, "a/b": 1, "c%d": 2, "e^f": 3, "g|h": 4, "i\\j": 5, 'k"l': 6, " ": 7, "m~n": 8 });
+test("pointers follow RFC 6901", () => {
+  const document = deepFreeze({ foo: ["bar", "baz"], "": 0, "a/b": 1, "c%d": 2, "e^f": 3, "g|h": 4, "i\\j": 5, 'k"l': 6, " ": 7, "m~n": 8 });
   const values = { "/foo": ["bar", "baz"], "/foo/0": "bar", "/": 0, "/a~1b": 1, "/c%d": 2, "/e^f": 3, "/g|h": 4, "/i\\j": 5, '/k"l': 6, "/ ": 7, "/m~0n": 8, "": document };
   for (const [path, value] of Object.entries(values)) assert.equal(apply(document, [{ op: "test", path, value }]), document, path);
 });
 
-test("what is no place, no pointer or no operation is told by its number, and nothing is applied", () => {
-  const before = frozen({ list: [1, 2], text: "words", object: { a: 1 }, nothing: null });
-  const good = { op: "add", path: "/new", value: 1 };
-  const bad = [
+test("an invalid operation throws with its index, and nothing is applied", () => {
+  const before = deepFreeze({ list: [1, 2], text: "words", object: { a: 1 }, nothing: null });
+  const validOperation = { op: "add", path: "/new", value: 1 };
+  const invalidOperations = [
     { op: "add", path: "/list/3", value: 0 },
     { op: "add", path: "/list/01", value: 0 },
     { op: "add", path: "/list/-1", value: 0 },
@@ -80,14 +80,14 @@ test("what is no place, no pointer or no operation is told by its number, and no
     { op: "move", from: "/absent", path: "/absent" },
     { path: "/a", value: 0 },
   ];
-  for (const operation of bad) {
-    assert.throws(() => apply(before, [good, operation, good]), (error) => error instanceof PatchError && error.index === 1, JSON.stringify(operation));
+  for (const operation of invalidOperations) {
+    assert.throws(() => apply(before, [validOperation, operation, validOperation]), (error) => error instanceof PatchError && error.index === 1, JSON.stringify(operation));
   }
   assert.deepEqual(before, { list: [1, 2], text: "words", object: { a: 1 }, nothing: null });
 });
 
-test("what a patch does not touch is the same object as before", () => {
-  const before = frozen({ parts: [{ text: ["a"] }, { text: ["b"], more: {} }], other: { deep: [] } });
+test("parts outside of a patch stay the same object", () => {
+  const before = deepFreeze({ parts: [{ text: ["a"] }, { text: ["b"], more: {} }], other: { deep: [] } });
   const after = apply(before, [{ op: "add", path: "/parts/1/text/-", value: "c" }, { op: "replace", path: "/parts/1/more", value: 1 }]);
   assert.equal(after.other, before.other);
   assert.equal(after.parts[0], before.parts[0]);
@@ -97,19 +97,19 @@ test("what a patch does not touch is the same object as before", () => {
   assert.equal(apply(before, [{ op: "test", path: "/other/deep", value: [] }]), before);
 });
 
-test("what was copied to another place is changed there and nowhere else, also by the same patch", () => {
+test("a copied value changes independently of its source, even in the same patch", () => {
   const patch = [
     { op: "add", path: "/a/x", value: 1 },
     { op: "copy", from: "/a", path: "/b" },
     { op: "add", path: "/b/y", value: 2 },
     { op: "add", path: "/a/z", value: 3 },
   ];
-  assert.deepEqual(apply(frozen({ a: {} }), patch), { a: { x: 1, z: 3 }, b: { x: 1, y: 2 } });
-  const value = frozen({ n: [] });
+  assert.deepEqual(apply(deepFreeze({ a: {} }), patch), { a: { x: 1, z: 3 }, b: { x: 1, y: 2 } });
+  const value = deepFreeze({ n: [] });
   assert.deepEqual(apply({}, [{ op: "add", path: "/a", value }, { op: "add", path: "/b", value }, { op: "add", path: "/a/n/-", value: 1 }]), { a: { n: [1] }, b: { n: [] } });
 });
 
-test("a member of any name is a member and nothing else", () => {
+test("members with special names are ordinary members", () => {
   const after = apply({}, [{ op: "add", path: "/__proto__", value: { evil: true } }, { op: "add", path: "/constructor", value: {} }, { op: "add", path: "/__proto__/more", value: 1 }]);
   assert.equal(Object.getPrototypeOf(after), Object.prototype);
   assert.equal({}.evil, undefined);
@@ -118,10 +118,10 @@ test("a member of any name is a member and nothing else", () => {
   assert.equal(JSON.stringify(apply(after, [{ op: "remove", path: "/__proto__" }])), '{"constructor":{}}');
 });
 
-test("streamed text grows in its last string, where it is said to be text, and nowhere else", () => {
+test("streamed text grows in its last chunk, and other lists do not", () => {
   const isText = (pointer) => /^\/parts\/\d+\/text$/.test(pointer);
-  let content = frozen({ parts: [{ text: ["a", "b"] }, { text: [] }], text: ["x"] });
-  const add = (path, value) => frozen(content = apply(content, [{ op: "add", path, value }], isText));
+  let content = deepFreeze({ parts: [{ text: ["a", "b"] }, { text: [] }], text: ["x"] });
+  const add = (path, value) => deepFreeze(content = apply(content, [{ op: "add", path, value }], isText));
   add("/parts/0/text/-", "c");
   add("/parts/0/text/-", "d");
   add("/parts/1/text/-", "e");
@@ -132,45 +132,45 @@ test("streamed text grows in its last string, where it is said to be text, and n
   assert.deepEqual(content, { parts: [{ text: ["a", "bcd"] }, { text: ["e", 7, "fg"] }], text: ["x", "y"] });
 });
 
-test("a long text costs its chunks, not itself again with each of them, and stays a short list", () => {
-  // 200,000 chunks of 50 characters: copied each time, that would be a terabyte.
+test("an append to a long text costs its own length, and the list of chunks stays short", () => {
+  // 200,000 chunks of 50 characters: copying the text each time would copy a terabyte.
   const isText = (pointer) => pointer === "/text";
   const chunk = "x".repeat(50);
   let content = { text: ["y".repeat(1_000_000)] };
   for (let n = 0; n < 200_000; n += 1) content = apply(content, [{ op: "add", path: "/text/-", value: chunk }], isText);
   assert.equal(content.text.join("").length, 11_000_000);
-  // 328 chunks make 16,400 units, with which a string is long enough.
+  // 328 appends give 16,400 units, which exceeds the maximum of a chunk.
   assert.equal(content.text.length, 1 + Math.ceil(200_000 / 328));
 });
 
-test("values are the same if they say the same", () => {
+test("`equal` compares JSON values deeply", () => {
   assert.ok(equal({ a: 1, b: [{}, null] }, { b: [{}, null], a: 1 }));
   for (const [a, b] of [[{}, []], [[], {}], [null, {}], [{ a: 1 }, { b: 1 }], [{ a: undefined }, {}], [[1], [1, 2]], ["1", 1], [{ toString: 1 }, { a: 1 }], [0, false]]) {
     assert.ok(!equal(a, b), JSON.stringify([a, b]));
   }
 });
 
-/* ── against the plainest reading ── */
+/* ── against a reference implementation ── */
 
-/** JSON Patch on a copy of everything, written with nothing but the RFC in mind. Throws where it does not apply. */
-function plainly(document, patch) {
+/** The reference: JSON Patch on a deep copy, written from the RFC only. Throws if the patch does not apply. */
+function applyReference(document, patch) {
   let root = structuredClone(document);
-  const steps = (pointer) => (pointer === "" ? [] : pointer.slice(1).split("/").map((step) => step.replace(/~1/g, "/").replace(/~0/g, "~")));
+  const tokensOf = (pointer) => (pointer === "" ? [] : pointer.slice(1).split("/").map((step) => step.replace(/~1/g, "/").replace(/~0/g, "~")));
   const child = (at, step) => {
     if (at === null || typeof at !== "object") throw new Error("no container");
     if (Array.isArray(at) && !(/^(0|[1-9][0-9]*)$/.test(step) && Number(step) < at.length)) throw new Error("no element");
     if (!Array.isArray(at) && !Object.keys(at).includes(step)) throw new Error("no member");
     return at[step];
   };
-  const get = (pointer) => steps(pointer).reduce(child, root);
-  const into = (pointer) => [steps(pointer).slice(0, -1).reduce(child, root), steps(pointer).at(-1)];
-  const take = (pointer) => {
-    const taken = get(pointer);
-    if (pointer === "") throw new Error("the whole");
+  const get = (pointer) => tokensOf(pointer).reduce(child, root);
+  const into = (pointer) => [tokensOf(pointer).slice(0, -1).reduce(child, root), tokensOf(pointer).at(-1)];
+  const remove = (pointer) => {
+    const removed = get(pointer);
+    if (pointer === "") throw new Error("the root");
     const [at, step] = into(pointer);
     if (Array.isArray(at)) at.splice(Number(step), 1);
     else delete at[step];
-    return taken;
+    return removed;
   };
   const add = (pointer, value) => {
     if (pointer === "") return void (root = value);
@@ -178,68 +178,68 @@ function plainly(document, patch) {
     if (at === null || typeof at !== "object") throw new Error("no container");
     if (!Array.isArray(at)) return void (at[step] = value);
     if (step === "-") return void at.push(value);
-    if (!/^(0|[1-9][0-9]*)$/.test(step) || Number(step) > at.length) throw new Error("no place");
+    if (!/^(0|[1-9][0-9]*)$/.test(step) || Number(step) > at.length) throw new Error("no index");
     at.splice(Number(step), 0, value);
   };
   const same = (a, b) => { try { assert.deepStrictEqual(a, b); return true; } catch { return false; } };
   for (const { op, path, from, value } of structuredClone(patch)) {
     if (op === "add") add(path, value);
-    if (op === "remove") take(path);
+    if (op === "remove") remove(path);
     if (op === "replace") (get(path), path === "" ? (root = value) : (([at, step]) => (at[step] = value))(into(path)));
     if (op === "test" && !same(get(path), value)) throw new Error("another value");
     if (op === "copy") add(path, structuredClone(get(from)));
     if (op === "move") {
       if (path.startsWith(`${from}/`)) throw new Error("into itself");
       if (path === from) get(from);
-      else add(path, take(from));
+      else add(path, remove(from));
     }
   }
   return root;
 }
 
-function anyValue(random, depth = 0) {
+function randomValue(random, depth = 0) {
   const kind = random(depth > 2 ? 4 : 7);
   if (kind === 0) return random(5);
   if (kind === 1) return ["", "a", "b/~"][random(3)];
   if (kind === 2) return [null, true, false][random(3)];
   if (kind === 3) return 1.5;
-  if (kind < 6) return Object.fromEntries(Array.from({ length: random(4) }, () => [["a", "b", "c/~d", "", "0"][random(5)], anyValue(random, depth + 1)]));
-  return Array.from({ length: random(4) }, () => anyValue(random, depth + 1));
+  if (kind < 6) return Object.fromEntries(Array.from({ length: random(4) }, () => [["a", "b", "c/~d", "", "0"][random(5)], randomValue(random, depth + 1)]));
+  return Array.from({ length: random(4) }, () => randomValue(random, depth + 1));
 }
 
-/** A pointer that mostly leads somewhere. */
-function anyPointer(random, document) {
+/** Returns a random pointer that usually exists in the document. */
+function randomPointer(random, document) {
   let [pointer, at] = ["", document];
   while (typeof at === "object" && at !== null && random(4) > 0) {
-    const steps = [...Object.keys(at), ...(random(3) === 0 ? [Array.isArray(at) ? "-" : "new", "9", "01"] : [])];
-    if (steps.length === 0) break;
-    const step = steps[random(steps.length)];
+    const tokensOf = [...Object.keys(at), ...(random(3) === 0 ? [Array.isArray(at) ? "-" : "new", "9", "01"] : [])];
+    if (tokensOf.length === 0) break;
+    const step = tokensOf[random(tokensOf.length)];
     pointer += `/${step.replaceAll("~", "~0").replaceAll("/", "~1")}`;
     at = Object.hasOwn(at, step) ? at[step] : undefined;
   }
   return pointer;
 }
 
-test("random patches come to what the plainest reading of the RFC comes to, and fail where it fails", () => {
-  const random = chance(6902);
+test("random patches give the result of the reference, or fail where it fails", () => {
+  const random = seededRandom(6902);
   const outcomes = { applied: 0, refused: 0 };
   for (let n = 0; n < 20_000; n += 1) {
-    const before = frozen(anyValue(random));
-    const patch = frozen(Array.from({ length: 1 + random(4) }, () => ({
+    const before = deepFreeze(randomValue(random));
+    const patch = deepFreeze(Array.from({ length: 1 + random(4) }, () => ({
       op: ["add", "add", "add", "replace", "remove", "copy", "move", "test"][random(8)],
-      path: anyPointer(random, before),
-      from: anyPointer(random, before),
-      value: anyValue(random),
+      path: randomPointer(random, before),
+      from: randomPointer(random, before),
+      value: randomValue(random),
     })));
-    const said = JSON.stringify({ before, patch });
+    const message = JSON.stringify({ before, patch });
     let expected;
     try {
-      expected = { after: plainly(before, patch) };
+      expected = { after: applyReference(before, patch) };
     } catch {
       expected = undefined;
     }
-    if (expected) assert.deepEqual(apply(before, patch), expected.after, said);
-    else assert.throws(() => apply(before, patch), PatchError, said);
+    if (expected) assert.deepEqual(apply(before, patch), expected.after, message);
+    else assert.throws(() => apply(before, patch), PatchError, message);
     outcomes[expected ? "applied" : "refused"] += 1;
   }
   assert.ok(outcomes.applied > 5000 && outcomes.refused > 2000, JSON.stringify(outcomes));

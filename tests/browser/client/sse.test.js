@@ -1,16 +1,16 @@
 /**
- * Server-sent events, however they are cut into pieces.
+ * The SSE parser, for any division into chunks.
  */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { SseParser } from "../../../web-demo/client/sse.js";
 
-/** What comes of these pieces, one after the other. */
-function parsed(...pieces) {
+/** Parses chunks in sequence. */
+function parseChunks(...chunks) {
   const retries = [];
   const parser = new SseParser((ms) => retries.push(ms));
-  return { events: pieces.flatMap((piece) => parser.push(piece)), retries };
+  return { events: chunks.flatMap((chunk) => parser.push(chunk)), retries };
 }
 
 const STREAM = [
@@ -33,32 +33,32 @@ const EVENTS = [
   { data: "größer 🦊", id: undefined },
 ];
 
-test("events, comments and retries are read; what is not finished is none", () => {
-  assert.deepEqual(parsed(STREAM), { events: EVENTS, retries: [1500] });
+test("events, comments and retries are parsed; an unfinished event is ignored", () => {
+  assert.deepEqual(parseChunks(STREAM), { events: EVENTS, retries: [1500] });
 });
 
-test("it means the same wherever it is cut in two, or into single characters", () => {
-  for (let at = 0; at <= STREAM.length; at += 1) assert.deepEqual(parsed(STREAM.slice(0, at), STREAM.slice(at)), { events: EVENTS, retries: [1500] }, `cut at ${at}`);
-  assert.deepEqual(parsed(...STREAM), { events: EVENTS, retries: [1500] });
+test("the result is the same for any split in two, and for single characters", () => {
+  for (let at = 0; at <= STREAM.length; at += 1) assert.deepEqual(parseChunks(STREAM.slice(0, at), STREAM.slice(at)), { events: EVENTS, retries: [1500] }, `split at ${at}`);
+  assert.deepEqual(parseChunks(...STREAM), { events: EVENTS, retries: [1500] });
 });
 
-test("lines may end in LF, CR or both, also where the two come apart", () => {
+test("lines end in LF, CR or CRLF, even if CR and LF are in different chunks", () => {
   for (const end of ["\n", "\r", "\r\n"]) {
     const text = `data: a${end}data: b${end}id: 1${end}${end}data: c${end}${end}x${end}`;
-    assert.deepEqual(parsed(...text).events, [{ data: "a\nb", id: "1" }, { data: "c", id: undefined }], JSON.stringify(end));
+    assert.deepEqual(parseChunks(...text).events, [{ data: "a\nb", id: "1" }, { data: "c", id: undefined }], JSON.stringify(end));
   }
 });
 
-test("a mark of byte order is no part of the first line, and is one later", () => {
-  assert.deepEqual(parsed("\uFEFFdata: a\n\n\uFEFFdata: b\n\n").events, [{ data: "a", id: undefined }]);
+test("a byte order mark is ignored at the start of the stream only", () => {
+  assert.deepEqual(parseChunks("\uFEFFdata: a\n\n\uFEFFdata: b\n\n").events, [{ data: "a", id: undefined }]);
 });
 
-test("an id with a null is none", () => {
-  assert.deepEqual(parsed("data: a\nid: 1\0\n\n").events, [{ data: "a", id: undefined }]);
+test("an id with a null character is ignored", () => {
+  assert.deepEqual(parseChunks("data: a\nid: 1\0\n\n").events, [{ data: "a", id: undefined }]);
 });
 
-test("an event of megabytes in small pieces is read at once", () => {
+test("an event of megabytes in small chunks is parsed in linear time", () => {
   const text = `data: ${"x".repeat(8_000_000)}\n\n`;
-  const pieces = Array.from({ length: Math.ceil(text.length / 1000) }, (_, n) => text.slice(n * 1000, (n + 1) * 1000));
-  assert.equal(parsed(...pieces).events[0].data.length, 8_000_000);
+  const chunks = Array.from({ length: Math.ceil(text.length / 1000) }, (_, n) => text.slice(n * 1000, (n + 1) * 1000));
+  assert.equal(parseChunks(...chunks).events[0].data.length, 8_000_000);
 });

@@ -1,5 +1,5 @@
 /**
- * The store: what frames come to.
+ * The store: the fold of frames into activities.
  */
 
 import assert from "node:assert/strict";
@@ -10,16 +10,16 @@ const snapshot = (more) => ({ frame: "ActivitySnapshot", runId: "r", sequence: 1
 const delta = (patch, more) => ({ frame: "ActivityDelta", runId: "r", sequence: 2, prev: 1, activityType: "message", activityId: "m", patch, ...more });
 const add = (path, value) => ({ op: "add", path, value });
 
-/** What a store tells, as plain lists. */
-function heard(store) {
-  const told = [];
-  store.subscribe(({ keys, runs, reset }) => told.push({ keys: [...keys], runs: [...runs], reset }));
-  return told;
+/** Records the changes of a store, as plain lists. */
+function recordChanges(store) {
+  const changes = [];
+  store.subscribe(({ keys, runs, reset }) => changes.push({ keys: [...keys], runs: [...runs], reset }));
+  return changes;
 }
 
-test("a snapshot brings an activity, a delta changes it into another object", () => {
+test("a snapshot adds an activity, and a delta replaces it by another object", () => {
   const store = new Store();
-  const told = heard(store);
+  const changes = recordChanges(store);
   assert.equal(store.take(snapshot({ agentId: "a", content: { parts: [{ text: ["Hel"] }], kept: {} } })), undefined);
   const before = store.get("r message m");
   assert.deepEqual(before, { runId: "r", activityType: "message", activityId: "m", surface: "conversation", agentId: "a", opened: 1, sequence: 1, content: { parts: [{ text: ["Hel"] }], kept: {} } });
@@ -29,10 +29,10 @@ test("a snapshot brings an activity, a delta changes it into another object", ()
   assert.deepEqual(after.content.parts[0].text, ["Hello"]);
   assert.equal(after.content.kept, before.content.kept);
   assert.deepEqual(before.content.parts[0].text, ["Hel"]);
-  assert.deepEqual(told, [{ keys: ["r message m"], runs: [], reset: false }, { keys: ["r message m"], runs: [], reset: false }]);
+  assert.deepEqual(changes, [{ keys: ["r message m"], runs: [], reset: false }, { keys: ["r message m"], runs: [], reset: false }]);
 });
 
-test("times come with snapshots and follow changes, which say what ends and what goes on again", () => {
+test("snapshots and deltas set the times; a delta may end or reopen an activity", () => {
   const store = new Store();
   const times = () => {
     const { openedAt, updatedAt, endedAt } = store.get("r message m");
@@ -53,14 +53,14 @@ test("times come with snapshots and follow changes, which say what ends and what
   assert.deepEqual([before.updatedAt, "endedAt" in before], [at(1), false]);
   store.take(snapshot({ sequence: 6, openedAt: at(1), updatedAt: at(6), endedAt: at(6) }));
   assert.deepEqual(times(), [at(1), at(6), at(6)]);
-  // What REST says of the same is the same.
-  const told = heard(store);
+  // The same activity by REST is no change.
+  const changes = recordChanges(store);
   const { runId: _, ...rest } = store.get("r message m");
   store.load("r", [rest], 6);
-  assert.deepEqual(told, [{ keys: [], runs: ["r"], reset: false }]);
+  assert.deepEqual(changes, [{ keys: [], runs: ["r"], reset: false }]);
 });
 
-test("text grows joined where the server joins it; what a source names itself stays a list", () => {
+test("streamed text is joined as on the server; lists of custom activities are not", () => {
   const cases = [
     ["message", { parts: [{ text: ["a"] }] }, "/parts/0/text/-", { parts: [{ text: ["ab"] }] }],
     ["reasoning", { text: ["a"] }, "/text/-", { text: ["ab"] }],
@@ -79,29 +79,29 @@ test("text grows joined where the server joins it; what a source names itself st
   }
 });
 
-test("a text is had as a whole, or from where somebody has it, in whatever chunks it is held", () => {
+test("a text can be read as a whole or from an offset, regardless of its chunks", () => {
   const words = "größer 🦊 words that go on";
   for (const chunks of [[words], [...words], ["", words.slice(0, 9), "", words.slice(9)], words]) {
     assert.deepEqual([textOf(chunks), lengthOf(chunks)], [words, words.length]);
     for (let from = 0; from <= words.length + 1; from += 1) assert.equal(textFrom(chunks, from), words.slice(from), JSON.stringify([chunks, from]));
   }
-  for (const none of [[], undefined, null, {}, 7]) assert.deepEqual([textOf(none), textFrom(none, 0), lengthOf(none)], ["", "", 0]);
+  for (const value of [[], undefined, null, {}, 7]) assert.deepEqual([textOf(value), textFrom(value, 0), lengthOf(value)], ["", "", 0]);
 });
 
-test("a change that does not apply is told, and nothing of it is taken", () => {
+test("a change that does not apply returns a fault and changes nothing", () => {
   const store = new Store();
   store.take(snapshot());
-  const [before, told] = [store.get("r message m"), heard(store)];
-  assert.deepEqual(store.take(delta([add("/a", 1), { op: "remove", path: "/b" }])), { key: "r message m", sequence: 2, why: 'operation 1 of the patch: there is no "b"' });
-  assert.deepEqual(store.take(delta([add("", 1)])), { key: "r message m", sequence: 2, why: "a change leaves no object" });
-  assert.deepEqual(store.take(delta([add("/a", 1)], { activityId: "x" })), { key: "r message x", sequence: 2, why: "a change came for what is not here" });
+  const [before, changes] = [store.get("r message m"), recordChanges(store)];
+  assert.deepEqual(store.take(delta([add("/a", 1), { op: "remove", path: "/b" }])), { key: "r message m", sequence: 2, why: 'operation 1 of the patch: member "b" does not exist' });
+  assert.deepEqual(store.take(delta([add("", 1)])), { key: "r message m", sequence: 2, why: "the changed content is not an object" });
+  assert.deepEqual(store.take(delta([add("/a", 1)], { activityId: "x" })), { key: "r message x", sequence: 2, why: "the activity does not exist in this store" });
   assert.equal(store.get("r message m"), before);
-  assert.deepEqual([store.size, told, store.run("r").sequence], [1, [], 1]);
+  assert.deepEqual([store.size, changes, store.run("r").sequence], [1, [], 1]);
   assert.equal(store.take(snapshot({ sequence: 3, content: { parts: [1] } })), undefined);
   assert.deepEqual(store.get("r message m").content, { parts: [1] });
 });
 
-test("what a snapshot has already is not applied again", () => {
+test("a change that a snapshot contains is not applied again", () => {
   const store = new Store();
   store.take(snapshot({ sequence: 5, content: { n: [1] } }));
   for (const sequence of [4, 5]) assert.equal(store.take(delta([add("/n/-", 2)], { sequence })), undefined);
@@ -110,104 +110,104 @@ test("what a snapshot has already is not applied again", () => {
   assert.deepEqual(store.get("r message m").content, { n: [1, 2] });
 });
 
-test("activities stand run by run, by `opened`, then by key, however they come", () => {
+test("activities are sorted by run, `opened` and key, regardless of their arrival", () => {
   const store = new Store();
-  const put = (runId, activityId, opened) => store.take(snapshot({ runId, activityId, opened }));
-  put("z", "a", 3);
-  put("z", "c", 1);
-  put("z", "b", 1);
-  put("a", "x", 2);
+  const addSnapshot = (runId, activityId, opened) => store.take(snapshot({ runId, activityId, opened }));
+  addSnapshot("z", "a", 3);
+  addSnapshot("z", "c", 1);
+  addSnapshot("z", "b", 1);
+  addSnapshot("a", "x", 2);
   const ids = () => store.sorted().map(({ runId, activityId }) => `${runId}/${activityId}`);
   assert.deepEqual(ids(), ["z/b", "z/c", "z/a", "a/x"]);
-  put("z", "d", 9);
+  addSnapshot("z", "d", 9);
   assert.deepEqual(ids(), ["z/b", "z/c", "z/a", "z/d", "a/x"]);
-  // One that begins anew moves.
-  put("z", "b", 4);
+  // A changed `opened` moves an activity.
+  addSnapshot("z", "b", 4);
   assert.deepEqual(ids(), ["z/c", "z/a", "z/b", "z/d", "a/x"]);
   assert.deepEqual(store.sorted((activity) => activity.opened > 3).map((activity) => activity.activityId), ["b", "d"]);
 });
 
-test("a reset takes the activities of its run and no other's", () => {
+test("a reset removes the activities of its run only", () => {
   const store = new Store();
   store.take(snapshot());
   store.take(snapshot({ activityId: "n", opened: 2 }));
   store.take(snapshot({ runId: "other" }));
   store.take({ frame: "Hydrated", runId: "r", sequence: 2 });
-  const told = heard(store);
+  const changes = recordChanges(store);
   store.take({ frame: "Reset", runId: "r", sequence: 0, reason: "epoch" });
   assert.deepEqual(store.sorted().map((activity) => activity.runId), ["other"]);
-  assert.deepEqual(told, [{ keys: ["r message m", "r message n"], runs: ["r"], reset: true }]);
+  assert.deepEqual(changes, [{ keys: ["r message m", "r message n"], runs: ["r"], reset: true }]);
   assert.deepEqual([store.run("r").isHydrated, store.run("r").sequence], [false, 0]);
   store.take(snapshot({ sequence: 1 }));
   assert.equal(store.size, 2);
 });
 
-test("how a run stands is known: hydrated, ended, and begun again", () => {
+test("the state of a run: hydrated, ended, and reopened", () => {
   const store = new Store();
   assert.equal(store.run("r"), undefined);
   store.take(snapshot());
   assert.deepEqual(store.run("r"), { runId: "r", sequence: 1, isHydrated: false });
   store.take({ frame: "Hydrated", runId: "r", sequence: 1 });
   assert.equal(store.run("r").isHydrated, true);
-  const told = heard(store);
+  const changes = recordChanges(store);
   store.take({ frame: "End", runId: "r", sequence: 4, status: "failed" });
   assert.equal(store.run("r").ended, "failed");
-  // Snapshots that catch up say nothing of it; what comes live does.
+  // A snapshot without `prev` only catches up; a live one reopens the run.
   store.take(snapshot({ sequence: 3 }));
   assert.equal(store.run("r").ended, "failed");
   store.take(snapshot({ sequence: 5, prev: 4 }));
   assert.equal(store.run("r").ended, undefined);
-  assert.deepEqual(told.map(({ runs }) => runs), [["r"], [], ["r"]]);
+  assert.deepEqual(changes.map(({ runs }) => runs), [["r"], [], ["r"]]);
 });
 
-test("a batch is told once, and a listener that fails keeps nobody from hearing", async () => {
+test("a batch notifies once, and a failing listener does not stop the others", async () => {
   const store = new Store();
   const failures = [];
-  const [own] = [process.listeners("uncaughtException")];
+  const [listeners] = [process.listeners("uncaughtException")];
   process.removeAllListeners("uncaughtException");
   process.once("uncaughtException", (error) => failures.push(error.message));
   store.subscribe(() => { throw new Error("mine"); });
-  const told = heard(store);
+  const changes = recordChanges(store);
   store.batch(() => {
     store.take(snapshot());
     store.batch(() => store.take(snapshot({ activityId: "n" })));
     store.take({ frame: "Hydrated", runId: "r", sequence: 1 });
-    assert.deepEqual(told, []);
+    assert.deepEqual(changes, []);
   });
-  assert.deepEqual(told, [{ keys: ["r message m", "r message n"], runs: ["r"], reset: false }]);
+  assert.deepEqual(changes, [{ keys: ["r message m", "r message n"], runs: ["r"], reset: false }]);
   await new Promise((resolve) => setImmediate(resolve));
   assert.deepEqual(failures, ["mine"]);
-  own.forEach((listener) => process.on("uncaughtException", listener));
+  listeners.forEach((listener) => process.on("uncaughtException", listener));
 });
 
-test("who no longer listens hears nothing, also if it stops while it is told", () => {
+test("an unsubscribed listener is not called, even if it is removed during a notification", () => {
   const store = new Store();
-  const told = [];
-  const listener = (name) => () => told.push(name);
-  const stops = [];
-  store.subscribe(() => { told.push("first"); stops[0](); });
-  stops.push(store.subscribe(listener("second")));
+  const changes = [];
+  const listener = (name) => () => changes.push(name);
+  const unsubscribers = [];
+  store.subscribe(() => { changes.push("first"); unsubscribers[0](); });
+  unsubscribers.push(store.subscribe(listener("second")));
   const same = listener("twice");
-  const stop = store.subscribe(same);
+  const unsubscribe = store.subscribe(same);
   store.subscribe(same);
   store.take(snapshot());
-  stop();
+  unsubscribe();
   store.take(snapshot());
-  assert.deepEqual(told, ["first", "twice", "twice", "first", "twice"]);
+  assert.deepEqual(changes, ["first", "twice", "twice", "first", "twice"]);
 });
 
-test("what REST says takes a run's place; what is the same stays the same object", () => {
+test("`load` replaces a run; an equal activity stays the same object", () => {
   const store = new Store();
   store.take(snapshot({ content: { parts: [{ text: ["Hel"] }] } }));
   store.take(delta([add("/parts/0/text/-", "lo")]));
   store.take(snapshot({ activityId: "gone" }));
   store.take(snapshot({ runId: "other" }));
-  const [same, told] = [store.get("r message m"), heard(store)];
+  const [same, changes] = [store.get("r message m"), recordChanges(store)];
   const loaded = ({ frame, runId, prev, ...rest }) => rest;
   store.load("r", [loaded(snapshot({ sequence: 2, content: { parts: [{ text: ["Hello"] }] } })), loaded(snapshot({ activityId: "new", opened: 7 }))], 7);
   assert.equal(store.get("r message m"), same);
   assert.deepEqual(store.sorted().map(keyOf), ["r message m", "r message new", "other message m"]);
-  assert.deepEqual(told, [{ keys: ["r message new", "r message gone"], runs: ["r"], reset: true }]);
+  assert.deepEqual(changes, [{ keys: ["r message new", "r message gone"], runs: ["r"], reset: true }]);
   assert.deepEqual(store.run("r"), { runId: "r", sequence: 7, isHydrated: true });
   store.forget("r");
   assert.deepEqual([store.size, store.run("r")], [1, undefined]);
@@ -215,7 +215,7 @@ test("what REST says takes a run's place; what is the same stays the same object
   assert.deepEqual([store.size, store.runs()], [0, []]);
 });
 
-test("no two activities have the same key, whatever they are called", () => {
+test("keys are unique for any ids and types", () => {
   const of = (runId, activityType, activityId, sessionId) => ({ runId, activityType, activityId, sessionId });
   const all = [
     of("r", "message", "m"), of("r message", "m", "x"), of("r", "message m", "x"), of("r", "message", "m x"), of("r%20message", "m", "x"),
@@ -230,7 +230,7 @@ test("no two activities have the same key, whatever they are called", () => {
   assert.deepEqual(store.get("@s message m"), { runId: "", sessionId: "s", activityType: "message", activityId: "m", surface: "conversation", opened: 1, sequence: 1, content: { parts: [] } });
 });
 
-test("ten thousand activities that change are found and sorted without a wait", () => {
+test("ten thousand changing activities are found and sorted in time", () => {
   const store = new Store();
   store.batch(() => {
     for (let n = 0; n < 10_000; n += 1) store.take(snapshot({ activityId: `m${n}`, opened: n + 1, content: { parts: [{ text: ["a"] }] } }));

@@ -182,7 +182,7 @@ fn serve(config: &Config) -> Result<(), Failure> {
     log_to_stderr(&config.log, config.log_format)?;
     // Dropping it sends the remaining traces, however the server ends.
     #[cfg(feature = "otlp")]
-    let _traces = otlp::begin(config)?;
+    let _traces = otlp::start(config)?;
     in_runtime(config.workers, || async {
         // Before the server announces itself: a signal that arrives right after that must find its handler.
         let stop = stop_signal()?;

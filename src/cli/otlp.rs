@@ -1,11 +1,11 @@
-//! Traces, sent to a collector (feature `otlp`).
+//! Exports traces to an OTLP collector (feature `otlp`).
 //!
-//! What is sent are the spans of [`TARGET`] and nothing else, in batches, by a thread of its own: a collector that is slow or gone
-//! costs nobody an answer. Spans that wait are bounded (2048); more are dropped, and counted in the log. Beside what is said here
-//! the variables hold that OpenTelemetry gives every program, such as `OTEL_TRACES_SAMPLER`, `OTEL_EXPORTER_OTLP_HEADERS`,
-//! `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_BSP_…`.
+//! Only the spans of [`TARGET`] are exported. A separate thread sends them in batches, so a slow or absent collector delays no
+//! response. The queue holds 2048 spans; the exporter drops further spans and logs their number. OpenTelemetry's standard
+//! variables also apply, such as `OTEL_TRACES_SAMPLER`, `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_RESOURCE_ATTRIBUTES` and
+//! `OTEL_BSP_…`.
 
-use crate::{Failure, log_filter, log_to_stderr, capture_library_logs};
+use crate::{Failure, capture_library_logs, log_filter, log_to_stderr};
 use opentelemetry::KeyValue;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
@@ -21,12 +21,12 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
 
-/// How long a collector may take for one batch.
+/// The time limit for sending one batch to the collector.
 const EXPORT_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long the end waits until what is left is sent.
+/// The time limit for sending the last spans at shutdown.
 const FLUSH_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// A collector's side of the log. When it goes, what waits is sent.
+/// The running exporter. Dropping it sends the queued spans.
 pub struct Traces(SdkTracerProvider);
 
 impl Drop for Traces {
@@ -37,8 +37,10 @@ impl Drop for Traces {
     }
 }
 
-/// Begins to log, and to trace if there is a collector. Must be called outside any runtime, and the value dropped outside, too.
-pub fn begin(config: &Config) -> Result<Option<Traces>, Failure> {
+/// Starts logging, and tracing if a collector is configured.
+///
+/// The caller must call this, and drop the returned value, outside any async runtime: the exporter blocks.
+pub fn start(config: &Config) -> Result<Option<Traces>, Failure> {
     let Some(collector) = &config.otlp_endpoint else {
         log_to_stderr(&config.log, config.log_format)?;
         return Ok(None);
@@ -64,7 +66,7 @@ pub fn begin(config: &Config) -> Result<Option<Traces>, Failure> {
 }
 
 fn provider(collector: &str) -> Result<SdkTracerProvider, Failure> {
-    // A client that blocks, in the exporter's own thread: the runtime that serves has no part in it.
+    // The exporter's own thread uses this blocking client, so it does not need the server's runtime.
     let client = reqwest::blocking::ClientBuilder::from(trust::client(collector, None)?).timeout(EXPORT_TIME_MAX).build()?;
     let exporter = SpanExporter::builder()
         .with_http()

@@ -1,103 +1,105 @@
-//! `proscenium tail`: one run in the terminal, from its start or from now on.
+//! `proscenium tail`: shows one run in the terminal, from its start or from now on.
 //!
-//! An ordinary reader of `frames=events`: it comes back with its cursor when the connection breaks, ignores what it has seen,
-//! and says so when `prev` tells it that something is missing.
+//! It is an ordinary reader of `frames=events`. It reconnects with its cursor, skips envelopes that it has shown, and reports
+//! a gap when `prev` does not match.
 
-use super::screen::{Ink, Screen, Work};
+use super::screen::{LineStyle, Screen, ToolProgress};
 use super::sse::Parser;
-use super::{Audience, CliError, Server};
+use super::{Audience, CliError, Endpoint};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// What `tail` is asked for.
+/// The arguments of `tail`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Tail {
-    /// The run to watch. One that nobody has written yet is waited for.
+    /// The run to watch. The command waits for a run that has no facts yet.
     run: String,
     #[command(flatten)]
-    server: Server,
-    /// As whom to look.
+    server: Endpoint,
+    /// The audience to read as.
     #[arg(long, env = "PROSCENIUM_AUDIENCE", value_enum, default_value_t = Audience::User)]
     audience: Audience,
-    /// Where to begin.
-    #[arg(long, env = "PROSCENIUM_FROM", value_enum, default_value_t = From::Start)]
-    from: From,
-    /// No colours; they are also left out where `NO_COLOR` is set, and where the output is no terminal.
+    /// The position to start from.
+    #[arg(long, env = "PROSCENIUM_FROM", value_enum, default_value_t = StartPosition::Start)]
+    from: StartPosition,
+    /// Print no colours. `NO_COLOR`, or an output that is not a terminal, has the same effect.
     #[arg(long, env = "PROSCENIUM_NO_COLOR", value_parser = clap::builder::BoolishValueParser::new())]
     no_color: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  proscenium tail my-run                          from its start, then live; ends when the run does
-  proscenium tail my-run --from now               only what comes from now on
-  proscenium tail my-run --audience internal      everything, also what users do not see
+  proscenium tail my-run                          from its start, then live; exits when the run ends
+  proscenium tail my-run --from now               only new envelopes
+  proscenium tail my-run --audience internal      everything, including what users do not see
   proscenium tail my-run > my-run.txt             plain lines
 
-The exit code says whether the run could be watched; how the run itself ended is the last line.";
+The exit code shows whether the command could watch the run. The last line shows how the run ended.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum From {
+enum StartPosition {
     Start,
     Now,
 }
 
-/// The longest wait before coming back to a server that is away.
-const WAIT_MAX: Duration = Duration::from_secs(15);
+/// The longest delay before the next attempt to reconnect.
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(15);
 
 /// Watches the run until it ends.
 ///
 /// # Errors
-/// [`CliError`] when the server cannot be reached at first, or refuses.
-pub async fn run(asked: Tail, is_colourful_terminal: bool) -> Result<(), CliError> {
-    let colour = is_colourful_terminal && !asked.no_color;
+/// [`CliError`] if the first connection fails, or if the server rejects the request.
+pub async fn run(args: Tail, is_colourful_terminal: bool) -> Result<(), CliError> {
+    let colour = is_colourful_terminal && !args.no_color;
     let is_terminal = io::IsTerminal::is_terminal(&io::stdout());
     let screen = if is_terminal { Screen::live(colour) } else { Screen::plain(Box::new(io::stdout()), colour) };
-    let mut watch = Watch { screen, story: Story::default(), last: (asked.from == From::Start).then_some(0) };
-    let followed = follow(&asked, &mut watch).await;
-    watch.screen.close()?;
+    let mut viewer = Viewer { screen, renderer: Renderer::default(), last: (args.from == StartPosition::Start).then_some(0) };
+    let followed = follow(&args, &mut viewer).await;
+    viewer.screen.close()?;
     followed
 }
 
-async fn follow(asked: &Tail, watch: &mut Watch) -> Result<(), CliError> {
-    let after = if asked.from == From::Start { "start" } else { "now" };
+async fn follow(args: &Tail, viewer: &mut Viewer) -> Result<(), CliError> {
+    let after = if args.from == StartPosition::Start { "start" } else { "now" };
     let url =
-        format!("{}?frames=events&audience={}&after={after}", asked.server.run(&asked.run, "stream"), asked.audience.as_str());
-    let client = asked.server.client()?;
-    say_if_unknown(asked, &client).await;
+        format!("{}?frames=events&audience={}&after={after}", args.server.run_url(&args.run, "stream"), args.audience.as_str());
+    let client = args.server.client()?;
+    report_unknown_run(args, &client).await;
     let mut parser = Parser::default();
-    let (mut was_there, mut tries) = (false, 0);
+    let (mut was_connected, mut tries) = (false, 0);
     loop {
         parser.reconnect();
         let mut request = client.get(&url).header("accept", "text/event-stream");
         if !parser.last_id().is_empty() {
             request = request.header("last-event-id", parser.last_id());
         }
-        let why = match request.send().await {
-            Err(error) if !was_there => return Err(asked.server.failed(&error)),
-            Err(error) => asked.server.failed(&error).to_string(),
+        let reason = match request.send().await {
+            Err(error) if !was_connected => return Err(args.server.request_error(&error)),
+            Err(error) => args.server.request_error(&error).to_string(),
             Ok(answer) if answer.status() == reqwest::StatusCode::NO_CONTENT => return Ok(()),
-            Ok(answer) if was_there && answer.status().is_server_error() => asked.server.refusal(answer).await.0.to_string(),
+            Ok(answer) if was_connected && answer.status().is_server_error() => {
+                args.server.read_rejection(answer).await.0.to_string()
+            }
             Ok(answer) => {
-                let mut answer = asked.server.accepted(answer).await?;
+                let mut answer = args.server.require_success(answer).await?;
                 if tries > 0 {
-                    watch.screen.line(Ink::Aside, "— connected again")?;
+                    viewer.screen.line(LineStyle::Dim, "— reconnected")?;
                 }
-                (was_there, tries) = (true, 0);
+                (was_connected, tries) = (true, 0);
                 loop {
                     let bytes = match answer.chunk().await {
                         Ok(Some(bytes)) => bytes,
                         Ok(None) => break "the server ended the stream".to_owned(),
                         Err(error) => break super::innermost(&error),
                     };
-                    let garbled = |why: String| CliError::Garbled { url: url.clone(), why };
-                    for data in parser.take(&bytes).map_err(|error| garbled(error.to_string()))? {
-                        let frame = serde_json::from_str(&data).map_err(|error| garbled(error.to_string()))?;
-                        if watch.take(frame)? {
+                    let invalid_frame = |reason: String| CliError::InvalidFrame { url: url.clone(), reason };
+                    for data in parser.push(&bytes).map_err(|error| invalid_frame(error.to_string()))? {
+                        let frame = serde_json::from_str(&data).map_err(|error| invalid_frame(error.to_string()))?;
+                        if viewer.show(frame)? {
                             return Ok(());
                         }
                     }
@@ -105,26 +107,25 @@ async fn follow(asked: &Tail, watch: &mut Watch) -> Result<(), CliError> {
             }
         };
         if tries == 0 {
-            watch.screen.line(Ink::Aside, &format!("— connection lost ({why}); coming back"))?;
+            viewer.screen.line(LineStyle::Dim, &format!("— connection lost ({reason}); reconnecting"))?;
         }
-        let least = parser.retry().unwrap_or(Duration::from_secs(1));
-        tokio::time::sleep(least.saturating_mul(1 << tries.min(4)).min(WAIT_MAX)).await;
+        let delay = parser.retry().unwrap_or(Duration::from_secs(1));
+        tokio::time::sleep(delay.saturating_mul(1 << tries.min(4)).min(RETRY_DELAY_MAX)).await;
         tries += 1;
     }
 }
 
-/// Says that there is nothing to show yet, for a run that nothing has written: perhaps its name is wrong. On standard error, for
-/// it is nothing of the run's.
-async fn say_if_unknown(asked: &Tail, client: &reqwest::Client) {
-    // What else is wrong, the stream's own request tells.
-    let Ok(answer) = client.get(asked.server.run(&asked.run, "")).send().await else { return };
+/// Reports a run without facts on standard error: its name may be wrong.
+async fn report_unknown_run(args: &Tail, client: &reqwest::Client) {
+    // The request of the stream reports any other error.
+    let Ok(answer) = client.get(args.server.run_url(&args.run, "")).send().await else { return };
     if answer.status() == reqwest::StatusCode::NOT_FOUND {
-        let run = super::screen::clean(&asked.run).into_owned();
+        let run = super::screen::sanitize(&args.run).into_owned();
         let _ = writeln!(io::stderr(), "run {run:?} has no facts yet; waiting for the first (Ctrl-C to stop)");
     }
 }
 
-/// A frame, as far as it is read here.
+/// The members of a frame that this command reads.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "frame")]
 enum Frame {
@@ -142,51 +143,54 @@ enum Frame {
     End {
         status: String,
     },
-    /// A kind that a later server may send.
+    /// A frame type of a later server.
     #[serde(other)]
     Other,
 }
 
-/// One reader and what it shows.
-struct Watch {
+/// A reader of one run, and its output.
+struct Viewer {
     screen: Screen,
-    story: Story,
-    /// The last sequence that was shown; `None` until one is known.
+    renderer: Renderer,
+    /// The last shown sequence; `None` before the first.
     last: Option<u64>,
 }
 
-impl Watch {
-    /// Shows a frame; true when it was the run's end.
-    fn take(&mut self, frame: Frame) -> Result<bool, CliError> {
+impl Viewer {
+    /// Shows a frame; returns true for the end of the run.
+    fn show(&mut self, frame: Frame) -> Result<bool, CliError> {
         match frame {
             Frame::Event { sequence, prev, event } => {
                 match self.last {
                     Some(last) if sequence <= last => return Ok(false),
                     Some(last) if prev.is_some_and(|prev| prev != last) => {
-                        let lost = format!(
-                            "! something is missing here: after {last} comes {sequence}, which follows {}",
+                        let gap = format!(
+                            "! envelopes are missing here: received {sequence} after {last}, expected {} before it",
                             prev.unwrap_or(0)
                         );
-                        self.screen.line(Ink::Bad, &lost)?;
+                        self.screen.line(LineStyle::Failure, &gap)?;
                     }
                     _ => {}
                 }
                 self.last = Some(sequence);
-                self.story.tell(&Event(&event), &mut self.screen)?;
+                self.renderer.render(&Event(&event), &mut self.screen)?;
             }
             Frame::Reset { reason } => {
                 self.last = Some(0);
-                self.story = Story::default();
-                let why = reason.as_deref().unwrap_or("unknown");
-                self.screen.line(Ink::Note, &format!("— this run's log was written anew ({why}); from its start:"))?;
+                self.renderer = Renderer::default();
+                let reason = reason.as_deref().unwrap_or("unknown");
+                self.screen.line(
+                    LineStyle::Info,
+                    &format!("— the log of this run was replaced ({reason}); showing it from its start:"),
+                )?;
             }
             Frame::Error { problem } => {
                 let text = |member: &str| problem[member].as_str().unwrap_or("unknown").to_owned();
-                return Err(CliError::Refused { code: text("code"), detail: text("detail") });
+                return Err(CliError::Rejected { code: text("code"), detail: text("detail") });
             }
             Frame::End { status } => {
-                let ink = if status == "completed" { Ink::Good } else { Ink::Bad };
-                self.screen.line(ink, &format!("■ {status}"))?;
+                let line_style = if status == "completed" { LineStyle::Success } else { LineStyle::Failure };
+                self.screen.line(line_style, &format!("■ {status}"))?;
                 return Ok(true);
             }
             Frame::Other => {}
@@ -195,47 +199,47 @@ impl Watch {
     }
 }
 
-/// Messages and parts whose streamed text is remembered, to compare it with their end; the oldest is forgotten beyond.
-const SPEECHES_MAX: usize = 64;
-/// Tools whose names are remembered.
+/// The maximum number of message parts whose streamed text is kept for comparison with the final; the oldest is dropped.
+const STREAMED_PARTS_MAX: usize = 64;
+/// The maximum number of running tools whose names are kept.
 const TOOLS_MAX: usize = 256;
-/// What a terminal shows of a body that has no better form, in characters.
-const BRIEF_CHARS: usize = 100;
+/// The length of a shortened body on a terminal, in characters.
+const SHORT_BODY_CHARS: usize = 100;
 
-/// What must be remembered to tell a run as it comes.
+/// Renders envelopes as text, and keeps the state that this needs.
 #[derive(Default)]
-struct Story {
-    speeches: VecDeque<Speech>,
-    /// Who spoke last.
-    voice: Option<String>,
-    /// Names of tools that have started and not ended.
+struct Renderer {
+    streamed_parts: VecDeque<StreamedPart>,
+    /// The role or agent of the last text.
+    speaker: Option<String>,
+    /// The names of running tools.
     tools: HashMap<String, String>,
-    /// The part whose text the screen's last line is.
-    flowing: Option<(String, String, Kind)>,
+    /// The message, part and kind of the text in the last line.
+    current: Option<(String, String, TextKind)>,
 }
 
-/// What a stretch of text is.
+/// The kind of a streamed text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum TextKind {
     Answer,
     Reasoning,
     Plan,
 }
 
-impl Kind {
-    fn of(class: &str) -> Self {
-        match class {
+impl TextKind {
+    fn of(event_type: &str) -> Self {
+        match event_type {
             "reasoning.delta" | "reasoning.summary" => Self::Reasoning,
             "plan.delta" | "plan.final" => Self::Plan,
             _ => Self::Answer,
         }
     }
 
-    const fn ink(self) -> Ink {
-        if matches!(self, Self::Answer) { Ink::Text } else { Ink::Aside }
+    const fn style(self) -> LineStyle {
+        if matches!(self, Self::Answer) { LineStyle::Text } else { LineStyle::Dim }
     }
 
-    /// What stands before such text, where there may be no colours to tell it apart.
+    /// The label before the text, which identifies it in output without colours.
     const fn label(self) -> &'static str {
         match self {
             Self::Answer => "",
@@ -245,15 +249,15 @@ impl Kind {
     }
 }
 
-/// The text that was streamed for one part.
-struct Speech {
+/// The streamed text of one message part.
+struct StreamedPart {
     message: String,
     part: String,
-    kind: Kind,
+    kind: TextKind,
     text: String,
 }
 
-/// An envelope, for reading.
+/// Accessors for an envelope.
 struct Event<'e>(&'e Map<String, Value>);
 
 impl<'e> Event<'e> {
@@ -269,192 +273,207 @@ impl<'e> Event<'e> {
         self.payload(member).and_then(Value::as_str).unwrap_or("")
     }
 
-    /// What went wrong, in its own words.
+    /// Returns the code and the message of an error.
     fn error(&self) -> String {
-        let of = |member: &str| self.payload("error").and_then(|error| error.get(member)).and_then(Value::as_str);
-        [of("code"), of("message")].into_iter().flatten().collect::<Vec<_>>().join(": ")
+        let text = |member: &str| self.payload("error").and_then(|error| error.get(member)).and_then(Value::as_str);
+        [text("code"), text("message")].into_iter().flatten().collect::<Vec<_>>().join(": ")
     }
 }
 
-impl Story {
-    fn tell(&mut self, event: &Event<'_>, screen: &mut Screen) -> io::Result<()> {
+impl Renderer {
+    fn render(&mut self, event: &Event<'_>, screen: &mut Screen) -> io::Result<()> {
         match event.id("type") {
-            class @ ("text.delta" | "reasoning.delta" | "plan.delta") => self.speak(event, Kind::of(class), screen),
-            class @ ("text.final" | "reasoning.summary" | "plan.final") => self.finish(event, Kind::of(class), screen),
-            "messages.snapshot" => self.messages(event, screen),
+            event_type @ ("text.delta" | "reasoning.delta" | "plan.delta") => {
+                self.render_chunk(event, TextKind::of(event_type), screen)
+            }
+            event_type @ ("text.final" | "reasoning.summary" | "plan.final") => {
+                self.render_final(event, TextKind::of(event_type), screen)
+            }
+            "messages.snapshot" => self.render_messages(event, screen),
             "tool.started" | "tool.args" | "tool.progress" | "tool.output.delta" | "tool.result" | "tool.failed" => {
-                self.tool(event, screen)
+                self.render_tool(event, screen)
             }
             "action.required" => {
                 let risk = if event.text("risk").is_empty() { String::new() } else { format!(" (risk: {})", event.text("risk")) };
-                screen.line(Ink::Ask, &format!("? {}: {}{risk}", event.text("kind"), event.text("message")))
+                screen.line(LineStyle::Prompt, &format!("? {}: {}{risk}", event.text("kind"), event.text("message")))
             }
-            "action.resolved" => screen.line(Ink::Ask, &format!("! {}", event.text("outcome"))),
+            "action.resolved" => screen.line(LineStyle::Prompt, &format!("! {}", event.text("outcome"))),
             "run.started" => {
                 let attempt = event.payload("attempt").and_then(Value::as_u64).filter(|attempt| *attempt > 1);
-                screen.line(Ink::Note, &attempt.map_or("● started".to_owned(), |attempt| format!("● started, attempt {attempt}")))
+                screen.line(
+                    LineStyle::Info,
+                    &attempt.map_or("● started".to_owned(), |attempt| format!("● started, attempt {attempt}")),
+                )
             }
-            "run.status" => self.status(event, screen),
-            "run.failed" => screen.line(Ink::Bad, &format!("● failed: {}", event.error())),
-            "run.finished" => screen.line(Ink::Note, &format!("● finished: {}", event.id("phase"))),
+            "run.status" => self.render_status(event, screen),
+            "run.failed" => screen.line(LineStyle::Failure, &format!("● failed: {}", event.error())),
+            "run.finished" => screen.line(LineStyle::Info, &format!("● finished: {}", event.id("phase"))),
             other => {
-                let payload = brief(event.0.get("payload"), screen);
-                screen.line(Ink::Aside, &format!("· {other} {payload}"))
+                let payload = shorten(event.0.get("payload"), screen);
+                screen.line(LineStyle::Dim, &format!("· {other} {payload}"))
             }
         }
     }
 
-    fn status(&self, event: &Event<'_>, screen: &mut Screen) -> io::Result<()> {
+    fn render_status(&self, event: &Event<'_>, screen: &mut Screen) -> io::Result<()> {
         if let Some(step) = event.payload("step").and_then(Value::as_str) {
-            return screen.line(Ink::Aside, &format!("· step {step}"));
+            return screen.line(LineStyle::Dim, &format!("· step {step}"));
         }
         let status = if event.text("status").is_empty() { event.id("phase") } else { event.text("status") };
         let message = if event.text("message").is_empty() { String::new() } else { format!(": {}", event.text("message")) };
         let resumed = if event.payload("resumed") == Some(&Value::Bool(true)) { ", resumed" } else { "" };
-        screen.line(Ink::Note, &format!("● {status}{resumed}{message}"))
+        screen.line(LineStyle::Info, &format!("● {status}{resumed}{message}"))
     }
 
-    /// A chunk of streamed text.
-    fn speak(&mut self, event: &Event<'_>, kind: Kind, screen: &mut Screen) -> io::Result<()> {
+    /// Writes a chunk of streamed text.
+    fn render_chunk(&mut self, event: &Event<'_>, kind: TextKind, screen: &mut Screen) -> io::Result<()> {
         let text = event.text("text");
         let (message, part) = (event.id("messageId"), event.id("partId"));
-        let is_of = |speech: &&mut Speech| speech.message == message && speech.part == part && speech.kind == kind;
-        match self.speeches.iter_mut().find(is_of) {
-            Some(speech) => speech.text.push_str(text),
+        let is_of = |streamed: &&mut StreamedPart| streamed.message == message && streamed.part == part && streamed.kind == kind;
+        match self.streamed_parts.iter_mut().find(is_of) {
+            Some(streamed) => streamed.text.push_str(text),
             None => {
-                if self.speeches.len() == SPEECHES_MAX {
-                    self.speeches.pop_front();
+                if self.streamed_parts.len() == STREAMED_PARTS_MAX {
+                    self.streamed_parts.pop_front();
                 }
-                self.speeches.push_back(Speech { message: message.into(), part: part.into(), kind, text: text.into() });
+                self.streamed_parts.push_back(StreamedPart {
+                    message: message.into(),
+                    part: part.into(),
+                    kind,
+                    text: text.into(),
+                });
             }
         }
-        self.begin_text(event, kind, screen)?;
-        screen.flow(kind.ink(), text)
+        self.begin_line(event, kind, screen)?;
+        screen.write_text(kind.style(), text)
     }
 
-    /// Begins a line for a part's text, unless the last line is this part's.
-    fn begin_text(&mut self, event: &Event<'_>, kind: Kind, screen: &mut Screen) -> io::Result<()> {
+    /// Begins a line for the text of a part, unless the last line already belongs to it.
+    fn begin_line(&mut self, event: &Event<'_>, kind: TextKind, screen: &mut Screen) -> io::Result<()> {
         let (message, part) = (event.id("messageId"), event.id("partId"));
-        let is_this = |(of, known, as_kind): &(String, String, Kind)| {
+        let is_this = |(of, known, as_kind): &(String, String, TextKind)| {
             of == message && *as_kind == kind && (part.is_empty() || known == part)
         };
-        if self.flowing.as_ref().is_some_and(is_this) && screen.is_flowing() {
+        if self.current.as_ref().is_some_and(is_this) && screen.is_in_text() {
             return Ok(());
         }
-        screen.end_flow()?;
-        self.flowing = Some((message.to_owned(), part.to_owned(), kind));
-        self.name_voice(event, kind, screen)
+        screen.end_text()?;
+        self.current = Some((message.to_owned(), part.to_owned(), kind));
+        self.write_label(event, kind, screen)
     }
 
-    /// Says who speaks, where that is another than before, and what kind of text comes.
-    fn name_voice(&mut self, event: &Event<'_>, kind: Kind, screen: &mut Screen) -> io::Result<()> {
+    /// Writes the speaker, if it has changed, and the label of the text.
+    fn write_label(&mut self, event: &Event<'_>, kind: TextKind, screen: &mut Screen) -> io::Result<()> {
         let role = Some(event.text("role")).filter(|role| !role.is_empty() && *role != "assistant");
-        let voice = role.unwrap_or_else(|| event.id("agentId"));
-        let is_known = self.voice.as_deref().is_some_and(|known| known == voice) || self.voice.is_none() && role.is_none();
-        self.voice = Some(voice.to_owned());
-        let voice = if is_known { "" } else { voice };
-        let label = [voice, kind.label()].into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", ");
-        if label.is_empty() { Ok(()) } else { screen.flow(kind.ink(), &format!("{label}: ")) }
+        let speaker = role.unwrap_or_else(|| event.id("agentId"));
+        let is_known = self.speaker.as_deref().is_some_and(|known| known == speaker) || self.speaker.is_none() && role.is_none();
+        self.speaker = Some(speaker.to_owned());
+        let speaker = if is_known { "" } else { speaker };
+        let label = [speaker, kind.label()].into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", ");
+        if label.is_empty() { Ok(()) } else { screen.write_text(kind.style(), &format!("{label}: ")) }
     }
 
-    /// The end of a part, or of a message: text that was not streamed is shown now, what was streamed is not shown twice.
-    fn finish(&mut self, event: &Event<'_>, kind: Kind, screen: &mut Screen) -> io::Result<()> {
+    /// Ends a part or a message: writes only the text that was not streamed.
+    fn render_final(&mut self, event: &Event<'_>, kind: TextKind, screen: &mut Screen) -> io::Result<()> {
         let (message, part) = (event.id("messageId"), event.id("partId"));
-        let is_of =
-            |speech: &Speech| speech.message == message && speech.kind == kind && (part.is_empty() || speech.part == part);
-        let streamed: String = self.speeches.iter().filter(|speech| is_of(speech)).map(|speech| speech.text.as_str()).collect();
-        self.speeches.retain(|speech| !is_of(speech));
+        let is_of = |streamed: &StreamedPart| {
+            streamed.message == message && streamed.kind == kind && (part.is_empty() || streamed.part == part)
+        };
+        let streamed: String =
+            self.streamed_parts.iter().filter(|streamed| is_of(streamed)).map(|streamed| streamed.text.as_str()).collect();
+        self.streamed_parts.retain(|streamed| !is_of(streamed));
         let whole = event.text("text");
         if let Some(rest) = whole.strip_prefix(streamed.as_str()) {
             if !rest.is_empty() {
-                self.begin_text(event, kind, screen)?;
-                screen.flow(kind.ink(), rest)?;
+                self.begin_line(event, kind, screen)?;
+                screen.write_text(kind.style(), rest)?;
             }
         } else if !whole.is_empty() {
-            screen.line(Ink::Note, "— the text above is now:")?;
-            screen.flow(kind.ink(), whole)?;
+            screen.line(LineStyle::Info, "— the final text replaces the text above:")?;
+            screen.write_text(kind.style(), whole)?;
         }
-        // Another part may be in the middle of its line; it goes on in a new one.
-        screen.end_flow()
+        // Another part may be in the middle of its line; it continues in a new one.
+        screen.end_text()
     }
 
-    fn messages(&mut self, event: &Event<'_>, screen: &mut Screen) -> io::Result<()> {
+    fn render_messages(&mut self, event: &Event<'_>, screen: &mut Screen) -> io::Result<()> {
         let is_repair = event.text("mode") == "repair";
         if is_repair {
             let reason = if event.text("reason").is_empty() { String::new() } else { format!(" ({})", event.text("reason")) };
-            screen.line(Ink::Note, &format!("↺ what was streamed of this message is void{reason}"))?;
+            screen.line(LineStyle::Info, &format!("↺ the streamed text of this message is discarded{reason}"))?;
         }
         for message in event.payload("messages").and_then(Value::as_array).into_iter().flatten() {
             let id = message["messageId"].as_str().unwrap_or("");
-            self.speeches.retain(|speech| speech.message != id);
+            self.streamed_parts.retain(|streamed| streamed.message != id);
             let text: String = message["parts"].as_array().into_iter().flatten().map(|part| joined(&part["text"])).collect();
             if !text.is_empty() {
-                screen.flow(Ink::Text, &format!("{}: {text}", message["role"].as_str().unwrap_or("?")))?;
-                screen.end_flow()?;
+                screen.write_text(LineStyle::Text, &format!("{}: {text}", message["role"].as_str().unwrap_or("?")))?;
+                screen.end_text()?;
             }
         }
         Ok(())
     }
 
-    fn tool(&mut self, event: &Event<'_>, screen: &mut Screen) -> io::Result<()> {
+    fn render_tool(&mut self, event: &Event<'_>, screen: &mut Screen) -> io::Result<()> {
         let id = event.id("toolCallId");
         let has_started = self.tools.contains_key(id);
-        let said = Some(event.text("toolName")).filter(|name| !name.is_empty());
-        let name = said.map(str::to_owned).or_else(|| self.tools.get(id).cloned());
+        let given = Some(event.text("toolName")).filter(|name| !name.is_empty());
+        let name = given.map(str::to_owned).or_else(|| self.tools.get(id).cloned());
         let name = name.unwrap_or_else(|| if id.is_empty() { "a hidden step".to_owned() } else { id.to_owned() });
         let nested = if event.text("parent_call_id").is_empty() { "" } else { "↳ " };
         let name = format!("{nested}{name}");
-        let work = |note, fraction| Work { id, name: &name, fraction, note };
+        let work = |note, fraction| ToolProgress { id, name: &name, fraction, note };
         match event.id("type") {
             "tool.started" => {
                 if self.tools.len() < TOOLS_MAX {
-                    self.tools.insert(id.to_owned(), said.unwrap_or(id).to_owned());
+                    self.tools.insert(id.to_owned(), given.unwrap_or(id).to_owned());
                 }
-                screen.work(work("", None))
+                screen.show_tool(work("", None))
             }
             "tool.args" => match event.payload("input") {
                 Some(input) => {
-                    let input = brief(Some(input), screen);
-                    screen.work(work(&input, None))
+                    let input = shorten(Some(input), screen);
+                    screen.show_tool(work(&input, None))
                 }
                 None => Ok(()),
             },
-            "tool.output.delta" => screen.work(work(last_line(event.text("text")), None)),
+            "tool.output.delta" => screen.show_tool(work(last_line(event.text("text")), None)),
             "tool.progress" if !event.text("activityType").is_empty() => {
                 let body = event.payload("content").or_else(|| event.payload("patch"));
-                let body = brief(body, screen);
-                screen.line(Ink::Aside, &format!("  {}: {body}", event.text("activityType")))
+                let body = shorten(body, screen);
+                screen.line(LineStyle::Dim, &format!("  {}: {body}", event.text("activityType")))
             }
             "tool.progress" => {
                 let (status, message) = (event.text("status"), event.text("message"));
                 let note = if message.is_empty() { status } else { message };
-                screen.work(work(note, event.payload("progress").and_then(Value::as_f64)))?;
-                // A nested call is often told by its progress alone.
+                screen.show_tool(work(note, event.payload("progress").and_then(Value::as_f64)))?;
+                // Many sources report a nested call only by its progress.
                 match status {
-                    "done" if !has_started => self.tool_over(id, Ink::Good, &format!("✓ {name}  {message}"), screen),
+                    "done" if !has_started => self.end_tool(id, LineStyle::Success, &format!("✓ {name}  {message}"), screen),
                     "failed" | "cancelled" if !has_started => {
-                        self.tool_over(id, Ink::Bad, &format!("✗ {name}  {message}"), screen)
+                        self.end_tool(id, LineStyle::Failure, &format!("✗ {name}  {message}"), screen)
                     }
                     _ => Ok(()),
                 }
             }
-            "tool.failed" => self.tool_over(id, Ink::Bad, &format!("✗ {name}: {}", event.error()), screen),
+            "tool.failed" => self.end_tool(id, LineStyle::Failure, &format!("✗ {name}: {}", event.error()), screen),
             _ => {
                 let withheld = event.payload("withheld") == Some(&Value::Bool(true));
-                let output = if withheld { "(not for this audience)".to_owned() } else { brief(event.payload("output"), screen) };
-                self.tool_over(id, Ink::Good, &format!("✓ {name}  {output}"), screen)
+                let output =
+                    if withheld { "(not for this audience)".to_owned() } else { shorten(event.payload("output"), screen) };
+                self.end_tool(id, LineStyle::Success, &format!("✓ {name}  {output}"), screen)
             }
         }
     }
 
-    fn tool_over(&mut self, id: &str, ink: Ink, line: &str, screen: &mut Screen) -> io::Result<()> {
+    fn end_tool(&mut self, id: &str, line_style: LineStyle, line: &str, screen: &mut Screen) -> io::Result<()> {
         self.tools.remove(id);
-        screen.work_over(id);
-        screen.line(ink, line.trim_end())
+        screen.remove_tool(id);
+        screen.line(line_style, line.trim_end())
     }
 }
 
-/// Text that may be an array of its chunks.
+/// Joins a text that may be an array of chunks.
 fn joined(text: &Value) -> String {
     match text {
         Value::Array(chunks) => chunks.iter().filter_map(Value::as_str).collect(),
@@ -466,14 +485,16 @@ fn last_line(text: &str) -> &str {
     text.trim_end().lines().last().unwrap_or("")
 }
 
-/// A body on one line; its beginning, on a terminal. What is piped is read by programs, to which half of a JSON text is none.
-fn brief(value: Option<&Value>, screen: &Screen) -> String {
+/// Formats a body on one line, and shortens it on a terminal.
+///
+/// Programs read piped output, and half of a JSON text is not JSON.
+fn shorten(value: Option<&Value>, screen: &Screen) -> String {
     let text = match value {
         None | Some(Value::Null) => return String::new(),
         Some(Value::String(text)) => text.split_whitespace().collect::<Vec<_>>().join(" "),
         Some(other) => other.to_string(),
     };
-    match text.char_indices().nth(BRIEF_CHARS).filter(|_| screen.is_live()) {
+    match text.char_indices().nth(SHORT_BODY_CHARS).filter(|_| screen.is_live()) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text,
     }
@@ -481,49 +502,49 @@ fn brief(value: Option<&Value>, screen: &Screen) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::screen::tests::Paper;
+    use super::super::screen::tests::BufferScreen;
     use super::*;
     use serde_json::json;
 
-    /// What is on the screen after these frames, for a reader that began at the run's start.
-    fn shown(frames: &[Value]) -> String {
-        let paper = Paper::default();
-        let mut watch = Watch { screen: paper.screen(), story: Story::default(), last: Some(0) };
+    /// Returns the output after these frames, for a reader that began at the start of the run.
+    fn render(frames: &[Value]) -> String {
+        let buffer = BufferScreen::default();
+        let mut viewer = Viewer { screen: buffer.screen(), renderer: Renderer::default(), last: Some(0) };
         for frame in frames {
-            watch.take(serde_json::from_value(frame.clone()).unwrap()).unwrap();
+            viewer.show(serde_json::from_value(frame.clone()).unwrap()).unwrap();
         }
-        watch.screen.close().unwrap();
-        paper.text()
+        viewer.screen.close().unwrap();
+        buffer.text()
     }
 
-    /// Frames of these events, one after another.
+    /// Builds consecutive frames of these events.
     fn events(events: &[Value]) -> Vec<Value> {
         (1..).zip(events).map(|(n, event)| json!({ "frame": "Event", "sequence": n, "prev": n - 1, "event": event })).collect()
     }
 
-    fn text(class: &str, text: Value) -> Value {
-        json!({ "type": class, "messageId": "m", "partId": "p", "payload": text })
+    fn text(event_type: &str, text: Value) -> Value {
+        json!({ "type": event_type, "messageId": "m", "partId": "p", "payload": text })
     }
 
     #[test]
-    fn text_is_shown_as_it_streams_and_its_end_shows_nothing_twice() {
+    fn streamed_text_is_not_repeated_at_its_end() {
         let streamed = [text("text.delta", json!({ "text": "Hel" })), text("text.delta", json!({ "text": "lo." }))];
         for end in [json!({}), json!({ "text": "Hello." })] {
-            assert_eq!(shown(&events(&[&streamed[..], &[text("text.final", end)]].concat())), "Hello.\n");
+            assert_eq!(render(&events(&[&streamed[..], &[text("text.final", end)]].concat())), "Hello.\n");
         }
         assert_eq!(
-            shown(&events(&[&streamed[..], &[text("text.final", json!({ "text": "Hello. Bye." }))]].concat())),
+            render(&events(&[&streamed[..], &[text("text.final", json!({ "text": "Hello. Bye." }))]].concat())),
             "Hello. Bye.\n"
         );
-        let replaced = shown(&events(&[&streamed[..], &[text("text.final", json!({ "text": "Hi." }))]].concat()));
-        assert_eq!(replaced, "Hello.\n— the text above is now:\nHi.\n");
-        assert_eq!(shown(&events(&[text("text.final", json!({ "text": "All at once." }))])), "All at once.\n");
+        let replaced = render(&events(&[&streamed[..], &[text("text.final", json!({ "text": "Hi." }))]].concat()));
+        assert_eq!(replaced, "Hello.\n— the final text replaces the text above:\nHi.\n");
+        assert_eq!(render(&events(&[text("text.final", json!({ "text": "All at once." }))])), "All at once.\n");
     }
 
     #[test]
-    fn reasoning_plan_and_answers_are_told_apart_and_parts_that_interleave_do_not_run_together() {
-        let of = |class: &str, part: &str, said: &str| json!({ "type": class, "messageId": "m", "partId": part, "payload": { "text": said } });
-        let plain = shown(&events(&[
+    fn reasoning_and_plans_have_labels_and_interleaved_parts_have_separate_lines() {
+        let of = |event_type: &str, part: &str, text: &str| json!({ "type": event_type, "messageId": "m", "partId": part, "payload": { "text": text } });
+        let plain = render(&events(&[
             of("reasoning.delta", "p", "Let me "),
             of("reasoning.delta", "p", "think."),
             of("reasoning.summary", "p", "Let me think."),
@@ -539,11 +560,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_piped_has_every_body_as_a_whole() {
+    fn piped_output_has_whole_bodies() {
         let long: Vec<u32> = (0..200).collect();
         let result = json!({ "type": "tool.result", "toolCallId": "c", "payload": { "output": { "numbers": long } } });
         let other = json!({ "type": "task.changed", "taskId": "t", "payload": { "numbers": long } });
-        let shown = shown(&events(&[result, other]));
+        let shown = render(&events(&[result, other]));
         for (line, before) in shown.lines().zip(["✓ c  ", "· task.changed "]) {
             let body: Value = serde_json::from_str(line.strip_prefix(before).unwrap()).unwrap();
             assert_eq!(body["numbers"], json!(long));
@@ -551,25 +572,25 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_told_and_what_came_twice_is_not() {
+    fn a_gap_is_reported_and_a_repeated_envelope_is_skipped() {
         let event = |sequence: u64, prev: u64| json!({ "frame": "Event", "sequence": sequence, "prev": prev, "event": text("text.delta", json!({ "text": sequence.to_string() })) });
-        assert_eq!(shown(&[event(1, 0), event(4, 1), event(4, 1), event(2, 1), event(5, 4)]), "145\n");
-        let gap = shown(&[event(1, 0), event(5, 4)]);
-        assert!(gap.contains("after 1 comes 5, which follows 4"), "{gap}");
+        assert_eq!(render(&[event(1, 0), event(4, 1), event(4, 1), event(2, 1), event(5, 4)]), "145\n");
+        let gap = render(&[event(1, 0), event(5, 4)]);
+        assert!(gap.contains("received 5 after 1, expected 4 before it"), "{gap}");
     }
 
     #[test]
-    fn a_reset_begins_the_run_anew() {
+    fn a_reset_starts_the_output_again() {
         let reset = json!({ "frame": "Reset", "sequence": 0, "reason": "epoch" });
         let again = events(&[text("text.delta", json!({ "text": "again" }))]);
-        let shown = shown(&[&events(&[text("text.delta", json!({ "text": "old" }))])[..], &[reset], &again[..]].concat());
-        assert_eq!(shown, "old\n— this run's log was written anew (epoch); from its start:\nagain\n");
+        let shown = render(&[&events(&[text("text.delta", json!({ "text": "old" }))])[..], &[reset], &again[..]].concat());
+        assert_eq!(shown, "old\n— the log of this run was replaced (epoch); showing it from its start:\nagain\n");
     }
 
     #[test]
-    fn a_tool_is_lines_of_its_own_between_the_text() {
-        let tool = |class: &str, payload: Value| json!({ "type": class, "toolCallId": "c", "payload": payload });
-        let shown = shown(&events(&[
+    fn a_tool_has_separate_lines_between_the_text() {
+        let tool = |event_type: &str, payload: Value| json!({ "type": event_type, "toolCallId": "c", "payload": payload });
+        let shown = render(&events(&[
             text("text.delta", json!({ "text": "Look:" })),
             tool("tool.started", json!({ "toolName": "index" })),
             tool("tool.args", json!({ "input": { "n": 2 } })),
@@ -585,13 +606,13 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_is_not_for_this_audience_says_so() {
+    fn a_withheld_result_is_marked() {
         let event = json!({ "type": "tool.result", "toolCallId": "c", "payload": { "withheld": true, "status": "completed" } });
-        assert_eq!(shown(&events(&[event])), "✓ c  (not for this audience)\n");
+        assert_eq!(render(&events(&[event])), "✓ c  (not for this audience)\n");
     }
 
     #[test]
-    fn frames_that_a_later_server_may_send_are_passed_over() {
-        assert_eq!(shown(&[json!({ "frame": "Hologram", "sequence": 1 })]), "");
+    fn unknown_frame_types_are_skipped() {
+        assert_eq!(render(&[json!({ "frame": "Hologram", "sequence": 1 })]), "");
     }
 }

@@ -1,9 +1,9 @@
-//! `proscenium export` and `proscenium import`: a run as a file, an envelope a line.
+//! `proscenium export` and `proscenium import`: a run as a file with one envelope per line.
 //!
-//! An import is a producer that numbers its facts and is named after the file's content: sent again, whole, after it was
-//! interrupted, it adds only what is missing. The file is checked before anything of it is sent.
+//! An import is a producer that numbers its facts and takes its id from the content of the file. A repeated import therefore
+//! adds only the missing facts. The command checks the whole file before it sends any of it.
 
-use super::{Audience, CliError, Server, progress};
+use super::{Audience, CliError, Endpoint, progress};
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use reqwest::StatusCode;
@@ -13,93 +13,93 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// What `export` is asked for.
+/// The arguments of `export`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXPORT_EXAMPLES)]
 pub struct Export {
-    /// The run to write.
+    /// The run to export.
     run: String,
     #[command(flatten)]
-    server: Server,
-    /// As whom to look: an export for users holds what users may see.
+    server: Endpoint,
+    /// The audience to export for. An export for users contains only what users may see.
     #[arg(long, env = "PROSCENIUM_AUDIENCE", value_enum, default_value_t = Audience::Internal)]
     audience: Audience,
-    /// The file to write; standard output unless given. It appears once it is whole.
+    /// The file to write; by default standard output. The file appears when it is complete.
     #[arg(short, long, env = "PROSCENIUM_OUTPUT", value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 const EXPORT_EXAMPLES: &str = "\
 Examples:
-  proscenium export my-run -o my-run.ndjson                    everything of the run, as far as it has come
-  proscenium export my-run --audience user | jq -r .type       what a user may see
+  proscenium export my-run -o my-run.ndjson                    the whole run up to now
+  proscenium export my-run --audience user | jq -r .type       the part that users may see
 
-Bodies that were moved out of their envelopes stay on the server; the envelopes refer to them.";
+Offloaded bodies stay on the server; the envelopes refer to them.";
 
-/// What `import` is asked for.
+/// The arguments of `import`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = IMPORT_EXAMPLES)]
 pub struct Import {
     /// The file to send, as `proscenium export` wrote it.
     file: PathBuf,
-    /// The run to write it to; the run that the file says unless given.
+    /// The run to import into; by default the run that the file names.
     #[arg(long, env = "PROSCENIUM_RUN", value_name = "RUN")]
     run: Option<String>,
     #[command(flatten)]
-    server: Server,
+    server: Endpoint,
 }
 
 const IMPORT_EXAMPLES: &str = "\
 Examples:
   proscenium import my-run.ndjson                              the run under its own name, on another server
-  proscenium import my-run.ndjson --run a-copy                 the run under a name of its own
+  proscenium import my-run.ndjson --run a-copy                 the run under another name
 
-An import that was interrupted is simply repeated: what is there already is not added again. Sequences, event ids and times
-of arrival are the importing server's.";
+Repeat an interrupted import: the server skips the envelopes that it already has. The importing server assigns new sequences,
+event ids and receive times.";
 
-/// The longest line of an import, in bytes: a fact at the server's largest bound.
+/// The size limit of an imported line, in bytes: a fact at the server's largest limit.
 const LINE_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// How much is sent at once, in bytes.
+/// The size of a chunk of the upload, in bytes.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// What a server stamps on every envelope that it takes. As facts these would be somebody else's claims.
-const STAMPS: [&str; 5] = ["runId", "eventId", "sequence", "receivedAt", "startAudience"];
+/// The members that a server assigns to every accepted envelope. An import omits those of the exporting server.
+const SERVER_MEMBERS: [&str; 5] = ["runId", "eventId", "sequence", "receivedAt", "startAudience"];
 
-/// Writes a run's envelopes.
+/// Writes the envelopes of a run.
 ///
 /// # Errors
-/// [`CliError`]; then there is no file.
-pub async fn export(asked: Export) -> Result<(), CliError> {
-    let (server, client) = (&asked.server, asked.server.client()?);
-    let audience = asked.audience.as_str();
+/// [`CliError`]; then the file does not exist.
+pub async fn export(args: Export) -> Result<(), CliError> {
+    let (server, client) = (&args.server, args.server.client()?);
+    let audience = args.audience.as_str();
     let get = async |resource: &str| {
-        let url = format!("{}?audience={audience}", server.run(&asked.run, resource));
-        server.accepted(client.get(url).send().await.map_err(|error| server.failed(&error))?).await
+        let url = format!("{}?audience={audience}", server.run_url(&args.run, resource));
+        server.require_success(client.get(url).send().await.map_err(|error| server.request_error(&error))?).await
     };
-    let summary: Value = get("").await?.json().await.map_err(|error| server.failed(&error))?;
+    let summary: Value = get("").await?.json().await.map_err(|error| server.request_error(&error))?;
     let mut answer = get("export").await?;
 
-    let mut target = Target::create(asked.output.as_deref())?;
+    let mut target = Target::create(args.output.as_deref())?;
     let bar = progress(summary["counts"]["events"].as_u64(), "{bar:32.cyan/dim} {pos} of {len} envelopes");
     let mut lines = 0;
-    while let Some(bytes) = answer.chunk().await.map_err(|error| server.failed(&error))? {
+    while let Some(bytes) = answer.chunk().await.map_err(|error| server.request_error(&error))? {
         target.write(&bytes)?;
         lines += memchr::memchr_iter(b'\n', &bytes).count();
         bar.set_position(lines as u64);
     }
     bar.finish_and_clear();
     target.finish()?;
-    if let Some(file) = &asked.output {
-        tell(&format!("{lines} envelopes of run {} are in {}", asked.run, file.display()));
+    if let Some(file) = &args.output {
+        report(&format!("exported {lines} envelopes of run {} to {}", args.run, file.display()));
     }
     Ok(())
 }
 
-/// Says on standard error what was done. Whoever closed it does not want to know.
-fn tell(what: &str) {
-    let _ = writeln!(io::stderr(), "{what}");
+/// Writes a notice to standard error. A closed standard error only loses the notice.
+fn report(notice: &str) {
+    let _ = writeln!(io::stderr(), "{notice}");
 }
 
-/// Where an export goes. A file has another name until it is whole.
+/// The destination of an export. A file has a temporary name until it is complete.
 enum Target {
     Stdout(io::Stdout),
     File { part: File, part_name: PathBuf, name: PathBuf },
@@ -111,14 +111,14 @@ impl Target {
         let mut part_name = name.as_os_str().to_owned();
         part_name.push(".part");
         let part_name = PathBuf::from(part_name);
-        let part = File::create(&part_name).map_err(|error| in_file(&part_name, &error))?;
+        let part = File::create(&part_name).map_err(|error| file_error(&part_name, &error))?;
         Ok(Self::File { part, part_name, name: name.to_owned() })
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), CliError> {
         match self {
             Self::Stdout(out) => Ok(out.write_all(bytes)?),
-            Self::File { part, part_name, .. } => part.write_all(bytes).map_err(|error| in_file(part_name, &error)),
+            Self::File { part, part_name, .. } => part.write_all(bytes).map_err(|error| file_error(part_name, &error)),
         }
     }
 
@@ -126,8 +126,8 @@ impl Target {
         match &mut self {
             Self::Stdout(out) => Ok(out.flush()?),
             Self::File { part, part_name, name } => {
-                part.sync_all().map_err(|error| in_file(part_name, &error))?;
-                std::fs::rename(part_name, &*name).map_err(|error| in_file(name, &error))
+                part.sync_all().map_err(|error| file_error(part_name, &error))?;
+                std::fs::rename(part_name, &*name).map_err(|error| file_error(name, &error))
             }
         }
     }
@@ -136,32 +136,32 @@ impl Target {
 impl Drop for Target {
     fn drop(&mut self) {
         if let Self::File { part_name, .. } = self {
-            // After `finish` there is none; before it, half a run would pass for one.
+            // After `finish` the file has its final name. Before it, the file is incomplete and must go.
             let _ = std::fs::remove_file(part_name);
         }
     }
 }
 
-fn in_file(file: &Path, why: &dyn std::fmt::Display) -> CliError {
-    CliError::File { file: file.to_owned(), why: why.to_string() }
+fn file_error(file: &Path, reason: &dyn std::fmt::Display) -> CliError {
+    CliError::File { file: file.to_owned(), reason: reason.to_string() }
 }
 
-/// Sends a file's envelopes to a run.
+/// Sends the envelopes of a file to a run.
 ///
 /// # Errors
-/// [`CliError`], with the line that is at fault if one is.
-pub async fn import(asked: Import) -> Result<(), CliError> {
-    let (server, client) = (&asked.server, asked.server.client()?);
+/// [`CliError`], with the number of the invalid line if a line is the cause.
+pub async fn import(args: Import) -> Result<(), CliError> {
+    let (server, client) = (&args.server, args.server.client()?);
     let uploading = server.uploading_client()?;
-    let checked = Checked::read(&asked.file)?;
-    let Some(run) = asked.run.clone().or(checked.run.clone()) else {
-        let why = format!("{} does not say which run it is of; name one with --run", asked.file.display());
-        return Err(CliError::Usage(why));
+    let input = ImportFile::read(&args.file)?;
+    let Some(run) = args.run.clone().or(input.run.clone()) else {
+        let reason = format!("{} does not name its run; pass --run", args.file.display());
+        return Err(CliError::Usage(reason));
     };
-    refuse_itself(server, &client, &run, &checked, &asked.file).await?;
+    reject_self_import(server, &client, &run, &input, &args.file).await?;
 
     let bar = progress(Some(checked.bytes), "{bar:32.cyan/dim} {bytes} of {total_bytes}");
-    let lines = Lines::open(&asked.file)?;
+    let lines = LineReader::open(&args.file)?;
     let read = bar.clone();
     let body = futures_util::stream::try_unfold(lines, move |mut lines| {
         let chunk = lines.next_chunk();
@@ -169,7 +169,7 @@ pub async fn import(asked: Import) -> Result<(), CliError> {
         std::future::ready(chunk.map(|chunk| chunk.map(|chunk| (chunk, lines))))
     });
     let request = uploading
-        .post(format!("{}?source=agentui", server.run(&run, "facts")))
+        .post(format!("{}?source=agentui", server.run_url(&run, "facts")))
         .header("content-type", "application/x-ndjson")
         .header("producer-id", &checked.producer)
         .header("producer-epoch", "0")
@@ -177,86 +177,88 @@ pub async fn import(asked: Import) -> Result<(), CliError> {
     let answer = server.upload(request, body).await?;
     bar.finish_and_clear();
     if !answer.status().is_success() {
-        let (error, problem) = server.refusal(answer).await;
+        let (error, problem) = server.read_rejection(answer).await;
         return Err(match (problem["line"].as_u64(), error) {
-            (Some(line), CliError::Refused { code, detail }) => {
-                CliError::Line { file: asked.file, line, why: format!("the server refused: {detail} ({code})") }
+            (Some(line), CliError::Rejected { code, detail }) => {
+                CliError::Line { file: args.file, line, reason: format!("the server rejected the line: {detail} ({code})") }
             }
             (_, error) => error,
         });
     }
-    let receipt: Value = answer.json().await.map_err(|error| server.failed(&error))?;
+    let receipt: Value = answer.json().await.map_err(|error| server.request_error(&error))?;
     let (accepted, known) = (receipt["accepted"].as_u64().unwrap_or(0), receipt["duplicates"].as_u64().unwrap_or(0));
-    let already = if known > 0 { format!("; {known} were there from an earlier import of this file") } else { String::new() };
-    tell(&format!("{accepted} envelopes of {} are in run {run}{already}", asked.file.display()));
+    let already = if known > 0 { format!("; {known} more were already imported from this file") } else { String::new() };
+    report(&format!("imported {accepted} envelopes of {} into run {run}{already}", args.file.display()));
     Ok(())
 }
 
-/// Refuses to add a run to itself: the same events would be in it twice.
-async fn refuse_itself(
-    server: &Server,
+/// Rejects the import of a run into itself, which would duplicate its events.
+async fn reject_self_import(
+    server: &Endpoint,
     client: &reqwest::Client,
     run: &str,
-    checked: &Checked,
+    input: &ImportFile,
     file: &Path,
 ) -> Result<(), CliError> {
-    let url = format!("{}?audience=internal&limit=1", server.run(run, "events"));
-    let answer = client.get(url).send().await.map_err(|error| server.failed(&error))?;
-    // Whoever may write and not read cannot look; then it is taken for another run.
+    let url = format!("{}?audience=internal&limit=1", server.run_url(run, "events"));
+    let answer = client.get(url).send().await.map_err(|error| server.request_error(&error))?;
+    // A token that may publish but not read cannot look; then the command assumes another run.
     if matches!(answer.status(), StatusCode::NOT_FOUND | StatusCode::FORBIDDEN) {
         return Ok(());
     }
-    let page: Value = server.accepted(answer).await?.json().await.map_err(|error| server.failed(&error))?;
+    let page: Value = server.require_success(answer).await?.json().await.map_err(|error| server.request_error(&error))?;
     let first = page["events"][0]["eventId"].as_str();
-    if first.is_some() && first == checked.first_event.as_deref() {
-        let why = format!("run {run} on this server is the very run in {}; name another with --run", file.display());
-        return Err(CliError::Usage(why));
+    if first.is_some() && first == input.first_event.as_deref() {
+        let reason =
+            format!("run {run} on this server is the run that {} was exported from; pass another with --run", file.display());
+        return Err(CliError::Usage(reason));
     }
     Ok(())
 }
 
-/// What is known of a file that holds nothing but envelopes.
+/// The facts about a valid import file.
 #[derive(Debug)]
-struct Checked {
+struct ImportFile {
     bytes: u64,
-    /// The producer: the file's own content.
+    /// The producer id, derived from the content of the file.
     producer: String,
     run: Option<String>,
     first_event: Option<String>,
 }
 
-impl Checked {
+impl ImportFile {
     fn read(file: &Path) -> Result<Self, CliError> {
-        let mut lines = Lines::open(file)?;
+        let mut lines = LineReader::open(file)?;
         let mut hash = Sha256::new();
         let mut first = None;
-        while let Some(line) = lines.next_line().map_err(|error| in_file(file, &error))? {
+        while let Some(line) = lines.next_line().map_err(|error| file_error(file, &error))? {
             hash.update(line);
-            let envelope = envelope(line).map_err(|why| CliError::Line { file: file.to_owned(), line: lines.number, why })?;
+            let envelope =
+                parse_envelope(line).map_err(|reason| CliError::Line { file: file.to_owned(), line: lines.number, reason })?;
             first = first.or(envelope);
         }
-        let Some(first) = first else { return Err(in_file(file, &"there is no envelope in it")) };
+        let Some(first) = first else { return Err(file_error(file, &"the file contains no envelope")) };
         let text = |member: &str| first.get(member).and_then(Value::as_str).map(str::to_owned);
         let hex = HEXLOWER.encode(&hash.finalize());
         Ok(Self { bytes: lines.bytes, producer: format!("import-{hex}"), run: text("runId"), first_event: text("eventId") })
     }
 }
 
-/// The envelope in a line; none in a blank one.
-fn envelope(line: &[u8]) -> Result<Option<Map<String, Value>>, String> {
+/// Parses the envelope in a line; returns `None` for a blank line.
+fn parse_envelope(line: &[u8]) -> Result<Option<Map<String, Value>>, String> {
     if line.iter().all(u8::is_ascii_whitespace) {
         return Ok(None);
     }
     match serde_json::from_slice(line) {
         Ok(Value::Object(envelope)) if envelope.get("type").is_some_and(Value::is_string) => Ok(Some(envelope)),
-        Ok(Value::Object(_)) => Err("this object has no \"type\"; a line of an export is an envelope".into()),
-        Ok(_) => Err("this is no JSON object; a line of an export is an envelope".into()),
+        Ok(Value::Object(_)) => Err("this object has no \"type\"; each line of an export is an envelope".into()),
+        Ok(_) => Err("this is not a JSON object; each line of an export is an envelope".into()),
         Err(error) => Err(format!("this is not JSON: {error}")),
     }
 }
 
-/// A file's lines.
-struct Lines {
+/// Reads a file line by line.
+struct LineReader {
     from: BufReader<File>,
     line: Vec<u8>,
     /// The number of the current line, from 1, and the bytes up to its end.
@@ -264,9 +266,9 @@ struct Lines {
     bytes: u64,
 }
 
-impl Lines {
+impl LineReader {
     fn open(file: &Path) -> Result<Self, CliError> {
-        let from = BufReader::with_capacity(CHUNK_BYTES, File::open(file).map_err(|error| in_file(file, &error))?);
+        let from = BufReader::with_capacity(CHUNK_BYTES, File::open(file).map_err(|error| file_error(file, &error))?);
         Ok(Self { from, line: Vec::new(), number: 0, bytes: 0 })
     }
 
@@ -279,24 +281,24 @@ impl Lines {
         self.number += 1;
         self.bytes += read;
         if read == LINE_BYTES_MAX {
-            return Err(io::Error::other(format!("line {} is longer than {LINE_BYTES_MAX} bytes, the limit", self.number)));
+            return Err(io::Error::other(format!("line {} is longer than the limit of {LINE_BYTES_MAX} bytes", self.number)));
         }
         Ok(Some(&self.line))
     }
 
-    /// The next lines as they are sent. Blank lines are sent too, so that the server counts as the file does.
+    /// Returns the next chunk to send. It includes blank lines, so that the server's line numbers match the file.
     fn next_chunk(&mut self) -> io::Result<Option<Bytes>> {
         let mut chunk = Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 4);
         while chunk.len() < CHUNK_BYTES {
             let Some(line) = self.next_line()? else { break };
-            match envelope(line) {
+            match parse_envelope(line) {
                 Ok(None) => {}
                 Ok(Some(mut envelope)) => {
-                    envelope.retain(|member, _| !STAMPS.contains(&member.as_str()));
+                    envelope.retain(|member, _| !SERVER_MEMBERS.contains(&member.as_str()));
                     serde_json::to_writer(&mut chunk, &envelope)?;
                 }
-                Err(why) => {
-                    return Err(io::Error::other(format!("line {} has changed since it was checked: {why}", self.number)));
+                Err(reason) => {
+                    return Err(io::Error::other(format!("line {} has changed since the check: {reason}", self.number)));
                 }
             }
             chunk.push(b'\n');
@@ -316,32 +318,32 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_checked_to_its_last_line_before_anything_is_sent() {
+    fn an_invalid_line_is_named_before_the_upload() {
         let check = |text: &str, expected: &str| {
             let file = file(text);
-            let told = Checked::read(file.path()).unwrap_err().to_string();
-            assert!(told.starts_with(&format!("{}{expected}", file.path().display())), "{told}");
+            let error = ImportFile::read(file.path()).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{}{expected}", file.path().display())), "{error}");
         };
         check("{\"type\":\"a\"}\n\n{\"type\":", ":3: this is not JSON");
-        check("{\"type\":\"a\"}\n[]\n", ":2: this is no JSON object");
+        check("{\"type\":\"a\"}\n[]\n", ":2: this is not a JSON object");
         check("{\"typ\":\"a\"}", ":1: this object has no \"type\"");
-        check("\n \n", ": there is no envelope");
+        check("\n \n", ": the file contains no envelope");
     }
 
     #[test]
-    fn the_producer_is_the_files_content() {
-        let producer = |text: &str| Checked::read(file(text).path()).unwrap().producer;
+    fn the_producer_id_depends_on_the_content() {
+        let producer = |text: &str| ImportFile::read(file(text).path()).unwrap().producer;
         assert_eq!(producer("{\"type\":\"a\"}\n"), producer("{\"type\":\"a\"}\n"));
         assert_ne!(producer("{\"type\":\"a\"}\n"), producer("{\"type\":\"b\"}\n"));
         assert!(producer("{\"type\":\"a\"}\n").len() <= 256);
     }
 
     #[test]
-    fn what_a_server_stamps_anew_is_left_out_and_every_line_keeps_its_number() {
+    fn members_of_the_server_are_omitted_and_lines_keep_their_numbers() {
         let file = file(
             "{\"type\":\"a\",\"eventId\":\"e\",\"sequence\":4,\"sourceSequence\":7,\"runId\":\"r\",\"x\":1.50}\n\n{\"type\":\"b\"}",
         );
-        let sent = Lines::open(file.path()).unwrap().next_chunk().unwrap().unwrap();
+        let sent = LineReader::open(file.path()).unwrap().next_chunk().unwrap().unwrap();
         assert_eq!(sent, "{\"type\":\"a\",\"sourceSequence\":7,\"x\":1.5}\n\n{\"type\":\"b\"}\n");
     }
 }

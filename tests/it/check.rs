@@ -173,7 +173,7 @@ fn findings_are_printed_as_blocks_for_people_and_as_one_object_for_programs() {
     let expected = "\
 error[failure-without-message] seq 2: tool.failed has no error message
   remedy: send error: { message, code? }
-run r: 3 envelopes, 1 error, 0 warnings, 0 worth knowing
+run r: 3 envelopes, 1 error, 0 warnings, 0 notes
 ";
     assert_eq!((stdout(&output).as_str(), stderr(&output).as_str(), output.status.code()), (expected, "", Some(1)));
     let expected = json!({
@@ -263,7 +263,7 @@ fn an_unknown_source_and_an_unknown_name_exit_with_the_remedy() {
         run(proscenium(&["check", "my-run.ndjson", "--url", &format!("http://{unused_address}")]).current_dir(directory.path()));
     assert_eq!(missing.status.code(), Some(2));
     assert!(
-        stderr(&missing).contains("there is no file \"my-run.ndjson\"") && stderr(&missing).contains("proscenium serve"),
+        stderr(&missing).contains("the file \"my-run.ndjson\" does not exist") && stderr(&missing).contains("proscenium serve"),
         "{}",
         stderr(&missing)
     );
@@ -287,7 +287,7 @@ fn rules_lists_every_rule_and_the_demands_that_no_log_can_show() {
     let listed = run_check(&["--rules"]);
     assert_eq!(listed.status.code(), Some(0));
     let shown = stdout(&listed);
-    assert!(shown.contains("error[final-text] ") && shown.contains("of a client, not of a log: "), "{shown}");
+    assert!(shown.contains("error[final-text] ") && shown.contains("only a client can show: "), "{shown}");
     let (rules, code) = check_as_json(&["--rules"]);
     assert_eq!(code, Some(0));
     let ids: Vec<&str> = rules["rules"].as_array().unwrap().iter().map(|rule| rule["rule"].as_str().unwrap()).collect();

@@ -328,7 +328,7 @@ async fn tail_resumes_after_lost_connections_without_losing_output() {
         let text = stdout(output);
         text.lines().filter(|line| !line.starts_with('—')).collect::<String>()
     };
-    assert!(stdout(&cut).contains("connection lost") && stdout(&cut).contains("connected again"), "{}", stdout(&cut));
+    assert!(stdout(&cut).contains("connection lost") && stdout(&cut).contains("reconnected"), "{}", stdout(&cut));
     assert_eq!(words(&cut), words(&whole));
 }
 
@@ -340,7 +340,7 @@ fn a_client_command_without_a_server_says_how_to_start_one() {
         let failed = run(&mut proscenium(&arguments));
         assert_eq!(failed.status.code(), Some(1));
         assert!(
-            stderr(&failed).contains("nothing answers at") && stderr(&failed).contains("proscenium serve"),
+            stderr(&failed).contains("no server answers at") && stderr(&failed).contains("proscenium serve"),
             "{}",
             stderr(&failed)
         );
@@ -397,7 +397,7 @@ async fn a_repeated_import_adds_nothing() {
     let before = server.get("/v1/runs/copy").await["lastSequence"].clone();
     let again = run_ok(&["import", file, "--run", "copy"], &server);
     assert_eq!(server.get("/v1/runs/copy").await["lastSequence"], before);
-    assert!(stderr(&again).contains("35 were there"), "{}", stderr(&again));
+    assert!(stderr(&again).contains("35 more were already imported"), "{}", stderr(&again));
 }
 
 #[tokio::test]

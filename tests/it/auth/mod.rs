@@ -815,7 +815,7 @@ fn the_token_command_makes_tokens_that_the_other_commands_accept() {
         (made.status.code(), crate::cli::stdout(&made).trim().to_owned(), crate::cli::stderr(&made))
     };
     let (code, _, why) = make(&["--can", "read"]);
-    assert!(code == Some(1) && why.contains("good for nothing"), "{why}");
+    assert!(code == Some(1) && why.contains("grants access to nothing"), "{why}");
     let (code, all, texts) = make(&["--generate", "--sessions", "*", "--can", "read,publish", "--audience", "internal"]);
     assert_eq!((code, all.split('.').count(), all.lines().count()), (Some(0), 3, 1), "{texts}");
     assert!(texts.contains("--auth-key"), "{texts}");

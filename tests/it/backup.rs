@@ -14,7 +14,7 @@ fn copy_directory(from: &Path, to: &Path) {
         let target = to.join(entry.file_name().unwrap());
         match entry.is_dir() {
             true => copy_directory(&entry, &target),
-            false => drop(std::fs::copy_directory(&entry, &target).unwrap()),
+            false => drop(std::fs::copy(&entry, &target).unwrap()),
         }
     }
 }

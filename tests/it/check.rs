@@ -241,9 +241,9 @@ fn unreadable_input_exits_with_2_and_names_the_line_and_the_expected_form() {
         let mut arguments = vec![text(&file)];
         arguments.extend(further);
         let output = run_check(&arguments);
-        let output = stderr(&output);
-        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""), "{output}");
-        assert!(output.contains(&format!("{}{at}: ", file.display())) && why.iter().all(|why| output.contains(why)), "{output}");
+        let errors = stderr(&output);
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""), "{errors}");
+        assert!(errors.contains(&format!("{}{at}: ", file.display())) && why.iter().all(|why| errors.contains(why)), "{errors}");
     };
     bad("cut", &[&good, "", "{\"type\":"], &[], ":3", &["not JSON", "an envelope"]);
     bad("list", &["[]"], &[], ":1", &["an array", "an envelope"]);

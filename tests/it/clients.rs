@@ -166,7 +166,7 @@ impl Response {
     async fn read_until(&mut self, kind: &str) -> Vec<Value> {
         let mut events = Vec::new();
         loop {
-            events.push(self.event().await);
+            events.push(self.parse_event().await);
             if events.last().is_some_and(|event| event["type"] == kind) {
                 return events;
             }

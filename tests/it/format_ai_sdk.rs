@@ -48,7 +48,7 @@ impl Story {
                 let mut shown = story.shown[story.last()].clone();
                 for change in &folded.changes {
                     let now = Arc::new(ActivityView::from(view.changed_activity(change)));
-                    match shown.get_mut(change.at) {
+                    match shown.get_mut(change.index) {
                         Some(current) => *current = now,
                         None => shown.push(now),
                     }

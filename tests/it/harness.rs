@@ -327,7 +327,7 @@ impl Client {
     }
 
     /// Posts NDJSON to a path.
-    pub async fn to_ndjson(&self, path: &str, text: impl Into<reqwest::Body>) -> Response {
+    pub async fn post_lines(&self, path: &str, text: impl Into<reqwest::Body>) -> Response {
         self.post(path, &[("content-type", "application/x-ndjson")], text).await
     }
 

@@ -84,7 +84,7 @@ async fn a_session_is_stale_by_its_source_s_statement_or_by_a_stale_run() {
     let server = Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now)).unwrap();
     let mut settler =
         server.settler(StalenessLimits { stale_after: Duration::from_mins(1), settle_after: Duration::from_mins(5) });
-    let (client, _) = serve_until(server, std::future::read_pending()).await;
+    let (client, _) = serve_until(server, std::future::pending()).await;
     let begun = tokio::time::Instant::now();
     post_facts(&client, "r", "silent", "", &[fact("run.started", json!({}))]).await;
     post_facts(&client, "q", "denied", "", &[fact("run.started", json!({})), fact("session.updated", json!({"stale": false}))])

@@ -134,7 +134,7 @@ async fn each_request_is_a_span_in_its_client_s_trace_without_any_content() {
     assert_eq!(ask("HUSH", "/v1/runs/asked/nowhere", &[], String::new()).await.0, 404);
     assert!(collector.requests.lock().is_empty(), "the server sends spans at its end");
 
-    server.tell_to_stop();
+    server.terminate();
     assert_eq!(tokio::task::spawn_blocking(move || server.exit_code()).await.unwrap(), Some(0));
 
     let (resources, spans) = collector.spans();
@@ -190,7 +190,7 @@ async fn a_collector_that_never_answers_delays_nothing() {
     let (collector, url) = Collector::start(false).await;
     let mut server = serve(&url, &[], Stdio::null());
     server.post("r", "agentui", "application/json", r#"{"type":"run.started"}"#).await;
-    server.tell_to_stop();
+    server.terminate();
     assert_eq!(tokio::task::spawn_blocking(move || server.exit_code()).await.unwrap(), Some(0));
     assert_eq!(collector.connections.load(Ordering::Relaxed), 1, "the server tried to connect");
 }

@@ -59,7 +59,7 @@ async fn post_recording(client: &Client, run: &str, recording: &Recording) -> Va
     receipt
 }
 
-async fn read_activities(client: &Client, run: &str, audience: &str) -> Vec<Value> {
+async fn list_activities(client: &Client, run: &str, audience: &str) -> Vec<Value> {
     let answer = client.get(&format!("/v1/runs/{run}/activities?audience={audience}")).await.ok();
     answer["activities"].as_array().expect("a page has activities").clone()
 }
@@ -122,7 +122,7 @@ async fn every_recording_is_accepted_and_has_one_end_with_nothing_left_open() {
         let known = EXCEPTIONS.iter().find(|(of, ..)| of == name);
         let mut left = Vec::new();
         for audience in AUDIENCES {
-            left.extend(unfinished(&read_activities(&client, &run, audience).await));
+            left.extend(unfinished(&list_activities(&client, &run, audience).await));
         }
         let is_so = match known {
             Some((_, known, expected_ends)) => (status == *known, ends == *expected_ends),
@@ -135,7 +135,7 @@ async fn every_recording_is_accepted_and_has_one_end_with_nothing_left_open() {
         // Settling closes the rest.
         client.post(&format!("/v1/runs/{run}/settle"), &[], "").await.ok();
         for audience in AUDIENCES {
-            let left = unfinished(&read_activities(&client, &run, audience).await);
+            let left = unfinished(&list_activities(&client, &run, audience).await);
             assert!(left.is_empty(), "{name}: {left:?}");
         }
         table.push(format!(
@@ -224,7 +224,7 @@ async fn a_recording_cut_anywhere_is_settled_with_nothing_left_open() {
             post_recording(&client, &run, &cut).await;
             client.post(&format!("/v1/runs/{run}/settle"), &[], "").await;
             for audience in AUDIENCES {
-                let left = unfinished(&read_activities(&client, &run, audience).await);
+                let left = unfinished(&list_activities(&client, &run, audience).await);
                 assert!(left.is_empty(), "{name} cut after {part} for {audience}: {left:?}");
             }
         }

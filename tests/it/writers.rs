@@ -203,8 +203,8 @@ async fn a_run_started_by_another_writer_accepts_the_pending_appends() {
     other.work(move |store| pollster::block_on(store.commit(&[append]))).await.unwrap();
     // Two appends of one body: the second names the epoch of the first, of which nothing was stored.
     let mut first = line.submit(facts(&[says("1")], None)).await;
-    let epoch = first.epoch();
-    let mut second = line.submit(Delivery { epoch, ..facts(&[says("2")], None) }).await;
+    let first_epoch = first.epoch();
+    let mut second = line.submit(Delivery { epoch: first_epoch, ..facts(&[says("2")], None) }).await;
     for pending in [&mut first, &mut second] {
         assert_eq!(pending.durable().await.unwrap().epoch, Some(epoch));
     }

@@ -228,7 +228,7 @@ async fn listen(config: &Config) -> Result<TcpListener, Failure> {
         |error: std::io::Error| format!("cannot listen on {given}: {error}; give --listen as HOST:PORT, port 0 for a free one");
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host(given).await.map_err(failed)?.collect();
     for address in &addresses {
-        config.admits(*address)?;
+        config.check_listen_address(*address)?;
     }
     Ok(TcpListener::bind(addresses.as_slice()).await.map_err(failed)?)
 }

@@ -1,7 +1,6 @@
 /**
- * Lateness by chance, for tests that speak to the server through something of their own: with it they meet orders of events that a
- * quiet machine rarely has. PROSCENIUM_JITTER_MS is the longest that a request, an answer or a piece of a stream is late; 0 unless
- * somebody says otherwise.
+ * Random delays for tests with their own proxy. They produce orders of events that are rare on an idle machine.
+ * PROSCENIUM_JITTER_MS is the maximum delay of a request, a response or a chunk of a stream; default 0.
  */
 
 import { Transform } from "node:stream";
@@ -9,18 +8,18 @@ import { setTimeout as pause } from "node:timers/promises";
 
 const JITTER_MS = Number(process.env.PROSCENIUM_JITTER_MS ?? 0);
 
-/** Waits as long as chance has it; not at all, unless somebody asked for that. */
+/** Waits for a random time; not at all by default. */
 export const jitter = () => (JITTER_MS > 0 ? pause(Math.random() * JITTER_MS) : undefined);
 
-/** What passes through it keeps its order, and each piece is late by chance. */
+/** Creates a stream that passes chunks in order, each after a random delay. */
 export function unsteady() {
-  let line = Promise.resolve();
+  let previous = Promise.resolve();
   return new Transform({
-    transform(piece, _, then) {
-      const late = jitter();
-      line = line.then(() => late).then(() => void this.push(piece));
-      then();
+    transform(chunk, _, done) {
+      const delay = jitter();
+      previous = previous.then(() => delay).then(() => void this.push(chunk));
+      done();
     },
-    flush: (then) => void line.then(() => then()),
+    flush: (done) => void previous.then(() => done()),
   });
 }

@@ -1,47 +1,47 @@
-/** Clients that speak AG-UI as their makers meant it: HttpAgent of two generations, and CopilotKit's agent by both of its transports. */
+/** AG-UI clients: HttpAgent in two versions, and CopilotKit's agent with both transports. */
 
 import * as AgUi1 from "@ag-ui/client";
 import * as AgUi0 from "@ag-ui/client-0.0.59";
 import { ProxiedCopilotRuntimeAgent } from "@copilotkit/core";
-import { Streams, joined, spoken } from "./harness.mjs";
+import { Streams, joinChunks, textsInOrder } from "./harness.mjs";
 
-/** README's subclass: HttpAgent runs, and leaves it to its users how to come back. */
-const joining = ({ HttpAgent, runHttpRequest, transformHttpEventStream }) =>
+/** The subclass from the README: HttpAgent itself has no way to reconnect. */
+const joiningAgent = ({ HttpAgent, runHttpRequest, transformHttpEventStream }) =>
   class JoiningAgent extends HttpAgent {
     connect(input) {
       return transformHttpEventStream(runHttpRequest(() => this.fetch(this.url.replace("/ag-ui/", "/copilotkit/agent/") + "/connect", this.requestInit(input))));
     }
   };
 
-/** All that is said in a thread, in order. Reasoning is a message of its own. */
+/** Returns all texts of a thread, in order. Reasoning is a separate message. */
 function textsOf({ messages }) {
-  const told = messages.filter(({ role }) => ["user", "assistant", "reasoning"].includes(role));
-  return told.map(({ content }) => (typeof content === "string" ? content : joined(content?.map(({ text }) => text)))).filter(Boolean);
+  const shown = messages.filter(({ role }) => ["user", "assistant", "reasoning"].includes(role));
+  return shown.map(({ content }) => (typeof content === "string" ? content : joinChunks(content?.map(({ text }) => text)))).filter(Boolean);
 }
 
-const agUi = (name, make) => ({
+const agUiClient = (name, create) => ({
   name,
-  asks: true,
-  nativeTexts: spoken,
+  sendsRequest: true,
+  nativeTexts: textsInOrder,
   open({ url, agent: agentId, run, thread, user }) {
     const streams = new Streams({ isTerminal: ({ type }) => ["RUN_FINISHED", "RUN_ERROR"].includes(type) });
-    const open = (config) => make({ url, agentId, threadId: thread, fetch: streams.fetch, ...config });
+    const open = (config) => create({ url, agentId, threadId: thread, fetch: streams.fetch, ...config });
     let agent = open();
     return {
-      begin: () => streams.through(() => {
+      begin: () => streams.track(() => {
         agent.addMessage({ id: user, role: "user", content: "Go on." });
         return agent.runAgent({ runId: run });
       }),
-      join: () => streams.through(() => agent.connectAgent()),
-      back: () => streams.through(() => {
-        // What the page had stays on the screen until it is told better.
+      join: () => streams.track(() => agent.connectAgent()),
+      resume: () => streams.track(() => {
+        // The page keeps its content until newer events replace it.
         agent = open({ initialMessages: agent.messages, initialState: agent.state });
         return agent.connectAgent();
       }),
-      picture: () => ({ messages: agent.messages, state: agent.state, interrupts: agent.pendingInterrupts }),
+      content: () => ({ messages: agent.messages, state: agent.state, interrupts: agent.pendingInterrupts }),
       pending: () => agent.pendingInterrupts.map(({ id }) => id),
-      decide: (yes, interruptId) => streams.through(() => agent.runAgent({ resume: [{ interruptId, status: "resolved", payload: { approved: yes } }] })),
-      said: () => textsOf(agent),
+      decide: (isApproved, interruptId) => streams.track(() => agent.runAgent({ resume: [{ interruptId, status: "resolved", payload: { approved: isApproved } }] })),
+      visibleTexts: () => textsOf(agent),
       texts: () => textsOf(agent),
       agent: () => agent,
       streams,
@@ -49,11 +49,11 @@ const agUi = (name, make) => ({
   },
 });
 
-const [Agent1, Agent0] = [joining(AgUi1), joining(AgUi0)];
+const [Agent1, Agent0] = [joiningAgent(AgUi1), joiningAgent(AgUi0)];
 
 export const agUis = [
-  agUi("AG-UI 1.0.0", ({ url, agentId, ...config }) => new Agent1({ url: `${url}/ag-ui/${agentId}`, ...config })),
-  agUi("AG-UI 0.0.59", ({ url, agentId, ...config }) => new Agent0({ url: `${url}/ag-ui/${agentId}`, ...config })),
-  agUi("CopilotKit 1.74.0", ({ url, ...config }) => new ProxiedCopilotRuntimeAgent({ runtimeUrl: `${url}/copilotkit`, ...config })),
-  agUi("CopilotKit 1.74.0, one endpoint", ({ url, ...config }) => new ProxiedCopilotRuntimeAgent({ runtimeUrl: `${url}/copilotkit`, transport: "single", ...config })),
+  agUiClient("AG-UI 1.0.0", ({ url, agentId, ...config }) => new Agent1({ url: `${url}/ag-ui/${agentId}`, ...config })),
+  agUiClient("AG-UI 0.0.59", ({ url, agentId, ...config }) => new Agent0({ url: `${url}/ag-ui/${agentId}`, ...config })),
+  agUiClient("CopilotKit 1.74.0", ({ url, ...config }) => new ProxiedCopilotRuntimeAgent({ runtimeUrl: `${url}/copilotkit`, ...config })),
+  agUiClient("CopilotKit 1.74.0, one endpoint", ({ url, ...config }) => new ProxiedCopilotRuntimeAgent({ runtimeUrl: `${url}/copilotkit`, transport: "single", ...config })),
 ];

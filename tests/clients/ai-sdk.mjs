@@ -1,11 +1,11 @@
-/** The AI SDK's chat, which useChat wraps for React: versions 5, 6 and 7. */
+/** The chat of the AI SDK versions 5, 6 and 7, which useChat wraps for React. */
 
 import * as ai5 from "ai-5";
 import * as ai6 from "ai-6";
 import * as ai7 from "ai-7";
-import { Streams, activities, ask, post, spoken, until } from "./harness.mjs";
+import { Streams, fetchActivities, requestJson, post, textsInOrder, waitFor } from "./harness.mjs";
 
-/** What `useChat` is without React: the library's chat, with its state in plain members. */
+/** `useChat` without React: the library's chat with plain state. */
 const chatOf = ({ AbstractChat }) =>
   class Chat extends AbstractChat {
     constructor({ messages = [], ...init }) {
@@ -21,37 +21,37 @@ const chatOf = ({ AbstractChat }) =>
   };
 
 /**
- * A message as it is to be shown: a text that was unsaid is still there for versions that cannot take back any, and a part of its
- * own says so; and what has no text yet shows nothing.
+ * Returns a message as a page should show it. Versions that cannot remove a retracted text keep it, and a
+ * `data-correction` part lists it. A part without text is not shown.
  */
 function corrected({ parts, ...message }) {
-  const unsaid = parts.filter(({ type }) => type === "data-correction").flatMap(({ data }) => data.parts);
-  const isShown = ({ type, text }, at) => type !== "data-correction" && text !== "" && !unsaid.includes(at);
+  const retracted = parts.filter(({ type }) => type === "data-correction").flatMap(({ data }) => data.parts);
+  const isShown = ({ type, text }, at) => type !== "data-correction" && text !== "" && !retracted.includes(at);
   return { ...message, parts: parts.filter(isShown) };
 }
 
-/** No chunk of version 6 says how somebody else decided: a page that watched does not know before it is loaded anew. */
-const undecided = ({ parts, ...message }) => ({ ...message, parts: parts.map(({ approval, ...part }) => ({ ...part, ...(approval && { approval: { id: approval.id } }) })) });
+/** Version 6 has no chunk for a decision of another client: a page learns it only by a reload. */
+const withoutDecision = ({ parts, ...message }) => ({ ...message, parts: parts.map(({ approval, ...part }) => ({ ...part, ...(approval && { approval: { id: approval.id } }) })) });
 
-/** Whether there is anything in a message: of a run that failed at once there is nothing but its error. */
-const isSomething = ({ parts }) => parts.some(({ type }) => type !== "step-start");
+/** Whether a message has content. A run that failed at once has only an error. */
+const hasContent = ({ parts }) => parts.some(({ type }) => type !== "step-start");
 
-/** All that the assistant says in a chat, in order. */
+/** Returns all texts of the assistant in a chat, in order. */
 const textsOf = (messages) => messages.filter(({ role }) => role === "assistant").map(corrected).flatMap(({ parts }) => parts.filter(({ type }) => type === "text" || type === "reasoning").map(({ text }) => text)).filter(Boolean);
 
 const aiSdk = (name, version, library) => {
   const Chat = chatOf(library);
   const open = ({ url, agent, run, thread, user }) => {
-    const streams = new Streams({ isTerminal: ({ type }) => ["finish", "abort", "error"].includes(type), farewell: "data: [DONE]\n\n" });
+    const streams = new Streams({ isTerminal: ({ type }) => ["finish", "abort", "error"].includes(type), trailer: "data: [DONE]\n\n" });
     const transport = new library.DefaultChatTransport({ api: `${url}/ai-sdk/${agent}?version=${version}`, fetch: streams.fetch });
     let chat;
     const parts = () => chat.messages.flatMap((message) => message.parts);
-    // Once all approvals of a message are answered, it goes on by itself.
+    // The chat continues by itself once all approvals of a message are answered.
     const sendAutomaticallyWhen = library.lastAssistantMessageIsCompleteWithApprovalResponses;
-    const make = (messages) => (chat = new Chat({ id: thread, messages, transport, sendAutomaticallyWhen, onError() {} }));
-    const history = async () => make((await ask(`${url}/ai-sdk/${agent}/${thread}?version=${version}`)).messages);
-    /** What goes on is told again from its start. What is over, perhaps since the history was read, is history. */
-    const resume = () => streams.through(async () => {
+    const createChat = (messages) => (chat = new Chat({ id: thread, messages, transport, sendAutomaticallyWhen, onError() {} }));
+    const history = async () => createChat((await requestJson(`${url}/ai-sdk/${agent}/${thread}?version=${version}`)).messages);
+    /** Follows a live run from its start. If it has ended, perhaps since the history was read, reads the history. */
+    const resume = () => streams.track(async () => {
       const before = streams.list.length;
       await chat.resumeStream();
       if (streams.list.length === before) await history();
@@ -61,36 +61,36 @@ const aiSdk = (name, version, library) => {
       await resume();
     };
     const actions = () => parts().filter(({ type, data }) => type === "data-action" && data.status === "pending").map(({ id }) => id);
-    const ordered = async (yes, actionId) => {
+    const decideByControl = async (isApproved, actionId) => {
       const { runId } = chat.messages.at(-1).metadata;
-      await post(`${url}/v1/runs/${runId}/controls`, { control: yes ? "approve" : "reject", actionId });
+      await post(`${url}/v1/runs/${runId}/controls`, { control: isApproved ? "approve" : "reject", actionId });
       const isPending = ({ activityType, activityId, content }) => activityType === "action" && activityId === actionId && content.status === "pending";
-      await until("the runtime to have decided", async () => !(await activities(url, runId)).some(isPending));
+      await waitFor("the runtime's decision", async () => !(await fetchActivities(url, runId)).some(isPending));
       await reload();
     };
-    make([]);
+    createChat([]);
     return {
-      begin: () => streams.through(() => chat.sendMessage({ id: user, role: "user", parts: [{ type: "text", text: "Go on." }] })),
+      begin: () => streams.track(() => chat.sendMessage({ id: user, role: "user", parts: [{ type: "text", text: "Go on." }] })),
       join: reload,
-      // What version 5 has it keeps, and appends the replay to it: it can only be reloaded.
-      back: version === 5 ? reload : resume,
-      again: reload,
-      // Users' messages that came from elsewhere are history, and on no stream.
-      picture: () => ({ messages: chat.messages.filter(({ id, role }) => role === "assistant" || id === user).map(corrected).map(version === 6 ? undecided : (message) => message).filter(isSomething) }),
+      // Version 5 appends the replay to its parts, so it must be reloaded.
+      resume: version === 5 ? reload : resume,
+      revisit: reload,
+      // Messages of users on other pages are in the history only, not in a stream.
+      content: () => ({ messages: chat.messages.filter(({ id, role }) => role === "assistant" || id === user).map(corrected).map(version === 6 ? withoutDecision : (message) => message).filter(hasContent) }),
       pending: () => (version === 5 ? actions() : parts().filter(({ state }) => state === "approval-requested").map(({ approval }) => approval.id)),
-      // Version 5 knows no approvals: the page has a button of its own, and looks again when the runtime has said what came of it.
-      decide: (yes, id) => version === 5 ? ordered(yes, id) : streams.through(async () => {
-        await chat.addToolApprovalResponse({ id, approved: yes });
-        await until("the chat to go on", () => chat.status !== "ready");
-        await until("the chat to be ready", () => chat.status === "ready" || chat.status === "error");
+      // Version 5 has no approvals: the page has its own button, and reloads after the runtime's decision.
+      decide: (isApproved, id) => version === 5 ? decideByControl(isApproved, id) : streams.track(async () => {
+        await chat.addToolApprovalResponse({ id, approved: isApproved });
+        await waitFor("the chat to continue", () => chat.status !== "ready");
+        await waitFor("the chat to be ready", () => chat.status === "ready" || chat.status === "error");
       }),
-      said: () => textsOf(chat.messages),
+      visibleTexts: () => textsOf(chat.messages),
       texts: () => textsOf(chat.messages),
       chat: () => chat,
       streams,
     };
   };
-  return { name, asks: true, namesRuns: true, open, nativeTexts: (shown) => spoken(shown, ["assistant"]) };
+  return { name, sendsRequest: true, namesRuns: true, open, nativeTexts: (activities) => textsInOrder(activities, ["assistant"]) };
 };
 
 export const ai = [aiSdk("AI SDK 5.0.277", 5, ai5), aiSdk("AI SDK 6.0.322", 6, ai6), aiSdk("AI SDK 7.0.173", 7, ai7)];

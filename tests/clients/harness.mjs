@@ -1,9 +1,9 @@
 /**
- * What every test of a client needs: the real server, recordings to publish, a line that can be cut, and somebody who hears
- * what libraries complain about.
+ * Helpers of the client tests: the real server, the recordings, a proxy that can cut connections, and a collector of
+ * the warnings of libraries.
  *
  * PROSCENIUM_BIN names the binary (default target/debug/proscenium), PROSCENIUM_WORKER the example worker
- * (default target/debug/examples/worker). Nothing here waits for a time to pass; DEADLINE is for what hangs.
+ * (default target/debug/examples/worker). Nothing here waits for a fixed time; DEADLINE only catches a hang.
  */
 
 import assert from "node:assert/strict";
@@ -20,60 +20,60 @@ const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const BINARY = process.env.PROSCENIUM_BIN ?? here("../../target/debug/proscenium");
 const WORKER = process.env.PROSCENIUM_WORKER ?? here("../../target/debug/examples/worker");
 
-/** Everything at all its points, instead of what a gate has time for. */
+/** Whether to test more points of each recording than the gate does. */
 export const FULL = process.env.PROSCENIUM_CLIENTS === "full";
 
-/** How long a test waits for what must happen, in milliseconds. */
+/** The time after which a wait fails, in milliseconds. */
 export const DEADLINE = 60_000;
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** Waits for what must come, and fails by its name. */
-export async function soon(what, promise, ms = DEADLINE) {
+/** Waits for a promise, and fails with the name after the deadline. */
+export async function within(what, promise, ms = DEADLINE) {
   let timer;
   const late = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`waited in vain for ${what}`)), ms);
+    timer = setTimeout(() => reject(new Error(`timed out waiting for ${what}`)), ms);
   });
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-/** Waits until `holds` says so. */
-export async function until(what, holds, ms = DEADLINE) {
+/** Waits until `check` returns a truthy value, and returns it. */
+export async function waitFor(what, check, ms = DEADLINE) {
   for (const end = Date.now() + ms; Date.now() < end; await sleep(5)) {
-    const told = await holds();
-    if (told) return told;
+    const result = await check();
+    if (result) return result;
   }
-  throw new Error(`waited in vain for ${what}`);
+  throw new Error(`timed out waiting for ${what}`);
 }
 
-/** The real server on a free port, with everything in memory. */
-export async function serve(...flags) {
+/** Starts the real server on a free port, with a store in memory. */
+export async function startServer(...flags) {
   const child = spawn(BINARY, ["serve", "--listen", "127.0.0.1:0", "--store", "memory", "--log", "warn", ...flags], { stdio: ["ignore", "pipe", "inherit"] });
-  return { ...(await started(child, /^listening on (http:\S+)$/)), child };
+  return { ...(await readAddress(child, /^listening on (http:\S+)$/)), child };
 }
 
-/** The example worker, for an agent of this name. */
-export async function work(url, agent, paceMs = 5) {
+/** Starts the example worker for an agent. */
+export async function startWorker(url, agent, paceMs = 5) {
   const child = spawn(WORKER, ["--url", url, "--agent", agent, "--pace-ms", String(paceMs)], { stdio: ["ignore", "pipe", "inherit"] });
-  return { ...(await started(child, /at work for (\S+)$/, "SIGINT")), child };
+  return { ...(await readAddress(child, /at work for (\S+)$/, "SIGINT")), child };
 }
 
-async function started(child, line, signal = "SIGTERM") {
+async function readAddress(child, pattern, signal = "SIGTERM") {
   let url;
-  for await (const said of createInterface({ input: child.stdout })) {
-    url = said.match(line)?.[1];
+  for await (const line of createInterface({ input: child.stdout })) {
+    url = line.match(pattern)?.[1];
     break;
   }
-  assert.ok(url, "its first line says where it is");
+  assert.ok(url, "the first line names the address");
   child.stdout.resume();
   const ended = new Promise((resolve) => child.once("exit", resolve));
   return { url, stop: () => (child.kill(signal), ended) };
 }
 
-/** What a recording's folder is called as a source. */
+/** The source of each folder of recordings. */
 const SOURCES = { "ag-ui": "ag-ui", awaken: "awaken", "awaken-canonical": "awaken", ethos: "ethos", "turn-runner": "turnrunner" };
 
-/** Every recording that there is: `{ name, source, facts }`. PROSCENIUM_RECORDINGS, a part of a name, narrows it. */
+/** All recordings: `{ name, source, facts }`. PROSCENIUM_RECORDINGS filters them by a part of the name. */
 export const RECORDINGS = Object.entries(SOURCES).flatMap(([folder, source]) =>
   readdirSync(here(`../recordings/${folder}`)).sort().map((file) => {
     const text = readFileSync(here(`../recordings/${folder}/${file}`), "utf8");
@@ -82,139 +82,144 @@ export const RECORDINGS = Object.entries(SOURCES).flatMap(([folder, source]) =>
   }),
 ).filter(({ name }) => name.includes(process.env.PROSCENIUM_RECORDINGS ?? ""));
 
-/** A request that has to go well; its JSON. */
-export async function ask(url, init) {
-  const answer = await fetch(url, init);
-  const text = await answer.text();
-  assert.ok(answer.ok, `${init?.method ?? "GET"} ${url}: ${answer.status} ${text}`);
+/** Sends a request that must succeed, and returns its JSON. */
+export async function requestJson(url, init) {
+  const response = await fetch(url, init);
+  const text = await response.text();
+  assert.ok(response.ok, `${init?.method ?? "GET"} ${url}: ${response.status} ${text}`);
   return text ? JSON.parse(text) : undefined;
 }
 
-export const post = (url, body) => ask(url, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+export const post = (url, body) => requestJson(url, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
 
-/** Publishes facts of a run; those of a session that is named `thread`. */
+/** Publishes facts of a run; `thread` is the id of its session. */
 export async function publish(url, { run, thread, agent, source = "agentui" }, facts) {
   if (facts.length === 0) return undefined;
   const query = new URLSearchParams({ source, ...(thread && { sessionId: thread }), ...(agent && { agentId: agent }) });
   return post(`${url}/v1/runs/${encodeURIComponent(run)}/facts?${query}`, facts);
 }
 
-/** Takes the next thing that is asked of an agent, as a worker does; it has to be one. */
+/** Claims the next control of an agent, as a worker does. Exactly one must be pending. */
 export async function claim(url, agent) {
-  const { controls } = await ask(`${url}/v1/agents/${agent}/controls/claim?wait=30`, { method: "POST" });
+  const { controls } = await requestJson(`${url}/v1/agents/${agent}/controls/claim?wait=30`, { method: "POST" });
   assert.equal(controls.length, 1, "one control");
   return controls[0];
 }
 
-/** Says that a control was taken. */
+/** Acknowledges a control. */
 export const ack = (url, { controlId, lease }) => post(`${url}/v1/controls/${controlId}/ack`, { lease });
 
-/** What there is to see of a run: the native picture, which everything else is held against. */
-export const activities = async (url, run) => (await ask(`${url}/v1/runs/${encodeURIComponent(run)}/activities`)).activities;
+/** Reads the native activities of a run, with which every client's content is compared. */
+export const fetchActivities = async (url, run) => (await requestJson(`${url}/v1/runs/${encodeURIComponent(run)}/activities`)).activities;
 
-/** Chunks of streamed text, as one. */
-export const joined = (text) => (Array.isArray(text) ? text.join("") : (text ?? ""));
+/** Joins chunks of streamed text. */
+export const joinChunks = (text) => (Array.isArray(text) ? text.join("") : (text ?? ""));
 
 /**
- * A line to the server that can be cut: what a proxy, a tunnel or a train does. Reconnection times that the server asks for are
- * shortened on the way, as long as they are: tests have no time to jitter. With PROSCENIUM_JITTER_MS (tests/unsteady.mjs) all of it is late by chance.
+ * Starts a proxy that can cut its connections, as a tunnel or a train does. It shortens the server's reconnection
+ * delays without changing their length in bytes. With PROSCENIUM_JITTER_MS (tests/unsteady.mjs) it delays everything by
+ * a random time.
  */
-export async function phoneLine(url) {
+export async function startCuttableProxy(url) {
   const port = Number(new URL(url).port);
   const open = new Set();
-  // `cutInside`: what comes next is cut in its middle. `isOver`: the last answer in pieces has come to its end, whether or not its reader has got there.
-  const line = { requests: [], bytes: 0, cut: () => open.forEach((end) => end.destroy()), cutInside: false, isOver: false };
-  const exchange = createServer((near) => {
-    const far = connect(port, "127.0.0.1");
-    for (const [end, other] of [[near, far], [far, near]]) {
+  // `cutInside`: cut inside the next data. `hasEnded`: the last chunked response is complete, although its reader may
+  // be behind.
+  const proxy = { requests: [], bytes: 0, cut: () => open.forEach((end) => end.destroy()), cutInside: false, hasEnded: false };
+  const server = createServer((client) => {
+    const upstream = connect(port, "127.0.0.1");
+    for (const [end, other] of [[client, upstream], [upstream, client]]) {
       open.add(end);
-      // What came before an end that was meant is still on its way.
+      // What came previous an end that was meant is still on its way.
       end.on("close", () => (open.delete(end), end.readableEnded || other.destroy()));
       end.on("error", () => {});
     }
-    const [asked, told] = [near.pipe(unsteady()), far.pipe(unsteady())];
-    asked.on("data", (bytes) => {
-      for (const [head] of String(bytes).matchAll(/^(?:GET|POST) [^\0]*?\r\n\r\n/gm)) line.requests.push(head);
-      far.write(bytes);
+    const [toServer, toClient] = [client.pipe(unsteady()), upstream.pipe(unsteady())];
+    toServer.on("data", (bytes) => {
+      for (const [head] of String(bytes).matchAll(/^(?:GET|POST) [^\0]*?\r\n\r\n/gm)) proxy.requests.push(head);
+      upstream.write(bytes);
     });
-    asked.on("end", () => far.end());
-    told.on("end", () => near.end());
-    told.on("data", (bytes) => {
+    toServer.on("end", () => upstream.end());
+    toClient.on("end", () => client.end());
+    toClient.on("data", (bytes) => {
       bytes = Buffer.from(bytes.toString("latin1").replace(/retry: \d{4}\n/, "retry: 0010\n"), "latin1");
-      line.bytes += bytes.length;
-      line.isOver = bytes.subarray(-5).equals(Buffer.from("0\r\n\r\n"));
-      if (line.cutInside && bytes.includes("data: ")) {
-        line.cutInside = line.isOver = false;
-        // Nothing comes after the half.
-        told.removeAllListeners("data").resume();
-        near.write(bytes.subarray(0, bytes.length / 2), () => line.cut());
+      proxy.bytes += bytes.length;
+      proxy.hasEnded = bytes.subarray(-5).equals(Buffer.from("0\r\n\r\n"));
+      if (proxy.cutInside && bytes.includes("data: ")) {
+        proxy.cutInside = proxy.hasEnded = false;
+        // Drop everything after the first half.
+        toClient.removeAllListeners("data").resume();
+        client.write(bytes.subarray(0, bytes.length / 2), () => proxy.cut());
         return;
       }
-      near.write(bytes);
+      client.write(bytes);
     });
   });
-  await new Promise((resolve) => exchange.listen(0, "127.0.0.1", resolve));
-  line.url = `http://127.0.0.1:${exchange.address().port}`;
-  line.close = () => (line.cut(), new Promise((resolve) => exchange.close(resolve)));
-  /** Until nothing has come for a moment. */
-  line.quiet = async () => {
-    for (let known = -1; known !== line.bytes; await sleep(25)) known = line.bytes;
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  proxy.url = `http://127.0.0.1:${server.address().port}`;
+  proxy.close = () => (proxy.cut(), new Promise((resolve) => server.close(resolve)));
+  /** Waits until no bytes arrive for a moment. */
+  proxy.quiet = async () => {
+    for (let previous = -1; previous !== proxy.bytes; await sleep(25)) previous = proxy.bytes;
   };
-  return line;
+  return proxy;
 }
 
-const hearing = new AsyncLocalStorage();
-for (const how of ["warn", "error"]) {
-  const say = console[how].bind(console);
-  console[how] = (...words) => {
-    const heard = hearing.getStore();
-    if (heard) heard.push(`console.${how}: ${words.map((word) => (word instanceof Error ? word.stack : typeof word === "string" ? word : JSON.stringify(word))).join(" ")}`);
-    else say(...words);
+const complaintStorage = new AsyncLocalStorage();
+for (const level of ["warn", "error"]) {
+  const original = console[level].bind(console);
+  console[level] = (...args) => {
+    const complaints = complaintStorage.getStore();
+    if (complaints) complaints.push(`console.${level}: ${args.map((word) => (word instanceof Error ? word.stack : typeof word === "string" ? word : JSON.stringify(word))).join(" ")}`);
+    else original(...args);
   };
 }
 
-/** Does something, and gives what libraries complained about meanwhile. */
-export async function heard(does) {
+/** Runs an action, and returns the warnings that libraries printed meanwhile. */
+export async function collectComplaints(action) {
   const complaints = [];
-  await hearing.run(complaints, does);
+  await complaintStorage.run(complaints, action);
   return complaints;
 }
 
-/** Does `does` with every one, several at a time. */
-export async function each(list, atOnce, does) {
-  const left = list.map((item, at) => [item, at]);
+/** Runs an action for every item, `atOnce` at a time. */
+export async function mapConcurrently(items, atOnce, action) {
+  const queue = items.map((item, at) => [item, at]);
   const results = [];
   await Promise.all(Array.from({ length: atOnce }, async () => {
-    for (let next = left.shift(); next; next = left.shift()) results[next[1]] = await does(...next);
+    for (let next = queue.shift(); next; next = queue.shift()) results[next[1]] = await action(...next);
   }));
   return results;
 }
 
-/** Numbers from 1 to `below`, at most `count`, evenly. */
-export function points(below, count) {
-  const all = Array.from({ length: count }, (_, n) => Math.round(((n + 1) * below) / (count + 1)));
-  return [...new Set(all)].filter((point) => point > 0 && point < below);
+/** Returns at most `count` evenly spaced numbers between 0 and `below`, both exclusive. */
+export function spacedPoints(below, count) {
+  const values = Array.from({ length: count }, (_, n) => Math.round(((n + 1) * below) / (count + 1)));
+  return [...new Set(values)].filter((point) => point > 0 && point < below);
 }
 
 /**
- * The streams of one screen, byte for byte, whatever library reads them.
+ * Records the streams of one page, byte for byte, independent of the library that reads them.
  *
- * `fetch` is what the library is given. `through(does)` does something with it, and fails if the last stream that came of it broke
- * or stopped without an event that `isTerminal`: libraries take that for an end.
+ * The library uses `fetch`. `track(action)` runs an action, and fails if its last stream broke or stopped without an
+ * event for which `isTerminal` holds: libraries take that for a regular end.
  */
 export class Streams {
   list = [];
 
-  /** `idsFirst`: where ids stand; `farewell`: what comes after the last event; `mayStop`: whether an end says nothing. */
-  constructor({ isTerminal, idsFirst = false, farewell = "", mayStop = false }) {
-    Object.assign(this, { isTerminal, idsFirst, farewell, mayStop });
-    this.opened = new Promise((resolve) => (this.answered = resolve));
+  /**
+   * `idsFirst`: ids precede data; `trailer`: the bytes after the last event; `mayEndSilently`: a stream may end
+   * anywhere.
+   */
+  constructor({ isTerminal, idsFirst = false, trailer = "", mayEndSilently = false }) {
+    Object.assign(this, { isTerminal, idsFirst, trailer, mayEndSilently });
+    this.opened = new Promise((resolve) => (this.markOpened = resolve));
   }
 
   fetch = async (input, init) => {
     const response = await fetch(input, init);
     const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
-    if (isStream || response.status === 204) this.answered();
+    if (isStream || response.status === 204) this.markOpened();
     if (!isStream) return response;
     const stream = { url: String(input), headers: response.headers, text: "", ended: false };
     this.list.push(stream);
@@ -226,62 +231,65 @@ export class Streams {
       },
       flush: () => void (stream.ended = true),
     });
-    const body = tolerant(response.body.pipeThrough(through));
+    const body = ignoreCancelErrors(response.body.pipeThrough(through));
     return new Response(body, { status: response.status, headers: response.headers });
   };
 
-  async through(does) {
+  async track(action) {
     const before = this.list.length;
-    await does();
+    await action();
     const last = this.list.at(-1);
-    if (this.list.length > before && !this.isOver(last)) throw new Error(`the stream broke after ${JSON.stringify(last.text.slice(-300))}`);
+    if (this.list.length > before && !this.hasEnded(last)) throw new Error(`the stream broke after ${JSON.stringify(last.text.slice(-300))}`);
   }
 
-  isOver(stream) {
+  hasEnded(stream) {
     const last = eventsOf(stream).at(-1);
-    // Whoever was told of an error may hear no further.
+    // After an error event a library may stop reading.
     return last ? this.isTerminal(last) : stream.ended;
   }
 
-  /** The last envelope that any of them has told of, by the cursors: a cursor's number is twice an envelope's, or one more; its fraction is of the next. */
-  toldUpTo() {
+  /**
+   * The sequence of the last envelope in any stream, by the cursors. A cursor's number is twice the sequence, or one
+   * more; a fraction counts within the next envelope.
+   */
+  lastSequence() {
     const numbers = this.list.flatMap(({ text }) => [...text.matchAll(/^id: [0-9a-f]+:(\d+)(?:\.\d+)?$/gm)].map(([, number]) => Number(number)));
     return Math.floor(Math.max(0, ...numbers) / 2);
   }
 
-  /** What is wrong with the bytes: each of these breaks somebody's client. */
-  wrong() {
-    return this.list.flatMap((stream) => this.#wrongIn(stream).map((what) => `${stream.url}: ${what}`));
+  /** Returns the problems of the bytes. Each of these breaks a client. */
+  findProblems() {
+    return this.list.flatMap((stream) => this.#problemsIn(stream).map((problem) => `${stream.url}: ${problem}`));
   }
 
-  #wrongIn({ headers, text, ended }) {
-    const wrong = [];
-    if (text.includes("\r")) wrong.push("there is a carriage return");
+  #problemsIn({ headers, text, ended }) {
+    const problems = [];
+    if (text.includes("\r")) problems.push("it contains a carriage return");
     const whole = text.slice(0, text.lastIndexOf("\n\n") + 2).replace(/data: \[DONE\]\n\n$/, "");
     for (const frame of whole.split("\n\n").slice(0, -1)) {
-      // A heartbeat is a line of its own, and never a frame: some clients take one without data for an empty message.
+      // A heartbeat is a comment line, not a frame: some clients take a frame without data for an empty message.
       const names = frame.split("\n").filter((line) => line !== ":").map((line) => line.slice(0, line.indexOf(":")));
-      if (names.filter((name) => name === "data").length !== 1) wrong.push(`a frame of ${names.join(", ") || "nothing"}`);
-      if (names.includes("event")) wrong.push("a frame with a name");
+      if (names.filter((name) => name === "data").length !== 1) problems.push(`a frame of ${names.join(", ") || "nothing"}`);
+      if (names.includes("event")) problems.push("a frame with a name");
       const [data, id] = [names.indexOf("data"), names.indexOf("id")];
-      if (id >= 0 && id < data !== this.idsFirst) wrong.push(`an id ${this.idsFirst ? "after" : "before"} its data`);
+      if (id >= 0 && id < data !== this.idsFirst) problems.push(`an id ${this.idsFirst ? "after" : "before"} its data`);
     }
     const cache = headers.get("cache-control") ?? "";
-    if (!cache.includes("no-cache") || !cache.includes("no-transform")) wrong.push(`cache-control: ${cache}`);
-    if (headers.get("x-accel-buffering") !== "no") wrong.push("no x-accel-buffering: no");
-    if (headers.has("content-encoding")) wrong.push("it is encoded");
+    if (!cache.includes("no-cache") || !cache.includes("no-transform")) problems.push(`cache-control: ${cache}`);
+    if (headers.get("x-accel-buffering") !== "no") problems.push("no x-accel-buffering: no");
+    if (headers.has("content-encoding")) problems.push("it is encoded");
     const last = eventsOf({ text }).at(-1);
-    if (ended && last && !this.mayStop && !this.isTerminal(last)) wrong.push(`it ended cleanly after ${JSON.stringify(last).slice(0, 200)}`);
-    if (ended && !text.endsWith(this.farewell)) wrong.push(`it ended without ${JSON.stringify(this.farewell)}`);
-    return wrong;
+    if (ended && last && !this.mayEndSilently && !this.isTerminal(last)) problems.push(`it ended cleanly after ${JSON.stringify(last).slice(0, 200)}`);
+    if (ended && !text.endsWith(this.trailer)) problems.push(`it ended without ${JSON.stringify(this.trailer)}`);
+    return problems;
   }
 }
 
-/** HttpAgent cancels what broke already, and leaves the rejection of that to nobody: here it would end the test. */
-function tolerant(body) {
+/** HttpAgent cancels a broken reader and does not handle the rejection, which would end the test process. */
+function ignoreCancelErrors(body) {
   const getReader = body.getReader.bind(body);
-  body.getReader = (...how) => {
-    const reader = getReader(...how);
+  body.getReader = (...args) => {
+    const reader = getReader(...args);
     const cancel = reader.cancel.bind(reader);
     reader.cancel = (why) => cancel(why).catch(() => {});
     return reader;
@@ -289,15 +297,15 @@ function tolerant(body) {
   return body;
 }
 
-/** The events of a stream that came whole. */
+/** Returns the complete events of a stream. */
 export const eventsOf = ({ text }) =>
   text.split("\n\n").slice(0, -1).flatMap((frame) => frame.split("\n")).filter((line) => line.startsWith("data: {")).map((line) => JSON.parse(line.slice(6)));
 
-/** All that is said in a run, by its native activities, in the order in which each part appeared; by these roles. */
-export function spoken(shown, roles = ["user", "assistant"]) {
-  const said = shown.flatMap(({ activityType, opened, content }) => {
-    if (activityType === "message" && roles.includes(content.role)) return content.parts.map((part) => [part.opened, joined(part.text)]);
-    return activityType === "reasoning" ? [[opened, joined(content.text)]] : [];
+/** Returns all texts of a run from its native activities, by the time at which each part appeared. */
+export function textsInOrder(activities, roles = ["user", "assistant"]) {
+  const parts = activities.flatMap(({ activityType, opened, content }) => {
+    if (activityType === "message" && roles.includes(content.role)) return content.parts.map((part) => [part.opened, joinChunks(part.text)]);
+    return activityType === "reasoning" ? [[opened, joinChunks(content.text)]] : [];
   });
-  return said.sort(([a], [b]) => a - b).map(([, text]) => text).filter(Boolean);
+  return parts.sort(([a], [b]) => a - b).map(([, text]) => text).filter(Boolean);
 }

@@ -1,58 +1,58 @@
 /**
- * Every recording, as a client sees it: streamed whole, joined on the way, cut and come back.
+ * Every recording, for one client: streamed whole, joined in the middle, cut and resumed.
  *
- * A client is given as `open({ url, agent, thread, run, user })`, which makes a screen:
+ * A client has a function `open({ url, agent, thread, run, user })`, which returns a page:
  *
- * - `begin()` asks for the run, where the client does that, or begins to watch it; `join()` comes to one that may be under way;
- *   `back()` does what the client does when its connection broke; `again()`, where that is something else, when it looks again at
- *   what went on without it. Each resolves when the stream ended, and rejects when it broke.
- * - `streams` are all its responses, byte for byte.
- * - `picture()` is all there is to see, as JSON: it has to be the same whichever way it came about.
- * - `texts()` are the texts of messages and thoughts, to be held against the native activities.
+ * - `begin()` requests the run, if the client does that, or follows it; `join()` follows a run that may have begun; `resume()`
+ *   reconnects after a broken connection; `revisit()`, if it differs, follows a run that continued without it. Each resolves
+ *   when the stream has ended, and rejects when it broke.
+ * - `streams` records all its responses.
+ * - `content()` returns all visible content as JSON. It must not depend on how the page got it.
+ * - `texts()` returns the texts of messages and reasoning, to compare with the native activities.
  */
 
 import assert from "node:assert/strict";
 import { isDeepStrictEqual } from "node:util";
-import { FULL, RECORDINGS, ack, activities, ask, claim, each, heard, phoneLine, points, post, publish, soon, until } from "./harness.mjs";
+import { FULL, RECORDINGS, ack, fetchActivities, requestJson, claim, mapConcurrently, collectComplaints, startCuttableProxy, spacedPoints, post, publish, within, waitFor } from "./harness.mjs";
 
-/** Facts of a recording from which on it is long: a gate looks at it at fewer points. */
-const LONG = 1000;
+/** The number of facts from which on a recording is long: the gate tests it at fewer points. */
+const LONG_FACTS = 1000;
 
 const pointsOf = ({ facts }) => {
-  const count = FULL ? 10 : facts.length > LONG ? 1 : 2;
-  return points(facts.length, count);
+  const count = FULL ? 10 : facts.length > LONG_FACTS ? 1 : 2;
+  return spacedPoints(facts.length, count);
 };
 
-let flows = 0;
+let scenarios = 0;
 
-/** One run, one recording, one screen. */
-class Flow {
+/** One run, one recording, one page. */
+class Scenario {
   constructor(server, client, recording) {
-    const name = `of-flow-${(flows += 1)}`;
+    const name = `of-flow-${(scenarios += 1)}`;
     Object.assign(this, { server, client, recording, at: 0, run: `run-${name}`, thread: `thread-${name}`, agent: `agent-${name}`, user: `user-${name}` });
   }
 
   async open() {
-    this.line = await phoneLine(this.server);
+    this.proxy = await startCuttableProxy(this.server);
     const { agent, thread, run, user } = this;
-    this.screen = await this.client.open({ url: this.line.url, agent, thread, run, user });
+    this.screen = await this.client.open({ url: this.proxy.url, agent, thread, run, user });
   }
 
-  /** Watches, in the background: `this.over` when that stream has come to its end. */
+  /** Follows the run in the background. Sets `isDone` at the end of the stream. */
   watch(how) {
-    this.over = false;
-    this.broke = undefined;
+    this.isDone = false;
+    this.failure = undefined;
     const watching = this.screen[how]();
-    this.watching = watching.then(() => (this.over = true), (error) => (this.broke = error));
+    this.stream = watching.then(() => (this.isDone = true), (error) => (this.failure = error));
   }
 
-  /** Publishes up to the fact of this number, as the agent that was asked, in pieces. */
+  /** Publishes the facts up to this index, as the requested agent, in several batches. */
   async publish(upTo, pieces = 1) {
     const begins = this.at === 0 && !this.hasBegun;
     if (begins) {
       this.hasBegun = true;
-      if (this.asks) await this.take();
-      // What the user said is the agent's to publish.
+      if (this.sendsRequest) await this.claimRequest();
+      // The agent publishes the user's message.
       await publish(this.server, this.where(), [{ type: "text.final", messageId: this.user, payload: { role: "user", text: "Go on." } }]);
     }
     const size = Math.max(1, Math.ceil((upTo - this.at) / pieces));
@@ -63,17 +63,17 @@ class Flow {
     }
   }
 
-  /** Whether there is nothing more to come, though its reader may not have read it all. */
-  isOver() {
-    return this.over || (this.hasBegun && this.line?.isOver);
+  /** Whether the stream has ended, although its reader may be behind. */
+  hasEnded() {
+    return this.isDone || (this.hasBegun && this.proxy?.hasEnded);
   }
 
   where() {
     return { run: this.run, thread: this.thread };
   }
 
-  /** Takes the request for the run, as a worker does. */
-  async take() {
+  /** Claims the request for the run, as a worker does. */
+  async claimRequest() {
     const send = await claim(this.server, this.agent);
     assert.equal(send.control, "send");
     if (this.client.namesRuns) this.run = send.value.runId;
@@ -81,129 +81,129 @@ class Flow {
     await ack(this.server, send);
   }
 
-  /** Publishes the rest, and watches until there is nothing more to come. */
+  /** Publishes the rest, and follows the run to its end. */
   async finish() {
     const { facts } = this.recording;
     await this.publish(facts.length, 8);
-    const { status } = await ask(`${this.server}/v1/runs/${this.run}`);
-    const isOver = !["accepted", "running"].includes(status) && !(status === "waiting" && this.client.endsOnlyWithTheRun);
-    // Nobody else will end it.
+    const { status } = await requestJson(`${this.server}/v1/runs/${this.run}`);
+    const isOver = !["accepted", "running"].includes(status) && !(status === "waiting" && this.client.endsWithRun);
+    // The recording does not end its run.
     if (!isOver) await post(`${this.server}/v1/runs/${this.run}/settle`, {});
-    await soon("the end of the stream", this.watching);
-    if (this.broke) throw this.broke;
-    // It ended at a pause, or at the end of one of several turns, before all was said: somebody looks again.
-    const { events } = await ask(`${this.server}/v1/runs/${this.run}/events?after=${this.screen.streams.toldUpTo()}&limit=1`);
+    await within("the end of the stream", this.stream);
+    if (this.failure) throw this.failure;
+    // The stream ended at a pause or after one of several turns, before the last fact: the client connects again.
+    const { events } = await requestJson(`${this.server}/v1/runs/${this.run}/events?after=${this.screen.streams.lastSequence()}&limit=1`);
     if (events.length > 0) {
-      this.watch(this.screen.again ? "again" : "back");
-      await soon("the end of the stream that goes on", this.watching);
-      if (this.broke) throw this.broke;
+      this.watch(this.screen.revisit ? "revisit" : "resume");
+      await within("the end of the continued stream", this.stream);
+      if (this.failure) throw this.failure;
     }
-    // Whoever had heard the end already when the line was cut has nothing to come back for.
-    if (this.wasCut) assert.ok(this.line.requests.length > this.wasCut.requests || this.screen.streams.isOver(this.wasCut.stream), "it came back after the cut");
-    await this.line.close();
+    // A client that had read the end before the cut does not reconnect.
+    if (this.wasCut) assert.ok(this.proxy.requests.length > this.wasCut.requests || this.screen.streams.hasEnded(this.wasCut.stream), "the client reconnected after the cut");
+    await this.proxy.close();
     this.screen.close?.();
-    const wrong = this.screen.streams.wrong();
-    assert.equal(wrong.length, 0, wrong.join("\n"));
-    const whole = this.screen.picture();
-    // Without the names that this flow alone has.
-    const picture = JSON.parse(JSON.stringify(whole).replaceAll(this.run, "run").replace(/-of-flow-\d+/g, ""));
-    return { whole, picture, texts: this.screen.texts?.(), native: await activities(this.server, this.run) };
+    const problem = this.screen.streams.findProblems();
+    assert.equal(problem.length, 0, problem.join("\n"));
+    const raw = this.screen.content();
+    // Without the ids of this scenario.
+    const content = JSON.parse(JSON.stringify(raw).replaceAll(this.run, "run").replace(/-of-flow-\d+/g, ""));
+    return { raw, content, texts: this.screen.texts?.(), native: await fetchActivities(this.server, this.run) };
   }
 
-  /** Until the server has answered. */
+  /** Waits until the server has answered. */
   opened() {
-    return soon("an answer", this.screen.streams.opened);
+    return within("an answer", this.screen.streams.opened);
   }
 }
 
-async function whole(server, client, recording) {
-  const flow = new Flow(server, client, recording);
-  await flow.open();
-  flow.asks = client.asks;
-  flow.watch("begin");
-  if (!client.asks) await flow.opened();
-  return flow.finish();
+async function streamWhole(server, client, recording) {
+  const scenario = new Scenario(server, client, recording);
+  await scenario.open();
+  scenario.sendsRequest = client.sendsRequest;
+  scenario.watch("begin");
+  if (!client.sendsRequest) await scenario.opened();
+  return scenario.finish();
 }
 
-async function joinedAt(server, client, recording, point) {
-  const flow = new Flow(server, client, recording);
-  await flow.publish(point);
-  await flow.open();
-  flow.watch("join");
-  await flow.opened();
-  return flow.finish();
+async function joinAt(server, client, recording, point) {
+  const scenario = new Scenario(server, client, recording);
+  await scenario.publish(point);
+  await scenario.open();
+  scenario.watch("join");
+  await scenario.opened();
+  return scenario.finish();
 }
 
 async function cutAt(server, client, recording, point, inside) {
-  const flow = new Flow(server, client, recording);
-  await flow.open();
-  flow.asks = client.asks;
-  flow.watch("begin");
-  if (!client.asks) await flow.opened();
-  await flow.publish(point, 3);
-  // Before it was told anything a client does not know that there is something to come back to.
-  await until("the first that is told", () => flow.isOver() || flow.broke || flow.screen.streams.toldUpTo() > 0);
-  await flow.line.quiet();
+  const scenario = new Scenario(server, client, recording);
+  await scenario.open();
+  scenario.sendsRequest = client.sendsRequest;
+  scenario.watch("begin");
+  if (!client.sendsRequest) await scenario.opened();
+  await scenario.publish(point, 3);
+  // Before its first event a client has nothing to resume.
+  await waitFor("the first event", () => scenario.hasEnded() || scenario.failure || scenario.screen.streams.lastSequence() > 0);
+  await scenario.proxy.quiet();
   const more = point + Math.ceil((recording.facts.length - point) / 3);
-  if (inside && !flow.isOver()) {
-    // In the middle of what comes next, if anything does.
-    flow.line.cutInside = true;
-    await flow.publish(more);
-    await flow.line.quiet();
-    flow.line.cutInside = false;
+  if (inside && !scenario.hasEnded()) {
+    // Cut inside the next data, if any.
+    scenario.proxy.cutInside = true;
+    await scenario.publish(more);
+    await scenario.proxy.quiet();
+    scenario.proxy.cutInside = false;
   }
-  if (!flow.isOver()) {
-    flow.wasCut = { requests: flow.line.requests.length, stream: flow.screen.streams.list.at(-1) };
-    flow.line.cut();
-    if (!client.comesBackByItself) {
-      await soon("the break", flow.watching);
-      await flow.publish(more);
-      flow.watch("back");
+  if (!scenario.hasEnded()) {
+    scenario.wasCut = { requests: scenario.proxy.requests.length, stream: scenario.screen.streams.list.at(-1) };
+    scenario.proxy.cut();
+    if (!client.reconnects) {
+      await within("the break", scenario.stream);
+      await scenario.publish(more);
+      scenario.watch("resume");
     }
   }
-  return flow.finish();
+  return scenario.finish();
 }
 
-/** All of it for one client: what is wrong, by recording, and how much was looked at. */
-export async function play(server, client) {
-  const row = { client: client.name, whole: 0, joined: 0, cut: 0, failures: [] };
-  await each(RECORDINGS, client.atOnce ?? 4, async (recording) => {
+/** Runs all scenarios of a client. Returns the number of scenarios by kind, and the failures. */
+export async function runAll(server, client) {
+  const result = { client: client.name, whole: 0, joined: 0, cut: 0, failures: [] };
+  await mapConcurrently(RECORDINGS, client.concurrency ?? 4, async (recording) => {
     let reference;
-    const look = async (what, does) => {
-      row[what.split(" ")[0]] += 1;
+    const run = async (what, play) => {
+      result[what.split(" ")[0]] += 1;
       let failure;
-      const complaints = await heard(async () => {
+      const complaints = await collectComplaints(async () => {
         try {
-          failure = compare(client, await does(), reference, (seen) => (reference ??= seen));
+          failure = compare(client, await play(), reference, (observed) => (reference ??= observed));
         } catch (error) {
           failure = error.stack ?? String(error);
         }
       });
-      // That a line is cut is something to complain about.
-      const told = complaints.filter((complaint) => !(what.startsWith("cut") && complaint.includes("TypeError: terminated")));
-      for (const wrong of [failure, ...told].filter(Boolean)) row.failures.push(`${recording.name}, ${what}: ${wrong}`);
+      // A warning about the cut itself is expected.
+      const relevant = complaints.filter((complaint) => !(what.startsWith("cut") && complaint.includes("TypeError: terminated")));
+      for (const problem of [failure, ...relevant].filter(Boolean)) result.failures.push(`${recording.name}, ${what}: ${problem}`);
     };
-    await look("whole", () => whole(server, client, recording));
-    for (const point of pointsOf(recording)) await look(`joined at ${point}`, () => joinedAt(server, client, recording, point));
+    await run("whole", () => streamWhole(server, client, recording));
+    for (const point of pointsOf(recording)) await run(`joined at ${point}`, () => joinAt(server, client, recording, point));
     for (const [n, point] of pointsOf(recording).entries()) {
-      await look(`cut at ${point}${n % 2 ? " inside of a frame" : ""}`, () => cutAt(server, client, recording, point, n % 2 === 1));
+      await run(`cut at ${point}${n % 2 ? " inside a frame" : ""}`, () => cutAt(server, client, recording, point, n % 2 === 1));
     }
   });
-  return row;
+  return result;
 }
 
-/** What is wrong with what was seen; nothing, if all is well. */
-function compare(client, seen, reference, keep) {
-  const wrong = client.check?.(seen);
-  if (wrong) return wrong;
-  const texts = client.nativeTexts && difference(seen.texts, client.nativeTexts(seen.native));
+/** Returns the problem of the observed content; `undefined` if it is right. */
+function compare(client, observed, reference, setReference) {
+  const problem = client.check?.(observed);
+  if (problem) return problem;
+  const texts = client.nativeTexts && difference(observed.texts, client.nativeTexts(observed.native));
   if (texts) return `texts differ from the native ones: ${texts}`;
-  if (!reference) keep(seen.picture);
-  const other = reference && difference(seen.picture, reference);
-  return other && `differs from the one streamed whole: ${other}`;
+  if (!reference) setReference(observed.content);
+  const other = reference && difference(observed.content, reference);
+  return other && `differs from the run that was streamed whole: ${other}`;
 }
 
-/** Where two values differ first, briefly. */
+/** Describes the first difference of two values. */
 export function difference(left, right, path = "") {
   if (isDeepStrictEqual(left, right)) return undefined;
   const isObject = (value) => typeof value === "object" && value !== null;
@@ -217,9 +217,9 @@ export function difference(left, right, path = "") {
   return `${path || "/"} is ${brief(left)} instead of ${brief(right)}`;
 }
 
-/** The table that says it all at the end. */
+/** Formats the summary table. */
 export function table(rows) {
-  const columns = ["client", "whole", "joined", "cut", "wrong"];
+  const columns = ["client", "whole", "joined", "cut", "failures"];
   const lines = [columns, ...rows.map((row) => [row.client, row.whole, row.joined, row.cut, row.failures.length].map(String))];
   const widths = columns.map((_, at) => Math.max(...lines.map((line) => line[at].length)));
   return lines.map((line) => line.map((cell, at) => (at ? cell.padStart(widths[at]) : cell.padEnd(widths[at]))).join("  ")).join("\n");

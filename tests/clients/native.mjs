@@ -1,105 +1,105 @@
-/** Clients of the native frames: what a browser has, and what those take that must send headers. */
+/** Clients of the native frames: EventSource, and fetch-event-source for clients that must send headers. */
 
 import { fetchEventSource } from "@microsoft/fetch-event-source";
 import { EventSource } from "eventsource";
 import patches from "fast-json-patch";
-import { Streams, joined, post, spoken } from "./harness.mjs";
+import { Streams, joinChunks, post, textsInOrder } from "./harness.mjs";
 import { difference } from "./matrix.mjs";
 
-// fetch-event-source looks at the page's visibility and takes its timers from the window.
+// fetch-event-source reads the page's visibility, and uses the timers of `window`.
 globalThis.window ??= globalThis;
 globalThis.document ??= { addEventListener() {}, removeEventListener() {}, hidden: false };
 
-/** README's five lines: a copy of each activity, kept as the frames say. */
-export class Copy {
-  shown = new Map();
+/** The five lines from the README: a copy of each activity, updated by frames. */
+export class ActivityCopy {
+  activities = new Map();
 
-  take(frame) {
+  apply(frame) {
     const key = `${frame.activityType} ${frame.activityId}`;
-    if (frame.frame === "Reset") this.shown.clear();
-    if (frame.frame === "ActivitySnapshot") this.shown.set(key, frame);
-    if (frame.frame === "ActivityDelta") patches.applyPatch(this.shown.get(key).content, frame.patch, true);
+    if (frame.frame === "Reset") this.activities.clear();
+    if (frame.frame === "ActivitySnapshot") this.activities.set(key, frame);
+    if (frame.frame === "ActivityDelta") patches.applyPatch(this.activities.get(key).content, frame.patch, true);
     return frame.frame === "End";
   }
 
-  picture() {
-    return canonical([...this.shown.values()]);
+  content() {
+    return canonical([...this.activities.values()]);
   }
 }
 
-/** What waits for a decision, and how it is given: by a control, like anything else that somebody asks for. */
+/** Pending decisions, and the controls that answer them. */
 const decisions = ({ url, run, thread, agent, user }, copy) => ({
-  /** Asks for the run, as a page's form would. */
+  /** Requests the run, as the form of a page does. */
   send: () => post(`${url}/v1/sessions/${thread}/controls`, { control: "send", agentId: agent, value: { runId: run, messages: [{ id: user, role: "user", content: "Go on." }] } }),
-  pending: () => [...copy.shown.values()].filter(({ activityType, content }) => activityType === "action" && content.status === "pending").map(({ activityId }) => activityId),
-  decide: (yes, actionId) => post(`${url}/v1/runs/${run}/controls`, { control: yes ? "approve" : "reject", actionId }),
+  pending: () => [...copy.activities.values()].filter(({ activityType, content }) => activityType === "action" && content.status === "pending").map(({ activityId }) => activityId),
+  decide: (isApproved, actionId) => post(`${url}/v1/runs/${run}/controls`, { control: isApproved ? "approve" : "reject", actionId }),
 
-  said: () => spoken([...copy.shown.values()]),
+  visibleTexts: () => textsInOrder([...copy.activities.values()]),
 });
 
-/** Activities by key, with texts in one piece, in the order in which they appeared. */
-function canonical(shown) {
-  const sorted = [...shown].sort((a, b) => a.opened - b.opened || (`${a.activityType} ${a.activityId}` < `${b.activityType} ${b.activityId}` ? -1 : 1));
-  const told = sorted.map(({ activityType, activityId, agentId, surface, opened, content }) => ({ activityType, activityId, agentId, surface, opened, content }));
-  return JSON.parse(JSON.stringify(told), (key, value) => (/(^|_)text$/.test(key) ? joined(value) : value));
+/** Returns the activities by `opened`, with joined texts. */
+function canonical(activities) {
+  const sorted = [...activities].sort((a, b) => a.opened - b.opened || (`${a.activityType} ${a.activityId}` < `${b.activityType} ${b.activityId}` ? -1 : 1));
+  const plain = sorted.map(({ activityType, activityId, agentId, surface, opened, content }) => ({ activityType, activityId, agentId, surface, opened, content }));
+  return JSON.parse(JSON.stringify(plain), (key, value) => (/(^|_)text$/.test(key) ? joinChunks(value) : value));
 }
 
-/** The picture has to be the one at rest. */
-const check = (seen) => difference(seen.whole, canonical(seen.native));
+/** The content must equal the server's activities. */
+const check = (observed) => difference(observed.raw, canonical(observed.native));
 
-const native = (name, open) => ({
+const nativeClient = (name, open) => ({
   name,
-  comesBackByItself: true,
-  endsOnlyWithTheRun: true,
-  atOnce: 12,
+  reconnects: true,
+  endsWithRun: true,
+  concurrency: 12,
   check,
-  open(where) {
-    const streams = new Streams({ isTerminal: ({ frame }) => frame === "End", mayStop: true });
-    const copy = new Copy();
-    return { ...open({ ...where, at: `${where.url}/v1/runs/${where.run}/stream`, fetch: streams.fetch, copy }), ...decisions(where, copy), picture: () => copy.picture(), streams };
+  open(target) {
+    const streams = new Streams({ isTerminal: ({ frame }) => frame === "End", mayEndSilently: true });
+    const copy = new ActivityCopy();
+    return { ...open({ ...target, at: `${target.url}/v1/runs/${target.run}/stream`, fetch: streams.fetch, copy }), ...decisions(target, copy), content: () => copy.content(), streams };
   },
 });
 
-export const eventSource = native("EventSource (eventsource 4.1.0)", ({ at, fetch, copy }) => {
+export const eventSource = nativeClient("EventSource (eventsource 4.1.0)", ({ at, fetch, copy }) => {
   let source, cursor;
   const watch = (after) => new Promise((resolve, reject) => {
     source?.close();
     source = new EventSource(after ? `${at}?after=${after}` : at, { fetch });
     source.onmessage = ({ data, lastEventId }) => {
       cursor = lastEventId;
-      copy.take(JSON.parse(data));
+      copy.apply(JSON.parse(data));
     };
-    // It comes back by itself, until there is nothing more to come: 204.
+    // EventSource reconnects by itself until status 204.
     source.onerror = ({ code }) => {
       if (source.readyState === source.CLOSED) (code === 204 ? resolve : reject)(code);
     };
   });
-  return { begin: () => watch(), join: () => watch(), back: () => watch(cursor), close: () => source.close() };
+  return { begin: () => watch(), join: () => watch(), resume: () => watch(cursor), close: () => source.close() };
 });
 
-export const fetchEvents = native("fetch-event-source 2.0.1", ({ at, fetch, copy }) => {
-  let cursor, ending;
+export const fetchEvents = nativeClient("fetch-event-source 2.0.1", ({ at, fetch, copy }) => {
+  let cursor, abort;
   const watch = () => {
-    ending = new AbortController();
+    ending: abort = new AbortController();
     return fetchEventSource(at, {
       headers: { authorization: "Bearer none", ...(cursor && { "last-event-id": cursor }) },
       openWhenHidden: true,
-      signal: ending.signal,
+      signal: abort.signal,
       fetch,
       async onopen({ status }) {
-        // Nothing more is to come.
-        if (status === 204) ending.abort();
+        // The run has ended.
+        if (status === 204) abort.abort();
       },
       onmessage({ data, id }) {
         cursor = id || cursor;
-        copy.take(JSON.parse(data));
+        copy.apply(JSON.parse(data));
       },
-      // A response that ends is no end of the run: whoever comes back is told so with 204.
+      // The end of a response is not the end of the run: reconnecting gets status 204 then.
       onclose() {
         throw new Error("again");
       },
       onerror: () => 10,
     });
   };
-  return { begin: watch, join: watch, back: watch, close: () => ending.abort() };
+  return { begin: watch, join: watch, resume: watch, close: () => abort.abort() };
 });

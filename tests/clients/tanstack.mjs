@@ -1,19 +1,19 @@
 /** TanStack AI: the one mainstream client that resumes by id. */
 
 import { ChatClient, fetchServerSentEvents } from "@tanstack/ai-client";
-import { Streams, spoken, until } from "./harness.mjs";
+import { Streams, textsInOrder, waitFor } from "./harness.mjs";
 
 /**
- * All parts in order, with whose they are, and each result with its call. Which message a call, a result or a thought is put into, and
- * under which name, this client decides by what it heard first; times are its own, and a result has an id only where it was not
- * heard live, and what more is known of it only where it was. What a call came to is
- * read off its result: whether the call says so, too, depends on whether a snapshot came in between.
+ * Returns all parts in order with their roles, and each result after its call. The client assigns calls, results and
+ * reasoning to messages by the order in which it received them. Times are its own. A result has an id only if it was
+ * not received live, and metadata only if it was. The result tells the outcome of a call; the call itself has it only
+ * after a snapshot in between.
  */
 function partsOf(messages) {
   const parts = messages.flatMap(({ role, parts }) => parts.map(({ stepId, createdAt, ...part }) => ({ role, ...part })));
   const resultsOf = (call) => parts.filter(({ type, toolCallId }) => type === "tool-result" && toolCallId === call);
-  const isCalled = ({ type, toolCallId }) => type === "tool-result" && parts.some(({ type, id }) => type === "tool-call" && id === toolCallId);
-  return parts.filter((part) => !isCalled(part)).flatMap((part) => {
+  const hasCall = ({ type, toolCallId }) => type === "tool-result" && parts.some(({ type, id }) => type === "tool-call" && id === toolCallId);
+  return parts.filter((part) => !hasCall(part)).flatMap((part) => {
     const results = part.type === "tool-call" ? resultsOf(part.id) : [];
     const { state, output, ...call } = part;
     return [results.length > 0 ? call : part, ...results.map(({ id, metadata, ...result }) => result)];
@@ -24,59 +24,59 @@ const textsOf = (messages) => messages.flatMap(({ parts }) => parts.filter(({ ty
 
 export const tanstack = {
   name: "TanStack AI 0.33.2",
-  asks: true,
+  sendsRequest: true,
   namesRuns: true,
-  comesBackByItself: true,
-  nativeTexts: spoken,
+  reconnects: true,
+  nativeTexts: textsInOrder,
   open({ url, agent, run, thread, user }) {
     const streams = new Streams({ isTerminal: ({ type }) => ["RUN_FINISHED", "RUN_ERROR"].includes(type), idsFirst: true });
-    let hydrated, client;
+    let markHydrated, client;
     const fetchClient = async (url, init) => {
       const response = await streams.fetch(url, init);
       if (!url.includes("threadId=")) return response;
-      // Once it has read what the thread is, it goes on in one go: then it has joined what is under way, or there is nothing.
-      const read = response.json.bind(response);
+      // After reading the thread the client joins a live run in the same tick, or the thread is idle.
+      const readJson = response.json.bind(response);
       response.json = async () => {
-        const thread = await read();
-        setImmediate(hydrated);
+        const thread = await readJson();
+        setImmediate(markHydrated);
         return thread;
       };
       return response;
     };
     const connection = fetchServerSentEvents(`${url}/ag-ui/${agent}`, { fetchClient, reconnect: { delayMs: 10, maxAttempts: 50 } });
-    const make = (persistence) => {
+    const createClient = (persistence) => {
       client?.dispose();
       client = new ChatClient({ connection, threadId: thread, persistence });
       client.attach();
     };
-    const idle = () => until("the client to be idle", () => !client.getIsLoading());
-    /** A page that is opened anew: the server knows the thread. */
-    const reload = () => streams.through(async () => {
-      const known = new Promise((resolve) => (hydrated = resolve));
-      make(true);
-      await known;
-      // Nothing is to come of a thread that rests.
-      if (!client.getIsLoading()) streams.answered();
-      await idle();
+    const untilIdle = () => waitFor("the client to be idle", () => !client.getIsLoading());
+    /** Opens the page again: the server has the thread. */
+    const reload = () => streams.track(async () => {
+      const hydrating = new Promise((resolve) => (markHydrated = resolve));
+      createClient(true);
+      await hydrating;
+      // An idle thread has no stream.
+      if (!client.getIsLoading()) streams.markOpened();
+      await untilIdle();
     });
-    make(false);
+    createClient(false);
     return {
-      begin: () => streams.through(() => client.sendMessage({ id: user, content: "Go on." }).then(idle)),
+      begin: () => streams.track(() => client.sendMessage({ id: user, content: "Go on." }).then(untilIdle)),
       join: reload,
-      back: reload,
-      picture: () => ({
+      resume: reload,
+      content: () => ({
         parts: partsOf(client.getMessages()),
         interrupts: client.getPendingInterrupts().map(({ id }) => id),
       }),
       pending: () => client.getPendingInterrupts().map(({ id }) => id),
-      decide: (yes, interruptId) => streams.through(async () => {
+      decide: (isApproved, interruptId) => streams.track(async () => {
         const interrupt = client.getPendingInterrupts().find(({ id }) => id === interruptId);
-        const payload = { approved: yes };
+        const payload = { approved: isApproved };
         if (interrupt.canResolve) interrupt.resolveInterrupt(payload);
         else await client.resumeInterruptsUnsafe([{ interruptId, status: "resolved", payload }]);
-        await idle();
+        await untilIdle();
       }),
-      said: () => textsOf(client.getMessages()),
+      visibleTexts: () => textsOf(client.getMessages()),
       texts: () => textsOf(client.getMessages()),
       client: () => client,
       close: () => client.dispose(),

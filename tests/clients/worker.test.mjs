@@ -1,47 +1,47 @@
-/** The example worker, as each client meets it: an approval that truly waits, across refreshes and tabs. */
+/** The example worker with each client: approvals that wait, across refreshes and tabs. */
 
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { agUis } from "./ag-ui.mjs";
 import { ai } from "./ai-sdk.mjs";
-import { ack, activities, claim, heard, phoneLine, publish, serve, soon, spoken, until, work } from "./harness.mjs";
+import { ack, fetchActivities, claim, collectComplaints, startCuttableProxy, publish, startServer, within, textsInOrder, waitFor, startWorker } from "./harness.mjs";
 import { difference } from "./matrix.mjs";
 import { eventSource, fetchEvents } from "./native.mjs";
 import { tanstack } from "./tanstack.mjs";
 
 const CLIENTS = [eventSource, fetchEvents, ...agUis, tanstack, ...ai].filter(({ name }) => name.includes(process.env.PROSCENIUM_CLIENT ?? ""));
 
-let server, worker, line;
+let server, worker, proxy;
 let threads = 0;
 
 before(async () => {
-  server = await serve();
-  worker = await work(server.url, "worker");
-  line = await phoneLine(server.url);
+  server = await startServer();
+  worker = await startWorker(server.url, "worker");
+  proxy = await startCuttableProxy(server.url);
 });
 after(async () => {
-  await line.close();
+  await proxy.close();
   await worker.stop();
   await server.stop();
 });
 
 /** A conversation with an agent, and the pages that show it. */
-function conversation(client, agent) {
+function openConversation(client, agent) {
   const name = `${(threads += 1)}`;
-  const where = { url: line.url, agent, thread: `thread-${name}`, run: `run-${name}`, user: `user-${name}` };
+  const where = { url: proxy.url, agent, thread: `thread-${name}`, run: `run-${name}`, user: `user-${name}` };
   const pages = [];
   return {
     where,
-    /** Opens a page, and lets it begin, or join. What it watches goes on by itself. */
+    /** Opens a page that begins or joins the run. It follows the run in the background. */
     async open(how) {
       const page = await client.open(where);
       pages.push(page);
-      page.over = page[how]();
-      page.over.then(() => (page.isOver = true), (error) => (page.broke = error));
+      page.done = page[how]();
+      page.done.then(() => (page.hasEnded = true), (error) => (page.failure = error));
       if (how === "begin") await page.send?.();
       return page;
     },
-    /** Looks again, as somebody does who reloads the page. */
+    /** Reloads the page. */
     async reload(page) {
       page.close?.();
       return this.open("join");
@@ -49,9 +49,9 @@ function conversation(client, agent) {
     async close() {
       for (const page of pages) {
         page.close?.();
-        const wrong = page.streams.wrong();
-        assert.equal(wrong.length, 0, wrong.join("\n"));
-        if (page.broke) throw page.broke;
+        const problems = page.streams.findProblems();
+        assert.equal(problems.length, 0, problems.join("\n"));
+        if (page.failure) throw page.failure;
       }
     },
   };
@@ -59,49 +59,49 @@ function conversation(client, agent) {
 
 const plain = (value) => JSON.parse(JSON.stringify(value));
 
-const pendingIn = (page) => until("something to decide", () => page.broke ?? (page.pending().length > 0 && page.pending())).then((found) => {
-  if (found instanceof Error) throw found;
-  return found;
+const pendingIn = (page) => waitFor("a pending decision", () => page.failure ?? (page.pending().length > 0 && page.pending())).then((pending) => {
+  if (pending instanceof Error) throw pending;
+  return pending;
 });
 
 for (const client of CLIENTS) {
-  /** Pages take no decision while they still look what goes on: not faster than anybody clicks. */
-  const rests = async (page) => client.endsOnlyWithTheRun || soon("the page to have looked", page.over);
+  /** Waits until the page has read its stream: some clients accept no decision before. */
+  const waitUntilRead = async (page) => client.endsWithRun || within("the end of the page's stream", page.done);
 
   describe(client.name, () => {
-    for (const [yes, last] of [[true, "a.txt is gone. That was all."], [false, "Then a.txt stays."]]) {
-      test(`an approval waits across a refresh, and ${yes ? "goes on" : "ends"} as the user says`, { timeout: 120_000 }, async () => {
-        const complaints = await heard(async () => {
-          const talk = conversation(client, "worker");
-          const first = await talk.open("begin");
+    for (const [isApproved, last] of [[true, "a.txt is gone. That was all."], [false, "Then a.txt stays."]]) {
+      test(`an approval survives a refresh, and the run ${isApproved ? "continues" : "ends"} after the answer`, { timeout: 120_000 }, async () => {
+        const complaints = await collectComplaints(async () => {
+          const conversation = openConversation(client, "worker");
+          const first = await conversation.open("begin");
           const [action] = await pendingIn(first);
-          const second = await talk.reload(first);
-          assert.deepEqual(await pendingIn(second), [action], "the approval is there again");
-          assert.ok(second.said().includes("Let me look around."), JSON.stringify(second.said()));
-          if (!client.endsOnlyWithTheRun) assert.equal(difference(plain(second.picture()), plain(first.picture())), undefined, "a refresh shows the same");
-          await rests(second);
-          await soon("the decision to be taken", second.decide(yes, action));
-          await until("the end", () => second.said().includes(last));
-          const [run] = (await (await fetch(`${server.url}/v1/sessions/${talk.where.thread}`)).json()).runs;
-          await until("the run's end", async () => (await (await fetch(`${server.url}/v1/runs/${run.runId}`)).json()).status === "completed");
+          const second = await conversation.reload(first);
+          assert.deepEqual(await pendingIn(second), [action], "the refreshed page shows the approval");
+          assert.ok(second.visibleTexts().includes("Let me look around."), JSON.stringify(second.visibleTexts()));
+          if (!client.endsWithRun) assert.equal(difference(plain(second.content()), plain(first.content())), undefined, "the refreshed page shows the same content");
+          await waitUntilRead(second);
+          await within("the decision", second.decide(isApproved, action));
+          await waitFor("the end", () => second.visibleTexts().includes(last));
+          const [run] = (await (await fetch(`${server.url}/v1/sessions/${conversation.where.thread}`)).json()).runs;
+          await waitFor("the run's end", async () => (await (await fetch(`${server.url}/v1/runs/${run.runId}`)).json()).status === "completed");
           assert.deepEqual(second.pending(), []);
-          assert.deepEqual(second.said(), (client.nativeTexts ?? spoken)(await activities(server.url, run.runId)));
-          const third = await talk.reload(second);
-          await until("the whole conversation", () => third.said().includes(last));
-          assert.deepEqual(third.said(), second.said());
-          await talk.close();
+          assert.deepEqual(second.visibleTexts(), (client.nativeTexts ?? textsInOrder)(await fetchActivities(server.url, run.runId)));
+          const third = await conversation.reload(second);
+          await waitFor("the complete conversation", () => third.visibleTexts().includes(last));
+          assert.deepEqual(third.visibleTexts(), second.visibleTexts());
+          await conversation.close();
         });
         assert.deepEqual(complaints, []);
       });
     }
 
-    test("an approval given in one tab is resolved in another only when the runtime says so", { timeout: 120_000 }, async () => {
-      const complaints = await heard(async () => {
+    test("an approval in one tab is resolved in another only after the runtime confirms it", { timeout: 120_000 }, async () => {
+      const complaints = await collectComplaints(async () => {
         const agent = `held-${threads}`;
-        const talk = conversation(client, agent);
-        const here = await talk.open("begin");
+        const conversation = openConversation(client, agent);
+        const here = await conversation.open("begin");
         const send = await claim(server.url, agent);
-        const at = { run: send.value.runId, thread: talk.where.thread, agent, user: talk.where.user };
+        const at = { run: send.value.runId, thread: conversation.where.thread, agent, user: conversation.where.user };
         await publish(server.url, at, [
           { type: "run.started" },
           { type: "text.final", messageId: at.user, payload: { role: "user", text: "Go on." } },
@@ -110,17 +110,17 @@ for (const client of CLIENTS) {
         ]);
         await ack(server.url, send);
         const [action] = await pendingIn(here);
-        const there = await talk.open("join");
+        const there = await conversation.open("join");
         await pendingIn(there);
-        await rests(there);
+        await waitUntilRead(there);
         const decided = there.decide(true, action);
         const approve = await claim(server.url, agent);
         assert.deepEqual([approve.control, approve.actionId], ["approve", "ask"]);
-        // It was said, and taken; nothing has come of it yet, whoever looks.
-        const third = await talk.open("join");
-        const [asked] = (await activities(server.url, at.run)).filter(({ activityType }) => activityType === "action");
+        // The runtime has claimed the control and not yet reported a result: every tab shows it as pending.
+        const third = await conversation.open("join");
+        const [asked] = (await fetchActivities(server.url, at.run)).filter(({ activityType }) => activityType === "action");
         assert.deepEqual([asked.content.status, asked.content.control], ["pending", "submitted"]);
-        for (const page of [here, there, third]) assert.ok(!page.said().includes("It is gone."));
+        for (const page of [here, there, third]) assert.ok(!page.visibleTexts().includes("It is gone."));
         await publish(server.url, at, [
           { type: "action.resolved", actionId: "ask", payload: { outcome: "approved" } },
           { type: "tool.result", toolCallId: "call", audience: "user", payload: { output: "deleted" } },
@@ -128,14 +128,14 @@ for (const client of CLIENTS) {
           { type: "run.finished" },
         ]);
         await ack(server.url, approve);
-        await soon("the decision to be taken", decided);
-        await until("the end in the tab that decided", () => there.said().includes("It is gone."));
-        const again = client.endsOnlyWithTheRun ? here : await talk.reload(here);
-        await until("the end in the other tab", () => again.said().includes("It is gone."));
-        const last = client.endsOnlyWithTheRun || !third.isOver ? third : await talk.reload(third);
-        await until("the end in the tab that came meanwhile", () => last.said().includes("It is gone."));
+        await within("the decision", decided);
+        await waitFor("the end in the tab that decided", () => there.visibleTexts().includes("It is gone."));
+        const again = client.endsWithRun ? here : await conversation.reload(here);
+        await waitFor("the end in the other tab", () => again.visibleTexts().includes("It is gone."));
+        const last = client.endsWithRun || !third.hasEnded ? third : await conversation.reload(third);
+        await waitFor("the end in the tab that joined meanwhile", () => last.visibleTexts().includes("It is gone."));
         assert.deepEqual([there, again, last].map((page) => page.pending()), [[], [], []]);
-        await talk.close();
+        await conversation.close();
       });
       assert.deepEqual(complaints, []);
     });

@@ -100,6 +100,12 @@ pub enum CliError {
     Unreachable { url: String, why: String },
     #[error("the server at {url} is not who it says it is, as far as is known here: {why}; name its authority with --ca")]
     Untrusted { url: String, why: String },
+    /// What `openssl req -x509` makes by default. TLS clients refuse it even where it is trusted as an authority.
+    #[error(
+        "the certificate of the server at {url} is an authority's ({why}); --ca cannot help: give the server a certificate made with \
+         basicConstraints=CA:FALSE (openssl req -x509 … -addext basicConstraints=critical,CA:FALSE), or one that the authority signed"
+    )]
+    Authority { url: String, why: String },
     #[error("{url} does not speak TLS; is it http:// that is meant?")]
     Plain { url: String },
     #[error("{0}")]
@@ -177,6 +183,10 @@ impl Server {
     fn failed(&self, error: &reqwest::Error) -> CliError {
         let (url, why) = (self.url.clone(), innermost(error));
         match fault_of_tls(error) {
+            // The library has no variant for it, only a name.
+            Some(tls::Error::InvalidCertificate(_)) if why.contains("CaUsedAsEndEntity") => {
+                return CliError::Authority { url, why };
+            }
             Some(tls::Error::InvalidCertificate(_)) => return CliError::Untrusted { url, why },
             Some(tls::Error::InvalidMessage(_)) => return CliError::Plain { url },
             _ => {}

@@ -1,8 +1,8 @@
 //! Every problem that a client can be told of: its status, its code, what it means, what to do.
 //!
 //! One table. A [`Problem`](super::problem::Problem) of a code and a status that are not in it is a mistake of ours, which stops a
-//! program that is built to find such; README and `/openapi.json` are generated from it. What an address can answer stands with
-//! the address, in [`routes`](super::routes).
+//! program that is built to find such; `docs/src/reference/problems.md` and `/openapi.json` are generated from it. What an
+//! address can answer stands with the address, in [`routes`](super::routes).
 
 use http::StatusCode;
 

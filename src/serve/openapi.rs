@@ -5,6 +5,7 @@
 use super::access::Right;
 use super::kinds::{KINDS, Kind};
 use super::routes::{self, Answer, Body, CONNECTION, Content, Member, NOWHERE, OPERATIONS, Operation, SHAPES, SOCKET};
+use crate::auth::rights::Verb;
 use crate::model::schema;
 use axum::response::{IntoResponse, Response};
 use http::header;
@@ -121,8 +122,10 @@ fn described(operation: &'static Operation) -> Value {
     // A server without keys asks nobody.
     let security = match operation.right {
         Right::Open => json!([]),
-        Right::Token | Right::To(_) => json!([{ "bearer": [] }, {}]),
-        Right::Watch | Right::Inside => json!([{ "bearer": [] }, { "ticket": [] }, {}]),
+        Right::Token => json!([{ "bearer": [] }, {}]),
+        Right::To(verb) => json!([{ "bearer": [verb.as_str()] }, {}]),
+        Right::Watch => json!([{ "bearer": [Verb::Read.as_str()] }, { "ticket": [] }, {}]),
+        Right::Inside => json!([{ "bearer": [] }, { "ticket": [] }, {}]),
     };
     described["security"] = security;
     if let Some(Body { meaning, is_required, content }) = &operation.body {

@@ -1,4 +1,4 @@
-//! A copy of the data directory, as README tells operators to make one, is a server's whole memory.
+//! A copy of the data directory, as `docs/src/guides/operate.md` describes it, is a server's whole memory.
 
 use crate::harness::{Client, Process, fact, soon};
 use serde_json::json;

@@ -530,7 +530,7 @@ pub static OPERATIONS: &[Operation] = &[
         right: Inside,
         id: "connect",
         tag: "streams",
-        does: "A WebSocket (RFC 6455, HTTP/1.1) with many subscriptions and publishes: JSON objects as text, of which README tells.",
+        does: "A WebSocket (RFC 6455, HTTP/1.1) with many subscriptions and publishes: JSON objects as text, which `docs/src/reference/websocket.md` describes.",
         takes: &[&[TICKET]],
         takes_ids: false,
         body: None,

@@ -283,20 +283,41 @@ static SOURCES: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
     sources
 });
 
-/// The expression that the code gives a name, and the path of its file.
-fn definition(name: &str, within: &str) -> (&'static str, &'static str) {
+/// Each expression that the code gives a name, with the path of its file.
+fn definitions(name: &str, within: &str) -> Vec<(&'static str, &'static str)> {
     let mut found = Vec::new();
     for (path, text) in SOURCES.iter().filter(|(path, _)| path.contains(within)) {
         for line in text.lines().map(str::trim) {
-            let constant =
-                line.split_once(&format!("const {name}: ")).and_then(|(_, rest)| rest.split_once(" = ")?.1.strip_suffix(';'));
+            let constant = line.split_once(&format!("const {name}: "));
+            let constant = constant.and_then(|(_, rest)| rest.split_once(" = ")?.1.strip_suffix(';'));
             let member = line.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")?.strip_suffix(','));
             let member = member.filter(|value| value.starts_with(|c: char| c.is_ascii_digit()));
             found.extend(constant.or(member).map(|expression| (expression, path.as_str())));
         }
     }
+    found
+}
+
+/// The one expression that the code gives a name, and the path of its file.
+fn definition(name: &str, within: &str) -> (&'static str, &'static str) {
+    let found = definitions(name, within);
     assert!(found.len() == 1, "{name} (in {within:?}) is defined {} times in src/, at {found:?}; correct LIMITS", found.len());
     found[0]
+}
+
+#[test]
+fn every_figure_is_defined_once_in_the_code() {
+    let texts = LIMITS.iter().flat_map(|(_, limits)| limits.iter().flat_map(|(what, figure, beyond)| [what, figure, beyond]));
+    let figures = texts.flat_map(|text| text.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0)));
+    let constants =
+        figures.filter(|figure| !figure.starts_with("--")).map(|figure| figure.split_once(" in ").unwrap_or((figure, "")));
+    let unclear: Vec<String> = constants
+        .filter_map(|(name, within)| match definitions(name, within)[..] {
+            [_] => None,
+            ref found => Some(format!("{name} (in {within:?}): {found:?}")),
+        })
+        .collect();
+    assert!(unclear.is_empty(), "LIMITS in tests/it/docs/limits.rs names constants that src/ does not define once: {unclear:#?}");
 }
 
 /// The value of a constant's expression: numbers, other constants of the same file or name, `*` and `<<`.
@@ -336,7 +357,7 @@ fn bytes(number: u64) -> String {
 
 fn time(millis: u64) -> String {
     match millis {
-        _ if millis % 1000 != 0 => format!("{} ms", count(millis)),
+        _ if !millis.is_multiple_of(1000) => format!("{} ms", count(millis)),
         _ if millis.is_multiple_of(86_400_000) && millis > 86_400_000 => format!("{} days", millis / 86_400_000),
         _ if millis.is_multiple_of(3_600_000) => format!("{} h", millis / 3_600_000),
         _ if millis.is_multiple_of(60_000) => format!("{} min", millis / 60_000),
@@ -470,7 +491,7 @@ pub fn limits() -> String {
                 match word.strip_prefix('`').and_then(|word| word.strip_suffix('`')) {
                     None if word.len() == 3 && word.parse::<u64>().is_ok() => status = word,
                     Some(code) if !status.is_empty() => {
-                        assert!(is_known(status, code), "no problem is {status} {code}; correct LIMITS")
+                        assert!(is_known(status, code), "no problem is {status} {code}; correct LIMITS");
                     }
                     _ => {}
                 }

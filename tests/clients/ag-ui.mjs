@@ -5,7 +5,7 @@ import * as AgUi0 from "@ag-ui/client-0.0.59";
 import { ProxiedCopilotRuntimeAgent } from "@copilotkit/core";
 import { Streams, joined, spoken } from "./harness.mjs";
 
-/** README's subclass: HttpAgent runs, and leaves it to its users how to come back. */
+/** The subclass of docs/src/guides/ag-ui.md: HttpAgent runs, and leaves it to its users how to come back. */
 const joining = ({ HttpAgent, runHttpRequest, transformHttpEventStream }) =>
   class JoiningAgent extends HttpAgent {
     connect(input) {

@@ -10,7 +10,7 @@ import { difference } from "./matrix.mjs";
 globalThis.window ??= globalThis;
 globalThis.document ??= { addEventListener() {}, removeEventListener() {}, hidden: false };
 
-/** README's five lines: a copy of each activity, kept as the frames say. */
+/** The five lines of docs/src/guides/page-client.md: a copy of each activity, kept as the frames say. */
 export class Copy {
   shown = new Map();
 

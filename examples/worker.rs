@@ -1,7 +1,7 @@
 //! An agent that any client can talk to: it claims what is asked of it by long poll, and answers in facts.
 //!
 //! `cargo run --example worker -- --serve` starts a server in memory, and an agent named `default` beside it. With a server that
-//! runs already, leave `--serve` out. What to talk to it with is in README, "From your frontend"; without any client:
+//! runs already, leave `--serve` out. The guides in `docs/src/guides/` show clients to talk to it with; without any client:
 //! `curl --json '{"control":"send","value":"hello"}' http://127.0.0.1:8787/v1/sessions/s1/controls`
 //!
 //! What it says is a script, [`Turn::answer`] and [`Turn::go_on`]: put your agent there. Its approval truly waits. While it

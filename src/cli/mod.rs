@@ -98,6 +98,13 @@ pub enum CliError {
     Unreachable { url: String, reason: String },
     #[error("the certificate of the server at {url} is not trusted: {reason}; pass the certificate of its authority with --ca")]
     Untrusted { url: String, reason: String },
+    /// What `openssl req -x509` makes by default. TLS clients refuse it even if they trust it as an authority.
+    #[error(
+        "the certificate of the server at {url} belongs to an authority ({reason}), and --ca cannot help; give the server a \
+         certificate with basicConstraints=CA:FALSE (openssl req -x509 … -addext basicConstraints=critical,CA:FALSE), or one \
+         that the authority signed"
+    )]
+    AuthorityCertificate { url: String, reason: String },
     #[error("{url} does not speak TLS; use http:// in the URL")]
     NotTls { url: String },
     #[error("{0}")]
@@ -176,6 +183,10 @@ impl Endpoint {
     fn request_error(&self, error: &reqwest::Error) -> CliError {
         let (url, reason) = (self.url.clone(), innermost(error));
         match find_tls_error(error) {
+            // The library has no variant for it, only a name.
+            Some(tls::Error::InvalidCertificate(_)) if reason.contains("CaUsedAsEndEntity") => {
+                return CliError::AuthorityCertificate { url, reason };
+            }
             Some(tls::Error::InvalidCertificate(_)) => return CliError::Untrusted { url, reason },
             Some(tls::Error::InvalidMessage(_)) => return CliError::NotTls { url },
             _ => {}

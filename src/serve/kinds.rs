@@ -1,8 +1,8 @@
 //! Every problem that a client can receive: its status, code, meaning and remedy.
 //!
-//! A [`Problem`](super::problem::Problem) whose code and status have no row is a bug, and stops a debug build. README
-//! and `/openapi.json` are generated from this table. Each address in [`routes`](super::routes) lists the problems that
-//! it can answer with.
+//! A [`Problem`](super::problem::Problem) whose code and status have no row is a bug, and stops a debug build.
+//! `docs/src/reference/problems.md` and `/openapi.json` are generated from this table. Each address in
+//! [`routes`](super::routes) lists the problems that it can answer with.
 
 use http::StatusCode;
 

@@ -388,14 +388,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_metric_has_a_unique_name_with_a_unit_and_is_in_the_readme() {
-        let readme = include_str!("../../README.md");
+    fn every_metric_has_a_unique_name_with_a_unit_and_is_documented() {
+        let page = include_str!("../../docs/src/reference/metrics.md");
         let units = ["_total", "_seconds", "_bytes", "_info", "_readers", "_waiting", "_connections", "_logs", "_logs_open"];
         for (n, metric) in METRICS.iter().enumerate() {
             assert!(METRICS[..n].iter().all(|other| other.name != metric.name), "{}", metric.name);
             assert!(units.iter().any(|unit| metric.name.ends_with(unit)), "{}", metric.name);
             assert_eq!(metric.name.ends_with("_total"), metric.kind == COUNTER, "{}", metric.name);
-            assert!(readme.contains(&format!("`{}`", metric.name)), "{} is not in README.md", metric.name);
+            assert!(page.contains(&format!("`{}`", metric.name)), "{} is not in docs/src/reference/metrics.md", metric.name);
         }
     }
 }

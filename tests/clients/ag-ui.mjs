@@ -5,7 +5,7 @@ import * as AgUi0 from "@ag-ui/client-0.0.59";
 import { ProxiedCopilotRuntimeAgent } from "@copilotkit/core";
 import { Streams, joinChunks, textsInOrder } from "./harness.mjs";
 
-/** The subclass from the README: HttpAgent itself has no way to reconnect. */
+/** The subclass from docs/src/guides/ag-ui.md: HttpAgent itself has no way to reconnect. */
 const joiningAgent = ({ HttpAgent, runHttpRequest, transformHttpEventStream }) =>
   class JoiningAgent extends HttpAgent {
     connect(input) {

@@ -10,7 +10,7 @@ import { difference } from "./matrix.mjs";
 globalThis.window ??= globalThis;
 globalThis.document ??= { addEventListener() {}, removeEventListener() {}, hidden: false };
 
-/** The five lines from the README: a copy of each activity, updated by frames. */
+/** The five lines from docs/src/guides/page-client.md: a copy of each activity, updated by frames. */
 export class ActivityCopy {
   activities = new Map();
 

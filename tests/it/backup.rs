@@ -1,4 +1,4 @@
-//! Backups: a copy of the data directory, made as the README says, restores the server.
+//! Backups: a copy of the data directory, made as `docs/src/guides/operate.md` says, restores the server.
 
 use crate::harness::{Client, Process, fact, with_timeout};
 use serde_json::json;

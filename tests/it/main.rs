@@ -27,6 +27,7 @@ mod clients;
 mod control;
 mod crash;
 mod demo;
+mod docs;
 mod doctor;
 mod edge;
 mod erase;

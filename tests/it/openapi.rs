@@ -583,20 +583,3 @@ fn every_problem_has_a_row_and_every_row_is_used() {
         assert!(is_table || !text.contains(".route(\""), "{file}: an address outside of the table in src/serve/routes");
     }
 }
-
-#[test]
-fn readme_lists_the_problems() {
-    let (begin, end) = ("<!-- problems: made by UPDATE_SCHEMA=1 cargo test openapi -->\n", "<!-- end of problems -->");
-    let path = repository("README.md");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let row = |kind: &ProblemKind| format!("| {} `{}` | {} | {} |\n", kind.status, kind.code, kind.meaning, kind.remedy);
-    let table: String = KINDS.iter().map(row).collect();
-    let table = format!("| problem | what it means | what to do |\n| --- | --- | --- |\n{table}");
-    let (before, rest) = text.split_once(begin).expect("README has the start mark");
-    let (there, after) = rest.split_once(end).expect("README has the end mark");
-    if std::env::var_os("UPDATE_SCHEMA").is_some_and(|yes| yes == "1") {
-        std::fs::write(&path, format!("{before}{begin}{table}{end}{after}")).unwrap();
-    } else {
-        assert!(there == table, "README's problems differ from src/serve/kinds.rs; run with UPDATE_SCHEMA=1 and commit the file");
-    }
-}

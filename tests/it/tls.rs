@@ -459,3 +459,22 @@ async fn an_oversized_request_head_is_rejected_in_both_versions_and_an_ambiguous
     );
     server.assert_healthy().await;
 }
+
+#[test]
+fn an_authoritys_own_certificate_is_refused_with_the_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut parameters = rcgen::CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    // As `openssl req -x509` makes it.
+    parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let (cert_file, key_file) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    std::fs::write(&cert_file, parameters.self_signed(&key).unwrap().pem()).unwrap();
+    std::fs::write(&key_file, key.serialize_pem()).unwrap();
+    let (cert, key) = (cert_file.to_str().unwrap(), key_file.to_str().unwrap());
+    let server = crate::harness::Process::start_with(dir.path(), &["--tls-cert", cert, "--tls-key", key]);
+    let url = format!("https://{}", server.at);
+    let export = ["export", "r", "--url", &url, "--ca", cert];
+    let refused = std::process::Command::new(env!("CARGO_BIN_EXE_proscenium")).args(export).output().unwrap();
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && error.contains("basicConstraints=CA:FALSE"), "{error}");
+}

@@ -520,7 +520,7 @@ pub static OPERATIONS: &[Operation] = &[
         access_rule: InBand,
         id: "connect",
         tag: "streams",
-        summary: "Opens a WebSocket (RFC 6455, HTTP/1.1) for many subscriptions and publishes. Messages are JSON objects as text; README describes them.",
+        summary: "Opens a WebSocket (RFC 6455, HTTP/1.1) for many subscriptions and publishes. Messages are JSON objects as text; `docs/src/reference/websocket.md` describes them.",
         parameters: &[&[TICKET]],
         accepts_ids: false,
         body: None,

@@ -1,0 +1,504 @@
+//! The limits page: settings as the binary describes them, and fixed limits with their figures from the code.
+//!
+//! A figure in [`LIMITS`] is a flag (`{--fact-max}`) or a constant of `src/` (`{BODY_FACTS_MAX}`). Where several constants share a
+//! name, a part of the file's path chooses: `{RUNS_MAX in serve/stream}`. A member of a `Default` is named in the same way.
+
+use super::markdown::table;
+use super::reference::{printed, schema};
+use crate::harness::repository;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+/// What is limited, to what, and what happens beyond it.
+type Limit = (&'static str, &'static str, &'static str);
+
+const LIMITS: &[(&str, &[Limit])] = &[
+    (
+        "Facts and bodies",
+        &[
+            ("One fact; one line of a streamed body", "{--fact-max}", "413 `fact_too_large`"),
+            ("One JSON body. A streamed body has no limit", "{--body-max}", "413 `body_too_large`"),
+            ("Facts of one JSON body or one `publish` message", "{BODY_FACTS_MAX}", "413 `too_many_facts`"),
+            (
+                "Envelopes of one JSON body: its text, and for each envelope {ENVELOPE_BYTES} and the ids of the request",
+                "{ENVELOPES_BYTES_MAX}, or twice the body",
+                "413 `envelopes_too_large`",
+            ),
+            ("One append. A longer body becomes several, all or none", "{APPEND_ROWS_MAX} rows, {APPEND_BYTES_MAX}", "none"),
+            ("Nesting of the JSON of a fact", "{--depth-max} levels", "422 `too_deep`"),
+            ("An id, without control characters", "1 to {ID_BYTES_MAX in model/}", "400 `bad_id`, 422 `bad_member`"),
+            (
+                "Time for a JSON body",
+                "{--body-time-ms}, and 1 s for each {BODY_BYTES_A_SECOND}",
+                "408 `body_too_slow`; nothing is kept",
+            ),
+            (
+                "Silence of a streamed body; a blank line breaks it",
+                "{--line-time-ms}",
+                "408 `body_silent`; what came before is kept",
+            ),
+            (
+                "Facts per second of one producer: of a token's `sub`; without keys, of a `Producer-Id`, else of a run. \
+                 `--publish-burst` sets how many may come at once",
+                "{--publish-rate}",
+                "429 `publish_rate`; a streamed body is read no faster",
+            ),
+            (
+                "Memory of facts on their way to the store, counted before they are parsed: their text, and their envelopes twice",
+                "{--in-flight-max}",
+                "producers wait; after {--busy-after-ms}, 503 `busy`",
+            ),
+            (
+                "Facts on their way to the store before diagnostics and metrics are omitted",
+                "{--shed-above}",
+                "none; the answer counts them as `shed`",
+            ),
+        ],
+    ),
+    (
+        "Runs and logs",
+        &[
+            (
+                "Free space on the disk of the store, less twice the envelopes on their way to it",
+                "{--disk-reserve}",
+                "507 `disk_full` for writes; reads go on",
+            ),
+            (
+                "Runs, and sessions with a log of their own",
+                "{--runs-max}",
+                "507 `too_many_runs` for a fact that would begin one more",
+            ),
+            (
+                "Calls, messages, parts and other subjects of one log. One body may exceed it by its own",
+                "{subjects_max in ingest/load}",
+                "422 `too_many_subjects`; the run can still be settled",
+            ),
+            ("Numbered producers of a run", "{PRODUCERS_MAX in ingest/}", "422 `too_many_producers`"),
+            ("Checkpoints of a run", "three for each {ROWS_BETWEEN} rows; 1/{LOG_TO_CHECKPOINT} of the bytes of the log", "none"),
+        ],
+    ),
+    (
+        "Guarding",
+        &[
+            ("A string or output that stays in its envelope", "{--inline-max}", "none; it moves to a blob"),
+            ("Bodies that move out of one envelope", "{BODIES_MAX}", "none; the member around them moves whole"),
+            (
+                "JSON pointer that names a blob's place in its envelope",
+                "{POINTER_BYTES_MAX}",
+                "none; the value around it moves whole",
+            ),
+            ("Text held back because it may begin a secret", "{HELD_BYTES_MAX in guard/}", "none; longer text is redacted"),
+            (
+                "Audiences that alternate within held text",
+                "{PARTS_MAX in guard/} parts",
+                "none; the server decides about the text at once",
+            ),
+            ("Streams of one log with held text", "{HOLDING_STREAMS_MAX}", "none; the server decides about the oldest at once"),
+            (
+                "Silent logs that stay in memory for held text that may be most of a secret",
+                "{HOLDING_LOGS_MAX}",
+                "none; in others that text reads `[redacted]`",
+            ),
+        ],
+    ),
+    (
+        "Activities",
+        &[
+            (
+                "Activities of a run for one audience; the last {RESERVED in projection/} are kept for actions",
+                "{ACTIVITIES_MAX}",
+                "none; the `run` activity has `activitiesOmitted`, the log has all",
+            ),
+            ("A streamed text of an activity", "{TEXT_BYTES_MAX}", "none; `clipped`, the log has all"),
+            ("Parts of a message", "{PARTS_MAX in projection/}", "none; `clipped`, the log has all"),
+            (
+                "Channels of a call's output beside `stdout`; the length of their names",
+                "{CHANNELS_MAX}; {CHANNEL_BYTES_MAX}",
+                "none; `clipped`, the log has all",
+            ),
+            (
+                "A state or custom content after patches",
+                "{CONTENT_BYTES_MAX}, {DEPTH_MAX in projection/} levels",
+                "none; the patch is not applied, and `diagnostics` says so",
+            ),
+            (
+                "List items that one patch shifts, and values that it copies or moves deeper; {BYTES_PER_STEP} of text count as one",
+                "{STEPS_MAX in projection/}",
+                "none; the patch is not applied, and `diagnostics` says so",
+            ),
+        ],
+    ),
+    (
+        "Controls",
+        &[
+            ("A request for a control", "{CONTROL_BYTES_MAX}", "413 `control_too_large`"),
+            (
+                "A `send` of an existing client; its body as one JSON body",
+                "{SEND_BYTES_MAX}",
+                "413 `control_too_large`, `body_too_large`",
+            ),
+            ("Open controls of one run or session", "{OPEN_CONTROLS_MAX}", "429 `too_many_controls`"),
+            ("Finished controls that a log remembers", "{CLOSED_CONTROLS_MAX}", "none; a repeated `controlId` is a new control"),
+            ("Attempts to hand over a control", "{ATTEMPTS_MAX in control/}", "none; it expires"),
+            (
+                "Time until a control expires; its longest `ttlSeconds`",
+                "{TTL in control/}; {TTL_MAX in control/}",
+                "504 `control_expired` in a client's stream",
+            ),
+            ("Controls of one claim; its longest `wait`", "{CLAIM_MAX}; {WAIT_SECS_MAX}", "none; larger values count as this"),
+            ("A lease", "1 s to {LEASE_SECS_MAX}", "400 `bad_query`"),
+            (
+                "Options of a pending action against which its controls are checked; the length of their ids",
+                "{OPTIONS_MAX}; {OPTION_BYTES_MAX}",
+                "none; further ones are not checked",
+            ),
+        ],
+    ),
+    (
+        "Requests and connections",
+        &[
+            (
+                "The head of a request; its headers",
+                "{--head-max}; {HEADERS_MAX}",
+                "431 `head_too_large`; the connection is closed",
+            ),
+            ("Time for the head of a request", "{--head-time-ms}", "the connection is closed"),
+            ("Time for a TLS handshake", "{--handshake-time-ms}", "the connection is closed"),
+            (
+                "Requests and streams of one HTTP/2 connection",
+                "{--streams-max}",
+                "none; more wait, or HTTP/2 refuses them for the client to try again",
+            ),
+            ("Connections", "{--connections-max}", "503 `too_many_connections`"),
+            (
+                "Connections of one client: an IPv4 address, or 64 bits of an IPv6 address",
+                "{--connections-per-client-max}",
+                "429 `too_many_connections_of_client`",
+            ),
+            (
+                "Streams, WebSockets, streamed bodies and waiting claims under tokens of one `sub`",
+                "{--connections-per-token-max}",
+                "429 `too_many_connections_of_token`; a WebSocket that authenticates late is closed with 1013",
+            ),
+            ("A token", "{TOKEN_BYTES_MAX}", "401 `unauthenticated`"),
+            (
+                "Keys of a set; the file of keys; the file of revoked tokens",
+                "{KEYS_MAX}; {KEYS_BYTES_MAX}; {REVOKED_BYTES_MAX}",
+                "the server does not take the file",
+            ),
+            ("Tickets of one token; of all", "{TICKETS_OF_ONE_MAX}; {TICKETS_MAX}", "429 `too_many_tickets`"),
+        ],
+    ),
+    (
+        "Streams and WebSockets",
+        &[
+            ("Runs that one stream names", "{RUNS_MAX in serve/stream}", "400 `bad_query`"),
+            (
+                "Runs and logs of sessions that one session stream follows",
+                "{MEMBERS_MAX in feed/}",
+                "an `Error` frame with 422 `session_too_large`",
+            ),
+            (
+                "Ancestors of a session whose streams (`children=true`) learn of its new runs",
+                "{ANCESTORS_MAX}",
+                "none; a stream that is opened later finds them",
+            ),
+            (
+                "Activities that a reader gets at once when it joins or resumes",
+                "{HYDRATION_BYTES_MAX}, or one activity",
+                "none; the rest comes as it reads",
+            ),
+            (
+                "Frames in memory, per run, audience and kind of frame that is read",
+                "{--ring-max}",
+                "none; older ones are read from the log",
+            ),
+            ("Newest rows in memory per run that is read", "{RECENT_BYTES_MAX}", "none; older ones are read from the log"),
+            ("The cache of older frames, for all readers", "{--pages-max}", "none; they are read again"),
+            ("A WebSocket message", "{--body-max}", "413 `body_too_large`; closed with 1009"),
+            ("Subscriptions of one WebSocket", "{--subscriptions-max}", "422 `too_many_subscriptions`"),
+            ("A WebSocket that has not authenticated", "{UNKNOWN_BYTES_MAX}, {AUTH_TIME_MAX}", "closed with 4401"),
+            (
+                "Messages without an answer, bytes of answers, and pings of a WebSocket client that does not read",
+                "{ANSWERS_AHEAD_MAX}; {ANSWERS_BYTES_MAX}; {PONGS_AHEAD_MAX}",
+                "the server stops reading; after {PINGS_UNANSWERED_MAX} unanswered pings it closes with 1008",
+            ),
+        ],
+    ),
+    (
+        "Reads",
+        &[
+            (
+                "A page of runs, sessions or events",
+                "{PAGE_ITEMS_MAX} items, {PAGE_BYTES_MAX in serve/hydrate}",
+                "none; `truncated` and `nextCursor` say so",
+            ),
+            ("Runs that one page of a list looks at", "{LOOKED_AT_MAX}", "none; `nextCursor`, and the page may hold fewer"),
+            (
+                "Sessions that one page of a filtered list looks at; with `q`",
+                "{FILTERED_MAX}; {SEARCHED_MAX}",
+                "none; `nextCursor`, and the page may hold fewer",
+            ),
+            ("Logs of a session that its `events` merge", "{MERGED_LOGS_MAX}", "422 `session_too_large`"),
+            (
+                "Appends and bytes that one page of a session's `events` looks at",
+                "{LOOKED_AT_APPENDS_MAX}, {LOOKED_AT_BYTES_MAX}",
+                "none; `nextCursor`, and the page may hold fewer",
+            ),
+            (
+                "Logs and bytes of one answer of a session's `activities`",
+                "{FOLDED_LOGS_MAX}, {ACTIVITIES_BYTES_MAX} before the last log",
+                "none; `nextCursor`",
+            ),
+            (
+                "Runs in the snapshot of a session: the newest; those with pending actions",
+                "{SNAPSHOT_RUNS_MAX}; {ASKING_RUNS_MAX in serve/}",
+                "none; `truncated`",
+            ),
+            (
+                "Runs of a thread that an existing client gets at once",
+                "{RUNS_MAX in clients/}",
+                "none; `page` and `truncated` say so",
+            ),
+        ],
+    ),
+];
+
+/// Every file of `src/`, by its path there.
+static SOURCES: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
+    let root = repository("src");
+    let (mut sources, mut folders): (HashMap<String, String>, Vec<PathBuf>) = (HashMap::new(), vec![root.clone()]);
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).expect("src").map(|entry| entry.expect("the directory is readable").path()) {
+            match path.is_dir() {
+                true => folders.push(path),
+                false => {
+                    let name = path.strip_prefix(&root).unwrap_or(&path).display().to_string();
+                    sources.insert(name, std::fs::read_to_string(&path).expect("sources are text"));
+                }
+            }
+        }
+    }
+    sources
+});
+
+/// Each expression that the code gives a name, with the path of its file.
+fn definitions(name: &str, within: &str) -> Vec<(&'static str, &'static str)> {
+    let mut found = Vec::new();
+    for (path, text) in SOURCES.iter().filter(|(path, _)| path.contains(within)) {
+        for line in text.lines().map(str::trim) {
+            let constant = line.split_once(&format!("const {name}: "));
+            let constant = constant.and_then(|(_, rest)| rest.split_once(" = ")?.1.strip_suffix(';'));
+            let member = line.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")?.strip_suffix(','));
+            let member = member.filter(|value| value.starts_with(|c: char| c.is_ascii_digit()));
+            found.extend(constant.or(member).map(|expression| (expression, path.as_str())));
+        }
+    }
+    found
+}
+
+/// The one expression that the code gives a name, and the path of its file.
+fn definition(name: &str, within: &str) -> (&'static str, &'static str) {
+    let found = definitions(name, within);
+    assert!(found.len() == 1, "{name} (in {within:?}) is defined {} times in src/, at {found:?}; correct LIMITS", found.len());
+    found[0]
+}
+
+#[test]
+fn every_figure_is_defined_once_in_the_code() {
+    let texts = LIMITS.iter().flat_map(|(_, limits)| limits.iter().flat_map(|(what, figure, beyond)| [what, figure, beyond]));
+    let figures = texts.flat_map(|text| text.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0)));
+    let constants =
+        figures.filter(|figure| !figure.starts_with("--")).map(|figure| figure.split_once(" in ").unwrap_or((figure, "")));
+    let unclear: Vec<String> = constants
+        .filter_map(|(name, within)| match definitions(name, within)[..] {
+            [_] => None,
+            ref found => Some(format!("{name} (in {within:?}): {found:?}")),
+        })
+        .collect();
+    assert!(unclear.is_empty(), "LIMITS in tests/it/docs/limits.rs names constants that src/ does not define once: {unclear:#?}");
+}
+
+/// The value of a constant's expression: numbers, other constants of the same file or name, `*` and `<<`.
+fn value(expression: &str, path: &str) -> u64 {
+    if let Some((left, right)) = expression.split_once(" << ") {
+        return value(left, path) << value(right, path);
+    }
+    if expression.contains(" * ") {
+        return expression.split(" * ").map(|factor| value(factor, path)).product();
+    }
+    let expression = expression.trim();
+    match expression.replace('_', "").parse() {
+        Ok(number) => number,
+        Err(_) => {
+            let here = SOURCES[path].contains(&format!("const {expression}: "));
+            let (expression, path) = definition(expression, if here { path } else { "" });
+            value(expression, path)
+        }
+    }
+}
+
+fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).expect("digits")).collect();
+    groups.join(",")
+}
+
+fn bytes(number: u64) -> String {
+    match number {
+        0 => "0 bytes".into(),
+        _ if number.is_multiple_of(1 << 30) => format!("{} GiB", number >> 30),
+        _ if number.is_multiple_of(1 << 20) => format!("{} MiB", number >> 20),
+        _ if number.is_multiple_of(1 << 10) => format!("{} KiB", number >> 10),
+        _ => format!("{} bytes", count(number)),
+    }
+}
+
+fn time(millis: u64) -> String {
+    match millis {
+        _ if !millis.is_multiple_of(1000) => format!("{} ms", count(millis)),
+        _ if millis.is_multiple_of(86_400_000) && millis > 86_400_000 => format!("{} days", millis / 86_400_000),
+        _ if millis.is_multiple_of(3_600_000) => format!("{} h", millis / 3_600_000),
+        _ if millis.is_multiple_of(60_000) => format!("{} min", millis / 60_000),
+        _ => format!("{} s", millis / 1000),
+    }
+}
+
+/// The figure that a constant stands for, with its unit.
+fn constant(name: &str, within: &str) -> String {
+    let (expression, path) = definition(name, within);
+    if let Some((unit, argument)) =
+        expression.strip_prefix("Duration::from_").and_then(|rest| rest.strip_suffix(')')?.split_once('('))
+    {
+        let millis = match unit {
+            "millis" => 1,
+            "secs" => 1000,
+            "mins" => 60_000,
+            "hours" => 3_600_000,
+            _ => panic!("{name}: Duration::from_{unit} is not known here"),
+        };
+        return time(value(argument, path) * millis);
+    }
+    let number = value(expression, path);
+    match () {
+        () if name.contains("BYTES") => bytes(number),
+        () if name.contains("SECS") => time(number * 1000),
+        () => count(number),
+    }
+}
+
+/// A flag of `proscenium serve`.
+struct Setting {
+    group: String,
+    flag: String,
+    value_name: String,
+    default: String,
+    help: String,
+}
+
+/// Every flag of `proscenium serve`, as its help says.
+static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
+    // So wide that each option is on one line.
+    let help = printed(&["serve", "--help"], 100_000);
+    let (mut group, mut settings) = (String::new(), Vec::new());
+    for line in help.lines() {
+        if let Some(name) = line.strip_suffix(':').filter(|line| !line.starts_with(' ')) {
+            group = name.to_owned();
+        }
+        let Some(option) = line.trim_start().strip_prefix("--") else { continue };
+        let (names, text) = option.split_once("  ").expect("an option and its help on one line");
+        let (flag, value_name) = names.split_once(' ').unwrap_or((names, ""));
+        let (text, details) = text.split_once(" [env: ").expect("every flag is a variable");
+        let detail = |name: &str| details.split(" [").find_map(|part| part.strip_prefix(name)?.strip_suffix(']'));
+        settings.push(Setting {
+            group: group.clone(),
+            flag: flag.to_owned(),
+            value_name: value_name.trim_matches(['<', '>']).to_owned(),
+            default: detail("default: ").unwrap_or_default().to_owned(),
+            help: text.trim().to_owned(),
+        });
+    }
+    assert!(settings.len() > 30, "the help of serve lists {} flags", settings.len());
+    settings
+});
+
+impl Setting {
+    /// The default as a figure with its unit.
+    fn figure(&self) -> String {
+        let number = self.default.parse::<u64>();
+        match (self.value_name.as_str(), number) {
+            ("", _) => "off".into(),
+            (_, _) if self.default.is_empty() => "none".into(),
+            ("MS", Ok(millis)) => time(millis),
+            ("SECONDS", Ok(seconds)) => time(seconds * 1000),
+            ("SIZE", _) => self.default.replace("KiB", " KiB").replace("MiB", " MiB").replace("GiB", " GiB"),
+            (_, Ok(number)) => count(number),
+            _ => format!("`{}`", self.default),
+        }
+    }
+}
+
+/// Replaces each `{…}` of a figure.
+fn filled(text: &str) -> String {
+    let (mut whole, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once('{') {
+        let (name, after) = after.split_once('}').expect("a figure ends");
+        whole.push_str(before);
+        whole.push_str(&match (name.strip_prefix("--"), name.split_once(" in ")) {
+            (Some(flag), _) => {
+                let setting = SETTINGS.iter().find(|setting| setting.flag == flag).unwrap_or_else(|| panic!("no flag --{flag}"));
+                format!("{} (`--{flag}`)", setting.figure())
+            }
+            (None, Some((name, within))) => constant(name, within),
+            (None, None) => constant(name, ""),
+        });
+        rest = after;
+    }
+    whole + rest
+}
+
+/// Flags by group: default and meaning.
+pub fn settings() -> String {
+    let mut page = String::new();
+    let mut groups: Vec<&str> = SETTINGS.iter().map(|setting| setting.group.as_str()).collect();
+    groups.dedup();
+    for group in groups {
+        let of_group = SETTINGS.iter().filter(|setting| setting.group == group);
+        let rows = of_group.map(|setting| {
+            let value = if setting.value_name.is_empty() { String::new() } else { format!(" {}", setting.value_name) };
+            vec![format!("`--{}{value}`", setting.flag), setting.figure(), setting.help.clone()]
+        });
+        page.push_str(&format!("### {group}\n\n{}\n", table(&["flag", "default", "meaning and bounds"], rows)));
+    }
+    page
+}
+
+/// Limits by topic: what is limited, to what, and what happens beyond it.
+pub fn limits() -> String {
+    let description = schema("openapi.json");
+    let problems = description["x-problems"].as_array().expect("problems");
+    let is_known = |status: &str, code: &str| {
+        let status: u64 = status.parse().expect("a status");
+        problems.iter().any(|problem| problem["status"] == status && problem["code"] == code)
+    };
+    let mut page = String::new();
+    for (topic, limits) in LIMITS {
+        let rows = limits.iter().map(|(what, figure, beyond)| {
+            // A code belongs to the status before it.
+            let mut status = "";
+            for word in beyond.split([' ', ',', ';']) {
+                match word.strip_prefix('`').and_then(|word| word.strip_suffix('`')) {
+                    None if word.len() == 3 && word.parse::<u64>().is_ok() => status = word,
+                    Some(code) if !status.is_empty() => {
+                        assert!(is_known(status, code), "no problem is {status} {code}; correct LIMITS");
+                    }
+                    _ => {}
+                }
+            }
+            vec![filled(what), filled(figure), filled(beyond)]
+        });
+        page.push_str(&format!("### {topic}\n\n{}\n", table(&["limit", "figure", "beyond it"], rows)));
+    }
+    page
+}

@@ -59,10 +59,10 @@ try {
   await page.locator("ps-audiences .audience-row").first().waitFor();
   await picture(page, "audiences");
   await page.locator("#compare").click();
-  await page.getByRole("button", { name: "One event back" }).click();
+  await page.getByRole("button", { name: "Previous event" }).click();
   await page.locator("#past").waitFor();
   await picture(page, "past");
-  await page.getByRole("button", { name: "Back to now" }).click();
+  await page.getByRole("button", { name: "Back to live" }).click();
   await page.setViewportSize(NARROW);
   await page.locator("#tab-talk").click();
   await picture(page, "narrow");

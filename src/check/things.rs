@@ -190,7 +190,7 @@ impl Channel {
     }
 }
 
-/// What of one message streams through one channel. A teammate's messages are its own.
+/// Identifies one stream: the channel, the agent and the message. Each teammate has its own messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StreamKey<'l> {
     pub channel: Channel,

@@ -98,7 +98,7 @@ pub enum CliError {
     Unreachable { url: String, reason: String },
     #[error("the certificate of the server at {url} is not trusted: {reason}; pass the certificate of its authority with --ca")]
     Untrusted { url: String, reason: String },
-    /// What `openssl req -x509` makes by default. TLS clients refuse it even if they trust it as an authority.
+    /// The default certificate of `openssl req -x509`. TLS clients reject it even if they trust it as an authority.
     #[error(
         "the certificate of the server at {url} belongs to an authority ({reason}), and --ca cannot help; give the server a \
          certificate with basicConstraints=CA:FALSE (openssl req -x509 … -addext basicConstraints=critical,CA:FALSE), or one \

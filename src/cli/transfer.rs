@@ -160,7 +160,7 @@ pub async fn import(args: Import) -> Result<(), CliError> {
     };
     reject_self_import(server, &client, &run, &input, &args.file).await?;
 
-    let bar = progress(Some(checked.bytes), "{bar:32.cyan/dim} {bytes} of {total_bytes}");
+    let bar = progress(Some(input.bytes), "{bar:32.cyan/dim} {bytes} of {total_bytes}");
     let lines = LineReader::open(&args.file)?;
     let read = bar.clone();
     let body = futures_util::stream::try_unfold(lines, move |mut lines| {
@@ -171,7 +171,7 @@ pub async fn import(args: Import) -> Result<(), CliError> {
     let request = uploading
         .post(format!("{}?source=agentui", server.run_url(&run, "facts")))
         .header("content-type", "application/x-ndjson")
-        .header("producer-id", &checked.producer)
+        .header("producer-id", &input.producer)
         .header("producer-epoch", "0")
         .header("producer-seq", "0");
     let answer = server.upload(request, body).await?;

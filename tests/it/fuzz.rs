@@ -10,7 +10,7 @@ use futures_util::{SinkExt, StreamExt};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use proscenium::auth::keys::TokenSigner;
-use proscenium::serve::routes::{OPERATIONS, Operation, ParameterLocation};
+use proscenium::serve::contract::operations::{OPERATIONS, Operation, ParameterLocation};
 use serde_json::{Map, Value, json};
 use std::ffi::OsStr;
 use std::fmt::Debug;

@@ -9,9 +9,9 @@ use crate::harness::{Client, Response, fact, repository, start_local, start_loca
 use http::Method;
 use proscenium::feed::FeedConfig;
 use proscenium::serve::Limits;
-use proscenium::serve::kinds::{KINDS, ProblemKind};
-use proscenium::serve::openapi::document;
-use proscenium::serve::routes::{
+use proscenium::serve::contract::kinds::{KINDS, ProblemKind};
+use proscenium::serve::contract::openapi::document;
+use proscenium::serve::contract::operations::{
     self, CONNECTION_PROBLEMS, Content, NO_ADDRESS_PROBLEMS, OBSERVER, OPERATIONS, Observer, Operation, ParameterLocation,
     SHAPES, SOCKET_PROBLEMS,
 };

@@ -8,7 +8,7 @@ use proscenium::guard::Policy;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
 use proscenium::reporter::Reporter;
-use proscenium::serve::tls::{Files, Tls};
+use proscenium::serve::transport::tls::{Files, Tls};
 use proscenium::serve::{KeepAlive, Limits, Server};
 use reqwest::{Response, Version};
 use serde_json::{Value, json};

@@ -17,7 +17,7 @@ use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
-use proscenium::serve::origin::Origins;
+use proscenium::serve::access::origin::Origins;
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
 use std::io::{Read, Write};

@@ -49,7 +49,7 @@ function posts() {
 test("an accepted control does not look like a failure, and a rejected one does", limit, async () => {
   await stage.publish("colours", [fact("run.started", {}, { agentId: "colours" })]);
   await look({ run: "colours" });
-  const told = page.locator("ps-composer .told");
+  const feedback = page.locator("ps-composer .told");
   await page.evaluate(() => {
     window.heard = {};
     const place = document.querySelector("ps-composer .told");
@@ -63,8 +63,8 @@ test("an accepted control does not look like a failure, and a rejected one does"
   await page.getByRole("button", { name: "Interrupt" }).click();
   await stage.claim("colours", { run: "colours", how: "nack", reason: "busy" });
   await until(page, () => document.querySelector("ps-composer .told").textContent === "The runtime rejected it: busy");
-  assert.equal(await told.getAttribute("data-state"), "failed");
-  assert.notEqual(await told.evaluate((place) => getComputedStyle(place).color), taken);
+  assert.equal(await feedback.getAttribute("data-state"), "failed");
+  assert.notEqual(await feedback.evaluate((place) => getComputedStyle(place).color), taken);
 });
 
 test("a queued message appears once, before and after its acknowledgement", limit, async () => {

@@ -184,12 +184,12 @@ async function front(port, holds) {
     if (pathname === "/") return void serveFile("/assets/", "index.html", answer);
     const prefix = Object.keys(ROOTS).find((root) => pathname.startsWith(root));
     if (prefix) return void serveFile(prefix, pathname.slice(prefix.length), answer);
-    const behind = request({ port, host: "127.0.0.1", path: asked.url, method: asked.method, headers: asked.headers }, async (told) => {
-      told.on("error", () => answer.destroy());
+    const behind = request({ port, host: "127.0.0.1", path: asked.url, method: asked.method, headers: asked.headers }, async (response) => {
+      response.on("error", () => answer.destroy());
       await Promise.all([jitter(), holds(asked)]);
       if (answer.destroyed) return;
-      answer.writeHead(told.statusCode, told.headers);
-      told.pipe(unsteady()).pipe(answer);
+      answer.writeHead(response.statusCode, response.headers);
+      response.pipe(unsteady()).pipe(answer);
     });
     behind.on("error", () => answer.destroy());
     answer.on("close", () => behind.destroy());

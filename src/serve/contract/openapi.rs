@@ -9,7 +9,6 @@ use super::operations::{
     Body, CONNECTION_PROBLEMS, Content, NO_ADDRESS_PROBLEMS, OPERATIONS, Operation, ResponseSpec, SOCKET_PROBLEMS,
 };
 use super::shapes::SHAPES;
-use crate::auth::rights::Verb;
 use crate::model::schema;
 use axum::response::{IntoResponse, Response};
 use http::header;
@@ -126,10 +125,8 @@ fn operation_json(operation: &'static Operation) -> Value {
     // A server without keys requires no credentials.
     let security = match operation.access_rule {
         AccessRule::Public => json!([]),
-        AccessRule::AnyToken => json!([{ "bearer": [] }, {}]),
-        AccessRule::Requires(verb) => json!([{ "bearer": [verb.as_str()] }, {}]),
-        AccessRule::ReadStream => json!([{ "bearer": [Verb::Read.as_str()] }, { "ticket": [] }, {}]),
-        AccessRule::InBand => json!([{ "bearer": [] }, { "ticket": [] }, {}]),
+        AccessRule::AnyToken | AccessRule::Requires(_) => json!([{ "bearer": [] }, {}]),
+        AccessRule::ReadStream | AccessRule::InBand => json!([{ "bearer": [] }, { "ticket": [] }, {}]),
     };
     operation_json["security"] = security;
     if let Some(Body { meaning, is_required, content }) = &operation.body {

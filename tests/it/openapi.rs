@@ -1,4 +1,4 @@
-//! The OpenAPI description matches the server: every served address is described, and every described address is
+//! The `OpenAPI` description matches the server: every served address is described, and every described address is
 //! served.
 //!
 //! The router is built from the same table as the description, and in tests the server panics on an answer, or on a
@@ -155,7 +155,7 @@ async fn every_described_status_and_code_occurs() {
                 "unknown_source" => drop(send_request(&client, operation, &to("source=moon"), &[]).await),
                 "bad_producer" => drop(send_request(&client, operation, &to(""), &[("producer-id", "p")]).await),
                 "unsupported_media_type" => {
-                    drop(send_request(&client, operation, &to(""), &[("content-type", "text/plain")]).await)
+                    drop(send_request(&client, operation, &to(""), &[("content-type", "text/plain")]).await);
                 }
                 "foreign_origin" if operation.method == Method::DELETE => {
                     send_raw(
@@ -174,7 +174,7 @@ async fn every_described_status_and_code_occurs() {
                 "unknown_host" => drop(send_request(&client, operation, &to(""), &[("host", "elsewhere.example")]).await),
                 "foreign_origin" => drop(send_request(&client, operation, &to(""), &[("origin", "http://elsewhere")]).await),
                 "bad_range" => {
-                    drop(send_request(&client, operation, &to("audience=internal"), &[("range", "bytes=9999999-")]).await)
+                    drop(send_request(&client, operation, &to("audience=internal"), &[("range", "bytes=9999999-")]).await);
                 }
                 _ => {}
             }

@@ -9,7 +9,7 @@ use proscenium::encode::native::Encoder;
 use proscenium::feed::{Feed, FeedConfig};
 use proscenium::guard::{Guard, Policy};
 use proscenium::ingest::{Delivery, Environment, Ingest};
-use proscenium::log::run::Logs;
+use proscenium::log::commit::Logs;
 use proscenium::log::{AnyStore, Limit, LogId, memory::MemoryStore};
 use proscenium::model::{Audience, BlobId, Cursor, Draft, Ids, RunId, Sequence};
 use proscenium::projection::View;

@@ -5,7 +5,7 @@ use crate::log::LogId;
 use crate::model::id::IdError;
 use crate::model::{Audience, EventType, Ids, RunId, Sequence, SessionId, schema};
 use crate::projection::View;
-use crate::projection::seen::EnvelopeView;
+use crate::projection::envelope_view::EnvelopeView;
 use crate::source::kind_of;
 use jiff::Timestamp;
 use serde_json::{Map, Value};

@@ -16,6 +16,7 @@
 //! | `seed` | the seed's demands and the rules that check them |
 
 mod actions;
+mod lifecycles;
 mod log;
 mod order;
 mod safety;
@@ -24,7 +25,6 @@ mod shape;
 pub mod source;
 mod team;
 mod text;
-mod things;
 mod tools;
 
 pub use log::{InvalidLine, Log};

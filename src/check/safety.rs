@@ -4,8 +4,8 @@
 //! server logged when it accepted the facts.
 
 use super::Findings;
+use super::lifecycles::{compactions, streams};
 use super::log::{Entry, Log};
-use super::things::{compactions, streams};
 use crate::guard::{Policy, redact_text, redact_value};
 use crate::model::{Audience, EventType};
 use serde_json::{Map, Value};

@@ -1,8 +1,8 @@
 //! Rules for tool calls: started, reported, ended once.
 
 use super::Findings;
+use super::lifecycles::{actions, calls, is_custom};
 use super::log::{Entry, Log};
-use super::things::{actions, calls, is_custom};
 use crate::model::EventType;
 use serde_json::Value;
 use std::collections::HashMap;

@@ -7,9 +7,9 @@
 use super::CliError;
 use data_encoding::HEXLOWER;
 use proscenium::ingest::{BlobMeta, unreadable_entries};
+use proscenium::log::commit::{Summary, summary_of};
 use proscenium::log::embedded::{EmbeddedStore, Finding, StoreInspection};
 use proscenium::log::row::Row;
-use proscenium::log::run::{Summary, summary_of};
 use proscenium::log::{Limit, LoadedLog, LogId, LogKind, Store, StoreError};
 use proscenium::model::{Audience, BlobId, Sequence};
 use proscenium::projection::View;

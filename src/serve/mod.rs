@@ -32,7 +32,7 @@ use crate::control::Controls;
 use crate::feed::{Feed, FeedConfig};
 use crate::guard::Policy;
 use crate::ingest::{Environment, Ingest, IngestLimits};
-use crate::log::run::Logs;
+use crate::log::commit::Logs;
 use crate::log::{AnyStore, StoreError};
 use crate::model::AgentId;
 use access::origin::{Hosts, Origins};
@@ -166,7 +166,7 @@ pub struct App {
 /// A configured server, ready to run.
 pub struct Server {
     app: Arc<App>,
-    groups: tokio::sync::mpsc::UnboundedReceiver<crate::log::run::CommittedGroup>,
+    groups: tokio::sync::mpsc::UnboundedReceiver<crate::log::commit::CommittedGroup>,
     /// Time from a run's last fact to its compaction. `None`: never.
     compact_after: Option<Duration>,
     staleness: StalenessLimits,

@@ -6,7 +6,7 @@
 
 use super::Context;
 use super::api::Producer;
-use super::desk::{Control, ControlInbox};
+use super::control_router::{Control, ControlInbox};
 use crate::cli::CliError;
 use serde_json::{Value, json};
 use std::pin::pin;

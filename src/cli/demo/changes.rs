@@ -8,7 +8,7 @@
 use super::Context;
 use super::actor::{Actor, PlayError, RunIdentity};
 use super::api::Producer;
-use super::desk::Control;
+use super::control_router::Control;
 use super::replies::excerpt;
 use super::story::{self, facts};
 use serde_json::{Value, json};

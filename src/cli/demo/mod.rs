@@ -4,19 +4,19 @@
 //! | --- | --- |
 //! | `api` | the client of a runtime: it sends facts and claims controls over the public HTTP API |
 //! | `actor` | the producer of one scripted run: publishes facts, requests decisions, handles controls |
-//! | `desk` | the router of controls: it claims those of all agents and passes each to the run that waits for it |
+//! | `control_router` | claims the controls of all agents and passes each to the run that waits for it |
 //! | `replies` | handles `send`, `queue`, `continue_agent`, `assign` and `export` |
 //! | `changes` | handles `retry`, `stop`, `close`, `request_review`, `rollback`, `edit`, `delegate` and `wait` |
 //! | `visitor` | `--unattended`: decides in place of the viewer, by the same API as the page |
 //! | `story` | the team and its work |
 //! | `recordings` | plays recorded runs of other runtimes |
 //!
-//! To learn how to connect a runtime, read `api`, `actor` and `desk`, in this order.
+//! To learn how to connect a runtime, read `api`, `actor` and `control_router`, in this order.
 
 mod actor;
 mod api;
 mod changes;
-mod desk;
+mod control_router;
 mod recordings;
 mod replies;
 mod story;
@@ -24,7 +24,7 @@ mod visitor;
 
 use super::Endpoint;
 use api::Api;
-use desk::ControlRouter;
+use control_router::ControlRouter;
 use proscenium::config::DEFAULT_LISTEN;
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
@@ -180,7 +180,7 @@ pub async fn run(demo: Demo, environment: Environment, stop: impl Future<Output 
     let context =
         Arc::new(Context { api, router: ControlRouter::default(), environment, speed, is_once, recorded: AtomicU64::new(0) });
     let mut producers = JoinSet::new();
-    for agent in story::AGENTS.iter().chain([&desk::DEFAULT_AGENT]) {
+    for agent in story::AGENTS.iter().chain([&control_router::DEFAULT_AGENT]) {
         producers.spawn(context.clone().serve_agent(agent));
     }
     for lane in 0..recordings::CONCURRENT_RECORDINGS {

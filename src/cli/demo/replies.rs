@@ -6,7 +6,7 @@
 
 use super::Context;
 use super::actor::{Actor, PlayError, RunIdentity};
-use super::desk::Control;
+use super::control_router::Control;
 use serde_json::{Value, json};
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@
 use crate::ingest::{
     Admitted, Delivery, Facts, IngestError, OutOfScope, Pending, Producer, Receipt, WriteScope, envelope_bytes_with, string_end,
 };
-use crate::log::run::Connected;
+use crate::log::commit::Connected;
 use crate::log::{AnyStore, LogId};
 use crate::model::{Epoch, Ids, ProducerId};
 use crate::serve::access::authorization::{Authorization, OpenAccess, Principal};

@@ -4,10 +4,10 @@
 
 use crate::feed::Filter;
 use crate::ingest::BlobMeta;
-use crate::log::run::{Summary, Tail};
+use crate::log::commit::{Summary, Tail};
 use crate::log::{Limit, LogId, LogKind};
 use crate::model::{Audience, BlobId, Cursor, Epoch, RunId, Sequence};
-use crate::projection::stage::Activity;
+use crate::projection::activity_set::Activity;
 use crate::serve::App;
 use crate::serve::access::authorization::Authorization;
 use crate::serve::http::problem::Problem;

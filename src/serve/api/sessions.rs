@@ -7,13 +7,13 @@
 
 use super::hydrate::{activity_json, page_response, run_json};
 use crate::feed::merged::{MergedLogs, sequence_at};
-use crate::feed::several;
-use crate::log::run::{Preview, Summary, Tail};
+use crate::feed::merged_reader;
+use crate::log::commit::{Preview, Summary, Tail};
 use crate::log::sessions::{PendingBelow, PreviewSources, SessionOverview};
 use crate::log::{LogId, LogKind, Store, StoreError};
 use crate::model::{Audience, Cursor, Epoch, Sequence, SessionId};
 use crate::projection::View;
-use crate::projection::stage::Activity;
+use crate::projection::activity_set::Activity;
 use crate::serve::App;
 use crate::serve::access::authorization::Authorization;
 use crate::serve::http::problem::Problem;
@@ -449,7 +449,7 @@ pub async fn activities(State(app): State<Arc<App>>, uri: Uri) -> Result<Respons
     let session: SessionId = path_id("sessionId", &uri)?;
     let filter = query.filter()?;
     let (at, after) = (commit_position(&app, &query, "at")?, query.number("cursor")?.unwrap_or(0));
-    let now = several::now(&app.logs);
+    let now = merged_reader::now(&app.logs);
     let at = at.map_or(now, |at| at.min(now));
     let logs = logs_of(&app, &session)?;
     let last = logs.last().map(|(created, _)| *created);

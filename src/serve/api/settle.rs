@@ -3,7 +3,7 @@
 use super::hydrate::no_such_run;
 use crate::ingest::Verdict;
 use crate::log::LogId;
-use crate::log::run::Tail;
+use crate::log::commit::Tail;
 use crate::model::{Epoch, RunId};
 use crate::serve::App;
 use crate::serve::http::problem::Problem;

@@ -7,7 +7,7 @@
 use crate::auth::rights::Verb;
 use crate::encode::native::HEARTBEAT;
 use crate::feed::AnyReader;
-use crate::feed::several::LogSet;
+use crate::feed::merged_reader::LogSet;
 use crate::log::{AnyStore, LogId};
 use crate::model::{Audience, Cursor, RunId};
 use crate::serve::access::authorization::{Authorization, OpenAccess, authorize_runs};

@@ -14,7 +14,7 @@ use crate::auth::rights::Verb;
 use crate::encode::ag_ui::{AgUi, Options, interrupts, messages, state};
 use crate::encode::{Begin, Dialect, Until};
 use crate::log::LogId;
-use crate::log::run::Tail;
+use crate::log::commit::Tail;
 use crate::model::{AgentId, Audience, RunId, SessionId, ThreadId};
 use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, Principal, Resource, authorize, authorize_also};

@@ -12,7 +12,7 @@ use crate::auth::rights::Verb;
 use crate::control::DEFAULT_AGENT;
 use crate::encode::ag_ui::{AgUi, Options};
 use crate::encode::{Begin, Until};
-use crate::log::run::Summary;
+use crate::log::commit::Summary;
 use crate::log::{LogId, LogKind};
 use crate::model::{AgentId, Audience, RunId, SessionId};
 use crate::serve::App;

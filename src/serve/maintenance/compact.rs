@@ -6,8 +6,8 @@
 //! the run is quiet.
 
 use crate::ingest::CompactionPlan;
+use crate::log::commit::{CompactionState, Summary, Tail};
 use crate::log::row::Rows;
-use crate::log::run::{CompactionState, Summary, Tail};
 use crate::log::{Limit, LogId, LogKind, RewrittenAppend, Store, StoreError};
 use crate::model::{Epoch, Sequence};
 use crate::projection::retention::{RowRemover, deletable_rows};

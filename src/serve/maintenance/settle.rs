@@ -9,7 +9,7 @@
 
 use crate::ingest::Verdict;
 use crate::log::LogId;
-use crate::log::run::Log;
+use crate::log::commit::Log;
 use crate::model::RunId;
 use crate::serve::App;
 use std::collections::HashMap;

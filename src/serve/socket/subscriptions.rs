@@ -3,7 +3,7 @@
 use super::connection::{Connection, ReadyReader, SubscriptionId};
 use super::message::{ClientMessage, missing_member, reply};
 use crate::auth::rights::Verb;
-use crate::feed::several::{self, LogSet};
+use crate::feed::merged_reader::{self, LogSet};
 use crate::feed::{AnyReader, StartAt};
 use crate::log::{AnyStore, LogId};
 use crate::model::{Cursor, RunId, SessionId};
@@ -84,7 +84,7 @@ impl Connection<'_> {
                 let authorization = authorize(app, &principal, Verb::Read, Resource::Session(&session), Some(audience)).await?;
                 let (children, takes) = (query.is_set("children"), authorization.session_filter());
                 let members = LogSet::of_session(self.app.logs.clone(), session, children, takes);
-                let (store_epoch, now) = (self.app.logs.store_epoch(), several::now(&self.app.logs));
+                let (store_epoch, now) = (self.app.logs.store_epoch(), merged_reader::now(&self.app.logs));
                 let recovered = matches!(start, StartAt::After(after) if after.epoch == store_epoch && after.after <= now);
                 let reader = AnyReader::Merged(Box::new(self.app.feed.read_merged(members, request, start)));
                 (reader, authorization.into_open_access(), Some(store_epoch), now, recovered)

@@ -4,7 +4,7 @@
 //! Counting costs one atomic addition per delivery and a few per body or commit. Names follow Prometheus: a unit at the
 //! end, `_total` on counters.
 
-use crate::log::{Store, run};
+use crate::log::{Store, commit};
 use crate::meter::{BUCKET_BOUNDS_MICROS, Counter, Gauge, Histogram, LabelCounter};
 use crate::model::Audience;
 use crate::serve::App;
@@ -97,7 +97,7 @@ impl Scrape<'_> {
         self.app.ingest.counts()
     }
 
-    fn log(&self) -> &run::CommitCounters {
+    fn log(&self) -> &commit::CommitCounters {
         self.app.logs.counts()
     }
 

@@ -14,11 +14,11 @@ use proscenium::auth::{AuthConfig, Authenticator};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::ingest::Environment;
-use proscenium::log::{AnyStore, StoreError, memory::MemoryStore};
+use proscenium::log::{AnyStore, memory::MemoryStore};
 use proscenium::model::schema;
 use proscenium::projection::schema as activities;
 use proscenium::serve::access::origin::Origins;
-use proscenium::serve::{KeepAlive, Limits, Server};
+use proscenium::serve::{Failure, KeepAlive, Limits, Server};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -113,7 +113,7 @@ pub struct TestServer {
     /// The address that it listens on, for targets that connect; the others use the router.
     pub at: SocketAddr,
     stop: oneshot::Sender<()>,
-    running: JoinHandle<Result<(), StoreError>>,
+    running: JoinHandle<Result<(), Failure>>,
 }
 
 impl TestServer {

@@ -1,11 +1,11 @@
 //! Authorization: every address under every kind of token, expiry during use, tickets, and pages of other origins.
 
 mod agents;
-mod ends;
+mod clients;
+mod expiry;
 mod hosts;
 mod matrix;
-mod shares;
-mod talks;
+mod quotas;
 
 use crate::harness::{
     Client, Process, Sse, TRANSPORTS, Transport, environment, fact, repository, serve_until, to_ndjson, with_timeout,

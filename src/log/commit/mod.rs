@@ -20,7 +20,7 @@ pub use committer::{Ack, Chain, CommitCounters, CommittedGroup, Submission};
 pub use summary::{CompactionState, PREVIEW_CHARS_MAX, Preview, Summary, count_of, summary_of};
 pub use tail::{Connected, Log, Tail};
 
-use super::ongoing::ActiveRuns;
+use super::active_runs::ActiveRuns;
 use super::queues::Queues;
 use super::row::{Row, Rows};
 use super::sessions::Sessions;

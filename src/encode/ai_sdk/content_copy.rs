@@ -4,7 +4,7 @@
 //! So the server keeps a copy and applies deltas to it, within limits. For a content beyond the limits the reader
 //! receives the current state with the next snapshot, at the latest at the end of the stream.
 
-use super::page::json_bytes;
+use super::message_writer::json_bytes;
 use serde_json::{Map, Value};
 
 /// The largest content that is copied, in bytes.

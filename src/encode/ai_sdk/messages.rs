@@ -1,13 +1,13 @@
 //! A run's UI messages, equal to the ones that a client has after the stream.
 
 use super::call::{self, Approval, Target, data};
-use super::kept::joined;
-use super::page::data_part;
-use super::text;
-use super::told::{
+use super::content_copy::joined;
+use super::message_state::{
     PartForm, Piece, data_of, is_answer, is_run, is_streaming, metadata_of, part_form, part_id, part_kind, parts, pieces,
     teammate,
 };
+use super::message_writer::data_part;
+use super::text;
 use crate::encode::frames::ActivityView;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};

@@ -4,7 +4,7 @@
 //! It costs one run id per active run. A run that waits or has ended costs nothing.
 
 use super::LogId;
-use super::run::Summary;
+use super::commit::Summary;
 use crate::model::RunId;
 use parking_lot::Mutex;
 use std::collections::HashSet;

@@ -2,7 +2,7 @@
 
 use super::summary::Summary;
 use super::tail::{InFlightGuard, Log};
-use crate::log::ongoing::ActiveRuns;
+use crate::log::active_runs::ActiveRuns;
 use crate::log::queues::Queues;
 use crate::log::sessions::{AffectedWatchers, Sessions};
 use crate::log::{Append, Outcome, Store, StoreError, panic_message};

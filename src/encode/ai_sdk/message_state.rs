@@ -4,8 +4,8 @@
 //! ([`copy`](super::kept)).
 
 use super::call::{self, Approval, Call, Target};
-use super::kept::{ContentCopy, CopyBudget, DEFERRED_BYTES_MIN, joined};
-use super::page::{MessageWriter, hash, json_bytes};
+use super::content_copy::{ContentCopy, CopyBudget, DEFERRED_BYTES_MIN, joined};
+use super::message_writer::{MessageWriter, hash, json_bytes};
 use super::text::{Channel, Text};
 use crate::encode::frames::ActivityView;
 use crate::model::{PartKind, Sequence};

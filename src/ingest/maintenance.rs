@@ -1,9 +1,9 @@
 //! Erasure and compaction of a log. Both retire its writer first.
 
-use super::desk::{LogWriter, WriterState, to_json};
 use super::pending::{ATTEMPTS_MAX, Commit};
+use super::writer::{LogWriter, WriterState, to_json};
 use super::{Ingest, WriterSlot};
-use crate::log::run::{CompactionState, Tail};
+use crate::log::commit::{CompactionState, Tail};
 use crate::log::{Compaction, LogId, META, RewrittenAppend, Store, StoreError};
 use bytes::Bytes;
 use std::sync::Arc;

@@ -4,10 +4,10 @@
 
 use super::Environment;
 use super::delivery::{Delivery, PRODUCERS_MAX, Producer, WriteScope, WriteTarget};
-use super::desk::{LogWriter, Numbering, WriterState};
 use super::receipt::{IngestError, OutOfScope, Receipt};
 use super::rows::EncodedRows;
 use super::stamp::StampContext;
+use super::writer::{LogWriter, Numbering, WriterState};
 use crate::guard::Policy;
 use crate::log::LogId;
 use crate::model::{Draft, Ids, Sequence};

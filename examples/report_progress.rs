@@ -9,8 +9,8 @@ use proscenium::guard::Policy;
 use proscenium::ingest::Environment;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
-use proscenium::reporter::{ProgressStatus, Reporter, ToolCallReporter, ToolProgressEvent};
-use proscenium::serve::{Limits, KeepAlive, Server};
+use proscenium::serve::{KeepAlive, Limits, Server};
+use proscenium_reporter::{ProgressStatus, Reporter, ToolCallReporter, ToolProgressEvent};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::time::Duration;
@@ -79,7 +79,8 @@ async fn a_server_in_memory() -> Result<String, Box<dyn Error>> {
     };
     let environment = Environment { now: jiff::Timestamp::now, random };
     let store = AnyStore::Memory(MemoryStore::new());
-    let server = Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), KeepAlive::default(), environment)?;
+    let server =
+        Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), KeepAlive::default(), environment)?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
     tokio::spawn(server.run(listener, std::future::pending()));

@@ -14,8 +14,8 @@ use proscenium::guard::Policy;
 use proscenium::ingest::Environment;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
-use proscenium::reporter::trust;
-use proscenium::serve::{Limits, KeepAlive, Server};
+use proscenium::serve::{KeepAlive, Limits, Server};
+use proscenium_reporter::trust;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
@@ -344,7 +344,8 @@ async fn serve(url: &str) -> Result<(), Box<dyn Error>> {
     };
     let environment = Environment { now: jiff::Timestamp::now, random };
     let store = AnyStore::Memory(MemoryStore::new());
-    let server = Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), KeepAlive::default(), environment)?;
+    let server =
+        Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), KeepAlive::default(), environment)?;
     let listener = TcpListener::bind(url.trim_start_matches("http://").trim_end_matches('/')).await?;
     tokio::spawn(server.run(listener, std::future::pending()));
     Ok(())

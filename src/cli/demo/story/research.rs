@@ -3,7 +3,7 @@
 
 use super::{PRODUCT, Stage, Teammate, facts};
 use crate::cli::demo::actor::{Actor, Ended};
-use proscenium::reporter::{ProgressStatus, Reporter, ToolProgressEvent};
+use proscenium_reporter::{ProgressStatus, Reporter, ToolProgressEvent};
 use serde_json::{Value, json};
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use super::{PRODUCT, Stage, Teammate, facts};
 use crate::cli::demo::actor::{Actor, Ended};
-use proscenium::reporter::{ProgressStatus, Reporter};
+use proscenium_reporter::{ProgressStatus, Reporter};
 use serde_json::{Value, json};
 use std::sync::Arc;
 

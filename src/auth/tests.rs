@@ -219,8 +219,8 @@ fn an_unusable_key_file_is_rejected_with_the_remedy() {
     check(b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", "neither an Ed25519 nor an RSA key");
     // A public value must not become a secret.
     check(br#"{"keys":[{"kty":"oct","k":"AAAA"}]}"#, "--auth-jwks");
-    check(b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ2 user@host", "as PEM");
-    check(b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "as PEM");
+    check(b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ2 user@host", "not PEM");
+    check(b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "not PEM");
     assert!(files.with_key([b'x'; SECRET_BYTES_MIN]).is_ok());
     let set = |set: Value| files.with(AuthConfig { jwks: Some(files.write("set", set.to_string())), ..AuthConfig::default() });
     assert!(set(json!({})).unwrap_err().contains("no `keys` array"));

@@ -1,4 +1,4 @@
-//! Lifecycles in a log, from the first envelope to the end: tool calls, message parts, actions, compactions.
+//! Lifecycles in a log, from start to end: tool calls, message parts, actions, compactions.
 
 use super::log::{Entry, Log};
 use crate::model::EventType;
@@ -190,7 +190,7 @@ impl Channel {
     }
 }
 
-/// What of one message streams through one channel. A teammate's messages are its own.
+/// Identifies one stream: the channel, the agent and the message. Each teammate has its own messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StreamKey<'l> {
     pub channel: Channel,

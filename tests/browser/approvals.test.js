@@ -1,6 +1,7 @@
 /**
- * Approvals, from what a source sends to what its worker claims: what a button says is what its control says, for each source,
- * with and without a schema. The recordings go in up to their suspension; then a person clicks.
+ * Approvals, from the facts of a source to the control that its worker claims: the control agrees with the button's
+ * label, for each source, with and without a schema. The tests publish recordings up to their suspension and then
+ * click.
  */
 
 import assert from "node:assert/strict";
@@ -13,12 +14,12 @@ let runs = 0;
 
 useStage((opened) => (stage = opened), () => page);
 
-/** The facts of a recording up to the one that asks, which `change` may change. */
+/** Returns the facts of a recording up to the request, which `change` may modify. */
 async function upTo(name, isAsking, change = (fact) => fact) {
   const lines = await readFile(new URL(`../recordings/${name}.ndjson`, import.meta.url), "utf8");
   const facts = lines.trim().split("\n").map((line) => JSON.parse(line));
   const at = facts.findIndex(isAsking);
-  assert.ok(at >= 0, `${name} asks`);
+  assert.ok(at >= 0, `${name} has a request`);
   return [...facts.slice(0, at), change(facts[at])];
 }
 
@@ -26,8 +27,8 @@ const DECISION = { type: "object", required: ["approved"], properties: { approve
 const DETAILS = { type: "object", required: ["city"], properties: { city: { type: "string", title: "City" } } };
 
 /**
- * Each source: the facts with which it asks for an approval, or for an answer, with this schema or with none; the arguments of the
- * call; and what the card knows besides. Its name is its `source`, unless it says another.
+ * For each source: the facts that request an approval or an answer, with or without a schema; the arguments of the
+ * call; and further facts on the card. `source` defaults to the name.
  */
 const SOURCES = {
   agentui: {
@@ -66,7 +67,7 @@ const SOURCES = {
     }),
     args: { branch: "feat/x" }, tool: undefined,
   },
-  // It names neither the call nor a schema, and its outcome is a bare word.
+  // The request has neither a call nor a schema, and its outcome is a string.
   "ag-ui by Awaken's encoder": {
     source: "ag-ui",
     ask: (schema, isQuestion) => upTo("ag-ui/awaken-encoder-hitl_approve", (fact) => fact.outcome === "interrupt", (fact) => {
@@ -78,7 +79,7 @@ const SOURCES = {
   },
 };
 
-/** A run that asks, open on the page, and its card. */
+/** Publishes a request, opens its run, and returns its card. */
 async function asks(source, facts, hash = {}) {
   const run = `approval-${++runs}`;
   const agent = `agent-${run}`;
@@ -86,12 +87,12 @@ async function asks(source, facts, hash = {}) {
   page = await stage.look({ run, ...hash });
   const card = page.locator("ps-action");
   await card.waitFor();
-  // The layout is at rest, so that a click hits what it aims at.
+  // Wait until the layout is stable, so that a click hits its target.
   await until(page, () => document.getElementById("stage").dataset.hydration === "whole" && document.getElementById("connection").dataset.kind === "live");
   return { run, agent, card };
 }
 
-/** What the worker claims after a click on this button. */
+/** Clicks a button, and returns the control that the worker claims. */
 async function claimed({ run, agent, card }, name, exact = true) {
   const button = card.getByRole("button", { name, exact });
   const says = await button.getAttribute("data-control");
@@ -99,7 +100,7 @@ async function claimed({ run, agent, card }, name, exact = true) {
   await until(page, () => /^(Submitted\.|Not )/.test(document.querySelector("ps-action .told").textContent));
   assert.match(await text(card.locator(".told")), /^Submitted\./);
   const control = await stage.claim(agent, { run });
-  assert.equal(control.control, says, "the button is marked with its control");
+  assert.equal(control.control, says, "the button names its control");
   return { control: control.control, value: control.value };
 }
 
@@ -111,11 +112,11 @@ for (const [name, { source = name, ask, args }] of Object.entries(SOURCES)) {
     assert.deepEqual(await claimed(await asks(source, facts), "Reject"), { control: "reject", value: undefined });
   });
 
-  test(`${name}: Approve sends approved: true and Reject approved: false, with a schema that holds the decision`, limit, async () => {
+  test(`${name}: Approve sends approved: true and Reject approved: false, with a schema that contains the decision`, limit, async () => {
     for (const schema of [DECISION, { type: "object", properties: { approved: { type: "boolean", default: false }, reason: { type: "string", title: "Reason" } } }]) {
       const facts = await ask(schema, false);
       const first = await asks(source, facts);
-      assert.equal(await first.card.locator('input[type="checkbox"]').count(), 0, "the form does not ask what the buttons decide");
+      assert.equal(await first.card.locator('input[type="checkbox"]').count(), 0, "the form does not repeat the decision of the buttons");
       assert.deepEqual(await claimed(first, "Approve"), { control: "approve", value: { approved: true } });
       await page.close();
       const second = await asks(source, facts);
@@ -133,12 +134,12 @@ for (const [name, { source = name, ask, args }] of Object.entries(SOURCES)) {
       const field = asked.card.locator(".edit textarea");
       assert.deepEqual(JSON.parse(await field.inputValue()), args);
       await field.fill('{"changed": true}');
-      assert.deepEqual(await claimed(asked, "Edit the arguments"), { control: "edit", value: { changed: true } });
+      assert.deepEqual(await claimed(asked, "Edit arguments"), { control: "edit", value: { changed: true } });
       await page.close();
     }
   });
 
-  test(`${name}: an answer is claimed as it was given, with and without a schema`, limit, async () => {
+  test(`${name}: an answer is claimed unchanged, with and without a schema`, limit, async () => {
     const plain = await asks(source, await ask(undefined, true));
     await plain.card.locator("textarea").fill("Bern");
     assert.deepEqual(await claimed(plain, "Send answer"), { control: "answer", value: "Bern" });
@@ -147,7 +148,7 @@ for (const [name, { source = name, ask, args }] of Object.entries(SOURCES)) {
     await asked.card.getByLabel("City").fill("Bern");
     assert.deepEqual(await claimed(asked, "Send answer"), { control: "answer", value: { city: "Bern" } });
     await page.close();
-    // Where the schema holds the decision, a box that was left alone says nothing for the person.
+    // If the schema contains the decision, no untouched checkbox may decide.
     const yes = await asks(source, await ask(DECISION, true));
     assert.deepEqual(await claimed(yes, "Approve"), { control: "answer", value: { approved: true } });
     await page.close();
@@ -155,7 +156,7 @@ for (const [name, { source = name, ask, args }] of Object.entries(SOURCES)) {
     assert.deepEqual(await claimed(no, "Reject"), { control: "reject", value: { approved: false } });
   });
 
-  test(`${name}: the card shows tool, arguments, risk, scope and who asks, or that they are not stated`, limit, async () => {
+  test(`${name}: the card shows tool, arguments, risk, scope and requester, or “not stated”`, limit, async () => {
     const { card, agent } = await asks(source, await ask(DECISION, false));
     const { tool, risk, scope } = SOURCES[name];
     const facts = await card.locator(".facts").evaluate((list) => Object.fromEntries([...list.querySelectorAll("dt")].map((term) => [term.textContent, term.nextElementSibling.textContent])));
@@ -165,9 +166,9 @@ for (const [name, { source = name, ask, args }] of Object.entries(SOURCES)) {
     if (risk) assert.equal(await text(card.locator(".card-head .chip")), risk);
     else assert.equal(facts.Risk, "not stated");
     assert.equal(facts.Scope, scope ?? "not stated");
-    assert.match(await text(card.locator(".who")), new RegExp(`Asked by (${agent}|.*|: not stated)`));
+    assert.match(await text(card.locator(".who")), new RegExp(`Requested by (${agent}|.*|: not stated)`));
     assert.equal(await text(card.locator(".badge").first()), "Needs approval");
-    // What waits for a person does not look as if it ran.
+    // A call that waits for a person does not look like a running one.
     const call = page.locator("ps-tool").first();
     assert.equal(await text(call.locator(".badge")), "waiting for approval");
     assert.equal(await call.locator("progress").isVisible(), false);
@@ -177,12 +178,12 @@ for (const [name, { source = name, ask, args }] of Object.entries(SOURCES)) {
   });
 }
 
-test("awaken: the recording's own suspension sends what its button says", limit, async () => {
+test("awaken: the recording's suspension sends the button's decision", limit, async () => {
   const facts = await upTo("awaken/hitl_approve", (fact) => fact.event_type === "run_finish");
   assert.deepEqual(await claimed(await asks("awaken", facts), "Approve"), { control: "approve", value: { approved: true } });
 });
 
-test("ag-ui: the recording's own interrupt sends what its button says", limit, async () => {
+test("ag-ui: the recording's interrupt sends the button's decision", limit, async () => {
   const facts = await upTo("ag-ui/scripted-sdk1.0-interrupt_resume", (fact) => fact.outcome?.type === "interrupt");
   for (const [name, approved] of [["Approve", true], ["Reject", false]]) {
     const { value } = await claimed(await asks("ag-ui", facts), name);
@@ -191,19 +192,19 @@ test("ag-ui: the recording's own interrupt sends what its button says", limit, a
   }
 });
 
-test("ethos: a credential that needs a sign-in cannot be typed here, and can be declined", limit, async () => {
+test("ethos: a credential that needs a sign-in cannot be entered, and can be declined", limit, async () => {
   const facts = await upTo("ethos/hitl_credential_required", (fact) => fact.type === "done");
   const asked = await asks("ethos", facts);
   assert.equal(await text(asked.card.locator(".card-title")), "Credential needed");
   assert.match(await asked.card.innerText(), /Connect Linear/);
   await asked.card.getByText("needs a sign-in (OAuth)").waitFor();
   assert.equal(await text(asked.card.locator(".facts")), "Credential\noauth");
-  assert.equal(await asked.card.locator('pre[aria-label="Details from the source"]').isVisible(), false, "nothing twice");
+  assert.equal(await asked.card.locator('pre[aria-label="Details from the source"]').isVisible(), false, "nothing appears twice");
   assert.equal(await asked.card.locator("input").count(), 0);
   assert.deepEqual(await claimed(asked, "Decline"), { control: "reject", value: undefined });
 });
 
-test("ethos: a credential in plain text is answered, and nowhere on the page after that", limit, async () => {
+test("ethos: a credential in plain text is sent, and not on the page afterwards", limit, async () => {
   const facts = await upTo("ethos/hitl_credential_required", (fact) => fact.type === "done");
   facts.find((fact) => fact.type === "credential_required").kind = "api_key";
   const asked = await asks("ethos", facts);
@@ -215,12 +216,12 @@ test("ethos: a credential in plain text is answered, and nowhere on the page aft
   assert.equal((await stage.claim(asked.agent, { run: asked.run })).control, "answer");
 });
 
-test("a credential that a schema describes is typed out of sight", limit, async () => {
+test("a credential with a schema has a password field", limit, async () => {
   const { card } = await asks("agentui", [{ type: "run.started" }, { type: "action.required", actionId: "a", payload: { kind: "credential_request", message: "Key?", schema: { type: "object", required: ["key"], properties: { key: { type: "string", title: "Key" } } } } }]);
   assert.equal(await card.getByLabel("Key").getAttribute("type"), "password");
 });
 
-test("ethos: an approval that is announced and not gated offers no button", limit, async () => {
+test("ethos: an approval without a gate has no button", limit, async () => {
   const facts = await upTo("ethos/approval_announced_not_gated", (fact) => fact.type === "tool_approval_required");
   const run = `approval-${++runs}`;
   await stage.publish(run, facts, { source: "ethos" });
@@ -230,7 +231,7 @@ test("ethos: an approval that is announced and not gated offers no button", limi
   assert.equal(await page.getByRole("button", { name: "Approve" }).count(), 0);
 });
 
-test("ethos: its own gate approves, rejects and takes edits", limit, async () => {
+test("ethos: its gate approves, rejects and accepts edits", limit, async () => {
   const facts = [
     { type: "run_start", provider: "scripted", model: "m", source: "global", traceId: "t" },
     { type: "tool.approval_required", request: { approvalId: "ap", toolCallId: "c", toolName: "deploy", args: { env: "prod" }, reason: "production" } },
@@ -242,14 +243,14 @@ test("ethos: its own gate approves, rejects and takes edits", limit, async () =>
   const edited = await asks("ethos", facts);
   await edited.card.locator(".edit summary").click();
   await edited.card.locator(".edit textarea").fill('{"env": "test"}');
-  assert.deepEqual(await claimed(edited, "Edit the arguments"), { control: "edit", value: { env: "test" } });
+  assert.deepEqual(await claimed(edited, "Edit arguments"), { control: "edit", value: { env: "test" } });
 });
 
 /* ── combinations of schema, options and button ── */
 
 const approval = (payload) => [{ type: "run.started" }, { type: "action.required", actionId: "a", payload: { kind: "tool_approval", message: "May I?", ...payload } }];
 
-test("a decision in words, negated or nested is what its button says", limit, async () => {
+test("a decision as text, negated or nested, follows the button", limit, async () => {
   for (const [schema, approve, reject] of [
     [{ type: "object", properties: { decision: { enum: ["approve", "reject"] } } }, { decision: "approve" }, { decision: "reject" }],
     [{ type: "object", properties: { rejected: { type: "boolean" } } }, { rejected: false }, { rejected: true }],
@@ -264,7 +265,7 @@ test("a decision in words, negated or nested is what its button says", limit, as
   }
 });
 
-test("a member that allows more than the decision is shown, and never filled in by a button", limit, async () => {
+test("a member that permits more than the decision has a field, and no button fills it in", limit, async () => {
   const schema = { type: "object", properties: { approved: { type: "boolean" }, allowNetwork: { type: "boolean", title: "Allow the network" } } };
   const asked = await asks("agentui", approval({ schema }));
   assert.ok(await asked.card.getByLabel("Allow the network").isVisible());
@@ -276,11 +277,11 @@ test("an answer that contradicts its button is not sent", limit, async () => {
   const { card } = await asks("agentui", approval({ schema }));
   await card.locator("textarea").first().fill('{"approved": false}');
   await card.getByRole("button", { name: "Approve", exact: true }).click();
-  await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Not sent: the answer says the opposite of “Approve”."));
+  await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Not sent: the answer contradicts “Approve”."));
   assert.deepEqual((await stage.read(`/v1/runs/approval-${runs}/controls`)).controls, []);
 });
 
-test("the choices of a source are buttons that say what they send", limit, async () => {
+test("the options of a source are buttons that send what they say", limit, async () => {
   const options = [
     { optionId: "o1", label: "Allow once", kind: "allow_once" },
     { optionId: "o2", label: "Always allow", kind: "allow_always" },
@@ -292,11 +293,11 @@ test("the choices of a source are buttons that say what they send", limit, async
     assert.deepEqual(await claimed(asked, name), { control, value });
     await page.close();
   }
-  // With a schema the option goes along with the decision.
+  // With a schema, the option is sent together with the decision.
   assert.deepEqual(await claimed(await asks("agentui", approval({ options, schema: DECISION })), "Reject"), { control: "reject", value: { optionId: "o3", approved: false } });
 });
 
-/* ── what is reviewed ── */
+/* ── the subject of a decision ── */
 
 test("a review shows the artifact with its version and diff", limit, async () => {
   const run = `approval-${++runs}`;
@@ -307,19 +308,19 @@ test("a review shows the artifact with its version and diff", limit, async () =>
     { type: "artifact.diff.ready", artifactId: "report", payload: { diff: "@@ -1 +1 @@\n-Revenue grew.\n+Revenue grew to 5 M EUR." } },
   ]);
   page = await stage.blank();
-  // The server may not keep the members yet that the protocol names: the stream has them.
+  // The server may not store these members of the protocol yet, so the test adds them to the stream.
   await withMembers(run, "a", { kind: "artifact_review", message: "Good?", artifactId: "report", versionId: 2, evidenceId: "none", refs: [{ rel: "ticket", href: "T-1" }] });
   await stage.look({ run }, page);
   const card = page.locator("ps-action");
   await until(page, () => document.querySelectorAll("ps-action .diff [data-line]").length === 3);
   assert.deepEqual(await card.locator(".diff [data-line]").evaluateAll((all) => all.map((one) => one.dataset.line)), ["place", "removed", "added"]);
   assert.equal(await text(card.locator(".artifact-name")), "Report · version 2");
-  assert.match(await text(card.locator(".links")), /no evidence fact[\s\S]*T-1/);
+  assert.match(await text(card.locator(".links")), /not found[\s\S]*T-1/);
   await card.getByRole("button", { name: "Open artifact" }).click();
   assert.equal(await page.locator("#tab-artifacts").getAttribute("aria-selected"), "true");
 });
 
-test("a plan decision shows the plan: its steps, the newest plan of the run, or that there is none", limit, async () => {
+test("a plan decision shows the steps of its plan, the latest plan of the run, or a note", limit, async () => {
   const run = `approval-${++runs}`;
   await stage.publish(run, [{ type: "run.started" }]);
   page = await stage.blank();
@@ -330,13 +331,13 @@ test("a plan decision shows the plan: its steps, the newest plan of the run, or 
   assert.match(await page.locator("ps-action .plan").innerText(), /Two steps\./);
   await page.close();
   const { card } = await asks("agentui", [{ type: "run.started" }, { type: "plan.final", messageId: "m", partId: "p", payload: { text: "Read, then write." } }, { type: "action.required", actionId: "a", payload: { kind: "plan_decision" } }]);
-  assert.match(await card.innerText(), /Read, then write\.[\s\S]*newest plan of the run/);
+  assert.match(await card.innerText(), /Read, then write\.[\s\S]*latest plan of the run/);
   await page.close();
   const none = await asks("agentui", [{ type: "run.started" }, { type: "action.required", actionId: "a", payload: { kind: "plan_decision" } }]);
   assert.match(await none.card.innerText(), /The source did not state the plan\./);
 });
 
-test("title, parameters, scope and the source's own payload stand on the card", limit, async () => {
+test("the card shows title, parameters, scope and the source's payload", limit, async () => {
   const run = `approval-${++runs}`;
   await stage.publish(run, [{ type: "run.started" }]);
   page = await stage.blank();
@@ -348,11 +349,11 @@ test("title, parameters, scope and the source's own payload stand on the card", 
   assert.equal(await text(card.locator(".facts")), "Tool\ndelete_branch\nScope\nrepository");
   assert.deepEqual(JSON.parse(await card.locator('pre[aria-label="Arguments"]').textContent()), { branch: "feat/old" });
   assert.deepEqual(JSON.parse(await card.locator('pre[aria-label="Details from the source"]').textContent()), { ticket: 7 });
-  assert.equal(await text(card.locator(".who")), "Asked by rui");
+  assert.equal(await text(card.locator(".who")), "Requested by rui");
   assert.equal(await card.locator("input").count(), 0);
 });
 
-test("what the source did not state is shown as not stated", limit, async () => {
+test("facts that the source omitted are shown as “not stated”", limit, async () => {
   const run = `approval-${++runs}`;
   await stage.publish(run, [{ type: "run.started" }, { type: "action.required", actionId: "a", payload: { kind: "tool_approval" } }]);
   page = await stage.look({ run });
@@ -360,7 +361,7 @@ test("what the source did not state is shown as not stated", limit, async () => 
   await card.waitFor();
   assert.equal(await text(card.locator(".facts")), "Tool\nnot stated\nRisk\nnot stated\nScope\nnot stated");
   assert.equal(await text(card.locator('pre[aria-label="Arguments"]')), "not stated");
-  assert.equal(await text(card.locator(".who")), "Asked by: not stated");
+  assert.equal(await text(card.locator(".who")), "Requested by: not stated");
 });
 
 test("arguments with redacted secrets cannot be edited", limit, async () => {
@@ -369,6 +370,6 @@ test("arguments with redacted secrets cannot be edited", limit, async () => {
   assert.equal(await card.locator('[data-control="edit"]').count(), 0);
 });
 
-/** Makes the stream of a run bring a pending action with these members, as section 10 of the protocol has them. */
+/** Adds a pending action with these members to a run's stream (section 10 of the protocol). */
 const withMembers = (run, activityId, { agentId, ...content }) =>
   stage.bring(page, run, [{ activityType: "action", activityId, surface: "hitl", ...(agentId && { agentId }), content: { status: "pending", ...(agentId && { agentId }), ...content } }]);

@@ -1,5 +1,5 @@
 /**
- * axe-core over the team's surfaces and the tools, filled with data and opened: in light and in dark, wide and narrow.
+ * axe-core on the team's surfaces and the tools, filled with data and expanded: light and dark, wide and narrow.
  */
 
 import assert from "node:assert/strict";
@@ -13,9 +13,9 @@ before(async () => {
   stage = await Stage.open();
   source = await axe();
   await stage.publish("accessible", TEAM);
-  // What is withheld from some, failed, deleted, stale: all states have their colours.
+  // Withheld, failed, deleted and stale activities, so that all colors of states appear.
   await stage.publish("accessible", [
-    { type: "text.delta", messageId: "own", audience: "internal", payload: { text: "for inside alone" } },
+    { type: "text.delta", messageId: "own", audience: "internal", payload: { text: "internal only" } },
     { type: "artifact.failed", artifactId: "broken", payload: { title: "Broken", error: { message: "the disk is full" } } },
     { type: "artifact.deleted", artifactId: "gone", payload: { title: "Gone" } },
     { type: "agent.completed", agentId: "lost", phase: "failed", payload: { agentName: "Lost", error: { message: "it was killed" } } },
@@ -33,14 +33,14 @@ for (const theme of ["light", "dark"]) {
         window.bench.compare();
         document.querySelector("ps-teammate-transcript").open("researcher");
       });
-      await page.locator("ps-delegation-graph").getByRole("button", { name: "As a list" }).click();
+      await page.locator("ps-delegation-graph").getByRole("button", { name: "Show as list" }).click();
       await page.locator("ps-artifacts .line", { hasText: "Report" }).click();
       await page.locator("ps-artifacts .show-diff").click();
       await page.locator("ps-timeline .line", { hasText: "2025.pdf" }).first().click();
       await page.locator("ps-diagnostics .inspect").first().click();
       await page.locator("ps-inspector .envelope summary").last().click();
       await until(page, () => document.querySelectorAll("ps-audiences .audience-row").length > 10 && document.querySelector("ps-artifacts .body [data-line]") !== null && document.querySelector("ps-inspector .envelope pre") !== null);
-      // Nothing sticks out: only what is meant to scrolls sideways.
+      // Only scroll containers may scroll sideways, not the page.
       assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), true, "the page scrolls sideways");
       await page.evaluate(source);
       const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));

@@ -1,6 +1,5 @@
 /**
- * What the page says is what is known: states that look like what they are, nothing twice, nothing hidden that failed, and each
- * control of seed 003 within reach.
+ * The page shows only known facts: correct states, no duplicates, no hidden failures, and every control of seed 003.
  */
 
 import assert from "node:assert/strict";
@@ -19,14 +18,14 @@ useStage((opened) => (stage = opened), () => page);
 const fact = (type, payload = {}, ids = {}) => ({ type, ...ids, payload });
 const said = (words, messageId) => fact("text.final", { text: words }, { messageId });
 
-/** The workbench on a run or a session, once all of it is there. */
+/** Opens a run or session in the workbench, and waits until it is hydrated. */
 async function look(hash) {
   page = await stage.look(hash, page && !page.isClosed() ? page : undefined);
   await until(page, () => document.getElementById("stage").dataset.hydration === "whole");
   return page;
 }
 
-/** The workbench on a run that holds these activities, too. */
+/** Opens a run with additional activities in its stream. */
 async function lookWith(run, facts, activities) {
   await stage.publish(run, facts);
   page = await stage.blank();
@@ -38,7 +37,7 @@ const runContent = (more) => ({ status: "running", phase: "acting", attempt: 1, 
 const ofRun = (run, more) => ({ activityType: "run", activityId: run, surface: "runtime_status", content: runContent(more) });
 const facts = (card) => card.locator(".facts").first().evaluate((list) => Object.fromEntries([...list.querySelectorAll("dt")].map((name) => [name.textContent, name.nextElementSibling.textContent])));
 const sent = async (path) => (await stage.read(`${path}/controls`)).controls;
-/** What the page posts, as it is posted. */
+/** Collects the bodies of the page's POST requests. */
 function posts() {
   const bodies = [];
   page.on("request", (request) => request.method() === "POST" && bodies.push(request.postDataJSON()));
@@ -47,10 +46,10 @@ function posts() {
 
 /* ── states ── */
 
-test("what the runtime has taken is no failure, and what it refused is one", limit, async () => {
+test("an accepted control does not look like a failure, and a rejected one does", limit, async () => {
   await stage.publish("colours", [fact("run.started", {}, { agentId: "colours" })]);
   await look({ run: "colours" });
-  const told = page.locator("ps-composer .told");
+  const feedback = page.locator("ps-composer .told");
   await page.evaluate(() => {
     window.heard = {};
     const place = document.querySelector("ps-composer .told");
@@ -58,17 +57,17 @@ test("what the runtime has taken is no failure, and what it refused is one", lim
   });
   await page.getByRole("button", { name: "Interrupt" }).click();
   await stage.claim("colours", { run: "colours" });
-  await until(page, () => window.heard["The runtime has taken it."]);
-  const [taken, hint] = await page.evaluate(() => window.heard["The runtime has taken it."]);
-  assert.equal(taken, hint, "it looks like any other hint");
+  await until(page, () => window.heard["The runtime accepted it."]);
+  const [taken, hint] = await page.evaluate(() => window.heard["The runtime accepted it."]);
+  assert.equal(taken, hint, "it has the color of a hint");
   await page.getByRole("button", { name: "Interrupt" }).click();
   await stage.claim("colours", { run: "colours", how: "nack", reason: "busy" });
-  await until(page, () => document.querySelector("ps-composer .told").textContent === "The runtime refused it: busy");
-  assert.equal(await told.getAttribute("data-state"), "failed");
-  assert.notEqual(await told.evaluate((place) => getComputedStyle(place).color), taken);
+  await until(page, () => document.querySelector("ps-composer .told").textContent === "The runtime rejected it: busy");
+  assert.equal(await feedback.getAttribute("data-state"), "failed");
+  assert.notEqual(await feedback.evaluate((place) => getComputedStyle(place).color), taken);
 });
 
-test("a queued message stands once, whether its runtime has acknowledged it or not", limit, async () => {
+test("a queued message appears once, before and after its acknowledgement", limit, async () => {
   await stage.publish("once", [fact("run.started", {}, { agentId: "once" })], { sessionId: "once-s" });
   await look({ session: "once-s" });
   const composer = page.locator("ps-composer");
@@ -95,7 +94,7 @@ test("an idle teammate has no Stop once its run has ended, and its team does not
   assert.equal(await page.locator("ps-team-roster .team-head .phase").getAttribute("data-state"), "stale");
 });
 
-test("what is stale is not shown as running", limit, async () => {
+test("a stale activity does not look like a running one", limit, async () => {
   await lookWith("stale", [fact("run.started")], [
     { activityType: "agent", activityId: "rui", surface: "team_roster", content: { status: "running", stale: true } },
     { activityType: "task", activityId: "t", surface: "task_capsule", content: { status: "running", stale: true, progress: 0.5 } },
@@ -108,7 +107,7 @@ test("what is stale is not shown as running", limit, async () => {
   assert.equal(await page.locator("ps-task-capsule progress").isVisible(), false);
 });
 
-test("a run says that it is blocked or retrying, and why", limit, async () => {
+test("a run shows that it is blocked or retrying, and why", limit, async () => {
   for (const [detail, state] of [["blocked", "warning"], ["retrying", "running"]]) {
     await lookWith(`detail-${detail}`, [fact("run.started")], [ofRun(`detail-${detail}`, { detail, message: "The quota is used up." })]);
     assert.equal(await text(page.locator("ps-runtime-status .badge").first()), detail);
@@ -123,13 +122,13 @@ test("a run says that it is blocked or retrying, and why", limit, async () => {
   assert.deepEqual(await page.locator("ps-runtime-status .note").allTextContents(), ["For the build."]);
   await page.close();
   await lookWith("waits-silently", [fact("run.started")], [ofRun("waits-silently", { status: "waiting", phase: "waiting" })]);
-  assert.deepEqual(await page.locator("ps-runtime-status .note").allTextContents(), ["Waiting. The source does not say for what."]);
+  assert.deepEqual(await page.locator("ps-runtime-status .note").allTextContents(), ["Waiting. The source gave no reason."]);
   await page.close();
   await lookWith("unknown", [fact("run.started")], [ofRun("unknown", { status: "unknown", phase: "unknown" })]);
-  assert.deepEqual(await page.locator("ps-runtime-status .note").allTextContents(), ["Status not given."]);
+  assert.deepEqual(await page.locator("ps-runtime-status .note").allTextContents(), ["Status unknown."]);
 });
 
-test("a hidden step that failed is said, without its name", limit, async () => {
+test("a failed hidden step is reported without its name", limit, async () => {
   for (const [hiddenFailures, words] of [[1, "A hidden step failed."], [3, "3 hidden steps failed."]]) {
     await lookWith(`hidden-${hiddenFailures}`, [fact("run.started")], [{ activityType: "diagnostics", activityId: "diagnostics", surface: "diagnostics", content: { hiddenFailures } }]);
     await until(page, () => document.querySelector("ps-runtime-status .note"));
@@ -140,9 +139,9 @@ test("a hidden step that failed is said, without its name", limit, async () => {
   }
 });
 
-/* ── what was sent stands on the page ── */
+/* ── all sent data is on the page ── */
 
-test("topology stands on each card whose fact carries it", limit, async () => {
+test("each card shows the topology of its fact", limit, async () => {
   await lookWith("topology", [fact("run.started")], [
     { activityType: "agent", activityId: "rui", surface: "team_roster", content: { status: "running", topology: "parallel_workers" } },
     { activityType: "task", activityId: "w", surface: "work_board", content: { status: "running", topology: "human_agent_board" } },
@@ -157,7 +156,7 @@ test("topology stands on each card whose fact carries it", limit, async () => {
   }
 });
 
-test("a dry run's plan stands in the conversation, call by call, and so do the steps of any plan", limit, async () => {
+test("the conversation shows a dry run's plan call by call, and the steps of any plan", limit, async () => {
   const lines = await readFile(new URL("../recordings/ethos/dry_run_summary_after_done.ndjson", import.meta.url), "utf8");
   await stage.publish("dry", lines.trim().split("\n").map((line) => JSON.parse(line)), { source: "ethos" });
   await look({ run: "dry" });
@@ -172,7 +171,7 @@ test("a dry run's plan stands in the conversation, call by call, and so do the s
   assert.deepEqual(await page.locator("ps-thought .step").allTextContents(), ["completedRead", "Write"]);
 });
 
-test("output of each channel stands under its name", limit, async () => {
+test("the output of each channel has its name", limit, async () => {
   await lookWith("channels", [fact("run.started")], [{ activityType: "tool-call-progress", activityId: "c", surface: "tool_ui", content: { tool_name: "build", status: "running", state: "running", output_text: ["compiled"], output_channels: { stderr: ["warn", "ing"] } } }]);
   await page.locator("ps-tool").waitFor();
   assert.equal(await text(page.locator("ps-tool .output")), "compiled");
@@ -193,7 +192,7 @@ test("comments, images, file changes, attachments and references are shown", lim
   ]);
   await page.locator("ps-part img").waitFor();
   assert.deepEqual(await page.locator("ps-part img").evaluateAll((all) => all.map((image) => [image.alt, image.naturalWidth])), [["a pixel", 1]]);
-  assert.equal(await page.locator("ps-part", { hasText: "https://elsewhere.example/a.png" }).locator("img").count(), 0, "no other server is asked for anything");
+  assert.equal(await page.locator("ps-part", { hasText: "https://elsewhere.example/a.png" }).locator("img").count(), 0, "the page requests nothing from other servers");
   assert.deepEqual(await page.locator('ps-part [data-line]').evaluateAll((all) => all.map((line) => line.dataset.line)), ["place", "removed", "added"]);
   assert.match(await page.locator("ps-part", { hasText: "src/a.rs" }).innerText(), /modified/);
   assert.match(await page.locator("ps-part", { hasText: "See these." }).innerText(), /T-1[\s\S]*notes\.md/);
@@ -219,9 +218,9 @@ test("tabs say how much is unread, what is stale and how many decisions are pend
   assert.deepEqual(await marks("quiet"), []);
 });
 
-/* ── nothing twice, nothing lost ── */
+/* ── no duplicates, no losses ── */
 
-test("a step is never expanded in the conversation and in the timeline at once", limit, async () => {
+test("a step is never expanded in the conversation and the timeline at the same time", limit, async () => {
   await stage.publish("twice", [
     fact("run.started"), fact("tool.started", { toolName: "search", input: { q: "x" } }, { toolCallId: "c" }),
     { ...fact("tool.result", { output: "found" }, { toolCallId: "c" }), audience: "user" }, said("Done.", "m"),
@@ -229,11 +228,11 @@ test("a step is never expanded in the conversation and in the timeline at once",
   await look({ run: "twice", panel: "timeline" });
   const detail = page.locator("ps-timeline .sheet");
   const both = () => page.evaluate(() => document.querySelector('ps-inline-process[data-open="true"] ps-tool') !== null && document.querySelector("ps-timeline .sheet").checkVisibility() && document.querySelector("ps-timeline .sheet .facts").checkVisibility());
-  // Folded there, it is expanded here.
+  // Collapsed in the conversation, it is expanded in the timeline.
   await page.locator("ps-timeline .line").first().click();
   await detail.locator(".facts").waitFor();
   assert.equal(await both(), false);
-  // Expanded there, the timeline gives it up.
+  // Expanded in the conversation, it is collapsed in the timeline.
   await page.locator("ps-inline-process .summary").click();
   await page.locator("ps-tool").waitFor();
   assert.equal(await both(), false);
@@ -243,29 +242,29 @@ test("a step is never expanded in the conversation and in the timeline at once",
   assert.equal(await both(), false);
 });
 
-test("older history comes on demand", limit, async () => {
+test("older history is loaded on demand", limit, async () => {
   await stage.publish("long-1", [fact("run.started"), ...Array.from({ length: 40 }, (_, at) => said(`old ${at}`, `o${at}`)), fact("run.finished")], { sessionId: "long" });
   await stage.publish("long-2", [fact("run.started"), ...Array.from({ length: 40 }, (_, at) => said(`new ${at}`, `n${at}`))], { sessionId: "long" });
   page = await stage.blank();
-  // No stream comes: a server that opens streams with recent runs only looks like this.
+  // Streams are blocked: the page then looks as with a server whose streams begin with recent runs only.
   await page.route("**/stream?*", () => {});
   await look({ session: "long" });
   const keys = () => page.evaluate(() => document.querySelector("ps-conversation").view.store.sorted(({ activityType }) => activityType === "message").map(({ content }) => content.parts[0].text.join("")));
   assert.equal((await keys()).length, 50);
   await page.getByRole("button", { name: "Load earlier" }).first().click();
-  await until(page, () => document.querySelector("ps-conversation .earlier-note").textContent === "This is the start of the history.");
+  await until(page, () => document.querySelector("ps-conversation .earlier-note").textContent === "This is the start of the conversation.");
   assert.equal((await keys()).length, 80);
   assert.equal(await page.locator("ps-conversation .earlier").isVisible(), false);
   await page.locator("ps-conversation .scroller").evaluate((scroller) => (scroller.scrollTop = 0));
   await page.locator(".speech .body", { hasText: /^old 0$/ }).waitFor();
   await page.close();
-  // What a stream brought whole is not offered again.
+  // After complete streams the button for older history is hidden.
   await look({ session: "long" });
   await until(page, () => document.querySelector("ps-conversation").view.store.runs().filter(({ runId, isHydrated }) => runId && isHydrated).length === 2);
   await until(page, () => !document.querySelector("ps-conversation .earlier").checkVisibility());
 });
 
-/* ── controls within reach ── */
+/* ── controls ── */
 
 test("a task is delegated, waited for, retried and merged from the team's panel", limit, async () => {
   await stage.publish("crew", [
@@ -297,12 +296,12 @@ test("a task is delegated, waited for, retried and merged from the team's panel"
   assert.deepEqual(bodies.find(({ control }) => control === "continue_agent").value.agentIds, ["rui"]);
 });
 
-test("an artifact is edited and evidence exported by their owners' controls", limit, async () => {
+test("an artifact is edited and evidence is exported by controls", limit, async () => {
   await stage.publish("made", TEAM);
   await look({ run: "made", panel: "artifacts" });
   const bodies = posts();
   await page.locator("ps-artifacts .edit summary").click();
-  await page.getByRole("button", { name: "Start from the newest body" }).click();
+  await page.getByRole("button", { name: "Start from the latest body" }).click();
   await until(page, () => document.querySelector("ps-artifacts .edit textarea").value.startsWith("Revenue grew to 5 M EUR."));
   await page.locator("ps-artifacts .edit textarea").fill("Revenue fell.");
   await page.getByRole("button", { name: "Send edit" }).click();
@@ -317,12 +316,12 @@ test("an artifact is edited and evidence exported by their owners' controls", li
   assert.deepEqual(bodies.find(({ control }) => control === "edit").value, { body: "Revenue fell.", baseVersion: 2 });
 });
 
-test("files go along with a message, and too large ones are refused before anything is sent", limit, async () => {
+test("a message can have files, and too large ones are rejected before sending", limit, async () => {
   await stage.publish("files", [fact("run.started", {}, { agentId: "files" }), fact("run.finished")], { sessionId: "files-s" });
   await look({ session: "files-s" });
   const composer = page.locator("ps-composer");
   await composer.locator('input[type="file"]').setInputFiles({ name: "big.bin", mimeType: "application/octet-stream", buffer: Buffer.alloc(200_000) });
-  await until(page, () => document.querySelector("ps-composer .told").textContent.startsWith("The attachments have 200,000 bytes; at most 98,304 fit into a message."));
+  await until(page, () => document.querySelector("ps-composer .told").textContent.startsWith("The attachments have 200,000 bytes. A message can have 98,304."));
   await composer.locator('input[type="file"]').setInputFiles({ name: "notes.md", mimeType: "text/markdown", buffer: Buffer.from("# Notes") });
   await composer.locator(".files .chip").waitFor();
   await composer.locator("textarea").fill("See the notes.");
@@ -334,7 +333,7 @@ test("files go along with a message, and too large ones are refused before anyth
 
 /* ── the shell ── */
 
-test("no tab makes the page itself scroll", limit, async () => {
+test("no tab makes the page scroll", limit, async () => {
   await stage.publish("tall", [fact("run.started"), ...TEAM.slice(2), ...Array.from({ length: 60 }, (_, at) => fact("agent.spawned", { agentName: `Worker ${at}` }, { agentId: `w${at}` }))]);
   await look({ run: "tall" });
   for (const tab of await page.locator("#panels [role=tab]:visible").all()) {
@@ -343,7 +342,7 @@ test("no tab makes the page itself scroll", limit, async () => {
   }
 });
 
-test("the queue button is as readable under the pointer as elsewhere", limit, async () => {
+test("the queue button has enough contrast under the pointer", limit, async () => {
   await stage.publish("contrast", [fact("run.started")]);
   for (const colorScheme of ["light", "dark"]) {
     await look({ run: "contrast" });
@@ -367,7 +366,7 @@ test("the queue button is as readable under the pointer as elsewhere", limit, as
   }
 });
 
-test("headers of the diagnostics do not break inside of a word", limit, async () => {
+test("the headers of the diagnostics tables stay on one line", limit, async () => {
   await stage.publish("headers", [fact("run.started"), { ...fact("diagnostic.changed", { kind: "slow_archive_that_has_a_very_long_name", message: "x".repeat(200), severity: "warning" }), audience: "user" }, { ...fact("metric.changed", { name: "first token", model: "large", durationMs: 1800, usage: { inputTokens: 9_000_000, outputTokens: 100 } }, { agentId: "coordinator-of-everything" }), audience: "user" }]);
   await look({ run: "headers", panel: "diagnostics" });
   await page.locator("ps-diagnostics th").first().waitFor();
@@ -380,7 +379,7 @@ test("headers of the diagnostics do not break inside of a word", limit, async ()
   assert.deepEqual([...new Set(heights)], [1], "each header is one line");
 });
 
-test("a name that the server does not know is said, and no green connection stands over a blank page", limit, async () => {
+test("an unknown id is reported, and its connection does not look live", limit, async () => {
   for (const [hash, words] of [[{ session: "nope" }, "The session “nope” does not exist on this server"], [{ run: "nope-run" }, "The run “nope-run” does not exist on this server"]]) {
     await look(hash);
     await until(page, (words) => document.querySelector("ps-conversation .empty").textContent.startsWith(words), words);
@@ -389,35 +388,35 @@ test("a name that the server does not know is said, and no green connection stan
     assert.match(await text(page.locator("#connection")), /^Listening: no such (session|run)$/);
     await page.close();
   }
-  // When it begins after all, it is live like any other.
+  // When the run begins later, the connection looks live.
   await look({ run: "later" });
   await until(page, () => document.getElementById("connection").dataset.state === "unknown");
   await stage.publish("later", [fact("run.started"), said("Here.", "m")]);
   await until(page, () => document.querySelector(".speech .body")?.textContent === "Here." && document.getElementById("connection").dataset.state === "ok");
 });
 
-test("nothing is sent while the network is cut", limit, async () => {
+test("nothing is sent while the page is disconnected", limit, async () => {
   await stage.publish("severed", [fact("run.started", {}, { agentId: "severed" }), fact("action.required", { kind: "tool_approval", message: "May I?" }, { actionId: "a" })]);
   await look({ run: "severed" });
   const posted = [];
   page.on("request", (request) => request.method() === "POST" && posted.push(request.url()));
-  await page.getByRole("button", { name: "Cut the network" }).click();
+  await page.getByRole("button", { name: "Disconnect" }).click();
   await until(page, () => document.getElementById("connection").dataset.kind === "away");
   await page.locator("ps-action").getByRole("button", { name: "Approve" }).click();
-  await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Not submitted: the network is cut on this page"));
+  await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Not submitted: This page is disconnected."));
   await page.locator("ps-composer textarea").fill("Hello");
   await page.locator("ps-composer textarea").press("Enter");
-  await until(page, () => document.querySelector("ps-composer .told").textContent.startsWith("Not sent: the network is cut on this page"));
+  await until(page, () => document.querySelector("ps-composer .told").textContent.startsWith("Not sent: This page is disconnected."));
   assert.equal(await page.locator("ps-composer textarea").inputValue(), "Hello");
   assert.deepEqual(posted, []);
-  await page.getByRole("button", { name: "Mend the network" }).click();
+  await page.getByRole("button", { name: "Reconnect" }).click();
   await until(page, () => document.getElementById("connection").dataset.kind === "live");
   await page.locator("ps-action").getByRole("button", { name: "Approve" }).click();
   await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Submitted."));
   assert.equal((await stage.claim("severed")).control, "approve");
 });
 
-test("a server that asks for tokens says so, and a token that it rejects is an error", { timeout: 3 * DEADLINE }, async () => {
+test("the page asks for a token that the server requires, and reports a rejected one", { timeout: 3 * DEADLINE }, async () => {
   const dir = await mkdtemp(join(tmpdir(), "proscenium-honest-"));
   const key = join(dir, "key");
   execFileSync(BINARY, ["token", "--key", key, "--generate", "--sessions", "*", "--can", "read"]);
@@ -425,7 +424,7 @@ test("a server that asks for tokens says so, and a token that it rejects is an e
   try {
     const token = execFileSync(BINARY, ["token", "--key", key, "--sessions", "*", "--can", "read"], { encoding: "utf8" }).trim();
     const visitor = await asking.look();
-    await until(visitor, () => document.getElementById("token-note").textContent === "This server asks for a token. Paste one to see its sessions.");
+    await until(visitor, () => document.getElementById("token-note").textContent === "This server requires a token. Paste one to see its sessions.");
     assert.ok(!(await visitor.locator("#sessions").innerText()).includes("Send a fact"));
     assert.equal(await text(visitor.locator("#title")), "Token required");
     await visitor.locator("#token input").fill("not-a-token");
@@ -441,7 +440,7 @@ test("a server that asks for tokens says so, and a token that it rejects is an e
   }
 });
 
-test("no word of a button breaks on a phone", limit, async () => {
+test("no button wraps inside a word on a phone", limit, async () => {
   await stage.publish("phone", [fact("run.started")]);
   page = await stage.blank();
   await page.setViewportSize({ width: 360, height: 740 });

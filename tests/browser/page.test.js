@@ -1,5 +1,5 @@
 /**
- * The page in a real browser, against the built binary: what a visitor sees, from the files that are in it.
+ * The page in a real browser, served from the files in the built binary.
  */
 
 import assert from "node:assert/strict";
@@ -11,7 +11,7 @@ let stage, url, page, problems;
 
 before(async () => {
   stage = await Stage.open();
-  // Not the stage's front: these are the files in the binary.
+  // Not the test's proxy: the binary serves its own files.
   url = stage.url;
 }, { timeout: DEADLINE });
 after(() => stage?.close());
@@ -23,54 +23,54 @@ beforeEach(async () => {
 afterEach(() => page?.close());
 
 const text = (selector) => textOf(page.locator(selector).first());
-/** Waits until `holds`, a function in the page, does. */
-const until = (holds, argument) => untilOn(page, holds, argument);
-const isKind = (kind) => until((kind) => document.getElementById("connection").dataset.kind === kind, kind);
-/** The page tells counts and cursors ten times a second, but what was said at once: they are waited for. */
-const stands = (id, pattern) => until(([id, pattern]) => new RegExp(pattern).test(document.getElementById(id).textContent), [id, pattern]);
+/** Waits until a predicate holds in the page. */
+const until = (predicate, argument) => untilOn(page, predicate, argument);
+const waitForState = (kind) => until((kind) => document.getElementById("connection").dataset.kind === kind, kind);
+/** Waits for a text: the page updates counts and cursors only ten times a second. */
+const waitForText = (id, pattern) => until(([id, pattern]) => new RegExp(pattern).test(document.getElementById(id).textContent), [id, pattern]);
 
 const fact = (type, payload, ids) => ({ type, ...ids, payload });
-const said = (words, messageId = "m") => fact("text.delta", { text: words }, { messageId, partId: "p" });
+const textDelta = (words, messageId = "m") => fact("text.delta", { text: words }, { messageId, partId: "p" });
 
 const publish = (run, facts, query) => stage.publish(run, facts, query);
-const look = (run, audience = "user", at = url) => page.goto(`${at}/#${new URLSearchParams({ run, audience })}`);
+const openRun = (run, audience = "user", at = url) => page.goto(`${at}/#${new URLSearchParams({ run, audience })}`);
 
-/** A line to the server that can be cut: what a proxy, a tunnel or a train does. */
-async function phoneLine(port) {
+/** Starts a proxy that can cut its connections, as a tunnel or a train does. */
+async function startCuttableProxy(port) {
   const open = new Set();
   const resumed = [];
-  const exchange = createServer((near) => {
-    const far = connect(port, "127.0.0.1");
-    for (const end of [near, far]) {
+  const server = createServer((client) => {
+    const upstream = connect(port, "127.0.0.1");
+    for (const end of [client, upstream]) {
       open.add(end);
-      end.on("close", () => (near.destroy(), far.destroy(), open.delete(end)));
+      end.on("close", () => (client.destroy(), upstream.destroy(), open.delete(end)));
       end.on("error", () => {});
     }
-    // Whoever comes back says where it was: in a header, if the browser does it, else in the query.
-    near.on("data", (bytes) => void (/last-event-id: \S|[?&]after=[0-9a-f]{16}/i.test(String(bytes)) && resumed.push(String(bytes))));
-    near.pipe(far).pipe(near);
+    // A resumed stream has its cursor in a header, if the browser reconnects, else in the query.
+    client.on("data", (bytes) => void (/last-event-id: \S|[?&]after=[0-9a-f]{16}/i.test(String(bytes)) && resumed.push(String(bytes))));
+    client.pipe(upstream).pipe(client);
   });
-  await new Promise((resolve) => exchange.listen(0, "127.0.0.1", resolve));
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   const cut = () => open.forEach((end) => end.destroy());
-  return { port: exchange.address().port, resumed, cut, close: () => (cut(), exchange.close()) };
+  return { port: server.address().port, resumed, cut, close: () => (cut(), server.close()) };
 }
 
-test("the newest that goes on opens by itself and streams", { timeout: 2 * DEADLINE }, async () => {
-  await publish("old", [fact("run.started"), said("Old."), fact("run.finished")], { sessionId: "old-session" });
-  await publish("new", [fact("run.started"), said("New ")], { sessionId: "new-session" });
+test("the page opens the newest live session and streams it", { timeout: 2 * DEADLINE }, async () => {
+  await publish("old", [fact("run.started"), textDelta("Old."), fact("run.finished")], { sessionId: "old-session" });
+  await publish("new", [fact("run.started"), textDelta("New ")], { sessionId: "new-session" });
   await page.goto(url);
   await until(() => document.querySelector(".speech .body")?.textContent === "New ");
   assert.equal(await page.locator("#sessions button[aria-current]").getAttribute("data-session"), "new-session");
-  await publish("new", [said("words"), fact("run.finished")]);
+  await publish("new", [textDelta("words"), fact("run.finished")]);
   await until(() => document.querySelector(".speech .body")?.textContent === "New words");
   assert.equal(await text("#gaps"), "none");
-  await stands("cursor", "^[0-9a-f]{16}:\\d+");
+  await waitForText("cursor", "^[0-9a-f]{16}:\\d+");
   await until(() => location.hash.includes("session=new-session"));
   assert.deepEqual(problems, []);
 });
 
-test("a tool's progress moves to its end, and the text below it grows", { timeout: 2 * DEADLINE }, async () => {
-  await look("progress");
+test("a tool's progress reaches its end, and the text below grows", { timeout: 2 * DEADLINE }, async () => {
+  await openRun("progress");
   await publish("progress", [fact("run.started"), fact("tool.started", { toolName: "index" }, { toolCallId: "c" })]);
   for (const progress of [0.5, 1]) {
     await publish("progress", [{ ...fact("tool.progress", { progress }, { toolCallId: "c" }), audience: "user" }]);
@@ -78,17 +78,17 @@ test("a tool's progress moves to its end, and the text below it grows", { timeou
   }
   await publish("progress", [{ ...fact("tool.result", { output: "ok" }, { toolCallId: "c" }), audience: "user" }]);
   await until(() => document.querySelector(".tool .badge")?.textContent === "done");
-  await publish("progress", [said("Indexed "), said("10 batches."), fact("run.finished")]);
+  await publish("progress", [textDelta("Indexed "), textDelta("10 batches."), fact("run.finished")]);
   await until(() => [...document.querySelectorAll(".speech .body")].at(-1)?.textContent === "Indexed 10 batches.");
   await until(() => document.getElementById("connection").textContent === "Ended: completed");
   assert.equal(await text("ps-runtime-status .badge"), "completed");
   assert.deepEqual(problems, []);
 });
 
-test("who looks decides what there is to see", { timeout: 2 * DEADLINE }, async () => {
+test("the audience determines what the page shows", { timeout: 2 * DEADLINE }, async () => {
   const diagnostic = (audience) => ({ ...fact("text.final", { text: `for ${audience}` }, { messageId: audience }), audience });
   await publish("audiences", [fact("run.started"), diagnostic("user"), diagnostic("dashboard"), diagnostic("internal")]);
-  await look("audiences");
+  await openRun("audiences");
   for (const [audience, seen] of [["user", 1], ["dashboard", 2], ["internal", 3]]) {
     await page.getByLabel(audience, { exact: true }).check({ force: true });
     await until((seen) => document.querySelectorAll(".speech").length === seen, seen);
@@ -98,53 +98,53 @@ test("who looks decides what there is to see", { timeout: 2 * DEADLINE }, async 
   assert.deepEqual(problems, []);
 });
 
-test("a cut connection comes back where it was, without a gap", { timeout: 4 * DEADLINE }, async (story) => {
-  const line = await phoneLine(Number(new URL(url).port));
-  story.after(() => line.close());
-  await look("cut", "internal", `http://127.0.0.1:${line.port}`);
-  await publish("cut", [fact("run.started"), said("0 ")]);
+test("a cut connection resumes without a gap", { timeout: 4 * DEADLINE }, async (context) => {
+  const proxy = await startCuttableProxy(Number(new URL(url).port));
+  context.after(() => proxy.close());
+  await openRun("cut", "internal", `http://127.0.0.1:${proxy.port}`);
+  await publish("cut", [fact("run.started"), textDelta("0 ")]);
   await until(() => document.querySelector(".speech .body")?.textContent === "0 ");
-  line.cut();
+  proxy.cut();
   let words = "0 ";
   for (let at = 1; at <= 20; at += 1) {
-    await publish("cut", [said(`${at} `)]);
+    await publish("cut", [textDelta(`${at} `)]);
     words += `${at} `;
-    if (at === 10) line.cut();
+    if (at === 10) proxy.cut();
   }
   await until((words) => document.querySelector(".speech .body")?.textContent === words, words);
   await publish("cut", [fact("run.finished")]);
-  await isKind("ended");
-  assert.ok(line.resumed.length > 0, "it came back with its cursor");
+  await waitForState("ended");
+  assert.ok(proxy.resumed.length > 0, "it resumed with its cursor");
   assert.equal(await text("#gaps"), "none");
-  await stands("resumes", "^[1-9]");
+  await waitForText("resumes", "^[1-9]");
 });
 
-test("a gap is noticed, said, and filled", { timeout: 2 * DEADLINE }, async () => {
+test("a gap is detected, counted and filled", { timeout: 2 * DEADLINE }, async () => {
   const snapshot = (sequence, words, more) => ({ frame: "ActivitySnapshot", runId: "r", sequence, activityType: "message", activityId: "m", surface: "conversation", opened: 1, content: { role: "assistant", status: "streaming", parts: [{ partId: "p", kind: "assistant_text", opened: 1, status: "streaming", text: [words] }] }, ...more });
   const delta = (sequence, prev, words) => ({ frame: "ActivityDelta", runId: "r", sequence, prev, activityType: "message", activityId: "m", patch: [{ op: "add", path: "/parts/0/text/-", value: words }] });
   const end = { frame: "End", runId: "r", sequence: 6, status: "completed" };
   const first = [snapshot(1, "one "), { frame: "Hydrated", runId: "r", sequence: 1 }, delta(5, 4, "five")];
   const second = [snapshot(5, "one two five"), { frame: "Hydrated", runId: "r", sequence: 5 }, end];
   const body = (frames) => frames.map((frame) => `data: ${JSON.stringify(frame)}\nid: 0000000000000001:${frame.sequence * 2}\n\n`).join("");
-  let asked = 0;
-  await page.route("**/stream?*", (route) => route.fulfill({ contentType: "text/event-stream", body: body((asked += 1) === 1 ? first : second) }));
-  await look("r");
-  await isKind("ended");
-  await stands("gaps", "^1$");
+  let requestCount = 0;
+  await page.route("**/stream?*", (route) => route.fulfill({ contentType: "text/event-stream", body: body((requestCount += 1) === 1 ? first : second) }));
+  await openRun("r");
+  await waitForState("ended");
+  await waitForText("gaps", "^1$");
   assert.equal(await page.locator(".speech .body").textContent(), "one two five");
 });
 
-test("what a run says is text, whatever it looks like", { timeout: 2 * DEADLINE }, async () => {
+test("the text of a run is never markup", { timeout: 2 * DEADLINE }, async () => {
   const words = "<img src=x onerror=alert(1)><script>alert(2)</script>";
   await publish("hostile", [
-    fact("session.opened", { title: words }), fact("run.started", {}, { agentId: words }), said(words), fact("reasoning.delta", { text: words }, { messageId: "m", partId: "r" }),
+    fact("session.opened", { title: words }), fact("run.started", {}, { agentId: words }), textDelta(words), fact("reasoning.delta", { text: words }, { messageId: "m", partId: "r" }),
     fact("tool.started", { toolName: words, input: { [words]: words } }, { toolCallId: "c" }), { ...fact("tool.progress", { message: words, progress: 0.5 }, { toolCallId: "c" }), audience: "user" },
     fact("action.required", { kind: words, message: words, risk: words, options: [words], safeInput: words }, { actionId: "a", agentId: words }),
     fact("context.changed", { refs: [words], missing: [words] }), fact("task.changed", { title: words, status: words }, { taskId: "t" }), fact("queue.changed", { items: [words], queueReason: words }),
     fact("agent.handoff", { handoffId: "h", from: words, to: words, reason: words }), fact("context.compaction.started", { compactionId: "k", summary: words }), fact("run.status", { status: words, message: words }),
     fact("artifact.created", { title: words, kind: words, preview: words }, { artifactId: "x" }),
   ], { sessionId: "hostile-session" });
-  // High enough for all of it: what is far from the viewport is not in the document.
+  // High enough for all rows: rows far from the viewport are not in the document.
   await page.setViewportSize({ width: 1280, height: 3000 });
   await page.goto(`${url}/#session=hostile-session`);
   await until((words) => document.querySelector(".speech .body")?.textContent === words && document.querySelector(".action .message")?.textContent === words && document.querySelector(".tool .name")?.textContent === words, words);
@@ -154,16 +154,16 @@ test("what a run says is text, whatever it looks like", { timeout: 2 * DEADLINE 
   assert.deepEqual(problems, []);
 });
 
-test("a reload shows the same run again, whole", { timeout: 2 * DEADLINE }, async () => {
-  await publish("again", [fact("run.started"), said("All of "), said("it."), fact("tool.started", { toolName: "t" }, { toolCallId: "c" }), fact("run.finished")]);
-  await look("again", "internal");
-  await isKind("ended");
-  const whole = await page.locator(".near").innerText();
+test("a reload shows the same run completely", { timeout: 2 * DEADLINE }, async () => {
+  await publish("again", [fact("run.started"), textDelta("All of "), textDelta("it."), fact("tool.started", { toolName: "t" }, { toolCallId: "c" }), fact("run.finished")]);
+  await openRun("again", "internal");
+  await waitForState("ended");
+  const expected = await page.locator(".near").innerText();
   await page.reload();
-  await isKind("ended");
-  await until((whole) => document.querySelector(".near").innerText === whole, whole);
+  await waitForState("ended");
+  await until((expected) => document.querySelector(".near").innerText === expected, expected);
   assert.equal(await text("#title"), "again");
-  assert.ok(whole.includes("All of it."));
+  assert.ok(expected.includes("All of it."));
   assert.equal(await text("#gaps"), "none");
   assert.deepEqual(problems, []);
 });

@@ -1,6 +1,5 @@
 /**
- * Text that grows, in a real browser: what Markdown means by its signs is shown, and whatever was said stands there as it was said,
- * in whatever pieces it came.
+ * Growing text in a real browser: Markdown is styled, and the text stays unchanged for any division into chunks.
  */
 
 import assert from "node:assert/strict";
@@ -15,8 +14,8 @@ before(async () => {
 }, { timeout: DEADLINE });
 after(() => stage?.close());
 
-/** What these texts, each of them the whole so far, look like in the end: the text, and the blocks with what stands out in them. */
-const shown = (texts) => page.evaluate(async (texts) => {
+/** Renders a growing text. Returns the final text, and its blocks with their styled spans. */
+const render = (texts) => page.evaluate(async (texts) => {
   const { Prose } = await import("/assets/surfaces/prose.js");
   const root = document.createElement("div");
   const prose = new Prose(root);
@@ -30,66 +29,66 @@ const prefixes = (text) => Array.from({ length: text.length }, (_, at) => text.s
 const TEXTS = {
   "plain text": "One.\n\nTwo lines\nof it.\n\n\n\nThree.",
   "headings, strong words and code": "# What **it** is\nUse `look` and ``see``, not **that**.\n## More\nEnd",
-  "code, with what would mean something elsewhere": "Before:\n```js\n# none\n\nlet **a** = `1`;\n```\nAfter `it`.",
-  "code that never ends": "```\nfor\n\never",
+  "code with Markdown signs": "Before:\n```js\n# none\n\nlet **a** = `1`;\n```\nAfter `it`.",
+  "unclosed code": "```\nfor\n\never",
   "tildes, and a longer fence": "~~~\n```\n~~~\n````\n```\n````\nend",
-  "signs that mean nothing": "2 ** 3 ** 4, a `tick, snake_case, ** no **, #none, `` `",
+  "signs without meaning": "2 ** 3 ** 4, a `tick, snake_case, ** no **, #none, `` `",
   "markup": "<b>**<i>x</i>**</b>`<script>`\n```\n</p><p>\n```",
-  "nothing but ends of lines": "\n\n\n\n",
+  "line ends only": "\n\n\n\n",
 };
 
 for (const [name, text] of Object.entries(TEXTS)) {
-  test(`whatever the pieces, it is the same text and looks the same: ${name}`, async () => {
-    const whole = await shown([text]);
-    assert.equal(whole.text, text);
-    assert.deepEqual(await shown(prefixes(text)), whole);
-    assert.deepEqual(await shown(["something else", text]), whole);
+  test(`text and style do not depend on the chunks: ${name}`, async () => {
+    const expected = await render([text]);
+    assert.equal(expected.text, text);
+    assert.deepEqual(await render(prefixes(text)), expected);
+    assert.deepEqual(await render(["something else", text]), expected);
   });
 }
 
-test("what stands out is what Markdown means", async () => {
-  const { blocks } = await shown([TEXTS["headings, strong words and code"]]);
+test("styles follow Markdown", async () => {
+  const { blocks } = await render([TEXTS["headings, strong words and code"]]);
   assert.deepEqual(blocks, [["heading", "span: # ", "strong: **it**"], ["text", "code: `look`", "code: ``see``", "strong: **that**"], ["heading", "span: ## "], ["text"]]);
-  const code = await shown([TEXTS["code, with what would mean something elsewhere"]]);
+  const code = await render([TEXTS["code with Markdown signs"]]);
   assert.deepEqual(code.blocks, [["text"], ["code", "span: ```js\n", "span: ```\n"], ["text", "code: `it`"]]);
-  const { blocks: none } = await shown([TEXTS["signs that mean nothing"]]);
+  const { blocks: none } = await render([TEXTS["signs without meaning"]]);
   assert.deepEqual(none, [["text"]]);
-  const { blocks: markup } = await shown([TEXTS.markup]);
+  const { blocks: markup } = await render([TEXTS.markup]);
   assert.deepEqual(markup.flat().filter((one) => !/^(text|code|span|strong)/.test(one)), []);
 });
 
-test("long text stands in blocks that end where lines do, and code goes on in the next", async () => {
+test("long text is split into blocks at line ends, and code continues in the next block", async () => {
   const line = `${"word ".repeat(15)}\n`;
   const text = `${line.repeat(200)}\n\`\`\`\n${line.repeat(200)}\`\`\`\nThe end.`;
-  const whole = await shown([text]);
-  assert.equal(whole.text, text);
-  assert.ok(whole.blocks.length > 6);
-  assert.equal(whole.blocks.filter(([kind]) => kind === "code").length > 2, true);
-  assert.deepEqual(whole.blocks.at(-1), ["text"]);
-  const pieces = Array.from({ length: Math.ceil(text.length / 97) }, (_, at) => text.slice(0, (at + 1) * 97));
-  assert.deepEqual(await shown(pieces), whole);
+  const expected = await render([text]);
+  assert.equal(expected.text, text);
+  assert.ok(expected.blocks.length > 6);
+  assert.equal(expected.blocks.filter(([kind]) => kind === "code").length > 2, true);
+  assert.deepEqual(expected.blocks.at(-1), ["text"]);
+  const growingTexts = Array.from({ length: Math.ceil(text.length / 97) }, (_, at) => text.slice(0, (at + 1) * 97));
+  assert.deepEqual(await render(growingTexts), expected);
 });
 
-test("chunks are one text, however they are cut; another text takes its place", async () => {
-  const whole = await shown(["One `two` three.\n\nFour."]);
-  assert.deepEqual(await shown([["One `t"], ["One `two` three.\n", "\nFo"], ["One `two` three.\n", "\nFour."]]), whole);
-  assert.deepEqual(await shown([["One ", "`two` three.\n"], "One `two` three.\n\nFour."]), whole, "a snapshot has it in one piece");
-  assert.deepEqual(await shown([["One ", "other"], ["One ", "`two` three.\n\nFour."]]), whole);
-  assert.deepEqual(await shown([["One `two` three.\n\nFour.", " And more."], ["One `two` three.\n\nFour."]]), whole);
-  assert.equal((await shown(["One", undefined])).text, "");
+test("chunks are one text for any division; another text replaces it", async () => {
+  const expected = await render(["One `two` three.\n\nFour."]);
+  assert.deepEqual(await render([["One `t"], ["One `two` three.\n", "\nFo"], ["One `two` three.\n", "\nFour."]]), expected);
+  assert.deepEqual(await render([["One ", "`two` three.\n"], "One `two` three.\n\nFour."]), expected, "a snapshot has the text in one chunk");
+  assert.deepEqual(await render([["One ", "other"], ["One ", "`two` three.\n\nFour."]]), expected);
+  assert.deepEqual(await render([["One `two` three.\n\nFour.", " And more."], ["One `two` three.\n\nFour."]]), expected);
+  assert.equal((await render(["One", undefined])).text, "");
 });
 
-test("two million characters are there in a moment, in sections", async () => {
+test("two million characters render quickly, in sections", async () => {
   const text = "It goes on and on.\n\n".repeat(100_000);
-  const { text: same, blocks } = await shown([text.slice(0, 1_000_000), text]);
+  const { text: same, blocks } = await render([text.slice(0, 1_000_000), text]);
   assert.ok(same === text);
   assert.equal(blocks.length, 100_000);
   const code = `\`\`\`\n${"let it = be;\n".repeat(150_000)}`;
-  assert.ok((await shown([code])).text === code);
+  assert.ok((await render([code])).text === code);
 });
 
-test("what is shown already stays, so that a selection in it does", async () => {
-  const kept = await page.evaluate(async () => {
+test("drawn nodes stay, and with them a selection", async () => {
+  const isKept = await page.evaluate(async () => {
     const { Prose } = await import("/assets/surfaces/prose.js");
     const root = document.createElement("div");
     const prose = new Prose(root);
@@ -99,5 +98,5 @@ test("what is shown already stays, so that a selection in it does", async () => 
     const after = [...root.querySelector("p").childNodes];
     return before.map((node, at) => node === after[at]);
   });
-  assert.deepEqual(kept, [true, true, true]);
+  assert.deepEqual(isKept, [true, true, true]);
 });

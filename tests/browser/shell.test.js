@@ -1,5 +1,5 @@
 /**
- * The shell: what the address names, what stands beside the conversation, time, and everybody who looks without a mouse or a wide screen.
+ * The shell: address, panels, playback, and access by keyboard and on narrow screens.
  */
 
 import assert from "node:assert/strict";
@@ -11,7 +11,7 @@ let stage, page;
 
 before(async () => {
   stage = await Stage.open();
-  // The story of the team, and with it what stands in a conversation only.
+  // The team's story, and activities that only a conversation has.
   await stage.publish("story", [
     ...TEAM,
     { type: "context.changed", payload: { budget: { usedTokens: 5200, maxTokens: 200_000 }, refs: ["notes.md"], missing: ["last year's figures"] } },
@@ -27,9 +27,9 @@ after(() => stage?.close());
 afterEach(() => page?.close());
 
 const limit = { timeout: 2 * DEADLINE };
-const said = (words, messageId) => ({ type: "text.final", messageId, payload: { text: words } });
-/** The workbench with the whole story on it. */
-const look = async (more = {}) => {
+const finalText = (words, messageId) => ({ type: "text.final", messageId, payload: { text: words } });
+/** Opens the workbench with the whole story. */
+const openSession = async (more = {}) => {
   page = await stage.look({ session: "lead", ...more });
   await until(page, () => document.getElementById("stage").dataset.hydration === "whole" && document.getElementById("tab-team").dataset.filled === "true");
 };
@@ -38,21 +38,21 @@ for (const theme of ["light", "dark"]) {
   for (const width of [1440, 360]) {
     test(`axe-core has no serious finding in the workbench (${theme}, ${width} px)`, { timeout: 4 * DEADLINE }, async () => {
       const rules = await axe();
-      await look();
+      await openSession();
       await page.emulateMedia({ colorScheme: theme, reducedMotion: "reduce" });
       await page.setViewportSize({ width, height: 900 });
       for (const tab of await page.locator("#panels [role=tab]:visible").all()) {
         await tab.click();
         await page.evaluate(rules);
-        const found = await page.evaluate(async () => (await window.axe.run(document, { resultTypes: ["violations"] })).violations.map(({ id, impact, nodes }) => ({ id, impact, where: nodes.slice(0, 4).map(({ target, any }) => [target.join(" "), any[0]?.message]) })));
-        const serious = found.filter(({ impact }) => impact === "serious" || impact === "critical");
+        const violations = await page.evaluate(async () => (await window.axe.run(document, { resultTypes: ["violations"] })).violations.map(({ id, impact, nodes }) => ({ id, impact, where: nodes.slice(0, 4).map(({ target, any }) => [target.join(" "), any[0]?.message]) })));
+        const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
         assert.deepEqual(serious, [], JSON.stringify([await tab.textContent(), serious], null, 1));
       }
     });
   }
 }
 
-test("at 360 pixels nothing stands beyond the screen, and everything is a tab away", limit, async () => {
+test("at 360 pixels nothing exceeds the screen, and tabs reach everything", limit, async () => {
   page = await stage.blank();
   await page.setViewportSize({ width: 360, height: 740 });
   await stage.look({ session: "lead" }, page);
@@ -67,11 +67,11 @@ test("at 360 pixels nothing stands beyond the screen, and everything is a tab aw
   await page.locator("#tab-talk").click();
   assert.ok(await page.locator("ps-conversation").isVisible());
   const box = await page.locator("ps-composer .submit").boundingBox();
-  assert.ok(box && box.y + box.height <= 740, "what one says can be sent without scrolling");
+  assert.ok(box && box.y + box.height <= 740, "a message can be sent without scrolling");
 });
 
-test("tabs are gone through by arrow keys, and the skip link leads to the conversation", limit, async () => {
-  await look();
+test("arrow keys move through the tabs, and the skip link leads to the conversation", limit, async () => {
+  await openSession();
   await page.keyboard.press("Tab");
   await page.keyboard.press("Enter");
   await until(page, () => document.activeElement?.id === "stage");
@@ -83,8 +83,8 @@ test("tabs are gone through by arrow keys, and the skip link leads to the conver
   await until(page, () => document.activeElement?.id === "tab-events");
 });
 
-test("the address names session, audience and panel, and opens them again", limit, async () => {
-  await look({ audience: "internal", panel: "timeline" });
+test("the address names session, audience and panel, and restores them", limit, async () => {
+  await openSession({ audience: "internal", panel: "timeline" });
   assert.equal(await page.locator("#panel-timeline").isVisible(), true);
   assert.equal(await page.locator('#audience input[value="internal"]').isChecked(), true);
   await page.locator("#tab-artifacts").click();
@@ -93,61 +93,61 @@ test("the address names session, audience and panel, and opens them again", limi
   await until(page, () => document.getElementById("title").textContent !== "" && location.hash.startsWith("#run=story") && document.querySelector('#audience input[value="user"]').checked);
 });
 
-test("a past moment is shown on all surfaces, says so, cannot be answered, and ends", limit, async () => {
-  await stage.publish("past", [{ type: "run.started" }, said("One.", "a"), { type: "action.required", actionId: "ask", payload: { kind: "tool_approval", message: "May I?" } }, said("Two.", "b")]);
+test("all surfaces show a past moment, say so, and have no controls until live", limit, async () => {
+  await stage.publish("past", [{ type: "run.started" }, finalText("One.", "a"), { type: "action.required", actionId: "ask", payload: { kind: "tool_approval", message: "May I?" } }, finalText("Two.", "b")]);
   page = await stage.look({ run: "past", at: "3" });
-  await until(page, () => document.getElementById("past").textContent.startsWith("As it was at event 3") && document.querySelector("ps-action"));
-  assert.equal(await page.locator("ps-scrubber .slider").inputValue(), "3", "the scrubber stands there, too");
+  await until(page, () => document.getElementById("past").textContent.startsWith("State at event 3") && document.querySelector("ps-action"));
+  assert.equal(await page.locator("ps-scrubber .slider").inputValue(), "3", "the scrubber is at the same event");
   assert.deepEqual(await page.locator(".speech .body").allTextContents(), ["One."]);
   assert.equal(await page.locator("ps-action button[data-control]").count(), 0);
-  assert.equal(await text(page.locator("ps-action .told")), "This is a past state. Return to now to answer.");
+  assert.equal(await text(page.locator("ps-action .told")), "You are viewing a past state. Go back to live to answer.");
   assert.ok(await page.locator("ps-composer textarea").isDisabled());
-  await page.getByRole("button", { name: "Back to now" }).click();
+  await page.getByRole("button", { name: "Back to live", exact: true }).click();
   await until(page, () => document.querySelectorAll(".speech").length === 2 && document.querySelector("ps-action button[data-control=approve]"));
   assert.ok(await page.locator("#past").isHidden());
-  // The scrubber goes there, too, and what is live then goes on beneath.
-  await page.getByRole("button", { name: "To the first event" }).click();
+  // The scrubber reaches past moments, too. Live facts continue meanwhile.
+  await page.getByRole("button", { name: "First event" }).click();
   await until(page, () => document.getElementById("stage").dataset.past === "true" && document.querySelectorAll(".speech").length === 0);
-  await stage.publish("past", [said("Three.", "c")]);
+  await stage.publish("past", [finalText("Three.", "c")]);
   await page.locator("ps-scrubber").getByRole("button", { name: "Live" }).click();
   await until(page, () => [...document.querySelectorAll(".speech .body")].map((one) => one.textContent).join(" ") === "One. Two. Three.");
   assert.deepEqual(page.problems, []);
 });
 
-test("the i of anything shows the envelopes that made it", limit, async () => {
-  await look();
+test("the inspect button of an activity shows its envelopes", limit, async () => {
+  await openSession();
   await page.locator("ps-conversation .action .inspect").first().click();
   await page.locator("ps-inspector", { hasText: "action.required" }).waitFor();
   assert.equal(await page.locator("#tab-events").getAttribute("aria-selected"), "true");
 });
 
-test("side by side, each audience sees its own", limit, async () => {
-  await look();
-  await page.getByRole("button", { name: "Side by side" }).click();
+test("the comparison shows each audience side by side", limit, async () => {
+  await openSession();
+  await page.getByRole("button", { name: "Compare audiences" }).click();
   await page.locator("ps-audiences", { hasText: "internal" }).waitFor();
   assert.equal(await page.locator("#compare").getAttribute("aria-pressed"), "true");
-  await page.getByRole("button", { name: "Side by side" }).click();
+  await page.getByRole("button", { name: "Compare audiences" }).click();
   await until(page, () => document.getElementById("beside").hidden);
 });
 
-test("a whole output is fetched when somebody asks for it, and only from where outputs are", limit, async () => {
-  const whole = "0123456789".repeat(60_000);
-  await stage.publish("large", [{ type: "run.started" }, { type: "tool.started", toolCallId: "c", payload: { toolName: "dump" } }, { type: "tool.result", toolCallId: "c", audience: "user", payload: { output: whole } }]);
+test("a full output is loaded on demand, by chunk", limit, async () => {
+  const output = "0123456789".repeat(60_000);
+  await stage.publish("large", [{ type: "run.started" }, { type: "tool.started", toolCallId: "c", payload: { toolName: "dump" } }, { type: "tool.result", toolCallId: "c", audience: "user", payload: { output: output } }]);
   page = await stage.look({ run: "large" });
   await page.locator("ps-tool summary").click();
-  await page.getByRole("button", { name: "Show the whole output" }).click();
+  await page.getByRole("button", { name: "Show full output" }).click();
   await until(page, () => document.getElementById("detail-told").textContent === "262,144 of 600,000 bytes");
   await page.getByRole("button", { name: "Show more" }).click();
   await page.getByRole("button", { name: "Show more" }).click();
   await until(page, () => document.getElementById("detail-told").textContent === "600,000 of 600,000 bytes");
-  assert.equal(await page.locator("#detail-text").textContent(), whole);
+  assert.equal(await page.locator("#detail-text").textContent(), output);
   await page.keyboard.press("Escape");
   await until(page, () => !document.getElementById("detail").open);
   assert.deepEqual(page.problems, []);
 });
 
-test("light and dark are the system's, until somebody chooses", limit, async () => {
-  await look();
+test("the theme follows the system until the viewer chooses", limit, async () => {
+  await openSession();
   const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
   await page.emulateMedia({ colorScheme: "light" });
   const light = await ground();

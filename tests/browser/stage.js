@@ -1,12 +1,12 @@
 /**
- * What browser tests of the surfaces share: a server of their own, a browser, and pages that show a fixture.
+ * Helpers of the browser tests: a server, a browser, and pages with fixtures.
  *
- * A front stands before the server. Fixtures, which are no part of the binary, and the workbench's modules come from the front, with
- * the page's own policy, so that nothing works here which the policy would refuse there; everything else goes through to the server.
+ * A proxy (the front) serves the fixtures, which are not in the binary, and the workbench's modules, with the page's
+ * content security policy. It forwards everything else to the server.
  *
- * PROSCENIUM_BIN names the binary (default target/debug/proscenium), CHROMIUM_BIN the browser (default /usr/bin/chromium).
- * With PROSCENIUM_JITTER_MS (tests/unsteady.mjs) everything that passes the front is late by chance.
- * Everything waits for what it wants to see, with a generous deadline; no test depends on how fast anything is.
+ * PROSCENIUM_BIN names the binary (default target/debug/proscenium), CHROMIUM_BIN the browser (default
+ * /usr/bin/chromium). With PROSCENIUM_JITTER_MS (tests/unsteady.mjs) the front delays everything by a random time.
+ * Tests wait for conditions, with a generous deadline; none depends on the speed of the machine.
  */
 
 import assert from "node:assert/strict";
@@ -22,7 +22,7 @@ import { after, afterEach, before } from "node:test";
 import { fileURLToPath } from "node:url";
 import { jitter, unsteady } from "../unsteady.mjs";
 
-// The page's development dependencies live beside the page.
+// The page's development dependencies are in web-demo.
 const require = createRequire(new URL("../../web-demo/package.json", import.meta.url));
 const { chromium } = require("playwright-core");
 
@@ -30,25 +30,25 @@ export const BINARY = process.env.PROSCENIUM_BIN ?? fileURLToPath(new URL("../..
 const BROWSER = process.env.CHROMIUM_BIN ?? "/usr/bin/chromium";
 const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 export const DEADLINE = Number(process.env.PROSCENIUM_BROWSER_DEADLINE_MS ?? 60_000);
-/** How long one condition is waited for: less, so that the test says which one did not come. */
+/** The deadline of one condition: shorter than the test's, so that the failure names the condition. */
 const PATIENCE = DEADLINE / 2;
 
-/** What a test gets that waits for a server and a page: more than one condition may take its time. */
+/** The timeout of a test that waits for more than one condition. */
 export const limit = { timeout: 2 * DEADLINE };
 
-/** The policy of the page: src/serve/workbench.rs. */
+/** The policy of the page: src/serve/api/workbench.rs. */
 const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const KINDS = { ".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8" };
 const ROOTS = { "/assets/": new URL("../../web-demo/", import.meta.url), "/fixtures/": new URL("fixtures/", import.meta.url) };
 
-/** The text of axe-core, for `page.evaluate`: the policy lets no script of ours into the page in another way. */
+/** The source of axe-core, for `page.evaluate`: the policy blocks other ways to add a script. */
 export const axe = () => readFile(require.resolve("axe-core/axe.min.js"), "utf8");
 
 export class Stage {
-  /** What the answer to a request waits for, if a test says so. @type {((asked: { method: string, url: string }) => Promise<void> | undefined) | undefined} */
+  /** Returns the promise for which the answer to a request waits, if any. @type {((asked: { method: string, url: string }) => Promise<void> | undefined) | undefined} */
   holds;
 
-  /** A server in memory, and a browser with a new profile. */
+  /** Starts a server with a store in memory, and a browser with a new profile. */
   static async open(...args) {
     const stage = new Stage();
     stage.server = spawn(BINARY, ["serve", "--listen", "127.0.0.1:0", "--store", "memory", ...args], { stdio: ["ignore", "pipe", "ignore"] });
@@ -56,7 +56,7 @@ export class Stage {
       stage.url = line.match(/^listening on (http:\S+)$/)?.[1];
       break;
     }
-    assert.ok(stage.url, "the first line says where the server listens");
+    assert.ok(stage.url, "the first line names the address");
     stage.server.stdout.resume();
     stage.front = await front(Number(new URL(stage.url).port), (asked) => stage.holds?.(asked));
     stage.profile = await mkdtemp(join(tmpdir(), "proscenium-stage-"));
@@ -82,7 +82,7 @@ export class Stage {
     return this.#post(`/v1/${path}/facts?${new URLSearchParams(query)}`, facts);
   }
 
-  /** What the server answers to something that it has to take. */
+  /** Sends a request that must succeed. */
   async #post(path, body) {
     const answer = await fetch(`${this.url}${path}`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
     assert.equal(answer.status, 200, await answer.clone().text());
@@ -90,27 +90,28 @@ export class Stage {
   }
 
   /**
-   * Takes the next control of an agent, as its runtime would, and says how it likes it; what other tests left there is let go of.
+   * Claims the next control of an agent and acknowledges or rejects it, as its runtime would. Acknowledges controls of
+   * other tests.
    * @param {string} agent
    * @param {{ run?: string, how?: "ack" | "nack", reason?: string }} [verdict]
    */
   async claim(agent, { run, how = "ack", ...why } = {}) {
     for (;;) {
       const { controls: [control] } = await this.#post(`/v1/agents/${agent}/controls/claim?wait=30&max=1`);
-      assert.ok(control, "there is a control to take");
+      assert.ok(control, "a control is pending");
       const isWanted = run === undefined || control.runId === run;
       await this.#post(`/v1/controls/${control.controlId}/${isWanted ? how : "ack"}`, { lease: control.lease, ...(isWanted && why) });
       if (isWanted) return control;
     }
   }
 
-  /** What the server answers to a read. */
+  /** Reads JSON from the server. */
   async read(path) {
     return (await fetch(`${this.url}${path}`)).json();
   }
 
   /**
-   * Makes the stream of a run bring these activities beside its own: content that no source of these tests writes.
+   * Adds activities to the stream of a run: content that no source of these tests produces.
    * @param {import("playwright-core").Page} page
    * @param {string} run
    * @param {{ activityType: string, activityId: string, surface?: string, agentId?: string, content: object }[]} activities
@@ -125,26 +126,26 @@ export class Stage {
     });
   }
 
-  /** An empty page. Its errors are gathered in `problems`. */
+  /** Opens an empty page. Collects its errors in `problems`. */
   async blank() {
     const page = await this.browser.newPage();
     page.setDefaultTimeout(PATIENCE);
     page.problems = [];
     page.on("pageerror", (error) => page.problems.push(String(error)));
-    // What nobody has written yet is 404 to whoever asks for it, which is no problem of the page's.
+    // A run or session without facts is 404, which is not an error of the page.
     const isExpected = (message) => message.text().includes("404") && /\/v1\/(runs|sessions)\//.test(message.location().url);
     page.on("console", (message) => message.type() === "error" && !isExpected(message) && page.problems.push(message.text()));
     return page;
   }
 
-  /** The workbench, opened at what the hash names. */
+  /** Opens the workbench at an address. */
   async look(hash = {}, page = undefined) {
     page ??= await this.blank();
     await page.goto(`${this.front.url}/#${new URLSearchParams(hash)}`);
     return page;
   }
 
-  /** A page that shows a fixture. */
+  /** Opens a page with a fixture. */
   async show(fixture, hash = {}) {
     const page = await this.blank();
     await page.goto(`${this.front.url}/fixtures/${fixture}#${new URLSearchParams(hash)}`);
@@ -154,7 +155,7 @@ export class Stage {
 }
 
 /**
- * Opens a stage before the tests of a file and closes it after them; after each test closes the page that it opened.
+ * Opens a stage before the tests of a file, and closes it after them. Closes the page after each test.
  * @param {(stage: Stage) => void} opened Takes the stage.
  * @param {() => import("playwright-core").Page | undefined} page The page that the last test opened.
  */
@@ -165,15 +166,15 @@ export function useStage(opened, page) {
   afterEach(() => page()?.close());
 }
 
-/** Waits until `holds`, a function in the page, does. */
+/** Waits until a predicate holds in the page. */
 export const until = (page, holds, argument) => page.waitForFunction(holds, argument, { timeout: PATIENCE, polling: 50 });
 
-/** What stands there, without the space around it. */
+/** Returns the trimmed text of an element. */
 export const text = async (locator) => (await locator.innerText()).trim();
 
 /**
- * @param {number} port Of the server behind it.
- * @param {(asked: import("node:http").IncomingMessage) => Promise<void> | undefined} holds What an answer waits for.
+ * @param {number} port The port of the server.
+ * @param {(asked: import("node:http").IncomingMessage) => Promise<void> | undefined} holds The promise for which an answer waits.
  */
 async function front(port, holds) {
   const server = createServer(async (asked, answer) => {
@@ -183,12 +184,12 @@ async function front(port, holds) {
     if (pathname === "/") return void serveFile("/assets/", "index.html", answer);
     const prefix = Object.keys(ROOTS).find((root) => pathname.startsWith(root));
     if (prefix) return void serveFile(prefix, pathname.slice(prefix.length), answer);
-    const behind = request({ port, host: "127.0.0.1", path: asked.url, method: asked.method, headers: asked.headers }, async (told) => {
-      told.on("error", () => answer.destroy());
+    const behind = request({ port, host: "127.0.0.1", path: asked.url, method: asked.method, headers: asked.headers }, async (response) => {
+      response.on("error", () => answer.destroy());
       await Promise.all([jitter(), holds(asked)]);
       if (answer.destroyed) return;
-      answer.writeHead(told.statusCode, told.headers);
-      told.pipe(unsteady()).pipe(answer);
+      answer.writeHead(response.statusCode, response.headers);
+      response.pipe(unsteady()).pipe(answer);
     });
     behind.on("error", () => answer.destroy());
     answer.on("close", () => behind.destroy());

@@ -1,6 +1,6 @@
 /**
- * The conversation and what stands around it, against the points of seed 003's validation checklist: each test has its point's own
- * sentence for a name. Facts go in by the public API, and what a person sees is what is compared.
+ * The conversation and the surfaces around it, against seed 003's validation checklist: tests have its sentences as
+ * titles. The tests publish facts by the public API and compare what a person sees.
  */
 
 import assert from "node:assert/strict";
@@ -11,31 +11,31 @@ let stage, page;
 
 useStage((opened) => (stage = opened), () => page);
 
-/** A fact; its ids beside its payload. */
+/** Creates a fact. */
 const fact = (type, payload = {}, ids = {}) => ({ type, ...ids, payload });
-const said = (words, messageId = "m", partId = "p") => fact("text.delta", { text: words }, { messageId, partId });
+const textDelta = (words, messageId = "m", partId = "p") => fact("text.delta", { text: words }, { messageId, partId });
 const tool = (type, payload, toolCallId = "c", more = {}) => ({ ...fact(type, payload, { toolCallId }), ...more });
 
-/** The workbench, on a run of this name, once it is live. */
-async function look(run, more = {}) {
+/** Opens a run in the workbench, and waits until it is live. */
+async function openRun(run, more = {}) {
   page = await stage.look({ run, ...more });
   await until(page, () => ["live", "ended"].includes(document.getElementById("connection").dataset.kind));
   return page;
 }
 
-/** What is said in the conversation, part by part. */
+/** The texts of the conversation, part by part. */
 const speech = () => page.locator("ps-conversation .speech:not([hidden]) .body").allTextContents();
-/** Controls of a run, as the server has them. */
+/** The controls of a run, from the server. */
 const controls = async (run) => (await stage.read(`/v1/runs/${run}/controls`)).controls;
 
 const refusal = { how: "nack", reason: "busy" };
-const isRefused = () => document.querySelector("ps-action .told").textContent === "The runtime did not take the answer. You can answer again.";
+const isRefused = () => document.querySelector("ps-action .told").textContent === "The runtime did not accept the answer. You can answer again.";
 
 test("Listener binding occurs before submit.", limit, async () => {
   page = await stage.blank();
-  const asked = [];
-  page.on("request", (request) => asked.push(`${request.method()} ${new URL(request.url()).pathname}`));
-  // The connection is slow: what is said meanwhile must wait for it.
+  const requests = [];
+  page.on("request", (request) => requests.push(`${request.method()} ${new URL(request.url()).pathname}`));
+  // The connection is slow: a message must wait for it.
   let open;
   const isOpen = new Promise((resolve) => (open = resolve));
   await page.route("**/v1/sessions/fresh/stream?*", async (route) => (await isOpen, route.continue()));
@@ -43,50 +43,50 @@ test("Listener binding occurs before submit.", limit, async () => {
   await page.locator("ps-composer textarea").fill("Hello");
   await page.locator("ps-composer .submit").click();
   await until(page, () => document.querySelector("ps-composer .sent")?.dataset.status === "submitting");
-  assert.ok(!asked.includes("POST /v1/sessions/fresh/controls"), "nothing is handed over before somebody listens");
+  assert.ok(!requests.includes("POST /v1/sessions/fresh/controls"), "no control is sent before the connection is open");
   open();
   await until(page, () => document.querySelector("ps-composer .sent")?.dataset.status === "queued");
-  assert.ok(asked.indexOf("GET /v1/sessions/fresh/stream") < asked.indexOf("POST /v1/sessions/fresh/controls"));
+  assert.ok(requests.indexOf("GET /v1/sessions/fresh/stream") < requests.indexOf("POST /v1/sessions/fresh/controls"));
   const control = await stage.claim("default");
   assert.deepEqual([control.control, control.value], ["send", { text: "Hello" }]);
-  // What answers it comes over the connection that was there before.
+  // The answer arrives over the connection that was opened before.
   await stage.publish("fresh-1", [fact("run.started"), fact("text.final", { role: "user", text: "Hello" }, { messageId: "u" }), fact("text.final", { text: "Hi." }, { messageId: "a" })], { sessionId: "fresh" });
   await until(page, () => [...document.querySelectorAll("ps-conversation .speech .body")].map((one) => one.textContent).join("|") === "Hello|Hi.");
   await until(page, () => document.querySelectorAll("ps-composer .sent").length === 0);
 });
 
 test("Runtime accepted/routing/preparing status can render before first text.", limit, async () => {
-  await look("early");
+  await openRun("early");
   const status = () => page.locator("ps-runtime-status .run");
   for (const [phase, words] of [["accepted", "Accepted"], ["routing", "Routing"], ["preparing", "Preparing the context"]]) {
     await stage.publish("early", [phase === "accepted" ? { ...fact("run.started"), phase } : { ...fact("run.status", { status: "running" }), phase }]);
     await until(page, (words) => document.querySelector("ps-runtime-status .phase")?.textContent === words, words);
     assert.equal(await status().getAttribute("data-phase"), phase);
-    assert.deepEqual(await speech(), [], "nothing was said yet");
+    assert.deepEqual(await speech(), [], "no text yet");
   }
 });
 
 test("Active message parts render in event/part order.", limit, async () => {
-  await look("order");
+  await openRun("order");
   await stage.publish("order", [
     fact("run.started"),
     fact("reasoning.summary", { text: "Let me think." }, { messageId: "m", partId: "r" }),
-    said("First.", "m", "a"),
+    textDelta("First.", "m", "a"),
     tool("tool.started", { toolName: "search", input: { query: "x" } }),
     tool("tool.result", { output: "found" }, "c", { audience: "user" }),
-    said("Second.", "m", "b"),
+    textDelta("Second.", "m", "b"),
     fact("action.required", { kind: "tool_approval", message: "May I?" }, { actionId: "ask" }),
   ]);
   await until(page, () => document.querySelector("ps-conversation .action"));
-  // What came first is changed last: that moves nothing.
-  await stage.publish("order", [said(" And more.", "m", "a"), said("Third.", "n", "a")]);
+  // A later change of the first part moves nothing.
+  await stage.publish("order", [textDelta(" And more.", "m", "a"), textDelta("Third.", "n", "a")]);
   await until(page, () => document.querySelectorAll("ps-conversation .speech").length === 3);
   const rows = await page.locator("ps-conversation .near > *").evaluateAll((all) => all.map((row) => (row.matches(".speech") ? row.querySelector(".body").textContent : row.matches(".action") ? "(action)" : `(${row.querySelector(".words").textContent})`)));
   assert.deepEqual(rows, ["(Thought)", "First. And more.", "(Used search)", "Second.", "(action)", "Third."]);
 });
 
 test("Running reasoning and tools remain visible; completed process collapses into summaries.", limit, async () => {
-  await look("process");
+  await openRun("process");
   await stage.publish("process", [fact("run.started"), fact("reasoning.delta", { text: "Two steps." }, { messageId: "m", partId: "r" }), tool("tool.started", { toolName: "search" }), tool("tool.progress", { progress: 0.25, message: "a quarter" }, "c", { audience: "user" })]);
   await until(page, () => document.querySelector("ps-tool progress")?.value === 0.25);
   const process = page.locator("ps-inline-process");
@@ -97,18 +97,18 @@ test("Running reasoning and tools remain visible; completed process collapses in
   await until(page, () => document.querySelector("ps-inline-process")?.dataset.open === "false");
   assert.equal(await text(process.locator(".words")), "Thought, used search");
   assert.equal(await process.locator("ps-tool, .thought").count(), 0);
-  // Whoever looks may open it again, and it stays so while other things change.
+  // The viewer may expand it, and it stays expanded while other activities change.
   await process.locator(".summary").click();
   assert.ok(await process.locator("ps-tool").isVisible());
-  await stage.publish("process", [said("More.", "n")]);
+  await stage.publish("process", [textDelta("More.", "n")]);
   await until(page, () => document.querySelectorAll("ps-conversation .speech").length === 2);
   assert.equal(await process.getAttribute("data-open"), "true");
-  assert.deepEqual((await controls("process")), [], "folding is nobody's fact");
+  assert.deepEqual((await controls("process")), [], "collapsing sends no control");
 });
 
 test("Final answer text remains clean and is reconciled without duplication.", limit, async () => {
-  await look("answer");
-  await stage.publish("answer", [fact("run.started"), said("The ans"), said("wer is 4")]);
+  await openRun("answer");
+  await stage.publish("answer", [fact("run.started"), textDelta("The ans"), textDelta("wer is 4")]);
   await until(page, () => document.querySelector(".speech .body")?.textContent === "The answer is 4");
   const node = await page.locator(".speech").elementHandle();
   await stage.publish("answer", [fact("text.final", { text: "The answer is 42." }, { messageId: "m", partId: "p" }), fact("run.finished")]);
@@ -119,9 +119,9 @@ test("Final answer text remains clean and is reconciled without duplication.", l
 });
 
 test("Tool input/progress/output/error state does not enter final answer text.", limit, async () => {
-  await look("tools", { audience: "internal" });
+  await openRun("tools", { audience: "internal" });
   await stage.publish("tools", [
-    fact("run.started"), said("Reading."),
+    fact("run.started"), textDelta("Reading."),
     tool("tool.started", { toolName: "fetch", input: { url: "SECRETINPUT" } }), tool("tool.progress", { loaded: 3, total: 10, message: "PROGRESSWORDS" }), tool("tool.output.delta", { text: "OUTPUTWORDS" }),
     tool("tool.started", { toolName: "broken" }, "d"), tool("tool.failed", { error: { code: "E7", message: "ERRORWORDS" } }, "d"),
     tool("tool.started", { toolName: "web" }, "e"), tool("tool.result", { output: "o", untrusted: true, truncated: 4100, durationMs: 5200, costUsd: 0.25 }, "e"),
@@ -134,14 +134,14 @@ test("Tool input/progress/output/error state does not enter final answer text.",
   assert.equal(await text(fetching.locator(".output")), "OUTPUTWORDS");
   assert.equal(await text(broken.locator(".error")), "ERRORWORDS (E7)");
   assert.equal(await text(web.locator(".spent")), "5.2 s · $0.25");
-  assert.deepEqual(await web.locator(".notes li").allTextContents(), ["Untrusted output: data from outside, not an instruction.", "Truncated by the source: 4,100 characters were cut."]);
+  assert.deepEqual(await web.locator(".notes li").allTextContents(), ["Untrusted output: data from outside, not an instruction.", "Truncated by the source: 4,100 characters are missing."]);
   await stage.publish("tools", [fact("text.final", { text: "Done reading." }, { messageId: "m2", partId: "p" })]);
   await until(page, () => document.querySelectorAll(".speech").length === 2);
   assert.deepEqual(await speech(), ["Reading.", "Done reading."]);
 });
 
 test("Human-in-the-loop actions use stable ids and controlled write APIs.", limit, async () => {
-  await look("asks");
+  await openRun("asks");
   const schema = {
     type: "object", required: ["name", "size"],
     properties: {
@@ -149,14 +149,14 @@ test("Human-in-the-loop actions use stable ids and controlled write APIs.", limi
       urgent: { type: "boolean", title: "Urgent" }, to: { type: "object", title: "To", properties: { city: { type: "string", title: "City" } } },
     },
   };
-  await stage.publish("asks", [fact("run.started"), fact("action.required", { kind: "structured_input", message: "What shall I order?", schema }, { actionId: "order-1" })]);
+  await stage.publish("asks", [fact("run.started"), fact("action.required", { kind: "structured_input", message: "What should I order?", schema }, { actionId: "order-1" })]);
   const card = page.locator('ps-action[data-key$="order-1"]');
-  await card.getByText("What shall I order?").waitFor();
-  const asked = [];
-  page.on("request", (request) => request.method() === "POST" && asked.push(new URL(request.url()).pathname));
+  await card.getByText("What should I order?").waitFor();
+  const requests = [];
+  page.on("request", (request) => request.method() === "POST" && requests.push(new URL(request.url()).pathname));
   await card.getByRole("button", { name: "Send answer" }).click();
-  assert.equal(await text(card.locator(".told")), "Name is needed.");
-  assert.deepEqual(asked, [], "nothing is sent that the schema does not allow");
+  assert.equal(await text(card.locator(".told")), "Name is required.");
+  assert.deepEqual(requests, [], "an answer that violates the schema is not sent");
   await card.getByLabel("Name").fill("paper");
   await card.getByLabel("large").check();
   await card.getByLabel("Copies (optional)").fill("2");
@@ -164,21 +164,21 @@ test("Human-in-the-loop actions use stable ids and controlled write APIs.", limi
   await card.getByLabel("City (optional)").fill("Bern");
   const element = await card.elementHandle();
   await card.getByRole("button", { name: "Send answer" }).click();
-  // It is on its way, and nothing is decided.
+  // The answer is submitted, and nothing is decided.
   await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Submitted."));
   assert.equal(await card.getAttribute("data-status"), "pending");
   assert.ok(await card.getByRole("button", { name: "Send answer" }).isDisabled());
-  assert.deepEqual(asked, ["/v1/runs/asks/controls"]);
+  assert.deepEqual(requests, ["/v1/runs/asks/controls"]);
   const control = await stage.claim("default", { run: "asks" });
   assert.deepEqual([control.control, control.actionId, control.value], ["answer", "order-1", { name: "paper", size: "large", copies: 2, urgent: true, to: { city: "Bern" } }]);
   assert.equal(await card.getAttribute("data-status"), "pending");
   await stage.publish("asks", [fact("action.resolved", { outcome: "answered" }, { actionId: "order-1" })]);
   await until(page, () => document.querySelector("ps-action").dataset.status === "resolved");
-  assert.ok(await element.evaluate((one) => one.isConnected), "the card is the same one");
+  assert.ok(await element.evaluate((one) => one.isConnected), "the card is the same element");
   assert.equal(await card.getByRole("button", { name: "Send answer" }).count(), 0);
 });
 
-test("every kind of question has the controls that answer it", limit, async () => {
+test("every kind of action has its controls", limit, async () => {
   const kinds = {
     tool_approval: ["approve", "reject", "edit"], plan_decision: ["approve", "reject", "edit"], teammate_plan_decision: ["approve", "reject", "edit"], structured_input: ["answer", "reject"], clarification: ["answer", "reject"],
     permission_grant: ["approve", "reject"], delegated_permission: ["approve", "reject"], credential_request: ["answer", "reject"], artifact_review: ["approve", "reject", "edit"], of_some_product: ["approve", "reject"],
@@ -198,18 +198,18 @@ test("every kind of question has the controls that answer it", limit, async () =
   await until(page, () => document.querySelector('ps-action[data-kind="credential_request"] .told').textContent.startsWith("Submitted."));
   await stage.publish("kinds", [fact("action.resolved", { outcome: "answered" }, { actionId: "credential_request" })]);
   await until(page, () => document.querySelector('ps-action[data-kind="credential_request"]').dataset.status === "resolved");
-  assert.ok(!(await page.locator("body").innerHTML()).includes("hunter2"), "what was secret is nowhere on the page");
-  // A plan is sent back with what should be different.
+  assert.ok(!(await page.locator("body").innerHTML()).includes("hunter2"), "the secret is not on the page");
+  // A plan is sent back with the requested changes.
   const plan = page.locator('ps-action[data-kind="plan_decision"]');
   await plan.locator("summary").click();
   await plan.locator("textarea").fill("Shorter, please.");
   await plan.getByRole("button", { name: "Request changes" }).click();
   await until(page, () => document.querySelector('ps-action[data-kind="plan_decision"] .told').textContent.startsWith("Submitted."));
-  const told = (await controls("kinds")).map(({ control, actionId }) => `${control} ${actionId}`);
-  assert.ok(told.includes("edit plan_decision") && told.includes("answer credential_request"), String(told));
-  // What can be answered no more says so, and is not taken for decided.
+  const sentControls = (await controls("kinds")).map(({ control, actionId }) => `${control} ${actionId}`);
+  assert.ok(sentControls.includes("edit plan_decision") && sentControls.includes("answer credential_request"), String(sentControls));
+  // An expired action says so and stays pending.
   await stage.publish("kinds", [fact("action.required", { kind: "tool_approval", message: "Late", expiresAt: "2026-01-01T00:00:00Z" }, { actionId: "late" })]);
-  await page.locator('ps-action[data-key$="late"]', { hasText: "The time to answer is over." }).waitFor();
+  await page.locator('ps-action[data-key$="late"]', { hasText: "The time to answer has expired." }).waitFor();
   assert.equal(await page.locator('ps-action[data-key$="late"]').getAttribute("data-status"), "pending");
   assert.ok(await page.locator('ps-action[data-key$="late"] button[data-control=approve]').isDisabled());
 });
@@ -220,30 +220,30 @@ test("Queue and steer are visually and semantically distinct.", limit, async () 
   await page.locator("ps-composer .queued").waitFor();
   assert.equal(await text(page.locator("ps-composer .queued")), "and the outlook");
   const composer = page.locator("ps-composer");
-  const looks = {};
-  const say = async (mode, words) => {
+  const styles = {};
+  const sendMessage = async (mode, words) => {
     await composer.getByLabel(mode, { exact: false }).and(composer.locator("input")).check({ force: true });
-    looks[mode] = await composer.locator(".submit").evaluate((button) => [button.textContent, getComputedStyle(button).backgroundColor, getComputedStyle(button).borderTopStyle, button.closest(".box").querySelector(".mode-hint").textContent]);
+    styles[mode] = await composer.locator(".submit").evaluate((button) => [button.textContent, getComputedStyle(button).backgroundColor, getComputedStyle(button).borderTopStyle, button.closest(".box").querySelector(".mode-hint").textContent]);
     await composer.locator("textarea").fill(words);
     await composer.locator("textarea").press("Enter");
     await until(page, (words) => [...document.querySelectorAll("ps-composer .sent")].some((one) => one.textContent.includes(words) && one.dataset.status === "queued"), words);
   };
-  await say("Queue", "then the outlook");
-  await say("Steer", "only for Europe");
+  await sendMessage("Queue", "then the outlook");
+  await sendMessage("Steer", "only for Europe");
   const steered = await controls("turns");
   assert.deepEqual(steered.map(({ control }) => control), ["steer"]);
   const queued = (await stage.read("/v1/sessions/turns-s/controls")).controls;
   assert.deepEqual(queued.map(({ control }) => control), ["queue"]);
-  for (const at of [0, 1, 3]) assert.notEqual(looks.Queue[at], looks.Steer[at]);
+  for (const at of [0, 1, 3]) assert.notEqual(styles.Queue[at], styles.Steer[at]);
   assert.deepEqual(await composer.locator(".sent").evaluateAll((all) => all.map((one) => one.dataset.mode)), ["queue", "steer"]);
-  // A stop is a third thing, and none of the two.
+  // An interrupt is a third control.
   await composer.getByRole("button", { name: "Interrupt" }).click();
   await until(page, () => document.querySelector("ps-composer .told").textContent.startsWith("Submitted."));
   assert.deepEqual((await controls("turns")).map(({ control }) => control).sort(), ["interrupt", "steer"]);
 });
 
 test("Context and compaction are surfaced as facts or boundaries, not hidden text mutations.", limit, async () => {
-  await look("context");
+  await openRun("context");
   await stage.publish("context", [
     fact("run.started"), fact("context.changed", { budget: { usedTokens: 180_000, maxTokens: 200_000 }, refs: ["notes.md"], missing: ["last year's figures"] }),
     fact("text.final", { text: "Before." }, { messageId: "a" }), fact("context.compaction.started", { compactionId: "k", preTokens: 180_000 }),
@@ -251,7 +251,7 @@ test("Context and compaction are surfaced as facts or boundaries, not hidden tex
   ]);
   await until(page, () => document.querySelectorAll(".speech").length === 2);
   const rows = await page.locator("ps-conversation .near > *").evaluateAll((all) => all.map((row) => row.querySelector(".body, .words").textContent));
-  assert.deepEqual(rows, ["Before.", "Memory was compacted here: 180,000 → 21,000 tokens", "After."]);
+  assert.deepEqual(rows, ["Before.", "Context compacted: 180,000 → 21,000 tokens", "After."]);
   const context = page.locator("ps-context");
   assert.equal(await text(context.locator(".budget")), "180,000 of 200,000 tokens");
   assert.equal(await context.locator("progress").getAttribute("data-state"), "warning");
@@ -260,7 +260,7 @@ test("Context and compaction are surfaced as facts or boundaries, not hidden tex
 });
 
 test("Missing facts render honest fallback states.", limit, async () => {
-  await look("honest");
+  await openRun("honest");
   await stage.publish("honest", [
     fact("run.status"), tool("tool.started", {}), tool("tool.result", { output: "only for some" }),
     fact("action.required", {}, { actionId: "what" }), fact("context.changed", { note: "x" }), fact("agent.handoff", { handoffId: "h" }), fact("task.changed", {}, { taskId: "t" }), fact("queue.changed", {}),
@@ -272,13 +272,13 @@ test("Missing facts render honest fallback states.", limit, async () => {
   assert.deepEqual(await page.locator("ps-tool .notes li").allTextContents(), ["Result withheld: the selected audience may not see it."]);
   assert.equal(await text(page.locator("ps-action .facts")), "Kind\nunknown");
   assert.equal(await text(page.locator("ps-context .budget")), "budget unknown");
-  assert.equal(await text(page.locator('.mark[data-type="handoff"] .words')), "Handed from unknown to unknown");
+  assert.equal(await text(page.locator('.mark[data-type="handoff"] .words')), "Handed off from unknown to unknown");
   assert.equal(await text(page.locator(".capsule .badge")), "unknown");
   assert.equal(await text(page.locator("ps-composer .queue .badge")), "unknown number queued");
-  // An end that nobody reported, and a failure of which it is not known whether it can be tried again.
-  await stage.publish("honest", [fact("run.failed", { error: { code: "gone", message: "the line broke" } })]);
+  // An action without an outcome, and a failure of which it is unknown whether it can be retried.
+  await stage.publish("honest", [fact("run.failed", { error: { code: "gone", message: "the connection broke" } })]);
   await until(page, () => document.querySelector("ps-runtime-status .run").dataset.status === "failed");
-  assert.deepEqual(await page.locator("ps-runtime-status .note").allTextContents(), ["the line broke (gone)", "Whether it can be retried is unknown."]);
+  assert.deepEqual(await page.locator("ps-runtime-status .note").allTextContents(), ["the connection broke (gone)", "It is unknown whether the run can be retried."]);
   assert.equal(await text(page.locator("ps-action .told")), "The run ended before a decision.");
   assert.deepEqual(page.problems, []);
 });
@@ -288,7 +288,7 @@ test("Old sessions hydrate progressively and safely ignore stale results.", limi
   await stage.publish("run-one", story("one"), { sessionId: "one" });
   await stage.publish("run-two", story("two"), { sessionId: "two" });
   page = await stage.blank();
-  // No stream comes: all that is seen is hydrated. The first session's answers are held back, each until it is let go.
+  // Streams are blocked, so the page shows hydrated data only. The test delays each answer of the first session.
   await page.route("**/stream?*", () => {});
   const held = new Map();
   await page.route(/\/v1\/sessions\/one(\/|\?)/, async (route) => {
@@ -302,17 +302,17 @@ test("Old sessions hydrate progressively and safely ignore stale results.", limi
     held.get(path)();
   };
   const step = (name) => until(page, (name) => document.getElementById("stage").dataset.hydration === name, name);
-  // Shell and title first, before there is anything to read.
+  // Summary and title come first, before any message.
   await release("/v1/sessions/one");
   await step("shell");
   assert.equal(await text(page.locator("#title")), "Title of one");
   assert.deepEqual(await speech(), []);
-  // Then the recent messages, then how it stands; process details come last, and are held back here.
+  // Recent messages and status follow. Process details come last, and are delayed here.
   await release("/v1/sessions/one/window");
   await step("status");
   await until(page, () => document.querySelector(".speech .body")?.textContent === "Words of one");
   assert.equal(await page.locator("ps-tool").count(), 0);
-  // Somebody turns to the other one: what is still under way for the first changes nothing.
+  // The viewer opens the second session: late answers for the first change nothing.
   await page.locator('#sessions button[data-session="two"]').click();
   await until(page, () => document.querySelector(".speech .body")?.textContent === "Words of two");
   await release("/v1/sessions/one/timeline");
@@ -325,8 +325,8 @@ test("Old sessions hydrate progressively and safely ignore stale results.", limi
 });
 
 test("Diagnostics and metrics stay outside normal conversation text.", limit, async () => {
-  await look("quiet", { audience: "internal" });
-  await stage.publish("quiet", [fact("run.started"), said("An answer."), fact("diagnostic.changed", { kind: "slow_archive", message: "DIAGNOSTIC", severity: "warning" }), fact("metric.changed", { model: "METRIC", durationMs: 1800 }), fact("text.final", { text: "An answer." }, { messageId: "m", partId: "p" })]);
+  await openRun("quiet", { audience: "internal" });
+  await stage.publish("quiet", [fact("run.started"), textDelta("An answer."), fact("diagnostic.changed", { kind: "slow_archive", message: "DIAGNOSTIC", severity: "warning" }), fact("metric.changed", { model: "METRIC", durationMs: 1800 }), fact("text.final", { text: "An answer." }, { messageId: "m", partId: "p" })]);
   await until(page, () => document.querySelector("#tab-diagnostics").dataset.filled === "true");
   await page.locator("#tab-diagnostics").click();
   await page.locator("ps-diagnostics", { hasText: "DIAGNOSTIC" }).waitFor();
@@ -336,22 +336,22 @@ test("Diagnostics and metrics stay outside normal conversation text.", limit, as
 
 /* ── stories ── */
 
-test("an approval waits for a click, says who asks, and is decided by its runtime alone", limit, async () => {
-  await look("approval");
+test("an approval names its requester and is decided by its runtime only", limit, async () => {
+  await openRun("approval");
   await stage.publish("approval", [
     fact("run.started", {}, { agentId: "lead" }), fact("agent.spawned", { agentName: "Rui", role: "researcher" }, { agentId: "rui" }), tool("tool.started", { toolName: "deploy" }),
     fact("action.required", { kind: "delegated_permission", message: "May I deploy?", risk: "high", options: ["once", "always"], safeInput: { env: "prod" }, policyScope: "run" }, { actionId: "ask", toolCallId: "c", agentId: "rui" }),
   ]);
   const card = page.locator("ps-action");
   await card.getByText("May I deploy?").waitFor();
-  assert.equal(await text(card.locator(".who")), "Asked by Rui (rui)");
+  assert.equal(await text(card.locator(".who")), "Requested by Rui (rui)");
   assert.equal(await text(card.locator(".facts")), "Tool\ndeploy\nScope\nrun");
   assert.equal(await text(card.locator(".chip")), "high risk");
   await until(page, () => document.querySelector("#sessions .marks")?.textContent.includes("1 decision pending"));
   await card.getByLabel("once").check();
   await card.getByRole("button", { name: "Approve" }).click();
-  await until(page, () => document.querySelector("ps-action .badge").textContent === "answer submitted");
-  // The runtime refuses it first: then it waits again.
+  await until(page, () => document.querySelector("ps-action .badge").textContent === "Answer submitted");
+  // After a rejection by the runtime the action waits again.
   const control = await stage.claim("rui", refusal);
   assert.deepEqual([control.control, control.actionId, control.value], ["approve", "ask", "once"]);
   await until(page, isRefused);
@@ -364,22 +364,22 @@ test("an approval waits for a click, says who asks, and is decided by its runtim
   assert.deepEqual(page.problems, []);
 });
 
-test("an answer that is refused before the page has heard that it was handed over can be given again", limit, async () => {
-  await look("hasty");
+test("an answer that the runtime rejects before the page has the server's response can be sent again", limit, async () => {
+  await openRun("hasty");
   await stage.publish("hasty", [fact("run.started", {}, { agentId: "hasty" }), fact("action.required", { kind: "tool_approval", message: "May I?" }, { actionId: "ask" })]);
   const card = page.locator("ps-action");
-  // The server's answer is slower than the stream: what it says is old when it comes.
-  let tell;
-  const isTold = new Promise((resolve) => (tell = resolve));
-  stage.holds = ({ method, url }) => (method === "POST" && url.startsWith("/v1/runs/hasty/controls") ? isTold : undefined);
+  // The server's response is slower than the stream, and outdated when it arrives.
+  let release;
+  const released = new Promise((resolve) => (release = resolve));
+  stage.holds = ({ method, url }) => (method === "POST" && url.startsWith("/v1/runs/hasty/controls") ? released : undefined);
   await card.getByRole("button", { name: "Approve" }).click();
-  await until(page, () => document.querySelector("ps-action .told").textContent === "Submitting your answer …");
+  await until(page, () => document.querySelector("ps-action .told").textContent === "Submitting your answer…");
   await stage.claim("hasty", refusal);
-  await stage.publish("hasty", [said("After it.")]);
+  await stage.publish("hasty", [textDelta("After it.")]);
   await until(page, () => document.querySelector(".speech .body")?.textContent === "After it.");
-  tell();
+  release();
   await until(page, isRefused);
-  // The stream is away, and the rest is not: when it comes, the answer has come and gone.
+  // The stream is interrupted, REST is not: when the stream resumes, the rejection is in the past.
   await page.route("**/stream?*", (route) => route.abort());
   stage.front.server.closeAllConnections();
   await until(page, () => document.getElementById("connection").dataset.kind === "away");
@@ -392,29 +392,29 @@ test("an answer that is refused before the page has heard that it was handed ove
   assert.equal((await stage.claim("hasty")).control, "approve");
   await stage.publish("hasty", [fact("action.resolved", { outcome: "approved" }, { actionId: "ask" })]);
   await until(page, () => document.querySelector("ps-action").dataset.status === "resolved");
-  // Asked again it is another question, to which nothing was answered yet.
+  // Another wording is another question without an answer.
   await stage.publish("hasty", [fact("action.required", { kind: "tool_approval", message: "And that?" }, { actionId: "ask" })]);
   await card.getByText("And that?").waitFor();
   await until(page, () => document.querySelector("ps-action .badge").textContent === "Needs approval" && document.querySelector("ps-action .told").hidden);
-  // A stream that is away is in the browser's log; the page has no fault.
+  // The browser logs the interrupted stream; that is not an error of the page.
   assert.deepEqual(page.problems.filter((problem) => !problem.includes("net::ERR_")), []);
 });
 
 for (const transport of ["sse", "websocket"]) {
-  test(`the network is cut and mended, and nothing is lost or told twice (${transport})`, limit, async () => {
+  test(`after a disconnect and a reconnect nothing is lost or repeated (${transport})`, limit, async () => {
     const run = `cut-${transport}`;
-    await look(run);
+    await openRun(run);
     await page.locator("#transport").selectOption(transport);
     await until(page, () => document.getElementById("connection").dataset.kind === "live");
-    await stage.publish(run, [fact("run.started"), said("one ")]);
+    await stage.publish(run, [fact("run.started"), textDelta("one ")]);
     await until(page, () => document.querySelector(".speech .body")?.textContent === "one ");
-    await page.getByRole("button", { name: "Cut the network" }).click();
+    await page.getByRole("button", { name: "Disconnect" }).click();
     await until(page, () => document.getElementById("connection").dataset.kind === "away");
-    await stage.publish(run, [said("two "), said("three "), tool("tool.started", { toolName: "late" })]);
+    await stage.publish(run, [textDelta("two "), textDelta("three "), tool("tool.started", { toolName: "late" })]);
     assert.deepEqual(await speech(), ["one "]);
-    await page.getByRole("button", { name: "Mend the network" }).click();
+    await page.getByRole("button", { name: "Reconnect" }).click();
     await until(page, () => document.querySelector(".speech .body")?.textContent === "one two three ");
-    await stage.publish(run, [said("four")]);
+    await stage.publish(run, [textDelta("four")]);
     await until(page, () => document.querySelector(".speech .body")?.textContent === "one two three four");
     assert.equal(await page.locator("ps-tool").count(), 1);
     assert.equal(await text(page.locator("#gaps")), "none");

@@ -1,6 +1,6 @@
 /**
- * The surfaces of the team and of what was made, in a real browser, before a real server. The first tests are points of seed 003's
- * validation checklist, and named by its sentences.
+ * The surfaces of the team and of artifacts, in a real browser with a real server. Tests of seed 003's validation
+ * checklist have its sentences as titles.
  */
 
 import assert from "node:assert/strict";
@@ -20,8 +20,8 @@ afterEach(async () => {
   page = undefined;
 });
 
-/** A run of its own with these facts, on the page. */
-async function look(facts = TEAM, { audience = "user", ...hash } = {}) {
+/** Publishes facts to a new run and opens it. */
+async function openRun(facts = TEAM, { audience = "user", ...hash } = {}) {
   const run = `team-${++runs}`;
   await stage.publish(run, facts);
   page = await stage.show("team.html", { run, audience, ...hash });
@@ -29,61 +29,61 @@ async function look(facts = TEAM, { audience = "user", ...hash } = {}) {
 }
 
 const bench = (name) => page.evaluate((name) => JSON.parse(JSON.stringify(window.bench[name])), name);
-const inner = (selector) => page.locator(selector).evaluate((element) => element.textContent);
-/** The names and values of the facts of a card. */
+const textContentOf = (selector) => page.locator(selector).evaluate((element) => element.textContent);
+/** Returns the labels and values of a card's facts. */
 const facts = (card) => card.locator(".facts").first().evaluate((list) => Object.fromEntries([...list.querySelectorAll("dt")].map((name) => [name.textContent, name.nextElementSibling.textContent])));
 const card = (surface, title) => page.locator(`${surface} .card`, { has: page.locator(".card-title", { hasText: new RegExp(`^${title}$`) }) });
 
 test("Artifact body lives in Artifact Workspace, not in the transcript by default.", { timeout: DEADLINE }, async () => {
-  await look();
-  const asked = [];
-  page.on("request", (request) => asked.push(request.url()));
-  assert.ok(!(await inner("body")).includes(BODY), "a body is on the page although nobody asked for it");
+  await openRun();
+  const requests = [];
+  page.on("request", (request) => requests.push(request.url()));
+  assert.ok(!(await textContentOf("body")).includes(BODY), "the page shows a body before a request");
   const artifacts = page.locator("ps-artifacts");
   assert.equal(await text(artifacts.locator(".sheet .preview")), "Revenue grew.");
   assert.deepEqual((await artifacts.locator(".versions .name").allInnerTexts()), ["Version 2 (current)", "Version 1"]);
-  assert.equal(asked.length, 0);
+  assert.equal(requests.length, 0);
 
-  await artifacts.getByRole("button", { name: "Read version 2" }).click();
+  await artifacts.getByRole("button", { name: "Show version 2" }).click();
   await until(page, (body) => document.querySelector("ps-artifacts .body").textContent === body, BODY);
-  assert.ok(!(await inner("ps-conversation")).includes(BODY));
-  await artifacts.getByRole("button", { name: "Read version 1" }).click();
+  assert.ok(!(await textContentOf("ps-conversation")).includes(BODY));
+  await artifacts.getByRole("button", { name: "Show version 1" }).click();
   await until(page, () => document.querySelector("ps-artifacts .body").textContent === "Revenue grew.");
   await artifacts.getByRole("button", { name: "Show diff" }).click();
   await until(page, () => document.querySelectorAll("ps-artifacts .body [data-line]").length === 3);
   assert.deepEqual(await artifacts.locator(".body [data-line]").evaluateAll((lines) => lines.map((line) => line.dataset.line)), ["place", "removed", "added"]);
 });
 
-test("a body that was offloaded is read from its blob, and only as much of it as is shown", { timeout: DEADLINE }, async () => {
+test("an offloaded body is read from its blob, and only the part that is shown", { timeout: DEADLINE }, async () => {
   const long = "The same line again.\n".repeat(60_000);
-  await look([...TEAM, { type: "artifact.version.created", artifactId: "report", payload: { version: 3, body: long } }]);
-  const asked = [];
-  page.on("request", (request) => request.url().includes("/v1/blobs/") && asked.push(request.headers().range));
-  await page.locator("ps-artifacts").getByRole("button", { name: "Read version 3" }).click();
+  await openRun([...TEAM, { type: "artifact.version.created", artifactId: "report", payload: { version: 3, body: long } }]);
+  const requests = [];
+  page.on("request", (request) => request.url().includes("/v1/blobs/") && requests.push(request.headers().range));
+  await page.locator("ps-artifacts").getByRole("button", { name: "Show version 3" }).click();
   await until(page, () => document.querySelector("ps-artifacts .body").textContent.length === 200_000);
-  assert.deepEqual(asked, ["bytes=0-799999"]);
+  assert.deepEqual(requests, ["bytes=0-799999"]);
   assert.match(await text(page.locator("ps-artifacts .sheet > .label").last()), /^version 3: the first 200,000 characters$/i);
 });
 
-test("a body that comes late does not take the place of another that was asked for since", { timeout: DEADLINE }, async () => {
-  await look([...TEAM, { type: "artifact.created", artifactId: "notes", payload: { title: "Notes", body: "The notes." } }]);
+test("a late body does not replace one that was requested later", { timeout: DEADLINE }, async () => {
+  await openRun([...TEAM, { type: "artifact.created", artifactId: "notes", payload: { title: "Notes", body: "The notes." } }]);
   const [first, second] = TEAM.flatMap((fact, at) => (fact.type === "artifact.version.created" ? [at + 1] : []));
-  let letGo;
-  const held = new Promise((resolve) => (letGo = resolve));
+  let release;
+  const released = new Promise((resolve) => (release = resolve));
   const after = (request) => Number(new URL(request.url()).searchParams.get("after"));
   await page.route(/\/events\?.*after=/, async (route) => {
-    if (after(route.request()) === first - 1) await held;
+    if (after(route.request()) === first - 1) await released;
     await route.continue();
   });
   await page.locator("ps-artifacts .line", { hasText: "Report" }).click();
-  await page.getByRole("button", { name: "Read version 1" }).click();
-  await page.getByRole("button", { name: "Read version 2" }).click();
+  await page.getByRole("button", { name: "Show version 1" }).click();
+  await page.getByRole("button", { name: "Show version 2" }).click();
   await until(page, (body) => document.querySelector("ps-artifacts .body").textContent === body, BODY);
   const late = page.waitForResponse((answer) => after(answer.request()) === first - 1);
-  letGo();
+  release();
   await (await late).finished();
   assert.ok(first < second);
-  // Another question and its answer, so that whatever the late one would do is done.
+  // Another request and a pause, so that the late response has had its effect, if any.
   await page.evaluate(async (url) => {
     await (await fetch(url)).json();
     await new Promise((resolve) => setTimeout(resolve, 50));
@@ -96,13 +96,13 @@ test("a body that comes late does not take the place of another that was asked f
 });
 
 test("Evidence, replay, review, and citations link to evidence facts.", { timeout: DEADLINE }, async () => {
-  const run = await look();
+  const run = await openRun();
   const review = card("ps-review-lane", "report");
   assert.deepEqual(await facts(review), { Reviewer: "Checker", Target: "report", Verdict: "changes requested" });
   assert.deepEqual(await review.locator(".fixes li").allInnerTexts(), ["name the currency"]);
-  // What no evidence fact stands for is no link.
+  // A reference without an evidence fact is not a link.
   const links = review.locator(".links > *");
-  assert.deepEqual(await links.evaluateAll((all) => all.map((it) => [it.localName, it.querySelector(".mono").textContent, it.querySelector(".badge")?.textContent ?? ""])), [["button", "2025.pdf, page 3", ""], ["span", "hearsay", "no evidence fact"]]);
+  assert.deepEqual(await links.evaluateAll((all) => all.map((it) => [it.localName, it.querySelector(".mono").textContent, it.querySelector(".badge")?.textContent ?? ""])), [["button", "2025.pdf, page 3", ""], ["span", "hearsay", "not found"]]);
   await links.first().click();
   assert.deepEqual(await bench("opened"), [{ kind: "evidence", id: "source-1", runId: run }]);
   const detail = page.locator("ps-timeline .sheet");
@@ -118,53 +118,53 @@ test("Evidence, replay, review, and citations link to evidence facts.", { timeou
 });
 
 test("Multi-agent and background tasks use task/agent/team facts, not assistant prose.", { timeout: DEADLINE }, async () => {
-  const run = await look();
-  // The coordinator says that everybody has completed everything; the facts do not.
-  assert.ok((await inner("ps-conversation")).includes("everybody has completed everything"));
-  const stands = (surface) => page.locator(`${surface} .card`).evaluateAll((cards) => cards.map((it) => [it.querySelector(".card-title").textContent, it.querySelector(".badge").dataset.status]));
-  assert.deepEqual(await stands("ps-team-roster"), [["Writer", "needs_input"], ["Researcher", "running"], ["Checker", "running"], ["Translator", "working"]]);
-  assert.deepEqual(await stands("ps-background-teammates"), [["Nightly sync", "sleeping"]]);
+  const run = await openRun();
+  // The coordinator's text says that everything is completed; the facts do not.
+  assert.ok((await textContentOf("ps-conversation")).includes("everybody has completed everything"));
+  const statuses = (surface) => page.locator(`${surface} .card`).evaluateAll((cards) => cards.map((it) => [it.querySelector(".card-title").textContent, it.querySelector(".badge").dataset.status]));
+  assert.deepEqual(await statuses("ps-team-roster"), [["Writer", "needs_input"], ["Researcher", "running"], ["Checker", "running"], ["Translator", "working"]]);
+  assert.deepEqual(await statuses("ps-background-teammates"), [["Nightly sync", "sleeping"]]);
   assert.deepEqual(await facts(card("ps-background-teammates", "Nightly sync")), { Teammate: "watcher", Schedule: "daily at 02:00", "Last run": "runs/r-last" });
-  assert.deepEqual(await stands("ps-remote-teammates"), [["Translate", "auth_required"], ["Translator", "working"]]);
-  assert.equal(await text(page.locator("ps-remote-teammates .needs").first()), "Needs authorisation: sign in");
+  assert.deepEqual(await statuses("ps-remote-teammates"), [["Translate", "auth_required"], ["Translator", "working"]]);
+  assert.equal(await text(page.locator("ps-remote-teammates .needs").first()), "Needs authorization: sign in");
 
   await stage.publish(run, [{ type: "agent.completed", agentId: "researcher", payload: { status: "completed" } }, { type: "task.changed", taskId: "nightly", payload: { status: "running", wakeReason: "a new file" } }]);
   await until(page, () => document.querySelector('ps-team-roster [data-key$=" agent researcher"] .badge').dataset.status === "completed");
-  assert.deepEqual((await stands("ps-team-roster")).at(-1), ["Researcher", "completed"]);
+  assert.deepEqual((await statuses("ps-team-roster")).at(-1), ["Researcher", "completed"]);
   await until(page, () => document.querySelector("ps-background-teammates .badge").dataset.status === "running");
-  assert.equal((await facts(card("ps-background-teammates", "Nightly sync")))["Woken by"], "a new file");
+  assert.equal((await facts(card("ps-background-teammates", "Nightly sync")))["Wake reason"], "a new file");
 });
 
 test("Team topology is visible when the runtime exposes coordinator, worker, handoff, board, background, review, or remote-agent facts.", { timeout: DEADLINE }, async () => {
-  await look();
+  await openRun();
   assert.equal(await text(page.locator("ps-team-roster .topology")), "coordinator team");
-  assert.equal(await text(page.locator("ps-team-roster .budget .hint")), "2 at work, at most 3 at once, 1 waiting");
+  assert.equal(await text(page.locator("ps-team-roster .budget .hint")), "2 active, at most 3 at once, 1 queued");
   const edges = await page.locator("ps-delegation-graph .edge-group").evaluateAll((all) => all.map((it) => `${it.dataset.from} ${it.dataset.edge} ${it.dataset.to}`).sort());
   assert.deepEqual(edges, ["coordinator delegates researcher", "coordinator delegates translator", "coordinator delegates writer", "researcher delegates checker", "researcher hands over writer", "writer waits researcher"]);
   assert.deepEqual(await page.locator("ps-delegation-graph .graph-list li").allTextContents(), [
     "coordinator, coordinator: waiting.",
-    "Researcher, researcher: running; delegated by coordinator: Find the figures; handed over to Writer: the figures are there.",
+    "Researcher, researcher: running; delegated by coordinator: Find the figures; handed off to Writer: the figures are there.",
     "Writer, writer: needs input; delegated by coordinator: Write the draft; waits for Find the figures (running).",
     "Checker, verifier: running; delegated by Researcher: ".replace(/: $/, "."),
     "Translator: working; delegated by coordinator.",
   ]);
-  assert.equal(await text(page.locator("ps-handoff-lane .owner")), "Now with Writer");
-  assert.deepEqual(await facts(card("ps-handoff-lane", "Researcher → Writer")), { Why: "the figures are there", "Goes on at": "draft", Memory: "team", Context: "figures only", Accepted: "2026-01-01T00:01:00Z" });
+  assert.equal(await text(page.locator("ps-handoff-lane .owner")), "Current owner: Writer");
+  assert.deepEqual(await facts(card("ps-handoff-lane", "Researcher → Writer")), { Reason: "the figures are there", "Resumes at": "draft", Memory: "team", Context: "figures only", Accepted: "2026-01-01T00:01:00Z" });
   for (const surface of ["team-roster", "delegation-graph", "work-board", "handoff-lane", "worker-notifications", "review-lane", "background-teammates", "remote-teammates", "team-policy"]) {
-    assert.ok(await page.locator(`ps-${surface}`).isVisible(), `${surface} has something to show`);
+    assert.ok(await page.locator(`ps-${surface}`).isVisible(), `${surface} is visible`);
   }
 });
 
-test("the delegation graph is gone through by keyboard, and opens transcripts", { timeout: DEADLINE }, async () => {
-  const run = await look();
+test("the keyboard moves through the delegation graph and opens transcripts", { timeout: DEADLINE }, async () => {
+  const run = await openRun();
   const at = () => page.evaluate(() => document.activeElement?.dataset?.node);
   await page.locator('ps-delegation-graph .node[tabindex="0"]').focus();
-  const walked = [await at()];
+  const visited = [await at()];
   for (const key of ["ArrowRight", "ArrowDown", "ArrowUp", "ArrowRight", "ArrowLeft", "ArrowLeft", "End"]) {
     await page.keyboard.press(key);
-    walked.push(await at());
+    visited.push(await at());
   }
-  assert.deepEqual(walked, ["coordinator", "researcher", "writer", "researcher", "checker", "researcher", "coordinator", "translator"]);
+  assert.deepEqual(visited, ["coordinator", "researcher", "writer", "researcher", "checker", "researcher", "coordinator", "translator"]);
   assert.equal(await page.locator('ps-delegation-graph .node[tabindex="0"]').count(), 1);
   await page.keyboard.press("Home");
   await page.keyboard.press("ArrowRight");
@@ -173,79 +173,79 @@ test("the delegation graph is gone through by keyboard, and opens transcripts", 
 });
 
 test("Worker notifications are distinguishable from real user messages and coordinator final text.", { timeout: DEADLINE }, async () => {
-  // One comes through a channel of the user's role, as some transports have it.
-  await look([...TEAM, { type: "worker.notification", agentId: "checker", messageId: "m9", payload: { workerNotificationId: "n2", role: "user", text: "Please look at page 3." } }]);
+  // One report has the role of the user, as some transports send it.
+  await openRun([...TEAM, { type: "worker.notification", agentId: "checker", messageId: "m9", payload: { workerNotificationId: "n2", role: "user", text: "Please look at page 3." } }]);
   const lane = page.locator("ps-worker-notifications");
   assert.deepEqual(await lane.locator(".card").evaluateAll((cards) => cards.map((it) => [it.dataset.kind, it.querySelector(".card-title").textContent, it.querySelector(".label").textContent, it.querySelector(".card-body").textContent])), [
     ["worker-notification", "Checker", "worker report", "Please look at page 3."],
     ["worker-notification", "Researcher", "worker report", SUMMARY],
   ]);
-  const conversation = await inner("ps-conversation");
+  const conversation = await textContentOf("ps-conversation");
   assert.ok(conversation.includes("Write the quarterly report."));
   for (const words of [SUMMARY, "Please look at page 3."]) assert.ok(!conversation.includes(words), words);
-  assert.deepEqual(await facts(lane.locator(".card").last()), { Task: "research", Took: "5.2 s", Tools: "1", Used: "input tokens 900" });
+  assert.deepEqual(await facts(lane.locator(".card").last()), { Task: "research", Duration: "5.2 s", Tools: "1", Usage: "input tokens 900" });
 });
 
 test("Parent/child session/thread/task ids survive hydration, replay, evidence export, and transcript zoom.", { timeout: DEADLINE }, async () => {
-  const run = await look();
+  const run = await openRun();
   const lineage = { Session: "child", Thread: "t-child", "Parent session": "lead", "Parent thread": "main", Task: "research" };
-  const zoomed = async () => {
+  const transcriptFacts = async () => {
     await page.evaluate(() => document.querySelector("ps-teammate-transcript").open("researcher"));
     return facts(page.locator("ps-teammate-transcript > .facts").locator("xpath=.."));
   };
-  // Hydration, and the zoom into a transcript.
-  assert.deepEqual(await zoomed(), lineage);
+  // Hydration and transcript.
+  assert.deepEqual(await transcriptFacts(), lineage);
   assert.deepEqual(await page.locator("ps-teammate-transcript .entry .text").allInnerTexts(), ["I look through the archive.", "year 2,025", "May the researcher open the archive?"]);
   assert.equal((await facts(card("ps-team-roster", "Researcher")))["Spawned by"], "session lead, thread main");
   assert.equal((await facts(card("ps-team-roster", "Checker")))["Spawned by"], "session child, thread t-child");
   assert.equal(await page.locator('ps-delegation-graph [data-edge="delegates"][data-to="checker"]').getAttribute("data-from"), "researcher");
 
-  // Replay: the moment after the agents came.
+  // Replay: the moment after the agents were spawned.
   await page.locator("ps-scrubber .slider").fill("9");
   await until(page, () => window.bench.at === 9);
-  assert.deepEqual(await zoomed(), lineage);
+  assert.deepEqual(await transcriptFacts(), lineage);
   assert.equal((await facts(card("ps-team-roster", "Checker")))["Spawned by"], "session child, thread t-child");
 
-  // Export: what goes out says the same.
+  // Export: the same ids.
   const exported = (await (await fetch(`${stage.url}/v1/runs/${run}/export`)).text()).trim().split("\n").map((line) => JSON.parse(line));
   const spawned = exported.find((line) => (line.event ?? line).type === "agent.spawned" && (line.event ?? line).agentId === "checker");
   const { sessionId, taskId, parentSessionId, parentThreadId } = spawned.event ?? spawned;
   assert.deepEqual({ sessionId, taskId, parentSessionId, parentThreadId }, { sessionId: "grandchild", taskId: "check", parentSessionId: "child", parentThreadId: "t-child" });
 
-  // And what the transcript's own session has is read when somebody asks.
+  // The transcript's own session is loaded on demand.
   await page.locator("ps-scrubber .live").click();
   await stage.publish("child-run", [{ type: "run.started", sessionId: "child", agentId: "researcher" }, { type: "text.final", messageId: "own", agentId: "researcher", payload: { text: "From my own session." } }]);
-  await zoomed();
-  await page.getByRole("button", { name: "Load its session" }).click();
+  await transcriptFacts();
+  await page.getByRole("button", { name: "Load session" }).click();
   await until(page, () => document.querySelector("ps-teammate-transcript .entry .text")?.textContent === "From my own session.");
 });
 
 test("Delegated approvals identify the teammate/subagent that requested the action.", { timeout: DEADLINE }, async () => {
-  await look();
-  const asked = page.locator('ps-conversation [data-key$=" action ask-1"]').first();
-  await asked.waitFor();
-  assert.match(await asked.innerText(), /Researcher/);
-  assert.equal(await text(card("ps-team-policy", "Researcher").locator(".badge")), "1 to approve");
+  await openRun();
+  const requests = page.locator('ps-conversation [data-key$=" action ask-1"]').first();
+  await requests.waitFor();
+  assert.match(await requests.innerText(), /Researcher/);
+  assert.equal(await text(card("ps-team-policy", "Researcher").locator(".badge")), "1 pending");
   assert.equal(await text(card("ps-team-policy", "coordinator").locator(".badge")), "no decision yet");
   assert.deepEqual(await facts(card("ps-team-policy", "Researcher")), { Mode: "plan", Sandbox: "unknown", "Max cost usd": "2" });
 });
 
 test("Diagnostics and metrics stay outside normal conversation text.", { timeout: DEADLINE }, async () => {
-  await look();
+  await openRun();
   const rows = (nth) => page.locator("ps-diagnostics table").nth(nth).locator("tbody tr").evaluateAll((all) => all.map((row) => [...row.cells].slice(0, -1).map((cell) => cell.textContent)));
   const [[sequence, severity, kind, says]] = await rows(0);
   assert.deepEqual([severity, kind, says], ["warning", "slow archive", FAULT]);
   assert.equal(Number(sequence), TEAM.findIndex((fact) => fact.type === "diagnostic.changed") + 1);
   assert.deepEqual((await rows(1)).map((row) => row.slice(1)), [["first token", "coordinator", "1.8 s", "", ""]]);
-  const conversation = await inner("ps-conversation");
+  const conversation = await textContentOf("ps-conversation");
   assert.ok(!conversation.includes(FAULT) && !conversation.includes("first token"));
 });
 
 test("Missing facts render honest fallback states.", { timeout: DEADLINE }, async () => {
-  await look([
+  await openRun([
     { type: "run.started" },
     { type: "team.changed", payload: { teamId: "bare" } },
-    { type: "agent.changed", agentId: "somebody", payload: {} },
+    { type: "agent.changed", agentId: "unnamed", payload: {} },
     { type: "agent.handoff", payload: { handoffId: "h" } },
     { type: "task.changed", payload: { workItemId: "w" } },
     { type: "task.changed", taskId: "job", payload: { runtimeEntity: "automation_job" } },
@@ -257,22 +257,22 @@ test("Missing facts render honest fallback states.", { timeout: DEADLINE }, asyn
   ]);
   assert.equal(await text(page.locator("ps-team-roster .topology")), "topology unknown");
   assert.equal(await text(page.locator("ps-team-roster .card .badge").first()), "unknown");
-  assert.deepEqual(await facts(page.locator("ps-handoff-lane .card")), { Why: "unknown", "Goes on at": "unknown", Memory: "unknown", Context: "unknown", Accepted: "not yet" });
+  assert.deepEqual(await facts(page.locator("ps-handoff-lane .card")), { Reason: "unknown", "Resumes at": "unknown", Memory: "unknown", Context: "unknown", Accepted: "not yet" });
   assert.equal(await text(page.locator("ps-handoff-lane .card-title")), "unknown → unknown");
-  assert.equal(await text(page.locator('ps-work-board [data-column="otherwise"] .card-title')), "w");
+  assert.equal(await text(page.locator('ps-work-board [data-column="other"] .card-title')), "w");
   assert.deepEqual(await facts(page.locator("ps-work-board .card")), { Assignee: "unassigned" });
-  assert.deepEqual(await facts(page.locator("ps-background-teammates .card")), { Teammate: "unknown", Schedule: "unknown", "Last run": "none known" });
+  assert.deepEqual(await facts(page.locator("ps-background-teammates .card")), { Teammate: "unknown", Schedule: "unknown", "Last run": "none" });
   assert.deepEqual(await facts(page.locator("ps-remote-teammates .card")), { "Remote task": "far", Capability: "unknown" });
   assert.deepEqual(await facts(page.locator("ps-review-lane .card")), { Reviewer: "unknown", Target: "unknown", Verdict: "none yet, requested" });
   assert.equal(await text(page.locator("ps-worker-notifications .card-title")), "unknown worker");
   await page.locator("ps-artifacts .read").click();
-  await until(page, () => document.querySelector("ps-artifacts .sheet > .label:nth-last-child(2)").textContent === "unavailable: no fact holds the newest body");
-  await page.evaluate(() => document.querySelector("ps-teammate-transcript").open("somebody"));
-  assert.equal(await text(page.locator("ps-teammate-transcript .note")), "Its transcript is unavailable: no fact says where it is.");
+  await until(page, () => document.querySelector("ps-artifacts .sheet > .label:nth-last-child(2)").textContent === "Unavailable: the source sent no facts with the latest body.");
+  await page.evaluate(() => document.querySelector("ps-teammate-transcript").open("unnamed"));
+  assert.equal(await text(page.locator("ps-teammate-transcript .note")), "Transcript unavailable: the source gave no session.");
 });
 
-test("whoever assigns a work item asks its owner, and the card moves when the owner says so", { timeout: DEADLINE }, async () => {
-  const run = await look();
+test("assigning a work item submits a control, and the card moves when the runtime reports it", { timeout: DEADLINE }, async () => {
+  const run = await openRun();
   const item = card("ps-work-board", "Name the currency");
   assert.deepEqual(await facts(item), { Assignee: "unassigned", "Depends on": "Collect the figures (running), access (unknown)" });
   await item.locator("select").selectOption({ label: "Writer" });
@@ -289,13 +289,13 @@ test("whoever assigns a work item asks its owner, and the card moves when the ow
   assert.equal((await facts(item)).Assignee, "Writer");
 });
 
-test("what is of a session and of no run is asked of the session", { timeout: DEADLINE }, async () => {
+test("a control for an activity of a session's own log targets the session", { timeout: DEADLINE }, async () => {
   const session = `board-${++runs}`;
   await stage.publish(`session:${session}`, [
     { type: "agent.spawned", agentId: "writer", payload: { agentName: "Writer" } },
     { type: "task.changed", taskId: "w", payload: { runtimeEntity: "work_item", title: "Name the currency", status: "open" } },
   ]);
-  // A teammate that only the session's log knows by name works in a run of the session.
+  // Only the session's log names this teammate, which works in a run of the session.
   await stage.publish(`${session}-run`, [{ type: "run.started", sessionId: session }, { type: "worker.notification", agentId: "writer", payload: { workerNotificationId: "n", summary: "Done." } }]);
   page = await stage.show("team.html", { session });
   const item = card("ps-work-board", "Name the currency");
@@ -305,11 +305,11 @@ test("what is of a session and of no run is asked of the session", { timeout: DE
   assert.deepEqual(await bench("controls"), [{ control: "assign", session, taskId: "w", value: { assignee: "writer" } }]);
   await card("ps-worker-notifications", "Writer").waitFor();
   await item.locator(".inspect").click();
-  assert.match(await text(page.locator("ps-inspector .note")), /^It is of a session's own log/);
+  assert.match(await text(page.locator("ps-inspector .note")), /^This activity belongs to a session's own log/);
 });
 
-test("the board has a column for each status, blockers in words, and links only to what there is", { timeout: DEADLINE }, async () => {
-  const run = await look();
+test("the board has a column per status, blocker texts, and links only to existing activities", { timeout: DEADLINE }, async () => {
+  const run = await openRun();
   const columns = await page.locator("ps-work-board .column").evaluateAll((all) => all.map((it) => [it.dataset.column, [...it.querySelectorAll(".card-title")].map((title) => title.textContent)]));
   assert.deepEqual(columns, [["open", ["Name the currency"]], ["claimed", []], ["running", ["Collect the figures"]], ["blocked", ["Layout"]], ["reviewing", []], ["done", ["Outline"]]]);
   assert.equal(await text(card("ps-work-board", "Layout").locator(".blocker")), "Blocked: the template");
@@ -318,32 +318,32 @@ test("the board has a column for each status, blockers in words, and links only 
   assert.equal(await figures.locator("progress").evaluate((bar) => bar.value), 0.4);
   await figures.locator(".links button", { hasText: "Report" }).click();
   assert.deepEqual(await bench("opened"), [{ kind: "artifact", id: "report", runId: run }]);
-  assert.equal(await text(figures.locator(".links > span .badge")), "no evidence fact");
+  assert.equal(await text(figures.locator(".links > span .badge")), "not found");
 });
 
-test("whoever asks for something reads what becomes of it: refused and why, then taken", { timeout: 2 * DEADLINE }, async () => {
-  const run = await look();
+test("a control's feedback shows a rejection with its reason, and then an acceptance", { timeout: 2 * DEADLINE }, async () => {
+  const run = await openRun();
   const researcher = card("ps-team-roster", "Researcher");
   const stop = researcher.getByRole("button", { name: "Stop" });
-  await researcher.locator(".told").evaluate((told) => {
+  await researcher.locator(".told").evaluate((element) => {
     window.heard = [];
-    new MutationObserver(() => window.heard.push(told.textContent)).observe(told, { childList: true, characterData: true, subtree: true });
+    new MutationObserver(() => window.heard.push(element.textContent)).observe(element, { childList: true, characterData: true, subtree: true });
   });
-  const hears = (words) => until(page, (words) => window.heard.includes(words), words);
+  const waitForFeedback = (words) => until(page, (words) => window.heard.includes(words), words);
   await stop.click();
-  await hears("Submitted. The runtime has not confirmed it yet.");
+  await waitForFeedback("Submitted. The runtime has not confirmed it yet.");
   await stage.claim("researcher", { run, how: "nack", reason: "not now" });
-  await hears("The runtime refused it: not now");
+  await waitForFeedback("The runtime rejected it: not now");
   await stop.click();
   await stage.claim("researcher", { run });
-  await hears("The runtime has taken it.");
-  // Then the facts have the word.
+  await waitForFeedback("The runtime accepted it.");
+  // The feedback disappears; facts follow.
   await until(page, () => window.heard.at(-1) === "");
   assert.equal(await researcher.locator(".badge").first().getAttribute("data-status"), "running");
 });
 
-test("what is asked of a teammate goes to it alone, by control", { timeout: DEADLINE }, async () => {
-  const run = await look();
+test("a control for a teammate targets this teammate only", { timeout: DEADLINE }, async () => {
+  const run = await openRun();
   await card("ps-team-roster", "Writer").getByRole("button", { name: "transcript" }).click();
   const transcript = page.locator("ps-teammate-transcript");
   assert.equal(await text(transcript.locator(".card-title")), "Writer");
@@ -359,9 +359,9 @@ test("what is asked of a teammate goes to it alone, by control", { timeout: DEAD
   assert.equal(await card("ps-team-roster", "Researcher").locator(".badge").first().getAttribute("data-status"), "running");
 });
 
-test("a transcript is bounded, and shows more when asked", { timeout: DEADLINE }, async () => {
-  const said = Array.from({ length: 100 }, (_, n) => ({ type: "text.final", messageId: `m-${n}`, agentId: "talker", payload: { text: `word ${n}` } }));
-  await look([{ type: "run.started" }, { type: "agent.spawned", agentId: "talker", payload: {} }, ...said]);
+test("a transcript is bounded and shows more on request", { timeout: DEADLINE }, async () => {
+  const messages = Array.from({ length: 100 }, (_, n) => ({ type: "text.final", messageId: `m-${n}`, agentId: "talker", payload: { text: `word ${n}` } }));
+  await openRun([{ type: "run.started" }, { type: "agent.spawned", agentId: "talker", payload: {} }, ...messages]);
   await page.evaluate(() => document.querySelector("ps-teammate-transcript").open("talker"));
   const entries = page.locator("ps-teammate-transcript .entry .text");
   assert.equal(await entries.count(), 40);
@@ -371,7 +371,7 @@ test("a transcript is bounded, and shows more when asked", { timeout: DEADLINE }
   assert.equal(await text(entries.first()), "word 20");
 });
 
-test("a timeline of thousands has only what is near in the page, and older ones are read by pages", { timeout: 2 * DEADLINE }, async () => {
+test("a long timeline draws only rows near the viewport, and loads older entries by page", { timeout: 2 * DEADLINE }, async () => {
   const calls = (from, to) => Array.from({ length: to - from }, (_, n) => ({ type: "tool.started", toolCallId: `c-${from + n}`, payload: { toolName: `tool ${from + n}` } }));
   const session = `many-${++runs}`;
   await stage.publish(`${session}-old`, [{ type: "run.started", sessionId: session }, ...calls(0, 300), { type: "run.finished" }]);
@@ -388,10 +388,10 @@ test("a timeline of thousands has only what is near in the page, and older ones 
 
   await page.locator("ps-timeline .rows").evaluate((list) => (list.scrollTop = 0));
   const read = page.locator("ps-timeline > .button");
-  // The newest pages are of the run itself, which is there: one click goes on to what is not.
+  // The newest pages contain the run that the page already has: one click reads on to other entries.
   await read.click();
   await until(page, () => Number(document.querySelector("ps-timeline .count").textContent) > 4_000);
-  // Whoever looks at something keeps looking at it.
+  // The visible rows stay in place.
   assert.ok((await rows.locator(".title").allInnerTexts()).includes("tool 0"));
   while (await read.isVisible()) {
     await read.click();
@@ -400,22 +400,22 @@ test("a timeline of thousands has only what is near in the page, and older ones 
   assert.equal(await page.locator("ps-timeline .count").innerText(), "4300");
 });
 
-test("what a teammate says is text, whatever it looks like", { timeout: DEADLINE }, async () => {
-  const words = "<img src=x onerror=alert(1)><svg onload=alert(2)>";
-  await look([
-    { type: "run.started", agentId: words },
-    { type: "agent.spawned", agentId: "a", payload: { agentName: words, role: words, color: "url(javascript:alert(3))", policy: { [words]: words } } },
-    { type: "team.changed", payload: { teamId: "t", teamName: words, topology: words } },
-    { type: "task.changed", payload: { workItemId: "w", title: words, status: words, blocker: words, assignee: words } },
-    { type: "agent.handoff", payload: { handoffId: "h", from: words, to: "a", reason: words } },
-    { type: "worker.notification", payload: { workerNotificationId: "n", summary: words } },
-    { type: "review.requested", payload: { reviewId: "r", reviewer: words, target: words, evidenceRefs: [words] } },
-    { type: "artifact.created", artifactId: "x", refs: [{ rel: words, href: "javascript:alert(4)" }], payload: { title: words, preview: words, body: words } },
-    { type: "evidence.changed", evidenceId: "e", payload: { title: words, kind: words } },
-    { type: "diagnostic.changed", audience: "user", payload: { message: words, severity: words } },
+test("the text of teammates is never markup", { timeout: DEADLINE }, async () => {
+  const hostileText = "<img src=x onerror=alert(1)><svg onload=alert(2)>";
+  await openRun([
+    { type: "run.started", agentId: hostileText },
+    { type: "agent.spawned", agentId: "a", payload: { agentName: hostileText, role: hostileText, color: "url(javascript:alert(3))", policy: { [hostileText]: hostileText } } },
+    { type: "team.changed", payload: { teamId: "t", teamName: hostileText, topology: hostileText } },
+    { type: "task.changed", payload: { workItemId: "w", title: hostileText, status: hostileText, blocker: hostileText, assignee: hostileText } },
+    { type: "agent.handoff", payload: { handoffId: "h", from: hostileText, to: "a", reason: hostileText } },
+    { type: "worker.notification", payload: { workerNotificationId: "n", summary: hostileText } },
+    { type: "review.requested", payload: { reviewId: "r", reviewer: hostileText, target: hostileText, evidenceRefs: [hostileText] } },
+    { type: "artifact.created", artifactId: "x", refs: [{ rel: hostileText, href: "javascript:alert(4)" }], payload: { title: hostileText, preview: hostileText, body: hostileText } },
+    { type: "evidence.changed", evidenceId: "e", payload: { title: hostileText, kind: hostileText } },
+    { type: "diagnostic.changed", audience: "user", payload: { message: hostileText, severity: hostileText } },
   ]);
   await page.locator("ps-artifacts .read").click();
-  await until(page, (words) => document.querySelector("ps-artifacts .body").textContent === words, words);
+  await until(page, (hostileText) => document.querySelector("ps-artifacts .body").textContent === hostileText, hostileText);
   assert.equal(await page.locator("main img, main [onerror], main [onload], main a").count(), 0);
-  assert.equal(await text(card("ps-team-roster", words.replace(/[()[\]]/g, "\\$&")).locator(".card-title")), words);
+  assert.equal(await text(card("ps-team-roster", hostileText.replace(/[()[\]]/g, "\\$&")).locator(".card-title")), hostileText);
 });

@@ -1,5 +1,5 @@
 /**
- * The page of a server that asks who is there: what somebody pastes opens it, and stands nowhere but in the tab.
+ * The page of a server with authentication: a pasted token opens it, and stays in the tab only.
  */
 
 import assert from "node:assert/strict";
@@ -25,10 +25,10 @@ after(async () => {
   if (dir) await rm(dir, { recursive: true, force: true });
 });
 
-/** A token by the server's key. */
+/** Creates a token with the server's key. */
 const token = (...rights) => execFileSync(BINARY, ["token", "--key", key, "--sessions", "*", ...rights], { encoding: "utf8" }).trim();
 
-test("a token that is pasted opens the page, and is in no address", { timeout: DEADLINE }, async () => {
+test("a pasted token opens the page and appears in no address", { timeout: DEADLINE }, async () => {
   const publish = async (facts) => {
     const headers = { "content-type": "application/json", authorization: `Bearer ${token("--can", "publish")}` };
     const answer = await fetch(`${url}/v1/runs/a-run/facts`, { method: "POST", headers, body: JSON.stringify(facts) });
@@ -36,31 +36,31 @@ test("a token that is pasted opens the page, and is in no address", { timeout: D
   };
   await publish([{ type: "run.started" }, { type: "text.delta", messageId: "m", payload: { text: "Hello " } }]);
   const page = await stage.blank();
-  const asked = [];
-  page.on("request", (request) => asked.push(request.url()));
+  const requestedUrls = [];
+  page.on("request", (request) => requestedUrls.push(request.url()));
   await page.goto(url);
   await page.locator("#token").waitFor({ state: "visible" });
   assert.equal(await page.locator("#sessions button").count(), 0);
 
-  const mine = token("--can", "read");
-  await page.locator("#token input").fill(mine);
+  const pageToken = token("--can", "read");
+  await page.locator("#token input").fill(pageToken);
   await page.locator("#token button").click();
   await page.locator(".speech .body", { hasText: "Hello" }).waitFor();
-  // Live, not only what was there.
+  // Live updates arrive, too.
   await publish([{ type: "text.delta", messageId: "m", payload: { text: "world" } }]);
   await page.locator(".speech .body", { hasText: "Hello world" }).waitFor();
   assert.equal(await page.locator("#token input").inputValue(), "");
 
-  // Another look at it in the same tab needs no more words; another tab does.
+  // A reload of the tab keeps the token; another tab needs one.
   await page.reload();
   await page.locator(".speech .body", { hasText: "Hello world" }).waitFor();
-  const other = await stage.blank();
-  await other.goto(url);
-  await other.locator("#token").waitFor({ state: "visible" });
-  assert.equal(await other.locator("#sessions button").count(), 0);
+  const secondPage = await stage.blank();
+  await secondPage.goto(url);
+  await secondPage.locator("#token").waitFor({ state: "visible" });
+  assert.equal(await secondPage.locator("#sessions button").count(), 0);
 
-  assert.ok(asked.some((address) => address.includes("ticket=")), "the stream was opened with a ticket");
-  for (const address of [...asked, page.url()]) assert.ok(!address.includes(mine), address);
+  assert.ok(requestedUrls.some((address) => address.includes("ticket=")), "the stream was opened with a ticket");
+  for (const address of [...requestedUrls, page.url()]) assert.ok(!address.includes(pageToken), address);
   assert.equal(await page.evaluate(() => localStorage.length), 0);
   assert.equal(await page.evaluate(() => document.cookie), "");
 });

@@ -130,7 +130,7 @@ export async function startCuttableProxy(url) {
     const upstream = connect(port, "127.0.0.1");
     for (const [end, other] of [[client, upstream], [upstream, client]]) {
       open.add(end);
-      // What came previous an end that was meant is still on its way.
+      // After a regular end, earlier bytes may still be in transit.
       end.on("close", () => (open.delete(end), end.readableEnded || other.destroy()));
       end.on("error", () => {});
     }

@@ -3,9 +3,9 @@
  *
  * A client has a function `open({ url, agent, thread, run, user })`, which returns a page:
  *
- * - `begin()` requests the run, if the client does that, or follows it; `join()` follows a run that may have begun; `resume()`
- *   reconnects after a broken connection; `revisit()`, if it differs, follows a run that continued without it. Each resolves
- *   when the stream has ended, and rejects when it broke.
+ * - `begin()` requests the run, if the client does that, or follows it; `join()` follows a run that may have begun;
+ *   `resume()` reconnects after a broken connection; `revisit()`, if it differs, follows a run that continued without it.
+ *   Each resolves when the stream has ended, and rejects when it broke.
  * - `streams` records all its responses.
  * - `content()` returns all visible content as JSON. It must not depend on how the page got it.
  * - `texts()` returns the texts of messages and reasoning, to compare with the native activities.

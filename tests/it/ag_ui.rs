@@ -13,7 +13,7 @@ use proscenium::guard::Policy;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
 use proscenium::model::{Draft, Ids, RunId};
-use proscenium::serve::compact::Compactor;
+use proscenium::serve::maintenance::compact::Compactor;
 use proscenium::serve::{KeepAlive, Limits, Server};
 use proscenium::source::{Adapter, Fact, by_name};
 use serde_json::{Map, Value, json};

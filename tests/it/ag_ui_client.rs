@@ -128,7 +128,7 @@ impl Client {
             "ACTIVITY_DELTA" => assert!(event["patch"].as_array().is_some_and(|patch| !patch.is_empty()), "{event}"),
             "STATE_DELTA" => assert!(event["delta"].is_array(), "{event}"),
             "MESSAGES_SNAPSHOT" => {
-                for message in event["a snapshot has messages"].as_array().expect("a snapshot has messages") {
+                for message in event["messages"].as_array().expect("a snapshot has messages") {
                     self.check_message(message);
                 }
             }

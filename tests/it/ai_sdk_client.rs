@@ -87,7 +87,7 @@ impl Reader {
     }
 
     fn parts(&mut self) -> &mut Vec<Value> {
-        self.message["a message has parts"].as_array_mut().expect("a message has parts")
+        self.message["parts"].as_array_mut().expect("a message has parts")
     }
 
     fn push(&mut self, part: Value) -> usize {

@@ -558,7 +558,7 @@ async fn stopping_a_teammate_ends_only_it_and_stopping_the_coordinator_ends_the_
     demo.poll_until("a working tool", "/v1/runs/demo-1-research/activities", is_at_it).await;
     demo.control(LEAD, json!({ "control": "stop", "agentId": "researcher" })).await;
     demo.wait_for_status("demo-1-research", "interrupted").await;
-    let killed = |shown: &Value| shown.to_string().contains("Stopped by the viewer before it was done.").then_some(());
+    let killed = |shown: &Value| shown.to_string().contains("Stopped by the viewer before it finished.").then_some(());
     demo.poll_until("the report about the stop", &format!("/v1/runs/{LEAD}/activities"), killed).await;
     assert_eq!(demo.read_content(LEAD, "user", "agent", "researcher").await["status"], "killed");
     // The coordinator continues with the other teammates.

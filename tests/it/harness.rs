@@ -343,7 +343,7 @@ impl Client {
         let (mut all, mut after) = (Vec::new(), String::new());
         loop {
             let page = self.get(&format!("/v1/runs/{run}/events?limit={limit}&after={after}&{query}")).await.ok();
-            let events = page["a page has events"].as_array().expect("a page has events");
+            let events = page["events"].as_array().expect("a page has events");
             assert!(events.len() <= limit);
             all.extend(events.iter().cloned());
             assert_eq!(page["truncated"].as_bool(), Some(page["nextCursor"].is_string()), "{page}");
@@ -359,7 +359,7 @@ impl Client {
         let (mut all, mut before) = (Vec::new(), u64::MAX.to_string());
         loop {
             let page = self.get(&format!("/v1/runs/{run}/events?limit={limit}&before={before}&{query}")).await.ok();
-            let events = page["a page has events"].as_array().expect("a page has events");
+            let events = page["events"].as_array().expect("a page has events");
             assert!(events.len() <= limit);
             all.splice(0..0, events.iter().cloned());
             match page["nextCursor"].as_str() {

@@ -6,7 +6,7 @@ use proscenium::guard::Policy;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
 use proscenium::model::{EventType, Phase};
-use proscenium::serve::settle::{Settler, StalenessLimits};
+use proscenium::serve::maintenance::settle::{Settler, StalenessLimits};
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -10,7 +10,7 @@ use proscenium::guard::Policy;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::{AnyStore, StoreError};
-use proscenium::serve::compact::{Compactor, Outcome, StepSize};
+use proscenium::serve::maintenance::compact::{Compactor, Outcome, StepSize};
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -69,7 +69,7 @@ fn joined_text(text: &Value) -> String {
 /// Returns each message's text.
 fn texts(shown: &Shown) -> BTreeMap<String, String> {
     let text = |content: &Value| {
-        content["a message has parts"]
+        content["parts"]
             .as_array()
             .expect("a message has parts")
             .iter()
@@ -433,7 +433,7 @@ async fn failed_tools_have_an_error_and_the_turn_completes() {
     ];
     assert_eq!(why, expected.into());
     let logged = read_activities(&client, "r", "audience=dashboard").await;
-    let entries = of_kind(&logged, "diagnostics")["diagnostics"]["diagnostics have entries"]
+    let entries = of_kind(&logged, "diagnostics")["diagnostics"]["entries"]
         .as_array()
         .expect("diagnostics have entries")
         .clone();

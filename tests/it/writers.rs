@@ -11,7 +11,7 @@ use proscenium::log::row::{APPEND_BYTES_MAX, APPEND_ROWS_MAX, Row};
 use proscenium::log::run::{Logs, Summary, rows_after};
 use proscenium::log::{AnyStore, Append, Limit, LogId, META, Outcome, Store};
 use proscenium::model::{Audience, Ids, ProducerId, RunId, Sequence};
-use proscenium::serve::disk::DiskReserve;
+use proscenium::serve::maintenance::disk::DiskReserve;
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
 use std::future::poll_fn;

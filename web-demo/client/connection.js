@@ -300,7 +300,7 @@ export class Connection {
     this.#notifySoon();
   }
 
-  /** @param {ReceivedFrame} frames */
+  /** @param {ReceivedFrame} received */
   #accept({ frame, cursor, sub }) {
     const name = sub === undefined || sub === "only" ? SINGLE : sub;
     if (frame.frame === "Error") return this.#streamFailed(name, frame.problem);

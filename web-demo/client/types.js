@@ -100,16 +100,16 @@
  *
  * @typedef {object} State The state of a connection.
  * @property {"connecting" | "live" | "away" | "ended" | "refused"} kind
- * `away`: the client will retry (or waits for `mend`). `ended`: nothing more will come. `refused`: the server rejects the
- * connection and a retry would not help.
+ * `away`: the client will retry (or waits for `mend`). `ended`: nothing more will come. `refused`: the server rejects
+ * the connection and a retry would not help.
  * @property {string} why A sentence for people; empty where none is needed.
  * @property {string} cursor The last cursor received, from which the client resumes; empty before the first.
  * @property {Record<string, string>} cursors The same by run, where each run has its own: `runs` over a WebSocket.
  * @property {number} sequence The sequence of the last frame received.
  * @property {number | null} lagMs In milliseconds; `null` while there is nothing to measure. Over SSE: the time since the
- * last byte. The server sends at least one byte every 15 s, so a larger value means a dead or slow connection. (The browser
- * hides heartbeats of an `EventSource`, so there it is the time since the last frame.) Over a WebSocket: the round-trip time
- * of the last ping. It does not tell the age of a fact: `updatedAt` of its activity does.
+ * last byte. The server sends at least one byte every 15 s, so a larger value means a dead or slow connection. (The
+ * browser hides heartbeats of an `EventSource`, so there it is the time since the last frame.) Over a WebSocket: the
+ * round-trip time of the last ping. It does not tell the age of a fact: `updatedAt` of its activity does.
  * @property {number} gaps How often frames were missing before a frame. The client fetched them again each time.
  * @property {number} faults How often a change did not apply. A snapshot replaced the activity each time.
  * @property {number} resumes How often the client reconnected after `away` and continued from its cursor.

@@ -371,12 +371,12 @@ export class Action extends Card {
     return this.#credentialKind === "oauth";
   }
 
-  /** How a credential is given: `oauth`, `api_key` or `text`, or another word of its source. @returns {unknown} */
+  /** The kind of a credential: `oauth`, `api_key`, `text`, or a kind of the source. @returns {unknown} */
   get #credentialKind() {
     return this.content.kind === "credential_request" ? this.content.payload?.credentialKind : undefined;
   }
 
-  /** The source's own members, without those that have a line of their own. */
+  /** The payload of the source, without the members that have their own line. */
   get #details() {
     const { payload } = this.content;
     if (this.#credentialKind === undefined) return payload;

@@ -1,153 +1,156 @@
-//! A run that somebody plays: it says its facts one after another, at a human pace; asks, and truly waits for the answer; takes a
-//! word in between, and ends when somebody interrupts it.
+//! The producer of one scripted run.
 //!
-//! A runtime of your own has the same few points of contact: publish, ask, look whether somebody wants something, end.
+//! It publishes facts one by one at a human pace, requests decisions and waits for them, accepts steering, and ends
+//! when the viewer interrupts it. A runtime needs the same few calls: publish, request a decision, handle controls,
+//! end.
 
-use super::Stage;
+use super::Context;
 use super::api::Producer;
-use super::desk::{Control, Seat};
+use super::desk::{Control, ControlInbox};
 use crate::cli::CliError;
 use serde_json::{Value, json};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long an actor that waits is silent: then it says that it is still there, by an empty delivery.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(4);
+/// The time after which a waiting actor sends an empty delivery.
+///
+/// It keeps the server from marking the run as stale.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(4);
 
-/// Why a run is not played to its end.
+/// The reason why a run stopped before its scripted end.
 #[derive(Debug)]
-pub enum Ended {
-    /// Somebody asked for it, by this control; or who leads the team is interrupted, and with it everybody.
+pub enum PlayError {
+    /// The viewer stopped the run with this control; `None`: the viewer stopped the coordinator.
     Interrupted(Option<Control>),
-    /// The server takes a fact for none.
-    Refused(CliError),
+    /// The server rejected a fact.
+    Rejected(CliError),
 }
 
-impl From<CliError> for Ended {
+impl From<CliError> for PlayError {
     fn from(error: CliError) -> Self {
-        Self::Refused(error)
+        Self::Rejected(error)
     }
 }
 
-/// How a viewer decided what was asked.
+/// The viewer's decision.
 pub struct Decision {
-    pub is_yes: bool,
+    pub is_approved: bool,
     pub value: Value,
 }
 
-/// Where a run belongs.
+/// The ids of a run.
 #[derive(Debug, Clone, Default)]
-pub struct Place {
+pub struct RunIdentity {
     pub run: String,
     pub session: String,
     pub agent: String,
-    /// The run and the session that this one is worked for.
+    /// The run and the session of the coordinator.
     pub parent: Option<(String, String)>,
 }
 
-/// Who plays a run.
+/// The producer of one run.
 pub struct Actor {
-    pub stage: Arc<Stage>,
-    pub place: Place,
+    pub context: Arc<Context>,
+    pub identity: RunIdentity,
     producer: Producer,
-    seat: Seat,
-    /// Messages said so far: each gets an id of its own.
+    inbox: ControlInbox,
+    /// The number of messages so far; each gets its own id.
     messages: u32,
 }
 
 impl Actor {
-    /// Takes a run up, and says that it starts.
-    pub async fn begin(stage: &Arc<Stage>, place: Place, started: Value) -> Result<Self, Ended> {
-        let mut ids = vec![("sessionId", place.session.as_str()), ("agentId", &place.agent)];
-        let thread = format!("{}-main", place.session);
+    /// Registers a run and publishes its start.
+    pub async fn begin(context: &Arc<Context>, identity: RunIdentity, started: Value) -> Result<Self, PlayError> {
+        let mut ids = vec![("sessionId", identity.session.as_str()), ("agentId", &identity.agent)];
+        let thread = format!("{}-main", identity.session);
         ids.push(("threadId", &thread));
-        let parent_thread = place.parent.as_ref().map(|(_, session)| format!("{session}-main")).unwrap_or_default();
-        if let Some((_, session)) = &place.parent {
+        let parent_thread = identity.parent.as_ref().map(|(_, session)| format!("{session}-main")).unwrap_or_default();
+        if let Some((_, session)) = &identity.parent {
             ids.extend([("parentSessionId", session.as_str()), ("parentThreadId", &parent_thread)]);
         }
-        let producer = stage.api.producer(&place.run, &ids);
-        let seat = stage.desk.sit(&place);
-        let mut actor = Self { stage: stage.clone(), place, producer, seat, messages: 0 };
+        let producer = context.api.producer(&identity.run, &ids);
+        let inbox = context.router.register(&identity);
+        let mut actor = Self { context: context.clone(), identity, producer, inbox, messages: 0 };
         actor.publish(&[json!({ "type": "run.started", "payload": started })]).await?;
         Ok(actor)
     }
 
-    /// Publishes facts as they are, at once.
-    pub async fn publish(&mut self, facts: &[Value]) -> Result<(), Ended> {
+    /// Publishes facts without a pause.
+    pub async fn publish(&mut self, facts: &[Value]) -> Result<(), PlayError> {
         Ok(self.producer.publish(facts).await?)
     }
 
-    /// Says one thing, and rests as long as somebody needs to see it.
-    pub async fn say(&mut self, fact: Value) -> Result<(), Ended> {
+    /// Publishes one fact, and pauses so that a viewer can see it.
+    pub async fn publish_and_pause(&mut self, fact: Value) -> Result<(), PlayError> {
         self.publish(&[fact]).await?;
-        self.rest(350).await
+        self.pause(350).await
     }
 
-    /// Waits so many milliseconds, at the speed that is played, unless somebody wants something.
-    pub async fn rest(&mut self, ms: u64) -> Result<(), Ended> {
-        let stage = self.stage.clone();
-        self.wait(stage.pause(ms)).await
+    /// Waits for this many milliseconds at the speed of the demo, and handles controls meanwhile.
+    pub async fn pause(&mut self, ms: u64) -> Result<(), PlayError> {
+        let context = self.context.clone();
+        self.wait_for(context.pause(ms)).await
     }
 
-    /// Waits for something, and says now and then that it still does.
-    pub async fn wait<T>(&mut self, what: impl Future<Output = T>) -> Result<T, Ended> {
-        let stage = self.stage.clone();
-        let leader = self.place.parent.as_ref().map(|(run, _)| run.clone());
-        let dismissed = async {
+    /// Waits for a future; handles controls and keeps the run alive meanwhile.
+    pub async fn wait_for<T>(&mut self, future: impl Future<Output = T>) -> Result<T, PlayError> {
+        let context = self.context.clone();
+        let leader = self.identity.parent.as_ref().map(|(run, _)| run.clone());
+        let cancelled = async {
             match &leader {
-                Some(run) => stage.desk.dismissed(run).await,
+                Some(run) => context.router.team_cancelled(run).await,
                 None => std::future::pending().await,
             }
         };
-        let (mut what, mut dismissed) = (pin!(what), pin!(dismissed));
+        let (mut future, mut cancelled) = (pin!(future), pin!(cancelled));
         loop {
             tokio::select! {
                 biased;
-                control = self.seat.heard() => self.hear(control).await?,
-                () = &mut dismissed => return Err(Ended::Interrupted(None)),
-                came = &mut what => return Ok(came),
-                () = tokio::time::sleep(SIGN_OF_LIFE) => self.publish(&[]).await?,
+                control = self.inbox.next() => self.handle_control(control).await?,
+                () = &mut cancelled => return Err(PlayError::Interrupted(None)),
+                output = &mut future => return Ok(output),
+                () = tokio::time::sleep(KEEP_ALIVE_INTERVAL) => self.publish(&[]).await?,
             }
         }
     }
 
-    /// Takes what somebody wants while the run goes on.
-    async fn hear(&mut self, control: Control) -> Result<(), Ended> {
-        if control.is("steer") { self.take_a_word(control).await } else { Err(Ended::Interrupted(Some(control))) }
+    /// Handles a control of the running turn.
+    async fn handle_control(&mut self, control: Control) -> Result<(), PlayError> {
+        if control.is("steer") { self.steer(control).await } else { Err(PlayError::Interrupted(Some(control))) }
     }
 
-    /// A word into the turn that goes on: it is in the run before it is acknowledged.
-    async fn take_a_word(&mut self, control: Control) -> Result<(), Ended> {
-        let (words, id) = (control.words(), control.id().to_owned());
-        let heard = json!({ "type": "text.final", "messageId": id, "payload": { "role": "user", "text": words } });
-        self.publish(&[heard]).await?;
-        self.stage.api.ack(&control.0).await;
+    /// Steers the running turn: publishes the viewer's text, and then acknowledges the control.
+    async fn steer(&mut self, control: Control) -> Result<(), PlayError> {
+        let (words, id) = (control.message_text(), control.id().to_owned());
+        let message = json!({ "type": "text.final", "messageId": id, "payload": { "role": "user", "text": words } });
+        self.publish(&[message]).await?;
+        self.context.api.ack(&control.0).await;
         self.publish(&[json!({ "type": "run.status", "payload": { "message": format!("Steered: {words}") } })]).await?;
-        // Said in one go: a word in between must not interrupt itself.
-        let text = format!("Understood — I will keep “{words}” in mind while I go on.");
+        // The reply is one fact without pauses, so that no other control can interrupt it.
+        let text = format!("Understood — I will keep “{words}” in mind as I continue.");
         let reply = json!({ "type": "text.final", "messageId": format!("{id}-reply"), "payload": { "text": text } });
         self.publish(&[reply]).await
     }
 
-    /// Asks the viewer something and waits for the answer: for ever, if nobody comes. Until this run's own fact says so, nothing
-    /// is decided.
-    pub async fn ask(&mut self, action: &str, asker: Option<&str>, what: Value) -> Result<Decision, Ended> {
-        let asker = asker.unwrap_or(&self.place.agent).to_owned();
-        // Listening comes before asking: whoever answers at once is heard.
-        let mut answers = self.stage.desk.listen(&self.place.run, action);
-        let about =
-            |class: &str, payload: Value| json!({ "type": class, "actionId": action, "agentId": asker, "payload": payload });
-        self.publish(&[about("action.required", what)]).await?;
-        let control = match self.wait(answers.next()).await {
+    /// Requests a decision from the viewer and waits for it without a time limit.
+    ///
+    /// The decision counts once this run has published its `action.resolved`.
+    pub async fn request_decision(&mut self, action: &str, agent: Option<&str>, request: Value) -> Result<Decision, PlayError> {
+        let agent = agent.unwrap_or(&self.identity.agent).to_owned();
+        // Subscribe before the request, so that an immediate answer is not lost.
+        let mut answers = self.context.router.subscribe(&self.identity.run, action);
+        let about = |event_type: &str, payload: Value| json!({ "type": event_type, "actionId": action, "agentId": agent, "payload": payload });
+        self.publish(&[about("action.required", request)]).await?;
+        let control = match self.wait_for(answers.next()).await {
             Ok(control) => control,
             Err(ended) => {
                 self.publish(&[about("action.resolved", json!({ "outcome": "cancelled" }))]).await?;
                 return Err(ended);
             }
         };
-        let is_yes = !control.is("reject") && control.0["value"]["approved"] != false;
-        let outcome = match (is_yes, control.is("answer")) {
+        let is_approved = !control.is("reject") && control.0["value"]["approved"] != false;
+        let outcome = match (is_approved, control.is("answer")) {
             (false, _) => "rejected",
             (true, true) => "answered",
             (true, false) => "approved",
@@ -157,78 +160,78 @@ impl Actor {
         if !value.is_null() {
             resolved["value"] = value.clone();
         }
-        // First the fact, then the acknowledgement: what was acknowledged has happened.
+        // Acknowledge after the fact is durable, so that every acknowledged control has its fact.
         self.publish(&[about("action.resolved", resolved)]).await?;
-        self.stage.api.ack(&control.0).await;
-        Ok(Decision { is_yes, value })
+        self.context.api.ack(&control.0).await;
+        Ok(Decision { is_approved, value })
     }
 
-    /// An id for the next message.
+    /// Returns an id for the next message.
     pub fn message(&mut self) -> String {
         self.messages += 1;
-        format!("{}-message-{}", self.place.run, self.messages)
+        format!("{}-message-{}", self.identity.run, self.messages)
     }
 
-    /// Says a text, word by word, and seals it.
-    pub async fn speak(&mut self, text: &str) -> Result<(), Ended> {
+    /// Streams a text word by word, and ends it with its final.
+    pub async fn stream_text(&mut self, text: &str) -> Result<(), PlayError> {
         let message = self.message();
         self.stream(["text.delta", "text.final"], &message, None, text).await
     }
 
-    /// The same, as a teammate who works in this run.
-    pub async fn speak_as(&mut self, agent: &str, text: &str) -> Result<(), Ended> {
+    /// Streams a text as a teammate that works in this run.
+    pub async fn stream_text_as(&mut self, agent: &str, text: &str) -> Result<(), PlayError> {
         let message = self.message();
         self.stream(["text.delta", "text.final"], &message, Some(agent), text).await
     }
 
-    /// Thinks aloud.
-    pub async fn think(&mut self, text: &str) -> Result<(), Ended> {
+    /// Streams reasoning.
+    pub async fn stream_reasoning(&mut self, text: &str) -> Result<(), PlayError> {
         let message = self.message();
         self.stream(["reasoning.delta", "reasoning.summary"], &message, None, text).await
     }
 
-    /// Makes a plan.
-    pub async fn plan(&mut self, text: &str) -> Result<(), Ended> {
+    /// Streams a plan.
+    pub async fn stream_plan(&mut self, text: &str) -> Result<(), PlayError> {
         let message = self.message();
         self.stream(["plan.delta", "plan.final"], &message, None, text).await
     }
 
-    async fn stream(&mut self, classes: [&str; 2], message: &str, agent: Option<&str>, text: &str) -> Result<(), Ended> {
-        let agent = agent.unwrap_or(&self.place.agent).to_owned();
+    async fn stream(&mut self, event_types: [&str; 2], message: &str, agent: Option<&str>, text: &str) -> Result<(), PlayError> {
+        let agent = agent.unwrap_or(&self.identity.agent).to_owned();
         let part = format!("{message}-part");
-        let fact = |class: &str, text: &str| {
-            let said = json!({ "text": text });
-            json!({ "type": class, "messageId": message, "partId": part, "agentId": agent, "payload": said })
+        let fact = |event_type: &str, text: &str| {
+            let payload = json!({ "text": text });
+            json!({ "type": event_type, "messageId": message, "partId": part, "agentId": agent, "payload": payload })
         };
         for words in text.split_inclusive([' ', '\n']) {
-            self.publish(&[fact(classes[0], words)]).await?;
-            let ms = 25 + self.stage.random(45);
-            self.rest(ms).await?;
+            self.publish(&[fact(event_types[0], words)]).await?;
+            let ms = 25 + self.context.random(45);
+            self.pause(ms).await?;
         }
-        self.publish(&[fact(classes[1], text)]).await?;
-        self.rest(250).await
+        self.publish(&[fact(event_types[1], text)]).await?;
+        self.pause(250).await
     }
 
-    /// Ends the run as it was played: by its own last fact, or as interrupted.
-    pub async fn end<T>(mut self, played: Result<T, Ended>) -> Result<T, Ended> {
+    /// Ends the run as completed, interrupted or failed.
+    pub async fn end<T>(mut self, played: Result<T, PlayError>) -> Result<T, PlayError> {
         match played {
-            Ok(came) => {
+            Ok(output) => {
                 self.publish(&[json!({ "type": "run.finished", "payload": { "status": "completed" } })]).await?;
-                Ok(came)
+                Ok(output)
             }
-            Err(Ended::Interrupted(control)) => {
-                let why = json!({ "status": "interrupted", "message": "Interrupted by the viewer." });
-                self.publish(&[json!({ "type": "run.finished", "payload": why })]).await?;
+            Err(PlayError::Interrupted(control)) => {
+                let payload = json!({ "status": "interrupted", "message": "Interrupted by the viewer." });
+                self.publish(&[json!({ "type": "run.finished", "payload": payload })]).await?;
                 if let Some(control) = &control {
-                    self.stage.api.ack(&control.0).await;
+                    self.context.api.ack(&control.0).await;
                 }
-                Err(Ended::Interrupted(control))
+                Err(PlayError::Interrupted(control))
             }
-            Err(refused) => {
-                let error = json!({ "code": "refused", "message": "The demo's own script went wrong; its log says how." });
-                // It may be this fact, too, that is refused.
+            Err(rejected) => {
+                let error = json!({ "code": "refused", "message": "The script of the demo failed. See the log of the demo for the reason." });
+                // The server may reject this fact as well.
                 let _ = self.publish(&[json!({ "type": "run.failed", "payload": { "error": error } })]).await;
-                Err(refused)
+                Err(rejected)
             }
         }
     }

@@ -1,38 +1,38 @@
-//! The server as a runtime meets it: facts in, controls out. Its public HTTP API, and nothing else of it.
+//! A runtime's client of the public HTTP API: it sends facts and claims controls.
 
-use crate::cli::{Chunks, CliError, Server as Address};
+use crate::cli::{Chunks, CliError, Endpoint};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde_json::{Value, json};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How long a claim waits for something to come, in seconds.
+/// The long-poll time of a claim, in seconds.
 const CLAIM_WAIT_SECS: u64 = 30;
-/// From one try to the next, where the server could not be asked.
-const RETRY: Duration = Duration::from_millis(300);
+/// The delay before the next attempt after a failed request.
+const RETRY_INTERVAL: Duration = Duration::from_millis(300);
 
-/// A server, by its address.
+/// A client of one server.
 pub struct Api {
-    address: Address,
+    endpoint: Endpoint,
     client: reqwest::Client,
     uploading: reqwest::Client,
 }
 
 impl Api {
-    pub fn new(address: Address) -> Self {
-        let plain = "a plain address needs no certificate";
-        let (client, uploading) = (address.client().expect(plain), address.uploading_client().expect(plain));
-        Self { address, client, uploading }
+    pub fn new(endpoint: Endpoint) -> Self {
+        let reason = "an http endpoint needs no certificate";
+        let (client, uploading) = (endpoint.client().expect(reason), endpoint.uploading_client().expect(reason));
+        Self { endpoint, client, uploading }
     }
 
-    /// The server's address, for whoever brings a client of his own.
+    /// Returns the server's URL, for other clients such as the reporter.
     pub fn url(&self) -> &str {
-        &self.address.url
+        &self.endpoint.url
     }
 
-    async fn ask(&self, request: RequestBuilder) -> Result<Response, CliError> {
-        let answer = request.send().await.map_err(|error| self.address.failed(&error))?;
-        self.address.accepted(answer).await
+    async fn send(&self, request: RequestBuilder) -> Result<Response, CliError> {
+        let answer = request.send().await.map_err(|error| self.endpoint.request_error(&error))?;
+        self.endpoint.require_success(answer).await
     }
 
     async fn json(&self, method: Method, url: String, body: Option<&Value>) -> Result<Value, CliError> {
@@ -41,105 +41,108 @@ impl Api {
             Some(body) => request.json(body),
             None => request,
         };
-        self.ask(request).await?.json().await.map_err(|error| self.address.failed(&error))
+        self.send(request).await?.json().await.map_err(|error| self.endpoint.request_error(&error))
     }
 
-    /// How a run stands.
+    /// Reads the summary of a run.
     pub async fn run(&self, run: &str) -> Result<Value, CliError> {
-        self.json(Method::GET, self.address.run(run, ""), None).await
+        self.json(Method::GET, self.endpoint.run_url(run, ""), None).await
     }
 
-    /// What there is to see of a run.
+    /// Reads the activities of a run.
     pub async fn activities(&self, run: &str) -> Result<Value, CliError> {
-        self.json(Method::GET, self.address.run(run, "activities"), None).await
+        self.json(Method::GET, self.endpoint.run_url(run, "activities"), None).await
     }
 
-    /// A session's shell, and what in it needs attention.
+    /// Reads a session with its pending actions.
     pub async fn session(&self, session: &str) -> Result<Value, CliError> {
-        self.json(Method::GET, self.address.of("sessions", session, ""), None).await
+        self.json(Method::GET, self.endpoint.resource_url("sessions", session, ""), None).await
     }
 
-    /// Ends a run that nobody will end any more.
+    /// Ends a run whose producer has stopped.
     pub async fn settle(&self, run: &str) -> Result<Value, CliError> {
-        self.json(Method::POST, self.address.run(run, "settle"), None).await
+        self.json(Method::POST, self.endpoint.run_url(run, "settle"), None).await
     }
 
-    /// Asks for something, as the page does.
+    /// Submits a control, as the page does.
     pub async fn control(&self, run: &str, control: &Value) -> Result<Value, CliError> {
-        self.json(Method::POST, self.address.run(run, "controls"), Some(control)).await
+        self.json(Method::POST, self.endpoint.run_url(run, "controls"), Some(control)).await
     }
 
-    /// What was asked of an agent, as soon as there is something; empty if nothing came.
+    /// Claims the controls of an agent; waits up to [`CLAIM_WAIT_SECS`] for the first one.
     pub async fn claim(&self, agent: &str) -> Result<Vec<Value>, CliError> {
-        let url = self.address.of("agents", agent, &format!("controls/claim?wait={CLAIM_WAIT_SECS}&max=4"));
+        let url = self.endpoint.resource_url("agents", agent, &format!("controls/claim?wait={CLAIM_WAIT_SECS}&max=4"));
         let mut claimed = self.json(Method::POST, url, None).await?;
         Ok(claimed["controls"].as_array_mut().map(std::mem::take).unwrap_or_default())
     }
 
-    /// Answers a control that was claimed: taken.
+    /// Acknowledges a claimed control.
     pub async fn ack(&self, control: &Value) {
-        self.answer(control, "ack", &json!({ "lease": control["lease"] })).await;
+        self.complete(control, "ack", &json!({ "lease": control["lease"] })).await;
     }
 
-    /// Answers a control that was claimed: not taken, and why.
+    /// Rejects a claimed control with a reason.
     pub async fn nack(&self, control: &Value, reason: &str) {
-        self.answer(control, "nack", &json!({ "lease": control["lease"], "reason": reason })).await;
+        self.complete(control, "nack", &json!({ "lease": control["lease"], "reason": reason })).await;
     }
 
-    async fn answer(&self, control: &Value, how: &str, body: &Value) {
-        let url = self.address.of("controls", control["controlId"].as_str().unwrap_or_default(), how);
-        // An answer may be lost: the lease ends, and the control comes again.
+    async fn complete(&self, control: &Value, operation: &str, body: &Value) {
+        let url = self.endpoint.resource_url("controls", control["controlId"].as_str().unwrap_or_default(), operation);
+        // If this request is lost, the lease expires and the server delivers the control again.
         if let Err(error) = self.json(Method::POST, url, Some(body)).await {
-            tracing::warn!(%error, how, "a control was not answered");
+            tracing::warn!(%error, operation, "cannot complete a control");
         }
     }
 
-    /// A producer of a run's facts.
+    /// Creates a producer of a run's facts.
     pub fn producer(&self, run: &str, ids: &[(&str, &str)]) -> Producer {
-        Producer::new(self, &self.address.run(run, "facts"), ids)
+        Producer::new(self, &self.endpoint.run_url(run, "facts"), ids)
     }
 
-    /// A producer of a session's own facts, which are of no run.
+    /// Creates a producer of a session's own facts, which belong to no run.
     pub fn session_producer(&self, session: &str) -> Producer {
-        Producer::new(self, &self.address.of("sessions", session, "facts"), &[])
+        Producer::new(self, &self.endpoint.resource_url("sessions", session, "facts"), &[])
     }
 
-    /// Sends a run's facts as one streamed body, a fact a line.
+    /// Sends a run's facts as one streamed body with one fact per line.
     pub async fn stream(&self, run: &str, ids: &[(&str, &str)], lines: impl Chunks) -> Result<(), CliError> {
-        let request = self.uploading.post(with(&self.address.run(run, "facts"), ids));
-        let answer = self.address.upload(request.header("content-type", "application/x-ndjson"), lines).await?;
-        self.address.accepted(answer).await.map(drop)
+        let request = self.uploading.post(url_with_query(&self.endpoint.run_url(run, "facts"), ids));
+        let answer = self.endpoint.upload(request.header("content-type", "application/x-ndjson"), lines).await?;
+        self.endpoint.require_success(answer).await.map(drop)
     }
 }
 
-/// An address with a query.
-fn with(url: &str, query: &[(&str, &str)]) -> Url {
-    let mut url = Url::parse(url).expect("the demo's own address");
+/// Adds query parameters to a URL.
+fn url_with_query(url: &str, query: &[(&str, &str)]) -> Url {
+    let mut url = Url::parse(url).expect("the demo's URL is valid");
     url.query_pairs_mut().extend_pairs(query);
     url
 }
 
-/// One producer of one log: its facts arrive once and in order, however often the server has to be asked.
+/// A producer of one log. Its facts arrive once and in order, also if it has to repeat requests.
 pub struct Producer {
     client: reqwest::Client,
-    address: Address,
-    /// Where its facts go, with the ids that they have where they do not say otherwise.
+    endpoint: Endpoint,
+    /// The ingest URL, with the default ids of the facts.
     url: Url,
-    /// Who it is, and how many facts it has sent: sent twice under the same number, they are taken once.
+    /// The producer id. The server accepts each sequence number of a producer once.
     id: String,
+    /// The number of sent facts, which is the next sequence number.
     sent: usize,
 }
 
 impl Producer {
     fn new(api: &Api, url: &str, ids: &[(&str, &str)]) -> Self {
-        let (client, address) = (api.client.clone(), api.address.clone());
-        Self { client, address, url: with(url, ids), id: Uuid::now_v7().to_string(), sent: 0 }
+        let (client, endpoint) = (api.client.clone(), api.endpoint.clone());
+        Self { client, endpoint, url: url_with_query(url, ids), id: Uuid::now_v7().to_string(), sent: 0 }
     }
 
-    /// Sends facts, all of them or none, and returns when they are durable.
+    /// Sends facts, all or none, and returns when they are durable.
+    ///
+    /// Repeats the request until the server answers.
     ///
     /// # Errors
-    /// The server will never take them.
+    /// [`CliError`] if the server rejects the facts.
     pub async fn publish(&mut self, facts: &[Value]) -> Result<(), CliError> {
         loop {
             let request = self.client.post(self.url.clone()).json(facts);
@@ -150,10 +153,11 @@ impl Producer {
                     return Ok(());
                 }
                 Ok(answer) if answer.status().is_client_error() && answer.status() != StatusCode::TOO_MANY_REQUESTS => {
-                    return self.address.accepted(answer).await.map(drop);
+                    return self.endpoint.require_success(answer).await.map(drop);
                 }
-                // Perhaps they arrived, perhaps not: the same again, under the same numbers.
-                Ok(_) | Err(_) => tokio::time::sleep(RETRY).await,
+                // The facts may have arrived. Repeat the request with the same numbers, so that the server drops
+                // duplicates.
+                Ok(_) | Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
             }
         }
     }

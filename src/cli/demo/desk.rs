@@ -1,10 +1,12 @@
-//! The controls of all agents: claimed from the server, handed to the run or the question that waits for them, answered.
+//! The router of controls.
 //!
-//! Nothing is decided here. What nobody waits for is given back with a reason, so that whoever asked is told.
+//! It claims the controls of all agents and passes each to the run or the action that waits for it.
+//!
+//! It decides nothing. It rejects a control without a receiver, with a reason, so that the viewer sees it.
 
-use super::Stage;
-use super::actor::Place;
-use super::changes::worker;
+use super::Context;
+use super::actor::RunIdentity;
+use super::changes::teammate_of;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -13,17 +15,17 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Who takes what is asked of nobody by name.
+/// The agent of controls that name no agent.
 pub const DEFAULT_AGENT: &str = "default";
-/// From one try to claim to the next, where the server could not be asked.
-const RETRY: Duration = Duration::from_millis(500);
+/// The delay before the next claim after a failed one.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A control as it was claimed: with its lease, which answers it.
+/// A claimed control, with the lease that completes it.
 #[derive(Debug, Clone)]
 pub struct Control(pub Value);
 
 impl Control {
-    /// Whether it is this one.
+    /// Returns whether the control has this type.
     pub fn is(&self, control: &str) -> bool {
         self.0["control"] == control
     }
@@ -32,9 +34,9 @@ impl Control {
         self.0[member].as_str()
     }
 
-    /// The same, naming the teammate whose task it is about, where it names the task alone.
-    fn of_worker(mut self) -> Self {
-        if let Some((agent, _)) = worker(&self) {
+    /// Adds the agent of the task that the control names.
+    fn with_agent_of_task(mut self) -> Self {
+        if let Some((agent, _)) = teammate_of(&self) {
             self.0["agentId"] = agent.into();
         }
         self
@@ -44,20 +46,20 @@ impl Control {
         self.text("controlId").unwrap_or_default()
     }
 
-    /// What somebody says with it, as a message: the last one, where a client hands over several.
-    fn said(&self) -> &Value {
+    /// Returns the viewer's message; the last one if the client sends several.
+    fn last_message(&self) -> &Value {
         let value = &self.0["value"];
         value["messages"].as_array().and_then(|messages| messages.last()).unwrap_or(value)
     }
 
-    /// The id of that message: the client's own, where it has one.
-    pub fn message(&self) -> &str {
-        self.said()["id"].as_str().unwrap_or_else(|| self.id())
+    /// Returns the id of the viewer's message: the client's own, or else that of the control.
+    pub fn message_id(&self) -> &str {
+        self.last_message()["id"].as_str().unwrap_or_else(|| self.id())
     }
 
-    /// What somebody says with it: a text, or what AG-UI, AI SDK and pages put in its place.
-    pub fn words(&self) -> String {
-        let last = self.said();
+    /// Returns the text of the viewer's message, in the form of the page, AG-UI or the AI SDK.
+    pub fn message_text(&self) -> String {
+        let last = self.last_message();
         let bodies = [last, &last["text"], &last["content"], &last["parts"]];
         if let Some(text) = bodies.iter().find_map(|body| body.as_str()) {
             return text.to_owned();
@@ -66,65 +68,65 @@ impl Control {
     }
 }
 
-/// A run that goes on, as the desk knows it.
-struct Sitting {
-    place: Place,
-    tell: UnboundedSender<Control>,
+/// An active run and the sender of its inbox.
+struct ActiveRun {
+    identity: RunIdentity,
+    sender: UnboundedSender<Control>,
 }
 
-/// Everybody who waits for something.
+/// Routes controls to the runs and actions that wait for them.
 #[derive(Default)]
-pub struct Desk {
-    lines: Arc<Mutex<Lines>>,
-    /// A run ended, a queue moved, or a team was dismissed.
+pub struct ControlRouter {
+    routes: Arc<Mutex<Routes>>,
+    /// Notifies the waiters that a run ended, a queue advanced, or a team was cancelled.
     changed: Arc<Notify>,
 }
 
 #[derive(Default)]
-struct Lines {
-    sitting: HashMap<String, Sitting>,
-    /// Questions, by run and action.
-    asked: HashMap<(String, String), UnboundedSender<Control>>,
-    /// Turns that wait for the one that goes on, by session: their controls' ids, and what they say.
+struct Routes {
+    runs: HashMap<String, ActiveRun>,
+    /// The inboxes of pending actions, by run and action.
+    actions: HashMap<(String, String), UnboundedSender<Control>>,
+    /// The queued turns by session: the id of the control, and its text.
     queued: HashMap<String, VecDeque<(String, String)>>,
-    /// Runs whose teams were sent home.
-    dismissed: HashSet<String>,
+    /// The runs whose teams were cancelled.
+    cancelled: HashSet<String>,
 }
 
-/// A run's place at the desk, for as long as it is played.
-pub struct Seat {
+/// The inbox of an active run. Dropping it unregisters the run.
+pub struct ControlInbox {
     run: String,
-    words: UnboundedReceiver<Control>,
-    lines: Arc<Mutex<Lines>>,
+    controls: UnboundedReceiver<Control>,
+    routes: Arc<Mutex<Routes>>,
     changed: Arc<Notify>,
 }
 
-impl Seat {
-    /// The next thing that a viewer wants of the run: `steer`, `interrupt` or `stop`.
-    pub async fn heard(&mut self) -> Control {
-        match self.words.recv().await {
+impl ControlInbox {
+    /// Receives the next control of the run: `steer`, `interrupt` or `stop`.
+    pub async fn next(&mut self) -> Control {
+        match self.controls.recv().await {
             Some(control) => control,
-            // The desk holds the other end for as long as there is this one.
+            // The router keeps the sender until this inbox is dropped.
             None => std::future::pending().await,
         }
     }
 }
 
-impl Drop for Seat {
+impl Drop for ControlInbox {
     fn drop(&mut self) {
-        self.lines.lock().sitting.remove(&self.run);
+        self.routes.lock().runs.remove(&self.run);
         self.changed.notify_waiters();
     }
 }
 
-/// The answers to a question, for as long as it is asked.
-pub struct Answers {
+/// The inbox of a pending action. Dropping it unregisters the action.
+pub struct ActionInbox {
     key: (String, String),
     controls: UnboundedReceiver<Control>,
-    lines: Arc<Mutex<Lines>>,
+    routes: Arc<Mutex<Routes>>,
 }
 
-impl Answers {
+impl ActionInbox {
     pub async fn next(&mut self) -> Control {
         match self.controls.recv().await {
             Some(control) => control,
@@ -133,92 +135,92 @@ impl Answers {
     }
 }
 
-impl Drop for Answers {
+impl Drop for ActionInbox {
     fn drop(&mut self) {
-        self.lines.lock().asked.remove(&self.key);
+        self.routes.lock().actions.remove(&self.key);
     }
 }
 
-impl Desk {
-    /// A place for a run that begins.
-    pub fn sit(&self, place: &Place) -> Seat {
-        let (tell, words) = unbounded_channel();
-        self.lines.lock().sitting.insert(place.run.clone(), Sitting { place: place.clone(), tell });
-        Seat { run: place.run.clone(), words, lines: self.lines.clone(), changed: self.changed.clone() }
+impl ControlRouter {
+    /// Registers a run.
+    pub fn register(&self, identity: &RunIdentity) -> ControlInbox {
+        let (sender, controls) = unbounded_channel();
+        self.routes.lock().runs.insert(identity.run.clone(), ActiveRun { identity: identity.clone(), sender });
+        ControlInbox { run: identity.run.clone(), controls, routes: self.routes.clone(), changed: self.changed.clone() }
     }
 
-    /// Hears what is answered to a question.
-    pub fn listen(&self, run: &str, action: &str) -> Answers {
-        let (tell, controls) = unbounded_channel();
+    /// Registers a pending action.
+    pub fn subscribe(&self, run: &str, action: &str) -> ActionInbox {
+        let (sender, controls) = unbounded_channel();
         let key = (run.to_owned(), action.to_owned());
-        self.lines.lock().asked.insert(key.clone(), tell);
-        Answers { key, controls, lines: self.lines.clone() }
+        self.routes.lock().actions.insert(key.clone(), sender);
+        ActionInbox { key, controls, routes: self.routes.clone() }
     }
 
-    /// Hands a control to the question that it answers; gives it back if nobody asks.
-    fn answer(&self, control: Control) -> Result<(), Control> {
+    /// Passes a control to its action; returns it if the action is not pending.
+    fn route_to_action(&self, control: Control) -> Result<(), Control> {
         let key = (control.text("runId").unwrap_or_default().to_owned(), control.text("actionId").unwrap_or_default().to_owned());
-        match self.lines.lock().asked.get(&key) {
-            Some(tell) => tell.send(control).map_err(|unheard| unheard.0),
+        match self.routes.lock().actions.get(&key) {
+            Some(sender) => sender.send(control).map_err(|unsent| unsent.0),
             None => Err(control),
         }
     }
 
-    /// Hands a control to the run that it is meant for: the one that it names, or the run of the teammate that it names there.
-    fn tell(&self, control: Control) -> Result<(), Control> {
+    /// Passes a control to the run that it names, or to the run of the named teammate.
+    fn route_to_run(&self, control: Control) -> Result<(), Control> {
         let (run, agent) = (control.text("runId").unwrap_or_default(), control.text("agentId").unwrap_or_default());
-        let teammates = |sitting: &&Sitting| {
-            sitting.place.agent == agent && sitting.place.parent.as_ref().is_some_and(|(parent, _)| parent == run)
+        let teammates = |active: &&ActiveRun| {
+            active.identity.agent == agent && active.identity.parent.as_ref().is_some_and(|(parent, _)| parent == run)
         };
-        let lines = self.lines.lock();
-        let named = lines.sitting.get(run).filter(|sitting| sitting.place.agent == agent);
-        let sitting = named.or_else(|| lines.sitting.values().find(teammates)).filter(|sitting| !sitting.tell.is_closed());
-        match sitting.map(|sitting| &sitting.tell) {
-            Some(tell) => {
-                let _ = tell.send(control);
+        let routes = self.routes.lock();
+        let named = routes.runs.get(run).filter(|active| active.identity.agent == agent);
+        let active = named.or_else(|| routes.runs.values().find(teammates)).filter(|active| !active.sender.is_closed());
+        match active.map(|active| &active.sender) {
+            Some(sender) => {
+                let _ = sender.send(control);
                 Ok(())
             }
             None => Err(control),
         }
     }
 
-    /// Sends home everybody who works for this run.
-    pub fn dismiss(&self, run: &str) {
-        self.lines.lock().dismissed.insert(run.to_owned());
+    /// Cancels the team of this run.
+    pub fn cancel_team(&self, run: &str) {
+        self.routes.lock().cancelled.insert(run.to_owned());
         self.changed.notify_waiters();
     }
 
-    /// Waits until whoever works for this run is sent home.
-    pub async fn dismissed(&self, run: &str) {
+    /// Waits until the team of this run is cancelled.
+    pub async fn team_cancelled(&self, run: &str) {
         loop {
-            // Before looking: what changes meanwhile is noticed.
+            // Subscribe before the check, so that no change is lost between the two.
             let changed = self.changed.notified();
-            if self.lines.lock().dismissed.contains(run) {
+            if self.routes.lock().cancelled.contains(run) {
                 return;
             }
             changed.await;
         }
     }
 
-    /// Puts a turn behind those that wait in its session.
+    /// Appends a turn to the queue of its session.
     pub fn queue(&self, session: &str, id: &str, words: &str) {
-        self.lines.lock().queued.entry(session.to_owned()).or_default().push_back((id.to_owned(), words.to_owned()));
+        self.routes.lock().queued.entry(session.to_owned()).or_default().push_back((id.to_owned(), words.to_owned()));
     }
 
-    /// The turns that wait in a session.
+    /// Returns the queued turns of a session.
     pub fn queued(&self, session: &str) -> Vec<(String, String)> {
-        self.lines.lock().queued.get(session).map(|queue| queue.iter().cloned().collect()).unwrap_or_default()
+        self.routes.lock().queued.get(session).map(|queue| queue.iter().cloned().collect()).unwrap_or_default()
     }
 
-    /// Takes the turn out of its queue, once it is the first there and nothing goes on in its session.
-    pub async fn turn_comes(&self, session: &str, id: &str) {
+    /// Waits until the turn is first in its queue and its session is idle, and removes it from the queue.
+    pub async fn wait_for_turn(&self, session: &str, id: &str) {
         loop {
-            // Before looking: what changes meanwhile is noticed.
+            // Subscribe before the check, so that no change is lost between the two.
             let changed = self.changed.notified();
             {
-                let mut lines = self.lines.lock();
-                let is_busy = lines.sitting.values().any(|sitting| sitting.place.session == session);
-                if let Some(queue) = lines.queued.get_mut(session)
+                let mut routes = self.routes.lock();
+                let is_busy = routes.runs.values().any(|active| active.identity.session == session);
+                if let Some(queue) = routes.queued.get_mut(session)
                     && !is_busy
                     && queue.front().is_none_or(|(first, _)| first == id)
                 {
@@ -230,45 +232,49 @@ impl Desk {
         }
     }
 
-    /// Says that a queue moved on.
-    pub fn moved(&self) {
+    /// Notifies the waiters that a queue advanced.
+    pub fn notify(&self) {
         self.changed.notify_waiters();
     }
 }
 
-impl Stage {
-    /// Takes what is asked of an agent, for as long as the demo lasts.
+impl Context {
+    /// Claims and handles the controls of an agent until the demo ends.
     pub async fn serve_agent(self: Arc<Self>, agent: &'static str) {
         loop {
             match self.api.claim(agent).await {
                 Ok(controls) => {
                     for control in controls {
-                        tokio::spawn(self.clone().take(Control(control)));
+                        tokio::spawn(self.clone().handle(Control(control)));
                     }
                 }
-                Err(_) => tokio::time::sleep(RETRY).await,
+                Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
             }
         }
     }
 
-    /// Takes one control, or says why not.
-    async fn take(self: Arc<Self>, control: Control) {
-        let waits_for_none = "no run of the demo waits for this answer; a recording goes on as it was recorded";
-        let refused = match control.text("control").unwrap_or_default() {
-            "approve" | "reject" | "answer" => self.desk.answer(control).map_err(|it| (it, waits_for_none)),
-            "edit" if control.text("actionId").is_some() => self.desk.answer(control).map_err(|it| (it, waits_for_none)),
-            "interrupt" | "steer" => self.desk.tell(control).map_err(|it| (it, "no run of the demo plays that turn now")),
-            "stop" | "close" => match self.desk.tell(control.of_worker()) {
+    /// Handles one control, or rejects it with a reason.
+    async fn handle(self: Arc<Self>, control: Control) {
+        let no_action = "no run of the demo waits for this answer; a recording continues as recorded";
+        let rejected = match control.text("control").unwrap_or_default() {
+            "approve" | "reject" | "answer" => self.router.route_to_action(control).map_err(|control| (control, no_action)),
+            "edit" if control.text("actionId").is_some() => {
+                self.router.route_to_action(control).map_err(|control| (control, no_action))
+            }
+            "interrupt" | "steer" => {
+                self.router.route_to_run(control).map_err(|control| (control, "the demo plays no such turn at the moment"))
+            }
+            "stop" | "close" => match self.router.route_to_run(control.with_agent_of_task()) {
                 Ok(()) => return,
-                Err(control) => return self.change(control).await,
+                Err(control) => return self.handle_change(control).await,
             },
             "send" | "continue_agent" => return self.reply(control).await,
             "queue" => return self.reply_later(control).await,
             "assign" => return self.assign(control).await,
             "export" => return self.export(control).await,
-            _ => return self.change(control).await,
+            _ => return self.handle_change(control).await,
         };
-        if let Err((control, reason)) = refused {
+        if let Err((control, reason)) = rejected {
             self.api.nack(&control.0, reason).await;
         }
     }

@@ -1,17 +1,17 @@
-//! `proscenium demo`: a server on a temporary directory, and producers at work for it, as real ones would be.
+//! `proscenium demo`: a server on a temporary directory, and producers that use it as real runtimes do.
 //!
-//! | file | holds |
+//! | file | contents |
 //! | --- | --- |
-//! | `api` | the server as a runtime meets it: facts in, controls out, over HTTP and nothing else |
-//! | `actor` | a run that somebody plays: it says facts at a human pace, asks, waits, and can be interrupted |
-//! | `desk` | the controls of all agents: claimed, handed to whoever waits for them, answered |
-//! | `replies` | what comes of a viewer's `send`, `queue`, `continue_agent`, `assign` and `export` |
-//! | `changes` | what comes of a viewer's `retry`, `stop`, `close`, `request_review`, `rollback`, `edit`, `delegate` and `wait` |
-//! | `visitor` | `--unattended`: a user who decides what waits, by the same API as the page |
-//! | `story` | the team and what it does |
-//! | `recordings` | runs of other runtimes, recorded and played as they are |
+//! | `api` | the client of a runtime: it sends facts and claims controls over the public HTTP API |
+//! | `actor` | the producer of one scripted run: publishes facts, requests decisions, handles controls |
+//! | `desk` | the router of controls: it claims those of all agents and passes each to the run that waits for it |
+//! | `replies` | handles `send`, `queue`, `continue_agent`, `assign` and `export` |
+//! | `changes` | handles `retry`, `stop`, `close`, `request_review`, `rollback`, `edit`, `delegate` and `wait` |
+//! | `visitor` | `--unattended`: decides in place of the viewer, by the same API as the page |
+//! | `story` | the team and its work |
+//! | `recordings` | plays recorded runs of other runtimes |
 //!
-//! Whoever wants to learn how a runtime is connected reads `api`, `actor` and `desk`, in this order.
+//! To learn how to connect a runtime, read `api`, `actor` and `desk`, in this order.
 
 mod actor;
 mod api;
@@ -22,18 +22,18 @@ mod replies;
 mod story;
 mod visitor;
 
-use super::Server as Address;
+use super::Endpoint;
 use api::Api;
-use desk::Desk;
+use desk::ControlRouter;
 use proscenium::config::DEFAULT_LISTEN;
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::ingest::Environment;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::{AnyStore, StoreError};
-use proscenium::serve::origin::Hosts;
-use proscenium::serve::settle::StalenessLimits;
-use proscenium::serve::{Limits, KeepAlive, Server};
+use proscenium::serve::access::origin::Hosts;
+use proscenium::serve::maintenance::settle::StalenessLimits;
+use proscenium::serve::{KeepAlive, Limits, Server};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -44,21 +44,20 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-/// What `demo` is asked for.
+/// The arguments of `demo`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Demo {
-    /// Where to listen, on this machine only; if that is taken, a free port is used and said.
+    /// The loopback address to listen on. If its port is in use, a free port is used and printed.
     #[arg(long, env = "PROSCENIUM_LISTEN", value_name = "HOST:PORT", default_value = DEFAULT_LISTEN)]
     listen: String,
-    /// How fast everything is played: 2 is twice as fast, 0 as fast as possible.
+    /// The speed of the demo: 2 is twice as fast, 0 is as fast as possible.
     #[arg(long, alias = "pace", value_name = "FACTOR", default_value = "1", value_parser = factor)]
     speed: f64,
-    /// Decide in the viewer's place whatever the team asks, as a user would. Without it, what is asked waits for a click, for as
-    /// long as it takes.
+    /// Answer the team's questions automatically. Without this flag, each question waits for a click.
     #[arg(long)]
     unattended: bool,
-    /// Play everything once, and then serve what there is.
+    /// Play everything once, then keep serving.
     #[arg(long)]
     once: bool,
 }
@@ -66,31 +65,32 @@ pub struct Demo {
 const EXAMPLES: &str = "\
 Examples:
   proscenium demo                                 then open http://127.0.0.1:8787
-  proscenium demo --unattended --once --speed 4   for a screen that nobody stands at
-  proscenium tail demo-1-release                  in another terminal: the team's own run
+  proscenium demo --unattended --once --speed 4   for an unattended screen
+  proscenium tail demo-1-release                  in another terminal: the run of the team
   curl -N 'http://127.0.0.1:8787/v1/sessions/demo-1/stream?children=true'
   curl --json '{\"control\":\"send\",\"value\":\"hello\"}' http://127.0.0.1:8787/v1/sessions/demo-1/controls";
 
-/// The largest speed that is told apart from 0.
+/// The largest speed other than 0, which means no pauses.
 const SPEED_MAX: f64 = 1000.0;
 
 fn factor(text: &str) -> Result<f64, String> {
     let speed = text.parse::<f64>().map_err(|error| error.to_string())?;
-    // A slower one would take the server's patience as its own.
-    let is_one = speed == 0.0 || (0.1..=SPEED_MAX).contains(&speed);
-    if is_one { Ok(speed) } else { Err(format!("a factor is 0, or 0.1 to {SPEED_MAX}")) }
+    // At a lower speed, the server would mark waiting runs as stale.
+    let is_valid = speed == 0.0 || (0.1..=SPEED_MAX).contains(&speed);
+    if is_valid { Ok(speed) } else { Err(format!("the factor must be 0, or 0.1 to {SPEED_MAX}")) }
 }
 
-/// Why there is no demo.
+/// The reason why the demo could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    #[error("cannot listen on {listen}: {why}; give another --listen")]
-    Listen { listen: String, why: String },
+    #[error("cannot listen on {listen}: {reason}; pass another address with --listen")]
+    Listen { listen: String, reason: String },
     #[error(
-        "the demo shows every run to whoever asks, so it listens on loopback only, and {0} is not; give --listen {DEFAULT_LISTEN}"
+        "{0} is not a loopback address; the demo requires no tokens, so it listens on loopback only; \
+         pass --listen {DEFAULT_LISTEN}"
     )]
     NotLoopback(SocketAddr),
-    #[error("cannot make a temporary directory: {0}; free some space, or point TMPDIR elsewhere")]
+    #[error("cannot create a temporary directory: {0}; free some disk space, or set TMPDIR to another directory")]
     Directory(io::Error),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -98,23 +98,26 @@ pub enum DemoError {
     Serve(#[from] proscenium::serve::Failure),
 }
 
-/// Of a run that is not heard of, how long until it is said, and until it is settled. Much shorter than a server's own, so that
-/// somebody who watches sees it; nobody of the cast is silent for so long, but the one whose process dies.
-const PATIENCE: StalenessLimits = StalenessLimits { stale_after: Duration::from_secs(12), settle_after: Duration::from_secs(30) };
+/// The times after which the server marks a silent run as stale and settles it.
+///
+/// They are much shorter than the defaults, so that a viewer sees both. Only the run whose process dies is silent for
+/// so long.
+const STALENESS_LIMITS: StalenessLimits =
+    StalenessLimits { stale_after: Duration::from_secs(12), settle_after: Duration::from_secs(30) };
 
-/// What all producers of the demo share.
-struct Stage {
+/// The state that all producers of the demo share.
+struct Context {
     api: Api,
-    desk: Desk,
+    router: ControlRouter,
     environment: Environment,
     speed: f64,
     is_once: bool,
-    /// Recorded runs so far.
+    /// The number of recorded runs so far.
     recorded: AtomicU64,
 }
 
-impl Stage {
-    /// Waits so many milliseconds, at the speed that is played.
+impl Context {
+    /// Waits for this many milliseconds at the speed of the demo.
     async fn pause(&self, ms: u64) {
         match self.speed {
             0.0 => tokio::task::yield_now().await,
@@ -122,78 +125,84 @@ impl Stage {
         }
     }
 
-    /// A number from 0 to `max`.
+    /// Returns a random number from 0 to `max`.
     fn random(&self, max: u64) -> u64 {
         u64::try_from((self.environment.random)() % u128::from(max + 1)).unwrap_or(0)
     }
 }
 
-/// The demo's directory. Dropping it, after the runtime, removes it once the store has closed its files there: else the store
-/// would warn of each file that it cannot clean up.
+/// The demo's data directory. Dropping it removes the directory.
+///
+/// The caller must drop it after the async runtime. The drop waits until the store has closed its files; otherwise the
+/// store would log a warning for each file that it cannot clean up.
 pub struct Directory(TempDir);
 
-/// How long the server has to notice that the producers are gone.
-const LEAVING: Duration = Duration::from_millis(100);
-/// How long the store may take to close.
-const CLOSING_TIME_MAX: Duration = Duration::from_secs(10);
+/// The time that the server gets to notice the closed connections of the producers.
+const DRAIN_TIME: Duration = Duration::from_millis(100);
+/// The time limit for closing the store.
+const STORE_CLOSE_TIME_MAX: Duration = Duration::from_secs(10);
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        let _ = EmbeddedStore::wait_until_closed(self.0.path(), CLOSING_TIME_MAX);
+        let _ = EmbeddedStore::wait_until_closed(self.0.path(), STORE_CLOSE_TIME_MAX);
     }
 }
 
-/// Serves and plays until `stop` resolves. What it leaves is the directory.
+/// Serves the demo until `stop` resolves; returns its directory.
 ///
 /// # Errors
-/// [`DemoError`].
+/// [`DemoError`] if the server cannot start or fails.
 pub async fn run(demo: Demo, environment: Environment, stop: impl Future<Output = ()>) -> Result<Directory, DemoError> {
     let (listener, hosts) = (listen(&demo.listen).await?, Hosts::of_listen(&demo.listen));
-    let address = listener.local_addr().map_err(|error| DemoError::Listen { listen: demo.listen, why: error.to_string() })?;
+    let address = listener.local_addr().map_err(|error| DemoError::Listen { listen: demo.listen, reason: error.to_string() })?;
     if !address.ip().is_loopback() {
         return Err(DemoError::NotLoopback(address));
     }
     let directory = Directory(tempfile::Builder::new().prefix("proscenium-demo-").tempdir().map_err(DemoError::Directory)?);
     let store = AnyStore::Embedded(EmbeddedStore::open(directory.0.path(), Sync::Never)?);
-    // Nobody's work hangs on these streams: end them at once.
-    let pulse = KeepAlive { drain: Duration::from_millis(200), ..KeepAlive::default() };
-    let server = Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), pulse, environment)?;
-    // Who plays slowly is silent for longer.
+    // The demo needs no graceful end of its streams.
+    let keep_alive = KeepAlive { drain: Duration::from_millis(200), ..KeepAlive::default() };
+    let server = Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), keep_alive, environment)?;
+    // At a low speed, the pauses between facts are longer.
     let slowness = if demo.speed == 0.0 { 1.0 } else { demo.speed.recip().max(1.0) };
-    let patience = StalenessLimits { stale_after: PATIENCE.stale_after.mul_f64(slowness), settle_after: PATIENCE.settle_after.mul_f64(slowness) };
-    let server = server.with_hosts(hosts).with_staleness_limits(patience);
+    let limits = StalenessLimits {
+        stale_after: STALENESS_LIMITS.stale_after.mul_f64(slowness),
+        settle_after: STALENESS_LIMITS.settle_after.mul_f64(slowness),
+    };
+    let server = server.with_hosts(hosts).with_staleness_limits(limits);
     let url = format!("http://{address}");
-    // Without a terminal there is nobody to welcome.
-    let _ = welcome(&url, directory.0.path(), demo.unattended);
+    // A closed standard output only loses the instructions.
+    let _ = print_instructions(&url, directory.0.path(), demo.unattended);
 
-    // From here on everything knows of the server what any other program would: its address.
-    let api = Api::new(Address::at(url));
+    // From here on, the producers know only the server's address.
+    let api = Api::new(Endpoint::new(url));
     let Demo { speed, unattended, once: is_once, .. } = demo;
-    let stage = Arc::new(Stage { api, desk: Desk::default(), environment, speed, is_once, recorded: AtomicU64::new(0) });
-    let mut players = JoinSet::new();
+    let context =
+        Arc::new(Context { api, router: ControlRouter::default(), environment, speed, is_once, recorded: AtomicU64::new(0) });
+    let mut producers = JoinSet::new();
     for agent in story::AGENTS.iter().chain([&desk::DEFAULT_AGENT]) {
-        players.spawn(stage.clone().serve_agent(agent));
+        producers.spawn(context.clone().serve_agent(agent));
     }
-    for lane in 0..recordings::LANES {
-        players.spawn(stage.clone().play_recordings(lane));
+    for lane in 0..recordings::CONCURRENT_RECORDINGS {
+        producers.spawn(context.clone().play_recordings(lane));
     }
-    players.spawn(story::tell(stage.clone()));
+    producers.spawn(story::play(context.clone()));
     if unattended {
-        players.spawn(visitor::decide(stage.clone()));
+        producers.spawn(visitor::decide(context.clone()));
     }
     let stop = async {
         stop.await;
-        // The server would warn of each body that it has to cut off.
-        players.shutdown().await;
-        tokio::time::sleep(LEAVING).await;
+        // The server would log a warning for each request body that it has to cut off.
+        producers.shutdown().await;
+        tokio::time::sleep(DRAIN_TIME).await;
     };
     server.run(listener, stop).await?;
     Ok(directory)
 }
 
-/// Listens there; where somebody else does, on a free port beside it.
+/// Listens on this address, or on a free port of the same host if the port is in use.
 async fn listen(wanted: &str) -> Result<TcpListener, DemoError> {
-    let failed = |error: io::Error| DemoError::Listen { listen: wanted.to_owned(), why: error.to_string() };
+    let failed = |error: io::Error| DemoError::Listen { listen: wanted.to_owned(), reason: error.to_string() };
     match TcpListener::bind(wanted).await {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             let host = wanted.rsplit_once(':').map_or(wanted, |(host, _)| host);
@@ -203,21 +212,21 @@ async fn listen(wanted: &str) -> Result<TcpListener, DemoError> {
     }
 }
 
-fn welcome(url: &str, directory: &Path, unattended: bool) -> io::Result<()> {
+fn print_instructions(url: &str, directory: &Path, unattended: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "listening on {url}")?;
     writeln!(out)?;
-    writeln!(out, "  Open {url} in a browser: a team ships a release notes page, and other agents are at work beside it.")?;
-    let asks = match unattended {
-        true => "Nobody has to decide anything: --unattended does.",
-        false => "It will ask you two things, and waits for your answer; you may also talk to it, and interrupt it.",
+    writeln!(out, "  Open {url} in a browser: a team ships a release notes page, and other agents run beside it.")?;
+    let hint = match unattended {
+        true => "--unattended answers the team's questions for you.",
+        false => "The team will ask you two questions and wait for your answers. You can also message or interrupt it.",
     };
-    writeln!(out, "  {asks}")?;
+    writeln!(out, "  {hint}")?;
     writeln!(out)?;
-    writeln!(out, "  Or look from another terminal:")?;
+    writeln!(out, "  Or watch it from another terminal:")?;
     writeln!(out, "    proscenium tail {} --url {url}", story::FIRST_RUN)?;
     writeln!(out, "    curl -s {url}/v1/runs")?;
     writeln!(out)?;
-    writeln!(out, "  Everything is in {} and goes when you press Ctrl-C.", directory.display())?;
+    writeln!(out, "  All data is in {}; Ctrl-C stops the demo and deletes it.", directory.display())?;
     out.flush()
 }

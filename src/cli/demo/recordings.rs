@@ -1,9 +1,9 @@
-//! Runs of other runtimes, in their own words: recorded, and played as they are beside the story.
+//! Plays recorded runs of other runtimes beside the story.
 //!
-//! The player is an ordinary producer: one streamed POST a run, a fact a line, at the pace of a person watching. What it plays is
-//! in `tests/recordings`; only the pauses are ours.
+//! The player is an ordinary producer: one streamed POST per run, one fact per line, at a pace that a viewer can
+//! follow. The facts come unchanged from `tests/recordings`; the player only adds the pauses.
 
-use super::Stage;
+use super::Context;
 use bytes::Bytes;
 use rust_embed::RustEmbed;
 use serde_json::Value;
@@ -25,8 +25,10 @@ use std::time::Duration;
 #[include = "ag-ui/scripted-sdk1.0-tools_interleaved.ndjson"]
 struct Recordings;
 
-/// What is played, in this order and then again: the source, the recording, and what its runs are called. Left out are those in
-/// which nothing happens, those that never end, and of Awaken, which has real ones, those that no runtime made.
+/// The recordings to play in this order, repeatedly: the source, the file, and the name of its runs.
+///
+/// It omits recordings without content, those that never end, and Awaken's handwritten ones, because Awaken has real
+/// ones.
 #[rustfmt::skip]
 const PLAYLIST: &[(&str, &str, &str)] = &[
     ("awaken", "awaken/tool_progress_activity.ndjson", "tool-progress"),
@@ -54,42 +56,43 @@ const PLAYLIST: &[(&str, &str, &str)] = &[
     ("awaken", "awaken/long_40_steps.ndjson", "long"),
 ];
 
-/// Recordings that play at once.
-pub const LANES: usize = 2;
+/// The number of recordings that play at the same time.
+pub const CONCURRENT_RECORDINGS: usize = 2;
 
-/// Between the last recording and the first one again, however fast they are played.
-const RECESS: Duration = Duration::from_secs(2);
+/// The pause before the playlist starts again, at any speed.
+const ROUND_PAUSE: Duration = Duration::from_secs(2);
 
-impl Stage {
-    /// Plays one recording after another: for ever, unless everything is played once.
+impl Context {
+    /// Plays one recording after another, or with `--once` the playlist once.
     pub async fn play_recordings(self: Arc<Self>, lane: usize) {
-        // The first run begins at once, so that there is something to see; the others join it.
+        // The first lane starts at once, so that the page is not empty; the others follow.
         self.pause(1500 * lane as u64).await;
         for turn in 0.. {
-            let (round, place) = ((turn * LANES + lane) / PLAYLIST.len(), (turn * LANES + lane) % PLAYLIST.len());
-            if round > 0 && place < LANES {
+            let (round, position) =
+                ((turn * CONCURRENT_RECORDINGS + lane) / PLAYLIST.len(), (turn * CONCURRENT_RECORDINGS + lane) % PLAYLIST.len());
+            if round > 0 && position < CONCURRENT_RECORDINGS {
                 if self.is_once {
                     return;
                 }
-                tokio::time::sleep(RECESS).await;
+                tokio::time::sleep(ROUND_PAUSE).await;
             }
-            let (source, file, name) = PLAYLIST[place];
-            for facts in runs_of(source, file) {
+            let (source, file, name) = PLAYLIST[position];
+            for facts in split_runs(source, file) {
                 let run = format!("demo-{}-{name}", self.recorded.fetch_add(1, Ordering::Relaxed) + 1);
-                if let Err(why) = self.clone().play(&run, source, name, facts).await {
-                    tracing::warn!(run, %why, "a run of the demo broke off");
+                if let Err(error) = self.clone().play(&run, source, name, facts).await {
+                    tracing::warn!(run, %error, "a recorded run of the demo failed");
                 }
                 self.wait(Pause::new(2500, 1500)).await;
             }
         }
     }
 
-    /// Plays one run: one streamed body, a fact a line.
+    /// Plays one run as one streamed body with one fact per line.
     async fn play(self: Arc<Self>, run: &str, source: &str, name: &str, facts: Vec<Fact>) -> Result<(), crate::cli::CliError> {
-        let lines = futures_util::stream::unfold((self.clone(), facts.into_iter()), async |(stage, mut facts)| {
+        let lines = futures_util::stream::unfold((self.clone(), facts.into_iter()), async |(context, mut facts)| {
             let fact = facts.next()?;
-            stage.wait(fact.before).await;
-            Some((Ok(fact.line), (stage, facts)))
+            context.wait(fact.before).await;
+            Some((Ok(fact.line), (context, facts)))
         });
         let session = format!("demo-{name}");
         let ids = [("source", source), ("sessionId", &session)];
@@ -97,23 +100,23 @@ impl Stage {
     }
 
     async fn wait(&self, pause: Pause) {
-        self.pause(pause.least_ms + self.random(pause.jitter_ms)).await;
+        self.pause(pause.min_ms + self.random(pause.jitter_ms)).await;
     }
 }
 
-/// How long to wait: this long, and up to so much longer.
+/// The length of a pause: a minimum plus a random addition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pause {
-    least_ms: u64,
+    min_ms: u64,
     jitter_ms: u64,
 }
 
 impl Pause {
-    const fn new(least_ms: u64, jitter_ms: u64) -> Self {
-        Self { least_ms, jitter_ms }
+    const fn new(min_ms: u64, jitter_ms: u64) -> Self {
+        Self { min_ms, jitter_ms }
     }
 
-    /// The pause before a fact of this type, in whatever vocabulary.
+    /// Returns the pause before a fact of this type, in the vocabulary of any source.
     fn before(event_type: &str) -> Self {
         match event_type {
             "activity_snapshot" | "activity_delta" | "tool_progress" | "ACTIVITY_SNAPSHOT" | "ACTIVITY_DELTA" => {
@@ -124,50 +127,50 @@ impl Pause {
                 Self::new(300, 300)
             }
             "RUN_STARTED" | "TOOL_CALL_RESULT" | "turnStart" | "step_start" | "iterationStart" => Self::new(250, 250),
-            // Somebody had to decide.
+            // A person had to decide.
             "tool_start" | "turnGateClosed" => Self::new(900, 600),
             _ => Self::new(5, 15),
         }
     }
 
-    /// How long a person thinks before saying yes or no.
+    /// The time that a person needs for a decision.
     const HUMAN: Self = Self::new(3500, 2000);
 }
 
-/// One line to send, and how long to wait before it.
+/// One line to send, and the pause before it.
 struct Fact {
     before: Pause,
     line: Bytes,
 }
 
-/// What begins a run, by the sources' names.
+/// The event types that start a run, of all sources.
 const STARTS: &[&str] = &["run_start", "turnStart", "RUN_STARTED"];
 
-/// What a recorded event is called.
+/// Returns the type of a recorded event.
 fn type_of(event: &Value) -> &str {
     ["event_type", "type", "event"].iter().find_map(|member| event[*member].as_str()).unwrap_or_default()
 }
 
-/// The runs of a recording: a file may hold several, one after another. A run that was suspended and goes on is one.
-fn runs_of(source: &str, file: &str) -> Vec<Vec<Fact>> {
-    let recording = Recordings::get(file).expect("the playlist names recordings that are built in");
+/// Splits a recording into its runs. A suspended run and its continuation are one run.
+fn split_runs(source: &str, file: &str) -> Vec<Vec<Fact>> {
+    let recording = Recordings::get(file).expect("the playlist names embedded recordings");
     let recording = Bytes::from(recording.data.into_owned());
     let mut runs: Vec<Vec<Fact>> = Vec::new();
-    let mut of = Value::Null;
+    let mut current = Value::Null;
     for line in recording.split_inclusive(|byte| *byte == b'\n') {
         let event: Value = serde_json::from_slice(line).expect("every recorded line is JSON");
         let event_type = type_of(&event);
         let mut before = Pause::before(event_type);
         if runs.is_empty() || STARTS.contains(&event_type) {
-            // Only Awaken starts a run again that it had suspended.
-            if source == "awaken" && !runs.is_empty() && event["run_id"] == of {
+            // Only Awaken sends another start event when it continues a suspended run.
+            if source == "awaken" && !runs.is_empty() && event["run_id"] == current {
                 before = Pause::HUMAN;
             } else {
                 runs.push(Vec::new());
             }
-            of = event["run_id"].clone();
+            current = event["run_id"].clone();
         }
-        let run = runs.last_mut().expect("a recording begins with a run's start");
+        let run = runs.last_mut().expect("the first line starts a run");
         run.push(Fact { before, line: recording.slice_ref(line) });
     }
     runs
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn every_run_of_the_playlist_begins_with_a_start_and_comes_to_an_end() {
+    fn every_run_of_the_playlist_has_a_start_and_an_end() {
         for (source, file, _) in PLAYLIST {
             let (start, end) = match *source {
                 "awaken" => ("run_start", "run_finish"),
@@ -190,7 +193,7 @@ mod tests {
                 "turnrunner" => ("turnStart", "turnEnd"),
                 _ => ("RUN_STARTED", "RUN_FINISHED"),
             };
-            for run in runs_of(source, file) {
+            for run in split_runs(source, file) {
                 let kinds = kinds(&run);
                 assert_eq!((kinds[0].as_str(), kinds.last().unwrap().as_str()), (start, end), "{file}");
                 let last: Value = serde_json::from_slice(&run.last().unwrap().line).unwrap();
@@ -200,15 +203,15 @@ mod tests {
     }
 
     #[test]
-    fn every_source_is_heard_and_none_is_too_long_in_coming() {
+    fn every_source_is_among_the_first_recordings() {
         for source in ["awaken", "ethos", "turnrunner", "ag-ui"] {
             assert!(PLAYLIST.iter().position(|(of, ..)| *of == source).is_some_and(|at| at < 5), "{source}");
         }
     }
 
     #[test]
-    fn a_suspended_run_goes_on_after_somebody_has_thought_about_it() {
-        let runs = runs_of("awaken", "awaken/hitl_approve.ndjson");
+    fn a_suspended_run_continues_after_the_pause_of_a_decision() {
+        let runs = split_runs("awaken", "awaken/hitl_approve.ndjson");
         assert_eq!(runs.len(), 1);
         let pauses: Vec<_> = runs[0].iter().map(|fact| fact.before).collect();
         assert_eq!(pauses.iter().filter(|pause| **pause == Pause::HUMAN).count(), 1);
@@ -216,6 +219,6 @@ mod tests {
 
     #[test]
     fn a_conversation_of_three_turns_is_three_runs() {
-        assert_eq!(runs_of("awaken", "awaken/three_turns_one_thread.ndjson").len(), 3);
+        assert_eq!(split_runs("awaken", "awaken/three_turns_one_thread.ndjson").len(), 3);
     }
 }

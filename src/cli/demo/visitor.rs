@@ -1,46 +1,46 @@
-//! `--unattended`: a user who says yes to everything, for screens that nobody stands at, and for tests.
+//! `--unattended`: approves every request, for unattended screens and for tests.
 //!
-//! It knows what the page knows, and does what the page does: it looks at the session, and posts a control.
+//! It uses the same API as the page: it reads the session and submits controls.
 
-use super::{Stage, story};
+use super::{Context, story};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long somebody thinks, in milliseconds.
-const THINKS: u64 = 3500;
-/// From one look to the next.
-const LOOK: Duration = Duration::from_millis(100);
+/// The simulated time for a decision, in milliseconds.
+const DECISION_MS: u64 = 3500;
+/// The interval between two reads of the session.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Decides whatever the team's session asks, for as long as the demo lasts.
-pub(super) async fn decide(stage: Arc<Stage>) {
+/// Answers every pending action of the team's session until the demo ends.
+pub(super) async fn decide(context: Arc<Context>) {
     for round in 1.. {
         let session = story::session(round);
-        while !decide_once(&stage, &session).await {
-            tokio::time::sleep(LOOK).await;
+        while !decide_once(&context, &session).await {
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
 
-/// Looks at the session, and answers what it asks; whether its story is over.
-async fn decide_once(stage: &Stage, session: &str) -> bool {
-    // Before the first fact there is no session yet.
-    let Ok(shown) = stage.api.session(session).await else { return false };
+/// Answers the pending actions of the session; returns whether its story has ended.
+async fn decide_once(context: &Context, session: &str) -> bool {
+    // The session does not exist before its first fact.
+    let Ok(shown) = context.api.session(session).await else { return false };
     for action in shown["pendingActions"].as_array().into_iter().flatten() {
         let content = &action["content"];
         if content["control"] == "submitted" {
             continue;
         }
-        stage.pause(THINKS).await;
+        context.pause(DECISION_MS).await;
         let (run, mut control) = (action["runId"].as_str().unwrap_or_default(), json!({ "actionId": action["activityId"] }));
         control["control"] = "approve".into();
         if !content["schema"].is_null() {
             control["control"] = "answer".into();
             control["value"] = example(&content["schema"]);
         }
-        // It may have been decided meanwhile, at the page.
-        if let Err(error) = stage.api.control(run, &control).await {
-            tracing::info!(%error, run, "not decided");
+        // The viewer may have answered on the page meanwhile.
+        if let Err(error) = context.api.control(run, &control).await {
+            tracing::info!(%error, run, "cannot submit a decision");
         }
     }
     shown["runs"]
@@ -48,7 +48,9 @@ async fn decide_once(stage: &Stage, session: &str) -> bool {
         .is_some_and(|runs| runs.iter().any(|run| run["runId"] == story::run(session, "release") && story::is_over(run)))
 }
 
-/// A value that a schema takes: the default, else the first choice, else the least of its type.
+/// Returns a value that the schema accepts.
+///
+/// It is the default, else the first choice, else the minimum of the type.
 fn example(schema: &Value) -> Value {
     if let Some(value) = schema.get("default").or_else(|| schema["enum"].get(0)) {
         return value.clone();
@@ -61,7 +63,7 @@ fn example(schema: &Value) -> Value {
         Some("boolean") => true.into(),
         Some("number" | "integer") => schema["minimum"].as_i64().unwrap_or(0).into(),
         Some("array") => json!([]),
-        _ => "as you like".into(),
+        _ => "your choice".into(),
     }
 }
 
@@ -70,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_fits_what_is_asked() {
+    fn an_answer_matches_the_schema() {
         let schema = json!({ "type": "object", "properties": {
             "a": { "type": "string", "default": "d" }, "b": { "enum": ["x", "y"] }, "c": { "type": "boolean" }, "n": { "type": "integer", "minimum": 3 },
         } });

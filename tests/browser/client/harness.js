@@ -1,5 +1,6 @@
 /**
- * Helpers of the client's tests: the real server, random facts, a proxy that breaks at any byte, and a seeded random generator.
+ * Helpers of the client's tests: the real server, random facts, a proxy that breaks at any byte, and a seeded random
+ * generator.
  *
  * PROSCENIUM_BIN names the binary (default target/debug/proscenium). Nothing here waits for a fixed time; DEADLINE only
  * catches a hang.
@@ -128,8 +129,8 @@ export async function waitForSameActivities(store, base, run, audience) {
 }
 
 /**
- * Starts a proxy that breaks connections: each passes as many bytes of the server as `budget` returns for it (`Infinity`: it
- * never breaks), and is then destroyed, even inside a frame.
+ * Starts a proxy that breaks connections: each passes as many bytes of the server as `budget` returns for it
+ * (`Infinity`: it never breaks), and is then destroyed, even inside a frame.
  */
 export async function startFlakyProxy(port, budget) {
   const open = new Set();

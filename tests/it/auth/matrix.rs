@@ -4,8 +4,8 @@ use super::{
     AuthServer, HIDDEN, OTHER_SECRET, OWN, Ws, admin, bearer, now, reader, signed, token, token_with_claims, write_example_runs,
 };
 use crate::harness::{fact, with_timeout};
-use proscenium::serve::access::AccessRule;
-use proscenium::serve::routes::OPERATIONS;
+use proscenium::serve::contract::access_rule::AccessRule;
+use proscenium::serve::contract::operations::OPERATIONS;
 use proscenium::serve::socket::Op;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};

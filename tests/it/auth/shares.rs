@@ -3,7 +3,7 @@
 use super::{AuthServer, SHORT_TTL_S, Ws, bearer, now, token_with_claims};
 use crate::harness::{Client, Response, Sse, TRANSPORTS, Transport, fact, to_ndjson, with_timeout};
 use proscenium::serve::Limits;
-use proscenium::serve::shares::RateLimit;
+use proscenium::serve::access::quota::RateLimit;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream};

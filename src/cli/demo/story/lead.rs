@@ -1,134 +1,139 @@
-//! The coordinator: takes the viewer's task, gathers a team, asks, and tells how it came out. Its run is the one to look at.
+//! The coordinator: accepts the viewer's task, forms the team, asks the viewer, and reports the result.
 
-use super::facts::{self, MEMBERS, item};
-use super::{PRODUCT, Stage, TEAM, beside, publisher, research, review, run, writer};
-use crate::cli::demo::actor::{Actor, Ended, Place};
+use super::facts::{self, MEMBERS, work_item};
+use super::{Context, PRODUCT, TEAM, beside, publisher, research, review, run, writer};
+use crate::cli::demo::actor::{Actor, PlayError, RunIdentity};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// Tells the story once, in this session.
-pub(super) async fn lead(stage: &Arc<Stage>, session: &str) -> Result<(), Ended> {
+/// Plays the story once, in this session.
+pub(super) async fn play_round(context: &Arc<Context>, session: &str) -> Result<(), PlayError> {
     let title = format!("Release notes of {PRODUCT}");
-    let mut shell = stage.api.session_producer(session);
-    let opened = json!({ "title": title, "pinned": true, "preview": "A page that says what is new." });
+    let mut shell = context.api.session_producer(session);
+    let opened = json!({ "title": title, "pinned": true, "preview": "A page about what is new." });
     let opened = json!({ "type": "session.opened", "payload": opened });
     shell.publish(&[opened]).await?;
-    let place = Place { run: run(session, "release"), session: session.into(), agent: "coordinator".into(), parent: None };
-    let mut actor = Actor::begin(stage, place, json!({ "title": title })).await?;
+    let identity =
+        RunIdentity { run: run(session, "release"), session: session.into(), agent: "coordinator".into(), parent: None };
+    let mut actor = Actor::begin(context, identity, json!({ "title": title })).await?;
     let mut team = JoinSet::new();
     let played = play(&mut actor, session, &mut team).await;
-    if let Err(Ended::Interrupted(_)) = &played {
-        // Who is interrupted takes his team along, and ends after them.
-        stage.desk.dismiss(&actor.place.run);
+    if let Err(PlayError::Interrupted(_)) = &played {
+        // An interrupted coordinator cancels its team, and ends after it.
+        context.router.cancel_team(&actor.identity.run);
         while team.join_next().await.is_some() {}
-        actor.publish(&[team_stands("done", 0)]).await?;
+        actor.publish(&[team_status("done", 0)]).await?;
     }
     actor.end(played).await?;
     shell.publish(&[json!({ "type": "session.updated", "payload": { "status": "done", "unread": 1 } })]).await?;
     Ok(())
 }
 
-type Team = JoinSet<Result<(), Ended>>;
+type Team = JoinSet<Result<(), PlayError>>;
 
-async fn play(actor: &mut Actor, session: &str, team: &mut Team) -> Result<(), Ended> {
+async fn play(actor: &mut Actor, session: &str, team: &mut Team) -> Result<(), PlayError> {
     accept(actor).await?;
     gather(actor, session).await?;
-    let stage = &actor.stage.clone();
-    // Those that nobody waits for before the end.
-    team.spawn(beside::profile(stage.clone(), session.to_owned()));
-    team.spawn(beside::watch_links(stage.clone(), session.to_owned()));
-    team.spawn(beside::translate(stage.clone(), session.to_owned()));
+    let context = &actor.context.clone();
+    // The coordinator waits for these agents only at the end.
+    team.spawn(beside::profile(context.clone(), session.to_owned()));
+    team.spawn(beside::watch_links(context.clone(), session.to_owned()));
+    team.spawn(beside::translate(context.clone(), session.to_owned()));
     let mut drafting: Team = JoinSet::new();
-    drafting.spawn(research::research(stage.clone(), session.to_owned()));
-    drafting.spawn(writer::outline(stage.clone(), session.to_owned()));
-    actor.publish(&[team_stands("active", 3)]).await?;
+    drafting.spawn(research::research(context.clone(), session.to_owned()));
+    drafting.spawn(writer::outline(context.clone(), session.to_owned()));
+    actor.publish(&[team_status("active", 3)]).await?;
     actor
-        .say(json!({ "type": "run.status", "payload": { "status": "acting", "message": "Three teammates are at work." } }))
+        .publish_and_pause(
+            json!({ "type": "run.status", "payload": { "status": "acting", "message": "Three teammates are working." } }),
+        )
         .await?;
-    let came = actor.wait(all(&mut drafting)).await;
-    if came.is_err() {
-        actor.stage.desk.dismiss(&actor.place.run);
+    let stopped = actor.wait_for(count_stopped(&mut drafting)).await;
+    if stopped.is_err() {
+        actor.context.router.cancel_team(&actor.identity.run);
         while drafting.join_next().await.is_some() {}
     }
-    let stopped = came?;
+    let stopped = stopped?;
     merge(actor, stopped).await?;
     let headline = ask_for_headline(actor).await?;
     revise(actor, &headline).await?;
     compact(actor).await?;
-    let is_public = publisher::may_publish(actor).await?.is_yes;
+    let is_public = publisher::may_publish(actor).await?.is_approved;
     if is_public {
-        let (stage, session) = (stage.clone(), session.to_owned());
-        team.spawn(async move { publisher::publish(&stage, &session).await });
+        let (context, session) = (context.clone(), session.to_owned());
+        team.spawn(async move { publisher::publish(&context, &session).await });
     } else {
-        publisher::keep_as_draft(stage, session).await?;
+        publisher::keep_as_draft(context, session).await?;
     }
-    actor.wait(all(team)).await?;
+    actor.wait_for(count_stopped(team)).await?;
     finish(actor, &headline, is_public, stopped == 0).await
 }
 
-/// Waits for all of them; how many were stopped, or did not come back.
-async fn all(team: &mut Team) -> usize {
+/// Waits for all tasks, and returns the number of those that were stopped or failed.
+async fn count_stopped(team: &mut Team) -> usize {
     let mut stopped = 0;
     while let Some(ended) = team.join_next().await {
         match ended {
             Ok(Ok(())) => {}
-            Ok(Err(Ended::Refused(error))) => {
-                tracing::warn!(%error, "a teammate of the story broke off");
+            Ok(Err(PlayError::Rejected(error))) => {
+                tracing::warn!(%error, "a teammate of the story failed");
                 stopped += 1;
             }
-            Ok(Err(Ended::Interrupted(_))) | Err(_) => stopped += 1,
+            Ok(Err(PlayError::Interrupted(_))) | Err(_) => stopped += 1,
         }
     }
     stopped
 }
 
-const THOUGHT: &str = "The page has to be true before it is pretty. Research and outline can go side by side; the review \
-                       comes after both, and nothing goes public without a yes. 🧭 ";
+const THOUGHT: &str = "The page has to be correct before it is pretty. Research and outline can run in parallel; the review \
+                       comes after both, and nothing goes public without approval. 🧭 ";
 
-const PLAN: &str = "1. Research and outline, side by side.\n\
-                    2. One question to the viewer: the headline.\n\
-                    3. Review, until it passes.\n\
-                    4. Ask, then publish.\n";
+const PLAN: &str = "1. Research and outline in parallel.\n\
+                    2. Ask the viewer for the headline.\n\
+                    3. Review until it passes.\n\
+                    4. Ask for approval, then publish.\n";
 
-const PROMISE: &str = "I put a small team on it — Rui reads the commits, Wanda drafts, Edith reviews, Pia publishes. \
-                       I will ask you twice. ✅";
+const PROMISE: &str = "I have put a small team on it: Rui reads the commits, Wanda drafts, Edith reviews, and Pia publishes. \
+                       I will ask you two questions. ✅";
 
-/// The task comes in, and the coordinator makes up its mind.
-async fn accept(actor: &mut Actor) -> Result<(), Ended> {
-    let task = format!("Please ship the release notes page of {PRODUCT} today. Ask me before anything becomes public.");
-    actor.say(json!({ "type": "text.final", "messageId": "task", "payload": { "role": "user", "text": task } })).await?;
-    for (status, message) in [("routing", "Choosing who works on it."), ("preparing", "Reading what the team remembers.")] {
-        actor.say(json!({ "type": "run.status", "payload": { "status": status, "message": message } })).await?;
+/// Accepts the task and plans the work.
+async fn accept(actor: &mut Actor) -> Result<(), PlayError> {
+    let task = format!("Please ship the {PRODUCT} release notes page today. Ask me before anything goes public.");
+    actor
+        .publish_and_pause(json!({ "type": "text.final", "messageId": "task", "payload": { "role": "user", "text": task } }))
+        .await?;
+    for (status, message) in [("routing", "Choosing the team."), ("preparing", "Reading the team's memory.")] {
+        actor.publish_and_pause(json!({ "type": "run.status", "payload": { "status": status, "message": message } })).await?;
     }
-    actor.publish(&[budget(31_200, &["the figures of the profiler"]), memory(), allowed(), checklist()]).await?;
+    actor.publish(&[budget(31_200, &["the profiler's figures"]), memory(), allowed(), checklist()]).await?;
     let metric =
         json!({ "model": "scripted-large", "durationMs": 1800, "usage": { "inputTokens": 31_200, "outputTokens": 410 } });
-    let slow = json!({ "kind": "slow_tracker", "message": "the issue tracker answers after 4 s", "severity": "warning" });
+    let slow = json!({ "kind": "slow_tracker", "message": "The issue tracker took 4 s to respond.", "severity": "warning" });
     actor
         .publish(&[
             json!({ "type": "metric.changed", "payload": metric }),
             json!({ "type": "diagnostic.changed", "payload": slow }),
         ])
         .await?;
-    actor.think(THOUGHT).await?;
-    actor.plan(PLAN).await?;
-    actor.speak(PROMISE).await
+    actor.stream_reasoning(THOUGHT).await?;
+    actor.stream_plan(PLAN).await?;
+    actor.stream_text(PROMISE).await
 }
 
-/// The application's own state, which the coordinator keeps: what a release needs.
+/// Builds the application state that the coordinator maintains: the checklist of the release.
 fn checklist() -> Value {
     let state = json!({ "release": PRODUCT, "checklist": { "researched": false, "reviewed": false, "public": false } });
     json!({ "type": "state.snapshot", "payload": { "state": state } })
 }
 
-/// One box of it is ticked.
-fn ticked(step: &str) -> Value {
+/// Builds the patch that checks off one item of the checklist.
+fn check_off(step: &str) -> Value {
     let patch = json!([{ "op": "replace", "path": format!("/checklist/{step}"), "value": true }]);
     json!({ "type": "state.delta", "payload": { "patch": patch } })
 }
 
-/// What fills the model's context, and what is missing in it.
+/// Builds the fact about the use of the model's context, and the content that it lacks.
 fn budget(used: u64, missing: &[&str]) -> Value {
     let budget = json!({ "usedTokens": used, "maxTokens": 200_000 });
     json!({ "type": "context.changed", "payload": { "contextId": "budget", "kind": "budget", "budget": budget, "missing": missing } })
@@ -138,7 +143,7 @@ fn memory() -> Value {
     let refs =
         json!([{ "rel": "memory", "href": "memory/release-team/style" }, { "rel": "memory", "href": "memory/release-team/4.1" }]);
     let payload = json!({
-        "contextId": "team-memory", "kind": "team_memory", "scope": "team", "title": "What the team remembers",
+        "contextId": "team-memory", "kind": "team_memory", "scope": "team", "title": "Team memory",
         "summary": "Plain words, no superlatives, a source for each figure.", "precedence": ["repository", "team", "session"],
     });
     json!({ "type": "context.changed", "scope": "team", "refs": refs, "payload": payload })
@@ -150,7 +155,7 @@ fn allowed() -> Value {
     json!({ "type": "permission.changed", "payload": payload })
 }
 
-fn team_stands(phase: &str, active: u32) -> Value {
+fn team_status(phase: &str, active: u32) -> Value {
     let queued = if phase == "forming" { 5 } else { 0 };
     json!({
         "type": "team.changed", "topology": "coordinator_team",
@@ -162,45 +167,45 @@ fn team_stands(phase: &str, active: u32) -> Value {
     })
 }
 
-/// The team and its board.
-async fn gather(actor: &mut Actor, session: &str) -> Result<(), Ended> {
-    actor.say(team_stands("forming", 0)).await?;
+/// Forms the team and its board.
+async fn gather(actor: &mut Actor, session: &str) -> Result<(), PlayError> {
+    actor.publish_and_pause(team_status("forming", 0)).await?;
     for member in MEMBERS {
-        let mut own = actor.stage.api.session_producer(&format!("{session}-{}", member.agent));
-        own.publish(&[facts::opened(member.name, member.role, session)]).await?;
+        let mut own = actor.context.api.session_producer(&format!("{session}-{}", member.agent));
+        own.publish(&[facts::session_opened(member.name, member.role, session)]).await?;
         actor.publish(&facts::spawned(member, session)).await?;
-        actor.rest(250).await?;
+        actor.pause(250).await?;
     }
     let page = json!([writer::PAGE]);
     let board = [
-        item(
+        work_item(
             "research",
             json!({
                 "title": "Find what matters to readers", "assignee": "researcher", "status": "assigned", "priority": "high", "dependencies": [],
                 "evidenceRefs": ["commit-8f1c2"],
             }),
         ),
-        item(
+        work_item(
             "draft",
             json!({
                 "title": "Write the page", "assignee": "writer", "status": "assigned", "priority": "high", "dependencies": ["research"],
                 "artifactRefs": page,
             }),
         ),
-        item(
+        work_item(
             "benchmark",
             json!({
-                "title": "Measure the start", "assignee": "profiler", "status": "assigned", "priority": "normal", "dependencies": [],
+                "title": "Measure the start-up time", "assignee": "profiler", "status": "assigned", "priority": "normal", "dependencies": [],
             }),
         ),
-        item(
+        work_item(
             "review",
             json!({
                 "title": "Review the page", "assignee": "editor", "status": "blocked", "priority": "high", "dependencies": ["draft"],
-                "blocker": "there is no draft yet", "artifactRefs": page,
+                "blocker": "no draft yet", "artifactRefs": page,
             }),
         ),
-        item(
+        work_item(
             "publish",
             json!({
                 "title": "Publish the page", "assignee": "publisher", "status": "blocked", "priority": "normal", "dependencies": ["review"],
@@ -209,109 +214,109 @@ async fn gather(actor: &mut Actor, session: &str) -> Result<(), Ended> {
         ),
     ];
     for card in board {
-        actor.say(card).await?;
+        actor.publish_and_pause(card).await?;
     }
     Ok(())
 }
 
-/// The results come together: the researcher hands over to the writer.
-async fn merge(actor: &mut Actor, stopped: usize) -> Result<(), Ended> {
-    actor.publish(&[team_stands("merging", 1)]).await?;
+/// Merges the results: the researcher hands off to the writer.
+async fn merge(actor: &mut Actor, stopped: usize) -> Result<(), PlayError> {
+    actor.publish(&[team_status("merging", 1)]).await?;
     if stopped == 0 {
-        actor.publish(&[ticked("researched")]).await?;
+        actor.publish(&[check_off("researched")]).await?;
     } else {
-        actor.speak("Not everybody could finish; I go on with what is there, and say so on the page.").await?;
+        actor.stream_text("Not everyone could finish. I will continue with what we have, and say so on the page.").await?;
     }
-    let handoff =
-        |told: Value| json!({ "type": "agent.handoff", "taskId": "draft", "topology": "specialist_handoff", "payload": told });
+    let handoff = |payload: Value| json!({ "type": "agent.handoff", "taskId": "draft", "topology": "specialist_handoff", "payload": payload });
     let mut transfer = json!({
         "handoffId": "research-to-draft", "from": "researcher", "to": "writer", "status": "handoff_requested",
-        "reason": "the facts are there; now they need words", "resumeTarget": format!("the draft of {}", writer::PAGE),
+        "reason": "the facts are complete; now they need words", "resumeTarget": format!("the draft of {}", writer::PAGE),
         "memoryBoundary": "the team's memory, not the researcher's notes", "contextBoundary": "three changes, each with its source",
     });
-    actor.say(handoff(transfer.clone())).await?;
-    actor.rest(900).await?;
+    actor.publish_and_pause(handoff(transfer.clone())).await?;
+    actor.pause(900).await?;
     transfer["status"] = "accepted".into();
-    transfer["acceptedAt"] = (actor.stage.environment.now)().to_string().into();
+    transfer["acceptedAt"] = (actor.context.environment.now)().to_string().into();
     actor
         .publish(&[
             handoff(transfer),
-            facts::stands("writer", "running", "writes the page"),
-            item("draft", json!({ "status": "running", "progress": 0.5 })),
+            facts::agent_status("writer", "running", "writes the page"),
+            work_item("draft", json!({ "status": "running", "progress": 0.5 })),
         ])
         .await?;
     for fact in writer::created() {
-        actor.say(fact).await?;
+        actor.publish_and_pause(fact).await?;
     }
     Ok(())
 }
 
-/// The viewer's first decision: a question with a schema. Until somebody answers, the run waits.
-async fn ask_for_headline(actor: &mut Actor) -> Result<String, Ended> {
+/// Requests the viewer's first decision, a question with a schema. The run waits for the answer.
+async fn ask_for_headline(actor: &mut Actor) -> Result<String, PlayError> {
     let schema = json!({
-        "type": "object", "title": "The head of the page", "required": ["headline", "readers"],
+        "type": "object", "title": "Top of the page", "required": ["headline", "readers"],
         "properties": {
             "headline": {
                 "type": "string", "title": "Headline", "minLength": 1, "maxLength": 80,
                 "default": "Aurora 4.2: ready before your coffee ☕",
             },
             "readers": {
-                "type": "string", "title": "For whom", "enum": ["everybody", "developers", "administrators"], "default": "everybody",
+                "type": "string", "title": "Audience", "enum": ["everyone", "developers", "administrators"], "default": "everyone",
             },
-            "breaking": { "type": "boolean", "title": "Begin with what breaks", "default": false },
+            "breaking": { "type": "boolean", "title": "Start with breaking changes", "default": false },
         },
     });
-    let message = "What shall stand at the head of the page, and for whom is it?";
-    let what = json!({ "kind": "structured_input", "message": message, "schema": schema, "risk": "low" });
-    let decision = actor.ask("headline", None, what).await?;
-    let said = decision.value["headline"].as_str().or(decision.value.as_str()).filter(|said| decision.is_yes && !said.is_empty());
-    Ok(said.map_or_else(|| format!("{PRODUCT}: release notes"), str::to_owned))
+    let message = "Which headline should the page have, and who is it for?";
+    let request = json!({ "kind": "structured_input", "message": message, "schema": schema, "risk": "low" });
+    let decision = actor.request_decision("headline", None, request).await?;
+    let given = decision.value["headline"].as_str().or(decision.value.as_str());
+    let headline = given.filter(|text| decision.is_approved && !text.is_empty());
+    Ok(headline.map_or_else(|| format!("{PRODUCT}: release notes"), str::to_owned))
 }
 
-/// Two more versions, and a review of each.
-async fn revise(actor: &mut Actor, headline: &str) -> Result<(), Ended> {
+/// Publishes two more versions with a review of each.
+async fn revise(actor: &mut Actor, headline: &str) -> Result<(), PlayError> {
     let second = writer::revised(
         2,
-        "Your headline, and the three changes in full.",
+        "Adds your headline, and describes the three changes in full.",
         &format!("# {headline}\n\nStart-up takes 0.81 s instead of 1.31 s."),
-        "the head, and figures",
+        "the headline, and figures",
     );
     for fact in second {
-        actor.say(fact).await?;
+        actor.publish_and_pause(fact).await?;
     }
     review::review(
         actor,
         2,
         &review::CHANGES,
-        "“38 % faster” — on what machine? And who uses API v1 needs a way out, with a date. Otherwise: schön.",
+        "“38% faster” — on which machine? Users of API v1 also need a migration path with a date. Otherwise: schön.",
     )
     .await?;
-    actor.publish(&[facts::stands("writer", "running", "takes in the review")]).await?;
+    actor.publish(&[facts::agent_status("writer", "running", "works in the review comments")]).await?;
     let third = writer::revised(
         3,
-        "Says how start-up was measured, and what to do about API v1.",
-        &format!("# {headline}\n\nMeasured on the reference machine, ten cold starts. API v1 goes on 1 March."),
-        "a footnote, and a way out",
+        "Explains how start-up was measured, and how to migrate from API v1.",
+        &format!("# {headline}\n\nMeasured on the reference machine, ten cold starts. API v1 will be removed on 1 March."),
+        "a footnote, and a migration path",
     );
     for fact in third {
-        actor.say(fact).await?;
+        actor.publish_and_pause(fact).await?;
     }
     review::review(actor, 3, &review::APPROVED, "Now every claim has its source. 👍").await?;
     let done = [
-        facts::stands("writer", "idle", "the page passed"),
-        item("draft", json!({ "status": "done", "progress": 1, "evidenceRefs": ["review-notes-3"] })),
-        item("review", json!({ "status": "done", "progress": 1 })),
-        ticked("reviewed"),
+        facts::agent_status("writer", "idle", "the page passed the review"),
+        work_item("draft", json!({ "status": "done", "progress": 1, "evidenceRefs": ["review-notes-3"] })),
+        work_item("review", json!({ "status": "done", "progress": 1 })),
+        check_off("reviewed"),
     ];
     actor.publish(&done).await
 }
 
-/// The context is full: its beginning becomes a summary, and everybody can see where.
-async fn compact(actor: &mut Actor) -> Result<(), Ended> {
+/// Compacts the full context: a summary replaces its beginning, and the page shows the boundary.
+async fn compact(actor: &mut Actor) -> Result<(), PlayError> {
     actor.publish(&[budget(184_000, &[])]).await?;
     let started = json!({ "compactionId": "after-review", "reason": "184,000 of 200,000 tokens are used", "preTokens": 184_000 });
-    actor.say(json!({ "type": "context.compaction.started", "payload": started })).await?;
-    actor.rest(1500).await?;
+    actor.publish_and_pause(json!({ "type": "context.compaction.started", "payload": started })).await?;
+    actor.pause(1500).await?;
     let completed = json!({
         "compactionId": "after-review", "postTokens": 22_400, "summary": "The task, the board, the verdicts and version 3 are kept.",
         "resumeTarget": "publish", "keptRefs": [writer::PAGE, "review-notes-3"],
@@ -319,28 +324,28 @@ async fn compact(actor: &mut Actor) -> Result<(), Ended> {
     actor.publish(&[json!({ "type": "context.compaction.completed", "payload": completed }), budget(22_400, &[])]).await
 }
 
-/// The answer: what came of it, and what did not.
-async fn finish(actor: &mut Actor, headline: &str, is_public: bool, is_complete: bool) -> Result<(), Ended> {
+/// Publishes the final answer, with the successes and the failures.
+async fn finish(actor: &mut Actor, headline: &str, is_public: bool, is_complete: bool) -> Result<(), PlayError> {
     let metric =
         json!({ "model": "scripted-large", "durationMs": 2600, "usage": { "inputTokens": 22_400, "outputTokens": 640 } });
-    actor.publish(&[json!({ "type": "metric.changed", "payload": metric }), team_stands("done", 0)]).await?;
+    actor.publish(&[json!({ "type": "metric.changed", "payload": metric }), team_status("done", 0)]).await?;
     let end = if is_public {
-        "is public: `docs.example/releases/4.2`."
+        "is live: `docs.example/releases/4.2`."
     } else {
-        "is finished and, as you wished, not public: version 3 is kept as a draft."
+        "is finished and, as you decided, not public: version 3 is kept as a draft."
     };
     if is_public {
-        actor.publish(&[ticked("public")]).await?;
+        actor.publish(&[check_off("public")]).await?;
     }
     let proof = if is_complete {
         "Every claim has its source. ✨"
     } else {
-        "Not everybody was let finish, so read it once more yourself."
+        "Not everyone could finish, so please read it again yourself."
     };
     let text = format!(
         "“{headline}” {end} {proof}\n\nTwo things did not work out:\n\n\
-         * **The profiler** was not heard of any more, so the page names the figures of the commits.\n\
-         * **The translation** into 日本語 waits until somebody lets the translator in.\n"
+         * **The profiler** stopped responding, so the page uses the figures from the commits.\n\
+         * **The translation** into 日本語 is waiting for the translator's credentials.\n"
     );
-    actor.speak(&text).await
+    actor.stream_text(&text).await
 }

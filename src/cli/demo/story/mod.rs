@@ -1,17 +1,17 @@
-//! The story: a small team ships the release notes page of Aurora 4.2, and the viewer has two things to decide.
+//! The story: a team ships the release notes page of Aurora 4.2, and the viewer makes two decisions.
 //!
 //! ```text
-//! coordinator ─┬─ researcher   reads the commits (long tool, failing tool, 5 MB of output), hands over to
+//! coordinator ─┬─ researcher   reads the commits (long tool, failing tool, 5 MB of output), hands off to
 //!   demo-N-    ├─ writer       plans, drafts three versions
-//!   release    ├─ profiler     dies in the middle of its measurements: the server settles its run
-//!              ├─ link-watch   wakes up by its schedule
-//!              ├─ translator   on another machine, and not let in yet
-//!              ├─ editor       reviews: changes requested, then passed
-//!              └─ publisher    asks the viewer; yes and no are two ends of the story
+//!   release    ├─ profiler     dies during its measurements: the server settles its run
+//!              ├─ link-watch   runs on a schedule
+//!              ├─ translator   runs on another machine, and waits for credentials
+//!              ├─ editor       reviews: first requests changes, then approves
+//!              └─ publisher    asks the viewer for approval; each answer has its own end of the story
 //! ```
 //!
-//! Whoever has work of its own has a run of its own, in a session that is a child of the coordinator's; what concerns the team is
-//! told in the coordinator's run.
+//! An agent with its own work has its own run, in a child session of the coordinator's session. Facts about the team
+//! are in the coordinator's run.
 
 mod beside;
 pub(super) mod facts;
@@ -21,111 +21,115 @@ mod research;
 mod review;
 mod writer;
 
-use super::Stage;
-use super::actor::{Actor, Ended, Place};
+use super::Context;
+use super::actor::{Actor, PlayError, RunIdentity};
 use super::api::Producer;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Everybody whose controls are taken here. For those who are gone or elsewhere, the profiler and the translator, their
-/// coordinator's process takes them.
+/// The agents whose controls this process claims.
+///
+/// They include the profiler, whose process has died, and the translator, which is remote: the coordinator claims for
+/// them.
 pub(super) const AGENTS: &[&str] =
     &["coordinator", "researcher", "writer", "publisher", "link-watch", "editor", "profiler", "translator"];
 
-/// The run to look at first.
+/// The first run of the coordinator.
 pub(super) const FIRST_RUN: &str = "demo-1-release";
 
-/// What is shipped.
+/// The product of the release notes.
 const PRODUCT: &str = "Aurora 4.2";
 const TEAM: &str = "release-team";
 
-/// Between two tellings, in milliseconds of the story, and at least.
-const INTERMISSION: u64 = 30_000;
-const INTERMISSION_MIN: Duration = Duration::from_secs(3);
+/// The pause between two rounds of the story, in milliseconds at speed 1, and its real minimum.
+const ROUND_PAUSE_MS: u64 = 30_000;
+const ROUND_PAUSE_MIN: Duration = Duration::from_secs(3);
 
-/// The session of the nth telling.
+/// Returns the coordinator's session in this round.
 pub(super) fn session(round: u64) -> String {
     format!("demo-{round}")
 }
 
-/// A run of a telling.
+/// Returns the id of a run in a session.
 pub(super) fn run(session: &str, name: &str) -> String {
     format!("{session}-{name}")
 }
 
-/// Whether a run, as the server describes it, has ended.
+/// Returns whether a run has ended, by the server's summary.
 pub(super) fn is_over(run: &Value) -> bool {
     matches!(run["status"].as_str(), Some("completed" | "failed" | "cancelled" | "interrupted"))
 }
 
-/// Tells the story: once, or again and again.
-pub(super) async fn tell(stage: Arc<Stage>) {
+/// Plays the story once, or repeatedly.
+pub(super) async fn play(context: Arc<Context>) {
     for round in 1.. {
-        match lead::lead(&stage, &session(round)).await {
-            Ok(()) | Err(Ended::Interrupted(_)) => {}
-            Err(Ended::Refused(error)) => tracing::warn!(%error, round, "the story broke off"),
+        match lead::play_round(&context, &session(round)).await {
+            Ok(()) | Err(PlayError::Interrupted(_)) => {}
+            Err(PlayError::Rejected(error)) => tracing::warn!(%error, round, "the story failed"),
         }
-        if stage.is_once {
+        if context.is_once {
             return;
         }
-        tokio::time::sleep(INTERMISSION_MIN).await;
-        stage.pause(INTERMISSION).await;
+        tokio::time::sleep(ROUND_PAUSE_MIN).await;
+        context.pause(ROUND_PAUSE_MS).await;
     }
 }
 
-/// A teammate at work: its own run, and its word in the coordinator's.
+/// A working teammate: its own run, and a producer of the coordinator's run.
 struct Teammate {
     actor: Actor,
-    /// A second producer of the coordinator's run: those of one run may be several, and are never reordered.
+    /// A further producer of the coordinator's run.
+    ///
+    /// A run may have several; the server keeps the order of each.
     lead: Producer,
     agent: &'static str,
     task: &'static str,
 }
 
 impl Teammate {
-    /// Starts a teammate's run, in a session of its own.
+    /// Starts a teammate's run in its own session.
     async fn begin(
-        stage: &Arc<Stage>,
+        context: &Arc<Context>,
         session: &str,
         agent: &'static str,
         name: &str,
         task: &'static str,
-    ) -> Result<Self, Ended> {
+    ) -> Result<Self, PlayError> {
         let own = format!("{session}-{agent}");
-        let lead = lead_word(stage, session);
+        let lead = lead_producer(context, session);
         let parent = Some((run(session, "release"), session.to_owned()));
-        let place = Place { run: run(session, name), session: own, agent: agent.into(), parent };
-        let actor = Actor::begin(stage, place, json!({ "parentRunId": run(session, "release"), "taskId": task })).await?;
+        let identity = RunIdentity { run: run(session, name), session: own, agent: agent.into(), parent };
+        let actor = Actor::begin(context, identity, json!({ "parentRunId": run(session, "release"), "taskId": task })).await?;
         Ok(Self { actor, lead, agent, task })
     }
 
-    /// Says something in the coordinator's run.
-    async fn tell(&mut self, facts: &[Value]) -> Result<(), Ended> {
+    /// Publishes facts in the coordinator's run.
+    async fn publish_to_lead(&mut self, facts: &[Value]) -> Result<(), PlayError> {
         Ok(self.lead.publish(facts).await?)
     }
 
-    /// Says there how it stands.
-    async fn stand(&mut self, status: &str, message: &str) -> Result<(), Ended> {
-        let fact = facts::stands(self.agent, status, message);
-        self.tell(&[fact]).await
+    /// Publishes the teammate's status in the coordinator's run.
+    async fn report_status(&mut self, status: &str, message: &str) -> Result<(), PlayError> {
+        let fact = facts::agent_status(self.agent, status, message);
+        self.publish_to_lead(&[fact]).await
     }
 
-    /// Ends its run, and reports: what came of it, or that somebody stopped it.
-    async fn end(mut self, played: Result<Value, Ended>) -> Result<(), Ended> {
-        let (agent, task, run) = (self.agent, self.task, self.actor.place.run.clone());
+    /// Ends the run, and reports the result or the interruption.
+    async fn end(mut self, played: Result<Value, PlayError>) -> Result<(), PlayError> {
+        let (agent, task, run) = (self.agent, self.task, self.actor.identity.run.clone());
         match self.actor.end(played).await {
             Ok(report) => Ok(self.lead.publish(&facts::completed(agent, task, report)).await?),
-            Err(Ended::Interrupted(control)) => {
+            Err(PlayError::Interrupted(control)) => {
                 self.lead.publish(&facts::stopped(agent, task, &run)).await?;
-                Err(Ended::Interrupted(control))
+                Err(PlayError::Interrupted(control))
             }
-            Err(refused) => Err(refused),
+            Err(rejected) => Err(rejected),
         }
     }
 }
 
-/// A producer of the coordinator's run, for whoever else has something to say there.
-fn lead_word(stage: &Arc<Stage>, session: &str) -> Producer {
-    stage.api.producer(&run(session, "release"), &[("sessionId", session)])
+/// Creates a further producer of the coordinator's run.
+fn lead_producer(context: &Arc<Context>, session: &str) -> Producer {
+    context.api.producer(&run(session, "release"), &[("sessionId", session)])
 }

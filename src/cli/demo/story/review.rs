@@ -1,10 +1,12 @@
-//! The editor: reads the page in the coordinator's run, asks for changes, and lets the next version pass.
+//! The editor: reviews the page, requests changes, and approves the next version.
+//!
+//! It works in the coordinator's run.
 
 use super::{facts, writer};
-use crate::cli::demo::actor::{Actor, Ended};
+use crate::cli::demo::actor::{Actor, PlayError};
 use serde_json::json;
 
-/// What a review comes to.
+/// The result of a review.
 pub(super) struct Opinion {
     pub verdict: &'static str,
     pub summary: &'static str,
@@ -13,17 +15,21 @@ pub(super) struct Opinion {
 
 pub(super) const CHANGES: Opinion = Opinion {
     verdict: "changes_requested",
-    summary: "Good, but two claims stand there without proof.",
-    fixes: &["Say how start-up was measured, and on what machine.", "Tell users of API v1 what to do, with a date."],
+    summary: "Good, but two claims have no evidence.",
+    fixes: &[
+        "Explain how start-up was measured, and on which machine.",
+        "Tell users of API v1 how to migrate, and by which date.",
+    ],
 };
 
 pub(super) const APPROVED: Opinion = Opinion { verdict: "passed", summary: "Approved: every claim has its source.", fixes: &[] };
 
-/// One review of a version of the page: asked for, read aloud, and decided by the reviewer's own fact.
-pub(super) async fn review(actor: &mut Actor, version: u32, opinion: &Opinion, says: &str) -> Result<(), Ended> {
+/// Plays one review of a version of the page: the request, the reviewer's comment, and the verdict.
+pub(super) async fn review(actor: &mut Actor, version: u32, opinion: &Opinion, comment: &str) -> Result<(), PlayError> {
     let (id, evidence) = (format!("review-of-version-{version}"), format!("review-notes-{version}"));
     let target = json!({ "artifactId": writer::PAGE, "version": version });
-    let about = |class: &str| json!({ "type": class, "agentId": "editor", "taskId": "review", "topology": "review_team" });
+    let about =
+        |event_type: &str| json!({ "type": event_type, "agentId": "editor", "taskId": "review", "topology": "review_team" });
     let mut requested = about("review.requested");
     requested["payload"] = json!({
         "reviewId": id, "reviewer": "editor", "target": target, "title": format!("Version {version} of the page"),
@@ -31,13 +37,13 @@ pub(super) async fn review(actor: &mut Actor, version: u32, opinion: &Opinion, s
     });
     actor
         .publish(&[
-            facts::stands("editor", "running", "reads the page"),
-            facts::item("review", json!({ "status": "reviewing", "blocker": null })),
+            facts::agent_status("editor", "running", "reviews the page"),
+            facts::work_item("review", json!({ "status": "reviewing", "blocker": null })),
         ])
         .await?;
-    actor.say(requested).await?;
-    actor.rest(1200).await?;
-    actor.speak_as("editor", says).await?;
+    actor.publish_and_pause(requested).await?;
+    actor.pause(1200).await?;
+    actor.stream_text_as("editor", comment).await?;
     let title = format!("Notes on version {version}");
     let href = format!("reviews/release-notes/{version}");
     let mut completed = about("review.completed");
@@ -49,8 +55,8 @@ pub(super) async fn review(actor: &mut Actor, version: u32, opinion: &Opinion, s
         .publish(&[
             facts::evidence(&evidence, "editor", "review", &title, opinion.summary, &href),
             completed,
-            facts::stands("editor", "idle", opinion.summary),
+            facts::agent_status("editor", "idle", opinion.summary),
         ])
         .await?;
-    actor.rest(900).await
+    actor.pause(900).await
 }

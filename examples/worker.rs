@@ -14,8 +14,8 @@ use proscenium::guard::Policy;
 use proscenium::ingest::Environment;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
-use proscenium::reporter::trust;
 use proscenium::serve::{KeepAlive, Limits, Server};
+use proscenium_reporter::trust;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
@@ -207,7 +207,9 @@ impl Turn {
             messages.iter().enumerate().filter(|(_, message)| message.get("role").is_none_or(|role| role == "user"))
         {
             let id = message["id"].as_str().map_or_else(|| format!("{run}-user-{n}"), str::to_owned);
-            facts.push(json!({ "type": "text.final", "messageId": id, "payload": { "role": "user", "text": message_text(message) } }));
+            facts.push(
+                json!({ "type": "text.final", "messageId": id, "payload": { "role": "user", "text": message_text(message) } }),
+            );
         }
         let published = self.publish(&facts).await;
         self.worker.clone().complete(control.clone(), published.map_err(|_| false)).await;

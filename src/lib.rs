@@ -39,7 +39,7 @@
 //!
 //! The modules are listed in the order of the path, which is the best order for reading. A module uses only modules
 //! above it (`tests/it/repository.rs` checks that). First comes [`meter`], which all modules use. Last come modules outside
-//! the path; other programs link [`reporter`] to report from a tool.
+//! the path. Authors of tools link another crate, `proscenium-reporter` in `sdk/rust`.
 
 pub mod meter;
 
@@ -66,7 +66,5 @@ pub mod auth;
 pub mod serve;
 
 pub mod config;
-
-pub mod reporter;
 
 pub mod check;

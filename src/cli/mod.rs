@@ -18,7 +18,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use proscenium::reporter::trust::{self, TrustError};
+use proscenium_reporter::trust::{self, TrustError};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{RequestBuilder, Response, StatusCode};
 use serde_json::Value;

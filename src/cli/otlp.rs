@@ -12,8 +12,8 @@ use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfi
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use proscenium::config::{Config, LogFormat};
-use proscenium::reporter::trust;
 use proscenium::serve::telemetry::otlp::TARGET;
+use proscenium_reporter::trust;
 use std::io::IsTerminal;
 use std::time::Duration;
 use tracing::Level;

@@ -3,10 +3,12 @@
 use crate::activities::Screen;
 use crate::harness::{Client, Process, fact, start_local, start_local_with, with_timeout};
 use proscenium::feed::FeedConfig;
-use proscenium::reporter::{
-    Counters, ProgressStatus, ReportError, Reporter, ReporterBuilder, ToolCallReporter, ToolProgressEvent,
-};
+use proscenium::model::RunId;
+use proscenium::model::id::ID_BYTES_MAX;
 use proscenium::serve::Limits;
+use proscenium_reporter::{
+    Counters, ProgressStatus, ReportError, Reporter, ReporterBuilder, StartError, ToolCallReporter, ToolProgressEvent,
+};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -425,6 +427,24 @@ async fn reports_after_an_erasure_start_the_run_anew() {
     }
     with_timeout("the flush", reporter.close()).await.unwrap();
     assert_eq!(client.read_events("r", "", 10).await.iter().map(report_number).collect::<Vec<_>>(), [3, 4, 5]);
+}
+
+#[tokio::test]
+async fn the_reporter_and_the_server_accept_the_same_ids() {
+    // A reporter without reports never connects.
+    const UNUSED: &str = "http://127.0.0.1:1";
+    let (longest, too_long) = ("ü".repeat(ID_BYTES_MAX / 2), "ü".repeat(ID_BYTES_MAX / 2) + "x");
+    for id in ["", "r", "Grüße / 走 #1", "a\nb", "a\u{7f}", "a\u{85}b", &longest, &too_long] {
+        let expected = RunId::new(id).err().map(|error| error.to_string());
+        for setup in [Reporter::builder(UNUSED, id), Reporter::builder(UNUSED, "r").with_session(id)] {
+            let error = match setup.start() {
+                Ok(_) => None,
+                Err(StartError::Id { error, .. }) => Some(error.to_string()),
+                Err(other) => panic!("{id:?}: {other}"),
+            };
+            assert_eq!(error, expected, "{id:?}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -3,6 +3,14 @@
 use crate::harness::repository;
 use std::path::{Path, PathBuf};
 
+/// The sources of the packages: the server, and the library for authors of tools.
+const SOURCES: [&str; 2] = ["src", "sdk/rust/src"];
+
+/// Lists every source file of every package, sorted.
+fn source_files() -> Vec<PathBuf> {
+    SOURCES.iter().flat_map(|folder| list_files(folder, "rs")).collect()
+}
+
 /// Lists every file below `folder` with this extension, sorted; empty if the folder is missing.
 fn list_files(folder: &str, ending: &str) -> Vec<PathBuf> {
     let (mut found, mut folders) = (Vec::new(), vec![repository(folder)]);
@@ -30,9 +38,16 @@ fn relative_path(path: &Path) -> String {
     path.strip_prefix(repository("")).unwrap_or(path).display().to_string()
 }
 
-/// Returns the modules in the order in which `lib.rs` declares them.
-fn modules() -> Vec<String> {
-    let declared = read(&repository("src/lib.rs"));
+/// Formats the path relative to the sources of its package, such as `feed/ring.rs`.
+fn path_in_package(path: &Path) -> String {
+    let file = relative_path(path);
+    let relative = SOURCES.iter().find_map(|folder| file.strip_prefix(folder)?.strip_prefix('/'));
+    relative.unwrap_or_else(|| panic!("{file} is not a source file")).to_owned()
+}
+
+/// Returns a package's modules in the order in which its `lib.rs` declares them.
+fn modules(sources: &str) -> Vec<String> {
+    let declared = read(&repository(sources).join("lib.rs"));
     let name = |line: &str| Some(line.strip_prefix("pub mod ").or(line.strip_prefix("mod "))?.strip_suffix(';')?.to_owned());
     declared.lines().filter_map(name).collect()
 }
@@ -70,18 +85,20 @@ fn used_modules(text: &str) -> Vec<String> {
 
 #[test]
 fn a_module_uses_only_modules_declared_above_it() {
-    let modules = modules();
-    assert!(modules.len() > 5, "{modules:?}");
     let mut broken = Vec::new();
-    for path in list_files("src", "rs") {
-        let file = relative_path(&path);
-        let module = file.trim_start_matches("src/").trim_end_matches(".rs").split('/').next().unwrap_or_default().to_owned();
-        let Some(position) = modules.iter().position(|name| *name == module) else { continue };
-        for other in used_modules(&read(&path)) {
-            match modules.iter().position(|name| *name == other) {
-                Some(at) if at <= position => {}
-                Some(_) => broken.push(format!("{file}: {module} uses {other}, which lib.rs declares after it")),
-                None => broken.push(format!("{file}: crate::{other} is not declared in lib.rs")),
+    for sources in SOURCES {
+        let modules = modules(sources);
+        assert!(modules.len() > 5, "{modules:?}");
+        for path in list_files(sources, "rs") {
+            let file = relative_path(&path);
+            let module = path_in_package(&path).trim_end_matches(".rs").split('/').next().unwrap_or_default().to_owned();
+            let Some(position) = modules.iter().position(|name| *name == module) else { continue };
+            for other in used_modules(&read(&path)) {
+                match modules.iter().position(|name| *name == other) {
+                    Some(at) if at <= position => {}
+                    Some(_) => broken.push(format!("{file}: {module} uses {other}, which lib.rs declares after it")),
+                    None => broken.push(format!("{file}: crate::{other} is not declared in lib.rs")),
+                }
             }
         }
     }
@@ -89,18 +106,26 @@ fn a_module_uses_only_modules_declared_above_it() {
 }
 
 #[test]
+fn only_the_command_line_uses_the_reporter() {
+    let files = list_files("src", "rs").into_iter().map(|path| (path_in_package(&path), path));
+    let server = files.filter(|(file, _)| file != "main.rs" && !file.starts_with("cli/"));
+    let using: Vec<_> = server.filter(|(_, path)| read(path).contains("proscenium_reporter")).map(|(file, _)| file).collect();
+    assert!(using.is_empty(), "the server does not depend on the library for authors of tools: {using:?}");
+}
+
+#[test]
 fn no_module_uses_super_to_escape_the_module_order() {
     let mut broken = Vec::new();
-    for path in list_files("src", "rs") {
-        let file = relative_path(&path);
+    for path in source_files() {
+        let file = path_in_package(&path);
         let text = read(&path);
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
         // From a file at the top of a module, one `super` leaves the module; from a file below it, two do.
-        let is_top = file.matches('/').count() == 1 || file.ends_with("/mod.rs") && file.matches('/').count() == 2;
+        let is_top = !file.contains('/') || file.ends_with("/mod.rs") && file.matches('/').count() == 1;
         let escape = if is_top { "super::" } else { "super::super::" };
         let is_visibility = |at: usize| code[..at].ends_with("pub(in ");
         if code.match_indices(escape).any(|(at, _)| !is_visibility(at)) {
-            broken.push(format!("{file}: {escape} leaves its module; write crate::"));
+            broken.push(format!("{}: {escape} leaves its module; write crate::", relative_path(&path)));
         }
     }
     assert!(broken.is_empty(), "{broken:#?}");
@@ -108,7 +133,7 @@ fn no_module_uses_super_to_escape_the_module_order() {
 
 #[test]
 fn every_file_opens_with_a_module_doc() {
-    let without: Vec<_> = list_files("src", "rs")
+    let without: Vec<_> = source_files()
         .iter()
         .chain(&list_files("tests", "rs"))
         .filter(|path| !read(path).starts_with("//! "))
@@ -128,7 +153,7 @@ fn no_unfinished_code_is_left() {
         concat!("to", "do!("),
     ];
     let mut left = Vec::new();
-    for path in list_files("src", "rs").into_iter().chain(list_files("tests", "rs")).chain(list_files("web-demo", "js")) {
+    for path in source_files().into_iter().chain(list_files("tests", "rs")).chain(list_files("web-demo", "js")) {
         for (line, number) in read(&path).lines().zip(1..) {
             left.extend(
                 markers
@@ -144,7 +169,7 @@ fn no_unfinished_code_is_left() {
 #[test]
 fn code_outside_tests_does_not_unwrap() {
     let mut left = Vec::new();
-    for path in list_files("src", "rs").into_iter().filter(|path| !path.ends_with("tests.rs")) {
+    for path in source_files().into_iter().filter(|path| !path.ends_with("tests.rs")) {
         let text = read(&path);
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
         let lines = code.lines().zip(1..).filter(|(line, _)| line.contains(".unwrap()") && !line.trim_start().starts_with("//"));
@@ -155,7 +180,7 @@ fn code_outside_tests_does_not_unwrap() {
 
 /// Returns the repository paths that a text names: words that start with one of its folders.
 fn named_paths(text: &str) -> Vec<String> {
-    let folders = ["src/", "tests/", "schema/", "docs/", "benches/", "web-demo/", "examples/"];
+    let folders = ["src/", "sdk/", "tests/", "schema/", "docs/", "benches/", "web-demo/", "examples/"];
     let is_path = |c: char| c.is_alphanumeric() || "/._-".contains(c);
     let words = text.split(|c: char| !is_path(c)).map(|word| word.trim_end_matches(['.', '-']));
     let paths = words.filter(|word| folders.iter().any(|folder| word.starts_with(folder) && word.len() > folder.len()));
@@ -165,7 +190,7 @@ fn named_paths(text: &str) -> Vec<String> {
 #[test]
 fn every_path_named_in_prose_exists() {
     let mut prose = list_files("docs", "md");
-    prose.extend(["README.md", "CONTRIBUTING.md", "src/lib.rs"].map(repository).into_iter().filter(|path| path.exists()));
+    prose.extend(["README.md", "CONTRIBUTING.md", "src/lib.rs", "sdk/rust/README.md"].map(repository));
     let mut missing = Vec::new();
     for path in prose {
         let unresolved = named_paths(&read(&path)).into_iter().filter(|name| !repository(name).exists());

@@ -3,6 +3,8 @@
 //! Each page has a server, a working directory and one `bash` of its own, which runs the page's `sh` blocks from top to bottom.
 //! The script has the lines of the page at their own numbers, so that the shell names the line of the page where it fails.
 //!
+//! A `rust` block has a copy in the documentation of the library, which compiles it.
+//!
 //! A `text` block that directly follows an `sh` block is compared with what that block printed. White space, ids, cursors and
 //! times do not count, and `…` stands for anything.
 
@@ -207,6 +209,19 @@ fn every_example_runs_and_prints_what_the_page_shows() {
     println!("{} pages, {blocks} blocks, {shown} of them with their output", pages.len());
     let wrong = wrong.into_inner().expect("no page panics here");
     assert!(wrong.is_empty(), "{} examples are wrong\n\n{}", wrong.len(), wrong.join("\n\n"));
+}
+
+#[test]
+fn every_rust_example_is_one_that_compiles() {
+    // Cargo compiles and runs the examples of this page, because it is the library's documentation.
+    let library = Page::read(&repository("sdk/rust/README.md"));
+    let compiled: Vec<Vec<&str>> = markdown::blocks(&library.text).into_iter().map(|block| block.lines).collect();
+    for page in site_pages() {
+        for block in markdown::blocks(&page.text).into_iter().filter(|block| block.language == "rust") {
+            let place = format!("{}:{}", page.name, block.first_line);
+            assert!(compiled.contains(&block.lines), "{place}: {} has no such example; copy it from there", library.name);
+        }
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use super::{Context, PRODUCT, Teammate, facts};
 use crate::cli::demo::actor::{Actor, PlayError};
-use proscenium::reporter::{ProgressStatus, Reporter, ToolProgressEvent};
+use proscenium_reporter::{ProgressStatus, Reporter, ToolProgressEvent};
 use serde_json::{Value, json};
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use super::{Context, PRODUCT, Teammate, facts};
 use crate::cli::demo::actor::{Actor, PlayError};
-use proscenium::reporter::{ProgressStatus, Reporter};
+use proscenium_reporter::{ProgressStatus, Reporter};
 use serde_json::{Value, json};
 use std::sync::Arc;
 

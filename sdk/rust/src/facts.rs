@@ -13,13 +13,13 @@ use std::sync::Arc;
 
 /// One serialised fact, and its role for coalescing.
 #[derive(Clone)]
-pub(super) struct Fact {
+pub(crate) struct Fact {
     pub text: Bytes,
     pub role: Role,
 }
 
 #[derive(Clone)]
-pub(super) enum Role {
+pub(crate) enum Role {
     /// The whole progress state of a call.
     ///
     /// `members` has a bit for each present optional member. A state that `begins` the call decides its audience, and
@@ -69,7 +69,7 @@ pub enum ProgressStatus {
 /// The JSON omits `None` members; readers keep their last reported value.
 ///
 /// ```
-/// use proscenium::reporter::{ProgressStatus, ToolCallProgressState};
+/// use proscenium_reporter::{ProgressStatus, ToolCallProgressState};
 ///
 /// let state = ToolCallProgressState::new("call-1", "index_docs", ProgressStatus::Running).with_loaded(3).with_total(12);
 /// assert_eq!(
@@ -180,7 +180,7 @@ impl ToolCallProgressState {
 /// Ethos' progress event: the argument of `ctx.emit`, with the same names on the wire.
 ///
 /// ```
-/// use proscenium::reporter::ToolProgressEvent;
+/// use proscenium_reporter::ToolProgressEvent;
 ///
 /// let chip = ToolProgressEvent::new("read_file", "reading 5 MB, this takes a few seconds").with_percent(12.5).with_audience("user");
 /// assert_eq!(serde_json::to_value(&chip)?["type"], "progress");
@@ -245,7 +245,7 @@ fn written(mut fact: Map<String, Value>, payload: Value, role: Role) -> Fact {
 
 /// Builds the fact of `report_progress`.
 /// `begins`: this is the first report of the call.
-pub(super) fn state(at: Timestamp, call: &Arc<str>, mut state: ToolCallProgressState, begins: bool) -> Fact {
+pub(crate) fn state(at: Timestamp, call: &Arc<str>, mut state: ToolCallProgressState, begins: bool) -> Fact {
     // JSON cannot represent NaN or infinity.
     state.progress = state.progress.filter(|fraction| fraction.is_finite());
     let role = Role::State { call: call.clone(), status: state.status, members: state.member_bits(), begins };
@@ -255,13 +255,13 @@ pub(super) fn state(at: Timestamp, call: &Arc<str>, mut state: ToolCallProgressS
 }
 
 /// Builds the fact of `report_activity`, with the whole content.
-pub(super) fn activity(at: Timestamp, call: &Arc<str>, activity_type: &str, content: Value) -> Fact {
+pub(crate) fn activity(at: Timestamp, call: &Arc<str>, activity_type: &str, content: Value) -> Fact {
     of_activity(at, call, activity_type, json!({ "activityType": activity_type, "content": content, "replace": true }))
 }
 
 /// Builds the fact of `report_activity_delta`, with a JSON Patch.
 /// Wraps a single operation in an array.
-pub(super) fn activity_delta(at: Timestamp, call: &Arc<str>, activity_type: &str, patch: Value) -> Fact {
+pub(crate) fn activity_delta(at: Timestamp, call: &Arc<str>, activity_type: &str, patch: Value) -> Fact {
     let patch = if patch.is_array() { patch } else { json!([patch]) };
     of_activity(at, call, activity_type, json!({ "activityType": activity_type, "patch": patch }))
 }
@@ -276,7 +276,7 @@ fn of_activity(at: Timestamp, call: &Arc<str>, activity_type: &str, payload: Val
 }
 
 /// The target of an emitted event.
-pub(super) enum EventTarget<'c> {
+pub(crate) enum EventTarget<'c> {
     /// The call, with its last reported status.
     Call(&'c str, Option<ProgressStatus>),
     /// The run, with a reference to the call.
@@ -288,7 +288,7 @@ pub(super) enum EventTarget<'c> {
 }
 
 /// Builds the fact of `emit`.
-pub(super) fn event(at: Timestamp, target: &EventTarget<'_>, event: ToolProgressEvent) -> Fact {
+pub(crate) fn event(at: Timestamp, target: &EventTarget<'_>, event: ToolProgressEvent) -> Fact {
     let mut payload = json!({ "toolName": event.tool_name, "message": event.message });
     if let Some(percent) = event.percent.filter(|percent| percent.is_finite()) {
         payload["percent"] = percent.into();
@@ -311,7 +311,7 @@ pub(super) fn event(at: Timestamp, target: &EventTarget<'_>, event: ToolProgress
 }
 
 /// Builds the start of a call that no runtime reports.
-pub(super) fn started(at: Timestamp, call: &str, tool: &str, parent: Option<&str>, input: Value) -> Fact {
+pub(crate) fn started(at: Timestamp, call: &str, tool: &str, parent: Option<&str>, input: Value) -> Fact {
     let mut payload = json!({ "toolName": tool, "input": input });
     if let Some(parent) = parent {
         payload["parentToolCallId"] = parent.into();
@@ -321,12 +321,12 @@ pub(super) fn started(at: Timestamp, call: &str, tool: &str, parent: Option<&str
 
 /// Builds the result of such a call.
 /// It is internal by default, and every reader of the start sees the end.
-pub(super) fn result(at: Timestamp, call: &str, tool: &str, output: Value) -> Fact {
+pub(crate) fn result(at: Timestamp, call: &str, tool: &str, output: Value) -> Fact {
     written(about(at, "tool.result", call), json!({ "toolName": tool, "output": output }), Role::Other)
 }
 
 /// Builds the failure of such a call.
-pub(super) fn failed(at: Timestamp, call: &str, tool: &str, code: Option<&str>, message: &str) -> Fact {
+pub(crate) fn failed(at: Timestamp, call: &str, tool: &str, code: Option<&str>, message: &str) -> Fact {
     let mut error = json!({ "message": message });
     if let Some(code) = code {
         error["code"] = code.into();
@@ -339,7 +339,7 @@ const WHY_CHARS_MAX: usize = 300;
 
 /// Builds the placeholder of a rejected fact.
 /// It takes the fact's number, so that other facts keep theirs.
-pub(super) fn placeholder(at: Timestamp, why: &str, bytes: usize) -> Bytes {
+pub(crate) fn placeholder(at: Timestamp, why: &str, bytes: usize) -> Bytes {
     let mut fact = fact(at, "diagnostic.changed");
     fact.insert("audience".into(), "internal".into());
     let why: String = why.chars().take(WHY_CHARS_MAX).collect();

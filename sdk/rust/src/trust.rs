@@ -3,11 +3,11 @@
 //! A client trusts either the system's certificates or only those of a private authority. For a plain `http` address it
 //! loads no certificates.
 
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, Error, RootCertStore};
 use std::sync::Arc;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::{ClientConfig, Error, RootCertStore};
 
 /// Why the trusted certificates cannot be loaded.
 #[derive(Debug, thiserror::Error)]

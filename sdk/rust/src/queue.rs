@@ -5,26 +5,48 @@
 //! and an emitted event is shed. No caller waits longer than the stall timeout since the server's last progress, so a
 //! slow server cannot block a tool.
 
-use super::facts::{self, Fact, ProgressStatus, Role};
-use super::{Counters, ReportError};
+use crate::error::ReportError;
+use crate::facts::{self, Fact, ProgressStatus, Role};
 use bytes::Bytes;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
-use std::mem;
+use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, mem};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
+/// Counts of a reporter's reports by outcome, in facts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// All reports that the reporter received.
+    pub reported: u64,
+    /// Sent facts, including every retry.
+    pub sent: u64,
+    /// Facts that are durable at the server.
+    pub acknowledged: u64,
+    /// Sent facts that the server already had because an earlier response was lost.
+    pub repeated: u64,
+    /// Facts that were not sent because a later state of the same call repeats them.
+    pub coalesced: u64,
+    /// Lost facts: the server rejected them, the queue stayed full for too long, or the reporter had ended.
+    pub dropped: u64,
+    /// Emitted events that found the queue full.
+    pub shed: u64,
+    /// Facts in the queue.
+    pub waiting: u64,
+}
+
 /// The most facts in one body.
-pub(super) const BATCH_FACTS_MAX: usize = 256;
+pub(crate) const BATCH_FACTS_MAX: usize = 256;
 /// The most bytes in one body.
 /// A single fact may be larger.
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
 /// The limits of the queue.
 #[derive(Clone, Copy)]
-pub(super) struct QueueLimits {
+pub(crate) struct QueueLimits {
     pub facts: usize,
     /// The most bytes.
     /// A single fact may be larger.
@@ -85,7 +107,7 @@ enum Offer {
 }
 
 /// The queue, shared by the reporters and the task that sends it.
-pub(super) struct Queue {
+pub(crate) struct Queue {
     state: Mutex<State>,
     limits: QueueLimits,
     stall_timeout: Duration,
@@ -313,6 +335,24 @@ impl Queue {
         }
         drop(state);
         self.settled.send_replace(());
+    }
+}
+
+/// The state that all handles of a reporter share.
+pub(crate) struct SharedState {
+    pub queue: Arc<Queue>,
+}
+
+impl fmt::Debug for SharedState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Only the counters: pending reports may contain private text of a tool.
+        self.queue.counters().fmt(f)
+    }
+}
+
+impl Drop for SharedState {
+    fn drop(&mut self) {
+        self.queue.close();
     }
 }
 

@@ -3,8 +3,8 @@
 //! After a lost response the task sends the same facts under the same numbers again, so that the server detects
 //! duplicates. Between attempts it waits with exponential backoff and jitter.
 
-use super::queue::{BATCH_FACTS_MAX, Queue};
-use super::wire::{DeliveryOutcome, Sink};
+use crate::queue::{BATCH_FACTS_MAX, Queue};
+use crate::wire::{DeliveryOutcome, Sink};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const RETRY_AFTER_MAX: Duration = Duration::from_mins(1);
 
 /// The backoff between attempts: `initial`, then twice as long after each attempt, up to `max`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     pub initial: Duration,
     pub max: Duration,
 }
@@ -33,7 +33,7 @@ impl Backoff {
 
 /// A small pseudo-random generator (xorshift) for jitter.
 /// It is not for secrets.
-pub(super) struct Rng(u64);
+pub(crate) struct Rng(u64);
 
 impl Rng {
     pub const fn new(seed: u64) -> Self {
@@ -52,7 +52,7 @@ impl Rng {
 /// Its drop abandons the queue.
 ///
 /// The drop also runs if the task ends before its first poll. So every caller that waits for the queue wakes up.
-pub(super) struct AbandonOnDrop(pub Arc<Queue>);
+pub(crate) struct AbandonOnDrop(pub Arc<Queue>);
 
 impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
@@ -61,7 +61,7 @@ impl Drop for AbandonOnDrop {
 }
 
 /// Sends the queue until it is closed and empty, or until the server rejects the reporter.
-pub(super) async fn run(handle: AbandonOnDrop, sink: Sink, backoff: Backoff, mut rng: Rng) {
+pub(crate) async fn run(handle: AbandonOnDrop, sink: Sink, backoff: Backoff, mut rng: Rng) {
     let queue = &handle.0;
     // The number of the next unacknowledged fact.
     let mut seq = 0;

@@ -1,9 +1,13 @@
 //! Delivery to a server: sends a numbered body and classifies the response.
 //!
 //! Over HTTP this is `POST /v1/runs/{run}/facts` with the producer's headers; tests use memory or a script. A sink
-//! neither retries nor waits: [`super::worker`] decides both.
+//! neither retries nor waits: the worker decides both.
 
-use super::{Recording, ReportError};
+#[cfg(test)]
+pub(crate) mod script;
+
+use crate::error::ReportError;
+use crate::recording::Recording;
 use bytes::{BufMut, Bytes, BytesMut};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use serde_json::Value;
@@ -17,7 +21,7 @@ const EXCERPT_CHARS_MAX: usize = 200;
 
 /// The outcome of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum DeliveryOutcome {
+pub(crate) enum DeliveryOutcome {
     /// All facts are durable; `duplicates` of them were durable before.
     Accepted { duplicates: u64 },
     /// The server expects a lower number: it has lost facts, by an erasure or with its memory.
@@ -33,11 +37,11 @@ pub(super) enum DeliveryOutcome {
 }
 
 /// The destination of reports.
-pub(super) enum Sink {
+pub(crate) enum Sink {
     Http(Box<Http>),
     Memory(Recording),
     #[cfg(test)]
-    Script(tokio::sync::mpsc::UnboundedSender<super::tests::ScriptedRequest>),
+    Script(script::Sender),
 }
 
 impl Sink {
@@ -51,13 +55,13 @@ impl Sink {
                 DeliveryOutcome::Accepted { duplicates: 0 }
             }
             #[cfg(test)]
-            Self::Script(script) => super::tests::send_to_script(script, seq, &facts).await,
+            Self::Script(script) => script::deliver(script, seq, &facts).await,
         }
     }
 }
 
 /// An HTTP destination: the client, the run's URL and the producer's headers.
-pub(super) struct Http {
+pub(crate) struct Http {
     pub client: reqwest::Client,
     pub url: reqwest::Url,
     /// The producer's id and epoch, and the token.
@@ -130,7 +134,7 @@ const REPORTER_WIDE_CODES: [&str; 5] = ["bad_id", "bad_query", "bad_producer", "
 ///
 /// The reporter accepts a success or a permanent rejection only in the form that our server sends. Any other response
 /// comes from an intermediary, and the reporter retries.
-pub(super) fn classify(status: u16, retry_after: Option<Duration>, body: &[u8], facts: u64) -> DeliveryOutcome {
+pub(crate) fn classify(status: u16, retry_after: Option<Duration>, body: &[u8], facts: u64) -> DeliveryOutcome {
     let said: Value = serde_json::from_slice(body).unwrap_or_default();
     let number = |member: &str| said.get(member).and_then(Value::as_u64);
     let text = |member: &str| said.get(member).and_then(Value::as_str);

@@ -1,65 +1,28 @@
 //! Tests of the reporter against a scripted server.
 
-use super::facts::{Fact, Role};
-use super::queue::BATCH_FACTS_MAX;
-use super::wire::DeliveryOutcome;
-use super::*;
+use crate::error::{ReportError, StartError};
+use crate::facts::{
+    self, Fact, ProgressStatus, Role, TOOL_CALL_PROGRESS_ACTIVITY_TYPE, ToolCallProgressState, ToolProgressEvent,
+};
+use crate::queue::{BATCH_FACTS_MAX, Counters, Queue, QueueLimits};
+use crate::recording::RECORDED_FACTS_MAX;
+use crate::reporter::{Reporter, ReporterBuilder, next_epoch};
+use crate::wire::script::{ScriptedRequest, name};
+use crate::wire::{DeliveryOutcome, Sink};
+use crate::worker::Backoff;
+use jiff::Timestamp;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 /// A timeout that only a hang reaches.
 const HANG: Duration = Duration::from_mins(1);
 const LIMITS: QueueLimits = QueueLimits { facts: 8, bytes: 1 << 20 };
 const FAST_BACKOFF: Backoff = Backoff { initial: Duration::from_millis(1), max: Duration::from_millis(2) };
-
-/// A request as the scripted server receives it.
-pub(super) struct ScriptedRequest {
-    seq: u64,
-    facts: Vec<Value>,
-    answer: oneshot::Sender<DeliveryOutcome>,
-}
-
-pub(super) async fn send_to_script(
-    script: &mpsc::UnboundedSender<ScriptedRequest>,
-    seq: u64,
-    facts: &[Bytes],
-) -> DeliveryOutcome {
-    let unreachable = || DeliveryOutcome::Retry { why: "unreachable".into(), after: None };
-    let facts = facts.iter().map(|fact| serde_json::from_slice(fact).unwrap()).collect();
-    let (answer, answered) = oneshot::channel();
-    match script.send(ScriptedRequest { seq, facts, answer }) {
-        Ok(()) => answered.await.unwrap_or_else(|_| unreachable()),
-        Err(_) => unreachable(),
-    }
-}
-
-impl ScriptedRequest {
-    fn answer(self, answer: DeliveryOutcome) {
-        assert!(self.answer.send(answer).is_ok(), "the worker waits for the answer");
-    }
-
-    fn take(self) -> Vec<String> {
-        let names = self.names();
-        self.answer(DeliveryOutcome::Accepted { duplicates: 0 });
-        names
-    }
-
-    /// Returns a short name of each fact.
-    fn names(&self) -> Vec<String> {
-        self.facts.iter().map(name).collect()
-    }
-}
-
-fn name(fact: &Value) -> String {
-    let payload = &fact["payload"];
-    let words = [&payload["content"], &payload["patch"], &payload["content"]["message"], &payload["message"], &payload["kind"]];
-    let kind = words.into_iter().rev().find(|word| word.is_string() || word.is_array()).unwrap_or(payload);
-    kind.as_str().map_or_else(|| kind.to_string(), str::to_owned)
-}
 
 fn later(why: &str) -> DeliveryOutcome {
     DeliveryOutcome::Retry { why: why.into(), after: None }

@@ -1,0 +1,37 @@
+//! Reports a tool's progress to a Proscenium server, from any Rust process.
+//!
+#![doc = include_str!("../README.md")]
+
+// In the order of reading: a module uses only modules above it (`tests/it/house.rs` checks that).
+mod id;
+
+pub mod trust;
+
+mod error;
+
+mod facts;
+
+mod queue;
+
+mod recording;
+
+mod wire;
+
+mod worker;
+
+mod call;
+
+mod reporter;
+
+#[cfg(test)]
+mod tests;
+
+pub use call::ToolCallReporter;
+pub use error::{ReportError, StartError};
+pub use facts::{
+    ProgressStatus, TOOL_CALL_PROGRESS_ACTIVITY_TYPE, TOOL_CALL_PROGRESS_SCHEMA, ToolCallProgressState, ToolProgressEvent,
+};
+pub use id::{ID_BYTES_MAX, IdError};
+pub use queue::Counters;
+pub use recording::{RECORDED_FACTS_MAX, Recording};
+pub use reporter::{QUEUE_BYTES_MAX, QUEUE_FACTS_MAX, Reporter, ReporterBuilder, STALL_TIMEOUT};

@@ -44,7 +44,7 @@ Examples:
 /// # Errors
 /// [`CliError`] if standard output is closed.
 pub fn completions(args: &Completions, mut command: Command) -> Result<(), CliError> {
-    // The generator panics if it cannot write; a vector accepts everything.
+    // The generator panics if it cannot write, so it does not write to standard output itself.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "proscenium", &mut script);
     Ok(std::io::stdout().write_all(&script)?)
@@ -58,14 +58,21 @@ pub fn man(args: &ManPages, command: Command) -> Result<(), CliError> {
     // `proscenium help COMMAND` prints what the page of the command says.
     let mut command = command.disable_help_subcommand(true);
     command.build();
-    let page = |command: &Command| Man::new(command.clone()).source(concat!("proscenium ", env!("CARGO_PKG_VERSION")));
     let Some(dir) = &args.dir else {
-        let mut text = Vec::new();
-        page(&command).render(&mut text)?;
-        return Ok(std::io::stdout().write_all(&text)?);
+        return Ok(std::io::stdout().write_all(page(&command).1.as_bytes())?);
     };
-    let commands = std::iter::once(&command).chain(command.get_subcommands());
-    let mut pages = commands.map(page);
-    let written = std::fs::create_dir_all(dir).and_then(|()| pages.try_for_each(|page| page.generate_to(dir).map(drop)));
+    let mut pages = std::iter::once(&command).chain(command.get_subcommands()).map(page);
+    let written =
+        std::fs::create_dir_all(dir).and_then(|()| pages.try_for_each(|(name, text)| std::fs::write(dir.join(name), text)));
     written.map_err(|error| CliError::File { file: dir.clone(), reason: error.to_string() })
+}
+
+/// Returns the file name and the text of a command's page.
+fn page(command: &Command) -> (String, String) {
+    let page = Man::new(command.clone()).source(concat!("proscenium ", env!("CARGO_PKG_VERSION")));
+    let mut text = Vec::new();
+    page.render(&mut text).expect("a vector accepts everything");
+    let text = String::from_utf8(text).expect("the page is made of strings");
+    // `man` would fill the lines of the examples, and hyphenate them: what a reader copies would not run.
+    (page.get_filename(), text.replacen(".SH EXTRA\nExamples:\n", ".SH EXAMPLES\n.nf\n", 1))
 }

@@ -509,6 +509,10 @@ fn every_command_has_a_man_page() {
         pages.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     files.sort();
     assert_eq!(files, expected);
+    for file in &files {
+        let text = std::fs::read_to_string(pages.join(file)).unwrap();
+        assert!(!text.contains(".SH EXTRA"), "{file}: `man` would fill the lines of the examples:\n{text}");
+    }
     let tail = std::fs::read_to_string(pages.join("proscenium-tail.1")).unwrap();
     assert!(tail.contains("PROSCENIUM_TOKEN") && !tail.contains("hidden-value"), "{tail}");
 }

@@ -1,7 +1,7 @@
 //! Measures a late join: the time from the request for a run's activities to `Hydrated`.
 //!
-//! Two runs on the embedded store have the same visible state, but one is a hundred times as long. The benchmark also prints
-//! the bytes of a join, and the bytes of a chunk at several positions of a long message.
+//! Two runs on the embedded store have the same visible state, but one is a hundred times as long. The benchmark also
+//! prints the bytes of a join, and the bytes of a chunk at several positions of a long message.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use proscenium::feed::reader::Frames;

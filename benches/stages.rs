@@ -1,7 +1,7 @@
 //! Measures the time per fact at each stage of the pipeline, and prints the bytes per fact.
 //!
-//! `cargo bench` runs the benchmarks. `cargo test --benches` runs each once, so that they keep working. The facts are those of
-//! a real Awaken run of 3,385 events.
+//! `cargo bench` runs the benchmarks. `cargo test --benches` runs each once, so that they keep working. The facts are
+//! those of a real Awaken run of 3,385 events.
 
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};

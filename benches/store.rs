@@ -3,8 +3,8 @@
 //! ```text
 //! cargo bench --bench store -- [seconds per batch size, 35] [bytes of state per append, 0] [batch sizes, 1,64,512] [facts/s, unlimited] [always|never]
 //! ```
-//! The disk determines most of the result; `STORE_BENCH_DIR` selects it. Without syncs (`never`), the result is the CPU cost.
-//! Under `cargo test` it runs for 20 ms per batch size, as a smoke test.
+//! The disk determines most of the result; `STORE_BENCH_DIR` selects it. Without syncs (`never`), the result is the CPU
+//! cost. Under `cargo test` it runs for 20 ms per batch size, as a smoke test.
 
 use bytes::Bytes;
 use proscenium::log::embedded::{EmbeddedStore, Sync};

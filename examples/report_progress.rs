@@ -1,8 +1,10 @@
-//! A tool that reports its progress: seed 002's `IndexTool`, a custom activity, and an event in the form of Ethos' tools.
+//! A tool that reports its progress in three forms.
 //!
-//! `cargo run --example report_progress` starts a server in memory, reports to it, and prints the run as a user sees it.
-//! `PROSCENIUM_URL=http://127.0.0.1:8787 cargo run --example report_progress` reports to a running server; watch the run
-//! with `proscenium tail index-docs`.
+//! It is seed 002's `IndexTool`, with a custom activity and an event in the form of Ethos' tools.
+//!
+//! `cargo run --example report_progress` starts a server in memory, reports to it, and prints the run as a user sees
+//! it. `PROSCENIUM_URL=http://127.0.0.1:8787 cargo run --example report_progress` reports to a running server; watch
+//! the run with `proscenium tail index-docs`.
 
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;

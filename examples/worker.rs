@@ -1,11 +1,11 @@
 //! An agent for any client: it claims its controls by long poll, and answers with facts.
 //!
-//! `cargo run --example worker -- --serve` starts a server in memory and an agent named `default`. To use a running server,
-//! omit `--serve`. The guides in `docs/src/guides/` show clients for it; without a client, use `curl`:
-//! `curl --json '{"control":"send","value":"hello"}' http://127.0.0.1:8787/v1/sessions/s1/controls`
+//! `cargo run --example worker -- --serve` starts a server in memory and an agent named `default`. To use a running
+//! server, omit `--serve`. The guides in `docs/src/guides/` show clients for it; without a client, use `curl`: `curl
+//! --json '{"control":"send","value":"hello"}' http://127.0.0.1:8787/v1/sessions/s1/controls`
 //!
-//! The script is in [`Turn::answer`] and [`Turn::resume`]: put your agent there. Its approval really waits, and the worker
-//! keeps no state meanwhile: the decision may come days later, and to another worker.
+//! The script is in [`Turn::answer`] and [`Turn::resume`]: put your agent there. Its approval really waits, and the
+//! worker keeps no state meanwhile: the decision may come days later, and to another worker.
 
 use clap::Parser;
 use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
@@ -37,7 +37,7 @@ struct Args {
     /// The name of this agent in controls.
     #[arg(long, default_value = "default")]
     agent: String,
-    /// The access token, if the server requires one. It must permit reading, publishing and the agent's controls.
+    /// The access token, if required. It must permit reading, publishing and the agent's controls.
     #[arg(long, env = "PROSCENIUM_TOKEN", hide_env_values = true)]
     token: Option<String>,
     /// The pause of the script after each fact, in milliseconds.
@@ -207,7 +207,7 @@ impl Turn {
             messages.iter().enumerate().filter(|(_, message)| message.get("role").is_none_or(|role| role == "user"))
         {
             let id = message["id"].as_str().map_or_else(|| format!("{run}-user-{n}"), str::to_owned);
-            facts.push(json!({ "type": "text.final", "messageId": id, "payload": { "role": "user", "text": words(message) } }));
+            facts.push(json!({ "type": "text.final", "messageId": id, "payload": { "role": "user", "text": message_text(message) } }));
         }
         let published = self.publish(&facts).await;
         self.worker.clone().complete(control.clone(), published.map_err(|_| false)).await;
@@ -335,8 +335,10 @@ impl Turn {
     }
 }
 
-/// Returns the text of a message in the form of AG-UI, the AI SDK or `curl`: a text, or parts that contain text.
-fn words(message: &Value) -> String {
+/// Returns the text of a message in the form of AG-UI, the AI SDK or `curl`.
+///
+/// It is a text, or the joined texts of the parts.
+fn message_text(message: &Value) -> String {
     let content = [message, &message["content"], &message["parts"]];
     if let Some(text) = content.iter().find_map(|content| content.as_str()) {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! Lifecycles in a log, from the first envelope to the end: tool calls, message parts, actions, compactions.
+//! Lifecycles in a log, from start to end: tool calls, message parts, actions, compactions.
 
 use super::log::{Entry, Log};
 use crate::model::EventType;

@@ -7,7 +7,7 @@ use crate::model::EventType;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// Requires the end of a started call, unless it waits for a decision or for a result from the frontend.
+/// Requires the end of a started call, unless it waits for a decision or the frontend's result.
 pub(super) fn never_ended(log: &Log, findings: &mut Findings<'_>) {
     let actions = actions(log);
     let waits = |call: &str| {

@@ -1,7 +1,8 @@
 //! `proscenium doctor`: lists the damage in the data directory of a stopped server. It changes nothing.
 //!
 //! The store checks its files and keyspaces. This module checks their contents: the rows, state entries, bodies and
-//! checkpoints of each log. The exit code is 0 without damage, 1 with damage, and 2 if the command could not examine the store.
+//! checkpoints of each log. The exit code is 0 without damage, 1 with damage, and 2 if the command could not examine
+//! the store.
 
 use super::CliError;
 use data_encoding::HEXLOWER;

@@ -1,4 +1,6 @@
-//! The router of controls: it claims the controls of all agents and passes each to the run or the action that waits for it.
+//! The router of controls.
+//!
+//! It claims the controls of all agents and passes each to the run or the action that waits for it.
 //!
 //! It decides nothing. It rejects a control without a receiver, with a reason, so that the viewer sees it.
 
@@ -56,7 +58,7 @@ impl Control {
     }
 
     /// Returns the text of the viewer's message, in the form of the page, AG-UI or the AI SDK.
-    pub fn words(&self) -> String {
+    pub fn message_text(&self) -> String {
         let last = self.last_message();
         let bodies = [last, &last["text"], &last["content"], &last["parts"]];
         if let Some(text) = bodies.iter().find_map(|body| body.as_str()) {

@@ -3,7 +3,7 @@
 //! | file | contents |
 //! | --- | --- |
 //! | `api` | the client of a runtime: it sends facts and claims controls over the public HTTP API |
-//! | `actor` | the producer of one scripted run: it publishes facts at a human pace, requests decisions, and can be interrupted |
+//! | `actor` | the producer of one scripted run: publishes facts, requests decisions, handles controls |
 //! | `desk` | the router of controls: it claims those of all agents and passes each to the run that waits for it |
 //! | `replies` | handles `send`, `queue`, `continue_agent`, `assign` and `export` |
 //! | `changes` | handles `retry`, `stop`, `close`, `request_review`, `rollback`, `edit`, `delegate` and `wait` |
@@ -48,7 +48,7 @@ use tokio::task::JoinSet;
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Demo {
-    /// The loopback address to listen on. If its port is in use, the command uses a free port and prints it.
+    /// The loopback address to listen on. If its port is in use, a free port is used and printed.
     #[arg(long, env = "PROSCENIUM_LISTEN", value_name = "HOST:PORT", default_value = DEFAULT_LISTEN)]
     listen: String,
     /// The speed of the demo: 2 is twice as fast, 0 is as fast as possible.
@@ -100,7 +100,8 @@ pub enum DemoError {
 
 /// The times after which the server marks a silent run as stale and settles it.
 ///
-/// They are much shorter than the defaults, so that a viewer sees both. Only the run whose process dies is silent for so long.
+/// They are much shorter than the defaults, so that a viewer sees both. Only the run whose process dies is silent for
+/// so long.
 const STALENESS_LIMITS: StalenessLimits =
     StalenessLimits { stale_after: Duration::from_secs(12), settle_after: Duration::from_secs(30) };
 
@@ -132,8 +133,8 @@ impl Context {
 
 /// The demo's data directory. Dropping it removes the directory.
 ///
-/// The caller must drop it after the async runtime. The drop waits until the store has closed its files; otherwise the store
-/// would log a warning for each file that it cannot clean up.
+/// The caller must drop it after the async runtime. The drop waits until the store has closed its files; otherwise the
+/// store would log a warning for each file that it cannot clean up.
 pub struct Directory(TempDir);
 
 /// The time that the server gets to notice the closed connections of the producers.

@@ -12,7 +12,7 @@ use crate::log::control::{ControlRecord, ControlState};
 use crate::log::run::Tail;
 use crate::model::{Audience, Control, RunId, SessionId};
 use crate::serve::App;
-use crate::serve::problem::Problem;
+use crate::serve::http::problem::Problem;
 use crate::source::ledger::{RunState, Status};
 use serde_json::Value;
 use std::collections::HashMap;

@@ -20,7 +20,7 @@ pub struct Completions {
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   proscenium completions bash > ~/.local/share/bash-completion/completions/proscenium
-  proscenium completions zsh > ~/.zfunc/_proscenium      with `fpath+=~/.zfunc` before `compinit` in ~/.zshrc
+  proscenium completions zsh > ~/.zfunc/_proscenium      $fpath must have ~/.zfunc
   proscenium completions fish > ~/.config/fish/completions/proscenium.fish
 
 A new shell completes commands, flags and their values.";

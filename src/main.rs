@@ -2,10 +2,10 @@
 
 mod cli;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 #[cfg(feature = "otlp")]
 use cli::otlp;
-use cli::{check, demo, doctor, tail, token, transfer};
+use cli::{check, demo, doctor, health, help_files, tail, token, transfer};
 use proscenium::auth::Authenticator;
 use proscenium::config::{Config, LogFormat, StoreKind};
 use proscenium::ingest::{Environment, LARGE_DELIVERIES_MAX};
@@ -33,7 +33,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 ///
 /// Agent runtimes POST facts; every screen reads the same run: live, from any point, filtered for its audience.
 #[derive(Parser)]
-#[command(version, after_help = EXAMPLES)]
+#[command(version = env!("PROSCENIUM_VERSION"), after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -49,6 +49,7 @@ Examples:
   proscenium check my-run                check the run against the Agent UI rules
   proscenium doctor --data-dir data      check the store of a stopped server for damage
   proscenium token --key secret --generate --sessions '*' --can read,publish
+  proscenium health                      check whether a server is ready
 
 Send a first fact to a server:
   curl -d '{\"type\":\"text.delta\",\"payload\":{\"text\":\"hello\"}}' -H 'content-type: application/json' \\
@@ -83,6 +84,12 @@ enum Command {
     Check(check::Check),
     /// List the damage in the data directory of a stopped server.
     Doctor(doctor::Doctor),
+    /// Check whether a server is ready, for health checks.
+    Health(health::Health),
+    /// Print a script with which a shell completes commands and flags.
+    Completions(help_files::Completions),
+    /// Print the man page, or write the man pages of all commands.
+    Man(help_files::ManPages),
 }
 
 /// The process's environment: the system clock and the operating system's randomness.
@@ -108,6 +115,9 @@ fn main() -> ExitCode {
         Command::Export(args) => in_runtime(1, || async { Ok(transfer::export(args).await?) }),
         Command::Import(args) => in_runtime(1, || async { Ok(transfer::import(args).await?) }),
         Command::Token(args) => token::run(&args, ENVIRONMENT).map_err(Into::into),
+        Command::Health(args) => in_runtime(1, || async { Ok(health::run(args).await?) }),
+        Command::Completions(args) => help_files::completions(&args, Cli::command()).map_err(Into::into),
+        Command::Man(args) => help_files::man(&args, Cli::command()).map_err(Into::into),
         Command::Doctor(args) => {
             let examined = log_to_stderr("warn", LogFormat::Text).and_then(|()| Ok(doctor::run(&args)?));
             return examined.map_or_else(|error| failed(&error, ExitCode::from(2)), |is_well| u8::from(!is_well).into());

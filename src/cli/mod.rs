@@ -6,6 +6,8 @@
 pub mod check;
 pub mod demo;
 pub mod doctor;
+pub mod health;
+pub mod help_files;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 mod screen;
@@ -117,6 +119,8 @@ pub enum CliError {
     Disconnected { url: String, reason: String },
     #[error("the server rejected the request: {detail} ({code})")]
     Rejected { code: String, detail: String },
+    #[error("the server at {url} is not ready: {detail} ({code})")]
+    NotReady { url: String, code: String, detail: String },
     #[error("{url} answered {status}, but not as a proscenium server: {body:?}; check --url")]
     UnexpectedResponse { url: String, status: StatusCode, body: String },
     #[error("{url} sent an invalid frame: {reason}; check --url and the version of the server")]

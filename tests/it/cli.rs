@@ -336,8 +336,8 @@ async fn tail_resumes_after_lost_connections_without_losing_output() {
 fn a_client_command_without_a_server_says_how_to_start_one() {
     let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("http://{unused_address}");
-    for arguments in [["tail", "r", "--url", &url], ["export", "r", "--url", &url]] {
-        let failed = run(&mut proscenium(&arguments));
+    for arguments in [&["tail", "r", "--url", &url][..], &["export", "r", "--url", &url], &["health", "--url", &url]] {
+        let failed = run(&mut proscenium(arguments));
         assert_eq!(failed.status.code(), Some(1));
         assert!(
             stderr(&failed).contains("no server answers at") && stderr(&failed).contains("proscenium serve"),
@@ -441,4 +441,120 @@ async fn a_failed_export_leaves_no_file() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(stderr(&refused).contains("no_such_run"), "{}", stderr(&refused));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn the_version_names_the_commit_and_the_features() {
+    let shown = run(&mut proscenium(&["--version"]));
+    let features = if cfg!(feature = "otlp") { "otlp" } else { "none" };
+    let version = env!("CARGO_PKG_VERSION");
+    let text = stdout(&shown);
+    let commit = text
+        .strip_prefix(&format!("proscenium {version} (commit "))
+        .and_then(|rest| rest.strip_suffix(&format!(", features: {features})\n")))
+        .unwrap_or_else(|| panic!("{text}"));
+    let digits = commit.trim_end_matches("-dirty");
+    assert!(commit == "unknown" || digits.len() >= 12 && digits.bytes().all(|b| b.is_ascii_hexdigit()), "{text}");
+}
+
+/// Returns the names of all commands, as the help lists them.
+fn commands() -> Vec<String> {
+    let help = stdout(&run(&mut proscenium(&["--help"])));
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    listed.filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect()
+}
+
+#[test]
+fn every_shell_gets_completions_for_every_command() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = stdout(&run(&mut proscenium(&["completions", shell])));
+        for command in commands() {
+            assert!(script.contains(&command), "{shell} does not complete {command}");
+        }
+    }
+    let unknown = run(&mut proscenium(&["completions", "cmd.exe"]));
+    assert!(unknown.status.code() == Some(2) && stderr(&unknown).contains("possible values: bash"), "{}", stderr(&unknown));
+}
+
+#[test]
+fn bash_completes_commands_flags_and_values() {
+    let directory = TempDir::new().unwrap();
+    let script = directory.path().join("proscenium.bash");
+    std::fs::write(&script, run(&mut proscenium(&["completions", "bash"])).stdout).unwrap();
+    for (line, expected) in [
+        (&["proscenium", "heal"][..], "health"),
+        (&["proscenium", "serve", "--data-"], "--data-dir"),
+        (&["proscenium", "serve", "--sync", "al"], "always"),
+    ] {
+        let complete = r#". "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+            _proscenium proscenium "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"; echo "${COMPREPLY[@]}""#;
+        let completed = run(Command::new("bash").args(["-c", complete, "bash"]).arg(&script).args(line));
+        assert_eq!(stdout(&completed).trim(), expected, "{line:?}: {}", stderr(&completed));
+    }
+}
+
+#[test]
+fn every_command_has_a_man_page() {
+    let page = stdout(&run(&mut proscenium(&["man"])));
+    assert!(page.contains(concat!(".TH proscenium 1  \"proscenium ", env!("CARGO_PKG_VERSION"), "\"")), "{page}");
+    let directory = TempDir::new().unwrap();
+    let pages = directory.path().join("share/man1");
+    let written = run(proscenium(&["man", "--dir"]).arg(&pages).env("PROSCENIUM_TOKEN", "hidden-value"));
+    assert_eq!((written.status.code(), stdout(&written).as_str()), (Some(0), ""), "{}", stderr(&written));
+    assert_eq!(std::fs::read_to_string(pages.join("proscenium.1")).unwrap(), page);
+    let named = commands().into_iter().filter(|name| name != "help").map(|name| format!("proscenium-{name}.1"));
+    let mut expected: Vec<String> = named.chain(["proscenium.1".to_owned()]).collect();
+    expected.sort();
+    let mut files: Vec<String> =
+        pages.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    files.sort();
+    assert_eq!(files, expected);
+    for file in &files {
+        let text = std::fs::read_to_string(pages.join(file)).unwrap();
+        assert!(!text.contains(".SH EXTRA"), "{file}: `man` would fill the lines of the examples:\n{text}");
+    }
+    let tail = std::fs::read_to_string(pages.join("proscenium-tail.1")).unwrap();
+    assert!(tail.contains("PROSCENIUM_TOKEN") && !tail.contains("hidden-value"), "{tail}");
+}
+
+#[test]
+fn a_man_directory_that_cannot_be_created_is_named() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let refused = run(proscenium(&["man", "--dir"]).arg(&file));
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains(&file.display().to_string()), "{}", stderr(&refused));
+}
+
+#[test]
+fn health_succeeds_while_a_server_is_ready() {
+    let server = Running::serve();
+    for arguments in [&["health", "--url", &server.url][..], &["health", "--url", &format!("{}/", server.url)]] {
+        let checked = run(&mut proscenium(arguments));
+        assert_eq!((checked.status.code(), stdout(&checked).as_str()), (Some(0), "ready\n"), "{}", stderr(&checked));
+    }
+    let configured = run(proscenium(&["health"]).env("PROSCENIUM_URL", &server.url));
+    assert_eq!(configured.status.code(), Some(0), "{}", stderr(&configured));
+}
+
+#[test]
+fn health_fails_with_the_reason_if_the_server_is_not_ready() {
+    let directory = TempDir::new().unwrap();
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--disk-reserve", "1024GiB", "--data-dir"];
+    let server = Running::start(proscenium(&arguments).arg(directory.path()));
+    let checked = run(&mut proscenium(&["health", "--url", &server.url]));
+    assert_eq!((checked.status.code(), stdout(&checked).as_str()), (Some(1), ""));
+    let reason = stderr(&checked);
+    assert!(reason.contains(&format!("{} is not ready", server.url)) && reason.contains("disk_full"), "{reason}");
+}
+
+#[test]
+fn health_fails_if_the_server_does_not_answer_in_time() {
+    // A listener that accepts connections, and never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let checked = run(&mut proscenium(&["health", "--url", &url]));
+    assert_eq!(checked.status.code(), Some(1));
+    assert!(stderr(&checked).contains("timed out"), "{}", stderr(&checked));
 }

@@ -45,6 +45,7 @@ mod openapi;
 mod ops;
 #[cfg(feature = "otlp")]
 mod otlp;
+mod packages;
 mod projection;
 mod redaction;
 mod reporter;

@@ -405,7 +405,8 @@ async fn the_command_line_and_the_reporter_trust_the_given_authority() {
 
     let file = dir.path().join("r.ndjson");
     let file = file.to_str().unwrap();
-    for arguments in [&["tail", "r"][..], &["export", "r", "-o", file], &["import", file, "--run", "copy"], &["check", "r"]] {
+    let import = ["import", file, "--run", "copy"];
+    for arguments in [&["tail", "r"][..], &["export", "r", "-o", file], &import, &["check", "r"], &["health"]] {
         let output = run(proscenium(arguments).args(["--url", &url, "--ca", cert]));
         let response = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{arguments:?}: {response}");

@@ -2,7 +2,7 @@
 //!
 #![doc = include_str!("../README.md")]
 
-// In the order of reading: a module uses only modules above it (`tests/it/house.rs` checks that).
+// In the order of reading: a module uses only modules above it (`tests/it/repository.rs` checks that).
 mod id;
 
 pub mod trust;

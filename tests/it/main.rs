@@ -62,5 +62,6 @@ mod streamed;
 mod supervision;
 mod tls;
 mod turn_runner;
+mod upgrade;
 mod vocabulary;
 mod writers;

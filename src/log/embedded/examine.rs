@@ -7,7 +7,8 @@
 
 use super::tail::TailFile;
 use super::{
-    EmbeddedStore, KeepCopy, LogId, Shared, Sync, VERIFY_BYTES_MAX, body_name_key, body_of, created_of, name_key, name_of, number_of, tombstone_key,
+    EmbeddedStore, KeepCopy, LogId, Shared, Sync, VERIFY_BYTES_MAX, body_name_key, body_of, created_of, name_key, name_of,
+    number_of, tombstone_key,
 };
 use super::{format, log_key, tables};
 use crate::log::{LogKind, StoreError};

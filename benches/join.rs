@@ -1,15 +1,15 @@
-//! What a late join costs: from asking for a run's activities to `Hydrated`, and a page of a long message's chunks.
+//! Measures a late join: the time from the request for a run's activities to `Hydrated`.
 //!
-//! Two runs of the same visible state, one a hundred times as long as the other, on the embedded store. Prints the bytes of a
-//! join, and of a chunk by how many came before it.
+//! Two runs on the embedded store have the same visible state, but one is a hundred times as long. The benchmark also
+//! prints the bytes of a join, and the bytes of a chunk at several positions of a long message.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use proscenium::feed::reader::Frames;
-use proscenium::feed::{Feed, StartAt, Filter, FeedConfig, ReadRequest};
+use proscenium::feed::{Feed, FeedConfig, Filter, ReadRequest, StartAt};
 use proscenium::guard::Policy;
-use proscenium::ingest::{Delivery, Ingest, Environment};
+use proscenium::ingest::{Delivery, Environment, Ingest};
+use proscenium::log::commit::Logs;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
-use proscenium::log::run::Logs;
 use proscenium::log::{AnyStore, LogId};
 use proscenium::model::{Audience, Ids, RunId, Sequence};
 use proscenium::source;
@@ -27,11 +27,11 @@ fn log(run: &str) -> LogId {
     LogId::Run(RunId::new(run).expect("an id"))
 }
 
-/// The n-th progress of one call: whatever its number, what it leaves to be seen is as large.
+/// Builds the n-th progress of one call. The size of the resulting content does not depend on `n`.
 fn progress(n: usize) -> Value {
-    let class = if n == 0 { "tool.started" } else { "tool.progress" };
+    let event_type = if n == 0 { "tool.started" } else { "tool.progress" };
     json!({
-        "type": class, "toolCallId": "c", "audience": "user",
+        "type": event_type, "toolCallId": "c", "audience": "user",
         "payload": { "toolName": "dig", "progress": 0.5, "message": format!("{:06}", n % 7) },
     })
 }
@@ -54,15 +54,15 @@ async fn write(ingest: &Ingest<AnyStore>, run: &str, count: usize, fact: impl Fn
             write_scope: None,
             atomic: false,
         };
-        ingest.deliver(delivery).await.expect("taken");
+        ingest.deliver(delivery).await.expect("the server accepts the facts");
     }
 }
 
 /// Reads a run's activities up to `Hydrated`, frame by frame.
 async fn join(feed: &Arc<Feed<AnyStore>>, run: &str, replay: bool, mut each: impl FnMut(&[u8])) {
     let filter = Filter { audience: Audience::User, surfaces: Vec::new(), types: Vec::new(), agent: None };
-    let wanted = ReadRequest { filter, frames: Frames::Activities, replay };
-    let mut reader = feed.read(&log(run), wanted, StartAt::Start).await.expect("a reader");
+    let request = ReadRequest { filter, frames: Frames::Activities, replay };
+    let mut reader = feed.read(&log(run), request, StartAt::Start).await.expect("a reader");
     while let Ok(Some(frames)) = reader.next().await {
         for frame in frames.split_inclusive(|byte| *byte == b'\n').filter(|line| line.starts_with(b"data: ")) {
             each(frame);
@@ -90,7 +90,7 @@ fn joins(criterion: &mut Criterion) {
         write(&ingest, "chunks", CHUNKS, chunk).await;
         (feed, logs)
     });
-    // As it is a while after the last fact: checkpoints follow in their own time.
+    // Wait for the checkpoints, which the server saves some time after the last fact.
     runtime.block_on(async {
         let id = log(RUNS[1].0);
         let tail = logs.log(&id).await.expect("a log").tail();
@@ -111,7 +111,7 @@ fn joins(criterion: &mut Criterion) {
         println!("join a run of {run}: {bytes} bytes to Hydrated");
         group.bench_function(run, |b| {
             b.iter(|| {
-                // Forgotten, as it is when nobody reads it.
+                // Drop the cached state, as the server does for a run without readers.
                 feed.sweep();
                 runtime.block_on(join(&feed, run, false, |_| ()));
             });

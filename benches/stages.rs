@@ -1,15 +1,15 @@
-//! What a fact costs at each stage of the line, in nanoseconds, and how large it is on leaving it, in bytes.
+//! Measures the time per fact at each stage of the pipeline, and prints the bytes per fact.
 //!
-//! `cargo bench` runs it; `cargo test --benches` runs each once, so that it does not rot. The facts are those of a real
-//! Awaken run of 3,385 events.
+//! `cargo bench` runs the benchmarks. `cargo test --benches` runs each once, so that they keep working. The facts are
+//! those of a real Awaken run of 3,385 events.
 
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use proscenium::encode::native::Encoder;
 use proscenium::feed::{Feed, FeedConfig};
 use proscenium::guard::{Guard, Policy};
-use proscenium::ingest::{Delivery, Ingest, Environment};
-use proscenium::log::run::Logs;
+use proscenium::ingest::{Delivery, Environment, Ingest};
+use proscenium::log::commit::Logs;
 use proscenium::log::{AnyStore, Limit, LogId, memory::MemoryStore};
 use proscenium::model::{Audience, BlobId, Cursor, Draft, Ids, RunId, Sequence};
 use proscenium::projection::View;
@@ -31,12 +31,12 @@ fn adapted(facts: Vec<Fact>) -> Vec<Draft> {
     let mut adapter = (source::by_name("awaken").expect("a source").fresh)();
     let mut drafts = Vec::new();
     for fact in facts {
-        adapter.adapt(fact, &Ids::default(), &mut drafts).expect("the recording is good");
+        adapter.adapt(fact, &Ids::default(), &mut drafts).expect("the recording is valid");
     }
     drafts
 }
 
-fn entered(mut drafts: Vec<Draft>) -> Vec<Draft> {
+fn recorded(mut drafts: Vec<Draft>) -> Vec<Draft> {
     let mut ledger = Ledger::default();
     for draft in &mut drafts {
         ledger.record(draft, 0);
@@ -71,10 +71,10 @@ fn stages(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(count)).sample_size(20);
     group.bench_function("parse", |b| b.iter(facts));
     group.bench_function("adapt", |b| b.iter_batched(facts, adapted, BatchSize::LargeInput));
-    group.bench_function("ledger", |b| b.iter_batched(|| adapted(facts()), entered, BatchSize::LargeInput));
+    group.bench_function("ledger", |b| b.iter_batched(|| adapted(facts()), recorded, BatchSize::LargeInput));
     group.bench_function("guard", |b| {
         b.iter_batched(
-            || entered(adapted(facts())),
+            || recorded(adapted(facts())),
             |drafts| {
                 let (mut guard, policy, mut out) = (Guard::new(), Policy::default(), Vec::new());
                 for draft in drafts {
@@ -102,7 +102,7 @@ fn stages(criterion: &mut Criterion) {
                 n += 1;
                 delivery(&format!("r{n}"))
             },
-            |delivery| runtime.block_on(ingest.deliver(delivery)).expect("taken"),
+            |delivery| runtime.block_on(ingest.deliver(delivery)).expect("the server accepts the facts"),
             BatchSize::LargeInput,
         );
     });

@@ -1,10 +1,10 @@
-//! How fast the store on disk commits: 300-byte rows, round-robin over 500 runs.
+//! Measures the commits of the embedded store: 300-byte rows, round-robin over 500 runs.
 //!
 //! ```text
-//! cargo bench --bench store -- [seconds a size, 35] [bytes of state an append, 0] [batch sizes, 1,64,512] [facts/s, as many as go] [always|never]
+//! cargo bench --bench store -- [seconds per batch size, 35] [bytes of state per append, 0] [batch sizes, 1,64,512] [facts/s, unlimited] [always|never]
 //! ```
-//! The disk decides most of it: `STORE_BENCH_DIR` says which one. Without syncs it is the cost of the work itself.
-//! Under `cargo test` it runs for a moment, to show that it still does.
+//! The disk determines most of the result; `STORE_BENCH_DIR` selects it. Without syncs (`never`), the result is the CPU
+//! cost. Under `cargo test` it runs for 20 ms per batch size, as a smoke test.
 
 use bytes::Bytes;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
@@ -69,12 +69,12 @@ fn measure(batch: usize, pause: Duration, state_bytes: usize, facts_s_max: usize
         let (mut after, limit) = (0, Limit { rows: 4096, bytes: 1 << 20 });
         while after < *last {
             let read = runtime.block_on(store.read(log, EPOCH, Sequence(after), limit)).expect("reads");
-            let read: usize = read.iter().map(|placed| placed.rows.len()).sum();
+            let read: usize = read.iter().map(|append| append.rows.len()).sum();
             bytes += read;
             after += (read / ROW_BYTES) as u64;
         }
     }
-    assert_eq!(bytes, next * ROW_BYTES, "all of it is there");
+    assert_eq!(bytes, next * ROW_BYTES, "a scan returns every row");
     let scan_s = next as f64 / begun.elapsed().as_secs_f64();
     drop(store);
     let begun = Instant::now();
@@ -94,7 +94,7 @@ fn measure(batch: usize, pause: Duration, state_bytes: usize, facts_s_max: usize
 
 fn append(log: &LogId, last: u64, state_bytes: usize, salt: u64) -> Append {
     let mut rows = Vec::with_capacity(ROW_BYTES);
-    // Text that compresses about as well as events do.
+    // This text compresses about as well as events do.
     let mut text = format!(
         r#"{{"type":"text.delta","eventId":"{:032x}","payload":{{"text":""#,
         u128::from(salt) * 0x9e37_79b9_7f4a_7c15_f39c

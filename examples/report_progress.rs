@@ -1,8 +1,10 @@
-//! A tool that says what it is doing: seed 002's `IndexTool`, an activity of its own, and an event as Ethos' tools emit them.
+//! A tool that reports its progress in three forms.
 //!
-//! `cargo run --example report_progress` starts a server in memory, reports to it, and prints what a user then sees of the run.
-//! `PROSCENIUM_URL=http://127.0.0.1:8787 cargo run --example report_progress` reports to a server that runs already; watch it
-//! there with `proscenium tail index-docs`.
+//! It is seed 002's `IndexTool`, with a custom activity and an event in the form of Ethos' tools.
+//!
+//! `cargo run --example report_progress` starts a server in memory, reports to it, and prints the run as a user sees
+//! it. `PROSCENIUM_URL=http://127.0.0.1:8787 cargo run --example report_progress` reports to a running server; watch
+//! the run with `proscenium tail index-docs`.
 
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
@@ -10,7 +12,7 @@ use proscenium::ingest::Environment;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::MemoryStore;
 use proscenium::reporter::{ProgressStatus, Reporter, ToolCallReporter, ToolProgressEvent};
-use proscenium::serve::{Limits, KeepAlive, Server};
+use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::time::Duration;
@@ -22,11 +24,11 @@ const RUN: &str = "index-docs";
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = match std::env::var("PROSCENIUM_URL") {
         Ok(url) => url,
-        Err(_) => a_server_in_memory().await?,
+        Err(_) => start_server().await?,
     };
     println!("reporting to {url}");
 
-    // Once a run; whoever has no server takes `Reporter::none()`, and nothing below changes.
+    // Create one reporter per run. Without a server, use `Reporter::none()`; the code below stays the same.
     let mut setup = Reporter::builder(&url, RUN).with_session("examples");
     if let Ok(token) = std::env::var("PROSCENIUM_TOKEN") {
         setup = setup.with_token(&token);
@@ -37,7 +39,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let counters = reporter.counters();
     reporter.close().await?;
-    println!("{} reports, every one of them durable\n", counters.reported);
+    println!("{} reports, all durable\n", counters.reported);
 
     let shown: Value = reqwest::get(format!("{url}/v1/runs/{RUN}/activities")).await?.json().await?;
     for activity in shown["activities"].as_array().into_iter().flatten() {
@@ -54,13 +56,13 @@ async fn index_docs(call: &ToolCallReporter) {
         tokio::time::sleep(Duration::from_millis(20)).await; // ... do work ...
         let fraction = f64::from(i + 1) / 10.0;
         call.report_progress(ProgressStatus::Running, Some(&format!("Indexed batch {}/10", i + 1)), Some(fraction)).await;
-        // For logs and telemetry; a user sees nothing of it.
+        // This event is for logs and telemetry; users do not see it.
         call.emit(ToolProgressEvent::new("index_docs", format!("batch {i}: 128 documents")).with_percent(fraction * 100.0));
     }
     call.report_progress(ProgressStatus::Done, Some("Indexing complete"), Some(1.0)).await;
 }
 
-/// A tool with an activity of its own, and one word to the user.
+/// A tool with a custom activity and a message to the user.
 async fn generate(call: &ToolCallReporter) {
     call.report_progress(ProgressStatus::Running, None, None).await;
     call.emit(ToolProgressEvent::new("generate", "this takes a few seconds").with_audience("user"));
@@ -70,16 +72,17 @@ async fn generate(call: &ToolCallReporter) {
     call.report_progress(ProgressStatus::Done, None, None).await;
 }
 
-/// Starts a server that forgets everything when this process ends; its address.
-async fn a_server_in_memory() -> Result<String, Box<dyn Error>> {
+/// Starts a server with a store in memory and returns its URL.
+async fn start_server() -> Result<String, Box<dyn Error>> {
     let random = || {
         let mut bits = [0; 16];
-        getrandom::fill(&mut bits).expect("the system has randomness");
+        getrandom::fill(&mut bits).expect("the operating system provides randomness");
         u128::from_ne_bytes(bits)
     };
     let environment = Environment { now: jiff::Timestamp::now, random };
     let store = AnyStore::Memory(MemoryStore::new());
-    let server = Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), KeepAlive::default(), environment)?;
+    let server =
+        Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), KeepAlive::default(), environment)?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
     tokio::spawn(server.run(listener, std::future::pending()));

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Proscenium beside its peers: one load generator, one run, one table of ratios.
+"""Compare Proscenium with its peers: one load generator, one run, one table of ratios.
 
-Starts our server and every installed peer, pins each to one core and fanbench to the other, and measures them in turn,
-round after round, so that a machine that drifts drifts for all. Prints the median of each figure and its ratio to the first
-peer (durable-streams). Everything speaks to loopback only and every test is bounded in messages and in time.
+The script starts Proscenium and every installed peer, pins each to one core and fanbench to another, and measures them in
+turn, round after round, so that changes of the machine affect all of them. It prints the median of each figure and its ratio
+to the first peer (durable-streams). All traffic is on loopback, and every test has limits of messages and time.
 
   scripts/peers.py --fanbench PATH [--rounds 3] [--only fan,many,history,idle,stalled] [--servers proscenium,durable-streams]
 
-The table goes to standard output, each measurement as it is made to standard error.
+The table goes to standard output, and each measurement to standard error.
 
-Peers are looked for on PATH (add a directory with --path): durable-streams-server (cargo install durable-streams@0.1.5),
+The script finds peers on PATH (add a directory with --path): durable-streams-server (cargo install durable-streams@0.1.5),
 nginx with the nchan module (Debian: nginx-core libnginx-mod-nchan), s2 (cargo install s2-cli).
 """
 
@@ -36,10 +36,10 @@ def free_port():
 
 
 class Peer:
-    """A server: how it is started, and how fanbench talks to it."""
+    """A server, with the command that starts it and the arguments of fanbench for it."""
 
-    def __init__(self, name, command, talk, batch=None, child=False):
-        self.name, self.command, self.talk, self.batch, self.child = name, command, talk, batch or [], child
+    def __init__(self, name, command, fanbench, batch=None, child=False):
+        self.name, self.command, self.fanbench, self.batch, self.child = name, command, fanbench, batch or [], child
 
     def start(self, core):
         self.dir = tempfile.mkdtemp(prefix="peers-")
@@ -58,7 +58,7 @@ class Peer:
         time.sleep(0.5)
 
     def pids(self):
-        """The process and its children: nginx works in a child."""
+        """Return the ids of the process and its children: nginx serves from a child process."""
         found = [self.process.pid]
         if self.child:
             listed = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True).stdout
@@ -97,8 +97,8 @@ http {{
     return ["nginx", "-c", str(config), "-e", f"{directory}/error.log"]
 
 
-def proscenium(name, binary, words):
-    return Peer(name, lambda port, d: [binary, "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", f"{d}/data", *words],
+def proscenium(name, binary, arguments):
+    return Peer(name, lambda port, d: [binary, "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", f"{d}/data", *arguments],
                 ["--pub-header", "Content-Type: application/json", "--publish", "POST /v1/runs/c{ch}/facts",
                  "--sub", "GET /v1/runs/c{ch}/stream?frames=events&audience=user", "--body", FACT],
                 ["--open", "[", "--join", ",", "--close", "]"])
@@ -127,7 +127,7 @@ def peers(args):
     return [p for p in found if (not wanted or p.name in wanted or p.name in named) and shutil.which(tools[p.name])]
 
 
-# name, what it is, fanbench's words, whether messages go several to a request where the server can take them so
+# name: description, arguments of fanbench, whether requests batch messages if the server supports that
 TESTS = {
     "fan": ("1 x 1000 readers, 50 msg/s", ["--channels", "1", "--subs", "1000", "--rate", "50", "--messages", "300"], False),
     "fanout": ("1 x 1000 readers, flat out", ["--channels", "1", "--subs", "1000", "--rate", "0", "--messages", "3000"], False),
@@ -140,10 +140,10 @@ TESTS = {
 
 
 def measure(args, peer, test, first):
-    _, words, batched = TESTS[test]
+    _, arguments, batched = TESTS[test]
     batch = ["--batch", "100", *peer.batch] if batched and peer.batch else []
     command = ["taskset", "-c", str(args.load_core), args.fanbench, "--name", peer.name, "--addr", f"127.0.0.1:{peer.port}",
-               "--pid", peer.pids(), "--first", str(first), *words, *peer.talk, *batch]
+               "--pid", peer.pids(), "--first", str(first), *arguments, *peer.fanbench, *batch]
     done = subprocess.run(command, capture_output=True, text=True, timeout=args.timeout)
     if done.returncode or not done.stdout.strip():
         return {"failed": done.stderr.strip()[-300:]}
@@ -172,16 +172,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fanbench", default=os.environ.get("FANBENCH", "fanbench"), help="the load generator")
     parser.add_argument("--binary", default=str(pathlib.Path(__file__).resolve().parent.parent / "target/release/proscenium"))
-    parser.add_argument("--serve", default="", help="further words for `proscenium serve`")
+    parser.add_argument("--serve", default="", help="further arguments of `proscenium serve`")
     parser.add_argument("--also", action="append", default=[], metavar="NAME=BINARY",
-                        help="another build of ours to measure beside it, such as one with another allocator")
-    parser.add_argument("--path", action="append", default=[], help="a directory to look for peers in")
-    parser.add_argument("--servers", help="comma-separated; all that are installed by default")
-    parser.add_argument("--only", help="comma-separated tests; all by default: " + ", ".join(TESTS))
+                        help="a further Proscenium build to measure, such as one with another allocator")
+    parser.add_argument("--path", action="append", default=[], help="a directory with peers")
+    parser.add_argument("--servers", help="comma-separated; by default all installed servers")
+    parser.add_argument("--only", help="comma-separated tests; by default all: " + ", ".join(TESTS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--server-core", type=int, default=0)
     parser.add_argument("--load-core", type=int, default=1)
-    parser.add_argument("--timeout", type=int, default=180, help="seconds for one measurement")
+    parser.add_argument("--timeout", type=int, default=180, help="time limit of one measurement, in seconds")
     args = parser.parse_args()
     os.environ["PATH"] = os.pathsep.join([*args.path, os.environ["PATH"]])
     tests = args.only.split(",") if args.only else list(TESTS)
@@ -195,11 +195,11 @@ def main():
                     prepare(peer)
                     result = measure(args, peer, test, round_number * 100000)
                 except subprocess.TimeoutExpired:
-                    result = {"failed": "no end in time"}
+                    result = {"failed": "timeout"}
                 finally:
                     peer.stop()
                 results.setdefault((test, peer.name), []).append(result)
-                # A long run that is stopped has still said what it measured.
+                # Print each measurement at once, so that an interrupted run keeps its results.
                 print(json.dumps({"round": round_number, "test": test, "server": peer.name, **result}), file=sys.stderr, flush=True)
     report(args, tests, servers, results)
 

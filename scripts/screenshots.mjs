@@ -1,9 +1,8 @@
 #!/usr/bin/env node
 /**
- * Pictures of the workbench while `proscenium demo` plays: `scripts/screenshots.mjs DIRECTORY`.
+ * Takes screenshots of the workbench while `proscenium demo` plays: `scripts/screenshots.mjs DIRECTORY`.
  *
- * PROSCENIUM_BIN names the binary (default target/debug/proscenium), CHROMIUM_BIN the browser. What the page needs of npm is
- * installed in web-demo by `npm ci`.
+ * PROSCENIUM_BIN is the binary (default target/debug/proscenium), CHROMIUM_BIN the browser. Run `npm ci` in web-demo first.
  */
 
 import { spawn } from "node:child_process";
@@ -19,63 +18,63 @@ const { chromium } = createRequire(new URL("../web-demo/package.json", import.me
 const BINARY = process.env.PROSCENIUM_BIN ?? fileURLToPath(new URL("../target/debug/proscenium", import.meta.url));
 const BROWSER = process.env.CHROMIUM_BIN ?? "/usr/bin/chromium";
 const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
-/** How long something that a picture is of may take to come, in milliseconds. */
+/** The time limit for the subject of a screenshot to appear, in milliseconds. */
 const DEADLINE = 90_000;
 const WIDE = { width: 1600, height: 1000 };
 const NARROW = { width: 390, height: 844 };
 
 const directory = process.argv[2];
 if (!directory) {
-  console.error("where to? scripts/screenshots.mjs DIRECTORY");
+  console.error("usage: scripts/screenshots.mjs DIRECTORY");
   process.exit(2);
 }
 await mkdir(directory, { recursive: true });
 
 const demo = spawn(BINARY, ["demo", "--listen", "127.0.0.1:0"], { stdio: ["ignore", "pipe", "ignore"] });
-const profile = await mkdtemp(join(tmpdir(), "proscenium-pictures-"));
+const profile = await mkdtemp(join(tmpdir(), "proscenium-screenshots-"));
 let browser;
 try {
-  const url = await listening();
+  const url = await readListenUrl();
   browser = await chromium.launchPersistentContext(profile, { executablePath: BROWSER, args: FLAGS, viewport: WIDE });
   const page = await browser.newPage();
   page.setDefaultTimeout(DEADLINE);
   await page.goto(url);
   await page.locator("ps-conversation .speech .body").first().waitFor();
-  await picture(page, "conversation");
-  // The story comes to a question that waits for whoever looks.
+  await takeScreenshot(page, "conversation");
+  // The story reaches a question that waits for the viewer.
   await page.locator('ps-conversation ps-action[data-status="pending"]').first().waitFor();
-  await picture(page, "question");
+  await takeScreenshot(page, "question");
   await page.emulateMedia({ colorScheme: "dark" });
-  await picture(page, "question-dark");
+  await takeScreenshot(page, "question-dark");
   for (const tab of ["work", "artifacts", "timeline", "diagnostics"]) {
     await page.locator(`#tab-${tab}`).click();
-    await picture(page, tab);
+    await takeScreenshot(page, tab);
   }
   await page.emulateMedia({ colorScheme: "light" });
   await page.locator("ps-conversation .inspect:visible").last().click();
   await page.locator("ps-inspector .envelope").first().waitFor();
-  await picture(page, "events");
+  await takeScreenshot(page, "events");
   await page.locator("#compare").click();
   await page.locator("ps-audiences .audience-row").first().waitFor();
-  await picture(page, "audiences");
+  await takeScreenshot(page, "audiences");
   await page.locator("#compare").click();
   await page.getByRole("button", { name: "Previous event" }).click();
   await page.locator("#past").waitFor();
-  await picture(page, "past");
+  await takeScreenshot(page, "past");
   await page.getByRole("button", { name: "Back to live" }).click();
   await page.setViewportSize(NARROW);
   await page.locator("#tab-talk").click();
-  await picture(page, "narrow");
+  await takeScreenshot(page, "narrow");
   await page.locator("#tab-team").click();
-  await picture(page, "narrow-team");
+  await takeScreenshot(page, "narrow-team");
 } finally {
   await browser?.close();
   demo.kill("SIGTERM");
   await rm(profile, { recursive: true, force: true });
 }
 
-/** The address at which the demo listens. */
-async function listening() {
+/** Returns the URL that the demo prints. */
+async function readListenUrl() {
   for await (const line of createInterface({ input: demo.stdout })) {
     const url = line.match(/^listening on (http:\S+)$/)?.[1];
     demo.stdout.resume();
@@ -85,7 +84,7 @@ async function listening() {
 }
 
 /** @param {import("playwright-core").Page} page @param {string} name */
-async function picture(page, name) {
+async function takeScreenshot(page, name) {
   const path = join(directory, `${name}.png`);
   await page.screenshot({ path, animations: "disabled" });
   console.log(path);

@@ -38,7 +38,7 @@
 //! # Modules
 //!
 //! The modules are listed in the order of the path, which is the best order for reading. A module uses only modules
-//! above it (`tests/it/house.rs` checks that). First comes [`meter`], which all modules use. Last come modules outside
+//! above it (`tests/it/repository.rs` checks that). First comes [`meter`], which all modules use. Last come modules outside
 //! the path; other programs link [`reporter`] to report from a tool.
 
 pub mod meter;

@@ -9,12 +9,12 @@ use cli::{check, demo, doctor, tail, token, transfer};
 use proscenium::auth::Authenticator;
 use proscenium::config::{Config, LogFormat, StoreKind};
 use proscenium::ingest::{Environment, LARGE_DELIVERIES_MAX};
+use proscenium::log::commit::STORE_THREADS;
 use proscenium::log::embedded::EmbeddedStore;
 use proscenium::log::memory::MemoryStore;
-use proscenium::log::run::STORE_THREADS;
 use proscenium::log::{AnyStore, StoreError};
 use proscenium::serve::Server;
-use proscenium::serve::tls::Tls;
+use proscenium::serve::transport::tls::Tls;
 use std::future::Future;
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
@@ -157,7 +157,7 @@ fn log_filter(filter: &str) -> Result<EnvFilter, Failure> {
     })?;
     // Trace spans are for a collector only.
     #[cfg(feature = "otlp")]
-    let parsed = parsed.add_directive(format!("{}=off", proscenium::serve::otlp::TARGET).parse()?);
+    let parsed = parsed.add_directive(format!("{}=off", proscenium::serve::telemetry::otlp::TARGET).parse()?);
     Ok(parsed)
 }
 

@@ -26,7 +26,7 @@ pub const TOKEN_BYTES_MAX: usize = 8 * 1024;
 pub(super) struct Key {
     name: Option<Box<str>>,
     algorithm: Algorithm,
-    decoding_key: DecodingKey,
+    material: DecodingKey,
     thumbprint: [u8; 32],
 }
 
@@ -100,7 +100,7 @@ impl Key {
             hash.update(part);
         }
         let thumbprint = hash.finalize().into();
-        Ok(Self { name, algorithm, decoding_key: key, thumbprint })
+        Ok(Self { name, algorithm, material: key, thumbprint })
     }
 
     pub const fn thumbprint(&self) -> &KeyThumbprint {
@@ -178,7 +178,7 @@ pub(super) fn verify_signature<'k>(
         // Only the signature is checked here. The authenticator checks the claims against the server's clock.
         (validation.validate_exp, validation.validate_nbf, validation.validate_aud) = (false, false, false);
         validation.required_spec_claims.clear();
-        match jsonwebtoken::decode::<RawClaims>(token, &key.decoding_key, &validation) {
+        match jsonwebtoken::decode::<RawClaims>(token, &key.material, &validation) {
             Ok(token) => return Ok((Claims::from_raw(token.claims)?, key.thumbprint)),
             Err(error) => match error.kind() {
                 // The JSON is parsed only after the signature verified, so this message may describe it.

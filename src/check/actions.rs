@@ -1,8 +1,8 @@
 //! Rules for actions: a request has the fields that an answer needs, and its owner answers it once.
 
 use super::Findings;
+use super::lifecycles::actions;
 use super::log::{Entry, Log};
-use super::things::actions;
 use crate::model::EventType;
 
 /// The seed's action types, each with the fields that its card requires: one field per group.

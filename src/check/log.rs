@@ -1,11 +1,11 @@
-//! The log under check: its envelopes in file order, and the patches that their projection could not apply.
+//! The log under check: its envelopes in file order, and the patches that do not apply.
 
 use super::CheckOptions;
 use crate::log::LogId;
 use crate::model::id::IdError;
 use crate::model::{Audience, EventType, Ids, RunId, Sequence, SessionId, schema};
 use crate::projection::View;
-use crate::projection::seen::EnvelopeView;
+use crate::projection::envelope_view::EnvelopeView;
 use crate::source::kind_of;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -105,7 +105,9 @@ impl Entry {
         self.event_type.as_str().starts_with(family)
     }
 
-    /// Returns whether the entry is a diagnostic of one of these kinds, which the server logs for a fact that it rejects.
+    /// Returns whether the entry is a diagnostic of one of these kinds.
+    ///
+    /// The server logs these in place of facts that it cannot map or apply.
     #[must_use]
     pub fn is_server_diagnostic(&self, kinds: &[&str]) -> bool {
         self.event_type == EventType::DiagnosticChanged && self.payload_text("kind").is_some_and(|kind| kinds.contains(&kind))
@@ -119,7 +121,7 @@ fn faults(map: &Map<String, Value>, required: &[String]) -> Vec<String> {
     missing.chain(map.iter().filter_map(|(member, value)| fault(member, value))).collect()
 }
 
-/// Returns the problem of one member; `None` for a correct member and for any member outside the schema.
+/// Returns the problem of one member; `None` for correct members and for those outside the schema.
 fn fault(member: &str, value: &Value) -> Option<String> {
     let is_time = |text: &str| text.parse::<Timestamp>().is_ok();
     let expected = match (member, value) {

@@ -1,9 +1,9 @@
 //! The linter: checks a log against the demands that seed 003 makes of a producer.
 //!
-//! A rule is a small pure function over the envelopes in order, and over their projection. It uses no clock and no I/O, and
-//! infers nothing from prose. A finding names the sentence of the seed that the log breaks, the value, and the remedy.
-//! The same log always gives the same findings. A log cannot show the demands on clients; [`DEMANDS`] lists every demand
-//! with the rules that check it, or the reason why no rule can.
+//! A rule is a small pure function over the envelopes in order, and over their projection. It uses no clock and no I/O,
+//! and infers nothing from prose. A finding names the sentence of the seed that the log breaks, the value, and the
+//! remedy. The same log always gives the same findings. A log cannot show the demands on clients; [`DEMANDS`] lists
+//! every demand with the rules that check it, or the reason why no rule can.
 //!
 //! | file | contents |
 //! | --- | --- |
@@ -16,6 +16,7 @@
 //! | `seed` | the seed's demands and the rules that check them |
 
 mod actions;
+mod lifecycles;
 mod log;
 mod order;
 mod safety;
@@ -24,7 +25,6 @@ mod shape;
 pub mod source;
 mod team;
 mod text;
-mod things;
 mod tools;
 
 pub use log::{InvalidLine, Log};

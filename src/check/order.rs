@@ -47,7 +47,9 @@ pub(super) fn one_run(log: &Log, findings: &mut Findings<'_>) {
     }
 }
 
-/// Returns whether the fact is the run's own work, as opposed to its queue, session, teammates or metrics.
+/// Returns whether the fact is the run's own work.
+///
+/// Facts about its queue, session, teammates or metrics are not.
 fn is_work(entry: &Entry) -> bool {
     use EventType as E;
     ["text.", "reasoning.", "tool."].iter().any(|family| entry.is_in_family(family))

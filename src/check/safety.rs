@@ -1,18 +1,20 @@
 //! Rules for content that does not belong in a log, or not in a log for every audience.
 //!
-//! They cover secrets, large bodies, diagnostics, a runtime's internals and client state, and the diagnostics that the server
-//! logged when it accepted the facts.
+//! They cover secrets, large bodies, diagnostics, a runtime's internals and client state, and the diagnostics that the
+//! server logged when it accepted the facts.
 
 use super::Findings;
+use super::lifecycles::{compactions, streams};
 use super::log::{Entry, Log};
-use super::things::{compactions, streams};
 use crate::guard::{Policy, redact_text, redact_value};
 use crate::model::{Audience, EventType};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Returns the text member of a chunk. A chunk may hold half a secret, so the rule examines the joined stream.
+/// Returns the text member of a chunk.
+///
+/// A chunk may hold half a secret, so the rule examines the joined stream.
 fn streamed_member(entry: &Entry) -> Option<&'static str> {
     use EventType as E;
     match entry.event_type {

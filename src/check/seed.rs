@@ -173,7 +173,7 @@ pub static DEMANDS: &[Demand] = &[
     ),
     partly_by_rules(
         CHECK,
-        "Artifact body lifecycles in Artifact Workspace, not in the transcript by default.",
+        "Artifact body lives in Artifact Workspace, not in the transcript by default.",
         &["artifact-body"],
         "where a screen shows a body; a log shows whether the facts carry one",
     ),

@@ -1,8 +1,8 @@
 //! Rules for the members of an envelope, and for the members that each event type requires.
 
 use super::Findings;
+use super::lifecycles::is_custom;
 use super::log::{Entry, Log};
-use super::things::is_custom;
 use crate::model::{Audience, Control, EventType, Owner, Persistence, Phase, Scope, Surface, Topology};
 use serde_json::Value;
 

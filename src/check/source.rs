@@ -2,8 +2,8 @@
 
 use crate::guard::Policy;
 use crate::ingest::{Delivery, Environment, Ingest, IngestError};
+use crate::log::commit::{Logs, rows_after};
 use crate::log::memory::MemoryStore;
-use crate::log::run::{Logs, rows_after};
 use crate::log::{Limit, LogId};
 use crate::model::{Audience, Ids, RunId, Sequence};
 use crate::source::SourceKind;

@@ -1,8 +1,8 @@
 //! Rules for message text: streamed once, ended, and separate from everything else.
 
 use super::Findings;
+use super::lifecycles::{Channel, calls, streams};
 use super::log::{Entry, Log};
-use super::things::{Channel, calls, streams};
 use crate::model::EventType;
 use crate::source::agent_ui::is_workers;
 use serde_json::Value;

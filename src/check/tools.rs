@@ -1,13 +1,13 @@
 //! Rules for tool calls: started, reported, ended once.
 
 use super::Findings;
+use super::lifecycles::{actions, calls, is_custom};
 use super::log::{Entry, Log};
-use super::things::{actions, calls, is_custom};
 use crate::model::EventType;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// Requires the end of a started call, unless it waits for a decision or for a result from the frontend.
+/// Requires the end of a started call, unless it waits for a decision or the frontend's result.
 pub(super) fn never_ended(log: &Log, findings: &mut Findings<'_>) {
     let actions = actions(log);
     let waits = |call: &str| {

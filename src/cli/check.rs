@@ -1,4 +1,6 @@
-//! `proscenium check`: checks a log against seed 003. The log is a file, a runtime's own facts, or a run of a server.
+//! `proscenium check`: checks a log against seed 003.
+//!
+//! The log is a file, a runtime's own facts, or a run of a server.
 //!
 //! The exit code is 0 without errors, 1 with errors, and 2 if the command could not check the log.
 
@@ -17,8 +19,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Check {
-    /// The file to check, as `proscenium export` writes it; `-` for standard input; or a run of a server. A file takes
-    /// precedence over a run of the same name.
+    /// The file to check (an export), `-` for standard input, or a run of a server. A file takes precedence over a run
+    /// of the same name.
     #[arg(value_name = "FILE|RUN", required_unless_present = "rules")]
     log: Option<String>,
     /// Read the file as a runtime's own facts of this source, and process them in memory as a server does.

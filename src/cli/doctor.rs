@@ -1,14 +1,15 @@
 //! `proscenium doctor`: lists the damage in the data directory of a stopped server. It changes nothing.
 //!
 //! The store checks its files and keyspaces. This module checks their contents: the rows, state entries, bodies and
-//! checkpoints of each log. The exit code is 0 without damage, 1 with damage, and 2 if the command could not examine the store.
+//! checkpoints of each log. The exit code is 0 without damage, 1 with damage, and 2 if the command could not examine
+//! the store.
 
 use super::CliError;
 use data_encoding::HEXLOWER;
 use proscenium::ingest::{BlobMeta, unreadable_entries};
+use proscenium::log::commit::{Summary, summary_of};
 use proscenium::log::embedded::{EmbeddedStore, FORMAT, Finding, StoreInspection};
 use proscenium::log::row::Row;
-use proscenium::log::run::{Summary, summary_of};
 use proscenium::log::{Limit, LoadedLog, LogId, LogKind, Store, StoreError};
 use proscenium::model::{Audience, BlobId, Sequence};
 use proscenium::projection::View;

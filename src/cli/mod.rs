@@ -32,7 +32,9 @@ use tokio_rustls::rustls as tls;
 
 /// The time limit for connecting to a server.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
-/// The time limit without any byte from the server, not even a heartbeat, and without progress of an upload.
+/// The time limit for silence: no byte from the server, not even a heartbeat.
+///
+/// In an upload, it also limits the time in which the server reads nothing.
 const SILENCE_MAX: Duration = Duration::from_secs(75);
 
 /// The server's address and the credentials for it.
@@ -41,10 +43,10 @@ pub struct Endpoint {
     /// The server's address.
     #[arg(long, alias = "server", env = "PROSCENIUM_URL", value_name = "URL", default_value = "http://127.0.0.1:8787")]
     url: String,
-    /// The certificates of the authority that signed the server's certificate, as PEM; by default those of the system.
+    /// The PEM file of the certificate authority for an https URL; by default the system's authorities.
     #[arg(long, env = "PROSCENIUM_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// The access token, if the server requires one. Prefer the variable: other users of this machine can see flags.
+    /// The access token. Prefer the variable: other users of this machine can see flags.
     #[arg(long, env = "PROSCENIUM_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     token: Option<Secret>,
 }
@@ -98,7 +100,9 @@ pub enum CliError {
     Unreachable { url: String, reason: String },
     #[error("the certificate of the server at {url} is not trusted: {reason}; pass the certificate of its authority with --ca")]
     Untrusted { url: String, reason: String },
-    /// The default certificate of `openssl req -x509`. TLS clients reject it even if they trust it as an authority.
+    /// The default certificate of `openssl req -x509`.
+    ///
+    /// TLS clients reject it even if they trust it as an authority.
     #[error(
         "the certificate of the server at {url} belongs to an authority ({reason}), and --ca cannot help; give the server a \
          certificate with basicConstraints=CA:FALSE (openssl req -x509 … -addext basicConstraints=critical,CA:FALSE), or one \
@@ -128,7 +132,9 @@ pub enum CliError {
 }
 
 impl CliError {
-    /// Returns whether the reader of the output has closed the pipe, as in `proscenium tail … | head`. This is no failure.
+    /// Returns whether the reader of the output has closed the pipe, as in `proscenium tail … | head`.
+    ///
+    /// This is no failure.
     pub fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
     }
@@ -145,7 +151,7 @@ impl Endpoint {
         self.resource_url("runs", run, resource)
     }
 
-    /// Returns the URL of a resource of one item in a collection: `runs`, `sessions`, `agents` or `controls`.
+    /// Returns the URL of an item's resource in `runs`, `sessions`, `agents` or `controls`.
     fn resource_url(&self, collection: &str, id: &str, resource: &str) -> String {
         // The unreserved characters of RFC 3986 need no encoding; an id may contain any other.
         const ID: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -200,8 +206,8 @@ impl Endpoint {
 
     /// Sends a streamed body and returns the whole response.
     ///
-    /// It fails if the server neither reads nor answers for [`SILENCE_MAX`]. The time in which the body produces its next
-    /// chunk does not count.
+    /// It fails if the server neither reads nor answers for [`SILENCE_MAX`]. The time in which the body produces its
+    /// next chunk does not count.
     async fn upload(&self, request: RequestBuilder, body: impl Chunks) -> Result<Response, CliError> {
         self.upload_within(request, body, SILENCE_MAX).await
     }
@@ -250,7 +256,9 @@ impl Endpoint {
         Err(self.read_rejection(answer).await.0)
     }
 
-    /// Reads an error response; returns the error and its problem document, which is null if the body is not one.
+    /// Reads an error response; returns the error and its problem document.
+    ///
+    /// The document is null if the body is not one.
     async fn read_rejection(&self, answer: Response) -> (CliError, Value) {
         let status = answer.status();
         let text = answer.text().await.unwrap_or_default();
@@ -268,7 +276,9 @@ trait Chunks: Stream<Item = Result<Bytes, io::Error>> + Send + 'static {}
 
 impl<S: Stream<Item = Result<Bytes, io::Error>> + Send + 'static> Chunks for S {}
 
-/// A body that records since when the client waits for the server: `None` while the next chunk is being produced.
+/// A body that records since when the client waits for the server.
+///
+/// The time is `None` while the body produces its next chunk.
 struct TimedBody<S> {
     body: Pin<Box<S>>,
     waiting_since: Arc<Mutex<Option<Instant>>>,

@@ -1,9 +1,9 @@
 //! Exports traces to an OTLP collector (feature `otlp`).
 //!
-//! Only the spans of [`TARGET`] are exported. A separate thread sends them in batches, so a slow or absent collector delays no
-//! response. The queue holds 2048 spans; the exporter drops further spans and logs their number. OpenTelemetry's standard
-//! variables also apply, such as `OTEL_TRACES_SAMPLER`, `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_RESOURCE_ATTRIBUTES` and
-//! `OTEL_BSP_…`.
+//! Only the spans of [`TARGET`] are exported. A separate thread sends them in batches, so a slow or absent collector
+//! delays no response. The queue holds 2048 spans; the exporter drops further spans and logs their number.
+//! OpenTelemetry's standard variables also apply, such as `OTEL_TRACES_SAMPLER`, `OTEL_EXPORTER_OTLP_HEADERS`,
+//! `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_BSP_…`.
 
 use crate::{Failure, capture_library_logs, log_filter, log_to_stderr};
 use opentelemetry::KeyValue;
@@ -13,7 +13,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use proscenium::config::{Config, LogFormat};
 use proscenium::reporter::trust;
-use proscenium::serve::otlp::TARGET;
+use proscenium::serve::telemetry::otlp::TARGET;
 use std::io::IsTerminal;
 use std::time::Duration;
 use tracing::Level;

@@ -1,7 +1,7 @@
 //! The output of `tail`: streamed text, lines, and running tools.
 //!
-//! On a terminal, running tools are progress bars below the text. Any other output gets plain lines in order of arrival.
-//! A run's text cannot control the terminal: the screen replaces control characters first.
+//! On a terminal, running tools are progress bars below the text. Any other output gets plain lines in order of
+//! arrival. A run's text cannot control the terminal: the screen replaces control characters first.
 
 use console::measure_text_width;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -9,7 +9,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// The maximum number of tools with visible progress; the screen shows only the end of any further tool.
+/// The maximum number of tools with visible progress.
+///
+/// The screen shows only the end of any further tool.
 const TOOLS_MAX: usize = 64;
 /// The number of steps of a progress bar.
 const BAR_STEPS: u64 = 1000;
@@ -282,9 +284,9 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("the built-in templates are valid").progress_chars("━╸ ")
 }
 
-/// Replaces characters that control a terminal: control characters, and characters that change the writing direction.
+/// Replaces characters that control a terminal.
 ///
-/// Line ends and tabs stay.
+/// They are control characters, except line ends and tabs, and characters that change the writing direction.
 pub(super) fn sanitize(text: &str) -> Cow<'_, str> {
     let is_bad =
         |c: char| c.is_control() && c != '\n' && c != '\t' || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

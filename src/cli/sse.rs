@@ -1,11 +1,15 @@
-//! A parser for server-sent events (HTML standard §9.2.6): bytes in, in pieces of any size; messages out.
+//! A parser for server-sent events (HTML standard §9.2.6).
 //!
-//! A message is complete at its blank line. If the connection breaks before, the parser drops the partial message with its id.
-//! A client that reconnects with [`Parser::last_id`] then receives the whole message.
+//! It accepts the bytes in pieces of any size.
+//!
+//! A message is complete at its blank line. If the connection breaks before, the parser drops the partial message with
+//! its id. A client that reconnects with [`Parser::last_id`] then receives the whole message.
 
 use std::time::Duration;
 
-/// The size limit of a line and of a message, in bytes: a fact at the server's largest limit, plus its frame.
+/// The size limit of a line and of a message, in bytes.
+///
+/// It is the server's limit of a fact, plus the size of its frame.
 const MESSAGE_BYTES_MAX: usize = 272 * 1024 * 1024;
 
 /// Parses one stream over all of its connections.

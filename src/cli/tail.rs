@@ -1,7 +1,7 @@
 //! `proscenium tail`: shows one run in the terminal, from its start or from now on.
 //!
-//! It is an ordinary reader of `frames=events`. It reconnects with its cursor, skips envelopes that it has shown, and reports
-//! a gap when `prev` does not match.
+//! It is an ordinary reader of `frames=events`. It reconnects with its cursor, skips envelopes that it has shown, and
+//! reports a gap when `prev` does not match.
 
 use super::screen::{LineStyle, Screen, ToolProgress};
 use super::sse::Parser;
@@ -199,7 +199,9 @@ impl Viewer {
     }
 }
 
-/// The maximum number of message parts whose streamed text is kept for comparison with the final; the oldest is dropped.
+/// The maximum number of message parts whose text is kept for comparison with the final.
+///
+/// Beyond it, the oldest part is dropped.
 const STREAMED_PARTS_MAX: usize = 64;
 /// The maximum number of running tools whose names are kept.
 const TOOLS_MAX: usize = 256;

@@ -1,6 +1,7 @@
 //! `proscenium token`: creates tokens, and keys that sign them.
 //!
-//! It is meant for a single machine, tests and first steps. In production, the service that knows the users signs the tokens.
+//! It is meant for a single machine, tests and first steps. In production, the service that knows the users signs the
+//! tokens.
 
 use super::{Audience, CliError};
 use clap::builder::NonEmptyStringValueParser;
@@ -18,7 +19,8 @@ use uuid::Uuid;
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Token {
-    /// The signing key: a secret of at least 32 bytes (HS256), or a private Ed25519 (EdDSA) or RSA key (RS256) as PEM.
+    /// The signing key: a secret of 32 bytes or more (HS256), or a PEM file with a private Ed25519 (EdDSA) or RSA key
+    /// (RS256).
     #[arg(long, env = "PROSCENIUM_AUTH_KEY", value_name = "FILE")]
     key: PathBuf,
     /// Create the key first: a secret, in a file that only you can read.

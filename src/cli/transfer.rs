@@ -1,7 +1,7 @@
 //! `proscenium export` and `proscenium import`: a run as a file with one envelope per line.
 //!
-//! An import is a producer that numbers its facts and takes its id from the content of the file. A repeated import therefore
-//! adds only the missing facts. The command checks the whole file before it sends any of it.
+//! An import is a producer that numbers its facts and takes its id from the content of the file. A repeated import
+//! therefore adds only the missing facts. The command checks the whole file before it sends any of it.
 
 use super::{Audience, CliError, Endpoint, progress};
 use bytes::Bytes;
@@ -61,7 +61,9 @@ event ids and receive times.";
 const LINE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// The size of a chunk of the upload, in bytes.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// The members that a server assigns to every accepted envelope. An import omits those of the exporting server.
+/// The members that a server assigns to every accepted envelope.
+///
+/// An import omits those of the exporting server.
 const SERVER_MEMBERS: [&str; 5] = ["runId", "eventId", "sequence", "receivedAt", "startAudience"];
 
 /// Writes the envelopes of a run.
@@ -286,7 +288,9 @@ impl LineReader {
         Ok(Some(&self.line))
     }
 
-    /// Returns the next chunk to send. It includes blank lines, so that the server's line numbers match the file.
+    /// Returns the next chunk to send.
+    ///
+    /// It includes blank lines, so that the server's line numbers match the file.
     fn next_chunk(&mut self) -> io::Result<Option<Bytes>> {
         let mut chunk = Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 4);
         while chunk.len() < CHUNK_BYTES {

@@ -19,9 +19,9 @@ pub mod rules;
 
 use crate::guard::{redact_text, redact_value};
 use crate::ingest::{Environment, Ingest, ServerAppend, WriterView};
+use crate::log::commit::Logs;
 use crate::log::control::{ControlChange, ControlRecord, ControlState, OPEN_CONTROLS_MAX};
 use crate::log::queues::{LeasedControl, Queues};
-use crate::log::run::Logs;
 use crate::log::{LogId, Store, StoreError};
 use crate::model::{AgentId, Audience, Control, ControlId, Ids, RunId, SessionId};
 use futures_util::future::join_all;

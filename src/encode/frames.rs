@@ -1,7 +1,7 @@
 //! Decodes native frames: the view of a client of the native dialect.
 
 use crate::model::{Cursor, RunId, Sequence};
-use crate::projection::stage::Activity;
+use crate::projection::activity_set::Activity;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -100,7 +100,7 @@ mod tests {
     use crate::encode::native::{Encoder, push_frame_end};
     use crate::log::LogId;
     use crate::model::Epoch;
-    use crate::projection::stage::{ActivitySet, Change, Op};
+    use crate::projection::activity_set::{ActivitySet, Change, Op};
     use serde_json::json;
 
     #[test]

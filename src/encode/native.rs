@@ -15,7 +15,7 @@
 //! one newline: some clients deliver a blank line after it as an empty message (Azure/fetch-event-source#15).
 
 use crate::model::{Cursor, Epoch, ReceivedAt, Sequence};
-use crate::projection::stage::{Activity, Change};
+use crate::projection::activity_set::{Activity, Change};
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Value, json};

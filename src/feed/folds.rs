@@ -8,13 +8,13 @@
 //! Compaction leaves the activities at a log's tail unchanged, but not the ones in between. So a fold locks the
 //! history, and no fold continues a view from before a compaction.
 
+use crate::log::commit::{Log, Logs};
 use crate::log::row::{Row, Rows};
-use crate::log::run::{Log, Logs};
 use crate::log::{Limit, LogId, Store, StoreError};
 use crate::meter::Counter;
 use crate::model::{Audience, Epoch, Sequence};
 use crate::projection::View;
-use crate::projection::seen::EnvelopeView;
+use crate::projection::envelope_view::EnvelopeView;
 use bytes::Bytes;
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@
 //! them; it then ends with the position of the next page.
 
 use super::Filter;
-use super::several::{ALL_ROWS, order_position, position_and_rows};
+use super::merged_reader::{ALL_ROWS, order_position, position_and_rows};
 use crate::log::row::Rows;
 use crate::log::{Limit, LogId, Store, StoreError};
 use crate::model::{Epoch, Sequence};

@@ -12,32 +12,32 @@
 
 pub mod folds;
 pub mod merged;
+pub mod merged_reader;
 pub mod reader;
 mod ring;
-pub mod several;
 
 #[cfg(test)]
 mod tests;
 
 use crate::encode::native::Encoder;
+use crate::log::commit::{CommittedGroup, CompactionState, Log, Logs, Tail, rows_after};
 use crate::log::row::{Row, Rows};
-use crate::log::run::{CommittedGroup, CompactionState, Log, Logs, Tail, rows_after};
 use crate::log::{Limit, LogId, Store, StoreError};
 use crate::meter::{Counter, Histogram};
 use crate::model::{AgentId, Audience, Cursor, Epoch, Sequence};
 use crate::projection;
-use crate::projection::stage::Activity;
+use crate::projection::activity_set::Activity;
 use bytes::Bytes;
 use dashmap::DashMap;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use merged_reader::{LogSet, MergedReader};
 use parking_lot::{Mutex, MutexGuard};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use reader::{Frames, Reader};
 use ring::{Chunk, Ring, last_framed_of};
 use serde::Deserialize;
-use several::{LogSet, MergedReader};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -3,7 +3,7 @@
 use super::ring::{HYDRATION_BYTES_MAX, HydrationPass, Ring};
 use super::{Feed, Filter, Hub, PAGE, ReadRequest, ReplayState, SharedView, StartAt};
 use crate::encode::native::with_prev;
-use crate::log::run::{Tail, rows_after};
+use crate::log::commit::{Tail, rows_after};
 use crate::log::{Store, StoreError};
 use crate::model::{Audience, Cursor, Epoch, Sequence};
 use bytes::Bytes;

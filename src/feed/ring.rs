@@ -2,8 +2,8 @@
 
 use super::Filter;
 use crate::encode::native::{Encoder, push_decimal, push_frame_end};
+use crate::log::commit::Tail;
 use crate::log::row::Row;
-use crate::log::run::Tail;
 use crate::model::{AgentId, Audience, Cursor, Epoch, Sequence, Surface};
 use crate::projection;
 use bytes::Bytes;

@@ -1,8 +1,8 @@
 //! Concurrency of wakes and rings: a reader misses nothing, for any interleaving of the threads.
 
 use super::*;
+use crate::log::commit::{Submission, Summary};
 use crate::log::memory::MemoryStore;
-use crate::log::run::{Submission, Summary};
 use crate::log::{Append, META};
 use crate::model::RunId;
 use tokio::sync::oneshot;
@@ -82,9 +82,9 @@ async fn a_reader_that_subscribes_while_the_flusher_finds_none_misses_no_commit(
 async fn a_reader_of_too_many_logs_gets_the_limit() {
     let (logs, _groups) = Logs::open(MemoryStore::new()).unwrap();
     let feed = Feed::new(logs, FeedConfig::default());
-    let members = LogSet::Named((0..=several::MEMBERS_MAX).map(|n| run(&format!("r{n}"))).collect());
+    let members = LogSet::Named((0..=merged_reader::MEMBERS_MAX).map(|n| run(&format!("r{n}"))).collect());
     let mut reader = feed.read_merged(members, activities(), StartAt::Start);
     let error = reader.next().await.unwrap_err();
-    assert!(matches!(error, StoreError::TooManyLogs { count: 16_385, limit: several::MEMBERS_MAX }), "{error}");
+    assert!(matches!(error, StoreError::TooManyLogs { count: 16_385, limit: merged_reader::MEMBERS_MAX }), "{error}");
     assert!(feed.hubs.is_empty(), "no log was opened");
 }

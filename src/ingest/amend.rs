@@ -1,13 +1,13 @@
 //! Appends by the server itself, ordered after all accepted facts and before any later ones.
 
-use super::desk::{LogWriter, WriterState};
 use super::pending::ATTEMPTS_MAX;
 use super::rows::EncodedRows;
 use super::stamp::StampContext;
+use super::writer::{LogWriter, WriterState};
 use super::{Environment, Ingest};
 use crate::guard::Policy;
+use crate::log::commit::Summary;
 use crate::log::control::{CLOSED_CONTROLS_MAX, ControlRecord, ControlState};
-use crate::log::run::Summary;
 use crate::log::{LogId, Store, StoreError};
 use crate::model::{AgentId, Audience, ControlId, Draft, EventType, Ids, Owner, RunId, ToolCallId};
 use crate::source::ledger::Ledger;
@@ -54,7 +54,7 @@ pub struct WriterView<'d> {
     /// Whether the log was ever written.
     pub is_written: bool,
     pub summary: &'d Summary,
-    /// See [`Log::last_activity`](crate::log::run::Log::last_activity).
+    /// See [`Log::last_activity`](crate::log::commit::Log::last_activity).
     pub last_activity: Option<u64>,
     /// The controls that the log remembers.
     pub controls: &'d BTreeMap<ControlId, ControlRecord>,

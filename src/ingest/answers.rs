@@ -3,7 +3,7 @@
 use super::Ingest;
 use super::delivery::{Delivery, WriteTarget};
 use super::receipt::IngestError;
-use crate::log::run::Summary;
+use crate::log::commit::Summary;
 use crate::log::{LogId, Store};
 use crate::model::{Ids, RunId, SessionId};
 use crate::source::{self, ActionAnswer};

@@ -15,11 +15,11 @@
 //! the log; later deliveries wait for a new writer.
 //!
 //! Submodules, in the order in which they may use each other: [`delivery`] is the input, [`receipt`] the result,
-//! [`rows`] the output, [`desk`] the writer with the state of the stages, [`pending`] the deliveries between writer and store. [`take`] runs
-//! the adapter, [`stamp`] the ledger and the guard. Beside this path are [`answers`] (answers to actions of other
-//! runs), [`amend`] (appends by the server itself), and [`past`] (erasure and compaction).
+//! [`rows`] the output, [`writer`] the writer with the state of the stages, [`pending`] the deliveries between writer
+//! and store. [`accept`] runs the adapter, [`stamp`] the ledger and the guard. Beside this path are [`answers`] (answers
+//! to actions of other runs), [`amend`] (appends by the server itself), and [`maintenance`] (erasure and compaction).
 
-mod load;
+mod limits;
 
 mod delivery;
 
@@ -27,11 +27,11 @@ mod receipt;
 
 mod rows;
 
-mod desk;
+mod writer;
 
 mod pending;
 
-mod take;
+mod accept;
 
 mod stamp;
 
@@ -39,33 +39,33 @@ mod answers;
 
 mod amend;
 
-mod past;
+mod maintenance;
 
+pub use accept::ENVELOPES_BYTES_MAX;
 pub use amend::{ServerAppend, Verdict, WriterView};
 pub use delivery::{
     Delivery, ENVELOPE_BYTES, Facts, PARSED_FACT_BYTES_MAX, PRODUCERS_MAX, Producer, WriteScope, WriteTarget,
     envelope_bytes_with, string_end,
 };
-pub use desk::unreadable_entries;
-pub use load::{IngestCounters, IngestLimits};
-pub use past::CompactionPlan;
+pub use limits::{IngestCounters, IngestLimits};
+pub use maintenance::CompactionPlan;
 pub use pending::{Admitted, Pending};
 pub use receipt::{IngestError, OutOfScope, Receipt, VIOLATIONS_MAX};
 pub use stamp::BlobMeta;
-pub use take::ENVELOPES_BYTES_MAX;
+pub use writer::unreadable_entries;
 
 use crate::guard::Policy;
-use crate::log::run::{Log, Logs};
+use crate::log::commit::{Log, Logs};
 use crate::log::{LogId, Store, StoreError};
 use crate::model::Epoch;
 use dashmap::DashMap;
-use desk::{LogWriter, PendingAppend, WriterState};
 use parking_lot::Mutex;
 use pending::InFlight;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Weak};
 use tokio::sync::{Mutex as AsyncMutex, OnceCell, OwnedMutexGuard, Semaphore, watch};
+use writer::{LogWriter, PendingAppend, WriterState};
 
 /// The most idle logs that keep their writer for unsaved text of the guard.
 ///

@@ -3,7 +3,7 @@
 use super::Ingest;
 use super::delivery::Delivery;
 use super::receipt::{IngestError, Receipt, committed};
-use crate::log::run::Chain;
+use crate::log::commit::Chain;
 use crate::log::{Store, StoreError};
 use crate::model::Epoch;
 use parking_lot::Mutex;

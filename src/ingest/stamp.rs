@@ -1,11 +1,11 @@
 //! Stamping: drafts become rows. The ledger records each draft, the guard redacts it, and each audience gets its view.
 
 use super::Environment;
-use super::desk::LogWriter;
 use super::rows::EncodedRows;
+use super::writer::LogWriter;
 use crate::guard::{Guarded, Policy};
+use crate::log::commit::{Preview, count_of};
 use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, PendingAction};
-use crate::log::run::{Preview, count_of};
 use crate::log::{Blob, LogId, StoreError};
 use crate::model::visibility::{self, Visibility};
 use crate::model::{Audience, BlobId, ControlId, Draft, Envelope, EventType, Ids, Phase, RunId, SessionId};

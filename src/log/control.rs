@@ -2,7 +2,7 @@
 //!
 //! One commit saves a [`ControlRecord`] and the envelope about its change, so the two cannot diverge. The record keeps
 //! the control's redacted value only until the control is closed. The value is in no envelope: a user's input is for
-//! the runtime that takes it. Open controls are in [`Summary::controls`](super::run::Summary), oldest first. So a
+//! the runtime that takes it. Open controls are in [`Summary::controls`](super::commit::Summary), oldest first. So a
 //! starting server finds every queue without reading a log.
 
 use super::{LogId, StoreError};

@@ -19,13 +19,13 @@
 //! A store on another machine can fulfil this contract: every call may wait, a conflict is a return value, and nothing
 //! needs a lock across logs. A store never looks inside a row, a body or a state entry.
 
+pub mod active_runs;
+pub mod commit;
 pub mod control;
 pub mod embedded;
 pub mod memory;
-pub mod ongoing;
 pub mod queues;
 pub mod row;
-pub mod run;
 pub mod sessions;
 
 use crate::model::{BlobId, Epoch, RunId, Sequence, SessionId};

@@ -9,8 +9,8 @@
 //! * No claimant gets an obsolete control ([`OpenControl::obsolete_reason`]).
 
 use super::LogId;
+use super::commit::Summary;
 use super::control::OpenControl;
-use super::run::Summary;
 use crate::model::{AgentId, ControlId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

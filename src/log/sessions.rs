@@ -17,7 +17,7 @@
 //! nothing. The committer waits for readers of the index. So a reader holds the lock only while it copies the ids of
 //! one session's runs or children.
 
-use super::run::Summary;
+use super::commit::Summary;
 use super::{LogId, LogKind, Store, StoreError};
 use crate::model::{Audience, RunId, SessionId};
 use crate::source::ledger::Status;

@@ -2,8 +2,8 @@
 //!
 //! It stays pending until its owner resolves it: a reader's answer changes only `control`.
 
-use super::seen::EnvelopeView;
-use super::stage::Edit;
+use super::activity_set::Edit;
+use super::envelope_view::EnvelopeView;
 use super::{ACTION_KIND as KIND, FoldState, carry, tool_call};
 use crate::model::{EventType, Surface, ToolCallId};
 use serde_json::{Map, Value, json};

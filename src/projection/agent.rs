@@ -2,9 +2,9 @@
 //!
 //! The end of a run does not end an agent: it may outlive the run, and its own facts state its end ([`lifecycle`]).
 
+use super::activity_set::Edit;
+use super::envelope_view::EnvelopeView;
 use super::run::summed;
-use super::seen::EnvelopeView;
-use super::stage::Edit;
 use super::{FoldState, carry, lifecycle};
 use crate::model::{EventType, Phase, Surface};
 use serde_json::Value;

@@ -2,7 +2,7 @@
 //!
 //! Never a body: clients load bodies on demand.
 
-use super::seen::EnvelopeView;
+use super::envelope_view::EnvelopeView;
 use super::{FoldState, carry, lifecycle};
 use crate::model::{ArtifactId, EventType, EvidenceId, Surface};
 use serde_json::{Map, Value, json};
@@ -58,7 +58,7 @@ pub(super) fn artifact(envelope: &EnvelopeView, fold: &mut FoldState) {
             edit.set("versions", carry::newest(&versions, VERSIONS_MAX));
         }
         None if envelope.event_type == E::ArtifactVersionCreated => {
-            edit.push_bounded("versions", version(envelope), VERSIONS_MAX)
+            edit.push_bounded("versions", version(envelope), VERSIONS_MAX);
         }
         None => {}
     }

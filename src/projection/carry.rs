@@ -4,8 +4,8 @@
 //! a member, and the other members stay. Where only the source knows the names, all members are copied in brief:
 //! bounded, and without bodies, which clients load from their own place.
 
-use super::seen::EnvelopeView;
-use super::stage::Edit;
+use super::activity_set::Edit;
+use super::envelope_view::EnvelopeView;
 use crate::model::{EvidenceId, Ids};
 use serde_json::{Map, Value};
 

@@ -3,7 +3,7 @@
 //! The seed names no members here, so the source's members are copied in brief. A fact that names its object has an
 //! activity of its own; the others share one activity, whose id equals its type.
 
-use super::seen::EnvelopeView;
+use super::envelope_view::EnvelopeView;
 use super::{FoldState, carry};
 use crate::model::{AgentId, EventType, Phase, Surface};
 use serde_json::{Map, Value};

@@ -6,7 +6,7 @@
 //! `diagnostics`; the source's next snapshot corrects the content. If a patch was hidden from this audience, the
 //! patches that build on it are hidden too, until the next snapshot.
 
-use super::seen::EnvelopeView;
+use super::envelope_view::EnvelopeView;
 use super::{FoldState, diagnostics, patch, tool_call};
 use crate::model::{EventType, MessageId, Surface, ToolCallId};
 use serde_json::{Map, Value, json};

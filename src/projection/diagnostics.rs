@@ -3,7 +3,7 @@
 //! One activity per log, with the newest entries.
 
 use super::FoldState;
-use super::seen::EnvelopeView;
+use super::envelope_view::EnvelopeView;
 use crate::model::{EventType, Surface};
 use serde_json::{Value, json};
 

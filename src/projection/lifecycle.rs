@@ -5,7 +5,7 @@
 //! shows work that no runtime reports. The next fact about it removes the mark.
 
 use super::FoldState;
-use super::stage::Edit;
+use super::activity_set::Edit;
 use serde_json::{Map, Value};
 
 /// The member of a content, and the values of it that state an end. An unlisted value ends nothing.

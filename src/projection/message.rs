@@ -4,8 +4,8 @@
 //! only the difference changes. Reasoning, tools and approvals are activities of their own; clients interleave them
 //! with parts by `opened`.
 
-use super::seen::EnvelopeView;
-use super::stage::{Edit, joined, text};
+use super::activity_set::{Edit, joined, text};
+use super::envelope_view::EnvelopeView;
 use super::{FoldState, carry, message_key};
 use crate::model::{AgentId, EventType, PartKind, Surface};
 use serde_json::{Map, Value, json};

@@ -1,6 +1,6 @@
 //! `metrics`: costs and durations per call. One activity per log, with the newest entries.
 
-use super::seen::EnvelopeView;
+use super::envelope_view::EnvelopeView;
 use super::{FoldState, carry};
 use crate::model::{AgentId, EventType, Surface};
 use serde_json::{Map, Value, json};

@@ -3,7 +3,7 @@
 //! One [`View`] per log and audience. It takes the envelopes of that audience in order and keeps *activities*:
 //! messages, tool calls, approvals, teammates and so on. Each has a JSON content, of which readers hold a copy. The
 //! view returns each envelope's changes as snapshots of new activities and patches of known ones; each patch is built
-//! together with its change ([`stage`]).
+//! together with its change ([`activity_set`]).
 //!
 //! The fold is pure: the same envelopes for the same audience give the same activities and patches. It uses no clock,
 //! no randomness and no I/O. The audience filter runs before it, so a fact that an audience may not see cannot change
@@ -12,12 +12,14 @@
 //! One file per activity type, one row per type in [`PROJECTIONS`].
 
 mod action;
+pub mod activity_set;
 mod agent;
 mod artifact;
 mod carry;
 mod context;
 mod custom;
 mod diagnostics;
+pub mod envelope_view;
 mod lifecycle;
 mod message;
 mod metrics;
@@ -27,9 +29,7 @@ pub mod retention;
 mod review;
 mod run;
 pub mod schema;
-pub mod seen;
 mod session;
-pub mod stage;
 mod state;
 mod task;
 mod team;
@@ -39,11 +39,11 @@ mod tool_call;
 use crate::log::LogId;
 use crate::model::{AgentId, Audience, EventType, Sequence};
 use crate::source::ledger::RunState;
+use activity_set::{Activity, ActivitySet, Change};
+use envelope_view::EnvelopeView;
 use lifecycle::EndRule;
-use seen::EnvelopeView;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use stage::{Activity, ActivitySet, Change};
 
 /// The kind of the action activity, which calls refer to.
 const ACTION_KIND: &str = "action";
@@ -275,7 +275,7 @@ impl View {
             }
         }
         if fold.activities.has_omissions() && !was_over {
-            diagnostics::add_entry(fold, json!({ "kind": "too_many_activities", "limit": stage::ACTIVITIES_MAX }));
+            diagnostics::add_entry(fold, json!({ "kind": "too_many_activities", "limit": activity_set::ACTIVITIES_MAX }));
             if fold.is_run {
                 run::mark_omissions(fold);
             }

@@ -2,7 +2,7 @@
 //!
 //! One activity per session; per run, if the run has no session.
 
-use super::seen::EnvelopeView;
+use super::envelope_view::EnvelopeView;
 use super::{FoldState, carry};
 use crate::model::{EventType, Surface};
 use serde_json::{Value, json};

@@ -9,7 +9,7 @@
 //! The module is pure, like the fold. It passes over the rows a few times and keeps only numbers beside the views.
 
 use super::View;
-use super::stage::Activity;
+use super::activity_set::Activity;
 use crate::log::LogId;
 use crate::log::row::{Row, Rows};
 use crate::model::{Audience, Sequence};

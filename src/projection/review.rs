@@ -1,6 +1,6 @@
 //! `review`: a request to a reviewer or verifier, and its verdict, in one activity.
 
-use super::seen::EnvelopeView;
+use super::envelope_view::EnvelopeView;
 use super::{FoldState, carry, lifecycle};
 use crate::model::{EventType, Phase, Surface};
 

@@ -1,7 +1,7 @@
 //! `run`: the state of the run. The first visible fact opens it; its end is visible to every audience.
 
 use super::FoldState;
-use super::seen::EnvelopeView;
+use super::envelope_view::EnvelopeView;
 use crate::model::{AgentId, EventType, Phase, RunId, SessionId, Surface, ThreadId};
 use serde_json::{Map, Value, json};
 

@@ -2,7 +2,7 @@
 //!
 //! Never its messages.
 
-use super::seen::EnvelopeView;
+use super::envelope_view::EnvelopeView;
 use super::{FoldState, carry};
 use crate::model::{EventType, SessionId, Surface};
 

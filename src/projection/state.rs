@@ -6,7 +6,7 @@
 //! state. If a patch was hidden from this audience, the patches that build on it are hidden too, until the next
 //! snapshot.
 
-use super::seen::EnvelopeView;
+use super::envelope_view::EnvelopeView;
 use super::{FoldState, diagnostics, patch};
 use crate::model::{EventType, Surface};
 use serde_json::{Map, Value, json};

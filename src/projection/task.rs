@@ -2,7 +2,7 @@
 //!
 //! The end of a run does not end a task: its owner states its status ([`lifecycle`]).
 
-use super::seen::EnvelopeView;
+use super::envelope_view::EnvelopeView;
 use super::{FoldState, carry, lifecycle};
 use crate::model::{AgentId, EventType, Phase, Surface, TaskId};
 use serde_json::{Map, Value, json};

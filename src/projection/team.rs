@@ -2,7 +2,7 @@
 //!
 //! A worker's report never counts as the user's message, on any channel.
 
-use super::seen::EnvelopeView;
+use super::envelope_view::EnvelopeView;
 use super::{FoldState, carry, lifecycle};
 use crate::model::{EventType, Surface};
 

@@ -78,7 +78,8 @@ fn joined(content: &Value, is_custom: bool) -> Value {
     let join = |of: &mut Value| {
         for member in ["text", "input_text", "output_text"] {
             if let Some(Value::Array(chunks)) = of.get_mut(member) {
-                *chunks = stage::text(&chunks.iter().filter_map(Value::as_str).collect::<String>()).as_array().unwrap().clone();
+                *chunks =
+                    activity_set::text(&chunks.iter().filter_map(Value::as_str).collect::<String>()).as_array().unwrap().clone();
             }
         }
     };
@@ -831,7 +832,7 @@ fn a_run_beyond_the_activity_limit_continues_marks_it_and_can_still_ask() {
     };
     let mut watched = Watched::new();
     // The run is one of the activities.
-    let tasks = stage::ACTIVITIES_MAX - 1_000 - 1;
+    let tasks = activity_set::ACTIVITIES_MAX - 1_000 - 1;
     for n in 0..tasks {
         assert!(task(&mut watched.view, n, "open") > 0);
     }
@@ -884,7 +885,7 @@ fn a_text_grows_up_to_its_limit_without_a_gap() {
     let part = |watched: &Watched| watched.get("message", "m")["parts"][0].clone();
     assert_eq!(part(&watched)["clipped"], true);
     let said = watched.texts_of("m").remove(0);
-    assert_eq!(said.len(), stage::TEXT_BYTES_MAX - 1, "a character that does not fit is cut as a whole");
+    assert_eq!(said.len(), activity_set::TEXT_BYTES_MAX - 1, "a character that does not fit is cut as a whole");
     delta(&mut watched, "y");
     assert_eq!(watched.texts_of("m"), [said], "a short text must not follow a cut");
     assert!(watched.frames.is_empty(), "{:?}", watched.frames);

@@ -2,8 +2,8 @@
 //!
 //! One activity per part.
 
-use super::seen::EnvelopeView;
-use super::stage::{Activity, Edit, joined, text};
+use super::activity_set::{Activity, Edit, joined, text};
+use super::envelope_view::EnvelopeView;
 use super::{FoldState, message_key};
 use crate::model::{EventType, PartId, Surface};
 use serde_json::Value;

@@ -7,8 +7,8 @@
 //! call whose result a party outside the run supplies (`awaits`) outlives the run until the result arrives. A call that
 //! waits for a decision is `pending`: it does not run before it is approved.
 
-use super::seen::EnvelopeView;
-use super::stage::{Activity, CHAR_BYTES_MAX, Edit, TEXT_BYTES_MAX, joined};
+use super::activity_set::{Activity, CHAR_BYTES_MAX, Edit, TEXT_BYTES_MAX, joined};
+use super::envelope_view::EnvelopeView;
 use super::{ACTION_KIND, FoldState, diagnostics, number, patch};
 use crate::model::{EventType, MessageId, Phase, Surface, ToolCallId};
 use serde_json::{Map, Value, json};

@@ -1,64 +1,59 @@
-//! The HTTP server. Each file handles one way to talk to it and calls `ingest` or `feed`.
+//! The HTTP server. Each folder handles one concern, and its handlers call `ingest`, `feed` or `control`.
 //!
-//! This module decides nothing about order, durability or audience. Only [`wire`] knows whether this crate or hyper
-//! carries a connection.
+//! This module decides nothing about order, durability or audience. Only [`transport`] knows whether this crate or
+//! hyper carries a connection.
+//!
+//! | folder | its concern |
+//! | --- | --- |
+//! | [`contract`] | every address as a table: access rule, parameters, bodies and problems |
+//! | [`http`] | reading requests and formatting answers |
+//! | [`access`] | authorization, tickets, origins and quotas |
+//! | [`telemetry`] | metrics, the access log and trace spans |
+//! | [`api`] | the handlers of the server's own API |
+//! | [`clients`] | the handlers of existing clients, in their own protocols |
+//! | [`transport`] | connections, request heads and TLS |
+//! | [`socket`] | WebSocket connections |
+//! | [`maintenance`] | tasks that run beside the requests |
+//! | [`router`] | the handler of each address |
 
 pub mod access;
+pub mod api;
 pub mod clients;
-pub mod compact;
-pub mod controls;
-pub mod disk;
-pub mod erase;
-pub mod facts;
-pub mod head;
-pub mod hydrate;
-pub mod kinds;
-pub mod meters;
-pub mod openapi;
-pub mod ops;
-pub mod origin;
-#[cfg(feature = "otlp")]
-pub mod otlp;
-pub mod problem;
-pub mod request;
-pub mod routes;
-pub mod sessions;
-pub mod settle;
-pub mod shares;
+pub mod contract;
+pub mod http;
+pub mod maintenance;
+pub mod router;
 pub mod socket;
-pub mod stream;
-pub mod tasks;
-pub mod tickets;
-pub mod tls;
-pub mod trace;
-pub mod wire;
-pub mod workbench;
+pub mod telemetry;
+pub mod transport;
 
 use crate::auth::Authenticator;
 use crate::control::Controls;
 use crate::feed::{Feed, FeedConfig};
 use crate::guard::Policy;
 use crate::ingest::{Environment, Ingest, IngestLimits};
-use crate::log::run::Logs;
+use crate::log::commit::Logs;
 use crate::log::{AnyStore, StoreError};
 use crate::model::AgentId;
+use access::origin::{Hosts, Origins};
+use access::quota::{Client, ConnectionQuota, RateLimit, RateLimiter};
 use axum::Router;
-use axum::middleware::from_fn_with_state;
-use compact::Compactor;
-use controls::ControlMaintenance;
-use disk::{Disk, DiskReserve};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use meters::Meters;
-use origin::{Hosts, Origins};
-use settle::{Settler, StalenessLimits};
-use shares::{Client, ConnectionQuota, RateLimit, RateLimiter};
+use maintenance::compact::Compactor;
+use maintenance::controls::ControlMaintenance;
+use maintenance::disk::{self, Disk, DiskReserve};
+use maintenance::settle::{Settler, StalenessLimits};
+use maintenance::tasks::{TaskEnded, Tasks};
+use router::router;
 use std::sync::Arc;
 use std::time::Duration;
-use tasks::{TaskEnded, Tasks};
-use tls::Tls;
+use telemetry::meters::Meters;
+use telemetry::trace;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use transport::connection::{self, Connections};
+use transport::tls::Tls;
 
 /// Limits on what clients may send. Each has its own problem code.
 #[derive(Debug, Clone, Copy)]
@@ -171,7 +166,7 @@ pub struct App {
 /// A configured server, ready to run.
 pub struct Server {
     app: Arc<App>,
-    groups: tokio::sync::mpsc::UnboundedReceiver<crate::log::run::CommittedGroup>,
+    groups: tokio::sync::mpsc::UnboundedReceiver<crate::log::commit::CommittedGroup>,
     /// Time from a run's last fact to its compaction. `None`: never.
     compact_after: Option<Duration>,
     staleness: StalenessLimits,
@@ -370,8 +365,9 @@ impl Server {
             tasks.spawn("key-renewal", authenticator.run());
         }
         let is_plain = tls.is_none();
-        let connections = wire::Connections::new(app.limits.connections_max);
-        let accepting = connections.accept(&listener, app.clone(), tls);
+        let connections = Connections::new(app.limits.connections_max);
+        let router = router(app.clone());
+        let accepting = connections.accept(&listener, &app, &router, tls);
         let mut ended: Result<(), Failure> = tokio::select! {
             error = app.logs.failed() => Err(error.into()),
             ended = tasks.ended() => Err(ended.into()),
@@ -385,7 +381,7 @@ impl Server {
                 ended = tasks.ended() => Err(ended.into()),
                 () = connections.wait_closed(app.keep_alive.drain + FINISH_TIME_MAX) => Ok(()),
                 // A load balancer must learn from `/readyz` that the server is not ready.
-                () = wire::refuse_while_stopping(&listener, &app, is_plain) => Ok(()),
+                () = connection::refuse_while_stopping(&listener, &app, is_plain) => Ok(()),
             };
         }
         drop(listener);
@@ -406,15 +402,6 @@ impl Server {
 
 /// Time that requests in progress get to finish after the drain.
 const FINISH_TIME_MAX: Duration = Duration::from_secs(8);
-
-/// `Retry-After` of a stopping server, in seconds: another server may take over by then.
-const STOPPING_RETRY_AFTER_SECS: u64 = 1;
-
-/// 503 of a stopping server.
-fn stopping_problem() -> problem::Problem {
-    let detail = "The server is stopping. Use another server, or retry later.";
-    problem::Problem::new(http::StatusCode::SERVICE_UNAVAILABLE, "stopping", detail).with_retry_after(STOPPING_RETRY_AFTER_SECS)
-}
 
 impl App {
     /// The reconnect delay of a reader, in milliseconds.
@@ -459,15 +446,4 @@ async fn sweep(app: Arc<App>) {
             rate_limiter.sweep(tokio::time::Instant::now());
         }
     }
-}
-
-/// The router of every address, with the fallbacks.
-pub fn router(app: Arc<App>) -> Router {
-    routes::mount(&app)
-        .fallback(ops::no_such_address)
-        .method_not_allowed_fallback(ops::method_not_allowed)
-        .layer(from_fn_with_state(app.clone(), origin::check))
-        .layer(tower_http::catch_panic::CatchPanicLayer::custom(ops::panicked))
-        .layer(from_fn_with_state(app.clone(), trace::layer))
-        .with_state(app)
 }

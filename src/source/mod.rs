@@ -10,10 +10,10 @@
 pub mod ag_ui;
 pub mod agent_ui;
 pub mod awaken;
+mod digest;
 pub mod ethos;
 pub mod ledger;
 mod members;
-mod print;
 mod report;
 pub mod turn_runner;
 

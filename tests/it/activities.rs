@@ -6,8 +6,8 @@ use crate::harness::{
 use proscenium::feed::{Feed, FeedConfig};
 use proscenium::guard::Policy;
 use proscenium::ingest::{Delivery, Environment, Ingest};
+use proscenium::log::commit::Logs;
 use proscenium::log::memory::MemoryStore;
-use proscenium::log::run::Logs;
 use proscenium::log::{Limit, LogId};
 use proscenium::model::{Audience, Ids, RunId, Sequence};
 use proscenium::projection::View;

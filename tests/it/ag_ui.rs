@@ -570,7 +570,7 @@ async fn a_secret_in_streamed_arguments_is_redacted_before_the_input_is_visible(
     assert_eq!((call.get("input_text"), &call["state"]), (None, &json!("input-available")));
 }
 
-/// Starts a server whose clock state_of still, with a compactor that takes every ended run.
+/// Starts a server whose clock stands still, with a compactor that takes every ended run.
 async fn start_with_stopped_clock() -> (Client, Compactor) {
     let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
     let store = AnyStore::Memory(MemoryStore::new());

@@ -9,7 +9,7 @@ use proscenium::log::AnyStore;
 use proscenium::log::control::{CLOSED_CONTROLS_MAX, OPEN_CONTROLS_MAX};
 use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::memory::MemoryStore;
-use proscenium::serve::api::controls::ControlMaintenance;
+use proscenium::serve::maintenance::controls::ControlMaintenance;
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

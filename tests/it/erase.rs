@@ -93,7 +93,7 @@ async fn erasing_an_unknown_run_is_404_and_its_waiting_readers_keep_waiting() {
         streams.push(stream);
     }
     let problem = client.delete("/v1/runs/r").await.problem(404, "no_such_run");
-    assert!(problem["detail"].as_str().unwrap().contains("no run r"), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("Run r does not exist"), "{problem}");
     client.delete("/v1/runs/%00").await.problem(400, "bad_id");
     client.append("r", &[text("a"), finished()]).await;
     for mut stream in streams {

@@ -32,7 +32,7 @@ impl Story {
         let mut story = Self { steps: Vec::new(), shown: vec![Vec::new()] };
         for row in rows {
             let folded = view.fold(row.sequence(), row.view(audience));
-            let frame = |change: &proscenium::projection::stage::Change| {
+            let frame = |change: &proscenium::projection::activity_set::Change| {
                 let activity = view.changed_activity(change);
                 match change.is_snapshot {
                     true => Frame::ActivitySnapshot(ActivityView::from(activity)),

@@ -6,8 +6,8 @@ use proscenium::guard::Policy;
 use proscenium::ingest::IngestLimits;
 use proscenium::log::AnyStore;
 use proscenium::log::memory::{Gate, MemoryStore};
-use proscenium::serve::maintenance::disk::DiskReserve;
 use proscenium::serve::access::quota::RateLimit;
+use proscenium::serve::maintenance::disk::DiskReserve;
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -294,7 +294,7 @@ async fn a_log_with_too_many_subjects_rejects_facts_and_can_still_be_settled() {
 #[tokio::test]
 async fn activities_above_the_limit_are_omitted_and_all_facts_are_accepted() {
     let client = start_local_with(FeedConfig::default(), Limits::default()).await;
-    let count = proscenium::projection::stage::ACTIVITIES_MAX;
+    let count = proscenium::projection::activity_set::ACTIVITIES_MAX;
     let task = |n: usize| format!("{{\"type\":\"task.changed\",\"taskId\":\"t{n}\",\"payload\":{{\"status\":\"open\"}}}}\n");
     let receipt = client.post_lines("/v1/runs/r/facts", (0..count).map(task).collect::<String>()).await.ok();
     assert_eq!(receipt["accepted"], count);

@@ -1,4 +1,4 @@
-//! The OpenAPI description matches the server: every served address is described, and every described address is
+//! The `OpenAPI` description matches the server: every served address is described, and every described address is
 //! served.
 //!
 //! The router is built from the same table as the description, and in tests the server panics on an answer, or on a
@@ -10,11 +10,12 @@ use http::Method;
 use proscenium::feed::FeedConfig;
 use proscenium::serve::Limits;
 use proscenium::serve::contract::kinds::{KINDS, ProblemKind};
+use proscenium::serve::contract::members::{self, ParameterLocation};
 use proscenium::serve::contract::openapi::document;
 use proscenium::serve::contract::operations::{
-    self, CONNECTION_PROBLEMS, Content, NO_ADDRESS_PROBLEMS, OBSERVER, OPERATIONS, Observer, Operation, ParameterLocation,
-    SHAPES, SOCKET_PROBLEMS,
+    self, CONNECTION_PROBLEMS, Content, NO_ADDRESS_PROBLEMS, OBSERVER, OPERATIONS, Observer, Operation, SOCKET_PROBLEMS,
 };
+use proscenium::serve::contract::shapes::SHAPES;
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
@@ -154,7 +155,7 @@ async fn every_described_status_and_code_occurs() {
                 "unknown_source" => drop(send_request(&client, operation, &to("source=moon"), &[]).await),
                 "bad_producer" => drop(send_request(&client, operation, &to(""), &[("producer-id", "p")]).await),
                 "unsupported_media_type" => {
-                    drop(send_request(&client, operation, &to(""), &[("content-type", "text/plain")]).await)
+                    drop(send_request(&client, operation, &to(""), &[("content-type", "text/plain")]).await);
                 }
                 "foreign_origin" if operation.method == Method::DELETE => {
                     send_raw(
@@ -173,7 +174,7 @@ async fn every_described_status_and_code_occurs() {
                 "unknown_host" => drop(send_request(&client, operation, &to(""), &[("host", "elsewhere.example")]).await),
                 "foreign_origin" => drop(send_request(&client, operation, &to(""), &[("origin", "http://elsewhere")]).await),
                 "bad_range" => {
-                    drop(send_request(&client, operation, &to("audience=internal"), &[("range", "bytes=9999999-")]).await)
+                    drop(send_request(&client, operation, &to("audience=internal"), &[("range", "bytes=9999999-")]).await);
                 }
                 _ => {}
             }
@@ -378,7 +379,7 @@ async fn every_described_query_member_is_read() {
         let of_query =
             operation.parameters().filter(|member| member.location == ParameterLocation::Query && member.name != "ticket");
         let described = of_query.map(|member| member.name.to_owned());
-        let ids = routes::ids().map(|(id, _)| id.to_owned()).filter(|_| operation.accepts_ids);
+        let ids = members::ids().map(|(id, _)| id.to_owned()).filter(|_| operation.accepts_ids);
         assert_eq!(read, described.chain(ids).collect::<BTreeSet<_>>(), "{}", operation.id);
     }
 }
@@ -388,7 +389,7 @@ async fn an_address_accepts_exactly_its_described_methods() {
     let client = start_local().await;
     for operation in OPERATIONS {
         let path = address(operation, "r");
-        let described: Vec<&Method> = routes::at(&path).map(|operation| &operation.method).collect();
+        let described: Vec<&Method> = operations::at(&path).map(|operation| &operation.method).collect();
         assert!(described.contains(&&operation.method), "{path}");
         let is_described = |method: &str| described.iter().any(|known| known.as_str() == method);
         for method in ["GET", "POST", "DELETE", "PUT", "PATCH", "OPTIONS"].into_iter().filter(|method| !is_described(method)) {
@@ -557,7 +558,10 @@ fn every_problem_has_a_row_and_every_row_is_used() {
                 let Some(code) = argument.split('"').nth(1) else { continue };
                 let is_code = !code.is_empty() && code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
                 if is_code {
-                    assert!(KINDS.iter().any(|kind| kind.code == code), "{file}: {code} has no row in src/serve/kinds.rs");
+                    assert!(
+                        KINDS.iter().any(|kind| kind.code == code),
+                        "{file}: {code} has no row in src/serve/contract/kinds.rs"
+                    );
                     made.insert(code);
                 }
             }
@@ -579,7 +583,6 @@ fn every_problem_has_a_row_and_every_row_is_used() {
         assert!(KINDS.iter().filter(|other| (other.status, other.code) == (kind.status, kind.code)).count() == 1);
     }
     for (file, text) in &files {
-        let is_table = file.ends_with("serve/routes/mod.rs");
-        assert!(is_table || !text.contains(".route(\""), "{file}: an address outside of the table in src/serve/routes");
+        assert!(!text.contains(".route(\""), "{file}: an address outside of the table in src/serve/contract/operations.rs");
     }
 }

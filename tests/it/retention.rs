@@ -79,8 +79,7 @@ async fn read_holes(client: &Client, run: &str, limit: usize, backward: bool) ->
     let (mut found, mut cursor) = (Vec::new(), if backward { u64::MAX.to_string() } else { "0".to_owned() });
     loop {
         let member = if backward { "before" } else { "after" };
-        let page =
-            client.get(&format!("/v1/runs/{run}/events?limit={limit}&{member}={cursor}&audience=internal")).await.ok();
+        let page = client.get(&format!("/v1/runs/{run}/events?limit={limit}&{member}={cursor}&audience=internal")).await.ok();
         assert_ne!(page["holes"], json!([]), "a page without holes has no such member");
         let number = |value: &Value| value.as_u64().unwrap();
         let holes: Vec<_> = page["holes"].as_array().into_iter().flatten().map(|h| (number(&h[0]), number(&h[1]))).collect();

@@ -140,7 +140,7 @@ fn the_examples_of_activities_result_from_the_facts_of_the_story() {
     let Value::Array(facts) = read_example("facts.story.json") else { panic!("not a list of facts") };
     let activities = crate::projection::fold_activities(&facts);
     for (kind, _) in activities::documents() {
-        let named = |activity: &&proscenium::projection::stage::Activity| match kind {
+        let named = |activity: &&proscenium::projection::activity_set::Activity| match kind {
             "custom" => activity.is_custom,
             kind => *activity.kind == *kind,
         };
@@ -187,11 +187,8 @@ fn an_invalid_envelope_is_rejected_by_the_schema() {
         envelope[member] = value;
         assert!(!VALIDATORS["agentui-event.schema.json"].is_valid(&envelope), "{member}: {}", envelope[member]);
     }
-    for member in documents()[0].1["required"]
-        .as_array()
-        .expect("the schema has required members")
-        .iter()
-        .filter_map(Value::as_str)
+    for member in
+        documents()[0].1["required"].as_array().expect("the schema has required members").iter().filter_map(Value::as_str)
     {
         let mut envelope = good.clone();
         envelope.as_object_mut().expect("an envelope is an object").remove(member);

@@ -89,7 +89,7 @@ async fn a_silent_run_becomes_stale_and_then_failed_with_all_its_activities() {
             6,
             json!({
                 "synthetic": true,
-                "error": {"code": "not_heard_of", "message": "nothing was heard of the run for 300s; its runtime may be gone"},
+                "error": {"code": "not_heard_of", "message": "no activity for 300s; the run's runtime may be gone"},
                 "retryable": true,
             }),
         ),

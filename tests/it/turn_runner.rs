@@ -69,12 +69,7 @@ fn joined_text(text: &Value) -> String {
 /// Returns each message's text.
 fn texts(shown: &Shown) -> BTreeMap<String, String> {
     let text = |content: &Value| {
-        content["parts"]
-            .as_array()
-            .expect("a message has parts")
-            .iter()
-            .map(|part| joined_text(&part["text"]))
-            .collect()
+        content["parts"].as_array().expect("a message has parts").iter().map(|part| joined_text(&part["text"])).collect()
     };
     of_kind(shown, "message").into_iter().map(|(id, content)| (id.to_owned(), text(content))).collect()
 }
@@ -433,10 +428,7 @@ async fn failed_tools_have_an_error_and_the_turn_completes() {
     ];
     assert_eq!(why, expected.into());
     let logged = read_activities(&client, "r", "audience=dashboard").await;
-    let entries = of_kind(&logged, "diagnostics")["diagnostics"]["entries"]
-        .as_array()
-        .expect("diagnostics have entries")
-        .clone();
+    let entries = of_kind(&logged, "diagnostics")["diagnostics"]["entries"].as_array().expect("diagnostics have entries").clone();
     assert!(
         entries
             .iter()

@@ -1,24 +1,27 @@
 //! The producer of one scripted run.
 //!
-//! It publishes facts one by one at a human pace, requests decisions and waits for them, accepts steering, and ends when the
-//! viewer interrupts it. A runtime needs the same few calls: publish, request a decision, handle controls, end.
+//! It publishes facts one by one at a human pace, requests decisions and waits for them, accepts steering, and ends
+//! when the viewer interrupts it. A runtime needs the same few calls: publish, request a decision, handle controls,
+//! end.
 
 use super::Context;
 use super::api::Producer;
-use super::desk::{Control, ControlInbox};
+use super::control_router::{Control, ControlInbox};
 use crate::cli::CliError;
 use serde_json::{Value, json};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The time after which a waiting actor sends an empty delivery, so that the server does not mark its run as stale.
+/// The time after which a waiting actor sends an empty delivery.
+///
+/// It keeps the server from marking the run as stale.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(4);
 
 /// The reason why a run stopped before its scripted end.
 #[derive(Debug)]
 pub enum PlayError {
-    /// The viewer stopped the run with this control, or (`None`) stopped the coordinator and thereby the team.
+    /// The viewer stopped the run with this control; `None`: the viewer stopped the coordinator.
     Interrupted(Option<Control>),
     /// The server rejected a fact.
     Rejected(CliError),
@@ -32,7 +35,7 @@ impl From<CliError> for PlayError {
 
 /// The viewer's decision.
 pub struct Decision {
-    pub is_yes: bool,
+    pub is_approved: bool,
     pub value: Value,
 }
 
@@ -119,7 +122,7 @@ impl Actor {
 
     /// Steers the running turn: publishes the viewer's text, and then acknowledges the control.
     async fn steer(&mut self, control: Control) -> Result<(), PlayError> {
-        let (words, id) = (control.words(), control.id().to_owned());
+        let (words, id) = (control.message_text(), control.id().to_owned());
         let message = json!({ "type": "text.final", "messageId": id, "payload": { "role": "user", "text": words } });
         self.publish(&[message]).await?;
         self.context.api.ack(&control.0).await;
@@ -146,8 +149,8 @@ impl Actor {
                 return Err(ended);
             }
         };
-        let is_yes = !control.is("reject") && control.0["value"]["approved"] != false;
-        let outcome = match (is_yes, control.is("answer")) {
+        let is_approved = !control.is("reject") && control.0["value"]["approved"] != false;
+        let outcome = match (is_approved, control.is("answer")) {
             (false, _) => "rejected",
             (true, true) => "answered",
             (true, false) => "approved",
@@ -160,7 +163,7 @@ impl Actor {
         // Acknowledge after the fact is durable, so that every acknowledged control has its fact.
         self.publish(&[about("action.resolved", resolved)]).await?;
         self.context.api.ack(&control.0).await;
-        Ok(Decision { is_yes, value })
+        Ok(Decision { is_approved, value })
     }
 
     /// Returns an id for the next message.

@@ -69,7 +69,7 @@ impl Api {
         self.json(Method::POST, self.endpoint.run_url(run, "controls"), Some(control)).await
     }
 
-    /// Claims the controls of an agent; waits for the first one, and returns an empty list at the time limit.
+    /// Claims the controls of an agent; waits up to [`CLAIM_WAIT_SECS`] for the first one.
     pub async fn claim(&self, agent: &str) -> Result<Vec<Value>, CliError> {
         let url = self.endpoint.resource_url("agents", agent, &format!("controls/claim?wait={CLAIM_WAIT_SECS}&max=4"));
         let mut claimed = self.json(Method::POST, url, None).await?;
@@ -137,7 +137,9 @@ impl Producer {
         Self { client, endpoint, url: url_with_query(url, ids), id: Uuid::now_v7().to_string(), sent: 0 }
     }
 
-    /// Sends facts, all or none, and returns when they are durable. Repeats the request until the server answers.
+    /// Sends facts, all or none, and returns when they are durable.
+    ///
+    /// Repeats the request until the server answers.
     ///
     /// # Errors
     /// [`CliError`] if the server rejects the facts.
@@ -153,7 +155,8 @@ impl Producer {
                 Ok(answer) if answer.status().is_client_error() && answer.status() != StatusCode::TOO_MANY_REQUESTS => {
                     return self.endpoint.require_success(answer).await.map(drop);
                 }
-                // The facts may have arrived. Repeat the request with the same numbers, so that the server drops duplicates.
+                // The facts may have arrived. Repeat the request with the same numbers, so that the server drops
+                // duplicates.
                 Ok(_) | Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
             }
         }

@@ -1,12 +1,14 @@
-//! Handles `retry`, `stop` and `close` of a teammate, `request_review`, `rollback`, `edit`, `delegate` and `wait`.
+//! Handles the controls that change the team, its tasks and its artifacts.
 //!
-//! Each control results in facts of its owner, and the page shows only those. The owner publishes the first fact before it
-//! acknowledges the control, so that every acknowledged change has happened or has begun.
+//! They are `retry`, `stop` and `close` of a teammate, `request_review`, `rollback`, `edit`, `delegate` and `wait`.
+//!
+//! Each control results in facts of its owner, and the page shows only those. The owner publishes the first fact before
+//! it acknowledges the control, so that every acknowledged change has happened or has begun.
 
 use super::Context;
 use super::actor::{Actor, PlayError, RunIdentity};
 use super::api::Producer;
-use super::desk::Control;
+use super::control_router::Control;
 use super::replies::excerpt;
 use super::story::{self, facts};
 use serde_json::{Value, json};
@@ -183,7 +185,7 @@ impl Context {
 
     /// Publishes the viewer's text as the next version of the artifact.
     async fn edit(&self, control: &Control) -> Result<(), Rejection> {
-        let words = match control.words() {
+        let words = match control.message_text() {
             words if words.is_empty() => control.0["value"].to_string(),
             words => words,
         };
@@ -216,7 +218,7 @@ impl Context {
     async fn delegate(&self, control: &Control) -> Result<(), Rejection> {
         let value = &control.0["value"];
         let agent = value["assignee"].as_str().or(value["agentId"].as_str()).unwrap_or("researcher");
-        let words = match control.words() {
+        let words = match control.message_text() {
             words if words.is_empty() => value["title"].as_str().or(value["task"].as_str()).unwrap_or_default().to_owned(),
             words => words,
         };

@@ -3,20 +3,20 @@
 //! | file | contents |
 //! | --- | --- |
 //! | `api` | the client of a runtime: it sends facts and claims controls over the public HTTP API |
-//! | `actor` | the producer of one scripted run: it publishes facts at a human pace, requests decisions, and can be interrupted |
-//! | `desk` | the router of controls: it claims those of all agents and passes each to the run that waits for it |
+//! | `actor` | the producer of one scripted run: publishes facts, requests decisions, handles controls |
+//! | `control_router` | claims the controls of all agents and passes each to the run that waits for it |
 //! | `replies` | handles `send`, `queue`, `continue_agent`, `assign` and `export` |
 //! | `changes` | handles `retry`, `stop`, `close`, `request_review`, `rollback`, `edit`, `delegate` and `wait` |
 //! | `visitor` | `--unattended`: decides in place of the viewer, by the same API as the page |
 //! | `story` | the team and its work |
 //! | `recordings` | plays recorded runs of other runtimes |
 //!
-//! To learn how to connect a runtime, read `api`, `actor` and `desk`, in this order.
+//! To learn how to connect a runtime, read `api`, `actor` and `control_router`, in this order.
 
 mod actor;
 mod api;
 mod changes;
-mod desk;
+mod control_router;
 mod recordings;
 mod replies;
 mod story;
@@ -24,7 +24,7 @@ mod visitor;
 
 use super::Endpoint;
 use api::Api;
-use desk::ControlRouter;
+use control_router::ControlRouter;
 use proscenium::config::DEFAULT_LISTEN;
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
@@ -48,7 +48,7 @@ use tokio::task::JoinSet;
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Demo {
-    /// The loopback address to listen on. If its port is in use, the command uses a free port and prints it.
+    /// The loopback address to listen on. If its port is in use, a free port is used and printed.
     #[arg(long, env = "PROSCENIUM_LISTEN", value_name = "HOST:PORT", default_value = DEFAULT_LISTEN)]
     listen: String,
     /// The speed of the demo: 2 is twice as fast, 0 is as fast as possible.
@@ -100,7 +100,8 @@ pub enum DemoError {
 
 /// The times after which the server marks a silent run as stale and settles it.
 ///
-/// They are much shorter than the defaults, so that a viewer sees both. Only the run whose process dies is silent for so long.
+/// They are much shorter than the defaults, so that a viewer sees both. Only the run whose process dies is silent for
+/// so long.
 const STALENESS_LIMITS: StalenessLimits =
     StalenessLimits { stale_after: Duration::from_secs(12), settle_after: Duration::from_secs(30) };
 
@@ -132,8 +133,8 @@ impl Context {
 
 /// The demo's data directory. Dropping it removes the directory.
 ///
-/// The caller must drop it after the async runtime. The drop waits until the store has closed its files; otherwise the store
-/// would log a warning for each file that it cannot clean up.
+/// The caller must drop it after the async runtime. The drop waits until the store has closed its files; otherwise the
+/// store would log a warning for each file that it cannot clean up.
 pub struct Directory(TempDir);
 
 /// The time that the server gets to notice the closed connections of the producers.
@@ -179,7 +180,7 @@ pub async fn run(demo: Demo, environment: Environment, stop: impl Future<Output 
     let context =
         Arc::new(Context { api, router: ControlRouter::default(), environment, speed, is_once, recorded: AtomicU64::new(0) });
     let mut producers = JoinSet::new();
-    for agent in story::AGENTS.iter().chain([&desk::DEFAULT_AGENT]) {
+    for agent in story::AGENTS.iter().chain([&control_router::DEFAULT_AGENT]) {
         producers.spawn(context.clone().serve_agent(agent));
     }
     for lane in 0..recordings::CONCURRENT_RECORDINGS {

@@ -1,7 +1,7 @@
 //! Plays recorded runs of other runtimes beside the story.
 //!
-//! The player is an ordinary producer: one streamed POST per run, one fact per line, at a pace that a viewer can follow. The
-//! facts come unchanged from `tests/recordings`; the player only adds the pauses.
+//! The player is an ordinary producer: one streamed POST per run, one fact per line, at a pace that a viewer can
+//! follow. The facts come unchanged from `tests/recordings`; the player only adds the pauses.
 
 use super::Context;
 use bytes::Bytes;
@@ -27,7 +27,8 @@ struct Recordings;
 
 /// The recordings to play in this order, repeatedly: the source, the file, and the name of its runs.
 ///
-/// It omits recordings without content, those that never end, and Awaken's handwritten ones, because Awaken has real ones.
+/// It omits recordings without content, those that never end, and Awaken's handwritten ones, because Awaken has real
+/// ones.
 #[rustfmt::skip]
 const PLAYLIST: &[(&str, &str, &str)] = &[
     ("awaken", "awaken/tool_progress_activity.ndjson", "tool-progress"),
@@ -62,7 +63,7 @@ pub const CONCURRENT_RECORDINGS: usize = 2;
 const ROUND_PAUSE: Duration = Duration::from_secs(2);
 
 impl Context {
-    /// Plays one recording after another, until the demo ends or, with `--once`, until the end of the playlist.
+    /// Plays one recording after another, or with `--once` the playlist once.
     pub async fn play_recordings(self: Arc<Self>, lane: usize) {
         // The first lane starts at once, so that the page is not empty; the others follow.
         self.pause(1500 * lane as u64).await;

@@ -1,11 +1,12 @@
 //! Handles `send`, `queue`, `continue_agent`, `assign` and `export`.
 //!
-//! `send` starts a new turn, `queue` a turn after the running one, and `continue_agent` a turn of a teammate. `assign` moves a
-//! work item, and `export` exports an artifact. Each produces its own run or fact. `actor` handles `steer` in the running turn.
+//! `send` starts a new turn, `queue` a turn after the running one, and `continue_agent` a turn of a teammate. `assign`
+//! moves a work item, and `export` exports an artifact. Each produces its own run or fact. `actor` handles `steer` in
+//! the running turn.
 
 use super::Context;
 use super::actor::{Actor, PlayError, RunIdentity};
-use super::desk::Control;
+use super::control_router::Control;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -22,7 +23,9 @@ pub fn excerpt(words: &str) -> String {
     excerpt
 }
 
-/// Returns the scripted reply. It claims nothing about the state of the team, which only facts describe.
+/// Returns the scripted reply.
+///
+/// It claims nothing about the state of the team, which only facts describe.
 fn answer(words: &str) -> String {
     let excerpt = excerpt(words);
     let about = match words.to_lowercase() {
@@ -61,7 +64,7 @@ impl Context {
         let Some(session) = self.session_of(&control).await else {
             return self.api.nack(&control.0, "the run belongs to no session").await;
         };
-        self.router.queue(&session, control.id(), &control.words());
+        self.router.queue(&session, control.id(), &control.message_text());
         self.publish_queue(&session).await;
         // The queue now shows the turn. Acknowledge it here, because the lease would expire before the turn starts.
         self.api.ack(&control.0).await;
@@ -102,7 +105,7 @@ impl Context {
     }
 
     async fn play_turn(&self, actor: &mut Actor, control: &Control, is_new: bool) -> Result<(), PlayError> {
-        let words = control.words();
+        let words = control.message_text();
         let payload = json!({ "role": "user", "text": words });
         actor.publish(&[json!({ "type": "text.final", "messageId": control.message_id(), "payload": payload })]).await?;
         // The message is durable, so a client that reloads finds it. Now the control can be acknowledged.
@@ -170,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_text_of_a_control_is_read_in_every_clients_form() {
-        let words = |value: Value| Control(json!({ "value": value })).words();
+        let words = |value: Value| Control(json!({ "value": value })).message_text();
         assert_eq!(words(json!("a")), "a");
         assert_eq!(words(json!({ "text": "a" })), "a");
         assert_eq!(words(json!({ "messages": [{ "role": "user", "content": "no" }, { "role": "user", "content": "a" }] })), "a");

@@ -48,7 +48,9 @@ async fn decide_once(context: &Context, session: &str) -> bool {
         .is_some_and(|runs| runs.iter().any(|run| run["runId"] == story::run(session, "release") && story::is_over(run)))
 }
 
-/// Returns a value that the schema accepts: the default, else the first choice, else the minimum of its type.
+/// Returns a value that the schema accepts.
+///
+/// It is the default, else the first choice, else the minimum of the type.
 fn example(schema: &Value) -> Value {
     if let Some(value) = schema.get("default").or_else(|| schema["enum"].get(0)) {
         return value.clone();

@@ -4,7 +4,7 @@ use super::attribution::{self, Attribution};
 use super::call::{self, NotRetained};
 use super::events::{self, Bracket};
 use super::items::{self, Body, Item, Key, PartKind, SortKey};
-use super::known::{ClientCopy, SentMessage, TextDigest, result_digest};
+use super::sent::{ClientCopy, SentMessage, TextDigest, result_digest};
 use super::{AgUi, ClientRun};
 use crate::encode::Flow;
 use crate::encode::frames::{ActivityView, Frame};

@@ -2,7 +2,7 @@
 //!
 //! One law: wherever a client began, its reduced state equals [`messages`] of the activities. A snapshot and a stream
 //! name and order the same things the same way ([`items`]). The server knows sent texts by their length and hash
-//! ([`known`]), so a reader that missed something receives the difference.
+//! ([`sent`]), so a reader that missed something receives the difference.
 //!
 //! The mapping:
 //! * **A text part** is a message of its own: the first has our message's id, a further one has `message/part`. Texts
@@ -34,9 +34,9 @@ mod call;
 mod changes;
 mod events;
 mod items;
-mod known;
 mod list;
 mod run;
+mod sent;
 
 use super::frames::{ActivityView, Frame};
 use super::{Begin, Dialect, Flow, Until};
@@ -44,8 +44,8 @@ use agents::Agents;
 use attribution::{Attribution, set_metadata};
 use events::Bracket;
 use items::{Body, Entry, Key, MessageIds};
-use known::{ClientMessages, SentMessage, SentState};
 use run::{Run, RunIds, run_error};
+use sent::{ClientMessages, SentMessage, SentState};
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 

@@ -6,8 +6,8 @@
 //! Every call is `dynamic`, because no client has types for the server's tools. Every call is `providerExecuted`,
 //! because clients would otherwise execute it themselves.
 
-use super::kept::{ContentCopy, joined};
-use super::page::{MessageWriter, hash};
+use super::content_copy::{ContentCopy, joined};
+use super::message_writer::{MessageWriter, hash};
 use crate::model::Sequence;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;

@@ -30,24 +30,24 @@
 //! ([`Until::End`]) keeps its message open over pauses, because these clients know no second run in one stream.
 
 mod call;
-mod kept;
-mod page;
+mod content_copy;
+mod message_state;
+mod message_writer;
+mod messages;
 #[cfg(test)]
 mod tests;
 mod text;
-mod told;
-mod whole;
 
-pub use kept::{COPIES_BYTES_MAX, COPY_BYTES_MAX};
-pub use whole::messages;
+pub use content_copy::{COPIES_BYTES_MAX, COPY_BYTES_MAX};
+pub use messages::messages;
 
 use super::frames::{ActivityView, Frame};
 use super::{Dialect, Flow, Until};
-use kept::apply;
+use content_copy::apply;
+use message_state::MessageState;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::collections::HashMap;
-use told::MessageState;
 
 /// The options of one client's stream.
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@
 //! `data-correction` part names the parts that it replaces. Version 7 instead resets the step and receives everything
 //! again.
 
-use super::page::{MessageWriter, data_part};
+use super::message_writer::{MessageWriter, data_part};
 use serde_json::{Map, Value, json};
 use std::hash::{DefaultHasher, Hasher};
 

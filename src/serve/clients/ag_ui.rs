@@ -5,8 +5,8 @@
 //! A post never runs anything twice. Its `runId` names the run. An existing or already requested run is attached to;
 //! only an unknown run is requested. Disconnecting does not end the run.
 
-use super::asked::{self, Decision};
-use super::place::DialectCursor;
+use super::cursor::DialectCursor;
+use super::requests::{self, Decision};
 use super::tanstack::{self, TanStack};
 use super::threads::{RUNS_MAX, Thread};
 use super::{DialectStream, IdPosition, PendingOpening, StartFuture, Started, StreamOpening, body, shown_activities};
@@ -14,14 +14,15 @@ use crate::auth::rights::Verb;
 use crate::encode::ag_ui::{AgUi, Options, interrupts, messages, state};
 use crate::encode::{Begin, Dialect, Until};
 use crate::log::LogId;
-use crate::log::run::Tail;
+use crate::log::commit::Tail;
 use crate::model::{AgentId, Audience, RunId, SessionId, ThreadId};
 use crate::serve::App;
-use crate::serve::access::{Authorization, Principal, Resource, authorize, authorize_also};
-use crate::serve::hydrate::{echo, no_store_json, page_size};
-use crate::serve::problem::Problem;
-use crate::serve::request::{Query, id_of, segment};
-use crate::serve::stream::HEADERS;
+use crate::serve::access::authorization::{Authorization, Principal, Resource, authorize, authorize_also};
+use crate::serve::access::requested_run::requested_in_thread;
+use crate::serve::api::stream::HEADERS;
+use crate::serve::http::problem::Problem;
+use crate::serve::http::request::{Query, id_of, segment};
+use crate::serve::http::response::{echo, no_store_json};
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -57,7 +58,7 @@ impl RunInput {
                 None => body::id(&body, "runId")?,
             },
             messages: body::objects(&body, "messages")?,
-            decisions: asked::decisions(&body::objects(&body, "resume")?)?,
+            decisions: requests::decisions(&body::objects(&body, "resume")?)?,
             is_v1: is_v1(&body),
             rest: Map::new(),
         };
@@ -123,7 +124,7 @@ fn resume_position(headers: &HeaderMap, offset: Option<&str>) -> Result<Option<D
     let header = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
     match header.or(offset) {
         None | Some("" | "-1" | "start") => Ok(None),
-        Some(text) => crate::serve::request::cursor("offset", text).map(Some),
+        Some(text) => crate::serve::http::request::cursor("offset", text).map(Some),
     }
 }
 
@@ -177,20 +178,20 @@ pub(super) async fn run(
     let named = input.run.clone();
     if decided.is_empty() {
         let value = send_value(app, &thread, input, audience).await?;
-        asked::send(app, &id, &named, agent, value, audience).await?;
+        requests::send(app, &id, &named, agent, value, audience).await?;
     }
     let start = {
         let app = app.clone();
         Box::pin(async move {
             if decided.is_empty() {
-                let run = asked::wait_until_written(&app, id.clone(), named).await?;
+                let run = requests::wait_until_written(&app, id.clone(), named).await?;
                 return prepare(&app, &principal, &id, run, audience, true).await;
             }
             let actions: Vec<_> = decided.iter().map(|decision| decision.action.clone()).collect();
-            let run = asked::wait_until_resumed(&app, decided, named, audience).await?;
+            let run = requests::wait_until_resumed(&app, decided, named, audience).await?;
             let started = prepare(&app, &principal, &id, run, audience, false).await?;
             // This client keeps the messages that it has.
-            let paused = if is_tanstack { asked::paused_at(&app, &started.run, &actions).await? } else { None };
+            let paused = if is_tanstack { requests::paused_at(&app, &started.run, &actions).await? } else { None };
             Ok(Started { after: paused, ..started })
         })
     };
@@ -232,7 +233,7 @@ async fn submit_decisions(
     input: &RunInput,
     is_known: bool,
     audience: Audience,
-) -> Result<Vec<asked::SubmittedDecision>, Problem> {
+) -> Result<Vec<requests::SubmittedDecision>, Problem> {
     if input.decisions.is_empty() {
         return Ok(Vec::new());
     }
@@ -253,7 +254,7 @@ async fn submit_decisions(
     let mut submitted = Vec::with_capacity(asked.len());
     for (of, decision) in asked {
         let by = [thread.id.as_str(), input.run.as_str()];
-        submitted.push(asked::decide(app, of, decision, &by, audience).await?);
+        submitted.push(requests::decide(app, of, decision, &by, audience).await?);
     }
     Ok(submitted)
 }
@@ -261,10 +262,10 @@ async fn submit_decisions(
 /// The value of the `send` that requests a new run.
 async fn send_value(app: &App, thread: &Thread, input: RunInput, audience: Audience) -> Result<Value, Problem> {
     let shown = thread.shown_activities(app, audience).await?;
-    let known = asked::known_ids(&shown, &messages(&shown, input.is_v1));
-    let new_messages = asked::new_messages(&input.messages, &known);
+    let known = requests::known_ids(&shown, &messages(&shown, input.is_v1));
+    let new_messages = requests::new_messages(&input.messages, &known);
     let sent = json!({ "protocol": PROTOCOL, "threadId": input.thread, "runId": input.run, "messages": new_messages });
-    Ok(asked::value_of(input.rest, sent))
+    Ok(requests::value_of(input.rest, sent))
 }
 
 /// Describes a run that exists by now.
@@ -298,7 +299,7 @@ pub async fn get(
         after: resume_position(&headers, offset)?,
         ..ClientOptions::from_request(&query, &HeaderMap::new())?
     };
-    let (limit, before) = (page_size(&query)?, query.get("before").filter(|before| !before.is_empty()));
+    let (limit, before) = (query.page_size()?, query.get("before").filter(|before| !before.is_empty()));
     match (run, thread) {
         (Some(run), thread) => join(&app, authorization, run, thread, options).await,
         (None, Some(thread)) => {
@@ -322,7 +323,7 @@ async fn join(
     let (principal, audience) = (authorization.principal().clone(), options.audience);
     let Tail { epoch, summary, .. } = app.logs.log(&LogId::Run(run.clone())).await?.tail();
     if epoch.is_none() {
-        let Some(id) = asked::requested_in_thread(app, &run) else { return Ok((HEADERS, Body::empty()).into_response()) };
+        let Some(id) = requested_in_thread(app, &run) else { return Ok((HEADERS, Body::empty()).into_response()) };
         // An empty history makes the dialect send an event at once: this client gives up soon without one.
         let meanwhile = Some(Vec::new());
         let dialect = options.dialect(id.as_str(), &run, options.begin_mode(), false, Vec::new());
@@ -353,7 +354,7 @@ pub(super) fn await_run(
 ) -> StartFuture {
     let (app, principal, thread) = (app.clone(), principal.clone(), thread.clone());
     Box::pin(async move {
-        let run = asked::wait_until_written(&app, thread.clone(), run).await?;
+        let run = requests::wait_until_written(&app, thread.clone(), run).await?;
         let started = prepare(&app, &principal, &thread, run, audience, false).await?;
         Ok(Started { earlier: None, ..started })
     })

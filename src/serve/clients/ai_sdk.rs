@@ -6,7 +6,7 @@
 //! The SDK names no runs. This module derives a run's id from the chat and the message that it answers, so a repeated
 //! request requests one run. One run is one assistant message, whose id is the run's id in every replay.
 
-use super::asked::{self, Decision, SubmittedDecision};
+use super::requests::{self, Decision, SubmittedDecision};
 use super::threads::{AskedAction, JoinTarget, Thread};
 use super::view::{AI_SDK, ai_sdk_version};
 use super::{DialectStream, IdPosition, PendingOpening, Started, StreamOpening, ag_ui, body, shown_activities};
@@ -16,10 +16,10 @@ use crate::encode::{Dialect, Until};
 use crate::log::LogId;
 use crate::model::{ActionId, AgentId, Audience, RunId, SessionId};
 use crate::serve::App;
-use crate::serve::access::{Authorization, Resource, authorize, authorize_also};
-use crate::serve::hydrate::{echo, no_store_json};
-use crate::serve::problem::Problem;
-use crate::serve::request::{Query, segment};
+use crate::serve::access::authorization::{Authorization, Resource, authorize, authorize_also};
+use crate::serve::http::problem::Problem;
+use crate::serve::http::request::{Query, segment};
+use crate::serve::http::response::{echo, no_store_json};
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -63,9 +63,9 @@ pub async fn post(
             let (app, run) = (app.clone(), last.run.clone());
             Box::pin(async move {
                 let actions: Vec<_> = decided.iter().map(|decision| decision.action.clone()).collect();
-                let run = asked::wait_until_resumed(&app, decided, run, audience).await?;
+                let run = requests::wait_until_resumed(&app, decided, run, audience).await?;
                 // The client keeps the message that it has.
-                let after = asked::paused_at(&app, &run, &actions).await?;
+                let after = requests::paused_at(&app, &run, &actions).await?;
                 let started = ag_ui::prepare(&app, &principal, &chat, run, audience, false).await?;
                 Ok(Started { after, earlier: None, ..started })
             })
@@ -84,14 +84,14 @@ pub async fn post(
     let tail = app.logs.log(&LogId::Run(run.clone())).await?.tail();
     if tail.epoch.is_none() && active_run.is_none() {
         let known = known_message_ids(&app, &thread, audience, version).await?;
-        let mut new_messages = asked::new_messages(&messages_sent, &known);
+        let mut new_messages = requests::new_messages(&messages_sent, &known);
         // The message is known, but the outputs of its client-side calls are not.
         new_messages.extend(messages_sent.last().filter(|last| is_assistant(last) && !new_messages.contains(last)).cloned());
         for member in ["id", "messages"] {
             body.shift_remove(member);
         }
         let sent = json!({ "protocol": PROTOCOL, "threadId": chat, "runId": run, "trigger": trigger, "messages": new_messages });
-        asked::send(&app, &chat, &run, &agent, asked::value_of(body, sent), audience).await?;
+        requests::send(&app, &chat, &run, &agent, requests::value_of(body, sent), audience).await?;
     }
     let stream = match tail.epoch {
         Some(_) => open_run(&app, &authorization, run, audience, version).await?,
@@ -128,7 +128,7 @@ async fn open_requested_run(
     let start = {
         let (app, chat) = (app.clone(), chat.clone());
         Box::pin(async move {
-            let run = asked::wait_until_written(&app, chat.clone(), run).await?;
+            let run = requests::wait_until_written(&app, chat.clone(), run).await?;
             let started = ag_ui::prepare(&app, &principal, &chat, run, audience, true).await?;
             Ok(Started { earlier: None, ..started })
         })
@@ -141,7 +141,7 @@ async fn open_requested_run(
 fn run_id_of(chat: &SessionId, trigger: &str, about: Option<&str>, messages_sent: &[Value], runs: usize) -> RunId {
     let last = messages_sent.last().map(Value::to_string).unwrap_or_default();
     let times = if trigger == "submit-message" { String::new() } else { runs.to_string() };
-    let name = asked::hashed_id(&[PROTOCOL, chat.as_str(), trigger, about.unwrap_or_default(), &last, &times]);
+    let name = requests::hashed_id(&[PROTOCOL, chat.as_str(), trigger, about.unwrap_or_default(), &last, &times]);
     RunId::new(&name).expect("a short name is an id")
 }
 
@@ -150,7 +150,7 @@ async fn known_message_ids(app: &App, thread: &Thread, audience: Audience, versi
     let mut known = BTreeSet::new();
     for part in &thread.runs {
         let shown = shown_activities(app, &part.run, audience, None).await?;
-        known.extend(asked::known_ids(&shown, &ui_messages(&shown, part.run.as_str(), version)));
+        known.extend(requests::known_ids(&shown, &ui_messages(&shown, part.run.as_str(), version)));
     }
     Ok(known)
 }
@@ -189,9 +189,9 @@ async fn decide(
         let Some(decision) = decision(&actions_asked, part) else { continue };
         let Some(ask) = actions_asked.get(decision.action.as_str()) else { continue };
         let by = [thread.id.as_str(), PROTOCOL, &message.to_string()];
-        let decided = asked::decide(app, ask, &decision, &by, audience).await?;
+        let decided = requests::decide(app, ask, &decision, &by, audience).await?;
         // A call's output stays in the message forever, so it must count only once.
-        if ask.is_pending || part["state"] == "approval-responded" || asked::was_submitted(app, &decided).await? {
+        if ask.is_pending || part["state"] == "approval-responded" || requests::was_submitted(app, &decided).await? {
             submitted.push(decided);
         }
     }
@@ -280,5 +280,5 @@ pub async fn stop(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Pro
     let chat: SessionId = segment("chatId", &uri, 3)?;
     let audience = Query::from_uri(&uri).audience()?;
     let thread = Thread::find(&app, &chat).await?;
-    Ok(no_store_json(asked::stop(&app, &thread, None, audience).await?.to_json()))
+    Ok(no_store_json(requests::stop(&app, &thread, None, audience).await?.to_json()))
 }

@@ -2,8 +2,8 @@
 
 use crate::model::id::IdError;
 use crate::serve::App;
-use crate::serve::facts::{BodyDeadline, check_depth, is_lines, read_body};
-use crate::serve::problem::Problem;
+use crate::serve::http::body::{BodyDeadline, check_depth, is_lines, read_body};
+use crate::serve::http::problem::Problem;
 use crate::source::kind_of;
 use axum::body::Body;
 use http::{HeaderMap, StatusCode};

@@ -5,22 +5,22 @@
 //! unknown thread is empty, which is no error.
 
 use super::ag_ui::{self, ClientOptions, RunInput};
-use super::asked;
+use super::requests;
 use super::threads::{JoinTarget, Thread};
 use super::{DialectStream, IdPosition, PendingOpening, StreamOpening, body};
 use crate::auth::rights::Verb;
 use crate::control::DEFAULT_AGENT;
 use crate::encode::ag_ui::{AgUi, Options};
 use crate::encode::{Begin, Until};
-use crate::log::run::Summary;
+use crate::log::commit::Summary;
 use crate::log::{LogId, LogKind};
 use crate::model::{AgentId, Audience, RunId, SessionId};
 use crate::serve::App;
-use crate::serve::access::{Authorization, Resource, authorize, authorize_also};
-use crate::serve::hydrate::no_store_json;
-use crate::serve::problem::Problem;
-use crate::serve::request::{Query, segment};
-use crate::serve::stream::HEADERS;
+use crate::serve::access::authorization::{Authorization, Resource, authorize, authorize_also};
+use crate::serve::api::stream::HEADERS;
+use crate::serve::http::problem::Problem;
+use crate::serve::http::request::{Query, segment};
+use crate::serve::http::response::no_store_json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -201,5 +201,5 @@ async fn stop_thread(
     authorize_also(app, authorization, Verb::Control, Resource::Thread(thread), Some(audience)).await?;
     let run = body::text(body, "runId")?.and_then(|run| RunId::new(run).ok());
     let thread = Thread::find(app, thread).await?;
-    Ok(no_store_json(asked::stop(app, &thread, run.as_ref(), audience).await?.to_json()))
+    Ok(no_store_json(requests::stop(app, &thread, run.as_ref(), audience).await?.to_json()))
 }

@@ -6,23 +6,19 @@
 //! These clients treat a response that ends as a finished run. So a stream only ends after its dialect has written the
 //! end. If the server must cut it off because it stops, the stream fails and its connection is reset.
 //!
-//! These clients also request runs and decide pending actions. Such a request becomes a control ([`asked`]), and the
+//! These clients also request runs and decide pending actions. Such a request becomes a control ([`requests`]), and the
 //! response stays open while the control is on its way: a stream may start pending ([`DialectStream::after`]).
 
 pub mod ag_ui;
 pub mod ai_sdk;
-pub mod asked;
 pub mod body;
 pub mod copilotkit;
-pub mod place;
+pub mod cursor;
+pub mod requests;
 pub mod tanstack;
 pub mod threads;
 pub mod view;
 
-use super::access::{Authorization, OpenAccess};
-use super::problem::Problem;
-use super::stream::{HEADERS, Stream};
-use super::{App, drain_elapsed};
 use crate::encode::frames::{self, ActivityView, Frame};
 use crate::encode::native::HEARTBEAT;
 use crate::encode::{Dialect, Flow};
@@ -30,10 +26,14 @@ use crate::feed::reader::Frames;
 use crate::feed::{AnyReader, Filter, ReadRequest, StartAt};
 use crate::log::LogId;
 use crate::model::{Audience, Cursor, RunId, Sequence};
+use crate::serve::access::authorization::{Authorization, OpenAccess};
+use crate::serve::api::stream::{HEADERS, Stream};
+use crate::serve::http::problem::Problem;
+use crate::serve::{App, drain_elapsed};
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use place::{DialectCursor, SentEvents};
+use cursor::{DialectCursor, SentEvents};
 use serde_json::Value;
 use std::io;
 use std::pin::Pin;

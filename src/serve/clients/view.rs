@@ -1,20 +1,23 @@
-//! A run in another client's format.
+//! The stream of a run, in the server's own format or in another client's (`?format=…`).
 //!
-//! `GET /v1/runs/{run}/stream?format=…` requests nothing from the runtime.
+//! It requests nothing from the runtime.
 
-use super::place::DialectCursor;
+use super::cursor::DialectCursor;
 use super::{DialectStream, IdPosition, StreamOpening};
 use crate::encode::ag_ui::{self, AgUi};
 use crate::encode::ai_sdk::{self, AiSdk};
 use crate::encode::{Begin, Dialect, Until};
+use crate::feed::StartAt;
 use crate::log::LogId;
-use crate::model::{Audience, RunId, SessionId, ThreadId};
+use crate::model::{RunId, SessionId, ThreadId};
 use crate::serve::App;
-use crate::serve::access::Authorization;
-use crate::serve::problem::Problem;
-use crate::serve::request::Query;
+use crate::serve::access::authorization::Authorization;
+use crate::serve::api::stream::{self, no_content, start_param};
+use crate::serve::http::problem::Problem;
+use crate::serve::http::request::{Query, cursor, path_id};
+use axum::extract::State;
 use axum::response::Response;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode, Uri};
 use std::sync::Arc;
 
 /// The header that the AI SDK's own server sends with its streams.
@@ -23,19 +26,51 @@ pub(super) const AI_SDK: &[(&str, &str)] = &[("x-vercel-ai-ui-message-stream", "
 /// The supported major versions of the AI SDK. The first is the default.
 const AI_SDK_VERSIONS: [u8; 3] = [5, 6, 7];
 
+/// `GET /v1/runs/{run}/stream`: a run in the server's own format or a client's.
+pub async fn get(
+    State(app): State<Arc<App>>,
+    authorization: Authorization,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let query = Query::from_uri(&uri);
+    match query.get("format") {
+        None => Ok(stream::get(State(app), authorization, uri, headers).await),
+        Some(format) => get_in_format(&app, authorization, &uri, &headers, &query, format).await,
+    }
+}
+
 /// Answers with a run in this format.
 ///
 /// # Errors
 /// 501 for an unknown format, 400 for parameters that do not fit the format, or the store's failure.
-pub async fn get(
+async fn get_in_format(
     app: &Arc<App>,
     authorization: Authorization,
-    run: RunId,
-    (query, place, audience): (&Query, Option<DialectCursor>, Audience),
+    uri: &Uri,
+    headers: &HeaderMap,
+    query: &Query,
     format: &str,
 ) -> Result<Response, Problem> {
-    let replay = query.read_request()?.replay;
-    let (dialect, headers): (Box<dyn Dialect>, &[_]) = match format {
+    let run = path_id::<RunId>("runId", uri)?;
+    let start: Option<DialectCursor> = match start_param(query, headers) {
+        Some("now") => {
+            let detail = "A stream with a format cannot start at after=now, because its client cannot continue without the earlier events. Omit after, or send a cursor.";
+            return Err(Problem::bad_request("bad_query", detail).with("member", "after"));
+        }
+        Some(text) if !["", "start"].contains(&text) => Some(cursor("after", text)?),
+        _ => None,
+    };
+    let read_request = query.read_request()?;
+    let replay = read_request.replay;
+    if let Some(DialectCursor { cursor, .. }) = start {
+        let reader = app.feed.read(&LogId::Run(run.clone()), read_request, StartAt::After(cursor)).await?;
+        if reader.has_seen_end() {
+            return Ok(no_content());
+        }
+    }
+    let audience = query.audience()?;
+    let (dialect, response_headers): (Box<dyn Dialect>, &[_]) = match format {
         "ag-ui" => (Box::new(AgUi::new(ag_ui_options(app, &run, query, replay).await?)), &[]),
         "ai-sdk" => {
             let version = ai_sdk_version(query)?;
@@ -48,9 +83,9 @@ pub async fn get(
         }
     };
     // The client saw the end, and the log went on: it joins as a new client does.
-    let after = place.filter(|place| !place.cursor.knows_end);
+    let after = start.filter(|start| !start.cursor.knows_end);
     let opening = StreamOpening { run, audience, after, replay, ids: IdPosition::Last, earlier: Vec::new(), dialect };
-    Ok(DialectStream::open(app, authorization, opening).await?.respond(headers))
+    Ok(DialectStream::open(app, authorization, opening).await?.respond(response_headers))
 }
 
 /// The options of a viewer: the current state, then changes up to the run's end.

@@ -1,36 +1,18 @@
 //! Controls on a WebSocket: claiming and answering an agent's controls.
 
-use super::connection::{Connection, SubscriptionId};
+use super::connection::{ClaimResult, Claimer, Connection, SubscriptionId};
 use super::message::{ClientMessage, missing_member, refusal, reply};
 use crate::auth::rights::Verb;
-use crate::control::{Answer, Claim, ClaimedControl};
-use crate::log::StoreError;
+use crate::control::{Answer, Claim};
 use crate::model::{AgentId, ControlId};
-use crate::serve::access::{Resource, authorize};
-use crate::serve::controls::{claim_request, control_json, control_problem};
-use crate::serve::problem::Problem;
-use crate::serve::request::id_of;
+use crate::serve::access::authorization::{Resource, authorize};
+use crate::serve::api::controls::{claim_request, control_json, control_problem};
+use crate::serve::http::problem::Problem;
+use crate::serve::http::request::id_of;
 use futures_util::future::{AbortHandle, Abortable};
 use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-
-/// An open claim for an agent's controls.
-pub(super) struct Claimer {
-    agent: AgentId,
-    claim: Claim,
-    /// The unanswered leases with their expiry.
-    open_leases: Vec<(Box<str>, Instant)>,
-    waiting: AbortHandle,
-    /// Whether it holds its maximum and waits for a lease to be answered or to expire.
-    is_full: bool,
-}
-
-/// Controls for a claim. Empty: one of its leases expired.
-pub(super) struct ClaimResult {
-    sub: SubscriptionId,
-    controls: Result<Vec<ClaimedControl>, StoreError>,
-}
 
 impl Connection<'_> {
     /// Opens a claim for an agent's controls, with the claim's limit on unanswered ones.

@@ -1,57 +1,28 @@
-//! One connection: it reads while it has space for replies, and writes when the socket accepts more.
+//! The state of one connection: its client, its subscriptions, its claims and its unsent replies.
 
-use super::claims::{ClaimResult, Claimer};
-use super::gate::ReadLimited;
+use super::gate::Socket;
 use super::message::refusal;
-use super::subscriptions::ReadyReader;
-use crate::auth::{GrantWatch, TokenError};
-use crate::encode::native;
-use crate::serve::access::{Principal, unauthenticated};
-use crate::serve::problem::Problem;
-use crate::serve::shares::QuotaSlot;
-use crate::serve::{App, drain_elapsed};
+use crate::auth::TokenError;
+use crate::control::{Claim, ClaimedControl};
+use crate::feed::AnyReader;
+use crate::log::{AnyStore, StoreError};
+use crate::model::{AgentId, Cursor};
+use crate::serve::App;
+use crate::serve::access::authorization::{OpenAccess, Principal, unauthenticated};
+use crate::serve::access::quota::QuotaSlot;
+use crate::serve::http::problem::Problem;
+use crate::serve::telemetry::meters::Counted;
 use bytes::Bytes;
 use futures_util::future::{AbortHandle, Abortable, BoxFuture};
 use futures_util::stream::{FuturesOrdered, FuturesUnordered};
-use futures_util::{SinkExt, StreamExt};
-use http::StatusCode;
+use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
-use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::protocol::CloseFrame;
-use tokio_tungstenite::tungstenite::protocol::frame::Frame;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
-use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
-/// Maximum payload of one WebSocket frame.
-///
-/// Longer messages are split: the library never frees the memory that its longest frame took.
-const PIECE_BYTES_MAX: usize = 16 * 1024;
-/// Maximum messages whose replies are pending or unsent. Beyond it no more are read.
-const REPLIES_PENDING_MAX: usize = 64;
-/// Maximum bytes of unsent replies, unless a single reply is larger.
-const REPLIES_BYTES_MAX: usize = 256 * 1024;
-/// Maximum client pings answered while the client reads nothing.
-const PONGS_AHEAD_MAX: usize = 64;
-/// Server pings without an answer after which the connection closes.
-const PINGS_UNANSWERED_MAX: u32 = 2;
-/// Time and input limits of a closing connection.
-///
-/// The client gets this long to read its last messages. Its own input is discarded meanwhile.
-const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
-const DISCARD_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Time that a client gets to authenticate.
-const AUTH_TIME_MAX: Duration = Duration::from_secs(10);
 /// The close code for a missing, invalid or ended token.
 pub(super) const CLOSE_UNAUTHENTICATED: u16 = 4401;
-
-pub(super) type Socket = WebSocketStream<ReadLimited>;
 
 /// A subscription's id, as JSON text.
 pub(super) type SubscriptionId = Arc<str>;
@@ -75,6 +46,69 @@ impl AuthenticatedClient {
     }
 }
 
+/// How the server closes a connection: an optional problem, then the close frame.
+pub(super) struct Close {
+    pub problem: Option<Problem>,
+    pub code: CloseCode,
+    pub reason: &'static str,
+}
+
+impl Close {
+    pub(super) const fn new(code: CloseCode, reason: &'static str, problem: Option<Problem>) -> Self {
+        Self { problem, code, reason }
+    }
+
+    pub(super) fn unauthenticated(reason: &'static str, problem: Problem) -> Self {
+        Self::new(CloseCode::Library(CLOSE_UNAUTHENTICATED), reason, Some(problem))
+    }
+}
+
+/// A reader with a chunk to send.
+pub(super) struct ReadyReader {
+    pub sub: SubscriptionId,
+    pub reader: AnyReader<AnyStore>,
+    pub counted: Counted,
+    pub access: OpenAccess,
+    /// The unsent rest of its chunk.
+    pub frames: Bytes,
+    /// The cursor of the last frame sent, if it had one.
+    pub at: Option<Cursor>,
+    /// Whether the chunk is the reader's last.
+    pub is_last: bool,
+}
+
+impl ReadyReader {
+    /// Waits until the reader has a chunk.
+    pub(super) async fn wait(sub: SubscriptionId, mut reader: AnyReader<AnyStore>, counted: Counted, access: OpenAccess) -> Self {
+        let (frames, is_last) = match reader.next().await {
+            Ok(Some(frames)) => match access.check() {
+                Ok(()) => (frames, reader.is_done()),
+                Err(problem) => (reader.error(&problem.to_json()), true),
+            },
+            Ok(None) => (Bytes::new(), true),
+            Err(error) => (reader.error(&Problem::from(error).to_json()), true),
+        };
+        Self { sub, reader, counted, access, frames, at: None, is_last }
+    }
+}
+
+/// An open claim for an agent's controls.
+pub(super) struct Claimer {
+    pub agent: AgentId,
+    pub claim: Claim,
+    /// The unanswered leases with their expiry.
+    pub open_leases: Vec<(Box<str>, Instant)>,
+    pub waiting: AbortHandle,
+    /// Whether it holds its maximum and waits for a lease to be answered or to expire.
+    pub is_full: bool,
+}
+
+/// Controls for a claim. Empty: one of its leases expired.
+pub(super) struct ClaimResult {
+    pub sub: SubscriptionId,
+    pub controls: Result<Vec<ClaimedControl>, StoreError>,
+}
+
 /// One WebSocket connection.
 pub(super) struct Connection<'a> {
     pub app: &'a App,
@@ -93,32 +127,15 @@ pub(super) struct Connection<'a> {
     pub claims: FuturesUnordered<Abortable<BoxFuture<'a, ClaimResult>>>,
     pub replies: VecDeque<String>,
     /// The unsent rest of a long message.
-    message_rest: Option<Bytes>,
-    ping_due: bool,
-    pings_unanswered: u32,
+    pub message_rest: Option<Bytes>,
+    pub ping_due: bool,
+    pub pings_unanswered: u32,
     /// Whether the client gave a sign of life since the last ping.
-    is_alive: bool,
+    pub is_alive: bool,
     /// Whether the socket accepted no more at the last attempt.
-    stalled: bool,
+    pub stalled: bool,
     /// Client pings received since the socket was last flushed.
-    pings_unflushed: usize,
-}
-
-/// How the server closes a connection: an optional problem, then the close frame.
-pub(super) struct Close {
-    problem: Option<Problem>,
-    code: CloseCode,
-    reason: &'static str,
-}
-
-impl Close {
-    pub(super) const fn new(code: CloseCode, reason: &'static str, problem: Option<Problem>) -> Self {
-        Self { problem, code, reason }
-    }
-
-    pub(super) fn unauthenticated(reason: &'static str, problem: Problem) -> Self {
-        Self::new(CloseCode::Library(CLOSE_UNAUTHENTICATED), reason, Some(problem))
-    }
+    pub pings_unflushed: usize,
 }
 
 impl<'a> Connection<'a> {
@@ -144,257 +161,13 @@ impl<'a> Connection<'a> {
         }
     }
 
-    pub(super) async fn run(&mut self) {
-        let mut stopping = self.app.stopping.subscribe();
-        let drain_delay = self.app.drain_delay();
-        let heartbeat = self.app.keep_alive.heartbeat;
-        let mut heartbeat_timer = pin!(tokio::time::sleep(heartbeat));
-        let mut auth_deadline = self.client.is_none().then(|| Box::pin(tokio::time::sleep(AUTH_TIME_MAX)));
-        let close = loop {
-            if self.client.is_some() {
-                auth_deadline = None;
-            }
-            // Taken anew in each round, because the token may be replaced.
-            let mut watch = self.client.as_ref().and_then(|client| client.principal.watch());
-            let received = tokio::select! {
-                biased;
-                () = drain_elapsed(&mut stopping, drain_delay) => {
-                    break Some(Close::new(CloseCode::Away, "the server is stopping; reconnect with your cursors", None));
-                }
-                problem = token_ended(watch.as_mut()) => break Some(Close::unauthenticated("the token has ended", problem)),
-                () = elapsed(auth_deadline.as_mut()) => {
-                    let problem = unauthenticated(&TokenError::Missing);
-                    break Some(Close::unauthenticated("the client did not authenticate in time", problem));
-                }
-                () = &mut heartbeat_timer => {
-                    heartbeat_timer.as_mut().reset(Instant::now() + heartbeat);
-                    if self.misses_pongs() {
-                        break Some(Close::new(CloseCode::Policy, "two pings were not answered", None));
-                    }
-                    continue;
-                }
-                received = poll_fn(|context| self.poll(context)) => received,
-            };
-            self.is_alive = true;
-            match received {
-                // Boxed, so that an idle connection does not reserve its memory.
-                Ok(Some(Message::Text(text))) => {
-                    Box::pin(self.handle(&text)).await;
-                    if let Some(close) = self.closing.take() {
-                        break Some(close);
-                    }
-                }
-                Ok(Some(Message::Ping(_))) => {
-                    self.pings_unflushed += 1;
-                    if self.pings_unflushed > PONGS_AHEAD_MAX && !poll_fn(|context| self.poll_flushed(context)).await {
-                        break Some(Close::new(CloseCode::Policy, "the client sends pings and reads no pongs", None));
-                    }
-                }
-                Ok(Some(Message::Pong(_) | Message::Frame(_))) => {}
-                Ok(Some(Message::Close(_)) | None) => break None,
-                Ok(Some(Message::Binary(_))) => {
-                    let detail = "The message is binary. Send JSON as a text message.";
-                    let problem = Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail);
-                    break Some(Close::new(CloseCode::Unsupported, "messages must be JSON text", Some(problem)));
-                }
-                Err(error) => break self.close_for(&error),
-            }
-        };
-        // The client may be gone or not reading; then it gets no close.
-        let _ = tokio::time::timeout(CLOSE_TIME_MAX, Box::pin(self.close(close))).await;
+    pub(super) fn refuse(&mut self, id: Option<&Value>, problem: &Problem) {
+        self.app.meters.problems.add(problem.code);
+        self.replies.push_back(refusal(id, problem));
     }
 
-    /// Counts a heartbeat and schedules a ping. Returns whether too many pings are unanswered.
-    fn misses_pongs(&mut self) -> bool {
-        self.pings_unanswered = if std::mem::take(&mut self.is_alive) { 0 } else { self.pings_unanswered + 1 };
-        self.ping_due = true;
-        self.pings_unanswered >= PINGS_UNANSWERED_MAX
-    }
-
-    /// The close for input that is not a message. `None`: the client is gone.
-    fn close_for(&self, error: &Error) -> Option<Close> {
-        match error {
-            Error::Capacity(_) => {
-                let limit = self.app.limits.body_bytes_max;
-                let detail = format!("The message is larger than {limit} bytes, the limit. Send its facts in parts.");
-                let problem = Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail).with("limit", limit);
-                Some(Close::new(CloseCode::Size, "a message is too large", Some(problem)))
-            }
-            Error::Utf8(_) => {
-                let problem = Problem::bad_request("not_json", "The text message is not UTF-8. Send JSON.");
-                Some(Close::new(CloseCode::Invalid, "a text message is not UTF-8", Some(problem)))
-            }
-            Error::Protocol(_) => Some(Close::new(CloseCode::Protocol, "WebSocket protocol error", None)),
-            _ => None,
-        }
-    }
-
-    /// Reads and writes as far as possible without waiting. Resolves with a message, or `None` at the end.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Message>, Error>> {
-        loop {
-            let had_space = self.has_space();
-            if had_space && let Poll::Ready(received) = self.socket.poll_next_unpin(context) {
-                return Poll::Ready(received.transpose());
-            }
-            self.send(context)?;
-            if had_space || !self.has_space() {
-                return Poll::Pending;
-            }
-        }
-    }
-
-    fn has_space(&self) -> bool {
-        self.replies.len() + self.publishes.len() < REPLIES_PENDING_MAX
-            && self.replies.iter().map(String::len).sum::<usize>() < REPLIES_BYTES_MAX
-    }
-
-    /// Resolves to whether the socket has sent everything.
-    fn poll_flushed(&mut self, context: &mut Context<'_>) -> Poll<bool> {
-        match self.socket.poll_flush_unpin(context) {
-            Poll::Ready(flushed) => {
-                self.pings_unflushed = 0;
-                Poll::Ready(flushed.is_ok())
-            }
-            Poll::Pending if tokio::task::coop::has_budget_remaining() => Poll::Ready(false),
-            // The task has used up its cooperative budget.
-            Poll::Pending => Poll::Pending,
-        }
-    }
-
-    /// Writes while the socket accepts more.
-    fn send(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
-        // Collected even while the socket is stalled: all producers share the limit on data in flight to the store.
-        while let Poll::Ready(Some(answer)) = self.publishes.poll_next_unpin(context) {
-            self.replies.push_back(answer);
-        }
-        while self.has_space()
-            && let Poll::Ready(Some(result)) = self.claims.poll_next_unpin(context)
-        {
-            // Otherwise the claim was aborted.
-            if let Ok(result) = result {
-                self.deliver_claim(result);
-            }
-        }
-        if self.stalled {
-            let Poll::Ready(flushed) = self.socket.poll_flush_unpin(context) else { return Ok(()) };
-            flushed?;
-            // The client has read, which is a sign of life: a slow reader may receive the ping much later.
-            (self.stalled, self.is_alive, self.pings_unflushed) = (false, true, 0);
-        }
-        loop {
-            let Poll::Ready(ready) = self.socket.poll_ready_unpin(context) else {
-                // Otherwise the task has used up its cooperative budget, and is woken again.
-                if tokio::task::coop::has_budget_remaining() {
-                    self.stalled = true;
-                    self.release_unsent();
-                }
-                return Ok(());
-            };
-            ready?;
-            match self.next(context) {
-                Some(message) => self.socket.start_send_unpin(message)?,
-                None => break,
-            }
-        }
-        match self.socket.poll_flush_unpin(context) {
-            Poll::Ready(flushed) => {
-                self.pings_unflushed = 0;
-                flushed
-            }
-            Poll::Pending => {
-                self.stalled = tokio::task::coop::has_budget_remaining();
-                Ok(())
-            }
-        }
-    }
-
-    /// The next message to write.
-    fn next(&mut self, context: &mut Context<'_>) -> Option<Message> {
-        if let Some(message_rest) = self.message_rest.take() {
-            return Some(self.piece(message_rest, Data::Continue));
-        }
-        if std::mem::take(&mut self.ping_due) {
-            return Some(Message::Ping(Bytes::new()));
-        }
-        if let Some(answer) = self.replies.pop_front() {
-            return Some(self.piece(answer.into(), Data::Text));
-        }
-        loop {
-            if let Some(mut ready) = self.ready.take() {
-                if let Some((text, at)) = native::message(&mut ready.frames, &ready.sub) {
-                    ready.at = at;
-                    ready.counted.delivered();
-                    self.ready = Some(ready);
-                    return Some(self.piece(text.into(), Data::Text));
-                }
-                match ready.is_last {
-                    true => drop(self.subscriptions.remove(&ready.sub)),
-                    false => self.wait_for_frames(ready.sub, ready.reader, ready.counted, ready.access),
-                }
-            }
-            match self.readers.poll_next_unpin(context) {
-                Poll::Ready(Some(Ok(ready))) => self.ready = Some(ready),
-                // The subscription was aborted.
-                Poll::Ready(Some(Err(_))) => {}
-                Poll::Ready(None) | Poll::Pending => return None,
-            }
-        }
-    }
-
-    /// Splits off the next piece of a message, and keeps the rest.
-    fn piece(&mut self, mut text: Bytes, kind: Data) -> Message {
-        let piece = text.split_to(text.len().min(PIECE_BYTES_MAX));
-        let is_last = text.is_empty();
-        self.message_rest = (!is_last).then_some(text);
-        Message::Frame(Frame::message(piece, OpCode::Data(kind), is_last))
-    }
-
-    /// Closes the connection.
-    ///
-    /// It follows the client's close frame, or sends the server's own after all pending replies.
-    async fn close(&mut self, close: Option<Close>) -> Result<(), Error> {
-        let Some(Close { problem, code, reason }) = close else {
-            self.socket.flush().await?;
-            return Ok(self.socket.get_mut().shutdown().await?);
-        };
-        while let Some(message_rest) = self.message_rest.take() {
-            let piece = self.piece(message_rest, Data::Continue);
-            self.socket.feed(piece).await?;
-        }
-        while let Some(answer) = self.publishes.next().await {
-            self.replies.push_back(answer);
-        }
-        self.replies.extend(problem.map(|problem| refusal(None, &problem)));
-        while let Some(answer) = self.replies.pop_front() {
-            self.socket.feed(Message::Text(answer.into())).await?;
-        }
-        self.socket.send(Message::Close(Some(CloseFrame { code, reason: reason.into() }))).await?;
-        let io = self.socket.get_mut();
-        io.shutdown().await?;
-        // Closing a socket with unread input resets it, and the client would lose the close frame.
-        let (mut void, mut discarded) = ([0; 512], 0);
-        while discarded < DISCARD_BYTES_MAX {
-            match io.read(&mut void).await? {
-                0 => break,
-                read => discarded += read,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Waits until a token ends; forever without one.
-async fn token_ended(watch: Option<&mut GrantWatch>) -> Problem {
-    match watch {
-        Some(watch) => unauthenticated(&TokenError::Ended(watch.ended().await)),
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits for a timer; forever without one.
-async fn elapsed(sleep: Option<&mut Pin<Box<tokio::time::Sleep>>>) {
-    match sleep {
-        Some(sleep) => sleep.await,
-        None => std::future::pending().await,
+    /// Returns the authenticated principal, which the dispatch of messages has ensured.
+    pub(super) fn principal(&self) -> Result<&Principal, Problem> {
+        self.client.as_ref().map(|client| &client.principal).ok_or_else(|| unauthenticated(&TokenError::Missing))
     }
 }

@@ -6,9 +6,12 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_tungstenite::WebSocketStream;
 
 /// Maximum input of an unauthenticated connection, in bytes.
 pub(super) const UNAUTHENTICATED_BYTES_MAX: usize = 16 * 1024;
+
+pub(super) type Socket = WebSocketStream<ReadLimited>;
 
 /// A socket that limits its input until the client has authenticated.
 pub(super) struct ReadLimited {

@@ -1,8 +1,8 @@
 //! Parsing of messages, and formatting of replies.
 
-use crate::serve::problem::Problem;
-use crate::serve::request::{Query, bad_id};
-use crate::serve::routes::assert_message_described;
+use crate::serve::contract::operations::assert_message_described;
+use crate::serve::http::problem::Problem;
+use crate::serve::http::request::{Query, bad_id};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -93,6 +93,6 @@ pub(super) fn reply(op: &str, id: Option<&Value>, members: impl Serialize) -> St
 }
 
 pub(super) fn refusal(id: Option<&Value>, problem: &Problem) -> String {
-    assert_message_described(problem);
+    assert_message_described(problem.status, problem.code);
     reply("error", id, problem.to_json())
 }

@@ -11,6 +11,7 @@
 
 mod claims;
 mod connection;
+mod driver;
 mod gate;
 mod message;
 mod ops;
@@ -18,11 +19,11 @@ mod subscriptions;
 
 pub use ops::Op;
 
-use super::App;
-use super::access::Principal;
-use super::problem::Problem;
-use super::wire::ConnectionPermit;
 use crate::auth::tickets::Purpose;
+use crate::serve::App;
+use crate::serve::access::authorization::Principal;
+use crate::serve::http::problem::Problem;
+use crate::serve::transport::connection::ConnectionPermit;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};

@@ -6,11 +6,11 @@ use crate::auth::TokenError;
 use crate::auth::rights::Verb;
 use crate::control::Answer;
 use crate::log::LogId;
-use crate::serve::access::{Principal, Resource, authorize, unauthenticated};
-use crate::serve::controls::nack_answer;
-use crate::serve::facts::{self, Destination};
-use crate::serve::problem::Problem;
-use crate::serve::request::{id_of, quoted};
+use crate::serve::access::authorization::{Principal, Resource, authorize, unauthenticated};
+use crate::serve::api::controls::nack_answer;
+use crate::serve::api::facts::{self, Destination};
+use crate::serve::http::problem::Problem;
+use crate::serve::http::request::{id_of, quoted};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::StatusCode;
@@ -113,11 +113,6 @@ impl Connection<'_> {
         }
     }
 
-    pub(super) fn refuse(&mut self, id: Option<&Value>, problem: &Problem) {
-        self.app.meters.problems.add(problem.code);
-        self.replies.push_back(refusal(id, problem));
-    }
-
     /// Authenticates the client, or replaces its token.
     ///
     /// A new token must permit everything that the previous one did, because open resources stay open.
@@ -149,11 +144,6 @@ impl Connection<'_> {
         });
         self.socket.get_mut().bytes_left = None;
         Ok(reply("authenticated", id, body))
-    }
-
-    /// Returns the authenticated principal, which [`Self::handle`] has ensured.
-    pub(super) fn principal(&self) -> Result<&Principal, Problem> {
-        self.client.as_ref().map(|client| &client.principal).ok_or_else(|| unauthenticated(&TokenError::Missing))
     }
 
     pub(super) async fn publish(&mut self, message: &ClientMessage<'_>, id: Option<&Value>) -> Result<(), Problem> {

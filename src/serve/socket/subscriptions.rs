@@ -1,17 +1,17 @@
 //! Subscriptions of a WebSocket. Ready readers take turns, a chunk each.
 
-use super::connection::{Connection, SubscriptionId};
+use super::connection::{Connection, ReadyReader, SubscriptionId};
 use super::message::{ClientMessage, missing_member, reply};
 use crate::auth::rights::Verb;
-use crate::feed::several::{self, LogSet};
+use crate::feed::merged_reader::{self, LogSet};
 use crate::feed::{AnyReader, StartAt};
 use crate::log::{AnyStore, LogId};
 use crate::model::{Cursor, RunId, SessionId};
-use crate::serve::access::{OpenAccess, Resource, authorize};
-use crate::serve::meters::{Counted, Transport};
-use crate::serve::problem::Problem;
-use crate::serve::request::{id_of, start_at};
-use crate::serve::wire::UNSENT_BYTES_MAX;
+use crate::serve::access::authorization::{OpenAccess, Resource, authorize};
+use crate::serve::http::problem::Problem;
+use crate::serve::http::request::{id_of, start_at};
+use crate::serve::telemetry::meters::{Counted, Transport};
+use crate::serve::transport::connection::UNSENT_BYTES_MAX;
 use bytes::Bytes;
 use futures_util::future::{AbortHandle, Abortable};
 use http::StatusCode;
@@ -20,35 +20,6 @@ use serde_json::{Value, json};
 /// The members of a subscribe message.
 const SUBSCRIBE_MEMBERS: [&str; 11] =
     ["run", "session", "children", "frames", "audience", "surfaces", "surface", "type", "agentId", "replay", "after"];
-
-/// A reader with a chunk to send.
-pub(super) struct ReadyReader {
-    pub sub: SubscriptionId,
-    pub reader: AnyReader<AnyStore>,
-    pub counted: Counted,
-    pub access: OpenAccess,
-    /// The unsent rest of its chunk.
-    pub frames: Bytes,
-    /// The cursor of the last frame sent, if it had one.
-    pub at: Option<Cursor>,
-    /// Whether the chunk is the reader's last.
-    pub is_last: bool,
-}
-
-impl ReadyReader {
-    /// Waits until the reader has a chunk.
-    pub(super) async fn wait(sub: SubscriptionId, mut reader: AnyReader<AnyStore>, counted: Counted, access: OpenAccess) -> Self {
-        let (frames, is_last) = match reader.next().await {
-            Ok(Some(frames)) => match access.check() {
-                Ok(()) => (frames, reader.is_done()),
-                Err(problem) => (reader.error(&problem.to_json()), true),
-            },
-            Ok(None) => (Bytes::new(), true),
-            Err(error) => (reader.error(&Problem::from(error).to_json()), true),
-        };
-        Self { sub, reader, counted, access, frames, at: None, is_last }
-    }
-}
 
 impl Connection<'_> {
     /// Reduces what the current reader holds while the socket is stalled.
@@ -113,7 +84,7 @@ impl Connection<'_> {
                 let authorization = authorize(app, &principal, Verb::Read, Resource::Session(&session), Some(audience)).await?;
                 let (children, takes) = (query.is_set("children"), authorization.session_filter());
                 let members = LogSet::of_session(self.app.logs.clone(), session, children, takes);
-                let (store_epoch, now) = (self.app.logs.store_epoch(), several::now(&self.app.logs));
+                let (store_epoch, now) = (self.app.logs.store_epoch(), merged_reader::now(&self.app.logs));
                 let recovered = matches!(start, StartAt::After(after) if after.epoch == store_epoch && after.after <= now);
                 let reader = AnyReader::Merged(Box::new(self.app.feed.read_merged(members, request, start)));
                 (reader, authorization.into_open_access(), Some(store_epoch), now, recovered)

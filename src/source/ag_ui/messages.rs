@@ -72,7 +72,7 @@ impl EventHandler<'_> {
         for (n, message) in messages.into_iter().enumerate() {
             extras.results.extend(CallAnswer::of(&message, |call| n >= own_from || self.memory.call(call).is_some()));
             let calls_before = extras.calls.len();
-            window.extend(self.to_window_message(message, &mut extras));
+            window.extend(self.convert_message(message, &mut extras));
             if n < own_from {
                 extras.calls.truncate(calls_before);
             }
@@ -96,7 +96,7 @@ impl EventHandler<'_> {
 
     /// Converts a message to the protocol's shape.
     /// `None`: the item has its own envelope beside the window.
-    fn to_window_message(&mut self, message: Value, extras: &mut SnapshotExtras) -> Option<Value> {
+    fn convert_message(&mut self, message: Value, extras: &mut SnapshotExtras) -> Option<Value> {
         let Value::Object(mut message) = message else { return Some(message) };
         message.retain(|_, value| !value.is_null());
         let id: MessageId = take_id(&mut message, "id").unwrap_or_else(|| self.memory.new_message_id());

@@ -113,7 +113,7 @@ impl EventHandler<'_> {
 
     pub(super) fn messages_snapshot(&mut self, mut fact: Fact) {
         let messages = match fact.shift_remove("messages") {
-            Some(Value::Array(messages)) => messages.into_iter().map(|message| self.to_window_message(message)).collect(),
+            Some(Value::Array(messages)) => messages.into_iter().map(|message| self.convert_message(message)).collect(),
             _ => Vec::new(),
         };
         let draft = carry_all(Draft::new(EventType::MessagesSnapshot), fact).with("mode", "window").with("messages", messages);
@@ -122,7 +122,7 @@ impl EventHandler<'_> {
 
     /// Converts a message of the history to the protocol's shape.
     /// Unknown members stay beside the parts.
-    fn to_window_message(&mut self, message: Value) -> Value {
+    fn convert_message(&mut self, message: Value) -> Value {
         let Value::Object(mut message) = message else { return message };
         let named: Option<MessageId> = ["messageId", "message_id", "id"].iter().find_map(|member| take_id(&mut message, member));
         let id = named.unwrap_or_else(|| self.memory.new_message_id());

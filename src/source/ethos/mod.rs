@@ -22,8 +22,8 @@ mod pushes;
 mod text;
 mod turn;
 
+use super::digest::TextDigest;
 use super::members::{carry_all, diagnostic, take_text, take_type, unknown_type};
-use super::print::TextDigest;
 use super::{Adapter, Fact, FactError, SourceKind};
 use crate::model::{ActionId, Audience, Draft, EventType, Ids, MessageId, PartId, Scope, ToolCallId, TurnId};
 use calls::{BilledCall, Call};

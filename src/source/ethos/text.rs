@@ -3,8 +3,8 @@
 use super::{Ethos, EventHandler};
 use crate::model::{Audience, Draft, EventType, MessageId, PartId};
 use crate::source::Fact;
+use crate::source::digest::TextDigest;
 use crate::source::members::{carry_all, take_text};
-use crate::source::print::TextDigest;
 
 impl Ethos {
     pub(super) const fn has_streamed(&self) -> bool {

@@ -8,7 +8,7 @@
 
 mod run;
 
-mod thing;
+mod subject;
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +20,7 @@ use crate::model::{AgentId, Draft, Envelope, EventType, Ids, ToolCallId};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeSet, HashMap};
-use thing::{ActivityChange, Subject, bounded, change_of, subject_of, whole_message};
+use subject::{ActivityChange, Subject, bounded, change_of, subject_of, whole_message};
 
 /// A chunk that arrived after its stream was sealed.
 ///

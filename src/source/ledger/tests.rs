@@ -1,6 +1,6 @@
 //! Tests of the audience rule for subjects that start, change and end, and of the run's status.
 
-use super::thing::SUBJECT_KEY_BYTES_MAX;
+use super::subject::SUBJECT_KEY_BYTES_MAX;
 use super::*;
 use crate::model::{ActionId, AgentId, MessageId, PartId, Phase, RunId, Sequence, SessionId, Visibility};
 

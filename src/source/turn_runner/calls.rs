@@ -7,8 +7,8 @@
 use super::{EventHandler, TurnRunner, key_of, take_flag, take_time};
 use crate::model::{ArtifactId, Audience, Draft, EventType, Owner, Phase, ToolCallId};
 use crate::source::Fact;
+use crate::source::digest::{FNV1A_OFFSET_BASIS, fnv1a};
 use crate::source::members::{diagnostic, take_text};
-use crate::source::print::{FNV1A_OFFSET_BASIS, fnv1a};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

@@ -29,8 +29,8 @@ mod telemetry;
 mod tests;
 mod turns;
 
+use super::digest::{FNV1A_OFFSET_BASIS, fnv1a};
 use super::members::{carry_all, diagnostic, parse_timestamp, take_type, unknown_type};
-use super::print::{FNV1A_OFFSET_BASIS, fnv1a};
 use super::{Adapter, Fact, FactError, SourceKind};
 use crate::model::id::ID_BYTES_MAX;
 use crate::model::{ActionId, Draft, Ids, TurnId};

@@ -4,7 +4,7 @@ use super::{
     AuthServer, HIDDEN, OTHER_SECRET, OWN, Ws, admin, bearer, now, reader, signed, token, token_with_claims, write_example_runs,
 };
 use crate::harness::{fact, with_timeout};
-use proscenium::serve::access::authorization::AccessRule;
+use proscenium::serve::contract::access_rule::AccessRule;
 use proscenium::serve::contract::operations::OPERATIONS;
 use proscenium::serve::socket::Op;
 use reqwest::header::HeaderMap;

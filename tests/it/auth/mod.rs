@@ -1,11 +1,11 @@
 //! Authorization: every address under every kind of token, expiry during use, tickets, and pages of other origins.
 
 mod agents;
-mod ends;
+mod clients;
+mod expiry;
 mod hosts;
 mod matrix;
-mod shares;
-mod talks;
+mod quotas;
 
 use crate::harness::{
     Client, Process, Sse, TRANSPORTS, Transport, environment, fact, repository, serve_until, to_ndjson, with_timeout,
@@ -845,7 +845,7 @@ fn the_token_command_makes_tokens_that_the_other_commands_accept() {
     assert_eq!(run(&all, &import).0, Some(0));
     assert!(run(&all, &["export", "copy"]).1.contains("for users"));
     let (code, _, why) = run(&user, &["export", "copy"]);
-    assert!(code == Some(1) && why.contains("audience is internal"), "{why}");
+    assert!(code == Some(1) && why.contains("The audience internal is wider"), "{why}");
     assert!(run(&user, &["export", "copy", "--audience", "user"]).1.contains("for users"));
     assert!(run(&user, &["tail", "copy"]).1.contains("for users"));
     let (code, shown, why) = run(&all, &["check", "copy"]);

@@ -3,22 +3,22 @@
 //! Producers number their facts and note the acknowledgements. After each kill they continue, and repeat every
 //! unacknowledged fact. After each restart every run must hold the facts 0, 1, 2 … once each, in order and without
 //! gaps: at least the acknowledged ones, and all or none of an atomic body. Under a mixed load readers resume with
-//! their cursors ([`follower`]), and workers submit, claim, answer and drop controls ([`office`]). [`power`] cuts the
-//! last commits at any byte.
+//! their cursors ([`follower`]), and workers submit, claim, answer and drop controls ([`control_load`]). [`power`] cuts
+//! the last commits at any byte.
 //!
 //! `PROSCENIUM_KILLS` sets the number of kills, instead of 50 without readers and 6 with them, and makes the cuts try
 //! every byte: `PROSCENIUM_KILLS=200 cargo test --release --test it crash -- --nocapture` prints its results as one
 //! line of figures.
 
+mod control_load;
 mod figures;
 mod follower;
-mod office;
 mod power;
 
 use crate::harness::{Client, Process, fact, with_timeout};
+use control_load::ControlLoad;
 use figures::Figures;
 use follower::Follower;
-use office::ControlLoad;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -6,9 +6,9 @@
 //! The server runs inside the test on a copy of the directory: a start costs milliseconds, so that thousands are
 //! feasible.
 
+use super::control_load::list_controls;
 use super::figures::Figures;
 use super::follower::Follower;
-use super::office::list_controls;
 use super::{gaps, kills, read_log};
 use crate::harness::{Client, environment, fact, with_timeout};
 use crate::store::{copy_directory, newest_journal};

@@ -1,7 +1,7 @@
 //! The limits page: settings as the binary describes them, and fixed limits with their figures from the code.
 //!
 //! A figure in [`LIMITS`] is a flag (`{--fact-max}`) or a constant of `src/` (`{BODY_FACTS_MAX}`). Where several constants share a
-//! name, a part of the file's path chooses: `{RUNS_MAX in serve/stream}`. A member of a `Default` is named in the same way.
+//! name, a part of the file's path chooses: `{RUNS_MAX in api/stream}`. A member of a `Default` is named in the same way.
 
 use super::markdown::table;
 use super::reference::{printed, schema};
@@ -193,7 +193,7 @@ const LIMITS: &[(&str, &[Limit])] = &[
     (
         "Streams and WebSockets",
         &[
-            ("Runs that one stream names", "{RUNS_MAX in serve/stream}", "400 `bad_query`"),
+            ("Runs that one stream names", "{RUNS_MAX in api/stream}", "400 `bad_query`"),
             (
                 "Runs and logs of sessions that one session stream follows",
                 "{MEMBERS_MAX in feed/}",
@@ -231,7 +231,7 @@ const LIMITS: &[(&str, &[Limit])] = &[
         &[
             (
                 "A page of runs, sessions or events",
-                "{PAGE_ITEMS_MAX} items, {PAGE_BYTES_MAX in serve/hydrate}",
+                "{PAGE_ITEMS_MAX} items, {PAGE_BYTES_MAX in api/hydrate}",
                 "none; `truncated` and `nextCursor` say so",
             ),
             ("Runs that one page of a list looks at", "{LOOKED_AT_MAX}", "none; `nextCursor`, and the page may hold fewer"),

@@ -3,6 +3,9 @@
 use super::markdown::{table, wrap};
 use super::{Page, limits, site_pages};
 use crate::harness::{Process, repository};
+use proscenium::auth::rights::Verb;
+use proscenium::serve::contract::access_rule::AccessRule;
+use proscenium::serve::contract::operations::OPERATIONS;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -192,19 +195,14 @@ fn named(problems: &[(String, String)]) -> String {
 
 /// The right that an operation needs, in words.
 fn right_of(operation: &Value) -> String {
-    let (mut verb, mut ticket) = (None, false);
-    for way in items(&operation["security"]) {
-        if way["bearer"].is_array() {
-            verb = Some(way["bearer"][0].as_str());
-        }
-        ticket |= way["ticket"].is_array();
-    }
-    match verb {
-        None => "none".into(),
-        Some(verb) => {
-            let verb = verb.map_or("any token".to_owned(), |verb| format!("`{verb}`"));
-            if ticket { format!("{verb}; a ticket will do") } else { verb }
-        }
+    let id = operation["operationId"].as_str().expect("an operation has an id");
+    let row = OPERATIONS.iter().find(|row| row.id == id).expect("an operation has a row");
+    match row.access_rule {
+        AccessRule::Public => "none".into(),
+        AccessRule::AnyToken => "any token".into(),
+        AccessRule::InBand => "any token; a ticket will do".into(),
+        AccessRule::Requires(verb) => format!("`{}`", verb.as_str()),
+        AccessRule::ReadStream => format!("`{}`; a ticket will do", Verb::Read.as_str()),
     }
 }
 

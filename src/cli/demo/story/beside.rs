@@ -1,5 +1,6 @@
-//! The agents beside the team: a profiler whose process dies, a scheduled background job, and a remote agent that waits for
-//! credentials.
+//! The agents beside the team.
+//!
+//! They are a profiler whose process dies, a scheduled background job, and a remote agent that waits for credentials.
 
 use super::facts::{self, merge};
 use super::{Context, PRODUCT, TEAM, Teammate, is_over, lead_producer, run};
@@ -21,7 +22,9 @@ async fn unless_cancelled<T>(context: &Context, session: &str, future: impl Futu
     }
 }
 
-/// Plays the profiler: it stops in the middle of a message without an end. Later the server ends its run.
+/// Plays the profiler: it stops in the middle of a message without an end.
+///
+/// Later the server ends its run.
 pub(super) async fn profile(context: Arc<Context>, session: String) -> Result<(), PlayError> {
     let mut pavel = Teammate::begin(&context, &session, "profiler", "benchmark", "benchmark").await?;
     pavel.report_status("running", "measures the start-up time").await?;
@@ -56,7 +59,9 @@ async fn measure(actor: &mut Actor) -> Result<(), PlayError> {
         .await
 }
 
-/// Plays the coordinator's supervisor: it waits until the server has settled the run, and reports the failure to the team.
+/// Plays the coordinator's supervisor.
+///
+/// It waits until the server has settled the run, and reports the failure to the team.
 async fn report_lost_run(context: &Arc<Context>, session: &str) -> Result<(), PlayError> {
     let lost = run(session, "benchmark");
     // The server settles a silent run after a time limit. Without pauses (speed 0), the supervisor requests it at once.

@@ -88,7 +88,7 @@ pub fn work_item(id: &str, change: Value) -> Value {
     json!({ "type": "task.changed", "taskId": id, "surface": "work_board", "topology": "human_agent_board", "payload": payload })
 }
 
-/// Builds the facts of a finished member: its status, its work item, and its report as a worker notification.
+/// Builds the facts of a finished member: its report, its status and its work item.
 pub(super) fn completed(agent: &str, task: &str, mut report: Value) -> Vec<Value> {
     report["status"] = "completed".into();
     report["workerNotificationId"] = format!("{agent}-{task}").into();

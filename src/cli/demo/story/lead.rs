@@ -59,7 +59,7 @@ async fn play(actor: &mut Actor, session: &str, team: &mut Team) -> Result<(), P
     let headline = ask_for_headline(actor).await?;
     revise(actor, &headline).await?;
     compact(actor).await?;
-    let is_public = publisher::may_publish(actor).await?.is_yes;
+    let is_public = publisher::may_publish(actor).await?.is_approved;
     if is_public {
         let (context, session) = (context.clone(), session.to_owned());
         team.spawn(async move { publisher::publish(&context, &session).await });
@@ -269,7 +269,7 @@ async fn ask_for_headline(actor: &mut Actor) -> Result<String, PlayError> {
     let request = json!({ "kind": "structured_input", "message": message, "schema": schema, "risk": "low" });
     let decision = actor.request_decision("headline", None, request).await?;
     let given = decision.value["headline"].as_str().or(decision.value.as_str());
-    let headline = given.filter(|text| decision.is_yes && !text.is_empty());
+    let headline = given.filter(|text| decision.is_approved && !text.is_empty());
     Ok(headline.map_or_else(|| format!("{PRODUCT}: release notes"), str::to_owned))
 }
 

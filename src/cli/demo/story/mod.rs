@@ -1,4 +1,4 @@
-//! The story: a small team ships the release notes page of Aurora 4.2, and the viewer has two things to decide.
+//! The story: a team ships the release notes page of Aurora 4.2, and the viewer makes two decisions.
 //!
 //! ```text
 //! coordinator ─┬─ researcher   reads the commits (long tool, failing tool, 5 MB of output), hands off to
@@ -10,8 +10,8 @@
 //!              └─ publisher    asks the viewer for approval; each answer has its own end of the story
 //! ```
 //!
-//! An agent with its own work has its own run, in a child session of the coordinator's session. Facts about the team are in
-//! the coordinator's run.
+//! An agent with its own work has its own run, in a child session of the coordinator's session. Facts about the team
+//! are in the coordinator's run.
 
 mod beside;
 pub(super) mod facts;
@@ -30,7 +30,8 @@ use std::time::Duration;
 
 /// The agents whose controls this process claims.
 ///
-/// They include the profiler, whose process has died, and the translator, which is remote: the coordinator claims for them.
+/// They include the profiler, whose process has died, and the translator, which is remote: the coordinator claims for
+/// them.
 pub(super) const AGENTS: &[&str] =
     &["coordinator", "researcher", "writer", "publisher", "link-watch", "editor", "profiler", "translator"];
 
@@ -78,7 +79,9 @@ pub(super) async fn play(context: Arc<Context>) {
 /// A working teammate: its own run, and a producer of the coordinator's run.
 struct Teammate {
     actor: Actor,
-    /// A further producer of the coordinator's run. A run may have several; the server keeps the order of each.
+    /// A further producer of the coordinator's run.
+    ///
+    /// A run may have several; the server keeps the order of each.
     lead: Producer,
     agent: &'static str,
     task: &'static str,

@@ -1,11 +1,15 @@
-//! The publisher: publishes the page only if the viewer approves. Each answer has its own end of the story.
+//! The publisher: publishes the page only if the viewer approves.
+//!
+//! Each answer has its own end of the story.
 
 use super::{Context, PRODUCT, Teammate, facts, lead_producer, writer};
 use crate::cli::demo::actor::{Actor, Decision, PlayError};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Requests the approval in the coordinator's run on behalf of the publisher. The card names the publisher as the requester.
+/// Requests the approval in the coordinator's run on behalf of the publisher.
+///
+/// The card names the publisher as the requester.
 pub(super) async fn may_publish(actor: &mut Actor) -> Result<Decision, PlayError> {
     actor
         .publish(&[
@@ -49,7 +53,9 @@ async fn play(pia: &mut Teammate) -> Result<Value, PlayError> {
     }))
 }
 
-/// Plays a careless tool: it prints its deploy key, split over two chunks of its stream, and repeats it in its result.
+/// Plays a careless tool that leaks its deploy key.
+///
+/// The stream contains the key split over two chunks, and the result repeats it.
 ///
 /// The server redacts the key before it stores anything. (The key is made up.)
 async fn deploy(actor: &mut Actor) -> Result<(), PlayError> {

@@ -1,4 +1,6 @@
-//! The researcher: reads the changes. One of its tools reports progress, one fails and is retried, and one outputs 5 MB.
+//! The researcher: reads the changes.
+//!
+//! One of its tools reports progress, one fails and is retried, and one outputs 5 MB.
 
 use super::{Context, PRODUCT, Teammate, facts};
 use crate::cli::demo::actor::{Actor, PlayError};
@@ -6,7 +8,9 @@ use proscenium::reporter::{ProgressStatus, Reporter, ToolProgressEvent};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The size of the test log, in bytes. It is far above the inline limit of an envelope, so the server offloads it.
+/// The size of the test log, in bytes.
+///
+/// It is far above the inline limit of an envelope, so the server offloads it.
 const OUTPUT_BYTES: usize = 5_000_000;
 
 /// The number of commits, and the number of batches that the tool reads them in.

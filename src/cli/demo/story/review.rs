@@ -1,4 +1,6 @@
-//! The editor: reviews the page in the coordinator's run, requests changes, and approves the next version.
+//! The editor: reviews the page, requests changes, and approves the next version.
+//!
+//! It works in the coordinator's run.
 
 use super::{facts, writer};
 use crate::cli::demo::actor::{Actor, PlayError};

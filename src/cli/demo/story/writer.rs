@@ -1,4 +1,4 @@
-//! The writer: a plan that the coordinator accepts, an outline with a growing preview, and three versions of the page.
+//! The writer: a plan, an outline with a growing preview, and three versions of the page.
 
 use super::{Context, PRODUCT, Teammate, facts};
 use crate::cli::demo::actor::{Actor, PlayError};

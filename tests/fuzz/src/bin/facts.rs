@@ -1,12 +1,13 @@
-//! Facts: a body for `POST /v1/runs/{run}/facts` in the vocabulary of any source, as JSON or as lines.
+//! Fuzzes `POST /v1/runs/{run}/facts` in the vocabulary of any source, as JSON or as lines.
 //!
 //! ```text
 //! input := how query [ producer epoch seq ] "\n" body
-//! how   := a letter: bits 0-2 the source, bit 3 lines or JSON, bit 4 a session's own log or a run's; counted from `a`
+//! how   := a letter counted from `a`: bits 0-2 the source, bit 3 lines or JSON, bit 4 a session's own log or a run's
 //! ```
-//! Nothing panics. What is stored is valid, by its schema, and numbered without gaps. What was sent twice under a number is
-//! stored once. Each audience's fold goes on the same when it is saved and restored on the way; a reader who has nothing but its
-//! frames has what it holds, which is what the server says, and what the schemas say. An adapter goes on the same, too.
+//! Properties: nothing panics. Stored envelopes match their schema and have no gaps. The server stores facts with
+//! repeated sequence numbers once. A fold that is saved and restored continues unchanged, for each audience. A reader
+//! of the frames has the same content as the fold and as the server's response, and it matches the schemas. A restored
+//! adapter also continues unchanged.
 
 #![no_main]
 
@@ -18,7 +19,7 @@ use proscenium::model::{Audience, Ids, RunId, Sequence};
 use proscenium::projection::View;
 use proscenium::serve::Limits;
 use proscenium::source::{SOURCES, SourceKind};
-use proscenium_fuzz::{AUDIENCES, Answer, Served, assert_activity, assert_valid, split, wait};
+use proscenium_fuzz::{AUDIENCES, ReceivedResponse, TestServer, assert_activity, assert_valid, block_on, split};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -32,30 +33,30 @@ fuzz_target!(|input: &[u8]| {
     let query = words.next().unwrap_or_default();
     let numbering: Vec<&[u8]> = words.collect();
 
-    adapter_goes_on_the_same(source, &facts_of(body, is_lines));
-    wait(async {
-        let served = Served::start(Limits::default(), None).await;
+    assert_restored_adapter_continues(source, &facts_of(body, is_lines));
+    block_on(async {
+        let server = TestServer::start(Limits::default(), None).await;
         let log = if is_session { "sessions/s" } else { "runs/r" };
         let target = [format!("/v1/{log}/facts?source={}&", source.name).as_bytes(), query].concat();
         let kind: &[u8] = if is_lines { b"application/x-ndjson" } else { b"application/json" };
         let mut headers = vec![("content-type", kind)];
         headers.extend(["producer-id", "producer-epoch", "producer-seq"].into_iter().zip(numbering));
-        let post = || served.ask(Method::POST, &target, &headers, Body::from(body.to_vec()));
+        let post = || server.request(Method::POST, &target, &headers, Body::from(body.to_vec()));
         if let Some(first) = post().await {
             let is_numbered = headers.len() == 4 && first.status == 200;
             if let (true, Some(again)) = (is_numbered, post().await) {
-                is_the_same_again(&first.json(), &again.ok());
+                assert_duplicates(&first.json(), &again.ok());
             }
             match is_session {
-                true => session_can_be_read(&served).await,
-                false => run_holds(&served, &first).await,
+                true => assert_session_readable(&server).await,
+                false => assert_run(&server, &first).await,
             }
         }
-        served.stop().await;
+        server.stop().await;
     });
 });
 
-/// The facts of a body, as far as they are any.
+/// Parses the facts of a body, up to the first invalid one.
 fn facts_of(body: &[u8], is_lines: bool) -> Vec<Value> {
     match is_lines {
         true => body.split(|byte| *byte == b'\n').map_while(|line| serde_json::from_slice(line).ok()).collect(),
@@ -67,80 +68,84 @@ fn facts_of(body: &[u8], is_lines: bool) -> Vec<Value> {
     }
 }
 
-/// Whoever is restored before each fact says what whoever never was says; and a fact that is refused leaves no trace.
-fn adapter_goes_on_the_same(source: &SourceKind, facts: &[Value]) {
+/// Asserts that an adapter restored before each fact has the same output.
+///
+/// A rejected fact must not change its state.
+fn assert_restored_adapter_continues(source: &SourceKind, facts: &[Value]) {
     let given = Ids { run: RunId::new("r").ok(), ..Ids::default() };
-    let mut lasting = (source.fresh)();
-    let mut saved = lasting.save();
+    let mut original = (source.fresh)();
+    let mut saved = original.save();
     for fact in facts.iter().filter_map(Value::as_object) {
         if let Some(answers) = source.answers {
             answers(fact);
         }
-        let mut restored = (source.restore)(&saved).expect("as it was saved");
-        let (mut by_lasting, mut by_restored) = (Vec::new(), Vec::new());
-        let outcome = lasting.adapt(fact.clone(), &given, &mut by_lasting);
+        let mut restored = (source.restore)(&saved).expect("a saved state is valid");
+        let (mut by_original, mut by_restored) = (Vec::new(), Vec::new());
+        let outcome = original.adapt(fact.clone(), &given, &mut by_original);
         assert_eq!(restored.adapt(fact.clone(), &given, &mut by_restored), outcome);
-        assert_eq!(by_restored, by_lasting);
-        let now = lasting.save();
+        assert_eq!(by_restored, by_original);
+        let now = original.save();
         assert_eq!(String::from_utf8_lossy(&restored.save()), String::from_utf8_lossy(&now));
         if outcome.is_err() {
-            assert!(by_lasting.is_empty() && now == saved, "a fact that is refused leaves no trace");
+            assert!(by_original.is_empty() && now == saved, "a rejected fact changes no state");
         }
         saved = now;
     }
 }
 
-fn is_the_same_again(first: &Value, again: &Value) {
+fn assert_duplicates(first: &Value, again: &Value) {
     let known = |receipt: &Value| receipt["accepted"].as_u64().unwrap() + receipt["duplicates"].as_u64().unwrap();
     assert_eq!((again["accepted"].as_u64(), known(again)), (Some(0), known(first)), "{first} {again}");
     assert_eq!((&again["lastSequence"], &again["firstSequence"]), (&first["lastSequence"], &Value::Null));
 }
 
-async fn session_can_be_read(served: &Served) {
+async fn assert_session_readable(server: &TestServer) {
     for audience in AUDIENCES {
-        for what in ["", "/window", "/timeline", "/controls"] {
-            let answer = served.get(&format!("/v1/sessions/s{what}?audience={audience}")).await;
+        for resource in ["", "/window", "/timeline", "/controls"] {
+            let answer = server.get(&format!("/v1/sessions/s{resource}?audience={audience}")).await;
             assert!([200, 404].contains(&answer.status), "{answer:?}");
         }
     }
 }
 
-async fn run_holds(served: &Served, posted: &Answer) {
-    let run = served.get("/v1/runs/r").await;
+async fn assert_run(server: &TestServer, posted: &ReceivedResponse) {
+    let run = server.get("/v1/runs/r").await;
     if run.status == 404 {
         assert!(posted.status != 200 || posted.json()["accepted"] == 0, "{posted:?}");
         return;
     }
     let last = run.ok()["lastSequence"].as_u64().expect("a number");
     for (name, audience) in AUDIENCES.into_iter().zip(Audience::ALL) {
-        let events = served.events("r", name).await;
+        let events = server.events("r", name).await;
         for event in &events {
             assert_valid("agentui-event.schema.json", event);
         }
         let sequences = events.iter().map(|event| event["sequence"].as_u64().expect("a number"));
         match audience {
-            Audience::Internal => assert!(sequences.eq(1..=last), "nothing is left out and nothing is there twice"),
+            Audience::Internal => assert!(sequences.eq(1..=last), "the sequences have no gaps and no duplicates"),
             _ => assert!(sequences.is_sorted_by(|a, b| a < b)),
         }
-        let shown = served.get(&format!("/v1/runs/r/activities?audience={name}")).await.ok();
+        let shown = server.get(&format!("/v1/runs/r/activities?audience={name}")).await.ok();
         let shown = shown["activities"].as_array().expect("activities");
-        fold_holds(audience, &events, shown);
+        assert_fold(audience, &events, shown);
     }
-    // What reads over all logs finds it, too.
+    // The lists over all logs must be readable as well.
     for list in ["/v1/runs", "/v1/sessions"] {
-        let _ = served.get(list).await.ok();
+        let _ = server.get(list).await.ok();
     }
 }
 
-/// Folds what an audience sees, by a view, by one that is saved and restored half-way, and by a reader of frames.
-fn fold_holds(audience: Audience, events: &[Value], shown: &[Value]) {
+/// Compares three folds for an audience.
+///
+/// They are a view, a view that is saved and restored half-way, and a reader of its frames.
+fn assert_fold(audience: Audience, events: &[Value], shown: &[Value]) {
     let log = LogId::Run(RunId::new("r").expect("an id"));
     let (mut view, mut framed) = (View::new(&log, audience), Sequence::NONE);
     let mut copies: HashMap<(Box<str>, Box<str>), Value> = HashMap::new();
     let mut half_way = None;
     for (n, event) in events.iter().enumerate() {
         if n == events.len() / 2 {
-            half_way = View::restore(&log, audience, &view.save()).expect("as it was saved");
+            half_way = View::restore(&log, audience, &view.save()).expect("a saved state is valid");
         }
         let (sequence, text) = (Sequence(event["sequence"].as_u64().expect("a number")), event.to_string());
         let folded = view.fold(sequence, Some(text.as_bytes()));
@@ -170,15 +175,21 @@ fn fold_holds(audience: Audience, events: &[Value], shown: &[Value]) {
     for (activity, shown) in view.activities().iter().zip(shown) {
         let content = Value::Object(activity.content.clone());
         let copy = &copies[&(activity.kind.clone(), activity.id.clone())];
-        assert_eq!(joined(copy, activity.is_custom), joined(&content, activity.is_custom), "{} {}", activity.kind, activity.id);
+        assert_eq!(
+            join_texts(copy, activity.is_custom),
+            join_texts(&content, activity.is_custom),
+            "{} {}",
+            activity.kind,
+            activity.id
+        );
         assert_activity(&activity.kind, activity.is_custom, &content);
         assert_eq!((&shown["activityType"], &shown["activityId"]), (&json!(activity.kind), &json!(activity.id)));
         assert_eq!(shown["content"], content);
     }
 }
 
-/// A content with its texts joined, as a reader may hold it.
-fn joined(content: &Value, is_custom: bool) -> Value {
+/// Joins the chunks of each text in a content.
+fn join_texts(content: &Value, is_custom: bool) -> Value {
     let mut content = content.clone();
     let join = |of: &mut Value| {
         for member in ["text", "input_text", "output_text"] {

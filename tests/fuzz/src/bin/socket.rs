@@ -1,12 +1,14 @@
-//! Messages on a WebSocket: `/v1/ws`, on a connection that ends in this process.
+//! Fuzzes the messages on a WebSocket at `/v1/ws`, over a connection inside this process.
 //!
 //! ```text
 //! input := how message { "\n" message }
-//! how   := bit 0: whether the server asks who is there, and is told with the first message; bit 1: in the handshake
+//! how   := bit 0: the server requires a token, and the first message contains it; bit 1: the handshake contains it instead
 //! message := text; after a 0x01 a binary message, after a 0x02 a ping, after a 0x03 a pong
 //! ```
-//! `TOKEN` stands for a good token. Nothing panics; each text message is answered once; no answer is a mistake of the server; and
-//! the connection ends for what ends it, and for nothing else.
+//! `TOKEN` is a placeholder for a valid token.
+//!
+//! Properties: nothing panics. Each text message has one response, and none is an internal error. The server closes the
+//! connection only after a message that requires it.
 
 #![no_main]
 
@@ -19,34 +21,35 @@ use libfuzzer_sys::fuzz_target;
 use proscenium::auth::Authenticator;
 use proscenium::auth::keys::TokenSigner;
 use proscenium::serve::Limits;
-use proscenium_fuzz::{LATER, SECRET, Served, assert_valid, authority, wait};
+use proscenium_fuzz::{EXPIRY_SECS, SECRET, TestServer, assert_valid, authenticator, block_on};
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 
-/// Messages of one input: fewer than those whose answers may wait.
+/// The maximum number of messages of one input, below the server's limit of queued responses.
 const MESSAGES_MAX: usize = 32;
 
 static TOKEN: LazyLock<String> = LazyLock::new(|| {
-    let here = json!({ "audience": "dashboard", "sessions": ["s"], "runs": ["r"], "agents": ["*"], "can": ["read", "publish"] });
-    let claims = json!({ "sub": "somebody", "exp": LATER, "proscenium": here });
+    let rights =
+        json!({ "audience": "dashboard", "sessions": ["s"], "runs": ["r"], "agents": ["*"], "can": ["read", "publish"] });
+    let claims = json!({ "sub": "fuzzer", "exp": EXPIRY_SECS, "proscenium": rights });
     TokenSigner::from_file(SECRET.as_bytes()).expect("a key").sign(&claims, None).expect("it signs")
 });
 
-static AUTHORITY: LazyLock<Arc<Authenticator>> = LazyLock::new(|| authority(SECRET, &json!({ "keys": [] })));
+static AUTHENTICATOR: LazyLock<Arc<Authenticator>> = LazyLock::new(|| authenticator(SECRET, &json!({ "keys": [] })));
 
 fuzz_target!(|input: &[u8]| {
     let Some((how, rest)) = input.split_first() else { return };
-    let (asks, in_handshake) = (how & 1 != 0, how & 2 != 0);
+    let (requires_token, in_handshake) = (how & 1 != 0, how & 2 != 0);
     let mut messages: Vec<Message> = rest.split(|byte| *byte == b'\n').take(MESSAGES_MAX).map(message).collect();
-    if asks && !in_handshake {
+    if requires_token && !in_handshake {
         messages.insert(0, Message::text(json!({ "op": "auth", "token": *TOKEN }).to_string()));
     }
-    wait(async {
-        let served = Served::start(Limits::default(), asks.then(|| AUTHORITY.clone())).await;
-        talk(&served, messages, asks && in_handshake).await;
-        served.stop().await;
+    block_on(async {
+        let server = TestServer::start(Limits::default(), requires_token.then(|| AUTHENTICATOR.clone())).await;
+        exchange(&server, messages, requires_token && in_handshake).await;
+        server.stop().await;
     });
 });
 
@@ -59,9 +62,9 @@ fn message(bytes: &[u8]) -> Message {
     }
 }
 
-async fn talk(served: &Served, messages: Vec<Message>, in_handshake: bool) {
+async fn exchange(server: &TestServer, messages: Vec<Message>, in_handshake: bool) {
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
-    let service = TowerToHyperService::new(served.router.clone());
+    let service = TowerToHyperService::new(server.router.clone());
     let serving = tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(theirs), service).with_upgrades());
     let mut request = Request::get("ws://t/v1/ws")
         .header("host", "t")
@@ -74,26 +77,26 @@ async fn talk(served: &Served, messages: Vec<Message>, in_handshake: bool) {
     }
     let request = request.body(()).expect("a request");
     let (socket, _) = tokio_tungstenite::client_async(request, ours).await.expect("a WebSocket");
-    let (mut say, mut hear) = socket.split();
-    let ends_by_itself = messages.iter().any(|message| message.is_binary() || is_auth(message));
+    let (mut sender, mut receiver) = socket.split();
+    let may_close = messages.iter().any(|message| message.is_binary() || has_invalid_token(message));
     let texts = messages.iter().filter(|message| message.is_text()).count();
-    // The one that ends it has an answer of its own; but those of facts, and of controls, may be later.
+    // A final ping marks the end, but responses to facts and controls may follow its response.
     let last = Message::text(json!({ "op": "ping", "id": "the last" }).to_string());
-    let saying = async {
+    let sending = async {
         for message in messages.into_iter().chain([last]) {
-            if say.send(message).await.is_err() {
+            if sender.send(message).await.is_err() {
                 break;
             }
         }
         std::future::pending::<()>().await;
     };
-    let hearing = async {
+    let receiving = async {
         let mut answers = 0;
         while answers <= texts {
-            match hear.next().await {
-                Some(Ok(Message::Text(text))) => answers += usize::from(is_answer(&text)),
+            match receiver.next().await {
+                Some(Ok(Message::Text(text))) => answers += usize::from(is_response(&text)),
                 Some(Ok(Message::Close(_)) | Err(_)) | None => {
-                    assert!(ends_by_itself, "nothing else ends a connection");
+                    assert!(may_close, "only binary messages and invalid tokens end a connection");
                     return;
                 }
                 Some(Ok(_)) => {}
@@ -101,32 +104,32 @@ async fn talk(served: &Served, messages: Vec<Message>, in_handshake: bool) {
         }
     };
     tokio::select! {
-        () = saying => {}
-        () = hearing => {}
+        () = sending => {}
+        () = receiving => {}
     }
-    drop((say, hear));
-    // It was told that we are gone, if it had not gone before.
+    drop((sender, receiver));
+    // The server notices the closed connection, if it has not closed it itself.
     let _ = serving.await.expect("the connection does not panic");
 }
 
-/// Whether it may end the connection: with a token that is not good.
-fn is_auth(message: &Message) -> bool {
-    let asked = message.to_text().ok().and_then(|text| serde_json::from_str::<Value>(text).ok());
-    asked.is_some_and(|asked| asked["op"] == "auth" && asked["token"] != **TOKEN)
+/// Returns whether the message may end the connection because its token is not the valid one.
+fn has_invalid_token(message: &Message) -> bool {
+    let request = message.to_text().ok().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    request.is_some_and(|request| request["op"] == "auth" && request["token"] != **TOKEN)
 }
 
-/// Whether it answers a message; it may also be a frame, or a control that came.
-fn is_answer(text: &str) -> bool {
-    let told: Value = serde_json::from_str(text).expect("JSON");
-    if told["frame"].is_string() {
-        assert!(told["sub"].is_string() || told["sub"].is_number(), "{told}");
+/// Returns whether the text is a response, as opposed to a frame or a delivered control.
+fn is_response(text: &str) -> bool {
+    let received: Value = serde_json::from_str(text).expect("JSON");
+    if received["frame"].is_string() {
+        assert!(received["sub"].is_string() || received["sub"].is_number(), "{received}");
         return false;
     }
-    let op = told["op"].as_str().unwrap_or_else(|| panic!("{told}"));
+    let op = received["op"].as_str().unwrap_or_else(|| panic!("{received}"));
     if op == "error" {
-        let status = told["status"].as_u64().unwrap_or_else(|| panic!("{told}"));
-        assert!((400..500).contains(&status) || [501, 503].contains(&status), "{told}");
-        let mut problem = told.clone();
+        let status = received["status"].as_u64().unwrap_or_else(|| panic!("{received}"));
+        assert!((400..500).contains(&status) || [501, 503].contains(&status), "{received}");
+        let mut problem = received.clone();
         problem.as_object_mut().expect("an object").retain(|name, _| !["op", "id"].contains(&name.as_str()));
         assert_valid("problem.schema.json", &problem);
     }

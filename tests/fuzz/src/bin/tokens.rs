@@ -1,14 +1,16 @@
-//! Tokens: whatever stands in an `Authorization` header, before a server with a secret, an Ed25519 and an RSA key.
+//! Fuzzes the `Authorization` header, against a server with a secret, an Ed25519 key and an RSA key.
 //!
 //! ```text
 //! input := how rest
 //! how   := 'a': rest is the header's value
-//!          'b': rest is a token's content, signed with the secret
-//!          'c': rest is header "\n" content; signed with what others know, or with nothing, as the header's first byte says
+//!          'b': rest is the claims of a token, signed with the secret
+//!          'c': rest is header "\n" claims, signed with public data or unsigned, by the first byte of the header
 //! ```
-//! `SIGNED` stands for a good token. Nothing panics. Whoever is let in has brought something that one of the keys has signed, by the
-//! algorithm of that key, in time; and gets nothing that does not stand in it. This is found out here by other code: `ring` and
-//! plain JSON.
+//! `SIGNED` is a placeholder for a valid token.
+//!
+//! Properties: nothing panics. The server accepts only a token that one of its keys has signed, with the algorithm of
+//! that key, within its validity. It grants only the rights in the claims. The target verifies this independently, with
+//! `ring` and plain JSON.
 
 #![no_main]
 
@@ -20,23 +22,25 @@ use proscenium::auth::rights::{CLOCK_SKEW, Verb};
 use proscenium::auth::{Authenticator, Grant};
 use proscenium::model::{Audience, RunId, SessionId};
 use proscenium::serve::Limits;
-use proscenium_fuzz::{BEGINNING, LATER, SECRET, Served, ENVIRONMENT, authority, repository, split, wait};
+use proscenium_fuzz::{
+    CLOCK_START_MS, ENVIRONMENT, EXPIRY_SECS, SECRET, TestServer, authenticator, block_on, read_repository_file, split,
+};
 use ring::hmac;
 use ring::signature::{ED25519, RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
 
-/// A key that everybody knows, as the bytes that its signatures are checked with.
-struct Public {
+/// A public key, as PEM and as the bytes that verify signatures.
+struct PublicKey {
     pem: String,
     /// An Ed25519 point, or an RSA key in DER.
     raw: Vec<u8>,
 }
 
-impl Public {
-    /// Out of PEM; what stands before the key itself is so long.
-    fn of(file: &str, head: usize) -> Self {
-        let pem = repository(file);
+impl PublicKey {
+    /// Reads a PEM file; `head` is the number of DER bytes before the key.
+    fn read(file: &str, head: usize) -> Self {
+        let pem = read_repository_file(file);
         let digits: String = pem.lines().filter(|line| !line.starts_with("-----")).collect();
         let der = from_base64(&digits.replace('+', "-").replace('/', "_")).expect("base64");
         Self { pem, raw: der[head..].to_vec() }
@@ -44,31 +48,32 @@ impl Public {
 }
 
 struct Keys {
-    ed: Public,
-    rsa: Public,
-    authority: Arc<Authenticator>,
-    good: String,
+    ed: PublicKey,
+    rsa: PublicKey,
+    authenticator: Arc<Authenticator>,
+    valid_token: String,
 }
 
 static KEYS: LazyLock<Keys> = LazyLock::new(|| {
-    let ed = Public::of("tests/keys/ed25519.public.pem", 12);
-    let rsa = Public::of("tests/keys/rsa.public.pem", 24);
+    let ed = PublicKey::read("tests/keys/ed25519.public.pem", 12);
+    let rsa = PublicKey::read("tests/keys/rsa.public.pem", 24);
     let secret = json!({ "kty": "oct", "kid": "secret", "k": base64(SECRET.as_bytes()) });
     let point = json!({ "kty": "OKP", "crv": "Ed25519", "kid": "ed", "x": base64(&ed.raw) });
-    let authority = authority(&rsa.pem, &json!({ "keys": [secret, point] }));
-    let here = json!({ "audience": "dashboard", "sessions": ["s"], "can": ["read"] });
-    let claims = json!({ "sub": "somebody", "exp": LATER, "proscenium": here });
-    let good = TokenSigner::from_file(SECRET.as_bytes()).expect("a key").sign(&claims, None).expect("it signs");
-    Keys { ed, rsa, authority, good }
+    let authenticator = authenticator(&rsa.pem, &json!({ "keys": [secret, point] }));
+    let rights = json!({ "audience": "dashboard", "sessions": ["s"], "can": ["read"] });
+    let claims = json!({ "sub": "fuzzer", "exp": EXPIRY_SECS, "proscenium": rights });
+    let valid_token = TokenSigner::from_file(SECRET.as_bytes()).expect("a key").sign(&claims, None).expect("it signs");
+    Keys { ed, rsa, authenticator, valid_token }
 });
 
-/// Nobody writes here: all inputs share it.
-static SERVED: LazyLock<Served> = LazyLock::new(|| wait(Served::start(Limits::default(), Some(KEYS.authority.clone()))));
+/// All inputs share the server, because no request writes to it.
+static SERVER: LazyLock<TestServer> =
+    LazyLock::new(|| block_on(TestServer::start(Limits::default(), Some(KEYS.authenticator.clone()))));
 
 fuzz_target!(|input: &[u8]| {
     let Some((how, rest)) = input.split_first() else { return };
     let header = match how.wrapping_sub(b'a') % 3 {
-        0 => String::from_utf8_lossy(rest).replace("SIGNED", &KEYS.good).into_bytes(),
+        0 => String::from_utf8_lossy(rest).replace("SIGNED", &KEYS.valid_token).into_bytes(),
         1 => {
             let message = format!("{}.{}", base64(br#"{"alg":"HS256","typ":"JWT"}"#), base64(rest));
             signed(&message, SECRET.as_bytes())
@@ -86,8 +91,8 @@ fuzz_target!(|input: &[u8]| {
             }
         }
     };
-    LazyLock::force(&SERVED);
-    wait(come(&header));
+    LazyLock::force(&SERVER);
+    block_on(assert_access(&header));
 });
 
 fn signed(message: &str, secret: &[u8]) -> Vec<u8> {
@@ -95,53 +100,53 @@ fn signed(message: &str, secret: &[u8]) -> Vec<u8> {
     format!("Bearer {message}.{}", base64(signature.as_ref())).into_bytes()
 }
 
-async fn come(header: &[u8]) {
-    let token = bearer_of(header);
-    let brought = token.and_then(vouched);
-    // What is asked, the verb that it takes, and the session or run that it is about.
-    let asked = [
-        (Method::GET, "/v1/sessions/s?audience=dashboard", Verb::Read, About::Session("s"), Audience::Dashboard),
-        (Method::GET, "/v1/sessions/t", Verb::Read, About::Session("t"), Audience::User),
-        (Method::GET, "/v1/runs?audience=internal", Verb::Read, About::Nothing, Audience::Internal),
-        (Method::POST, "/v1/agents/a/controls/claim", Verb::Publish, About::Agent("a"), Audience::User),
-        (Method::POST, "/v1/sessions/s/controls", Verb::Control, About::Session("s"), Audience::User),
-        (Method::GET, "/metrics", Verb::Admin, About::Nothing, Audience::User),
+async fn assert_access(header: &[u8]) {
+    let token = bearer_token(header);
+    let verified = token.and_then(verified_claims);
+    // The request, the verb that it requires, its session or agent, and its audience.
+    let requests = [
+        (Method::GET, "/v1/sessions/s?audience=dashboard", Verb::Read, Resource::Session("s"), Audience::Dashboard),
+        (Method::GET, "/v1/sessions/t", Verb::Read, Resource::Session("t"), Audience::User),
+        (Method::GET, "/v1/runs?audience=internal", Verb::Read, Resource::Nothing, Audience::Internal),
+        (Method::POST, "/v1/agents/a/controls/claim", Verb::Publish, Resource::Agent("a"), Audience::User),
+        (Method::POST, "/v1/sessions/s/controls", Verb::Control, Resource::Session("s"), Audience::User),
+        (Method::GET, "/metrics", Verb::Admin, Resource::Nothing, Audience::User),
     ];
-    for (method, target, verb, about, audience) in asked {
+    for (method, target, verb, resource, audience) in requests {
         let credentials = [("authorization", header)];
-        let Some(answer) = SERVED.ask(method, target.as_bytes(), &credentials, Body::empty()).await else { return };
-        let is_in = ![401, 403].contains(&answer.status);
-        let has = brought.as_ref().is_some_and(|claims| allows(claims, verb, &about, audience));
-        assert!(!is_in || has, "{} at {target} with {}", answer.status, String::from_utf8_lossy(header));
+        let Some(answer) = SERVER.request(method, target.as_bytes(), &credentials, Body::empty()).await else { return };
+        let is_admitted = ![401, 403].contains(&answer.status);
+        let is_allowed = verified.as_ref().is_some_and(|claims| allows(claims, verb, &resource, audience));
+        assert!(!is_admitted || is_allowed, "{} at {target} with {}", answer.status, String::from_utf8_lossy(header));
     }
-    // The same without HTTP, and all that is granted.
+    // Verify the token without HTTP, and compare all granted rights.
     if let Some(token) = token
-        && let Ok(grant) = KEYS.authority.verify(token)
+        && let Ok(grant) = KEYS.authenticator.verify(token)
     {
-        grants_what_stands_there(&grant, brought.as_ref().expect("one of the keys has signed it"));
+        assert_grant(&grant, verified.as_ref().expect("one of the keys has signed the token"));
     }
 }
 
-/// What an address is about.
-enum About {
+/// The resource of a request.
+enum Resource {
     Nothing,
     Session(&'static str),
     Agent(&'static str),
 }
 
-/// The token that a header brings.
-fn bearer_of(header: &[u8]) -> Option<&str> {
+/// Returns the bearer token of a header.
+fn bearer_token(header: &[u8]) -> Option<&str> {
     let (scheme, token) = std::str::from_utf8(header).ok()?.trim().split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// The content of a token, if one of the keys has signed it, and it is in time.
-fn vouched(token: &str) -> Option<Value> {
+/// Returns the claims of a token that one of the keys has signed and that is valid now.
+fn verified_claims(token: &str) -> Option<Value> {
     let (message, signature) = token.rsplit_once('.')?;
     let (head, claims) = message.split_once('.')?;
     let signature = from_base64(signature)?;
     let head = json(head)?;
-    let is_right = match head["alg"].as_str()? {
+    let is_signed = match head["alg"].as_str()? {
         "HS256" => {
             let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
             hmac::verify(&key, message.as_bytes(), &signature).is_ok()
@@ -154,56 +159,56 @@ fn vouched(token: &str) -> Option<Value> {
         _ => false,
     };
     let claims = json(claims)?;
-    // What is good may be remembered, and our clock goes on.
+    // The server may cache a valid token, and the clock advances meanwhile.
     let latest = (ENVIRONMENT.now)().as_second() as f64 + CLOCK_SKEW as f64 + 1.0;
-    let stands = claims["exp"].as_f64()? > BEGINNING as f64 / 1000.0 && claims["nbf"].as_f64().unwrap_or(0.0) < latest;
-    (is_right && stands && claims["sub"].is_string()).then_some(claims)
+    let is_current = claims["exp"].as_f64()? > CLOCK_START_MS as f64 / 1000.0 && claims["nbf"].as_f64().unwrap_or(0.0) < latest;
+    (is_signed && is_current && claims["sub"].is_string()).then_some(claims)
 }
 
-/// A part of a token. What is no text may stand where nobody reads it.
+/// Parses a part of a token. Members that the server does not read may contain invalid UTF-8.
 fn json(part: &str) -> Option<Value> {
     serde_json::from_str(&String::from_utf8_lossy(&from_base64(part)?)).ok()
 }
 
-fn lists(here: &Value, member: &str, name: &str) -> bool {
-    here[member].as_array().is_some_and(|names| names.iter().any(|known| known == "*" || known == name))
+fn lists(rights: &Value, member: &str, name: &str) -> bool {
+    rights[member].as_array().is_some_and(|names| names.iter().any(|known| known == "*" || known == name))
 }
 
-/// What the least audience is that a token's content names.
-fn audience_of(here: &Value) -> Audience {
-    here["audience"].as_str().and_then(Audience::parse).unwrap_or(Audience::User)
+/// Returns the audience in the rights; without a valid one, the narrowest.
+fn audience_of(rights: &Value) -> Audience {
+    rights["audience"].as_str().and_then(Audience::parse).unwrap_or(Audience::User)
 }
 
-/// Whether a token's content says that its holder may.
-fn allows(claims: &Value, verb: Verb, about: &About, audience: Audience) -> bool {
-    let here = &claims["proscenium"];
-    let can = here["can"].as_array().is_some_and(|can| can.iter().any(|said| *said == verb.as_str() || said == "admin"));
-    let has = match about {
-        About::Nothing => true,
-        About::Session(session) => lists(here, "sessions", session),
-        About::Agent(agent) => lists(here, "agents", agent),
+/// Returns whether the claims permit a request.
+fn allows(claims: &Value, verb: Verb, resource: &Resource, audience: Audience) -> bool {
+    let rights = &claims["proscenium"];
+    let can = rights["can"].as_array().is_some_and(|can| can.iter().any(|name| *name == verb.as_str() || name == "admin"));
+    let has = match resource {
+        Resource::Nothing => true,
+        Resource::Session(session) => lists(rights, "sessions", session),
+        Resource::Agent(agent) => lists(rights, "agents", agent),
     };
-    can && has && audience <= audience_of(here)
+    can && has && audience <= audience_of(rights)
 }
 
-fn grants_what_stands_there(grant: &Grant, claims: &Value) {
-    let (rights, here) = (&grant.rights, &claims["proscenium"]);
+fn assert_grant(grant: &Grant, claims: &Value) {
+    let (granted, rights) = (&grant.rights, &claims["proscenium"]);
     assert_eq!(Some(&*grant.subject), claims["sub"].as_str());
-    assert!(rights.audience <= audience_of(here));
+    assert!(granted.audience <= audience_of(rights));
     for verb in Verb::ALL {
-        assert!(!rights.can(verb) || allows(claims, verb, &About::Nothing, Audience::User), "{claims}");
+        assert!(!granted.can(verb) || allows(claims, verb, &Resource::Nothing, Audience::User), "{claims}");
     }
     for name in ["r", "s", "t", "*"] {
         let (run, session) = (RunId::new(name).expect("an id"), SessionId::new(name).expect("an id"));
-        assert!(!rights.has_session(&session) || lists(here, "sessions", name), "{claims}");
-        assert!(!rights.has_agent(name) || lists(here, "agents", name), "{claims}");
-        assert!(!rights.has_run(&run, None) || lists(here, "runs", name) || lists(here, "sessions", "*"), "{claims}");
+        assert!(!granted.has_session(&session) || lists(rights, "sessions", name), "{claims}");
+        assert!(!granted.has_agent(name) || lists(rights, "agents", name), "{claims}");
+        assert!(!granted.has_run(&run, None) || lists(rights, "runs", name) || lists(rights, "sessions", "*"), "{claims}");
     }
 }
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Base64url without padding.
+/// Encodes base64url without padding.
 fn base64(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.chunks(3) {
@@ -215,7 +220,7 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// The same back; bits that are left over are left out, and so is padding.
+/// Decodes base64url; ignores padding and unused bits.
 fn from_base64(text: &str) -> Option<Vec<u8>> {
     let (mut bytes, mut bits, mut count) = (Vec::new(), 0u32, 0);
     for digit in text.trim_end_matches('=').bytes() {

@@ -1,0 +1,651 @@
+//! The sent state of a run's activities, and the chunks that bring the reader up to date.
+//!
+//! It holds lengths and hashes of texts, and bounded copies of contents that must be sent as a whole
+//! ([`copy`](super::kept)).
+
+use super::call::{self, Approval, Call, Target};
+use super::content_copy::{ContentCopy, CopyBudget, DEFERRED_BYTES_MIN, joined};
+use super::message_writer::{MessageWriter, hash, json_bytes};
+use super::text::{Channel, Text};
+use crate::encode::frames::ActivityView;
+use crate::model::{PartKind, Sequence};
+use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Paths of a call's changes that may be deferred.
+const DEFERRABLE_PATHS: &[&str] = &["/output_text/-", "/progress", "/loaded", "/total", "/message"];
+/// The prefix of such paths for output channels other than the standard output.
+const CHANNEL_PATH_PREFIX: &str = "/output_channels/";
+
+/// The sent state of one part of a message.
+#[derive(Debug, Default)]
+enum MessagePart {
+    /// Not sent yet.
+    #[default]
+    Unsent,
+    Text(Text),
+    /// A data part, with the hash of its sent content.
+    Data(u64),
+    /// Not sent as a part: the call's own activity covers it.
+    Omitted,
+}
+
+/// The sent state of one activity.
+#[derive(Debug)]
+enum SentActivity {
+    /// A message of the assistant or a teammate, part by part.
+    Message {
+        teammate: Option<Box<str>>,
+        parts: Vec<MessagePart>,
+    },
+    Thought(Text),
+    /// See [`MessageState::calls`].
+    Call,
+    Data(Data),
+    Run(ContentCopy),
+    /// A user's or system message, which the client already has.
+    Omitted,
+}
+
+/// An activity that is sent as a data part.
+#[derive(Debug, Default)]
+struct Data {
+    opened: Sequence,
+    copy: ContentCopy,
+    sent: Option<u64>,
+    /// The size of unsent changes, in bytes.
+    unsent_bytes: usize,
+}
+
+/// The reader's message.
+#[derive(Debug, Default)]
+pub(super) struct MessageState {
+    pub writer: MessageWriter,
+    /// By type and id.
+    activities: BTreeMap<Box<str>, BTreeMap<Box<str>, SentActivity>>,
+    /// By the call's id: calls with an activity, and calls that so far have only an approval.
+    calls: BTreeMap<Box<str>, Call>,
+    budget: CopyBudget,
+    /// Whether a change was missed because no copy was stored.
+    pub has_missed_changes: bool,
+    /// Whether missed changes must be sent at once, not at the end.
+    pub must_resync_now: bool,
+    /// Actions that wait for a decision.
+    pub pending: BTreeSet<Box<str>>,
+    /// The call of each action that is an approval.
+    approvals: BTreeMap<Box<str>, Box<str>>,
+    /// The status of the run.
+    pub status: Box<str>,
+    /// The sent metadata of the message.
+    metadata: Map<String, Value>,
+}
+
+/// A piece of the reader's message, at its position.
+pub(super) enum Piece<'s> {
+    /// A part of a message, by index.
+    Part(&'s ActivityView, usize),
+    Whole(&'s ActivityView),
+    /// The progress report of a call, at its first report.
+    Report(&'s ActivityView),
+}
+
+/// Splits activities into pieces, in the order in which they appeared.
+pub(super) fn pieces(activities: &[ActivityView]) -> Vec<Piece<'_>> {
+    let mut pieces = Vec::new();
+    for activity in activities {
+        match parts(activity) {
+            Some(parts) => pieces.extend((0..).zip(parts).map(|(at, part)| {
+                (part.get("opened").and_then(Value::as_u64).unwrap_or(activity.opened.0), Piece::Part(activity, at))
+            })),
+            None => pieces.push((activity.opened.0, Piece::Whole(activity))),
+        }
+        if let Some(since) = call::reported(&activity.content).filter(|_| &*activity.kind == call::KIND) {
+            pieces.push((since, Piece::Report(activity)));
+        }
+    }
+    // The sort is stable: pieces of one envelope keep their order.
+    pieces.sort_by_key(|(opened, _)| *opened);
+    pieces.into_iter().map(|(_, piece)| piece).collect()
+}
+
+/// The parts of a message; `None` for any other activity.
+pub(super) fn parts(activity: &ActivityView) -> Option<&Vec<Value>> {
+    activity.content.get("parts").and_then(Value::as_array).filter(|_| &*activity.kind == "message")
+}
+
+/// Whether a message belongs to the assistant message.
+///
+/// The client already has the messages of users and systems.
+pub(super) fn is_answer(message: &ActivityView) -> bool {
+    !matches!(message.text("role"), Some("user" | "system" | "developer"))
+}
+
+/// The agent of a message or thought, if it is not the run's own: then the id starts with it.
+pub(super) fn teammate(activity: &ActivityView) -> Option<&str> {
+    let agent = activity.agent.as_deref().or_else(|| activity.text("agentId"))?;
+    activity.id.strip_prefix(agent)?.starts_with('/').then_some(agent)
+}
+
+/// The chunk form of a message part.
+pub(super) enum PartForm {
+    Text(Channel),
+    Data,
+    /// Omitted: the call's own activity covers it.
+    Omitted,
+}
+
+pub(super) fn part_form(part: &Value) -> PartForm {
+    let kind = part.get("kind").and_then(Value::as_str).unwrap_or_default();
+    let is_named = PartKind::NAMES.contains(&kind) && !PartKind::from(kind).is_text();
+    let is_text = kind.ends_with("_text") || !is_named && !joined(part.get("text")).is_empty();
+    match kind {
+        "tool_call" | "tool_result" => PartForm::Omitted,
+        _ if kind.starts_with("reasoning") || kind == "thinking" => PartForm::Text(Channel::Reasoning),
+        _ if is_text => PartForm::Text(Channel::Text),
+        _ => PartForm::Data,
+    }
+}
+
+/// The stream's id of a message part.
+pub(super) fn part_id(message: &str, part: &Value) -> String {
+    format!("{message}/{}", part.get("partId").and_then(Value::as_str).unwrap_or_default())
+}
+
+/// The kind of a part, as its data part names it.
+pub(super) fn part_kind(part: &Value) -> &str {
+    part.get("kind").and_then(Value::as_str).filter(|kind| !kind.is_empty()).unwrap_or("part")
+}
+
+pub(super) fn is_streaming(content: &Value) -> bool {
+    content.get("status").and_then(Value::as_str) == Some("streaming")
+}
+
+/// The content of an activity's data part. A `state` is sent bare, and our own text chunks are joined.
+pub(super) fn data_of<'c>(kind: &str, content: &'c Map<String, Value>) -> Cow<'c, Value> {
+    match (kind, content.get("state")) {
+        ("state", Some(state)) if content.len() == 1 => Cow::Borrowed(state),
+        ("plan" | "worker-notification", _) if content.get("text").is_some_and(Value::is_array) => {
+            let mut content = content.clone();
+            let text = joined(content.get("text")).into_owned();
+            content.insert("text".into(), text.into());
+            Cow::Owned(content.into())
+        }
+        _ => Cow::Owned(content.clone().into()),
+    }
+}
+
+/// The metadata of the message, from the run's activity.
+pub(super) fn metadata_of(run: &str, content: &Map<String, Value>) -> Map<String, Value> {
+    let mut metadata = Map::from_iter([("runId".to_owned(), run.into())]);
+    for member in ["sessionId", "threadId", "usage", "notices", "result"] {
+        metadata.extend(content.get(member).map(|value| (member.to_owned(), value.clone())));
+    }
+    metadata
+}
+
+/// Whether this is the run's own activity.
+pub(super) fn is_run(activity: &ActivityView) -> bool {
+    &*activity.kind == "run" && activity.text("status").is_some()
+}
+
+impl MessageState {
+    pub fn new(version: u8) -> Self {
+        Self { writer: MessageWriter::new(version), ..Self::default() }
+    }
+
+    /// Drops the sent state, as the reader drops its message.
+    pub fn forget(&mut self) {
+        let writer = std::mem::take(&mut self.writer);
+        *self = Self { writer: MessageWriter { chunks: writer.chunks, ..MessageWriter::new(writer.version) }, ..Self::default() };
+    }
+
+    /// Whether no activity was sent yet.
+    pub fn is_empty(&self) -> bool {
+        self.activities.is_empty()
+    }
+
+    /// Brings the reader up to date with these activities.
+    pub fn send(&mut self, activities: &[ActivityView]) {
+        self.load_approvals(activities);
+        for piece in pieces(activities) {
+            match piece {
+                Piece::Part(message, at) => self.send_part(message, at),
+                Piece::Whole(activity) => self.send_activity(activity),
+                Piece::Report(call) => {
+                    let Self { calls, writer, .. } = self;
+                    if let Some(known) = calls.get_mut(&call.id) {
+                        known.send_report(&call.id, &call.content, writer);
+                    }
+                }
+            }
+        }
+        for message in activities.iter().filter(|activity| parts(activity).is_some_and(Vec::is_empty)) {
+            self.message(message);
+        }
+    }
+
+    /// Loads the approvals of the shown calls first, so that each call is sent once.
+    fn load_approvals(&mut self, activities: &[ActivityView]) {
+        let of_kind = |kind: &'static str| activities.iter().filter(move |activity| &*activity.kind == kind);
+        let mut requested: HashMap<&str, Vec<Approval>> = HashMap::new();
+        for action in of_kind("action") {
+            if let Some((call, approval)) = Approval::of(&action.id, action.opened, &action.content, self.writer.version) {
+                requested.entry(call).or_default().push(approval);
+            }
+        }
+        for call in of_kind(call::KIND) {
+            let Some(approvals) = requested.remove(&*call.id) else { continue };
+            // An approval that precedes its call is sent at its own position.
+            if approvals.iter().any(|approval| approval.opened <= call.opened) {
+                continue;
+            }
+            let Some(last) = approvals.into_iter().max_by_key(|approval| approval.opened) else { continue };
+            let known = self.calls.entry(call.id.clone()).or_default();
+            if known.approval.as_ref().is_none_or(|known| known.opened <= last.opened) {
+                known.approval = Some(last);
+            }
+        }
+    }
+
+    /// The entry of a message; creates it if it is missing.
+    fn message(&mut self, message: &ActivityView) -> (&mut SentActivity, &mut MessageWriter) {
+        let new = match is_answer(message) {
+            true => SentActivity::Message { teammate: teammate(message).map(Into::into), parts: Vec::new() },
+            false => SentActivity::Omitted,
+        };
+        let of_kind = self.activities.entry(message.kind.clone()).or_default();
+        (of_kind.entry(message.id.clone()).or_insert(new), &mut self.writer)
+    }
+
+    fn send_part(&mut self, message: &ActivityView, at: usize) {
+        let Some(part) = parts(message).and_then(|parts| parts.get(at)) else { return };
+        let (activity, writer) = self.message(message);
+        let SentActivity::Message { teammate, parts } = activity else { return };
+        if parts.len() <= at {
+            parts.resize_with(at + 1, MessagePart::default);
+        }
+        update_part(&mut parts[at], &message.id, teammate.as_deref(), part, writer);
+    }
+
+    fn send_activity(&mut self, activity: &ActivityView) {
+        match &*activity.kind {
+            "reasoning" if activity.text("messageId").is_some() => self.send_reasoning(activity),
+            call::KIND => self.send_call(activity),
+            "run" if is_run(activity) => self.send_run(activity),
+            _ => self.send_data(activity),
+        }
+    }
+
+    fn send_reasoning(&mut self, activity: &ActivityView) {
+        let of_kind = self.activities.entry(activity.kind.clone()).or_default();
+        let sent = of_kind.entry(activity.id.clone()).or_insert_with(|| {
+            SentActivity::Thought(Text::begin(activity.id.to_string(), Channel::Reasoning, teammate(activity), &mut self.writer))
+        });
+        if let SentActivity::Thought(text) = sent {
+            text.update(&joined(activity.content.get("text")), &mut self.writer);
+            text.is_streaming = activity.text("status") == Some("streaming");
+            text.close_if_complete(&mut self.writer);
+        }
+    }
+
+    fn send_call(&mut self, activity: &ActivityView) {
+        self.activities.entry(activity.kind.clone()).or_default().insert(activity.id.clone(), SentActivity::Call);
+        let call = self.calls.entry(activity.id.clone()).or_default();
+        call.copy.store(activity.content.clone(), &mut self.budget);
+        call.update(&activity.id, &activity.content, &mut self.writer);
+        self.free_copies();
+    }
+
+    /// Drops the copies of ended calls when the budget is nearly used up.
+    fn free_copies(&mut self) {
+        if self.budget.is_nearly_full() {
+            for call in self.calls.values_mut().filter(|call| call.has_ended()) {
+                call.copy.clear(&mut self.budget);
+            }
+        }
+    }
+
+    fn send_run(&mut self, activity: &ActivityView) {
+        let Self { budget, .. } = self;
+        let mut copy = ContentCopy::default();
+        copy.store(activity.content.clone(), budget);
+        let of_kind = self.activities.entry(activity.kind.clone()).or_default();
+        if let Some(SentActivity::Run(mut before)) = of_kind.insert(activity.id.clone(), SentActivity::Run(copy)) {
+            before.clear(&mut self.budget);
+        }
+        self.update_run(&activity.id, &activity.content);
+    }
+
+    fn update_run(&mut self, id: &str, content: &Map<String, Value>) {
+        self.status = content.get("status").and_then(Value::as_str).unwrap_or_default().into();
+        let mut metadata = metadata_of(id, content);
+        metadata.retain(|member, value| self.metadata.get(member) != Some(value));
+        if !metadata.is_empty() {
+            self.metadata.extend(metadata.clone());
+            self.writer.push(json!({ "type": "message-metadata", "messageMetadata": metadata }));
+        }
+    }
+
+    /// The error message of the run, if it has one.
+    pub fn error(&self) -> Option<String> {
+        let runs = self.activities.get("run")?.values();
+        let mut errors = runs.filter_map(|run| match run {
+            SentActivity::Run(copy) => copy.content()?.get("error"),
+            _ => None,
+        });
+        errors.next_back().and_then(|error| error.get("message").unwrap_or(error).as_str()).map(str::to_owned)
+    }
+
+    fn send_data(&mut self, activity: &ActivityView) {
+        let Self { activities, budget, writer, .. } = self;
+        let of_kind = activities.entry(activity.kind.clone()).or_default();
+        let SentActivity::Data(data) = of_kind
+            .entry(activity.id.clone())
+            .or_insert_with(|| SentActivity::Data(Data { opened: activity.opened, ..Data::default() }))
+        else {
+            // Another activity has the same type and id: a source created one of them.
+            return;
+        };
+        let is_new = data.sent.is_none();
+        data.copy.store(activity.content.clone(), budget);
+        data.update(&activity.kind, &activity.id, &activity.content, writer);
+        if &*activity.kind == "action" {
+            self.update_action(&activity.id, activity.opened, &activity.content, is_new);
+        }
+    }
+
+    /// Applies an action beyond its data part: the pending decision, and the approval of its call.
+    fn update_action(&mut self, id: &str, opened: Sequence, content: &Map<String, Value>, is_new: bool) {
+        match content.get("status").and_then(Value::as_str) {
+            Some("pending") => drop(self.pending.insert(id.into())),
+            _ => drop(self.pending.remove(id)),
+        }
+        let requested = Approval::of(id, opened, content, self.writer.version);
+        let call_id = requested.as_ref().map(|(call, _)| *call);
+        if self.approvals.get(id).is_some_and(|known| Some(&**known) != call_id) {
+            self.withdraw_approval(id);
+        }
+        let Some((call_id, approval)) = requested else { return };
+        let was_asked = self.approvals.insert(id.into(), call_id.into()).is_some();
+        let call = self.calls.entry(call_id.into()).or_default();
+        // The part of the call may have to stand at the sequence of the first request.
+        self.writer.needs_reset |= !is_new && !was_asked && self.writer.can_reset();
+        match &call.approval {
+            Some(known) if *known == approval => return,
+            // A later request exists.
+            Some(known) if known.opened > opened => return,
+            _ => call.approval = Some(approval),
+        }
+        if call.is_sent {
+            if call.copy.content().is_none() {
+                self.has_missed_changes = true;
+            }
+            return call.update_from_copy(call_id, false, &mut self.writer);
+        }
+        let approval = call.approval.take();
+        if let Some(approval) = &approval {
+            call.send_changes(call_id, &Target::of_approval(content, approval), &mut self.writer);
+        }
+        call.approval = approval;
+    }
+
+    /// Withdraws the approval of a call that the action no longer concerns.
+    fn withdraw_approval(&mut self, action: &str) {
+        let Some(call_id) = self.approvals.remove(action) else { return };
+        let Some(call) = self.calls.get_mut(&call_id) else { return };
+        if call.approval.as_ref().is_some_and(|approval| *approval.action == *action) {
+            // A client without `reset-step` keeps the sent approval in its part.
+            self.writer.needs_reset |= self.writer.can_reset();
+            call.approval.as_mut().expect("the condition has checked the approval").withdraw();
+            call.update_from_copy(&call_id, false, &mut self.writer);
+        }
+    }
+
+    /// Applies a delta.
+    pub fn apply_patch(&mut self, kind: &str, id: &str, patch: &[Value]) {
+        let Self { activities, calls, budget, writer, .. } = self;
+        let Some(activity) = activities.get_mut(kind).and_then(|of_kind| of_kind.get_mut(id)) else {
+            self.has_missed_changes = true;
+            return;
+        };
+        let follows = match activity {
+            SentActivity::Omitted => true,
+            SentActivity::Message { teammate, parts } => patch_message(id, teammate.as_deref(), parts, patch, writer),
+            SentActivity::Thought(text) => {
+                for op in patch {
+                    patch_text(text, &members(op), &op["value"], writer);
+                }
+                text.close_if_complete(writer);
+                true
+            }
+            SentActivity::Call => {
+                let call = calls.get_mut(id).expect("every sent call has an entry");
+                let follows = patch_call(id, call, patch, budget, writer);
+                self.free_copies();
+                follows
+            }
+            SentActivity::Run(copy) => {
+                let follows = copy.apply_patch(patch, budget);
+                let copy = std::mem::take(copy);
+                if let Some(content) = copy.content() {
+                    self.update_run(id, content);
+                } else if let Some(status) = patch.iter().rfind(|op| op["path"] == "/status").and_then(|op| op["value"].as_str())
+                {
+                    // The status decides how the stream continues, so it is read even without a copy.
+                    self.status = status.into();
+                }
+                if let Some(SentActivity::Run(place)) = self.activities.get_mut(kind).and_then(|of_kind| of_kind.get_mut(id)) {
+                    *place = copy;
+                }
+                follows
+            }
+            SentActivity::Data(data) => {
+                let follows = data.copy.apply_patch(patch, budget);
+                data.unsent_bytes += patch.iter().map(json_bytes).sum::<usize>();
+                if !data.copy.should_defer(data.unsent_bytes, budget) {
+                    data.update_from_copy(kind, id, writer);
+                }
+                let opened = data.opened;
+                let copy = std::mem::take(&mut data.copy);
+                if let Some(content) = copy.content().filter(|_| kind == "action") {
+                    self.update_action(id, opened, content, false);
+                }
+                if let Some(SentActivity::Data(data)) = self.activities.get_mut(kind).and_then(|of_kind| of_kind.get_mut(id)) {
+                    data.copy = copy;
+                }
+                follows
+            }
+        };
+        self.has_missed_changes |= !follows;
+        // A state or status change must not wait for the end: a spinner would keep spinning, a question would stay
+        // open.
+        let is_turn = |op: &Value| matches!(op["path"].as_str(), Some("/state" | "/status"));
+        self.must_resync_now |= !follows && matches!(kind, call::KIND | "action") && patch.iter().any(is_turn);
+    }
+
+    /// Sends the deferred changes.
+    pub fn flush(&mut self) {
+        let Self { activities, calls, writer, .. } = self;
+        for (kind, of_kind) in activities {
+            for (id, activity) in of_kind {
+                match activity {
+                    SentActivity::Data(data) if data.unsent_bytes > 0 => data.update_from_copy(kind, id, writer),
+                    _ => {}
+                }
+            }
+        }
+        for (id, call) in calls.iter_mut().filter(|(_, call)| call.unsent_bytes > 0) {
+            call.update_from_copy(id, true, writer);
+        }
+    }
+
+    fn for_each_text(&mut self, change: impl Fn(&mut Text, &mut MessageWriter)) {
+        let Self { activities, writer, .. } = self;
+        for activity in activities.values_mut().flat_map(BTreeMap::values_mut) {
+            match activity {
+                SentActivity::Thought(text) => change(text, writer),
+                SentActivity::Message { parts, .. } => {
+                    for part in parts {
+                        if let MessagePart::Text(text) = part {
+                            change(text, writer);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Closes every open text.
+    pub fn close_texts(&mut self) {
+        self.for_each_text(Text::close);
+    }
+
+    /// Marks deferred and missed changes as unsent, because the reader may lack them.
+    pub fn invalidate(&mut self) {
+        let Self { activities, calls, has_missed_changes, .. } = self;
+        for activity in activities.values_mut().flat_map(BTreeMap::values_mut) {
+            if let SentActivity::Data(data) = activity
+                && (data.copy.content().is_none() || data.copy.bytes() >= DEFERRED_BYTES_MIN)
+            {
+                *has_missed_changes |= data.copy.content().is_none();
+                (data.sent, data.unsent_bytes) = (data.sent.map(|sent| !sent), 1);
+            }
+        }
+        for call in calls.values_mut().filter(|call| call.is_sent) {
+            *has_missed_changes |= call.copy.content().is_none();
+            if call.copy.content().is_none() || call.copy.bytes() >= DEFERRED_BYTES_MIN {
+                call.invalidate();
+            }
+        }
+    }
+
+    /// Marks every text as closed: the response that contained them has ended.
+    pub fn mark_closed(&mut self) {
+        self.for_each_text(|text, _| text.mark_closed());
+    }
+}
+
+impl Data {
+    fn update(&mut self, kind: &str, id: &str, content: &Map<String, Value>, writer: &mut MessageWriter) {
+        self.unsent_bytes = 0;
+        let data = data_of(kind, content);
+        let digest = hash(&data);
+        if self.sent != Some(digest) {
+            writer.data(kind, id, data.into_owned(), self.sent.is_none());
+            self.sent = Some(digest);
+        }
+    }
+
+    fn update_from_copy(&mut self, kind: &str, id: &str, writer: &mut MessageWriter) {
+        let copy = std::mem::take(&mut self.copy);
+        if let Some(content) = copy.content() {
+            self.update(kind, id, content, writer);
+        }
+        self.copy = copy;
+    }
+}
+
+/// Brings the reader's copy of a message part up to date.
+fn update_part(slot: &mut MessagePart, message: &str, teammate: Option<&str>, part: &Value, writer: &mut MessageWriter) {
+    if let MessagePart::Unsent = slot {
+        *slot = match part_form(part) {
+            PartForm::Text(channel) => MessagePart::Text(Text::begin(part_id(message, part), channel, teammate, writer)),
+            PartForm::Omitted => MessagePart::Omitted,
+            PartForm::Data => {
+                let digest = hash(part);
+                writer.data(part_kind(part), &part_id(message, part), part.clone(), true);
+                MessagePart::Data(digest)
+            }
+        };
+    }
+    match slot {
+        MessagePart::Text(text) => {
+            text.update(&joined(part.get("text")), writer);
+            text.is_streaming = is_streaming(part);
+            text.close_if_complete(writer);
+        }
+        MessagePart::Data(sent) if *sent != hash(part) => {
+            *sent = hash(part);
+            writer.data(part_kind(part), &part_id(message, part), part.clone(), false);
+        }
+        MessagePart::Data(_) | MessagePart::Omitted | MessagePart::Unsent => {}
+    }
+}
+
+/// Splits a path into members. The members compared here never contain escapes.
+fn members(op: &Value) -> Vec<&str> {
+    op["path"].as_str().unwrap_or_default().split('/').skip(1).collect()
+}
+
+/// Applies a patch to a message. Returns false if the sent state is not enough to apply it.
+fn patch_message(
+    id: &str,
+    teammate: Option<&str>,
+    parts: &mut Vec<MessagePart>,
+    patch: &[Value],
+    writer: &mut MessageWriter,
+) -> bool {
+    let mut follows = true;
+    let mut changed = BTreeSet::new();
+    for op in patch {
+        let value = &op["value"];
+        match members(op)[..] {
+            ["parts", "-"] => {
+                let mut part = MessagePart::Unsent;
+                update_part(&mut part, id, teammate, value, writer);
+                parts.push(part);
+            }
+            ["parts", index, ref of_part @ ..] => {
+                let index = index.parse().unwrap_or(usize::MAX);
+                changed.insert(index);
+                follows &= match (parts.get_mut(index), of_part) {
+                    (Some(MessagePart::Omitted), _) => true,
+                    (Some(MessagePart::Text(text)), of_text) if of_text != ["kind"] => {
+                        patch_text(text, of_text, value, writer);
+                        true
+                    }
+                    _ => false,
+                };
+            }
+            ["parts"] => follows = false,
+            _ => {}
+        }
+    }
+    for index in changed {
+        if let Some(MessagePart::Text(text)) = parts.get_mut(index) {
+            text.close_if_complete(writer);
+        }
+    }
+    follows
+}
+
+/// Applies an operation to a text; `path` is relative to the text.
+fn patch_text(text: &mut Text, path: &[&str], value: &Value, writer: &mut MessageWriter) {
+    match path {
+        ["text", "-"] => text.append(value.as_str().unwrap_or_default(), writer),
+        ["text"] => text.update(&joined(Some(value)), writer),
+        ["status"] => text.is_streaming = value == "streaming",
+        // Other members do not concern the text.
+        _ => {}
+    }
+}
+
+/// Applies a patch to a call. Returns false if no copy is stored.
+fn patch_call(id: &str, call: &mut Call, patch: &[Value], budget: &mut CopyBudget, writer: &mut MessageWriter) -> bool {
+    let follows = call.copy.apply_patch(patch, budget);
+    if let [op] = patch
+        && op["path"] == "/input_text/-"
+        && call.send_input_delta(id, op["value"].as_str().unwrap_or_default(), writer)
+    {
+        return follows;
+    }
+    call.unsent_bytes += patch.iter().map(json_bytes).sum::<usize>();
+    let waits = |path: &str| DEFERRABLE_PATHS.contains(&path) || path.starts_with(CHANNEL_PATH_PREFIX);
+    let may_wait = patch.iter().all(|op| op["path"].as_str().is_some_and(waits));
+    if !may_wait || !call.copy.should_defer(call.unsent_bytes, budget) {
+        call.update_from_copy(id, true, writer);
+    }
+    follows
+}

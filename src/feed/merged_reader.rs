@@ -1,0 +1,476 @@
+//! A reader of several logs on one stream: each log in its own order, all in commit order.
+//!
+//! Its position is one number: the store's commit position, and the row within the append there. So it can be
+//! interrupted anywhere and resume. Every event frame carries that position; of activities, the last frame of each
+//! round does. A round covers everything committed when it began. The reader holds no frames beyond those of one log in
+//! one round.
+
+use super::reader::Frames;
+use super::ring::last_framed_of;
+use super::{Feed, Filter, Hub, PAGE, ReadRequest, ReplayState, SharedView, StartAt};
+use crate::encode::native::{append_cursor, without_cursors};
+use crate::log::commit::Logs;
+use crate::log::row::{APPEND_ROWS_MAX, Row, Rows};
+use crate::log::{LogId, Store, StoreError, StoredAppend};
+use crate::model::{Cursor, Epoch, Sequence, SessionId};
+use bytes::Bytes;
+use futures_util::future::select_all;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::sync::watch;
+
+/// The bits of a position that count the rows of an append.
+const ROW_BITS: u32 = 20;
+const _: () = assert!((APPEND_ROWS_MAX as u64) < ALL_ROWS, "two rows of an append must not share a position");
+
+/// A position in commit order: this many rows of this append, and all appends before it.
+pub(super) fn order_position(position: u64, rows: u64) -> Sequence {
+    // Older appends had no limit and may be longer: a reader interrupted there reads some of their rows again.
+    Sequence(position << ROW_BITS | rows.min(ALL_ROWS))
+}
+
+/// The row count that means all rows of an append.
+pub(super) const ALL_ROWS: u64 = (1 << ROW_BITS) - 1;
+
+/// The commit position and the row count of a position.
+pub(super) const fn position_and_rows(at: Sequence) -> (u64, u64) {
+    (at.0 >> ROW_BITS, at.0 & ALL_ROWS)
+}
+
+/// The position of a reader of several logs that has everything committed so far.
+#[must_use]
+pub fn now<S: Store>(logs: &Logs<S>) -> Sequence {
+    order_position(logs.position(), ALL_ROWS)
+}
+
+/// The most logs of one reader: each log costs memory, and a little time for every fact in any of them.
+pub(super) const MEMBERS_MAX: usize = 16_384;
+
+/// The logs of a reader.
+pub enum LogSet<S> {
+    /// The named logs.
+    Named(Vec<LogId>),
+    /// The current and future logs of a session.
+    SessionLogs(SessionLogs<S>),
+}
+
+/// The logs of a session: its runs and its own log; optionally also those of its descendants.
+pub struct SessionLogs<S> {
+    logs: Arc<Logs<S>>,
+    session: SessionId,
+    children: bool,
+    changes: watch::Receiver<u64>,
+    /// Which of its descendants are included; `None`: all.
+    takes: Option<SessionPredicate>,
+}
+
+/// Decides whether a reader may follow a session.
+pub type SessionPredicate = Arc<dyn Fn(&SessionId) -> bool + Send + Sync>;
+
+impl<S: Store> LogSet<S> {
+    /// The logs of `session`, which may not exist yet.
+    ///
+    /// With `children` the logs of its descendants are included: all of them, or those that `takes` accepts.
+    #[must_use]
+    pub fn of_session(logs: Arc<Logs<S>>, session: SessionId, children: bool, takes: Option<SessionPredicate>) -> Self {
+        let changes = logs.sessions().watch(&session);
+        Self::SessionLogs(SessionLogs { logs, session, children, changes, takes })
+    }
+
+    fn logs(&mut self) -> Vec<LogId> {
+        let of = match self {
+            Self::Named(logs) => return logs.clone(),
+            Self::SessionLogs(of) => of,
+        };
+        of.changes.mark_unchanged();
+        let sessions = of.logs.sessions();
+        let mut below = if of.children { sessions.children_of(&of.session) } else { Vec::new() };
+        if let Some(takes) = &of.takes {
+            below.retain(|session| takes(session));
+        }
+        let mut logs = Vec::new();
+        for session in std::iter::once(&of.session).chain(&below) {
+            logs.extend(sessions.has_own_log(session).then(|| LogId::Session(session.clone())));
+            logs.extend(sessions.runs_of(session).into_iter().map(LogId::Run));
+        }
+        logs
+    }
+
+    /// Whether the logs may have changed since they were last listed.
+    fn has_changed(&self) -> bool {
+        matches!(self, Self::SessionLogs(of) if of.changes.has_changed().unwrap_or(false))
+    }
+
+    /// Waits until the logs may have changed.
+    async fn changed(&mut self) {
+        if let Self::SessionLogs(of) = self
+            && of.changes.changed().await.is_ok()
+        {
+            return;
+        }
+        std::future::pending::<()>().await;
+    }
+}
+
+/// One log of several.
+struct Member {
+    hub: Arc<Hub>,
+    moved: watch::Receiver<u64>,
+    epoch: Option<Epoch>,
+    after: Sequence,
+    is_hydrated: bool,
+    /// The last sequence that the reader's filter accepted; `None` until it is known.
+    prev: Option<Sequence>,
+    /// The log's activities at the reader's position, during a replay.
+    replayed: Option<Box<ReplayState>>,
+    /// Whether deltas lead on from the reader's activities; otherwise it needs snapshots.
+    can_replay: bool,
+    /// Whether the reader has not received the log's end.
+    ///
+    /// It read the log from its start, or the log has moved since.
+    end_pending: bool,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.hub.readers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+enum MemberStep {
+    Frames(Vec<u8>),
+    /// Build the fold first.
+    BuildFold,
+    /// Replay the next frames from the log.
+    Replay(Epoch),
+}
+
+/// A reader of several logs.
+pub struct MergedReader<S> {
+    feed: Arc<Feed<S>>,
+    request: ReadRequest,
+    membership: LogSet<S>,
+    members: Vec<Member>,
+    /// The epochs of erased logs: for a log with another epoch the reader gets a Reset.
+    erased: HashMap<LogId, Epoch>,
+    /// The position at which new members start during the first join.
+    start: StartAt,
+    /// Frames that are ready. The last block of a round waits for the round's end, to get its cursor.
+    ready: VecDeque<Vec<u8>>,
+    is_joined: bool,
+    /// Whether new logs may have to be joined; stays set until a join completes.
+    join_pending: bool,
+}
+
+impl<S: Store> MergedReader<S> {
+    /// Creates a reader of these logs.
+    #[must_use]
+    pub fn new(feed: Arc<Feed<S>>, request: ReadRequest, membership: LogSet<S>, start: StartAt) -> Self {
+        let (members, erased, ready) = (Vec::new(), HashMap::new(), VecDeque::new());
+        Self { feed, request, membership, members, erased, start, ready, is_joined: false, join_pending: true }
+    }
+
+    fn store_epoch(&self) -> Epoch {
+        self.feed.logs.store_epoch()
+    }
+
+    /// The Error frame that ends the stream.
+    #[must_use]
+    pub fn error(&self, problem: &serde_json::Value) -> Bytes {
+        // The error belongs to no single run. It names the first, because every frame names a log.
+        match self.members.first() {
+            Some(member) => member.hub.encoder.error(member.after, problem).into(),
+            None => {
+                let mut frame = serde_json::json!({ "frame": "Error", "sequence": 0, "problem": problem });
+                match &self.membership {
+                    LogSet::SessionLogs(of) => frame["sessionId"] = of.session.as_str().into(),
+                    LogSet::Named(logs) => {
+                        if let Some(LogId::Run(run)) = logs.first() {
+                            frame["runId"] = run.as_str().into();
+                        }
+                    }
+                }
+                Bytes::from(format!("data: {frame}\n\n"))
+            }
+        }
+    }
+
+    /// Waits for the next frames. Dropping the future loses no frame.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn next(&mut self) -> Result<Bytes, StoreError> {
+        loop {
+            if let Some(frames) = self.ready.pop_front() {
+                return Ok(frames.into());
+            }
+            for member in &mut self.members {
+                member.moved.mark_unchanged();
+            }
+            if self.join_pending || self.membership.has_changed() {
+                self.join_pending = true;
+                self.join().await?;
+            }
+            let is_whole = match self.request.frames {
+                Frames::Events => self.events().await?,
+                Frames::Activities => self.activities().await?,
+            };
+            if self.ready.is_empty() && is_whole {
+                self.moved().await;
+            }
+        }
+    }
+
+    /// Waits until a log has moved, or the list of logs may have changed.
+    async fn moved(&mut self) {
+        if self.members.is_empty() {
+            self.membership.changed().await;
+            self.join_pending = true;
+            return;
+        }
+        let moves = self.members.iter_mut().map(|member| Box::pin(member.moved.changed()));
+        tokio::select! {
+            _ = select_all(moves) => {}
+            () = self.membership.changed() => self.join_pending = true,
+        }
+    }
+
+    /// Joins the new logs.
+    async fn join(&mut self) -> Result<(), StoreError> {
+        let logs = self.membership.logs();
+        if logs.len() > MEMBERS_MAX {
+            return Err(StoreError::TooManyLogs { count: logs.len(), limit: MEMBERS_MAX });
+        }
+        self.members.retain(|member| {
+            let stays = logs.contains(&member.hub.log.id);
+            self.erased.extend(member.epoch.filter(|_| !stays).map(|epoch| (member.hub.log.id.clone(), epoch)));
+            stays
+        });
+        for id in logs {
+            if self.members.iter().any(|member| member.hub.log.id == id) {
+                continue;
+            }
+            let (hub, moved, tail) = self.feed.subscribe(&id, &self.request).await?;
+            let mut member = Member {
+                // If the epoch has changed, the first round finds that.
+                epoch: self.erased.remove(&id).or(tail.epoch),
+                after: Sequence::NONE,
+                is_hydrated: false,
+                prev: None,
+                replayed: None,
+                can_replay: true,
+                end_pending: true,
+                hub,
+                moved,
+            };
+            match self.start {
+                // A log that appears after the first join is read from its start.
+                _ if self.is_joined => {}
+                StartAt::Start => {}
+                StartAt::Now => (member.after, member.end_pending) = (tail.last, false),
+                StartAt::After(cursor) if cursor.epoch == self.store_epoch() => {
+                    let after = self.sequence_at(&member, cursor.after).await?;
+                    member.end_pending = after < tail.last || after == Sequence::NONE;
+                    member.after = after;
+                }
+                // Positions of another store are meaningless here.
+                StartAt::After(_) => {
+                    let epoch = tail.epoch.unwrap_or_else(|| self.store_epoch());
+                    self.ready.push_back(without_cursors(&member.hub.encoder.reset(epoch, "epoch")));
+                }
+            }
+            self.members.push(member);
+        }
+        // From here on, every log that is new to this reader is a new log.
+        (self.is_joined, self.join_pending) = (true, false);
+        Ok(())
+    }
+
+    /// The last sequence of a log that a reader at this position has read.
+    async fn sequence_at(&self, member: &Member, at: Sequence) -> Result<Sequence, StoreError> {
+        let (position, rows) = position_and_rows(at);
+        let Some(epoch) = member.epoch else { return Ok(Sequence::NONE) };
+        let id = &member.hub.log.id;
+        let last = self.feed.logs.locate(id, epoch, position).await?;
+        let before = self.feed.logs.locate(id, epoch, position.saturating_sub(1)).await?;
+        // The row count applies only if the append there belongs to this log.
+        Ok(before.plus(rows).min(last))
+    }
+
+    /// Runs a round of events: everything committed when it began, as far as it can be ordered.
+    ///
+    /// Returns false if more remain.
+    async fn events(&mut self) -> Result<bool, StoreError> {
+        let mut is_whole = true;
+        let mut until = self.feed.logs.position();
+        let mut came: Vec<(usize, Vec<StoredAppend>)> = Vec::new();
+        for (n, member) in self.members.iter_mut().enumerate() {
+            let tail = member.hub.log.tail();
+            // An erased log keeps its old epoch, to tell it from the next one.
+            if let Some(epoch) = tail.epoch.filter(|epoch| member.epoch != Some(*epoch)) {
+                if member.epoch.is_some() {
+                    self.ready.push_back(without_cursors(&member.hub.encoder.reset(epoch, "epoch")));
+                }
+                (member.epoch, member.after, member.prev, member.end_pending) = (Some(epoch), Sequence::NONE, None, true);
+            }
+            let Some(epoch) = tail.epoch.filter(|_| member.after < tail.last) else { continue };
+            let appends = match member.hub.log.recent_appends_after(member.after) {
+                (tail, Some(appends)) if tail.epoch == Some(epoch) => appends,
+                _ => {
+                    let page = self.feed.logs.read_appends(&member.hub.log.id, epoch, member.after, PAGE).await?;
+                    if let Some(last) = page.last() {
+                        // The log may continue after this page: no later append of another log may overtake that.
+                        until = until.min(last.position);
+                        is_whole = false;
+                    }
+                    page
+                }
+            };
+            let is_past = member.after > Sequence::NONE && member.after < tail.summary.compacted.through;
+            if member.prev.is_none() && (is_past || !self.request.filter.is_all()) {
+                let log = &member.hub.log.id;
+                member.prev = Some(self.feed.prev_at(log, epoch, &self.request.filter, member.after).await?);
+            }
+            came.push((n, appends));
+        }
+        let mut placed: Vec<(u64, usize, StoredAppend)> = Vec::new();
+        for (n, appends) in came {
+            placed.extend(appends.into_iter().filter(|append| append.position <= until).map(|a| (a.position, n, a)));
+        }
+        placed.sort_by_key(|(position, ..)| *position);
+        let epoch = self.store_epoch();
+        let mut out = Vec::new();
+        for (position, n, append) in placed {
+            let member = &mut self.members[n];
+            let after = member.after;
+            for row in Rows(append.rows).filter(|row| row.sequence() > after) {
+                member.after = row.sequence();
+                member.end_pending = true;
+                let rows = (row.sequence().0 - append.before.0).min(ALL_ROWS - 1);
+                let at = Cursor::at(epoch, order_position(position, rows));
+                event(&self.request.filter, member, &row, at, &mut out);
+            }
+        }
+        if !out.is_empty() {
+            self.ready.push_back(out);
+        }
+        self.push_ends();
+        Ok(is_whole)
+    }
+
+    /// Runs a round of activities, which brings every log to its tail. Returns false if more remain.
+    async fn activities(&mut self) -> Result<bool, StoreError> {
+        let now = self.feed.logs.position();
+        let before = self.ready.len();
+        // A log in replay has more than this round sends.
+        let mut is_whole = true;
+        for n in 0..self.members.len() {
+            let (hub, audience) = (self.members[n].hub.clone(), self.request.filter.audience);
+            let view = hub.view(audience, Frames::Activities);
+            let frames = loop {
+                match self.step(n, &hub, view) {
+                    MemberStep::Frames(frames) => break frames,
+                    MemberStep::BuildFold => self.feed.build_fold(&hub, view).await?,
+                    MemberStep::Replay(epoch) => {
+                        is_whole = false;
+                        break self.replay(n, &hub, epoch).await?;
+                    }
+                }
+            };
+            if !frames.is_empty() {
+                self.ready.push_back(without_cursors(&frames));
+            }
+        }
+        let cursor = Cursor::at(self.store_epoch(), order_position(now, ALL_ROWS));
+        if is_whole
+            && self.ready.len() > before
+            && let Some(last) = self.ready.back_mut()
+        {
+            append_cursor(last, cursor);
+        }
+        self.push_ends();
+        Ok(is_whole)
+    }
+
+    /// Reads a page of a log's history as deltas.
+    async fn replay(&mut self, n: usize, hub: &Hub, epoch: Epoch) -> Result<Vec<u8>, StoreError> {
+        let member = &mut self.members[n];
+        let filter = &self.request.filter;
+        let Some(page) = self.feed.replay(hub, epoch, filter, member.after, member.replayed.take()).await? else {
+            member.can_replay = member.after == Sequence::NONE;
+            return Ok(Vec::new());
+        };
+        (member.after, member.replayed, member.end_pending) = (page.last, Some(page.state), true);
+        Ok(page.frames.map(Vec::from).unwrap_or_default())
+    }
+
+    /// The next frames of one log.
+    fn step(&mut self, n: usize, hub: &Hub, view: &SharedView) -> MemberStep {
+        let member = &mut self.members[n];
+        let filter = self.request.filter.activity_filter();
+        // A flush may be due; this reader encodes its frames now.
+        hub.encode(view, self.feed.sizes.ring_bytes_max);
+        let mut ring = hub.ring(view);
+        let Some(fold) = ring.fold.as_ref() else { return MemberStep::BuildFold };
+        let mut out = Vec::new();
+        if let Some(epoch) = ring.epoch.filter(|epoch| member.epoch != Some(*epoch)) {
+            let is_new = member.epoch.is_none();
+            if !is_new {
+                out.extend_from_slice(&hub.encoder.reset(epoch, "epoch"));
+            }
+            (member.epoch, member.after, member.end_pending) = (Some(epoch), Sequence::NONE, true);
+            member.can_replay = true;
+            // A reader of a log that was never written already had everything.
+            member.is_hydrated &= is_new;
+        }
+        if let (true, false, Some(epoch)) = (self.request.replay && member.can_replay, member.is_hydrated, ring.epoch)
+            && member.after < ring.through
+            && out.is_empty()
+        {
+            return MemberStep::Replay(epoch);
+        }
+        member.replayed = None;
+        if !member.is_hydrated || member.after < ring.base {
+            let (frames, last) = ring.hydration(&hub.encoder, member.after, filter);
+            out.extend_from_slice(&frames);
+            member.end_pending |= member.after < ring.through;
+            (member.is_hydrated, member.after, member.prev) = (true, ring.through, Some(last));
+            return MemberStep::Frames(out);
+        }
+        let mut prev = member.prev.unwrap_or_else(|| last_framed_of(fold, filter));
+        let epoch = ring.epoch.unwrap_or_else(|| self.feed.logs.store_epoch());
+        for chunk in ring.chunks.iter().filter(|chunk| chunk.last > member.after) {
+            let frames = match filter {
+                None => chunk.after(member.after),
+                Some(filter) => chunk.filtered_after(member.after, epoch, filter, &mut prev),
+            };
+            out.extend_from_slice(&frames.unwrap_or_default());
+            member.end_pending = true;
+        }
+        (member.after, member.prev) = (member.after.max(ring.through), Some(prev));
+        MemberStep::Frames(out)
+    }
+
+    /// Sends the ends of runs that are fully sent. The stream stays open.
+    fn push_ends(&mut self) {
+        let is_sent = |member: &&mut Member| member.is_hydrated || self.request.frames == Frames::Events;
+        for member in self.members.iter_mut().filter(|member| member.end_pending).filter(is_sent) {
+            let tail = member.hub.log.tail();
+            if let (Some(status), Some(epoch)) = (tail.end(), tail.epoch)
+                && (member.epoch, member.after) == (Some(epoch), tail.last)
+            {
+                member.end_pending = false;
+                self.ready.push_back(without_cursors(&member.hub.encoder.end(epoch, member.after, status)));
+            }
+        }
+    }
+}
+
+/// Appends an event, if the filter accepts it.
+fn event(filter: &Filter, member: &mut Member, row: &Row, at: Cursor, out: &mut Vec<u8>) {
+    let Some(view) = filter.text_of(row) else { return };
+    // The reader's previous event, which compaction may have deleted.
+    let prev = member.prev.replace(row.sequence()).unwrap_or_else(|| row.prev(filter.audience));
+    member.hub.encoder.event(out, at, row.sequence(), prev, view);
+}

@@ -1,0 +1,115 @@
+//! Erasure and compaction of a log. Both retire its writer first.
+
+use super::pending::{ATTEMPTS_MAX, Commit};
+use super::writer::{LogWriter, WriterState, to_json};
+use super::{Ingest, WriterSlot};
+use crate::log::commit::{CompactionState, Tail};
+use crate::log::{Compaction, LogId, META, RewrittenAppend, Store, StoreError};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// The plan of a compaction: the new history of a log.
+#[derive(Debug, Default)]
+pub struct CompactionPlan {
+    pub appends: Vec<RewrittenAppend>,
+    /// Per audience, the number of visible rows that the compaction removes.
+    pub unseen: [u64; 3],
+    pub compacted: CompactionState,
+}
+
+impl<S: Store> Ingest<S> {
+    /// Erases a log with all accepted facts, durably; `false` when the log was never written.
+    ///
+    /// Later facts start a new epoch.
+    ///
+    /// A log with unreadable state has no writer; it is erased before a writer opens.
+    ///
+    /// The call must run to its end even if the caller disconnects: spawn it as a task.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn erase(&self, id: &LogId) -> Result<bool, StoreError> {
+        let mut attempts = 1..;
+        let (_open, mut is_erased) = self.core.logs.open_for_erase(id).await?;
+        loop {
+            let slot = self.slot(id).await?;
+            let open_writer = async || match self.open_writer(&slot).await {
+                // No other writer can open meanwhile: callers wait for this slot.
+                Err(error) if error.affects_one_log() => {
+                    self.core.logs.erase(&slot.log).await?;
+                    is_erased = true;
+                    self.open_writer(&slot).await
+                }
+                writer => writer,
+            };
+            slot.writer.get_or_try_init(open_writer).await?;
+            let (slot, mut writer) = self.writer(id).await?;
+            if is_erased || !writer.is_written {
+                return Ok(is_erased);
+            }
+            let (retired_writer, mut commit) = self.retire(slot, &mut writer);
+            drop(writer);
+            match commit.wait().await {
+                Ok(()) => {
+                    self.core.logs.erase(&retired_writer.slot.log).await?;
+                    return Ok(true);
+                }
+                Err(_) if commit.is_refused() && attempts.next() < Some(ATTEMPTS_MAX) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Retires the writer; returns the commit that waits for everything that it accepted.
+    fn retire(&self, slot: Arc<WriterSlot>, writer: &mut LogWriter) -> (RetiredWriter<'_, S>, Commit) {
+        writer.state = WriterState::Retired;
+        let nothing = writer.barrier();
+        let commit = writer.submit(&self.core.logs, &slot.log, nothing);
+        (RetiredWriter { ingest: self, slot }, commit)
+    }
+
+    /// Rewrites a log's history; `false`, without effect, when the log has moved since the tail `found`.
+    ///
+    /// The call must run to its end even if the caller disconnects: spawn it as a task.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn compact(&self, id: &LogId, found: &Tail, plan: CompactionPlan) -> Result<bool, StoreError> {
+        let Some(epoch) = found.epoch else { return Ok(false) };
+        let (retired_writer, mut commit, mut summary) = {
+            let (slot, mut writer) = self.writer(id).await?;
+            let stands = (writer.epoch, writer.summary.last_sequence, writer.summary.compacted);
+            if !writer.is_written || stands != (epoch, found.last, found.summary.compacted) {
+                return Ok(false);
+            }
+            let (retired_writer, commit) = self.retire(slot, &mut writer);
+            (retired_writer, commit, writer.summary.clone())
+        };
+        match commit.wait().await {
+            Err(_) if commit.is_refused() => return Ok(false),
+            committed => committed?,
+        }
+        for (count, unseen) in summary.seen_count.iter_mut().zip(plan.unseen) {
+            *count = count.saturating_sub(unseen);
+        }
+        summary.compacted = plan.compacted;
+        let state = vec![(Bytes::from_static(META), Some(to_json(&summary)))];
+        let compaction = Compaction { log: id.clone(), epoch, last: found.last, appends: plan.appends, state };
+        self.core.logs.compact(&retired_writer.slot.log, compaction, Arc::new(summary)).await
+    }
+}
+
+/// A retired writer during an erasure or a compaction.
+///
+/// Dropping it frees the slot, however the work ends.
+struct RetiredWriter<'i, S> {
+    ingest: &'i Ingest<S>,
+    slot: Arc<WriterSlot>,
+}
+
+impl<S> Drop for RetiredWriter<'_, S> {
+    fn drop(&mut self) {
+        self.ingest.writers.remove_if(&self.slot.log.id, |_, slot| Arc::ptr_eq(slot, &self.slot));
+        self.ingest.retired.send_replace(());
+    }
+}

@@ -1,0 +1,324 @@
+//! The writer of one log: the state of the stages, as the last append saved it and the next one will.
+
+use super::Environment;
+use super::pending::{Commit, InFlight};
+use super::rows::EncodedRows;
+use crate::guard::Guard;
+use crate::log::commit::{Chain, Log, Logs, Submission, Summary, summary_of};
+use crate::log::control::{CONTROL_KEY_PREFIX, ControlRecord};
+use crate::log::{Append, LoadedLog, LogId, META, Store, StoreError};
+use crate::model::{Audience, ControlId, Epoch, ProducerId, Sequence};
+use crate::source::ledger::{Ledger, RunState};
+use crate::source::{self, Adapter, SourceKind};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Weak};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+/// Appends that the store commits together, with the log's summary after them.
+pub(super) type PendingAppend = (Vec<Append>, Arc<Summary>);
+
+/// Whether a writer accepts facts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WriterState {
+    Active,
+    /// The log is being erased or rewritten: the writer accepts nothing more.
+    Retired,
+    /// Facts moved the stages without an append.
+    ///
+    /// The writer's state is ahead of the store and is never used again.
+    Lost,
+}
+
+/// The writer of a log: the stages between its facts and its appends, with their state.
+pub(super) struct LogWriter {
+    pub id: LogId,
+    pub epoch: Epoch,
+    pub is_written: bool,
+    pub summary: Summary,
+    pub ledger: Ledger,
+    /// The state of the run, as users and as dashboards see it.
+    pub seen_runs: [RunState; 2],
+    pub guard: Guard,
+    adapters: Vec<AdapterEntry>,
+    pub producers: HashMap<ProducerId, Numbering>,
+    /// The open controls, and the newest closed ones.
+    pub controls: BTreeMap<ControlId, ControlRecord>,
+    /// Controls that changed or were forgotten since the last save.
+    pub controls_changed: Vec<ControlId>,
+    /// The guard's state at the last save; empty for none.
+    guard_saved: Bytes,
+    pub event_ids: EventIds,
+    pub outbox: Option<PendingAppend>,
+    pub is_used: bool,
+    pub state: WriterState,
+    /// The submissions of this writer.
+    pub chain: Arc<Chain>,
+    submitted: u64,
+    /// Deliveries that may be in flight, in order. After a conflict, the next writer accepts them first.
+    pub sent: VecDeque<Weak<InFlight>>,
+    /// The epoch that an earlier writer gave the log, of which nothing was ever stored.
+    pub void_epoch: Option<Epoch>,
+    /// Whether the log existed when this writer was opened.
+    pub was_there: bool,
+}
+
+pub(super) struct AdapterEntry {
+    pub kind: &'static SourceKind,
+    pub adapter: Box<dyn Adapter>,
+    pub saved: Vec<u8>,
+}
+
+/// How far a producer's facts are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Numbering {
+    pub epoch: u64,
+    pub next: u64,
+}
+
+/// A generator of event ids.
+///
+/// It draws randomness once when a writer opens, because a draw per append would be a system call per append.
+pub(super) struct EventIds {
+    pub millis: u64,
+    bits: u128,
+}
+
+impl EventIds {
+    pub fn next(&mut self) -> Uuid {
+        self.bits = self.bits.wrapping_add(1);
+        let bytes: [u8; 16] = self.bits.to_be_bytes();
+        uuid::Builder::from_unix_timestamp_millis(self.millis, bytes[6..].try_into().expect("ten bytes")).into_uuid()
+    }
+}
+
+/// The saved state of the stages, entry by entry.
+#[derive(Default)]
+struct Entries<'s> {
+    subjects: Vec<(&'s str, u8)>,
+    guard: Option<(Guard, Bytes)>,
+    adapters: Vec<AdapterEntry>,
+    producers: HashMap<ProducerId, Numbering>,
+    controls: BTreeMap<ControlId, ControlRecord>,
+}
+
+impl<'s> Entries<'s> {
+    /// Reads one entry. Ignores entries of no stage, such as the summary.
+    fn add(&mut self, log: &LogId, key: &'s [u8], value: &'s Bytes) -> Result<(), StoreError> {
+        let unreadable = |why: &dyn std::fmt::Display| StoreError::unreadable(log, key, why);
+        let name = std::str::from_utf8(key).map_err(|error| unreadable(&error))?;
+        if name == GUARD {
+            let memory = serde_json::from_slice(value).map_err(|error| unreadable(&error))?;
+            self.guard = Some((Guard::restore(memory).map_err(|why| unreadable(&why))?, value.clone()));
+        } else if let Some(subject) = name.strip_prefix("t:") {
+            match value[..] {
+                [byte] if Ledger::has_byte(byte) => self.subjects.push((subject, byte)),
+                _ => return Err(unreadable(&format_args!("{:?} is not the state of a subject", &value[..]))),
+            }
+        } else if let Some(source) = name.strip_prefix("a:") {
+            let kind = source::by_name(source).ok_or_else(|| unreadable(&"this version has no such source"))?;
+            let adapter = (kind.restore)(value).map_err(|error| unreadable(&error))?;
+            self.adapters.push(AdapterEntry { kind, adapter, saved: value.to_vec() });
+        } else if let Some(producer) = name.strip_prefix("p:") {
+            let producer = ProducerId::new(producer).map_err(|error| unreadable(&error))?;
+            let numbering = serde_json::from_slice(value).map_err(|error| unreadable(&error))?;
+            self.producers.insert(producer, numbering);
+        } else if name.starts_with(CONTROL_KEY_PREFIX) {
+            let record = ControlRecord::read(log, key, value)?;
+            self.controls.insert(record.id.clone(), record);
+        }
+        Ok(())
+    }
+}
+
+/// The summary of a log, if its tail matches the log's.
+fn summary_at(id: &LogId, loaded: &LoadedLog) -> Result<Summary, StoreError> {
+    let summary = summary_of(id, loaded)?;
+    if summary.last_sequence != loaded.last {
+        let why = format!("it ends at sequence {}, the log at {}", summary.last_sequence, loaded.last);
+        return Err(StoreError::unreadable(id, META, &why));
+    }
+    Ok(summary)
+}
+
+/// The errors of all state entries that a writer could not read.
+#[must_use]
+pub fn unreadable_entries(id: &LogId, loaded: &LoadedLog) -> Vec<StoreError> {
+    let others = loaded.state.iter().filter(|(key, _)| key != META);
+    let others = others.filter_map(|(key, value)| Entries::default().add(id, key, value).err());
+    summary_at(id, loaded).err().into_iter().chain(others).collect()
+}
+
+impl AdapterEntry {
+    /// Restores the adapter to its last saved state, which is the state before the current delivery.
+    pub fn rewind(&mut self) {
+        self.adapter = match &self.saved[..] {
+            [] => (self.kind.fresh)(),
+            saved => (self.kind.restore)(saved).expect("an adapter reads its own saved state"),
+        };
+    }
+}
+
+/// The key of the guard's state.
+const GUARD: &str = "g";
+
+impl LogWriter {
+    /// The writer of a log, from the log's stored state.
+    ///
+    /// # Errors
+    /// `Unreadable`, with the first entry that cannot be read. A stage that started empty instead would break its
+    /// guarantees: a sequence, known facts, half a secret.
+    pub fn new(id: LogId, loaded: Option<LoadedLog>, environment: Environment) -> Result<Self, StoreError> {
+        #[expect(clippy::cast_possible_truncation, reason = "any 64 of the random bits suffice")]
+        let fresh = Epoch::from_random((environment.random)() as u64);
+        let epoch = loaded.as_ref().map_or(fresh, |l| l.epoch);
+        let mut read = Entries::default();
+        for (key, value) in loaded.iter().flat_map(|loaded| &loaded.state) {
+            read.add(&id, key, value)?;
+        }
+        let summary = match &loaded {
+            None => Summary::default(),
+            Some(loaded) => summary_at(&id, loaded)?,
+        };
+        let ledger = Ledger::restore(summary.run.clone(), read.subjects.into_iter());
+        let seen_runs = [Audience::User, Audience::Dashboard].map(|audience| summary.run_for(audience).clone());
+        let (guard, guard_saved) = read.guard.unwrap_or_default();
+        let Entries { adapters, producers, controls, .. } = read;
+        let is_written = loaded.is_some();
+        Ok(Self {
+            id,
+            epoch,
+            is_written,
+            summary,
+            ledger,
+            seen_runs,
+            guard,
+            guard_saved,
+            adapters,
+            producers,
+            controls,
+            controls_changed: Vec::new(),
+            event_ids: EventIds { millis: 0, bits: (environment.random)() },
+            outbox: None,
+            is_used: true,
+            state: WriterState::Active,
+            chain: Arc::default(),
+            submitted: 0,
+            sent: VecDeque::new(),
+            void_epoch: None,
+            was_there: is_written,
+        })
+    }
+
+    /// Whether the writer's state differs from the submitted state. A new writer must then load it.
+    pub fn is_broken(&self) -> bool {
+        self.state == WriterState::Lost || self.chain.is_broken()
+    }
+
+    /// Queues appends for the committer.
+    pub fn submit<S: Store>(&mut self, logs: &Logs<S>, log: &Arc<Log>, (appends, summary): PendingAppend) -> Commit {
+        let (ack, durable) = oneshot::channel();
+        let (chain, index) = (self.chain.clone(), self.submitted);
+        self.submitted += 1;
+        logs.submit(Submission { log: log.clone(), appends, summary, chain: chain.clone(), index, ack });
+        Commit { chain, index, durable: Some(durable) }
+    }
+
+    /// Remembers a submitted delivery, and forgets those whose callers are gone.
+    pub fn track(&mut self, in_flight: &Arc<InFlight>) {
+        while self.sent.front().is_some_and(|sent| sent.strong_count() == 0) {
+            self.sent.pop_front();
+        }
+        self.sent.push_back(Arc::downgrade(in_flight));
+    }
+
+    /// Whether a caller still waits for a submitted delivery.
+    pub fn has_waiting_callers(&self) -> bool {
+        self.sent.iter().any(|sent| sent.strong_count() > 0)
+    }
+
+    /// Whether the writer was used since the last call.
+    pub fn take_used(&mut self) -> bool {
+        std::mem::take(&mut self.is_used)
+    }
+
+    pub fn adapter_entry(&mut self, kind: &'static SourceKind) -> &mut AdapterEntry {
+        let at = self.adapters.iter().position(|seated| seated.kind.name == kind.name).unwrap_or_else(|| {
+            self.adapters.push(AdapterEntry { kind, adapter: (kind.fresh)(), saved: Vec::new() });
+            self.adapters.len() - 1
+        });
+        &mut self.adapters[at]
+    }
+
+    /// An append that changes nothing and only waits for those before it.
+    pub fn barrier(&self) -> PendingAppend {
+        let last = self.summary.last_sequence;
+        let (rows, blobs, state) = (Bytes::new(), Vec::new(), Vec::new());
+        let append = Append { log: self.id.clone(), epoch: self.epoch, expected: last, last, rows, blobs, state };
+        (vec![append], Arc::new(self.summary.clone()))
+    }
+
+    /// Prepares the appends: the rows, and with the last append the bodies and all changed state entries.
+    ///
+    /// `source` is the source whose adapter may have changed.
+    pub fn prepare_append(
+        &mut self,
+        source: Option<&'static SourceKind>,
+        producer: Option<(ProducerId, Numbering)>,
+        expected: Sequence,
+        rows: EncodedRows,
+        moved: bool,
+    ) {
+        if !self.is_written && !moved {
+            return;
+        }
+        let mut state = Vec::new();
+        let set = |key: String, value: Vec<u8>| (Bytes::from(key), Some(Bytes::from(value)));
+        if moved {
+            self.is_written = true;
+            state.push((Bytes::from_static(META), Some(to_json(&self.summary))));
+            if let Some(source) = source {
+                let slot = self.adapter_entry(source);
+                let memory = slot.adapter.save();
+                if memory != slot.saved {
+                    slot.saved.clone_from(&memory);
+                    state.push(set(format!("a:{}", slot.kind.name), memory));
+                }
+            }
+            let held = self.guard.save().as_ref().map_or_else(Bytes::new, to_json);
+            if held != self.guard_saved {
+                state.push((Bytes::from_static(GUARD.as_bytes()), (!held.is_empty()).then(|| held.clone())));
+                self.guard_saved = held;
+            }
+            state.extend(self.ledger.take_changed().into_iter().map(|(key, byte)| set(format!("t:{key}"), vec![byte])));
+            for id in std::mem::take(&mut self.controls_changed) {
+                let saved = self.controls.get(&id).map(to_json);
+                state.push((Bytes::from(format!("{CONTROL_KEY_PREFIX}{id}")), saved));
+            }
+            if let Some((id, numbering)) = producer {
+                state.push(set(format!("p:{id}"), to_json(&numbering).into()));
+            }
+        }
+        let (mut expected, mut appends) = (expected, Vec::new());
+        let (cut, blobs) = rows.into_parts();
+        for (last, rows) in cut {
+            let before = std::mem::replace(&mut expected, last);
+            let (blobs, state) = (Vec::new(), Vec::new());
+            appends.push(Append { log: self.id.clone(), epoch: self.epoch, expected: before, last, rows, blobs, state });
+        }
+        match appends.last_mut() {
+            Some(last) => (last.blobs, last.state) = (blobs, state),
+            None => {
+                let (last, rows) = (expected, Bytes::new());
+                appends.push(Append { log: self.id.clone(), epoch: self.epoch, expected, last, rows, blobs, state });
+            }
+        }
+        self.outbox = Some((appends, Arc::new(self.summary.clone())));
+    }
+}
+
+pub(super) fn to_json<T: Serialize>(value: &T) -> Bytes {
+    serde_json::to_vec(value).expect("plain data serializes").into()
+}

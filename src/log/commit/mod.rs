@@ -1,0 +1,523 @@
+//! The commit path: one order for all appends, and the tail of every log.
+//!
+//! A single committer thread takes the appends of all logs in the order of submission, commits them in groups, and only
+//! then moves the tails. So every visible envelope is durable. A group is everything submitted while the previous
+//! group was being synced. The committer does not linger for more, because that would cap producers that wait for their
+//! answers.
+//!
+//! This module never looks inside a row. All it knows about readers is whether a log is watched.
+
+mod summary;
+
+mod tail;
+
+mod committer;
+
+#[cfg(test)]
+mod tests;
+
+pub use committer::{Ack, Chain, CommitCounters, CommittedGroup, Submission};
+pub use summary::{CompactionState, PREVIEW_CHARS_MAX, Preview, Summary, count_of, summary_of};
+pub use tail::{Connected, Log, Tail};
+
+use super::active_runs::ActiveRuns;
+use super::queues::Queues;
+use super::row::{Row, Rows};
+use super::sessions::Sessions;
+use super::{Blob, Compaction, Limit, ListedLog, LoadedLog, LogId, LogKind, Store, StoreError, StoredAppend};
+use crate::model::{BlobId, Epoch, RunId, Sequence};
+use bytes::Bytes;
+use committer::{CommitQueue, Committer, Queued};
+use dashmap::DashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use tokio::sync::{OnceCell, Semaphore, mpsc, watch};
+
+/// All logs of one store.
+pub struct Logs<S> {
+    store: Arc<S>,
+    /// An empty cell belongs to a log that is being loaded.
+    open: DashMap<LogId, Arc<OnceCell<Arc<Log>>>>,
+    /// The position up to which the tails have moved.
+    position: Arc<AtomicU64>,
+    store_epoch: Arc<OnceLock<Epoch>>,
+    sessions: Arc<Sessions>,
+    active_runs: Arc<ActiveRuns>,
+    queues: Arc<Queues>,
+    queue: Arc<CommitQueue>,
+    failure: watch::Receiver<Option<StoreError>>,
+    counts: Arc<CommitCounters>,
+    blocking: BlockingLimits,
+}
+
+/// Threads that may block on the store at once, by kind of work.
+///
+/// The kinds are the state of single logs; pages and look-ups; and work that reads page after page. Readers use the
+/// last two; a writer that opens its log needs only the first.
+const STATE_THREADS: usize = 2;
+const READ_THREADS: usize = 4;
+const LONG_THREADS: usize = 2;
+
+/// The sum of these threads. In a runtime with fewer threads for blocking work, readers stall writers.
+pub const STORE_THREADS: usize = STATE_THREADS + READ_THREADS + LONG_THREADS;
+
+/// Limits on blocking work, so that one kind of work never takes the threads of another.
+struct BlockingLimits {
+    state: Arc<Semaphore>,
+    reads: Arc<Semaphore>,
+    long: Arc<Semaphore>,
+}
+
+impl Default for BlockingLimits {
+    fn default() -> Self {
+        let [state, reads, long] = [STATE_THREADS, READ_THREADS, LONG_THREADS].map(|threads| Arc::new(Semaphore::new(threads)));
+        Self { state, reads, long }
+    }
+}
+
+impl<S: Store> Logs<S> {
+    /// Opens the logs of `store` and starts the committer.
+    ///
+    /// The receiver yields the committed groups; its holder must keep receiving. The call blocks on the store.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    ///
+    /// # Panics
+    /// When the operating system cannot start a thread.
+    pub fn open(store: S) -> Result<(Arc<Self>, mpsc::UnboundedReceiver<CommittedGroup>), StoreError> {
+        let store = Arc::new(store);
+        let position = Arc::new(AtomicU64::new(pollster::block_on(store.position())?));
+        let store_epoch = Arc::<OnceLock<Epoch>>::default();
+        if let Some(known) = pollster::block_on(store.epoch())? {
+            store_epoch.get_or_init(|| known);
+        }
+        let active_runs = Arc::<ActiveRuns>::default();
+        let queues = Arc::<Queues>::default();
+        let counts = Arc::<CommitCounters>::default();
+        let saw = |log: &LogId, summary: Option<&Summary>| {
+            counts.logs.fetch_add(1, Ordering::Relaxed);
+            let Some(summary) = summary else { return };
+            active_runs.apply(log, None, summary);
+            queues.apply(log, None, summary);
+        };
+        let sessions = Arc::new(pollster::block_on(Sessions::load(&*store, saw))?);
+        let queue = Arc::<CommitQueue>::default();
+        let (groups, outbox) = mpsc::unbounded_channel();
+        let (failed, failure) = watch::channel(None);
+        let committer = Committer {
+            store: store.clone(),
+            position: position.clone(),
+            store_epoch: store_epoch.clone(),
+            sessions: sessions.clone(),
+            active_runs: active_runs.clone(),
+            queues: queues.clone(),
+            queue: queue.clone(),
+            groups,
+            failed,
+            counts: counts.clone(),
+        };
+        std::thread::Builder::new()
+            .name("committer".into())
+            .spawn(move || committer.run())
+            .expect("the operating system can start a thread");
+        let open = DashMap::new();
+        let blocking = BlockingLimits::default();
+        Ok((
+            Arc::new(Self {
+                store,
+                open,
+                position,
+                store_epoch,
+                sessions,
+                active_runs,
+                queues,
+                queue,
+                failure,
+                counts,
+                blocking,
+            }),
+            outbox,
+        ))
+    }
+
+    /// The store's epoch; see [`Store::epoch`].
+    ///
+    /// For a store that was never written, a constant without meaning.
+    #[must_use]
+    pub fn store_epoch(&self) -> Epoch {
+        self.store_epoch.get().copied().unwrap_or(Epoch::from_random(0))
+    }
+
+    /// The position up to which everything is visible.
+    ///
+    /// A caller that reads the position first, and the tails of logs afterwards, sees every envelope committed at or
+    /// before it.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.position.load(Ordering::Acquire)
+    }
+
+    /// Opens a log and loads its tail if necessary.
+    ///
+    /// A log that was never written opens too, so that readers can wait for it.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn log(&self, id: &LogId) -> Result<Arc<Log>, StoreError> {
+        // Loaded once for all concurrent callers. Only an open log can be written or erased, so a tail is never older
+        // than its log.
+        self.cell(id).get_or_try_init(|| self.open_log(id)).await.cloned()
+    }
+
+    /// Opens a log that the caller is about to erase.
+    ///
+    /// If its summary cannot be read, erases it first; returns whether it did.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn open_for_erase(&self, id: &LogId) -> Result<(Arc<Log>, bool), StoreError> {
+        let mut is_erased = false;
+        let open = async || match self.open_log(id).await {
+            Err(error) if error.affects_one_log() => {
+                let (store, gone) = (self.store.clone(), id.clone());
+                blocking(&self.blocking.long, move || pollster::block_on(store.erase(&gone))).await?;
+                self.counts.logs.fetch_sub(1, Ordering::Relaxed);
+                is_erased = true;
+                self.open_log(id).await
+            }
+            opened => opened,
+        };
+        let log = self.cell(id).get_or_try_init(open).await?.clone();
+        Ok((log, is_erased))
+    }
+
+    fn cell(&self, id: &LogId) -> Arc<OnceCell<Arc<Log>>> {
+        let cell = self.open.get(id).map(|cell| cell.clone());
+        cell.unwrap_or_else(|| self.open.entry(id.clone()).or_default().clone())
+    }
+
+    async fn open_log(&self, id: &LogId) -> Result<Arc<Log>, StoreError> {
+        let tail = match self.load(id).await? {
+            None => Tail::default(),
+            Some(loaded) => {
+                let summary = Arc::new(summary_of(id, &loaded)?);
+                Tail { epoch: Some(loaded.epoch), last: loaded.last, summary }
+            }
+        };
+        Ok(Arc::new(Log::new(id.clone(), tail)))
+    }
+
+    /// The index of sessions. It contains every visible log.
+    #[must_use]
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// The active runs: runs that no user decision holds up.
+    #[must_use]
+    pub fn active_runs(&self) -> Vec<RunId> {
+        self.active_runs.runs()
+    }
+
+    /// The queues of open controls. Every queued control is durable.
+    #[must_use]
+    pub fn queues(&self) -> &Queues {
+        &self.queues
+    }
+
+    /// Loads a log's state from the store.
+    ///
+    /// Only the log's writer may rely on it, and only before its first append.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn load(&self, id: &LogId) -> Result<Option<LoadedLog>, StoreError> {
+        let (store, id) = (self.store.clone(), id.clone());
+        blocking(&self.blocking.state, move || pollster::block_on(store.load(&id))).await
+    }
+
+    /// Rows after `after`, up to the log's tail; see [`Store::read`].
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn read(&self, id: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<Bytes>, StoreError> {
+        let stored = self.read_appends(id, epoch, after, limit).await?;
+        Ok(stored.into_iter().map(|stored| stored.rows).collect())
+    }
+
+    /// Like [`Self::read`], with the position of each append.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn read_appends(
+        &self,
+        id: &LogId,
+        epoch: Epoch,
+        after: Sequence,
+        limit: Limit,
+    ) -> Result<Vec<StoredAppend>, StoreError> {
+        let (store, of) = (self.store.clone(), id.clone());
+        let mut stored = blocking(&self.blocking.reads, move || pollster::block_on(store.read(&of, epoch, after, limit))).await?;
+        // The store has an append a moment before the tail moves. A reader with that append would be beyond the log's
+        // end, like a reader whose cursor names rows that are gone.
+        let tail = self.open.get(id).and_then(|cell| cell.get().map(|log| log.tail()));
+        if let Some(tail) = tail.filter(|tail| tail.epoch == Some(epoch)) {
+            stored.retain(|stored| stored.before < tail.last);
+        }
+        Ok(stored)
+    }
+
+    /// The log's last sequence at or before a position; see [`Store::locate`].
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn locate(&self, id: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
+        let (store, id) = (self.store.clone(), id.clone());
+        blocking(&self.blocking.reads, move || pollster::block_on(store.locate(&id, epoch, position))).await
+    }
+
+    /// Logs, newest created first; see [`Store::list`].
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<ListedLog>, StoreError> {
+        let store = self.store.clone();
+        blocking(&self.blocking.reads, move || pollster::block_on(store.list(kind, before, limit))).await
+    }
+
+    /// An offloaded body; see [`Store::blob`].
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn blob(&self, id: &BlobId) -> Result<Option<Blob>, StoreError> {
+        let (store, id) = (self.store.clone(), id.clone());
+        blocking(&self.blocking.reads, move || pollster::block_on(store.blob(&id))).await
+    }
+
+    /// Saves a checkpoint beside a log; see [`Store::save_checkpoint`].
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn save_checkpoint(
+        &self,
+        id: &LogId,
+        epoch: Epoch,
+        kind: u8,
+        sequence: Sequence,
+        body: Bytes,
+    ) -> Result<(), StoreError> {
+        let (store, id) = (self.store.clone(), id.clone());
+        blocking(&self.blocking.long, move || pollster::block_on(store.save_checkpoint(&id, epoch, kind, sequence, body))).await
+    }
+
+    /// The newest checkpoint of this kind at or before `at`; see [`Store::checkpoint`].
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn checkpoint(
+        &self,
+        id: &LogId,
+        epoch: Epoch,
+        kind: u8,
+        at: Sequence,
+    ) -> Result<Option<(Sequence, Bytes)>, StoreError> {
+        let (store, id) = (self.store.clone(), id.clone());
+        blocking(&self.blocking.long, move || pollster::block_on(store.checkpoint(&id, epoch, kind, at))).await
+    }
+
+    /// Runs `job` on the store in a blocking thread; for callers that read page after page.
+    pub async fn work<T: Send + 'static>(&self, job: impl FnOnce(&S) -> T + Send + 'static) -> T {
+        let store = self.store.clone();
+        blocking(&self.blocking.long, move || job(&store)).await
+    }
+
+    /// Rewrites a log's history; see [`Store::compact`]. `summary` is the log's summary after it.
+    ///
+    /// Only the log's writer may call this, with nothing in flight, and must not write until the call returns. The call
+    /// waits for readers that hold [the history lock](Log::lock_history).
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn compact(&self, log: &Arc<Log>, compaction: Compaction, summary: Arc<Summary>) -> Result<bool, StoreError> {
+        let (store, log) = (self.store.clone(), log.clone());
+        blocking(&self.blocking.long, move || {
+            let _alone = log.history.write();
+            let is_done = pollster::block_on(store.compact(&compaction))?;
+            if is_done {
+                log.replace_history(summary);
+            }
+            Ok(is_done)
+        })
+        .await
+    }
+
+    /// Erases a log; see [`Store::erase`]. Afterwards the log is open like one that was never written.
+    ///
+    /// Only the log's writer may call this, with nothing in flight, and must not write until the call returns.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn erase(&self, log: &Log) -> Result<(), StoreError> {
+        let (store, id) = (self.store.clone(), log.id.clone());
+        let erased = blocking(&self.blocking.long, move || pollster::block_on(store.erase(&id))).await;
+        // The store may have failed after it erased the log.
+        if erased.is_ok() || matches!(self.load(&log.id).await, Ok(None)) {
+            let before = log.reset();
+            if before.epoch.is_some() {
+                self.counts.logs.fetch_sub(1, Ordering::Relaxed);
+            }
+            self.sessions.forget(&log.id, &before.summary).notify();
+            self.active_runs.forget(&log.id);
+            self.queues.forget(&log.id);
+        }
+        erased
+    }
+
+    /// Adds appends of a log to the commit queue. The queue's order is the order of commits.
+    ///
+    /// The caller holds the lock of the log's writer, so a log's appends stay in order. Must run inside a tokio
+    /// runtime.
+    pub fn submit(&self, submission: Submission) {
+        let queued = Queued::new(submission);
+        let mut waiting = self.queue.waiting.lock();
+        if waiting.is_closed {
+            drop(waiting);
+            let why = self.failure.borrow().clone();
+            let why = why.unwrap_or(StoreError::Failed { doing: "commit", why: "the committer has ended".into() });
+            // If the producer is gone, the answer is not needed.
+            let _ = queued.into_submission().ack.send(Err(why));
+            return;
+        }
+        waiting.submissions.push_back(queued);
+        if std::mem::replace(&mut waiting.is_announced, true) {
+            return;
+        }
+        drop(waiting);
+        // Everything else that this turn of the runtime accepts should join the group. A thread switch costs as much as
+        // a small append, and on one core an early wake-up would cut every group to one append.
+        let queue = self.queue.clone();
+        tokio::spawn(async move {
+            tokio::task::yield_now().await;
+            queue.waiting.lock().is_announced = false;
+            queue.arrived.notify_one();
+        });
+    }
+
+    /// Waits until the store has failed for good or the committer has ended.
+    ///
+    /// The process must then stop, because the data on disk may differ from the acknowledged data.
+    pub async fn failed(&self) -> StoreError {
+        let mut failure = self.failure.clone();
+        let committer = async {
+            match failure.wait_for(Option::is_some).await.map(|error| error.clone()) {
+                Ok(Some(error)) => error,
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            error = committer => error,
+            error = self.store.failed() => error,
+        }
+    }
+
+    /// Makes the committer panic at the next append; for tests.
+    #[doc(hidden)]
+    pub fn panic_in_committer(&self) {
+        self.queue.panics.store(true, Ordering::Relaxed);
+    }
+
+    /// Excludes a log with unreadable state from background work, and logs the error.
+    ///
+    /// Requests for the log get the error.
+    pub fn quarantine(&self, id: &LogId, error: &StoreError) {
+        tracing::error!(%error, log = %id, "background tasks skip the log until it is repaired or deleted");
+        self.active_runs.forget(id);
+        self.queues.forget(id);
+    }
+
+    /// Why the store has failed for good, if it has.
+    #[must_use]
+    pub fn failure(&self) -> Option<StoreError> {
+        self.failure.borrow().clone()
+    }
+
+    /// Ends the committer after all queued submissions, and makes everything durable.
+    ///
+    /// That holds in every sync mode; see [`Store::flush`].
+    ///
+    /// The server refuses later submissions.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store, or from a committer that ended earlier.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        self.queue.close();
+        let mut failure = self.failure.clone();
+        // The committer drops its sender when it ends. After a panic it answers its callers before the failure is
+        // visible.
+        while failure.changed().await.is_ok() {}
+        if let Some(error) = self.failure() {
+            return Err(error);
+        }
+        let store = self.store.clone();
+        blocking(&self.blocking.state, move || pollster::block_on(store.flush())).await
+    }
+
+    /// The counters of the committer.
+    #[must_use]
+    pub fn counts(&self) -> &CommitCounters {
+        &self.counts
+    }
+
+    /// The number of logs, of runs and of sessions.
+    #[must_use]
+    pub fn log_count(&self) -> u64 {
+        self.counts.logs.load(Ordering::Relaxed)
+    }
+
+    /// The number of queued submissions.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queue.waiting.lock().submissions.len()
+    }
+
+    /// Closes logs that no caller holds. They are loaded again on demand.
+    pub fn sweep(&self) {
+        let is_held = |cell: &Arc<OnceCell<Arc<Log>>>| {
+            Arc::strong_count(cell) > 1 || cell.get().is_some_and(|log| Arc::strong_count(log) > 1)
+        };
+        self.open.retain(|_, cell| is_held(cell));
+        self.sessions.sweep();
+        self.queues.sweep();
+    }
+
+    /// The number of open logs.
+    #[must_use]
+    pub fn open_count(&self) -> usize {
+        self.open.len()
+    }
+}
+
+impl<S> Drop for Logs<S> {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+/// The rows after `after` in runs of encoded rows.
+pub fn rows_after(runs: Vec<Bytes>, after: Sequence) -> impl Iterator<Item = Row> {
+    runs.into_iter().flat_map(Rows).filter(move |row| row.sequence() > after)
+}
+
+/// Runs `work` in a blocking thread of this kind.
+///
+/// The work keeps its permit until it ends, even if the caller stops waiting.
+async fn blocking<T: Send + 'static>(lane: &Arc<Semaphore>, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let place = lane.clone().acquire_owned().await.expect("the semaphore is never closed");
+    let working = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        work()
+    });
+    working.await.expect("a store call neither panics nor is cancelled")
+}

@@ -1,0 +1,554 @@
+//! Authorization: the only place that decides which client may do what.
+//!
+//! Every way into the server asks here, and no handler answers without an [`Authorization`].
+//!
+//! ```text
+//! principal (token, ticket or anonymous) × verb × run, session or agent × audience  ─▶  Authorization, or 401, or 403
+//! ```
+//! Without keys every client is anonymous and may do everything: one branch. With keys
+//!
+//! * a token covers a run by its id, or by the session that the run's log names;
+//! * a resource that the token does not cover answers 403, in the same words whether it exists or not;
+//! * an audience wider than the token's is refused, never silently narrowed;
+//! * an authorization ends with its token: code that keeps something open holds an [`OpenAccess`] and checks it.
+//!
+//! The table of [`operations`](crate::serve::contract::operations) names the rule of each address. For a resource named
+//! in a body or a message, the handler calls [`authorize`].
+
+use super::quota::QuotaSlot;
+use super::requested_run::requested_in_thread;
+use crate::auth::rights::{Rights, Scope, Verb};
+use crate::auth::tickets::Purpose;
+use crate::auth::{EndReason, Grant, GrantWatch, TokenError};
+use crate::feed::merged_reader::SessionPredicate;
+use crate::ingest::{WriteScope, WriteTarget};
+use crate::log::LogId;
+use crate::log::commit::{Log, Summary, Tail};
+use crate::model::{AgentId, Audience, Epoch, RunId, SessionId};
+use crate::serve::App;
+use crate::serve::contract::access_rule::AccessRule;
+use crate::serve::http::body::discard;
+use crate::serve::http::problem::Problem;
+use crate::serve::http::request::{Query, id_of, path_id, segment};
+use axum::body::Body;
+use axum::extract::{FromRequestParts, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::request::Parts;
+use http::{HeaderMap, Request, StatusCode, Uri, header};
+use std::sync::Arc;
+
+/// The resource that a verb applies to.
+#[derive(Debug, Clone, Copy)]
+pub enum Resource<'a> {
+    /// No single resource, or several that the handler authorizes one by one.
+    Unspecified,
+    Run(&'a RunId),
+    Session(&'a SessionId),
+    /// A conversation of an existing client: a session, or a run without a session.
+    Thread(&'a SessionId),
+    /// A run, or a run that was requested in a session and not written yet.
+    ///
+    /// The code that waits for it authorizes again once the run exists.
+    RequestedRun(&'a RunId),
+    Agent(&'a AgentId),
+}
+
+/// The client of a request: the holder of a token, or anonymous on a server without keys.
+#[derive(Debug, Clone, Default)]
+pub struct Principal(Option<Arc<Grant>>);
+
+impl Principal {
+    /// The anonymous principal of a server without keys.
+    #[must_use]
+    pub const fn anonymous() -> Self {
+        Self(None)
+    }
+
+    /// The holder of this grant.
+    #[must_use]
+    pub const fn authenticated(grant: Arc<Grant>) -> Self {
+        Self(Some(grant))
+    }
+
+    /// The grant. `None`: anonymous.
+    #[must_use]
+    pub const fn grant(&self) -> Option<&Arc<Grant>> {
+        self.0.as_ref()
+    }
+
+    /// Verifies a token.
+    ///
+    /// # Errors
+    /// 401 for an invalid token.
+    pub fn from_token(app: &App, token: &str) -> Result<Self, Problem> {
+        let Some(authenticator) = &app.authenticator else { return Ok(Self::anonymous()) };
+        authenticator.verify(token).map(Self::authenticated).map_err(|error| unauthenticated(&error))
+    }
+
+    /// Verifies the credentials of a request: a bearer token, or a ticket for this purpose.
+    ///
+    /// `None`: it has neither.
+    ///
+    /// # Errors
+    /// 401 for invalid credentials.
+    pub fn from_request(app: &App, uri: &Uri, headers: &HeaderMap, ticket: Option<Purpose>) -> Result<Option<Self>, Problem> {
+        let Some(authenticator) = &app.authenticator else { return Ok(Some(Self::anonymous())) };
+        let mut credentials = headers.get_all(header::AUTHORIZATION).iter();
+        let verified = match (credentials.next(), credentials.next(), ticket) {
+            (Some(bearer), None, _) => bearer_token(bearer.as_bytes()).and_then(|token| authenticator.verify(token)),
+            (Some(_), Some(_), _) => Err(TokenError::Malformed),
+            (None, _, None) => return Ok(None),
+            (None, _, Some(purpose)) => {
+                let query = Query::from_uri_unchecked(uri);
+                let Some(ticket) = query.get("ticket") else { return Ok(None) };
+                let resumes = headers.get("last-event-id").is_some_and(|id| !id.is_empty())
+                    || query.get("last_event_id").is_some_and(|id| !id.is_empty());
+                authenticator.redeem(ticket, purpose, resumes)
+            }
+        };
+        verified.map(|grant| Some(Self::authenticated(grant))).map_err(|error| unauthenticated(&error))
+    }
+
+    /// Counts one more open connection of the token's `sub`. `None`: anonymous.
+    ///
+    /// # Errors
+    /// 429 at the limit.
+    pub fn connection_slot(&self, app: &App) -> Result<Option<QuotaSlot<Box<str>>>, Problem> {
+        self.0.as_ref().map(|grant| app.token_connections.acquire(grant.subject.clone())).transpose()
+    }
+
+    /// Reports the end of the token. `None`: anonymous.
+    #[must_use]
+    pub fn watch(&self) -> Option<GrantWatch> {
+        self.0.as_ref().map(|grant| grant.watch())
+    }
+}
+
+/// The token of an `Authorization` header.
+fn bearer_token(value: &[u8]) -> Result<&str, TokenError> {
+    let text = std::str::from_utf8(value).map_err(|_| TokenError::Malformed)?.trim();
+    match text.split_once(' ') {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(token.trim()),
+        _ => Err(TokenError::Missing),
+    }
+}
+
+/// Proof that a principal may do what it asked for. Only this module creates one.
+#[derive(Debug, Clone)]
+pub struct Authorization {
+    principal: Principal,
+    bindings: Vec<EpochBinding>,
+}
+
+/// A run that the token covers by its session. The binding holds for the epoch that was checked.
+#[derive(Clone)]
+struct EpochBinding {
+    log: Arc<Log>,
+    epoch: Option<Epoch>,
+}
+
+impl EpochBinding {
+    /// 403 if a run has another epoch than the one that was checked: it may belong to another session now.
+    ///
+    /// `erased_counts`: an erased run also fails, because another epoch may have existed in between.
+    fn check(bindings: &[Self], erased_counts: bool) -> Result<(), Problem> {
+        let is_other = |bound: &&Self| match bound.log.tail().epoch {
+            None => erased_counts,
+            now => now != bound.epoch,
+        };
+        bindings.iter().find(is_other).map_or(Ok(()), |bound| Err(no_right_to(&bound.log.id)))
+    }
+}
+
+impl std::fmt::Debug for EpochBinding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {:?}", self.log.id, self.epoch)
+    }
+}
+
+impl Authorization {
+    const fn unrestricted() -> Self {
+        Self { principal: Principal::anonymous(), bindings: Vec::new() }
+    }
+
+    /// The principal that was authorized.
+    #[must_use]
+    pub const fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    fn rights(&self) -> Option<&Rights> {
+        self.principal.0.as_ref().map(|grant| &grant.rights)
+    }
+
+    /// The sessions that the token names. `None`: it covers all.
+    #[must_use]
+    pub fn sessions(&self) -> Option<&[Box<str>]> {
+        match self.rights() {
+            Some(rights) if !rights.is_unrestricted() => match &rights.sessions {
+                Scope::All => Some(&[]),
+                Scope::Listed(sessions) => Some(sessions),
+            },
+            _ => None,
+        }
+    }
+
+    /// Returns whether the verb is permitted on any resource.
+    #[must_use]
+    pub fn can(&self, verb: Verb) -> bool {
+        self.rights().is_none_or(|rights| rights.can(verb))
+    }
+
+    /// Returns whether every run and session is covered.
+    #[must_use]
+    pub fn is_unrestricted(&self) -> bool {
+        self.rights().is_none_or(Rights::is_unrestricted)
+    }
+
+    /// Returns whether a session is covered.
+    #[must_use]
+    pub fn has_session(&self, session: &SessionId) -> bool {
+        self.rights().is_none_or(|rights| rights.has_session(session))
+    }
+
+    /// Returns whether an agent is covered.
+    #[must_use]
+    pub fn has_agent(&self, agent: &AgentId) -> bool {
+        self.rights().is_none_or(|rights| rights.has_agent(agent.as_str()))
+    }
+
+    /// Returns whether a run with this summary is covered.
+    #[must_use]
+    pub fn has_run(&self, run: &RunId, summary: &Summary) -> bool {
+        self.rights().is_none_or(|rights| rights.has_run(run, summary.session_id.as_ref()))
+    }
+
+    /// The filter of the sessions that may be followed. `None`: all.
+    #[must_use]
+    pub fn session_filter(&self) -> Option<SessionPredicate> {
+        let grant = self.principal.0.clone().filter(|grant| !grant.rights.is_unrestricted())?;
+        Some(Arc::new(move |session| grant.rights.has_session(session)))
+    }
+
+    /// The scope that writes are restricted to. `None`: unrestricted.
+    #[must_use]
+    pub fn write_scope(&self) -> Option<WriteScope> {
+        let grant = self.principal.0.clone().filter(|grant| !grant.rights.is_unrestricted())?;
+        Some(WriteScope::new(move |what| match what {
+            WriteTarget::Run(run, session) => grant.rights.has_run(run, session),
+            WriteTarget::Session(session) => grant.rights.sessions.contains(session.as_str()),
+        }))
+    }
+
+    /// Converts it for a resource that stays open. The result reports the end of the token.
+    #[must_use]
+    pub fn into_open_access(self) -> OpenAccess {
+        self.open_access(None)
+    }
+
+    /// Converts it for a new connection, which counts against the limit of the token's `sub`.
+    ///
+    /// # Errors
+    /// 429 at the limit.
+    pub fn open_counted(self, app: &App) -> Result<OpenAccess, Problem> {
+        let slot = self.principal.connection_slot(app)?;
+        Ok(self.open_access(slot))
+    }
+
+    fn open_access(self, slot: Option<QuotaSlot<Box<str>>>) -> OpenAccess {
+        let Self { principal: Principal(grant), bindings } = self;
+        OpenAccess(grant.map(|grant| Box::new(OpenState { watch: grant.watch(), _grant: grant, bindings, _slot: slot })))
+    }
+
+    /// Combines two authorizations of one principal.
+    fn merge(mut self, other: Self) -> Self {
+        self.bindings.extend(other.bindings);
+        self
+    }
+}
+
+/// The authorization of an open resource. Empty for an anonymous principal.
+#[derive(Debug, Default)]
+pub struct OpenAccess(Option<Box<OpenState>>);
+
+#[derive(Debug)]
+struct OpenState {
+    watch: GrantWatch,
+    /// Keeps the grant alive: a ticket counts as open while its grant lives.
+    _grant: Arc<Grant>,
+    bindings: Vec<EpochBinding>,
+    _slot: Option<QuotaSlot<Box<str>>>,
+}
+
+impl OpenAccess {
+    /// Waits until the token ends, and returns the problem. Cancel safe.
+    pub async fn ended(&mut self) -> Problem {
+        match &mut self.0 {
+            None => std::future::pending().await,
+            Some(open) => unauthenticated(&TokenError::Ended(open.watch.ended().await)),
+        }
+    }
+
+    /// Checks that data just read may still be sent.
+    ///
+    /// A run that the token covered by its session may have been erased and rewritten in another session.
+    ///
+    /// # Errors
+    /// 403.
+    pub fn check(&self) -> Result<(), Problem> {
+        self.0.as_ref().map_or(Ok(()), |open| EpochBinding::check(&open.bindings, false))
+    }
+
+    /// Returns why the token ended, for code that polls. `None`: it is valid.
+    #[must_use]
+    pub fn end_reason(&self) -> Option<EndReason> {
+        self.0.as_ref().and_then(|open| open.watch.end_reason())
+    }
+}
+
+/// Builds the 401 problem of a rejected or ended token.
+#[must_use]
+pub fn unauthenticated(error: &TokenError) -> Problem {
+    let problem = Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", error.to_string());
+    match error {
+        TokenError::Ended(end) => problem.with("reason", EndReason::as_str(*end)),
+        _ => problem,
+    }
+}
+
+fn forbidden(missing: impl Into<String>, detail: String) -> Problem {
+    Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("missing", missing.into())
+}
+
+/// 403 for a run or session that the token does not cover. The text does not reveal whether it exists.
+fn no_right_to(log: &LogId) -> Problem {
+    match log {
+        LogId::Run(run) => forbidden(
+            "run",
+            format!("The token does not cover run {run}: it names neither the run nor a session that contains it."),
+        ),
+        LogId::Session(session) => {
+            forbidden("session", format!("The token does not cover session {session}: it does not name it."))
+        }
+    }
+}
+
+/// Decides whether a principal may use a verb on a resource, and read it as an audience.
+///
+/// For publishing to a run that the token does not name, [`Authorization::write_scope`] decides: only the ingest knows
+/// the session that the run is, or will be, in.
+///
+/// # Errors
+/// 401, 403, or the store's failure.
+pub async fn authorize(
+    app: &App,
+    principal: &Principal,
+    verb: Verb,
+    resource: Resource<'_>,
+    audience: Option<Audience>,
+) -> Result<Authorization, Problem> {
+    let (Some(grant), Some(authenticator)) = (&principal.0, &app.authenticator) else { return Ok(Authorization::unrestricted()) };
+    authenticator.ensure_valid(grant).map_err(|error| unauthenticated(&error))?;
+    let rights = &grant.rights;
+    if !rights.can(verb) {
+        let verb = verb.as_str();
+        return Err(forbidden(verb, format!("The token does not permit {verb}. Use a token whose proscenium.can names it.")));
+    }
+    if let Some(audience) = audience.filter(|audience| *audience > rights.audience) {
+        let (audience, own) = (audience.as_str(), rights.audience.as_str());
+        let detail = format!("The audience {audience} is wider than the token's, {own}. Ask for {own}, or use another token.");
+        return Err(forbidden(format!("audience:{audience}"), detail));
+    }
+    let mut bindings = Vec::new();
+    match resource {
+        Resource::Unspecified => {}
+        Resource::Session(session) | Resource::Thread(session) if rights.has_session(session) => {}
+        Resource::Session(session) => return Err(no_right_to(&LogId::Session(session.clone()))),
+        Resource::Thread(session) => match standalone_run(app, rights, session).await? {
+            Some(bound) => bindings.push(bound),
+            None => return Err(no_right_to(&LogId::Session(session.clone()))),
+        },
+        Resource::Agent(agent) if rights.has_agent(agent.as_str()) => {}
+        Resource::Agent(agent) => {
+            return Err(forbidden("agent", format!("The token does not cover agent {agent}: it does not name it.")));
+        }
+        Resource::Run(run) | Resource::RequestedRun(run) if rights.has_run(run, None) => {}
+        Resource::RequestedRun(run) if requested_in_thread(app, run).is_some_and(|session| rights.has_session(&session)) => {}
+        Resource::Run(run) | Resource::RequestedRun(run) => {
+            let id = LogId::Run(run.clone());
+            let log = app.logs.log(&id).await?;
+            let tail = log.tail();
+            let session = tail.summary.session_id.as_ref();
+            match session {
+                Some(_) if rights.has_run(run, session) => bindings.push(EpochBinding { log, epoch: tail.epoch }),
+                None if verb == Verb::Publish => {}
+                _ => return Err(no_right_to(&id)),
+            }
+        }
+    }
+    Ok(Authorization { principal: principal.clone(), bindings })
+}
+
+/// The run of this id that belongs to no session, if the token names it.
+async fn standalone_run(app: &App, rights: &Rights, thread: &SessionId) -> Result<Option<EpochBinding>, Problem> {
+    let run = RunId::new(thread.as_str()).expect("runs and sessions share one id syntax");
+    if app.logs.sessions().created_order(thread).is_some() || !rights.has_run(&run, None) {
+        return Ok(None);
+    }
+    let log = app.logs.log(&LogId::Run(run)).await?;
+    let Tail { epoch, summary, .. } = log.tail();
+    Ok((epoch.is_some() && summary.session_id.is_none()).then_some(EpochBinding { log, epoch }))
+}
+
+/// Calls [`authorize`] for each of several runs.
+///
+/// # Errors
+/// The error of the first run that is refused.
+pub async fn authorize_runs(
+    app: &App,
+    authorization: Authorization,
+    verb: Verb,
+    runs: &[RunId],
+) -> Result<Authorization, Problem> {
+    if authorization.is_unrestricted() {
+        return Ok(authorization);
+    }
+    let mut all = authorization;
+    for run in runs {
+        let one = authorize(app, &all.principal, verb, Resource::Run(run), None).await?;
+        all = all.merge(one);
+    }
+    Ok(all)
+}
+
+/// A resource that a request's path or query names.
+enum NamedResource {
+    Run(RunId),
+    Session(SessionId),
+    Thread(SessionId),
+    RequestedRun(RunId),
+    Agent(AgentId),
+}
+
+impl NamedResource {
+    /// The resources of a path, for a verb. Reading an agent's output requires no right to the agent.
+    fn from_path(uri: &Uri, verb: Verb) -> Result<Vec<Self>, Problem> {
+        let segments: Vec<&str> = uri.path().split('/').skip(1).collect();
+        let asks = verb == Verb::Control;
+        let agent = |nth| segment("agentId", uri, nth).map(Self::Agent);
+        Ok(match *segments.as_slice() {
+            ["v1", "runs", _, ..] => vec![Self::Run(path_id("runId", uri)?)],
+            ["v1", "sessions", _, ..] => vec![Self::Session(path_id("sessionId", uri)?)],
+            ["v1", "agents", _, ..] => vec![Self::Agent(path_id("agentId", uri)?)],
+            ["ag-ui", _] if asks => vec![agent(2)?],
+            ["ag-ui", _] => Self::from_query(uri)?,
+            ["copilotkit", "agent", _, "stop", _] => vec![agent(3)?, Self::Thread(segment("threadId", uri, 5)?)],
+            ["copilotkit", "agent", _, _] if asks => vec![agent(3)?],
+            ["ai-sdk", _] => vec![agent(2)?],
+            ["ai-sdk", _, _, "stop"] => vec![agent(2)?, Self::Thread(segment("chatId", uri, 3)?)],
+            ["ai-sdk", _, _, ..] => vec![Self::Thread(segment("chatId", uri, 3)?)],
+            _ => Vec::new(),
+        })
+    }
+
+    /// The thread or run that a query names. The run wins over the thread.
+    fn from_query(uri: &Uri) -> Result<Vec<Self>, Problem> {
+        let query = Query::from_uri_unchecked(uri);
+        let run = query.get("runId").map(|run| id_of("runId", run).map(Self::RequestedRun));
+        let thread = || query.get("threadId").map(|thread| id_of("threadId", thread).map(Self::Thread));
+        run.or_else(thread).into_iter().collect()
+    }
+
+    const fn resource(&self) -> Resource<'_> {
+        match self {
+            Self::Run(run) => Resource::Run(run),
+            Self::Session(session) => Resource::Session(session),
+            Self::Thread(thread) => Resource::Thread(thread),
+            Self::RequestedRun(run) => Resource::RequestedRun(run),
+            Self::Agent(agent) => Resource::Agent(agent),
+        }
+    }
+}
+
+/// Authorizes a request by the rule of its address.
+///
+/// # Errors
+/// 401, 403; 400 for an invalid id.
+pub async fn authorize_request(app: &App, rule: AccessRule, uri: &Uri, headers: &HeaderMap) -> Result<Authorization, Problem> {
+    if app.authenticator.is_none() {
+        return Ok(Authorization::unrestricted());
+    }
+    let (verb, ticket) = match rule {
+        AccessRule::Requires(verb) => (Some(verb), None),
+        AccessRule::ReadStream => (Some(Verb::Read), Some(Purpose::Stream)),
+        AccessRule::AnyToken | AccessRule::Public | AccessRule::InBand => (None, None),
+    };
+    let principal = Principal::from_request(app, uri, headers, ticket)?.ok_or_else(|| unauthenticated(&TokenError::Missing))?;
+    let Some(verb) = verb else { return Ok(Authorization { principal, bindings: Vec::new() }) };
+    // The handler refuses an unknown audience.
+    let audience = Query::from_uri_unchecked(uri).get("audience").and_then(Audience::parse);
+    let named = NamedResource::from_path(uri, verb)?;
+    let mut resources = named.iter().map(NamedResource::resource);
+    let mut authorization = authorize(app, &principal, verb, resources.next().unwrap_or(Resource::Unspecified), audience).await?;
+    for resource in resources {
+        authorization = authorize_also(app, authorization, verb, resource, audience).await?;
+    }
+    Ok(authorization)
+}
+
+/// Authorizes a further verb and resource, and merges it into the authorization.
+///
+/// # Errors
+/// As [`authorize`].
+pub async fn authorize_also(
+    app: &App,
+    authorization: Authorization,
+    verb: Verb,
+    resource: Resource<'_>,
+    audience: Option<Audience>,
+) -> Result<Authorization, Problem> {
+    let further = authorize(app, &authorization.principal, verb, resource, audience).await?;
+    Ok(authorization.merge(further))
+}
+
+/// The middleware of every address that is not public.
+pub async fn authorize_layer(
+    State((app, rule)): State<(Arc<App>, AccessRule)>,
+    mut request: Request<Body>,
+    next: Next,
+) -> Response {
+    match authorize_request(&app, rule, request.uri(), request.headers()).await {
+        Ok(authorization) => {
+            let reads = request.method().is_safe().then(|| authorization.bindings.clone());
+            request.extensions_mut().insert(authorization);
+            let response = next.run(request).await;
+            // The handler may have read a later epoch of the run than the one that was checked.
+            match reads.map_or(Ok(()), |bindings| EpochBinding::check(&bindings, true)) {
+                Ok(()) => response,
+                Err(problem) => problem.into_response(),
+            }
+        }
+        Err(problem) => {
+            if !request.headers().contains_key(header::EXPECT) {
+                discard(request.into_body()).await;
+            }
+            problem.into_response()
+        }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Authorization {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        parts.extensions.get().cloned().ok_or_else(|| {
+            tracing::error!("a handler needs an Authorization, and its address is public");
+            Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "internal_error",
+                "The server failed to answer. Its log has the details.",
+            )
+        })
+    }
+}

@@ -1,0 +1,295 @@
+//! Cross-origin requests (CORS), and the host names that requests may use.
+//!
+//! A browser sends a page's request to any address that it can reach, even on the same machine, and only sometimes
+//! sends a preflight first. So the server refuses a request of any method that names a foreign origin, unless that
+//! origin is configured. The page could not read the answer anyway. A request without origin information comes from no
+//! browser, or changes nothing.
+//!
+//! A page can have the server's own origin and still be hostile: the owner of a name can resolve it to this machine
+//! (DNS rebinding). Without authentication the server therefore also refuses requests for unknown host names.
+
+use crate::serve::App;
+use crate::serve::http::problem::Problem;
+use axum::body::Body;
+use axum::extract::State;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+/// The header in which browsers report a request's origin.
+pub const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// The methods and headers that a page of a configured origin may use and read.
+const METHODS: &str = "GET, POST, DELETE";
+const REQUEST_HEADERS: &str =
+    "authorization, content-type, last-event-id, producer-id, producer-epoch, producer-seq, range, x-request-id, x-run-id";
+const EXPOSED_HEADERS: &str = "accept-ranges, content-range, retry-after, www-authenticate, x-request-id";
+/// How long a browser may cache a preflight, in seconds.
+const PREFLIGHT_MAX_AGE_SECS: &str = "600";
+
+/// Other origins whose pages may send requests.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Origins(Vec<HeaderValue>);
+
+impl Origins {
+    /// Parses origins such as `scheme://host` or `scheme://host:port`.
+    ///
+    /// # Errors
+    /// The first invalid origin.
+    pub fn new<'o>(origins: impl IntoIterator<Item = &'o str>) -> Result<Self, String> {
+        origins.into_iter().map(parse_origin).collect::<Result<_, _>>().map(Self)
+    }
+
+    fn contains(&self, origin: &HeaderValue) -> bool {
+        self.0.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(origin.as_bytes()))
+    }
+
+    /// Returns whether one of the origins has this host.
+    fn contains_host(&self, name: &str) -> bool {
+        let hosts = self.0.iter().filter_map(|known| Some(host_name(known.to_str().ok()?.split_once("://")?.1)));
+        hosts.into_iter().any(|host| host.eq_ignore_ascii_case(name))
+    }
+}
+
+/// The host names that requests may use on a server without authentication.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hosts {
+    /// Any name.
+    Any,
+    /// The names that lead only to this machine, this name, and those of the configured origins.
+    Own(Option<Box<str>>),
+}
+
+impl Default for Hosts {
+    fn default() -> Self {
+        Self::Own(None)
+    }
+}
+
+impl Hosts {
+    /// The machine's own names, and the host of `listen` (`HOST:PORT`).
+    #[must_use]
+    pub fn of_listen(listen: &str) -> Self {
+        Self::Own(Some(host_name(listen).into()))
+    }
+}
+
+/// The host of `host` or `host:port`.
+fn host_name(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => authority,
+    }
+}
+
+/// Returns whether a host can only lead to this machine or its network.
+///
+/// Such a host is an IP address, a local name (RFC 6761), or a name without a dot. A browser that asks by address
+/// resolved no name, so DNS rebinding cannot apply.
+fn names_this_machine(name: &str) -> bool {
+    const LOCAL: &str = ".localhost";
+    let is_below = name.len().checked_sub(LOCAL.len()).and_then(|at| name.get(at..));
+    let bracketed = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    // A name without a dot cannot be registered; only the operator of the local network assigns it.
+    let is_given = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    !name.is_empty() && name.bytes().all(is_given)
+        || is_below.is_some_and(|end| end.eq_ignore_ascii_case(LOCAL))
+        || name.parse::<Ipv4Addr>().is_ok()
+        || bracketed.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
+}
+
+/// Checks the host name of a request. A request without one comes from no browser.
+///
+/// # Errors
+/// 403 for an unknown name.
+pub fn check_host(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+    let own = match &app.hosts {
+        Hosts::Own(own) if app.authenticator.is_none() => own.as_deref(),
+        _ => return Ok(()),
+    };
+    let is_own = |authority: &[u8]| {
+        let name = std::str::from_utf8(authority).map(host_name).unwrap_or_default();
+        // A fully qualified name may end with a dot.
+        let name = name.strip_suffix('.').unwrap_or(name);
+        names_this_machine(name) || own.is_some_and(|own| own.eq_ignore_ascii_case(name)) || app.origins.contains_host(name)
+    };
+    // HTTP/2 sends the host in the target, and HTTP/1.1 may do so.
+    let of_uri = uri.authority().map(|authority| authority.as_str().as_bytes());
+    let mut hosts = headers.get_all(header::HOST).iter().map(HeaderValue::as_bytes).chain(of_uri);
+    match hosts.find(|authority| !is_own(authority)) {
+        None => Ok(()),
+        Some(other) => Err(unknown_host(&String::from_utf8_lossy(other))),
+    }
+}
+
+fn unknown_host(host: &str) -> Problem {
+    let detail = format!(
+        "The request is for host {host:?}, which is not a name of this server. Without authentication any web page could \
+         resolve its own name to this server. Use localhost or the IP address, allow the name with --cors-origin \
+         http://{host} or --listen, or require tokens with --auth-key."
+    );
+    Problem::new(StatusCode::FORBIDDEN, "unknown_host", detail).with("host", host)
+}
+
+/// Normalizes an origin to the form that browsers send.
+///
+/// # Errors
+/// Why the text is not an origin.
+pub fn parse_origin(text: &str) -> Result<HeaderValue, String> {
+    let bad = || format!("{text:?} is not an origin; use scheme://host or scheme://host:port, such as https://app.example");
+    let (scheme, host) = text.strip_suffix('/').unwrap_or(text).split_once("://").ok_or_else(bad)?;
+    let is_host = !host.is_empty() && !host.contains(['/', '?', '#', '@', '*', ' ', ',']);
+    let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    if !is_scheme || !is_host {
+        return Err(bad());
+    }
+    HeaderValue::from_str(&format!("{scheme}://{host}").to_ascii_lowercase()).map_err(|_| bad())
+}
+
+/// The origin of a request.
+enum RequestOrigin<'r> {
+    /// This server's own page, no page, or a link from a page.
+    SameOrigin,
+    /// A page of a configured origin.
+    Allowed(&'r HeaderValue),
+    Foreign(String),
+}
+
+impl<'r> RequestOrigin<'r> {
+    fn from_request(origins: &Origins, method: &Method, uri: &Uri, headers: &'r HeaderMap) -> Self {
+        if let Some(origin) = headers.get(header::ORIGIN) {
+            // HTTP/2 sends the host in the target.
+            let host = headers.get(header::HOST).map_or_else(
+                || uri.authority().map_or(&b""[..], |authority| authority.as_str().as_bytes()),
+                HeaderValue::as_bytes,
+            );
+            let value = origin.to_str().unwrap_or_default();
+            return if value.split_once("://").is_some_and(|(_, from)| from.as_bytes().eq_ignore_ascii_case(host)) {
+                Self::SameOrigin
+            } else if origins.contains(origin) {
+                Self::Allowed(origin)
+            } else {
+                Self::Foreign(value.to_owned())
+            };
+        }
+        match headers.get(FETCH_SITE).map(HeaderValue::as_bytes) {
+            None | Some(b"same-origin" | b"none") => Self::SameOrigin,
+            // The user followed a link, or a page embeds a resource that it cannot read.
+            Some(_) if method.is_safe() => Self::SameOrigin,
+            Some(site) => Self::Foreign(String::from_utf8_lossy(site).into_owned()),
+        }
+    }
+}
+
+fn foreign_origin(from: &str) -> Problem {
+    let detail = format!(
+        "The request comes from a page of another origin: {from:?}. Serve the page from this address, allow its origin with --cors-origin, or, behind a proxy, forward Host."
+    );
+    Problem::new(StatusCode::FORBIDDEN, "foreign_origin", detail)
+}
+
+/// The middleware of all requests on hyper.
+///
+/// Requests with origin information or an unknown host never stay on the crate's own sockets, so it sees them all.
+pub async fn check(State(app): State<Arc<App>>, request: Request<Body>, next: Next) -> Response {
+    if let Err(problem) = check_host(&app, request.uri(), request.headers()) {
+        return with_vary(&app, problem.into_response());
+    }
+    let allowed_origin = match RequestOrigin::from_request(&app.origins, request.method(), request.uri(), request.headers()) {
+        RequestOrigin::SameOrigin => None,
+        RequestOrigin::Allowed(origin) => Some(origin.clone()),
+        RequestOrigin::Foreign(from) => return with_vary(&app, foreign_origin(&from).into_response()),
+    };
+    let is_preflight = request.method() == Method::OPTIONS
+        && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+        && allowed_origin.is_some();
+    let mut response = match is_preflight {
+        true => {
+            let preflight = [
+                (header::ACCESS_CONTROL_ALLOW_METHODS, METHODS),
+                (header::ACCESS_CONTROL_ALLOW_HEADERS, REQUEST_HEADERS),
+                (header::ACCESS_CONTROL_MAX_AGE, PREFLIGHT_MAX_AGE_SECS),
+            ];
+            (StatusCode::NO_CONTENT, preflight).into_response()
+        }
+        false => next.run(request).await,
+    };
+    if let Some(origin) = allowed_origin {
+        let headers = response.headers_mut();
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED_HEADERS));
+    }
+    with_vary(&app, response)
+}
+
+/// Adds `Vary: Origin` if answers differ by origin.
+fn with_vary(app: &App, mut response: Response) -> Response {
+    if !app.origins.0.is_empty() {
+        response.headers_mut().append(header::VARY, HeaderValue::from_static("Origin"));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_local_if_it_can_only_lead_to_this_machine() {
+        for (authority, is_own) in [
+            ("127.0.0.1:8787", true),
+            ("127.0.0.1", true),
+            ("192.168.1.7:80", true),
+            ("[::1]:8787", true),
+            ("[::1]", true),
+            ("[fe80::1]:1", true),
+            ("localhost", true),
+            ("LocalHost:8787", true),
+            ("app.localhost:1", true),
+            ("localhost.evil.example", false),
+            ("evil.example:8787", false),
+            ("evillocalhost", true),
+            ("127.0.0.1.evil.example", false),
+            ("evil.example#127.0.0.1", false),
+            ("me@127.0.0.1", false),
+            ("[::1].evil.example", false),
+            ("[evil]:1", false),
+            ("::1", false),
+            ("", false),
+            (":8787", false),
+            ("t", true),
+        ] {
+            assert_eq!(names_this_machine(host_name(authority)), is_own, "{authority}");
+        }
+        let origins = Origins::new(["https://App.example:444"]).unwrap();
+        assert!(
+            origins.contains_host("app.EXAMPLE")
+                && !origins.contains_host("example")
+                && !origins.contains_host("evil.app.example")
+        );
+        assert_eq!(Hosts::of_listen("box:8787"), Hosts::Own(Some("box".into())));
+        assert_eq!(Hosts::of_listen("[::1]:0"), Hosts::Own(Some("[::1]".into())));
+    }
+
+    #[test]
+    fn an_origin_is_only_a_scheme_and_a_host() {
+        for (text, written) in [
+            ("https://app.example", "https://app.example"),
+            ("HTTPS://App.Example/", "https://app.example"),
+            ("http://localhost:5173", "http://localhost:5173"),
+            ("http://[::1]:80", "http://[::1]:80"),
+            ("chrome-extension://abc", "chrome-extension://abc"),
+        ] {
+            assert_eq!(parse_origin(text).unwrap(), written);
+        }
+        for text in
+            ["*", "null", "app.example", "https://", "https://*.example", "https://a/b", "https://a,https://b", "://a", ""]
+        {
+            assert!(parse_origin(text).is_err(), "{text}");
+        }
+    }
+}

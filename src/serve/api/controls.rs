@@ -1,0 +1,226 @@
+//! Controls over HTTP: clients submit them, and the owner of the target claims and answers them.
+//!
+//! A long poll only holds its place in the agent's queue, and ends early when the server stops. One task
+//! ([`ControlMaintenance`](crate::serve::maintenance::controls::ControlMaintenance)) handles controls that are not
+//! claimed or not answered in time.
+
+use super::hydrate::no_such_run;
+use super::sessions::no_such_session;
+use crate::control::rules::{ControlRequest, InvalidControl};
+use crate::control::{self, Answer, CONTROL_BYTES_MAX, Claim, ClaimedControl, ControlError};
+use crate::log::LogId;
+use crate::log::control::OPEN_CONTROLS_MAX;
+use crate::model::{AgentId, ControlId};
+use crate::serve::access::authorization::Authorization;
+use crate::serve::http::body::{check_depth, is_lines};
+use crate::serve::http::problem::Problem;
+use crate::serve::http::request::{Query, id_of, path_id};
+use crate::serve::http::response::{echo, no_store_json};
+use crate::serve::{App, stop_requested};
+use axum::body::{Body, to_bytes};
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, Request, StatusCode, Uri};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Maximum wait of a long poll, in seconds. A longer `wait` is lowered to it.
+const WAIT_SECS_MAX: u64 = 60;
+/// Controls per claim: default and maximum.
+const CLAIM_DEFAULT: u64 = 16;
+const CLAIM_MAX: u64 = 100;
+/// Lease duration in seconds: default and maximum. The minimum is 1.
+const LEASE_SECS_DEFAULT: u64 = 30;
+const LEASE_SECS_MAX: u64 = 600;
+
+/// Records a control and queues it for its owner.
+///
+/// `POST /v1/runs/{run}/controls` and `POST /v1/sessions/{session}/controls`.
+pub async fn post(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response, Problem> {
+    app.disk.check_space()?;
+    let (head, body) = request.into_parts();
+    let log = log_of(&head.uri)?;
+    let audience = Query::from_uri(&head.uri).audience()?;
+    let body = object(&app, &head.headers, body).await?;
+    let given = match &log {
+        LogId::Run(run) => run.as_str(),
+        LogId::Session(session) => session.as_str(),
+    };
+    let wish = ControlRequest::parse(body, log.kind(), given, (app.environment.now)()).map_err(bad_control)?;
+    let id = app.controls.submit(&app.logs, &app.ingest, &log, &wish, audience).await.map_err(control_problem)?;
+    Ok((StatusCode::ACCEPTED, no_store_json(json!({ "controlId": id, "status": "queued" }))).into_response())
+}
+
+/// Lists the controls of a log, in submission order.
+///
+/// `GET /v1/runs/{run}/controls` and `GET /v1/sessions/{session}/controls`.
+pub async fn list(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+    let (log, query) = (log_of(&uri)?, Query::from_uri(&uri));
+    let (limit, after) = (query.page_size()?, query.number("cursor")?.unwrap_or(0));
+    let listed = control::list(&app.logs, &log, query.audience()?, after, limit).await?;
+    let (controls, next) = match (listed, &log) {
+        (Some(listed), _) => listed,
+        (None, LogId::Run(run)) => return Err(no_such_run(run)),
+        // The session may have runs but no log of its own.
+        (None, LogId::Session(session)) if app.logs.sessions().created_order(session).is_some() => (Vec::new(), None),
+        (None, LogId::Session(session)) => return Err(no_such_session(session)),
+    };
+    let next = next.map(|number| number.to_string());
+    Ok(no_store_json(echo(&query, json!({ "controls": controls, "nextCursor": next }))))
+}
+
+/// `POST /v1/agents/{agent}/controls/claim`: leases controls from the agent's queue.
+///
+/// Empty if none came in time.
+pub async fn claim(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
+    let agent: AgentId = path_id("agentId", &uri)?;
+    let query = Query::from_uri(&uri);
+    let claim_limits = claim_limits(&query)?;
+    let wait = query.number("wait")?.unwrap_or(0).min(WAIT_SECS_MAX);
+    let until = Instant::now() + Duration::from_secs(wait);
+    let mut stopping = app.stopping.subscribe();
+    let mut access = if wait > 0 { authorization.open_counted(&app)? } else { authorization.into_open_access() };
+    let controls = tokio::select! {
+        biased;
+        // The token may end while the client waits.
+        problem = access.ended() => return Err(problem),
+        claimed = app.controls.claim(&app.logs, &app.ingest, &agent, claim_limits, Some(until)) => claimed?,
+        _ = stop_requested(&mut stopping) => Vec::new(),
+    };
+    Ok(no_store_json(json!({ "agentId": agent, "controls": controls })))
+}
+
+/// `POST /v1/controls/{control}/ack`: the owner accepts the control.
+pub async fn ack(State(app): State<Arc<App>>, authorization: Authorization, request: Request<Body>) -> Result<Response, Problem> {
+    answer(&app, &authorization, request, |_| Ok(Answer::Ack)).await
+}
+
+/// `POST /v1/controls/{control}/nack`: the owner refuses the control or returns it to the queue.
+pub async fn nack(
+    State(app): State<Arc<App>>,
+    authorization: Authorization,
+    request: Request<Body>,
+) -> Result<Response, Problem> {
+    answer(&app, &authorization, request, nack_answer).await
+}
+
+async fn answer(
+    app: &App,
+    authorization: &Authorization,
+    request: Request<Body>,
+    read_answer: fn(&Map<String, Value>) -> Result<Answer, Problem>,
+) -> Result<Response, Problem> {
+    let (head, body) = request.into_parts();
+    let id: ControlId = path_id("controlId", &head.uri)?;
+    let body = object(app, &head.headers, body).await?;
+    let lease = match body.get("lease") {
+        Some(Value::String(lease)) => lease.as_str(),
+        _ => return Err(bad_member("lease", "lease is missing. Send the lease of the claimed control.")),
+    };
+    let may = |agent: &AgentId| authorization.has_agent(agent);
+    let status =
+        app.controls.answer(&app.logs, &app.ingest, &id, lease, read_answer(&body)?, may).await.map_err(control_problem)?;
+    Ok(no_store_json(json!({ "controlId": id, "status": status })))
+}
+
+/// Reads a nack from the members of a body or a message.
+pub(in crate::serve) fn nack_answer(body: &Map<String, Value>) -> Result<Answer, Problem> {
+    let reason = match body.get("reason") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(reason)) => Some(reason.clone()),
+        Some(_) => return Err(bad_member("reason", "reason is not text. Send a string, or omit it.")),
+    };
+    match body.get("requeue") {
+        None | Some(Value::Null) => Ok(Answer::Nack { reason, requeue: false }),
+        Some(Value::Bool(requeue)) => Ok(Answer::Nack { reason, requeue: *requeue }),
+        Some(_) => Err(bad_member("requeue", "requeue is not a boolean. Send true or false, or omit it.")),
+    }
+}
+
+/// Reads the limits of a claim from its query or message.
+pub(in crate::serve) fn claim_limits(query: &Query) -> Result<Claim, Problem> {
+    let max = query.number("max")?.unwrap_or(CLAIM_DEFAULT).clamp(1, CLAIM_MAX);
+    let lease = query.number("leaseSeconds")?.unwrap_or(LEASE_SECS_DEFAULT);
+    if !(1..=LEASE_SECS_MAX).contains(&lease) {
+        let detail = format!("leaseSeconds is {lease}. It must be 1 to {LEASE_SECS_MAX}.");
+        return Err(Problem::bad_request("bad_query", detail).with("member", "leaseSeconds").with("limit", LEASE_SECS_MAX));
+    }
+    Ok(Claim { max: usize::try_from(max).unwrap_or(1), lease: Duration::from_secs(lease) })
+}
+
+fn bad_member(member: &'static str, detail: &str) -> Problem {
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_member", detail).with("member", member)
+}
+
+fn log_of(uri: &Uri) -> Result<LogId, Problem> {
+    Ok(match uri.path().starts_with("/v1/runs/") {
+        true => LogId::Run(path_id("runId", uri)?),
+        false => LogId::Session(path_id("sessionId", uri)?),
+    })
+}
+
+/// Reads a body that is one JSON object.
+async fn object(app: &App, headers: &HeaderMap, body: Body) -> Result<Map<String, Value>, Problem> {
+    if is_lines(headers)? {
+        let detail = "The body is NDJSON. Send one control at a time, as application/json.";
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail));
+    }
+    let text = to_bytes(body, CONTROL_BYTES_MAX).await.map_err(|_| {
+        let remedy = "Store large content elsewhere, and send a reference.";
+        let detail = format!("The body is larger than {CONTROL_BYTES_MAX} bytes, the limit for a control. {remedy}");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "control_too_large", detail).with("limit", CONTROL_BYTES_MAX)
+    })?;
+    check_depth(&text, app.limits.depth_max)?;
+    match serde_json::from_slice(&text) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(other) => {
+            let detail = format!("The body is {}. It must be an object.", crate::source::kind_of(&other));
+            Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "not_an_object", detail).with("expected", "one JSON object"))
+        }
+        Err(error) => {
+            let detail = format!("The body is not JSON: {error}. Nothing was recorded.");
+            Err(Problem::bad_request("not_json", detail).with("expected", "one JSON object"))
+        }
+    }
+}
+
+fn bad_control(bad_control: InvalidControl) -> Problem {
+    let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_control", bad_control.detail);
+    problem.with("member", bad_control.member).with("expected", bad_control.expected)
+}
+
+/// Converts a refusal into a problem.
+pub(in crate::serve) fn control_problem(refusal: ControlError) -> Problem {
+    let detail = refusal.to_string();
+    let conflict = |code| Problem::new(StatusCode::CONFLICT, code, detail.clone());
+    match refusal {
+        ControlError::Invalid(wrong) => bad_control(wrong),
+        ControlError::NoSuchRun(_) => Problem::not_found("no_such_run", detail),
+        ControlError::NoSuchSession(_) => Problem::not_found("no_such_session", detail),
+        ControlError::ActionNotPending { .. } => conflict("action_not_pending").with("member", "actionId"),
+        ControlError::RunEnded { .. } => conflict("run_ended"),
+        ControlError::Conflict(_) => conflict("control_conflict").with("member", "controlId"),
+        ControlError::TooMany => {
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_controls", detail).with("limit", OPEN_CONTROLS_MAX)
+        }
+        ControlError::NotYours(_) => Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("missing", "agent"),
+        ControlError::LeaseLost(_) => conflict("lease_lost").with("member", "lease"),
+        ControlError::Store(error) => error.into(),
+    }
+}
+
+/// Reads a claim from the members of a WebSocket message.
+pub(in crate::serve) fn claim_request(query: &Query) -> Result<(AgentId, Claim), Problem> {
+    let agent = query.get("agentId").ok_or_else(|| {
+        Problem::bad_request("missing_member", "agentId is missing. This op requires it.").with("member", "agentId")
+    })?;
+    Ok((id_of("agentId", agent)?, claim_limits(query)?))
+}
+
+/// A claimed control as JSON.
+#[must_use]
+pub(in crate::serve) fn control_json(handed: &ClaimedControl) -> Value {
+    serde_json::to_value(handed).expect("plain data with string keys")
+}

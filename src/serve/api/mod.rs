@@ -1,0 +1,11 @@
+//! The server's own API: a file per group of operations.
+
+pub mod controls;
+pub mod erase;
+pub mod facts;
+pub mod hydrate;
+pub mod ops;
+pub mod sessions;
+pub mod settle;
+pub mod stream;
+pub mod workbench;

@@ -1,0 +1,536 @@
+//! Reading stored sessions.
+//!
+//! A client loads in the order of seed 003: the list, the shell with what needs attention, the recent messages, then
+//! the process details on request. A session is its runs and its own log. Its answers come from the same folds as the
+//! live frames, so an audience finds here what it would have seen live. Page positions do not move when later facts
+//! arrive.
+
+use super::hydrate::{activity_json, page_response, run_json};
+use crate::feed::merged::{MergedLogs, sequence_at};
+use crate::feed::merged_reader;
+use crate::log::commit::{Preview, Summary, Tail};
+use crate::log::sessions::{PendingBelow, PreviewSources, SessionOverview};
+use crate::log::{LogId, LogKind, Store, StoreError};
+use crate::model::{Audience, Cursor, Epoch, Sequence, SessionId};
+use crate::projection::View;
+use crate::projection::activity_set::Activity;
+use crate::serve::App;
+use crate::serve::access::authorization::Authorization;
+use crate::serve::http::problem::Problem;
+use crate::serve::http::request::{Query, cursor, path_id};
+use crate::serve::http::response::{echo, no_store_json};
+use crate::source::ledger::Status;
+use axum::extract::State;
+use axum::response::Response;
+use http::{StatusCode, Uri};
+use serde_json::{Map, Value, json};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// The newest runs that a session's snapshot reads.
+const SNAPSHOT_RUNS_MAX: usize = 32;
+/// The newest runs with pending actions that the snapshot reads in addition.
+const PENDING_RUNS_MAX: usize = 64;
+/// Sessions that a list examines in one step.
+const SCAN_STEP: usize = 1024;
+/// Maximum sessions that one filtered list examines in the index.
+const FILTER_SCANNED_MAX: usize = 64 * SCAN_STEP;
+/// Maximum sessions that one search examines: it reads their texts from the store.
+const SEARCH_SCANNED_MAX: usize = 4 * SCAN_STEP;
+/// Maximum logs that one request merges.
+const MERGED_LOGS_MAX: usize = 4096;
+/// Maximum logs whose activities one answer holds.
+const FOLDED_LOGS_MAX: usize = 128;
+/// Bytes of activities after which an answer takes no further log.
+const ACTIVITIES_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Default size of a window.
+const WINDOW_DEFAULT: u64 = 50;
+
+pub(super) fn no_such_session(session: &SessionId) -> Problem {
+    let detail = format!("Session {session} does not exist. A stream of it would wait for its first fact.");
+    Problem::not_found("no_such_session", detail)
+}
+
+/// The filter of a session list.
+struct SessionFilter {
+    /// The accepted statuses; all if empty.
+    statuses: Vec<Status>,
+    /// Only sessions with a pending action, their own or of a descendant.
+    needs_action: bool,
+    /// The search text, in lower case.
+    text: Option<String>,
+}
+
+impl SessionFilter {
+    fn from_query(query: &Query) -> Result<Self, Problem> {
+        let status = |name: Box<str>| {
+            serde_json::from_value(Value::from(&*name)).map_err(|_| {
+                let detail = format!("The status is {name:?}. It must be a session status, or several separated by commas.");
+                Problem::bad_request("bad_query", detail).with("member", "status")
+            })
+        };
+        Ok(Self {
+            statuses: query.list("status").into_iter().map(status).collect::<Result<_, _>>()?,
+            needs_action: query.is_set("needsAction"),
+            text: query.get("q").map(|text| text.trim().to_lowercase()).filter(|text| !text.is_empty()),
+        })
+    }
+
+    /// Returns whether a session matches by its index entry.
+    fn takes(&self, session: &ListedSession) -> bool {
+        (self.statuses.is_empty() || self.statuses.contains(&session.line.status))
+            && (!self.needs_action || session.line.pending + session.below > 0)
+    }
+
+    /// Returns whether a session matches by its texts.
+    fn finds(&self, session: &SessionId, shown: &Preview) -> bool {
+        let Some(text) = &self.text else { return true };
+        let preview = shown.message.as_ref().map(|(_, preview)| &**preview);
+        [Some(session.as_str()), shown.title.as_deref(), preview].into_iter().flatten().any(|of| of.to_lowercase().contains(text))
+    }
+
+    /// Sessions to examine in one step of a page of this size.
+    fn step(&self, limit: usize) -> usize {
+        let is_all = self.statuses.is_empty() && !self.needs_action && self.text.is_none();
+        if is_all { limit + 1 } else { SCAN_STEP }
+    }
+
+    /// Maximum sessions that one answer examines.
+    ///
+    /// The answer then has a cursor, however few sessions it found.
+    const fn scanned_max(&self) -> usize {
+        if self.text.is_some() { SEARCH_SCANNED_MAX } else { FILTER_SCANNED_MAX }
+    }
+}
+
+/// A candidate of a session list.
+struct ListedSession {
+    place: u64,
+    session: SessionId,
+    line: SessionOverview,
+    below: u64,
+}
+
+/// The pending actions of each session's descendants that the client may see.
+async fn pending_below(app: &App, authorization: &Authorization) -> Arc<PendingBelow> {
+    let (logs, readable) = (app.logs.clone(), readable_sessions(authorization));
+    // With thousands of pending sessions this takes milliseconds.
+    app.logs
+        .work(move |_| match readable {
+            None => logs.sessions().pending_below(),
+            Some(readable) => Arc::new(logs.sessions().pending_below_among(readable)),
+        })
+        .await
+}
+
+/// The sessions that the client may read. `None`: all.
+fn readable_sessions(authorization: &Authorization) -> Option<Vec<SessionId>> {
+    let ids = authorization.sessions()?.iter().filter_map(|name| SessionId::new(name).ok());
+    Some(ids.filter(|session| authorization.has_session(session)).collect())
+}
+
+/// `GET /v1/sessions`: sessions, newest first.
+pub async fn sessions(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
+    let query = Query::from_uri(&uri);
+    let (limit, audience, filter) = (query.page_size()?, query.audience()?, SessionFilter::from_query(&query)?);
+    let below = pending_below(&app, &authorization).await;
+    let index = app.logs.sessions();
+    let mut at = query.number("cursor")?;
+    let readable_sessions = readable_sessions(&authorization).map(|ids| {
+        let mut placed: Vec<_> = ids.into_iter().filter_map(|session| Some((index.created_order(&session)?, session))).collect();
+        placed.sort_unstable_by(|a, b| b.cmp(a));
+        placed.dedup();
+        placed
+    });
+    let (mut lines, mut scanned, step) = (Vec::new(), 0, filter.step(limit));
+    let next = 'pages: loop {
+        let page: Vec<_> = match &readable_sessions {
+            None => index.list(at, step),
+            Some(placed) => placed.iter().filter(|(place, _)| at.is_none_or(|at| *place < at)).take(step).cloned().collect(),
+        };
+        let (count, last) = (page.len(), page.last().map(|(place, _)| *place));
+        let listed = page.into_iter().filter_map(|(place, session)| {
+            // It may have been erased since it was listed.
+            let line = index.overview(&session, audience)?;
+            let below = below.of(&session, audience);
+            Some(ListedSession { place, session, line, below })
+        });
+        let listed = listed.filter(|listed| filter.takes(listed));
+        // A search may reject any number of them.
+        let needed = if filter.text.is_some() { usize::MAX } else { limit + 1 - lines.len() };
+        let mut listed: Vec<ListedSession> = listed.take(needed).collect();
+        let shown = load_previews(&app, listed.iter().map(|listed| listed.line.preview_sources).collect()).await?;
+        for (listed, shown) in listed.drain(..).zip(shown) {
+            if !filter.finds(&listed.session, &shown) {
+                continue;
+            }
+            if lines.len() == limit {
+                break 'pages at;
+            }
+            at = Some(listed.place);
+            lines.push(session_json(&listed.session, &listed.line, &shown, listed.below));
+        }
+        if count < step {
+            break None;
+        }
+        (at, scanned) = (last, scanned + count);
+        if scanned >= filter.scanned_max() {
+            break at;
+        }
+    };
+    let next = next.map(|next| next.to_string());
+    Ok(no_store_json(echo(&query, json!({ "sessions": lines, "nextCursor": next }))))
+}
+
+/// Reads the previews of sessions from the logs that the index names.
+async fn load_previews(app: &App, of: Vec<PreviewSources>) -> Result<Vec<Preview>, StoreError> {
+    app.logs
+        .work(move |store| {
+            let read = |kind: LogKind, created: u64| {
+                let found = pollster::block_on(store.list(kind, Some(created + 1), 1))?.pop();
+                // The log may have been erased just now.
+                let summary = found.filter(|found| found.created == created).as_ref().and_then(Summary::from_listed);
+                Ok(summary.map(|summary| summary.preview).unwrap_or_default())
+            };
+            let one = |logs: PreviewSources| {
+                let mut known: Vec<((LogKind, u64), Preview)> = Vec::new();
+                for (kind, created) in logs.into_iter().flatten() {
+                    if known.iter().all(|(place, _)| *place != (kind, created)) {
+                        known.push(((kind, created), read(kind, created)?));
+                    }
+                }
+                let of = |at: usize| known.iter().find(|(place, _)| Some(*place) == logs[at]).map(|(_, shown)| shown);
+                Ok(Preview {
+                    title: of(0).and_then(|shown| shown.title.clone()),
+                    message: of(1).and_then(|shown| shown.message.clone()),
+                    unread: of(2).and_then(|shown| shown.unread),
+                    pinned: of(3).and_then(|shown| shown.pinned),
+                    stale: of(4).and_then(|shown| shown.stale),
+                })
+            };
+            of.into_iter().map(one).collect()
+        })
+        .await
+}
+
+/// A session as JSON, for lists and for its shell.
+fn session_json(session: &SessionId, line: &SessionOverview, shown: &Preview, below: u64) -> Value {
+    let mut session_json = json!({
+        "sessionId": session,
+        "title": shown.title,
+        "status": line.status,
+        "preview": shown.message.as_ref().map(|(_, text)| text),
+        "counts": { "runs": line.runs, "pendingActions": line.pending + below, "pendingActionsBelow": below },
+        "unread": shown.unread,
+        "pinned": shown.pinned,
+        "stale": if line.is_stale { Some(true) } else { shown.stale },
+        "lastActivity": line.last_activity.map(|time| format!("{time:.3}")),
+        "parentSessionId": line.parent,
+    });
+    if let Value::Object(members) = &mut session_json {
+        members.retain(|_, value| !value.is_null());
+    }
+    session_json
+}
+
+/// An existing log of a session.
+struct SessionLog {
+    created: u64,
+    log: LogId,
+    tail: Tail,
+    epoch: Epoch,
+}
+
+/// Loads a log of the session.
+///
+/// `None`: it was erased since it was listed, or rewritten in another session.
+async fn session_log(app: &App, session: &SessionId, created: u64, log: LogId) -> Result<Option<SessionLog>, Problem> {
+    let tail = app.logs.log(&log).await?.tail();
+    let is_here = log.kind() == LogKind::Session || tail.summary.session_id.as_ref() == Some(session);
+    Ok(tail.epoch.filter(|_| is_here).map(|epoch| SessionLog { created, log, tail, epoch }))
+}
+
+/// The activities of a session's log. `None`: the log has another epoch by now.
+async fn activities_of(
+    app: &App,
+    session_log: &SessionLog,
+    audience: Audience,
+    at: Option<Sequence>,
+) -> Result<Option<View>, Problem> {
+    let view = app.feed.activities(&session_log.log, audience, at).await?;
+    let now = app.logs.log(&session_log.log).await?.tail().epoch;
+    Ok(view.filter(|_| now == Some(session_log.epoch)))
+}
+
+/// An activity as JSON, with the log that it belongs to.
+fn log_activity_json(session_log: &SessionLog, activity: &Activity) -> Value {
+    let mut activity = activity_json(activity);
+    let (member, id) = match &session_log.log {
+        LogId::Run(id) => ("runId", id.as_str()),
+        LogId::Session(id) => ("sessionId", id.as_str()),
+    };
+    activity[member] = id.into();
+    activity
+}
+
+/// `GET /v1/sessions/{session}`: the shell, and what needs attention.
+pub async fn session(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
+    let query = Query::from_uri(&uri);
+    let (session, audience): (SessionId, _) = (path_id("sessionId", &uri)?, query.audience()?);
+    let index = app.logs.sessions();
+    let missing = || no_such_session(&session);
+    let (mut logs, count) = index.logs_of(&session, SNAPSHOT_RUNS_MAX).ok_or_else(missing)?;
+    // Older runs with pending actions need attention, too.
+    let newest: HashSet<u64> = logs.iter().map(|(created, _)| *created).collect();
+    let asking = index.runs_with_pending(&session, audience, PENDING_RUNS_MAX);
+    logs.extend(asking.into_iter().filter(|(place, _)| !newest.contains(place)).map(|(place, run)| (place, LogId::Run(run))));
+    let mut parts = Vec::with_capacity(logs.len());
+    for (created, log) in logs {
+        parts.extend(session_log(&app, &session, created, log).await?);
+    }
+    let mut runs = Vec::new();
+    let mut of_kind = Map::new();
+    for (member, _) in SNAPSHOT {
+        of_kind.insert((*member).into(), json!([]));
+    }
+    for session_log in &parts {
+        if let LogId::Run(run) = &session_log.log {
+            runs.push(run_json(run.as_str(), session_log.epoch, &session_log.tail.summary, audience));
+        }
+        let Some(view) = activities_of(&app, session_log, audience, None).await? else { continue };
+        for activity in view.activities() {
+            let entry = SNAPSHOT.iter().find(|(_, takes)| takes(activity));
+            if let Some(Value::Array(list)) = entry.and_then(|(member, _)| of_kind.get_mut(*member)) {
+                list.push(log_activity_json(session_log, activity));
+            }
+        }
+    }
+    let line = index.overview(&session, audience).ok_or_else(missing)?;
+    let shown = load_previews(&app, vec![line.preview_sources]).await?.pop().unwrap_or_default();
+    let below = pending_below(&app, &authorization).await.of(&session, audience);
+    let mut answer = session_json(&session, &line, &shown, below);
+    answer["truncated"] = (count > runs.len()).into();
+    answer["runs"] = runs.into();
+    let mut children = app.logs.sessions().children_of(&session);
+    children.retain(|child| authorization.has_session(child));
+    answer["children"] = json!(children);
+    if let Value::Object(members) = &mut answer {
+        members.extend(of_kind);
+    }
+    Ok(no_store_json(echo(&query, answer)))
+}
+
+/// The activities that a session's snapshot lists, by member.
+const SNAPSHOT: &[(&str, fn(&Activity) -> bool)] = &[
+    ("pendingActions", |activity| {
+        &*activity.kind == "action" && activity.content.get("status").and_then(Value::as_str) == Some("pending")
+    }),
+    ("queue", |activity| &*activity.kind == "queue"),
+    ("tasks", |activity| &*activity.kind == "task"),
+    ("team", |activity| matches!(&*activity.kind, "agent" | "team")),
+];
+
+/// `GET /v1/sessions/{session}/window`: the recent messages.
+pub async fn window(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+    let query = Query::from_uri(&uri);
+    let limit = query.number("messages")?.unwrap_or(WINDOW_DEFAULT);
+    let (session, messages, next) = activity_window(&app, &uri, &query, limit, |activity| &*activity.kind == "message").await?;
+    let answer = json!({
+        "sessionId": session,
+        "messages": messages,
+        "truncated": next.is_some(),
+        "nextCursor": next,
+        // The parts that a client loads when the user opens them.
+        "deferred": ["process", "artifacts", "evidence", "transcripts", "outputs"],
+    });
+    Ok(no_store_json(echo(&query, answer)))
+}
+
+/// `GET /v1/sessions/{session}/timeline`: the process details, newest window first.
+pub async fn timeline(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+    let query = Query::from_uri(&uri);
+    let limit = query.number("limit")?.unwrap_or(WINDOW_DEFAULT);
+    let is_process = |activity: &Activity| {
+        activity.is_custom
+            || matches!(
+                &*activity.kind,
+                "tool-call-progress"
+                    | "reasoning"
+                    | "plan"
+                    | "evidence"
+                    | "worker-notification"
+                    | "handoff"
+                    | "review"
+                    | "compaction"
+                    | "permission"
+                    | "action"
+                    | "artifact"
+            )
+    };
+    let (session, items, next) = activity_window(&app, &uri, &query, limit, is_process).await?;
+    let answer = json!({ "sessionId": session, "items": items, "truncated": next.is_some(), "nextCursor": next });
+    Ok(no_store_json(echo(&query, answer)))
+}
+
+/// Reads a position in commit order from a cursor of this store.
+fn commit_position(app: &App, query: &Query, member: &'static str) -> Result<Option<Sequence>, Problem> {
+    let Some(text) = query.get(member).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let given: Cursor = cursor(member, text)?;
+    let store_epoch = app.logs.store_epoch();
+    if given.epoch != store_epoch {
+        let detail = format!(
+            "The query's {member} is of epoch {}, but this store has epoch {store_epoch}. Start again without it.",
+            given.epoch
+        );
+        return Err(Problem::new(StatusCode::GONE, "epoch_changed", detail).with("expected", store_epoch.to_string()));
+    }
+    Ok(Some(given.after))
+}
+
+/// The session's logs, in creation order.
+fn logs_of(app: &App, session: &SessionId) -> Result<Vec<(u64, LogId)>, Problem> {
+    let (mut logs, _) = app.logs.sessions().logs_of(session, usize::MAX).ok_or_else(|| no_such_session(session))?;
+    logs.sort_unstable_by_key(|(created, _)| *created);
+    Ok(logs)
+}
+
+/// `GET /v1/sessions/{session}/events`: the envelopes of all its logs, in commit order.
+pub async fn events(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+    let query = Query::from_uri(&uri);
+    let session: SessionId = path_id("sessionId", &uri)?;
+    let (filter, limit) = (query.filter()?, query.page_size()?);
+    let (after, before) = (commit_position(&app, &query, "after")?, commit_position(&app, &query, "before")?);
+    // Taken first: every envelope up to this position is in the logs that are looked up next.
+    let until = app.logs.position();
+    let logs = logs_of(&app, &session)?;
+    if logs.len() > MERGED_LOGS_MAX {
+        let detail = format!(
+            "Session {session} has {} logs. The limit for a merge is {MERGED_LOGS_MAX}. Read its runs one by one.",
+            logs.len()
+        );
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "session_too_large", detail).with("limit", MERGED_LOGS_MAX));
+    }
+    let page = app
+        .logs
+        .work(move |store| {
+            let merged = MergedLogs { store, logs: epochs_of(store, logs)?, until };
+            match (after, before) {
+                (None, Some(before)) => merged.backward(&filter, before, limit),
+                _ => merged.forward(&filter, after.unwrap_or_default(), before.unwrap_or(Sequence::MAX), limit),
+            }
+        })
+        .await?;
+    let cursor = |at: Sequence| Cursor::at(app.logs.store_epoch(), at).to_string();
+    let cursors: Vec<_> = page.events.iter().map(|(at, _)| cursor(*at)).collect();
+    let next = page.next.map(cursor);
+    let truncated = next.is_some();
+    let rest = json!({ "sessionId": session, "cursors": cursors, "nextCursor": next, "truncated": truncated });
+    Ok(page_response("events", page.events.iter().map(|(_, event)| &**event), &echo(&query, rest)))
+}
+
+/// The epochs of a session's logs.
+///
+/// A log may have been erased since it was listed, and its id reused in another session. It then has another creation
+/// position and is left out.
+fn epochs_of(store: &impl Store, logs: Vec<(u64, LogId)>) -> Result<Vec<(LogId, Epoch)>, StoreError> {
+    let mut found = Vec::with_capacity(logs.len());
+    for (created, log) in logs {
+        let listed = pollster::block_on(store.list(log.kind(), Some(created + 1), 1))?.pop();
+        found.extend(listed.filter(|listed| listed.created == created && listed.log == log).map(|listed| (log, listed.epoch)));
+    }
+    Ok(found)
+}
+
+/// `GET /v1/sessions/{session}/activities`: the activities of all its logs.
+///
+/// They are the current ones, or those at a position in commit order.
+pub async fn activities(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+    let query = Query::from_uri(&uri);
+    let session: SessionId = path_id("sessionId", &uri)?;
+    let filter = query.filter()?;
+    let (at, after) = (commit_position(&app, &query, "at")?, query.number("cursor")?.unwrap_or(0));
+    let now = merged_reader::now(&app.logs);
+    let at = at.map_or(now, |at| at.min(now));
+    let logs = logs_of(&app, &session)?;
+    let last = logs.last().map(|(created, _)| *created);
+    let (mut texts, mut bytes, mut next) = (Vec::new(), 0, None);
+    for (n, (created, log)) in logs.into_iter().filter(|(created, _)| *created > after).enumerate() {
+        if n == FOLDED_LOGS_MAX || bytes > ACTIVITIES_BYTES_MAX {
+            break;
+        }
+        next = Some(created);
+        let Some(session_log) = session_log(&app, &session, created, log).await? else { continue };
+        let (log, epoch) = (session_log.log.clone(), session_log.epoch);
+        let reached = app.logs.work(move |store| sequence_at(store, &log, epoch, at)).await?;
+        if reached == Sequence::NONE {
+            continue;
+        }
+        let Some(view) = activities_of(&app, &session_log, filter.audience, Some(reached)).await? else { continue };
+        for activity in view.activities().iter().filter(|activity| filter.accepts_activity(activity)) {
+            let text = serde_json::to_vec(&log_activity_json(&session_log, activity)).expect("plain data");
+            bytes += text.len();
+            texts.push(text);
+        }
+    }
+    let next = next.filter(|next| Some(*next) < last).map(|next| next.to_string());
+    let truncated = next.is_some();
+    let cursor = Cursor::at(app.logs.store_epoch(), at).to_string();
+    let rest = json!({ "sessionId": session, "cursor": cursor, "nextCursor": next, "truncated": truncated });
+    Ok(page_response("activities", texts.iter().map(Vec::as_slice), &echo(&query, rest)))
+}
+
+/// The position of an activity in a session.
+///
+/// It is the log's creation position, the sequence that opened the activity, and its index.
+type ActivityPosition = (u64, Sequence, usize);
+
+/// The last `limit` matching activities before the query's cursor, in order.
+///
+/// It also returns the cursor of the window before them.
+async fn activity_window(
+    app: &App,
+    uri: &Uri,
+    query: &Query,
+    limit: u64,
+    matches: impl Fn(&Activity) -> bool,
+) -> Result<(SessionId, Vec<Value>, Option<String>), Problem> {
+    let (session, audience): (SessionId, _) = (path_id("sessionId", uri)?, query.audience()?);
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX).clamp(1, 1000);
+    let before = query.get("cursor").filter(|text| !text.is_empty()).map(parse_position).transpose()?;
+    let logs = app.logs.sessions().logs_of(&session, usize::MAX).ok_or_else(|| no_such_session(&session))?;
+    let mut logs: Vec<_> = logs.0.into_iter().filter(|(at, _)| before.is_none_or(|(created, ..)| *at <= created)).collect();
+    logs.sort_by_key(|(created, _)| std::cmp::Reverse(*created));
+    let mut found: Vec<(ActivityPosition, Value)> = Vec::new();
+    // The logs load one by one, so that a window of a session with thousands of runs opens only what it needs.
+    for (created, log) in logs {
+        let Some(session_log) = &session_log(app, &session, created, log).await? else { continue };
+        let Some(view) = activities_of(app, session_log, audience, None).await? else { continue };
+        let placed =
+            view.activities().iter().enumerate().map(|(n, activity)| ((session_log.created, activity.opened, n), activity));
+        let older = placed.filter(|(place, activity)| before.is_none_or(|before| *place < before) && matches(activity));
+        found.extend(
+            older.rev().take(limit + 1 - found.len()).map(|(place, activity)| (place, log_activity_json(session_log, activity))),
+        );
+        if found.len() > limit {
+            break;
+        }
+    }
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let next = found.last().filter(|_| more).map(|((created, opened, n), _)| format!("{created}-{opened}-{n}"));
+    found.reverse();
+    Ok((session, found.into_iter().map(|(_, activity)| activity).collect(), next))
+}
+
+fn parse_position(text: &str) -> Result<ActivityPosition, Problem> {
+    let mut numbers = text.split('-').map(str::parse::<u64>);
+    match (numbers.next(), numbers.next(), numbers.next(), numbers.next()) {
+        (Some(Ok(created)), Some(Ok(opened)), Some(Ok(n)), None) => {
+            Ok((created, Sequence(opened), usize::try_from(n).unwrap_or(usize::MAX)))
+        }
+        _ => {
+            let detail = format!("The query's cursor is {text:?}. It must be a nextCursor of this session.");
+            Err(Problem::bad_request("bad_cursor", detail).with("member", "cursor"))
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! SSE streams of frames.
+//!
+//! Each reader has one [`Stream`], whichever connection carries its bytes. The first byte is a comment, so that proxies
+//! and clients see an open stream at once. `retry:` comes with the first data frame, because some clients deliver a
+//! frame without data as an empty message.
+
+use crate::auth::rights::Verb;
+use crate::encode::native::HEARTBEAT;
+use crate::feed::AnyReader;
+use crate::feed::merged_reader::LogSet;
+use crate::log::{AnyStore, LogId};
+use crate::model::{Audience, Cursor, RunId};
+use crate::serve::access::authorization::{Authorization, OpenAccess, authorize_runs};
+use crate::serve::http::problem::Problem;
+use crate::serve::http::request::{Query, bad_id, path_id, start_at};
+use crate::serve::telemetry::meters::{Counted, Transport};
+use crate::serve::{App, drain_elapsed};
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, Uri, header};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep};
+
+/// The headers of every stream: no intermediary may buffer, change or store it.
+pub const HEADERS: [(&str, &str); 4] = [
+    ("content-type", "text/event-stream"),
+    ("cache-control", "no-cache, no-transform"),
+    ("x-accel-buffering", "no"),
+    ("x-content-type-options", "nosniff"),
+];
+
+/// The answer to a stream request.
+pub enum StreamResponse {
+    /// The client has received everything up to the end: 204, after which `EventSource` does not reconnect.
+    NoContent,
+    Live(Box<Stream>),
+}
+
+/// The byte stream of one reader.
+pub struct Stream {
+    reader: AnyReader<AnyStore>,
+    counted: Counted,
+    access: OpenAccess,
+    has_opened: bool,
+    is_over: bool,
+    reconnect_delay_ms: Option<u64>,
+    /// A large first page, which follows its `retry:` line.
+    first_page: Option<Bytes>,
+    heartbeat_timer: std::pin::Pin<Box<Sleep>>,
+    heartbeat: Duration,
+    drain: Duration,
+    stopping: watch::Receiver<Option<Instant>>,
+}
+
+/// Maximum size of frames that are copied for one reader, in bytes. Larger frames stay in memory that readers share.
+pub const COPIED_BYTES_MAX: usize = 64 * 1024;
+
+/// Maximum runs that one stream may name.
+const RUNS_MAX: usize = 256;
+
+/// Opens the stream that a request names.
+///
+/// Its path is `/v1/runs/{run}/stream`, `/v1/sessions/{session}/stream` or `/v1/stream`.
+///
+/// # Errors
+/// The [`Problem`] to answer with.
+pub async fn open(
+    app: &Arc<App>,
+    authorization: Authorization,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<StreamResponse, Problem> {
+    let query = Query::from_uri(uri);
+    let (reader, authorization) = open_reader(app, authorization, uri, &query, headers).await?;
+    if reader.has_seen_end() {
+        return Ok(StreamResponse::NoContent);
+    }
+    Ok(StreamResponse::Live(Box::new(Stream::new(app, reader, query.audience()?, authorization.open_counted(app)?))))
+}
+
+/// Opens the reader of a request, and authorizes all that it reads.
+async fn open_reader(
+    app: &Arc<App>,
+    mut authorization: Authorization,
+    uri: &Uri,
+    query: &Query,
+    headers: &HeaderMap,
+) -> Result<(AnyReader<AnyStore>, Authorization), Problem> {
+    if let Some(format) = query.get("format") {
+        let detail = format!("The format {format} is only available for the stream of one run. Omit it, or ask for one run.");
+        return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "not_served", detail).with("member", "format"));
+    }
+    if let Some(version) = query.get("version") {
+        let detail = format!("The query has version={version} without a format. Add a format, or omit the version.");
+        return Err(Problem::bad_request("bad_query", detail).with("member", "version"));
+    }
+    let path = uri.path();
+    let members = if path.starts_with("/v1/sessions/") {
+        Some(LogSet::of_session(
+            app.logs.clone(),
+            path_id("sessionId", uri)?,
+            query.is_set("children"),
+            authorization.session_filter(),
+        ))
+    } else if path == "/v1/stream" {
+        let runs = named_runs(query)?;
+        authorization = authorize_runs(app, authorization, Verb::Read, &runs).await?;
+        Some(LogSet::Named(runs.into_iter().map(LogId::Run).collect()))
+    } else {
+        None
+    };
+    let request = query.read_request()?;
+    let start = start_at(start_param(query, headers))?;
+    let reader = match members {
+        Some(members) => AnyReader::Merged(Box::new(app.feed.read_merged(members, request, start))),
+        None => AnyReader::One(app.feed.read(&LogId::Run(path_id("runId", uri)?), request, start).await?),
+    };
+    Ok((reader, authorization))
+}
+
+/// The answer to a client that has received everything.
+pub(in crate::serve) fn no_content() -> Response {
+    ([(header::CACHE_CONTROL, "no-store")], StatusCode::NO_CONTENT).into_response()
+}
+
+/// The position where a client wants to start, by its headers and its query.
+pub(in crate::serve) fn start_param<'q>(query: &'q Query, headers: &'q HeaderMap) -> Option<&'q str> {
+    // Last-Event-ID wins: a reconnecting EventSource adds it to its original URL.
+    let resumed = headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
+    resumed.or_else(|| query.get("last_event_id")).or_else(|| query.get("after"))
+}
+
+/// The runs that a query names, without duplicates.
+fn named_runs(query: &Query) -> Result<Vec<RunId>, Problem> {
+    let mut runs = Vec::new();
+    for name in query.list("runs") {
+        let run = RunId::new(&name).map_err(|error| bad_id("runs", &error.to_string()))?;
+        if !runs.contains(&run) {
+            runs.push(run);
+        }
+    }
+    if runs.is_empty() || runs.len() > RUNS_MAX {
+        let detail = format!("The query's runs names {} runs. It must name 1 to {RUNS_MAX}, separated by commas.", runs.len());
+        return Err(Problem::bad_request("bad_query", detail).with("member", "runs").with("limit", RUNS_MAX));
+    }
+    Ok(runs)
+}
+
+impl Stream {
+    /// Creates a stream that lasts while `access` does.
+    #[must_use]
+    pub fn new(app: &App, reader: AnyReader<AnyStore>, audience: Audience, access: OpenAccess) -> Self {
+        Self {
+            reader,
+            counted: app.meters.reader(audience, Transport::Sse),
+            access,
+            has_opened: false,
+            is_over: false,
+            reconnect_delay_ms: Some(app.reconnect_delay_ms()),
+            first_page: None,
+            heartbeat_timer: Box::pin(tokio::time::sleep(app.keep_alive.heartbeat)),
+            heartbeat: app.keep_alive.heartbeat,
+            drain: app.drain_delay(),
+            stopping: app.stopping.subscribe(),
+        }
+    }
+
+    /// Takes the reconnect delay, in milliseconds, for a caller that frames it in its own format.
+    ///
+    /// Returns it once.
+    pub const fn take_reconnect_delay(&mut self) -> Option<u64> {
+        self.reconnect_delay_ms.take()
+    }
+
+    /// Restarts the reader; see [`AnyReader::restart`].
+    pub fn restart(&mut self) {
+        self.reader.restart();
+    }
+
+    /// Returns the frames after `cursor` to the reader; see [`AnyReader::rewind`].
+    pub fn rewind(&mut self, cursor: Cursor) -> bool {
+        self.reader.rewind(cursor)
+    }
+
+    /// Returns the next bytes to send; `None` at the end. Cancel safe.
+    pub async fn next(&mut self) -> Option<Bytes> {
+        if !self.has_opened {
+            self.has_opened = true;
+            return Some(Bytes::from_static(HEARTBEAT));
+        }
+        if let Some(page) = self.first_page.take() {
+            return Some(page);
+        }
+        if self.is_over {
+            return None;
+        }
+        let frames = tokio::select! {
+            biased;
+            // First, because a reader that is always behind would never notice the stop.
+            () = drain_elapsed(&mut self.stopping, self.drain) => return None,
+            problem = self.access.ended() => return Some(self.last_frame(&problem)),
+            frames = self.reader.next() => frames,
+            () = &mut self.heartbeat_timer => {
+                self.heartbeat_timer.as_mut().reset(Instant::now() + self.heartbeat);
+                return Some(Bytes::from_static(HEARTBEAT));
+            }
+        };
+        let frames = match frames {
+            Ok(frames) => match self.access.check() {
+                Ok(()) => frames?,
+                Err(problem) => self.last_frame(&problem),
+            },
+            Err(error) => self.last_frame(&error.into()),
+        };
+        self.counted.delivered();
+        let Some(delay_ms) = self.reconnect_delay_ms.take() else { return Some(frames) };
+        let line = format!("retry: {delay_ms}\n");
+        if frames.len() <= COPIED_BYTES_MAX {
+            return Some([line.as_bytes(), &frames].concat().into());
+        }
+        // Readers share a page. A copy of a large page would belong to one stalled reader alone.
+        self.first_page = Some(frames);
+        Some(line.into())
+    }
+}
+
+impl Stream {
+    /// Builds the last frame: the status is already sent, but the client can read why the stream ends.
+    fn last_frame(&mut self, problem: &Problem) -> Bytes {
+        self.is_over = true;
+        self.reader.error(&problem.to_json())
+    }
+}
+
+/// A stream of frames, on a connection that hyper carries.
+pub async fn get(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri, headers: HeaderMap) -> Response {
+    match open(&app, authorization, &uri, &headers).await {
+        Ok(StreamResponse::Live(stream)) => {
+            let frames = futures_util::stream::unfold(stream, async |mut stream| {
+                stream.next().await.map(|bytes| (Ok::<_, std::convert::Infallible>(bytes), stream))
+            });
+            (HEADERS, Body::from_stream(frames)).into_response()
+        }
+        Ok(StreamResponse::NoContent) => no_content(),
+        Err(problem) => problem.into_response(),
+    }
+}

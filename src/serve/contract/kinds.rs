@@ -1,0 +1,110 @@
+//! Every problem that a client can receive: its status, code, meaning and remedy.
+//!
+//! A [`Problem`](crate::serve::http::problem::Problem) whose code and status have no row is a bug, and stops a debug
+//! build. `docs/src/reference/problems.md` and `/openapi.json` are generated from this table. Each address in
+//! [`operations`](super::operations) lists the problems that it can answer with.
+
+use http::StatusCode;
+
+/// One row: a code with its status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProblemKind {
+    pub status: u16,
+    /// The stable code that programs branch on.
+    pub code: &'static str,
+    pub meaning: &'static str,
+    pub remedy: &'static str,
+}
+
+macro_rules! kinds {
+    ($($name:ident = $status:literal $code:literal, $meaning:literal, $remedy:literal;)*) => {
+        $(#[doc = $meaning] pub const $name: ProblemKind = ProblemKind { status: $status, code: $code, meaning: $meaning, remedy: $remedy };)*
+
+        /// All rows, by status.
+        pub const KINDS: &[ProblemKind] = &[$($name),*];
+    };
+}
+
+kinds! {
+    BAD_AUDIENCE = 400 "bad_audience", "`audience` names an unknown audience", "Use `user`, `dashboard` or `internal`";
+    BAD_CURSOR = 400 "bad_cursor", "A cursor, or a list position, is not one that this server issued", "Send it unchanged, or omit it to start again";
+    BAD_HEAD = 400 "bad_head", "The request's head is not valid HTTP/1.1, or two parsers could read it differently", "`detail` names the header or the line; send it as RFC 9112 specifies";
+    BAD_ID = 400 "bad_id", "An id in the path, the query or a message is invalid", "Use 1 to 256 bytes of UTF-8 without control characters";
+    BAD_PRODUCER = 400 "bad_producer", "The producer's id, epoch and sequence are incomplete or not numbers", "Send all three, or none";
+    BAD_QUERY = 400 "bad_query", "A member of the query, or of a message, is invalid", "`detail` states the allowed values";
+    BAD_SUBPROTOCOL = 400 "bad_subprotocol", "A WebSocket client offers only unsupported subprotocols", "Offer `proscenium.v1`, or none";
+    BODY_CUT_OFF = 400 "body_cut_off", "The body ended early", "Send it again; producer numbers prevent duplicates";
+    MISSING_MEMBER = 400 "missing_member", "A WebSocket message lacks a member that its `op` requires", "Add the member";
+    NOT_JSON = 400 "not_json", "A JSON body or a message is not JSON; nothing was accepted", "Send JSON";
+    NO_OBJECT_MESSAGE = 400 "not_an_object", "A WebSocket message is not a JSON object", "Send one JSON object per message";
+    TLS_REQUIRED = 400 "tls_required", "The request is plain HTTP, but the port requires TLS", "Use `https://`";
+    UNKNOWN_OP = 400 "unknown_op", "A WebSocket message has an unknown `op`", "`expected` lists the ops";
+    UNKNOWN_SOURCE = 400 "unknown_source", "`source` names an unknown vocabulary", "`expected` lists the sources";
+    UNAUTHENTICATED = 401 "unauthenticated", "The request has no valid token, or its token has ended", "Send a valid token (`Authorization: Bearer`) or a ticket; `reason` says why an open stream ended";
+    FORBIDDEN = 403 "forbidden", "The token does not permit the request; the answer does not reveal whether the resource exists", "`missing` names what a token would need";
+    FOREIGN_ORIGIN = 403 "foreign_origin", "The request comes from a page of another origin", "Serve the page from this address, allow its origin with `--cors-origin`, or, behind a proxy, forward `Host`";
+    UNKNOWN_HOST = 403 "unknown_host", "The server has no authentication, and `host` is not one of its own names", "Use `localhost` or the IP address, allow the name with `--cors-origin http://host` or `--listen`, or require tokens with `--auth-key`";
+    PRODUCER_FENCED = 403 "producer_fenced", "A producer with the same id and a newer epoch has taken over", "Stop, or start again with a larger epoch";
+    NO_SUCH_ADDRESS = 404 "no_such_address", "The path is unknown", "See `/openapi.json`";
+    NO_SUCH_ASSET = 404 "no_such_asset", "The page has no such file", "Start at `/`";
+    NO_SUCH_BLOB = 404 "no_such_blob", "The blob does not exist, or not for this audience", "Follow the `refs` of a visible envelope";
+    NO_SUCH_RUN = 404 "no_such_run", "The run does not exist", "A stream of it would wait for its first fact";
+    NO_SUCH_SCHEMA = 404 "no_such_schema", "The schema does not exist", "`detail` lists the schemas";
+    NO_SUCH_SESSION = 404 "no_such_session", "The session does not exist", "A stream of it would wait for its first fact";
+    METHOD_NOT_ALLOWED = 405 "method_not_allowed", "The path does not accept this method", "See the `allow` header and `/openapi.json`";
+    BODY_SILENT = 408 "body_silent", "A streamed body was silent for too long; earlier lines were accepted", "Send a blank line now and then; continue after `accepted` facts";
+    BODY_TOO_SLOW = 408 "body_too_slow", "A JSON body arrived too slowly; nothing was accepted", "Send it faster, or as `application/x-ndjson`";
+    ACTION_NOT_PENDING = 409 "action_not_pending", "The action that a control answers is not pending", "Reload it: another client answered first, or it has ended";
+    CONTROL_CONFLICT = 409 "control_conflict", "Another control already uses this `controlId`", "Use another id, or omit it";
+    CONTROL_REFUSED = 409 "control_refused", "In a stream: the agent refused the request", "`reason` says why; make another request";
+    ID_IN_USE = 409 "id_in_use", "The WebSocket already has a subscription or claim with this id", "End that one, or use another id";
+    LEASE_LOST = 409 "lease_lost", "The control is not held under this lease", "Claim again";
+    PRODUCER_GAP = 409 "producer_gap", "Facts before this one are missing, by the producer's numbers", "Continue from `expected`";
+    RUN_OF_ANOTHER_THREAD = 409 "run_of_another_thread", "The run that the client names belongs to another thread", "Use a unique id for each run";
+    RUN_ERASED = 409 "run_erased", "The run was erased while its body was being sent", "Send the facts again; they start a new epoch of the run";
+    RUN_ENDED = 409 "run_ended", "The control applies only to an active run, and the run has ended", "Start another run";
+    EPOCH_CHANGED = 410 "epoch_changed", "The cursor is of an earlier epoch of the log", "Start again without it";
+    BODY_TOO_LARGE = 413 "body_too_large", "A JSON body or a message is larger than `limit` bytes", "Send it in parts, or as `application/x-ndjson`";
+    TOO_MANY_FACTS = 413 "too_many_facts", "A JSON body, or a `publish` message, has more than `limit` facts; nothing was accepted", "Send it in parts, or as `application/x-ndjson`";
+    ENVELOPES_TOO_LARGE = 413 "envelopes_too_large", "The envelopes of a body take `bytes` bytes, more than `limit`, because each repeats the request's ids; nothing was accepted", "Send fewer facts at once, or use `application/x-ndjson`";
+    CONTROL_TOO_LARGE = 413 "control_too_large", "A control, its answer, or a client's message to an agent is larger than `limit` bytes", "Store large content elsewhere, and send a reference";
+    FACT_TOO_LARGE = 413 "fact_too_large", "A fact is larger than `limit` bytes", "Store large output elsewhere, and send a reference";
+    UNSUPPORTED_MEDIA_TYPE = 415 "unsupported_media_type", "The body's media type is not supported", "Send `application/json` or `application/x-ndjson`; on a WebSocket, text messages";
+    BAD_RANGE = 416 "bad_range", "The range lies outside the body's `limit` bytes", "Ask for less, or for all";
+    BAD_CONTROL = 422 "bad_control", "The control does not fit its target", "`member` and `expected` name the member and its allowed values";
+    BAD_MEMBER = 422 "bad_member", "A member of a fact or a body is missing or invalid", "`member` and `expected` name the member and its allowed values";
+    SESSION_TOO_LARGE = 422 "session_too_large", "The session has more than `limit` logs, too many for one stream or one merge", "Read its runs one by one";
+    NO_TYPE = 422 "no_type", "A fact has no type", "Add the member that `expected` names";
+    NOT_AN_OBJECT = 422 "not_an_object", "A fact is not a JSON object", "Send an object";
+    BAD_LINE = 422 "not_json", "A line of a streamed body is not JSON; earlier lines were accepted", "Continue from `line`";
+    TOO_DEEP = 422 "too_deep", "The JSON nests deeper than `limit` levels", "Flatten it, or send the inner part as text";
+    TOO_MANY_PRODUCERS = 422 "too_many_producers", "The run already has `limit` numbered producers", "Reuse a known producer id, or send without numbers";
+    TOO_MANY_SUBJECTS = 422 "too_many_subjects", "The log already has `limit` calls, messages, parts and other subjects; nothing was accepted", "Start another run";
+    TOO_MANY_SUBSCRIPTIONS = 422 "too_many_subscriptions", "The WebSocket has `limit` subscriptions or claims open", "End some, or open another WebSocket";
+    UPGRADE_REQUIRED = 426 "upgrade_required", "The address accepts only WebSocket connections", "Connect with a WebSocket client, over HTTP/1.1";
+    PUBLISH_RATE = 429 "publish_rate", "The producer publishes faster than `limit` facts per second; nothing was accepted", "Retry after `retryAfter`";
+    TOO_MANY_CONNECTIONS_OF_CLIENT = 429 "too_many_connections_of_client", "The client has `limit` connections open", "Close some, or raise `--connections-per-client-max`";
+    TOO_MANY_CONNECTIONS_OF_TOKEN = 429 "too_many_connections_of_token", "The token's `sub` has `limit` streams, sockets, streamed bodies and claims open", "Close some, or raise `--connections-per-token-max`";
+    TOO_MANY_CONTROLS = 429 "too_many_controls", "`limit` controls of the run or session wait for their owner", "Retry when the owner has claimed some";
+    TOO_MANY_TICKETS = 429 "too_many_tickets", "`limit` tickets are outstanding", "Use them, or retry in a minute";
+    HEAD_TOO_LARGE = 431 "head_too_large", "The request's head is larger than `limit` bytes or headers", "Send fewer or shorter headers, or raise `--head-max`";
+    INTERNAL_ERROR = 500 "internal_error", "The server failed to answer", "See the server's log; retrying is safe";
+    STORE_FAILED = 500 "store_failed", "The store failed to answer", "See the server's log; if the server stopped, restart it";
+    STORED_STATE_UNREADABLE = 500 "stored_state_unreadable", "The stored state of one run or session is unreadable; `detail` names it and the entry, and others are unaffected", "Stop the server and run `proscenium doctor`; then restore a backup, or delete the run";
+    NOT_SERVED = 501 "not_served", "The stream's `format` is not supported", "Omit `format`";
+    UNSUPPORTED_TRANSFER_CODING = 501 "unsupported_transfer_coding", "The body has a transfer coding other than `chunked`", "Send it without a coding, or chunked";
+    STOPPING = 503 "stopping", "The server is stopping", "Use another server, or retry later";
+    BUSY = 503 "busy", "Ingest is overloaded; nothing was accepted", "Retry after `retryAfter`";
+    DISK_NEARLY_FULL = 503 "disk_full", "`/readyz`: the store's disk has less free space than its reserve", "Free some space, or lower `--disk-reserve`";
+    STORE_HAS_FAILED = 503 "store_failed", "`/readyz`: the store has failed, and the server is stopping", "See the server's log; restart the server";
+    TOO_MANY_CONNECTIONS = 503 "too_many_connections", "The server has `limit` connections open", "Retry later, or raise `--connections-max`";
+    CONTROL_EXPIRED = 504 "control_expired", "In a stream: no worker took the request in time, or it was withdrawn", "Check that a worker of the agent runs, and retry";
+    DISK_FULL = 507 "disk_full", "The store's disk has less than `limit` bytes free; writes are refused, reads continue", "Free some space, or lower `--disk-reserve`; retry after `retryAfter`";
+    TOO_MANY_RUNS = 507 "too_many_runs", "The store has `limit` runs and sessions, its limit", "Erase some, or raise `--runs-max`";
+}
+
+/// Finds the row of a status and a code.
+#[must_use]
+pub fn find(status: StatusCode, code: &str) -> Option<&'static ProblemKind> {
+    KINDS.iter().find(|kind| kind.status == status.as_u16() && kind.code == code)
+}

@@ -1,0 +1,11 @@
+//! The contract that `/openapi.json` describes: every address, its parameters, its bodies and its problems.
+//!
+//! These files are tables without handlers, so every other part of the server may use them. [`router`](super::router)
+//! maps each operation to its handler.
+
+pub mod access_rule;
+pub mod kinds;
+pub mod members;
+pub mod openapi;
+pub mod operations;
+pub mod shapes;

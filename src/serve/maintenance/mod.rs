@@ -1,0 +1,7 @@
+//! The tasks that run beside the requests.
+
+pub mod compact;
+pub mod controls;
+pub mod disk;
+pub mod settle;
+pub mod tasks;

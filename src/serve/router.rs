@@ -1,0 +1,107 @@
+//! The router: the handler of each operation of the contract, and the layers around them.
+
+use super::App;
+use super::access::{authorization, origin, tickets};
+use super::api::{controls, erase, facts, hydrate, ops, sessions, settle, stream, workbench};
+use super::clients::{ag_ui, ai_sdk, copilotkit, view};
+use super::contract::access_rule::AccessRule;
+use super::contract::openapi;
+use super::contract::operations::OPERATIONS;
+use super::socket;
+use super::telemetry::{meters, trace};
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{MethodFilter, MethodRouter, on};
+use std::sync::Arc;
+
+/// Routes a method of an address to its handler.
+type Route = fn(MethodFilter) -> MethodRouter<Arc<App>>;
+
+/// The handler of each operation, by the operation's id.
+const HANDLERS: &[(&str, Route)] = &[
+    ("publishToRun", |method| on(method, facts::post)),
+    ("publishToSession", |method| on(method, facts::post)),
+    ("settleRun", |method| on(method, settle::post)),
+    ("controlRun", |method| on(method, controls::post)),
+    ("listRunControls", |method| on(method, controls::list)),
+    ("controlSession", |method| on(method, controls::post)),
+    ("listSessionControls", |method| on(method, controls::list)),
+    ("claimControls", |method| on(method, controls::claim)),
+    ("ackControl", |method| on(method, controls::ack)),
+    ("nackControl", |method| on(method, controls::nack)),
+    ("streamRun", |method| on(method, view::get)),
+    ("listSessions", |method| on(method, sessions::sessions)),
+    ("getSession", |method| on(method, sessions::session)),
+    ("getWindow", |method| on(method, sessions::window)),
+    ("getTimeline", |method| on(method, sessions::timeline)),
+    ("getSessionEvents", |method| on(method, sessions::events)),
+    ("getSessionActivities", |method| on(method, sessions::activities)),
+    ("streamSession", |method| on(method, stream::get)),
+    ("streamRuns", |method| on(method, stream::get)),
+    ("connect", |method| on(method, socket::get)),
+    ("makeTicket", |method| on(method, tickets::post)),
+    ("listRuns", |method| on(method, hydrate::runs)),
+    ("getRun", |method| on(method, hydrate::run)),
+    ("eraseRun", |method| on(method, erase::run)),
+    ("getEvents", |method| on(method, hydrate::events)),
+    ("getActivities", |method| on(method, hydrate::activities)),
+    ("exportRun", |method| on(method, hydrate::export)),
+    ("getBlob", |method| on(method, hydrate::blob)),
+    ("agUiRun", |method| on(method, ag_ui::post)),
+    ("agUiGet", |method| on(method, ag_ui::get)),
+    ("copilotInfo", |method| on(method, copilotkit::info)),
+    ("copilotRun", |method| on(method, copilotkit::run)),
+    ("copilotConnect", |method| on(method, copilotkit::connect)),
+    ("copilotStop", |method| on(method, copilotkit::stop)),
+    ("copilotCall", |method| on(method, copilotkit::call)),
+    ("aiSdkSubmit", |method| on(method, ai_sdk::post)),
+    ("aiSdkResume", |method| on(method, ai_sdk::stream)),
+    ("aiSdkChat", |method| on(method, ai_sdk::chat)),
+    ("aiSdkStop", |method| on(method, ai_sdk::stop)),
+    ("getHealth", |method| on(method, ops::health)),
+    ("getReadiness", |method| on(method, ops::ready)),
+    ("getMetrics", |method| on(method, meters::get)),
+    ("getDescription", |method| on(method, openapi::get)),
+    ("getSchema", |method| on(method, ops::schema)),
+    ("getPage", |method| on(method, workbench::index)),
+    ("getAsset", |method| on(method, workbench::asset)),
+];
+
+/// The router of every address, with the fallbacks.
+pub fn router(app: Arc<App>) -> Router {
+    let routes = OPERATIONS.iter().fold(Router::new(), |router, operation| {
+        let filter = MethodFilter::try_from(operation.method.clone()).expect("axum supports the method");
+        let route = handler_of(operation.id).expect("every operation has a handler")(filter);
+        let route = match operation.access_rule {
+            AccessRule::Public | AccessRule::InBand => route,
+            rule => route.route_layer(from_fn_with_state((app.clone(), rule), authorization::authorize_layer)),
+        };
+        router.route(operation.path, route)
+    });
+    routes
+        .fallback(ops::no_such_address)
+        .method_not_allowed_fallback(ops::method_not_allowed)
+        .layer(from_fn_with_state(app.clone(), origin::check))
+        .layer(tower_http::catch_panic::CatchPanicLayer::custom(ops::panicked))
+        .layer(from_fn_with_state(app.clone(), trace::layer))
+        .with_state(app)
+}
+
+fn handler_of(id: &str) -> Option<Route> {
+    HANDLERS.iter().find(|(of, _)| *of == id).map(|(_, route)| *route)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_operation_has_one_handler_and_each_handler_one_operation() {
+        let sorted = |mut ids: Vec<&'static str>| {
+            ids.sort_unstable();
+            ids
+        };
+        let operations = sorted(OPERATIONS.iter().map(|operation| operation.id).collect());
+        assert_eq!(sorted(HANDLERS.iter().map(|(id, _)| *id).collect()), operations);
+    }
+}

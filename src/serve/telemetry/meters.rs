@@ -1,0 +1,396 @@
+//! `GET /metrics` in the Prometheus text format 0.0.4.
+//!
+//! One table, [`METRICS`], lists every metric. Each module keeps its own counters; other values are read at the scrape.
+//! Counting costs one atomic addition per delivery and a few per body or commit. Names follow Prometheus: a unit at the
+//! end, `_total` on counters.
+
+use crate::log::{Store, commit};
+use crate::meter::{BUCKET_BOUNDS_MICROS, Counter, Gauge, Histogram, LabelCounter};
+use crate::model::Audience;
+use crate::serve::App;
+use crate::{feed, ingest};
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::header;
+use std::fmt::{Display, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The transport of a reader's frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Sse,
+    WebSocket,
+}
+
+const TRANSPORTS: [(Transport, &str); 2] = [(Transport::Sse, "sse"), (Transport::WebSocket, "ws")];
+
+/// The counters of the HTTP server.
+#[derive(Debug, Default)]
+pub struct Meters {
+    /// Indexed by [`Audience::index`] and transport.
+    readers: [[Gauge; TRANSPORTS.len()]; 3],
+    /// Chunks of streams written to sockets, by transport.
+    pub deliveries: [Counter; TRANSPORTS.len()],
+    /// Requests that received at least a response head; for a WebSocket its handshake.
+    pub requests: Counter,
+    /// Connections accepted within the limits.
+    pub connections: Counter,
+    /// Problems sent over any transport, by code.
+    pub problems: LabelCounter,
+    /// Publishes refused in whole or from a line on, by code.
+    pub refused: LabelCounter,
+}
+
+impl Meters {
+    /// Counts a reader until the value is dropped.
+    #[must_use]
+    pub fn reader(self: &Arc<Self>, audience: Audience, transport: Transport) -> Counted {
+        self.readers[audience.index()][transport as usize].inc();
+        Counted { meters: self.clone(), audience, transport }
+    }
+
+    /// The number of readers of this audience on this transport.
+    #[must_use]
+    pub fn reader_count(&self, audience: Audience, transport: Transport) -> u64 {
+        self.readers[audience.index()][transport as usize].get()
+    }
+}
+
+/// A counted reader.
+#[derive(Debug)]
+pub struct Counted {
+    meters: Arc<Meters>,
+    audience: Audience,
+    transport: Transport,
+}
+
+impl Counted {
+    /// Counts a chunk written to the reader.
+    pub fn delivered(&self) {
+        self.meters.deliveries[self.transport as usize].add(1);
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.meters.readers[self.audience.index()][self.transport as usize].dec();
+    }
+}
+
+/// One metric.
+pub struct Metric {
+    pub name: &'static str,
+    pub kind: &'static str,
+    pub help: &'static str,
+    read: fn(&Scrape<'_>, &mut Samples<'_>),
+}
+
+/// The state that one scrape reads.
+struct Scrape<'a> {
+    app: &'a App,
+    store_bytes: u64,
+}
+
+impl Scrape<'_> {
+    fn ingest(&self) -> &ingest::IngestCounters {
+        self.app.ingest.counts()
+    }
+
+    fn log(&self) -> &commit::CommitCounters {
+        self.app.logs.counts()
+    }
+
+    fn feed(&self) -> &feed::Counts {
+        self.app.feed.counts()
+    }
+}
+
+/// The output of one metric's samples.
+struct Samples<'o> {
+    name: &'static str,
+    out: &'o mut String,
+}
+
+impl Samples<'_> {
+    fn one(&mut self, value: impl Display) {
+        self.labelled("", value);
+    }
+
+    /// `labels`: the text between the braces.
+    fn labelled(&mut self, labels: &str, value: impl Display) {
+        let braced = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+        writeln!(self.out, "{}{braced} {value}", self.name).expect("writing to a String succeeds");
+    }
+
+    fn named(&mut self, label: &str, counts: &LabelCounter) {
+        for (name, count) in counts.all() {
+            self.labelled(&format!("{label}=\"{name}\""), count);
+        }
+    }
+
+    fn histogram(&mut self, of: &Histogram) {
+        let (buckets, sum, name) = (of.buckets(), of.sum(), self.name);
+        let mut total = 0;
+        let mut line =
+            |part: &str, value: &dyn Display| writeln!(self.out, "{name}_{part} {value}").expect("writing to a String succeeds");
+        for (bound, count) in BUCKET_BOUNDS_MICROS.iter().zip(buckets) {
+            total += count;
+            line(&format!("bucket{{le=\"{}\"}}", seconds(Duration::from_micros(*bound))), &total);
+        }
+        total += buckets[BUCKET_BOUNDS_MICROS.len()];
+        line("bucket{le=\"+Inf\"}", &total);
+        line("sum", &seconds(sum));
+        line("count", &total);
+    }
+}
+
+fn seconds(time: Duration) -> f64 {
+    time.as_secs_f64()
+}
+
+const COUNTER: &str = "counter";
+const GAUGE: &str = "gauge";
+const HISTOGRAM: &str = "histogram";
+
+/// Every metric, in output order.
+pub static METRICS: &[Metric] = &[
+    Metric {
+        name: "proscenium_facts_accepted_total",
+        kind: COUNTER,
+        help: "Facts accepted into a log.",
+        read: |of, to| to.one(of.ingest().accepted.get()),
+    },
+    Metric {
+        name: "proscenium_facts_duplicate_total",
+        kind: COUNTER,
+        help: "Facts that a producer sent again, recognised as duplicates.",
+        read: |of, to| to.one(of.ingest().duplicates.get()),
+    },
+    Metric {
+        name: "proscenium_facts_shed_total",
+        kind: COUNTER,
+        help: "Diagnostics and metrics dropped because too much data was in flight to the store.",
+        read: |of, to| to.one(of.ingest().shed.get()),
+    },
+    Metric {
+        name: "proscenium_publishes_refused_total",
+        kind: COUNTER,
+        help: "Publishes refused in whole or from a line on, by problem code.",
+        read: |of, to| to.named("code", &of.app.meters.refused),
+    },
+    Metric {
+        name: "proscenium_envelopes_total",
+        kind: COUNTER,
+        help: "Envelopes written, including the server's own.",
+        read: |of, to| to.one(of.ingest().envelopes.get()),
+    },
+    Metric {
+        name: "proscenium_blobs_total",
+        kind: COUNTER,
+        help: "Bodies moved out of their envelopes.",
+        read: |of, to| to.one(of.ingest().blobs.get()),
+    },
+    Metric {
+        name: "proscenium_blob_bytes_total",
+        kind: COUNTER,
+        help: "Bytes of the bodies moved out of their envelopes.",
+        read: |of, to| to.one(of.ingest().blob_bytes.get()),
+    },
+    Metric {
+        name: "proscenium_runs_stale_total",
+        kind: COUNTER,
+        help: "Times that the server declared a run stale.",
+        read: |of, to| to.one(of.ingest().stale.get()),
+    },
+    Metric {
+        name: "proscenium_runs_settled_total",
+        kind: COUNTER,
+        help: "Runs that the server settled, by itself or on request.",
+        read: |of, to| to.one(of.ingest().settled.get()),
+    },
+    Metric {
+        name: "proscenium_in_flight_bytes",
+        kind: GAUGE,
+        help: "Bytes of facts in flight to the store.",
+        read: |of, to| to.one(of.app.ingest.in_flight_bytes()),
+    },
+    Metric {
+        name: "proscenium_appends_waiting",
+        kind: GAUGE,
+        help: "Appends waiting for the committer.",
+        read: |of, to| to.one(of.app.logs.waiting()),
+    },
+    Metric {
+        name: "proscenium_appends_total",
+        kind: COUNTER,
+        help: "Appends that the committer passed to the store, including empty ones.",
+        read: |of, to| to.one(of.log().appends.get()),
+    },
+    Metric {
+        name: "proscenium_commit_seconds",
+        kind: HISTOGRAM,
+        help: "Time to commit a group of appends.",
+        read: |of, to| to.histogram(&of.log().commits),
+    },
+    Metric {
+        name: "proscenium_deliver_seconds",
+        kind: HISTOGRAM,
+        help: "Time from the commit of a flush's first envelope until all readers of the log were notified.",
+        read: |of, to| to.histogram(&of.feed().flushes),
+    },
+    Metric {
+        name: "proscenium_lag_seconds",
+        kind: GAUGE,
+        help: "Age of the oldest committed envelope that a waiting reader has not been notified of.",
+        read: |of, to| to.one(seconds(of.app.feed.lag())),
+    },
+    Metric {
+        name: "proscenium_frames_total",
+        kind: COUNTER,
+        help: "Live frames encoded, once for all readers of a log, audience and kind.",
+        read: |of, to| to.one(of.feed().frames.get()),
+    },
+    Metric {
+        name: "proscenium_deliveries_total",
+        kind: COUNTER,
+        help: "Chunks of streams written to readers: several frames on sse, one message on ws.",
+        read: |of, to| {
+            for (transport, name) in TRANSPORTS {
+                to.labelled(&format!("transport=\"{name}\""), of.app.meters.deliveries[transport as usize].get());
+            }
+        },
+    },
+    Metric {
+        name: "proscenium_readers",
+        kind: GAUGE,
+        help: "Readers, by audience and transport. A reader of several runs counts once.",
+        read: |of, to| {
+            for audience in Audience::ALL {
+                for (transport, name) in TRANSPORTS {
+                    let labels = format!("audience=\"{audience}\",transport=\"{name}\"");
+                    to.labelled(&labels, of.app.meters.reader_count(audience, transport));
+                }
+            }
+        },
+    },
+    Metric {
+        name: "proscenium_ring_misses_total",
+        kind: COUNTER,
+        help: "Times that a reader fell behind its ring and continued from the log or from snapshots.",
+        read: |of, to| to.one(of.feed().ring_misses.get()),
+    },
+    Metric {
+        name: "proscenium_page_cache_bytes",
+        kind: GAUGE,
+        help: "Bytes in the cache of older frames.",
+        read: |of, to| to.one(of.app.feed.page_bytes()),
+    },
+    Metric {
+        name: "proscenium_checkpoints_total",
+        kind: COUNTER,
+        help: "Checkpoints saved, one per audience.",
+        read: |of, to| to.one(of.log().checkpoints.get()),
+    },
+    Metric {
+        name: "proscenium_logs",
+        kind: GAUGE,
+        help: "Logs in the store, of runs and of sessions.",
+        read: |of, to| to.one(of.app.logs.log_count()),
+    },
+    Metric {
+        name: "proscenium_logs_open",
+        kind: GAUGE,
+        help: "Logs in memory because they are being written or read.",
+        read: |of, to| to.one(of.app.logs.open_count()),
+    },
+    Metric {
+        name: "proscenium_store_bytes",
+        kind: GAUGE,
+        help: "Bytes of the store on disk; 0 for the memory store.",
+        read: |of, to| to.one(of.store_bytes),
+    },
+    Metric {
+        name: "proscenium_disk_free_bytes",
+        kind: GAUGE,
+        help: "Free bytes on the store's disk at the last check; absent if unchecked.",
+        read: |of, to| {
+            if let Some(free) = of.app.disk.free() {
+                to.one(free);
+            }
+        },
+    },
+    Metric {
+        name: "proscenium_connections",
+        kind: GAUGE,
+        help: "Open connections.",
+        read: |of, to| to.one(of.app.client_connections.total()),
+    },
+    Metric {
+        name: "proscenium_connections_total",
+        kind: COUNTER,
+        help: "Connections accepted within the limits.",
+        read: |of, to| to.one(of.app.meters.connections.get()),
+    },
+    Metric {
+        name: "proscenium_requests_total",
+        kind: COUNTER,
+        help: "Requests answered; for a WebSocket its handshake.",
+        read: |of, to| to.one(of.app.meters.requests.get()),
+    },
+    Metric {
+        name: "proscenium_problems_total",
+        kind: COUNTER,
+        help: "Problems sent over any transport, by code.",
+        read: |of, to| to.named("code", &of.app.meters.problems),
+    },
+    Metric {
+        name: "process_start_time_seconds",
+        kind: GAUGE,
+        help: "Start time of the server, in seconds since 1970.",
+        read: |of, to| to.one(of.app.started.as_millisecond() as f64 / 1000.0),
+    },
+    Metric {
+        name: "proscenium_build_info",
+        kind: GAUGE,
+        help: "Always 1. The labels name the running build.",
+        read: |_, to| to.labelled(concat!("version=\"", env!("CARGO_PKG_VERSION"), "\""), 1),
+    },
+];
+
+/// All metrics as text.
+pub async fn text(app: &App) -> String {
+    let store_bytes = app.logs.work(|store| pollster::block_on(store.bytes())).await;
+    let scrape = Scrape { app, store_bytes };
+    let mut out = String::with_capacity(16 * 1024);
+    for Metric { name, kind, help, read } in METRICS {
+        writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}").expect("writing to a String succeeds");
+        read(&scrape, &mut Samples { name, out: &mut out });
+    }
+    out
+}
+
+/// The content type of [`text`].
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// `GET /metrics`
+pub async fn get(State(app): State<Arc<App>>) -> Response {
+    ([(header::CONTENT_TYPE, CONTENT_TYPE), (header::CACHE_CONTROL, "no-store")], text(&app).await).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_has_a_unique_name_with_a_unit_and_is_documented() {
+        let page = include_str!("../../../docs/src/reference/metrics.md");
+        let units = ["_total", "_seconds", "_bytes", "_info", "_readers", "_waiting", "_connections", "_logs", "_logs_open"];
+        for (n, metric) in METRICS.iter().enumerate() {
+            assert!(METRICS[..n].iter().all(|other| other.name != metric.name), "{}", metric.name);
+            assert!(units.iter().any(|unit| metric.name.ends_with(unit)), "{}", metric.name);
+            assert_eq!(metric.name.ends_with("_total"), metric.kind == COUNTER, "{}", metric.name);
+            assert!(page.contains(&format!("`{}`", metric.name)), "{} is not in docs/src/reference/metrics.md", metric.name);
+        }
+    }
+}

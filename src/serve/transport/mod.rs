@@ -1,0 +1,5 @@
+//! Connections: sockets, request heads and TLS.
+
+pub mod connection;
+pub mod head;
+pub mod tls;

@@ -8,7 +8,7 @@ use super::CliError;
 use data_encoding::HEXLOWER;
 use proscenium::ingest::{BlobMeta, unreadable_entries};
 use proscenium::log::commit::{Summary, summary_of};
-use proscenium::log::embedded::{EmbeddedStore, Finding, StoreInspection};
+use proscenium::log::embedded::{EmbeddedStore, FORMAT, Finding, StoreInspection};
 use proscenium::log::row::Row;
 use proscenium::log::{Limit, LoadedLog, LogId, LogKind, Store, StoreError};
 use proscenium::model::{Audience, BlobId, Sequence};
@@ -48,22 +48,25 @@ const PAGE: Limit = Limit { rows: 1024, bytes: 1024 * 1024 };
 pub fn run(args: &Doctor) -> Result<bool, CliError> {
     let failed = |error: StoreError| CliError::Usage(format!("cannot examine {}: {error}", args.data_dir.display()));
     let mut out = std::io::stdout().lock();
-    let (findings, logs) = match StoreInspection::open(&args.data_dir).map_err(failed)? {
+    let (findings, examined) = match StoreInspection::open(&args.data_dir).map_err(failed)? {
         // The logs of a store with damaged files are unreadable.
         Err(findings) => (findings, None),
         Ok(examined) => {
             let mut findings = examined.findings().map_err(failed)?;
             let logs = pollster::block_on(examine(examined.store(), &mut findings)).map_err(failed)?;
-            (findings, Some(logs))
+            (findings, Some((logs, examined.format())))
         }
     };
     for finding in &findings {
         writeln!(out, "{}", super::screen::sanitize(&finding.to_string()))?;
     }
-    match (findings.len(), logs) {
-        (0, logs) => writeln!(out, "No damage found. Logs: {}.", logs.unwrap_or_default())?,
-        (count, Some(logs)) => writeln!(out, "Findings: {count}. Logs: {logs}.")?,
+    match (findings.len(), examined) {
+        (0, Some((logs, format))) => writeln!(out, "No damage found. Logs: {logs}. Store format: {format}.")?,
+        (count, Some((logs, format))) => writeln!(out, "Findings: {count}. Logs: {logs}. Store format: {format}.")?,
         (count, None) => writeln!(out, "Findings: {count}. The logs could not be read.")?,
+    }
+    if let Some((_, format)) = examined.filter(|(_, format)| *format < FORMAT) {
+        writeln!(out, "A server of this version migrates the store from format {format} to {FORMAT} when it starts.")?;
     }
     Ok(findings.is_empty())
 }

@@ -26,11 +26,13 @@
 //! files.
 
 mod examine;
+mod format;
 mod journal;
 mod tables;
 mod tail;
 
 pub use examine::{Finding, StoreInspection};
+pub use format::CURRENT as FORMAT;
 
 use super::{
     Append, Blob, Compaction, Limit, ListedLog, LoadedLog, LogId, LogKind, META, Outcome, Store, StoreError, StoredAppend,
@@ -103,6 +105,14 @@ const JOURNAL_BYTES_MAX: u64 = 128 << 20;
 /// Bodies of at least this size lie outside the tables, because compaction rewrites tables.
 const BODY_APART_BYTES: u32 = 4 << 10;
 
+/// Whether opening a store of an older format keeps a copy of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KeepCopy {
+    Yes,
+    /// The directory is a copy itself.
+    No,
+}
+
 /// Logs on disk. Dropping the store closes and syncs it.
 pub struct EmbeddedStore {
     shared: Arc<Shared>,
@@ -172,10 +182,13 @@ struct PendingDelete {
 impl EmbeddedStore {
     /// Opens the store in the directory `dir`, or creates both. One process at a time can open it.
     ///
+    /// A store of an older format is migrated; a copy of it stays in `dir` as `format-N`.
+    ///
     /// # Errors
-    /// `Locked` when another process has it open, `Corrupt` when a file is damaged, `Failed` when the disk fails.
+    /// `Locked` when another process has it open, `Unsupported` when a newer version wrote it, `Corrupt` when a file is
+    /// damaged, `Failed` when the disk fails.
     pub fn open(dir: &Path, sync: Sync) -> Result<Self, StoreError> {
-        Self::open_checking(dir, sync, VERIFY_BYTES_MAX)
+        Self::open_checking(dir, sync, VERIFY_BYTES_MAX, KeepCopy::Yes)
     }
 
     /// Opens the store like [`Self::open`], but reads and checks every file completely, however large.
@@ -183,24 +196,41 @@ impl EmbeddedStore {
     /// # Errors
     /// As [`Self::open`].
     pub fn open_verified(dir: &Path, sync: Sync) -> Result<Self, StoreError> {
-        Self::open_checking(dir, sync, u64::MAX)
+        Self::open_checking(dir, sync, u64::MAX, KeepCopy::Yes)
     }
 
-    fn open_checking(dir: &Path, sync: Sync, verify_bytes_max: u64) -> Result<Self, StoreError> {
+    fn open_checking(dir: &Path, sync: Sync, verify_bytes_max: u64, keep_copy: KeepCopy) -> Result<Self, StoreError> {
         std::fs::create_dir_all(dir).map_err(|e| StoreError::failed("creating the data directory", &in_path(dir, &e)))?;
+        // First of all, because a newer format may have another tail file.
+        format::read(dir)?;
         let (mut tail, mark) = TailFile::open(dir)?;
         let engine = dir.join("log");
         let mark = mark.unwrap_or_default();
-        let recovered = if mark.made {
-            check_version(&engine)?;
-            tables::check(&engine.join("keyspaces"), verify_bytes_max)?;
-            journal::recover(&engine, mark)?
+        let (found, recovered) = if mark.made {
+            let found = format::read_stored(dir, &tail)?;
+            format::check_engine(&engine)?;
+            let files = tables::check(&engine.join("keyspaces"), verify_bytes_max)?;
+            let recovered = journal::recover(&engine, mark)?;
+            if found < FORMAT && keep_copy == KeepCopy::Yes {
+                let copy = format::keep_copy(dir, found, &files)?;
+                tracing::warn!(
+                    from = found, to = FORMAT, copy = %copy.display(),
+                    "the store is migrated; the copy of its older format stays until you delete it"
+                );
+            }
+            (found, recovered)
         } else {
             prepare_new_store(&engine, &mut tail)?;
-            RecoveredJournal::default()
+            format::write_current(dir)?;
+            tail.set_has_format();
+            (FORMAT, RecoveredJournal::default())
         };
 
         let shared = Shared::open(&engine, sync, tail, mark, recovered)?;
+        if found < FORMAT {
+            format::write_current(dir)?;
+        }
+        shared.writer.lock().tail.set_has_format();
         let pending_deletes = shared.pending_deletes()?;
         let shared = Arc::new(shared);
         let (requests, received) = mpsc::channel();
@@ -274,19 +304,6 @@ impl Drop for EmbeddedStore {
         if let Err(e) = closed {
             tracing::error!(error = %e, "the store could not be closed cleanly");
         }
-    }
-}
-
-/// Checks the engine's version marker.
-///
-/// Without the marker, the engine would create a new store beside the old one.
-fn check_version(engine: &Path) -> Result<(), StoreError> {
-    let path = engine.join("version");
-    match std::fs::read(&path) {
-        Ok(bytes) if bytes == b"FJL\x03" => Ok(()),
-        Ok(_) => Err(StoreError::Corrupt { path, what: "it does not mark a store of this version".into() }),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(StoreError::Corrupt { path, what: "it is missing".into() }),
-        Err(e) => Err(StoreError::failed("reading the store's version", &e)),
     }
 }
 
@@ -1335,7 +1352,7 @@ mod tests {
 
         let is_named = |e: StoreError| matches!(e, StoreError::Corrupt { path, .. } if path == table);
         assert!(EmbeddedStore::open_verified(dir.path(), Sync::Always).is_err_and(is_named));
-        let store = EmbeddedStore::open_checking(dir.path(), Sync::Always, 0).unwrap();
+        let store = EmbeddedStore::open_checking(dir.path(), Sync::Always, 0, KeepCopy::Yes).unwrap();
         let read = wait(store.read(&log(), Epoch::from_random(1), Sequence::NONE, ALL));
         assert!(read.is_err_and(is_named));
     }

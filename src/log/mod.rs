@@ -262,6 +262,9 @@ pub enum StoreError {
     /// Stored data does not match its checksum or its format. The store refuses it rather than guess.
     #[error("{path} is damaged: {what}. Restore it from a backup, or move the data directory away to start with an empty one.")]
     Corrupt { path: PathBuf, what: String },
+    /// Another version of Proscenium wrote the data.
+    #[error("{path} has {found}. This is Proscenium {}, which reads {known}. {remedy}.", env!("CARGO_PKG_VERSION"))]
+    Unsupported { path: PathBuf, found: String, known: String, remedy: String },
     /// The disk or the machine failed.
     ///
     /// A failed sync is final: the data being written may or may not be on disk.

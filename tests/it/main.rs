@@ -63,5 +63,6 @@ mod streamed;
 mod supervision;
 mod tls;
 mod turn_runner;
+mod upgrade;
 mod vocabulary;
 mod writers;

@@ -7,9 +7,10 @@
 
 use super::tail::TailFile;
 use super::{
-    EmbeddedStore, LogId, Shared, Sync, body_name_key, body_of, created_of, name_key, name_of, number_of, tombstone_key,
+    EmbeddedStore, KeepCopy, LogId, Shared, Sync, VERIFY_BYTES_MAX, body_name_key, body_of, created_of, name_key, name_of,
+    number_of, tombstone_key,
 };
-use super::{log_key, tables};
+use super::{format, log_key, tables};
 use crate::log::{LogKind, StoreError};
 use fjall::{Keyspace, Readable};
 use std::collections::{BTreeMap, HashSet};
@@ -37,6 +38,7 @@ impl fmt::Display for Finding {
 /// A data directory under inspection. It is locked, so no server can start on it meanwhile.
 pub struct StoreInspection {
     store: EmbeddedStore,
+    format: u32,
     _copy: TempDir,
     _lock: Option<File>,
 }
@@ -47,13 +49,17 @@ impl StoreInspection {
     /// Returns the findings instead if files are damaged: then no store can be opened.
     ///
     /// # Errors
-    /// `Locked` when a server has it open; `Failed` when the directory has no store, or when copying fails.
+    /// `Locked` when a server has it open; `Unsupported` when a newer version wrote it; `Failed` when the directory has no store, or when copying fails.
     pub fn open(dir: &Path) -> Result<Result<Self, Vec<Finding>>, StoreError> {
         let failed = |e: std::io::Error| StoreError::failed("copying the data directory", &e);
         let keyspaces = dir.join("log").join("keyspaces");
         if !keyspaces.is_dir() {
             return Err(StoreError::failed("opening the store", &"the directory contains no store"));
         }
+        let format = match format::read(dir) {
+            Ok(format) => format.unwrap_or(format::FIRST),
+            Err(error) => return file_finding(&error, dir, dir).map(|finding| Err(vec![finding])).ok_or(error),
+        };
         // Without a tail file the directory cannot be locked, and the missing file is a finding.
         let lock = if dir.join("tail").exists() { Some(TailFile::lock(dir)?) } else { None };
         let (listed, damaged) = tables::verify_all(&keyspaces)?;
@@ -61,14 +67,16 @@ impl StoreInspection {
             return Ok(Err(damaged.into_iter().filter_map(|error| file_finding(&error, dir, dir)).collect()));
         }
         let copy = tempfile::tempdir().map_err(failed)?;
-        copy_dir(dir, copy.path(), &keyspaces).map_err(failed)?;
+        for entry in format::STORE_ENTRIES {
+            copy_entry(&dir.join(entry), &copy.path().join(entry), &keyspaces).map_err(failed)?;
+        }
         for file in &listed {
             let place = copy.path().join(file.strip_prefix(dir).unwrap_or(file));
             let original = std::path::absolute(file).map_err(failed)?;
             std::os::unix::fs::symlink(original, place).map_err(failed)?;
         }
-        match EmbeddedStore::open(copy.path(), Sync::Never) {
-            Ok(store) => Ok(Ok(Self { store, _copy: copy, _lock: lock })),
+        match EmbeddedStore::open_checking(copy.path(), Sync::Never, VERIFY_BYTES_MAX, KeepCopy::No) {
+            Ok(store) => Ok(Ok(Self { store, format, _copy: copy, _lock: lock })),
             Err(error) => file_finding(&error, copy.path(), dir).map(|finding| Err(vec![finding])).ok_or(error),
         }
     }
@@ -77,6 +85,12 @@ impl StoreInspection {
     #[must_use]
     pub const fn store(&self) -> &EmbeddedStore {
         &self.store
+    }
+
+    /// The format of the directory, which a server may migrate.
+    #[must_use]
+    pub const fn format(&self) -> u32 {
+        self.format
     }
 
     /// The contradictions between the keyspaces.
@@ -95,17 +109,16 @@ fn file_finding(error: &StoreError, seen: &Path, original: &Path) -> Option<Find
     Some(Finding { at: path.display().to_string(), entry: "file".into(), what: what.clone() })
 }
 
-/// Copies a directory without the table and body files, which lie two levels below `keyspaces`.
-fn copy_dir(from: &Path, to: &Path, keyspaces: &Path) -> std::io::Result<()> {
-    for entry in from.read_dir()? {
-        let entry = entry?;
-        let (path, place) = (entry.path(), to.join(entry.file_name()));
-        if entry.file_type()?.is_dir() {
-            std::fs::create_dir(&place)?;
-            copy_dir(&path, &place, keyspaces)?;
-        } else if from.parent().and_then(Path::parent) != Some(keyspaces) {
-            std::fs::copy(&path, &place)?;
+/// Copies a file, or a directory without the table and body files, which lie two levels below `keyspaces`.
+fn copy_entry(from: &Path, to: &Path, keyspaces: &Path) -> std::io::Result<()> {
+    if from.is_dir() {
+        std::fs::create_dir(to)?;
+        for entry in from.read_dir()? {
+            let name = entry?.file_name();
+            copy_entry(&from.join(&name), &to.join(&name), keyspaces)?;
         }
+    } else if from.exists() && from.ancestors().nth(3) != Some(keyspaces) {
+        std::fs::copy(from, to)?;
     }
     Ok(())
 }

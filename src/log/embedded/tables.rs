@@ -18,6 +18,7 @@
 //! ```
 
 use crate::log::StoreError;
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
@@ -28,11 +29,12 @@ const TRAILER_BYTES: usize = 4 + 1 + 1 + 16 + 8 + 8;
 
 /// Checks all keyspaces in `dir`: manifests, tables of contents, and files up to a total size.
 ///
-/// It reads the whole files when all of them together have at most `whole_bytes_max` bytes.
+/// It reads the whole files when all of them together have at most `whole_bytes_max` bytes. Returns the listed files,
+/// which the engine never changes.
 ///
 /// # Errors
 /// `Corrupt` with the path of the damaged file; `Failed` when one cannot be read.
-pub fn check(dir: &Path, whole_bytes_max: u64) -> Result<(), StoreError> {
+pub fn check(dir: &Path, whole_bytes_max: u64) -> Result<HashSet<PathBuf>, StoreError> {
     let mut listed = Vec::new();
     for keyspace in entries(dir).map_err(|e| StoreError::failed("listing the keyspaces", &e))? {
         listed.extend(read_manifest(&keyspace)?);
@@ -45,7 +47,7 @@ pub fn check(dir: &Path, whole_bytes_max: u64) -> Result<(), StoreError> {
     if total <= whole_bytes_max {
         listed.iter().try_for_each(ManifestFile::check)?;
     }
-    Ok(())
+    Ok(listed.into_iter().map(|file| file.path).collect())
 }
 
 /// Reads every file that the keyspaces in `dir` list completely.

@@ -9,6 +9,7 @@
 //! file  := slot  zeros to 512  slot           two slots, written alternately: a torn write damages one slot only
 //! slot  := turn:u64  batch:u64  flags:u64  xxh3(the 24 bytes before):u64              little-endian; the higher turn wins
 //! flags := 1 the store was created completely  |  2 every batch was synced before the next one began
+//!        |  4 a format file lies beside it
 //! ```
 //!
 //! The file is also the lock of the data directory, because this store reads the journals before the engine takes its
@@ -30,6 +31,7 @@ const LOCK_ATTEMPTS: u32 = 30;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 const MADE: u64 = 1;
 const ORDERED: u64 = 2;
+const FORMAT: u64 = 4;
 
 /// The content of the tail file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -42,11 +44,18 @@ pub struct DurableMark {
     pub ordered: bool,
 }
 
+struct Slot {
+    turn: u64,
+    mark: DurableMark,
+    has_format: bool,
+}
+
 /// The tail file. It stays open and locked while this value lives.
 pub struct TailFile {
     file: File,
     path: PathBuf,
     turn: u64,
+    has_format: bool,
 }
 
 impl TailFile {
@@ -62,16 +71,16 @@ impl TailFile {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
         take_lock(&file, dir)?;
         let is_new = file.metadata().map_err(failed)?.len() == 0;
-        let mut tail = Self { file, path, turn: 0 };
+        let mut tail = Self { file, path, turn: 0, has_format: false };
         if is_new {
             return Ok((tail, None));
         }
         let mut slots: Vec<_> = SLOT_AT.iter().filter_map(|at| tail.slot(*at)).collect();
-        slots.sort_by_key(|(turn, _)| *turn);
-        let Some((turn, mark)) = slots.pop() else {
+        slots.sort_by_key(|slot| slot.turn);
+        let Some(Slot { turn, mark, has_format }) = slots.pop() else {
             return Err(StoreError::Corrupt { path: tail.path, what: "neither of its two slots has a valid checksum".into() });
         };
-        tail.turn = turn;
+        (tail.turn, tail.has_format) = (turn, has_format);
         Ok((tail, Some(mark)))
     }
 
@@ -87,12 +96,12 @@ impl TailFile {
         Ok(file)
     }
 
-    fn slot(&self, at: u64) -> Option<(u64, DurableMark)> {
+    fn slot(&self, at: u64) -> Option<Slot> {
         let mut bytes = [0; SLOT_BYTES];
         self.file.read_exact_at(&mut bytes, at).ok()?;
         let word = |i: usize| u64::from_le_bytes(bytes[i * 8..][..8].try_into().expect("eight bytes"));
         let mark = DurableMark { batch: word(1), made: word(2) & MADE != 0, ordered: word(2) & ORDERED != 0 };
-        (word(3) == xxh3_64(&bytes[..24])).then_some((word(0), mark))
+        (word(3) == xxh3_64(&bytes[..24])).then_some(Slot { turn: word(0), mark, has_format: word(2) & FORMAT != 0 })
     }
 
     /// Records the mark for the next process that opens the store, however this process ends.
@@ -101,7 +110,8 @@ impl TailFile {
     /// `Failed`, final like every failed write.
     pub fn record(&mut self, mark: DurableMark) -> Result<(), StoreError> {
         self.turn += 1;
-        let flags = if mark.made { MADE } else { 0 } | if mark.ordered { ORDERED } else { 0 };
+        let flag = |is_set: bool, flag| if is_set { flag } else { 0 };
+        let flags = flag(mark.made, MADE) | flag(mark.ordered, ORDERED) | flag(self.has_format, FORMAT);
         let mut bytes = [0; SLOT_BYTES];
         for (i, word) in [self.turn, mark.batch, flags].into_iter().enumerate() {
             bytes[i * 8..][..8].copy_from_slice(&word.to_le_bytes());
@@ -128,6 +138,16 @@ impl TailFile {
     /// Whether the file was never written.
     pub const fn is_new(&self) -> bool {
         self.turn == 0
+    }
+
+    /// Whether a format file was written beside this file.
+    pub const fn has_format(&self) -> bool {
+        self.has_format
+    }
+
+    /// Lets every later mark say that a format file lies beside this file.
+    pub const fn set_has_format(&mut self) {
+        self.has_format = true;
     }
 
     /// Makes every later write fail, or succeed again.

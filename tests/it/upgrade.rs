@@ -1,0 +1,255 @@
+//! A store that version 0.1.0 wrote reads as it did, is written on, and can be gone back to.
+//!
+//! `scripts/make-store-fixture` made the store and the expected answers with the binary of that release.
+
+use crate::harness::{Client, environment, fact, repository, serve_until, to_ndjson, with_timeout};
+use crate::supervision::{loaded, opened, run};
+use data_encoding::HEXLOWER;
+use proscenium::feed::FeedConfig;
+use proscenium::guard::Policy;
+use proscenium::log::embedded::{EmbeddedStore, FORMAT, Sync};
+use proscenium::log::{AnyStore, Store, StoreError};
+use proscenium::serve::{KeepAlive, Limits, Server};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+static EXPECTED: LazyLock<Value> = LazyLock::new(|| {
+    let text = std::fs::read_to_string(repository("tests/stores/0.1.0/expected.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+});
+
+/// The time at which the release wrote the store: later, controls expire and silent runs are settled.
+fn written_at() -> jiff::Timestamp {
+    EXPECTED["writtenAt"].as_str().unwrap().parse().unwrap()
+}
+
+/// Unpacks the store of 0.1.0; returns its data directory.
+fn unpack() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = repository("tests/stores/0.1.0/data.tar.gz");
+    let unpacked = Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(dir.path()).status().unwrap();
+    assert!(unpacked.success());
+    let data = dir.path().join("data");
+    (dir, data)
+}
+
+/// Serves a data directory at the time of the release.
+async fn serve(data: &Path) -> (Client, oneshot::Sender<()>, JoinHandle<()>) {
+    let store = AnyStore::Embedded(opened(data));
+    let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
+    let server = Server::new(store, Policy::default(), sizes, limits, pulse, environment(written_at)).unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (client, serving) = serve_until(server, async move { drop(stopped.await) }).await;
+    (client, stop, serving)
+}
+
+async fn close((_, stop, serving): (Client, oneshot::Sender<()>, JoinHandle<()>)) {
+    drop(stop);
+    with_timeout("the server's stop", serving).await.unwrap();
+}
+
+/// Whether an answer has all that 0.1.0 answered; members may have been added.
+fn covers(now: &Value, before: &Value) -> Result<(), String> {
+    match (now, before) {
+        (Value::Object(now), Value::Object(before)) => before.iter().try_for_each(|(name, before)| {
+            let now = now.get(name).ok_or_else(|| format!("{name} is missing"))?;
+            covers(now, before).map_err(|what| format!("{name}: {what}"))
+        }),
+        (Value::Array(now), Value::Array(before)) if now.len() == before.len() => now
+            .iter()
+            .zip(before)
+            .enumerate()
+            .try_for_each(|(n, (now, before))| covers(now, before).map_err(|what| format!("{n}: {what}"))),
+        // A flag became a count.
+        (Value::Number(now), Value::Bool(before)) if now.as_u64() == Some(u64::from(*before)) => Ok(()),
+        // A call that waits for an approval does not run yet.
+        (Value::String(now), Value::String(before)) if now == "pending" && before == "running" => Ok(()),
+        _ if now == before => Ok(()),
+        _ => Err(format!("{now} instead of {before}")),
+    }
+}
+
+/// Compares every answer with that of 0.1.0.
+async fn assert_answers(client: &Client) {
+    let answers: &Map<String, Value> = EXPECTED["answers"].as_object().unwrap();
+    assert!(answers.len() > 300, "{}", answers.len());
+    for (path, before) in answers {
+        let now = client.get(path).await;
+        let text = String::from_utf8_lossy(&now.body);
+        assert_eq!(before["status"], now.status, "{path}: {text}");
+        match before.get("json") {
+            Some(problem) if now.status >= 400 => assert_eq!(now.json()["code"], problem["code"], "{path}"),
+            Some(before) => covers(&now.json(), before).unwrap_or_else(|what| panic!("{path}: {what}")),
+            None => {
+                assert_eq!(before["bytes"], now.body.len(), "{path}");
+                assert_eq!(before["sha256"], HEXLOWER.encode(&Sha256::digest(&now.body)), "{path}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_answer_about_a_store_of_0_1_0_is_that_of_0_1_0() {
+    let (_dir, data) = unpack();
+    for start in ["first", "second"] {
+        let served = serve(&data).await;
+        assert_answers(&served.0).await;
+        close(served).await;
+        assert!(data.join("format").exists(), "after the {start} start");
+    }
+}
+
+#[tokio::test]
+async fn every_adapter_saves_what_0_1_0_saved() {
+    let (_dir, data) = unpack();
+    let store = opened(&data);
+    let mut sources = std::collections::BTreeSet::new();
+    for path in EXPECTED["answers"].as_object().unwrap().keys() {
+        let Some(name) = path.strip_prefix("/v1/runs/").and_then(|rest| rest.strip_suffix("?audience=internal")) else {
+            continue;
+        };
+        if name.contains('/') || name == "erased" {
+            continue;
+        }
+        for (key, saved) in loaded(&store, name).await.state {
+            let Some(source) = std::str::from_utf8(&key).unwrap().strip_prefix("a:").map(str::to_owned) else { continue };
+            let kind = proscenium::source::by_name(&source).unwrap();
+            let again = (kind.restore)(&saved).unwrap().save();
+            let [before, now] = [&saved[..], &again].map(|text| serde_json::from_slice::<Value>(text).unwrap());
+            covers(&now, &before).unwrap_or_else(|what| panic!("{name}, {source}: {what}"));
+            sources.insert(source);
+        }
+    }
+    assert_eq!(sources.into_iter().collect::<Vec<_>>(), ["ag-ui", "agentui", "awaken", "ethos", "turnrunner"]);
+}
+
+/// The text that a run streamed to users.
+async fn text_of(client: &Client, run: &str) -> String {
+    let events = client.read_events(run, "audience=user", 1000).await;
+    events.iter().filter_map(|event| event["payload"]["text"].as_str()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writing_goes_on_where_0_1_0_stopped() {
+    let (_dir, data) = unpack();
+    let served = serve(&data).await;
+    let client = &served.0;
+    // Held text is released or redacted with its rest.
+    let more =
+        |text: &str| [fact("text.delta", json!({"messageId": "m", "payload": {"text": text}})), fact("run.finished", json!({}))];
+    client.append("held-word", &more("st/ for all")).await;
+    assert_eq!(text_of(client, "held-word").await, "The page is at https://internal-host/ for all");
+    client.append("held-secret", &more("0123456789 and on")).await;
+    assert_eq!(text_of(client, "held-secret").await, "The key is [redacted] and on");
+    // 0.1.0 did not save that the call is hidden.
+    client.append("held-hidden", &[fact("tool.result", json!({"toolCallId": "c", "payload": {"output": ""}}))]).await;
+    assert_eq!(text_of(client, "held-hidden").await, "");
+    // A producer repeats its last fact, and goes on behind it.
+    let headers = |seq: &'static str| {
+        [("content-type", "application/x-ndjson"), ("producer-id", "p-long"), ("producer-epoch", "3"), ("producer-seq", seq)]
+    };
+    let word = to_ndjson(&[fact("text.delta", json!({"messageId": "m", "payload": {"text": "word "}}))]);
+    for (seq, duplicates) in [("2200", 1), ("2201", 0)] {
+        let receipt = client.post("/v1/runs/long/facts", &headers(seq), word.clone()).await.ok();
+        assert_eq!((&receipt["duplicates"], &receipt["lastSequence"]), (&json!(duplicates), &json!(2202 - duplicates)));
+    }
+    // The erased run begins anew; the compacted one goes on.
+    assert_eq!(client.append("erased", &[fact("run.started", json!({}))]).await["lastSequence"], 1);
+    client.append("thin", &[fact("run.started", json!({}))]).await;
+    // Open controls are claimed once more, with their values.
+    for (agent, control, value) in [
+        ("mate", "c-queued", json!({"words": "as you like"})),
+        ("lead", "c-steer", json!("left, please")),
+        ("default", "c-send", json!("hello")),
+    ] {
+        let claimed = client.post(&format!("/v1/agents/{agent}/controls/claim"), &[], "").await.ok();
+        assert_eq!(claimed["controls"].as_array().map(Vec::len), Some(1), "{agent}: {claimed}");
+        assert_eq!((&claimed["controls"][0]["controlId"], &claimed["controls"][0]["value"]), (&json!(control), &value));
+    }
+    let before = client.export("held-word", "audience=internal").await;
+    close(served).await;
+    let served = serve(&data).await;
+    assert_eq!(served.0.export("held-word", "audience=internal").await, before);
+    assert_eq!(served.0.get("/v1/runs/long").await.ok()["lastSequence"], 2202);
+    close(served).await;
+}
+
+#[test]
+fn the_copy_has_the_older_format_and_survives_writes_and_an_interrupted_migration() {
+    let (_dir, data) = unpack();
+    let copy = data.join("format-1");
+    // A start that was interrupted while it copied.
+    std::fs::create_dir(data.join("format-1.part")).unwrap();
+    std::fs::write(data.join("format-1.part/half"), "").unwrap();
+    drop(opened(&data));
+    assert!(!data.join("format-1.part").exists());
+    let mut entries: Vec<_> = copy.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    entries.sort();
+    assert_eq!(entries, ["log", "tail"], "a copy of format 1 has no format file");
+
+    // A start that was interrupted between copy and number, as a crash leaves it: the first copy stays.
+    let (_other, data) = unpack();
+    let untouched = unpack();
+    std::fs::rename(untouched.1, data.join("format-1")).unwrap();
+    std::fs::write(data.join("format-1/mark"), "").unwrap();
+    let store = opened(&data);
+    assert!(data.join("format-1/mark").exists());
+    pollster::block_on(store.erase(&run("large"))).unwrap();
+    store.flush_memtables().unwrap();
+    drop(store);
+
+    // The copy is a store of its own, also when the migrated one goes on.
+    let (_last, data) = unpack();
+    let store = opened(&data);
+    pollster::block_on(store.erase(&run("large"))).unwrap();
+    store.flush_memtables().unwrap();
+    drop(store);
+    let back = data.parent().unwrap().join("back");
+    std::fs::rename(data.join("format-1"), &back).unwrap();
+    let doctor = Command::new(env!("CARGO_BIN_EXE_proscenium")).args(["doctor", "--data-dir"]).arg(&back).output().unwrap();
+    let text = String::from_utf8(doctor.stdout).unwrap();
+    assert!(text.contains("No damage found. Logs: 28. Store format: 1.") && text.contains("from format 1 to 2"), "{text}");
+    assert!(!back.join("format").exists() && !back.join("format-1").exists(), "the doctor migrates nothing");
+    assert!(pollster::block_on(opened(&back).load(&run("large"))).unwrap().is_some());
+    assert!(pollster::block_on(opened(&data).load(&run("large"))).unwrap().is_none());
+}
+
+#[test]
+fn a_store_of_another_version_is_refused_by_name_and_left_alone() {
+    let (_dir, data) = unpack();
+    drop(opened(&data));
+    let format = data.join("format");
+    let current = std::fs::read_to_string(&format).unwrap();
+    assert!(current.starts_with(&format!("format {FORMAT}\nversion ")), "{current}");
+    let refused = |what: &str| {
+        let error = EmbeddedStore::open(&data, Sync::Never).err().unwrap_or_else(|| panic!("{what} was opened"));
+        (error.to_string(), error)
+    };
+
+    let lines = "format 7\nversion 4.5.6\n";
+    std::fs::write(&format, format!("{lines}checksum {:016x}\n", xxhash_rust::xxh3::xxh3_64(lines.as_bytes()))).unwrap();
+    let (text, error) = refused("a newer format");
+    assert!(matches!(error, StoreError::Unsupported { .. }));
+    for part in ["store format 7", "Proscenium 4.5.6", env!("CARGO_PKG_VERSION"), "formats 1 to 2"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    std::fs::write(&format, "format 2").unwrap();
+    assert!(matches!(refused("a damaged format"), (_, StoreError::Corrupt { path, .. }) if path == format));
+    std::fs::remove_file(&format).unwrap();
+    assert!(matches!(refused("a missing format"), (_, StoreError::Corrupt { path, .. }) if path == format));
+    std::fs::write(&format, current).unwrap();
+
+    let engine = data.join("log/version");
+    std::fs::write(&engine, b"FJL\x04").unwrap();
+    let (text, error) = refused("a newer engine");
+    assert!(matches!(error, StoreError::Unsupported { .. }) && text.contains("version 4 of the storage engine"), "{text}");
+    std::fs::write(&engine, b"FJM\x03").unwrap();
+    assert!(matches!(refused("a damaged marker"), (_, StoreError::Corrupt { path, .. }) if path == engine));
+    std::fs::write(&engine, b"FJL\x03").unwrap();
+    drop(opened(&data));
+}

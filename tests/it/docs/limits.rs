@@ -30,7 +30,7 @@ const LIMITS: &[(&str, &[Limit])] = &[
             ("An id, without control characters", "1 to {ID_BYTES_MAX in model/}", "400 `bad_id`, 422 `bad_member`"),
             (
                 "Time for a JSON body",
-                "{--body-time-ms}, and 1 s for each {BODY_BYTES_A_SECOND}",
+                "{--body-time-ms}, and 1 s for each {BODY_BYTES_PER_SEC_MIN}",
                 "408 `body_too_slow`; nothing is kept",
             ),
             (
@@ -71,7 +71,7 @@ const LIMITS: &[(&str, &[Limit])] = &[
             ),
             (
                 "Calls, messages, parts and other subjects of one log. One body may exceed it by its own",
-                "{subjects_max in ingest/load}",
+                "{subjects_max in ingest/limits}",
                 "422 `too_many_subjects`; the run can still be settled",
             ),
             ("Numbered producers of a run", "{PRODUCERS_MAX in ingest/}", "422 `too_many_producers`"),
@@ -106,7 +106,7 @@ const LIMITS: &[(&str, &[Limit])] = &[
         "Activities",
         &[
             (
-                "Activities of a run for one audience; the last {RESERVED in projection/} are kept for actions",
+                "Activities of a run for one audience; the last {ACTIVITIES_RESERVED} are kept for actions",
                 "{ACTIVITIES_MAX}",
                 "none; the `run` activity has `activitiesOmitted`, the log has all",
             ),
@@ -187,7 +187,7 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "{KEYS_MAX}; {KEYS_BYTES_MAX}; {REVOKED_BYTES_MAX}",
                 "the server does not take the file",
             ),
-            ("Tickets of one token; of all", "{TICKETS_OF_ONE_MAX}; {TICKETS_MAX}", "429 `too_many_tickets`"),
+            ("Tickets of one token; of all", "{TICKETS_PER_TOKEN_MAX}; {TICKETS_MAX}", "429 `too_many_tickets`"),
         ],
     ),
     (
@@ -218,10 +218,10 @@ const LIMITS: &[(&str, &[Limit])] = &[
             ("The cache of older frames, for all readers", "{--pages-max}", "none; they are read again"),
             ("A WebSocket message", "{--body-max}", "413 `body_too_large`; closed with 1009"),
             ("Subscriptions of one WebSocket", "{--subscriptions-max}", "422 `too_many_subscriptions`"),
-            ("A WebSocket that has not authenticated", "{UNKNOWN_BYTES_MAX}, {AUTH_TIME_MAX}", "closed with 4401"),
+            ("A WebSocket that has not authenticated", "{UNAUTHENTICATED_BYTES_MAX}, {AUTH_TIME_MAX}", "closed with 4401"),
             (
                 "Messages without an answer, bytes of answers, and pings of a WebSocket client that does not read",
-                "{ANSWERS_AHEAD_MAX}; {ANSWERS_BYTES_MAX}; {PONGS_AHEAD_MAX}",
+                "{REPLIES_PENDING_MAX}; {REPLIES_BYTES_MAX}; {PONGS_AHEAD_MAX}",
                 "the server stops reading; after {PINGS_UNANSWERED_MAX} unanswered pings it closes with 1008",
             ),
         ],
@@ -234,16 +234,16 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "{PAGE_ITEMS_MAX} items, {PAGE_BYTES_MAX in api/hydrate}",
                 "none; `truncated` and `nextCursor` say so",
             ),
-            ("Runs that one page of a list looks at", "{LOOKED_AT_MAX}", "none; `nextCursor`, and the page may hold fewer"),
+            ("Runs that one page of a list looks at", "{SCANNED_MAX}", "none; `nextCursor`, and the page may hold fewer"),
             (
                 "Sessions that one page of a filtered list looks at; with `q`",
-                "{FILTERED_MAX}; {SEARCHED_MAX}",
+                "{FILTER_SCANNED_MAX}; {SEARCH_SCANNED_MAX}",
                 "none; `nextCursor`, and the page may hold fewer",
             ),
             ("Logs of a session that its `events` merge", "{MERGED_LOGS_MAX}", "422 `session_too_large`"),
             (
                 "Appends and bytes that one page of a session's `events` looks at",
-                "{LOOKED_AT_APPENDS_MAX}, {LOOKED_AT_BYTES_MAX}",
+                "{SCANNED_APPENDS_MAX}, {SCANNED_BYTES_MAX}",
                 "none; `nextCursor`, and the page may hold fewer",
             ),
             (
@@ -253,7 +253,7 @@ const LIMITS: &[(&str, &[Limit])] = &[
             ),
             (
                 "Runs in the snapshot of a session: the newest; those with pending actions",
-                "{SNAPSHOT_RUNS_MAX}; {ASKING_RUNS_MAX in serve/}",
+                "{SNAPSHOT_RUNS_MAX}; {PENDING_RUNS_MAX}",
                 "none; `truncated`",
             ),
             (

@@ -14,7 +14,7 @@
 //! | [`transport`] | connections, request heads and TLS |
 //! | [`socket`] | WebSocket connections |
 //! | [`maintenance`] | tasks that run beside the requests |
-//! | [`router`] | the handler of each address |
+//! | [`mod@router`] | the handler of each address |
 
 pub mod access;
 pub mod api;

@@ -1,7 +1,7 @@
 //! The sent state of a run's activities, and the chunks that bring the reader up to date.
 //!
 //! It holds lengths and hashes of texts, and bounded copies of contents that must be sent as a whole
-//! ([`copy`](super::kept)).
+//! ([`copy`](super::content_copy)).
 
 use super::call::{self, Approval, Call, Target};
 use super::content_copy::{ContentCopy, CopyBudget, DEFERRED_BYTES_MIN, joined};

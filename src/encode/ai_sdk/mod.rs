@@ -11,13 +11,13 @@
 //! finish-step  finish | abort | error  [DONE]
 //! ```
 //! **One message per run.** It contains the parts of all the run's assistant messages, in the order in which they
-//! appeared. Turns, segments and pauses do not split it. Messages of users and systems are in [`messages`] and not in
+//! appeared. Turns, segments and pauses do not split it. Messages of users and systems are in [`messages()`] and not in
 //! the stream, because the client has its own. The message has one step: runs have no further ones, and versions 5 and
 //! 6 close every open text at the end of a step.
 //!
 //! **Live, late and slow readers end with the same message.** A client that resumes receives the run from its `start`
 //! on, in its current state: these clients ask for a replay and rebuild the message from it. Each part follows from its
-//! activity alone. So the message of a live reader, the message of a late reader, and [`messages`] are equal.
+//! activity alone. So the message of a live reader, the message of a late reader, and [`messages()`] are equal.
 //!
 //! **Corrections.** No chunk takes back text. Version 7 receives `reset-step` and then everything again. Versions 5 and
 //! 6 receive the correct text as a further part, and `data-correction {parts, replacedBy?}` with the indices of the

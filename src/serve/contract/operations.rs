@@ -58,7 +58,7 @@ pub struct ResponseSpec {
 /// The content of a body.
 #[derive(Clone, Copy)]
 pub enum Content {
-    /// JSON of this shape in [`SHAPES`].
+    /// JSON of this shape in [`SHAPES`](super::shapes::SHAPES).
     Json(&'static str),
     /// Text whose lines, messages or frames are JSON of this shape.
     Each(&'static str),

@@ -16,7 +16,7 @@ pub(crate) struct ScriptedRequest {
 
 pub(super) async fn deliver(script: &Sender, seq: u64, facts: &[Bytes]) -> DeliveryOutcome {
     let unreachable = || DeliveryOutcome::Retry { why: "unreachable".into(), after: None };
-    let facts = facts.iter().map(|fact| serde_json::from_slice(fact).unwrap()).collect();
+    let facts = facts.iter().map(|fact| serde_json::from_slice(fact).expect("a fact is JSON")).collect();
     let (answer, answered) = oneshot::channel();
     match script.send(ScriptedRequest { seq, facts, answer }) {
         Ok(()) => answered.await.unwrap_or_else(|_| unreachable()),

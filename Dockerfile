@@ -9,7 +9,7 @@ ARG FEATURES=""
 # The commit that `proscenium --version` names. The build context has no repository.
 ARG COMMIT=""
 # The cache mounts keep crates and compiled dependencies from one build to the next.
-# Without line tables, the binary has a tenth of its size. Backtraces keep the names of functions.
+# Without line tables, the binary has a quarter of its size. Backtraces keep the names of functions.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     PROSCENIUM_BUILD_COMMIT="$COMMIT" cargo build --release --locked --features "$FEATURES" \

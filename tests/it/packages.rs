@@ -70,19 +70,19 @@ fn a_release_archive_has_the_binary_and_the_files_that_belong_to_it() {
 }
 
 /// A repository with the release script and one commit.
-struct Clone(TempDir);
+struct Checkout(TempDir);
 
-impl Clone {
+impl Checkout {
     fn new() -> Self {
-        let clone = Self(TempDir::new().unwrap());
-        std::fs::create_dir(clone.0.path().join("scripts")).unwrap();
+        let checkout = Self(TempDir::new().unwrap());
+        std::fs::create_dir(checkout.0.path().join("scripts")).unwrap();
         for file in ["Cargo.toml", "scripts/release"] {
-            std::fs::copy(repository(file), clone.0.path().join(file)).unwrap();
+            std::fs::copy(repository(file), checkout.0.path().join(file)).unwrap();
         }
-        clone.git(&["init", "--quiet"]);
-        clone.git(&["add", "."]);
-        clone.git(&["commit", "--quiet", "--message", "One"]);
-        clone
+        checkout.git(&["init", "--quiet"]);
+        checkout.git(&["add", "."]);
+        checkout.git(&["commit", "--quiet", "--message", "One"]);
+        checkout
     }
 
     fn git(&self, arguments: &[&str]) {
@@ -102,21 +102,21 @@ impl Clone {
 
 #[test]
 fn a_release_is_built_only_from_the_commit_that_carries_its_version() {
-    let clone = Clone::new();
-    let stray = clone.0.path().join("stray.txt");
+    let checkout = Checkout::new();
+    let stray = checkout.0.path().join("stray.txt");
     std::fs::write(&stray, "").unwrap();
-    let reason = clone.refused();
+    let reason = checkout.refused();
     assert!(reason.contains("differ from the commit") && reason.contains("stray.txt"), "{reason}");
     std::fs::remove_file(&stray).unwrap();
 
-    clone.git(&["tag", "v0.0.1"]);
-    let reason = clone.refused();
+    checkout.git(&["tag", "v0.0.1"]);
+    let reason = checkout.refused();
     assert!(reason.contains("the tag v0.0.1") && reason.contains(&format!("the version {VERSION}")), "{reason}");
-    clone.git(&["tag", "--delete", "v0.0.1"]);
+    checkout.git(&["tag", "--delete", "v0.0.1"]);
 
-    clone.git(&["tag", &format!("v{VERSION}")]);
-    clone.git(&["commit", "--quiet", "--allow-empty", "--message", "Two"]);
-    let reason = clone.refused();
+    checkout.git(&["tag", &format!("v{VERSION}")]);
+    checkout.git(&["commit", "--quiet", "--allow-empty", "--message", "Two"]);
+    let reason = checkout.refused();
     assert!(reason.contains(&format!("the tag v{VERSION} is at ")) && reason.contains("raise the version"), "{reason}");
 }
 

@@ -90,7 +90,8 @@ test("the audience determines what the page shows", { timeout: 2 * DEADLINE }, a
   await publish("audiences", [fact("run.started"), diagnostic("user"), diagnostic("dashboard"), diagnostic("internal")]);
   await openRun("audiences");
   for (const [audience, seen] of [["user", 1], ["dashboard", 2], ["internal", 3]]) {
-    await page.getByLabel(audience, { exact: true }).check({ force: true });
+    // Not `check`: it reads the state at once, while the page may still draw the previous route.
+    await page.getByLabel(audience, { exact: true }).click({ force: true });
     await until((seen) => document.querySelectorAll(".speech").length === seen, seen);
     assert.equal(await text("#gaps"), "none");
     await until((audience) => location.hash.includes(`audience=${audience}`), audience);

@@ -65,7 +65,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         pace: Duration::from_millis(args.pace_ms),
         turns: Arc::default(),
     };
-    println!("agent {} claims controls from {}", worker.agent, worker.url);
+    println!("agent {} is at work for {}", worker.agent, worker.url);
     let mut tasks = JoinSet::new();
     loop {
         let controls = tokio::select! {

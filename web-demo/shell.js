@@ -5,9 +5,9 @@
 import { Hydration } from "./client/hydration.js";
 import { Problem } from "./client/http.js";
 import { ConnectionBar } from "./connection-bar.js";
-import { BodyDialog } from "./detail.js";
+import { BodyDialog } from "./body-dialog.js";
 import { Feeder } from "./feeder.js";
-import { ViewModel } from "./opened.js";
+import { ViewModel } from "./view-model.js";
 import { Panels } from "./panels.js";
 import { format, parse } from "./route.js";
 import { element, updateChildren, setText, toText } from "./surfaces/base.js";
@@ -36,7 +36,7 @@ const ADDRESS_MS = 300;
 
 const LIVE = ["accepted", "running", "waiting"];
 
-/** @type {Record<import("./opened.js").Step | "none", string>} */
+/** @type {Record<import("./view-model.js").Step | "none", string>} */
 const STEPS = {
   none: "Opening…", shell: "Loading recent messages…", window: "Loading status…", status: "Loading references…", references: "", whole: "",
 };
@@ -170,7 +170,7 @@ export class Shell {
     return session !== undefined ? tabKey({ kind: "session", id: session }) : run !== undefined ? tabKey({ kind: "run", id: run }) : "";
   }
 
-  /** @param {import("./opened.js").Step | "none"} step */
+  /** @param {import("./view-model.js").Step | "none"} step */
   #setHydrationStep(step) {
     this.#page.stage.dataset.hydration = step;
     setText(this.#page.hydration, STEPS[step]);

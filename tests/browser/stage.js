@@ -5,7 +5,7 @@
  * content security policy. It forwards everything else to the server.
  *
  * PROSCENIUM_BIN names the binary (default target/debug/proscenium), CHROMIUM_BIN the browser (default
- * /usr/bin/chromium). With PROSCENIUM_JITTER_MS (tests/unsteady.mjs) the front delays everything by a random time.
+ * /usr/bin/chromium). With PROSCENIUM_JITTER_MS (tests/jitter.mjs) the front delays everything by a random time.
  * Tests wait for conditions, with a generous deadline; none depends on the speed of the machine.
  */
 
@@ -20,7 +20,7 @@ import { extname, join, normalize } from "node:path";
 import { createInterface } from "node:readline";
 import { after, afterEach, before } from "node:test";
 import { fileURLToPath } from "node:url";
-import { jitter, unsteady } from "../unsteady.mjs";
+import { jitter, jitterStream } from "../jitter.mjs";
 
 // The page's development dependencies are in web-demo.
 const require = createRequire(new URL("../../web-demo/package.json", import.meta.url));
@@ -189,7 +189,7 @@ async function front(port, holds) {
       await Promise.all([jitter(), holds(asked)]);
       if (answer.destroyed) return;
       answer.writeHead(response.statusCode, response.headers);
-      response.pipe(unsteady()).pipe(answer);
+      response.pipe(jitterStream()).pipe(answer);
     });
     behind.on("error", () => answer.destroy());
     answer.on("close", () => behind.destroy());
@@ -201,7 +201,7 @@ async function front(port, holds) {
       for (let at = 0; at < asked.rawHeaders.length; at += 2) lines.push(`${asked.rawHeaders[at]}: ${asked.rawHeaders[at + 1]}`);
       far.write(`${lines.join("\r\n")}\r\n\r\n`);
       far.write(head);
-      near.pipe(unsteady()).pipe(far).pipe(unsteady()).pipe(near);
+      near.pipe(jitterStream()).pipe(far).pipe(jitterStream()).pipe(near);
     });
     for (const end of [near, far]) {
       end.on("error", () => {});

@@ -13,7 +13,7 @@ import { readFileSync, readdirSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import { unsteady } from "../unsteady.mjs";
+import { jitterStream } from "../jitter.mjs";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
@@ -117,7 +117,7 @@ export const joinChunks = (text) => (Array.isArray(text) ? text.join("") : (text
 
 /**
  * Starts a proxy that can cut its connections, as a tunnel or a train does. It shortens the server's reconnection
- * delays without changing their length in bytes. With PROSCENIUM_JITTER_MS (tests/unsteady.mjs) it delays everything by
+ * delays without changing their length in bytes. With PROSCENIUM_JITTER_MS (tests/jitter.mjs) it delays everything by
  * a random time.
  */
 export async function startCuttableProxy(url) {
@@ -134,7 +134,7 @@ export async function startCuttableProxy(url) {
       end.on("close", () => (open.delete(end), end.readableEnded || other.destroy()));
       end.on("error", () => {});
     }
-    const [toServer, toClient] = [client.pipe(unsteady()), upstream.pipe(unsteady())];
+    const [toServer, toClient] = [client.pipe(jitterStream()), upstream.pipe(jitterStream())];
     toServer.on("data", (bytes) => {
       for (const [head] of String(bytes).matchAll(/^(?:GET|POST) [^\0]*?\r\n\r\n/gm)) proxy.requests.push(head);
       upstream.write(bytes);

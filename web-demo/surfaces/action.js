@@ -9,9 +9,9 @@ import { createBadge, define, formatDuration, element, inspectButton, setBadge, 
 import { Card, agentName } from "./card.js";
 import { QUESTIONS, contradicts, isApproval, optionOf } from "./decision.js";
 import { choiceOf, formOf } from "./form.js";
-import { POLL_MS, ACCEPTED_SHOWN_MS, readControlStatuses, hasFailed } from "./handed.js";
+import { POLL_MS, ACCEPTED_SHOWN_MS, readControlStatuses, hasFailed } from "./submitted-controls.js";
 import { formatValue } from "./lane.js";
-import { DecisionSubject } from "./reviewed.js";
+import { DecisionSubject } from "./decision-subject.js";
 import { summarizeInput, formatJson } from "./tool.js";
 
 /** The interval at which the time left is updated, in milliseconds. */

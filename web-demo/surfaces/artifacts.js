@@ -7,7 +7,7 @@ import { Surface, formatCount, define, element, inspectButton, updateChildren, s
 import { keyOf } from "../client/store.js";
 import { BODY_MEMBERS, readBlobText, readDiff, drawDiff, readTextFromEvents } from "./bodies.js";
 import { artifactState } from "./describe.js";
-import { controlButton } from "./handed.js";
+import { controlButton } from "./submitted-controls.js";
 import { BLOB_PATH, evidenceLinks, addHeading, setLinks, controlTarget, formatValue, refLinks, setFacts } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

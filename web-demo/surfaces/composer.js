@@ -6,7 +6,7 @@
  */
 
 import { Surface, createBadge, formatCount, define, element, inspectButton, joinText, keyOf, updateChildren, setBadge, setText, toText } from "./base.js";
-import { POLL_MS, ACCEPTED_SHOWN_MS, controlButton, readControlStatuses, hasFailed } from "./handed.js";
+import { POLL_MS, ACCEPTED_SHOWN_MS, controlButton, readControlStatuses, hasFailed } from "./submitted-controls.js";
 import { isLiveRun } from "./runtime-status.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

@@ -9,15 +9,15 @@ import { Surface, formatCount, define, element, inspectButton, keyOf, setBadge, 
 import { lengthOf } from "../client/store.js";
 import { Action } from "./action.js";
 import { agentName, siblingOf } from "./card.js";
-import { RowModel, kindOf } from "./flow.js";
+import { RowModel, kindOf } from "./row-model.js";
 import { InlineProcess } from "./inline-process.js";
 import { drawMedia, hasMedia } from "./media.js";
 import { Prose } from "./prose.js";
-import { VirtualList } from "./windowed.js";
+import { VirtualList } from "./virtual-list.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./base.js").View} View */
-/** @typedef {import("./flow.js").Row} Row */
+/** @typedef {import("./row-model.js").Row} Row */
 
 /** Kinds of message parts that are speech. Other parts get a label. */
 const SPEECH_KINDS = new Set(["assistant_text", "user_text", "text"]);

@@ -5,7 +5,7 @@
 
 import { define, element, setText, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
-import { controlButton } from "./handed.js";
+import { controlButton } from "./submitted-controls.js";
 import { Lane, UNKNOWN, setLinks, controlTarget, formatValue, refLinks, setFacts, topologyOf } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

@@ -3,7 +3,7 @@
  */
 
 import { define, element, updateChildren, setBadge, setText, humanize } from "./base.js";
-import { controlButton } from "./handed.js";
+import { controlButton } from "./submitted-controls.js";
 import { Lane, UNKNOWN, artifactLinks, evidenceLinks, setLinks, findAgentName, controlTarget, formatValue, refLinks, setFacts, topologyOf } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

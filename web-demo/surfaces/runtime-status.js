@@ -4,7 +4,7 @@
 
 import { Surface, formatCount, define, element, inspectButton, keyOf, updateChildren, setBadge, setText, humanize, toText } from "./base.js";
 import { agentName } from "./card.js";
-import { controlButton } from "./handed.js";
+import { controlButton } from "./submitted-controls.js";
 import { errorText } from "./tool.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

@@ -3,7 +3,7 @@
  */
 
 import { Surface, define, element, inspectButton, joinText, keyOf, updateChildren, setBadge, setText, humanize, displayedStatus, stateOf, toText } from "./base.js";
-import { controlButton } from "./handed.js";
+import { controlButton } from "./submitted-controls.js";
 import { topologyOf } from "./lane.js";
 import { errorText } from "./tool.js";
 

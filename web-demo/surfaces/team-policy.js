@@ -4,7 +4,7 @@
 
 import { Surface, define, element, inspectButton, updateChildren, setBadge, setText, humanize, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
-import { controlButton } from "./handed.js";
+import { controlButton } from "./submitted-controls.js";
 import { canStop } from "./team-roster.js";
 import { addHeading, setLinks, findAgentName, splitWords, controlTarget, formatValue, refLinks, setFacts } from "./lane.js";
 

@@ -4,7 +4,7 @@
 
 import { define, element, updateChildren, setBadge, setText, humanize, displayedStatus, stateOf, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
-import { controlButton } from "./handed.js";
+import { controlButton } from "./submitted-controls.js";
 import { isLiveRun } from "./runtime-status.js";
 import { Lane, ENDED_STATUSES, runOf, createAvatar, setLinks, controlTarget, formatValue, setFacts, topologyOf } from "./lane.js";
 

@@ -6,7 +6,7 @@
 import { Surface, define, element, inspectButton, joinText, updateChildren, setBadge, setText, humanize, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { describe } from "./describe.js";
-import { controlButton } from "./handed.js";
+import { controlButton } from "./submitted-controls.js";
 import { ENDED_STATUSES, createAvatar, addHeading, findActivity, controlTarget, formatValue, setFacts } from "./lane.js";
 import { waitReason } from "./tool.js";
 

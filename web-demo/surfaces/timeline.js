@@ -6,9 +6,9 @@
 import { Surface, define, element, inspectButton, setBadge, setText, humanize, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { describe } from "./describe.js";
-import { controlButton } from "./handed.js";
+import { controlButton } from "./submitted-controls.js";
 import { artifactLinks, evidenceLinks, addHeading, setLinks, splitWords, controlTarget, refLinks, setFacts } from "./lane.js";
-import { FixedHeightList } from "./rows.js";
+import { FixedHeightList } from "./fixed-height-list.js";
 import { waitReason } from "./tool.js";
 
 /** @typedef {import("./base.js").Activity} Activity */

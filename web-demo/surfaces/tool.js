@@ -8,7 +8,7 @@
 import { createBadge, formatCount, define, formatDuration, element, inspectButton, joinText, updateChildren, setBadge, setText, stateOf, toText } from "./base.js";
 import { Card, siblingOf } from "./card.js";
 import { isApproval } from "./decision.js";
-import { controlButton } from "./handed.js";
+import { controlButton } from "./submitted-controls.js";
 import { setLinks, refLinks } from "./lane.js";
 
 /** The maximum length of an input's summary, in characters. */

@@ -12,7 +12,7 @@ const JITTER_MS = Number(process.env.PROSCENIUM_JITTER_MS ?? 0);
 export const jitter = () => (JITTER_MS > 0 ? pause(Math.random() * JITTER_MS) : undefined);
 
 /** Creates a stream that passes chunks in order, each after a random delay. */
-export function unsteady() {
+export function jitterStream() {
   let previous = Promise.resolve();
   return new Transform({
     transform(chunk, _, done) {

@@ -7,6 +7,7 @@
  */
 
 import { keyOf } from "../client/store.js";
+import { nothing, render } from "../vendor/lit.js";
 
 export { keyOf };
 
@@ -90,6 +91,8 @@ export class Surface extends HTMLElement {
     this.#view = view;
     this.classList.add(this.localName.replace(/^ps-/, ""));
     this.replaceChildren();
+    // Without its children, a rendered template is gone too: lit-html keeps its place in this member.
+    Reflect.deleteProperty(this, "_$litPart$");
     this.build();
     this.update(null);
   }
@@ -115,6 +118,19 @@ export class Surface extends HTMLElement {
   activities() {
     const { shows } = /** @type {typeof Surface} */ (this.constructor);
     return this.view.store.sorted(shows);
+  }
+}
+
+/** A surface whose content is a template: each update renders it, and lit-html changes what differs. */
+export class TemplateSurface extends Surface {
+  /** Returns the content for the current view. @returns {unknown} */
+  template() {
+    return nothing;
+  }
+
+  /** @param {Set<string> | null} _changed */
+  update(_changed) {
+    render(this.template(), this);
   }
 }
 

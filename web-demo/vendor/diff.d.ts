@@ -1,0 +1,1 @@
+export { diffArrays, diffLines, diffWordsWithSpace } from "diff";

@@ -1,0 +1,1 @@
+export { Lexer } from "marked";

@@ -9,7 +9,7 @@
 use bytes::Bytes;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::row::Row;
-use proscenium::log::{Append, Limit, LogId, Outcome, Store};
+use proscenium::log::{Append, AppendOutcome, Limit, LogId, Store};
 use proscenium::model::{Epoch, RunId, Sequence};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ fn measure(batch: usize, pause: Duration, state_bytes: usize, facts_s_max: usize
         let begun = Instant::now();
         let outcomes = runtime.block_on(store.commit(&group)).expect("commits");
         commits.push(begun.elapsed());
-        assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Committed { .. })));
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, AppendOutcome::Committed { .. })));
     }
     let facts_s = next as f64 / start.elapsed().as_secs_f64();
     commits.sort();

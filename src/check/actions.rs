@@ -2,7 +2,7 @@
 
 use super::Findings;
 use super::lifecycles::actions;
-use super::log::{Entry, Log};
+use super::log::{CheckedLog, Entry};
 use crate::model::EventType;
 
 /// The seed's action types, each with the fields that its card requires: one field per group.
@@ -26,14 +26,14 @@ const DELEGATED: &[&str] = &["delegated_permission", "teammate_plan_decision"];
 const OUTCOMES: &[&str] = &["approved", "rejected", "answered", "cancelled", "expired"];
 
 /// Requires `action.required` before `action.resolved`.
-pub(super) fn never_required(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn never_required(log: &CheckedLog, findings: &mut Findings<'_>) {
     for action in actions(log).iter().filter(|action| !action.has_start) {
         findings.report(action.first_entry, Some(&action.id), format!("action {} is resolved but was never required", action.id));
     }
 }
 
 /// Requires that no action is pending when the run ends. A run that waits has not ended.
-pub(super) fn pending_at_end(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn pending_at_end(log: &CheckedLog, findings: &mut Findings<'_>) {
     for action in actions(log).iter().filter(|action| action.end.is_none()) {
         if let Some(end) = action.run_end {
             let message = format!(
@@ -46,7 +46,7 @@ pub(super) fn pending_at_end(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Requires at most one resolution per action.
-pub(super) fn resolved_twice(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn resolved_twice(log: &CheckedLog, findings: &mut Findings<'_>) {
     for action in &actions(log) {
         for end in &action.repeated_ends {
             let first = action.end.map_or(0, |end| end.sequence);
@@ -55,12 +55,12 @@ pub(super) fn resolved_twice(log: &Log, findings: &mut Findings<'_>) {
     }
 }
 
-fn of_type(log: &Log, event_type: EventType) -> impl Iterator<Item = &Entry> {
+fn of_type(log: &CheckedLog, event_type: EventType) -> impl Iterator<Item = &Entry> {
     log.entries.iter().filter(move |entry| entry.event_type == event_type)
 }
 
 /// Requires a kind of the seed.
-pub(super) fn kinds(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn kinds(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in of_type(log, EventType::ActionRequired) {
         let id = entry.envelope_text("actionId");
         match entry.payload_text("kind") {
@@ -74,7 +74,7 @@ pub(super) fn kinds(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Requires the fields that the card of this kind shows.
-pub(super) fn shapes(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn shapes(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in of_type(log, EventType::ActionRequired) {
         let Some((kind, shape)) = KINDS.iter().find(|(name, _)| entry.payload_text("kind") == Some(name)) else { continue };
         let missing = entry.missing(shape);
@@ -87,7 +87,7 @@ pub(super) fn shapes(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Requires the id of the agent that requests a delegated action.
-pub(super) fn delegated(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn delegated(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in of_type(log, EventType::ActionRequired) {
         let Some(kind) = entry.payload_text("kind").filter(|kind| DELEGATED.contains(kind)) else { continue };
         if !entry.has("agentId") {
@@ -102,7 +102,7 @@ pub(super) fn delegated(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Requires the scope and input of a delegated action, and the route of its answer.
-pub(super) fn delegated_details(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn delegated_details(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in of_type(log, EventType::ActionRequired) {
         let Some(kind) = entry.payload_text("kind").filter(|kind| DELEGATED.contains(kind)) else { continue };
         let missing = entry.missing(&[&["policyScope"], &["safeInput", "input"], &["parentRouting"]]);
@@ -114,7 +114,7 @@ pub(super) fn delegated_details(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Requires a known outcome of a resolution.
-pub(super) fn outcomes(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn outcomes(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in of_type(log, EventType::ActionResolved).filter(|entry| !entry.view.is_withheld()) {
         let id = entry.envelope_text("actionId");
         match entry.payload_text("outcome") {

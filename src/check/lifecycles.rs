@@ -1,6 +1,6 @@
 //! Lifecycles in a log, from start to end: tool calls, message parts, actions, compactions.
 
-use super::log::{Entry, Log};
+use super::log::{CheckedLog, Entry};
 use crate::model::EventType;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
@@ -105,7 +105,7 @@ pub fn is_custom(entry: &Entry) -> bool {
 }
 
 /// Returns the lifecycles of tool calls.
-pub fn calls(log: &Log) -> Vec<Lifecycle<'_>> {
+pub fn calls(log: &CheckedLog) -> Vec<Lifecycle<'_>> {
     let mut lifecycles = Lifecycles::default();
     for entry in &log.entries {
         let id = entry.envelope_text("toolCallId");
@@ -122,7 +122,7 @@ pub fn calls(log: &Log) -> Vec<Lifecycle<'_>> {
 }
 
 /// Returns the lifecycles of actions.
-pub fn actions(log: &Log) -> Vec<Lifecycle<'_>> {
+pub fn actions(log: &CheckedLog) -> Vec<Lifecycle<'_>> {
     let mut lifecycles = Lifecycles::default();
     for entry in &log.entries {
         match (&entry.event_type, entry.envelope_text("actionId")) {
@@ -139,7 +139,7 @@ pub fn actions(log: &Log) -> Vec<Lifecycle<'_>> {
 }
 
 /// Returns the lifecycles of context compactions.
-pub fn compactions(log: &Log) -> Vec<Lifecycle<'_>> {
+pub fn compactions(log: &CheckedLog) -> Vec<Lifecycle<'_>> {
     let mut lifecycles = Lifecycles::default();
     let mut own_agent = None;
     for entry in &log.entries {
@@ -247,7 +247,7 @@ pub struct Streams<'l> {
 }
 
 /// Collects the message parts of a log.
-pub fn streams(log: &Log) -> Streams<'_> {
+pub fn streams(log: &CheckedLog) -> Streams<'_> {
     let mut streams = Streams::default();
     for entry in &log.entries {
         if let Some((channel, is_final)) = Channel::of(&entry.event_type) {

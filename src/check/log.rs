@@ -155,14 +155,14 @@ pub struct InvalidLine {
 
 /// A parsed log.
 #[derive(Debug)]
-pub struct Log {
+pub struct CheckedLog {
     pub entries: Vec<Entry>,
     pub options: CheckOptions,
     /// The patches that the projection could not apply: the sequence and the diagnostic.
     pub failed_patches: Vec<(u64, Value)>,
 }
 
-impl Log {
+impl CheckedLog {
     /// Parses a log with one envelope per line; skips blank lines.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ mod team;
 mod text;
 mod tools;
 
-pub use log::{InvalidLine, Log};
+pub use log::{CheckedLog, InvalidLine};
 pub use seed::{DEMANDS, Demand};
 
 use crate::guard::redact_text;
@@ -89,7 +89,7 @@ pub struct Rule {
     pub sentence: &'static str,
     /// The instruction for the producer of the log.
     pub remedy: &'static str,
-    check: fn(&Log, &mut Findings<'_>),
+    check: fn(&CheckedLog, &mut Findings<'_>),
 }
 
 /// A place where a log breaks a rule.
@@ -171,7 +171,7 @@ fn sanitize(text: &str) -> String {
 
 /// Checks a log against every rule.
 #[must_use]
-pub fn check(log: &Log) -> Report {
+pub fn check(log: &CheckedLog) -> Report {
     let (mut findings, mut counts, mut omitted) = (Vec::new(), Counts::default(), 0);
     for rule in RULES {
         let mut found = Findings { rule, listed: Vec::new(), count: 0 };
@@ -196,7 +196,7 @@ pub static RULES: &[Rule] = &{
         severity: Severity,
         sentence: &'static str,
         remedy: &'static str,
-        check: fn(&Log, &mut Findings<'_>),
+        check: fn(&CheckedLog, &mut Findings<'_>),
     ) -> Rule {
         Rule { id, severity, sentence, remedy, check }
     }

@@ -1,13 +1,13 @@
 //! Rules for log order and run boundaries.
 
 use super::Findings;
-use super::log::{Entry, Log};
+use super::log::{CheckedLog, Entry};
 use crate::model::{Audience, EventType};
 use crate::source::ledger::{RunState, Status};
 use std::collections::HashMap;
 
 /// Requires increasing sequences.
-pub(super) fn increasing(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn increasing(log: &CheckedLog, findings: &mut Findings<'_>) {
     for pair in log.entries.windows(2) {
         if pair[1].sequence <= pair[0].sequence {
             findings.report(&pair[1], None, format!("sequence {} follows {}", pair[1].sequence, pair[0].sequence));
@@ -16,7 +16,7 @@ pub(super) fn increasing(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Requires every sequence, unless the audience hides some or compaction removed some.
-pub(super) fn gapless(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn gapless(log: &CheckedLog, findings: &mut Findings<'_>) {
     if log.options.audience != Audience::Internal || log.options.is_compacted {
         return;
     }
@@ -32,7 +32,7 @@ pub(super) fn gapless(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Requires one run per log, and each event once.
-pub(super) fn one_run(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn one_run(log: &CheckedLog, findings: &mut Findings<'_>) {
     let run = log.run();
     let mut known: HashMap<&str, u64> = HashMap::new();
     for entry in &log.entries {
@@ -57,7 +57,7 @@ fn is_work(entry: &Entry) -> bool {
 }
 
 /// Requires `run.started` before the work of the run.
-pub(super) fn work_before_start(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn work_before_start(log: &CheckedLog, findings: &mut Findings<'_>) {
     if log.run().is_none() {
         return;
     }
@@ -80,7 +80,7 @@ fn is_aside(entry: &Entry) -> bool {
 }
 
 /// Requires at most one end per attempt.
-pub(super) fn one_terminal(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn one_terminal(log: &CheckedLog, findings: &mut Findings<'_>) {
     let mut end: Option<&Entry> = None;
     for entry in &log.entries {
         match end {
@@ -97,7 +97,7 @@ pub(super) fn one_terminal(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Rejects work after the end of the run; reports one finding per end.
-pub(super) fn work_after_end(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn work_after_end(log: &CheckedLog, findings: &mut Findings<'_>) {
     let mut end: Option<&Entry> = None;
     let mut late: Vec<&Entry> = Vec::new();
     let mut report = |end: Option<&Entry>, late: &mut Vec<&Entry>| {
@@ -130,7 +130,7 @@ pub(super) fn work_after_end(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Returns each envelope with the run's state before and after it.
-fn states(log: &Log) -> impl Iterator<Item = (&Entry, RunState, RunState)> {
+fn states(log: &CheckedLog) -> impl Iterator<Item = (&Entry, RunState, RunState)> {
     let mut state = RunState::default();
     log.entries.iter().map(move |entry| {
         let before = state.clone();
@@ -140,7 +140,7 @@ fn states(log: &Log) -> impl Iterator<Item = (&Entry, RunState, RunState)> {
 }
 
 /// Requires an end, unless the run waits.
-pub(super) fn never_ended(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn never_ended(log: &CheckedLog, findings: &mut Findings<'_>) {
     let Some((entry, _, state)) = states(log).last().filter(|_| log.run().is_some()) else { return };
     if matches!(state.status, Status::Accepted | Status::Running) {
         let message = format!("the log ends with {} while the run is {}", entry.event_type, state.status.as_str());
@@ -149,7 +149,7 @@ pub(super) fn never_ended(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Rejects `run.started` while an attempt is active; a waiting run may start again.
-pub(super) fn start_inside_run(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn start_inside_run(log: &CheckedLog, findings: &mut Findings<'_>) {
     for (entry, before, _) in states(log) {
         if entry.event_type == EventType::RunStarted
             && matches!(before.status, Status::Accepted | Status::Running)

@@ -5,7 +5,7 @@
 
 use super::Findings;
 use super::lifecycles::{compactions, streams};
-use super::log::{Entry, Log};
+use super::log::{CheckedLog, Entry};
 use crate::guard::{Policy, redact_text, redact_value};
 use crate::model::{Audience, EventType};
 use serde_json::{Map, Value};
@@ -42,7 +42,7 @@ fn first_difference(before: &Value, after: &Value) -> Option<String> {
 }
 
 /// Rejects text that looks like a secret. The finding names the place and never the text.
-pub(super) fn secrets(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn secrets(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in &log.entries {
         let mut before = entry.envelope.clone();
         if let Some(payload) = before.get_mut("payload").and_then(Value::as_object_mut) {
@@ -96,7 +96,7 @@ fn largest_text(value: &Value) -> (usize, String) {
 }
 
 /// Requires a reference in place of a large body.
-pub(super) fn large_bodies(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn large_bodies(log: &CheckedLog, findings: &mut Findings<'_>) {
     let bytes_max = Policy::default().inline_bytes_max;
     for entry in &log.entries {
         for (member, value) in &entry.view.payload {
@@ -117,7 +117,7 @@ pub(super) fn large_bodies(log: &Log, findings: &mut Findings<'_>) {
 const BODY_MEMBERS: &[&str] = &["body", "content", "contents", "data", "base64", "html", "markdown"];
 
 /// Rejects artifact bodies in the log; they belong in the artifact workspace.
-pub(super) fn artifact_bodies(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn artifact_bodies(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in log.entries.iter().filter(|entry| entry.is_in_family("artifact.")) {
         if let Some(member) = BODY_MEMBERS.iter().find(|member| entry.has(member)) {
             let id = entry.envelope_text("artifactId");
@@ -128,7 +128,7 @@ pub(super) fn artifact_bodies(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Rejects diagnostics and metrics for the user audience.
-pub(super) fn diagnostics_audience(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn diagnostics_audience(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in log.entries.iter().filter(|entry| entry.is_in_family("diagnostic.") || entry.is_in_family("metric.")) {
         if entry.audience() == Some(Audience::User) {
             findings.report(entry, None, format!("{} has the audience user", entry.event_type));
@@ -146,7 +146,7 @@ fn has_member_with_prefix(value: &Value, prefix: &str) -> bool {
 }
 
 /// Rejects a runtime's internals for any audience but the internal one.
-pub(super) fn internals(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn internals(log: &CheckedLog, findings: &mut Findings<'_>) {
     let has = |payload: &Map<String, Value>| {
         payload.iter().any(|(name, value)| name.starts_with("__runtime") || has_member_with_prefix(value, "__runtime"))
     };
@@ -161,7 +161,7 @@ pub(super) fn internals(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Rejects a client's own state, such as collapsed panels and drafts.
-pub(super) fn screen_state(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn screen_state(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in &log.entries {
         let owner = entry.envelope_text("owner").filter(|owner| *owner == "ui_projection");
         let persistence = entry.envelope_text("persistence").filter(|persistence| *persistence == "ui_local");
@@ -172,7 +172,7 @@ pub(super) fn screen_state(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Requires the end of a compaction.
-pub(super) fn compaction_never_ended(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn compaction_never_ended(log: &CheckedLog, findings: &mut Findings<'_>) {
     for compaction in compactions(log).iter().filter(|compaction| compaction.end.is_none()) {
         findings.report(
             compaction.first_entry,
@@ -183,7 +183,7 @@ pub(super) fn compaction_never_ended(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Reports events that the server's adapter could not map.
-pub(super) fn malformed(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn malformed(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in log.entries.iter().filter(|entry| entry.is_server_diagnostic(&["malformed_event", "unknown_outcome"])) {
         let event = entry.payload_text("eventType").unwrap_or("an event");
         let reason = match (entry.payload_text("expected"), entry.payload_text("outcome")) {
@@ -196,7 +196,7 @@ pub(super) fn malformed(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Reports events of another run in one ingest stream.
-pub(super) fn interleaved(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn interleaved(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in log.entries.iter().filter(|entry| entry.is_server_diagnostic(&["interleaved_run"])) {
         let event = entry.payload_text("eventType").unwrap_or("an event");
         let open = entry.payload_text("openRun").map_or_else(String::new, |run| format!(" {run}"));
@@ -205,7 +205,7 @@ pub(super) fn interleaved(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Reports patches that the projection could not apply.
-pub(super) fn patches(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn patches(log: &CheckedLog, findings: &mut Findings<'_>) {
     for (sequence, diagnostic) in &log.failed_patches {
         let text = |member: &str| diagnostic.get(member).and_then(Value::as_str);
         // The state of a run has neither type nor id.

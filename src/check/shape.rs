@@ -2,12 +2,12 @@
 
 use super::Findings;
 use super::lifecycles::is_custom;
-use super::log::{Entry, Log};
+use super::log::{CheckedLog, Entry};
 use crate::model::{Audience, Control, EventType, Owner, Persistence, Phase, Scope, Surface, Topology};
 use serde_json::Value;
 
 /// Requires the envelope's own members with their types.
-pub(super) fn members(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn members(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in &log.entries {
         for fault in &entry.faults {
             findings.report(entry, None, format!("{}: {fault}", entry.event_type));
@@ -27,7 +27,7 @@ const DIMENSIONS: &[(&str, &[&str])] = &[
 ];
 
 /// Requires dimension values of the seed.
-pub(super) fn dimensions(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn dimensions(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in &log.entries {
         for (dimension, names) in DIMENSIONS {
             if let Some(value) = entry.envelope_text(dimension).filter(|value| !names.contains(value)) {
@@ -38,7 +38,7 @@ pub(super) fn dimensions(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Requires event types of the seed.
-pub(super) fn event_types(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn event_types(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in &log.entries {
         if let EventType::Other(event_type) = &entry.event_type {
             findings.report(entry, None, format!("the event type {event_type:?} is unknown"));
@@ -54,7 +54,7 @@ pub(super) fn event_types(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Requires one of the three audiences.
-pub(super) fn audiences(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn audiences(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in &log.entries {
         let own = entry.envelope.get("audience").filter(|_| entry.audience().is_none());
         let is_unknown = |audience: &&Value| audience.as_str().is_none_or(|name| Audience::parse(name).is_none());
@@ -90,7 +90,7 @@ fn required_ids(entry: &Entry) -> &'static [&'static [&'static str]] {
 }
 
 /// Requires the id of the fact's subject.
-pub(super) fn ids(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn ids(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in &log.entries {
         for group in required_ids(entry).iter().filter(|group| !group.iter().any(|id| entry.has(id))) {
             findings.report(entry, None, format!("{} has no {}", entry.event_type, group.join(" or ")));
@@ -99,7 +99,7 @@ pub(super) fn ids(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Requires the part id of a chunk.
-pub(super) fn part_ids(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn part_ids(log: &CheckedLog, findings: &mut Findings<'_>) {
     use EventType as E;
     let is_chunk = |entry: &&Entry| matches!(entry.event_type, E::TextDelta | E::ReasoningDelta | E::PlanDelta);
     for entry in log.entries.iter().filter(is_chunk).filter(|entry| !entry.has("partId")) {
@@ -108,7 +108,7 @@ pub(super) fn part_ids(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Requires an error message of a failure.
-pub(super) fn failures(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn failures(log: &CheckedLog, findings: &mut Findings<'_>) {
     use EventType as E;
     for entry in &log.entries {
         if !matches!(entry.event_type, E::ToolFailed | E::RunFailed | E::ArtifactFailed) || entry.view.is_withheld() {
@@ -127,7 +127,7 @@ pub(super) fn failures(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Requires the id, role and parts of each message in a snapshot.
-pub(super) fn snapshots(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn snapshots(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in log.entries.iter().filter(|entry| entry.event_type == EventType::MessagesSnapshot) {
         let Some(messages) = entry.view.get("messages").and_then(Value::as_array) else {
             findings.report(entry, None, "messages.snapshot has no messages".into());

@@ -1,7 +1,7 @@
 //! Rules for teams: identities, lineage, handoffs, reviews and worker notifications.
 
 use super::Findings;
-use super::log::{Entry, Log};
+use super::log::{CheckedLog, Entry};
 use crate::model::EventType;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ struct IncompleteEntity<'l> {
 
 /// Returns the incomplete entities of a log, by name and id.
 fn incomplete_entities<'l>(
-    log: &'l Log,
+    log: &'l CheckedLog,
     fields: fn(&Entity) -> &'static [&'static [&'static str]],
 ) -> BTreeMap<(&'static str, String), IncompleteEntity<'l>> {
     let mut known: BTreeMap<(&'static str, String), IncompleteEntity<'l>> = BTreeMap::new();
@@ -78,7 +78,7 @@ fn incomplete_entities<'l>(
     known
 }
 
-fn report_missing(log: &Log, fields: fn(&Entity) -> &'static [&'static [&'static str]], findings: &mut Findings<'_>) {
+fn report_missing(log: &CheckedLog, fields: fn(&Entity) -> &'static [&'static [&'static str]], findings: &mut Findings<'_>) {
     for ((entity, id), incomplete) in incomplete_entities(log, fields) {
         let missing: Vec<String> = incomplete.missing.iter().map(|group| group.join(" or ")).collect();
         findings.report(incomplete.first, Some(&id), format!("no fact of {entity} {id} has {}", missing.join(", or ")));
@@ -86,17 +86,17 @@ fn report_missing(log: &Log, fields: fn(&Entity) -> &'static [&'static [&'static
 }
 
 /// Requires the ids that place an entity.
-pub(super) fn entity_ids(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn entity_ids(log: &CheckedLog, findings: &mut Findings<'_>) {
     report_missing(log, |entity| entity.ids, findings);
 }
 
 /// Requires the details that a client shows of an entity.
-pub(super) fn entity_details(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn entity_details(log: &CheckedLog, findings: &mut Findings<'_>) {
     report_missing(log, |entity| entity.details, findings);
 }
 
 /// Requires the parent of a child agent; reports one finding per agent, at its first fact.
-pub(super) fn lineage(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn lineage(log: &CheckedLog, findings: &mut Findings<'_>) {
     let mut agents: BTreeMap<&str, (&Entry, bool)> = BTreeMap::new();
     for entry in &log.entries {
         let is_agents = matches!(entry.event_type, EventType::AgentSpawned | EventType::AgentChanged | EventType::AgentCompleted);
@@ -110,7 +110,7 @@ pub(super) fn lineage(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Requires one member of each group in every entry of an event type.
-fn require_members(log: &Log, findings: &mut Findings<'_>, event_type: &EventType, id: &str, groups: &[&[&str]]) {
+fn require_members(log: &CheckedLog, findings: &mut Findings<'_>, event_type: &EventType, id: &str, groups: &[&[&str]]) {
     for entry in log.entries.iter().filter(|entry| entry.event_type == *event_type && !entry.view.is_withheld()) {
         let missing = entry.missing(groups);
         if !missing.is_empty() {
@@ -121,12 +121,12 @@ fn require_members(log: &Log, findings: &mut Findings<'_>, event_type: &EventTyp
 }
 
 /// Requires the sender, receiver and reason of a handoff.
-pub(super) fn handoffs(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn handoffs(log: &CheckedLog, findings: &mut Findings<'_>) {
     require_members(log, findings, &EventType::AgentHandoff, "handoffId", &[&["from"], &["to"], &["reason"]]);
 }
 
 /// Requires the resume target and the memory boundary of a handoff.
-pub(super) fn handoff_details(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn handoff_details(log: &CheckedLog, findings: &mut Findings<'_>) {
     let groups: &[&[&str]] = &[&["resumeTarget"], &["memoryBoundary", "contextBoundary"]];
     require_members(log, findings, &EventType::AgentHandoff, "handoffId", groups);
 }
@@ -135,7 +135,7 @@ pub(super) fn handoff_details(log: &Log, findings: &mut Findings<'_>) {
 const TARGET: &[&[&str]] = &[&["target", "artifactId", "artifactRefs", "taskId"]];
 
 /// Requires the target of a review, and the verdict of a completed one.
-pub(super) fn reviews(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn reviews(log: &CheckedLog, findings: &mut Findings<'_>) {
     require_members(log, findings, &EventType::ReviewRequested, "reviewId", TARGET);
     // A verdict may omit the target if the request named it.
     let mut targets: Vec<&str> = Vec::new();
@@ -159,25 +159,25 @@ pub(super) fn reviews(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Requires the reviewer and the evidence of a verdict.
-pub(super) fn review_details(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn review_details(log: &CheckedLog, findings: &mut Findings<'_>) {
     let groups: &[&[&str]] = &[&["reviewer", "agentId"], &["evidenceRefs", "evidenceId"]];
     require_members(log, findings, &EventType::ReviewCompleted, "reviewId", groups);
 }
 
 /// Requires the task, agent, status and summary of a worker notification.
-pub(super) fn notifications(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn notifications(log: &CheckedLog, findings: &mut Findings<'_>) {
     let groups: &[&[&str]] = &[&["taskId"], &["agentId"], &["status"], &["summary", "text"]];
     require_members(log, findings, &EventType::WorkerNotification, "workerNotificationId", groups);
 }
 
 /// Requires the result reference of a worker notification.
-pub(super) fn notification_details(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn notification_details(log: &CheckedLog, findings: &mut Findings<'_>) {
     let groups: &[&[&str]] = &[&["resultRef", "transcriptRef", "artifactRefs", "refs"]];
     require_members(log, findings, &EventType::WorkerNotification, "workerNotificationId", groups);
 }
 
 /// Requires the topology of a team.
-pub(super) fn topology(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn topology(log: &CheckedLog, findings: &mut Findings<'_>) {
     let mut teams: BTreeMap<&str, (&Entry, bool)> = BTreeMap::new();
     for entry in log.entries.iter().filter(|entry| entry.event_type == EventType::TeamChanged) {
         let Some(team) = entry.payload_text("teamId").or_else(|| entry.payload_text("teamName")) else { continue };
@@ -200,7 +200,7 @@ const STATUSES: &[&str] = &[
 ];
 
 /// Requires a status of the seed.
-pub(super) fn statuses(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn statuses(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in &log.entries {
         let is_one = entry.event_type == EventType::TaskChanged
             || entry.is_in_family("agent.") && entry.event_type != EventType::AgentHandoff;
@@ -221,7 +221,7 @@ pub(super) fn statuses(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Requires a fact for each artifact or evidence that a reference names.
-pub(super) fn dangling(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn dangling(log: &CheckedLog, findings: &mut Findings<'_>) {
     for (member, id_member, families) in
         [("evidenceRefs", "evidenceId", ["evidence.", "review."]), ("artifactRefs", "artifactId", ["artifact.", "artifact."])]
     {

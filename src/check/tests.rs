@@ -29,9 +29,9 @@ fn envelopes(facts: &[Value]) -> Vec<Value> {
     facts.iter().enumerate().map(envelope).collect()
 }
 
-fn read(facts: &[Value], options: CheckOptions) -> Log {
+fn read(facts: &[Value], options: CheckOptions) -> CheckedLog {
     let lines: Vec<String> = envelopes(facts).iter().map(Value::to_string).collect();
-    Log::read(lines.iter().map(String::as_bytes), options).unwrap()
+    CheckedLog::read(lines.iter().map(String::as_bytes), options).unwrap()
 }
 
 fn report(facts: &[Value]) -> Report {
@@ -291,7 +291,7 @@ fn a_finding_is_one_bounded_line_without_secrets() {
 #[test]
 fn a_line_that_is_not_an_envelope_is_rejected_with_its_number() {
     let assert_refused = |text: &str, line: u64, reason: &str| {
-        let error = Log::read(text.split('\n').map(str::as_bytes), CheckOptions::default()).unwrap_err();
+        let error = CheckedLog::read(text.split('\n').map(str::as_bytes), CheckOptions::default()).unwrap_err();
         assert!(error.line == line && error.reason.contains(reason), "{error}");
     };
     let good = envelopes(&[start()])[0].to_string();
@@ -1043,7 +1043,7 @@ proptest! {
             envelope.to_string()
         };
         let lines: Vec<String> = log.into_iter().enumerate().map(numbered).collect();
-        let read = || Log::read(lines.iter().map(String::as_bytes), CheckOptions::default()).unwrap();
+        let read = || CheckedLog::read(lines.iter().map(String::as_bytes), CheckOptions::default()).unwrap();
         let report = check(&read());
         prop_assert!(report.findings.is_sorted_by_key(|finding| finding.sequence));
         prop_assert_eq!(check(&read()), report);

@@ -2,13 +2,13 @@
 
 use super::Findings;
 use super::lifecycles::{Channel, calls, streams};
-use super::log::{Entry, Log};
+use super::log::{CheckedLog, Entry};
 use crate::model::EventType;
 use crate::source::agent_ui::is_workers;
 use serde_json::Value;
 
 /// Rejects chunks after the end of their stream.
-pub(super) fn write_after_seal(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn write_after_seal(log: &CheckedLog, findings: &mut Findings<'_>) {
     for late in streams(log).late {
         findings.report(
             late,
@@ -62,7 +62,7 @@ fn is_offloaded(entry: &Entry) -> bool {
 }
 
 /// Requires that a final text equals the streamed text.
-pub(super) fn final_text(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn final_text(log: &CheckedLog, findings: &mut Findings<'_>) {
     // The final of a reasoning stream may be a summary.
     for last in streams(log).finals.iter().filter(|last| last.key.channel != Channel::Reasoning) {
         let whole = last.entry.view.text("text").unwrap_or_default();
@@ -77,7 +77,7 @@ pub(super) fn final_text(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Requires the end of each streamed part.
-pub(super) fn part_never_ended(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn part_never_ended(log: &CheckedLog, findings: &mut Findings<'_>) {
     for part in streams(log).parts.iter().filter(|part| part.end.is_none()) {
         let state = match part.run_end {
             Some(end) => format!("still open when the run ends with {} at sequence {}", end.event_type, end.sequence),
@@ -88,7 +88,7 @@ pub(super) fn part_never_ended(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Rejects everything but messages on the conversation surface.
-pub(super) fn only_text_in_conversation(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn only_text_in_conversation(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in log.entries.iter().filter(|entry| entry.envelope_text("surface") == Some("conversation")) {
         let is_message = entry.is_in_family("text.") || entry.event_type == EventType::MessagesSnapshot;
         // A card in the conversation may link to an artifact or to evidence.
@@ -99,7 +99,7 @@ pub(super) fn only_text_in_conversation(log: &Log, findings: &mut Findings<'_>) 
 }
 
 /// Requires message text on the conversation surface or in a teammate's transcript.
-pub(super) fn text_elsewhere(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn text_elsewhere(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in log.entries.iter().filter(|entry| entry.is_in_family("text.")) {
         let surface = entry.envelope_text("surface").unwrap_or("unknown");
         if !matches!(surface, "conversation" | "teammate_transcript" | "unknown" | "custom") {
@@ -109,7 +109,7 @@ pub(super) fn text_elsewhere(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Rejects worker notifications with the user role.
-pub(super) fn worker_as_user(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn worker_as_user(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in &log.entries {
         if entry.is_in_family("text.") && entry.payload_text("role") == Some("user") && is_workers(|member| entry.get(member)) {
             findings.report(

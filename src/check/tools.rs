@@ -2,13 +2,13 @@
 
 use super::Findings;
 use super::lifecycles::{actions, calls, is_custom};
-use super::log::{Entry, Log};
+use super::log::{CheckedLog, Entry};
 use crate::model::EventType;
 use serde_json::Value;
 use std::collections::HashMap;
 
 /// Requires the end of a started call, unless it waits for a decision or the frontend's result.
-pub(super) fn never_ended(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn never_ended(log: &CheckedLog, findings: &mut Findings<'_>) {
     let actions = actions(log);
     let waits = |call: &str| {
         actions.iter().any(|a| a.end.is_none() && a.run_end.is_none() && a.first_entry.envelope_text("toolCallId") == Some(call))
@@ -25,7 +25,7 @@ pub(super) fn never_ended(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Requires the start of a call that ends, or `neverStarted: true`.
-pub(super) fn end_without_start(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn end_without_start(log: &CheckedLog, findings: &mut Findings<'_>) {
     for call in calls(log).iter().filter(|call| !call.has_start) {
         if let Some(end) = call.end.filter(|end| end.get("neverStarted").is_none_or(|never| *never != true)) {
             findings.report(end, Some(&call.id), format!("{} of call {}, which never started", end.event_type, call.label()));
@@ -34,7 +34,7 @@ pub(super) fn end_without_start(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Requires at most one end per call.
-pub(super) fn ended_twice(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn ended_twice(log: &CheckedLog, findings: &mut Findings<'_>) {
     for call in &calls(log) {
         for end in &call.repeated_ends {
             let first = call.end.map_or(0, |end| end.sequence);
@@ -45,7 +45,7 @@ pub(super) fn ended_twice(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Reports updates after the end of a call; they only change its message.
-pub(super) fn progress_after_end(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn progress_after_end(log: &CheckedLog, findings: &mut Findings<'_>) {
     for call in &calls(log) {
         for late in call.late.iter().filter(|late| late.event_type != EventType::ToolOutputDelta) {
             let end = call.end.map_or(0, |end| end.sequence);
@@ -71,7 +71,7 @@ fn reported_progress(entry: &Entry) -> Option<(&str, &Value)> {
 }
 
 /// Requires progress as a fraction from 0 to 1.
-pub(super) fn progress_range(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn progress_range(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in &log.entries {
         let Some((call, progress)) = reported_progress(entry) else { continue };
         if !progress.as_f64().is_some_and(|fraction| (0.0..=1.0).contains(&fraction)) {
@@ -81,7 +81,7 @@ pub(super) fn progress_range(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Rejects decreasing progress while a call runs.
-pub(super) fn progress_backwards(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn progress_backwards(log: &CheckedLog, findings: &mut Findings<'_>) {
     let mut known: HashMap<&str, f64> = HashMap::new();
     for entry in &log.entries {
         if let (EventType::ToolStarted, Some(call)) = (&entry.event_type, entry.envelope_text("toolCallId")) {
@@ -96,14 +96,14 @@ pub(super) fn progress_backwards(log: &Log, findings: &mut Findings<'_>) {
 }
 
 /// Requires the tool name of a call.
-pub(super) fn without_name(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn without_name(log: &CheckedLog, findings: &mut Findings<'_>) {
     for call in calls(log).iter().filter(|call| call.has_start && call.name.is_none()) {
         findings.report(call.first_entry, Some(&call.id), format!("tool.started of call {} has no toolName", call.id));
     }
 }
 
 /// Requires the output of a result, or a reference to it.
-pub(super) fn without_output(log: &Log, findings: &mut Findings<'_>) {
+pub(super) fn without_output(log: &CheckedLog, findings: &mut Findings<'_>) {
     let results = log.entries.iter().filter(|entry| entry.event_type == EventType::ToolResult && !entry.view.is_withheld());
     for entry in results {
         // A tool may return null, so a null output counts.

@@ -6,7 +6,7 @@
 
 use super::screen::sanitize;
 use super::{Audience, CliError, Endpoint};
-use proscenium::check::{CheckOptions, DEMANDS, InvalidLine, Log, RULES, Report, Severity, check, source};
+use proscenium::check::{CheckOptions, CheckedLog, DEMANDS, InvalidLine, RULES, Report, Severity, check, source};
 use proscenium::ingest::{Environment, IngestError};
 use proscenium::model;
 use proscenium::source::{SOURCES, SourceKind, by_name, kind_of};
@@ -87,7 +87,7 @@ pub async fn run(args: Check, environment: Environment) -> Result<bool, CliError
     Ok(report.counts.error == 0 && (report.counts.warning == 0 || !args.strict))
 }
 
-async fn read(name: &str, args: &Check, environment: Environment) -> Result<Log, CliError> {
+async fn read(name: &str, args: &Check, environment: Environment) -> Result<CheckedLog, CliError> {
     let audience = match args.audience {
         Audience::User => model::Audience::User,
         Audience::Dashboard => model::Audience::Dashboard,
@@ -101,12 +101,12 @@ async fn read(name: &str, args: &Check, environment: Environment) -> Result<Log,
         Some(source) => {
             let source = by_name(source).ok_or_else(|| unknown_source(source))?;
             let envelopes = adapt(&bytes_of(name, &file)?, &file, source, audience, environment).await?;
-            Log::read(envelopes.iter().map(|envelope| &**envelope), options).map_err(invalid_line)?
+            CheckedLog::read(envelopes.iter().map(|envelope| &**envelope), options).map_err(invalid_line)?
         }
-        None if is_file => Log::read(lines(&bytes_of(name, &file)?), options).map_err(invalid_line)?,
+        None if is_file => CheckedLog::read(lines(&bytes_of(name, &file)?), options).map_err(invalid_line)?,
         None => {
             let (bytes, is_compacted) = fetch(name, args).await?;
-            Log::read(lines(&bytes), CheckOptions { is_compacted, ..options }).map_err(invalid_line)?
+            CheckedLog::read(lines(&bytes), CheckOptions { is_compacted, ..options }).map_err(invalid_line)?
         }
     };
     if log.entries.is_empty() {
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn a_report_has_one_block_per_finding_and_a_summary() {
         let envelope = r#"{"type":"run.started","eventId":"e","sequence":1,"receivedAt":"2026-01-01T00:00:00Z","runId":"r","owner":"moon","scope":"run","phase":"accepted","surface":"runtime_status","persistence":"snapshot","audience":"user"}"#;
-        let log = Log::read([envelope.as_bytes()], CheckOptions::default()).unwrap();
+        let log = CheckedLog::read([envelope.as_bytes()], CheckOptions::default()).unwrap();
         let mut printed = Vec::new();
         print(&mut printed, &check(&log)).unwrap();
         let expected = "\

@@ -8,7 +8,7 @@ use super::CliError;
 use data_encoding::HEXLOWER;
 use proscenium::ingest::{BlobMeta, unreadable_entries};
 use proscenium::log::commit::{Summary, summary_of};
-use proscenium::log::embedded::{EmbeddedStore, FORMAT, Finding, StoreInspection};
+use proscenium::log::embedded::{Defect, EmbeddedStore, FORMAT, StoreInspection};
 use proscenium::log::row::Row;
 use proscenium::log::{Limit, LoadedLog, LogId, LogKind, Store, StoreError};
 use proscenium::model::{Audience, BlobId, Sequence};
@@ -72,7 +72,7 @@ pub fn run(args: &Doctor) -> Result<bool, CliError> {
 }
 
 /// Examines every log and returns their number.
-async fn examine(store: &EmbeddedStore, findings: &mut Vec<Finding>) -> Result<usize, StoreError> {
+async fn examine(store: &EmbeddedStore, findings: &mut Vec<Defect>) -> Result<usize, StoreError> {
     let mut logs = 0;
     for kind in [LogKind::Run, LogKind::Session] {
         let mut before = None;
@@ -100,7 +100,7 @@ async fn examine(store: &EmbeddedStore, findings: &mut Vec<Finding>) -> Result<u
 struct Log<'d> {
     store: &'d EmbeddedStore,
     id: &'d LogId,
-    findings: &'d mut Vec<Finding>,
+    findings: &'d mut Vec<Defect>,
 }
 
 /// Totals over the rows of a log, to compare with its index and summary.
@@ -114,7 +114,7 @@ struct RowTotals {
 
 impl Log<'_> {
     fn report(&mut self, entry: impl Into<String>, what: impl ToString) {
-        self.findings.push(Finding { at: self.id.to_string(), entry: entry.into(), what: what.to_string() });
+        self.findings.push(Defect { at: self.id.to_string(), entry: entry.into(), what: what.to_string() });
     }
 
     async fn examine(&mut self, loaded: &LoadedLog) -> Result<(), StoreError> {

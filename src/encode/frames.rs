@@ -100,7 +100,7 @@ mod tests {
     use crate::encode::native::{Encoder, push_frame_end};
     use crate::log::LogId;
     use crate::model::Epoch;
-    use crate::projection::activity_set::{ActivitySet, Change, Op};
+    use crate::projection::activity_set::{ActivitySet, Change, PatchOperation};
     use serde_json::json;
 
     #[test]
@@ -120,7 +120,7 @@ mod tests {
         encoder.snapshot(&mut out, Sequence(7), Some(Sequence(5)), activity);
         push_frame_end(&mut out, None);
         let mut change = Change::default();
-        change.patch.push(Op::Add("/parts/0/text/-".into(), json!("a\n")));
+        change.patch.push(PatchOperation::Add("/parts/0/text/-".into(), json!("a\n")));
         encoder.change(&mut out, Sequence(7), Sequence(5), activity, &change);
         push_frame_end(&mut out, Some(at));
         out.extend(encoder.hydrated(Sequence(7), Some(at)));

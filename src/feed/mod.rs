@@ -64,7 +64,7 @@ impl Default for FeedConfig {
 
 /// The counters of the read path.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct ReaderCounts {
     /// Flushes, by the time from the commit of the first envelope until all readers were woken.
     pub flushes: Histogram,
     /// Frames that flushes encoded: once per audience and kind, for all readers.
@@ -321,7 +321,7 @@ impl Hub {
     /// Encodes the frames since the last flush, for every view with readers, and wakes the readers.
     ///
     /// Returns the number of envelopes.
-    async fn flush(&self, ring_bytes_max: usize, counts: &Counts) -> u64 {
+    async fn flush(&self, ring_bytes_max: usize, counts: &ReaderCounts) -> u64 {
         let committed = self.log.acknowledge_announcement();
         let mut flushed = 0;
         for view in self.read() {
@@ -438,7 +438,7 @@ pub struct Feed<S> {
     hubs: DashMap<LogId, Arc<Hub>>,
     pages: Cache<PageKey, Chunk, MemoryWeighter>,
     sizes: FeedConfig,
-    counts: Counts,
+    counts: ReaderCounts,
 }
 
 impl<S: Store> Feed<S> {
@@ -447,7 +447,7 @@ impl<S: Store> Feed<S> {
     pub fn new(logs: Arc<Logs<S>>, sizes: FeedConfig) -> Arc<Self> {
         let items = usize::try_from(sizes.pages_bytes_max / (PAGE.bytes as u64)).unwrap_or(usize::MAX).max(16);
         let pages = Cache::with_weighter(items, sizes.pages_bytes_max, MemoryWeighter);
-        Arc::new(Self { logs, hubs: DashMap::new(), pages, sizes, counts: Counts::default() })
+        Arc::new(Self { logs, hubs: DashMap::new(), pages, sizes, counts: ReaderCounts::default() })
     }
 
     /// The tasks that follow the committer until it stops, by name.
@@ -761,7 +761,7 @@ impl<S: Store> Feed<S> {
 
     /// The counters of the read path.
     #[must_use]
-    pub const fn counts(&self) -> &Counts {
+    pub const fn counts(&self) -> &ReaderCounts {
         &self.counts
     }
 

@@ -75,7 +75,7 @@ impl Default for Policy {
 
 /// A body that was moved out of an envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Body {
+pub struct OffloadedBody {
     pub id: BlobId,
     /// `text/plain; charset=utf-8` or `application/json`.
     pub media_type: &'static str,
@@ -86,7 +86,7 @@ pub struct Body {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Guarded {
     draft: Draft,
-    bodies: Vec<Body>,
+    bodies: Vec<OffloadedBody>,
 }
 
 impl Guarded {
@@ -98,13 +98,13 @@ impl Guarded {
 
     /// The bodies to store with the draft.
     #[must_use]
-    pub fn bodies(&self) -> &[Body] {
+    pub fn bodies(&self) -> &[OffloadedBody] {
         &self.bodies
     }
 
     /// The draft and its bodies.
     #[must_use]
-    pub fn into_parts(self) -> (Draft, Vec<Body>) {
+    pub fn into_parts(self) -> (Draft, Vec<OffloadedBody>) {
         (self.draft, self.bodies)
     }
 }

@@ -5,7 +5,7 @@
 //! fold the rest.
 
 use super::secrets::REDACTED;
-use super::{Body, Policy};
+use super::{OffloadedBody, Policy};
 use crate::model::{BlobId, Draft, EventType};
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
@@ -35,7 +35,7 @@ pub(super) const POINTER_BYTES_MAX: usize = 1024;
 const SPILL_MEMBER: &str = "…";
 
 /// Moves values out of `draft` that exceed the policy's limits.
-pub(super) fn offload(policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, draft: &mut Draft, bodies: &mut Vec<Body>) {
+pub(super) fn offload(policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, draft: &mut Draft, bodies: &mut Vec<OffloadedBody>) {
     let inline_bytes_max = policy.inline_bytes_max;
     let mut room = inline_bytes_max;
     let fits = map_fits(&draft.payload, &mut room)
@@ -116,7 +116,7 @@ pub(super) fn json_bytes(value: &impl serde::Serialize) -> usize {
 struct Offloader<'a> {
     inline_bytes_max: usize,
     new_id: &'a mut dyn FnMut() -> BlobId,
-    bodies: &'a mut Vec<Body>,
+    bodies: &'a mut Vec<OffloadedBody>,
     links: Vec<Value>,
 }
 
@@ -245,7 +245,7 @@ impl Offloader<'_> {
         self.links.push(json!({
             "href": format!("/v1/blobs/{id}"), "bytes": text.len(), "sha256": sha256, "member": at,
         }));
-        self.bodies.push(Body { id, media_type, bytes: Bytes::from(text) });
+        self.bodies.push(OffloadedBody { id, media_type, bytes: Bytes::from(text) });
     }
 
     fn preview(&self, text: &str) -> String {

@@ -31,11 +31,11 @@ mod journal;
 mod tables;
 mod tail;
 
-pub use examine::{Finding, StoreInspection};
+pub use examine::{Defect, StoreInspection};
 pub use format::CURRENT as FORMAT;
 
 use super::{
-    Append, Blob, Compaction, Limit, ListedLog, LoadedLog, LogId, LogKind, META, Outcome, Store, StoreError, StoredAppend,
+    Append, AppendOutcome, Blob, Compaction, Limit, ListedLog, LoadedLog, LogId, LogKind, META, Store, StoreError, StoredAppend,
     panic_message,
 };
 use crate::model::{BlobId, Epoch, RunId, Sequence, SessionId};
@@ -425,7 +425,7 @@ impl Shared {
         self.keyspaces().find_map(|keyspace| tables::find_corrupt_file(keyspace.path())).unwrap_or(fault)
     }
 
-    fn commit(&self, group: &[Append], follows: impl Iterator<Item = bool>) -> Result<Vec<Outcome>, StoreError> {
+    fn commit(&self, group: &[Append], follows: impl Iterator<Item = bool>) -> Result<Vec<AppendOutcome>, StoreError> {
         let mut writer = self.writer.lock();
         // Only between groups: within a group, the cached heads are ahead of the stored data.
         if writer.heads.len() >= CACHED_HEADS_MAX {
@@ -440,7 +440,7 @@ impl Shared {
         writer: &mut Writer,
         group: &[Append],
         follows: impl Iterator<Item = bool>,
-    ) -> Result<Vec<Outcome>, StoreError> {
+    ) -> Result<Vec<AppendOutcome>, StoreError> {
         writer.check_usable()?;
         let mut batch = OwnedWriteBatch::with_capacity(self.db.clone(), 1 + 3 * group.len());
         let mut outcomes = Vec::with_capacity(group.len());
@@ -454,7 +454,7 @@ impl Shared {
                 continue;
             }
             if let Some(LogHead { number: created, .. }) = head.filter(|_| append.is_empty()) {
-                outcomes.push(Outcome::Committed { position: header.position, created });
+                outcomes.push(AppendOutcome::Committed { position: header.position, created });
                 continue;
             }
             let head = head.unwrap_or_else(|| {
@@ -475,7 +475,7 @@ impl Shared {
                     writer.heads.insert(append.log.clone(), LogHead { last: append.last, ..head });
                 }
             }
-            outcomes.push(Outcome::Committed { position: header.position, created: head.number });
+            outcomes.push(AppendOutcome::Committed { position: header.position, created: head.number });
         }
         if !batch.is_empty() {
             self.write(writer, batch, header, self.sync == Sync::Always)?;
@@ -1103,11 +1103,11 @@ fn body_of(value: &[u8]) -> Option<(Bytes, Bytes)> {
 }
 
 impl Store for EmbeddedStore {
-    async fn commit(&self, group: &[Append]) -> Result<Vec<Outcome>, StoreError> {
+    async fn commit(&self, group: &[Append]) -> Result<Vec<AppendOutcome>, StoreError> {
         self.shared.commit(group, std::iter::repeat(false))
     }
 
-    async fn commit_linked(&self, group: &[Append], follows: &[bool]) -> Result<Vec<Outcome>, StoreError> {
+    async fn commit_linked(&self, group: &[Append], follows: &[bool]) -> Result<Vec<AppendOutcome>, StoreError> {
         self.shared.commit(group, follows.iter().copied())
     }
 

@@ -3,7 +3,7 @@
 //! "Durable" here means until the process ends. The store never writes to a disk and has no limit but memory.
 
 use super::{
-    Append, Blob, Compaction, Limit, ListedLog, LoadedLog, LogId, LogKind, META, Outcome, Store, StoreError, StoredAppend,
+    Append, AppendOutcome, Blob, Compaction, Limit, ListedLog, LoadedLog, LogId, LogKind, META, Store, StoreError, StoredAppend,
 };
 use crate::model::{BlobId, Epoch, Sequence};
 use bytes::Bytes;
@@ -102,14 +102,14 @@ impl MemoryStore {
 }
 
 impl Inner {
-    fn append(&mut self, append: &Append) -> Outcome {
+    fn append(&mut self, append: &Append) -> AppendOutcome {
         let current = self.logs.get(&append.log).map(|log| (log.epoch, log.last()));
         if let Some(conflict) = append.conflict(current) {
             return conflict;
         }
         let created = match self.logs.get(&append.log) {
             Some(log) if append.is_empty() => {
-                return Outcome::Committed { position: self.position_last, created: log.created };
+                return AppendOutcome::Committed { position: self.position_last, created: log.created };
             }
             Some(log) => log.created,
             None => {
@@ -135,16 +135,16 @@ impl Inner {
         for blob in &append.blobs {
             self.blobs.insert(blob.id.clone(), (append.log.clone(), blob.clone()));
         }
-        Outcome::Committed { position: self.position_last, created }
+        AppendOutcome::Committed { position: self.position_last, created }
     }
 }
 
 impl Store for MemoryStore {
-    async fn commit(&self, group: &[Append]) -> Result<Vec<Outcome>, StoreError> {
+    async fn commit(&self, group: &[Append]) -> Result<Vec<AppendOutcome>, StoreError> {
         self.commit_linked(group, &vec![false; group.len()]).await
     }
 
-    async fn commit_linked(&self, group: &[Append], follows: &[bool]) -> Result<Vec<Outcome>, StoreError> {
+    async fn commit_linked(&self, group: &[Append], follows: &[bool]) -> Result<Vec<AppendOutcome>, StoreError> {
         self.gate.wait_open();
         let mut inner = self.inner.write();
         let mut refused = HashMap::new();

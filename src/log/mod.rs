@@ -107,7 +107,7 @@ impl Append {
     /// # Panics
     /// When the append contradicts itself. Only a bug in the caller can cause that.
     #[must_use]
-    pub fn conflict(&self, current: Option<(Epoch, Sequence)>) -> Option<Outcome> {
+    pub fn conflict(&self, current: Option<(Epoch, Sequence)>) -> Option<AppendOutcome> {
         assert!(self.last >= self.expected, "an append moves the tail forward or leaves it");
         assert_eq!(self.last == self.expected, self.rows.is_empty(), "an append has rows exactly when the tail moves");
         assert!(
@@ -121,9 +121,9 @@ impl Append {
         );
         match current {
             None if self.expected == Sequence::NONE => None,
-            None => Some(Outcome::Conflict { last: Sequence::NONE, epoch: None }),
+            None => Some(AppendOutcome::Conflict { last: Sequence::NONE, epoch: None }),
             Some((epoch, last)) if epoch == self.epoch && last == self.expected => None,
-            Some((epoch, last)) => Some(Outcome::Conflict { last, epoch: Some(epoch) }),
+            Some((epoch, last)) => Some(AppendOutcome::Conflict { last, epoch: Some(epoch) }),
         }
     }
 }
@@ -142,7 +142,7 @@ pub struct Blob {
 
 /// The result of one append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AppendOutcome {
     /// The append is durable, as far as the store's sync mode says.
     ///
     /// `position` is the append's place in the order of all appends of the store: counted from 1, without gaps, never
@@ -155,7 +155,7 @@ pub enum Outcome {
     Conflict { last: Sequence, epoch: Option<Epoch> },
 }
 
-impl Outcome {
+impl AppendOutcome {
     /// The append's position and its log's place in the order of creation; `None` for a conflict.
     #[must_use]
     pub const fn position(&self) -> Option<(u64, u64)> {
@@ -322,7 +322,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError`]: final. The caller must stop rather than continue as if only this group had failed.
-    fn commit(&self, group: &[Append]) -> impl Future<Output = Result<Vec<Outcome>, StoreError>> + Send;
+    fn commit(&self, group: &[Append]) -> impl Future<Output = Result<Vec<AppendOutcome>, StoreError>> + Send;
 
     /// Commits like [`Self::commit`]; `follows` links appends of the same log.
     ///
@@ -333,7 +333,11 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`Self::commit`].
-    fn commit_linked(&self, group: &[Append], follows: &[bool]) -> impl Future<Output = Result<Vec<Outcome>, StoreError>> + Send {
+    fn commit_linked(
+        &self,
+        group: &[Append],
+        follows: &[bool],
+    ) -> impl Future<Output = Result<Vec<AppendOutcome>, StoreError>> + Send {
         debug_assert_eq!(group.len(), follows.len(), "`follows` has one entry per append");
         self.commit(group)
     }
@@ -463,11 +467,11 @@ macro_rules! each_store {
 }
 
 impl Store for AnyStore {
-    async fn commit(&self, group: &[Append]) -> Result<Vec<Outcome>, StoreError> {
+    async fn commit(&self, group: &[Append]) -> Result<Vec<AppendOutcome>, StoreError> {
         each_store!(self, store => store.commit(group).await)
     }
 
-    async fn commit_linked(&self, group: &[Append], follows: &[bool]) -> Result<Vec<Outcome>, StoreError> {
+    async fn commit_linked(&self, group: &[Append], follows: &[bool]) -> Result<Vec<AppendOutcome>, StoreError> {
         each_store!(self, store => store.commit_linked(group, follows).await)
     }
 

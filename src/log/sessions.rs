@@ -948,7 +948,7 @@ mod tests {
             let (epoch, rows) = (Epoch::from_random(1), Bytes::new());
             let append = Append { log: log.clone(), epoch, expected, last: expected, rows, blobs: Vec::new(), state };
             let outcomes = store.commit(&[append]).await.unwrap();
-            let crate::log::Outcome::Committed { created, .. } = outcomes[0] else { panic!("{outcomes:?}") };
+            let crate::log::AppendOutcome::Committed { created, .. } = outcomes[0] else { panic!("{outcomes:?}") };
             kept.apply(&log, created, None, &summary).notify();
         }
         let read = Sessions::load(&store, |_, _| {}).await.unwrap();

@@ -73,7 +73,7 @@ const CLIPPED: &str = "clipped";
 
 /// One operation of a patch (RFC 6902).
 #[derive(Debug, Clone, PartialEq)]
-pub enum Op {
+pub enum PatchOperation {
     Add(String, Value),
     Replace(String, Value),
     Remove(String),
@@ -81,7 +81,7 @@ pub enum Op {
     FromSource(Value),
 }
 
-impl Serialize for Op {
+impl Serialize for PatchOperation {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let (op, path, value) = match self {
             Self::Add(path, value) => ("add", path, Some(value)),
@@ -107,7 +107,7 @@ pub struct Change {
     /// Whether the whole content is new, so that readers get a snapshot.
     pub is_snapshot: bool,
     /// The patch, if `is_snapshot` is false; never empty once the fold has finished.
-    pub patch: Vec<Op>,
+    pub patch: Vec<PatchOperation>,
     /// Whether the activity ended (true) or opened again (false) with this change; `None` if neither.
     pub ended: Option<bool>,
     /// The envelope that changed the activity before.
@@ -381,7 +381,7 @@ impl Edit<'_> {
     }
 
     /// Adds the result of `op` to the patch, unless readers get a snapshot.
-    fn record(&mut self, op: impl FnOnce(&Self) -> Op) {
+    fn record(&mut self, op: impl FnOnce(&Self) -> PatchOperation) {
         self.drop_cached_size();
         if !self.change.is_snapshot {
             let op = op(self);
@@ -394,8 +394,8 @@ impl Edit<'_> {
         let value = value.into();
         match self.content.get(member) {
             Some(known) if *known == value => return,
-            Some(_) => self.record(|edit| Op::Replace(edit.at(member), value.clone())),
-            None => self.record(|edit| Op::Add(edit.at(member), value.clone())),
+            Some(_) => self.record(|edit| PatchOperation::Replace(edit.at(member), value.clone())),
+            None => self.record(|edit| PatchOperation::Add(edit.at(member), value.clone())),
         }
         self.content.insert(member.into(), value);
     }
@@ -417,7 +417,7 @@ impl Edit<'_> {
     /// Removes a member, if it exists.
     pub fn remove(&mut self, member: &str) {
         if self.content.shift_remove(member).is_some() {
-            self.record(|edit| Op::Remove(edit.at(member)));
+            self.record(|edit| PatchOperation::Remove(edit.at(member)));
         }
     }
 
@@ -427,7 +427,7 @@ impl Edit<'_> {
         match self.content.get_mut(list) {
             Some(Value::Array(items)) => {
                 items.push(value.clone());
-                self.record(|edit| Op::Add(format!("{}/-", edit.at(list)), value));
+                self.record(|edit| PatchOperation::Add(format!("{}/-", edit.at(list)), value));
             }
             _ => self.set(list, Value::Array(vec![value])),
         }
@@ -439,7 +439,7 @@ impl Edit<'_> {
             && items.len() >= max
         {
             items.remove(0);
-            self.record(|edit| Op::Remove(format!("{}/0", edit.at(list))));
+            self.record(|edit| PatchOperation::Remove(format!("{}/0", edit.at(list))));
         }
         self.push(list, value);
     }
@@ -467,7 +467,7 @@ impl Edit<'_> {
                     Some(Value::String(joined)) => joined.push_str(chunk),
                     _ => chunks.push(chunk.into()),
                 }
-                self.record(|edit| Op::Add(format!("{}/-", edit.at(member)), chunk.into()));
+                self.record(|edit| PatchOperation::Add(format!("{}/-", edit.at(member)), chunk.into()));
             }
             _ => self.set(member, text(chunk)),
         }
@@ -533,7 +533,7 @@ impl Edit<'_> {
     pub fn apply(&mut self, patch: &[Value]) -> Result<(), String> {
         patch::apply(self.content, patch, self.weight.as_deref_mut().map_or(&mut None, |weight| &mut weight.0))?;
         if !self.change.is_snapshot {
-            self.change.patch.extend(patch.iter().cloned().map(Op::FromSource));
+            self.change.patch.extend(patch.iter().cloned().map(PatchOperation::FromSource));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use crate::ag_ui_client::{Client, Version};
 use crate::harness::recordings;
 use crate::projection::{Pipeline, block_on, check_property};
-use proscenium::encode::ag_ui::{self, AgUi, Options};
+use proscenium::encode::ag_ui::{self, AgUi, AgUiOptions};
 use proscenium::encode::frames::{ActivityView, Frame};
 use proscenium::encode::{Begin, Dialect, Flow, Until};
 use proscenium::log::LogId;
@@ -89,8 +89,8 @@ struct Stream<'s> {
     again: usize,
 }
 
-fn options(version: Version, begin: Begin) -> Options {
-    Options {
+fn options(version: Version, begin: Begin) -> AgUiOptions {
+    AgUiOptions {
         thread: "thread".into(),
         run: "run".into(),
         begin,
@@ -102,7 +102,7 @@ fn options(version: Version, begin: Begin) -> Options {
 }
 
 impl<'s> Stream<'s> {
-    fn of(story: &'s Story, options: Options) -> Self {
+    fn of(story: &'s Story, options: AgUiOptions) -> Self {
         Self { story, dialect: AgUi::new(options), at: 0, events: Vec::new(), is_over: false, again: 0 }
     }
 
@@ -118,7 +118,7 @@ impl<'s> Stream<'s> {
         Self::joining(story, options(version, Begin::Snapshot), at)
     }
 
-    fn joining(story: &'s Story, options: Options, at: usize) -> Self {
+    fn joining(story: &'s Story, options: AgUiOptions, at: usize) -> Self {
         let mut stream = Self { at, ..Self::of(story, options) };
         stream.dialect.load_history(Vec::new());
         stream.hydrate(story.shown[at].clone());
@@ -290,7 +290,7 @@ fn check(story: &Story, stride: usize) {
             let mut client = read(version, events_up_to(at / 2));
             client.rejoin();
             let messages = client.messages.iter().filter(|message| message["role"] != "activity").cloned().collect();
-            let mut joined = Stream::joining(story, Options { messages, ..options(version, Begin::Snapshot) }, at);
+            let mut joined = Stream::joining(story, AgUiOptions { messages, ..options(version, Begin::Snapshot) }, at);
             joined.finish();
             joined.events.iter().for_each(|event| client.read(event));
             check_end(story, &client, version, &format!("{how}, having something"));

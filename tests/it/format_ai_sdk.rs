@@ -3,7 +3,7 @@
 use crate::ai_sdk_client::{Reader, as_seen_by};
 use crate::harness::{Client, Sse, Transport, fact, recording, recordings, start_local, to_ndjson};
 use crate::projection::{Pipeline, block_on, check_property};
-use proscenium::encode::ai_sdk::{AiSdk, Options, messages};
+use proscenium::encode::ai_sdk::{AiSdk, AiSdkOptions, messages};
 use proscenium::encode::frames::{ActivityView, Frame};
 use proscenium::encode::{Dialect, Flow, Until};
 use proscenium::log::LogId;
@@ -102,14 +102,14 @@ impl<'s> Stream<'s> {
     }
 
     fn joining(story: &'s Story, version: u8, until: Until, at: usize) -> Self {
-        let dialect = AiSdk::new(Options { message: "r".into(), version, until });
+        let dialect = AiSdk::new(AiSdkOptions { message: "r".into(), version, until });
         let mut stream = Self { story, dialect, at, chunks: Vec::new(), is_over: false };
         stream.hydrate(&story.shown[at]);
         stream
     }
 
     fn resumed(story: &'s Story, version: u8, until: Until, known: usize, at: usize) -> Self {
-        let mut dialect = AiSdk::new(Options { message: "r".into(), version, until });
+        let mut dialect = AiSdk::new(AiSdkOptions { message: "r".into(), version, until });
         dialect.resume(story.at(known));
         let mut stream = Self { story, dialect, at, chunks: Vec::new(), is_over: false };
         stream.hydrate(&story.changed(known, at));

@@ -1,6 +1,7 @@
 //! Checks of the repository: the order of modules, paths in prose, headers of files, leftovers.
 
 use crate::harness::repository;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The sources of the packages: the server, and the library for authors of tools.
@@ -105,6 +106,145 @@ fn a_module_uses_only_modules_declared_above_it() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
+/// A file's place in the module tree of its package: `feed/ring.rs` and `feed/mod.rs` are `[feed, ring]` and `[feed]`.
+type ModulePath = Vec<String>;
+
+/// Returns the path of the module that this source file holds; `None` for the crate's root.
+fn module_path(file: &str) -> Option<ModulePath> {
+    let path = file.strip_suffix(".rs")?;
+    let path = path.strip_suffix("/mod").unwrap_or(path);
+    (path != "lib" && path != "main").then(|| path.split('/').map(str::to_owned).collect())
+}
+
+/// Splits the text of a use tree into its paths: `a::{b, c::d as e}` gives `[a, b]` and `[a, c, d]`.
+fn paths_of_tree(tree: &str, prefix: &[String], found: &mut Vec<ModulePath>) {
+    let tree = tree.trim();
+    let (head, group) =
+        tree.split_once('{').map_or((tree, None), |(head, rest)| (head, Some(rest.trim_end().trim_end_matches('}'))));
+    let head = head.split(" as ").next().unwrap_or_default();
+    let mut path = prefix.to_vec();
+    path.extend(head.split("::").map(str::trim).filter(|segment| !segment.is_empty()).map(str::to_owned));
+    let Some(group) = group else { return found.push(path) };
+    let (mut depth, mut start) = (0, 0);
+    for (at, c) in group.char_indices().chain([(group.len(), ',')]) {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                if !group[start..at].trim().is_empty() {
+                    paths_of_tree(&group[start..at], &path, found);
+                }
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns every path that a module's code names: those of its `use` declarations, and those within its expressions.
+fn paths_in_code(text: &str) -> Vec<ModulePath> {
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let code: String =
+        code.lines().map(|line| line.split("//").next().unwrap_or_default()).fold(String::new(), |all, line| all + line + "\n");
+    let mut found = Vec::new();
+    let mut rest = String::new();
+    for statement in code.split_inclusive(';') {
+        let declaration =
+            statement.rfind("use ").filter(|at| !statement[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_'));
+        match declaration {
+            Some(at) => paths_of_tree(statement[at + 4..].trim_end_matches(';'), &[], &mut found),
+            None => rest.push_str(statement),
+        }
+    }
+    let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let words = rest.split(|c: char| !is_path(c)).filter(|word| word.contains("::"));
+    found.extend(words.map(|word| word.split("::").map(str::to_owned).collect()));
+    found
+}
+
+/// Resolves a path that a module names to the file that holds its target; `None` outside the package.
+fn resolve(path: &[String], module: &[String], files: &BTreeMap<ModulePath, String>) -> Option<ModulePath> {
+    let (mut base, mut rest): (ModulePath, &[String]) = match path.first()?.as_str() {
+        "crate" => (Vec::new(), &path[1..]),
+        "self" => (module.to_vec(), &path[1..]),
+        // `super` leaves it below; a name without a root can be a child of this module.
+        _ => (module.to_vec(), path),
+    };
+    while let Some(after) = rest.strip_prefix(&["super".to_owned()]) {
+        base.pop();
+        rest = after;
+    }
+    let mut target = None;
+    for segment in rest {
+        base.push(segment.clone());
+        if !files.contains_key(&base) {
+            base.pop();
+            break;
+        }
+        target = Some(base.clone());
+    }
+    target.or_else(|| files.contains_key(&base).then_some(base)).filter(|target| target != module)
+}
+
+/// Returns the groups of files that import each other in a circle. A file may always use a module that contains it.
+fn circles(files: &BTreeMap<ModulePath, String>) -> Vec<Vec<ModulePath>> {
+    let uses: BTreeMap<&ModulePath, BTreeSet<ModulePath>> = files
+        .iter()
+        .map(|(module, text)| {
+            let targets = paths_in_code(text).into_iter().filter_map(|path| resolve(&path, module, files));
+            (module, targets.filter(|target| !module.starts_with(target)).collect())
+        })
+        .collect();
+    let reachable = |from: &ModulePath| {
+        let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+        while let Some(module) = next.pop() {
+            for target in &uses[module] {
+                if seen.insert(target) {
+                    next.push(target);
+                }
+            }
+        }
+        seen
+    };
+    let reached: BTreeMap<_, _> = files.keys().map(|module| (module, reachable(module))).collect();
+    let mut groups: Vec<Vec<ModulePath>> = Vec::new();
+    for module in files.keys().filter(|module| reached[module].contains(module)) {
+        let group = groups.iter_mut().find(|group| reached[module].contains(&group[0]) && reached[&group[0]].contains(module));
+        match group {
+            Some(group) => group.push(module.clone()),
+            None => groups.push(vec![module.clone()]),
+        }
+    }
+    groups
+}
+
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    for sources in SOURCES {
+        let files = list_files(sources, "rs").into_iter();
+        let files: BTreeMap<_, _> = files.filter_map(|path| Some((module_path(&path_in_package(&path))?, read(&path)))).collect();
+        assert!(files.len() > 5, "{sources}");
+        let found = circles(&files);
+        assert!(found.is_empty(), "{sources}: these import each other: {found:#?}");
+    }
+}
+
+#[test]
+fn no_two_public_types_of_the_server_share_a_name() {
+    let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for path in list_files("src", "rs").into_iter().filter(|path| !path_in_package(path).starts_with("cli/")) {
+        for line in read(&path).lines() {
+            let kinds = ["pub struct ", "pub enum ", "pub trait ", "pub type "];
+            let Some(rest) = kinds.iter().find_map(|kind| line.strip_prefix(kind)) else { continue };
+            let name = rest.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+            files.entry(name.to_owned()).or_default().push(relative_path(&path));
+        }
+    }
+    assert!(files.len() > 200, "{}", files.len());
+    files.retain(|_, files| files.len() > 1);
+    assert!(files.is_empty(), "{files:#?}");
+}
+
 #[test]
 fn only_the_command_line_uses_the_reporter() {
     let files = list_files("src", "rs").into_iter().map(|path| (path_in_package(&path), path));
@@ -206,4 +346,16 @@ fn the_checks_of_this_file_find_what_they_look_for() {
         named_paths("see `src/log/row.rs`, [x](docs/a-b.md). Or tests/it/."),
         ["src/log/row.rs", "docs/a-b.md", "tests/it/"]
     );
+
+    let circular = [
+        ("a", "use crate::{b::{self, X}, c};"),
+        ("b", "fn f() { super::c::g() } // super::d"),
+        ("c", "use super::a::Y;"),
+        ("d", "use crate::a;"),
+        ("e", "mod inner; use inner::Z;"),
+        ("e/inner", "use super::W;"),
+    ];
+    let files = circular.map(|(file, text)| (module_path(&format!("{file}.rs")).unwrap(), text.to_owned()));
+    let names = |group: &Vec<ModulePath>| group.iter().map(|path| path.join("/")).collect::<Vec<_>>();
+    assert_eq!(circles(&files.into()).iter().map(names).collect::<Vec<_>>(), [["a", "b", "c"]]);
 }

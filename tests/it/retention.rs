@@ -10,7 +10,7 @@ use proscenium::guard::Policy;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::{AnyStore, StoreError};
-use proscenium::serve::maintenance::compact::{Compactor, Outcome, StepSize};
+use proscenium::serve::maintenance::compact::{CompactionOutcome, Compactor, StepSize};
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -212,7 +212,7 @@ async fn compaction_of_every_recording_removes_rows_and_changes_no_state() {
     println!("{} of {rows} rows were removed", rows - left);
     // Most of the rest is streamed text, which Awaken sends in chunks only: no later event repeats it.
     assert!(rows - left > 600, "{left} of {rows} rows remain");
-    assert_eq!(compactor.run_once().await.unwrap(), Outcome::default(), "a second pass removes nothing");
+    assert_eq!(compactor.run_once().await.unwrap(), CompactionOutcome::default(), "a second pass removes nothing");
 }
 
 /// A small random generator (xorshift), so that a failure can be reproduced by its seed.
@@ -677,7 +677,7 @@ async fn a_compacted_run_on_disk_survives_a_restart_and_accepts_late_facts() {
                 was = Some(had);
             }
             Some(had) => {
-                assert_eq!(compactor.run_once().await.unwrap(), Outcome::default(), "restart {restart}");
+                assert_eq!(compactor.run_once().await.unwrap(), CompactionOutcome::default(), "restart {restart}");
                 check(&client, "r", had, 5).await;
             }
         }

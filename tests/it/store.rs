@@ -6,8 +6,8 @@ use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::row::{Row, Rows};
 use proscenium::log::{
-    Append, Blob, Compaction, Limit, ListedLog, LoadedLog, LogId, LogKind, META, Outcome, RewrittenAppend, Store, StoreError,
-    StoredAppend,
+    Append, AppendOutcome, Blob, Compaction, Limit, ListedLog, LoadedLog, LogId, LogKind, META, RewrittenAppend, Store,
+    StoreError, StoredAppend,
 };
 use proscenium::model::{Audience, BlobId, Epoch, RunId, Sequence, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,14 +107,14 @@ fn with_body(mut append: Append, id: &str, body: impl Into<Bytes>) -> Append {
 
 async fn commit_one(store: &impl Store, append: Append) -> u64 {
     match store.commit(&[append]).await.unwrap()[..] {
-        [Outcome::Committed { position, .. }] => position,
+        [AppendOutcome::Committed { position, .. }] => position,
         ref other => panic!("{other:?}"),
     }
 }
 
 /// Builds the outcome of a commit at this position to the log with this creation position.
-fn committed((position, created): (u64, u64)) -> Outcome {
-    Outcome::Committed { position, created }
+fn committed((position, created): (u64, u64)) -> AppendOutcome {
+    AppendOutcome::Committed { position, created }
 }
 
 /// The sequence and text of each row.
@@ -145,7 +145,7 @@ async fn appends_to_all_logs_share_one_gapless_order_of_commits(store: impl Stor
     let (a, b) = (run("a"), LogId::Session(SessionId::new("a").unwrap()));
     let first = store.commit(&[append(&a, 0, &["1"]), append(&b, 0, &["1", "2"]), append(&a, 1, &["2"])]).await.unwrap();
     assert_eq!(first, [(1, 1), (2, 2), (3, 1)].map(committed));
-    let conflict = Outcome::Conflict { last: Sequence(2), epoch: Some(epoch(1)) };
+    let conflict = AppendOutcome::Conflict { last: Sequence(2), epoch: Some(epoch(1)) };
     let second = store.commit(&[append(&b, 0, &["x"]), append(&b, 2, &["3"])]).await.unwrap();
     assert_eq!(second, [conflict, committed((4, 2))]);
     assert_eq!(store.commit(&[]).await.unwrap(), []);
@@ -184,7 +184,7 @@ async fn an_append_that_expects_another_tail_conflicts_and_the_rest_of_its_group
     let stale = with_body(with_state(append(&a, 0, &["other"]), b"k", Some("v")), "lost", "body");
     let outcomes =
         store.commit(&[stale, append(&b, 0, &["one"]), append(&a, 7, &["far"]), append(&a, 1, &["two"])]).await.unwrap();
-    let conflict = Outcome::Conflict { last: Sequence(1), epoch: Some(epoch(1)) };
+    let conflict = AppendOutcome::Conflict { last: Sequence(1), epoch: Some(epoch(1)) };
     assert_eq!(outcomes, [conflict, committed((2, 2)), conflict, committed((3, 1))]);
     assert_eq!(read(&store, &a, 0, ALL).await, numbered(&["one", "two"]));
     assert_eq!(store.load(&a).await.unwrap().unwrap().state, []);
@@ -198,7 +198,7 @@ async fn a_linked_append_conflicts_if_its_predecessor_conflicts(store: impl Stor
     // The second append's expected sequence matches the log by chance.
     let group = [append(&a, 1, &["x"]), append(&a, 2, &["y"]), append(&b, 0, &["one"]), append(&b, 1, &["two"])];
     let outcomes = store.commit_linked(&group, &[false, true, false, true]).await.unwrap();
-    let conflict = Outcome::Conflict { last: Sequence(2), epoch: Some(epoch(1)) };
+    let conflict = AppendOutcome::Conflict { last: Sequence(2), epoch: Some(epoch(1)) };
     assert_eq!(outcomes, [conflict, conflict, committed((3, 2)), committed((4, 2))]);
     assert_eq!(read(&store, &a, 0, ALL).await, numbered(&["one", "of another writer"]));
     assert_eq!(store.commit_linked(&group[1..2], &[false]).await.unwrap(), [committed((5, 1))], "unlinked it commits");
@@ -206,7 +206,7 @@ async fn a_linked_append_conflicts_if_its_predecessor_conflicts(store: impl Stor
 
 async fn an_append_that_expects_rows_in_a_missing_log_conflicts(store: impl Store) {
     let outcomes = store.commit(&[append(&run("a"), 3, &["four"])]).await.unwrap();
-    assert_eq!(outcomes, [Outcome::Conflict { last: Sequence::NONE, epoch: None }]);
+    assert_eq!(outcomes, [AppendOutcome::Conflict { last: Sequence::NONE, epoch: None }]);
     assert_eq!(store.load(&run("a")).await.unwrap(), None);
     assert_eq!(store.list(LogKind::Run, None, 9).await.unwrap(), []);
 }
@@ -214,7 +214,7 @@ async fn an_append_that_expects_rows_in_a_missing_log_conflicts(store: impl Stor
 async fn another_epoch_conflicts_and_reads_nothing(store: impl Store) {
     let a = run("a");
     commit_one(&store, append(&a, 0, &["one"])).await;
-    let conflict = Outcome::Conflict { last: Sequence(1), epoch: Some(epoch(1)) };
+    let conflict = AppendOutcome::Conflict { last: Sequence(1), epoch: Some(epoch(1)) };
     for expected in [0, 1] {
         let other = Append { epoch: epoch(2), ..append(&a, expected, &["x"]) };
         assert_eq!(store.commit(&[other]).await.unwrap(), [conflict]);
@@ -466,7 +466,7 @@ async fn an_erased_log_can_be_written_again_in_another_epoch(store: impl Store) 
     save_checkpoint(&store, &a, 0, 1, "old").await;
     store.erase(&a).await.unwrap();
     let late = store.commit(&[append(&a, 2, &["late"])]).await.unwrap();
-    assert_eq!(late, [Outcome::Conflict { last: Sequence::NONE, epoch: None }]);
+    assert_eq!(late, [AppendOutcome::Conflict { last: Sequence::NONE, epoch: None }]);
     let anew = Append { epoch: epoch(2), ..append(&a, 0, &["new"]) };
     commit_one(&store, with_body(anew, "old", "another")).await;
     let loaded = store.load(&a).await.unwrap().unwrap();
@@ -985,7 +985,7 @@ fn write_until_killed() {
                 with_body(with_state(append, b"last", Some(&(last + 2).to_string())), &format!("{n}-{last}"), text.clone())
             });
             let outcomes = store.commit(&group).await.unwrap();
-            assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Committed { .. })));
+            assert!(outcomes.iter().all(|outcome| matches!(outcome, AppendOutcome::Committed { .. })));
             last += 2;
             println!("\nacknowledged {last}");
         }

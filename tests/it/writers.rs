@@ -9,7 +9,7 @@ use proscenium::ingest::{Delivery, Environment, Ingest, Pending, Producer, Recei
 use proscenium::log::commit::{Logs, Summary, rows_after};
 use proscenium::log::memory::{Gate, MemoryStore};
 use proscenium::log::row::{APPEND_BYTES_MAX, APPEND_ROWS_MAX, Row};
-use proscenium::log::{AnyStore, Append, Limit, LogId, META, Outcome, Store};
+use proscenium::log::{AnyStore, Append, AppendOutcome, Limit, LogId, META, Store};
 use proscenium::model::{Audience, Ids, ProducerId, RunId, Sequence};
 use proscenium::serve::maintenance::disk::DiskReserve;
 use proscenium::serve::{KeepAlive, Limits, Server};
@@ -100,7 +100,7 @@ impl Line {
         let (log, rows, blobs, state) = (log(), rows.into(), Vec::new(), saved(&summary));
         let append = Append { log, epoch, expected: last, last: last.next(), rows, blobs, state };
         let outcomes = self.logs.work(move |store| pollster::block_on(store.commit(&[append]))).await.unwrap();
-        assert!(matches!(outcomes[..], [Outcome::Committed { .. }]), "{outcomes:?}");
+        assert!(matches!(outcomes[..], [AppendOutcome::Committed { .. }]), "{outcomes:?}");
     }
 }
 

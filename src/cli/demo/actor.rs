@@ -6,7 +6,7 @@
 
 use super::Context;
 use super::api::Producer;
-use super::control_router::{Control, ControlInbox};
+use super::control_router::{Control, ControlInbox, RunIdentity};
 use crate::cli::CliError;
 use serde_json::{Value, json};
 use std::pin::pin;
@@ -37,16 +37,6 @@ impl From<CliError> for PlayError {
 pub struct Decision {
     pub is_approved: bool,
     pub value: Value,
-}
-
-/// The ids of a run.
-#[derive(Debug, Clone, Default)]
-pub struct RunIdentity {
-    pub run: String,
-    pub session: String,
-    pub agent: String,
-    /// The run and the session of the coordinator.
-    pub parent: Option<(String, String)>,
 }
 
 /// The producer of one run.

@@ -6,9 +6,9 @@
 //! it acknowledges the control, so that every acknowledged change has happened or has begun.
 
 use super::Context;
-use super::actor::{Actor, PlayError, RunIdentity};
+use super::actor::{Actor, PlayError};
 use super::api::Producer;
-use super::control_router::Control;
+use super::control_router::{Control, RunIdentity};
 use super::replies::excerpt;
 use super::story::{self, facts};
 use serde_json::{Value, json};

@@ -1,24 +1,24 @@
-//! The router of controls.
-//!
-//! It claims the controls of all agents and passes each to the run or the action that waits for it.
-//!
-//! It decides nothing. It rejects a control without a receiver, with a reason, so that the viewer sees it.
+//! The router of controls: which run or action waits for a control, and the turns that are queued.
 
-use super::Context;
-use super::actor::RunIdentity;
-use super::changes::teammate_of;
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// The agent of controls that name no agent.
 pub const DEFAULT_AGENT: &str = "default";
-/// The delay before the next claim after a failed one.
-const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The ids of a run.
+#[derive(Debug, Clone, Default)]
+pub struct RunIdentity {
+    pub run: String,
+    pub session: String,
+    pub agent: String,
+    /// The run and the session of the coordinator.
+    pub parent: Option<(String, String)>,
+}
 
 /// A claimed control, with the lease that completes it.
 #[derive(Debug, Clone)]
@@ -32,14 +32,6 @@ impl Control {
 
     pub fn text(&self, member: &str) -> Option<&str> {
         self.0[member].as_str()
-    }
-
-    /// Adds the agent of the task that the control names.
-    fn with_agent_of_task(mut self) -> Self {
-        if let Some((agent, _)) = teammate_of(&self) {
-            self.0["agentId"] = agent.into();
-        }
-        self
     }
 
     pub fn id(&self) -> &str {
@@ -158,7 +150,7 @@ impl ControlRouter {
     }
 
     /// Passes a control to its action; returns it if the action is not pending.
-    fn route_to_action(&self, control: Control) -> Result<(), Control> {
+    pub fn route_to_action(&self, control: Control) -> Result<(), Control> {
         let key = (control.text("runId").unwrap_or_default().to_owned(), control.text("actionId").unwrap_or_default().to_owned());
         match self.routes.lock().actions.get(&key) {
             Some(sender) => sender.send(control).map_err(|unsent| unsent.0),
@@ -167,7 +159,7 @@ impl ControlRouter {
     }
 
     /// Passes a control to the run that it names, or to the run of the named teammate.
-    fn route_to_run(&self, control: Control) -> Result<(), Control> {
+    pub fn route_to_run(&self, control: Control) -> Result<(), Control> {
         let (run, agent) = (control.text("runId").unwrap_or_default(), control.text("agentId").unwrap_or_default());
         let teammates = |active: &&ActiveRun| {
             active.identity.agent == agent && active.identity.parent.as_ref().is_some_and(|(parent, _)| parent == run)
@@ -235,47 +227,5 @@ impl ControlRouter {
     /// Notifies the waiters that a queue advanced.
     pub fn notify(&self) {
         self.changed.notify_waiters();
-    }
-}
-
-impl Context {
-    /// Claims and handles the controls of an agent until the demo ends.
-    pub async fn serve_agent(self: Arc<Self>, agent: &'static str) {
-        loop {
-            match self.api.claim(agent).await {
-                Ok(controls) => {
-                    for control in controls {
-                        tokio::spawn(self.clone().handle(Control(control)));
-                    }
-                }
-                Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
-            }
-        }
-    }
-
-    /// Handles one control, or rejects it with a reason.
-    async fn handle(self: Arc<Self>, control: Control) {
-        let no_action = "no run of the demo waits for this answer; a recording continues as recorded";
-        let rejected = match control.text("control").unwrap_or_default() {
-            "approve" | "reject" | "answer" => self.router.route_to_action(control).map_err(|control| (control, no_action)),
-            "edit" if control.text("actionId").is_some() => {
-                self.router.route_to_action(control).map_err(|control| (control, no_action))
-            }
-            "interrupt" | "steer" => {
-                self.router.route_to_run(control).map_err(|control| (control, "the demo plays no such turn at the moment"))
-            }
-            "stop" | "close" => match self.router.route_to_run(control.with_agent_of_task()) {
-                Ok(()) => return,
-                Err(control) => return self.handle_change(control).await,
-            },
-            "send" | "continue_agent" => return self.reply(control).await,
-            "queue" => return self.reply_later(control).await,
-            "assign" => return self.assign(control).await,
-            "export" => return self.export(control).await,
-            _ => return self.handle_change(control).await,
-        };
-        if let Err((control, reason)) = rejected {
-            self.api.nack(&control.0, reason).await;
-        }
     }
 }

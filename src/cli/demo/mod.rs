@@ -4,19 +4,21 @@
 //! | --- | --- |
 //! | `api` | the client of a runtime: it sends facts and claims controls over the public HTTP API |
 //! | `actor` | the producer of one scripted run: publishes facts, requests decisions, handles controls |
-//! | `control_router` | claims the controls of all agents and passes each to the run that waits for it |
+//! | `control_router` | passes a control to the run or the action that waits for it |
+//! | `dispatch` | claims the controls of all agents, and gives each to what handles it |
 //! | `replies` | handles `send`, `queue`, `continue_agent`, `assign` and `export` |
 //! | `changes` | handles `retry`, `stop`, `close`, `request_review`, `rollback`, `edit`, `delegate` and `wait` |
 //! | `visitor` | `--unattended`: decides in place of the viewer, by the same API as the page |
 //! | `story` | the team and its work |
 //! | `recordings` | plays recorded runs of other runtimes |
 //!
-//! To learn how to connect a runtime, read `api`, `actor` and `control_router`, in this order.
+//! To learn how to connect a runtime, read `api`, `actor` and `dispatch`, in this order.
 
 mod actor;
 mod api;
 mod changes;
 mod control_router;
+mod dispatch;
 mod recordings;
 mod replies;
 mod story;

@@ -5,8 +5,8 @@
 //! the running turn.
 
 use super::Context;
-use super::actor::{Actor, PlayError, RunIdentity};
-use super::control_router::Control;
+use super::actor::{Actor, PlayError};
+use super::control_router::{Control, RunIdentity};
 use serde_json::{Value, json};
 use std::sync::Arc;
 

@@ -58,7 +58,7 @@ pub const SNAPSHOT_BYTES_MAX: usize = 1024 * 1024;
 
 /// The options of one client's stream.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct AgUiOptions {
     /// The client's id of the conversation (`threadId`).
     pub thread: String,
     /// The client's id of the run (`runId`).
@@ -79,7 +79,7 @@ pub struct Options {
 
 /// The translation of one run for one client.
 pub struct AgUi {
-    options: Options,
+    options: AgUiOptions,
     attribution: Attribution,
     /// Activities of earlier runs, until the snapshot includes them.
     earlier: Vec<ActivityView>,
@@ -109,7 +109,7 @@ enum ClientRun {
 impl AgUi {
     /// Creates the translation, before any frame.
     #[must_use]
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: AgUiOptions) -> Self {
         let attribution = if options.subagents { Attribution::Subagent } else { Attribution::Inline };
         let sent = SentState::of(ClientMessages::of(&options.messages));
         Self {

@@ -51,7 +51,7 @@ use std::collections::HashMap;
 
 /// The options of one client's stream.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct AiSdkOptions {
     /// The id of the assistant message: the same in every replay.
     pub message: String,
     /// The client's major version: 5, 6 or 7.
@@ -64,7 +64,7 @@ pub struct Options {
 /// The translation of one run into one assistant message.
 #[derive(Debug)]
 pub struct AiSdk {
-    options: Options,
+    options: AiSdkOptions,
     state: MessageState,
     /// Snapshots of one envelope or one hydration.
     ///
@@ -121,7 +121,7 @@ impl SnapshotBatch {
 
 impl AiSdk {
     #[must_use]
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: AiSdkOptions) -> Self {
         let state = MessageState::new(options.version);
         let batch = SnapshotBatch::default();
         Self { options, state, batch, is_hydrated: false, start: Start::Pending, resets_step: false, resumed_pause: None }

@@ -92,7 +92,7 @@ struct Stream<'l> {
 
 impl<'l> Stream<'l> {
     fn open(log: &'l Log, version: u8, until: Until) -> Self {
-        let dialect = AiSdk::new(Options { message: "r".into(), version, until });
+        let dialect = AiSdk::new(AiSdkOptions { message: "r".into(), version, until });
         Self { log, dialect, at: 0, chunks: Vec::new(), is_over: false }
     }
 
@@ -799,7 +799,7 @@ fn a_reset_or_an_error_ends_the_stream_with_an_error_chunk() {
     let mut stream = Stream::open(&log, 5, Until::End);
     let mut nothing = Vec::new();
     assert_eq!(stream.dialect.frame(Frame::Reset { reason: "epoch".into() }, &mut nothing), Flow::Continue);
-    let mut refused = AiSdk::new(Options { message: "r".into(), version: 5, until: Until::Pause });
+    let mut refused = AiSdk::new(AiSdkOptions { message: "r".into(), version: 5, until: Until::Pause });
     assert_eq!(refused.frame(Frame::Error { problem: json!({ "title": "no such agent" }) }, &mut nothing), Flow::End);
     assert_eq!(nothing, [json!({ "type": "error", "errorText": "no such agent" })]);
     assert_eq!(refused.end_marker(), Some("[DONE]"));

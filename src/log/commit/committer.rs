@@ -5,7 +5,7 @@ use super::tail::{InFlightGuard, Log};
 use crate::log::active_runs::ActiveRuns;
 use crate::log::queues::Queues;
 use crate::log::sessions::{AffectedWatchers, Sessions};
-use crate::log::{Append, Outcome, Store, StoreError, panic_message};
+use crate::log::{Append, AppendOutcome, Store, StoreError, panic_message};
 use crate::meter::{Counter, Histogram};
 use crate::model::Epoch;
 use parking_lot::{Condvar, Mutex};
@@ -233,7 +233,7 @@ impl<S: Store> Committer<S> {
             };
             let own = &appends[range.clone()];
             let outcomes = &outcomes[range];
-            let positions: Vec<_> = outcomes.iter().filter_map(Outcome::position).collect();
+            let positions: Vec<_> = outcomes.iter().filter_map(AppendOutcome::position).collect();
             if positions.len() < own.len() {
                 chain.end(index);
             }

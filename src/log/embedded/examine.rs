@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 /// One defect of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct Defect {
     /// The log, or the file or keyspace if the defect belongs to no log.
     pub at: String,
     /// The entry of `at`.
@@ -29,7 +29,7 @@ pub struct Finding {
     pub what: String,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for Defect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}: {}", self.at, self.entry, self.what)
     }
@@ -50,7 +50,7 @@ impl StoreInspection {
     ///
     /// # Errors
     /// `Locked` when a server has it open; `Unsupported` when a newer version wrote it; `Failed` when the directory has no store, or when copying fails.
-    pub fn open(dir: &Path) -> Result<Result<Self, Vec<Finding>>, StoreError> {
+    pub fn open(dir: &Path) -> Result<Result<Self, Vec<Defect>>, StoreError> {
         let failed = |e: std::io::Error| StoreError::failed("copying the data directory", &e);
         let keyspaces = dir.join("log").join("keyspaces");
         if !keyspaces.is_dir() {
@@ -58,13 +58,13 @@ impl StoreInspection {
         }
         let format = match format::read(dir) {
             Ok(format) => format.unwrap_or(format::FIRST),
-            Err(error) => return file_finding(&error, dir, dir).map(|finding| Err(vec![finding])).ok_or(error),
+            Err(error) => return file_defect(&error, dir, dir).map(|finding| Err(vec![finding])).ok_or(error),
         };
         // Without a tail file the directory cannot be locked, and the missing file is a finding.
         let lock = if dir.join("tail").exists() { Some(TailFile::lock(dir)?) } else { None };
         let (listed, damaged) = tables::verify_all(&keyspaces)?;
         if !damaged.is_empty() {
-            return Ok(Err(damaged.into_iter().filter_map(|error| file_finding(&error, dir, dir)).collect()));
+            return Ok(Err(damaged.into_iter().filter_map(|error| file_defect(&error, dir, dir)).collect()));
         }
         let copy = tempfile::tempdir().map_err(failed)?;
         for entry in format::STORE_ENTRIES {
@@ -77,7 +77,7 @@ impl StoreInspection {
         }
         match EmbeddedStore::open_checking(copy.path(), Sync::Never, VERIFY_BYTES_MAX, KeepCopy::No) {
             Ok(store) => Ok(Ok(Self { store, format, _copy: copy, _lock: lock })),
-            Err(error) => file_finding(&error, copy.path(), dir).map(|finding| Err(vec![finding])).ok_or(error),
+            Err(error) => file_defect(&error, copy.path(), dir).map(|finding| Err(vec![finding])).ok_or(error),
         }
     }
 
@@ -97,16 +97,16 @@ impl StoreInspection {
     ///
     /// # Errors
     /// [`StoreError`] when a keyspace cannot be read.
-    pub fn findings(&self) -> Result<Vec<Finding>, StoreError> {
+    pub fn findings(&self) -> Result<Vec<Defect>, StoreError> {
         self.store.shared.examine()
     }
 }
 
 /// The finding for a damaged file, by its path in the original directory.
-fn file_finding(error: &StoreError, seen: &Path, original: &Path) -> Option<Finding> {
+fn file_defect(error: &StoreError, seen: &Path, original: &Path) -> Option<Defect> {
     let StoreError::Corrupt { path, what } = error else { return None };
     let path = path.strip_prefix(seen).map_or_else(|_| path.clone(), |inner| original.join(inner));
-    Some(Finding { at: path.display().to_string(), entry: "file".into(), what: what.clone() })
+    Some(Defect { at: path.display().to_string(), entry: "file".into(), what: what.clone() })
 }
 
 /// Copies a file, or a directory without the table and body files, which lie two levels below `keyspaces`.
@@ -125,7 +125,7 @@ fn copy_entry(from: &Path, to: &Path, keyspaces: &Path) -> std::io::Result<()> {
 
 impl Shared {
     /// Checks every entry of every keyspace against the others.
-    fn examine(&self) -> Result<Vec<Finding>, StoreError> {
+    fn examine(&self) -> Result<Vec<Defect>, StoreError> {
         let mut found = Vec::new();
         let logs = self.examine_names(&mut found)?;
         let log = |number: u64| logs.get(&number).map_or_else(|| format!("log number {number}"), ToString::to_string);
@@ -142,7 +142,7 @@ impl Shared {
                 continue;
             };
             if !logs.contains_key(&number) && !is_tombstoned(number)? {
-                found.push(Finding { at: log(number), entry: "index".into(), what: "it belongs to no named log".into() });
+                found.push(Defect { at: log(number), entry: "index".into(), what: "it belongs to no named log".into() });
             }
             if place.empty_to.is_none() {
                 claimed.push((place.position, number, place.last));
@@ -163,7 +163,7 @@ impl Shared {
                 next = rows.next().transpose()?;
             } else {
                 let what = format!("its rows, at position {position}, are missing or belong to another append too");
-                found.push(Finding { at: log(number), entry: format!("append up to sequence {last}"), what });
+                found.push(Defect { at: log(number), entry: format!("append up to sequence {last}"), what });
             }
         }
         while let Some(unclaimed) = next {
@@ -190,20 +190,20 @@ impl Shared {
             if !logs.contains_key(&number) {
                 found.push(stray_entry(&self.bodies, &key));
             } else if id.first() != Some(&0) && body_of(&value).is_none() {
-                found.push(Finding {
+                found.push(Defect {
                     at: log(number),
                     entry: format!("body {}", printable(id)),
                     what: "it cannot be read".into(),
                 });
             } else if id.first() != Some(&0) && self.get(&snapshot, &self.names, &body_name_key(id))?.is_none() {
-                found.push(Finding { at: log(number), entry: format!("body {}", printable(id)), what: "it has no name".into() });
+                found.push(Defect { at: log(number), entry: format!("body {}", printable(id)), what: "it has no name".into() });
             }
         }
         Ok(found)
     }
 
     /// The logs by number. Checks that both names of each log agree.
-    fn examine_names(&self, found: &mut Vec<Finding>) -> Result<BTreeMap<u64, LogId>, StoreError> {
+    fn examine_names(&self, found: &mut Vec<Defect>) -> Result<BTreeMap<u64, LogId>, StoreError> {
         let snapshot = self.db.snapshot();
         let (mut logs, mut named) = (BTreeMap::new(), HashSet::new());
         for entry in snapshot.prefix(&self.names, b"c") {
@@ -221,7 +221,7 @@ impl Shared {
             let name = self.get(&snapshot, &self.names, &name_key(&log))?;
             if name.as_deref().and_then(name_of) != Some((number, epoch)) {
                 let what = "the list of logs has another number or epoch for it than its name".into();
-                found.push(Finding { at: log.to_string(), entry: "name".into(), what });
+                found.push(Defect { at: log.to_string(), entry: "name".into(), what });
             }
             named.insert(name_key(&log));
             logs.insert(number, log);
@@ -230,7 +230,7 @@ impl Shared {
             let key = entry.key().map_err(|e| self.engine_error("reading the store", &e))?;
             if !named.contains(&key[..]) {
                 let what = "it is not in the list of logs".into();
-                found.push(Finding {
+                found.push(Defect {
                     at: format!("log {}", printable(key.get(2..).unwrap_or_default())),
                     entry: "name".into(),
                     what,
@@ -250,20 +250,20 @@ impl Shared {
             if !is_there {
                 let at =
                     number_of(&value).and_then(|number| logs.get(&number)).map_or_else(|| "names".into(), ToString::to_string);
-                found.push(Finding { at, entry: format!("body {}", printable(&key[1..])), what: "it is missing".into() });
+                found.push(Defect { at, entry: format!("body {}", printable(&key[1..])), what: "it is missing".into() });
             }
         }
         Ok(logs)
     }
 }
 
-fn unclaimed_rows(position: u64) -> Finding {
-    Finding { at: "rows".into(), entry: format!("position {position}"), what: "no log's index refers to it".into() }
+fn unclaimed_rows(position: u64) -> Defect {
+    Defect { at: "rows".into(), entry: format!("position {position}"), what: "no log's index refers to it".into() }
 }
 
 /// The finding for an entry that belongs to no log or that this store did not write.
-fn stray_entry(of: &Keyspace, key: &[u8]) -> Finding {
-    Finding {
+fn stray_entry(of: &Keyspace, key: &[u8]) -> Defect {
+    Defect {
         at: format!("keyspace {}", of.name()),
         entry: format!("key {}", printable(key)),
         what: "it belongs to no log".into(),

@@ -11,7 +11,7 @@ use super::tanstack::{self, TanStack};
 use super::threads::{RUNS_MAX, Thread};
 use super::{DialectStream, IdPosition, PendingOpening, StartFuture, Started, StreamOpening, body, shown_activities};
 use crate::auth::rights::Verb;
-use crate::encode::ag_ui::{AgUi, Options, interrupts, messages, state};
+use crate::encode::ag_ui::{AgUi, AgUiOptions, interrupts, messages, state};
 use crate::encode::{Begin, Dialect, Until};
 use crate::log::LogId;
 use crate::log::commit::Tail;
@@ -103,7 +103,7 @@ impl ClientOptions {
     fn dialect(&self, thread: &str, run: &RunId, begin: Begin, is_v1: bool, messages: Vec<Value>) -> Box<dyn Dialect> {
         let (thread, run, until) = (thread.to_owned(), run.to_string(), Until::Pause);
         let subagents = self.subagents || is_v1;
-        let dialect = AgUi::new(Options { thread, run, begin, until, is_v1, subagents, messages });
+        let dialect = AgUi::new(AgUiOptions { thread, run, begin, until, is_v1, subagents, messages });
         match self.is_tanstack() {
             true => Box::new(TanStack::new(dialect)),
             false => Box::new(dialect),

@@ -11,7 +11,7 @@ use super::threads::{AskedAction, JoinTarget, Thread};
 use super::view::{AI_SDK, ai_sdk_version};
 use super::{DialectStream, IdPosition, PendingOpening, Started, StreamOpening, ag_ui, body, shown_activities};
 use crate::auth::rights::Verb;
-use crate::encode::ai_sdk::{AiSdk, Options, messages as ui_messages};
+use crate::encode::ai_sdk::{AiSdk, AiSdkOptions, messages as ui_messages};
 use crate::encode::{Dialect, Until};
 use crate::log::LogId;
 use crate::model::{ActionId, AgentId, Audience, RunId, SessionId};
@@ -32,7 +32,7 @@ use std::sync::Arc;
 const PROTOCOL: &str = "ai-sdk";
 
 fn dialect(run: &RunId, version: u8) -> Box<dyn Dialect> {
-    Box::new(AiSdk::new(Options { message: run.to_string(), version, until: Until::Pause }))
+    Box::new(AiSdk::new(AiSdkOptions { message: run.to_string(), version, until: Until::Pause }))
 }
 
 /// `POST /ai-sdk/{agent}`

@@ -10,7 +10,7 @@ use super::threads::{JoinTarget, Thread};
 use super::{DialectStream, IdPosition, PendingOpening, StreamOpening, body};
 use crate::auth::rights::Verb;
 use crate::control::DEFAULT_AGENT;
-use crate::encode::ag_ui::{AgUi, Options};
+use crate::encode::ag_ui::{AgUi, AgUiOptions};
 use crate::encode::{Begin, Until};
 use crate::log::commit::Summary;
 use crate::log::{LogId, LogKind};
@@ -163,7 +163,7 @@ async fn connect_stream(
     let dialect = |run: &RunId| {
         let (thread, run, subagents) = (id.to_string(), run.to_string(), subagents || is_v1);
         let (begin, until) = (Begin::Snapshot, Until::Pause);
-        Box::new(AgUi::new(Options { thread, run, begin, until, is_v1, subagents, messages: messages.clone() }))
+        Box::new(AgUi::new(AgUiOptions { thread, run, begin, until, is_v1, subagents, messages: messages.clone() }))
     };
     let stream = match thread.join_target(audience) {
         // CopilotKit treats any status but 200 as an error, so an empty stream is the answer.

@@ -74,7 +74,7 @@ async fn get_in_format(
         "ag-ui" => (Box::new(AgUi::new(ag_ui_options(app, &run, query, replay).await?)), &[]),
         "ai-sdk" => {
             let version = ai_sdk_version(query)?;
-            let options = ai_sdk::Options { message: run.to_string(), version, until: Until::End };
+            let options = ai_sdk::AiSdkOptions { message: run.to_string(), version, until: Until::End };
             (Box::new(AiSdk::new(options)), AI_SDK)
         }
         _ => {
@@ -91,7 +91,7 @@ async fn get_in_format(
 /// The options of a viewer: the current state, then changes up to the run's end.
 ///
 /// `until=pause` ends the stream at a pause instead.
-async fn ag_ui_options(app: &App, run: &RunId, query: &Query, replay: bool) -> Result<ag_ui::Options, Problem> {
+async fn ag_ui_options(app: &App, run: &RunId, query: &Query, replay: bool) -> Result<ag_ui::AgUiOptions, Problem> {
     let is_v1 = query.get("protocolVersion").is_some_and(|version| version.starts_with("1."));
     let until = match query.get("until") {
         None | Some("end") => Until::End,
@@ -103,7 +103,7 @@ async fn ag_ui_options(app: &App, run: &RunId, query: &Query, replay: bool) -> R
     };
     let summary = app.logs.log(&LogId::Run(run.clone())).await?.tail().summary;
     let thread = summary.thread_id.as_ref().map(ThreadId::as_str).or(summary.session_id.as_ref().map(SessionId::as_str));
-    Ok(ag_ui::Options {
+    Ok(ag_ui::AgUiOptions {
         thread: thread.unwrap_or(run.as_str()).to_owned(),
         run: run.to_string(),
         begin: if replay { Begin::Replay } else { Begin::Snapshot },

@@ -6,7 +6,7 @@ use super::access_rule::AccessRule;
 use super::kinds::{KINDS, ProblemKind};
 use super::members::{self, Parameter};
 use super::operations::{
-    Body, CONNECTION_PROBLEMS, Content, NO_ADDRESS_PROBLEMS, OPERATIONS, Operation, ResponseSpec, SOCKET_PROBLEMS,
+    CONNECTION_PROBLEMS, Content, NO_ADDRESS_PROBLEMS, OPERATIONS, Operation, RequestBody, ResponseSpec, SOCKET_PROBLEMS,
 };
 use super::shapes::SHAPES;
 use crate::model::schema;
@@ -129,7 +129,7 @@ fn operation_json(operation: &'static Operation) -> Value {
         AccessRule::ReadStream | AccessRule::InBand => json!([{ "bearer": [] }, { "ticket": [] }, {}]),
     };
     operation_json["security"] = security;
-    if let Some(Body { meaning, is_required, content }) = &operation.body {
+    if let Some(RequestBody { meaning, is_required, content }) = &operation.body {
         let content: Map<_, _> = content.iter().map(|(kind, content)| ((*kind).to_owned(), media(*content))).collect();
         operation_json["requestBody"] = json!({ "description": meaning, "required": is_required, "content": content });
     }

@@ -34,14 +34,14 @@ pub struct Operation {
     pub parameters: &'static [&'static [Parameter]],
     /// Whether it also accepts ids for facts that lack them.
     pub accepts_ids: bool,
-    pub body: Option<Body>,
+    pub body: Option<RequestBody>,
     pub responses: &'static [ResponseSpec],
     /// Its problems in groups, besides those of its parameters and of every address.
     pub problems: &'static [&'static [ProblemKind]],
 }
 
 /// A request body, by media type.
-pub struct Body {
+pub struct RequestBody {
     pub meaning: &'static str,
     /// Whether a request without a body is refused.
     pub is_required: bool,
@@ -177,14 +177,17 @@ const PRODUCER: &[Parameter] = &[SOURCE, PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_S
 const JSON: &str = "application/json";
 const LINES: &str = "application/x-ndjson";
 
-const FACTS_BODY: Option<Body> = Some(Body {
+const FACTS_BODY: Option<RequestBody> = Some(RequestBody {
     meaning: "A fact or an array of facts, accepted as a whole or not at all; or a fact per line, accepted as they arrive, for as long as the run lasts.",
     is_required: true,
     content: &[(JSON, Content::Json("Facts")), (LINES, Content::Each("Fact"))],
 });
-const CONTROL_BODY: Option<Body> =
-    Some(Body { meaning: "The control and its target.", is_required: true, content: &[(JSON, Content::Json("ControlWanted"))] });
-const ANSWER_BODY: Option<Body> = Some(Body {
+const CONTROL_BODY: Option<RequestBody> = Some(RequestBody {
+    meaning: "The control and its target.",
+    is_required: true,
+    content: &[(JSON, Content::Json("ControlWanted"))],
+});
+const ANSWER_BODY: Option<RequestBody> = Some(RequestBody {
     meaning: "The lease, and optionally a reason.",
     is_required: true,
     content: &[(JSON, Content::Json("ControlAnswer"))],
@@ -215,8 +218,11 @@ const AI_SDK_RESPONSE: ResponseSpec = ResponseSpec {
     meaning: "Chunks of one assistant message, up to the run's end or its next question. A stream that is cut earlier is reset.",
     content: &[("text/event-stream", Content::Each("ChatChunk"))],
 };
-const INPUT_BODY: Option<Body> =
-    Some(Body { meaning: "The run to start or resume.", is_required: true, content: &[(JSON, Content::Json("RunAgentInput"))] });
+const INPUT_BODY: Option<RequestBody> = Some(RequestBody {
+    meaning: "The run to start or resume.",
+    is_required: true,
+    content: &[(JSON, Content::Json("RunAgentInput"))],
+});
 
 macro_rules! json {
     ($shape:literal, $meaning:literal) => {
@@ -510,7 +516,7 @@ pub static OPERATIONS: &[Operation] = &[
         summary: "Issues a ticket for clients that cannot send headers: they send `?ticket=` instead.",
         parameters: &[],
         accepts_ids: false,
-        body: Some(Body {
+        body: Some(RequestBody {
             meaning: "The ticket's purpose.",
             is_required: true,
             content: &[(JSON, Content::Json("TicketWanted"))],
@@ -701,7 +707,11 @@ pub static OPERATIONS: &[Operation] = &[
         summary: "Requests a stop of a thread's active run.",
         parameters: &[&[AGENT_PATH, THREAD_PATH, AUDIENCE]],
         accepts_ids: false,
-        body: Some(Body { meaning: "The run to stop.", is_required: false, content: &[(JSON, Content::Json("StopWanted"))] }),
+        body: Some(RequestBody {
+            meaning: "The run to stop.",
+            is_required: false,
+            content: &[(JSON, Content::Json("StopWanted"))],
+        }),
         responses: json!("Stopped", "Whether a run was asked to stop."),
         problems: &[STORE, CLIENT_BODY, BODY_TRANSFER, STOP],
     },
@@ -714,7 +724,7 @@ pub static OPERATIONS: &[Operation] = &[
         summary: "All CopilotKit calls at one address. The body's `method` selects the call.",
         parameters: &[&[AUDIENCE, SUBAGENTS, LAST_EVENT_ID_HEADER]],
         accepts_ids: false,
-        body: Some(Body {
+        body: Some(RequestBody {
             meaning: "The method, its parameters and its body.",
             is_required: true,
             content: &[(JSON, Content::Json("CopilotCall"))],
@@ -735,7 +745,7 @@ pub static OPERATIONS: &[Operation] = &[
         summary: "The endpoint of `useChat`: requests an agent's answer, once, or decides pending actions, and streams the run as the AI SDK's UI message stream.",
         parameters: &[&[AGENT_PATH, AUDIENCE, VERSION]],
         accepts_ids: false,
-        body: Some(Body {
+        body: Some(RequestBody {
             meaning: "The chat and the trigger.",
             is_required: true,
             content: &[(JSON, Content::Json("ChatWanted"))],

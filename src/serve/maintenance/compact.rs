@@ -47,7 +47,7 @@ pub struct Compactor {
 
 /// The result of one scan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct CompactionOutcome {
     /// Runs that were compacted.
     pub runs: usize,
     /// Rows that were removed.
@@ -70,8 +70,8 @@ impl Compactor {
     pub(in crate::serve) async fn run(self) {
         loop {
             match self.run_once().await {
-                Ok(Outcome { runs: 0, .. }) => {}
-                Ok(Outcome { runs, rows }) => tracing::info!(runs, rows, "compacted"),
+                Ok(CompactionOutcome { runs: 0, .. }) => {}
+                Ok(CompactionOutcome { runs, rows }) => tracing::info!(runs, rows, "compacted"),
                 // A store failure stops the server through the committer.
                 Err(error) => tracing::warn!(%error, "cannot compact runs"),
             }
@@ -83,8 +83,8 @@ impl Compactor {
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub async fn run_once(&self) -> Result<Outcome, StoreError> {
-        let mut outcome = Outcome::default();
+    pub async fn run_once(&self) -> Result<CompactionOutcome, StoreError> {
+        let mut outcome = CompactionOutcome::default();
         let mut before = None;
         loop {
             let listed = self.app.logs.list(LogKind::Run, before, LIST_PAGE_RUNS).await?;

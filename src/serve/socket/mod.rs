@@ -17,7 +17,7 @@ mod message;
 mod ops;
 mod subscriptions;
 
-pub use ops::Op;
+pub use ops::SocketOperation;
 
 use crate::auth::tickets::Purpose;
 use crate::serve::App;

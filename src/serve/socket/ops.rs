@@ -20,7 +20,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 /// An operation of a WebSocket message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Op {
+pub enum SocketOperation {
     Subscribe,
     Unsubscribe,
     Publish,
@@ -32,7 +32,7 @@ pub enum Op {
     Auth,
 }
 
-impl Op {
+impl SocketOperation {
     /// All operations.
     pub const ALL: [Self; 9] = [
         Self::Subscribe,
@@ -83,28 +83,28 @@ impl Connection<'_> {
             Ok(id) => id,
             Err(problem) => return self.refuse(None, &problem),
         };
-        let op = message.text("op").and_then(Op::of);
-        if self.client.is_none() && !matches!(op, Ok(Op::Auth)) {
+        let op = message.text("op").and_then(SocketOperation::of);
+        if self.client.is_none() && !matches!(op, Ok(SocketOperation::Auth)) {
             let problem = unauthenticated(&TokenError::Missing);
             self.closing = Some(Close::unauthenticated("the first message must be auth", problem));
             return;
         }
         let done = match op {
-            Ok(Op::Subscribe) => self.subscribe(&message, id.as_ref()).await.map(Some),
-            Ok(Op::Unsubscribe) => self.unsubscribe(id.as_ref()).map(Some),
-            Ok(Op::Publish) => {
+            Ok(SocketOperation::Subscribe) => self.subscribe(&message, id.as_ref()).await.map(Some),
+            Ok(SocketOperation::Unsubscribe) => self.unsubscribe(id.as_ref()).map(Some),
+            Ok(SocketOperation::Publish) => {
                 let published = self.publish(&message, id.as_ref()).await;
                 published.inspect_err(|problem| self.app.meters.refused.add(problem.code)).map(|()| None)
             }
-            Ok(Op::Claim) => self.claim(&message, id.as_ref()).await.map(Some),
-            Ok(Op::Unclaim) => self.unclaim(id.as_ref()).map(Some),
-            Ok(Op::Ack) => self.answer_control(&message, id.as_ref(), Ok(Answer::Ack), "acked").await.map(|()| None),
-            Ok(Op::Nack) => {
+            Ok(SocketOperation::Claim) => self.claim(&message, id.as_ref()).await.map(Some),
+            Ok(SocketOperation::Unclaim) => self.unclaim(id.as_ref()).map(Some),
+            Ok(SocketOperation::Ack) => self.answer_control(&message, id.as_ref(), Ok(Answer::Ack), "acked").await.map(|()| None),
+            Ok(SocketOperation::Nack) => {
                 let answer = nack_answer(&message.members);
                 self.answer_control(&message, id.as_ref(), answer, "nacked").await.map(|()| None)
             }
-            Ok(Op::Ping) => Ok(Some(reply("pong", id.as_ref(), json!({})))),
-            Ok(Op::Auth) => self.authenticate(&message, id.as_ref()).map(Some),
+            Ok(SocketOperation::Ping) => Ok(Some(reply("pong", id.as_ref(), json!({})))),
+            Ok(SocketOperation::Auth) => self.authenticate(&message, id.as_ref()).map(Some),
             Err(problem) => Err(problem),
         };
         match done {

@@ -101,7 +101,7 @@ impl Scrape<'_> {
         self.app.logs.counts()
     }
 
-    fn feed(&self) -> &feed::Counts {
+    fn feed(&self) -> &feed::ReaderCounts {
         self.app.feed.counts()
     }
 }

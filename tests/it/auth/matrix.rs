@@ -6,7 +6,7 @@ use super::{
 use crate::harness::{fact, with_timeout};
 use proscenium::serve::contract::access_rule::AccessRule;
 use proscenium::serve::contract::operations::OPERATIONS;
-use proscenium::serve::socket::Op;
+use proscenium::serve::socket::SocketOperation;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -267,7 +267,7 @@ const OWN_TOKEN: &str = r#"{"of":"mine"}"#;
 
 #[test]
 fn the_matrix_has_a_row_for_every_op_and_none_for_any_other() {
-    let known: BTreeSet<_> = Op::ALL.iter().map(|op| op.as_str()).collect();
+    let known: BTreeSet<_> = SocketOperation::ALL.iter().map(|op| op.as_str()).collect();
     assert_eq!(known, MESSAGES.iter().map(|row| row.0).collect(), "every op needs a row");
 }
 

@@ -4,7 +4,8 @@
 
 use super::facts::{self, merge};
 use super::{Context, PRODUCT, TEAM, Teammate, is_over, lead_producer, run};
-use crate::cli::demo::actor::{Actor, PlayError, RunIdentity};
+use crate::cli::demo::actor::{Actor, PlayError};
+use crate::cli::demo::control_router::RunIdentity;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,7 +2,8 @@
 
 use super::facts::{self, MEMBERS, work_item};
 use super::{Context, PRODUCT, TEAM, beside, publisher, research, review, run, writer};
-use crate::cli::demo::actor::{Actor, PlayError, RunIdentity};
+use crate::cli::demo::actor::{Actor, PlayError};
+use crate::cli::demo::control_router::RunIdentity;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::task::JoinSet;

@@ -22,8 +22,9 @@ mod review;
 mod writer;
 
 use super::Context;
-use super::actor::{Actor, PlayError, RunIdentity};
+use super::actor::{Actor, PlayError};
 use super::api::Producer;
+use super::control_router::RunIdentity;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;

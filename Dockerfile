@@ -12,8 +12,8 @@ ARG COMMIT=""
 # Without line tables, the binary has a quarter of its size. Backtraces keep the names of functions.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    PROSCENIUM_BUILD_COMMIT="$COMMIT" cargo build --release --locked --features "$FEATURES" \
- && strip --strip-debug -o /proscenium target/release/proscenium \
+    PROSCENIUM_BUILD_COMMIT="$COMMIT" cargo build --profile dist --locked --features "$FEATURES" \
+ && strip --strip-debug -o /proscenium target/dist/proscenium \
  && mkdir /data
 
 FROM debian:13.6-slim

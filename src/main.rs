@@ -23,8 +23,9 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_log::{AsLog, LogTracer};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -161,21 +162,25 @@ fn in_runtime<T, F: Future<Output = Result<T, Failure>>>(workers: u16, work: imp
 }
 
 /// Parses the log filter of the command line.
-fn log_filter(filter: &str) -> Result<EnvFilter, Failure> {
-    let parsed = EnvFilter::try_new(filter).map_err(|error| {
+fn log_filter(filter: &str) -> Result<Targets, Failure> {
+    let parsed: Targets = filter.parse().map_err(|error| {
         format!("--log {filter:?} is not a filter: {error}; give a level such as info, or info,proscenium::feed=debug")
     })?;
     // Trace spans are for a collector only.
     #[cfg(feature = "otlp")]
-    let parsed = parsed.add_directive(format!("{}=off", proscenium::serve::telemetry::otlp::TARGET).parse()?);
+    let parsed = parsed.with_target(proscenium::serve::telemetry::otlp::TARGET, LevelFilter::OFF);
     Ok(parsed)
 }
 
 fn log_to_stderr(filter: &str, format: LogFormat) -> Result<(), Failure> {
-    let log = tracing_subscriber::fmt().with_env_filter(log_filter(filter)?).with_writer(std::io::stderr);
+    let filter = log_filter(filter)?;
+    let log = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(std::io::stderr);
     match format {
-        LogFormat::Text => tracing::subscriber::set_global_default(log.with_ansi(std::io::stderr().is_terminal()).finish())?,
-        LogFormat::Json => tracing::subscriber::set_global_default(log.json().flatten_event(true).finish())?,
+        LogFormat::Text => {
+            let log = log.with_ansi(std::io::stderr().is_terminal()).finish();
+            tracing::subscriber::set_global_default(log.with(filter))?;
+        }
+        LogFormat::Json => tracing::subscriber::set_global_default(log.json().flatten_event(true).finish().with(filter))?,
     }
     capture_library_logs()
 }

@@ -17,17 +17,28 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// The longest wait of the bystander for one answer, in a debug build on a busy machine.
+/// The longest wait of the bystander for one answer, in a debug build on an idle machine.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+/// How many times as long as a server without an attack may let its client wait. It tells a slow server from a busy machine.
+const WAIT_RATIO_MAX: u32 = 4;
 /// The pause between two rounds.
 const REST: Duration = Duration::from_millis(10);
 const MIB: u64 = 1024 * 1024;
 
-/// A second client on its own thread; every test checks that the server keeps serving it.
+/// A second client on its own thread; every test checks that the server keeps serving it. In turn it asks another server
+/// without an attack.
 struct Bystander {
     stop: Arc<AtomicBool>,
     rounds: std::sync::mpsc::Receiver<()>,
-    asking: std::thread::JoinHandle<(usize, Duration)>,
+    asking: std::thread::JoinHandle<Waits>,
+}
+
+/// The longest waits for an answer, and the number of rounds.
+#[derive(Default)]
+struct Waits {
+    rounds: usize,
+    attacked: Duration,
+    calm: Duration,
 }
 
 impl Bystander {
@@ -42,24 +53,33 @@ impl Bystander {
         let asking = std::thread::spawn({
             let stop = stop.clone();
             move || {
-                let (mut count, mut worst) = (0, Duration::ZERO);
+                let calm = Process::start();
+                // The run that GET_RUN asks for.
+                Self::time(calm.at, POST_FACT);
+                let mut waits = Waits::default();
                 while !stop.load(Ordering::Relaxed) {
                     for request in requests {
-                        let begun = Instant::now();
-                        let answer = Self::ask(at, request).expect("the server answers within a minute");
-                        assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&answer));
-                        worst = worst.max(begun.elapsed());
+                        waits.attacked = waits.attacked.max(Self::time(at, request));
+                        waits.calm = waits.calm.max(Self::time(calm.at, request));
                     }
-                    count += 1;
+                    waits.rounds += 1;
                     // The test must not block on it.
                     let _ = served.send(());
                     std::thread::sleep(REST);
                 }
-                (count, worst)
+                waits
             }
         });
         rounds.recv_timeout(crate::harness::TIMEOUT).expect("the server serves the bystander before the attack");
         Self { stop, rounds, asking }
+    }
+
+    /// Returns the time until the server's answer.
+    fn time(at: SocketAddr, request: &str) -> Duration {
+        let begun = Instant::now();
+        let answer = Self::ask(at, request).expect("the server answers within a minute");
+        assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&answer));
+        begun.elapsed()
     }
 
     fn ask(at: SocketAddr, request: &str) -> std::io::Result<Vec<u8>> {
@@ -76,10 +96,11 @@ impl Bystander {
         while self.rounds.try_recv().is_ok() {}
         self.rounds.recv_timeout(crate::harness::TIMEOUT).expect("the server serves the bystander after the attack");
         self.stop.store(true, Ordering::Relaxed);
-        let (count, worst) = self.asking.join().expect("every answer to the bystander was 200");
-        println!("attack: {beside}: {count} rounds, the longest wait {worst:.1?}");
-        assert!(worst <= ANSWER_TIME_MAX, "{beside}: another client waited {worst:?} for an answer, of {ANSWER_TIME_MAX:?}");
-        worst
+        let Waits { rounds, attacked, calm } = self.asking.join().expect("every answer to the bystander was 200");
+        println!("attack: {beside}: {rounds} rounds, the longest wait {attacked:.1?}, of a calm server {calm:.1?}");
+        let limit = ANSWER_TIME_MAX.max(calm * WAIT_RATIO_MAX);
+        assert!(attacked <= limit, "{beside}: another client waited {attacked:?} for an answer, of {limit:?}");
+        attacked
     }
 }
 
@@ -577,14 +598,17 @@ async fn long_ids_for_many_facts_take_little_memory_and_a_read_costs_its_own_siz
     let too_much = client.post(&address, &headers, facts(60_000)).await;
     too_much.problem(413, "envelopes_too_large");
     let grown = server.resident_kib().saturating_sub(before) / 1024;
-    let begun = Instant::now();
+    let before = server.cpu_ms();
     assert_eq!(client.get("/v1/runs/r/events?limit=1&audience=internal").await.ok()["events"].as_array().unwrap().len(), 1);
-    let read = begun.elapsed();
+    let read = server.cpu_ms() - before;
     beside.was_served("long ids for many facts");
-    println!("attack: {} KiB of facts with long ids: {grown} MiB; one event read in {read:.1?}", body.len() / 1024);
+    println!(
+        "attack: {} KiB of facts with long ids: {grown} MiB; one event read in {read} ms of processor time",
+        body.len() / 1024
+    );
     // The envelopes take 53 MiB, once in the append and once on their way to the store.
     assert!(grown < 140, "{grown} MiB for a body of {} KiB", body.len() / 1024);
-    assert!(read < ANSWER_TIME_MAX, "{read:?} for one event");
+    assert!(read < 2000, "{read} ms of processor time for one event");
 }
 
 #[tokio::test]
@@ -701,7 +725,7 @@ async fn bodies_that_wait_for_room_cost_little_more_than_their_text_and_reads_go
 #[tokio::test]
 async fn slow_and_malformed_clients_delay_no_other_client() {
     let dir = tempfile::tempdir().unwrap();
-    let server = Process::start_with(dir.path(), &["--head-time-ms", "1000", "--body-time-ms", "1000"]);
+    let server = Process::start_with(dir.path(), &["--head-time-ms", "4000", "--body-time-ms", "4000"]);
     let client = Client::new(server.at);
     // The server builds the description for its first request.
     client.get("/openapi.json").await.ok();
@@ -727,7 +751,7 @@ async fn slow_and_malformed_clients_delay_no_other_client() {
         let text = format!(
             "{}x-slow: {}\r\ncontent-length: 2\r\n\r\n[]",
             "GET /healthz HTTP/1.1\r\nhost: localhost\r\n",
-            "x".repeat(200)
+            "x".repeat(50)
         );
         let mut socket = TcpStream::connect(client.at).await.unwrap();
         socket.set_nodelay(true).unwrap();

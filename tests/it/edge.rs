@@ -143,6 +143,69 @@ async fn the_page_runs_only_its_own_scripts() {
     }
 }
 
+/// Returns the addresses that the page names between these two texts.
+fn addresses<'p>(page: &'p str, before: &str) -> Vec<&'p str> {
+    page.split(before).skip(1).filter_map(|rest| rest.split('"').next()).collect()
+}
+
+#[tokio::test]
+async fn a_browser_keeps_the_files_of_the_page_and_asks_for_the_page_each_time() {
+    let client = start_local().await;
+    let page = client.get("/").await;
+    assert_eq!(&page.headers["cache-control"], "no-cache");
+    let text = String::from_utf8(page.body.clone()).unwrap();
+    let files = [addresses(&text, "href=\"/assets/"), addresses(&text, "src=\"/assets/")].concat();
+    assert!(files.len() > 20, "{text}");
+    for file in files {
+        let kept = client.get(&format!("/assets/{file}")).await;
+        assert_eq!(
+            (kept.status, &kept.headers["cache-control"]),
+            (200, &"public, max-age=31536000, immutable".parse().unwrap()),
+            "{file}"
+        );
+        let (_, path) = file.split_once('/').unwrap();
+        let unversioned = client.get(&format!("/assets/{path}")).await;
+        assert_eq!(&unversioned.headers["cache-control"], "no-cache", "{path}");
+        assert!(kept.body == unversioned.body, "{path}");
+    }
+    client.get("/assets/0123456789abcdef/app.js").await.problem(404, "no_such_asset");
+
+    let tag = page.headers["etag"].to_str().unwrap();
+    for known in [tag.to_owned(), format!("\"other\", W/{tag}"), "*".into()] {
+        let answer = client.get_with("/", &[("if-none-match", &known)]).await;
+        assert_eq!((answer.status, answer.body.len(), &answer.headers["etag"]), (304, 0, &page.headers["etag"]), "{known}");
+    }
+    assert_eq!(client.get_with("/", &[("if-none-match", "\"other\"")]).await.status, 200);
+}
+
+#[tokio::test]
+async fn the_page_is_compressed_for_a_client_that_accepts_gzip_and_its_first_load_is_small() {
+    let client = start_local().await;
+    for (accepted, is_compressed) in [
+        ("gzip, deflate, br, zstd", true),
+        ("br;q=1.0, GZIP;q=0.8", true),
+        ("*", true),
+        ("gzip;q=0, *", false),
+        ("br", false),
+        ("identity", false),
+    ] {
+        let script = client.get_with("/assets/app.js", &[("accept-encoding", accepted)]).await;
+        assert_eq!(script.headers.contains_key("content-encoding"), is_compressed, "{accepted}");
+        assert_eq!(&script.headers["vary"], "accept-encoding");
+        assert_eq!(script.body.starts_with(&[0x1f, 0x8b]), is_compressed, "{accepted}");
+    }
+    let plain = client.get("/").await;
+    let text = String::from_utf8(plain.body.clone()).unwrap();
+    let gzip = [("accept-encoding", "gzip")];
+    let compressed = client.get_with("/", &gzip).await;
+    assert_ne!(plain.headers["etag"], compressed.headers["etag"], "each encoding has its own entity tag");
+    let mut bytes = compressed.body.len();
+    for file in addresses(&text, "href=\"/assets/") {
+        bytes += client.get_with(&format!("/assets/{file}"), &gzip).await.body.len();
+    }
+    assert!((30_000..300_000).contains(&bytes), "the first load is {bytes} bytes");
+}
+
 #[tokio::test]
 async fn a_stop_ends_streams_and_keeps_every_acknowledged_fact() {
     let mut server = crate::harness::Process::start();

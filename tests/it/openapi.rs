@@ -229,6 +229,9 @@ async fn every_described_status_and_code_occurs() {
         .expect("the end has a cursor");
     client.get(&format!("/v1/runs/r/stream?after={end}")).await;
     client.get_with(&format!("/v1/blobs/{blob}?audience=internal"), &[("range", "bytes=0-3")]).await;
+    for path in ["/", "/assets/app.js"] {
+        client.get_with(path, &[("if-none-match", "*")]).await;
+    }
     let upgrade = |more: &str| {
         format!(
             "GET /v1/ws HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n"

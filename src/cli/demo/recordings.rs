@@ -5,55 +5,50 @@
 
 use super::Context;
 use bytes::Bytes;
-use rust_embed::RustEmbed;
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The recordings.
-#[derive(RustEmbed)]
-#[folder = "tests/recordings/"]
-#[include = "awaken/*.ndjson"]
-#[include = "ethos/approval_gate_waits_silently.ndjson"]
-#[include = "ethos/short_text_thinking.ndjson"]
-#[include = "ethos/tool_progress_audiences.ndjson"]
-#[include = "turn-runner/handwritten-port-gate_approved.ndjson"]
-#[include = "turn-runner/handwritten-port-multi_tool.ndjson"]
-#[include = "ag-ui/scripted-sdk1.0-activity.ndjson"]
-#[include = "ag-ui/scripted-sdk1.0-text_reasoning.ndjson"]
-#[include = "ag-ui/scripted-sdk1.0-tools_interleaved.ndjson"]
-struct Recordings;
+/// A recording of the playlist: the source, the file, the name of its runs, and the recorded facts.
+type Recording = (&'static str, &'static str, &'static str, &'static [u8]);
 
-/// The recordings to play in this order, repeatedly: the source, the file, and the name of its runs.
+/// Embeds a recording in the binary.
+macro_rules! recording {
+    ($source:literal, $file:literal, $name:literal) => {
+        ($source, $file, $name, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recordings/", $file)))
+    };
+}
+
+/// The recordings to play in this order, repeatedly.
 ///
 /// It omits recordings without content, those that never end, and Awaken's handwritten ones, because Awaken has real
 /// ones.
 #[rustfmt::skip]
-const PLAYLIST: &[(&str, &str, &str)] = &[
-    ("awaken", "awaken/tool_progress_activity.ndjson", "tool-progress"),
-    ("ethos", "ethos/tool_progress_audiences.ndjson", "ethos-progress"),
-    ("awaken", "awaken/multi_tool_sequential.ndjson", "several-tools"),
-    ("turnrunner", "turn-runner/handwritten-port-multi_tool.ndjson", "turn-runner-tools"),
-    ("ag-ui", "ag-ui/scripted-sdk1.0-tools_interleaved.ndjson", "ag-ui-tools"),
-    ("awaken", "awaken/hitl_approve.ndjson", "approval"),
-    ("ethos", "ethos/approval_gate_waits_silently.ndjson", "ethos-approval"),
-    ("awaken", "awaken/short_text_reasoning.ndjson", "reasoning"),
-    ("turnrunner", "turn-runner/handwritten-port-gate_approved.ndjson", "turn-runner-gate"),
-    ("ag-ui", "ag-ui/scripted-sdk1.0-activity.ndjson", "ag-ui-activity"),
-    ("awaken", "awaken/tool_errors.ndjson", "tool-errors"),
-    ("awaken", "awaken/subagent_progress_forwarded.ndjson", "subagent"),
-    ("ethos", "ethos/short_text_thinking.ndjson", "ethos-thinking"),
-    ("awaken", "awaken/recovery_stream_reset.ndjson", "recovery"),
-    ("ag-ui", "ag-ui/scripted-sdk1.0-text_reasoning.ndjson", "ag-ui-reasoning"),
-    ("awaken", "awaken/cancel_mid_tool.ndjson", "cancelled"),
-    ("awaken", "awaken/three_turns_one_thread.ndjson", "conversation"),
-    ("awaken", "awaken/hitl_reject_result.ndjson", "rejected"),
-    ("awaken", "awaken/blocked_by_policy.ndjson", "blocked"),
-    ("awaken", "awaken/recovery_continue_text.ndjson", "continued"),
-    ("awaken", "awaken/malformed_tool_args_orphan_call.ndjson", "malformed-call"),
-    ("awaken", "awaken/hitl_cancel.ndjson", "declined"),
-    ("awaken", "awaken/long_40_steps.ndjson", "long"),
+const PLAYLIST: &[Recording] = &[
+    recording!("awaken", "awaken/tool_progress_activity.ndjson", "tool-progress"),
+    recording!("ethos", "ethos/tool_progress_audiences.ndjson", "ethos-progress"),
+    recording!("awaken", "awaken/multi_tool_sequential.ndjson", "several-tools"),
+    recording!("turnrunner", "turn-runner/handwritten-port-multi_tool.ndjson", "turn-runner-tools"),
+    recording!("ag-ui", "ag-ui/scripted-sdk1.0-tools_interleaved.ndjson", "ag-ui-tools"),
+    recording!("awaken", "awaken/hitl_approve.ndjson", "approval"),
+    recording!("ethos", "ethos/approval_gate_waits_silently.ndjson", "ethos-approval"),
+    recording!("awaken", "awaken/short_text_reasoning.ndjson", "reasoning"),
+    recording!("turnrunner", "turn-runner/handwritten-port-gate_approved.ndjson", "turn-runner-gate"),
+    recording!("ag-ui", "ag-ui/scripted-sdk1.0-activity.ndjson", "ag-ui-activity"),
+    recording!("awaken", "awaken/tool_errors.ndjson", "tool-errors"),
+    recording!("awaken", "awaken/subagent_progress_forwarded.ndjson", "subagent"),
+    recording!("ethos", "ethos/short_text_thinking.ndjson", "ethos-thinking"),
+    recording!("awaken", "awaken/recovery_stream_reset.ndjson", "recovery"),
+    recording!("ag-ui", "ag-ui/scripted-sdk1.0-text_reasoning.ndjson", "ag-ui-reasoning"),
+    recording!("awaken", "awaken/cancel_mid_tool.ndjson", "cancelled"),
+    recording!("awaken", "awaken/three_turns_one_thread.ndjson", "conversation"),
+    recording!("awaken", "awaken/hitl_reject_result.ndjson", "rejected"),
+    recording!("awaken", "awaken/blocked_by_policy.ndjson", "blocked"),
+    recording!("awaken", "awaken/recovery_continue_text.ndjson", "continued"),
+    recording!("awaken", "awaken/malformed_tool_args_orphan_call.ndjson", "malformed-call"),
+    recording!("awaken", "awaken/hitl_cancel.ndjson", "declined"),
+    recording!("awaken", "awaken/long_40_steps.ndjson", "long"),
 ];
 
 /// The number of recordings that play at the same time.
@@ -76,8 +71,8 @@ impl Context {
                 }
                 tokio::time::sleep(ROUND_PAUSE).await;
             }
-            let (source, file, name) = PLAYLIST[position];
-            for facts in split_runs(source, file) {
+            let (source, _, name, facts) = PLAYLIST[position];
+            for facts in split_runs(source, facts) {
                 let run = format!("demo-{}-{name}", self.recorded.fetch_add(1, Ordering::Relaxed) + 1);
                 if let Err(error) = self.clone().play(&run, source, name, facts).await {
                     tracing::warn!(run, %error, "a recorded run of the demo failed");
@@ -152,9 +147,8 @@ fn type_of(event: &Value) -> &str {
 }
 
 /// Splits a recording into its runs. A suspended run and its continuation are one run.
-fn split_runs(source: &str, file: &str) -> Vec<Vec<Fact>> {
-    let recording = Recordings::get(file).expect("the playlist names embedded recordings");
-    let recording = Bytes::from(recording.data.into_owned());
+fn split_runs(source: &str, recording: &'static [u8]) -> Vec<Vec<Fact>> {
+    let recording = Bytes::from_static(recording);
     let mut runs: Vec<Vec<Fact>> = Vec::new();
     let mut current = Value::Null;
     for line in recording.split_inclusive(|byte| *byte == b'\n') {
@@ -184,16 +178,22 @@ mod tests {
         run.iter().map(|fact| type_of(&serde_json::from_slice(&fact.line).unwrap()).to_owned()).collect()
     }
 
+    /// Splits the recording of this file.
+    fn split_file(file: &str) -> Vec<Vec<Fact>> {
+        let (source, .., facts) = PLAYLIST.iter().find(|(_, of, ..)| *of == file).unwrap();
+        split_runs(source, facts)
+    }
+
     #[test]
     fn every_run_of_the_playlist_has_a_start_and_an_end() {
-        for (source, file, _) in PLAYLIST {
+        for (source, file, _, facts) in PLAYLIST {
             let (start, end) = match *source {
                 "awaken" => ("run_start", "run_finish"),
                 "ethos" => ("run_start", "done"),
                 "turnrunner" => ("turnStart", "turnEnd"),
                 _ => ("RUN_STARTED", "RUN_FINISHED"),
             };
-            for run in split_runs(source, file) {
+            for run in split_runs(source, facts) {
                 let kinds = kinds(&run);
                 assert_eq!((kinds[0].as_str(), kinds.last().unwrap().as_str()), (start, end), "{file}");
                 let last: Value = serde_json::from_slice(&run.last().unwrap().line).unwrap();
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_suspended_run_continues_after_the_pause_of_a_decision() {
-        let runs = split_runs("awaken", "awaken/hitl_approve.ndjson");
+        let runs = split_file("awaken/hitl_approve.ndjson");
         assert_eq!(runs.len(), 1);
         let pauses: Vec<_> = runs[0].iter().map(|fact| fact.before).collect();
         assert_eq!(pauses.iter().filter(|pause| **pause == Pause::HUMAN).count(), 1);
@@ -219,6 +219,6 @@ mod tests {
 
     #[test]
     fn a_conversation_of_three_turns_is_three_runs() {
-        assert_eq!(split_runs("awaken", "awaken/three_turns_one_thread.ndjson").len(), 3);
+        assert_eq!(split_file("awaken/three_turns_one_thread.ndjson").len(), 3);
     }
 }

@@ -2,18 +2,14 @@
 
 use crate::log::panic_message;
 use crate::serve::App;
+use crate::serve::api::workbench::SCHEMAS;
 use crate::serve::http::problem::Problem;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{Method, StatusCode, Uri, header};
-use rust_embed::RustEmbed;
 use serde_json::{Value, json};
 use std::sync::Arc;
-
-#[derive(RustEmbed)]
-#[folder = "schema/"]
-struct Schemas;
 
 /// `GET /healthz`: 200 while the process answers.
 pub async fn health() -> Json<Value> {
@@ -37,12 +33,12 @@ pub async fn ready(State(app): State<Arc<App>>) -> Result<Json<Value>, Problem> 
 /// `GET /schema/{file}`: the schemas of the wire format.
 pub async fn schema(uri: Uri) -> Result<Response, Problem> {
     let name = uri.path().trim_start_matches("/schema/");
-    let file = Schemas::get(name).ok_or_else(|| {
-        let known: Vec<_> = Schemas::iter().map(|name| name.to_string()).collect();
+    let (_, file) = SCHEMAS.iter().find(|(known, _)| *known == name).ok_or_else(|| {
+        let known: Vec<_> = SCHEMAS.iter().map(|(name, _)| *name).collect();
         Problem::not_found("no_such_schema", format!("Schema {name} does not exist. The schemas are {}.", known.join(", ")))
     })?;
     let kind = if name.ends_with(".schema.json") { "application/schema+json" } else { "application/json" };
-    Ok(([(header::CONTENT_TYPE, kind)], file.data).into_response())
+    Ok(([(header::CONTENT_TYPE, kind)], *file).into_response())
 }
 
 /// The answer to an unknown path.

@@ -1,50 +1,92 @@
 //! The page at `/` and its modules, embedded in the binary.
 //!
-//! Files in folders are served by their path, such as the client library for other pages (`/assets/client/index.js`).
+//! Files in folders are served by their path, such as the client library for other pages (`/assets/client/index.js`). The
+//! page names its own files with a version before the path (`/assets/4f…/app.js`): a browser keeps those for good, and a
+//! new build has other addresses.
 
 use crate::serve::http::problem::Problem;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderName, Uri, header};
-use rust_embed::RustEmbed;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 
-#[derive(RustEmbed)]
-#[folder = "web-demo/"]
-#[include = "*.html"]
-#[include = "*.css"]
-#[include = "*.js"]
-#[exclude = "node_modules/*"]
-#[exclude = "tests/*"]
-struct Assets;
+include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 
 /// Scripts and styles load only from this server, whichever text a payload contains.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// For an address with the version: the file never changes.
+const KEEP: &str = "public, max-age=31536000, immutable";
+/// For other addresses: the browser asks with the entity tag whether the file has changed.
+const ASK: &str = "no-cache";
+
 /// `GET /`
-pub async fn index() -> Result<Response, Problem> {
-    file("index.html")
+pub async fn index(headers: HeaderMap) -> Result<Response, Problem> {
+    file("index.html", ASK, &headers)
 }
 
 /// `GET /assets/{*file}`
-pub async fn asset(uri: Uri) -> Result<Response, Problem> {
-    file(uri.path().trim_start_matches("/assets/"))
+pub async fn asset(uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
+    let name = uri.path().trim_start_matches("/assets/");
+    match name.strip_prefix(PAGE_VERSION).and_then(|rest| rest.strip_prefix('/')) {
+        Some(name) => file(name, KEEP, &headers),
+        None => file(name, ASK, &headers),
+    }
 }
 
-fn file(name: &str) -> Result<Response, Problem> {
-    let file = Assets::get(name).ok_or_else(|| Problem::not_found("no_such_asset", format!("The page has no file {name}.")))?;
+fn file(name: &str, caching: &'static str, headers: &HeaderMap) -> Result<Response, Problem> {
+    let found = PAGE.binary_search_by_key(&name, |(name, ..)| name);
+    let (_, plain, gzip) =
+        found.map(|at| PAGE[at]).map_err(|_| Problem::not_found("no_such_asset", format!("The page has no file {name}.")))?;
     let kind = match name.rsplit_once('.').map(|(_, ending)| ending) {
         Some("html") => "text/html; charset=utf-8",
         Some("css") => "text/css; charset=utf-8",
+        // The licences of the modules in `vendor`.
+        Some("txt") => "text/plain; charset=utf-8",
         _ => "text/javascript; charset=utf-8",
     };
-    let headers = [
-        (header::CONTENT_TYPE, kind),
+    // RFC 9110, section 8.8.3.3: the entity tags of two encodings differ.
+    let (body, tag, encoding) = match accepts_gzip(headers) {
+        true => (gzip, format!("\"{PAGE_VERSION}-gzip\""), Some(HeaderValue::from_static("gzip"))),
+        false => (plain, format!("\"{PAGE_VERSION}\""), None),
+    };
+    let known =
+        headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok()).flat_map(|tags| tags.split(','));
+    let is_known = known.map(str::trim).any(|one| one == "*" || one.trim_start_matches("W/") == tag);
+    let fields = [
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
         (header::X_FRAME_OPTIONS, "DENY"),
         (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-        (header::CACHE_CONTROL, "no-cache"),
+        (header::CACHE_CONTROL, caching),
+        (header::VARY, "accept-encoding"),
+        (header::ETAG, &tag),
     ];
-    Ok((headers, file.data).into_response())
+    if is_known {
+        return Ok((StatusCode::NOT_MODIFIED, fields).into_response());
+    }
+    let mut response = ([(header::CONTENT_TYPE, kind)], fields, body).into_response();
+    if let Some(encoding) = encoding {
+        response.headers_mut().insert(header::CONTENT_ENCODING, encoding);
+    }
+    Ok(response)
+}
+
+/// Returns whether the client accepts gzip: it names it or `*`, without the weight 0 (RFC 9110, section 12.5.3).
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    let codings = values.flat_map(|value| value.split(',')).map(|coding| {
+        let (name, weight) = coding.split_once(';').unwrap_or((coding, "q=1"));
+        let weight = weight.trim().strip_prefix("q=").and_then(|weight| weight.parse::<f32>().ok());
+        (name.trim(), weight.is_some_and(|weight| weight > 0.0))
+    });
+    let (mut gzip, mut any) = (None, None);
+    for (name, is_accepted) in codings {
+        match name {
+            _ if name.eq_ignore_ascii_case("gzip") => gzip = Some(is_accepted),
+            "*" => any = Some(is_accepted),
+            _ => {}
+        }
+    }
+    gzip.or(any).unwrap_or(false)
 }

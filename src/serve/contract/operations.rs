@@ -218,6 +218,9 @@ const AI_SDK_RESPONSE: ResponseSpec = ResponseSpec {
     meaning: "Chunks of one assistant message, up to the run's end or its next question. A stream that is cut earlier is reset.",
     content: &[("text/event-stream", Content::Each("ChatChunk"))],
 };
+/// The answer to a request with the entity tag of the current file.
+const NOT_MODIFIED: ResponseSpec =
+    ResponseSpec { status: 304, meaning: "The file has not changed since the response with this `ETag`.", content: &[] };
 const INPUT_BODY: Option<RequestBody> = Some(RequestBody {
     meaning: "The run to start or resume.",
     is_required: true,
@@ -878,7 +881,7 @@ pub static OPERATIONS: &[Operation] = &[
         parameters: &[],
         accepts_ids: false,
         body: None,
-        responses: &[ResponseSpec { status: 200, meaning: "The page.", content: &[("text/html", Content::Text)] }],
+        responses: &[ResponseSpec { status: 200, meaning: "The page.", content: &[("text/html", Content::Text)] }, NOT_MODIFIED],
         problems: &[],
     },
     Operation {
@@ -891,11 +894,19 @@ pub static OPERATIONS: &[Operation] = &[
         parameters: &[&[ASSET]],
         accepts_ids: false,
         body: None,
-        responses: &[ResponseSpec {
-            status: 200,
-            meaning: "The file.",
-            content: &[("text/javascript", Content::Text), ("text/css", Content::Text), ("text/html", Content::Text)],
-        }],
+        responses: &[
+            ResponseSpec {
+                status: 200,
+                meaning: "The file.",
+                content: &[
+                    ("text/javascript", Content::Text),
+                    ("text/css", Content::Text),
+                    ("text/html", Content::Text),
+                    ("text/plain", Content::Text),
+                ],
+            },
+            NOT_MODIFIED,
+        ],
         problems: &[&[kinds::NO_SUCH_ASSET]],
     },
 ];

@@ -11,11 +11,11 @@ const KINDS: &[(&str, &[&[&str]])] = &[
     ("tool_approval", &[&["toolName", "toolCallId"], &["input", "safeInput", "parameters", "toolCallId"], &["risk", "scope", "policyScope", "payload"]]),
     ("plan_decision", &[]),
     ("teammate_plan_decision", &[&["agentId"]]),
-    ("structured_input", &[&["schema", "options"]]),
+    ("structured_input", &[&["schema", "responseSchema", "options"]]),
     ("clarification", &[&["message"]]),
     ("permission_grant", &[&["policyScope", "message"]]),
     ("delegated_permission", &[&["agentId"]]),
-    ("credential_request", &[&["message", "schema"]]),
+    ("credential_request", &[&["message", "schema", "responseSchema"]]),
     ("artifact_review", &[&["artifactId", "artifactRefs", "refs"]]),
 ];
 

@@ -564,7 +564,7 @@ pub static RULES: &[Rule] = &{
             "artifact-body",
             Warning,
             "Artifact bodies live in the artifact workspace.",
-            "send a preview and a reference",
+            "send a preview and a reference, and the body in artifact.version.created",
             safety::artifact_bodies,
         ),
         rule(

@@ -116,9 +116,10 @@ pub(super) fn large_bodies(log: &CheckedLog, findings: &mut Findings<'_>) {
 /// The members that hold an artifact's body.
 const BODY_MEMBERS: &[&str] = &["body", "content", "contents", "data", "base64", "html", "markdown"];
 
-/// Rejects artifact bodies in the log; they belong in the artifact workspace.
+/// Rejects artifact bodies outside the event that creates their version, which a client reads on demand.
 pub(super) fn artifact_bodies(log: &CheckedLog, findings: &mut Findings<'_>) {
-    for entry in log.entries.iter().filter(|entry| entry.is_in_family("artifact.")) {
+    let is_own = |entry: &&Entry| entry.event_type == EventType::ArtifactVersionCreated;
+    for entry in log.entries.iter().filter(|entry| entry.is_in_family("artifact.") && !is_own(entry)) {
         if let Some(member) = BODY_MEMBERS.iter().find(|member| entry.has(member)) {
             let id = entry.envelope_text("artifactId");
             let message = format!("{} of artifact {} contains the body in {member}", entry.event_type, id.unwrap_or("unknown"));

@@ -201,7 +201,7 @@ const RULE_TESTS: &[fn()] = &[
     references_have_their_facts_in_the_log,
     text_like_a_secret_is_reported_and_not_repeated,
     large_bodies_are_offloaded,
-    an_artifact_s_body_is_not_in_the_log,
+    an_artifact_s_body_is_only_in_the_event_of_its_version,
     diagnostics_and_internals_are_not_for_users,
     client_state_is_not_a_fact,
     a_compaction_that_starts_completes,
@@ -761,7 +761,7 @@ fn an_action_has_a_known_kind_and_its_fields() {
     ];
     let expected = [
         "1: tool_approval a has no input or safeInput or parameters or toolCallId, no risk or scope or policyScope or payload",
-        "2: structured_input a has no schema or options",
+        "2: structured_input a has no schema or responseSchema or options",
     ];
     assert_findings("action-fields", &facts, expected);
 }
@@ -919,9 +919,14 @@ fn large_bodies_are_offloaded() {
 }
 
 #[test]
-fn an_artifact_s_body_is_not_in_the_log() {
-    let facts = [fact("artifact.updated", json!({"markdown": "# all of it", "^": {"artifactId": "a"}}))];
-    assert_findings("artifact-body", &facts, ["1: artifact.updated of artifact a contains the body in markdown"]);
+fn an_artifact_s_body_is_only_in_the_event_of_its_version() {
+    let facts = ["artifact.updated", "artifact.version.created", "artifact.preview.ready"]
+        .map(|class| fact(class, json!({"markdown": "# all of it", "^": {"artifactId": "a"}})));
+    let expected = [
+        "1: artifact.updated of artifact a contains the body in markdown",
+        "3: artifact.preview.ready of artifact a contains the body in markdown",
+    ];
+    assert_findings("artifact-body", &facts, expected);
 }
 
 #[test]

@@ -200,6 +200,11 @@ impl ActivitySet {
         self.now
     }
 
+    /// When the server received the envelope that is being folded.
+    pub(super) const fn received_at(&self) -> ReceivedAt {
+        self.received_at
+    }
+
     /// Whether the envelope has changed an activity so far.
     pub(super) fn has_changes(&self) -> bool {
         !self.changes.is_empty()

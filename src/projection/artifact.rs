@@ -4,7 +4,7 @@
 
 use super::envelope_view::EnvelopeView;
 use super::{FoldState, carry, lifecycle};
-use crate::model::{ArtifactId, EventType, EvidenceId, Surface};
+use crate::model::{ArtifactId, EventType, EvidenceId, ReceivedAt, Surface};
 use serde_json::{Map, Value, json};
 
 /// The most versions in the list; the newest stay.
@@ -41,6 +41,7 @@ pub(super) fn artifact(envelope: &EnvelopeView, fold: &mut FoldState) {
         _ => return,
     };
     let Some(id) = envelope.ids.artifact.as_ref().map(ArtifactId::as_str) else { return };
+    let received_at = fold.activities.received_at();
     let mut edit = fold.activities.open("artifact", id, Surface::ArtifactWorkspace, envelope.ids.agent.as_ref());
     lifecycle::clear_stale(&mut edit);
     // A failure or a deletion counts, even if the owner states another status.
@@ -58,14 +59,16 @@ pub(super) fn artifact(envelope: &EnvelopeView, fold: &mut FoldState) {
             edit.set("versions", carry::newest(&versions, VERSIONS_MAX));
         }
         None if envelope.event_type == E::ArtifactVersionCreated => {
-            edit.push_bounded("versions", version(envelope), VERSIONS_MAX);
+            edit.push_bounded("versions", version(envelope, received_at), VERSIONS_MAX);
         }
         None => {}
     }
 }
 
-fn version(envelope: &EnvelopeView) -> Value {
-    let mut version = Map::from_iter([("sequence".to_owned(), json!(envelope.sequence))]);
+fn version(envelope: &EnvelopeView, received_at: ReceivedAt) -> Value {
+    let mut version =
+        Map::from_iter([("sequence".to_owned(), json!(envelope.sequence)), ("at".to_owned(), json!(received_at.to_string()))]);
+    version.extend(envelope.ids.agent.as_ref().map(|agent| ("agentId".to_owned(), json!(agent))));
     for member in VERSION_MEMBERS {
         version.extend(envelope.get(member).map(|value| ((*member).to_owned(), carry::brief(value))));
     }

@@ -447,10 +447,6 @@ fn review() -> Value {
     )
 }
 
-fn versions() -> Value {
-    array("The newest 50 versions, without their bodies.")
-}
-
 fn artifact() -> Value {
     let by_class = [
         "created",
@@ -476,7 +472,7 @@ fn artifact() -> Value {
             "diffRef": any_value("A reference to the latest diff."),
             "exportRef": any_value("A reference to the export."),
             "version": any_value("The current version."),
-            "versions": versions(),
+            "versions": array("The newest 50 versions, without their bodies. `sequence`, `at` and `agentId` name the event, its time and its agent."),
             "error": any_value("The error, while the artifact is failed."),
             "refs": any_value("Further references."),
             "stale": stale(),
@@ -495,7 +491,7 @@ fn evidence() -> Value {
             "title": any_value("The title."),
             "summary": any_value("The summary."),
             "preview": any_value("A short preview."),
-            "versions": versions(),
+            "versions": array("The newest 50 versions, without their bodies."),
             "refs": any_value("References to the evidence."),
         }),
     )

@@ -594,7 +594,10 @@ fn an_artifact_has_versions_and_refs_and_no_body() {
         watched.fold("artifact.version.created", of(json!({"version": n, "ref": "r", "body": "b"})));
     }
     let versions = watched.get("artifact", "a")["versions"].as_array().unwrap().clone();
-    assert_eq!((versions.len(), &versions[49]), (50, &json!({"sequence": 61, "version": 59, "ref": "r"})));
+    assert_eq!(
+        (versions.len(), &versions[49]),
+        (50, &json!({"sequence": 61, "at": "1970-01-01T00:00:00.000Z", "version": 59, "ref": "r"}))
+    );
     for (class, status) in [
         ("preview.ready", "preview_ready"),
         ("diff.ready", "diff_ready"),

@@ -168,7 +168,11 @@ async fn every_audience_sees_the_team_its_board_and_its_hand_offs() {
         expect("review_lane", &[("review-of-version-2", "changes_requested"), ("review-of-version-3", "passed")]);
         expect("background_teammate", &[("link-check", "sleeping")]);
         expect("remote_teammate", &[("translate", "auth_required")]);
-        expect("artifact_workspace", &[("release-notes", "exported")]);
+        let mut artifacts = surfaces["artifact_workspace"].clone();
+        artifacts.sort_unstable();
+        let files = ["links.html", "migrate.py", "release-notes", "start-time.png", "start-times.csv", "tests.json"];
+        let expected = files.map(|id| (id, if id == "release-notes" { "exported" } else { "version_created" }));
+        assert_eq!(artifacts, expected, "{audience}");
         expect("hitl", &[("headline", "resolved"), ("publish-page", "resolved")]);
         assert_eq!(surfaces["teammate_transcript"].len(), 2, "{audience}: the editor has two messages");
         assert_eq!(surfaces["worker_notifications"].len(), 4, "{audience}");
@@ -398,6 +402,62 @@ async fn an_approval_reaches_the_asking_teammate_and_the_page_is_published() {
     let reason = demo.poll_until("the refusal", &format!("/v1/runs/{LEAD}/controls"), refused).await;
     assert_eq!(reason, "the artifact has no such version");
     assert_eq!(demo.check_run(LEAD), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn each_version_of_an_artifact_names_its_author_and_its_body_is_in_its_event() {
+    let demo = Demo::play_to_the_end().await;
+    let page = demo.read_content(LEAD, "user", "artifact", "release-notes").await;
+    let mut bodies = Vec::new();
+    for version in page["versions"].as_array().unwrap() {
+        assert_eq!(version["agentId"], "writer");
+        assert!(version["at"].as_str().is_some_and(|at| at.ends_with('Z')), "{version}");
+        let sequence = version["sequence"].as_u64().unwrap();
+        let read = demo.get(&format!("/v1/runs/{LEAD}/events?after={}&before={}", sequence - 1, sequence + 1)).await;
+        bodies.push(read["events"][0]["payload"]["body"].as_str().unwrap().to_owned());
+        assert!(version["body"].is_null(), "{version}");
+    }
+    assert!(bodies[0].contains("much faster") && bodies[2].contains("| 4.2 | 0.81 s | 0.94 s |"), "{bodies:?}");
+    demo.control(LEAD, json!({ "control": "rollback", "artifactId": "release-notes", "value": { "version": 1 } })).await;
+    let restored = |shown: &Value| {
+        let shown = shown["events"].as_array()?.iter().find(|event| event["payload"]["version"] == 4)?;
+        Some(shown["payload"]["body"].clone())
+    };
+    let path = format!("/v1/runs/{LEAD}/events?type=artifact.version.created&limit=100");
+    assert_eq!(demo.poll_until("the restored version", &path, restored).await, bodies[0]);
+}
+
+#[tokio::test]
+async fn small_sessions_wait_for_the_viewer_work_and_fail_beside_the_story() {
+    let demo = Demo::start(&[]);
+    let waiting = |listed: &Value| {
+        let listed = listed["sessions"].as_array()?;
+        let mut ids: Vec<&str> = listed.iter().filter_map(|session| session["sessionId"].as_str()).collect();
+        ids.sort_unstable();
+        (ids == ["demo-1", "demo-digest", "demo-keys", "demo-triage"]).then_some(())
+    };
+    demo.poll_until("four sessions that wait", "/v1/sessions?needsAction=true", waiting).await;
+    demo.wait_for_status("demo-nightly-benchmark", "failed").await;
+    demo.wait_for_status("demo-upgrade-index", "completed").await;
+    for (run, control, said) in [
+        (
+            "demo-rotate-keys",
+            json!({ "control": "approve", "actionId": "deploy-production", "value": { "optionId": "once" } }),
+            "All three services",
+        ),
+        (
+            "demo-support-digest",
+            json!({ "control": "answer", "actionId": "digest-form", "value": { "readers": "everyone", "language": "English" } }),
+            "Digest for everyone",
+        ),
+        ("demo-triage-issues", json!({ "control": "reject", "actionId": "triage-plan" }), "I did not change any issue"),
+    ] {
+        demo.control(run, control).await;
+        demo.wait_for_status(run, "completed").await;
+        let shown = demo.get(&format!("/v1/runs/{run}/activities")).await.to_string();
+        assert!(shown.contains(said), "{run}: {shown}");
+        assert_eq!(demo.check_run(run), Vec::<String>::new(), "{run}");
+    }
 }
 
 #[tokio::test]

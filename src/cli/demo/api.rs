@@ -54,6 +54,12 @@ impl Api {
         self.json(Method::GET, self.endpoint.run_url(run, "activities"), None).await
     }
 
+    /// Reads one event of a run; null if the reader may not see it.
+    pub async fn event(&self, run: &str, sequence: u64) -> Result<Value, CliError> {
+        let query = format!("events?after={}&before={}", sequence.saturating_sub(1), sequence + 1);
+        Ok(self.json(Method::GET, self.endpoint.run_url(run, &query), None).await?["events"][0].take())
+    }
+
     /// Reads a session with its pending actions.
     pub async fn session(&self, session: &str) -> Result<Value, CliError> {
         self.json(Method::GET, self.endpoint.resource_url("sessions", session, ""), None).await

@@ -189,7 +189,8 @@ impl Context {
             words if words.is_empty() => control.0["value"].to_string(),
             words => words,
         };
-        self.new_version(control, json!({ "summary": "Edited by the viewer.", "preview": excerpt(&words) })).await
+        let change = json!({ "summary": "Edited by the viewer.", "preview": excerpt(&words), "body": words });
+        self.new_version(control, change).await
     }
 
     async fn new_version(&self, control: &Control, change: Value) -> Result<(), Rejection> {
@@ -207,9 +208,19 @@ impl Context {
         if !change["restores"].is_null() && of_restored.is_none() {
             return Err("the artifact has no such version");
         }
-        let preview = of_restored.map_or_else(|| change["preview"].clone(), |version| version["preview"].clone());
+        let (mut preview, mut body) = (change["preview"].clone(), change["body"].clone());
+        if let Some(restored) = of_restored {
+            preview = restored["preview"].clone();
+            let fact = self.api.event(run, restored["sequence"].as_u64().unwrap_or_default()).await;
+            body = fact.map_err(|_| "cannot read the version")?["payload"]["body"].clone();
+        }
         let reference = format!("artifacts/{artifact}/{number}");
-        let payload = json!({ "version": number, "summary": change["summary"], "preview": preview, "ref": reference });
+        let mut payload = json!({
+            "version": number, "versionId": number.to_string(), "summary": change["summary"], "preview": preview, "ref": reference,
+        });
+        if !body.is_null() {
+            payload["body"] = body;
+        }
         let created = json!({ "type": "artifact.version.created", "artifactId": artifact, "payload": payload });
         self.publish_and_ack(&mut self.log_of(control)?, control, &[created]).await
     }

@@ -189,6 +189,12 @@ pub async fn run(demo: Demo, environment: Environment, stop: impl Future<Output 
         producers.spawn(context.clone().play_recordings(lane));
     }
     producers.spawn(story::play(context.clone()));
+    for errand in story::ERRANDS {
+        producers.spawn(story::play_errand(context.clone(), errand));
+        if unattended {
+            producers.spawn(visitor::decide_errand(context.clone(), errand));
+        }
+    }
     if unattended {
         producers.spawn(visitor::decide(context.clone()));
     }
@@ -221,7 +227,10 @@ fn print_instructions(url: &str, directory: &Path, unattended: bool) -> io::Resu
     writeln!(out, "  Open {url} in a browser: a team ships a release notes page, and other agents run beside it.")?;
     let hint = match unattended {
         true => "--unattended answers the team's questions for you.",
-        false => "The team will ask you two questions and wait for your answers. You can also message or interrupt it.",
+        false => {
+            "The team will ask you two questions, and three small sessions one each. They wait for your answers. You can \
+             also message or interrupt them."
+        }
     };
     writeln!(out, "  {hint}")?;
     writeln!(out)?;

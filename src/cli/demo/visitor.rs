@@ -12,18 +12,28 @@ const DECISION_MS: u64 = 3500;
 /// The interval between two reads of the session.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Answers every pending action of the team's session until the demo ends.
+/// Answers every pending action of the team's sessions until the demo ends.
 pub(super) async fn decide(context: Arc<Context>) {
     for round in 1.. {
         let session = story::session(round);
-        while !decide_once(&context, &session).await {
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
+        decide_all(&context, &session, &story::run(&session, "release")).await;
     }
 }
 
-/// Answers the pending actions of the session; returns whether its story has ended.
-async fn decide_once(context: &Context, session: &str) -> bool {
+/// Answers every pending action of an errand.
+pub(super) async fn decide_errand(context: Arc<Context>, errand: story::Errand) {
+    decide_all(&context, errand.session, errand.run).await;
+}
+
+/// Answers every pending action of a session until this run of it ends.
+async fn decide_all(context: &Context, session: &str, run: &str) {
+    while !decide_once(context, session, run).await {
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// Answers the pending actions of the session; returns whether this run of it has ended.
+async fn decide_once(context: &Context, session: &str, until: &str) -> bool {
     // The session does not exist before its first fact.
     let Ok(shown) = context.api.session(session).await else { return false };
     for action in shown["pendingActions"].as_array().into_iter().flatten() {
@@ -43,9 +53,7 @@ async fn decide_once(context: &Context, session: &str) -> bool {
             tracing::info!(%error, run, "cannot submit a decision");
         }
     }
-    shown["runs"]
-        .as_array()
-        .is_some_and(|runs| runs.iter().any(|run| run["runId"] == story::run(session, "release") && story::is_over(run)))
+    shown["runs"].as_array().is_some_and(|runs| runs.iter().any(|run| run["runId"] == until && story::is_over(run)))
 }
 
 /// Returns a value that the schema accepts.

@@ -3,7 +3,7 @@
 //! They are a profiler whose process dies, a scheduled background job, and a remote agent that waits for credentials.
 
 use super::facts::{self, merge};
-use super::{Context, PRODUCT, TEAM, Teammate, is_over, lead_producer, run};
+use super::{Context, PRODUCT, TEAM, Teammate, artifacts, is_over, lead_producer, run};
 use crate::cli::demo::actor::{Actor, PlayError};
 use crate::cli::demo::control_router::RunIdentity;
 use serde_json::{Value, json};
@@ -132,6 +132,9 @@ pub(super) async fn watch_links(context: Arc<Context>, session: String) -> Resul
         Actor::begin(&context, identity, json!({ "wakeReason": reason, "parentRunId": run(&session, "release") })).await?;
     let played = check_links(&mut actor).await;
     let ended = actor.end(played).await;
+    if ended.is_ok() {
+        lead.publish(&artifacts::LINK_REPORT.facts()).await?;
+    }
     let (status, summary) = match &ended {
         Ok(()) => ("sleeping", "All 214 links work; next check at 18:00"),
         Err(_) => ("paused", "paused: the run was stopped"),

@@ -92,10 +92,13 @@ pub fn work_item(id: &str, change: Value) -> Value {
 pub(super) fn completed(agent: &str, task: &str, mut report: Value) -> Vec<Value> {
     report["status"] = "completed".into();
     report["workerNotificationId"] = format!("{agent}-{task}").into();
-    let summary = report["summary"].clone();
+    let mut status = agent_status(agent, "completed", report["summary"].as_str().unwrap_or_default());
+    for member in ["usage", "durationMs", "toolCount"] {
+        status["payload"][member] = report[member].clone();
+    }
     vec![
         json!({ "type": "worker.notification", "agentId": agent, "taskId": task, "payload": report }),
-        agent_status(agent, "completed", summary.as_str().unwrap_or_default()),
+        status,
         work_item(task, json!({ "status": "done", "progress": 1, "blocker": null })),
     ]
 }
@@ -110,6 +113,13 @@ pub(super) fn stopped(agent: &str, task: &str, run: &str) -> Vec<Value> {
         agent_status(agent, "killed", summary),
         work_item(task, json!({ "status": "blocked", "blocker": "the worker was stopped" })),
     ]
+}
+
+/// Builds the fact about a model call: its tokens, its cost and its duration.
+pub(super) fn model_call(agent: &str, model: &str, tokens: [u64; 2], cost_usd: f64, duration_ms: u64) -> Value {
+    let usage = json!({ "inputTokens": tokens[0], "outputTokens": tokens[1], "costUsd": cost_usd });
+    let payload = json!({ "model": model, "durationMs": duration_ms, "costUsd": cost_usd, "usage": usage });
+    json!({ "type": "metric.changed", "agentId": agent, "payload": payload })
 }
 
 /// Builds a citation or another piece of evidence whose content is elsewhere.

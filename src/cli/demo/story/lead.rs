@@ -1,7 +1,7 @@
 //! The coordinator: accepts the viewer's task, forms the team, asks the viewer, and reports the result.
 
 use super::facts::{self, MEMBERS, work_item};
-use super::{Context, PRODUCT, TEAM, beside, publisher, research, review, run, writer};
+use super::{Context, PRODUCT, TEAM, artifacts, beside, publisher, research, review, run, writer};
 use crate::cli::demo::actor::{Actor, PlayError};
 use crate::cli::demo::control_router::RunIdentity;
 use serde_json::{Value, json};
@@ -108,12 +108,10 @@ async fn accept(actor: &mut Actor) -> Result<(), PlayError> {
         actor.publish_and_pause(json!({ "type": "run.status", "payload": { "status": status, "message": message } })).await?;
     }
     actor.publish(&[budget(31_200, &["the profiler's figures"]), memory(), allowed(), checklist()]).await?;
-    let metric =
-        json!({ "model": "scripted-large", "durationMs": 1800, "usage": { "inputTokens": 31_200, "outputTokens": 410 } });
     let slow = json!({ "kind": "slow_tracker", "message": "The issue tracker took 4 s to respond.", "severity": "warning" });
     actor
         .publish(&[
-            json!({ "type": "metric.changed", "payload": metric }),
+            facts::model_call("coordinator", "scripted-large", [31_200, 410], 0.32, 1800),
             json!({ "type": "diagnostic.changed", "payload": slow }),
         ])
         .await?;
@@ -177,7 +175,7 @@ async fn gather(actor: &mut Actor, session: &str) -> Result<(), PlayError> {
         actor.publish(&facts::spawned(member, session)).await?;
         actor.pause(250).await?;
     }
-    let page = json!([writer::PAGE]);
+    let page = json!([artifacts::PAGE]);
     let board = [
         work_item(
             "research",
@@ -231,7 +229,7 @@ async fn merge(actor: &mut Actor, stopped: usize) -> Result<(), PlayError> {
     let handoff = |payload: Value| json!({ "type": "agent.handoff", "taskId": "draft", "topology": "specialist_handoff", "payload": payload });
     let mut transfer = json!({
         "handoffId": "research-to-draft", "from": "researcher", "to": "writer", "status": "handoff_requested",
-        "reason": "the facts are complete; now they need words", "resumeTarget": format!("the draft of {}", writer::PAGE),
+        "reason": "the facts are complete; now they need words", "resumeTarget": format!("the draft of {}", artifacts::PAGE),
         "memoryBoundary": "the team's memory, not the researcher's notes", "contextBoundary": "three changes, each with its source",
     });
     actor.publish_and_pause(handoff(transfer.clone())).await?;
@@ -245,10 +243,23 @@ async fn merge(actor: &mut Actor, stopped: usize) -> Result<(), PlayError> {
             work_item("draft", json!({ "status": "running", "progress": 0.5 })),
         ])
         .await?;
-    for fact in writer::created() {
+    for fact in artifacts::created() {
         actor.publish_and_pause(fact).await?;
     }
-    Ok(())
+    show_chart(actor).await
+}
+
+/// Publishes a message with the chart as an image.
+async fn show_chart(actor: &mut Actor) -> Result<(), PlayError> {
+    let (chart, message) = (artifacts::CHART, actor.message());
+    let text = "The research is complete. The change that readers will notice first:";
+    let part = |name: &str, payload: Value| json!({ "type": "text.final", "messageId": message, "partId": format!("{message}-{name}"), "payload": payload });
+    let image = json!({
+        "kind": "image", "mediaType": chart.media_type, "name": chart.title, "alt": chart.summary, "url": chart.body(),
+        "artifactRefs": [chart.id],
+    });
+    actor.publish(&[part("text", json!({ "text": text })), part("chart", image)]).await?;
+    actor.pause(600).await
 }
 
 /// Requests the viewer's first decision, a question with a schema. The run waits for the answer.
@@ -276,10 +287,10 @@ async fn ask_for_headline(actor: &mut Actor) -> Result<String, PlayError> {
 
 /// Publishes two more versions with a review of each.
 async fn revise(actor: &mut Actor, headline: &str) -> Result<(), PlayError> {
-    let second = writer::revised(
+    let second = artifacts::revised(
         2,
         "Adds your headline, and describes the three changes in full.",
-        &format!("# {headline}\n\nStart-up takes 0.81 s instead of 1.31 s."),
+        headline,
         "the headline, and figures",
     );
     for fact in second {
@@ -293,10 +304,10 @@ async fn revise(actor: &mut Actor, headline: &str) -> Result<(), PlayError> {
     )
     .await?;
     actor.publish(&[facts::agent_status("writer", "running", "works in the review comments")]).await?;
-    let third = writer::revised(
+    let third = artifacts::revised(
         3,
         "Explains how start-up was measured, and how to migrate from API v1.",
-        &format!("# {headline}\n\nMeasured on the reference machine, ten cold starts. API v1 will be removed on 1 March."),
+        headline,
         "a footnote, and a migration path",
     );
     for fact in third {
@@ -320,16 +331,16 @@ async fn compact(actor: &mut Actor) -> Result<(), PlayError> {
     actor.pause(1500).await?;
     let completed = json!({
         "compactionId": "after-review", "postTokens": 22_400, "summary": "The task, the board, the verdicts and version 3 are kept.",
-        "resumeTarget": "publish", "keptRefs": [writer::PAGE, "review-notes-3"],
+        "resumeTarget": "publish", "keptRefs": [artifacts::PAGE, "review-notes-3"],
     });
     actor.publish(&[json!({ "type": "context.compaction.completed", "payload": completed }), budget(22_400, &[])]).await
 }
 
 /// Publishes the final answer, with the successes and the failures.
 async fn finish(actor: &mut Actor, headline: &str, is_public: bool, is_complete: bool) -> Result<(), PlayError> {
-    let metric =
-        json!({ "model": "scripted-large", "durationMs": 2600, "usage": { "inputTokens": 22_400, "outputTokens": 640 } });
-    actor.publish(&[json!({ "type": "metric.changed", "payload": metric }), team_status("done", 0)]).await?;
+    actor
+        .publish(&[facts::model_call("coordinator", "scripted-large", [22_400, 640], 0.24, 2600), team_status("done", 0)])
+        .await?;
     let end = if is_public {
         "is live: `docs.example/releases/4.2`."
     } else {
@@ -344,7 +355,14 @@ async fn finish(actor: &mut Actor, headline: &str, is_public: bool, is_complete:
         "Not everyone could finish, so please read it again yourself."
     };
     let text = format!(
-        "“{headline}” {end} {proof}\n\nTwo things did not work out:\n\n\
+        "## “{headline}”\n\nThe page {end} {proof}\n\n\
+         | Part | By | Result |\n| --- | --- | --- |\n\
+         | Research | Rui | Three changes, each with its source |\n\
+         | Page | Wanda | Version 3, after two reviews |\n\
+         | Review | Edith | Approved |\n\n\
+         Readers of API v1 find the way to API v2 with one command:\n\n\
+         ```sh\npython migrate.py --dry-run src/*.py\n```\n\n\
+         Two things did not work out:\n\n\
          * **The profiler** stopped responding, so the page uses the figures from the commits.\n\
          * **The translation** into 日本語 is waiting for the translator's credentials.\n"
     );

@@ -10,16 +10,22 @@
 //!              └─ publisher    asks the viewer for approval; each answer has its own end of the story
 //! ```
 //!
+//! `errands` plays small sessions beside it, some of which wait for the viewer.
+//!
 //! An agent with its own work has its own run, in a child session of the coordinator's session. Facts about the team
 //! are in the coordinator's run.
 
+mod artifacts;
 mod beside;
+mod errands;
 pub(super) mod facts;
 mod lead;
 mod publisher;
 mod research;
 mod review;
 mod writer;
+
+pub(super) use errands::{ERRANDS, Errand, play as play_errand};
 
 use super::Context;
 use super::actor::{Actor, PlayError};
@@ -34,7 +40,7 @@ use std::time::Duration;
 /// They include the profiler, whose process has died, and the translator, which is remote: the coordinator claims for
 /// them.
 pub(super) const AGENTS: &[&str] =
-    &["coordinator", "researcher", "writer", "publisher", "link-watch", "editor", "profiler", "translator"];
+    &["coordinator", "researcher", "writer", "publisher", "link-watch", "editor", "profiler", "translator", errands::AGENT];
 
 /// The first run of the coordinator.
 pub(super) const FIRST_RUN: &str = "demo-1-release";

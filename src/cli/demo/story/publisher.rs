@@ -2,7 +2,7 @@
 //!
 //! Each answer has its own end of the story.
 
-use super::{Context, PRODUCT, Teammate, facts, lead_producer, writer};
+use super::{Context, PRODUCT, Teammate, artifacts, facts, lead_producer};
 use crate::cli::demo::actor::{Actor, Decision, PlayError};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -17,11 +17,27 @@ pub(super) async fn may_publish(actor: &mut Actor) -> Result<Decision, PlayError
             facts::work_item("publish", json!({ "status": "blocked", "blocker": "the viewer's approval" })),
         ])
         .await?;
+    let options = json!([
+        {
+            "optionId": "once", "kind": "allow_once", "label": "Approve once",
+            "description": "Pia publishes version 3 now. 2,140 subscribers get one mail.",
+        },
+        {
+            "optionId": "session", "kind": "allow_always", "label": "Approve for this session",
+            "description": "Pia publishes version 3, and each later version of this page without another question.",
+        },
+        {
+            "optionId": "reject", "kind": "reject_once", "label": "Reject",
+            "description": "Nothing is published. Version 3 stays a draft.",
+        },
+    ]);
     let request = json!({
-        "kind": "delegated_permission", "message": format!("May Pia publish the {PRODUCT} release notes? Everyone will see them."),
-        "risk": "high", "toolName": "publish_page", "policyScope": "once, for version 3 of the page",
-        "safeInput": { "page": "releases/4.2", "version": 3, "site": "docs.example" },
-        "parentRouting": "coordinator", "agentName": "Pia",
+        "kind": "delegated_permission", "title": format!("Publish the {PRODUCT} release notes"),
+        "message": "The page is public at once. A rollback removes it, but not the mail to the subscribers.",
+        "risk": "high", "toolName": "publish_page", "policyScope": "once, for version 3 of the page", "options": options,
+        "safeInput": { "page": "releases/4.2", "version": 3, "site": "docs.example", "notify": "subscribers" },
+        "parentRouting": "coordinator", "agentName": "Pia", "versionId": "3", "artifactRefs": [artifacts::PAGE],
+        "evidenceRefs": ["review-notes-3", "tests-4.2"],
     });
     actor.request_decision("publish-page", Some("publisher"), request).await
 }
@@ -38,7 +54,7 @@ async fn play(pia: &mut Teammate) -> Result<Value, PlayError> {
     pia.publish_to_lead(&[facts::work_item("publish", json!({ "status": "running", "blocker": null }))]).await?;
     deploy(&mut pia.actor).await?;
     pia.actor.stream_text("The page is live: `docs.example/releases/4.2` — version 3, as you approved. 🎉").await?;
-    let about = |event_type: &str, payload: Value| json!({ "type": event_type, "artifactId": writer::PAGE, "agentId": "publisher", "payload": payload });
+    let about = |event_type: &str, payload: Value| json!({ "type": event_type, "artifactId": artifacts::PAGE, "agentId": "publisher", "payload": payload });
     let exported = json!({ "exportRef": "https://docs.example/releases/4.2", "exportFormat": "html", "status": "exported" });
     let summary = "A screenshot of the published page.";
     pia.publish_to_lead(&[
@@ -49,7 +65,7 @@ async fn play(pia: &mut Teammate) -> Result<Value, PlayError> {
     .await?;
     Ok(json!({
         "summary": "Version 3 is live on the site.", "resultRef": format!("/v1/runs/{}", pia.actor.identity.run), "evidenceRefs": ["live-page"],
-        "usage": { "inputTokens": 900, "outputTokens": 60 }, "durationMs": 5200, "toolCount": 1,
+        "usage": { "inputTokens": 900, "outputTokens": 60, "costUsd": 0.01 }, "durationMs": 5200, "toolCount": 1,
     }))
 }
 
@@ -80,7 +96,7 @@ async fn deploy(actor: &mut Actor) -> Result<(), PlayError> {
 pub(super) async fn keep_as_draft(context: &Arc<Context>, session: &str) -> Result<(), PlayError> {
     let kept = json!({ "status": "draft", "summary": "Not published: the viewer declined. Version 3 is kept as a draft." });
     let facts = [
-        json!({ "type": "artifact.updated", "artifactId": writer::PAGE, "agentId": "publisher", "payload": kept }),
+        json!({ "type": "artifact.updated", "artifactId": artifacts::PAGE, "agentId": "publisher", "payload": kept }),
         facts::agent_status("publisher", "idle", "did not get permission to publish"),
         facts::work_item("publish", json!({ "status": "blocked", "blocker": "the viewer did not approve" })),
     ];

@@ -2,7 +2,7 @@
 //!
 //! It works in the coordinator's run.
 
-use super::{facts, writer};
+use super::{artifacts, facts};
 use crate::cli::demo::actor::{Actor, PlayError};
 use serde_json::json;
 
@@ -27,13 +27,13 @@ pub(super) const APPROVED: Opinion = Opinion { verdict: "passed", summary: "Appr
 /// Plays one review of a version of the page: the request, the reviewer's comment, and the verdict.
 pub(super) async fn review(actor: &mut Actor, version: u32, opinion: &Opinion, comment: &str) -> Result<(), PlayError> {
     let (id, evidence) = (format!("review-of-version-{version}"), format!("review-notes-{version}"));
-    let target = json!({ "artifactId": writer::PAGE, "version": version });
+    let target = json!({ "artifactId": artifacts::PAGE, "version": version });
     let about =
         |event_type: &str| json!({ "type": event_type, "agentId": "editor", "taskId": "review", "topology": "review_team" });
     let mut requested = about("review.requested");
     requested["payload"] = json!({
         "reviewId": id, "reviewer": "editor", "target": target, "title": format!("Version {version} of the page"),
-        "artifactRefs": [writer::PAGE],
+        "artifactRefs": [artifacts::PAGE],
     });
     actor
         .publish(&[

@@ -1,13 +1,10 @@
-//! The writer: a plan, an outline with a growing preview, and three versions of the page.
+//! The writer: a plan, and an outline with a growing preview. `artifacts` has the versions of its page.
 
-use super::{Context, PRODUCT, Teammate, facts};
+use super::{Context, PRODUCT, Teammate, artifacts, facts};
 use crate::cli::demo::actor::{Actor, PlayError};
 use proscenium_reporter::{ProgressStatus, Reporter};
 use serde_json::{Value, json};
 use std::sync::Arc;
-
-/// The id of the page's artifact.
-pub(super) const PAGE: &str = "release-notes";
 
 const PLAN: &str = "1. One sentence on why to upgrade.\n\
                     2. Three changes, each with its source.\n\
@@ -31,9 +28,11 @@ async fn play(wanda: &mut Teammate) -> Result<Value, PlayError> {
         .actor
         .stream_text("The outline is done; the figures will come from the researcher. As a title: “Aurora 4.2: fünf Minuten weniger am Tag”?")
         .await?;
+    wanda.actor.publish(&[facts::model_call("writer", "scripted-large", [6200, 1480], 0.09, 2900)]).await?;
+    wanda.publish_to_lead(&artifacts::MIGRATION.facts()).await?;
     Ok(json!({
         "summary": "An outline of the page, with a preview.", "resultRef": format!("/v1/runs/{}", wanda.actor.identity.run),
-        "usage": { "inputTokens": 6200, "outputTokens": 1480 }, "durationMs": 19_000, "toolCount": 1,
+        "usage": { "inputTokens": 6200, "outputTokens": 1480, "costUsd": 0.09 }, "durationMs": 19_000, "toolCount": 1,
     }))
 }
 
@@ -59,47 +58,4 @@ async fn render(actor: &mut Actor) -> Result<(), PlayError> {
     }
     let result = json!({ "output": { "sections": 3 }, "durationMs": 2100 });
     actor.publish_and_pause(json!({ "type": "tool.result", "toolCallId": call, "audience": "user", "payload": result })).await
-}
-
-fn about_page(event_type: &str, payload: Value) -> Value {
-    json!({ "type": event_type, "artifactId": PAGE, "agentId": "writer", "taskId": "draft", "payload": payload })
-}
-
-/// Builds the facts about the new page. They hold a preview and a `ref`, and never the body.
-pub(super) fn created() -> Vec<Value> {
-    vec![
-        about_page(
-            "artifact.created",
-            json!({ "title": format!("{PRODUCT}: release notes"), "kind": "document", "mimeType": "text/markdown", "path": "site/releases/4.2.md" }),
-        ),
-        version(
-            1,
-            "An outline with the three changes.",
-            "# Aurora 4.2\n\n- Start-up is faster\n- Right-to-left input\n- API v1 is gone",
-        ),
-        about_page(
-            "artifact.preview.ready",
-            json!({ "previewRef": "previews/release-notes/1", "preview": "Aurora 4.2: faster, in more languages, without API v1." }),
-        ),
-    ]
-}
-
-fn version(number: u32, summary: &str, preview: &str) -> Value {
-    about_page(
-        "artifact.version.created",
-        json!({
-            "version": number, "summary": summary, "preview": preview, "ref": format!("artifacts/release-notes/{number}"),
-            "bytes": 1800 + 640 * number,
-        }),
-    )
-}
-
-/// Builds the facts about another version and its diff.
-pub(super) fn revised(number: u32, summary: &str, preview: &str, diff: &str) -> Vec<Value> {
-    let from = number - 1;
-    let payload = json!({
-        "diffRef": format!("artifacts/release-notes/{from}..{number}"), "diffStat": { "added": 6 * number, "removed": number },
-        "summary": diff,
-    });
-    vec![version(number, summary, preview), about_page("artifact.diff.ready", payload)]
 }

@@ -7,7 +7,7 @@
  *   surfaces/          one custom element per surface. Conversation: conversation (its row-model, and a
  *                      virtual-list), inline-process, tool, action (form: its fields), runtime-status, task-capsule, context,
  *                      composer, session-tabs. The team's surfaces extend lane
- *   tools/             the scrubber, the inspector, the comparison of audiences
+ *   tools/             the scrubber, the comparison of audiences
  *   shell.js           navigation, panels and time. view-model.js models the open session or run, route.js its address,
  *                      panels.js the tabs, connection-bar.js the connection, feeder.js passes changes to the surfaces
  */

@@ -11,6 +11,7 @@
  * @property {Audience} audience The viewer's audience.
  * @property {number | null} at A past moment as a sequence of the run; null for live.
  * @property {string} [panel] The panel beside the conversation.
+ * @property {string} [event] The selected event: `<sequence>` of the focused run, or `<run>:<sequence>`.
  */
 
 /** @type {Audience[]} */
@@ -30,6 +31,7 @@ export function parse(hash) {
     audience: AUDIENCES.find((name) => name === query.get("audience")) ?? "user",
     at: at !== null && /^\d+$/.test(at) ? Number(at) : null,
     panel: query.get("panel") ?? undefined,
+    event: query.get("event") ?? undefined,
   };
 }
 

@@ -13,12 +13,12 @@ import { format, parse } from "./route.js";
 import { element, updateChildren, setText, toText } from "./surfaces/base.js";
 import { Artifacts } from "./surfaces/artifacts.js";
 import { Conversation } from "./surfaces/conversation.js";
+import { Events } from "./surfaces/events.js";
 import { SessionTabs, tabKey, tabsOf } from "./surfaces/session-tabs.js";
 import { TeammateTranscript } from "./surfaces/teammate-transcript.js";
 import { Timeline } from "./surfaces/timeline.js";
 import { Token } from "./token.js";
 import { Audiences } from "./tools/audiences.js";
-import { Inspector } from "./tools/inspector.js";
 import { Scrubber } from "./tools/scrubber.js";
 
 /** @typedef {import("./route.js").Route} Route */
@@ -103,7 +103,7 @@ export class Shell {
 
   #tools = {
     transcript: query("ps-teammate-transcript", TeammateTranscript), artifacts: query("ps-artifacts", Artifacts), timeline: query("ps-timeline", Timeline),
-    inspector: query("ps-inspector", Inspector), scrubber: query("ps-scrubber", Scrubber), audiences: query("ps-audiences", Audiences),
+    events: query("ps-events", Events), scrubber: query("ps-scrubber", Scrubber), audiences: query("ps-audiences", Audiences),
   };
 
   /* ── the open session or run ── */
@@ -155,9 +155,9 @@ export class Shell {
     this.#feeder.show(view);
     this.#page.conversation.placeholder = "No messages yet.";
     this.#page.bar.note = "";
-    this.#tools.inspector.close();
     this.#closeCompare();
     this.#page.tabs.show(this.#tabs, this.#current);
+    if (this.#route.event) this.#tools.events.openEvent(this.#route.event);
     void model.hydrate().then(() => {
       if (at === null || model !== this.#model || model.runId === undefined) return;
       this.#followRun(model, model.runId);
@@ -227,6 +227,9 @@ export class Shell {
       case "session": return this.#navigate({ session: id });
       case "run": return this.#navigate({ run: id });
       case "blob": return this.#detail.open(toText(href), this.#route.audience);
+      case "event":
+        this.#panels.show("events");
+        return this.#tools.events.openEvent(id);
       case "teammate": this.#panels.show("team"); break;
       case "artifact": this.#panels.show("artifacts"); break;
       case "evidence": this.#panels.show("timeline"); break;
@@ -241,11 +244,9 @@ export class Shell {
 
   /** @param {Activity} activity */
   #inspect(activity) {
-    const { inspector } = this.#tools;
     if (!this.#model) return;
-    inspector.view = this.#model.view(this.#model.moment?.store ?? this.#model.store);
     this.#panels.show("events");
-    void inspector.show(activity);
+    void this.#tools.events.show(activity);
     this.#panels.updateTabs();
   }
 

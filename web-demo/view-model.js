@@ -126,10 +126,31 @@ export class ViewModel {
       open: this.#events.open,
       travel: this.#events.travel,
       earlier: isLive ? { get hasMore() { return model.hasEarlier; }, load: () => model.loadEarlier() } : undefined,
+      follow: isLive ? (after, listener) => model.#follow(after, listener) : undefined,
       read: async (path) => {
         if (model.connection.isCut) throw new Error(DISCONNECTED);
         return (await request(model.#server, path)).json();
       },
+    };
+  }
+
+  /**
+   * Follows the envelopes over a connection of their own, which is cut together with the page's.
+   * @param {string} after
+   * @param {(frame: import("./client/types.js").Frame, cursor: string) => void} listener
+   */
+  #follow(after, listener) {
+    const { session, run, audience } = this.route;
+    const events = connect({ ...this.#server, ...(session ? { session } : { run }), audience, after, frames: "events", transport: this.transport }, new Store());
+    events.listen(listener);
+    const unsubscribe = this.connection.subscribe(() => {
+      if (this.connection.isCut === events.isCut) return;
+      if (events.isCut) events.mend();
+      else events.cut();
+    });
+    return () => {
+      unsubscribe();
+      events.close();
     };
   }
 

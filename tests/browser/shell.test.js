@@ -117,7 +117,7 @@ test("all surfaces show a past moment, say so, and have no controls until live",
 test("the inspect button of an activity shows its envelopes", limit, async () => {
   await openSession();
   await page.locator("ps-conversation .action .inspect").first().click();
-  await page.locator("ps-inspector", { hasText: "action.required" }).waitFor();
+  await page.locator("ps-events .rows", { hasText: "action.required" }).waitFor();
   assert.equal(await page.locator("#tab-events").getAttribute("aria-selected"), "true");
 });
 

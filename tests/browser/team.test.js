@@ -305,7 +305,7 @@ test("a control for an activity of a session's own log targets the session", { t
   assert.deepEqual(await bench("controls"), [{ control: "assign", session, taskId: "w", value: { assignee: "writer" } }]);
   await card("ps-worker-notifications", "Writer").waitFor();
   await item.locator(".inspect").click();
-  assert.match(await text(page.locator("ps-inspector .note")), /^This activity belongs to a session's own log/);
+  await page.locator("ps-events .events-notice", { hasText: /This activity belongs to a session's own log/ }).waitFor();
 });
 
 test("the board has a column per status, blocker texts, and links only to existing activities", { timeout: DEADLINE }, async () => {

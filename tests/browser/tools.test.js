@@ -1,5 +1,5 @@
 /**
- * The tools: scrubber, inspector and comparison of audiences, in a real browser with a real server.
+ * The tools: scrubber and comparison of audiences, in a real browser with a real server.
  */
 
 import assert from "node:assert/strict";
@@ -143,106 +143,6 @@ test("playback can be paused, slowed down and continued", { timeout: DEADLINE },
   assert.ok((await travels()).every((to, n, all) => n === 0 || to >= all[n - 1]), "playback never goes back");
 });
 
-/* ── inspector ── */
-
-const envelopes = () => page.locator("ps-inspector .envelope").evaluateAll((all) => all.map((it) => [Number(it.dataset.sequence), it.querySelector(".card-title").textContent]));
-/** Inspects any activity of the store. */
-const inspect = async (type, id) => {
-  await page.evaluate(async ([type, id]) => {
-    const [activity] = window.bench.live.sorted((it) => it.activityType === type && it.activityId === id);
-    await document.querySelector("ps-inspector").show(activity);
-  }, [type, id]);
-};
-
-test("the inspector shows exactly the events of an activity", { timeout: DEADLINE }, async () => {
-  const run = await openRun(TEAM, { audience: "internal" });
-  const expectedEvents = (wanted) => TEAM.flatMap((fact, at) => (wanted(fact) ? [[at + 1, fact.type]] : []));
-  await page.locator("ps-team-roster .card", { hasText: "Researcher" }).locator(".inspect").first().click();
-  await until(page, () => document.querySelectorAll("ps-inspector .envelope").length === 1);
-  assert.equal(await text(page.locator("ps-inspector h2")), "Teammate: Researcher");
-  assert.deepEqual(await envelopes(), expectedEvents((fact) => fact.agentId === "researcher" && fact.type.startsWith("agent.")));
-  const dimensions = await page.locator("ps-inspector .dimensions .chip").evaluateAll((all) => all.map((it) => [it.dataset.dimension, it.lastChild.textContent]));
-  assert.deepEqual(dimensions, [["owner", "agent"], ["scope", "agent"], ["phase", "acting"], ["surface", "team roster"], ["audience", "user"], ["persistence", "snapshot"]]);
-
-  const cases = [
-    ["message", "researcher/m1", (fact) => fact.messageId === "m1"],
-    ["message", "answer", (fact) => fact.messageId === "answer"],
-    ["tool-call-progress", "call-1", (fact) => fact.toolCallId === "call-1"],
-    ["action", "ask-1", (fact) => fact.actionId === "ask-1"],
-    ["task", "w2", (fact) => fact.taskId === "w2"],
-    ["task", "remote-9", (fact) => fact.payload?.remoteTaskId === "remote-9" && fact.type === "task.changed"],
-    ["team", "delivery", (fact) => fact.type === "team.changed"],
-    ["handoff", "to-writer", (fact) => fact.type === "agent.handoff"],
-    ["worker-notification", "n1", (fact) => fact.type === "worker.notification"],
-    ["review", "r1", (fact) => fact.type.startsWith("review.")],
-    ["artifact", "report", (fact) => fact.artifactId === "report"],
-    ["evidence", "source-1", (fact) => fact.evidenceId === "source-1"],
-    ["diagnostics", "diagnostics", (fact) => fact.type === "diagnostic.changed"],
-    ["metrics", "metrics", (fact) => fact.type === "metric.changed"],
-  ];
-  for (const [type, id, wanted] of cases) {
-    await inspect(type, id);
-    assert.deepEqual(await envelopes(), expectedEvents(wanted), `${type} ${id}`);
-  }
-
-  // The raw event equals that of the log.
-  await inspect("review", "r1");
-  await page.locator("ps-inspector .envelope summary").first().click();
-  const raw = JSON.parse(await page.locator("ps-inspector .envelope pre").first().evaluate((pre) => pre.textContent));
-  const { events } = await stage.read(`/v1/runs/${run}/events?audience=internal&type=review.requested`);
-  assert.deepEqual(raw, events[0]);
-  await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
-  await page.locator("ps-inspector").getByRole("button", { name: /^Copy event/ }).first().click();
-  await until(page, () => document.querySelector("ps-inspector .envelope .button").textContent === "Copied");
-  assert.deepEqual(JSON.parse(await page.evaluate(() => navigator.clipboard.readText())), events[0]);
-});
-
-test("the inspector shows the run's end that closed an activity, and withheld members", { timeout: DEADLINE }, async () => {
-  await openRun([
-    { type: "run.started" },
-    { type: "tool.started", toolCallId: "done", payload: { toolName: "search" } },
-    { type: "tool.result", toolCallId: "done", payload: { output: "internal only" } },
-    { type: "tool.started", toolCallId: "left", payload: { toolName: "wait" } },
-    { type: "run.finished" },
-  ]);
-  await inspect("tool-call-progress", "left");
-  assert.deepEqual(await envelopes(), [[4, "tool.started"], [5, "run.finished"]]);
-  await inspect("tool-call-progress", "done");
-  assert.deepEqual(await envelopes(), [[2, "tool.started"], [3, "tool.result"]]);
-  assert.equal(await page.locator("ps-inspector .dimensions .badge").innerText(), "the rest is withheld from this audience");
-  assert.ok(!(await page.locator("ps-inspector").evaluate((it) => it.textContent)).includes("internal only"));
-});
-
-test("at a past moment the inspector shows only earlier events", { timeout: DEADLINE }, async () => {
-  await openRun();
-  const versions = TEAM.flatMap((fact, at) => (fact.artifactId === "report" ? [[at + 1, fact.type]] : []));
-  await slider().fill(String(versions[1][0]));
-  await until(page, (at) => window.bench.at === at, versions[1][0]);
-  await page.locator("ps-artifacts .sheet .inspect").click();
-  await until(page, () => document.querySelectorAll("ps-inspector .envelope").length === 2);
-  assert.deepEqual(await envelopes(), versions.slice(0, 2));
-  await page.locator("ps-scrubber .live").click();
-  await until(page, () => document.querySelectorAll("ps-artifacts .versions li").length === 2);
-  await page.locator("ps-artifacts .sheet .inspect").click();
-  await until(page, (all) => document.querySelectorAll("ps-inspector .envelope").length === all, versions.length);
-  assert.deepEqual(await envelopes(), versions);
-});
-
-test("the events of a long activity are loaded by page, oldest first", { timeout: DEADLINE }, async () => {
-  const words = Array.from({ length: 700 }, (_, n) => ({ type: "text.delta", messageId: n % 2 ? "odd" : "even", payload: { text: `${n} ` } }));
-  await openRun([{ type: "run.started" }, ...words]);
-  await inspect("message", "odd");
-  const odd = words.flatMap((_, n) => (n % 2 ? [[n + 2, "text.delta"]] : []));
-  assert.deepEqual(await envelopes(), odd.slice(0, 50));
-  const more = page.locator("ps-inspector > .button");
-  for (let pages = 0; await more.isVisible() && pages < 20; pages += 1) {
-    const before = (await envelopes()).length;
-    await more.click();
-    await until(page, (before) => document.querySelectorAll("ps-inspector .envelope").length > before || document.querySelector("ps-inspector > .button").hidden, before);
-  }
-  assert.deepEqual(await envelopes(), odd);
-});
-
 /* ── comparison of audiences ── */
 
 test("the comparison shows a run for each audience and marks withheld activities", { timeout: DEADLINE }, async () => {
@@ -299,7 +199,7 @@ test("the workbench connects surfaces and tools", { timeout: 2 * DEADLINE }, asy
   await until(page, () => document.querySelector("ps-timeline .sheet .card-title")?.textContent === "Evidence: 2025.pdf, page 3" && !document.getElementById("panel-timeline").hidden);
   // From the evidence to its events.
   await page.locator("ps-timeline .line-row", { hasText: "2025.pdf" }).locator(".inspect").click();
-  await until(page, () => document.querySelector("ps-inspector .envelope .card-title")?.textContent === "evidence.changed" && !document.getElementById("panel-events").hidden);
+  await until(page, () => document.querySelector("ps-events .rows .event-type")?.textContent === "evidence.changed" && !document.getElementById("panel-events").hidden);
   // To a past moment and back.
   await page.locator("#tab-team").click();
   await page.locator("ps-scrubber .slider").fill("6");

@@ -34,8 +34,9 @@ export { keyOf };
  */
 
 /**
- * A target of navigation: an agent's transcript, an artifact, evidence, a session or a run by id, or a blob by path.
- * @typedef {{ kind: "teammate" | "artifact" | "evidence" | "session" | "run" | "blob", id?: string, runId?: string, href?: string }} Target
+ * A target of navigation: an agent's transcript, an artifact, evidence, a session or a run by id, an event
+ * (`<run>:<sequence>`), or a blob by path.
+ * @typedef {{ kind: "teammate" | "artifact" | "evidence" | "session" | "run" | "event" | "blob", id?: string, runId?: string, href?: string }} Target
  */
 
 /**
@@ -56,6 +57,8 @@ export { keyOf };
  * @property {(moment: Moment | null) => void} travel Shows a past moment on all surfaces; null for live.
  * @property {{ hasMore: boolean, load: () => Promise<void> }} [earlier] Older history, loaded on demand.
  * @property {(path: string) => Promise<any>} read An authorized GET of JSON. Rejects with the server's problem.
+ * @property {(after: string, listener: (frame: import("../client/types.js").Frame, cursor: string) => void) => () => void} [follow]
+ * Follows the envelopes of the session or run from a cursor. Returns the function that stops.
  */
 
 /**

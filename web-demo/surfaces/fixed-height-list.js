@@ -2,7 +2,7 @@
  * A virtual list of rows of equal height: only rows near the viewport are in the document.
  */
 
-import { element, updateChildren, oncePerFrame } from "./base.js";
+import { element, oncePerFrame } from "./base.js";
 
 /** Rows drawn above and below the viewport, so that scrolling shows no gap. */
 const MARGIN_ROWS = 8;
@@ -14,6 +14,10 @@ export class FixedHeightList {
   /** @type {Item[]} */
   #items = [];
   #options;
+  /** The drawn rows, by the key of their item. @type {Map<string, HTMLElement>} */
+  #rows = new Map();
+  /** Whether the viewer is at the end, before items change. */
+  #isAtEnd = true;
 
   /**
    * @param {object} options
@@ -21,28 +25,46 @@ export class FixedHeightList {
    * @param {string} options.label The accessible name.
    * @param {(item: Item) => string} options.keyOf
    * @param {(item: Item) => HTMLElement} options.make
-   * @param {(row: HTMLElement, item: Item) => void} options.change
+   * @param {(row: HTMLElement, item: Item, at: number) => void} options.change
+   * @param {boolean} [options.isListbox] The rows are options of a listbox, which keeps the focus.
+   * @param {boolean} [options.isRecycled] A row that leaves the viewport may show another item: `change` sets everything.
    */
   constructor(options) {
     this.#options = options;
+    const { label, isListbox = false } = options;
     this.root = element("div", "rows");
     this.#space = element("div", "rows-space");
-    this.#space.setAttribute("role", "list");
-    this.#space.setAttribute("aria-label", options.label);
+    this.#space.setAttribute("role", isListbox ? "presentation" : "list");
+    if (!isListbox) this.#space.setAttribute("aria-label", label);
     this.root.tabIndex = 0;
-    this.root.setAttribute("role", "group");
-    this.root.setAttribute("aria-label", options.label);
+    this.root.setAttribute("role", isListbox ? "listbox" : "group");
+    this.root.setAttribute("aria-label", label);
     this.root.append(this.#space);
-    this.root.addEventListener("scroll", () => this.#scheduleDraw(), { passive: true });
-    new ResizeObserver(() => this.#scheduleDraw()).observe(this.root);
+    this.root.addEventListener("scroll", () => {
+      this.#isAtEnd = this.#distanceToEnd < STICKY_PX;
+      this.#scheduleDraw();
+    }, { passive: true });
+    new ResizeObserver(() => {
+      if (this.#isAtEnd) this.root.scrollTop = this.root.scrollHeight;
+      this.#scheduleDraw();
+    }).observe(this.root);
   }
 
   #space;
   #scheduleDraw = oncePerFrame(() => this.#draw());
 
+  get #distanceToEnd() {
+    return this.root.scrollHeight - this.root.scrollTop - this.root.clientHeight;
+  }
+
   /** The number of rows. */
   get size() {
     return this.#items.length;
+  }
+
+  /** Whether the last row is in view. */
+  get isAtEnd() {
+    return this.#isAtEnd;
   }
 
   /**
@@ -51,12 +73,23 @@ export class FixedHeightList {
    * @param {number} [added] How many items were prepended.
    */
   show(items, added = 0) {
-    const { scrollHeight, scrollTop, clientHeight } = this.root;
-    const wasAtEnd = scrollHeight - scrollTop - clientHeight < STICKY_PX;
+    const { scrollTop } = this.root;
     this.#items = items;
     this.#space.style.height = `${items.length * this.#options.height}px`;
-    if (added > 0) this.root.scrollTop = scrollTop + added * this.#options.height;
-    else if (wasAtEnd) this.root.scrollTop = this.root.scrollHeight;
+    if (this.#isAtEnd) this.root.scrollTop = this.root.scrollHeight;
+    else if (added > 0) this.root.scrollTop = scrollTop + added * this.#options.height;
+    this.#draw();
+  }
+
+  /** Draws the visible rows again: something besides the items changed. */
+  redraw() {
+    this.#scheduleDraw();
+  }
+
+  /** Scrolls to the end, and stays there when items are added. */
+  toEnd() {
+    this.#isAtEnd = true;
+    this.root.scrollTop = this.root.scrollHeight;
     this.#draw();
   }
 
@@ -68,24 +101,69 @@ export class FixedHeightList {
     const at = this.#items.findIndex(wanted);
     if (at < 0) return false;
     this.root.scrollTop = Math.max(0, (at + 0.5) * this.#options.height - this.root.clientHeight / 2);
+    this.#isAtEnd = this.#distanceToEnd < STICKY_PX;
     this.#draw();
     return true;
   }
 
+  /**
+   * Scrolls as little as possible until the row at this index is in view.
+   * @param {number} at
+   */
+  scrollIntoView(at) {
+    const { height } = this.#options;
+    const { scrollTop, clientHeight } = this.root;
+    if (at * height < scrollTop) this.root.scrollTop = at * height;
+    else if ((at + 1) * height > scrollTop + clientHeight) this.root.scrollTop = (at + 1) * height - clientHeight;
+    this.#isAtEnd = this.#distanceToEnd < STICKY_PX;
+    this.#draw();
+  }
+
   #draw() {
-    const { height, keyOf, make, change } = this.#options;
-    const first = Math.max(0, Math.floor(this.root.scrollTop / height) - MARGIN_ROWS);
-    const last = Math.ceil((this.root.scrollTop + this.root.clientHeight) / height) + MARGIN_ROWS;
-    const visible = this.#items.slice(first, last).map((item, n) => ({ item, at: first + n }));
-    updateChildren(this.#space, visible, ({ item }) => keyOf(item), ({ item }) => {
-      const row = make(item);
-      row.setAttribute("role", "listitem");
-      return row;
-    }, (row, { item, at }) => {
+    const { height, keyOf, make, change, isListbox = false, isRecycled = false } = this.#options;
+    const { scrollTop, clientHeight } = this.root;
+    const first = Math.max(0, Math.floor(scrollTop / height) - MARGIN_ROWS);
+    const last = Math.min(this.#items.length, Math.ceil((scrollTop + clientHeight) / height) + MARGIN_ROWS);
+    /** @type {Map<string, number>} */
+    const visible = new Map();
+    for (let at = first; at < last; at += 1) visible.set(keyOf(this.#items[at]), at);
+    /** @type {HTMLElement[]} */
+    const free = [];
+    for (const [key, row] of this.#rows) {
+      if (visible.has(key)) continue;
+      this.#rows.delete(key);
+      // A row with the focus cannot show another item: the focus would move without the viewer.
+      if (isRecycled && !row.contains(document.activeElement)) free.push(row);
+      else row.remove();
+    }
+    for (const [key, at] of visible) {
+      const item = this.#items[at];
+      let row = this.#rows.get(key) ?? free.pop();
+      if (!row) {
+        row = make(item);
+        row.setAttribute("role", isListbox ? "option" : "listitem");
+        this.#space.append(row);
+      }
+      this.#rows.set(key, row);
       row.style.transform = `translateY(${at * height}px)`;
       row.setAttribute("aria-posinset", String(at + 1));
       row.setAttribute("aria-setsize", String(this.#items.length));
-      change(row, item);
-    });
+      change(row, item, at);
+    }
+    for (const row of free) row.remove();
+    if (!isRecycled) this.#sort(visible);
+  }
+
+  /**
+   * Puts the rows of a list in order: the focus and screen readers follow the document.
+   * @param {Map<string, number>} visible
+   */
+  #sort(visible) {
+    let next = this.#space.firstElementChild;
+    for (const key of visible.keys()) {
+      const row = /** @type {HTMLElement} */ (this.#rows.get(key));
+      if (row === next) next = next.nextElementSibling;
+      else this.#space.insertBefore(row, next);
+    }
   }
 }

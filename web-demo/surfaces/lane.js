@@ -10,7 +10,7 @@ import { keyOf } from "../client/store.js";
 
 /** Cards drawn at first. */
 const CARDS_MAX = 50;
-/** The maximum length of a value in a list of facts, in characters. The inspector shows the whole. */
+/** The maximum length of a value in a list of facts, in characters. The event shows the whole. */
 const VALUE_CHARS_MAX = 400;
 /** The maximum number of items and members of a value. */
 const ITEMS_MAX = 20;

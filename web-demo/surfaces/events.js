@@ -1,0 +1,724 @@
+/**
+ * The events: all envelopes of the session or run as dense rows, live, with filters and a detail pane. Opened from an
+ * item, it shows only the envelopes that made the item.
+ */
+
+import { formatBytes } from "../ui/format.js";
+import { glyph, icon } from "../ui/icons.js";
+import { jsonText } from "../ui/json.js";
+import { html, nothing, render } from "../vendor/lit.js";
+import { Surface, define, element, formatCount, keyOf, oncePerFrame, setText } from "./base.js";
+import { describe } from "./describe.js";
+import { changesOf, eventDetail, timeText } from "./event-detail.js";
+import { FACETS, matcherOf, parseFilter } from "./event-filter.js";
+import { EventLog, rowOf } from "./event-log.js";
+import { FixedHeightList } from "./fixed-height-list.js";
+import { isLiveRun } from "./runtime-status.js";
+
+/** @typedef {import("./base.js").Activity} Activity */
+/** @typedef {import("./base.js").View} View */
+/** @typedef {import("./event-detail.js").Change} Change */
+/** @typedef {import("./event-filter.js").Facet} Facet */
+/** @typedef {import("./event-filter.js").Term} Term */
+/** @typedef {import("./event-log.js").Row} Row */
+
+/**
+ * A line of the list: an envelope, or consecutive ones of one type and subject in the compact form.
+ * @typedef {{ first: Row, last: Row, count: number, size: number }} Line
+ */
+
+/** The height of a row in pixels: `--row-dense`. */
+const ROW_PX = 26;
+/** Older envelopes that one request of the viewer loads. */
+const MORE_EVENTS = 10_000;
+/** How long filtering may block the page, in milliseconds. */
+const SLICE_MS = 8;
+/** The delay before the changes of a selected envelope are read: keys move over many envelopes. */
+const CHANGES_DELAY_MS = 150;
+/** Values that a filter's menu lists. */
+const VALUES_MAX = 200;
+
+/** @type {Record<Facet, string>} */
+const FACET_LABELS = { type: "Type", owner: "Owner", audience: "Audience", agent: "Agent", run: "Run" };
+
+/** The families of event types, by their beginning; each has a colour. @type {[RegExp, string][]} */
+const FAMILIES = [
+  [/(^|\.)(failed|error)$|^diagnostic\./, "fail"],
+  [/^action\.required$/, "wait"],
+  [/^tool\./, "tool"],
+  [/^(reasoning|plan)\./, "think"],
+  [/^(text|messages?|artifact|evidence|review)\./, "message"],
+];
+
+/** @param {string} type */
+const familyOf = (type) => FAMILIES.find(([pattern]) => pattern.test(type))?.[1] ?? "turn";
+
+export class Events extends Surface {
+  static shows() {
+    return true;
+  }
+
+  /** @type {EventLog | undefined} */
+  #log;
+  /** The activity whose envelopes are on display; all if undefined. @type {Activity | undefined} */
+  #activity;
+  /** The text of the filter's field. */
+  #text = "";
+  /** The terms of the menus. @type {Term[]} */
+  #terms = [];
+  /** The facet whose menu is open. @type {Facet | undefined} */
+  #openMenu;
+  #isCompact = false;
+  #isPaused = false;
+  /** The matching rows. @type {Row[]} */
+  #shown = [];
+  #shownBytes = 0;
+  /** @type {Line[]} */
+  #lines = [];
+  /** Matching rows that arrived during a pause. */
+  #held = 0;
+  /** Identifies the newest filtering. An older one stops. */
+  #filtering = 0;
+  /** @type {(row: Row) => boolean} */
+  #matches = () => true;
+  /** How many loaded rows have each value, by facet. @type {Map<Facet, Map<string, number>>} */
+  #counts = new Map();
+  /** The past moment on display, as of the last filtering. @type {number | null} */
+  #at = null;
+  /** @type {Row | undefined} */
+  #selected;
+  /** The envelope to select once it is loaded. @type {{ run: string | undefined, sequence: number } | undefined} */
+  #wanted;
+  /** @type {"json" | "changes" | "refs"} */
+  #tab = "json";
+  /** @type {Change[] | undefined} */
+  #changes;
+  #changesProblem = "";
+  #feedback = "";
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #changesTimer;
+  #scheduleDraw = oncePerFrame(() => this.#draw());
+
+  connectedCallback() {
+    document.addEventListener("keydown", this.#handlePageKey);
+    document.addEventListener("pointerdown", this.#closeMenus);
+    this.#resized.observe(this);
+  }
+
+  disconnectedCallback() {
+    document.removeEventListener("keydown", this.#handlePageKey);
+    document.removeEventListener("pointerdown", this.#closeMenus);
+    this.#resized.disconnect();
+  }
+
+  /** A hidden panel loads nothing; it begins when it is first shown. */
+  #resized = new ResizeObserver(() => this.#start());
+
+  build() {
+    // Times on the page change; envelopes do not. The log of the live view stays while a past moment is shown.
+    if (this.#log && (this.#logSource !== this.view.hydration || this.#activity)) this.#reset();
+    this.setAttribute("role", "region");
+    this.setAttribute("aria-label", "Events");
+    this.bar = element("div", "events-bar");
+    this.main = element("div", "events-main");
+    this.head = element("div", "event-row events-head");
+    this.head.setAttribute("aria-hidden", "true");
+    for (const [name, label] of COLUMNS) this.head.append(element("span", name, label));
+    this.notice = element("div", "events-notice");
+    this.foot = element("p", "events-foot hint");
+    this.foot.setAttribute("role", "status");
+    this.detail = element("aside", "event-detail");
+    this.detail.setAttribute("aria-label", "Event");
+    this.detail.hidden = true;
+    /** @type {FixedHeightList<Line>} */
+    this.list = new FixedHeightList({
+      height: ROW_PX, label: "Events, oldest first", isListbox: true, isRecycled: true,
+      keyOf: ({ first }) => first.key, make: makeRow, change: (row, line) => this.#fillRow(row, line),
+    });
+    this.list.root.addEventListener("keydown", (event) => this.#handleListKey(event));
+    this.list.root.addEventListener("click", (event) => {
+      const row = /** @type {HTMLElement} */ (event.target).closest(".event-row");
+      const line = row instanceof HTMLElement ? this.#lines.find(({ first }) => first.key === row.dataset.key) : undefined;
+      if (line) this.#select(line.last);
+    });
+    this.list.root.addEventListener("scroll", () => this.#loadAtStart(), { passive: true });
+    this.main.append(this.notice, this.head, this.list.root, this.foot);
+    this.append(this.bar, this.main, this.detail);
+  }
+
+  /** Where the log was read. @type {unknown} */
+  #logSource;
+
+  /** @param {Set<string> | null} _changed */
+  update(_changed) {
+    this.#start();
+    if (this.#at !== this.view.at) void this.#refilter();
+    else if (_changed === null) {
+      this.#draw();
+      this.#drawDetail();
+    }
+  }
+
+  /* ── what is on display ── */
+
+  /**
+   * Shows the envelopes of an activity.
+   * @param {Activity} activity
+   * @returns {Promise<void>} Resolves when they are loaded.
+   */
+  async show(activity) {
+    this.#reset();
+    this.#activity = activity;
+    await this.#open();
+    this.list?.root.focus({ preventScroll: true });
+  }
+
+  /** Shows all envelopes again. */
+  close() {
+    if (!this.#activity) return;
+    this.#reset();
+    this.#start();
+  }
+
+  /** Whether it shows the envelopes of one activity. */
+  get isOpen() {
+    return this.#activity !== undefined;
+  }
+
+  /**
+   * Selects an envelope.
+   * @param {string} id `<sequence>` of the focused run, or `<run>:<sequence>`; of the session's own log `:<sequence>`.
+   */
+  openEvent(id) {
+    const colon = id.lastIndexOf(":");
+    const sequence = Number(id.slice(colon + 1));
+    if (!Number.isSafeInteger(sequence) || sequence < 1) return;
+    this.close();
+    this.#wanted = { run: colon < 0 ? undefined : id.slice(0, colon), sequence };
+    if (this.isConnectedToView) this.#findWanted();
+  }
+
+  #reset() {
+    this.#log?.close();
+    this.#log = undefined;
+    this.#activity = undefined;
+    this.#counts.clear();
+    this.#setRows([]);
+    this.#selected = undefined;
+    this.#isPaused = false;
+    this.#message = "";
+  }
+
+  #start() {
+    if (!this.#log && this.isConnectedToView && this.offsetParent !== null) void this.#open();
+  }
+
+  async #open() {
+    this.#log?.close();
+    this.#logSource = this.view.hydration;
+    const log = new EventLog(this.view, this.#activity, (added) => {
+      if (log === this.#log) this.#take(added);
+    });
+    this.#log = log;
+    void this.#refilter();
+    this.#drawDetail();
+    this.list?.toEnd();
+    await log.open();
+  }
+
+  /** @param {{ before: Row[], after: Row[] }} added */
+  #take({ before, after }) {
+    for (const row of [...before, ...after]) {
+      for (const facet of FACETS) {
+        if (row[facet] === "") continue;
+        const values = this.#counts.get(facet) ?? new Map();
+        this.#counts.set(facet, values.set(row[facet], (values.get(row[facet]) ?? 0) + 1));
+      }
+    }
+    if (before.length > 0) {
+      const added = before.filter(this.#matches);
+      const lines = this.#lines.length;
+      this.#setRows([...added, ...this.#shown]);
+      this.list?.show(this.#lines, this.#lines.length - lines);
+    }
+    if (after.length > 0) {
+      const added = after.filter(this.#matches);
+      if (this.#isPaused) this.#held += added.length;
+      else for (const row of added) this.#append(row);
+    }
+    if (this.#wanted) this.#findWanted();
+    this.#scheduleDraw();
+  }
+
+  /** @param {Row[]} rows */
+  #setRows(rows) {
+    this.#shown = [];
+    this.#lines = [];
+    this.#shownBytes = 0;
+    this.#held = 0;
+    for (const row of rows) this.#append(row);
+  }
+
+  /** @param {Row} row */
+  #append(row) {
+    this.#shown.push(row);
+    this.#shownBytes += row.size;
+    const last = this.#isCompact ? this.#lines.at(-1) : undefined;
+    if (last && last.last.subject === row.subject) {
+      last.last = row;
+      last.count += 1;
+      last.size += row.size;
+    } else {
+      this.#lines.push({ first: row, last: row, count: 1, size: row.size });
+    }
+  }
+
+  /**
+   * Filters all rows, in slices: the page stays usable with a hundred thousand of them.
+   * @returns {Promise<void>}
+   */
+  async #refilter() {
+    const id = ++this.#filtering;
+    const matches = matcherOf([...parseFilter(this.#text), ...this.#terms]);
+    this.#at = this.view.at;
+    const isEarlier = this.#isEarlier();
+    this.#matches = (row) => isEarlier(row) && matches(row);
+    const rows = this.#log?.rows ?? [];
+    /** @type {Row[]} */
+    const found = [];
+    let until = performance.now() + SLICE_MS;
+    for (let at = 0; at < rows.length; at += 1) {
+      if (this.#matches(rows[at])) found.push(rows[at]);
+      if (at % 64 !== 0 || performance.now() < until) continue;
+      await new Promise((resolve) => setTimeout(resolve));
+      if (id !== this.#filtering) return;
+      // Rows that arrived meanwhile changed the array only at its ends.
+      if (rows !== this.#log?.rows) return this.#refilter();
+      until = performance.now() + SLICE_MS;
+    }
+    const wasAtEnd = this.list?.isAtEnd ?? true;
+    this.#setRows(found);
+    this.list?.show(this.#lines);
+    if (wasAtEnd) this.list?.toEnd();
+    this.#draw();
+  }
+
+  /** At a past moment, later events do not exist yet. @returns {(row: Row) => boolean} */
+  #isEarlier() {
+    const { at, runId, isLive } = this.view;
+    if (isLive || at === null) return () => true;
+    const time = this.view.now();
+    return (row) => (row.run === runId ? row.sequence <= at : !(row.time > time));
+  }
+
+  /** Loads older events when the viewer scrolls to the first one. */
+  #loadAtStart() {
+    const { list } = this;
+    if (list && this.#log && !this.#log.activity && !this.#log.problem && this.#lines.length > 0 && list.root.scrollTop < ROW_PX) void this.#log.loadMore(MORE_EVENTS / 10);
+  }
+
+  /* ── selection ── */
+
+  /**
+   * @param {Row | undefined} row
+   */
+  #select(row) {
+    this.#selected = row;
+    this.#feedback = "";
+    this.#changes = undefined;
+    this.#changesProblem = "";
+    clearTimeout(this.#changesTimer);
+    if (row) this.#changesTimer = setTimeout(() => void this.#loadChanges(row), CHANGES_DELAY_MS);
+    this.#draw();
+    this.#drawDetail();
+    if (row) {
+      const at = this.#lineOf(row);
+      if (at >= 0) this.list?.scrollIntoView(at);
+    }
+  }
+
+  /** @param {Row} row */
+  async #loadChanges(row) {
+    const rows = this.#log?.rows ?? [];
+    const at = rows.indexOf(row);
+    try {
+      const changes = await changesOf(this.view, row, rows[at - 1]?.cursor ?? "");
+      if (row === this.#selected) this.#changes = changes;
+    } catch (error) {
+      if (row === this.#selected) this.#changesProblem = error instanceof Error ? error.message : String(error);
+    }
+    if (row === this.#selected) this.#drawDetail();
+  }
+
+  /**
+   * Returns the index of the line with this row; -1 if there is none.
+   * @param {Row | undefined} row
+   */
+  #lineOf(row) {
+    if (!row) return -1;
+    return this.#lines.findIndex(({ first, last }) => first === row || last === row || (first.subject === row.subject && first.sequence <= row.sequence && row.sequence <= last.sequence));
+  }
+
+  /** @param {number} step */
+  #step(step) {
+    const at = this.#lineOf(this.#selected);
+    const next = at < 0 ? (step > 0 ? 0 : this.#lines.length - 1) : Math.min(this.#lines.length - 1, Math.max(0, at + step));
+    const line = this.#lines[next];
+    if (line) this.#select(line.last);
+  }
+
+  /** Selects the envelope of the address, once it is loaded. */
+  #findWanted() {
+    const [wanted, log] = [this.#wanted, this.#log];
+    if (!wanted || !log) return;
+    const run = wanted.run ?? this.view.runId;
+    const row = log.rows.find((one) => one.sequence === wanted.sequence && one.run === run);
+    if (row) {
+      this.#wanted = undefined;
+      this.#select(row);
+      this.list?.reveal(({ first, last }) => first === row || last === row);
+    } else if (!log.isLoading && run) {
+      this.#wanted = undefined;
+      void this.#fetchWanted(run, wanted.sequence);
+    }
+  }
+
+  /**
+   * Reads an envelope that is older than the loaded ones.
+   * @param {string} run
+   * @param {number} sequence
+   */
+  async #fetchWanted(run, sequence) {
+    try {
+      const { events } = await this.view.hydration.events(run, { after: sequence - 1, before: sequence + 1, audience: this.view.audience });
+      if (events[0]) this.#select(rowOf(events[0]));
+      else this.#setNotice(`Event ${sequence} does not exist, or is withheld from this audience.`);
+    } catch (error) {
+      this.#setNotice(`Event ${sequence} could not be loaded: ${error instanceof Error ? error.message : error}`);
+    }
+  }
+
+  /** A sentence above the list. */
+  #message = "";
+
+  /** @param {string} text */
+  #setNotice(text) {
+    this.#message = text;
+    this.#draw();
+  }
+
+  /* ── keys ── */
+
+  /** @param {KeyboardEvent} event */
+  #handleListKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    switch (event.key) {
+      case "j": case "ArrowDown": this.#step(1); break;
+      case "k": case "ArrowUp": this.#step(-1); break;
+      case "Home": this.#step(-Infinity); break;
+      case "End": this.#step(Infinity); break;
+      case "Enter":
+        if (!this.#selected) this.#step(1);
+        /** @type {HTMLElement | null | undefined} */ (this.detail?.querySelector(".event-panel"))?.focus();
+        break;
+      case "Escape":
+        if (this.#selected) this.#select(undefined);
+        else if (this.#activity) this.close();
+        else return;
+        break;
+      default: return;
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** `/` moves to the filter of a visible list. @param {KeyboardEvent} event */
+  #handlePageKey = (event) => {
+    if (event.defaultPrevented || event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || this.offsetParent === null) return;
+    const { target } = event;
+    if (target instanceof HTMLElement && target.closest("input, textarea, select, [contenteditable]")) return;
+    event.preventDefault();
+    this.bar?.querySelector("input")?.focus();
+  };
+
+  /** @param {Event} event */
+  #closeMenus = (event) => {
+    for (const menu of this.querySelectorAll("details[open].events-menu")) if (event.type === "keydown" || !menu.contains(/** @type {Node} */ (event.target))) /** @type {HTMLDetailsElement} */ (menu).open = false;
+  };
+
+  /* ── drawing ── */
+
+  #draw() {
+    const { bar, foot, notice, list } = this;
+    if (!bar || !foot || !notice || !list) return;
+    render(this.#barTemplate(), bar);
+    render(this.#noticeTemplate(), notice);
+    list.show(this.#lines);
+    list.redraw();
+    const at = this.#lineOf(this.#selected);
+    if (at >= 0) list.root.setAttribute("aria-activedescendant", rowId(this.#lines[at]));
+    else list.root.removeAttribute("aria-activedescendant");
+    render(this.#footTemplate(), foot);
+  }
+
+  /** Draws the detail: its JSON is long, so that it is not drawn with each new row. */
+  #drawDetail() {
+    const { detail, list } = this;
+    if (!detail || !list) return;
+    const row = this.#selected;
+    const activity = this.#activity;
+    detail.hidden = !row && !activity;
+    this.toggleAttribute("data-detail", !detail.hidden);
+    render(row
+      ? eventDetail({
+        view: this.view, row, tab: this.#tab, changes: this.#changes, problem: this.#changesProblem, feedback: this.#feedback,
+        onTab: (tab) => {
+          this.#tab = tab;
+          this.#drawDetail();
+        },
+        onStep: (step) => this.#step(step), onCopy: (what) => this.#copy(what),
+        onClose: () => {
+          this.#select(undefined);
+          list.root.focus();
+        },
+      })
+      : activity ? itemDetail(this.view, activity) : nothing, detail);
+    detail.onkeydown = (event) => {
+      if (event.key !== "Escape" || !row) return;
+      event.stopPropagation();
+      this.#select(undefined);
+      list.root.focus();
+    };
+  }
+
+  #barTemplate() {
+    const log = this.#log;
+    const [shown, all] = [this.#shown.length, log?.rows.length ?? 0];
+    const size = formatBytes(this.#shownBytes);
+    return html`
+      <label class="events-search">${icon("filter")}<span class="visually-hidden">Filter events</span>
+        <input type="search" placeholder="Text, or type:tool.* agent:writer" autocomplete="off" spellcheck="false" .value=${this.#text} @input=${(/** @type {Event} */ event) => {
+          this.#text = /** @type {HTMLInputElement} */ (event.target).value;
+          void this.#refilter();
+        }} @keydown=${(/** @type {KeyboardEvent} */ event) => this.#handleFieldKey(event)}><kbd>/</kbd></label>
+      <div class="events-menus">${FACETS.filter((facet) => facet !== "run" || (this.#counts.get("run")?.size ?? 0) > 1).map((facet) => this.#menu(facet))}</div>
+      ${this.#terms.length > 0 ? html`<div class="events-terms">${this.#terms.map((term) => html`<button type="button" class="tag term" aria-label="Remove the filter ${FACET_LABELS[/** @type {Facet} */ (term.facet)]}: ${term.isExcluded ? "not " : ""}${term.pattern}" @click=${() => this.#setTerms(this.#terms.filter((one) => one !== term))}>${FACET_LABELS[/** @type {Facet} */ (term.facet)]}: ${term.isExcluded ? "not " : ""}${term.pattern}${icon("close")}</button>`)}</div>` : nothing}
+      <div class="events-side">
+        <span class="events-count hint" role="status">${shown === all ? formatCount(all) : `${formatCount(shown)} of ${formatCount(all)}`} ${all === 1 ? "event" : "events"}${size && shown > 0 ? ` · ${size}` : ""}</span>
+        <div class="segments-small" role="group" aria-label="Rows"><button type="button" aria-pressed=${!this.#isCompact} title="A row for each event" @click=${() => this.#setCompact(false)}>Full</button><button type="button" aria-pressed=${this.#isCompact} title="A row for consecutive events of the same item" @click=${() => this.#setCompact(true)}>Compact</button></div>
+        <button type="button" class="button small" data-kind="quiet" aria-pressed=${this.#isPaused} ?hidden=${!log?.isLive} @click=${() => this.#togglePause()}>${icon(this.#isPaused ? "play" : "pause")}<span>${this.#isPaused ? "Resume" : "Pause"}</span></button>
+        <button type="button" class="button small" data-kind="quiet" title="Download the filtered events as NDJSON" ?disabled=${shown === 0} @click=${() => this.#export()}>${icon("download")}<span>Export</span></button>
+      </div>`;
+  }
+
+  /** @param {Facet} facet */
+  #menu(facet) {
+    // A closed menu is empty: it would be drawn with each new row.
+    const values = this.#openMenu === facet ? [...(this.#counts.get(facet) ?? [])].sort(([a], [b]) => (a < b ? -1 : 1)).slice(0, VALUES_MAX) : [];
+    const own = this.#terms.filter((term) => term.facet === facet);
+    const included = own.filter(({ isExcluded }) => !isExcluded).map(({ pattern }) => pattern);
+    const isShown = (/** @type {string} */ value) => (included.length === 0 || included.includes(value)) && !own.some(({ pattern, isExcluded }) => isExcluded && pattern === value);
+    const others = this.#terms.filter((term) => term.facet !== facet);
+    /** @type {(value: string) => void} */
+    const toggle = (value) => {
+      if (included.length > 0) this.#setTerms(included.includes(value) ? this.#terms.filter((term) => term.facet !== facet || term.pattern !== value) : [...this.#terms, { facet, pattern: value, isExcluded: false }]);
+      else if (isShown(value)) this.#setTerms([...this.#terms, { facet, pattern: value, isExcluded: true }]);
+      else this.#setTerms(this.#terms.filter((term) => term.facet !== facet || term.pattern !== value));
+    };
+    return html`<details class="events-menu" name="events-menu" @toggle=${(/** @type {ToggleEvent} */ event) => {
+      if (event.newState === "open") this.#openMenu = facet;
+      else if (this.#openMenu === facet) this.#openMenu = undefined;
+      this.#draw();
+    }} @keydown=${(/** @type {KeyboardEvent} */ event) => {
+      const menu = /** @type {HTMLDetailsElement} */ (event.currentTarget);
+      if (event.key !== "Escape" || !menu.open) return;
+      event.stopPropagation();
+      menu.open = false;
+      menu.querySelector("summary")?.focus();
+    }}><summary class="button small" ?data-active=${own.length > 0}>${FACET_LABELS[facet]}${icon("chevron-down")}</summary>
+      <div class="events-values" role="group" aria-label=${FACET_LABELS[facet]}>${values.map(([value, count]) => html`<div><label><input type="checkbox" .checked=${isShown(value)} @change=${() => toggle(value)}><span class="truncate" title=${value}>${this.#nameOf(facet, value)}</span><span class="count">${formatCount(count)}</span></label><button type="button" class="link" aria-label="Only ${value}" @click=${() => this.#setTerms([...others, { facet, pattern: value, isExcluded: false }])}>only</button></div>`)}
+        ${own.length > 0 ? html`<button type="button" class="button small" data-kind="quiet" @click=${() => this.#setTerms(others)}>Show all</button>` : nothing}</div></details>`;
+  }
+
+  /**
+   * @param {Facet} facet
+   * @param {string} value
+   */
+  #nameOf(facet, value) {
+    return facet === "agent" ? this.#agentName(value) : value;
+  }
+
+  #noticeTemplate() {
+    const [log, activity] = [this.#log, this.#activity];
+    const item = activity ? describe(activity) : undefined;
+    return html`
+      ${item ? html`<p class="events-item"><span class="truncate">Events of <strong>${item.label}: ${item.title}</strong></span><button type="button" class="button small" data-kind="quiet" @click=${() => this.close()}>Show all events</button></p>` : nothing}
+      ${this.#message ? html`<p class="hint">${this.#message}</p>` : nothing}
+      ${log?.problem ? html`<p class="events-problem" role="alert"><span>The events could not be loaded: ${log.problem}</span><button type="button" class="button small" @click=${() => void this.#open()}>Retry</button></p>` : nothing}
+      ${log && !log.isAvailable ? html`<p class="hint">This activity belongs to a session's own log. Its events are not available here.</p>` : nothing}
+      ${log?.isCompacted ? html`<p class="hint">The log was compacted: transient events have been removed.</p>` : nothing}
+      ${log && !log.isWhole && !log.isLoading && log.isAvailable && !log.problem ? html`<p class="events-older"><span class="hint">${activity ? "Later events are not searched yet." : "Older events are not loaded."}</span>
+        <button type="button" class="button small" data-kind="quiet" @click=${() => void log.loadMore(MORE_EVENTS)}>${activity ? "Continue search" : `Load ${formatCount(MORE_EVENTS)} more`}</button>
+        ${activity ? nothing : html`<button type="button" class="button small" data-kind="quiet" @click=${() => void log.loadMore(Infinity)}>Load all</button>`}</p>` : nothing}`;
+  }
+
+  #footTemplate() {
+    const log = this.#log;
+    if (!log) return nothing;
+    if (log.isLoading) return html`${glyph("running")}Loading events…`;
+    if (log.rows.length > 0 && this.#shown.length === 0) return "No event matches the filter.";
+    if (log.rows.length === 0) return log.problem || !log.isAvailable ? nothing : this.#activity ? "This audience sees none of its events." : "No events yet.";
+    if (this.#isPaused) return html`Paused${this.#held > 0 ? ` · ${formatCount(this.#held)} new` : ""}`;
+    if (!this.view.isLive) return "Later events are hidden at a past moment.";
+    if (!log.isLive) return nothing;
+    const { runId = "", store } = this.view;
+    const run = store.get(keyOf({ runId, activityType: "run", activityId: runId }));
+    return run && isLiveRun(run) ? html`${glyph("running")}Following live events` : "No run is active. New events appear here.";
+  }
+
+  /**
+   * @param {HTMLElement} row
+   * @param {Line} line
+   */
+  #fillRow(row, { first, last, count, size }) {
+    const [sequence, time, type, owner, agent, audience, summary, bytes] = /** @type {HTMLElement[]} */ ([...row.children]);
+    const selected = this.#selected;
+    const isSelected = selected !== undefined && (selected === first || selected === last || (selected.subject === first.subject && first.sequence <= selected.sequence && selected.sequence <= last.sequence));
+    row.dataset.key = first.key;
+    row.id = `event-${first.key}`;
+    row.setAttribute("aria-selected", String(isSelected));
+    row.dataset.sequence = String(first.sequence);
+    row.dataset.family = familyOf(first.type);
+    row.title = first.run ? `Run ${first.run}` : "The session's own log";
+    setText(sequence, count > 1 ? `${first.sequence}–${last.sequence}` : String(first.sequence));
+    setText(time, timeText(first.time));
+    setText(/** @type {Element} */ (type.lastElementChild), count > 1 ? `${first.type} ×${count}` : first.type);
+    setText(owner, first.owner);
+    setText(agent, first.agent === "" ? "" : this.#agentName(first.agent, first.run));
+    setText(/** @type {Element} */ (audience.firstElementChild), first.audience);
+    audience.dataset.audience = first.audience;
+    setText(summary, first.isWithheld ? `${last.summary}${last.summary ? " · " : ""}rest withheld` : last.summary);
+    setText(bytes, formatBytes(size));
+  }
+
+  /**
+   * Returns the name of an agent, where the store has it.
+   * @param {string} id
+   * @param {string} [runId]
+   */
+  #agentName(id, runId = this.view.runId ?? "") {
+    const name = this.view.store.get(keyOf({ runId, activityType: "agent", activityId: id }))?.content.agentName;
+    return typeof name === "string" && name !== "" ? name : id;
+  }
+
+  /* ── actions ── */
+
+  /** @param {KeyboardEvent} event */
+  #handleFieldKey(event) {
+    if (event.key === "Enter" || event.key === "ArrowDown") {
+      event.preventDefault();
+      this.list?.root.focus();
+      if (!this.#selected) this.#step(1);
+    } else if (event.key === "Escape") {
+      event.stopPropagation();
+      if (this.#text === "") return this.list?.root.focus();
+      this.#text = "";
+      void this.#refilter();
+    }
+  }
+
+  /** @param {Term[]} terms */
+  #setTerms(terms) {
+    this.#terms = terms;
+    void this.#refilter();
+  }
+
+  /** @param {boolean} isCompact */
+  #setCompact(isCompact) {
+    this.#isCompact = isCompact;
+    this.#setRows(this.#shown);
+    this.#draw();
+  }
+
+  #togglePause() {
+    this.#isPaused = !this.#isPaused;
+    if (!this.#isPaused) void this.#refilter();
+    this.#draw();
+  }
+
+  #export() {
+    const name = `${this.view.sessionId ?? this.view.runId ?? "events"}-events.ndjson`;
+    const link = element("a");
+    link.href = URL.createObjectURL(new Blob(this.#shown.map(({ json }) => `${json}\n`), { type: "application/x-ndjson" }));
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href));
+  }
+
+  /** @param {"json" | "curl" | "link"} what */
+  async #copy(what) {
+    const row = this.#selected;
+    if (!row) return;
+    const text = { json: () => JSON.stringify(JSON.parse(row.json), null, 2), curl: () => this.#curlOf(row), link: () => this.#linkOf(row) }[what]();
+    try {
+      await navigator.clipboard.writeText(text);
+      this.#feedback = { json: "Copied as JSON.", curl: "Copied as curl. Set PROSCENIUM_TOKEN if the server requires a token.", link: "Copied the link." }[what];
+    } catch {
+      this.#feedback = "The browser denied access to the clipboard.";
+    }
+    this.#drawDetail();
+  }
+
+  /** @param {Row} row */
+  #curlOf({ run, sequence, cursor }) {
+    const { origin } = location;
+    const before = this.#cursorBefore(cursor);
+    const query = run ? `after=${sequence - 1}&before=${sequence + 1}` : `limit=1${before ? `&after=${encodeURIComponent(before)}` : ""}`;
+    const path = run ? `/v1/runs/${encodeURIComponent(run)}/events` : `/v1/sessions/${encodeURIComponent(this.view.sessionId ?? "")}/events`;
+    return `curl -s \${PROSCENIUM_TOKEN:+-H "authorization: Bearer $PROSCENIUM_TOKEN"} '${origin}${path}?${query}&audience=${this.view.audience}'`;
+  }
+
+  /** @param {string} cursor */
+  #cursorBefore(cursor) {
+    const rows = this.#log?.rows ?? [];
+    return rows[rows.findIndex((row) => row.cursor === cursor) - 1]?.cursor;
+  }
+
+  /** @param {Row} row */
+  #linkOf({ run, sequence }) {
+    const query = new URLSearchParams(location.hash.slice(1));
+    query.set("panel", "events");
+    query.set("event", this.view.sessionId === undefined ? String(sequence) : `${run}:${sequence}`);
+    return `${location.origin}${location.pathname}#${query}`;
+  }
+}
+
+/** The columns: their classes and headings. @type {[string, string][]} */
+const COLUMNS = [["event-sequence", "Seq"], ["event-time", "Time"], ["event-type", "Type"], ["event-owner", "Owner"], ["event-agent", "Agent"], ["event-audience", "Audience"], ["event-summary", "Summary"], ["event-size", "Size"]];
+
+/** @param {Line} line */
+const rowId = ({ first }) => `event-${first.key}`;
+
+function makeRow() {
+  const row = element("div", "event-row");
+  for (const [name] of COLUMNS) row.append(element("span", name));
+  row.querySelector(".event-type")?.append(element("i", "event-square"), element("span", "truncate"));
+  row.querySelector(".event-audience")?.append(element("span", "tag"));
+  return row;
+}
+
+/**
+ * The detail of an item while none of its envelopes is selected.
+ * @param {View} view
+ * @param {Activity} activity
+ */
+function itemDetail(view, activity) {
+  const { label, title } = describe(activity);
+  /** @type {[string, unknown][]} */
+  const facts = [["Type", activity.activityType], ["Id", activity.activityId], ["Run", activity.runId], ["Session", activity.sessionId], ["Surface", activity.surface], ["Agent", activity.agentId], ["Opened by", `event ${activity.opened}`], ["Changed by", `event ${activity.sequence}`], ["Audience", view.audience], ["As of", view.at ? `event ${view.at}` : undefined]];
+  return html`<header class="event-head"><div class="event-title"><h3>${label}: ${title}</h3></div></header>
+    <div class="event-panel" tabindex="0" role="group" aria-label="${label}: ${title}"><dl class="facts">${facts.filter(([, value]) => value !== undefined && value !== "").map(([name, value]) => html`<dt>${name}</dt><dd class="mono">${value}</dd>`)}</dl>
+    <section><h4>Content</h4><pre class="json" aria-label="Content">${jsonText(activity.content)}</pre></section></div>`;
+}
+
+define("ps-events", Events);

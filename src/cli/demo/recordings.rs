@@ -5,7 +5,7 @@
 
 use super::Context;
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -90,6 +90,8 @@ impl Context {
             Some((Ok(fact.line), (context, facts)))
         });
         let session = format!("demo-{name}");
+        let opened = json!({ "type": "session.opened", "payload": { "title": title(name, source) } });
+        self.api.session_producer(&session).publish(&[opened]).await?;
         let ids = [("source", source), ("sessionId", &session)];
         self.api.stream(run, &ids, lines).await
     }
@@ -97,6 +99,13 @@ impl Context {
     async fn wait(&self, pause: Pause) {
         self.pause(pause.min_ms + self.random(pause.jitter_ms)).await;
     }
+}
+
+/// Returns the title of a recording's session, such as `Several tools (awaken)`.
+fn title(name: &str, source: &str) -> String {
+    let words = name.trim_start_matches(source).trim_start_matches(['-']).replace('-', " ");
+    let (first, rest) = words.split_at(1);
+    format!("{}{rest} ({source})", first.to_uppercase())
 }
 
 /// The length of a pause: a minimum plus a random addition.
@@ -200,6 +209,12 @@ mod tests {
                 assert_ne!(last["termination"]["type"], "suspended", "{file}");
             }
         }
+    }
+
+    #[test]
+    fn a_title_names_the_recording_and_its_source_once() {
+        assert_eq!(title("several-tools", "awaken"), "Several tools (awaken)");
+        assert_eq!(title("ag-ui-activity", "ag-ui"), "Activity (ag-ui)");
     }
 
     #[test]

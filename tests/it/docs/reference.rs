@@ -6,6 +6,7 @@ use crate::harness::{Process, repository};
 use proscenium::auth::rights::Verb;
 use proscenium::serve::contract::access_rule::AccessRule;
 use proscenium::serve::contract::operations::OPERATIONS;
+use proscenium::serve::socket::SocketOperation;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -406,4 +407,35 @@ fn metrics() -> String {
         vec![format!("`{name}`"), kinds[name].as_str().unwrap_or_default().into(), labels(name), help.into()]
     });
     table(&["metric", "type", "labels", "meaning"], rows)
+}
+
+/// Returns the first column of the table under this heading, without code marks.
+fn first_column<'p>(page: &'p str, heading: &str) -> BTreeSet<&'p str> {
+    let (_, section) = page.split_once(heading).unwrap_or_else(|| panic!("no heading {heading}"));
+    let rows = section.lines().skip_while(|line| !line.starts_with("| ---")).skip(1).take_while(|line| line.starts_with('|'));
+    rows.map(|row| row.split('|').nth(1).unwrap().trim().trim_matches('`')).collect()
+}
+
+#[test]
+fn the_page_of_the_web_socket_names_every_operation_and_every_close_code() {
+    let page = std::fs::read_to_string(repository("docs/src/reference/websocket.md")).unwrap();
+    assert_eq!(first_column(&page, "## Messages of a client"), SocketOperation::ALL.map(SocketOperation::as_str).into());
+    let mut codes = BTreeSet::new();
+    for file in std::fs::read_dir(repository("src/serve/socket")).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        let names = text.split("CloseCode::").skip(1).map(|rest| rest.split(|c: char| !c.is_alphanumeric()).next().unwrap());
+        codes.extend(names.map(|name| match name {
+            "Normal" => "1000",
+            "Away" => "1001",
+            "Protocol" => "1002",
+            "Unsupported" => "1003",
+            "Invalid" => "1007",
+            "Policy" => "1008",
+            "Size" => "1009",
+            "Again" => "1013",
+            "Library" => "4401",
+            other => panic!("the test does not know the close code {other}"),
+        }));
+    }
+    assert_eq!(first_column(&page, "## Errors and closing"), codes);
 }

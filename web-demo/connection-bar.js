@@ -1,50 +1,29 @@
 /**
- * The connection bar: the state of the connection, its counts, and a button that disconnects.
+ * The connection in the header: its state, and a popover with its figures, the transport and “Simulate disconnect”.
  */
 
-import { define, formatDuration, element, setText } from "./surfaces/base.js";
+import { formatSpan } from "./ui/format.js";
+import { icon } from "./ui/icons.js";
+import { html, nothing, render } from "./vendor/lit.js";
+import { define } from "./surfaces/base.js";
 
 /** @typedef {import("./client/connection.js").Connection} Connection */
 /** @typedef {import("./client/types.js").State} State */
 
-/** @type {Record<State["kind"], [string, import("./surfaces/base.js").State]>} */
-const KINDS = { connecting: ["Connecting", "running"], live: ["Live", "ok"], away: ["Disconnected", "warning"], ended: ["Ended", "idle"], refused: ["Refused", "failed"] };
+/** @type {Record<State["kind"], string>} */
+const WORDS = { connecting: "Connecting", live: "Connected", away: "Disconnected", ended: "Ended", refused: "Refused" };
+
+const COUNT = new Intl.NumberFormat("en");
 
 export class ConnectionBar extends HTMLElement {
-  #state = element("span", "badge");
-  #details = element("dl", "link");
-  /** @type {Map<string, HTMLElement>} */
-  #values = new Map();
-  #disconnectButton = element("button", "button", "Disconnect");
-  #transport = element("select", "input");
   /** @type {Connection | undefined} */
   #connection;
   #isDisconnected = false;
+  #note = "";
   #unsubscribe = () => {};
 
   connectedCallback() {
-    if (this.firstChild) return;
-    this.#state.id = "connection";
-    this.#state.setAttribute("role", "status");
-    for (const [name, label] of [["gaps", "Gaps"], ["resumes", "Resumes"], ["frames", "Frames"], ["lag", "Last data"], ["cursor", "Cursor"]]) {
-      const value = element("dd", name === "cursor" ? "mono truncate" : "");
-      value.id = name;
-      const row = element("div");
-      row.append(element("dt", "", label), value);
-      this.#values.set(name, value);
-      this.#details.append(row);
-    }
-    this.#transport.setAttribute("aria-label", "Transport");
-    this.#transport.id = "transport";
-    this.#transport.append(new Option("SSE", "sse"), new Option("WebSocket", "websocket"));
-    this.#transport.addEventListener("change", () => this.dispatchEvent(new CustomEvent("transport", { detail: this.#transport.value })));
-    this.#disconnectButton.type = "button";
-    this.#disconnectButton.id = "cut";
-    this.#disconnectButton.setAttribute("aria-pressed", "false");
-    this.#disconnectButton.disabled = true;
-    this.#disconnectButton.addEventListener("click", () => this.#toggleConnection());
-    this.append(this.#state, this.#transport, this.#details, this.#disconnectButton);
-    this.#draw(undefined);
+    this.#draw(this.#connection?.state);
   }
 
   /** @param {Connection | undefined} connection */
@@ -52,8 +31,6 @@ export class ConnectionBar extends HTMLElement {
     this.#unsubscribe();
     this.#connection = connection;
     this.#isDisconnected = false;
-    this.#disconnectButton.disabled = !connection;
-    this.#drawDisconnectButton();
     this.#draw(connection?.state);
     this.#unsubscribe = connection?.subscribe((state) => this.#draw(state)) ?? (() => {});
   }
@@ -68,49 +45,46 @@ export class ConnectionBar extends HTMLElement {
     this.#draw(this.#connection?.state);
   }
 
-  #note = "";
-
   /** Disconnects until the next click, which reconnects. The server then sends what changed meanwhile, once. */
   #toggleConnection() {
     if (!this.#connection) return;
     this.#isDisconnected = !this.#isDisconnected;
     if (this.#isDisconnected) this.#connection.cut();
     else this.#connection.mend();
-    this.#drawDisconnectButton();
-  }
-
-  #drawDisconnectButton() {
-    this.#disconnectButton.setAttribute("aria-pressed", String(this.#isDisconnected));
-    setText(this.#disconnectButton, this.#isDisconnected ? "Reconnect" : "Disconnect");
+    this.#draw(this.#connection.state);
   }
 
   /** @param {State | undefined} state */
   #draw(state) {
     const isIdle = state?.kind === "live" && this.#note !== "";
-    const [word, tone] = isIdle ? ["Listening", "unknown"] : state ? KINDS[state.kind] : ["Not connected", "unknown"];
-    this.#state.dataset.kind = state?.kind ?? "none";
-    this.#state.dataset.state = tone;
+    const word = isIdle ? "Listening" : state ? WORDS[state.kind] : "Not connected";
     const why = isIdle ? this.#note : state?.kind === "ended" ? state.status : state?.why;
-    setText(this.#state, why ? `${word}: ${why}` : word);
-    if (state) this.#transport.value = state.transport;
+    const kind = state?.kind ?? "none";
     const lag = state?.lagMs ?? null;
-    this.#setValue("gaps", state ? (state.gaps === 0 ? "none" : String(state.gaps)) : "–");
-    this.#setValue("resumes", state ? String(state.resumes) : "–");
-    this.#setValue("frames", state ? String(state.frames) : "–");
-    this.#setValue("lag", lag === null ? "–" : state?.transport === "websocket" ? `ping ${formatDuration(lag)}` : `${formatDuration(lag)} ago`);
-    this.#setValue("cursor", state?.cursor || "–");
-    const gaps = /** @type {HTMLElement} */ (this.#values.get("gaps"));
-    gaps.dataset.count = String(state?.gaps ?? 0);
-  }
-
-  /**
-   * @param {string} name
-   * @param {string} text
-   */
-  #setValue(name, text) {
-    const value = /** @type {HTMLElement} */ (this.#values.get(name));
-    setText(value, text);
-    if (name === "cursor") value.title = text;
+    const gaps = state?.gaps ?? 0;
+    const heard = lag === null ? "" : state?.transport === "websocket" ? `ping ${formatSpan(lag)}` : `last data ${formatSpan(lag)} ago`;
+    render(html`
+      <button type="button" class="button connection" data-kind="quiet" popovertarget="connection-figures" aria-label=${`Connection: ${word}`}>
+        <span class="dot" data-kind=${isIdle ? "connecting" : kind}></span><span class="connection-word">${word}</span>
+      </button>
+      <div class="popover" id="connection-figures" popover role="dialog" aria-label="Connection">
+        <div class="connection-head"><span class="dot" data-kind=${isIdle ? "connecting" : kind}></span><b id="connection" role="status" data-kind=${kind}>${why ? `${word}: ${why}` : word}</b><span class="hint" id="lag">${heard}</span></div>
+        <dl class="facts">
+          <dt>Transport</dt>
+          <dd><select class="input" id="transport" aria-label="Transport" .value=${state?.transport ?? "sse"} @change=${(/** @type {Event} */ { target }) => this.dispatchEvent(new CustomEvent("transport", { detail: /** @type {HTMLSelectElement} */ (target).value }))}>
+            <option value="sse">SSE</option>
+            <option value="websocket">WebSocket</option>
+          </select></dd>
+          <dt>Frames</dt><dd id="frames">${state ? COUNT.format(state.frames) : "–"}</dd>
+          <dt>Gaps</dt><dd id="gaps" data-count=${gaps}>${state ? (gaps === 0 ? "none" : gaps) : "–"}</dd>
+          <dt>Resumes</dt><dd id="resumes">${state ? state.resumes : "–"}</dd>
+          <dt>Cursor</dt>
+          <dd class="cursor"><span class="mono truncate" id="cursor" title=${state?.cursor ?? ""}>${state?.cursor || "–"}</span>
+            ${state?.cursor ? html`<button type="button" class="button small icon-button" data-kind="quiet" aria-label="Copy the cursor" title="Copy the cursor" @click=${() => void navigator.clipboard?.writeText(state.cursor ?? "")}>${icon("copy")}</button>` : nothing}</dd>
+          <dt>Server</dt><dd class="mono">${location.host}</dd>
+        </dl>
+        <button type="button" class="button small" id="cut" aria-pressed=${this.#isDisconnected} ?disabled=${!this.#connection} @click=${() => this.#toggleConnection()}>${this.#isDisconnected ? "Reconnect" : "Simulate disconnect"}</button>
+      </div>`, this);
   }
 }
 

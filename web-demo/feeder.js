@@ -49,6 +49,7 @@ export class Feeder {
 
   /** @param {Surface} surface */
   add(surface) {
+    if (this.#surfaces.has(surface)) return;
     this.#surfaces.add(surface);
     this.#attach(surface);
   }
@@ -101,8 +102,7 @@ export class Feeder {
     const { shows } = /** @type {typeof Surface} */ (surface.constructor);
     const changed = isFullUpdate ? null : new Set(activities.filter(([, activity]) => shows(activity)).map(([key]) => key));
     if (changed?.size === 0 && !this.#stale.has(surface)) return;
-    // An empty surface is updated in a hidden panel, too: the panel's tab shows whether it has content.
-    if (!surface.hidden && surface.closest(".panel[hidden]")) {
+    if (surface.parentElement?.closest("[hidden]")) {
       this.#stale.add(surface);
       return;
     }

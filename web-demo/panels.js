@@ -1,85 +1,163 @@
 /**
- * The panels beside the conversation, as tabs. On a narrow screen the conversation is a tab, too.
+ * The panels beside the conversation, as tabs; one of them may take the whole width.
+ *
+ * Below 1100 px the pane lies over the conversation, behind a button.
  */
 
-/** The tab of the conversation on a narrow screen. */
-const CONVERSATION = "talk";
+import { setText } from "./surfaces/base.js";
+
+/** Whether the pane lies over the conversation: the breakpoint of shell.css. */
+const NARROW = matchMedia("(max-width: 1099px)");
 
 export class Panels {
-  /** @param {() => void} onChange Called when another panel is shown. */
+  /** @param {() => void} onChange Called when another panel, or another width, is shown. */
   constructor(onChange) {
     this.#onChange = onChange;
-    const list = /** @type {HTMLElement} */ (document.getElementById("panels"));
+    const byId = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
+    const list = byId("panels");
     this.#tabs = [.../** @type {NodeListOf<HTMLButtonElement>} */ (list.querySelectorAll("[role=tab]"))];
-    this.#shell = /** @type {HTMLElement} */ (document.querySelector(".shell"));
+    this.#side = byId("side");
+    this.#stage = byId("stage");
+    this.#expand = byId("expand");
+    this.#openButton = byId("open-pane");
     for (const tab of this.#tabs) tab.addEventListener("click", () => this.show(tab.dataset.panel ?? ""));
     list.addEventListener("keydown", (event) => this.#handleKey(event));
+    this.#expand.addEventListener("click", () => this.setFull(!this.#isFull));
+    byId("close-pane").addEventListener("click", () => this.toggle(false));
+    this.#openButton.addEventListener("click", () => this.toggle());
+    NARROW.addEventListener("change", () => {
+      this.#isOpen = !NARROW.matches;
+      this.#draw();
+      this.#onChange();
+    });
     this.#draw();
   }
 
   #onChange;
   #tabs;
-  #shell;
+  #side;
+  #stage;
+  #expand;
+  #openButton;
   #panel = "team";
-  /** Whether a narrow screen shows the conversation. */
-  #showsConversation = true;
+  #isOpen = !NARROW.matches;
+  #isFull = false;
 
-  /** The name of the panel beside the conversation. */
+  /** The name of the selected panel. */
   get current() {
     return this.#panel;
   }
 
-  /** @param {string} name */
+  /** Whether the panel takes the whole width. */
+  get isFull() {
+    return this.#isFull;
+  }
+
+  /** Whether a panel lies over the conversation. */
+  get coversStage() {
+    return this.#isOpen && (this.#isFull || NARROW.matches);
+  }
+
+  /** The label of the selected panel. */
+  get label() {
+    return this.#tabs.find((tab) => tab.dataset.panel === this.#panel)?.firstChild?.textContent ?? "";
+  }
+
+  /**
+   * Shows a panel, and the pane if it is hidden.
+   * @param {string} name
+   */
   show(name) {
-    if (!this.#tabs.some((tab) => tab.dataset.panel === name)) return;
-    this.#showsConversation = name === CONVERSATION;
-    if (!this.#showsConversation) this.#panel = name;
+    if (!this.#has(name)) return;
+    this.#panel = name;
+    this.#isOpen = true;
     this.#draw();
     this.#onChange();
   }
 
   /**
-   * Selects the panel beside the conversation. A narrow screen keeps showing what it shows.
+   * Selects a panel. A hidden pane stays hidden.
    * @param {string} name
    */
   select(name) {
-    if (name === CONVERSATION || !this.#tabs.some((tab) => tab.dataset.panel === name)) return;
+    if (!this.#has(name) || name === this.#panel) return;
     this.#panel = name;
     this.#draw();
+    this.#onChange();
   }
 
-  /** Shows the conversation on a narrow screen. */
-  showConversation() {
-    this.#showsConversation = true;
+  /** @param {boolean} isFull Whether the panel takes the whole width. */
+  setFull(isFull) {
+    if (isFull === this.#isFull) return;
+    this.#isFull = isFull;
+    if (isFull) this.#isOpen = true;
     this.#draw();
+    this.#onChange();
   }
 
-  /** Shows the hint of each empty panel, and marks the tabs of the others. */
-  updateTabs() {
+  /**
+   * Shows or hides the pane.
+   * @param {boolean} [isOpen] Default: the opposite.
+   */
+  toggle(isOpen = !this.#isOpen) {
+    if (isOpen === this.#isOpen) return;
+    this.#isOpen = isOpen;
+    if (!isOpen) this.#isFull = false;
+    const hadFocus = this.#side.contains(document.activeElement);
+    this.#draw();
+    this.#onChange();
+    if (isOpen && NARROW.matches) this.#tabs.find((tab) => tab.tabIndex === 0)?.focus();
+    else if (hadFocus) this.#openButton.focus();
+  }
+
+  /** Shows the conversation: no panel over it. */
+  showConversation() {
+    this.setFull(false);
+    if (NARROW.matches) this.toggle(false);
+  }
+
+  /**
+   * Shows the number of items of each panel in its tab. A panel with an optional tab has one only with items.
+   * @param {Record<string, number>} counts
+   */
+  setCounts(counts) {
+    for (const tab of this.#tabs) {
+      const count = counts[tab.dataset.panel ?? ""] ?? 0;
+      tab.dataset.filled = String(count > 0);
+      if (tab.dataset.panel === "diagnostics") tab.hidden = count === 0 && this.#panel !== "diagnostics";
+      const label = tab.querySelector("i") ?? tab.appendChild(document.createElement("i"));
+      setText(label, count > 0 ? String(count) : "");
+    }
     for (const panel of document.querySelectorAll(".panel")) {
       const emptyHint = /** @type {HTMLElement | null} */ (panel.querySelector(".nothing"));
-      const isFilled = [...panel.children].some((child) => child !== emptyHint && !(/** @type {HTMLElement} */ (child).hidden) && child.childElementCount > 0);
-      if (emptyHint) emptyHint.hidden = isFilled;
-      const tab = this.#tabs.find((one) => one.getAttribute("aria-controls") === panel.id);
-      if (tab) tab.dataset.filled = String(isFilled);
+      if (emptyHint) emptyHint.hidden = [...panel.children].some((child) => child !== emptyHint && !(/** @type {HTMLElement} */ (child).hidden) && child.childElementCount > 0);
     }
+  }
+
+  /** @param {string} name */
+  #has(name) {
+    return this.#tabs.some((tab) => tab.dataset.panel === name);
   }
 
   #draw() {
-    this.#shell.dataset.narrow = this.#showsConversation ? CONVERSATION : "side";
+    const { body } = document;
+    body.dataset.panel = this.#panel;
+    body.dataset.pane = this.#isOpen ? "open" : "hidden";
+    if (this.#isFull) body.dataset.full = "";
+    else delete body.dataset.full;
+    this.#side.hidden = !this.#isOpen;
+    // What lies under a panel is out of reach.
+    this.#stage.inert = this.coversStage;
+    this.#expand.setAttribute("aria-pressed", String(this.#isFull));
+    this.#openButton.setAttribute("aria-expanded", String(this.#isOpen));
     for (const tab of this.#tabs) {
       const isSelected = tab.dataset.panel === this.#panel;
-      const isShown = this.#isNarrow ? (this.#showsConversation ? tab.dataset.panel === CONVERSATION : isSelected) : isSelected;
-      tab.setAttribute("aria-selected", String(isShown));
-      tab.tabIndex = isShown ? 0 : -1;
-      if (tab.dataset.panel === CONVERSATION) continue;
+      if (isSelected) tab.hidden = false;
+      tab.setAttribute("aria-selected", String(isSelected));
+      tab.tabIndex = isSelected ? 0 : -1;
       const panel = document.getElementById(tab.getAttribute("aria-controls") ?? "");
       if (panel) panel.hidden = !isSelected;
     }
-  }
-
-  get #isNarrow() {
-    return matchMedia("(max-width: 819px)").matches;
   }
 
   /** @param {KeyboardEvent} event */

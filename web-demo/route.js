@@ -4,6 +4,8 @@
 
 /** @typedef {"user" | "dashboard" | "internal"} Audience */
 
+/** A main view over the conversation. @typedef {"inbox" | "transcript" | "compare"} MainView */
+
 /**
  * @typedef {object} Route
  * @property {string} [session] The open session.
@@ -11,11 +13,16 @@
  * @property {Audience} audience The viewer's audience.
  * @property {number | null} at A past moment as a sequence of the run; null for live.
  * @property {string} [panel] The panel beside the conversation.
+ * @property {boolean} [full] Whether the panel takes the whole width.
+ * @property {MainView} [view] The main view over the conversation.
+ * @property {string} [agent] The teammate of the transcript.
  * @property {string} [event] The selected event: `<sequence>` of the focused run, or `<run>:<sequence>`.
  */
 
 /** @type {Audience[]} */
 const AUDIENCES = ["user", "dashboard", "internal"];
+/** @type {MainView[]} */
+const VIEWS = ["inbox", "transcript", "compare"];
 
 /**
  * @param {string} hash With or without its `#`.
@@ -24,13 +31,15 @@ const AUDIENCES = ["user", "dashboard", "internal"];
 export function parse(hash) {
   const query = new URLSearchParams(hash.replace(/^#/, ""));
   const at = query.get("at");
-  const run = query.get("run") ?? undefined;
   return {
     session: query.get("session") || undefined,
-    run: run || undefined,
+    run: query.get("run") || undefined,
     audience: AUDIENCES.find((name) => name === query.get("audience")) ?? "user",
     at: at !== null && /^\d+$/.test(at) ? Number(at) : null,
     panel: query.get("panel") ?? undefined,
+    full: query.has("full") || undefined,
+    view: VIEWS.find((name) => name === query.get("view")),
+    agent: query.get("agent") ?? undefined,
     event: query.get("event") ?? undefined,
   };
 }
@@ -39,12 +48,15 @@ export function parse(hash) {
  * @param {Route} route
  * @returns {string} With its `#`.
  */
-export function format({ session, run, audience, at, panel }) {
+export function format({ session, run, audience, at, panel, full, view, agent }) {
   const query = new URLSearchParams();
   if (session) query.set("session", session);
   if (run) query.set("run", run);
   query.set("audience", audience);
   if (at !== null) query.set("at", String(at));
   if (panel) query.set("panel", panel);
+  if (full) query.set("full", "1");
+  if (view) query.set("view", view);
+  if (view === "transcript" && agent) query.set("agent", agent);
   return `#${query}`;
 }

@@ -10,15 +10,12 @@ import { Feeder } from "./feeder.js";
 import { ViewModel } from "./view-model.js";
 import { Panels } from "./panels.js";
 import { format, parse } from "./route.js";
-import { element, updateChildren, setText, toText } from "./surfaces/base.js";
-import { Artifacts } from "./surfaces/artifacts.js";
+import { upgrade } from "./lazy.js";
+import { resizable } from "./resize.js";
+import { Surface, element, setText, toText } from "./surfaces/base.js";
 import { Conversation } from "./surfaces/conversation.js";
-import { Events } from "./surfaces/events.js";
 import { SessionTabs, tabKey, tabsOf } from "./surfaces/session-tabs.js";
-import { TeammateTranscript } from "./surfaces/teammate-transcript.js";
-import { Timeline } from "./surfaces/timeline.js";
 import { Token } from "./token.js";
-import { Audiences } from "./tools/audiences.js";
 import { Scrubber } from "./tools/scrubber.js";
 
 /** @typedef {import("./route.js").Route} Route */
@@ -34,7 +31,16 @@ const POLL_MS = 2000;
 /** The delay before the address changes, in milliseconds: browsers limit the rate of `replaceState`. */
 const ADDRESS_MS = 300;
 
+/** The delay of the counts in the tabs, in milliseconds: they pass over all activities. */
+const COUNT_MS = 250;
+
 const LIVE = ["accepted", "running", "waiting"];
+
+/** The panels that count activities of a type. @type {Record<string, string>} */
+const PANEL_OF = { agent: "team", task: "work", review: "work", artifact: "artifacts", diagnostics: "diagnostics", metrics: "diagnostics", state: "diagnostics" };
+
+/** The titles of the main views. @type {Record<import("./route.js").MainView, string>} */
+const VIEW_TITLES = { inbox: "Needs you", transcript: "Transcript", compare: "Audiences side by side" };
 
 /** @type {Record<import("./view-model.js").Step | "none", string>} */
 const STEPS = {
@@ -58,10 +64,9 @@ export class Shell {
   constructor(feeder) {
     this.#feeder = feeder;
     this.#detail = new BodyDialog(query("#detail", HTMLDialogElement), this.#server);
-    this.#panels = new Panels(() => {
-      this.#feeder.schedule();
-      this.#updateAddress();
-    });
+    this.#panels = new Panels(() => this.#layoutChanged());
+    resizable(query("#rail-splitter", HTMLElement), { property: "--rail", min: 200, max: 420 });
+    resizable(query("#pane-splitter", HTMLElement), { property: "--pane", min: 320, max: 720, isAtEnd: true });
     feeder.onDrawn = () => this.#afterDraw();
     this.#addListeners();
     this.#setRoute(parse(location.hash));
@@ -83,27 +88,26 @@ export class Shell {
   #lists = new Hydration();
   /** @type {Tab[]} */
   #tabs = [];
-  /** The summary of the session or run, from REST. @type {Record<string, any>} */
-  #summary = {};
+  /** The title of the open session or run. */
+  #title = "";
+  /** The title of the page while nothing is open. */
+  #emptyTitle = "No session selected";
   /** The run that the scrubber follows. */
   #followedRun = "";
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #addressTimer;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #pollTimer;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #countTimer;
   /** The id of the session that the user created on this page. @type {string | undefined} */
   #createdSession;
 
   #page = {
     tabs: query("#sessions", SessionTabs), bar: query("#connection-bar", ConnectionBar), stage: query("#stage", HTMLElement), title: query("#title", HTMLElement),
-    hydration: query("#hydration", HTMLElement), lineage: query("#lineage", HTMLElement), past: query("#past", HTMLElement), token: query("#token", HTMLFormElement), tokenNote: query("#token-note", HTMLElement),
+    hydration: query("#hydration", HTMLElement), back: query("#back", HTMLButtonElement), past: query("#past", HTMLElement), token: query("#token", HTMLFormElement), tokenNote: query("#token-note", HTMLElement),
     audience: query("#audience", HTMLFieldSetElement), conversation: query("ps-conversation", Conversation), compare: query("#compare", HTMLButtonElement),
-    beside: query("#beside", HTMLElement), create: query("#new-session", HTMLButtonElement),
-  };
-
-  #tools = {
-    transcript: query("ps-teammate-transcript", TeammateTranscript), artifacts: query("ps-artifacts", Artifacts), timeline: query("ps-timeline", Timeline),
-    events: query("ps-events", Events), scrubber: query("ps-scrubber", Scrubber), audiences: query("ps-audiences", Audiences),
+    side: query("#side", HTMLElement), create: query("#new-session", HTMLButtonElement), rail: query("#open-rail", HTMLButtonElement), extras: query("#open-extras", HTMLButtonElement), scrubber: query("ps-scrubber", Scrubber),
   };
 
   /* ── the open session or run ── */
@@ -119,11 +123,12 @@ export class Shell {
     if (isOtherAudience || this.#tabs.length === 0) this.#lists = new Hydration({ ...this.#server, audience: route.audience });
     for (const choice of this.#page.audience.querySelectorAll("input")) choice.checked = choice.value === route.audience;
     if (route.panel) this.#panels.select(route.panel);
+    this.#panels.setFull(Boolean(route.full));
   }
 
   /** @param {Partial<Route>} to */
   #navigate(to) {
-    this.#setRoute({ audience: this.#route.audience, panel: this.#panels.current, at: null, ...to });
+    this.#setRoute({ audience: this.#route.audience, panel: this.#panels.current, at: null, full: this.#panels.isFull || undefined, ...to });
     this.#updateAddress();
     this.#open();
   }
@@ -144,10 +149,8 @@ export class Shell {
     this.#followedRun = "";
     // The list already has a title; the summary replaces it later.
     const known = this.#tabs.find((tab) => tab.id === id && (tab.kind === "session") === (session !== undefined));
-    setText(this.#page.title, known?.title || id);
-    document.title = `${known?.title || id} · Proscenium`;
-    this.#summary = {};
-    this.#drawLineage();
+    this.#title = known?.title || id;
+    this.#drawTitle();
     this.#page.past.hidden = true;
     this.#setHydrationStep("none");
     this.#page.bar.connection = model.connection;
@@ -155,13 +158,13 @@ export class Shell {
     this.#feeder.show(view);
     this.#page.conversation.placeholder = "No messages yet.";
     this.#page.bar.note = "";
-    this.#closeCompare();
     this.#page.tabs.show(this.#tabs, this.#current);
-    if (this.#route.event) this.#tools.events.openEvent(this.#route.event);
+    this.#drawView();
+    if (this.#route.event) void this.#useTool("ps-events", (events) => events.openEvent(this.#route.event));
     void model.hydrate().then(() => {
       if (at === null || model !== this.#model || model.runId === undefined) return;
       this.#followRun(model, model.runId);
-      void this.#tools.scrubber.goTo(at);
+      void this.#page.scrubber.goTo(at);
     });
   }
 
@@ -193,29 +196,19 @@ export class Shell {
 
   /** @param {Record<string, any>} summary */
   #setSummary(summary) {
-    const title = toText(summary.title) || this.#route.session || this.#route.run || "";
-    setText(this.#page.title, title);
-    document.title = `${title} · Proscenium`;
-    this.#summary = summary;
-    this.#drawLineage();
+    this.#title = toText(summary.title) || this.#route.session || this.#route.run || "";
+    this.#drawTitle();
   }
 
-  /** Draws links to parents and children: from the summary, and from the list for later children. */
-  #drawLineage() {
-    const summary = this.#summary;
-    const { session } = this.#route;
-    const children = new Set([...(summary.children ?? []), ...this.#tabs.filter(({ parent }) => session !== undefined && parent === session).map(({ id }) => id)]);
-    /** @type {[string, Target][]} */
-    const related = [];
-    if (summary.parentSessionId && summary.parentSessionId !== this.#route.session) related.push([`Parent: ${summary.parentSessionId}`, { kind: "session", id: summary.parentSessionId }]);
-    if (!this.#route.session && summary.sessionId) related.push([`Session: ${summary.sessionId}`, { kind: "session", id: summary.sessionId }]);
-    for (const child of children) related.push([`Child: ${child}`, { kind: "session", id: toText(child) }]);
-    updateChildren(this.#page.lineage, related, ([text]) => text, ([text, target]) => {
-      const button = element("button", "chip", text);
-      button.type = "button";
-      button.addEventListener("click", () => this.#openTarget(target));
-      return button;
-    }, () => {});
+  /** Draws the title of what is open, and the way back from a main view or a full panel. */
+  #drawTitle() {
+    const { view } = this.#route;
+    const over = view ? VIEW_TITLES[view] : this.#panels.isFull ? this.#panels.label : "";
+    const isOver = over !== "" && this.#hasTarget;
+    this.#page.back.hidden = !isOver;
+    setText(this.#page.back, this.#title);
+    setText(this.#page.title, over || this.#title || (this.#hasTarget ? "" : this.#emptyTitle));
+    document.title = this.#title ? `${this.#title} · Proscenium` : "Proscenium";
   }
 
   /* ── navigation ── */
@@ -227,27 +220,102 @@ export class Shell {
       case "session": return this.#navigate({ session: id });
       case "run": return this.#navigate({ run: id });
       case "blob": return this.#detail.open(toText(href), this.#route.audience);
+      case "teammate":
+        this.#panels.showConversation();
+        this.#route.agent = id;
+        this.#showView("transcript");
+        return void this.#useTool("ps-teammate-transcript", (transcript) => transcript.open(id, runId));
       case "event":
-        this.#panels.show("events");
-        return this.#tools.events.openEvent(id);
-      case "teammate": this.#panels.show("team"); break;
-      case "artifact": this.#panels.show("artifacts"); break;
-      case "evidence": this.#panels.show("timeline"); break;
+        this.#showPanel("events");
+        return void this.#useTool("ps-events", (events) => events.openEvent(id));
+      case "artifact":
+        this.#showPanel("artifacts");
+        return void this.#useTool("ps-artifacts", (artifacts) => artifacts.open(id, runId));
+      case "evidence":
+        this.#showPanel("trace");
+        return void this.#useTool("ps-timeline", (timeline) => timeline.open("evidence", id, runId));
     }
-    if (kind === "teammate") this.#tools.transcript.open(id, runId);
-    else if (kind === "artifact") this.#tools.artifacts.open(id, runId);
-    else this.#tools.timeline.open("evidence", id, runId);
-    this.#panels.updateTabs();
-    const surface = { teammate: this.#tools.transcript, artifact: this.#tools.artifacts, evidence: this.#tools.timeline }[kind];
-    surface.scrollIntoView({ block: "nearest" });
+  }
+
+  /**
+   * Loads a lazy element, gives it the view, and uses it.
+   * @param {string} name
+   * @param {(tool: any) => void} use
+   */
+  async #useTool(name, use) {
+    const model = this.#model;
+    try {
+      await upgrade(name);
+    } catch (error) {
+      return console.warn(`${name} did not load:`, error);
+    }
+    const tool = document.querySelector(name);
+    if (tool instanceof Surface) this.#feeder.add(tool);
+    if (tool?.localName === "ps-timeline") /** @type {any} */ (tool).isExpandedElsewhere = (/** @type {string} */ key) => this.#page.conversation.isExpanded(key);
+    if (model === this.#model && tool) use(tool);
+  }
+
+  /** Loads the lazy elements that are on display. */
+  #loadShown() {
+    for (const element of document.querySelectorAll(".panel:not([hidden]) > :not(:defined), .view:not([hidden]) > :not(:defined)")) {
+      if (!element.parentElement?.closest("[hidden]")) void this.#useTool(element.localName, () => {});
+    }
+  }
+
+  /** @param {string} name */
+  #showPanel(name) {
+    if (this.#route.view === "inbox" || this.#route.view === "compare") this.#showView(undefined);
+    this.#panels.show(name);
+  }
+
+  /** After another panel, width or view. */
+  #layoutChanged() {
+    this.#loadShown();
+    this.#feeder.schedule();
+    this.#drawTitle();
+    this.#updateAddress();
+  }
+
+  /* ── main views over the conversation ── */
+
+  /** @param {import("./route.js").MainView | undefined} view `undefined`: the conversation. */
+  #showView(view) {
+    this.#route.view = view;
+    this.#drawView();
+    this.#layoutChanged();
+  }
+
+  #drawView() {
+    const { view, agent } = this.#route;
+    const { stage, side, compare, scrubber } = this.#page;
+    document.body.dataset.view = view ?? "conversation";
+    for (const one of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".view"))) one.hidden = one.dataset.view !== view;
+    stage.inert = view !== undefined || this.#panels.coversStage;
+    // The others cover the pane, too.
+    side.inert = view !== undefined && view !== "transcript";
+    compare.setAttribute("aria-pressed", String(view === "compare"));
+    scrubber.inert = view === "compare" || view === "inbox";
+    this.#drawTitle();
+    this.#loadShown();
+    const model = this.#model;
+    if (!model) return;
+    const run = model.runId;
+    if (view === "compare" && run) void this.#useTool("ps-audiences", (audiences) => audiences.follow(run, this.#server, model.view()));
+    else if (customElements.get("ps-audiences")) /** @type {any} */ (document.querySelector("ps-audiences")).close();
+    if (view === "transcript" && agent) void this.#useTool("ps-teammate-transcript", (transcript) => transcript.open(agent));
+  }
+
+  /** Goes back from a main view or a full panel to the conversation. */
+  #back() {
+    this.#panels.setFull(false);
+    if (this.#route.view) this.#showView(undefined);
   }
 
   /** @param {Activity} activity */
   #inspect(activity) {
     if (!this.#model) return;
-    this.#panels.show("events");
-    void this.#tools.events.show(activity);
-    this.#panels.updateTabs();
+    this.#showPanel("events");
+    void this.#useTool("ps-events", (events) => void events.show(activity));
   }
 
   /* ── time ── */
@@ -275,7 +343,7 @@ export class Shell {
     const backButton = element("button", "button", "Back to live");
     backButton.type = "button";
     backButton.addEventListener("click", () => {
-      this.#tools.scrubber.toLive();
+      this.#page.scrubber.toLive();
       this.travel(null);
     });
     if (this.#page.past.firstChild?.textContent !== text) this.#page.past.replaceChildren(element("span", "", text), backButton);
@@ -284,11 +352,27 @@ export class Shell {
 
   /** After each update: the scrubber follows the focused run. */
   #afterDraw() {
-    this.#panels.updateTabs();
+    this.#countTimer ??= setTimeout(() => {
+      this.#countTimer = undefined;
+      this.#drawCounts();
+    }, COUNT_MS);
     const model = this.#model;
     if (model && model.store.size > 0) this.#page.bar.note = "";
     const run = model?.runId ?? "";
     if (model && run !== this.#followedRun && !model.moment) this.#followRun(model, run);
+  }
+
+  #drawCounts() {
+    const model = this.#model;
+    if (!model) return;
+    /** @type {Record<string, number>} */
+    const counts = {};
+    for (const { activityType, surface } of (model.moment?.store ?? model.store).sorted()) {
+      // Some tasks are the agent's own list, which the conversation shows.
+      const panel = activityType === "task" && surface !== "work_board" ? undefined : (PANEL_OF[activityType] ?? (surface === "diagnostics" ? "diagnostics" : undefined));
+      if (panel) counts[panel] = (counts[panel] ?? 0) + 1;
+    }
+    this.#panels.setCounts(counts);
   }
 
   /**
@@ -297,23 +381,7 @@ export class Shell {
    */
   #followRun(model, run) {
     this.#followedRun = run;
-    this.#tools.scrubber.follow(model.view(), run);
-  }
-
-  #compare() {
-    const model = this.#model;
-    if (!this.#page.beside.hidden) return this.#closeCompare();
-    if (!model?.runId) return;
-    this.#page.beside.hidden = false;
-    this.#page.compare.setAttribute("aria-pressed", "true");
-    this.#tools.audiences.follow(model.runId, this.#server, model.view());
-  }
-
-  #closeCompare() {
-    if (this.#page.beside.hidden) return;
-    this.#page.beside.hidden = true;
-    this.#page.compare.setAttribute("aria-pressed", "false");
-    this.#tools.audiences.close();
+    this.#page.scrubber.follow(model.view(), run);
   }
 
   /* ── lists ── */
@@ -355,10 +423,9 @@ export class Shell {
       // The previous token may have allowed sessions that this one does not.
       this.#tabs = [];
       tabs.show([], this.#current);
-      if (!this.#hasTarget) setText(this.#page.title, "Token required");
-    } else if (!this.#hasTarget) {
-      setText(this.#page.title, "No session selected");
     }
+    this.#emptyTitle = text !== "" ? "Token required" : "No session selected";
+    if (!this.#hasTarget) this.#drawTitle();
   }
 
   /**
@@ -368,7 +435,6 @@ export class Shell {
   #setTabs(tabs, runs) {
     this.#tabs = tabs;
     this.#page.tabs.show(tabs, this.#current);
-    this.#drawLineage();
     if (!this.#hasTarget && tabs.length > 0) {
       // First choice: a live pinned entry, then a live one without a parent, then any live one, then the newest.
       const live = tabs.filter(({ status }) => LIVE.includes(status));
@@ -384,12 +450,17 @@ export class Shell {
   /* ── event listeners ── */
 
   #addListeners() {
-    const { tabs, bar, token, audience, compare, create, conversation } = this.#page;
+    const { tabs, bar, token, audience, compare, create, conversation, back, rail, extras } = this.#page;
     tabs.addEventListener("open", (event) => {
       const { kind, id } = /** @type {CustomEvent<Target>} */ (event).detail;
       this.#panels.showConversation();
-      this.#navigate({ [kind]: id });
+      this.#toggle("rail", false);
+      this.#navigate({ [kind]: id, full: undefined });
     });
+    back.addEventListener("click", () => this.#back());
+    rail.addEventListener("click", () => this.#toggle("rail"));
+    extras.addEventListener("click", () => this.#toggle("extras"));
+    document.querySelector("ps-teammate-transcript")?.addEventListener("close", () => this.#route.view === "transcript" && this.#showView(undefined));
     bar.addEventListener("transport", (event) => {
       this.#transport = /** @type {CustomEvent} */ (event).detail;
       if (this.#hasTarget) this.#open();
@@ -409,7 +480,7 @@ export class Shell {
         this.#navigate({ session, run, at, audience: /** @type {Route["audience"]} */ (choice.value) });
       });
     }
-    compare.addEventListener("click", () => this.#compare());
+    compare.addEventListener("click", () => this.#showView(this.#route.view === "compare" ? undefined : "compare"));
     create.addEventListener("click", () => {
       this.#createdSession = `session-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`;
       this.#navigate({ session: this.#createdSession });
@@ -422,17 +493,27 @@ export class Shell {
     });
     document.addEventListener("reveal", (event) => {
       this.#panels.showConversation();
+      if (this.#route.view) this.#showView(undefined);
       conversation.reveal(/** @type {CustomEvent<string>} */ (event).detail);
     });
-    const { timeline } = this.#tools;
-    timeline.isExpandedElsewhere = (key) => conversation.isExpanded(key);
-    document.addEventListener("expanded", () => timeline.refresh());
-    this.#tools.scrubber.addEventListener("travel", (event) => this.travel(/** @type {CustomEvent} */ (event).detail));
+    document.addEventListener("expanded", () => customElements.get("ps-timeline") && /** @type {any} */ (document.querySelector("ps-timeline")).refresh());
+    this.#page.scrubber.addEventListener("travel", (event) => this.travel(/** @type {CustomEvent} */ (event).detail));
+  }
+
+  /**
+   * Shows or hides what a phone has behind a button.
+   * @param {"rail" | "extras"} name The list of sessions, or the controls of the header.
+   * @param {boolean} [isOpen] Default: the opposite.
+   */
+  #toggle(name, isOpen = document.body.dataset[name] !== "open") {
+    document.body.dataset[name] = isOpen ? "open" : "closed";
+    this.#page[name].setAttribute("aria-expanded", String(isOpen));
   }
 
   #updateAddress() {
     clearTimeout(this.#addressTimer);
     this.#route.panel = this.#panels.current;
+    this.#route.full = this.#panels.isFull || undefined;
     this.#addressTimer = setTimeout(() => history.replaceState(null, "", format(this.#route)), ADDRESS_MS);
   }
 }

@@ -2,12 +2,11 @@
  * The theme: light, dark, or the system's. Only an explicit choice is stored.
  */
 
-import { setText } from "./surfaces/base.js";
+import { icon } from "./ui/icons.js";
+import { render } from "./vendor/lit.js";
 
 const KEY = "proscenium.theme";
 const THEMES = ["system", "light", "dark"];
-/** @type {Record<string, string>} */
-const ICONS = { system: "◐", light: "○", dark: "●" };
 
 /** @param {HTMLElement} button */
 export function themeSwitch(button) {
@@ -15,7 +14,6 @@ export function themeSwitch(button) {
     const theme = localStorage.getItem(KEY) ?? "system";
     if (theme === "system") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = theme;
-    setText(button, ICONS[theme] ?? ICONS.system);
     button.title = `Theme: ${theme}`;
     button.setAttribute("aria-label", `Theme: ${theme}`);
   };
@@ -26,4 +24,12 @@ export function themeSwitch(button) {
     draw();
   });
   draw();
+}
+
+/** Draws the icons of the buttons with `data-icon` in the page's markup. */
+export function iconButtons() {
+  for (const button of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-icon]"))) {
+    button.classList.add("icon-button");
+    render(icon(/** @type {import("./ui/icons.js").IconName} */ (button.dataset.icon)), button);
+  }
 }

@@ -101,6 +101,7 @@ test("a stale activity does not look like a running one", limit, async () => {
     { activityType: "task", activityId: "w", surface: "work_board", content: { status: "running", stale: true } },
   ]);
   for (const badge of ["ps-team-roster .card .badge", "ps-task-capsule .badge", "ps-work-board .card .badge"]) {
+    if (badge.startsWith("ps-work-board")) await page.locator("#tab-work").click();
     await page.locator(badge).first().waitFor({ state: "attached" });
     assert.equal(await page.locator(badge).first().getAttribute("data-state"), "stale", badge);
   }
@@ -149,8 +150,8 @@ test("each card shows the topology of its fact", limit, async () => {
     { activityType: "review", activityId: "r", surface: "review_lane", content: { status: "requested", topology: "review_team" } },
   ]);
   for (const [surface, words] of [["team-roster", "parallel workers"], ["work-board", "human agent board"], ["handoff-lane", "specialist handoff"], ["review-lane", "review team"]]) {
-    await page.locator(`ps-${surface} .card`).first().waitFor({ state: "attached" });
     if (["work-board", "review-lane"].includes(surface)) await page.locator("#tab-work").click();
+    await page.locator(`ps-${surface} .card`).first().waitFor({ state: "attached" });
     assert.equal((await facts(page.locator(`ps-${surface} .card`).first())).Topology, words, surface);
     await page.locator("#tab-team").click();
   }
@@ -197,6 +198,7 @@ test("comments, images, file changes, attachments and references are shown", lim
   assert.match(await page.locator("ps-part", { hasText: "src/a.rs" }).innerText(), /modified/);
   assert.match(await page.locator("ps-part", { hasText: "See these." }).innerText(), /T-1[\s\S]*notes\.md/);
   await page.locator("#tab-work").click();
+  await page.locator("ps-work-board .comment p").first().waitFor();
   assert.deepEqual(await page.locator("ps-work-board .comment p").allTextContents(), ["Please hurry.", "Noted."]);
   assert.deepEqual(page.problems, []);
 });
@@ -225,7 +227,7 @@ test("a step is never expanded in the conversation and the timeline at the same 
     fact("run.started"), fact("tool.started", { toolName: "search", input: { q: "x" } }, { toolCallId: "c" }),
     { ...fact("tool.result", { output: "found" }, { toolCallId: "c" }), audience: "user" }, said("Done.", "m"),
   ]);
-  await look({ run: "twice", panel: "timeline" });
+  await look({ run: "twice", panel: "trace" });
   const detail = page.locator("ps-timeline .sheet");
   const both = () => page.evaluate(() => document.querySelector('ps-inline-process[data-open="true"] ps-tool') !== null && document.querySelector("ps-timeline .sheet").checkVisibility() && document.querySelector("ps-timeline .sheet .facts").checkVisibility());
   // Collapsed in the conversation, it is expanded in the timeline.
@@ -306,7 +308,7 @@ test("an artifact is edited and evidence is exported by controls", limit, async 
   await page.locator("ps-artifacts .edit textarea").fill("Revenue fell.");
   await page.getByRole("button", { name: "Send edit" }).click();
   await page.locator("ps-artifacts .told", { hasText: "Submitted." }).waitFor();
-  await page.locator("#tab-timeline").click();
+  await page.locator("#tab-trace").click();
   await page.locator("ps-timeline").getByRole("button", { name: "Evidence", exact: true }).click();
   await page.locator("ps-timeline .line", { hasText: "2025.pdf" }).click();
   await page.locator("ps-timeline .sheet").getByRole("button", { name: "Export" }).click();
@@ -384,15 +386,15 @@ test("an unknown id is reported, and its connection does not look live", limit, 
     await look(hash);
     await until(page, (words) => document.querySelector("ps-conversation .empty").textContent.startsWith(words), words);
     await until(page, () => document.getElementById("connection").dataset.kind === "live");
-    assert.equal(await page.locator("#connection").getAttribute("data-state"), "unknown");
+    assert.equal(await page.locator(".connection .dot").getAttribute("data-kind"), "connecting");
     assert.match(await text(page.locator("#connection")), /^Listening: no such (session|run)$/);
     await page.close();
   }
   // When the run begins later, the connection looks live.
   await look({ run: "later" });
-  await until(page, () => document.getElementById("connection").dataset.state === "unknown");
+  await until(page, () => document.getElementById("connection").textContent.startsWith("Listening"));
   await stage.publish("later", [fact("run.started"), said("Here.", "m")]);
-  await until(page, () => document.querySelector(".speech .body")?.textContent === "Here." && document.getElementById("connection").dataset.state === "ok");
+  await until(page, () => document.querySelector(".speech .body")?.textContent === "Here." && document.getElementById("connection").textContent === "Connected");
 });
 
 test("nothing is sent while the page is disconnected", limit, async () => {
@@ -400,7 +402,8 @@ test("nothing is sent while the page is disconnected", limit, async () => {
   await look({ run: "severed" });
   const posted = [];
   page.on("request", (request) => request.method() === "POST" && posted.push(request.url()));
-  await page.getByRole("button", { name: "Disconnect" }).click();
+  await page.locator(".connection").click();
+  await page.getByRole("button", { name: "Simulate disconnect" }).click();
   await until(page, () => document.getElementById("connection").dataset.kind === "away");
   await page.locator("ps-action").getByRole("button", { name: "Approve" }).click();
   await until(page, () => document.querySelector("ps-action .told").textContent.startsWith("Not submitted: This page is disconnected."));
@@ -409,6 +412,7 @@ test("nothing is sent while the page is disconnected", limit, async () => {
   await until(page, () => document.querySelector("ps-composer .told").textContent.startsWith("Not sent: This page is disconnected."));
   assert.equal(await page.locator("ps-composer textarea").inputValue(), "Hello");
   assert.deepEqual(posted, []);
+  await page.locator(".connection").click();
   await page.getByRole("button", { name: "Reconnect" }).click();
   await until(page, () => document.getElementById("connection").dataset.kind === "live");
   await page.locator("ps-action").getByRole("button", { name: "Approve" }).click();

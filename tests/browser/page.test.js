@@ -91,7 +91,7 @@ test("the audience determines what the page shows", { timeout: 2 * DEADLINE }, a
   await openRun("audiences");
   for (const [audience, seen] of [["user", 1], ["dashboard", 2], ["internal", 3]]) {
     // Not `check`: it reads the state at once, while the page may still draw the previous route.
-    await page.getByLabel(audience, { exact: true }).click({ force: true });
+    await page.locator(`#audience input[value="${audience}"]`).click({ force: true });
     await until((seen) => document.querySelectorAll(".speech").length === seen, seen);
     assert.equal(await text("#gaps"), "none");
     await until((audience) => location.hash.includes(`audience=${audience}`), audience);

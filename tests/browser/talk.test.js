@@ -404,11 +404,12 @@ for (const transport of ["sse", "websocket"]) {
   test(`after a disconnect and a reconnect nothing is lost or repeated (${transport})`, limit, async () => {
     const run = `cut-${transport}`;
     await openRun(run);
+    await page.locator(".connection").click();
     await page.locator("#transport").selectOption(transport);
     await until(page, () => document.getElementById("connection").dataset.kind === "live");
     await stage.publish(run, [fact("run.started"), textDelta("one ")]);
     await until(page, () => document.querySelector(".speech .body")?.textContent === "one ");
-    await page.getByRole("button", { name: "Disconnect" }).click();
+    await page.getByRole("button", { name: "Simulate disconnect" }).click();
     await until(page, () => document.getElementById("connection").dataset.kind === "away");
     await stage.publish(run, [textDelta("two "), textDelta("three "), tool("tool.started", { toolName: "late" })]);
     assert.deepEqual(await speech(), ["one "]);

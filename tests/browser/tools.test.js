@@ -196,7 +196,7 @@ test("the workbench connects surfaces and tools", { timeout: 2 * DEADLINE }, asy
   // From a review to its evidence.
   await page.locator("#tab-work").click();
   await page.locator("ps-review-lane .links button").first().click();
-  await until(page, () => document.querySelector("ps-timeline .sheet .card-title")?.textContent === "Evidence: 2025.pdf, page 3" && !document.getElementById("panel-timeline").hidden);
+  await until(page, () => document.querySelector("ps-timeline .sheet .card-title")?.textContent === "Evidence: 2025.pdf, page 3" && !document.getElementById("panel-trace").hidden);
   // From the evidence to its events.
   await page.locator("ps-timeline .line-row", { hasText: "2025.pdf" }).locator(".inspect").click();
   await until(page, () => document.querySelector("ps-events .rows .event-type")?.textContent === "evidence.changed" && !document.getElementById("panel-events").hidden);

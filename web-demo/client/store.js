@@ -175,32 +175,30 @@ export class Store {
   /**
    * Replaces a run by the result of `GET /v1/runs/{id}/activities`, for now or for a past sequence. An equal activity
    * stays the same object.
-   * @param {string} runId Empty for a session's own log.
+   * @param {string} runId
    * @param {(Omit<Activity, "runId"> & { runId?: string })[]} activities
    * @param {number} sequence
-   * @param {string} [sessionId] The session whose own log it is.
    */
-  load(runId, activities, sequence, sessionId) {
+  load(runId, activities, sequence) {
     this.batch(() => {
-      const log = this.#log({ runId, sessionId });
-      const of = runId ? { runId } : { runId, sessionId };
+      const log = this.#log({ runId });
       const removed = new Set(log.keys);
       for (const loaded of activities) {
-        const activity = { ...loaded, ...of };
+        const activity = { ...loaded, runId };
         const key = keyOf(activity);
         removed.delete(key);
         if (!equal(this.#activities.get(key), activity)) this.#set(log, key, activity);
       }
       this.#remove(log, removed);
-      log.run = { ...of, sequence, isHydrated: true };
+      log.run = { runId, sequence, isHydrated: true };
       this.#changes.runs.add(logOf(log.run));
     });
   }
 
-  /** Removes a run, or a session's own log (an empty `runId`). @param {string} runId @param {string} [sessionId] */
-  forget(runId, sessionId) {
+  /** Removes a run. @param {string} runId */
+  forget(runId) {
     this.batch(() => {
-      const name = logOf({ runId, sessionId });
+      const name = logOf({ runId });
       const log = this.#logs.get(name);
       if (!log) return;
       this.#forget(log);

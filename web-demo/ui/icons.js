@@ -16,6 +16,7 @@ const ICONS = {
   expand: svg`<path d="M9.5 2.5h4v4M13.5 2.5l-5 5M6.5 13.5h-4v-4M2.5 13.5l5-5"/>`,
   more: svg`<path d="M3.5 8h.01M8 8h.01M12.5 8h.01" stroke-width="2.2"/>`,
   inbox: svg`<path d="M2.5 9 4.3 3.5h7.4L13.5 9v3.5h-11zM2.5 9h3l1 1.5h3l1-1.5h3"/>`,
+  panel: svg`<rect x="2.5" y="3" width="11" height="10" rx="1.5"/><path d="M10 3v10"/>`,
   compare: svg`<rect x="2.5" y="3" width="11" height="10" rx="1.5"/><path d="M8 3v10"/>`,
   help: svg`<circle cx="8" cy="8" r="5.7"/><path d="M6.3 6.4a1.8 1.8 0 1 1 2.5 1.7c-.5.2-.8.5-.8 1M8 11.3h.01"/>`,
   theme: svg`<circle cx="8" cy="8" r="5.2"/><path d="M8 2.8a5.2 5.2 0 0 1 0 10.4z" fill="currentColor"/>`,

@@ -1,0 +1,63 @@
+/**
+ * Elements that load when they are first shown.
+ *
+ * The first screen does not need them, so their modules are not imported statically. Until its module has loaded, such
+ * an element is an empty element without a class. Call `upgrade` with a name to use one earlier. To make an element
+ * lazy, import its module nowhere statically (types by JSDoc only) and add it to `MODULES`.
+ */
+
+/** The modules that define lazy elements, with the styles that only they use. @type {Record<string, { load: () => Promise<unknown>, style?: string }>} */
+const MODULES = {
+  "ps-background-teammates": { load: () => import("./surfaces/background-teammates.js") },
+  "ps-delegation-graph": { load: () => import("./surfaces/delegation-graph.js") },
+  "ps-handoff-lane": { load: () => import("./surfaces/handoff-lane.js") },
+  "ps-remote-teammates": { load: () => import("./surfaces/remote-teammates.js") },
+  "ps-review-lane": { load: () => import("./surfaces/review-lane.js") },
+  "ps-team-policy": { load: () => import("./surfaces/team-policy.js") },
+  "ps-team-roster": { load: () => import("./surfaces/team-roster.js") },
+  "ps-work-board": { load: () => import("./surfaces/work-board.js") },
+  "ps-worker-notifications": { load: () => import("./surfaces/worker-notifications.js") },
+  "ps-artifacts": { load: () => import("./surfaces/artifacts.js") },
+  "ps-audiences": { load: () => import("./tools/audiences.js") },
+  "ps-diagnostics": { load: () => import("./surfaces/diagnostics.js") },
+  "ps-events": { load: () => import("./surfaces/events.js"), style: "surfaces/events.css" },
+  "ps-teammate-transcript": { load: () => import("./surfaces/teammate-transcript.js") },
+  "ps-timeline": { load: () => import("./surfaces/timeline.js") },
+};
+
+/** The loads that have begun, by element name. @type {Map<string, Promise<unknown>>} */
+const loads = new Map();
+
+/**
+ * Loads a style sheet of the page once.
+ * @param {string} path Relative to this module.
+ * @returns {Promise<void>} Resolves when it applies, or has failed to load: an element without styles is better than none.
+ */
+export function loadStyle(path) {
+  const href = new URL(path, import.meta.url).href;
+  if (document.querySelector(`link[href="${CSS.escape(href)}"]`)) return Promise.resolve();
+  return new Promise((resolve) => {
+    const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href, onload: () => resolve(), onerror: () => resolve() });
+    document.head.append(link);
+  });
+}
+
+/**
+ * Loads the module of an element unless it is loaded.
+ * @param {string} name The element's name.
+ * @returns {Promise<unknown>} Resolves at once for an element that is not lazy. Rejects if the server is unreachable;
+ * the next call tries again.
+ */
+export function upgrade(name) {
+  const { load, style } = MODULES[name] ?? {};
+  if (!load) return Promise.resolve();
+  let pending = loads.get(name);
+  if (!pending) {
+    pending = Promise.all([load(), style && loadStyle(style)]).catch((error) => {
+      loads.delete(name);
+      throw error;
+    });
+    loads.set(name, pending);
+  }
+  return pending;
+}

@@ -154,7 +154,7 @@ export class Hydration {
   /**
    * Reads the activities of all runs of a session: now, or as of a cursor of its stream.
    * @param {string} id
-   * @param {Call & { at?: string, surfaces?: string[] }} [call]
+   * @param {Call & { at?: string, surfaces?: string[], cursor?: string | number }} [call] `cursor`: the next page.
    * @returns {Promise<Page & { activities: Activity[] }>}
    */
   async sessionActivities(id, call) {
@@ -165,7 +165,7 @@ export class Hydration {
    * Reads envelopes of all runs of a session by page, in commit order.
    * @param {string} id
    * @param {Call & { after?: number | string, before?: number | string, limit?: number }} [call]
-   * @returns {Promise<Page & { events: Envelope[] }>}
+   * @returns {Promise<Page & { events: Envelope[], cursors: string[] }>} `cursors`: the place after each envelope.
    */
   async sessionEvents(id, call) {
     return this.#get(`/v1/sessions/${pathSegment(id)}/events`, call);

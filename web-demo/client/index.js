@@ -7,5 +7,6 @@ export { apply, equal, PatchError } from "./patch.js";
 export { keyOf, lengthOf, logOf, Store, textFrom, textOf } from "./store.js";
 export { connect, Connection } from "./connection.js";
 export { Hydration, Stale } from "./hydration.js";
+export { Replay } from "./replay.js";
 export { controlsOf, submit } from "./controls.js";
 export { Problem } from "./http.js";

@@ -175,30 +175,32 @@ export class Store {
   /**
    * Replaces a run by the result of `GET /v1/runs/{id}/activities`, for now or for a past sequence. An equal activity
    * stays the same object.
-   * @param {string} runId
+   * @param {string} runId Empty for a session's own log.
    * @param {(Omit<Activity, "runId"> & { runId?: string })[]} activities
    * @param {number} sequence
+   * @param {string} [sessionId] The session whose own log it is.
    */
-  load(runId, activities, sequence) {
+  load(runId, activities, sequence, sessionId) {
     this.batch(() => {
-      const log = this.#log({ runId });
+      const log = this.#log({ runId, sessionId });
+      const of = runId ? { runId } : { runId, sessionId };
       const removed = new Set(log.keys);
       for (const loaded of activities) {
-        const activity = { ...loaded, runId };
+        const activity = { ...loaded, ...of };
         const key = keyOf(activity);
         removed.delete(key);
         if (!equal(this.#activities.get(key), activity)) this.#set(log, key, activity);
       }
       this.#remove(log, removed);
-      log.run = { runId, sequence, isHydrated: true };
+      log.run = { ...of, sequence, isHydrated: true };
       this.#changes.runs.add(logOf(log.run));
     });
   }
 
-  /** Removes a run. @param {string} runId */
-  forget(runId) {
+  /** Removes a run, or a session's own log (an empty `runId`). @param {string} runId @param {string} [sessionId] */
+  forget(runId, sessionId) {
     this.batch(() => {
-      const name = logOf({ runId });
+      const name = logOf({ runId, sessionId });
       const log = this.#logs.get(name);
       if (!log) return;
       this.#forget(log);

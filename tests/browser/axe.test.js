@@ -34,12 +34,12 @@ for (const theme of ["light", "dark"]) {
         document.querySelector("ps-teammate-transcript").open("researcher");
       });
       await page.locator("ps-delegation-graph").getByRole("button", { name: "Show as list" }).click();
-      await page.locator("ps-artifacts .line", { hasText: "Report" }).click();
-      await page.locator("ps-artifacts .show-diff").click();
+      await page.locator("ps-artifacts .artifact-row", { hasText: "Report" }).click();
+      await page.locator("ps-artifacts .mode-diff").click();
       await page.locator("ps-timeline .line", { hasText: "2025.pdf" }).first().click();
       await page.locator("ps-diagnostics .inspect").first().click();
       await page.locator("ps-events .rows .event-row").last().click();
-      await until(page, () => document.querySelectorAll("ps-audiences .audience-row").length > 10 && document.querySelector("ps-artifacts .body [data-line]") !== null && document.querySelector("ps-events .event-detail pre") !== null);
+      await until(page, () => document.querySelectorAll("ps-audiences .audience-row").length > 10 && document.querySelector("ps-artifacts .diff-line") !== null && document.querySelector("ps-events .event-detail pre") !== null);
       // Only scroll containers may scroll sideways, not the page.
       assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), true, "the page scrolls sideways");
       await page.evaluate(source);

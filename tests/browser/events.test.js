@@ -124,6 +124,7 @@ test("at a past moment only earlier events are shown", { timeout: DEADLINE }, as
   await page.locator("ps-scrubber .slider").fill(String(versions[1][0]));
   await until(page, (at) => window.bench.at === at, versions[1][0]);
   await untilCount(`${versions[1][0]} of ${TEAM.length} events`);
+  await page.locator("ps-artifacts .artifact-row").click();
   await page.locator("ps-artifacts .inspect").first().click();
   await untilCount("2 events");
   assert.deepEqual(await rows(), versions.slice(0, 2));

@@ -302,6 +302,7 @@ test("an artifact is edited and evidence is exported by controls", limit, async 
   await stage.publish("made", TEAM);
   await look({ run: "made", panel: "artifacts" });
   const bodies = posts();
+  await page.locator("ps-artifacts .artifact-row").first().click();
   await page.locator("ps-artifacts .edit summary").click();
   await page.getByRole("button", { name: "Start from the latest body" }).click();
   await until(page, () => document.querySelector("ps-artifacts .edit textarea").value.startsWith("Revenue grew to 5 M EUR."));

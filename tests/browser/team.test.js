@@ -1,12 +1,12 @@
 /**
- * The surfaces of the team and of artifacts, in a real browser with a real server. Tests of seed 003's validation
+ * The surfaces of the team, in a real browser with a real server. Tests of seed 003's validation
  * checklist have its sentences as titles.
  */
 
 import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
 import { DEADLINE, Stage, text, until } from "./stage.js";
-import { BODY, FAULT, SUMMARY, TEAM } from "./fixtures/story.js";
+import { FAULT, SUMMARY, TEAM } from "./fixtures/story.js";
 
 let stage, page;
 let runs = 0;
@@ -33,67 +33,6 @@ const textContentOf = (selector) => page.locator(selector).evaluate((element) =>
 /** Returns the labels and values of a card's facts. */
 const facts = (card) => card.locator(".facts").first().evaluate((list) => Object.fromEntries([...list.querySelectorAll("dt")].map((name) => [name.textContent, name.nextElementSibling.textContent])));
 const card = (surface, title) => page.locator(`${surface} .card`, { has: page.locator(".card-title", { hasText: new RegExp(`^${title}$`) }) });
-
-test("Artifact body lives in Artifact Workspace, not in the transcript by default.", { timeout: DEADLINE }, async () => {
-  await openRun();
-  const requests = [];
-  page.on("request", (request) => requests.push(request.url()));
-  assert.ok(!(await textContentOf("body")).includes(BODY), "the page shows a body before a request");
-  const artifacts = page.locator("ps-artifacts");
-  assert.equal(await text(artifacts.locator(".sheet .preview")), "Revenue grew.");
-  assert.deepEqual((await artifacts.locator(".versions .name").allInnerTexts()), ["Version 2 (current)", "Version 1"]);
-  assert.equal(requests.length, 0);
-
-  await artifacts.getByRole("button", { name: "Show version 2" }).click();
-  await until(page, (body) => document.querySelector("ps-artifacts .body").textContent === body, BODY);
-  assert.ok(!(await textContentOf("ps-conversation")).includes(BODY));
-  await artifacts.getByRole("button", { name: "Show version 1" }).click();
-  await until(page, () => document.querySelector("ps-artifacts .body").textContent === "Revenue grew.");
-  await artifacts.getByRole("button", { name: "Show diff" }).click();
-  await until(page, () => document.querySelectorAll("ps-artifacts .body [data-line]").length === 3);
-  assert.deepEqual(await artifacts.locator(".body [data-line]").evaluateAll((lines) => lines.map((line) => line.dataset.line)), ["place", "removed", "added"]);
-});
-
-test("an offloaded body is read from its blob, and only the part that is shown", { timeout: DEADLINE }, async () => {
-  const long = "The same line again.\n".repeat(60_000);
-  await openRun([...TEAM, { type: "artifact.version.created", artifactId: "report", payload: { version: 3, body: long } }]);
-  const requests = [];
-  page.on("request", (request) => request.url().includes("/v1/blobs/") && requests.push(request.headers().range));
-  await page.locator("ps-artifacts").getByRole("button", { name: "Show version 3" }).click();
-  await until(page, () => document.querySelector("ps-artifacts .body").textContent.length === 200_000);
-  assert.deepEqual(requests, ["bytes=0-799999"]);
-  assert.match(await text(page.locator("ps-artifacts .sheet > .label").last()), /^version 3: the first 200,000 characters$/i);
-});
-
-test("a late body does not replace one that was requested later", { timeout: DEADLINE }, async () => {
-  await openRun([...TEAM, { type: "artifact.created", artifactId: "notes", payload: { title: "Notes", body: "The notes." } }]);
-  const [first, second] = TEAM.flatMap((fact, at) => (fact.type === "artifact.version.created" ? [at + 1] : []));
-  let release;
-  const released = new Promise((resolve) => (release = resolve));
-  const after = (request) => Number(new URL(request.url()).searchParams.get("after"));
-  await page.route(/\/events\?.*after=/, async (route) => {
-    if (after(route.request()) === first - 1) await released;
-    await route.continue();
-  });
-  await page.locator("ps-artifacts .line", { hasText: "Report" }).click();
-  await page.getByRole("button", { name: "Show version 1" }).click();
-  await page.getByRole("button", { name: "Show version 2" }).click();
-  await until(page, (body) => document.querySelector("ps-artifacts .body").textContent === body, BODY);
-  const late = page.waitForResponse((answer) => after(answer.request()) === first - 1);
-  release();
-  await (await late).finished();
-  assert.ok(first < second);
-  // Another request and a pause, so that the late response has had its effect, if any.
-  await page.evaluate(async (url) => {
-    await (await fetch(url)).json();
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }, "/v1/runs");
-  assert.equal(await page.locator("ps-artifacts .body").evaluate((body) => body.textContent), BODY);
-  await page.locator("ps-artifacts .line", { hasText: "Notes" }).click();
-  assert.equal(await page.locator("ps-artifacts .body").evaluate((body) => body.textContent), "");
-  await page.locator("ps-artifacts .read").click();
-  await until(page, () => document.querySelector("ps-artifacts .body").textContent === "The notes.");
-});
 
 test("Evidence, replay, review, and citations link to evidence facts.", { timeout: DEADLINE }, async () => {
   const run = await openRun();
@@ -265,8 +204,8 @@ test("Missing facts render honest fallback states.", { timeout: DEADLINE }, asyn
   assert.deepEqual(await facts(page.locator("ps-remote-teammates .card")), { "Remote task": "far", Capability: "unknown" });
   assert.deepEqual(await facts(page.locator("ps-review-lane .card")), { Reviewer: "unknown", Target: "unknown", Verdict: "none yet, requested" });
   assert.equal(await text(page.locator("ps-worker-notifications .card-title")), "unknown worker");
-  await page.locator("ps-artifacts .read").click();
-  await until(page, () => document.querySelector("ps-artifacts .sheet > .label:nth-last-child(2)").textContent === "Unavailable: the source sent no facts with the latest body.");
+  await page.locator("ps-artifacts .artifact-row").click();
+  await until(page, () => document.querySelector("ps-artifacts .artifact-body .caption").textContent === "Unavailable: the source sent no facts with the latest body.");
   await page.evaluate(() => document.querySelector("ps-teammate-transcript").open("unnamed"));
   assert.equal(await text(page.locator("ps-teammate-transcript .note")), "Transcript unavailable: the source gave no session.");
 });
@@ -414,8 +353,8 @@ test("the text of teammates is never markup", { timeout: DEADLINE }, async () =>
     { type: "evidence.changed", evidenceId: "e", payload: { title: hostileText, kind: hostileText } },
     { type: "diagnostic.changed", audience: "user", payload: { message: hostileText, severity: hostileText } },
   ]);
-  await page.locator("ps-artifacts .read").click();
-  await until(page, (hostileText) => document.querySelector("ps-artifacts .body").textContent === hostileText, hostileText);
+  await page.locator("ps-artifacts .artifact-row").click();
+  await until(page, (hostileText) => document.querySelector("ps-artifacts .body")?.textContent === hostileText, hostileText);
   assert.equal(await page.locator("main img, main [onerror], main [onload], main a").count(), 0);
   assert.equal(await text(card("ps-team-roster", hostileText.replace(/[()[\]]/g, "\\$&")).locator(".card-title")), hostileText);
 });

@@ -1,28 +1,46 @@
 /**
- * The artifacts: a list, and the selected one's preview, versions, diff and references. Bodies are loaded on demand,
- * from a blob or from the log.
+ * The artifacts: one-line rows, and the selected one's preview, source and diffs of any two versions. Bodies are loaded
+ * on demand, from a blob or from the log.
  */
 
-import { Surface, formatCount, define, element, inspectButton, updateChildren, setBadge, setText, humanize, displayedStatus, toText } from "./base.js";
-import { keyOf } from "../client/store.js";
-import { BODY_MEMBERS, readBlobText, readDiff, drawDiff, readTextFromEvents } from "./bodies.js";
+import { compareTexts, countChanges, diffView, parsePatch, patchView } from "../ui/diff.js";
+import { age, formatBytes } from "../ui/format.js";
+import { glyph, icon } from "../ui/icons.js";
+import { html, nothing, render } from "../vendor/lit.js";
+import { ArtifactPreview, BODY_CHARS_MAX, KIND_NAMES, fileNameOf, kindOf, sourceOf } from "./artifact-preview.js";
+import { Surface, define, displayedStatus, element, formatCount, humanize, keyOf, setText, stateOf, toText } from "./base.js";
+import { bodyRefOf, readBody, readDiff, readImageAddress, versionName } from "./bodies.js";
 import { artifactState } from "./describe.js";
+import { controlTarget, evidenceLinks, findActivity, formatValue, refLinks } from "./lane.js";
 import { controlButton } from "./submitted-controls.js";
-import { BLOB_PATH, evidenceLinks, addHeading, setLinks, controlTarget, formatValue, refLinks, setFacts } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
-/** @typedef {import("./bodies.js").Text} Text */
+/** @typedef {import("../ui/icons.js").Status} Status */
+/** @typedef {import("./lane.js").Link} Link */
+/** @typedef {Record<string, any>} Version */
+/** @typedef {"preview" | "diff" | "source"} Mode */
+
+/**
+ * A body or a patch on display. `isLoading`: the request is on its way. `problem`: why there is no text.
+ * @typedef {{ isLoading: boolean, text: string, isWhole: boolean, problem: string }} Body
+ */
 
 /** Artifacts listed at first. */
 const LISTED_MAX = 100;
-/** The maximum number of characters of a body on the page. */
-const BODY_CHARS_MAX = 200_000;
-const BODY_REF_MEMBERS = ["bodyRef", "contentRef", "versionRef", "ref", "href"];
+/** The width from which the surface has columns, in pixels. The style sheet has the same. */
+const WIDE_PX = 860;
+/** Bodies that are kept. */
+const BODIES_MAX = 20;
+
+/** Glyphs of visual states. Amber means that the user is waited for, which a status of an artifact never says. @type {Record<import("./base.js").State, Status>} */
+const GLYPHS = { ok: "completed", running: "running", waiting: "idle", warning: "idle", failed: "failed", stale: "idle", unknown: "idle", idle: "idle" };
+/** Glyphs of reviews. Requested changes wait for somebody. @type {Record<string, Status>} */
+const REVIEW_GLYPHS = { passed: "completed", approved: "completed", completed: "completed", failed: "failed", rejected: "failed", changes_requested: "waiting" };
 
 export class Artifacts extends Surface {
   /** @param {Activity} activity */
   static shows({ activityType }) {
-    return activityType === "artifact";
+    return ["artifact", "review", "action", "evidence", "agent"].includes(activityType);
   }
 
   /** @type {string | undefined} The key of the selected artifact. */
@@ -30,8 +48,37 @@ export class Artifacts extends Surface {
   /** @type {{ id: string, runId?: string } | undefined} The artifact to select once it exists. */
   #requested;
   #listLimit = LISTED_MAX;
-  /** The id of the newest load. The result of an older one is dropped. */
-  #requestId = 0;
+  /** @type {Mode} */
+  #mode = "preview";
+  #isSplit = true;
+  /** The sequence of the version on display; the newest if undefined. @type {number | undefined} */
+  #shownVersion;
+  /** The sequence of the version to compare with; the previous one if undefined. @type {number | undefined} */
+  #baseVersion;
+  /** @type {Map<string, Body>} */
+  #bodies = new Map();
+  /** Added and deleted lines of the diff on display, by its texts. @type {{ key: string, added: number, deleted: number, changes: number } | undefined} */
+  #stat;
+  #preview = new ArtifactPreview();
+  #isWide = false;
+  #resized = new ResizeObserver(() => this.#updateWidth());
+
+  connectedCallback() {
+    this.#resized.observe(this);
+    this.addEventListener("keydown", this.#handleKey);
+  }
+
+  disconnectedCallback() {
+    this.#resized.disconnect();
+    this.removeEventListener("keydown", this.#handleKey);
+  }
+
+  #updateWidth() {
+    const isWide = this.clientWidth >= WIDE_PX;
+    if (isWide === this.#isWide) return;
+    this.#isWide = isWide;
+    if (this.isConnectedToView) this.update(null);
+  }
 
   /**
    * Selects an artifact.
@@ -44,321 +91,497 @@ export class Artifacts extends Surface {
   }
 
   build() {
-    this.#requestId += 1;
-    this.#listLimit = LISTED_MAX;
-    this.head = addHeading(this, "Artifacts");
-    this.list = element("ul", "artifact-list");
-    this.more = element("button", "button", "Show more");
-    this.more.type = "button";
-    this.more.dataset.kind = "quiet";
-    this.more.addEventListener("click", () => {
-      this.#listLimit += LISTED_MAX;
-      this.update(null);
-    });
-    const side = element("nav", "stack");
-    side.setAttribute("aria-label", "Artifacts");
-    side.append(this.list, this.more);
-    this.detail = this.#createDetail();
-    const space = element("div", "workspace");
-    space.append(side, this.detail.root);
-    this.append(space);
-  }
-
-  #createDetail() {
-    const root = element("article", "card sheet");
-    const parts = {
-      root, title: element("h3", "card-title"), state: element("span", "badge"), note: element("p", "note"), facts: element("dl", "facts"),
-      preview: element("pre", "preview"), versions: element("ol", "versions"), links: element("div", "row links"), foot: element("div", "card-foot"),
-      feedback: element("p", "hint told"), caption: element("p", "label"), body: element("pre", "body"), none: element("p", "hint", "No preview."),
-      edit: element("details", "stack edit"), text: element("textarea"),
-      versionsLabel: element("p", "label", "versions"), previewLabel: element("p", "label", "preview"),
-    };
-    const head = element("div", "card-head");
-    const side = element("div", "row");
-    side.append(parts.state, inspectButton(() => this.view, () => this.#artifact()));
-    head.append(parts.title, side);
-    parts.feedback.setAttribute("role", "status");
-    parts.caption.setAttribute("role", "status");
-    for (const scrolled of [parts.preview, parts.body]) scrolled.tabIndex = 0;
-    parts.preview.setAttribute("role", "group");
-    parts.body.setAttribute("role", "group");
-    parts.preview.setAttribute("aria-label", "Preview");
-    parts.body.setAttribute("aria-label", "Body");
-    const read = this.#button("Show body", () => this.#read(undefined));
-    const diff = this.#button("Show diff", () => this.#diff());
-    read.classList.add("read");
-    diff.classList.add("show-diff");
+    this.#bodies.clear();
+    this.setAttribute("role", "region");
+    this.setAttribute("aria-label", "Artifacts");
+    this.feedback = element("p", "hint told");
+    this.feedback.setAttribute("role", "status");
     const control = (/** @type {string} */ name) => () => {
       const artifact = this.#artifact();
       return artifact ? { control: name, ...controlTarget(artifact), artifactId: artifact.activityId, ...(name === "request_review" ? { value: { target: artifact.activityId } } : {}) } : null;
     };
-    const writeControls = element("div", "row writes");
-    writeControls.append(
-      controlButton("Export", () => this.view, control("export"), { feedback: parts.feedback }),
-      controlButton("Request review", () => this.view, control("request_review"), { feedback: parts.feedback }),
-    );
-    parts.foot.append(read, diff, writeControls);
-    parts.edit.append(element("summary", "", "Edit"), this.#editor(parts.text, parts.feedback));
-    root.append(head, parts.note, parts.facts, parts.previewLabel, parts.preview, parts.none, parts.versionsLabel, parts.versions, parts.links, parts.foot, parts.edit, parts.feedback, parts.caption, parts.body);
-    return parts;
+    const more = { feedback: this.feedback };
+    this.controls = {
+      review: controlButton("Request review", () => this.view, control("request_review"), more),
+      export: controlButton("Export", () => this.view, control("export"), more),
+      rollback: controlButton("Roll back to this version", () => this.view, () => {
+        const [artifact, version] = [this.#artifact(), this.#version()];
+        return artifact && version ? { control: "rollback", ...controlTarget(artifact), artifactId: artifact.activityId, value: { version: version.version ?? version.versionId } } : null;
+      }, more),
+    };
+    for (const button of Object.values(this.controls)) button.classList.add("small");
+    this.editor = this.#createEditor();
   }
 
-  /**
-   * Builds the editor. A new body becomes a version when the runtime reports it.
-   * @param {HTMLTextAreaElement} text
-   * @param {HTMLElement} feedback
-   */
-  #editor(text, feedback) {
+  /** Builds the editor. A new body becomes a version when the runtime reports it. */
+  #createEditor() {
     const form = element("form", "stack");
+    const text = element("textarea");
     const field = element("label", "field");
-    text.rows = 6;
+    text.rows = 10;
     field.append(element("span", "", "New body"), text);
-    const fill = this.#button("Start from the latest body", async () => {
+    const report = (/** @type {string} */ message) => {
+      if (!this.feedback) return;
+      this.feedback.dataset.state = "failed";
+      setText(this.feedback, message);
+    };
+    const fill = element("button", "button small", "Start from the latest body");
+    fill.type = "button";
+    fill.dataset.kind = "quiet";
+    fill.addEventListener("click", async () => {
       const artifact = this.#artifact();
       if (!artifact) return;
       try {
-        const { text: body, isWhole } = await this.#bodyOf(artifact, undefined);
+        const { text: body, isWhole } = await readBody(this.view, artifact, undefined);
         if (!isWhole) throw new Error("The body is too long to edit here.");
         if (artifact.activityId === this.#artifact()?.activityId) text.value = body;
       } catch (error) {
-        feedback.dataset.state = "failed";
-        setText(feedback, error instanceof Error ? error.message : String(error));
+        report(error instanceof Error ? error.message : String(error));
       }
     });
-    fill.dataset.kind = "quiet";
     const send = controlButton("Send edit", () => this.view, () => {
       const artifact = this.#artifact();
-      if (!artifact || text.value === "") return setText(feedback, "Enter the new body."), null;
+      if (!artifact || text.value === "") return report("Enter the new body."), null;
       const base = artifact.content.versionId ?? artifact.content.version;
       return { control: "edit", ...controlTarget(artifact), artifactId: artifact.activityId, value: { body: text.value, ...(base === undefined ? {} : { baseVersion: base }) } };
-    }, { feedback });
+    }, { feedback: this.feedback });
+    send.classList.add("small");
     send.dataset.does = "edit";
     form.addEventListener("submit", (event) => event.preventDefault());
     const row = element("div", "row");
     row.append(fill, send);
     form.append(field, row);
-    return form;
-  }
-
-  /**
-   * @param {string} label
-   * @param {() => void} onClick
-   */
-  #button(label, onClick) {
-    const button = element("button", "button", label);
-    button.type = "button";
-    button.addEventListener("click", onClick);
-    return button;
+    return { form, text };
   }
 
   /** @param {Set<string> | null} _changed */
   update(_changed) {
-    const all = this.activities().toReversed();
+    const all = this.view.store.sorted(({ activityType }) => activityType === "artifact").toReversed();
     this.hidden = all.length === 0;
-    if (this.hidden || !this.list || !this.more) return;
     const requested = this.#requested;
-    const found = requested && (all.find((artifact) => artifact.activityId === requested.id && artifact.runId === (requested.runId ?? artifact.runId)));
+    const found = requested && all.find((artifact) => artifact.activityId === requested.id && artifact.runId === (requested.runId ?? artifact.runId));
     if (found) {
       this.#requested = undefined;
       this.#select(keyOf(found));
     }
-    if (!all.some((artifact) => keyOf(artifact) === this.#selectedKey)) this.#select(keyOf(all[0]));
-    setText(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), String(all.length));
-    updateChildren(this.list, all.slice(0, this.#listLimit), keyOf, (artifact) => this.#createLine(artifact), (line, artifact) => this.#updateLine(line, artifact));
-    this.more.hidden = all.length <= this.#listLimit;
-    this.#draw();
+    if (this.#selectedKey !== undefined && !this.#artifact()) this.#select(undefined);
+    // A wide panel has room for both; a narrow one begins with the list.
+    if (this.#isWide && this.#selectedKey === undefined && all.length > 0) this.#select(keyOf(all[0]));
+    this.toggleAttribute("data-open", this.#selectedKey !== undefined);
+    render(this.#template(all), this);
   }
 
-  /** @param {string} key */
+  /** @param {string | undefined} key */
   #select(key) {
     if (key === this.#selectedKey) return;
     this.#selectedKey = key;
-    if (this.detail) this.detail.text.value = "";
-    this.#requestId += 1;
-    this.#showBody("", "");
+    [this.#shownVersion, this.#baseVersion, this.#mode] = [undefined, undefined, "preview"];
+    if (this.editor) this.editor.text.value = "";
+    if (this.feedback) setText(this.feedback, "");
+  }
+
+  /** @param {string | undefined} key */
+  #show(key) {
+    this.#select(key);
+    this.update(null);
+    /** @type {HTMLElement | null} */ (this.querySelector(key === undefined ? ".artifact-row" : ".artifact-title"))?.focus();
   }
 
   #artifact() {
     return this.#selectedKey === undefined ? undefined : this.view.store.get(this.#selectedKey);
   }
 
-  /** @param {Activity} artifact */
-  #createLine(artifact) {
-    const line = element("li");
-    const button = this.#button("", () => {
-      this.#select(keyOf(artifact));
-      this.update(null);
-    });
-    button.className = "line";
-    button.append(element("span", "card-title truncate"), element("span", "hint"), element("span", "badge"));
-    line.append(button);
-    return line;
+  /** The versions of the selected artifact, oldest first. @returns {Version[]} */
+  #versions() {
+    const versions = this.#artifact()?.content.versions;
+    return Array.isArray(versions) ? versions : [];
   }
 
-  /**
-   * @param {HTMLElement} line
-   * @param {Activity} artifact
-   */
-  #updateLine(line, { content, activityId, ...of }) {
-    const button = /** @type {HTMLElement} */ (line.firstElementChild);
-    const [title, kind, state] = /** @type {HTMLElement[]} */ ([...button.children]);
-    const key = keyOf({ ...of, activityId });
-    line.dataset.key = key;
-    if (key === this.#selectedKey) button.setAttribute("aria-current", "true");
-    else button.removeAttribute("aria-current");
-    setText(title, formatValue(content.title ?? content.name) || activityId);
-    setText(kind, [formatValue(content.kind ?? content.artifactKind ?? content.artifactType ?? content.mimeType) || "unknown kind", content.version === undefined ? "" : `version ${formatValue(content.version)}`].filter(Boolean).join(" · "));
-    setBadge(state, displayedStatus(content), humanize(displayedStatus(content)));
-    state.dataset.state = artifactState(displayedStatus(content));
+  /** The version on display; undefined if the source stated none. @returns {Version | undefined} */
+  #version() {
+    const versions = this.#versions();
+    return versions.find(({ sequence }) => sequence === this.#shownVersion) ?? versions.at(-1);
   }
 
-  #draw() {
-    const artifact = this.#artifact();
-    const detail = this.detail;
-    if (!artifact || !detail) return;
-    const { content } = artifact;
-    detail.root.dataset.key = keyOf(artifact);
-    setText(detail.title, formatValue(content.title ?? content.name) || artifact.activityId);
-    setBadge(detail.state, displayedStatus(content));
-    detail.state.dataset.state = artifactState(displayedStatus(content));
-    const isDeleted = content.status === "deleted";
-    const problem = content.status === "failed" ? `Failed: ${formatValue(content.error?.message ?? content.error) || "no reason given"}` : isDeleted ? "Deleted by the source." : "";
-    detail.note.hidden = problem === "";
-    detail.note.dataset.state = isDeleted ? "idle" : "failed";
-    setText(detail.note, problem);
-    setFacts(detail.facts, [
-      ["Id", artifact.activityId],
-      ["Kind", content.kind ?? content.artifactKind ?? content.artifactType ?? content.mimeType ?? "unknown"],
-      ["Version", content.version ?? (content.versions ? undefined : "unknown")],
-      ["Path", content.path],
-      ["Language", content.language],
-      ["Size", content.bytes ?? content.size],
-      ["Summary", content.summary],
-      ["Diff", content.diffStat],
-      ["Created by", content.agentId],
-      ["Task", content.taskId],
-      ["Export", content.exportFormat],
-      ["Read-only", content.readOnly],
-    ]);
-    setText(detail.preview, toText(content.preview));
-    detail.preview.hidden = detail.preview.textContent === "";
-    detail.previewLabel.hidden = detail.preview.hidden;
-    detail.none.hidden = !detail.preview.hidden;
-    const versions = Array.isArray(content.versions) ? content.versions.toReversed() : [];
-    detail.versionsLabel.hidden = versions.length === 0;
-    updateChildren(detail.versions, versions, (version) => `${artifact.runId} ${artifact.activityId} ${version?.sequence} ${formatValue(version?.version ?? version?.versionId)}`, (version) => this.#version(version), (row, version) => fillVersion(row, version, content.version));
-    setLinks(detail.links, [
-      ...refLinks(this.view, content.ref ?? content.href ?? content.url ?? content.uri),
-      ...refLinks(this.view, content.previewRef, "preview"),
-      ...refLinks(this.view, content.diffRef, "diff"),
-      ...refLinks(this.view, content.exportRef, "export"),
-      ...evidenceLinks(this.view, artifact, content.evidenceRefs),
-      ...refLinks(this.view, content.refs),
-    ]);
-    detail.links.hidden = detail.links.childElementCount === 0;
-    const part = (/** @type {string} */ name) => /** @type {HTMLElement} */ (detail.foot.querySelector(name));
-    part(".read").hidden = isDeleted || artifact.runId === "";
-    part(".show-diff").hidden = content.diffRef === undefined && content.diffStat === undefined && content.status !== "diff_ready";
-    part(".writes").hidden = detail.edit.hidden = !this.view.isLive || isDeleted;
-    detail.edit.hidden ||= content.readOnly === true;
-  }
-
-  /** @param {Record<string, any>} version */
-  #version(version) {
-    const row = element("li", "spread");
-    const what = element("span", "row");
-    what.append(element("span", "name"), element("span", "hint"));
-    const side = element("span", "row");
-    const open = this.#button("Show", () => this.#read(version));
-    const back = controlButton("Roll back", () => this.view, () => {
-      const artifact = this.#artifact();
-      return artifact ? { control: "rollback", ...controlTarget(artifact), artifactId: artifact.activityId, value: { version: version.version ?? version.versionId } } : null;
-    }, { kind: "quiet", feedback: this.detail?.feedback });
-    open.dataset.kind = "quiet";
-    const name = formatValue(version?.version ?? version?.versionId) || "unknown";
-    open.setAttribute("aria-label", `Show version ${name}`);
-    back.setAttribute("aria-label", `Roll back to version ${name}`);
-    back.hidden = !this.view.isLive;
-    side.append(open, back);
-    row.append(what, side);
-    return row;
+  /** The version that the diff begins with. @returns {Version | undefined} */
+  #base() {
+    const versions = this.#versions();
+    const shown = this.#version();
+    return versions.find(({ sequence }) => sequence === this.#baseVersion && sequence !== shown?.sequence) ?? versions[versions.indexOf(/** @type {Version} */ (shown)) - 1] ?? versions.find((version) => version !== shown);
   }
 
   /* ── bodies, on demand ── */
 
   /**
-   * @param {Record<string, any> | undefined} version The version; the latest body if it is left out.
+   * Returns a body, and loads it with the first call.
+   * @param {string} name
+   * @param {() => Promise<{ text: string, isWhole: boolean }>} read
+   * @returns {Body}
    */
-  async #read(version) {
-    const artifact = this.#artifact();
-    if (!artifact) return;
-    const name = version ? `version ${formatValue(version.version ?? version.versionId)}` : "the latest body";
-    await this.#loadBody(`Loading ${name}…`, async () => ({ caption: name, ...(await this.#bodyOf(artifact, version)) }));
+  #load(name, read) {
+    const key = `${this.#selectedKey} ${name}`;
+    const known = this.#bodies.get(key);
+    if (known) return known;
+    /** @type {Body} */
+    const body = { isLoading: true, text: "", isWhole: true, problem: "" };
+    this.#bodies.set(key, body);
+    if (this.#bodies.size > BODIES_MAX) this.#bodies.delete(/** @type {string} */ (this.#bodies.keys().next().value));
+    const { view } = this;
+    read().then(({ text, isWhole }) => Object.assign(body, { text, isWhole }), (error) => Object.assign(body, { problem: error instanceof Error ? error.message : String(error) })).finally(() => {
+      body.isLoading = false;
+      if (view === this.view) this.update(null);
+    });
+    return body;
   }
 
   /**
    * @param {Activity} artifact
-   * @param {Record<string, any> | undefined} version
-   * @returns {Promise<Text>}
+   * @param {Version | undefined} version
    */
-  async #bodyOf(artifact, version) {
-    const name = version ? `version ${formatValue(version.version ?? version.versionId)}` : "the latest body";
-    const ref = BODY_REF_MEMBERS.map((member) => (version ?? artifact.content)[member]).find((href) => typeof href === "string" && BLOB_PATH.test(href));
-    if (ref) return readBlobText(this.view, ref);
-    const text = await readTextFromEvents(this.view, artifact, version?.sequence, BODY_MEMBERS, ["artifact.created", "artifact.updated", "artifact.changed", "artifact.version.created"]);
-    if (text === undefined) throw new Error(`Unavailable: the source sent no facts with ${name}${version?.ref ? `. It is stored at ${version.ref}` : ""}.`);
-    return text;
+  #body(artifact, version) {
+    // Without versions, each change may have changed the body.
+    return this.#load(`body ${version ? version.sequence : `@${artifact.sequence}`}`, async () => {
+      const ref = bodyRefOf(version ?? artifact.content);
+      const type = toText(artifact.content.mimeType ?? artifact.content.mediaType);
+      if (ref && kindOf(artifact.content) === "image" && /^image\/(?!svg)/.test(type)) return { text: await readImageAddress(this.view, ref, type), isWhole: true };
+      return readBody(this.view, artifact, version);
+    });
   }
 
-  async #diff() {
+  /* ── templates ── */
+
+  /** @param {Activity[]} all */
+  #template(all) {
     const artifact = this.#artifact();
-    if (!artifact) return;
-    await this.#loadBody("Loading the diff…", async () => ({ caption: "diff", ...(await readDiff(this.view, artifact)), isDiff: true }));
+    return html`
+      <nav class="artifact-side" aria-label="Artifacts">${artifact && this.#isWide ? this.#versionList(artifact) : nothing}
+        ${artifact && this.#isWide ? html`<h3 class="artifact-heading"><span>Artifacts</span><span>${all.length}</span></h3>` : nothing}
+        <ul class="artifact-list">${all.slice(0, this.#listLimit).map((one) => this.#row(one))}</ul>
+        ${all.length > this.#listLimit ? html`<button type="button" class="button small" data-kind="quiet" @click=${() => {
+          this.#listLimit += LISTED_MAX;
+          this.update(null);
+        }}>Show more</button>` : nothing}</nav>
+      ${artifact ? this.#sheet(artifact) : nothing}`;
+  }
+
+  /** @param {Activity} artifact */
+  #row(artifact) {
+    const { content, activityId, updatedAt } = artifact;
+    const key = keyOf(artifact);
+    const status = displayedStatus(content);
+    const kind = kindOf(content);
+    return html`<li data-key=${key}><button type="button" class="artifact-row" aria-current=${key === this.#selectedKey ? "true" : nothing} @click=${() => this.#show(key)}>
+      ${icon(kind === "image" ? "image" : "document")}<span class="truncate">${formatValue(content.title ?? content.name) || activityId}</span>
+      <span class="artifact-kind hint">${KIND_NAMES[kind]}</span><span class="artifact-number">${content.version === undefined ? "" : `v${formatValue(content.version)}`}</span>
+      <span class="status" data-status=${GLYPHS[artifactState(status)]}>${glyph(GLYPHS[artifactState(status)])}<span class="word">${humanize(status)}</span></span>${age(updatedAt, this.view.now())}</button></li>`;
+  }
+
+  /** @param {Activity} artifact */
+  #sheet(artifact) {
+    const { content } = artifact;
+    const version = this.#version();
+    const isDeleted = content.status === "deleted";
+    const status = displayedStatus(content);
+    const state = GLYPHS[artifactState(status)];
+    const problem = content.status === "failed" ? `Failed: ${formatValue(content.error?.message ?? content.error) || "no reason given"}` : isDeleted ? "Deleted by the source." : "";
+    return html`<article class="artifact-sheet" data-key=${keyOf(artifact)}>
+      <header class="artifact-head">
+        <button type="button" class="button icon-button artifact-back" data-kind="quiet" aria-label="Back to the list" title="Back to the list (Esc)" @click=${() => this.#show(undefined)}>${icon("back")}</button>
+        <h3 class="artifact-title truncate" tabindex="-1">${formatValue(content.title ?? content.name) || artifact.activityId}</h3>
+        ${version ? html`<span class="hint nowrap">v${formatValue(version.version ?? version.versionId) || "unknown"}</span>` : nothing}
+        <span class="status" data-status=${state}>${glyph(state)}${humanize(status)}</span>
+        <button type="button" class="inspect" title="Show events" aria-label="Show events" @click=${() => this.view.inspect(artifact)}>i</button>
+      </header>
+      ${problem ? html`<p class="note" data-state=${isDeleted ? "idle" : "failed"}>${problem}</p>` : nothing}
+      ${isDeleted ? nothing : this.#toolbar(artifact)}
+      ${this.#isWide ? nothing : this.#versionList(artifact)}
+      <div class="artifact-body" data-mode=${this.#mode}>${isDeleted ? nothing : this.#mode === "diff" ? this.#diff(artifact) : this.#text(artifact, version)}</div>
+      <div class="artifact-detail">${this.feedback}${this.#decisions(artifact)}${this.#reviews(artifact)}${this.#evidence(artifact)}${this.#details(artifact)}
+        ${this.view.isLive && !isDeleted && content.readOnly !== true ? html`<details class="edit"><summary>Edit</summary>${this.editor?.form}</details>` : nothing}</div>
+    </article>`;
+  }
+
+  /** @param {Activity} artifact */
+  #toolbar(artifact) {
+    const { content } = artifact;
+    const versions = this.#versions();
+    const hasDiff = versions.length > 1 || content.diffRef !== undefined || content.diffStat !== undefined || content.status === "diff_ready";
+    const mode = (/** @type {Mode} */ name, /** @type {string} */ label) => html`<button type="button" class="mode-${name}" aria-pressed=${this.#mode === name} ?disabled=${name === "diff" && !hasDiff} title=${name === "diff" && !hasDiff ? "There is only one version" : ""} @click=${() => {
+      this.#mode = name;
+      this.update(null);
+    }}>${label}</button>`;
+    const { controls, view } = this;
+    const isCurrent = this.#version() === versions.at(-1);
+    return html`<div class="artifact-bar">
+      <div class="segments-small" role="group" aria-label="View">${mode("preview", "Preview")}${mode("diff", "Diff")}${mode("source", "Source")}</div>
+      ${this.#mode === "diff" ? this.#diffBar() : nothing}
+      <span class="grow"></span>
+      <button type="button" class="button small" @click=${() => this.#download(artifact)}>${icon("download")}Download</button>
+      ${view.isLive ? html`<span class="writes">${controls?.review}${controls?.export}${isCurrent ? nothing : controls?.rollback}</span>` : nothing}
+    </div>`;
+  }
+
+  #diffBar() {
+    const versions = this.#versions();
+    const [base, version] = [this.#base(), this.#version()];
+    const stat = this.#stat;
+    const choice = (/** @type {string} */ label, /** @type {Version | undefined} */ selected, /** @type {(sequence: number) => void} */ choose) => html`<select class="small-select" aria-label=${label} @change=${(/** @type {Event} */ event) => {
+      choose(Number(/** @type {HTMLSelectElement} */ (event.target).value));
+      this.update(null);
+    }}>${versions.map((one) => html`<option value=${one.sequence} ?selected=${one === selected}>v${formatValue(one.version ?? one.versionId) || "unknown"}</option>`)}</select>`;
+    return html`${versions.length > 1 ? html`<span class="artifact-pair">${choice("Compare", base, (sequence) => (this.#baseVersion = sequence))}<span aria-hidden="true">→</span>${choice("With", version, (sequence) => (this.#shownVersion = sequence))}</span>` : nothing}
+      ${stat ? html`<span class="artifact-stat"><span class="added">+${formatCount(stat.added)}</span> <span class="deleted">−${formatCount(stat.deleted)}</span> <span class="hint">${formatCount(stat.changes)} ${stat.changes === 1 ? "change" : "changes"}</span></span>
+      <button type="button" class="button icon-button" data-kind="quiet" aria-label="Previous change" title="Previous change (k)" @click=${() => this.#toChange(-1)}>${icon("up")}</button>
+      <button type="button" class="button icon-button flip" data-kind="quiet" aria-label="Next change" title="Next change (j)" @click=${() => this.#toChange(1)}>${icon("up")}</button>` : nothing}
+      ${this.#isWide ? html`<div class="segments-small" role="group" aria-label="Layout"><button type="button" aria-pressed=${this.#isSplit} @click=${() => this.#setSplit(true)}>Side by side</button><button type="button" aria-pressed=${!this.#isSplit} @click=${() => this.#setSplit(false)}>Inline</button></div>` : nothing}`;
+  }
+
+  /** @param {boolean} isSplit */
+  #setSplit(isSplit) {
+    this.#isSplit = isSplit;
+    this.update(null);
+  }
+
+  /** @param {Activity} artifact */
+  #versionList(artifact) {
+    const versions = this.#versions().toReversed();
+    if (versions.length === 0) return nothing;
+    const shown = this.#version();
+    const base = this.#mode === "diff" ? this.#base() : undefined;
+    const { version: current, versionId } = artifact.content;
+    return html`<h3 class="artifact-heading"><span>Versions</span><span>${versions.length}</span></h3>
+      <ol class="versions">${versions.map((version) => {
+        const name = formatValue(version.version ?? version.versionId) || "unknown";
+        const isCurrent = version.versionId !== undefined && versionId !== undefined ? version.versionId === versionId : current !== undefined && version.version === current;
+        const review = this.#reviewsOf(artifact, version)[0];
+        return html`<li><button type="button" class="version-row" aria-current=${version === shown ? "true" : nothing} ?data-base=${version === base} aria-label="Show version ${name}" @click=${() => {
+          this.#shownVersion = version.sequence;
+          this.update(null);
+        }}><span class="name">v${name}</span><span class="truncate">${formatValue(version.summary ?? version.title) || (isCurrent ? "Current version" : "")}</span>${age(version.at ?? version.createdAt, this.view.now())}
+          <span class="truncate hint">${[version.agentId ? this.#agentName(artifact, version.agentId) : "", isCurrent ? "current" : "", formatBytes(version.bytes)].filter(Boolean).join(" · ")}</span>${review ? glyph(reviewGlyph(review)) : nothing}</button></li>`;
+      })}</ol>`;
   }
 
   /**
-   * @param {string} progress
-   * @param {() => Promise<Text & { caption: string, isDiff?: boolean }>} load
+   * @param {Activity} artifact
+   * @param {Version | undefined} version
    */
-  async #loadBody(progress, load) {
-    const requestId = ++this.#requestId;
-    this.#showBody(progress, "");
+  #text(artifact, version) {
+    const { content } = artifact;
+    if (artifact.runId === "") return html`<p class="hint">Its body is in a session's own log, which the page cannot read.</p>`;
+    const body = this.#body(artifact, version);
+    if (body.isLoading) return html`<p class="hint caption" role="status">Loading ${versionName(version)}…</p>`;
+    const name = fileNameOf(content, artifact.activityId);
+    const kind = kindOf(content);
+    if (body.problem) {
+      const preview = toText(version?.preview ?? content.preview);
+      return html`<p class="hint caption" role="status">${body.problem}</p>${preview ? html`<h4>The source's preview</h4>${this.#preview.show(kind === "markdown" ? kind : "text", preview, name)}` : html`<p class="hint">No preview.</p>`}`;
+    }
+    // A data URL cannot be cut.
+    const shown = kind === "image" ? body.text : body.text.slice(0, BODY_CHARS_MAX);
+    const caption = body.isWhole && shown === body.text ? nothing : html`<p class="hint caption">${versionName(version)}: the first ${formatCount(shown.length)} characters</p>`;
+    return html`${caption}${this.#mode === "source" ? sourceOf(shown.slice(0, BODY_CHARS_MAX), name) : this.#preview.show(kind, shown, name)}`;
+  }
+
+  /** @param {Activity} artifact */
+  #diff(artifact) {
+    const [base, version] = [this.#base(), this.#version()];
+    const mode = this.#isWide && this.#isSplit ? "split" : "unified";
+    const [before, after] = base && version ? [this.#body(artifact, base), this.#body(artifact, version)] : [];
+    if (before?.isLoading || after?.isLoading) return html`<p class="hint caption" role="status">Loading both versions…</p>`;
+    if (before && after && !before.problem && !after.problem) {
+      const [old, now] = [before.text.slice(0, BODY_CHARS_MAX), after.text.slice(0, BODY_CHARS_MAX)];
+      this.#count(`${base?.sequence} ${version?.sequence} ${now.length}`, () => compareTexts(old, now));
+      return html`${mode === "split" ? html`<div class="artifact-columns"><div>${this.#versionHead(artifact, base)}</div><div>${this.#versionHead(artifact, version)}</div></div>` : nothing}${diffView(old, now, { mode, label: `Diff of ${versionName(base)} and ${versionName(version)}` })}`;
+    }
+    // Without both bodies, the source may have sent a diff of its own.
+    const patch = this.#load(`diff ${version?.sequence ?? ""}@${artifact.sequence}`, () => readDiff(this.view, artifact, version?.versionId ?? version?.version));
+    const why = before?.problem || after?.problem || "";
+    if (patch.isLoading) return html`<p class="hint caption" role="status">Loading the diff…</p>`;
+    if (patch.problem) return html`<p class="hint caption" role="status">${[why, patch.problem].filter(Boolean).join(" ")}</p>`;
+    this.#count(`patch ${version?.sequence} ${patch.text.length}`, async () => parsePatch(patch.text));
+    return html`<p class="hint caption">The source's diff of ${versionName(version)}${why ? `. ${why}` : ""}</p>${patchView(patch.text, { mode, label: "Diff" })}`;
+  }
+
+  /**
+   * Counts the changes of the diff on display, once.
+   * @param {string} name
+   * @param {() => Promise<import("../ui/diff.js").Line[]>} read
+   */
+  #count(name, read) {
+    const key = `${this.#selectedKey} ${name}`;
+    if (this.#stat?.key === key) return;
+    this.#stat = { key, added: 0, deleted: 0, changes: 0 };
+    void read().then((lines) => {
+      const isChange = (/** @type {number} */ at) => lines[at]?.kind === "add" || lines[at]?.kind === "delete";
+      const changes = lines.filter((_, at) => isChange(at) && !isChange(at - 1)).length;
+      if (this.#stat?.key === key) this.#stat = { key, ...countChanges(lines), changes };
+      this.update(null);
+    });
+  }
+
+  /**
+   * @param {Activity} artifact
+   * @param {Version | undefined} version
+   */
+  #versionHead(artifact, version) {
+    if (!version) return nothing;
+    const review = this.#reviewsOf(artifact, version)[0];
+    const time = age(version.at ?? version.createdAt, this.view.now());
+    return html`<strong>v${formatValue(version.version ?? version.versionId) || "unknown"}</strong> <span class="hint">${version.agentId ? `${this.#agentName(artifact, version.agentId)} · ` : nothing}${time}${review ? ` · ${reviewText(review)} by ${this.#agentName(artifact, toText(review.content.reviewer))}` : nothing}</span>`;
+  }
+
+  /* ── beside the body ── */
+
+  /**
+   * The reviews of an artifact, newest first: of a version if one is given.
+   * @param {Activity} artifact
+   * @param {Version} [version]
+   */
+  #reviewsOf(artifact, version) {
+    const id = artifact.activityId;
+    return this.view.store.sorted(({ activityType, content, runId }) => {
+      if (activityType !== "review" || runId !== artifact.runId) return false;
+      const { target, artifactRefs } = content;
+      const isOfArtifact = target === id || target?.artifactId === id || content.artifactId === id || (Array.isArray(artifactRefs) && artifactRefs.includes(id));
+      if (!isOfArtifact || !version) return isOfArtifact;
+      const reviewed = toText(target?.versionId ?? target?.version ?? content.versionId ?? content.version);
+      return reviewed !== "" && [version.versionId, version.version].some((name) => name !== undefined && toText(name) === reviewed);
+    }).toReversed();
+  }
+
+  /** @param {Activity} artifact */
+  #decisions(artifact) {
+    const pending = this.view.store.sorted(({ activityType, content, runId }) => activityType === "action" && runId === artifact.runId && content.status === "pending" && [content.artifactId, content.target?.artifactId, content.safeInput?.artifactId].includes(artifact.activityId));
+    return pending.length === 0 ? nothing : html`<section><h4>Decision pending</h4>${pending.map((action) => html`<p class="artifact-line">${glyph("waiting")}<span>${formatValue(action.content.title ?? action.content.message) || humanize(action.content.kind)}</span>${action.content.risk ? html`<span class="tag" data-risk=${toText(action.content.risk)}>${humanize(action.content.risk)} risk</span>` : nothing}</p>`)}</section>`;
+  }
+
+  /** @param {Activity} artifact */
+  #reviews(artifact) {
+    const reviews = this.#reviewsOf(artifact);
+    return reviews.length === 0 ? nothing : html`<section><h4>Review</h4>${reviews.map((review) => html`<p class="artifact-line">${glyph(reviewGlyph(review))}<span>${this.#agentName(artifact, toText(review.content.reviewer)) || "unknown reviewer"}: ${reviewText(review)}${review.content.target?.version === undefined ? "" : ` v${formatValue(review.content.target.version)}`}</span>${age(review.updatedAt, this.view.now())}
+      <button type="button" class="inspect" title="Show events" aria-label="Show events" @click=${() => this.view.inspect(review)}>i</button></p>${review.content.summary ? html`<p class="artifact-quote">${formatValue(review.content.summary)}</p>` : nothing}`)}</section>`;
+  }
+
+  /** @param {Activity} artifact */
+  #evidence(artifact) {
+    const ids = new Set([artifact, ...this.#reviewsOf(artifact)].flatMap(({ content }) => (Array.isArray(content.evidenceRefs) ? content.evidenceRefs : content.evidenceRefs === undefined ? [] : [content.evidenceRefs])));
+    if (ids.size === 0) return nothing;
+    return html`<section><h4>Evidence</h4>${evidenceLinks(this.view, artifact, [...ids]).map((link) => {
+      return html`<p class="artifact-line">${glyph(link.missing ? "idle" : "completed")}${linkOf(link)}${link.missing ? html`<span class="hint">${link.missing}</span>` : nothing}</p>`;
+    })}</section>`;
+  }
+
+  /** @param {Activity} artifact */
+  #details(artifact) {
+    const { content, activityId } = artifact;
+    const version = this.#version();
+    const size = version?.bytes ?? content.bytes ?? content.size;
+    /** @type {[string, unknown][]} */
+    const facts = [
+      ["Type", [KIND_NAMES[kindOf(content)], formatBytes(size)].filter(Boolean).join(", ")],
+      ["Source type", content.kind ?? content.artifactKind ?? content.artifactType ?? content.mimeType ?? "unknown"],
+      ["Id", activityId],
+      ["Version", content.version ?? (content.versions ? undefined : "unknown")],
+      ["Path", content.path],
+      ["Language", content.language],
+      ["Digest", content.digest ?? content.sha256],
+      ["Summary", version?.summary ?? content.summary],
+      ["Changed lines", content.diffStat],
+      ["Written by", version?.agentId ? this.#agentName(artifact, version.agentId) : content.agentId ? this.#agentName(artifact, content.agentId) : undefined],
+      ["Task", content.taskId],
+      ["Export", content.exportFormat],
+      ["Read-only", content.readOnly],
+    ];
+    const links = [
+      ...refLinks(this.view, version?.ref ?? content.ref ?? content.href ?? content.url ?? content.uri), ...refLinks(this.view, content.previewRef, "preview"), ...refLinks(this.view, content.diffRef, "diff"),
+      ...refLinks(this.view, content.exportRef, "export"), ...refLinks(this.view, content.refs),
+    ];
+    return html`<section><h4>Details</h4><dl class="facts">${facts.map(([name, value]) => [name, formatValue(value)]).filter(([, value]) => value !== "").map(([name, value]) => html`<dt>${name}</dt><dd ?data-unknown=${value === "unknown"}>${value}</dd>`)}
+      ${links.map((link) => html`<dt>${link.label}</dt><dd>${linkOf(link)}</dd>`)}</dl></section>`;
+  }
+
+  /**
+   * @param {Activity} artifact
+   * @param {string} id
+   */
+  #agentName(artifact, id) {
+    return formatValue(findActivity(this.view, artifact, "agent", id)?.content.agentName) || id;
+  }
+
+  /* ── actions ── */
+
+  /** @param {Activity} artifact */
+  async #download(artifact) {
+    const { content } = artifact;
+    const version = this.#version();
+    const ref = bodyRefOf(version ?? content);
     try {
-      const { caption, text, isWhole, isDiff } = await load();
-      const shown = text.slice(0, BODY_CHARS_MAX);
-      if (requestId === this.#requestId) this.#showBody(isWhole && shown === text ? caption : `${caption}: the first ${formatCount(shown.length)} characters`, shown, isDiff);
+      const { blob } = ref ? await this.view.hydration.blob(ref, { audience: this.view.audience }) : { blob: await blobOf((await readBody(this.view, artifact, version)).text, toText(content.mimeType)) };
+      const link = element("a");
+      link.href = URL.createObjectURL(blob);
+      link.download = fileNameOf(content, artifact.activityId);
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href));
     } catch (error) {
-      if (requestId === this.#requestId) this.#showBody(error instanceof Error ? error.message : String(error), "");
+      if (!this.feedback) return;
+      this.feedback.dataset.state = "failed";
+      setText(this.feedback, error instanceof Error ? error.message : String(error));
     }
   }
 
-  /**
-   * @param {string} caption
-   * @param {string} text
-   * @param {boolean} [isDiff]
-   */
-  #showBody(caption, text, isDiff = false) {
-    if (!this.detail) return;
-    const { caption: captionElement, body } = this.detail;
-    captionElement.hidden = caption === "";
-    body.hidden = text === "";
-    body.dataset.kind = isDiff ? "diff" : "body";
-    setText(captionElement, caption);
-    if (isDiff) drawDiff(body, text);
-    else body.replaceChildren(text);
+  /** Scrolls to the next or previous change. @param {number} step */
+  #toChange(step) {
+    const scroller = this.querySelector(".artifact-body");
+    if (!scroller) return;
+    const isChanged = (/** @type {Element | null} */ line) => line?.matches('[data-kind="add"], [data-kind="delete"]') || line?.querySelector('[data-kind="add"], [data-kind="delete"]') != null;
+    const starts = [...scroller.querySelectorAll(".diff-line")].filter((line) => isChanged(line) && !isChanged(line.previousElementSibling));
+    const top = scroller.getBoundingClientRect().top + CHANGE_MARGIN_PX;
+    const next = step > 0 ? starts.find((line) => line.getBoundingClientRect().top > top + 1) : starts.findLast((line) => line.getBoundingClientRect().top < top - 1);
+    if (next) scroller.scrollTop += next.getBoundingClientRect().top - top;
+  }
+
+  /** @param {KeyboardEvent} event */
+  #handleKey = (event) => {
+    const { target } = event;
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || (target instanceof HTMLElement && target.closest("input, textarea, select"))) return;
+    if (event.key === "Escape" && this.#selectedKey !== undefined && !this.#isWide) this.#show(undefined);
+    else if (event.key !== "j" && event.key !== "k") return;
+    else if (this.#mode === "diff" && this.#selectedKey !== undefined) this.#toChange(event.key === "j" ? 1 : -1);
+    else this.#moveFocus(event.key === "j" ? 1 : -1);
+    event.preventDefault();
+    event.stopPropagation();
+  };
+
+  /** Moves through the rows of artifacts and versions. @param {number} step */
+  #moveFocus(step) {
+    const rows = /** @type {HTMLElement[]} */ ([...this.querySelectorAll(".artifact-row, .version-row")].filter((row) => row instanceof HTMLElement && row.offsetParent !== null));
+    const at = rows.indexOf(/** @type {HTMLElement} */ (document.activeElement));
+    rows[Math.min(rows.length - 1, Math.max(0, at + step))]?.focus();
   }
 }
 
+/** The distance of a change from the top, after a jump to it, in pixels. */
+const CHANGE_MARGIN_PX = 48;
+
+/** @param {Activity} review */
+const reviewGlyph = ({ content }) => REVIEW_GLYPHS[toText(content.verdict ?? content.status)] ?? (stateOf(content.status) === "running" ? "running" : "idle");
+
+/** @param {Activity} review */
+const reviewText = ({ content }) => humanize(content.verdict ?? content.status);
+
+/** @param {Link} link */
+const linkOf = ({ words, go }) => (go ? html`<button type="button" class="link go" @click=${go}>${words}</button>` : html`<span class="mono">${words}</span>`);
+
 /**
- * @param {HTMLElement} row
- * @param {Record<string, any>} version
- * @param {unknown} current
+ * Makes the file of a body: of the bytes in a data URL, else of the text.
+ * @param {string} text
+ * @param {string} type
  */
-function fillVersion(row, version, current) {
-  const [name, hint] = /** @type {HTMLElement[]} */ ([...row.children[0].children]);
-  const number = version?.version ?? version?.versionId;
-  setText(name, `Version ${formatValue(number) || "unknown"}${current !== undefined && number === current ? " (current)" : ""}`);
-  setText(hint, [formatValue(version?.summary ?? version?.title), formatValue(version?.createdAt), formatValue(version?.ref ?? version?.href)].filter(Boolean).join(" · "));
+async function blobOf(text, type) {
+  const data = /^data:([^;,]*);base64,([A-Za-z0-9+/=\s]+)$/.exec(text);
+  if (!data) return new Blob([text], { type: type || "text/plain" });
+  return new Blob([Uint8Array.from(atob(data[2]), (char) => char.charCodeAt(0))], { type: data[1] });
 }
 
 define("ps-artifacts", Artifacts);

@@ -15,8 +15,57 @@ export const BODY_MEMBERS = ["body", "content", "contents", "text", "markdown", 
 const BYTES_MAX = 800_000;
 /** The number of envelopes searched for a body or diff without a reference. */
 const EVENTS_MAX = 1000;
+/** The maximum size of an image, in bytes. */
+const IMAGE_BYTES_MAX = 4 * 1024 * 1024;
+/** Members of an artifact or a version that refer to its body. */
+const BODY_REF_MEMBERS = ["bodyRef", "contentRef", "versionRef", "ref", "href"];
+/** Envelopes that may contain a body. */
+const BODY_TYPES = ["artifact.created", "artifact.updated", "artifact.changed", "artifact.version.created"];
 /** The maximum number of lines drawn of a diff. */
 const DIFF_LINES_MAX = 5000;
+
+/** The name of a version on the page. @param {Record<string, any> | undefined} version */
+export const versionName = (version) => (version ? `version ${formatValue(version.version ?? version.versionId) || "unknown"}` : "the latest body");
+
+/**
+ * Returns the path of a stored body.
+ * @param {Record<string, any>} holder An artifact's content, or a version.
+ * @returns {string | undefined}
+ */
+export const bodyRefOf = (holder) => BODY_REF_MEMBERS.map((member) => holder[member]).find((href) => typeof href === "string" && BLOB_PATH.test(href));
+
+/**
+ * Reads the body of a version, or the latest one.
+ * @param {View} view
+ * @param {Activity} artifact
+ * @param {Record<string, any> | undefined} version
+ * @returns {Promise<Text>} Rejects if no fact contains it.
+ */
+export async function readBody(view, artifact, version) {
+  const ref = bodyRefOf(version ?? artifact.content);
+  if (ref) return readBlobText(view, ref);
+  const text = await readTextFromEvents(view, artifact, version?.sequence, BODY_MEMBERS, BODY_TYPES);
+  if (text === undefined) throw new Error(`Unavailable: the source sent no facts with ${versionName(version)}${version?.ref ? `. It is stored at ${version.ref}` : ""}.`);
+  return text;
+}
+
+/**
+ * Reads a stored image as a data URL: an `img` element cannot send a token.
+ * @param {View} view
+ * @param {string} href
+ * @param {string} type Its media type.
+ * @returns {Promise<string>}
+ */
+export async function readImageAddress(view, href, type) {
+  const { blob, isWhole } = await view.hydration.blob(href, { from: 0, to: IMAGE_BYTES_MAX - 1, audience: view.audience });
+  if (!isWhole) throw new Error("Unavailable: the image is too large.");
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(String(reader.result));
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(new Blob([blob], { type }));
+  });
+}
 
 /**
  * Reads a body from the artifact's envelopes: from the one with this sequence, else from the newest that has one.

@@ -129,7 +129,7 @@ export function eventDetail(options) {
         <button type="button" class="button icon-button" data-kind="quiet" aria-label="Copy a link to this event" title="Copy a link to this event" @click=${() => onCopy("link")}>${icon("link")}</button>
         <button type="button" class="button icon-button" data-kind="quiet" aria-label="Close the event" title="Close (Esc)" @click=${onClose}>${icon("close")}</button>
       </div>
-      <p class="hint">Event ${formatCount(row.sequence)} · ${timeText(row.time)}${Number.isFinite(row.time) ? html`, ${age(event.receivedAt ?? event.timestamp, view.now())} ago` : nothing} · ${formatBytes(row.size)}${row.agent ? html` · ${row.agent}` : nothing} · ${row.audience}</p>
+      <p class="hint">Event ${formatCount(row.sequence)} · ${timeText(row.time)}${Number.isFinite(row.time) ? html` (${age(event.receivedAt ?? event.timestamp, view.now())})` : nothing} · ${formatBytes(row.size)}${row.agent ? html` · ${row.agent}` : nothing} · ${row.audience}</p>
     </header>
     <div class="event-tabs"><div role="tablist" aria-label="Event" @keydown=${(/** @type {KeyboardEvent} */ key) => moveTab(key, tab, onTab)}>${choice("json", "JSON", undefined)}${choice("changes", "Changes", changes?.length)}${choice("refs", "Refs", refs.length)}</div>
       <span class="grow"></span>

@@ -29,7 +29,7 @@ mod examine;
 mod format;
 mod journal;
 mod tables;
-mod tail;
+pub(in crate::log) mod tail;
 
 pub use examine::{Defect, StoreInspection};
 pub use format::CURRENT as FORMAT;

@@ -23,6 +23,7 @@ pub mod active_runs;
 pub mod commit;
 pub mod control;
 pub mod embedded;
+pub mod journal;
 pub mod memory;
 pub mod queues;
 pub mod row;

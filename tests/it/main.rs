@@ -37,6 +37,7 @@ mod format_ai_sdk;
 mod fuzz;
 mod hydrate;
 mod ingest;
+mod journal;
 mod lifecycle;
 mod limits;
 mod listing;

@@ -1,0 +1,76 @@
+//! The journal: every commit of a server, in one order. Recovery is to apply its records again.
+//!
+//! ```text
+//!   position     1      2      3      4      5    …
+//!   records   [ group ][ group ][ erase ][ group ][ …          a record is whole or absent
+//!                 ▲                          ▲
+//!                 └ applied: the store has everything up to here, and follows
+//!                                            └ last: durable when `append` returns
+//! ```
+//!
+//! A journal knows nothing about the content of its records. Every implementation passes the suite
+//! `tests/it/journal.rs`.
+
+mod local;
+mod memory;
+mod record;
+
+pub use local::LocalJournal;
+pub use memory::MemoryJournal;
+
+use super::StoreError;
+use bytes::Bytes;
+use std::future::Future;
+
+/// One commit: its place in the order, counted from 1 without gaps, and its encoded content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    pub position: u64,
+    pub body: Bytes,
+}
+
+/// The result of an append.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Appended {
+    /// The record has this position and is durable, as far as the sync mode says.
+    At(u64),
+    /// The journal's last position is another one: another writer appended. Nothing was kept.
+    Moved { last: u64 },
+}
+
+/// Names a record that a reader wants and the journal no longer has.
+fn forgotten(after: u64, first: u64) -> String {
+    format!("the records {} to {} are gone; the first one left is {first}", after + 1, first - 1)
+}
+
+/// An ordered, durable sequence of records.
+pub trait Journal: Send + Sync + 'static {
+    /// The position of the first record that the journal still has, and of the last one; `last + 1` and `last` without
+    /// records.
+    fn bounds(&self) -> (u64, u64);
+
+    /// Appends one record after the position `expected`. `parts` are its body, in order.
+    ///
+    /// # Errors
+    /// [`StoreError`]: final, as after any failed write.
+    fn append(&self, expected: u64, parts: &[Bytes]) -> impl Future<Output = Result<Appended, StoreError>> + Send;
+
+    /// The records after `after`, in order: as many as fit into `bytes_max`, at least one if there is one.
+    ///
+    /// # Errors
+    /// `Corrupt` with the file and the offset of a damaged record; `Failed` when the disk fails, or when the journal no
+    /// longer has the record `after + 1`.
+    fn read(&self, after: u64, bytes_max: usize) -> impl Future<Output = Result<Vec<Record>, StoreError>> + Send;
+
+    /// Lets the journal forget records before `position`. It may keep some of them.
+    ///
+    /// # Errors
+    /// `Failed` when the disk fails.
+    fn truncate_before(&self, position: u64) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Makes every record durable, in every sync mode.
+    ///
+    /// # Errors
+    /// As [`Self::append`].
+    fn flush(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+}

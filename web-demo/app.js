@@ -16,7 +16,6 @@ import { Feeder } from "./feeder.js";
 import { Shell } from "./shell.js";
 import { Surface } from "./surfaces/base.js";
 import "./surfaces/composer.js";
-import "./surfaces/context.js";
 import "./surfaces/session-header.js";
 import "./surfaces/task-capsule.js";
 import { iconButtons, themeSwitch } from "./theme.js";

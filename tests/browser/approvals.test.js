@@ -37,7 +37,7 @@ const SOURCES = {
       { type: "tool.started", toolCallId: "c", payload: { toolName: "delete_branch", input: { branch: "feat/old" } } },
       { type: "action.required", actionId: "a", toolCallId: "c", payload: { kind: isQuestion ? "structured_input" : "tool_approval", message: "Delete it?", toolName: "delete_branch", input: { branch: "feat/old" }, risk: "high", policyScope: "run", ...(schema && { schema }) } },
     ],
-    args: { branch: "feat/old" }, tool: "delete_branch", risk: "high risk", scope: "run",
+    args: { branch: "feat/old" }, tool: "delete_branch", risk: "High risk", scope: "run",
   },
   awaken: {
     ask: (schema, isQuestion) => upTo("awaken/hitl_approve", (fact) => fact.outcome === "suspended", (fact) => {
@@ -47,7 +47,7 @@ const SOURCES = {
       if (isQuestion) ticket.resume_mode = "use_decision_as_tool_result";
       return fact;
     }),
-    args: { branch: "feat/old" }, tool: "delete_branch", risk: "high risk",
+    args: { branch: "feat/old" }, tool: "delete_branch", risk: "High risk",
   },
   turnrunner: {
     ask: (schema, isQuestion) => upTo("turn-runner/handwritten-port-gate_approved", (fact) => fact.event === "turnGateOpen", (fact) => {
@@ -55,7 +55,7 @@ const SOURCES = {
       if (isQuestion) fact.payload.reason = "details";
       return fact;
     }),
-    args: { env: "prod" }, tool: "deploy", risk: "high risk",
+    args: { env: "prod" }, tool: "deploy", risk: "High risk",
   },
   "ag-ui": {
     ask: (schema, isQuestion) => upTo("ag-ui/scripted-sdk1.0-interrupt_resume", (fact) => fact.outcome?.type === "interrupt", (fact) => {
@@ -92,8 +92,19 @@ async function asks(source, facts, hash = {}) {
   return { run, agent, card };
 }
 
-/** Clicks a button, and returns the control that the worker claims. */
-async function claimed({ run, agent, card }, name, exact = true) {
+/** The typed arguments on a card. */
+const argumentsOf = (card, label = "Arguments") => card.getByRole("group", { name: label, exact: true }).locator(".arg").evaluateAll((all) => Object.fromEntries(all.map((one) => {
+  const value = one.querySelector(".arg-value");
+  return [one.querySelector(".arg-name").textContent, value.dataset.type === "string" ? value.textContent : JSON.parse(value.textContent)];
+})));
+
+/** Clicks a button, and returns the control that the worker claims. A rejection first asks for a reason. */
+async function claimed({ run, agent, card }, name, { exact = true, reason } = {}) {
+  const opener = card.locator("[data-opens]");
+  if ((await opener.count()) > 0 && (await text(opener)).startsWith(`${name}…`)) {
+    await opener.click();
+    if (reason) await card.getByLabel("Reason (optional)").fill(reason);
+  }
   const button = card.getByRole("button", { name, exact });
   const says = await button.getAttribute("data-control");
   await button.click();
@@ -162,11 +173,11 @@ for (const [name, { source = name, ask, args }] of Object.entries(SOURCES)) {
     const facts = await card.locator(".facts").evaluate((list) => Object.fromEntries([...list.querySelectorAll("dt")].map((term) => [term.textContent, term.nextElementSibling.textContent])));
     if (tool) assert.equal(facts.Tool, tool);
     else assert.ok(facts.Tool && facts.Tool !== "not stated", "the name of the call");
-    assert.deepEqual(JSON.parse(await card.locator('pre[aria-label="Arguments"]').textContent()), args);
-    if (risk) assert.equal(await text(card.locator(".card-head .chip")), risk);
+    assert.deepEqual(await argumentsOf(card), args);
+    if (risk) assert.equal(await text(card.locator(".risk")), risk);
     else assert.equal(facts.Risk, "not stated");
     assert.equal(facts.Scope, scope ?? "not stated");
-    assert.match(await text(card.locator(".who")), new RegExp(`Requested by (${agent}|.*|: not stated)`));
+    assert.match(await text(card.locator(".requester")), new RegExp(`^(${agent}|.+) asks|^Requester: not stated$`));
     assert.equal(await text(card.locator(".badge").first()), "Needs approval");
     // A call that waits for a person does not look like a running one.
     const call = page.locator("ps-tool").first();
@@ -198,8 +209,8 @@ test("ethos: a credential that needs a sign-in cannot be entered, and can be dec
   assert.equal(await text(asked.card.locator(".card-title")), "Credential needed");
   assert.match(await asked.card.innerText(), /Connect Linear/);
   await asked.card.getByText("needs a sign-in (OAuth)").waitFor();
-  assert.equal(await text(asked.card.locator(".facts")), "Credential\noauth");
-  assert.equal(await asked.card.locator('pre[aria-label="Details from the source"]').isVisible(), false, "nothing appears twice");
+  assert.equal(await text(asked.card.locator(".facts")), "Credential\noauth\nReferences\ns3");
+  assert.equal(await asked.card.getByRole("group", { name: "Details from the source" }).count(), 0, "nothing appears twice");
   assert.equal(await asked.card.locator("input").count(), 0);
   assert.deepEqual(await claimed(asked, "Decline"), { control: "reject", value: undefined });
 });
@@ -208,7 +219,7 @@ test("ethos: a credential in plain text is sent, and not on the page afterwards"
   const facts = await upTo("ethos/hitl_credential_required", (fact) => fact.type === "done");
   facts.find((fact) => fact.type === "credential_required").kind = "api_key";
   const asked = await asks("ethos", facts);
-  assert.equal(await text(asked.card.locator(".facts")), "Credential\napi key");
+  assert.equal(await text(asked.card.locator(".facts")), "Credential\napi key\nReferences\ns3");
   await asked.card.locator('input[type="password"]').fill("not-a-real-key-77");
   const button = asked.card.getByRole("button", { name: "Send answer" });
   await button.click();
@@ -281,18 +292,45 @@ test("an answer that contradicts its button is not sent", limit, async () => {
   assert.deepEqual((await stage.read(`/v1/runs/approval-${runs}/controls`)).controls, []);
 });
 
+test("a rejection sends its reason", limit, async () => {
+  assert.deepEqual(await claimed(await asks("agentui", approval({})), "Reject", { reason: "Too risky." }), { control: "reject", value: { reason: "Too risky." } });
+  await page.close();
+  assert.deepEqual(await claimed(await asks("agentui", approval({ schema: DECISION })), "Reject", { reason: "Too risky." }), { control: "reject", value: { approved: false, reason: "Too risky." } });
+});
+
+test("y and n focus the buttons, and Enter confirms", limit, async () => {
+  const asked = await asks("agentui", approval({}));
+  await page.keyboard.press("n");
+  assert.equal(await page.evaluate(() => document.activeElement.dataset.opens), "reject");
+  await page.keyboard.press("y");
+  assert.equal(await page.evaluate(() => document.activeElement.dataset.control), "approve");
+  await page.keyboard.press("Enter");
+  assert.equal((await stage.claim(asked.agent, { run: asked.run })).control, "approve");
+});
+
 test("the options of a source are buttons that send what they say", limit, async () => {
   const options = [
     { optionId: "o1", label: "Allow once", kind: "allow_once" },
     { optionId: "o2", label: "Always allow", kind: "allow_always" },
     { optionId: "o3", label: "Reject", kind: "reject_once" },
   ];
+  // The split button holds the approving options. It says what it sends, and the card what it results in.
+  const described = options.map((option) => ({ ...option, description: `Result of ${option.label}.` }));
   for (const [name, control, value] of [["Allow once", "approve", { optionId: "o1" }], ["Always allow", "approve", { optionId: "o2" }], ["Reject", "reject", { optionId: "o3" }]]) {
-    const asked = await asks("agentui", approval({ options }));
-    assert.deepEqual(await asked.card.locator("button[data-control]").allTextContents(), ["Allow once", "Always allow", "Reject"]);
+    const asked = await asks("agentui", approval({ options: described }));
+    assert.deepEqual(await asked.card.locator("button[data-control], button[data-opens]").evaluateAll((all) => all.map((one) => one.textContent)), ["Allow onceY", "Reject…N"]);
+    assert.equal(await text(asked.card.locator(".no-text")), "Result of Reject.");
+    if (name === "Always allow") {
+      await asked.card.getByRole("button", { name: "Other scopes" }).click();
+      await asked.card.getByRole("menuitemradio", { name: "Always allow" }).click();
+    }
+    if (control === "approve") assert.equal(await text(asked.card.locator(".yes-text")), `Result of ${name}.`);
     assert.deepEqual(await claimed(asked, name), { control, value });
     await page.close();
   }
+  const silent = await asks("agentui", approval({ options }));
+  assert.equal(await text(silent.card.locator(".yes-text")), "The source does not state the result.");
+  await page.close();
   // With a schema, the option is sent together with the decision.
   assert.deepEqual(await claimed(await asks("agentui", approval({ options, schema: DECISION })), "Reject"), { control: "reject", value: { optionId: "o3", approved: false } });
 });
@@ -312,10 +350,17 @@ test("a review shows the artifact with its version and diff", limit, async () =>
   await withMembers(run, "a", { kind: "artifact_review", message: "Good?", artifactId: "report", versionId: 2, evidenceId: "none", refs: [{ rel: "ticket", href: "T-1" }] });
   await stage.look({ run }, page);
   const card = page.locator("ps-action");
-  await until(page, () => document.querySelectorAll("ps-action .diff [data-line]").length === 3);
-  assert.deepEqual(await card.locator(".diff [data-line]").evaluateAll((all) => all.map((one) => one.dataset.line)), ["place", "removed", "added"]);
-  assert.equal(await text(card.locator(".artifact-name")), "Report · version 2");
-  assert.match(await text(card.locator(".links")), /not found[\s\S]*T-1/);
+  await until(page, () => document.querySelectorAll("ps-action .diff-line").length === 2);
+  assert.deepEqual(await card.locator(".diff-line").evaluateAll((all) => all.map((one) => one.dataset.kind)), ["delete", "add"]);
+  await until(page, () => document.querySelector("ps-action .diff-line mark"));
+  assert.equal(await text(card.locator(".artifact-name")), "Report");
+  assert.match(await text(card.locator(".subject-version")), /^version (1 → )?2$/);
+  // d hides and shows the diff, and two columns show the same lines.
+  await page.keyboard.press("d");
+  assert.equal(await card.locator(".diff-line").count(), 0);
+  await card.getByRole("button", { name: "Side by side" }).click();
+  assert.deepEqual(await card.locator(".diff-line code").allTextContents(), ["Revenue grew.", "Revenue grew to 5 M EUR."]);
+  assert.match(await text(card.locator(".facts")), /Evidence\nnone \(not found\)\nReferences\nT-1/);
   await card.getByRole("button", { name: "Open artifact" }).click();
   assert.equal(await page.locator("#tab-artifacts").getAttribute("aria-selected"), "true");
 });
@@ -327,7 +372,7 @@ test("a plan decision shows the steps of its plan, the latest plan of the run, o
   await withMembers(run, "a", { kind: "plan_decision", plan: { summary: "Two steps.", steps: [{ title: "Read", status: "completed" }, { title: "Write", status: "pending" }] } });
   await stage.look({ run }, page);
   await until(page, () => document.querySelectorAll("ps-action .steps-list .step").length === 2);
-  assert.deepEqual(await page.locator("ps-action .step").evaluateAll((all) => all.map((one) => [...one.children].map((part) => part.textContent))), [["completed", "Read"], ["pending", "Write"]]);
+  assert.deepEqual(await page.locator("ps-action .step").evaluateAll((all) => all.map((one) => [...one.children].map((part) => part.textContent))), [["Read", "completed"], ["Write", "pending"]]);
   assert.match(await page.locator("ps-action .plan").innerText(), /Two steps\./);
   await page.close();
   const { card } = await asks("agentui", [{ type: "run.started" }, { type: "plan.final", messageId: "m", partId: "p", payload: { text: "Read, then write." } }, { type: "action.required", actionId: "a", payload: { kind: "plan_decision" } }]);
@@ -346,10 +391,10 @@ test("the card shows title, parameters, scope and the source's payload", limit, 
   const card = page.locator("ps-action");
   await card.waitFor();
   assert.equal(await text(card.locator(".card-title")), "Delete the branch?");
-  assert.equal(await text(card.locator(".facts")), "Tool\ndelete_branch\nScope\nrepository");
-  assert.deepEqual(JSON.parse(await card.locator('pre[aria-label="Arguments"]').textContent()), { branch: "feat/old" });
-  assert.deepEqual(JSON.parse(await card.locator('pre[aria-label="Details from the source"]').textContent()), { ticket: 7 });
-  assert.equal(await text(card.locator(".who")), "Requested by rui");
+  assert.equal(await text(card.locator(".facts")), "Tool\ndelete_branch\nArguments\nbranch feat/old\nScope\nrepository\nDetails\nticket 7");
+  assert.deepEqual(await argumentsOf(card), { branch: "feat/old" });
+  assert.deepEqual(await argumentsOf(card, "Details from the source"), { ticket: 7 });
+  assert.equal(await text(card.locator(".requester")), "rui asks");
   assert.equal(await card.locator("input").count(), 0);
 });
 
@@ -359,14 +404,13 @@ test("facts that the source omitted are shown as “not stated”", limit, async
   page = await stage.look({ run });
   const card = page.locator("ps-action");
   await card.waitFor();
-  assert.equal(await text(card.locator(".facts")), "Tool\nnot stated\nRisk\nnot stated\nScope\nnot stated");
-  assert.equal(await text(card.locator('pre[aria-label="Arguments"]')), "not stated");
-  assert.equal(await text(card.locator(".who")), "Requested by: not stated");
+  assert.equal(await text(card.locator(".facts")), "Tool\nnot stated\nArguments\nnot stated\nRisk\nnot stated\nScope\nnot stated");
+  assert.equal(await text(card.locator(".requester")), "Requester: not stated");
 });
 
 test("arguments with redacted secrets cannot be edited", limit, async () => {
   const { card } = await asks("agentui", approval({ toolName: "call", input: { key: "sk-live-abcdef0123456789abcdef", to: "x" } }));
-  assert.match(await card.locator('pre[aria-label="Arguments"]').textContent(), /\[redacted\]/);
+  assert.match((await argumentsOf(card)).key, /\[redacted\]/);
   assert.equal(await card.locator('[data-control="edit"]').count(), 0);
 });
 

@@ -130,10 +130,11 @@ test("Tool input/progress/output/error state does not enter final answer text.",
   const [fetching, broken, web] = [0, 1, 2].map((at) => page.locator("ps-tool").nth(at));
   assert.equal(await text(fetching.locator(".given")), "url: SECRETINPUT");
   assert.equal(await fetching.locator("progress").evaluate((bar) => bar.value), 0.3);
-  assert.equal(await text(fetching.locator(".message")), "3 of 10 · PROGRESSWORDS");
+  assert.equal(await text(fetching.locator(".message")), "PROGRESSWORDS");
+  assert.match(await text(fetching.locator(".spent")), /^3 of 10 · /);
   assert.equal(await text(fetching.locator(".output")), "OUTPUTWORDS");
   assert.equal(await text(broken.locator(".error")), "ERRORWORDS (E7)");
-  assert.equal(await text(web.locator(".spent")), "5.2 s · $0.25");
+  assert.equal(await text(web.locator(".spent")), "5.2s · $0.25");
   assert.deepEqual(await web.locator(".notes li").allTextContents(), ["Untrusted output: data from outside, not an instruction.", "Truncated by the source: 4,100 characters are missing."]);
   await stage.publish("tools", [fact("text.final", { text: "Done reading." }, { messageId: "m2", partId: "p" })]);
   await until(page, () => document.querySelectorAll(".speech").length === 2);
@@ -190,7 +191,7 @@ test("every kind of action has its controls", limit, async () => {
   await until(page, (many) => document.querySelectorAll("ps-action").length === many, Object.keys(kinds).length);
   for (const [kind, wanted] of Object.entries(kinds)) {
     const card = page.locator(`ps-action[data-kind="${kind}"]`);
-    assert.deepEqual((await card.locator("button[data-control]").evaluateAll((all) => all.map((one) => one.dataset.control))).sort(), [...wanted].sort(), kind);
+    assert.deepEqual((await card.locator("button[data-control], button[data-opens]").evaluateAll((all) => all.map((one) => one.dataset.control ?? one.dataset.opens))).sort(), [...wanted].sort(), kind);
   }
   const credential = page.locator('ps-action[data-kind="credential_request"]');
   await credential.locator('input[type="password"]').fill("hunter2-not-a-word");
@@ -237,8 +238,8 @@ test("Queue and steer are visually and semantically distinct.", limit, async () 
   for (const at of [0, 1, 3]) assert.notEqual(styles.Queue[at], styles.Steer[at]);
   assert.deepEqual(await composer.locator(".sent").evaluateAll((all) => all.map((one) => one.dataset.mode)), ["queue", "steer"]);
   // An interrupt is a third control.
-  await composer.getByRole("button", { name: "Interrupt" }).click();
-  await until(page, () => document.querySelector("ps-composer .told").textContent.startsWith("Submitted."));
+  await page.locator("ps-runtime-status").getByRole("button", { name: "Interrupt" }).click();
+  await until(page, () => document.querySelector("ps-runtime-status .told").textContent.startsWith("Submitted."));
   assert.deepEqual((await controls("turns")).map(({ control }) => control).sort(), ["interrupt", "steer"]);
 });
 
@@ -251,12 +252,16 @@ test("Context and compaction are surfaced as facts or boundaries, not hidden tex
   ]);
   await until(page, () => document.querySelectorAll(".speech").length === 2);
   const rows = await page.locator("ps-conversation .near > *").evaluateAll((all) => all.map((row) => row.querySelector(".body, .words").textContent));
-  assert.deepEqual(rows, ["Before.", "Context compacted: 180,000 → 21,000 tokens", "After."]);
-  const context = page.locator("ps-context");
-  assert.equal(await text(context.locator(".budget")), "180,000 of 200,000 tokens");
+  assert.deepEqual(rows, ["Before.", "Context compacted · 180k → 21k tokens", "After."]);
+  const context = page.locator("ps-runtime-status .context");
+  assert.equal((await text(context.locator("summary"))).replaceAll(/\s+/g, " "), "Context 90 % 1 missing");
   assert.equal(await context.locator("progress").getAttribute("data-state"), "warning");
-  assert.deepEqual(await context.locator(".chip").allTextContents(), ["notes.md"]);
-  assert.deepEqual(await context.locator(".missing li").allTextContents(), ["Missing: last year's figures"]);
+  await context.locator("summary").click();
+  assert.equal(await text(context.locator(".budget")), "180,000 of 200,000 tokens");
+  assert.deepEqual(await context.locator(".refs li").allTextContents(), ["notes.md"]);
+  assert.deepEqual(await context.locator(".missing li").allTextContents(), ["last year's figures"]);
+  await page.keyboard.press("Escape");
+  await context.locator(".popover").waitFor({ state: "hidden" });
 });
 
 test("Missing facts render honest fallback states.", limit, async () => {
@@ -271,7 +276,7 @@ test("Missing facts render honest fallback states.", limit, async () => {
   assert.equal(await text(page.locator("ps-tool .name")), "Unnamed tool");
   assert.deepEqual(await page.locator("ps-tool .notes li").allTextContents(), ["Result withheld: the selected audience may not see it."]);
   assert.equal(await text(page.locator("ps-action .facts")), "Kind\nunknown");
-  assert.equal(await text(page.locator("ps-context .budget")), "budget unknown");
+  assert.equal(await page.locator("ps-runtime-status .budget").textContent(), "budget unknown");
   assert.equal(await text(page.locator('.mark[data-type="handoff"] .words')), "Handed off from unknown to unknown");
   assert.equal(await text(page.locator(".capsule .badge")), "unknown");
   assert.equal(await text(page.locator("ps-composer .queue .badge")), "unknown number queued");
@@ -344,9 +349,9 @@ test("an approval names its requester and is decided by its runtime only", limit
   ]);
   const card = page.locator("ps-action");
   await card.getByText("May I deploy?").waitFor();
-  assert.equal(await text(card.locator(".who")), "Requested by Rui (rui)");
-  assert.equal(await text(card.locator(".facts")), "Tool\ndeploy\nScope\nrun");
-  assert.equal(await text(card.locator(".chip")), "high risk");
+  assert.equal(await text(card.locator(".requester")), "Rui (researcher) asks");
+  assert.equal(await text(card.locator(".facts")), "Tool\ndeploy\nArguments\nenv prod\nScope\nrun");
+  assert.equal(await text(card.locator(".risk")), "High risk");
   await until(page, () => document.querySelector("#sessions .marks")?.textContent.includes("1 decision pending"));
   await card.getByLabel("once").check();
   await card.getByRole("button", { name: "Approve" }).click();
@@ -360,7 +365,7 @@ test("an approval names its requester and is decided by its runtime only", limit
   assert.equal(await card.getAttribute("data-status"), "pending");
   await stage.publish("approval", [fact("action.resolved", { outcome: "approved" }, { actionId: "ask" })]);
   await until(page, () => document.querySelector("ps-action").dataset.status === "resolved");
-  assert.equal(await text(card.locator(".badge")), "approved");
+  assert.equal(await text(card.locator(".badge")), "Approved");
   assert.deepEqual(page.problems, []);
 });
 

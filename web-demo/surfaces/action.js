@@ -1,72 +1,84 @@
 /**
- * A decision: its requester, subject, risk and scope, the reviewed content, and the controls that answer it.
+ * A decision: the action as a question, its requester, tool, arguments, risk and scope, what it changes, and the
+ * controls that answer it.
  *
  * An answer decides nothing on this page. It goes to the runtime that asked. Until the runtime reports a result, the
- * card stays pending and shows that an answer was submitted. Facts that the source omitted are shown as “not stated”.
+ * card stays pending and shows that an answer was submitted. Facts that the source omitted are shown as “not stated”. A
+ * decided card is one line.
  */
 
-import { createBadge, define, formatDuration, element, inspectButton, setBadge, setText, humanize, stateOf, toText } from "./base.js";
-import { Card, agentName } from "./card.js";
+import { define, formatDuration, humanize, inspectButton, stateOf, toText } from "./base.js";
+import { TITLES, actionTitle } from "./action-title.js";
+import { Card } from "./card.js";
 import { QUESTIONS, contradicts, isApproval, optionOf } from "./decision.js";
 import { choiceOf, formOf } from "./form.js";
 import { POLL_MS, ACCEPTED_SHOWN_MS, readControlStatuses, hasFailed } from "./submitted-controls.js";
 import { formatValue } from "./lane.js";
 import { DecisionSubject } from "./decision-subject.js";
 import { summarizeInput, formatJson } from "./tool.js";
+import { formatExact, formatSpan, parseTime } from "../ui/format.js";
+import { glyph, icon, statusLabel } from "../ui/icons.js";
+import { html, nothing, render } from "../vendor/lit.js";
 
-/** The interval at which the time left is updated, in milliseconds. */
+/** @typedef {import("./decision.js").Option} Option */
+/** @typedef {import("./decision.js").Verdict} Verdict */
+/** @typedef {import("./form.js").Answer} Answer */
+/** @typedef {import("./form.js").Field} Field */
+
+/** The interval at which the waiting time and the time left are updated, in milliseconds. */
 const TICK_MS = 1000;
 /** From this time left on, the card shows a date. */
 const DAY_MS = 24 * 3_600_000;
+/** A longer argument has its own line. In characters. */
+const SHORT_ARGUMENT_CHARS = 60;
 
-/** Titles by kind. @type {Record<string, string>} */
-const TITLES = {
-  tool_approval: "Approve this tool call?",
-  plan_decision: "Approve this plan?",
-  teammate_plan_decision: "Approve this teammate's plan?",
-  structured_input: "Input needed",
-  clarification: "Question",
-  permission_grant: "Grant this permission?",
-  delegated_permission: "Grant this permission to a teammate?",
-  credential_request: "Credential needed",
-  artifact_review: "Review this artifact",
-};
+/** Words for outcomes. @type {Record<string, string>} */
+const OUTCOMES = { approved: "Approved", rejected: "Rejected", answered: "Answered", cancelled: "Cancelled", expired: "Expired", interrupted: "Interrupted", resolved: "Resolved" };
 
 /** The text for a fact that the source omitted. */
 export const NOT_STATED = "not stated";
+const RESULT_NOT_STATED = "The source does not state the result.";
 /** Kinds for which the answer may request changes. */
 const EDITABLE_KINDS = new Set(["plan_decision", "teammate_plan_decision", "artifact_review"]);
-/** Kinds that teammates request; the card always names the requester. */
-const DELEGATED_KINDS = new Set(["teammate_plan_decision", "delegated_permission"]);
 /** Kinds that permit an operation: tool, arguments, risk and scope each have a line, known or not. */
 const PERMISSION_KINDS = new Set(["tool_approval", "permission_grant", "delegated_permission"]);
 /** The server's replacement for a secret. Arguments with it differ from the real ones, so they cannot be edited. */
 const REDACTED = "[redacted]";
+/** Members of a schema that may contain the reason of a rejection. */
+const REASON_NAME = /reason|comment|feedback|note|message|explanation|remark/i;
 
-const RISK_STATES = new Map([["low", "idle"], ["medium", "warning"], ["moderate", "warning"], ["high", "failed"], ["critical", "failed"]]);
+/** Risks that have a color. */
+const HIGH_RISKS = new Set(["high", "critical"]);
 
-/** @typedef {{ label: string, control: string, kind?: "primary" | "danger" | "quiet", value: () => import("./form.js").Answer }} Choice */
+/**
+ * The parts of the form of one question. `approve` and `reject`: the options of the source with that verdict.
+ * @typedef {object} Form
+ * @property {boolean} isQuestion
+ * @property {boolean} decides Whether the buttons approve and reject.
+ * @property {Field} [fields] The fields of the schema, or of a plain question.
+ * @property {Field} [choice] Options without a verdict.
+ * @property {Option[]} approve
+ * @property {Option[]} reject
+ * @property {Option[]} edits
+ * @property {boolean} isSignIn Whether the credential comes from a sign-in elsewhere.
+ * @property {boolean} asksReason Whether a rejection asks for a reason.
+ */
 
 export class Action extends Card {
-  #title = element("h3", "card-title");
-  #badge = element("span");
-  #risk = element("span", "chip");
-  #requester = element("p", "who");
-  #message = element("p", "message");
-  #description = element("p", "hint description");
-  #facts = element("dl", "facts");
-  #inputLabel = element("p", "label", "Arguments");
-  #input = element("pre", "preview");
-  #reviewed = new DecisionSubject();
-  #payloadLabel = element("p", "label", "Details from the source");
-  #payload = element("pre", "preview");
-  #form = element("form", "stack ask");
-  #status = element("p", "note told");
-  #expiry = element("p", "hint expiry");
+  #subject = new DecisionSubject(() => this.draw());
+  #inspect = inspectButton(() => this.view, () => this.activity);
   /** The parts of the question of which the form was built. Another question builds another form. */
   #formKey = "";
-  #isSending = false;
-  /** The answer that this page submitted and the store may not show yet. @type {import("./base.js").SubmittedControl & { question: string, at: number } | undefined} */
+  /** @type {Form | undefined} */
+  #form;
+  /** The selected approving option. */
+  #selected = 0;
+  #isMenuOpen = false;
+  #isRejecting = false;
+  /** Whether a decided card shows its facts. */
+  #isOpen = false;
+  #isSending = "";
+  /** The answer that this page submitted and the store may not show yet. @type {import("./base.js").SubmittedControl & { question: string, at: number, button: string } | undefined} */
   #pageAnswer;
   /** The question for which the store shows a submitted answer. */
   #submittedQuestion = "";
@@ -79,21 +91,8 @@ export class Action extends Card {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #pollTimer;
 
-  build() {
-    this.classList.add("card");
-    const head = element("div", "card-head");
-    const marks = element("span", "row");
-    marks.append(this.#risk, this.#badge, inspectButton(() => this.view, () => this.activity));
-    head.append(this.#title, marks);
-    for (const [scrolled, label] of /** @type {[HTMLElement, string][]} */ ([[this.#input, "Arguments"], [this.#payload, "Details from the source"]])) {
-      scrolled.tabIndex = 0;
-      scrolled.setAttribute("role", "group");
-      scrolled.setAttribute("aria-label", label);
-    }
-    this.#form.noValidate = true;
-    this.#form.addEventListener("submit", (event) => event.preventDefault());
-    this.#status.setAttribute("role", "status");
-    this.append(head, this.#requester, this.#message, this.#description, this.#facts, this.#inputLabel, this.#input, this.#reviewed.root, this.#payloadLabel, this.#payload, this.#form, this.#status, this.#expiry);
+  connectedCallback() {
+    if (this.#tickTimer === undefined && this.isShown) this.draw();
   }
 
   disconnectedCallback() {
@@ -111,34 +110,67 @@ export class Action extends Card {
     const content = this.content;
     const isPending = content.status === "pending";
     this.#trackAnswer(isPending);
-    const status = isPending ? (this.#isSubmitted ? "submitted" : "pending") : content.status === "resolved" ? (content.outcome ?? "resolved") : content.status;
     this.dataset.status = toText(content.status);
     this.dataset.kind = toText(content.kind);
-    this.dataset.state = stateOf(isPending ? "pending" : status);
-    setText(this.#title, formatValue(content.title) || this.#heading);
-    setBadge(this.#badge, isPending ? "pending" : status, isPending ? (this.#isSubmitted ? "Answer submitted" : isApproval(content) ? "Needs approval" : "Waiting for input") : humanize(status));
-    this.#risk.hidden = content.risk === undefined;
-    const risk = formatValue(content.risk?.level ?? content.risk);
-    this.#risk.dataset.state = RISK_STATES.get(risk.toLowerCase()) ?? "unknown";
-    setText(this.#risk, `${risk} risk`);
-    this.#drawRequester();
-    this.#message.hidden = content.message === undefined || content.message === content.title;
-    setText(this.#message, toText(content.message));
-    this.#description.hidden = content.description === undefined;
-    setText(this.#description, formatValue(content.description));
-    this.#drawFacts();
-    this.#drawInput(isPending);
-    this.#reviewed.show(this.view, this.activity, isPending);
-    this.#drawForm(isPending);
-    this.#drawStatus(isPending);
-    this.#drawExpiry();
+    this.dataset.submitted = String(isPending && this.#isSubmitted);
+    if (isPending) this.#isOpen = false;
+    if (isPending && this.isConnected) this.#tickTimer ??= setInterval(() => this.draw(), TICK_MS);
+    if (!isPending) this.#stopTicking();
+    render(isPending ? this.#pending() : this.#decided(), this);
   }
 
-  /** The title where the source gives none. */
-  get #heading() {
-    const { kind, toolCallId } = this.content;
-    if (QUESTIONS.has(kind) && isApproval(this.content)) return toolCallId === undefined ? "Approve?" : TITLES.tool_approval;
-    return TITLES[kind] ?? "Decision needed";
+  /* ── a decided card ── */
+
+  #decided() {
+    const { status, outcome } = this.content;
+    const result = toText(status === "resolved" ? (outcome ?? "resolved") : status);
+    const state = stateOf(result);
+    const word = OUTCOMES[result] ?? humanize(result);
+    const waited = formatWhole(parseTime(this.activity.endedAt) - parseTime(this.activity.openedAt));
+    const toggle = () => {
+      this.#isOpen = !this.#isOpen;
+      this.draw();
+    };
+    return html`<div class="process-line">
+      <button type="button" class="summary" aria-expanded=${this.#isOpen} @click=${toggle}>
+        <span class="chevron">${icon("chevron-right")}</span>
+        <span class="status outcome" data-status=${state === "ok" ? "completed" : state === "failed" ? "failed" : "idle"}>${glyph(state === "ok" ? "completed" : state === "failed" ? "failed" : "idle")}<span class="badge">${word}</span></span>
+        <span class="words card-title">${this.#title}</span>
+        ${waited ? html`<span class="spent">waited ${waited}</span>` : nothing}
+      </button>${this.#inspect}</div>
+      ${status === "interrupted" ? html`<p class="told" data-state="warning">The run ended before a decision.</p>` : nothing}
+      ${this.#isOpen ? html`<div class="decided-details">${this.#requester(false)}${this.#message()}${this.#facts(false)}${this.#subject.template(this.view, this.activity, false)}</div>` : nothing}`;
+  }
+
+  /* ── a pending card ── */
+
+  #pending() {
+    const { risk, description } = this.content;
+    const level = formatValue(risk?.level ?? risk);
+    const submit = (/** @type {Event} */ event) => event.preventDefault();
+    return html`<article class="ask" aria-label=${this.#title}>
+      <header class="ask-head">
+        <h3 class="card-title">${this.#title}</h3>
+        ${level ? html`<span class="tag risk" data-tone=${HIGH_RISKS.has(level.toLowerCase()) ? "fail" : nothing}>${capitalize(level)} risk</span>` : nothing}
+        ${this.#inspect}
+        ${this.#requester(true)}
+      </header>
+      ${this.#message()}
+      ${description === undefined ? nothing : html`<p class="description">${formatValue(description)}</p>`}
+      ${this.#facts(true)}
+      ${this.#subject.template(this.view, this.activity, true)}
+      <form novalidate @submit=${submit}>${this.#answers()}</form>
+      ${this.#status()}
+    </article>`;
+  }
+
+  #message() {
+    const { message, title } = this.content;
+    return message === undefined || message === title || toText(message) === this.#title ? nothing : html`<p class="message">${toText(message)}</p>`;
+  }
+
+  get #title() {
+    return actionTitle(this.view, this.activity);
   }
 
   /** Whether the decision permits an operation, so that its facts each have a line, known or not. */
@@ -147,6 +179,83 @@ export class Action extends Card {
     return PERMISSION_KINDS.has(kind) || (toolCallId !== undefined && isApproval(this.content) && !EDITABLE_KINDS.has(kind));
   }
 
+  /**
+   * Names the requester and the time that it waits.
+   * @param {boolean} isPending
+   */
+  #requester(isPending) {
+    const { agentId, parentRouting, agentName: sourceName } = this.content;
+    const name = agentId === undefined ? toText(sourceName) : this.nameOf(toText(agentId));
+    const role = agentId === undefined ? undefined : this.sibling("agent", toText(agentId))?.content.role;
+    const since = parseTime(this.activity.openedAt);
+    const waits = isPending ? formatWhole(this.view.now() - since) : "";
+    const word = this.#isSubmitted ? "Answer submitted" : isApproval(this.content) ? "Needs approval" : "Waiting for input";
+    return html`<p class="who">
+      ${isPending ? html`<span class="badge">${statusLabel(this.#isSubmitted ? "running" : "waiting", word)}</span>` : nothing}
+      <span class="requester" title=${toText(agentId)}>${name ? html`<b>${name}</b>${role ? ` (${humanize(role)})` : ""} ${isPending ? "asks" : "asked"}${parentRouting === undefined ? "" : ` through ${this.nameOf(toText(parentRouting))}`}` : html`Requester: <i>${NOT_STATED}</i>`}</span>
+      ${waits ? html`<span class="waits" title=${formatExact(since)}>waiting ${waits}</span>` : nothing}
+    </p>`;
+  }
+
+  /** The tool call that waits for this decision, as this audience sees it. @returns {Record<string, any>} */
+  get #call() {
+    const { toolCallId } = this.content;
+    return (toolCallId === undefined ? undefined : this.sibling("tool-call-progress", toText(toolCallId))?.content) ?? {};
+  }
+
+  get #toolName() {
+    return formatValue(this.content.toolName ?? this.#call.tool_name);
+  }
+
+  /** The arguments of the tool call. */
+  get #arguments() {
+    const { parameters, safeInput, input } = this.content;
+    return parameters ?? safeInput ?? input ?? this.#call.input;
+  }
+
+  /** @param {boolean} isPending */
+  #facts(isPending) {
+    const { kind, scope, policyScope, risk, reason, taskId, toolName, toolCallId, outcome, value } = this.content;
+    // Facts that a decision depends on have a line even if the source omits them.
+    const needed = (/** @type {unknown} */ fact) => formatValue(fact) || (this.#isPermission && isPending ? NOT_STATED : "");
+    const shown = this.#arguments;
+    const needsArguments = kind === "tool_approval" || toolCallId !== undefined;
+    const details = isPending ? this.#details : undefined;
+    /** @type {[string, unknown][]} */
+    const facts = [
+      ["Tool", toolName === undefined && toolCallId === undefined && kind !== "tool_approval" ? "" : needed(this.#toolName)],
+      ["Arguments", shown === undefined ? (needsArguments && isPending ? NOT_STATED : "") : argumentsTemplate(shown)],
+      ["Kind", kind === "unknown" || TITLES[kind] === undefined ? humanize(kind) : ""],
+      ["Credential", this.#credentialKind === undefined ? "" : humanize(this.#credentialKind)],
+      ["Risk", risk === undefined ? needed(undefined) : typeof risk === "object" ? formatValue(risk) : ""],
+      ["Scope", humanizeName(needed(scope ?? policyScope))],
+      ...this.#subject.facts(this.view, this.activity),
+      ["Reason", formatValue(reason) === kind ? "" : humanizeName(formatValue(reason))],
+      ["Task", toText(taskId)],
+      ["Details", details === undefined ? "" : argumentsTemplate(details, "Details from the source")],
+      ["Outcome", isPending ? "" : humanize(outcome ?? this.content.status)],
+      // The answer to a credential request is a secret, even if a source repeats it.
+      ["Answer", isPending || value === undefined || kind === "credential_request" ? "" : summarizeInput(value)],
+    ];
+    const rows = facts.filter(([, fact]) => fact !== "");
+    return rows.length === 0 ? nothing : html`<dl class="facts">${rows.map(([name, fact]) => html`<dt>${name}</dt><dd class=${name === "Tool" ? "mono" : ""} ?data-unknown=${fact === NOT_STATED}>${fact}</dd>`)}</dl>`;
+  }
+
+  /** The kind of a credential: `oauth`, `api_key`, `text`, or a kind of the source. @returns {unknown} */
+  get #credentialKind() {
+    return this.content.kind === "credential_request" ? this.content.payload?.credentialKind : undefined;
+  }
+
+  /** The payload of the source, without the members that have their own line. */
+  get #details() {
+    const { payload } = this.content;
+    if (this.#credentialKind === undefined) return payload;
+    const { credentialKind: _, ...rest } = payload;
+    return Object.keys(rest).length === 0 ? undefined : rest;
+  }
+
+  /* ── the answer ── */
+
   /** The identity of the question: with another wording it is another question. */
   get #questionKey() {
     const { kind, message, schema, responseSchema, options, title, parameters, versionId } = this.content;
@@ -154,7 +263,277 @@ export class Action extends Card {
   }
 
   get #isSubmitted() {
-    return this.#isSending || this.#pageAnswer !== undefined || this.#submittedQuestion !== "";
+    return this.#isSending !== "" || this.#pageAnswer !== undefined || this.#submittedQuestion !== "";
+  }
+
+  get #isExpired() {
+    const until = parseTime(this.content.expiresAt);
+    return Number.isFinite(until) && until <= this.view.now();
+  }
+
+  #answers() {
+    if (!this.view.isLive) {
+      this.#formKey = "";
+      return nothing;
+    }
+    const { kind, schema, responseSchema, options } = this.content;
+    const key = JSON.stringify([kind, schema, responseSchema, options, this.#credentialKind]);
+    // An unrelated change must not replace a form that a person is filling in.
+    if (key !== this.#formKey || !this.#form) {
+      this.#formKey = key;
+      this.#form = this.#createForm();
+      this.#selected = 0;
+      this.#isRejecting = this.#isMenuOpen = false;
+    }
+    const form = this.#form;
+    const isDisabled = this.#isSubmitted || this.#isExpired;
+    for (const field of [form.fields, form.choice]) for (const control of /** @type {NodeListOf<HTMLInputElement>} */ (field?.root.querySelectorAll("input, select, textarea") ?? [])) control.disabled = isDisabled;
+    const fields = [form.choice, form.fields].filter((field) => field !== undefined && !field.isEmpty);
+    return html`
+      ${form.isSignIn ? html`<p class="fields hint">This credential needs a sign-in (OAuth) in the runtime's own interface. You cannot enter it here.</p>` : nothing}
+      ${fields.length > 0 ? html`<div class="fields">${fields.map((field) => field?.root)}</div>` : nothing}
+      ${this.#edits(isDisabled)}
+      <div class="outcomes" data-single=${form.isSignIn}>
+        ${form.isSignIn ? nothing : html`<p class="yes-text">${this.#result(form.approve[this.#selected], form)}</p><div class="yes">${this.#approval(form, isDisabled)}</div>`}
+        <p class="no-text">${this.#result(form.reject[0], form)}</p>
+        <div class="no">${this.#rejection(form, isDisabled)}</div>
+      </div>`;
+  }
+
+  /**
+   * Returns the result of an option, as the source states it.
+   * @param {Option | undefined} option
+   * @param {Form} form
+   */
+  #result(option, form) {
+    if (option?.description) return option.description;
+    return form.decides ? html`<span class="hint">${RESULT_NOT_STATED}</span>` : nothing;
+  }
+
+  /**
+   * @param {Form} form
+   * @param {boolean} isDisabled
+   */
+  #approval(form, isDisabled) {
+    if (!form.decides) return this.#button("Send answer", "answer", () => form.fields?.read() ?? {}, { style: "primary", isDisabled });
+    const option = form.approve[this.#selected];
+    const control = form.isQuestion ? "answer" : "approve";
+    const label = option ? capitalize(option.label) : "Approve";
+    const read = () => this.#answer("approve", option);
+    const main = this.#button(label, control, read, { style: "primary", keys: "Y", isDisabled, verdict: "approve" });
+    if (form.approve.length < 2) return main;
+    const toggle = () => {
+      this.#isMenuOpen = !this.#isMenuOpen;
+      this.draw();
+      /** @type {HTMLElement | null} */ (this.querySelector(this.#isMenuOpen ? '[role="menuitemradio"]' : ".split-more"))?.focus();
+    };
+    return html`<span class="split">${main}<button type="button" class="button split-more" data-kind="primary" aria-label="Other scopes" aria-haspopup="menu" aria-expanded=${this.#isMenuOpen} ?disabled=${isDisabled} @click=${toggle}>${icon("chevron-down")}</button>
+      ${this.#isMenuOpen ? html`<span class="split-menu" role="menu" aria-label="Scope" @keydown=${(/** @type {KeyboardEvent} */ event) => this.#handleMenuKey(event, toggle)}>${form.approve.map((one, at) => html`<button type="button" role="menuitemradio" aria-checked=${at === this.#selected} @click=${() => this.#select(at)}><b>${capitalize(one.label)}</b>${one.description ? html`<span>${one.description}</span>` : nothing}</button>`)}</span>` : nothing}</span>`;
+  }
+
+  /** @param {number} at */
+  #select(at) {
+    this.#selected = at;
+    this.#isMenuOpen = false;
+    this.draw();
+    /** @type {HTMLElement | null} */ (this.querySelector(".yes [data-control]"))?.focus();
+  }
+
+  /**
+   * @param {KeyboardEvent} event
+   * @param {() => void} toggle
+   */
+  #handleMenuKey(event, toggle) {
+    if (event.key === "Escape") toggle();
+    else if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+    event.preventDefault();
+    event.stopPropagation();
+    const items = /** @type {HTMLElement[]} */ ([...this.querySelectorAll('[role="menuitemradio"]')]);
+    const at = items.indexOf(/** @type {HTMLElement} */ (document.activeElement));
+    items[(at + (event.key === "ArrowDown" ? 1 : items.length - 1)) % items.length]?.focus();
+  }
+
+  /**
+   * @param {Form} form
+   * @param {boolean} isDisabled
+   */
+  #rejection(form, isDisabled) {
+    if (!form.decides) return this.#button("Decline", "reject", () => ({}), { isDisabled });
+    const [option, ...others] = form.reject;
+    const label = option ? capitalize(option.label) : "Reject";
+    const button = (/** @type {Option | undefined} */ one, /** @type {string} */ name, /** @type {string} */ keys) => this.#button(name, "reject", () => this.#answer("reject", one), { style: "danger", keys, isDisabled, verdict: "reject" });
+    const rest = [
+      ...others.map((one) => button(one, capitalize(one.label), "")),
+      ...form.edits.map((one) => this.#button(capitalize(one.label), "edit", () => this.#answer("edit", one), { isDisabled, verdict: "edit" })),
+    ];
+    if (!form.asksReason) return html`${button(option, label, "N")}${rest}`;
+    const setRejecting = (/** @type {boolean} */ isRejecting) => {
+      this.#isRejecting = isRejecting;
+      this.draw();
+      /** @type {HTMLElement | null} */ (this.querySelector(isRejecting ? ".reason textarea" : ".no [data-opens]"))?.focus();
+    };
+    if (!this.#isRejecting) return html`<button type="button" class="button" data-opens="reject" data-kind="danger" ?disabled=${isDisabled} @click=${() => setRejecting(true)}>${label}…<kbd aria-hidden="true">N</kbd></button>${rest}`;
+    return html`<div class="reason">
+      <label class="field"><span>Reason (optional)</span><textarea rows="2" maxlength="4000" ?disabled=${isDisabled}></textarea></label>
+      <div class="row">${button(option, label, "")}<button type="button" class="button" data-kind="quiet" ?disabled=${isDisabled} @click=${() => setRejecting(false)}>Cancel</button></div>
+    </div>`;
+  }
+
+  /**
+   * Reads the answer of a decision: the option, the choice, the fields, and the reason of a rejection.
+   * @param {Verdict} verdict
+   * @param {Option | undefined} option
+   * @returns {Answer}
+   */
+  #answer(verdict, option) {
+    const form = this.#form;
+    if (!form) return {};
+    let answer = form.fields?.read(verdict) ?? {};
+    if (verdict === "approve" && form.choice) answer = combine(form.choice.read(), answer);
+    else if (option) answer = combine({ value: option.value }, answer);
+    const reason = verdict === "reject" ? (/** @type {HTMLTextAreaElement | null} */ (this.querySelector(".reason textarea"))?.value.trim() ?? "") : "";
+    return reason === "" || answer.problem ? answer : combine(answer.value === undefined ? { value: {} } : answer, { value: { reason } });
+  }
+
+  /**
+   * Fields that change what is approved, collapsed under their names.
+   * @param {boolean} isDisabled
+   */
+  #edits(isDisabled) {
+    if (this.#form?.isQuestion) return nothing;
+    if (EDITABLE_KINDS.has(this.content.kind)) return this.#edit("Which changes do you want?", "Request changes", "", (text) => (text.trim() === "" ? { problem: "Enter the changes that you want." } : { value: text }), isDisabled);
+    if (!this.#canEdit) return nothing;
+    return this.#edit("Arguments (JSON)", "Edit arguments", JSON.stringify(this.#editable, null, 2), (text) => {
+      try {
+        return { value: JSON.parse(text) };
+      } catch {
+        return { problem: "The arguments are not JSON." };
+      }
+    }, isDisabled);
+  }
+
+  get #canEdit() {
+    return this.content.kind === "tool_approval" && this.#editable !== undefined && !JSON.stringify(this.#editable).includes(REDACTED);
+  }
+
+  /** The complete arguments. A version that the source shortened for display must not go back as the whole. */
+  get #editable() {
+    const { safeInput, parameters, input } = this.content;
+    return parameters ?? input ?? (safeInput === undefined ? this.#call.input : undefined);
+  }
+
+  /**
+   * @param {string} title
+   * @param {string} label
+   * @param {string} text The initial text.
+   * @param {(text: string) => Answer} valueOf
+   * @param {boolean} isDisabled
+   */
+  #edit(title, label, text, valueOf, isDisabled) {
+    const control = () => /** @type {HTMLTextAreaElement} */ (this.querySelector(".edit textarea"));
+    const read = () => {
+      const answer = valueOf(control().value);
+      return answer.problem ? { ...answer, field: control() } : answer;
+    };
+    return html`<details class="edit"><summary>${label}…</summary><div class="edit-body"><label class="field"><span>${title}</span><textarea rows="4" class=${text ? "mono" : ""} ?disabled=${isDisabled} .defaultValue=${text}></textarea></label>${this.#button(label, "edit", read, { isDisabled })}</div></details>`;
+  }
+
+  /** @returns {Form} */
+  #createForm() {
+    const { kind, options } = this.content;
+    const schema = this.content.responseSchema ?? this.content.schema;
+    const offered = (Array.isArray(options) ? options : []).map(optionOf);
+    const isQuestion = QUESTIONS.has(kind);
+    const isSignIn = kind === "credential_request" && schema === undefined && this.#credentialKind === "oauth";
+    /** @type {Form} */
+    const form = { isQuestion, decides: !isQuestion, approve: [], reject: [], edits: [], isSignIn, asksReason: false };
+    if (isSignIn) return form;
+    if (isQuestion) {
+      form.fields = offered.length > 0 && schema === undefined ? choiceOf("Your answer", options) : questionOf(kind, schema);
+      form.decides = form.fields.decides === true;
+      // A secret is never displayed, even if a schema asks for plain text.
+      if (kind === "credential_request") for (const input of form.fields.root.querySelectorAll("input")) if (input.type === "text") input.type = "password";
+      return form;
+    }
+    const plain = offered.filter(({ verdict }) => verdict === undefined);
+    const of = (/** @type {Verdict} */ verdict) => offered.filter((one) => one.verdict === verdict);
+    if (plain.length > 0) form.choice = choiceOf("Options", plain.map(({ value, label, description }) => ({ value, label, description })));
+    if (schema !== undefined) form.fields = formOf(schema);
+    const properties = /** @type {any} */ (schema)?.properties;
+    const hasReason = properties !== null && typeof properties === "object" && Object.keys(properties).some((name) => REASON_NAME.test(name));
+    // A schema that describes something else than an object has no place for a reason.
+    const acceptsReason = schema === undefined || (properties !== undefined && /** @type {any} */ (schema).additionalProperties !== false);
+    return { ...form, approve: of("approve"), reject: of("reject"), edits: of("edit"), asksReason: !hasReason && acceptsReason };
+  }
+
+  /**
+   * @param {string} label
+   * @param {string} control
+   * @param {() => Answer} read
+   * @param {{ style?: "primary" | "danger", keys?: string, isDisabled: boolean, verdict?: Verdict }} options `verdict`: the meaning of the label, which the answer must not contradict.
+   */
+  #button(label, control, read, { style, keys, isDisabled, verdict }) {
+    const isPending = isDisabled && (this.#isSending === label || this.#pageAnswer?.button === label);
+    const click = () => {
+      const answer = read();
+      const isContradiction = verdict !== undefined && answer.value !== undefined && contradicts(answer.value, verdict);
+      void this.#send(label, control, isContradiction ? { problem: `Not sent: the answer contradicts “${label}”. Change the answer, or use the other button.` } : answer);
+    };
+    return html`<button type="button" class="button" data-control=${control} data-kind=${style ?? "plain"} ?data-pending=${isPending} ?disabled=${isDisabled} @click=${click}>${isPending ? glyph("running") : nothing}${label}${keys && !isDisabled ? html`<kbd aria-hidden="true">${keys}</kbd>` : nothing}</button>`;
+  }
+
+  /**
+   * @param {string} button
+   * @param {string} control
+   * @param {Answer} answer
+   */
+  async #send(button, control, answer) {
+    if (this.#isSubmitted) return;
+    if (answer.problem) {
+      this.#problem = { state: "warning", text: answer.problem, question: this.#questionKey };
+      this.draw();
+      answer.field?.focus();
+      return;
+    }
+    const question = this.#questionKey;
+    this.#isSending = button;
+    this.#problem = undefined;
+    this.draw();
+    try {
+      const { runId, sessionId, activityId } = this.activity;
+      const wanted = { control, ...(runId ? { run: runId } : { session: sessionId }), actionId: activityId, ...(answer.value === undefined ? {} : { value: answer.value }) };
+      this.#pageAnswer = { ...(await this.view.act(wanted)), question, at: this.view.now(), button };
+    } catch (error) {
+      this.#problem = { state: "failed", text: `Not submitted: ${error instanceof Error ? error.message : error}`, question };
+    }
+    this.#isSending = "";
+    this.draw();
+  }
+
+  /** The text about the answer, and the time left. */
+  #status() {
+    const [state, text] = this.#statusText();
+    const expiry = this.#expiryText();
+    return html`<p class="told" role="status" data-state=${state} ?hidden=${text === ""}>${text}</p>${expiry ? html`<p class="expiry">${expiry}</p>` : nothing}`;
+  }
+
+  /** Returns the visual state of the answer, and its text. */
+  #statusText() {
+    const question = this.#questionKey;
+    if (!this.view.isLive) return ["stale", "You are viewing a past state. Go back to live to answer."];
+    if (this.#isSending !== "") return ["running", "Submitting your answer…"];
+    if (this.#isSubmitted) return ["running", "Submitted. Waiting for the runtime to confirm."];
+    if (this.#problem?.question === question) return [this.#problem.state, this.#problem.text];
+    if (this.#rejectedQuestion === question) return ["warning", "The runtime did not accept the answer. You can answer again."];
+    return ["", ""];
+  }
+
+  #expiryText() {
+    const until = parseTime(this.content.expiresAt);
+    if (!Number.isFinite(until)) return "";
+    const left = until - this.view.now();
+    if (left <= 0) return "The time to answer has expired. The runtime decides how to continue.";
+    return left > DAY_MS ? `Answer before ${new Date(until).toLocaleString()}.` : `Time left to answer: ${formatDuration(Math.ceil(left / 1000) * 1000)}.`;
   }
 
   /**
@@ -200,324 +579,74 @@ export class Action extends Card {
     if (hasEnded) this.#pageAnswer = undefined;
   }
 
-  /** Names the requester. A request for a permission has this line even if the source names none. */
-  #drawRequester() {
-    const { agentId, kind, parentRouting, agentName: sourceName } = this.content;
-    const isKnown = agentId !== undefined || sourceName !== undefined;
-    this.#requester.hidden = !isKnown && !DELEGATED_KINDS.has(kind) && !this.#isPermission;
-    if (this.#requester.hidden) return;
-    const name = agentId === undefined ? (toText(sourceName) || NOT_STATED) : this.nameOf(toText(agentId));
-    const id = agentId !== undefined && name !== agentId ? ` (${toText(agentId)})` : "";
-    setText(this.#requester, isKnown ? `Requested by ${name}${id}${parentRouting === undefined ? "" : `, via ${toText(parentRouting)}`}` : `Requested by: ${NOT_STATED}`);
-    if (agentId !== undefined) this.#requester.dataset.agent = toText(agentId);
-  }
-
-  /** The tool call that waits for this decision, as this audience sees it. @returns {Record<string, any>} */
-  get #call() {
-    const { toolCallId } = this.content;
-    return (toolCallId === undefined ? undefined : this.sibling("tool-call-progress", toText(toolCallId))?.content) ?? {};
-  }
-
-  /** The arguments of the tool call. */
-  get #arguments() {
-    const { parameters, safeInput, input } = this.content;
-    return parameters ?? safeInput ?? input ?? this.#call.input;
-  }
-
-  #drawFacts() {
-    const { kind, scope, policyScope, risk, reason, taskId, toolName, toolCallId, outcome, value, status } = this.content;
-    const isPermission = this.#isPermission;
-    const isPending = status === "pending";
-    // Facts that a decision depends on have a line even if the source omits them.
-    const needed = (/** @type {unknown} */ fact) => formatValue(fact) || (isPermission && isPending ? NOT_STATED : "");
-    /** @type {[string, string][]} */
-    const facts = [
-      ["Tool", toolName === undefined && toolCallId === undefined && kind !== "tool_approval" ? "" : needed(toolName ?? this.#call.tool_name)],
-      ["Kind", kind === "unknown" || TITLES[kind] === undefined ? humanize(kind) : ""],
-      ["Credential", this.#credentialKind === undefined ? "" : humanize(this.#credentialKind)],
-      ["Risk", risk === undefined ? needed(undefined) : typeof risk === "object" ? formatValue(risk) : ""],
-      ["Scope", humanizeName(needed(scope ?? policyScope))],
-      ["Reason", formatValue(reason) === kind ? "" : humanizeName(formatValue(reason))],
-      ["Task", toText(taskId)],
-      ["Outcome", status === "resolved" ? humanize(outcome) : ""],
-      // The answer to a credential request is a secret, even if a source repeats it.
-      ["Answer", value === undefined || kind === "credential_request" ? "" : summarizeInput(value)],
-    ];
-    const shown = facts.filter(([, text]) => text !== "");
-    if (this.#facts.textContent !== shown.flat().join("")) {
-      this.#facts.replaceChildren(...shown.flatMap(([name, text]) => {
-        const row = element("dd", "", text);
-        row.toggleAttribute("data-unknown", text === NOT_STATED);
-        return [element("dt", "", name), row];
-      }));
-    }
-    this.#facts.hidden = shown.length === 0;
-  }
-
-  /** @param {boolean} isPending */
-  #drawInput(isPending) {
-    const { kind } = this.content;
-    const details = this.#details;
-    const shown = this.#arguments;
-    const isNeeded = kind === "tool_approval" || this.content.toolCallId !== undefined;
-    this.#inputLabel.hidden = this.#input.hidden = !isPending || (shown === undefined && !isNeeded);
-    setText(this.#input, shown === undefined ? NOT_STATED : formatJson(shown));
-    this.#input.toggleAttribute("data-unknown", shown === undefined);
-    this.#payloadLabel.hidden = this.#payload.hidden = !isPending || details === undefined;
-    setText(this.#payload, formatJson(details));
-  }
-
-  /** @param {boolean} isPending */
-  #drawForm(isPending) {
-    const isAskable = isPending && this.view.isLive;
-    this.#form.hidden = !isAskable;
-    if (!isAskable) {
-      this.#formKey = "";
-      this.#form.replaceChildren();
-      return;
-    }
-    const { kind, schema, responseSchema, options } = this.content;
-    const formKey = JSON.stringify([kind, schema, responseSchema, options, this.#isSignIn, this.#canEdit ? this.#editable : undefined]);
-    // An unrelated change must not replace a form that a person is filling in.
-    if (formKey !== this.#formKey) {
-      this.#formKey = formKey;
-      this.#form.replaceChildren(...this.#fields());
-    }
-    const isDisabled = this.#isSubmitted || this.#isExpired;
-    for (const control of this.#form.elements) /** @type {HTMLButtonElement} */ (control).disabled = isDisabled;
-  }
-
-  get #canEdit() {
-    return this.content.kind === "tool_approval" && this.#editable !== undefined && !JSON.stringify(this.#editable).includes(REDACTED);
-  }
-
-  /** The complete arguments. A version that the source shortened for display must not go back as the whole. */
-  get #editable() {
-    const { safeInput, parameters, input } = this.content;
-    return parameters ?? input ?? (safeInput === undefined ? this.#call.input : undefined);
-  }
-
-  #fields() {
-    const { kind, options } = this.content;
-    const schema = this.content.responseSchema ?? this.content.schema;
-    const isQuestion = QUESTIONS.has(kind);
-    if (kind === "credential_request" && schema === undefined && this.#isSignIn) return this.#signIn();
-    const offered = (Array.isArray(options) ? options : []).map(optionOf);
-    return isQuestion ? this.#answers(kind, schema, offered) : this.#decisions(kind, schema, offered);
-  }
-
   /**
-   * Builds the form of a question: an answer, or none. The buttons fill in a decision that the schema contains.
-   * @param {string} kind
-   * @param {unknown} schema
-   * @param {import("./decision.js").Option[]} offered
+   * Handles a key of the page for the open decision: y and n focus its buttons, d shows or hides the diff.
+   * @param {string} key
+   * @returns {boolean} Whether the key has a meaning here.
    */
-  #answers(kind, schema, offered) {
-    const ask = offered.length > 0 && schema === undefined ? choiceOf("Your answer", this.content.options) : this.#question(kind, schema);
-    // A secret is never displayed, even if a schema asks for plain text.
-    if (kind === "credential_request") for (const input of ask.root.querySelectorAll("input")) if (input.type === "text") input.type = "password";
-    const row = element("div", "row");
-    if (ask.decides) row.append(this.#button("Approve", "answer", () => ask.read("approve"), "primary", "approve"), this.#button("Reject", "reject", () => ask.read("reject"), "danger", "reject"));
-    else row.append(this.#button("Send answer", "answer", () => ask.read(), "primary"), this.#button("Decline", "reject", () => ({}), "danger"));
-    return ask.isEmpty ? [row] : [ask.root, row];
-  }
-
-  /**
-   * Builds the form of an approval. An option whose words approve, reject or request changes is a button; other options
-   * are choices of the approval, such as its duration.
-   * @param {string} kind
-   * @param {unknown} schema
-   * @param {import("./decision.js").Option[]} offered
-   */
-  #decisions(kind, schema, offered) {
-    const form = schema === undefined ? undefined : formOf(schema);
-    const plain = offered.filter(({ verdict }) => verdict === undefined);
-    const choice = plain.length > 0 ? choiceOf("Options", plain.map(({ value, label, description }) => ({ value, label, description }))) : undefined;
-    const row = element("div", "row");
-    const has = (/** @type {import("./decision.js").Verdict} */ verdict) => offered.some((one) => one.verdict === verdict);
-    /** @param {import("./decision.js").Verdict} verdict @param {() => import("./form.js").Answer} [option] */
-    const read = (verdict, option) => () => {
-      const formAnswer = form?.read(verdict) ?? {};
-      return option ? combine(option(), formAnswer) : formAnswer;
-    };
-    if (choice || !has("approve")) row.append(this.#button("Approve", "approve", read("approve", choice && (() => choice.read())), "primary", "approve"));
-    for (const { value, label, description, verdict } of offered) {
-      if (verdict === undefined) continue;
-      const style = verdict === "reject" ? "danger" : verdict === "approve" && !row.querySelector('[data-kind="primary"]') ? "primary" : undefined;
-      const button = this.#button(capitalize(label), verdict, read(verdict, () => ({ value })), style, verdict);
-      button.title = description;
-      row.append(button);
+  handleKey(key) {
+    if (key === "d") {
+      this.#subject.toggle();
+      return true;
     }
-    if (!has("reject")) row.append(this.#button("Reject", "reject", read("reject"), "danger", "reject"));
-    const fields = [];
-    if (choice) fields.push(choice.root);
-    if (form && !form.isEmpty) fields.push(form.root);
-    if (EDITABLE_KINDS.has(kind)) fields.push(this.#edit("Which changes do you want?", "Request changes", (text) => ({ value: text })));
-    else if (this.#canEdit) fields.push(this.#editInput(this.#editable));
-    return [...fields, row];
-  }
-
-  /**
-   * @param {string} kind
-   * @param {unknown} schema
-   */
-  #question(kind, schema) {
-    if (kind === "credential_request" && schema === undefined) return formOf({ title: "Credential. Only the runtime that asked receives it; this page does not store it.", type: "string", format: "password" }, { isQuestion: true });
-    return formOf(schema ?? { title: "Your answer", type: "string", format: "textarea" }, { isQuestion: true });
-  }
-
-  /** Whether the credential comes from a sign-in elsewhere, so that nothing can be entered here. */
-  get #isSignIn() {
-    return this.#credentialKind === "oauth";
-  }
-
-  /** The kind of a credential: `oauth`, `api_key`, `text`, or a kind of the source. @returns {unknown} */
-  get #credentialKind() {
-    return this.content.kind === "credential_request" ? this.content.payload?.credentialKind : undefined;
-  }
-
-  /** The payload of the source, without the members that have their own line. */
-  get #details() {
-    const { payload } = this.content;
-    if (this.#credentialKind === undefined) return payload;
-    const { credentialKind: _, ...rest } = payload;
-    return Object.keys(rest).length === 0 ? undefined : rest;
-  }
-
-  #signIn() {
-    const row = element("div", "row");
-    row.append(this.#button("Decline", "reject", () => ({}), "danger"));
-    return [element("p", "hint", "This credential needs a sign-in (OAuth) in the runtime's own interface. You cannot enter it here."), row];
-  }
-
-  /**
-   * Builds a text field that requests a change, collapsed under a summary.
-   * @param {string} title
-   * @param {string} label
-   * @param {(text: string) => import("./form.js").Answer} valueOf
-   * @param {string} [text] The initial text.
-   */
-  #edit(title, label, valueOf, text = "") {
-    const root = element("details", "stack edit");
-    const field = element("label", "field");
-    const control = element("textarea");
-    control.rows = 3;
-    control.value = text;
-    field.append(element("span", "", title), control);
-    const read = () => (control.value.trim() === "" ? { problem: "Enter the changes that you want.", field: control } : valueOf(control.value));
-    root.append(element("summary", "", label), field, this.#button(label, "edit", read));
-    return root;
-  }
-
-  /** @param {unknown} input */
-  #editInput(input) {
-    return this.#edit("Arguments (JSON)", "Edit arguments", (text) => {
-      try {
-        return { value: JSON.parse(text) };
-      } catch {
-        return { problem: "The arguments are not JSON." };
-      }
-    }, JSON.stringify(input, null, 2));
-  }
-
-  /**
-   * @param {string} label
-   * @param {string} control
-   * @param {() => import("./form.js").Answer} read
-   * @param {"primary" | "danger" | "quiet"} [kind]
-   * @param {import("./decision.js").Verdict} [verdict] The meaning of the label, which the answer must not contradict.
-   */
-  #button(label, control, read, kind, verdict) {
-    const button = element("button", "button", label);
-    button.type = "button";
-    button.dataset.control = control;
-    if (kind) button.dataset.kind = kind;
-    button.addEventListener("click", () => {
-      const answer = read();
-      const isContradiction = verdict !== undefined && answer.value !== undefined && contradicts(answer.value, verdict);
-      void this.#send(control, isContradiction ? { problem: `Not sent: the answer contradicts “${label}”. Change the answer, or use the other button.` } : answer);
-    });
-    return button;
-  }
-
-  /**
-   * @param {string} control
-   * @param {import("./form.js").Answer} answer
-   */
-  async #send(control, answer) {
-    if (this.#isSubmitted) return;
-    if (answer.problem) {
-      this.#problem = { state: "warning", text: answer.problem, question: this.#questionKey };
-      this.draw();
-      answer.field?.focus();
-      return;
-    }
-    const question = this.#questionKey;
-    this.#isSending = true;
-    this.#problem = undefined;
-    this.draw();
-    try {
-      const { runId, sessionId, activityId } = this.activity;
-      const wanted = { control, ...(runId ? { run: runId } : { session: sessionId }), actionId: activityId, ...(answer.value === undefined ? {} : { value: answer.value }) };
-      this.#pageAnswer = { ...(await this.view.act(wanted)), question, at: this.view.now() };
-    } catch (error) {
-      this.#problem = { state: "failed", text: `Not submitted: ${error instanceof Error ? error.message : error}`, question };
-    }
-    this.#isSending = false;
-    this.draw();
-  }
-
-  /** @param {boolean} isPending */
-  #drawStatus(isPending) {
-    const [state, text] = this.#statusText(isPending);
-    this.#status.dataset.state = state;
-    setText(this.#status, text);
-    this.#status.hidden = text === "";
-  }
-
-  /**
-   * Returns the text about the answer, and its visual state.
-   * @param {boolean} isPending
-   */
-  #statusText(isPending) {
-    const question = this.#questionKey;
-    if (this.content.status === "interrupted") return ["warning", "The run ended before a decision."];
-    if (!isPending) return ["", ""];
-    if (!this.view.isLive) return ["stale", "You are viewing a past state. Go back to live to answer."];
-    if (this.#isSending) return ["running", "Submitting your answer…"];
-    if (this.#isSubmitted) return ["waiting", "Submitted. Waiting for the runtime to confirm."];
-    if (this.#problem?.question === question) return [this.#problem.state, this.#problem.text];
-    if (this.#rejectedQuestion === question) return ["warning", "The runtime did not accept the answer. You can answer again."];
-    return ["", ""];
-  }
-
-  get #isExpired() {
-    const until = Date.parse(toText(this.content.expiresAt));
-    return Number.isFinite(until) && until <= this.view.now();
-  }
-
-  #drawExpiry() {
-    const until = Date.parse(toText(this.content.expiresAt));
-    const isCounting = this.content.status === "pending" && Number.isFinite(until);
-    this.#expiry.hidden = !isCounting;
-    if (!isCounting) return this.#stopTicking();
-    const left = until - this.view.now();
-    setText(this.#expiry, left > DAY_MS ? `Answer before ${new Date(until).toLocaleString()}.` : left > 0 ? `Time left to answer: ${formatDuration(Math.ceil(left / 1000) * 1000)}.` : "The time to answer has expired. The runtime decides how to continue.");
-    if (left <= 0) {
-      for (const control of this.#form.elements) /** @type {HTMLButtonElement} */ (control).disabled = true;
-      return this.#stopTicking();
-    }
-    this.#tickTimer ??= setInterval(() => this.#drawExpiry(), TICK_MS);
+    const button = /** @type {HTMLElement | null} */ (this.querySelector(key === "y" ? ".yes .button" : ".no .button"));
+    button?.scrollIntoView({ block: "nearest" });
+    button?.focus();
+    return button !== null;
   }
 }
 
 define("ps-action", Action);
 
+/** Keys of the open decision. */
+const KEYS = new Set(["y", "n", "d"]);
+
+document.addEventListener("keydown", (event) => {
+  const { target, key } = event;
+  if (!KEYS.has(key) || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+  if (target instanceof HTMLElement && (target.isContentEditable || target.matches("input:not([type=radio], [type=checkbox], [type=button]), select, textarea"))) return;
+  const cards = /** @type {Action[]} */ ([...document.querySelectorAll('ps-action[data-status="pending"]')]).filter((card) => card.getClientRects().length > 0);
+  const isInView = (/** @type {Action} */ card) => card.getBoundingClientRect().top < innerHeight && card.getBoundingClientRect().bottom > 0;
+  const card = cards.find((one) => target instanceof Node && one.contains(target)) ?? cards.findLast(isInView) ?? cards.at(-1);
+  if (card?.handleKey(key)) event.preventDefault();
+});
+
+/**
+ * @param {string} kind
+ * @param {unknown} schema
+ */
+function questionOf(kind, schema) {
+  if (kind === "credential_request" && schema === undefined) return formOf({ title: "Credential. Only the runtime that asked receives it; this page does not store it.", type: "string", format: "password" }, { isQuestion: true });
+  return formOf(schema ?? { title: "Your answer", type: "string", format: "textarea" }, { isQuestion: true });
+}
+
+/**
+ * Typed arguments: short ones in a line, long ones open below each other.
+ * @param {any} value
+ * @param {string} label
+ */
+function argumentsTemplate(value, label = "Arguments") {
+  if (value === null || typeof value !== "object") return html`<div class="args" role="group" aria-label=${label}>${argument("", value)}</div>`;
+  return html`<div class="args" role="group" aria-label=${label}>${Object.entries(value).map(([name, one]) => argument(name, one))}</div>`;
+}
+
+/**
+ * @param {string} name
+ * @param {any} value
+ */
+function argument(name, value) {
+  const isScalar = value === null || typeof value !== "object";
+  const text = typeof value === "string" ? value : isScalar ? String(value) : formatJson(value).length <= SHORT_ARGUMENT_CHARS ? JSON.stringify(value) : Array.isArray(value) && value.every((one) => typeof one === "string") && !value.some((one) => /\s/.test(one)) ? value.join(" ") : formatJson(value);
+  const type = value === null ? "null" : Array.isArray(value) ? "array" : typeof value;
+  const isLong = text.length > SHORT_ARGUMENT_CHARS || text.includes("\n");
+  return html`<span class="arg" ?data-long=${isLong}>${name ? html`<span class="arg-name">${name}</span> ` : nothing}<span class="arg-value" data-type=${type}>${text}</span></span>`;
+}
+
 /**
  * Combines an option and a form: the option alone, or `{ optionId | option, …form }`.
- * @param {import("./form.js").Answer} option
- * @param {import("./form.js").Answer} form
- * @returns {import("./form.js").Answer}
+ * @param {Answer} option
+ * @param {Answer} form
+ * @returns {Answer}
  */
 function combine(option, form) {
   if (option.problem || form.problem) return option.problem ? option : form;
@@ -527,21 +656,14 @@ function combine(option, form) {
   return { value: { ...chosen, ...(isObject(form.value) ? /** @type {object} */ (form.value) : { value: form.value }) } };
 }
 
+/**
+ * Formats a span in whole seconds, from one on: a tenth of a second says nothing about a person's time.
+ * @param {number} ms
+ */
+const formatWhole = (ms) => (ms < 1000 ? "" : formatSpan(Math.floor(ms / 1000) * 1000).replace(".0s", "s"));
+
 /** @param {string} text */
 const capitalize = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
 
 /** @param {string} text A name such as `tool_call`, or a sentence. */
 const humanizeName = (text) => (/^[a-z]+(_[a-z]+)+$/.test(text) ? text.replaceAll("_", " ") : text);
-
-/**
- * Draws one line for a decision that is resolved or that waits elsewhere.
- * @param {import("./base.js").View} view
- * @param {import("./base.js").Activity} activity
- */
-export function decisionLine(view, activity) {
-  const content = /** @type {Record<string, any>} */ (activity.content);
-  const row = element("span", "row");
-  row.append(createBadge(content.outcome ?? content.status), element("span", "", TITLES[content.kind] ?? humanize(content.kind)));
-  if (content.agentId) row.append(element("span", "hint", agentName(view, activity, toText(content.agentId))));
-  return row;
-}

@@ -18,6 +18,11 @@ export class Card extends HTMLElement {
     return this.#view;
   }
 
+  /** Whether it shows an activity. */
+  get isShown() {
+    return this.#activity !== undefined;
+  }
+
   get activity() {
     if (!this.#activity) throw new Error(`${this.localName} has no activity yet`);
     return this.#activity;

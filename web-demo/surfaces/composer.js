@@ -1,13 +1,16 @@
 /**
- * The composer: sends a message, queues a turn, steers the running turn, or interrupts it. Each of the four has its own
- * look.
+ * The composer: sends a message, queues a turn, or steers the running turn. The button repeats the mode, and a sentence
+ * says when the agent reads the message.
  *
  * A sent message stays in the outbox until facts show it: the page never adds it to the conversation itself.
  */
 
-import { Surface, createBadge, formatCount, define, element, inspectButton, joinText, keyOf, updateChildren, setBadge, setText, toText } from "./base.js";
-import { POLL_MS, ACCEPTED_SHOWN_MS, controlButton, readControlStatuses, hasFailed } from "./submitted-controls.js";
+import { Surface, formatCount, define, element, inspectButton, joinText, keyOf, setText, toText } from "./base.js";
+import { POLL_MS, ACCEPTED_SHOWN_MS, readControlStatuses, hasFailed } from "./submitted-controls.js";
 import { isLiveRun } from "./runtime-status.js";
+import { formatBytes } from "../ui/format.js";
+import { glyph, icon, statusLabel } from "../ui/icons.js";
+import { html, nothing, render } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {"send" | "queue" | "steer"} Mode */
@@ -20,12 +23,15 @@ const ATTACHED_BYTES_MAX = 96 * 1024;
 
 /** @typedef {{ name: string, mediaType: string, bytes: number, data: string }} Attachment `data` is base64. */
 
-/** The modes of a message. */
+/** The modes of a message: the label, when the agent reads it, and the placeholder. */
 const MODES = /** @type {const} */ ({
-  send: { label: "Send", icon: "↑", hint: "Starts a new turn as soon as the runtime accepts it." },
-  queue: { label: "Queue", icon: "+", hint: "Waits until the current turn ends, then starts a new turn." },
-  steer: { label: "Steer", icon: "↪", hint: "Sends the message into the running turn." },
+  send: { label: "Send", hint: "Starts a new turn.", placeholder: "Message the agent…" },
+  queue: { label: "Queue", hint: "The agent reads it after this turn.", placeholder: "Message for the next turn…" },
+  steer: { label: "Steer", hint: "The agent reads it before its next step.", placeholder: "Steer the running turn…" },
 });
+const MODE_NAMES = /** @type {Mode[]} */ (Object.keys(MODES));
+/** The keys that send, as the platform writes them. */
+const SEND_KEYS = /Mac|iP(hone|ad)/.test(navigator.platform) ? "⌘↵" : "Ctrl ↵";
 
 /** Texts of control statuses. @type {Record<string, string>} */
 const STATUS_TEXTS = {
@@ -41,24 +47,14 @@ export class Composer extends Surface {
     return activity.activityType === "queue" || activity.activityType === "run" || (activity.activityType === "message" && activity.content.role === "user");
   }
 
-  #queue = element("div", "queue stack");
-  #queueHead = element("p", "row");
-  #queueCount = element("span", "badge");
-  #queueWhy = element("span", "hint");
-  #queueItems = element("ol", "stack");
-  #outboxList = element("ul", "outbox stack");
-  #form = element("form", "box");
+  #above = element("div", "above");
+  #box = element("form", "box");
   #text = element("textarea");
-  #modes = element("fieldset", "modes row");
-  #hint = element("p", "hint mode-hint");
-  #files = element("ul", "row files");
-  #attachLabel = element("label", "button attach");
+  #pick = element("input", "visually-hidden");
+  #feedback = element("p", "told");
+  #inspect = inspectButton(() => this.view, () => this.#queueActivity());
   /** The attachments of the next message. @type {Attachment[]} */
   #attachments = [];
-  #submit = element("button", "button submit");
-  #feedback = element("p", "hint told");
-  /** @type {HTMLButtonElement | undefined} */
-  #interrupt;
   /** @type {Mode} */
   #mode = "send";
   /** The mode that the viewer chose; `undefined` for the default. @type {Mode | undefined} */
@@ -70,13 +66,12 @@ export class Composer extends Surface {
 
   build() {
     this.#sentMessages = [];
+    this.#attachments = [];
     clearTimeout(this.#pollTimer);
     this.setAttribute("role", "region");
     this.setAttribute("aria-label", "Composer");
-    this.#buildQueue();
     this.#buildForm();
-    this.replaceChildren(this.#queue, this.#outboxList, this.#form);
-    this.#outboxList.setAttribute("aria-label", "Sent messages, not yet in the run");
+    this.append(this.#above, this.#box);
   }
 
   disconnectedCallback() {
@@ -87,17 +82,9 @@ export class Composer extends Surface {
     return `${this.view.sessionId ?? ""} ${this.view.runId ?? ""}`;
   }
 
-  #buildQueue() {
-    this.#queueHead.replaceChildren(this.#queueCount, this.#queueWhy, inspectButton(() => this.view, () => this.#queueActivity()));
-    this.#queue.replaceChildren(this.#queueHead, this.#queueItems);
-    this.#queueItems.setAttribute("aria-label", "Queued turns");
-  }
-
   #buildForm() {
-    const label = element("label", "visually-hidden", "Message");
     this.#text.id = "composer-text";
-    label.htmlFor = this.#text.id;
-    this.#text.rows = 2;
+    this.#text.rows = 1;
     this.#text.maxLength = TEXT_MAX;
     this.#text.value = drafts.get(this.#draftKey) ?? "";
     this.#text.oninput = () => drafts.set(this.#draftKey, this.#text.value);
@@ -106,39 +93,19 @@ export class Composer extends Surface {
       event.preventDefault();
       this.#sendMessage();
     };
-    this.#modes.replaceChildren(element("legend", "visually-hidden", "Mode"), ...Object.keys(MODES).map((mode) => this.#createModeRadio(/** @type {Mode} */ (mode))));
-    this.#submit.type = "submit";
-    this.#submit.dataset.kind = "primary";
-    this.#interrupt = controlButton("Interrupt", () => this.view, () => ({ control: "interrupt", run: this.view.runId }), { kind: "danger", feedback: this.#feedback });
-    this.#interrupt.classList.add("interrupt");
-    this.#interrupt.title = "Asks the runtime to stop the current turn";
+    this.#pick.type = "file";
+    this.#pick.multiple = true;
+    this.#pick.setAttribute("aria-label", "Attach files");
+    this.#pick.onchange = () => {
+      void this.#attachFiles([...(this.#pick.files ?? [])]);
+      this.#pick.value = "";
+    };
     this.#feedback.setAttribute("role", "status");
-    this.#form.onsubmit = (event) => {
+    setText(this.#feedback, "");
+    this.#box.onsubmit = (event) => {
       event.preventDefault();
       this.#sendMessage();
     };
-    const foot = element("div", "foot");
-    const ends = element("div", "row");
-    ends.append(this.#createAttachControl(), this.#interrupt, this.#submit);
-    foot.append(this.#modes, ends);
-    this.#form.replaceChildren(label, this.#text, this.#files, foot, this.#hint, this.#feedback);
-  }
-
-  #createAttachControl() {
-    const pick = element("input", "visually-hidden");
-    pick.type = "file";
-    pick.multiple = true;
-    pick.onchange = () => {
-      void this.#attachFiles([...(pick.files ?? [])]);
-      pick.value = "";
-    };
-    this.#attachLabel.title = `Attach files, at most ${ATTACHED_BYTES_MAX / 1024} KiB in total`;
-    this.#attachLabel.dataset.kind = "quiet";
-    this.#attachLabel.replaceChildren(pick, element("span", "", "File"));
-    this.#files.setAttribute("aria-label", "Attached files");
-    this.#attachments = [];
-    this.#drawFiles();
-    return this.#attachLabel;
   }
 
   /** @param {File[]} files */
@@ -153,49 +120,13 @@ export class Composer extends Surface {
     } catch (error) {
       this.#showError(`The file could not be read: ${error instanceof Error ? error.message : error}`);
     }
-    this.#drawFiles();
+    this.#drawBox();
   }
 
   /** @param {string} text */
   #showError(text) {
     this.#feedback.dataset.state = "failed";
     setText(this.#feedback, text);
-  }
-
-  #drawFiles() {
-    this.#files.hidden = this.#attachments.length === 0;
-    this.#files.replaceChildren(...this.#attachments.map((one) => {
-      const row = element("li", "chip");
-      const remove = element("button", "inspect", "×");
-      remove.type = "button";
-      remove.setAttribute("aria-label", `Remove ${one.name}`);
-      remove.onclick = () => {
-        this.#attachments = this.#attachments.filter((other) => other !== one);
-        this.#drawFiles();
-      };
-      row.append(element("span", "", `${one.name} · ${formatCount(one.bytes)} bytes`), remove);
-      return row;
-    }));
-  }
-
-  /** @param {Mode} mode */
-  #createModeRadio(mode) {
-    const { label, icon, hint } = MODES[mode];
-    const root = element("label", "mode");
-    root.dataset.mode = mode;
-    root.title = hint;
-    const control = element("input", "visually-hidden");
-    control.type = "radio";
-    control.name = "mode";
-    control.value = mode;
-    control.onchange = () => {
-      this.#chosenMode = mode;
-      this.#drawMode();
-    };
-    const iconElement = element("span", "sign", icon);
-    iconElement.setAttribute("aria-hidden", "true");
-    root.append(control, iconElement, element("span", "", label));
-    return root;
   }
 
   get #isRunning() {
@@ -208,51 +139,89 @@ export class Composer extends Surface {
   }
 
   update() {
-    this.#drawQueue();
     this.#pruneOutbox();
-    this.#drawOutbox();
-    this.#drawMode();
+    this.#drawAbove();
+    this.#drawBox();
   }
 
-  #drawMode() {
+  get #isPossible() {
     const { isLive, runId, sessionId } = this.view;
+    return isLive && (runId !== undefined || sessionId !== undefined);
+  }
+
+  #drawBox() {
+    const { isLive } = this.view;
     const isRunning = this.#isRunning;
+    const isPossible = this.#isPossible;
     if (!isRunning && this.#chosenMode !== "send") this.#chosenMode = undefined;
     this.#mode = this.#chosenMode ?? (isRunning ? "queue" : "send");
-    for (const control of this.#modes.querySelectorAll("input")) {
-      control.checked = control.value === this.#mode;
-      control.disabled = !isLive || (control.value === "steer" && !isRunning);
-    }
-    const mode = MODES[this.#mode];
-    const isPossible = isLive && (runId !== undefined || sessionId !== undefined);
+    const { label, hint, placeholder } = MODES[this.#mode];
     this.dataset.mode = this.#mode;
-    this.#submit.dataset.control = this.#mode;
-    this.#submit.disabled = !isPossible;
-    setText(this.#submit, `${mode.icon} ${mode.label}`);
-    this.#text.disabled = !isPossible;
-    /** @type {HTMLInputElement} */ (this.#attachLabel.firstElementChild).disabled = !isPossible;
-    this.#text.placeholder = isLive ? (isRunning ? (this.#mode === "steer" ? "Steer the running turn…" : "Message for the next turn…") : "Message the agent…") : "You are viewing a past state. Go back to live to send a message.";
-    setText(this.#hint, isPossible ? mode.hint : "");
-    const interrupt = /** @type {HTMLButtonElement} */ (this.#interrupt);
-    interrupt.hidden = !isRunning || !isLive;
+    this.#text.disabled = this.#pick.disabled = !isPossible;
+    this.#text.placeholder = isLive ? placeholder : "You are viewing a past state. Go back to live to send a message.";
+    render(html`<label class="visually-hidden" for="composer-text">Message</label>${this.#text}
+      ${this.#attachments.length === 0 ? nothing : html`<ul class="files" aria-label="Attached files">${this.#attachments.map((one) => html`<li>${icon("document")}<span>${one.name} · ${formatBytes(one.bytes)}</span><button type="button" class="button small icon-button" data-kind="quiet" aria-label=${`Remove ${one.name}`} @click=${() => this.#detach(one)}>${icon("close")}</button></li>`)}</ul>`}
+      <div class="foot">
+        <label class="button small icon-button attach" data-kind="quiet" title=${`Attach files, at most ${ATTACHED_BYTES_MAX / 1024} KiB in total`}>${this.#pick}${icon("attach")}</label>
+        <fieldset class="segments modes"><legend class="visually-hidden">Mode</legend>${MODE_NAMES.map((mode) => this.#modeRadio(mode, isPossible && (mode !== "steer" || isRunning)))}</fieldset>
+        <span class="mode-hint">${isPossible ? hint : ""}</span>
+        <button type="submit" class="button submit" data-kind="primary" data-control=${this.#mode} ?disabled=${!isPossible}>${label}<kbd aria-hidden="true">${SEND_KEYS}</kbd></button>
+      </div>${this.#feedback}`, this.#box);
   }
 
-  #drawQueue() {
+  /**
+   * @param {Mode} mode
+   * @param {boolean} isPossible
+   */
+  #modeRadio(mode, isPossible) {
+    const choose = () => {
+      this.#chosenMode = mode;
+      this.#drawBox();
+    };
+    return html`<label data-mode=${mode} title=${MODES[mode].hint}><input type="radio" name="mode" value=${mode} .checked=${mode === this.#mode} ?disabled=${!isPossible} @change=${choose}><span>${MODES[mode].label}</span></label>`;
+  }
+
+  /** @param {Attachment} attachment */
+  #detach(attachment) {
+    this.#attachments = this.#attachments.filter((other) => other !== attachment);
+    this.#drawBox();
+  }
+
+  /** Draws what waits above the field: queued turns, and sent messages that are not yet in the run. */
+  #drawAbove() {
+    const sent = this.#visibleMessages();
+    render(html`${this.#queueTemplate()}${sent.length === 0 ? nothing : html`<ul class="outbox" aria-label="Sent messages, not yet in the run">${sent.map((message) => this.#sentTemplate(message))}</ul>`}`, this.#above);
+  }
+
+  #queueTemplate() {
     const queue = this.#queueActivity();
     const content = queue?.content ?? {};
     const waiting = content.queuedTurnCount;
     /** @type {any[]} */
     const items = Array.isArray(content.items) ? content.items : [];
-    this.#queue.hidden = queue === undefined || (waiting === 0 && items.length === 0);
-    if (this.#queue.hidden || !queue) return;
-    this.#queue.dataset.key = keyOf(queue);
-    setBadge(this.#queueCount, "queued", `${typeof waiting === "number" ? formatCount(waiting) : "unknown number"} queued`);
-    setText(this.#queueWhy, [
+    if (!queue || (waiting === 0 && items.length === 0)) return nothing;
+    const why = [
       toText(content.queueReason),
       content.retryableOverload === true ? "the provider is overloaded; the runtime will retry" : "",
       content.providerParallelBudget === undefined ? "" : `at most ${toText(content.providerParallelBudget)} at once${content.providerConcurrencyGroup === undefined ? "" : ` in ${toText(content.providerConcurrencyGroup)}`}`,
-    ].filter(Boolean).join(" · "));
-    updateChildren(this.#queueItems, items.map((item, at) => ({ id: toText(item?.turnId) || String(at), text: itemText(item) })), ({ id }) => id, () => element("li", "queued"), (row, { text }) => setText(row, text));
+    ].filter(Boolean).join(" · ");
+    return html`<div class="queue" data-key=${keyOf(queue)}><p class="queue-head">${glyph("idle")}<span class="badge">${typeof waiting === "number" ? formatCount(waiting) : "unknown number"} queued</span><span class="hint">${why}</span>${this.#inspect}</p>
+      ${items.length === 0 ? nothing : html`<ol aria-label="Queued turns">${items.map((item) => html`<li class="queued">${itemText(item)}</li>`)}</ol>`}</div>`;
+  }
+
+  /** @param {SentMessage} message */
+  #sentTemplate(message) {
+    const edit = () => {
+      this.#sentMessages.splice(this.#sentMessages.indexOf(message), 1);
+      this.#text.value = message.text;
+      this.#drawAbove();
+      this.#text.focus();
+    };
+    const failed = hasFailed(message.status);
+    return html`<li class="sent" data-mode=${message.control} data-status=${message.status}>
+      <span class="badge">${statusLabel(failed ? "failed" : message.status === "acked" ? "completed" : "running", `${MODES[message.control].label}: ${STATUS_TEXTS[message.status] ?? toText(message.status)}`)}</span>
+      <span class="text">${message.text}</span>
+      ${failed ? html`<button type="button" class="button" data-kind="quiet" @click=${edit}>Edit</button>` : nothing}</li>`;
   }
 
   /* ── sending ── */
@@ -260,7 +229,7 @@ export class Composer extends Surface {
   async #sendMessage() {
     const text = this.#text.value.trim();
     const mode = this.#mode;
-    if ((text === "" && this.#attachments.length === 0) || this.#submit.disabled) return;
+    if ((text === "" && this.#attachments.length === 0) || !this.#isPossible) return;
     const attachments = this.#attachments;
     const { runId, sessionId } = this.view;
     // A steering message targets the run. A turn targets the session if one is open.
@@ -270,10 +239,10 @@ export class Composer extends Surface {
     this.#sentMessages.push(message);
     this.#text.value = "";
     this.#attachments = [];
-    this.#drawFiles();
+    this.#drawBox();
     drafts.delete(this.#draftKey);
     setText(this.#feedback, "");
-    this.#drawOutbox();
+    this.#drawAbove();
     try {
       const agentId = isOfRun ? undefined : this.#agent;
       const { controlId, list } = await this.view.act({ control: mode, ...(isOfRun ? { run: runId } : { session: sessionId }), ...(agentId ? { agentId } : {}), value: { text, ...(attachments.length > 0 ? { attachments } : {}) } });
@@ -284,10 +253,10 @@ export class Composer extends Surface {
       // An unsent message becomes the draft again unless a new one was begun.
       if (this.#text.value === "") this.#text.value = text;
       if (this.#attachments.length === 0) this.#attachments = attachments;
-      this.#drawFiles();
+      this.#drawBox();
       this.#showError(`Not sent: ${error instanceof Error ? error.message : error}`);
     }
-    this.#drawOutbox();
+    this.#drawAbove();
   }
 
   /** The agent that gets the message: that of the newest run. */
@@ -319,7 +288,7 @@ export class Composer extends Surface {
     }
     if (messages !== this.#sentMessages) return;
     this.#pruneOutbox();
-    this.#drawOutbox();
+    this.#drawAbove();
     this.#schedulePoll();
   }
 
@@ -354,35 +323,6 @@ export class Composer extends Surface {
   #queueTexts() {
     const items = this.#queueActivity()?.content.items;
     return Array.isArray(items) ? items.map((item) => itemText(item).trim()) : [];
-  }
-
-  #drawOutbox() {
-    const shown = this.#visibleMessages();
-    this.#outboxList.hidden = shown.length === 0;
-    updateChildren(this.#outboxList, shown, (message) => `${message.since} ${message.text}`, (message) => this.#createOutboxRow(message), (row, message) => {
-      row.dataset.status = message.status;
-      setBadge(/** @type {HTMLElement} */ (row.querySelector(".badge")), message.status === "submitting" ? "pending" : message.status === "acked" ? "accepted" : message.status === "nacked" ? "rejected" : message.status, STATUS_TEXTS[message.status] ?? toText(message.status));
-      /** @type {HTMLElement} */ (row.querySelector("button")).hidden = !hasFailed(message.status);
-    });
-  }
-
-  /** @param {SentMessage} message */
-  #createOutboxRow(message) {
-    const row = element("li", "sent");
-    row.dataset.mode = message.control;
-    const again = element("button", "button", "Edit");
-    again.type = "button";
-    again.dataset.kind = "quiet";
-    again.onclick = () => {
-      this.#sentMessages.splice(this.#sentMessages.indexOf(message), 1);
-      this.#text.value = message.text;
-      this.#drawOutbox();
-      this.#text.focus();
-    };
-    const line = element("div", "row");
-    line.append(element("span", "label", MODES[message.control].label), createBadge("pending"), again);
-    row.append(line, element("p", "text", message.text));
-    return row;
   }
 }
 

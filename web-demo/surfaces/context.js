@@ -1,86 +1,85 @@
 /**
- * The model's context: usage, references, compactions and missing items. Low-noise, but missing items always show.
+ * The model's context: the used share, and in a popover its references, compactions and missing items.
  */
 
-import { Surface, formatCount, define, element, inspectButton, joinText, keyOf, updateChildren, setText, toText } from "./base.js";
+import { formatCount, inspectButton, joinText, toText } from "./base.js";
+import { icon } from "../ui/icons.js";
+import { html, nothing } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
+/** @typedef {import("./base.js").View} View */
 
 /** The share of the budget from which on the meter warns. */
 const WARNING_SHARE = 0.85;
-/** The maximum number of references shown as chips; the rest is counted. */
-const CHIPS_MAX = 8;
+/** The maximum number of references shown; the rest is counted. */
+const REFS_MAX = 12;
 
-export class Context extends Surface {
-  /** @param {Activity} activity */
-  static shows(activity) {
-    return activity.activityType === "context" || activity.activityType === "compaction";
+/** @param {Activity} activity */
+export const isContext = ({ activityType }) => activityType === "context" || activityType === "compaction";
+
+export class ContextMeter {
+  /** @type {Activity | undefined} */
+  #newest;
+  #inspect;
+
+  /** @param {() => View} view */
+  constructor(view) {
+    this.#inspect = inspectButton(view, () => this.#newest);
   }
 
-  #line = element("div", "row");
-  #budget = element("span", "row budget");
-  #bar = element("progress", "meter");
-  #used = element("span", "hint");
-  #chips = element("ul", "row chips");
-  #compactionText = element("span", "hint cut");
-  #missing = element("ul", "stack missing");
-
-  build() {
-    this.setAttribute("role", "region");
-    this.setAttribute("aria-label", "Context");
-    this.#bar.max = 1;
-    this.#bar.setAttribute("aria-label", "Context usage");
-    this.#budget.replaceChildren(this.#bar, this.#used);
-    const inspect = inspectButton(() => this.view, () => this.#contexts().at(-1));
-    this.#line.replaceChildren(element("span", "label", "Context"), this.#budget, this.#chips, this.#compactionText, inspect);
-    this.append(this.#line, this.#missing);
-  }
-
-  /** Contexts of the conversation's own runs. A source may report budget, memory and retrieval as separate contexts. */
-  #contexts() {
-    const own = new Set(this.view.runs);
-    return this.activities().filter(({ activityType, runId }) => activityType === "context" && own.has(runId));
-  }
-
-  update() {
-    const contexts = this.#contexts();
-    const own = new Set(this.view.runs);
-    const compactions = this.activities().filter(({ activityType, runId }) => activityType === "compaction" && own.has(runId));
-    this.hidden = contexts.length === 0 && compactions.length === 0;
-    if (this.hidden) return;
-    const newest = contexts.at(-1);
-    if (newest) this.dataset.key = keyOf(newest);
-    this.#drawBudget(contexts.findLast(({ content }) => content.budget !== undefined || content.usedTokens !== undefined)?.content ?? {});
+  /**
+   * The button and its popover. A source may report budget, memory and retrieval as separate contexts.
+   * @param {Activity[]} activities Contexts and compactions of the conversation's own runs.
+   */
+  template(activities) {
+    const contexts = activities.filter(({ activityType }) => activityType === "context");
+    const compactions = activities.filter(({ activityType }) => activityType === "compaction");
+    if (contexts.length === 0 && compactions.length === 0) return nothing;
+    this.#newest = contexts.at(-1) ?? compactions.at(-1);
+    const { budget, usedTokens, maxTokens } = contexts.findLast(({ content }) => content.budget !== undefined || content.usedTokens !== undefined)?.content ?? {};
+    const [used, max] = [budget?.usedTokens ?? usedTokens, budget?.maxTokens ?? maxTokens];
+    const share = typeof used === "number" && typeof max === "number" && max > 0 ? Math.min(used / max, 1) : undefined;
+    const missing = [...new Set(contexts.flatMap(({ content }) => (Array.isArray(content.missing) ? content.missing : content.missing === undefined ? [] : [content.missing])).map(toText))];
     const refs = [...new Set(contexts.flatMap(({ content }) => refNames(content)))];
-    updateChildren(this.#chips, refs.slice(0, CHIPS_MAX).concat(refs.length > CHIPS_MAX ? [`${refs.length - CHIPS_MAX} more`] : []), (ref) => ref, (ref) => element("li", "chip", ref), () => {});
     const last = compactions.at(-1)?.content;
-    setText(this.#compactionText, compactions.length === 0 ? "" : last?.status === "running" ? "being compacted" : `compacted ${compactions.length === 1 ? "once" : `${compactions.length} times`}`);
-    this.#drawMissing(contexts.flatMap(({ content }) => (Array.isArray(content.missing) ? content.missing : content.missing === undefined ? [] : [content.missing])));
-  }
-
-  /** @param {Record<string, any>} content */
-  #drawBudget(content) {
-    const used = content.budget?.usedTokens ?? content.usedTokens;
-    const max = content.budget?.maxTokens ?? content.maxTokens;
-    const isKnown = typeof used === "number" && typeof max === "number" && max > 0;
-    this.#bar.hidden = !isKnown;
-    if (isKnown) this.#bar.value = Math.min(used / max, 1);
-    this.#bar.dataset.state = isKnown && used / max >= WARNING_SHARE ? "warning" : "running";
-    setText(this.#used, isKnown ? `${formatCount(used)} of ${formatCount(max)} tokens` : typeof used === "number" ? `${formatCount(used)} tokens, limit unknown` : "budget unknown");
-  }
-
-  /** @param {unknown[]} missing */
-  #drawMissing(missing) {
-    updateChildren(this.#missing, [...new Set(missing.map(toText))], (item) => item, (item) => {
-      const row = element("li", "note", `Missing: ${item}`);
-      row.dataset.state = "warning";
-      return row;
-    }, () => {});
-    this.#missing.hidden = missing.length === 0;
+    const amount = share !== undefined ? `${formatCount(used)} of ${formatCount(max)} tokens` : typeof used === "number" ? `${formatCount(used)} tokens, limit unknown` : "budget unknown";
+    return html`<details class="context" @toggle=${handleToggle}>
+      <summary>Context${share === undefined ? nothing : ` ${Math.round(share * 100)} %`}${share === undefined ? nothing : html`<progress class="meter" max="1" value=${share} data-state=${share >= WARNING_SHARE ? "warning" : "idle"} aria-label="Context usage"></progress>`}${missing.length > 0 ? html`<span class="missing-count">${missing.length} missing</span>` : nothing}</summary>
+      <div class="popover" role="group" aria-label="Context">
+        <dl class="facts">
+          <dt>Used</dt><dd class="budget">${amount}</dd>
+          ${refs.length === 0 ? nothing : html`<dt>References</dt><dd><ul class="refs">${refs.slice(0, REFS_MAX).map((ref) => html`<li class="ref">${ref}</li>`)}${refs.length > REFS_MAX ? html`<li class="hint">${refs.length - REFS_MAX} more</li>` : nothing}</ul></dd>`}
+          ${compactions.length === 0 ? nothing : html`<dt>Compaction</dt><dd>${last?.status === "running" ? "running" : compactions.length === 1 ? "once" : `${compactions.length} times`}</dd>`}
+          ${missing.length === 0 ? nothing : html`<dt>Missing</dt><dd><ul class="missing">${missing.map((item) => html`<li>${item}</li>`)}</ul></dd>`}
+        </dl>
+        <p class="popover-foot">${icon("document")}<span class="hint">As the source reported it</span><span class="grow"></span>${this.#inspect}</p>
+      </div>
+    </details>`;
   }
 }
 
-define("ps-context", Context);
+/**
+ * Closes the popover by Escape or a click elsewhere.
+ * @param {Event} event
+ */
+function handleToggle({ target }) {
+  const details = /** @type {HTMLDetailsElement} */ (target);
+  if (!details.open) return;
+  const controller = new AbortController();
+  const { signal } = controller;
+  const close = () => {
+    details.open = false;
+    controller.abort();
+  };
+  document.addEventListener("pointerdown", (event) => event.target instanceof Node && !details.contains(event.target) && close(), { signal });
+  details.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    event.stopPropagation();
+    close();
+    details.querySelector("summary")?.focus();
+  }, { signal });
+  details.addEventListener("toggle", () => !details.open && controller.abort(), { signal });
+}
 
 /**
  * Returns the names of the references.

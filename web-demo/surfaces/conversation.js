@@ -5,15 +5,19 @@
  * short one.
  */
 
-import { Surface, formatCount, define, element, inspectButton, keyOf, setBadge, setText, humanize, displayedStatus, toText } from "./base.js";
+import { Surface, define, element, inspectButton, keyOf, setText, humanize, displayedStatus, joinText, toText } from "./base.js";
 import { lengthOf } from "../client/store.js";
 import { Action } from "./action.js";
+import { actionTitle } from "./action-title.js";
 import { agentName, siblingOf } from "./card.js";
 import { RowModel, kindOf } from "./row-model.js";
 import { InlineProcess } from "./inline-process.js";
-import { drawMedia, hasMedia } from "./media.js";
+import { drawMedia, hasMedia, readImage } from "./media.js";
 import { Prose } from "./prose.js";
 import { VirtualList } from "./virtual-list.js";
+import { age, formatShortCount } from "../ui/format.js";
+import { glyph, icon } from "../ui/icons.js";
+import { html, nothing, render } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./base.js").View} View */
@@ -21,6 +25,10 @@ import { VirtualList } from "./virtual-list.js";
 
 /** Kinds of message parts that are speech. Other parts get a label. */
 const SPEECH_KINDS = new Set(["assistant_text", "user_text", "text"]);
+/** The interval at which ages are updated, in milliseconds. */
+const AGE_TICK_MS = 15_000;
+/** How long a button says that it copied, in milliseconds. */
+const COPIED_MS = 1500;
 
 export class Conversation extends Surface {
   /** @param {Activity} activity */
@@ -38,6 +46,16 @@ export class Conversation extends Surface {
   #toEndButton = element("button", "button to-end", "Jump to latest");
   #earlierButton = element("button", "button earlier", "Load earlier");
   #earlierStatus = element("p", "hint earlier-note");
+  /** The decision that is out of view, in one line below the conversation. */
+  #pendingLine = element("div", "pending-line");
+  /** @type {HTMLElement | undefined} */
+  #scroller;
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  #ageTimer;
+
+  disconnectedCallback() {
+    clearInterval(this.#ageTimer);
+  }
 
   build() {
     this.#list?.close();
@@ -48,7 +66,13 @@ export class Conversation extends Surface {
     scroller.setAttribute("role", "region");
     scroller.setAttribute("aria-label", "Conversation");
     this.#list = new VirtualList(scroller, { keyOf: (row) => row.id, make: (row) => this.#createRow(row), change: (child, row) => this.#updateRow(child, row) });
-    scroller.addEventListener("scroll", () => this.#updateEndButton(), { passive: true });
+    this.#scroller = scroller;
+    scroller.addEventListener("scroll", () => {
+      this.#updateEndButton();
+      this.#updatePendingLine();
+    }, { passive: true });
+    clearInterval(this.#ageTimer);
+    this.#ageTimer = setInterval(() => this.#list?.draw(null), AGE_TICK_MS);
     this.#toEndButton.type = "button";
     this.#toEndButton.onclick = () => {
       this.#list?.scrollToEnd();
@@ -60,7 +84,9 @@ export class Conversation extends Surface {
     this.#earlierButton.onclick = () => this.#loadEarlier();
     this.#earlierStatus.setAttribute("role", "status");
     setText(this.#earlierStatus, "");
-    this.append(this.#empty, this.#earlierButton, this.#earlierStatus, scroller, this.#toEndButton);
+    this.#pendingLine.setAttribute("role", "status");
+    render(nothing, this.#pendingLine);
+    this.append(this.#empty, this.#earlierButton, this.#earlierStatus, scroller, this.#toEndButton, this.#pendingLine);
     this.drawEarlier();
   }
 
@@ -126,6 +152,7 @@ export class Conversation extends Surface {
     // A change of the rows may change which ones have a heading, are open or are last.
     list.draw(hasOtherRows || dirty === null ? null : (id) => dirty.has(id));
     this.#updateEndButton();
+    this.#updatePendingLine();
     this.drawEarlier();
     this.dispatchEvent(new CustomEvent("expanded", { bubbles: true }));
   }
@@ -141,6 +168,26 @@ export class Conversation extends Surface {
 
   #updateEndButton() {
     this.#toEndButton.hidden = this.#list?.isAtEnd ?? true;
+  }
+
+  /** Shows one line for the oldest pending decision whose card is out of view. */
+  #updatePendingLine() {
+    const [rowModel, scroller] = [this.#rowModel, this.#scroller];
+    if (!rowModel || !scroller) return;
+    const pending = this.view.store.sorted((one) => one.activityType === "action" && one.content.status === "pending" && one.content.control !== "submitted");
+    const { top, bottom } = scroller.getBoundingClientRect();
+    const cards = new Map(/** @type {HTMLElement[]} */ ([...scroller.querySelectorAll("ps-action")]).map((card) => [card.dataset.key, card.getBoundingClientRect()]));
+    const isInView = (/** @type {Activity} */ activity) => {
+      const card = cards.get(keyOf(activity));
+      return card !== undefined && card.top < bottom - Math.min(card.height, 80) && card.bottom > top + 40;
+    };
+    const hidden = this.view.isLive && bottom > top ? pending.find((one) => rowModel.rowsOf(keyOf(one)).length > 0 && !isInView(one)) : undefined;
+    const reveal = () => {
+      if (!hidden) return;
+      this.reveal(keyOf(hidden));
+      /** @type {HTMLElement | null} */ (scroller.querySelector(`ps-action[data-key="${CSS.escape(keyOf(hidden))}"] .yes .button`))?.focus({ preventScroll: true });
+    };
+    render(hidden ? html`<button type="button" @click=${reveal}>${glyph("waiting")}<b>${actionTitle(this.view, hidden)}</b><span class="review-hint">Review${icon("chevron-down")}</span></button>` : nothing, this.#pendingLine);
   }
 
   /** @param {Row} row @returns {HTMLElement} */
@@ -171,65 +218,101 @@ define("ps-conversation", Conversation);
 
 /** One part of a message. */
 export class MessagePart extends HTMLElement {
-  #head = element("p", "author");
-  #name = element("span", "name");
-  #notes = element("span", "hint");
-  #kind = element("p", "label");
   #body = element("div", "body prose");
   #media = element("div", "stack media");
   #messageMedia = element("div", "stack media");
   /** @type {unknown} */
   #drawnContent;
-  #prose = new Prose(this.#body);
+  #prose = new Prose(this.#body, (href) => readImage(/** @type {View} */ (this.#view), href, ""));
+  #isRaw = false;
+  #isCopied = false;
   /** @type {Activity | undefined} */
   #activity;
   /** @type {View | undefined} */
   #view;
+  /** @type {{ partId?: string, isHeaded: boolean } | undefined} */
+  #row;
+  #inspect = inspectButton(() => /** @type {View} */ (this.#view), () => this.#activity);
 
   /**
    * @param {View} view
    * @param {Activity} activity
    * @param {{ partId?: string, isHeaded: boolean }} row
    */
-  show(view, activity, { partId, isHeaded }) {
-    if (!this.#activity) this.#build();
+  show(view, activity, row) {
+    if (!this.#activity) {
+      this.classList.add("speech");
+      this.setAttribute("role", "article");
+    }
     this.#activity = activity;
     this.#view = view;
+    this.#row = row;
     const { content } = activity;
-    const part = content.parts.find((/** @type {any} */ one) => one.partId === partId);
+    const part = content.parts.find((/** @type {any} */ one) => one.partId === row.partId);
     this.dataset.key = keyOf(activity);
     this.dataset.role = toText(content.role);
     this.dataset.kind = toText(part?.kind);
     this.dataset.status = toText(part?.status);
     if (isTeammate(view, activity)) this.dataset.agent = toText(activity.agentId);
-    const isSpeech = SPEECH_KINDS.has(part?.kind);
     this.hidden = lengthOf(part?.text) === 0 && part?.status !== "streaming" && !part?.withheld && !hasMedia(part);
-    this.#head.hidden = !isHeaded;
-    setText(this.#name, authorName(view, activity));
-    this.#kind.hidden = isSpeech;
-    setText(this.#kind, isSpeech ? "" : humanize(part?.kind));
-    setText(this.#notes, [part?.status === "interrupted" ? "interrupted" : "", part?.withheld ? "the rest is withheld" : "", part?.clipped ? "continues in the log" : ""].filter(Boolean).join(", "));
-    this.#prose.set(part?.text);
+    if (this.#isRaw) setText(this.#body, joinText(part?.text));
+    else this.#prose.set(part?.text);
     this.#body.hidden = lengthOf(part?.text) === 0 && hasMedia(part);
     drawMedia(this.#media, view, part);
     // Attachments of the whole message appear below its last part.
     const isLast = part !== undefined && content.parts.at(-1) === part;
     const messagePart = { kind: "text", ...(content.attachments !== undefined && { attachments: content.attachments }), ...(content.refs !== undefined && { refs: content.refs }) };
-    this.#messageMedia.hidden = true;
-    if (isLast && hasMedia(messagePart) && this.#drawnContent !== content) drawMedia(this.#messageMedia, view, messagePart);
+    const hasAttachments = isLast && hasMedia(messagePart);
+    if (hasAttachments && this.#drawnContent !== content) drawMedia(this.#messageMedia, view, messagePart);
     this.#drawnContent = content;
-    this.#messageMedia.hidden = !(isLast && hasMedia(messagePart));
-    if (!this.#messageMedia.hidden) this.hidden = false;
+    this.#messageMedia.hidden = !hasAttachments;
+    if (hasAttachments) this.hidden = false;
+    this.#render(view, activity, part, row.isHeaded);
   }
 
-  #build() {
-    this.classList.add("speech");
-    this.setAttribute("role", "article");
-    const inspect = inspectButton(() => /** @type {View} */ (this.#view), () => this.#activity);
-    this.#head.append(this.#name);
-    const foot = element("p", "row after");
-    foot.append(this.#notes, inspect);
-    this.append(this.#head, this.#kind, this.#body, this.#media, this.#messageMedia, foot);
+  /**
+   * @param {View} view
+   * @param {Activity} activity
+   * @param {any} part
+   * @param {boolean} isHeaded
+   */
+  #render(view, activity, part, isHeaded) {
+    const isSpeech = SPEECH_KINDS.has(part?.kind);
+    const notes = [part?.status === "interrupted" ? "interrupted" : "", part?.withheld ? "the rest is withheld" : "", part?.clipped ? "continues in the log" : ""].filter(Boolean).join(", ");
+    render(html`
+      ${isHeaded ? html`<p class="author"><b class="name">${authorName(view, activity)}</b>${age(activity.openedAt, view.now())}</p>` : nothing}
+      ${isSpeech || hasMedia(part) ? nothing : html`<p class="label">${humanize(part?.kind)}</p>`}
+      ${this.#body}${this.#media}${this.#messageMedia}
+      ${notes ? html`<p class="hint notes">${notes}</p>` : nothing}
+      <p class="after">
+        <button type="button" class="button small" data-kind="quiet" aria-pressed=${this.#isRaw} title="Show the text as it was sent" @click=${() => this.#toggleRaw()}>Raw</button>
+        <button type="button" class="button small icon-button" data-kind="quiet" aria-label="Copy the message" title="Copy the message" @click=${() => this.#copy(joinText(part?.text))}>${icon("copy")}${this.#isCopied ? "Copied" : nothing}</button>
+        ${this.#inspect}
+      </p>`, this);
+  }
+
+  #redraw() {
+    if (this.#view && this.#activity && this.#row) this.show(this.#view, this.#activity, this.#row);
+  }
+
+  #toggleRaw() {
+    this.#isRaw = !this.#isRaw;
+    this.#body.classList.toggle("prose", !this.#isRaw);
+    this.#body.classList.toggle("raw", this.#isRaw);
+    this.#body.replaceChildren();
+    if (!this.#isRaw) this.#prose = new Prose(this.#body, (href) => readImage(/** @type {View} */ (this.#view), href, ""));
+    this.#redraw();
+  }
+
+  /** @param {string} text */
+  async #copy(text) {
+    await navigator.clipboard.writeText(text);
+    this.#isCopied = true;
+    this.#redraw();
+    setTimeout(() => {
+      this.#isCopied = false;
+      this.#redraw();
+    }, COPIED_MS);
   }
 }
 
@@ -258,62 +341,33 @@ function authorName(view, activity) {
   return role === "assistant" ? "Assistant" : humanize(role);
 }
 
-/** One line that is not a message: a compaction, a hand-off, a new teammate, an artifact, or a run. */
+/** A divider: a compaction, a hand-off, or a run. */
 export class EventLine extends HTMLElement {
-  #line = element("span", "line row");
-  #badge = element("span");
-  #text = element("span", "words");
-  #openButton = element("button", "button");
   /** @type {Activity | undefined} */
   #activity;
   /** @type {View | undefined} */
   #view;
+  #inspect = inspectButton(() => /** @type {View} */ (this.#view), () => this.#activity);
 
   /**
    * @param {View} view
    * @param {Activity} activity
    */
   show(view, activity) {
-    const isNew = !this.#activity;
     this.#view = view;
     this.#activity = activity;
-    if (isNew) this.#build();
-    const target = targetOf(activity);
-    const status = statusOf(activity);
-    this.dataset.key = keyOf(activity);
-    this.dataset.type = activity.activityType;
-    this.dataset.status = toText(status);
-    setText(this.#text, describeMark(view, activity));
-    setBadge(this.#badge, status);
-    this.#openButton.hidden = target === undefined;
-    setText(this.#openButton, `Open ${activity.activityType === "agent" ? "transcript" : activity.activityType}`);
-  }
-
-  #build() {
+    const { activityType, runId } = activity;
     this.classList.add("mark");
-    this.#openButton.type = "button";
-    this.#openButton.dataset.kind = "quiet";
-    this.#openButton.addEventListener("click", () => {
-      const target = this.#activity && targetOf(this.#activity);
-      if (target) this.#view?.open(target);
-    });
-    this.#line.append(this.#text, this.#badge, this.#openButton, inspectButton(() => /** @type {View} */ (this.#view), () => this.#activity));
-    this.append(this.#line);
+    this.dataset.key = keyOf(activity);
+    this.dataset.type = activityType;
+    this.dataset.status = toText(displayedStatus(activity.content));
+    render(html`<span class="line">
+      ${activityType === "run" ? html`<button type="button" class="link words" @click=${() => view.open({ kind: "run", id: runId })}>${describeMark(view, activity)}</button> ${age(activity.openedAt, view.now())}` : html`<span class="words">${describeMark(view, activity)}</span>`}
+      ${this.#inspect}</span>`, this);
   }
 }
 
 define("ps-mark", EventLine);
-
-/** @param {Activity} activity @returns {import("./base.js").Target | undefined} */
-function targetOf({ activityType, activityId, runId }) {
-  if (activityType === "agent") return { kind: "teammate", id: activityId, runId };
-  if (activityType === "artifact") return { kind: "artifact", id: activityId, runId };
-  if (activityType === "run") return { kind: "run", id: runId };
-  return undefined;
-}
-
-/** @param {Activity} activity */
-const statusOf = ({ content }) => displayedStatus(content);
 
 /**
  * @param {View} view
@@ -323,22 +377,19 @@ const statusOf = ({ content }) => displayedStatus(content);
 function describeMark(view, activity) {
   const { content } = activity;
   switch (activity.activityType) {
-    case "run": return `Run ${activity.runId}`;
-    case "compaction": return compaction(content);
+    case "run": return `Run ${activity.runId}${content.status ? ` · ${humanize(displayedStatus(content))}` : ""}`;
+    case "compaction": return describeCompaction(content);
     case "handoff": {
       const name = (/** @type {unknown} */ id) => (id === undefined ? "unknown" : agentName(view, activity, toText(id)));
-      return `Handed off from ${name(content.from)} to ${name(content.to)}${content.reason ? `: ${toText(content.reason)}` : ""}`;
+      return `Handed off from ${name(content.from)} to ${name(content.to)}${content.reason ? ` · ${toText(content.reason)}` : ""}`;
     }
-    case "agent": return `${agentName(view, activity, activity.activityId)} joined${content.role ? ` as ${humanize(content.role)}` : ""}`;
-    case "artifact": return `${toText(content.title) || activity.activityId}${content.kind ? ` · ${humanize(content.kind)}` : ""}${content.version === undefined ? "" : ` · version ${toText(content.version)}`}`;
     default: return humanize(activity.activityType);
   }
 }
 
 /** @param {Record<string, any>} content */
-function compaction(content) {
+function describeCompaction(content) {
   const [before, after] = [content.preTokens, content.postTokens];
-  const amount = typeof before === "number" ? `: ${formatCount(before)} → ${typeof after === "number" ? formatCount(after) : "…"} tokens` : "";
-  return `${content.status === "running" ? "Compacting context" : "Context compacted"}${amount}${content.summary ? `. ${toText(content.summary)}` : ""}`;
+  const amount = typeof before === "number" ? ` · ${formatShortCount(before)} → ${typeof after === "number" ? formatShortCount(after) : "…"} tokens` : "";
+  return `${content.status === "running" ? "Compacting context" : "Context compacted"}${amount}${content.summary ? ` · ${toText(content.summary)}` : ""}`;
 }
-

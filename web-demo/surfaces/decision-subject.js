@@ -1,42 +1,67 @@
 /**
- * The subject of a decision: artifact, version and diff, plan, evidence and references. The card shows it so that a
- * person sees what they approve.
+ * What a decision is about: the changed artifact with its diff and its review, or the plan.
+ *
+ * The diff compares the bodies of two versions. Without bodies it is the diff that the source sent.
  */
 
-import { createBadge, element, keyOf, setText, toText } from "./base.js";
-import { readDiff, drawDiff } from "./bodies.js";
-import { artifactState } from "./describe.js";
-import { evidenceLinks, setLinks, findActivity, formatValue, refLinks } from "./lane.js";
-import { drawSteps, planOf } from "./plan.js";
+import { joinText, keyOf, stateOf, toText } from "./base.js";
+import { BODY_MEMBERS, readDiff, readTextFromEvents } from "./bodies.js";
+import { evidenceLinks, findActivity, findAgentName, formatValue, refLinks } from "./lane.js";
+import { planOf } from "./plan.js";
 import { Prose } from "./prose.js";
+import { diffView, patchView } from "../ui/diff.js";
+import { glyph, icon } from "../ui/icons.js";
+import { html, nothing } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./base.js").View} View */
+/** @typedef {{ before: string, after: string } | { patch: string, isWhole: boolean } | { problem: string }} Change */
 
 /** Kinds of decisions about a plan. */
 const PLANS = new Set(["plan_decision", "teammate_plan_decision"]);
+/** Events that may contain an artifact's body. */
+const BODY_EVENTS = ["artifact.created", "artifact.updated", "artifact.version.created"];
+/** Words for the verdicts of a review. @type {Record<string, string>} */
+const VERDICTS = { passed: "approved", approved: "approved", verified: "verified", changes_requested: "requested changes to", failed: "rejected", rejected: "rejected" };
 
 export class DecisionSubject {
-  root = element("div", "stack reviewed");
-  #artifact = element("div", "row artifact");
-  #diffNote = element("p", "hint diff-note");
-  #diff = element("pre", "preview body diff");
-  #planLabel = element("p", "label", "Plan");
-  #plan = element("div", "prose plan");
-  #prose = new Prose(this.#plan);
-  #steps = element("ol", "steps-list");
-  #planNote = element("p", "hint plan-note");
-  #links = element("div", "row links");
+  #redraw;
   /** The identity of the diff on display or being loaded. A response for another one is dropped. */
   #diffKey = "";
-  #drawnDescription = "";
+  /** @type {Change | undefined} */
+  #change;
+  #isSplit = false;
+  #isFolded = false;
+  #planText = document.createElement("div");
+  #prose = new Prose(this.#planText);
 
-  constructor() {
-    this.#diff.tabIndex = 0;
-    this.#diff.setAttribute("role", "group");
-    this.#diff.setAttribute("aria-label", "Diff");
-    this.#diffNote.setAttribute("role", "status");
-    this.root.append(this.#artifact, this.#diffNote, this.#diff, this.#planLabel, this.#plan, this.#steps, this.#planNote, this.#links);
+  /** @param {() => void} redraw Called when the content has changed without a change of the action. */
+  constructor(redraw) {
+    this.#redraw = redraw;
+    this.#planText.className = "prose plan";
+  }
+
+  /** Shows or hides the diff. */
+  toggle() {
+    this.#isFolded = !this.#isFolded;
+    this.#redraw();
+  }
+
+  /**
+   * Facts about the subject, for the list of facts: the review of the artifact, the evidence, and references.
+   * @param {View} view
+   * @param {Activity} action
+   * @returns {[string, unknown][]}
+   */
+  facts(view, action) {
+    const review = findReview(view, action);
+    const evidence = evidenceLinks(view, action, action.content.evidenceId ?? action.content.evidenceRefs);
+    const refs = refLinks(view, action.content.refs);
+    return [
+      ["Reviewed", review ?? ""],
+      ["Evidence", evidence.length === 0 ? "" : linksTemplate(evidence)],
+      ["References", refs.length === 0 ? "" : linksTemplate(refs)],
+    ];
   }
 
   /**
@@ -44,85 +69,86 @@ export class DecisionSubject {
    * @param {Activity} action
    * @param {boolean} isPending
    */
-  show(view, action, isPending) {
-    this.#drawArtifact(view, action, isPending);
-    this.#drawPlan(view, action, isPending);
-    setLinks(this.#links, [...evidenceLinks(view, action, action.content.evidenceId ?? action.content.evidenceRefs), ...refLinks(view, action.content.refs)]);
-    this.#links.hidden = this.#links.childElementCount === 0;
-    this.root.hidden = [...this.root.children].every((one) => /** @type {HTMLElement} */ (one).hidden);
+  template(view, action, isPending) {
+    return html`${isPending ? this.#artifact(view, action) : nothing}${this.#plan(view, action, isPending)}`;
   }
 
   /**
    * @param {View} view
    * @param {Activity} action
-   * @param {boolean} isPending
    */
-  #drawArtifact(view, action, isPending) {
-    const { artifactId, versionId, kind } = action.content;
-    const isReview = kind === "artifact_review" && isPending;
-    const id = toText(artifactId);
-    const artifact = id === "" ? undefined : findActivity(view, action, "artifact", id);
-    this.#artifact.hidden = id === "" && !isReview;
-    if (this.#artifact.hidden) {
-      this.#diff.hidden = this.#diffNote.hidden = true;
-      return;
-    }
-    const { content } = artifact ?? { content: /** @type {Record<string, any>} */ ({}) };
+  #artifact(view, action) {
+    const id = artifactOf(action);
+    const { versionId, kind } = action.content;
+    if (id === undefined) return kind === "artifact_review" ? html`<p class="subject-note">The source does not state the artifact.</p>` : nothing;
+    const artifact = findActivity(view, action, "artifact", id);
+    if (!artifact) return html`<p class="subject-note">The source sent no facts about the artifact ${id}, so it has no diff.</p>`;
+    const { content } = artifact;
     const current = content.versionId ?? content.version;
     const version = versionId ?? current;
+    const diffKey = `${keyOf(artifact)} ${toText(version)} ${artifact.sequence}`;
+    if (diffKey !== this.#diffKey) {
+      this.#diffKey = diffKey;
+      this.#change = undefined;
+      void this.#load(view, artifact, version, versionId, diffKey);
+    }
     const isOld = versionId !== undefined && current !== undefined && ![content.versionId, content.version].map(toText).includes(toText(versionId));
-    const description = [
-      id === "" ? "not stated" : formatValue(content.title ?? content.name) || id,
-      version === undefined ? "version not stated" : `version ${formatValue(version)}`,
-      isOld ? `the latest is version ${formatValue(current)}` : "",
-      artifact || id === "" ? "" : "no artifact fact",
-    ].filter(Boolean).join(" · ");
-    if (this.#drawnDescription !== description + toText(content.status)) {
-      this.#drawnDescription = description + toText(content.status);
-      const parts = [element("span", "label", "Artifact"), element("span", "artifact-name", description)];
-      if (artifact) {
-        const status = createBadge(content.status);
-        status.dataset.state = artifactState(content.status);
-        const open = element("button", "button", "Open artifact");
-        open.type = "button";
-        open.dataset.kind = "quiet";
-        open.addEventListener("click", () => view.open({ kind: "artifact", id, runId: artifact.runId }));
-        parts.push(status, open);
-      }
-      this.#artifact.replaceChildren(...parts);
-    }
-    if (!artifact || !isPending) {
-      this.#diff.hidden = this.#diffNote.hidden = !isPending || id === "" || artifact !== undefined;
-      if (!this.#diffNote.hidden) setText(this.#diffNote, "The source sent no facts about this artifact, so it has no diff.");
-      this.#diff.hidden = true;
-      return;
-    }
-    const diffKey = `${keyOf(artifact)} ${toText(versionId)} ${artifact.sequence}`;
-    if (diffKey === this.#diffKey) return;
-    this.#diffKey = diffKey;
-    void this.#load(view, artifact, versionId, diffKey);
+    const previous = versionBefore(content, version);
+    const number = version === undefined ? "version not stated" : previous === undefined ? `version ${formatValue(version)}` : `version ${formatValue(previous.version ?? previous.versionId)} → ${formatValue(version)}`;
+    const change = this.#change;
+    const hasDiff = change !== undefined && !("problem" in change);
+    return html`<section class="subject">
+      <div class="subject-head">
+        ${icon("document")}<b class="artifact-name">${formatValue(content.title ?? content.name) || id}</b>
+        <span class="subject-version">${number}${isOld ? `, the latest is ${formatValue(current)}` : ""}</span>
+        ${statsOf(content.diffStat, isOld)}
+        <span class="grow"></span>
+        ${hasDiff ? html`<button type="button" class="button small" data-kind="quiet" aria-pressed=${this.#isSplit} @click=${() => this.#setSplit(!this.#isSplit)}>Side by side</button>
+          <button type="button" class="button small" data-kind="quiet" aria-expanded=${!this.#isFolded} title="Show or hide the diff (d)" @click=${() => this.toggle()}>Diff</button>` : nothing}
+        <button type="button" class="button small icon-button" data-kind="quiet" aria-label="Open artifact" title="Open artifact" @click=${() => view.open({ kind: "artifact", id, runId: artifact.runId })}>${icon("expand")}</button>
+      </div>
+      ${this.#isFolded ? nothing : this.#diff()}
+    </section>`;
+  }
+
+  /** @param {boolean} isSplit */
+  #setSplit(isSplit) {
+    this.#isSplit = isSplit;
+    this.#isFolded = false;
+    this.#redraw();
+  }
+
+  #diff() {
+    const change = this.#change;
+    if (!change) return html`<p class="subject-note" role="status">Loading the diff…</p>`;
+    if ("problem" in change) return html`<p class="subject-note" role="status">${change.problem}</p>`;
+    const options = /** @type {const} */ ({ mode: this.#isSplit ? "split" : "unified", context: 2 });
+    if ("before" in change) return diffView(change.before, change.after, options);
+    return html`${patchView(change.patch, options)}${change.isWhole ? nothing : html`<p class="subject-note">This is the beginning of the diff.</p>`}`;
   }
 
   /**
    * @param {View} view
    * @param {Activity} artifact
-   * @param {unknown} versionId
+   * @param {unknown} version
+   * @param {unknown} requested
    * @param {string} diffKey
    */
-  async #load(view, artifact, versionId, diffKey) {
-    this.#diffNote.hidden = false;
-    setText(this.#diffNote, "Loading the diff…");
+  async #load(view, artifact, version, requested, diffKey) {
+    /** @type {Change} */
+    let change;
     try {
-      const { text, isWhole } = await readDiff(view, artifact, versionId);
-      if (diffKey !== this.#diffKey) return;
-      drawDiff(this.#diff, text);
-      this.#diff.hidden = false;
-      setText(this.#diffNote, isWhole ? "Diff" : "Beginning of the diff");
+      change = (await readBodies(view, artifact, version)) ?? { patch: "", isWhole: true };
+      if ("patch" in change) {
+        const { text, isWhole } = await readDiff(view, artifact, requested);
+        change = { patch: text, isWhole };
+      }
     } catch (error) {
-      if (diffKey !== this.#diffKey) return;
-      this.#diff.hidden = true;
-      setText(this.#diffNote, `Diff unavailable: ${error instanceof Error ? error.message : error}`);
+      change = { problem: `Diff unavailable: ${error instanceof Error ? error.message : error}` };
     }
+    if (diffKey !== this.#diffKey) return;
+    this.#change = change;
+    this.#redraw();
   }
 
   /**
@@ -130,30 +156,111 @@ export class DecisionSubject {
    * @param {Activity} action
    * @param {boolean} isPending
    */
-  #drawPlan(view, action, isPending) {
+  #plan(view, action, isPending) {
     const { plan, kind } = action.content;
     // A request without a plan is about the latest plan of its run.
-    const newest = plan === undefined && PLANS.has(kind) && isPending ? this.#newestPlan(view, action) : undefined;
+    const newest = plan === undefined && PLANS.has(kind) && isPending ? findPlan(view, action) : undefined;
     const { text, steps } = planOf(plan ?? newest?.content);
-    const hasText = Array.isArray(text) ? text.join("") !== "" : toText(text) !== "";
-    this.#plan.hidden = !hasText;
+    const hasText = joinText(text) !== "";
     this.#prose.set(hasText ? text : "");
-    drawSteps(this.#steps, steps);
     const isMissing = PLANS.has(kind) && isPending && !hasText && steps.length === 0;
-    this.#planNote.hidden = !isMissing && newest === undefined;
-    setText(this.#planNote, isMissing ? "The source did not state the plan." : newest ? "The request names no plan. This is the latest plan of the run." : "");
-    this.#planLabel.hidden = !hasText && steps.length === 0;
+    if (!isMissing && !hasText && steps.length === 0) return nothing;
+    const note = isMissing ? "The source did not state the plan." : newest ? "The request names no plan. This is the latest plan of the run." : "";
+    return html`<section class="subject plan-subject" aria-label="Plan">
+      ${hasText ? this.#planText : nothing}
+      ${steps.length > 0 ? html`<ol class="steps-list">${steps.map(stepTemplate)}</ol>` : nothing}
+      ${note ? html`<p class="subject-note plan-note">${note}</p>` : nothing}
+    </section>`;
   }
+}
 
-  /**
-   * @param {View} view
-   * @param {Activity} action
-   */
-  #newestPlan(view, action) {
-    const plans = view.store.sorted((one) => one.activityType === "plan" && one.runId === action.runId && one.opened <= action.sequence);
-    const { agentId, kind } = action.content;
-    const own = plans.findLast((one) => (one.agentId ?? one.content.agentId) === agentId);
-    // Another agent's plan is not this teammate's.
-    return own ?? (kind === "teammate_plan_decision" ? undefined : plans.at(-1));
-  }
+/** @param {import("./lane.js").Link[]} links */
+const linksTemplate = (links) => html`<span class="links">${links.map(({ words, go, missing }) => (go ? html`<button type="button" class="link" @click=${go}>${words}</button>` : html`<span>${words}${missing ? ` (${missing})` : ""}</span>`))}</span>`;
+
+/** @param {any} step */
+export function stepTemplate(step) {
+  if (step === null || typeof step !== "object") return html`<li class="step">${toText(step)}</li>`;
+  const { title, text, content, step: name, description, label, activeForm, toolName, tool, args, input, status, state } = step;
+  const call = toolName ?? tool;
+  const stepText = formatValue(title ?? text ?? content ?? name ?? label ?? description ?? activeForm);
+  const stepArgs = args ?? input;
+  const word = toText(status ?? state);
+  return html`<li class="step" data-state=${stateOf(word)}>${call === undefined ? nothing : html`<code>${toText(call)}</code> `}<span class="step-text">${stepText || (call === undefined ? formatValue(step) : "")}</span>${stepArgs === undefined ? nothing : html` <span class="hint mono">${formatValue(stepArgs)}</span>`}${word ? html` <span class="step-status">${word.replaceAll("_", " ")}</span>` : nothing}</li>`;
+}
+
+/** @param {any} stat @param {boolean} isOld The figures are those of the latest version. */
+function statsOf(stat, isOld) {
+  if (isOld || stat === null || typeof stat !== "object") return nothing;
+  const deleted = stat.removed ?? stat.deleted;
+  return html`${typeof stat.added === "number" ? html`<span class="added">+${stat.added}</span>` : nothing}${typeof deleted === "number" ? html`<span class="deleted">−${deleted}</span>` : nothing}`;
+}
+
+/**
+ * Returns the id of the artifact that the action names.
+ * @param {Activity} action
+ * @returns {string | undefined}
+ */
+export function artifactOf({ content: { artifactId, artifactRefs } }) {
+  const [ref] = Array.isArray(artifactRefs) ? artifactRefs : [];
+  const id = toText(artifactId ?? ref?.artifactId ?? ref?.id ?? ref);
+  return id === "" ? undefined : id;
+}
+
+/**
+ * @param {Record<string, any>} content Of the artifact.
+ * @param {unknown} version
+ */
+function versionBefore({ versions }, version) {
+  if (!Array.isArray(versions)) return undefined;
+  const at = versions.findIndex((one) => isVersion(one, version));
+  return at > 0 ? versions[at - 1] : undefined;
+}
+
+/** @param {any} entry @param {unknown} version */
+const isVersion = (entry, version) => toText(entry?.versionId) === toText(version) || toText(entry?.version) === toText(version);
+
+/**
+ * @param {View} view
+ * @param {Activity} artifact
+ * @param {unknown} version
+ * @returns {Promise<Change | undefined>} `undefined` if the source did not send both bodies.
+ */
+async function readBodies(view, artifact, version) {
+  const { versions } = artifact.content;
+  const previous = versionBefore(artifact.content, version);
+  const current = Array.isArray(versions) ? versions.find((one) => isVersion(one, version)) : undefined;
+  if (typeof previous?.sequence !== "number" || typeof current?.sequence !== "number") return undefined;
+  const [before, after] = await Promise.all([previous, current].map(({ sequence }) => readTextFromEvents(view, artifact, sequence, BODY_MEMBERS, BODY_EVENTS)));
+  return before?.isWhole && after?.isWhole ? { before: before.text, after: after.text } : undefined;
+}
+
+/**
+ * @param {View} view
+ * @param {Activity} action
+ */
+function findReview(view, action) {
+  const id = artifactOf(action);
+  if (id === undefined) return undefined;
+  const { versionId } = action.content;
+  const isOf = (/** @type {any} */ target) => (typeof target === "string" ? target === id : toText(target?.artifactId) === id && (versionId === undefined || (target.version ?? target.versionId) === undefined || isVersion(target, versionId)));
+  const review = view.store.sorted((one) => one.activityType === "review" && one.runId === action.runId && isOf(one.content.target)).at(-1);
+  if (!review) return undefined;
+  const { reviewer, verdict, status, target, summary } = review.content;
+  const result = toText(verdict ?? status);
+  const who = reviewer === undefined ? "A reviewer" : (findAgentName(view, review, toText(reviewer)) ?? toText(reviewer));
+  const state = stateOf(result);
+  const version = target?.version ?? target?.versionId;
+  return html`<span class="review">${glyph(state === "ok" ? "completed" : state === "failed" ? "failed" : state === "running" ? "running" : "idle")}${who} ${VERDICTS[result] ?? `(${result.replaceAll("_", " ") || "no verdict"})`} ${version === undefined ? "it" : `version ${formatValue(version)}`}${summary ? html` <span class="hint">· ${formatValue(summary)}</span>` : nothing}</span>`;
+}
+
+/**
+ * @param {View} view
+ * @param {Activity} action
+ */
+function findPlan(view, action) {
+  const plans = view.store.sorted((one) => one.activityType === "plan" && one.runId === action.runId && one.opened <= action.sequence);
+  const { agentId, kind } = action.content;
+  const own = plans.findLast((one) => (one.agentId ?? one.content.agentId) === agentId);
+  // Another agent's plan is not this teammate's.
+  return own ?? (kind === "teammate_plan_decision" ? undefined : plans.at(-1));
 }

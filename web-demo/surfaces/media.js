@@ -110,21 +110,22 @@ function drawFile(root, view, part) {
   const name = formatValue(part.name ?? part.filename ?? part.title ?? part.alt);
   const isImage = part.kind === "image" || part.type === "image" || IMAGE_TYPE.test(type);
   const data = typeof part.data === "string" ? (part.data.startsWith("data:") ? part.data : `data:${type};base64,${part.data}`) : href?.startsWith("data:") ? href : undefined;
-  const row = element("p", "row file");
-  row.append(element("span", "label", isImage ? "Image" : "File"), element("span", "mono", [name, type].filter(Boolean).join(" · ") || "name not stated"));
-  root.append(row);
-  if (isImage && data !== undefined && DATA_IMAGE.test(data)) return void root.append(imageOf(data, name));
+  const row = element("figcaption", "file");
+  row.append(element("span", "file-name", name || `${isImage ? "Image" : "File"}, name not stated`), element("span", "", type), element("span", "grow"));
+  const figure = element("figure", isImage ? "figure" : "figure attachment");
+  figure.append(row);
+  root.append(figure);
+  if (isImage && data !== undefined && DATA_IMAGE.test(data)) return void row.before(imageOf(data, name));
   if (href === undefined || href.startsWith("data:")) return;
   if (!BLOB_PATH.test(href)) return void row.append(element("span", "hint mono", formatValue(href)));
   if (!isImage) {
-    const open = element("button", "button", "Open");
+    const open = element("button", "link", "Open");
     open.type = "button";
-    open.dataset.kind = "quiet";
     open.addEventListener("click", () => view.open({ kind: "blob", href }));
     return void row.append(open);
   }
   void readImage(view, href, type).then((address) => {
-    if (drawnParts.get(root) === part || root.contains(row)) row.after(imageOf(address, name));
+    if (drawnParts.get(root) === part || root.contains(row)) row.before(imageOf(address, name));
   }, (error) => row.append(element("span", "hint", `Unavailable: ${error instanceof Error ? error.message : error}`)));
 }
 
@@ -146,7 +147,7 @@ function imageOf(address, name) {
  * @param {string} type
  * @returns {Promise<string>}
  */
-async function readImage(view, href, type) {
+export async function readImage(view, href, type) {
   const { blob, isWhole } = await view.hydration.blob(href, { from: 0, to: IMAGE_BYTES_MAX - 1, audience: view.audience });
   if (!isWhole) throw new Error("the image is too large");
   const kind = IMAGE_TYPE.test(type) ? type : blob.type;

@@ -1,45 +1,55 @@
 /**
- * Renders growing text: an append costs its own length, not that of the whole text.
+ * Renders growing Markdown: an append costs the length of the last block, not that of the whole text.
  *
- * The text is split into blocks (paragraphs, headings, code), and blocks into sections: a browser re-examines all
- * siblings of a changed element. While text streams, only the last block changes.
+ * A block (paragraph, list, table, code) stays in the document as soon as further text cannot change it. Only the last
+ * blocks are parsed again, and their nodes are changed in place, so that a selection in them survives. Blocks are in
+ * sections, since a browser examines all siblings of a changed element.
  *
- * Markdown is styled, and its signs stay visible. A copied text is thus the original text, and nothing is lost where a
- * sign was not meant as Markdown.
+ * The result is a tree of known elements. HTML in the text appears as text. Links lead to http, https and mailto only.
  */
 
-import { element, joinText } from "./base.js";
+import { define, element, joinText } from "./base.js";
+import { CodeBlock } from "../ui/code.js";
+import { Lexer } from "../vendor/marked.js";
 
-/** The maximum length of a block in characters, if it has a line end at which it can be split. */
-const BLOCK_CHARS_MAX = 4000;
+/** @typedef {{ tag: string, attributes?: Record<string, string>, children?: Content[], code?: { language: string, text: string, isComplete: boolean }, image?: string }} Element_ */
+/** @typedef {string | Element_} Content A text, or an element of the tree. */
+/** @typedef {(href: string) => Promise<string>} ReadImage Reads an image of this server as a data URL. */
+
+/** The maximum length of text that is parsed again with each append, in characters. */
+const TAIL_CHARS_MAX = 8000;
 /** The maximum number of blocks in a section. */
 const SECTION_BLOCKS_MAX = 32;
-/** Where a block begins inside a paragraph: before a heading or a fence. */
-const BLOCK_START = /\n(?=#{1,6} |```|~~~)/;
-/** The maximum length of such a beginning, in characters. */
-const BLOCK_START_CHARS_MAX = 7;
-const HEADING = /^#{1,6} /;
-const FENCE = /^(`{3,}|~{3,})/;
-/** Inline code and strong text, with their signs. The expression visits no character twice. */
-const INLINE_MARKUP = /(?<!`)(`{1,2})[^`\n]+\1(?!`)|\*\*(?=\S)[^*\n]+\*\*/g;
+/** The first line of code at the beginning of a text: fence and language. */
+const FENCE = /^ {0,3}(`{3,}(?=[^`\n]*\n)|~{3,})([^\n]*)\n/;
+const LINK = /^(https?:|mailto:)/i;
+const STORED_IMAGE = /^\/v1\/blobs\/[0-9a-f]+$/;
+const DATA_IMAGE = /^data:image\/(png|jpeg|gif|webp|avif|bmp);base64,[A-Za-z0-9+/=\s]+$/;
+/** @type {Record<string, string>} */
+const ENTITIES = { "&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&nbsp;": "\u00a0" };
 
-/** @typedef {{ kind: "text" | "sign" | "code" | "strong", text: string }} Span */
-/**
- * `fence`: the fence of its code; empty for none. `continuesCode`: its code began in the previous block.
- * @typedef {{ root: HTMLElement, text: string, spans: Span[], fence: string, continuesCode: boolean }} Block
- */
+define("ps-code", CodeBlock);
 
 export class Prose {
   #root;
+  #readImage;
   /** The chunks so far. Identical strings compare in constant time. @type {string[]} */
   #chunks = [];
+  /** The text of the blocks that further text may change. */
+  #tail = "";
+  /** The elements of these blocks. @type {HTMLElement[]} */
+  #blocks = [];
   #section = element("div");
-  /** @type {Block | undefined} */
-  #last;
+  /** The targets of reference links. @type {Record<string, any>} */
+  #links = {};
 
-  /** @param {HTMLElement} root This object owns its children. */
-  constructor(root) {
+  /**
+   * @param {HTMLElement} root This object owns its children.
+   * @param {ReadImage} [readImage] Without it, images of the server are named only.
+   */
+  constructor(root, readImage) {
     this.#root = root;
+    this.#readImage = readImage;
   }
 
   /** @param {unknown} text The whole text, or the list of its chunks. */
@@ -54,33 +64,81 @@ export class Prose {
 
   #clear() {
     this.#root.replaceChildren();
-    this.#last = undefined;
+    this.#tail = "";
+    this.#blocks = [];
+    this.#links = {};
   }
 
   /** @param {string} chunk */
   #append(chunk) {
-    let block = this.#last ?? this.#beginBlock("");
-    block.text += chunk;
-    for (;;) {
-      // The first line may have grown.
-      if (!block.continuesCode) block.fence = FENCE.exec(block.text)?.[1] ?? "";
-      const { cut, fence } = endOf(block);
-      const rest = cut < 0 ? "" : block.text.slice(cut);
-      // A separator belongs to the block before it, so that a copied text is complete.
-      if (cut >= 0) block.text = block.text.slice(0, cut);
-      draw(block);
-      if (cut < 0) return;
-      block = this.#beginBlock(fence);
-      block.text = rest;
-    }
+    this.#tail += chunk.replaceAll("\r", "");
+    while (this.#drawTail());
   }
 
-  /** @param {string} fence */
-  #beginBlock(fence) {
-    if (!this.#last || this.#section.childElementCount === SECTION_BLOCKS_MAX) this.#root.append((this.#section = element("div")));
-    const root = element("p");
-    this.#section.append(root);
-    return (this.#last = { root, text: "", spans: [], fence, continuesCode: fence !== "" });
+  /** Draws the blocks of the tail. Returns whether it became shorter, so that the rest needs to be drawn. */
+  #drawTail() {
+    const fence = FENCE.exec(this.#tail);
+    if (fence) return this.#drawCode(fence);
+    const { length } = this.#tail;
+    const isCut = length > TAIL_CHARS_MAX;
+    const source = isCut ? this.#tail.slice(0, this.#tail.lastIndexOf("\n", TAIL_CHARS_MAX) + 1 || TAIL_CHARS_MAX) : this.#tail;
+    const lexer = new Lexer();
+    Object.assign(lexer.tokens.links, this.#links);
+    /** @type {any[]} */
+    const tokens = lexer.lex(source);
+    this.#links = lexer.tokens.links;
+    const stable = isCut ? stableOfCut(tokens) : stableCount(tokens);
+    const contents = tokens.map((token) => blockOf(token));
+    const fixed = contents.slice(0, stable).flatMap((content) => content ?? []);
+    this.#drawBlocks(fixed.concat(contents.slice(stable).flatMap((content) => content ?? [])));
+    this.#fix(fixed.length, tokens.slice(0, stable).reduce((sum, { raw }) => sum + raw.length, 0));
+    return this.#tail.length < length && (isCut || FENCE.test(this.#tail));
+  }
+
+  /**
+   * Draws a tail that begins with code.
+   * @param {RegExpExecArray} fence
+   */
+  #drawCode([{ length: start }, sign, info]) {
+    const close = closeOf(this.#tail, sign, start - 1);
+    const text = close ? this.#tail.slice(start, Math.max(close.at, start)) : this.#tail.slice(start);
+    this.#drawBlocks([codeOf(info, text, close !== undefined)]);
+    // Without a line end, the closing fence may still become a line of the code.
+    if (!close || close.end === this.#tail.length) return false;
+    this.#fix(1, close.end + 1);
+    return this.#tail !== "";
+  }
+
+  /**
+   * Removes fixed blocks from the tail.
+   * @param {number} count
+   * @param {number} length
+   */
+  #fix(count, length) {
+    this.#blocks.splice(0, count);
+    this.#tail = this.#tail.slice(length);
+  }
+
+  /** @param {Content[]} contents */
+  #drawBlocks(contents) {
+    for (const [at, content] of contents.entries()) {
+      const known = this.#blocks[at];
+      if (known && canBecome(known, content)) {
+        change(known, content, this.#readImage);
+        continue;
+      }
+      const block = /** @type {HTMLElement} */ (create(content, this.#readImage));
+      if (known) known.replaceWith(block);
+      else this.#place(block);
+      this.#blocks[at] = block;
+    }
+    for (const block of this.#blocks.splice(contents.length)) block.remove();
+  }
+
+  /** @param {HTMLElement} block */
+  #place(block) {
+    if (this.#section.parentNode !== this.#root || this.#section.childElementCount >= SECTION_BLOCKS_MAX) this.#root.append((this.#section = element("div")));
+    this.#section.append(block);
   }
 }
 
@@ -99,102 +157,206 @@ function appendedText(known, chunks) {
 }
 
 /**
- * Returns where a block ends, and the fence that continues after it.
- * @param {Block} block
- * @returns {{ cut: number, fence: string }} `cut` is -1 while the block is open.
+ * Returns the number of tokens that further text cannot change: all before the last block, and before a list that the
+ * last block may still join.
+ * @param {any[]} tokens
  */
-function endOf(block) {
-  const { text, fence } = block;
-  const tooLong = text.length > BLOCK_CHARS_MAX ? text.lastIndexOf("\n", BLOCK_CHARS_MAX) + 1 || -1 : -1;
-  if (fence) {
-    const closed = closedAt(tooLong > 0 ? { ...block, text: text.slice(0, tooLong + fence.length) } : block);
-    if (tooLong > 0 && (closed < 0 || tooLong <= closed)) return { cut: tooLong, fence };
-    const end = closed < 0 ? -1 : text.indexOf("\n", closed);
-    return { cut: end >= 0 && end + 1 < text.length ? end + 1 : -1, fence: "" };
-  }
-  const mark = HEADING.test(text) ? "\n" : "\n\n";
-  const behind = text.indexOf(mark) + mark.length;
-  const first = Math.min(...[behind, tooLong].filter((end) => end >= mark.length), text.length);
-  const other = text.slice(0, first + BLOCK_START_CHARS_MAX).search(BLOCK_START) + 1;
-  const cut = other > 0 ? Math.min(first, other) : first;
-  return { cut: cut < text.length ? cut : -1, fence: "" };
+function stableCount(tokens) {
+  const last = tokens.findLastIndex(({ type }) => type !== "space");
+  const previous = tokens.slice(0, Math.max(last, 0)).findLastIndex(({ type }) => type !== "space");
+  return Math.max(previous >= 0 && (tokens[previous].type === "list" || tokens[previous].codeBlockStyle === "indented") ? previous : last, 0);
 }
 
 /**
- * Returns the position of the line that closes a block's code; -1 if none.
- * @param {Block} block
+ * Returns the number of tokens to keep of a text that was cut: all, but code at its end continues.
+ * @param {any[]} tokens
  */
-function closedAt({ text, fence, continuesCode }) {
-  if (continuesCode && text.startsWith(fence)) return 0;
-  const at = text.indexOf(`\n${fence}`, continuesCode ? 0 : fence.length);
-  return at < 0 ? -1 : at + 1;
+function stableOfCut(tokens) {
+  const isCode = tokens.length > 1 && tokens.at(-1).type === "code" && tokens.at(-1).codeBlockStyle === undefined;
+  return isCode ? tokens.length - 1 : tokens.length;
 }
 
 /**
- * Draws a block. Drawn text is kept, and with it a selection.
- * @param {Block} block
+ * Returns the closing fence of code: where its line end before it and its own line's end are.
+ * @param {string} text
+ * @param {string} sign The opening fence.
+ * @param {number} from
+ * @returns {{ at: number, end: number } | undefined}
  */
-function draw(block) {
-  const { root, text, fence } = block;
-  const kind = fence ? "code" : HEADING.test(text) ? "heading" : "";
-  if (root.className !== kind) root.className = kind;
-  const spans = fence ? spansOfCode(block) : spansOf(text);
-  let same = 0;
-  while (same < spans.length && same < block.spans.length && isSame(spans[same], block.spans[same])) same += 1;
-  const [grown, known] = [spans[same], block.spans[same]];
-  if (grown?.kind === "text" && known?.kind === "text" && grown.text.startsWith(known.text)) {
-    /** @type {Text} */ (root.childNodes[same]).appendData(grown.text.slice(known.text.length));
-    same += 1;
-  }
-  while (root.childNodes.length > same) root.lastChild?.remove();
-  root.append(...spans.slice(same).map(createNode));
-  block.spans = spans;
+function closeOf(text, sign, from) {
+  const pattern = sign.startsWith("`") ? /\n {0,3}(`{3,})[ \t]*(?=\n|$)/g : /\n {0,3}(~{3,})[ \t]*(?=\n|$)/g;
+  pattern.lastIndex = from;
+  for (let found = pattern.exec(text); found; found = pattern.exec(text)) if (found[1].length >= sign.length) return { at: found.index, end: pattern.lastIndex };
+  return undefined;
 }
 
-/** @param {Span} a @param {Span} b */
-const isSame = (a, b) => a.kind === b.kind && a.text === b.text;
+/* ── from tokens to a tree ── */
 
-/** @param {Span} span @returns {Node} */
-function createNode({ kind, text }) {
-  if (kind === "text") return document.createTextNode(text);
-  if (kind === "sign") return element("span", "sign", text);
-  const signs = kind === "strong" ? 2 : (/^`+/.exec(text)?.[0].length ?? 1);
-  const node = element(kind);
-  node.append(element("span", "sign", text.slice(0, signs)), text.slice(signs, -signs), element("span", "sign", text.slice(-signs)));
+/**
+ * @param {string} info The rest of the fence's line.
+ * @param {string} text
+ * @param {boolean} isComplete
+ * @returns {Element_}
+ */
+const codeOf = (info, text, isComplete) => ({ tag: "ps-code", code: { language: /^\S*/.exec(info.trim())?.[0] ?? "", text, isComplete } });
+
+/**
+ * @param {any} token A block.
+ * @returns {Element_ | undefined} `undefined` if it has no appearance.
+ */
+function blockOf(token) {
+  switch (token.type) {
+    case "space": case "def": case "checkbox": return undefined;
+    case "heading": return { tag: `h${Math.min(token.depth + 2, 6)}`, attributes: { "data-depth": String(token.depth) }, children: inlineOf(token.tokens) };
+    case "code": return codeOf(token.lang ?? "", token.text, token.codeBlockStyle === "indented" || /\n {0,3}(`{3,}|~{3,})[ \t]*\n*$/.test(token.raw));
+    case "blockquote": return { tag: "blockquote", children: blocksOf(token.tokens) };
+    case "hr": return { tag: "hr" };
+    case "list": return { tag: token.ordered ? "ol" : "ul", attributes: { ...(token.ordered && token.start !== 1 && { start: String(token.start) }), ...(token.items.some((/** @type {any} */ item) => item.task) && { class: "tasks" }) }, children: token.items.map(itemOf) };
+    case "table": return tableOf(token);
+    case "paragraph": case "text": return { tag: "p", children: inlineOf(token.tokens ?? [token]) };
+    default: return { tag: "p", children: [toPlainText(token)] };
+  }
+}
+
+/** @param {any[]} tokens */
+const blocksOf = (tokens) => tokens.flatMap((token) => blockOf(token) ?? []);
+
+/** @param {any} item @returns {Element_} */
+function itemOf(item) {
+  const label = item.task ? [{ tag: "input", attributes: { type: "checkbox", disabled: "", "aria-label": item.checked ? "done" : "open", ...(item.checked && { checked: "" }) } }] : [];
+  // The text of a tight list has no paragraph of its own.
+  const content = item.tokens.flatMap((/** @type {any} */ token) => (token.type === "text" ? inlineOf(token.tokens ?? [token]) : (blockOf(token) ?? [])));
+  return { tag: "li", children: [...label, ...content] };
+}
+
+/** @param {any} token @returns {Element_} */
+function tableOf({ header, rows, align }) {
+  const cell = (/** @type {string} */ tag) => (/** @type {any} */ one, /** @type {number} */ at) => ({ tag, attributes: align[at] ? { "data-align": align[at] } : {}, children: inlineOf(one.tokens) });
+  const head = { tag: "thead", children: [{ tag: "tr", children: header.map(cell("th")) }] };
+  const body = { tag: "tbody", children: rows.map((/** @type {any[]} */ row) => ({ tag: "tr", children: row.map(cell("td")) })) };
+  return { tag: "div", attributes: { class: "table-scroll", role: "group", "aria-label": "Table", tabindex: "0" }, children: [{ tag: "table", children: [head, body] }] };
+}
+
+/**
+ * @param {any[]} tokens
+ * @returns {Content[]}
+ */
+function inlineOf(tokens) {
+  /** @type {Content[]} */
+  const contents = [];
+  for (const token of tokens) {
+    const content = spanOf(token);
+    const last = contents.at(-1);
+    if (typeof content === "string" && typeof last === "string") contents[contents.length - 1] = last + content;
+    else if (content !== "") contents.push(content);
+  }
+  return contents;
+}
+
+/** @param {any} token @returns {Content} */
+function spanOf(token) {
+  switch (token.type) {
+    case "strong": case "em": case "del": return { tag: token.type, children: inlineOf(token.tokens) };
+    case "codespan": return { tag: "code", children: [token.text] };
+    case "br": return { tag: "br" };
+    case "html": return /^<br *\/?>$/i.test(token.raw) ? { tag: "br" } : token.raw;
+    case "link": return linkOf(token.href, token.title, inlineOf(token.tokens)) ?? token.raw;
+    case "image": return imageOf(token);
+    case "text": return token.tokens ? { tag: "span", children: inlineOf(token.tokens) } : toPlainText(token);
+    default: return toPlainText(token);
+  }
+}
+
+/** @param {any} token */
+const toPlainText = (token) => String(token.type === "escape" ? token.text : token.raw).replace(/&(?:amp|lt|gt|quot|#39|nbsp);/g, (entity) => (token.type === "text" ? ENTITIES[entity] : entity));
+
+/**
+ * @param {string} href
+ * @param {string | null} title
+ * @param {Content[]} children
+ * @returns {Element_ | undefined}
+ */
+function linkOf(href, title, children) {
+  if (!LINK.test(href)) return undefined;
+  return { tag: "a", attributes: { href, target: "_blank", rel: "noopener noreferrer", ...(title && { title }) }, children };
+}
+
+/** @param {any} token @returns {Content} */
+function imageOf({ href, text, title, raw }) {
+  const alt = text || "Image without a description";
+  if (STORED_IMAGE.test(href) || DATA_IMAGE.test(href)) return { tag: "img", attributes: { class: "image", alt, ...(title && { title }) }, image: href };
+  // The page requests no address that a run names.
+  return linkOf(href, title, [`Image: ${alt}`]) ?? raw;
+}
+
+/* ── from the tree to elements ── */
+
+/** The tree that each element shows. @type {WeakMap<Node, Element_>} */
+const shown = new WeakMap();
+
+/**
+ * @param {Content} content
+ * @param {ReadImage | undefined} readImage
+ * @returns {Node}
+ */
+function create(content, readImage) {
+  if (typeof content === "string") return document.createTextNode(content);
+  const node = document.createElement(content.tag);
+  change(node, content, readImage);
   return node;
 }
 
 /**
- * @param {string} text The text of a paragraph or heading.
- * @returns {Span[]}
+ * @param {Node} node
+ * @param {Content} content
  */
-function spansOf(text) {
-  // A block of this length is machine-made; styling it would only cost time.
-  if (text.length > BLOCK_CHARS_MAX) return [{ kind: "text", text }];
-  /** @type {Span[]} */
-  const spans = [];
-  const heading = HEADING.exec(text)?.[0] ?? "";
-  if (heading) spans.push({ kind: "sign", text: heading });
-  let at = heading.length;
-  for (const { 0: marked, index } of text.matchAll(INLINE_MARKUP)) {
-    if (index > at) spans.push({ kind: "text", text: text.slice(at, index) });
-    spans.push({ kind: marked.startsWith("*") ? "strong" : "code", text: marked });
-    at = index + marked.length;
-  }
-  if (at < text.length) spans.push({ kind: "text", text: text.slice(at) });
-  return spans;
+function canBecome(node, content) {
+  if (typeof content === "string") return node.nodeType === Node.TEXT_NODE;
+  const before = shown.get(node);
+  return before !== undefined && before.tag === content.tag && before.image === content.image && JSON.stringify(before.attributes) === JSON.stringify(content.attributes);
 }
 
 /**
- * @param {Block} block A block of code, or a part of one.
- * @returns {Span[]}
+ * @param {Node} node
+ * @param {Content} content
+ * @param {ReadImage | undefined} readImage
  */
-function spansOfCode(block) {
-  const { text, continuesCode } = block;
-  const head = continuesCode ? 0 : text.indexOf("\n") + 1 || text.length;
-  const closed = closedAt(block);
-  const foot = closed < 0 ? text.length : closed;
-  /** @type {Span[]} */
-  const spans = [{ kind: "sign", text: text.slice(0, head) }, { kind: "text", text: text.slice(head, foot) }, { kind: "sign", text: text.slice(foot) }];
-  return spans.filter((span) => span.text !== "");
+function change(node, content, readImage) {
+  if (typeof content === "string") return changeText(/** @type {Text} */ (node), content);
+  const target = /** @type {HTMLElement} */ (node);
+  if (!shown.has(target)) {
+    for (const [name, value] of Object.entries(content.attributes ?? {})) target.setAttribute(name, value);
+    if (content.image !== undefined) loadImage(/** @type {HTMLImageElement} */ (target), content.image, readImage);
+  }
+  shown.set(target, content);
+  if (content.code) return /** @type {CodeBlock} */ (target).show(content.code);
+  const children = content.children ?? [];
+  for (const [at, child] of children.entries()) {
+    const known = target.childNodes[at];
+    if (known && canBecome(known, child)) change(known, child, readImage);
+    else if (known) known.replaceWith(create(child, readImage));
+    else target.append(create(child, readImage));
+  }
+  while (target.childNodes.length > children.length) target.lastChild?.remove();
+}
+
+/**
+ * @param {Text} node
+ * @param {string} text
+ */
+function changeText(node, text) {
+  // An append keeps a selection; other data would clear it.
+  if (text.startsWith(node.data)) node.appendData(text.slice(node.data.length));
+  else node.data = text;
+}
+
+/**
+ * @param {HTMLImageElement} image
+ * @param {string} href
+ * @param {ReadImage | undefined} readImage
+ */
+function loadImage(image, href, readImage) {
+  if (href.startsWith("data:")) image.src = href;
+  else if (!readImage) image.replaceWith(`Image: ${image.alt}`);
+  else readImage(href).then((address) => (image.src = address), (error) => image.replaceWith(`Image: ${image.alt} (unavailable: ${error instanceof Error ? error.message : error})`));
 }

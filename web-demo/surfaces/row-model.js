@@ -5,7 +5,7 @@
  */
 
 import { keyOf } from "./base.js";
-import { isProcess, isRunning } from "./inline-process.js";
+import { isMention, isProcess, isRunning } from "./inline-process.js";
 import { isLiveRun } from "./runtime-status.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
@@ -15,7 +15,7 @@ import { isLiveRun } from "./runtime-status.js";
 const STEPS_MAX = 50;
 
 /**
- * @typedef {"part" | "process" | "action" | "boundary" | "mention" | "run"} Kind
+ * @typedef {"part" | "process" | "action" | "boundary" | "run"} Kind
  *
  * @typedef {object} Item One entry of a run.
  * @property {string} id
@@ -36,7 +36,7 @@ const STEPS_MAX = 50;
  */
 
 /** Kinds of the activity types that appear in the conversation besides messages and process. @type {Map<string, Kind>} */
-const TYPES = new Map([["action", "action"], ["compaction", "boundary"], ["handoff", "boundary"], ["agent", "mention"], ["artifact", "mention"], ["run", "run"]]);
+const TYPES = new Map([["action", "action"], ["compaction", "boundary"], ["handoff", "boundary"], ["run", "run"]]);
 
 /**
  * Returns the kind of row of an activity; `undefined` if it is not part of the conversation.
@@ -45,7 +45,7 @@ const TYPES = new Map([["action", "action"], ["compaction", "boundary"], ["hando
  */
 export function kindOf(activity) {
   if (activity.activityType === "message") return activity.surface === "conversation" ? "part" : undefined;
-  return TYPES.get(activity.activityType) ?? (isProcess(activity) ? "process" : undefined);
+  return TYPES.get(activity.activityType) ?? (isProcess(activity) || isMention(activity) ? "process" : undefined);
 }
 
 export class RowModel {
@@ -184,7 +184,7 @@ export class RowModel {
     const runAgent = this.#agents.get(activity.runId);
     if (runAgent === undefined) return kind;
     if (activity.activityType === "agent") return activity.activityId === runAgent ? undefined : kind;
-    return kind === "process" && activity.agentId && activity.agentId !== runAgent ? undefined : kind;
+    return kind === "process" && !isMention(activity) && activity.agentId && activity.agentId !== runAgent ? undefined : kind;
   }
 
   /** @param {string} key */

@@ -1,13 +1,19 @@
 /**
- * The status of the runs: their phase, what they wait for, and why they failed.
+ * The status of the runs in one line each: who waits or works, agents at work, the context's share, and Interrupt. Below
+ * are the reasons of failures and of missing facts.
  */
 
-import { Surface, formatCount, define, element, inspectButton, keyOf, updateChildren, setBadge, setText, humanize, toText } from "./base.js";
+import { Surface, formatCount, define, displayedStatus, element, inspectButton, keyOf, humanize, stateOf, toText, updateChildren } from "./base.js";
 import { agentName } from "./card.js";
+import { ContextMeter, isContext } from "./context.js";
 import { controlButton } from "./submitted-controls.js";
 import { errorText } from "./tool.js";
+import { formatShortCount } from "../ui/format.js";
+import { glyph } from "../ui/icons.js";
+import { html, nothing, render } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
+/** @typedef {import("../ui/icons.js").Status} Status */
 
 const LIVE = new Set(["accepted", "running", "waiting"]);
 /** Details of a live run that replace its status. */
@@ -22,14 +28,22 @@ const PHASE_TEXTS = {
   interrupted: "Interrupted", archived: "Archived", hydrating: "Restoring",
 };
 
+/** Glyphs of visual states. @type {Record<import("./base.js").State, Status>} */
+const GLYPHS = { ok: "completed", running: "running", waiting: "waiting", warning: "idle", failed: "failed", stale: "idle", unknown: "idle", idle: "idle" };
+
 /** @param {Activity} activity */
 export const isLiveRun = (activity) => LIVE.has(toText(/** @type {any} */ (activity.content).status));
+
+/** Activity types besides the context on which the status depends. */
+const TYPES = new Set(["run", "action", "diagnostics", "agent"]);
 
 export class RuntimeStatus extends Surface {
   /** @param {Activity} activity */
   static shows(activity) {
-    return activity.activityType === "run" || activity.activityType === "action" || activity.activityType === "diagnostics";
+    return TYPES.has(activity.activityType) || isContext(activity);
   }
+
+  #meter = new ContextMeter(() => this.view);
 
   build() {
     this.setAttribute("role", "region");
@@ -43,88 +57,94 @@ export class RuntimeStatus extends Surface {
     const live = runs.filter(isLiveRun);
     const shown = live.length > 0 ? live : runs.slice(-1);
     this.hidden = shown.length === 0;
-    updateChildren(this, shown, keyOf, (run) => this.#row(run), (row, run) => this.#draw(row, run, activities));
+    const ownActivities = activities.filter(({ runId }) => own.has(runId));
+    updateChildren(this, shown, keyOf, () => new RunLine(), (row, run) => row.show(this, run, activities, run === shown.at(-1) ? this.#meter.template(ownActivities.filter(isContext)) : nothing));
   }
+}
 
-  /** @param {Activity} run */
-  #row(run) {
-    const row = element("div", "run stack");
-    const line = element("div", "spread");
-    const left = element("span", "row");
-    // The live region contains only state and phase: not every changed number is announced.
-    const liveRegion = element("span", "row");
-    liveRegion.setAttribute("role", "status");
-    liveRegion.append(element("span", "badge"), element("span", "phase"));
-    const reveal = element("button", "button reveal", "Show decision");
-    reveal.type = "button";
-    reveal.dataset.kind = "quiet";
-    reveal.addEventListener("click", () => this.#reveal(run.runId));
-    left.append(liveRegion, element("span", "hint more"), reveal);
-    const now = () => this.view.store.get(keyOf(run));
-    line.append(left, inspectButton(() => this.view, now));
-    const feedback = element("span", "hint");
-    const retry = controlButton("Retry", () => this.view, () => ({ control: "retry", run: run.runId }), { feedback });
-    retry.classList.add("retry");
-    const retryRow = element("div", "row again");
-    retryRow.append(retry, feedback);
-    row.append(line, element("ul", "stack notes"), retryRow);
-    return row;
-  }
+/** The line of one run. */
+class RunLine extends HTMLElement {
+  /** @type {RuntimeStatus | undefined} */
+  #surface;
+  /** @type {Activity | undefined} */
+  #run;
+  #feedback = element("span", "told");
+  #view = () => /** @type {RuntimeStatus} */ (this.#surface).view;
+  #inspect = inspectButton(this.#view, () => this.#run && this.#view().store.get(keyOf(this.#run)));
+  #interrupt = controlButton("Interrupt", this.#view, () => ({ control: "interrupt", run: this.#run?.runId }), { kind: "quiet", feedback: this.#feedback });
+  #retry = controlButton("Retry", this.#view, () => ({ control: "retry", run: this.#run?.runId }), { feedback: this.#feedback });
 
   /**
-   * @param {HTMLElement} row
+   * @param {RuntimeStatus} surface
    * @param {Activity} run
    * @param {Activity[]} activities
+   * @param {unknown} meter
    */
-  #draw(row, run, activities) {
+  show(surface, run, activities, meter) {
+    this.#surface = surface;
+    this.#run = run;
+    const { view } = surface;
     const content = /** @type {Record<string, any>} */ (run.content);
-    const [statusBadge, phase, more] = /** @type {NodeListOf<HTMLElement>} */ (row.querySelectorAll(".badge, .phase, .more"));
-    row.dataset.key = keyOf(run);
-    row.dataset.status = toText(content.status);
-    row.dataset.phase = toText(content.phase);
+    this.classList.add("run");
+    this.dataset.key = keyOf(run);
+    this.dataset.status = toText(content.status);
+    this.dataset.phase = toText(content.phase);
     const hasEnded = !isLiveRun(run);
     const detail = hasEnded ? undefined : content.detail;
-    setBadge(statusBadge, content.stale ? "stale" : SHOWN_DETAILS.has(detail) ? detail : content.status);
-    row.dataset.detail = toText(detail);
-    setText(phase, hasEnded ? "" : detail !== undefined && !SHOWN_DETAILS.has(detail) ? capitalize(humanize(detail)) : (PHASE_TEXTS[content.phase] ?? (content.phase === "unknown" || content.phase === undefined ? "Phase unknown" : capitalize(humanize(content.phase)))));
+    this.dataset.detail = toText(detail);
+    this.#interrupt.classList.add("interrupt");
+    this.#interrupt.title = "Asks the runtime to stop the current turn";
+    this.#interrupt.hidden = hasEnded || !view.isLive || run.runId !== view.runId;
+    this.#retry.classList.add("retry");
+    this.#retry.hidden = !(content.status === "failed" && content.retryable !== false && view.isLive);
     const pending = activities.filter((one) => one.runId === run.runId && isPending(one)).length;
-    setText(more, [
-      content.agentId ? agentName(this.view, run, toText(content.agentId)) : "",
-      hasEnded ? "" : messageOf(content),
-      content.attempt > 1 ? `attempt ${content.attempt}` : "",
-      pending > 0 ? `${pending} ${pending === 1 ? "decision" : "decisions"} pending` : "",
-      content.usage?.inputTokens === undefined ? "" : `${formatCount(content.usage.inputTokens)} tokens in, ${formatCount(content.usage.outputTokens)} out`,
-    ].filter(Boolean).join(" · "));
-    /** @type {HTMLElement} */ (row.querySelector(".reveal")).hidden = pending === 0;
+    const status = content.stale ? "stale" : SHOWN_DETAILS.has(detail) ? detail : content.status;
+    const state = pending > 0 && !hasEnded ? "waiting" : GLYPHS[stateOf(status)];
     const hidden = activities.find((one) => one.activityType === "diagnostics" && one.runId === run.runId)?.content.hiddenFailures;
-    this.#drawNotes(/** @type {HTMLElement} */ (row.querySelector(".notes")), content, pending, typeof hidden === "number" ? hidden : 0);
-    /** @type {HTMLElement} */ (row.querySelector(".again")).hidden = !(content.status === "failed" && content.retryable !== false && this.view.isLive);
+    const notes = notesOf(content, pending, typeof hidden === "number" ? hidden : 0);
+    const usage = content.usage?.inputTokens === undefined ? "" : `${formatShortCount(content.usage.inputTokens)} tokens in, ${formatShortCount(content.usage.outputTokens)} out`;
+    const more = [
+      pending > 1 && !hasEnded ? `${pending} decisions pending` : "", content.agentId ? agentName(view, run, toText(content.agentId)) : "", hasEnded ? "" : atWork(run, activities),
+      hasEnded ? "" : messageOf(content), content.attempt > 1 ? `attempt ${content.attempt}` : "", usage,
+    ].filter(Boolean).join(" · ");
+    // The live region contains only state and phase: not every changed number is announced.
+    render(html`<div class="status-line">
+        <span class="state" role="status" data-status=${state}>${glyph(/** @type {Status} */ (state))}<b class="phase" data-status=${toText(status) || "unknown"}>${phaseText(content, status, pending, hasEnded, detail)}</b></span>
+        <span class="more" title=${more}>${more}</span>
+        ${meter}
+        ${this.#interrupt}${this.#inspect}
+      </div>
+      ${notes.length === 0 ? nothing : html`<ul class="notes">${notes.map(([kind, text]) => html`<li class="note" data-state=${kind}>${text}</li>`)}</ul>`}
+      <p class="again">${this.#retry}${this.#feedback}</p>`, this);
   }
+}
 
-  /**
-   * Scrolls to the pending decision. The shell handles the event.
-   * @param {string} runId
-   */
-  #reveal(runId) {
-    const action = this.activities().find((one) => one.runId === runId && isPending(one));
-    if (action) this.dispatchEvent(new CustomEvent("reveal", { bubbles: true, detail: keyOf(action) }));
-  }
+define("ps-run-line", RunLine);
 
-  /**
-   * @param {HTMLElement} list
-   * @param {Record<string, any>} content
-   * @param {number} pending
-   * @param {number} hidden
-   */
-  #drawNotes(list, content, pending, hidden) {
-    const notes = notesOf(content, pending, hidden);
-    list.hidden = notes.length === 0;
-    updateChildren(list, notes, ([, text]) => text, ([state, text]) => {
-      const row = element("li", "note", text);
-      row.dataset.state = state;
-      return row;
-    }, () => {});
-  }
+/**
+ * @param {Record<string, any>} content
+ * @param {unknown} status
+ * @param {number} pending
+ * @param {boolean} hasEnded
+ * @param {unknown} detail
+ */
+function phaseText(content, status, pending, hasEnded, detail) {
+  if (hasEnded || content.stale || SHOWN_DETAILS.has(toText(detail))) return capitalize(humanize(status));
+  if (pending > 0) return "Waiting for you";
+  if (detail !== undefined) return capitalize(humanize(detail));
+  return PHASE_TEXTS[content.phase] ?? (content.phase === "unknown" || content.phase === undefined ? "Phase unknown" : capitalize(humanize(content.phase)));
+}
+
+/**
+ * Counts the agents at work, among them the run's own: `1 of 8 agents at work`.
+ * @param {Activity} run
+ * @param {Activity[]} activities
+ */
+function atWork(run, activities) {
+  const agents = activities.filter(({ activityType, runId, activityId }) => activityType === "agent" && runId === run.runId && activityId !== run.content.agentId);
+  if (agents.length === 0) return "";
+  const working = agents.filter(({ content }) => stateOf(displayedStatus(content)) === "running").length + (run.content.status === "running" ? 1 : 0);
+  return `${working} of ${agents.length + 1} agents at work`;
 }
 
 /**

@@ -33,9 +33,11 @@ export class TaskCapsule extends Surface {
 
   update() {
     const tasks = this.activities();
-    const open = tasks.filter((task) => stateOf(task.content.status) !== "ok").sort((a, b) => rank(a) - rank(b));
-    const done = tasks.length - open.length;
-    this.hidden = tasks.length === 0;
+    const isQuiet = (/** @type {Activity} */ task) => ["ok", "idle"].includes(stateOf(displayedStatus(task.content)));
+    const open = tasks.filter((task) => !isQuiet(task)).sort((a, b) => rank(a) - rank(b));
+    const done = tasks.filter((task) => stateOf(task.content.status) === "ok").length;
+    // Done and sleeping tasks alone are no reason to take a line.
+    this.hidden = open.length === 0;
     updateChildren(this.#list, open.slice(0, CAPSULES_MAX), keyOf, (task) => this.#createCapsule(task), updateCapsule);
     const hidden = open.length - CAPSULES_MAX;
     setText(this.#more, [hidden > 0 ? `${hidden} more` : "", done > 0 ? `${done} done` : ""].filter(Boolean).join(" · "));

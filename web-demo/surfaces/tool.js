@@ -1,27 +1,35 @@
 /**
- * A tool call: its input, progress and output, with notes on withheld or untrusted output.
+ * A tool call: a card with progress while it runs, one line when it has ended, with notes on withheld or untrusted
+ * output.
  *
  * It appears in the process of its turn, never in the text of the answer. Long inputs and outputs show their beginning;
  * a click loads the rest.
  */
 
-import { createBadge, formatCount, define, formatDuration, element, inspectButton, joinText, updateChildren, setBadge, setText, stateOf, toText } from "./base.js";
+import { formatCount, define, element, inspectButton, joinText, toText } from "./base.js";
 import { Card, siblingOf } from "./card.js";
 import { isApproval } from "./decision.js";
 import { controlButton } from "./submitted-controls.js";
 import { setLinks, refLinks } from "./lane.js";
+import { formatCost, formatSpan, parseTime } from "../ui/format.js";
+import { glyph, icon } from "../ui/icons.js";
+import { html, ifDefined, nothing, render } from "../vendor/lit.js";
+
+/** @typedef {import("../ui/icons.js").Status} Status */
 
 /** The maximum length of an input's summary, in characters. */
 const SUMMARY_CHARS = 160;
 /** The maximum length of an output's preview, in characters; its end while it streams. */
 const PREVIEW_CHARS = 2000;
+/** The interval at which the time of a running call is updated, in milliseconds. */
+const TICK_MS = 1000;
 
 const ENDED_STATES = new Set(["output-available", "output-error", "cancelled"]);
 
-/** Texts of seed 003's tool states. @type {Record<string, string>} */
-const STATE_TEXTS = {
-  "input-streaming": "receiving input", "input-available": "ready to run", running: "running", progress: "running",
-  "output-available": "done", "output-error": "failed", cancelled: "cancelled",
+/** Texts and glyphs of seed 003's tool states. @type {Record<string, [string, Status]>} */
+const STATES = {
+  "input-streaming": ["receiving input", "running"], "input-available": ["ready to run", "running"], running: ["running", "running"], progress: ["running", "running"],
+  "output-available": ["done", "completed"], "output-error": ["failed", "failed"], cancelled: ["cancelled", "idle"],
 };
 
 /**
@@ -53,129 +61,80 @@ export function waitReason(view, activity) {
 export const isToolRunning = (content) => !ENDED_STATES.has(toolState(content)) && content.status !== "done" && content.status !== "failed" && content.status !== "cancelled";
 
 export class Tool extends Card {
-  #name = element("span", "card-title name");
-  #badge = element("span");
-  #cost = element("span", "hint spent");
-  #input = element("p", "hint given mono truncate");
-  #bar = element("progress", "meter");
-  #message = element("p", "hint message");
-  #error = element("p", "note error");
-  #preview = element("pre", "preview output");
-  #channels = element("div", "stack channels");
-  #notes = element("ul", "stack notes");
-  #details = element("details");
-  #full = element("div", "stack");
-  #feedback = element("p", "hint");
-  #retry = element("div", "row");
+  #inspect = inspectButton(() => this.view, () => this.activity);
+  #feedback = element("p", "hint feedback");
+  #retry = controlButton("Retry", () => this.view, () => ({ control: "retry", run: this.activity.runId, toolCallId: this.activity.activityId }), { feedback: this.#feedback });
+  #links = element("div", "row links");
+  /** Whether the viewer opened it. */
+  #isOpen = false;
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  #tickTimer;
 
-  build() {
-    this.classList.add("card");
-    const head = element("div", "card-head");
-    const marks = element("span", "row");
-    marks.append(this.#cost, this.#badge, inspectButton(() => this.view, () => this.activity));
-    head.append(this.#name, marks);
-    this.#bar.max = 1;
-    this.#preview.tabIndex = 0;
-    this.#error.dataset.state = "failed";
-    this.#details.append(element("summary", "", "Input and output"), this.#full);
-    this.#details.addEventListener("toggle", () => this.#drawDetails());
-    const control = () => ({ control: "retry", run: this.activity.runId, toolCallId: this.activity.activityId });
-    this.#retry.append(controlButton("Retry", () => this.view, control, { kind: "quiet", feedback: this.#feedback }));
-    this.append(head, this.#input, this.#bar, this.#message, this.#error, this.#preview, this.#channels, this.#notes, this.#details, this.#retry, this.#feedback);
+  connectedCallback() {
+    if (this.isShown) this.draw();
+  }
+
+  disconnectedCallback() {
+    this.#stopTicking();
+  }
+
+  #stopTicking() {
+    clearInterval(this.#tickTimer);
+    this.#tickTimer = undefined;
   }
 
   draw() {
-    const content = this.content;
+    const { content } = this;
     const state = toolState(content);
     const waiting = waitReason(this.view, this.activity);
     // A call that waits for a person does not run, even if its last report says so.
     const isRunning = isToolRunning(content) && waiting === undefined;
-    this.dataset.state = waiting ? "waiting" : stateOf(state);
+    const [word, status] = waiting ? /** @type {[string, Status]} */ ([`waiting for ${waiting}`, "waiting"]) : (STATES[state] ?? ["unknown", "idle"]);
     this.dataset.status = waiting ? "waiting" : state;
     this.dataset.nested = String(content.parent_call_id !== undefined);
-    setText(this.#name, toText(content.tool_name) || "Unnamed tool");
-    if (waiting) setBadge(this.#badge, "waiting", `waiting for ${waiting}`);
-    else setBadge(this.#badge, state, STATE_TEXTS[state] ?? "unknown");
-    setText(this.#cost, costText(content));
-    this.#drawInput(content, state);
-    this.#drawProgress(content, isRunning);
-    this.#drawOutput(content, isRunning);
-    this.#drawChannels(content, isRunning);
-    this.#drawNotes(content);
-    this.#error.hidden = content.error === undefined;
-    setText(this.#error, errorText(content.error));
-    this.#retry.hidden = state !== "output-error" || !this.view.isLive;
-    this.#drawDetails();
+    this.dataset.live = String(isRunning || waiting !== undefined);
+    if (isRunning && this.isConnected && this.view.isLive) this.#tickTimer ??= setInterval(() => this.draw(), TICK_MS);
+    else this.#stopTicking();
+    const name = toText(content.tool_name) || "Unnamed tool";
+    const input = (content.input === undefined ? joinText(content.input_text) : summarizeInput(content.input)).slice(0, SUMMARY_CHARS);
+    const hasDetails = [content.input, content.output, content.structured, content.output_ref, content.refs, content.output_text].some((one) => one !== undefined);
+    const toggle = () => {
+      this.#isOpen = !this.#isOpen;
+      this.draw();
+    };
+    const { amount, message, done } = progressOf(content, isRunning);
+    const elapsed = isRunning ? formatSpan(this.view.now() - parseTime(this.activity.openedAt)) : "";
+    render(html`<div class="tool-head">
+        <button type="button" class="summary" aria-expanded=${this.#isOpen} ?disabled=${!hasDetails} @click=${toggle}>
+          ${glyph(status)}<span class="name">${name}</span><span class="badge" data-status=${status}>${word}</span>
+          ${input || state === "input-streaming" ? html`<span class="given">${input || "…"}</span>` : html`<span class="grow"></span>`}
+          <span class="spent">${[amount, elapsed, spentText(this.activity, content)].filter(Boolean).join(" · ")}</span>
+          ${hasDetails ? html`<span class="chevron">${icon("chevron-right")}</span>` : nothing}
+        </button>${this.#inspect}
+      </div>
+      ${isRunning || done === 1 && this.dataset.live === "true" ? html`<progress class="meter" max="1" value=${ifDefined(done)} data-state="running" aria-label=${`Progress of ${name}`}></progress>` : nothing}
+      ${message ? html`<p class="message">${message}</p>` : nothing}
+      ${content.error === undefined ? nothing : html`<p class="error">${errorText(content.error)}</p>`}
+      ${isRunning ? this.#output(content, true) : nothing}
+      ${this.#notes(content)}
+      ${this.#isOpen ? this.#details(content, isRunning) : nothing}
+      ${state === "output-error" && this.view.isLive ? html`<div class="row">${this.#retry}</div>` : nothing}${this.#feedback}`, this);
   }
 
   /**
-   * @param {Record<string, any>} content
-   * @param {string} state
-   */
-  #drawInput(content, state) {
-    const summary = content.input === undefined ? joinText(content.input_text) : summarizeInput(content.input);
-    this.#input.hidden = summary === "" && state !== "input-streaming";
-    setText(this.#input, summary.slice(0, SUMMARY_CHARS) || "…");
-  }
-
-  /**
-   * Draws the progress as last reported. An ended call shows only a full bar: a partial one would look as if it moved.
-   * @param {Record<string, any>} content
-   * @param {boolean} isRunning
-   */
-  #drawProgress(content, isRunning) {
-    const done = fraction(content);
-    this.#bar.hidden = !(isRunning || done === 1);
-    this.#bar.dataset.state = isRunning ? "running" : "ok";
-    if (done === undefined) this.#bar.removeAttribute("value");
-    else if (this.#bar.value !== done || !this.#bar.hasAttribute("value")) this.#bar.value = done;
-    const name = toText(content.tool_name) || "a tool";
-    if (this.#bar.getAttribute("aria-label") !== `Progress of ${name}`) this.#bar.setAttribute("aria-label", `Progress of ${name}`);
-    const amount = typeof content.loaded === "number" ? `${formatCount(content.loaded)}${typeof content.total === "number" ? ` of ${formatCount(content.total)}` : ""}` : "";
-    const percent = done !== undefined && isRunning && !amount ? `${Math.round(done * 100)} %` : "";
-    const text = [amount || percent, toText(content.message)].filter(Boolean).join(" · ");
-    this.#message.hidden = text === "";
-    setText(this.#message, text);
-  }
-
-  /**
+   * Draws stdout and the other channels (stderr, log, …).
    * @param {Record<string, any>} content
    * @param {boolean} isRunning
    */
-  #drawOutput(content, isRunning) {
-    const streamed = joinText(content.output_text);
-    const text = content.output === undefined || isRunning ? streamed : formatJson(content.output);
-    const shown = isRunning ? text.slice(-PREVIEW_CHARS) : text.slice(0, PREVIEW_CHARS);
-    this.#preview.hidden = shown === "";
-    this.#preview.setAttribute("aria-label", isRunning ? "Output so far" : "Beginning of the output");
-    setText(this.#preview, shown.length < text.length ? (isRunning ? `… ${shown}` : `${shown} …`) : shown);
-  }
-
-  /**
-   * Draws the output channels besides stdout (stderr, log, …).
-   * @param {Record<string, any>} content
-   * @param {boolean} isRunning
-   */
-  #drawChannels(content, isRunning) {
-    const channels = Object.entries(content.output_channels ?? {}).map(([name, chunks]) => ({ name, text: joinText(chunks) })).filter(({ text }) => text !== "");
-    this.#channels.hidden = channels.length === 0;
-    updateChildren(this.#channels, channels, ({ name }) => name, ({ name }) => {
-      const root = element("div", "stack channel");
-      root.dataset.channel = name;
-      const text = element("pre", "preview");
-      text.tabIndex = 0;
-      text.setAttribute("role", "group");
-      text.setAttribute("aria-label", name);
-      root.append(element("p", "label", name), text);
-      return root;
-    }, (root, { text }) => {
-      const shown = isRunning ? text.slice(-PREVIEW_CHARS) : text.slice(0, PREVIEW_CHARS);
-      setText(/** @type {Element} */ (root.lastElementChild), shown.length < text.length ? (isRunning ? `… ${shown}` : `${shown} …`) : shown);
-    });
+  #output(content, isRunning) {
+    const text = content.output === undefined || isRunning ? joinText(content.output_text) : formatJson(content.output);
+    const channels = Object.entries(content.output_channels ?? {}).map(([name, chunks]) => ({ name, text: joinText(chunks) })).filter((channel) => channel.text !== "");
+    return html`${text ? html`<pre class="preview output" tabindex="0" role="group" aria-label=${isRunning ? "Output so far" : "Output"}>${excerpt(text, isRunning)}</pre>` : nothing}
+      ${channels.map((channel) => html`<div class="channel" data-channel=${channel.name}><p class="label">${channel.name}</p><pre class="preview" tabindex="0" role="group" aria-label=${channel.name}>${excerpt(channel.text, isRunning)}</pre></div>`)}`;
   }
 
   /** @param {Record<string, any>} content */
-  #drawNotes(content) {
+  #notes(content) {
     /** @type {[string, string][]} */
     const notes = [];
     if (content.withheld) notes.push(["unknown", "Result withheld: the selected audience may not see it."]);
@@ -185,53 +144,51 @@ export class Tool extends Card {
     if (content.synthetic) notes.push(["stale", "The server closed this call because the run went silent. Its result is unknown."]);
     if (content.never_started) notes.push(["unknown", "The call never started."]);
     if (content.awaits) notes.push(["waiting", `Waiting for the result from ${toText(content.awaits)}.`]);
-    const rows = notes.map(([state, text]) => {
-      const row = element("li", "note", text);
-      row.dataset.state = state;
-      return row;
-    });
-    if (this.#notes.textContent !== notes.map(([, text]) => text).join("")) this.#notes.replaceChildren(...rows);
-    this.#notes.hidden = notes.length === 0;
+    return notes.length === 0 ? nothing : html`<ul class="notes">${notes.map(([state, text]) => html`<li data-state=${state}>${text}</li>`)}</ul>`;
   }
 
-  /** Draws the details when they are open; most never are. */
-  #drawDetails() {
-    const { input, output, structured, output_ref, refs } = this.content;
-    this.#details.hidden = [input, output, structured, output_ref, refs].every((one) => one === undefined);
-    if (!this.#details.open) return;
-    const rows = [];
-    for (const [label, value] of [["Input", input], ["Output", output], ["Structured output", structured]]) {
-      if (value === undefined) continue;
-      const text = element("pre", "preview", formatJson(value));
-      text.tabIndex = 0;
-      rows.push(element("p", "label", String(label)), text);
-    }
-    const whole = blobButton(this, output_ref);
-    if (whole) rows.push(whole);
-    if (refs !== undefined) {
-      const chips = element("div", "row links");
-      setLinks(chips, refLinks(this.view, refs));
-      rows.push(chips);
-    }
-    this.#full.replaceChildren(...rows);
+  /**
+   * @param {Record<string, any>} content
+   * @param {boolean} isRunning
+   */
+  #details(content, isRunning) {
+    const { input, structured, output_ref: ref, refs } = content;
+    const href = typeof ref === "string" ? ref : ref?.href;
+    const size = typeof ref?.bytes === "number" ? ` (${formatCount(ref.bytes)} bytes)` : "";
+    setLinks(this.#links, refs === undefined ? [] : refLinks(this.view, refs));
+    const json = (/** @type {string} */ label, /** @type {unknown} */ value) => (value === undefined ? nothing : html`<p class="label">${label}</p><pre class="preview" tabindex="0" role="group" aria-label=${label}>${formatJson(value)}</pre>`);
+    return html`<div class="tool-details">
+      ${json("Input", input)}
+      ${isRunning || content.output === undefined && content.output_text === undefined ? nothing : html`<p class="label">Output</p>${this.#output(content, false)}`}
+      ${json("Structured output", structured)}
+      ${typeof href === "string" ? html`<button type="button" class="button detail" @click=${() => this.view.open({ kind: "blob", href, runId: this.activity.runId })}>Show full output${size}</button>` : nothing}
+      ${refs === undefined ? nothing : this.#links}
+    </div>`;
   }
 }
 
 define("ps-tool", Tool);
 
 /**
- * Creates a button that loads and shows the full output.
- * @param {Card} card
- * @param {any} ref
+ * Returns the beginning of a text; its end while it grows.
+ * @param {string} text
+ * @param {boolean} isRunning
  */
-function blobButton(card, ref) {
-  const href = typeof ref === "string" ? ref : ref?.href;
-  if (typeof href !== "string") return undefined;
-  const size = typeof ref?.bytes === "number" ? ` (${formatCount(ref.bytes)} bytes)` : "";
-  const button = element("button", "button detail", `Show full output${size}`);
-  button.type = "button";
-  button.addEventListener("click", () => card.view.open({ kind: "blob", href, runId: card.activity.runId }));
-  return button;
+function excerpt(text, isRunning) {
+  if (text.length <= PREVIEW_CHARS) return text;
+  return isRunning ? `… ${text.slice(-PREVIEW_CHARS)}` : `${text.slice(0, PREVIEW_CHARS)} …`;
+}
+
+/**
+ * Returns the progress as last reported.
+ * @param {Record<string, any>} content
+ * @param {boolean} isRunning
+ */
+function progressOf(content, isRunning) {
+  const done = fraction(content);
+  const count = typeof content.loaded === "number" ? `${formatCount(content.loaded)}${typeof content.total === "number" ? ` of ${formatCount(content.total)}` : ""}` : "";
+  const percent = done !== undefined && isRunning && !count ? `${Math.round(done * 100)} %` : "";
+  return { amount: isRunning ? count || percent : "", message: toText(content.message), done };
 }
 
 /** @param {Record<string, any>} content */
@@ -241,10 +198,14 @@ function fraction(content) {
   return undefined;
 }
 
-/** @param {Record<string, any>} content */
-function costText(content) {
-  const cost = typeof content.cost_usd === "number" ? `$${content.cost_usd.toFixed(content.cost_usd < 0.01 ? 4 : 2)}` : "";
-  return [typeof content.duration_ms === "number" ? formatDuration(content.duration_ms) : "", cost].filter(Boolean).join(" · ");
+/**
+ * Returns the duration and the cost of an ended call: the duration that the source states, else that of its events.
+ * @param {import("./base.js").Activity} activity
+ * @param {Record<string, any>} content
+ */
+function spentText(activity, content) {
+  const ms = typeof content.duration_ms === "number" ? content.duration_ms : parseTime(activity.endedAt) - parseTime(activity.openedAt);
+  return [formatSpan(ms), formatCost(content.cost_usd)].filter(Boolean).join(" · ");
 }
 
 /**
@@ -276,24 +237,13 @@ export function formatJson(value) {
 
 /** A custom activity, shown as its raw content. */
 export class CustomActivity extends Card {
-  #name = element("span", "card-title name");
-  #body = element("pre", "preview");
-
-  build() {
-    this.classList.add("card");
-    const head = element("div", "card-head");
-    const marks = element("span", "row");
-    marks.append(createBadge("unknown", "custom activity"), inspectButton(() => this.view, () => this.activity));
-    head.append(this.#name, marks);
-    this.#body.tabIndex = 0;
-    this.append(head, this.#body);
-  }
+  #inspect = inspectButton(() => this.view, () => this.activity);
 
   draw() {
-    setText(this.#name, this.activity.activityType.replaceAll(/[-_]/g, " "));
+    const { activityType } = this.activity;
     const { text } = this.content;
-    setText(this.#body, (Array.isArray(text) ? joinText(text) : formatJson(this.content)).slice(0, PREVIEW_CHARS));
-    this.#body.setAttribute("aria-label", this.activity.activityType);
+    render(html`<div class="tool-head"><span class="name">${activityType.replaceAll(/[-_]/g, " ")}</span><span class="hint">custom activity</span><span class="grow"></span>${this.#inspect}</div>
+      <pre class="preview" tabindex="0" role="group" aria-label=${activityType}>${(Array.isArray(text) ? joinText(text) : formatJson(this.content)).slice(0, PREVIEW_CHARS)}</pre>`, this);
   }
 }
 

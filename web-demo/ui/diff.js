@@ -134,8 +134,14 @@ async function markWords(lines) {
  * @param {Piece[]} pieces
  */
 function setPieces(lines, at, pieces) {
+  // A space between two changed words is part of the change.
+  const isGap = (/** @type {number} */ index) => pieces[index].text.trim() === "" && !pieces[index].text.includes("\n") && pieces[index - 1]?.isChanged && pieces[index + 1]?.isChanged;
+  const joined = pieces.map((piece, index) => (isGap(index) ? { ...piece, isChanged: true } : piece)).reduce((/** @type {Piece[]} */ all, piece) => {
+    const last = all.at(-1);
+    return last && last.isChanged === piece.isChanged ? [...all.slice(0, -1), { ...last, text: last.text + piece.text }] : [...all, piece];
+  }, []);
   lines[at] = { ...lines[at], pieces: [] };
-  for (const { text, isChanged } of pieces) {
+  for (const { text, isChanged } of joined) {
     for (const [index, part] of text.split("\n").entries()) {
       if (index > 0) lines[(at += 1)] = { ...lines[at], pieces: [] };
       if (part !== "") lines[at].pieces?.push({ text: part, isChanged });

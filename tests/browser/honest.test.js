@@ -49,10 +49,10 @@ function posts() {
 test("an accepted control does not look like a failure, and a rejected one does", limit, async () => {
   await stage.publish("colours", [fact("run.started", {}, { agentId: "colours" })]);
   await look({ run: "colours" });
-  const feedback = page.locator("ps-composer .told");
+  const feedback = page.locator("ps-runtime-status .told");
   await page.evaluate(() => {
     window.heard = {};
-    const place = document.querySelector("ps-composer .told");
+    const place = document.querySelector("ps-runtime-status .told");
     new MutationObserver(() => (window.heard[place.textContent] = [getComputedStyle(place).color, getComputedStyle(place.ownerDocument.querySelector(".mode-hint")).color])).observe(place, { childList: true, characterData: true, subtree: true, attributes: true });
   });
   await page.getByRole("button", { name: "Interrupt" }).click();
@@ -62,7 +62,7 @@ test("an accepted control does not look like a failure, and a rejected one does"
   assert.equal(taken, hint, "it has the color of a hint");
   await page.getByRole("button", { name: "Interrupt" }).click();
   await stage.claim("colours", { run: "colours", how: "nack", reason: "busy" });
-  await until(page, () => document.querySelector("ps-composer .told").textContent === "The runtime rejected it: busy");
+  await until(page, () => document.querySelector("ps-runtime-status .told").textContent === "The runtime rejected it: busy");
   assert.equal(await feedback.getAttribute("data-state"), "failed");
   assert.notEqual(await feedback.evaluate((place) => getComputedStyle(place).color), taken);
 });
@@ -109,10 +109,10 @@ test("a stale activity does not look like a running one", limit, async () => {
 });
 
 test("a run shows that it is blocked or retrying, and why", limit, async () => {
-  for (const [detail, state] of [["blocked", "warning"], ["retrying", "running"]]) {
+  for (const [detail, state] of [["blocked", "idle"], ["retrying", "running"]]) {
     await lookWith(`detail-${detail}`, [fact("run.started")], [ofRun(`detail-${detail}`, { detail, message: "The quota is used up." })]);
-    assert.equal(await text(page.locator("ps-runtime-status .badge").first()), detail);
-    assert.equal(await page.locator("ps-runtime-status .badge").first().getAttribute("data-state"), state);
+    assert.equal((await text(page.locator("ps-runtime-status .phase").first())).toLowerCase(), detail);
+    assert.equal(await page.locator("ps-runtime-status .state").first().getAttribute("data-status"), state);
     assert.match(await text(page.locator("ps-runtime-status .more")), /The quota is used up\./);
     await page.close();
   }
@@ -162,14 +162,14 @@ test("the conversation shows a dry run's plan call by call, and the steps of any
   await stage.publish("dry", lines.trim().split("\n").map((line) => JSON.parse(line)), { source: "ethos" });
   await look({ run: "dry" });
   await page.locator("ps-inline-process .summary").last().waitFor();
-  await page.evaluate(() => document.querySelectorAll('ps-inline-process[data-open="false"] .summary').forEach((one) => one.click()));
+  await page.evaluate(() => document.querySelectorAll('ps-inline-process[data-open="false"] > .process-line .summary').forEach((one) => one.click()));
   await until(page, () => document.querySelectorAll('ps-thought[data-kind="plan"] .step').length === 2);
-  assert.deepEqual(await page.locator("ps-thought .step .mono:first-child").allTextContents(), ["bash", "web_search"]);
+  assert.deepEqual(await page.locator("ps-thought .step > code").allTextContents(), ["bash", "web_search"]);
   await page.close();
   await stage.publish("steps", [fact("run.started"), fact("plan.final", { text: "", steps: [{ title: "Read", status: "completed" }, "Write"] }, { messageId: "m", partId: "p" })]);
   await look({ run: "steps" });
   await until(page, () => document.querySelectorAll("ps-thought .step").length === 2);
-  assert.deepEqual(await page.locator("ps-thought .step").allTextContents(), ["completedRead", "Write"]);
+  assert.deepEqual(await page.locator("ps-thought .step").allTextContents(), ["Read completed", "Write"]);
 });
 
 test("the output of each channel has its name", limit, async () => {
@@ -235,11 +235,11 @@ test("a step is never expanded in the conversation and the timeline at the same 
   await detail.locator(".facts").waitFor();
   assert.equal(await both(), false);
   // Expanded in the conversation, it is collapsed in the timeline.
-  await page.locator("ps-inline-process .summary").click();
+  await page.locator("ps-inline-process > .process-line .summary").click();
   await page.locator("ps-tool").waitFor();
   assert.equal(await both(), false);
   await detail.getByText("Expanded in the conversation.").waitFor();
-  await page.locator("ps-inline-process .summary").click();
+  await page.locator("ps-inline-process > .process-line .summary").click();
   await detail.locator(".facts").waitFor();
   assert.equal(await both(), false);
 });
@@ -326,12 +326,12 @@ test("a message can have files, and too large ones are rejected before sending",
   await composer.locator('input[type="file"]').setInputFiles({ name: "big.bin", mimeType: "application/octet-stream", buffer: Buffer.alloc(200_000) });
   await until(page, () => document.querySelector("ps-composer .told").textContent.startsWith("The attachments have 200,000 bytes. A message can have 98,304."));
   await composer.locator('input[type="file"]').setInputFiles({ name: "notes.md", mimeType: "text/markdown", buffer: Buffer.from("# Notes") });
-  await composer.locator(".files .chip").waitFor();
+  await composer.locator(".files li").waitFor();
   await composer.locator("textarea").fill("See the notes.");
   await composer.locator("textarea").press("Enter");
   const control = await stage.claim("files");
   assert.deepEqual(control.value, { text: "See the notes.", attachments: [{ name: "notes.md", mediaType: "text/markdown", bytes: 7, data: Buffer.from("# Notes").toString("base64") }] });
-  assert.equal(await composer.locator(".files .chip").count(), 0);
+  assert.equal(await composer.locator(".files li").count(), 0);
 });
 
 /* ── the shell ── */

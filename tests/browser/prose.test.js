@@ -151,7 +151,7 @@ test("complete code is highlighted, and copied by its button", async () => {
     document.body.prepend(root);
     new Prose(root).set("```rust\nfn main() {}\n```\n");
   });
-  await until(page, () => document.querySelector("#code-test .token.keyword")?.textContent === "fn");
+  await until(page, () => document.querySelector('#code-test [data-token="keyword"]')?.textContent === "fn");
   await page.locator("#code-test .copy").dispatchEvent("click");
   await until(page, () => document.querySelector("#code-test .copy").textContent.includes("Copied"));
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), "fn main() {}");

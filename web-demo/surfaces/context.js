@@ -65,6 +65,7 @@ export class ContextMeter {
 function handleToggle({ target }) {
   const details = /** @type {HTMLDetailsElement} */ (target);
   if (!details.open) return;
+  place(details);
   const controller = new AbortController();
   const { signal } = controller;
   const close = () => {
@@ -79,6 +80,17 @@ function handleToggle({ target }) {
     details.querySelector("summary")?.focus();
   }, { signal });
   details.addEventListener("toggle", () => !details.open && controller.abort(), { signal });
+}
+
+/**
+ * Places the popover above its button: the area around it scrolls, and would cut it off.
+ * @param {HTMLDetailsElement} details
+ */
+function place(details) {
+  const { top, right } = details.getBoundingClientRect();
+  const popover = /** @type {HTMLElement} */ (details.querySelector(".popover"));
+  popover.style.bottom = `${innerHeight - top + 6}px`;
+  popover.style.right = `${Math.max(innerWidth - right, 12)}px`;
 }
 
 /**

@@ -103,8 +103,8 @@ export class DecisionSubject {
         <span class="subject-version">${number}${isOld ? `, the latest is ${formatValue(current)}` : ""}</span>
         ${statsOf(content.diffStat, isOld)}
         <span class="grow"></span>
-        ${hasDiff ? html`<button type="button" class="button small" data-kind="quiet" aria-pressed=${this.#isSplit} @click=${() => this.#setSplit(!this.#isSplit)}>Side by side</button>
-          <button type="button" class="button small" data-kind="quiet" aria-expanded=${!this.#isFolded} title="Show or hide the diff (d)" @click=${() => this.toggle()}>Diff</button>` : nothing}
+        ${hasDiff ? html`<button type="button" class="button small side-by-side" data-kind="quiet" aria-pressed=${this.#isSplit} @click=${() => this.#setSplit(!this.#isSplit)}>Side by side</button>
+          <button type="button" class="button small icon-button fold" data-kind="quiet" aria-label="Diff" aria-expanded=${!this.#isFolded} title="Show or hide the diff (d)" @click=${() => this.toggle()}><span class="chevron">${icon("chevron-right")}</span></button>` : nothing}
         <button type="button" class="button small icon-button" data-kind="quiet" aria-label="Open artifact" title="Open artifact" @click=${() => view.open({ kind: "artifact", id, runId: artifact.runId })}>${icon("expand")}</button>
       </div>
       ${this.#isFolded ? nothing : this.#diff()}
@@ -184,7 +184,8 @@ export function stepTemplate(step) {
   const call = toolName ?? tool;
   const stepText = formatValue(title ?? text ?? content ?? name ?? label ?? description ?? activeForm);
   const stepArgs = args ?? input;
-  const word = toText(status ?? state);
+  // A step that has not begun says so by having no status.
+  const word = toText(status ?? state).replace(/^pending$/, "");
   return html`<li class="step" data-state=${stateOf(word)}>${call === undefined ? nothing : html`<code>${toText(call)}</code> `}<span class="step-text">${stepText || (call === undefined ? formatValue(step) : "")}</span>${stepArgs === undefined ? nothing : html` <span class="hint mono">${formatValue(stepArgs)}</span>`}${word ? html` <span class="step-status">${word.replaceAll("_", " ")}</span>` : nothing}</li>`;
 }
 

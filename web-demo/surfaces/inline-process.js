@@ -115,8 +115,8 @@ export class InlineProcess extends HTMLElement {
     const state = waiting ? "waiting" : group.isOpen ? "running" : failed ? "failed" : activities.some(wasInterrupted) ? "interrupted" : "completed";
     this.dataset.open = String(isOpen);
     this.dataset.status = waiting ? "waiting" : group.isOpen ? "running" : "completed";
-    // The card of a single running tool says everything.
-    this.dataset.single = String(isOpen && activities.length === 1 && group.isOpen && !waiting && activities[0].activityType === "tool-call-progress");
+    // The card of a single running or waiting tool says everything.
+    this.dataset.single = String(isOpen && activities.length === 1 && group.isOpen && isRunning(activities[0]) && activities[0].activityType === "tool-call-progress");
     const words = waiting ? `Waiting for ${waitReason(view, waiting)}: ${currentStep([waiting])}` : group.isOpen ? `Working: ${currentStep(activities)}` : summarize(activities, view);
     const toggle = () => {
       expansion.set(group.id, this.dataset.open !== "true");

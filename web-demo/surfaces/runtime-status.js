@@ -105,14 +105,13 @@ class RunLine extends HTMLElement {
     const usage = content.usage?.inputTokens === undefined ? "" : `${formatShortCount(content.usage.inputTokens)} tokens in, ${formatShortCount(content.usage.outputTokens)} out`;
     const more = [
       pending > 1 && !hasEnded ? `${pending} decisions pending` : "", content.agentId ? agentName(view, run, toText(content.agentId)) : "", hasEnded ? "" : atWork(run, activities),
-      hasEnded ? "" : messageOf(content), content.attempt > 1 ? `attempt ${content.attempt}` : "", usage,
+      hasEnded || pending > 0 ? "" : messageOf(content), content.attempt > 1 ? `attempt ${content.attempt}` : "", usage,
     ].filter(Boolean).join(" · ");
     // The live region contains only state and phase: not every changed number is announced.
     render(html`<div class="status-line">
         <span class="state" role="status" data-status=${state}>${glyph(/** @type {Status} */ (state))}<b class="phase" data-status=${toText(status) || "unknown"}>${phaseText(content, status, pending, hasEnded, detail)}</b></span>
         <span class="more" title=${more}>${more}</span>
-        ${meter}
-        ${this.#interrupt}${this.#inspect}
+        ${this.#inspect}${meter}${this.#interrupt}
       </div>
       ${notes.length === 0 ? nothing : html`<ul class="notes">${notes.map(([kind, text]) => html`<li class="note" data-state=${kind}>${text}</li>`)}</ul>`}
       <p class="again">${this.#retry}${this.#feedback}</p>`, this);

@@ -44,7 +44,8 @@ function nodesOf(stream) {
   if (typeof stream === "string") return [document.createTextNode(stream)];
   if (Array.isArray(stream)) return stream.flatMap((part) => nodesOf(part));
   const node = document.createElement("span");
-  node.className = `token ${[stream.type, stream.alias ?? []].flat().join(" ")}`;
+  // Prism's names are words such as "table" that other styles use, so they are no classes here.
+  node.dataset.token = [stream.type, stream.alias ?? []].flat().join(" ");
   node.append(...nodesOf(/** @type {any} */ (stream.content)));
   return [node];
 }

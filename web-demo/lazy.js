@@ -12,6 +12,7 @@ const MODULES = {
   "ps-delegation-graph": { load: () => import("./surfaces/delegation-graph.js") },
   "ps-handoff-lane": { load: () => import("./surfaces/handoff-lane.js") },
   "ps-remote-teammates": { load: () => import("./surfaces/remote-teammates.js") },
+  "ps-inbox": { load: () => import("./surfaces/inbox.js"), style: "surfaces/inbox.css" },
   "ps-review-lane": { load: () => import("./surfaces/review-lane.js") },
   "ps-team-policy": { load: () => import("./surfaces/team-policy.js") },
   "ps-team-roster": { load: () => import("./surfaces/team-roster.js") },

@@ -2,19 +2,23 @@
  * The shell: navigation, panels, audience and time.
  */
 
-import { Hydration } from "./client/hydration.js";
 import { Problem } from "./client/http.js";
+import { Attention } from "./attention.js";
 import { ConnectionBar } from "./connection-bar.js";
 import { BodyDialog } from "./body-dialog.js";
 import { Feeder } from "./feeder.js";
 import { ViewModel } from "./view-model.js";
 import { Panels } from "./panels.js";
+import { PendingDecisions } from "./pending.js";
+import { SessionList, entryKey, failureText, isLive } from "./session-list.js";
 import { format, parse } from "./route.js";
 import { upgrade } from "./lazy.js";
 import { resizable } from "./resize.js";
+import { icon } from "./ui/icons.js";
+import { html, render } from "./vendor/lit.js";
 import { Surface, element, setText, toText } from "./surfaces/base.js";
 import { Conversation } from "./surfaces/conversation.js";
-import { SessionTabs, tabKey, tabsOf } from "./surfaces/session-tabs.js";
+import { SessionRail } from "./surfaces/session-rail.js";
 import { Token } from "./token.js";
 import { Scrubber } from "./tools/scrubber.js";
 
@@ -22,19 +26,13 @@ import { Scrubber } from "./tools/scrubber.js";
 /** @typedef {import("./surfaces/base.js").Activity} Activity */
 /** @typedef {import("./surfaces/base.js").Moment} Moment */
 /** @typedef {import("./surfaces/base.js").Target} Target */
-/** @typedef {import("./surfaces/session-tabs.js").Tab} Tab */
+/** @typedef {import("./session-list.js").Lists} Lists */
 
-/** Sessions and runs that the page lists. */
-const LISTED_MAX = 100;
-/** The interval at which the page reads the lists, in milliseconds. */
-const POLL_MS = 2000;
 /** The delay before the address changes, in milliseconds: browsers limit the rate of `replaceState`. */
 const ADDRESS_MS = 300;
 
 /** The delay of the counts in the tabs, in milliseconds: they pass over all activities. */
 const COUNT_MS = 250;
-
-const LIVE = ["accepted", "running", "waiting"];
 
 /** The panels that count activities of a type. @type {Record<string, string>} */
 const PANEL_OF = { agent: "team", task: "work", review: "work", artifact: "artifacts", diagnostics: "diagnostics", metrics: "diagnostics", state: "diagnostics" };
@@ -71,7 +69,7 @@ export class Shell {
     this.#addListeners();
     this.#setRoute(parse(location.hash));
     if (this.#hasTarget) this.#open();
-    void this.#poll();
+    this.#list.restart(this.#route.audience);
   }
 
   #token = new Token();
@@ -85,9 +83,16 @@ export class Shell {
   #model;
   /** @type {"sse" | "websocket"} */
   #transport = "sse";
-  #lists = new Hydration();
-  /** @type {Tab[]} */
-  #tabs = [];
+  #list = new SessionList(this.#server, {
+    changed: (lists) => this.#setLists(lists),
+    failed: (error) => this.#listFailed(error),
+    // A disconnected page requests nothing, not even lists.
+    isPaused: () => this.#model?.connection.isCut === true,
+  });
+  /** @type {Lists | undefined} */
+  #lists;
+  #pending = new PendingDecisions(() => this.#drawPending());
+  #attention = new Attention((item) => this.#navigate({ [item.entry.kind]: item.entry.id, view: undefined }));
   /** The title of the open session or run. */
   #title = "";
   /** The title of the page while nothing is open. */
@@ -97,17 +102,15 @@ export class Shell {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #addressTimer;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #pollTimer;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
   #countTimer;
   /** The id of the session that the user created on this page. @type {string | undefined} */
   #createdSession;
 
   #page = {
-    tabs: query("#sessions", SessionTabs), bar: query("#connection-bar", ConnectionBar), stage: query("#stage", HTMLElement), title: query("#title", HTMLElement),
+    sessions: query("#sessions", SessionRail), bar: query("#connection-bar", ConnectionBar), stage: query("#stage", HTMLElement), title: query("#title", HTMLElement),
     hydration: query("#hydration", HTMLElement), back: query("#back", HTMLButtonElement), past: query("#past", HTMLElement), token: query("#token", HTMLFormElement), tokenNote: query("#token-note", HTMLElement),
     audience: query("#audience", HTMLFieldSetElement), conversation: query("ps-conversation", Conversation), compare: query("#compare", HTMLButtonElement),
-    side: query("#side", HTMLElement), create: query("#new-session", HTMLButtonElement), rail: query("#open-rail", HTMLButtonElement), extras: query("#open-extras", HTMLButtonElement), scrubber: query("ps-scrubber", Scrubber),
+    side: query("#side", HTMLElement), needs: query("#needs-you", HTMLButtonElement), rail: query("#open-rail", HTMLButtonElement), extras: query("#open-extras", HTMLButtonElement), scrubber: query("ps-scrubber", Scrubber),
   };
 
   /* ── the open session or run ── */
@@ -120,7 +123,10 @@ export class Shell {
   #setRoute(route) {
     const isOtherAudience = route.audience !== this.#route.audience;
     this.#route = route;
-    if (isOtherAudience || this.#tabs.length === 0) this.#lists = new Hydration({ ...this.#server, audience: route.audience });
+    if (isOtherAudience) {
+      this.#pending.clear();
+      this.#list.restart(route.audience);
+    }
     for (const choice of this.#page.audience.querySelectorAll("input")) choice.checked = choice.value === route.audience;
     if (route.panel) this.#panels.select(route.panel);
     this.#panels.setFull(Boolean(route.full));
@@ -137,18 +143,11 @@ export class Shell {
     this.#model?.close();
     const { session, run, at } = this.#route;
     const id = session ?? run ?? "";
-    const model = new ViewModel(this.#server, this.#route, this.#transport, {
-      step: (step) => model === this.#model && this.#setHydrationStep(step),
-      missing: () => model === this.#model && this.#showMissing(model),
-      summary: (summary) => model === this.#model && this.#setSummary(summary),
-      inspect: (activity) => this.#inspect(activity),
-      open: (target) => this.#openTarget(target),
-      travel: (moment) => this.travel(moment),
-    });
+    const model = new ViewModel(this.#server, this.#route, this.#transport, this.#modelEvents(() => model === this.#model));
     this.#model = model;
     this.#followedRun = "";
     // The list already has a title; the summary replaces it later.
-    const known = this.#tabs.find((tab) => tab.id === id && (tab.kind === "session") === (session !== undefined));
+    const known = this.#lists?.all.find((entry) => entryKey(entry) === this.#current);
     this.#title = known?.title || id;
     this.#drawTitle();
     this.#page.past.hidden = true;
@@ -158,7 +157,7 @@ export class Shell {
     this.#feeder.show(view);
     this.#page.conversation.placeholder = "No messages yet.";
     this.#page.bar.note = "";
-    this.#page.tabs.show(this.#tabs, this.#current);
+    this.#page.sessions.current = this.#current;
     this.#drawView();
     if (this.#route.event) void this.#useTool("ps-events", (events) => events.openEvent(this.#route.event));
     void model.hydrate().then(() => {
@@ -170,7 +169,7 @@ export class Shell {
 
   get #current() {
     const { session, run } = this.#route;
-    return session !== undefined ? tabKey({ kind: "session", id: session }) : run !== undefined ? tabKey({ kind: "run", id: run }) : "";
+    return session !== undefined ? entryKey({ kind: "session", id: session }) : run !== undefined ? entryKey({ kind: "run", id: run }) : "";
   }
 
   /** @param {import("./view-model.js").Step | "none"} step */
@@ -208,7 +207,7 @@ export class Shell {
     this.#page.back.hidden = !isOver;
     setText(this.#page.back, this.#title);
     setText(this.#page.title, over || this.#title || (this.#hasTarget ? "" : this.#emptyTitle));
-    document.title = this.#title ? `${this.#title} · Proscenium` : "Proscenium";
+    this.#attention.title = this.#title ? `${this.#title} · Proscenium` : "Proscenium";
   }
 
   /* ── navigation ── */
@@ -297,12 +296,42 @@ export class Shell {
     scrubber.inert = view === "compare" || view === "inbox";
     this.#drawTitle();
     this.#loadShown();
+    if (view === "inbox") this.#drawInbox();
+    else if (customElements.get("ps-inbox")) /** @type {any} */ (document.querySelector("ps-inbox")).close();
     const model = this.#model;
     if (!model) return;
     const run = model.runId;
     if (view === "compare" && run) void this.#useTool("ps-audiences", (audiences) => audiences.follow(run, this.#server, model.view()));
     else if (customElements.get("ps-audiences")) /** @type {any} */ (document.querySelector("ps-audiences")).close();
     if (view === "transcript" && agent) void this.#useTool("ps-teammate-transcript", (transcript) => transcript.open(agent));
+  }
+
+  #drawInbox() {
+    void this.#useTool("ps-inbox", (inbox) => inbox.show(this.#pending.items, this.#inboxHost));
+  }
+
+  /** What the inbox needs of the shell. @type {import("./surfaces/inbox.js").InboxHost} */
+  #inboxHost = {
+    watch: (entry) => (entryKey(entry) === this.#current && this.#model ? this.#model : new ViewModel(this.#server, { audience: this.#route.audience, at: null, [entry.kind]: entry.id }, this.#transport, this.#modelEvents(() => false))),
+    release: (model) => model !== this.#model && model.close(),
+    open: (entry) => this.#navigate({ [entry.kind]: entry.id }),
+    entries: () => this.#lists?.all ?? [],
+    hydration: () => this.#list.hydration,
+  };
+
+  /**
+   * @param {() => boolean} isCurrent
+   * @returns {import("./view-model.js").ViewModelEvents}
+   */
+  #modelEvents(isCurrent) {
+    return {
+      step: (step) => isCurrent() && this.#setHydrationStep(step),
+      missing: () => isCurrent() && this.#model && this.#showMissing(this.#model),
+      summary: (summary) => isCurrent() && this.#setSummary(summary),
+      inspect: (activity) => this.#inspect(activity),
+      open: (target) => this.#openTarget(target),
+      travel: (moment) => this.travel(moment),
+    };
   }
 
   /** Goes back from a main view or a full panel to the conversation. */
@@ -386,72 +415,82 @@ export class Shell {
 
   /* ── lists ── */
 
-  async #poll() {
-    const lists = this.#lists;
-    try {
-      // A disconnected page requests nothing, not even lists.
-      if (this.#model?.connection.isCut) return;
-      const [{ sessions }, { runs }] = await Promise.all([lists.sessions({ limit: LISTED_MAX }), lists.runs({ limit: LISTED_MAX })]);
-      // A server without authentication needs no token form.
-      this.#page.token.hidden = !this.#token.hasToken;
-      this.#setTokenNote("");
-      if (lists === this.#lists) this.#setTabs(tabsOf(sessions, runs), runs);
-    } catch (error) {
-      // Without a response the server is unreachable: the connection bar shows that, and the next poll retries.
-      if (error instanceof Problem && lists === this.#lists) this.#handleRejection(error);
-    } finally {
-      clearTimeout(this.#pollTimer);
-      this.#pollTimer = setTimeout(() => this.#poll(), POLL_MS);
+  /** @param {Lists} lists */
+  #setLists(lists) {
+    const isFirst = this.#lists === undefined;
+    this.#lists = lists;
+    // A server without authentication needs no token form.
+    this.#page.token.hidden = !this.#token.hasToken;
+    this.#setTokenNote("");
+    this.#page.sessions.show(lists);
+    void this.#pending.update(lists.all, this.#list.hydration);
+    if (isFirst) this.#drawTitle();
+    if (!this.#hasTarget && this.#route.view === undefined && lists.all.length > 0) {
+      // First choice: a live pinned entry, then a live one without a parent, then any live one, then the newest.
+      const live = lists.all.filter(isLive);
+      const initial = live.find(({ isPinned }) => isPinned) ?? live.find(({ parent }) => !parent) ?? live[0] ?? lists.all[0];
+      return this.#navigate({ [initial.kind]: initial.id });
     }
+    // A run's stream ends with the run. After another attempt began, the page must connect again.
+    const model = this.#model;
+    const ownRun = lists.all.find(({ kind, id }) => kind === "run" && id === this.#route.run);
+    if (model && ownRun && isLive(ownRun) && model.connection.state.kind === "ended") this.#page.bar.connection = model.reconnect();
+  }
+
+  /** @param {unknown} error */
+  #listFailed(error) {
+    if (error instanceof Problem && (error.status === 401 || error.status === 403)) return this.#handleRejection(error);
+    this.#page.sessions.failure = failureText(error);
+  }
+
+  /** Draws the count and the questions of pending decisions. */
+  #drawPending() {
+    const { items } = this.#pending;
+    const { needs, sessions } = this.#page;
+    needs.hidden = items.length === 0;
+    render(html`${icon("inbox")}<span>${items.length}</span><span class="needs-word">${items.length === 1 ? "needs you" : "need you"}</span>`, needs);
+    /** @type {Map<string, string[]>} */
+    const questions = new Map();
+    for (const { entry, title } of items) questions.set(entryKey(entry), [...(questions.get(entryKey(entry)) ?? []), title]);
+    sessions.questions = questions;
+    this.#attention.show(items);
+    if (this.#route.view === "inbox") this.#drawInbox();
   }
 
   /** @param {Problem} error */
   #handleRejection({ status, detail }) {
-    if (status !== 401 && status !== 403) return;
     this.#page.token.hidden = false;
     this.#setTokenNote(status === 403 ? `The token does not permit this: ${detail}` : this.#token.hasToken ? "The server rejected this token. Check that it is complete and has not expired, then paste another." : "This server requires a token. Paste one to see its sessions.");
   }
 
   /** @param {string} text Empty for none. */
   #setTokenNote(text) {
-    const { tokenNote, tabs } = this.#page;
+    const { tokenNote, sessions } = this.#page;
     setText(tokenNote, text);
     tokenNote.hidden = text === "";
     tokenNote.dataset.state = this.#token.hasToken ? "failed" : "waiting";
-    tabs.placeholder = text;
     if (text !== "") {
       // The previous token may have allowed sessions that this one does not.
-      this.#tabs = [];
-      tabs.show([], this.#current);
+      this.#lists = undefined;
+      this.#pending.clear();
+      sessions.clear(text);
     }
     this.#emptyTitle = text !== "" ? "Token required" : "No session selected";
     if (!this.#hasTarget) this.#drawTitle();
   }
 
-  /**
-   * @param {Tab[]} tabs
-   * @param {import("./client/hydration.js").RunLine[]} runs
-   */
-  #setTabs(tabs, runs) {
-    this.#tabs = tabs;
-    this.#page.tabs.show(tabs, this.#current);
-    if (!this.#hasTarget && tabs.length > 0) {
-      // First choice: a live pinned entry, then a live one without a parent, then any live one, then the newest.
-      const live = tabs.filter(({ status }) => LIVE.includes(status));
-      const initial = live.find(({ isPinned }) => isPinned) ?? live.find(({ parent }) => !parent) ?? live[0] ?? tabs[0];
-      return this.#navigate({ [initial.kind]: initial.id });
-    }
-    // A run's stream ends with the run. After another attempt began, the page must connect again.
-    const model = this.#model;
-    const ownRun = runs.find(({ runId }) => runId === this.#route.run);
-    if (model && ownRun && LIVE.includes(ownRun.status) && model.connection.state.kind === "ended") this.#page.bar.connection = model.reconnect();
-  }
-
   /* ── event listeners ── */
 
   #addListeners() {
-    const { tabs, bar, token, audience, compare, create, conversation, back, rail, extras } = this.#page;
-    tabs.addEventListener("open", (event) => {
+    const { sessions, bar, token, audience, compare, needs, conversation, back, rail, extras } = this.#page;
+    sessions.addEventListener("filter", (event) => {
+      const { filter, words } = /** @type {CustomEvent} */ (event).detail;
+      this.#list.filter(filter, words);
+    });
+    sessions.addEventListener("retry", () => void this.#list.read());
+    sessions.addEventListener("create", () => this.#createSession());
+    needs.addEventListener("click", () => this.#showView(this.#route.view === "inbox" ? undefined : "inbox"));
+    sessions.addEventListener("open", (event) => {
       const { kind, id } = /** @type {CustomEvent<Target>} */ (event).detail;
       this.#panels.showConversation();
       this.#toggle("rail", false);
@@ -471,8 +510,7 @@ export class Shell {
       token.reset();
       this.#token.set(typeof entered === "string" ? entered.trim() : "");
       if (this.#hasTarget) this.#open();
-      this.#lists = new Hydration({ ...this.#server, audience: this.#route.audience });
-      void this.#poll();
+      this.#list.restart(this.#route.audience);
     });
     for (const choice of audience.querySelectorAll("input")) {
       choice.addEventListener("change", () => {
@@ -481,11 +519,6 @@ export class Shell {
       });
     }
     compare.addEventListener("click", () => this.#showView(this.#route.view === "compare" ? undefined : "compare"));
-    create.addEventListener("click", () => {
-      this.#createdSession = `session-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`;
-      this.#navigate({ session: this.#createdSession });
-      /** @type {HTMLElement | null} */ (document.querySelector("ps-composer textarea"))?.focus();
-    });
     addEventListener("hashchange", () => {
       if (location.hash === format(this.#route)) return;
       this.#setRoute(parse(location.hash));
@@ -498,6 +531,12 @@ export class Shell {
     });
     document.addEventListener("expanded", () => customElements.get("ps-timeline") && /** @type {any} */ (document.querySelector("ps-timeline")).refresh());
     this.#page.scrubber.addEventListener("travel", (event) => this.travel(/** @type {CustomEvent} */ (event).detail));
+  }
+
+  #createSession() {
+    this.#createdSession = `session-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`;
+    this.#navigate({ session: this.#createdSession });
+    /** @type {HTMLElement | null} */ (document.querySelector("ps-composer textarea"))?.focus();
   }
 
   /**

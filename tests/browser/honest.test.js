@@ -214,10 +214,10 @@ test("tabs say how much is unread, what is stale and how many decisions are pend
   await stage.look({ session: "another" }, page);
   const marks = async (id) => page.locator(`#sessions button[data-session="${id}"] .marks > *`).allTextContents();
   await until(page, () => document.querySelectorAll("#sessions button[data-session]").length === 3);
-  assert.deepEqual(await marks("numbers"), ["3 decisions pending", "2 in child sessions", "3 unread"]);
-  assert.deepEqual(await marks("flag"), ["1 decision pending", "1 unread"]);
-  assert.equal(await text(page.locator('#sessions button[data-session="flag"] .badge')), "stale");
-  assert.deepEqual(await marks("quiet"), []);
+  assert.deepEqual(await marks("numbers"), ["Needs you", "3 decisions pending", "2 in child sessions", "3 unread"]);
+  assert.deepEqual(await marks("flag"), ["stale", "1 decision pending", "1 unread"]);
+  assert.match(await text(page.locator('#sessions button[data-session="flag"] .session-line')), /^Last seen \d+d ago$/);
+  assert.deepEqual(await marks("quiet"), ["Running"]);
 });
 
 /* ── no duplicates, no losses ── */
@@ -430,7 +430,7 @@ test("the page asks for a token that the server requires, and reports a rejected
     const token = execFileSync(BINARY, ["token", "--key", key, "--sessions", "*", "--can", "read"], { encoding: "utf8" }).trim();
     const visitor = await asking.look();
     await until(visitor, () => document.getElementById("token-note").textContent === "This server requires a token. Paste one to see its sessions.");
-    assert.ok(!(await visitor.locator("#sessions").innerText()).includes("Send a fact"));
+    assert.ok(!(await visitor.locator("#sessions").innerText()).includes("Sessions appear here"));
     assert.equal(await text(visitor.locator("#title")), "Token required");
     await visitor.locator("#token input").fill("not-a-token");
     await visitor.locator("#token button").click();

@@ -138,7 +138,11 @@ test("a full output is loaded on demand, by chunk", limit, async () => {
   const output = "0123456789".repeat(60_000);
   await stage.publish("large", [{ type: "run.started" }, { type: "tool.started", toolCallId: "c", payload: { toolName: "dump" } }, { type: "tool.result", toolCallId: "c", audience: "user", payload: { output: output } }]);
   page = await stage.look({ run: "large" });
-  await page.locator("ps-tool summary").click();
+  // The process line opens to its steps, and the step to its output.
+  await until(page, () => {
+    document.querySelector('ps-inline-process .summary[aria-expanded="false"]')?.click();
+    return document.querySelector("ps-tool .detail") !== null;
+  });
   await page.getByRole("button", { name: "Show full output" }).click();
   await until(page, () => document.getElementById("detail-told").textContent === "262,144 of 600,000 bytes");
   await page.getByRole("button", { name: "Show more" }).click();

@@ -40,7 +40,7 @@ test("a pasted token opens the page and appears in no address", { timeout: DEADL
   page.on("request", (request) => requestedUrls.push(request.url()));
   await page.goto(url);
   await page.locator("#token").waitFor({ state: "visible" });
-  assert.equal(await page.locator("#sessions button").count(), 0);
+  assert.equal(await page.locator("#sessions .session").count(), 0);
 
   const pageToken = token("--can", "read");
   await page.locator("#token input").fill(pageToken);
@@ -57,7 +57,7 @@ test("a pasted token opens the page and appears in no address", { timeout: DEADL
   const secondPage = await stage.blank();
   await secondPage.goto(url);
   await secondPage.locator("#token").waitFor({ state: "visible" });
-  assert.equal(await secondPage.locator("#sessions button").count(), 0);
+  assert.equal(await secondPage.locator("#sessions .session").count(), 0);
 
   assert.ok(requestedUrls.some((address) => address.includes("ticket=")), "the stream was opened with a ticket");
   for (const address of [...requestedUrls, page.url()]) assert.ok(!address.includes(pageToken), address);

@@ -1,0 +1,89 @@
+/**
+ * What reaches a user whose eyes are elsewhere: the count in the page's title and icon, and desktop notifications.
+ */
+
+/** Pixels of the icon. */
+const ICON_PX = 64;
+
+/** Notifications need the user's permission. The page asks only on a click. */
+export const notifications = {
+  /** @returns {"granted" | "denied" | "default" | "unsupported"} */
+  get permission() {
+    return typeof Notification === "undefined" ? "unsupported" : Notification.permission;
+  },
+  ask: () => Notification.requestPermission(),
+};
+
+/**
+ * Draws the icon of the page, with a count if there is one.
+ * @param {number} count
+ */
+function drawIcon(count) {
+  const canvas = Object.assign(document.createElement("canvas"), { width: ICON_PX, height: ICON_PX });
+  const context = canvas.getContext("2d");
+  const link = document.getElementById("icon");
+  if (!context || !(link instanceof HTMLLinkElement)) return;
+  context.strokeStyle = "#6478e8";
+  context.lineWidth = 8;
+  context.lineCap = "round";
+  context.beginPath();
+  context.moveTo(12, 54);
+  context.lineTo(12, 30);
+  context.arc(32, 30, 20, Math.PI, 0);
+  context.lineTo(52, 54);
+  context.stroke();
+  if (count > 0) {
+    context.fillStyle = "#d98e0b";
+    context.beginPath();
+    context.arc(42, 42, 22, 0, 2 * Math.PI);
+    context.fill();
+    context.fillStyle = "#fff";
+    context.font = "bold 32px sans-serif";
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    context.fillText(count > 9 ? "9+" : String(count), 42, 44);
+  }
+  link.href = canvas.toDataURL("image/png");
+}
+
+export class Attention {
+  /** @param {(item: import("./pending.js").PendingItem) => void} open Opens a decision. */
+  constructor(open) {
+    this.#open = open;
+    drawIcon(0);
+  }
+
+  #open;
+  #title = "";
+  /** @type {Set<string> | undefined} The keys of known decisions; `undefined` before the first reading. */
+  #known;
+  #count = 0;
+
+  /** @param {string} title The page's title without the count. */
+  set title(title) {
+    this.#title = title;
+    this.#drawTitle();
+  }
+
+  /** @param {import("./pending.js").PendingItem[]} items */
+  show(items) {
+    if (items.length !== this.#count) drawIcon(items.length);
+    this.#count = items.length;
+    this.#drawTitle();
+    const fresh = items.filter(({ key }) => this.#known !== undefined && !this.#known.has(key));
+    this.#known = new Set(items.map(({ key }) => key));
+    if (document.hasFocus() || notifications.permission !== "granted") return;
+    for (const item of fresh) {
+      const notification = new Notification(item.title, { body: item.entry.title || item.entry.id, tag: item.key });
+      notification.onclick = () => {
+        focus();
+        this.#open(item);
+        notification.close();
+      };
+    }
+  }
+
+  #drawTitle() {
+    document.title = `${this.#count > 0 ? `(${this.#count}) ` : ""}${this.#title}`;
+  }
+}

@@ -1,0 +1,261 @@
+/**
+ * The inbox “Needs you”: the pending decisions of all sessions, each decided in place, and those decided before.
+ *
+ * The list comes from REST. The selected decision has a live view of its session, so that its card shows what the
+ * conversation would show, and its answer takes the same way.
+ */
+
+import { keyOf } from "../client/store.js";
+import { age, formatExact, parseTime } from "../ui/format.js";
+import { glyph, icon } from "../ui/icons.js";
+import { html, nothing, render, repeat } from "../vendor/lit.js";
+import { notifications } from "../attention.js";
+import { Action } from "./action.js";
+import { define, humanize, oncePerFrame, toText } from "./base.js";
+import { isApproval } from "./decision.js";
+
+/** @typedef {import("../session-list.js").Entry} Entry */
+/** @typedef {import("../pending.js").PendingItem} PendingItem */
+/** @typedef {import("../view-model.js").ViewModel} ViewModel */
+/** @typedef {import("./base.js").Activity} Activity */
+
+/**
+ * @typedef {object} InboxHost
+ * @property {(entry: Entry) => ViewModel} watch Opens a live view of a session or run.
+ * @property {(model: ViewModel) => void} release
+ * @property {(entry: Entry) => void} open Opens the session or run.
+ * @property {() => Entry[]} entries
+ * @property {() => import("../client/hydration.js").Hydration} hydration
+ */
+
+/** @typedef {"open" | "approvals" | "questions" | "decided"} Filter */
+/** @typedef {{ key: string, entry: Entry, action: Activity }} Decided */
+
+/** Sessions whose earlier decisions the page reads: the newest. */
+const DECIDED_SESSIONS_MAX = 20;
+const DECIDED_MAX = 100;
+/** Process details of one session that are searched for decisions. */
+const DETAILS_MAX = 200;
+
+/** @type {Record<string, string>} */
+const SORTS = { newest: "Newest first", oldest: "Oldest first", risk: "Highest risk first" };
+const RISKS = ["low", "medium", "moderate", "high", "critical"];
+
+/** @param {Activity} action */
+const riskOf = ({ content }) => toText(content.risk).toLowerCase();
+/** @param {PendingItem} item */
+const openedAt = ({ action }) => parseTime(action.openedAt) || 0;
+
+/** @type {Record<string, (a: PendingItem, b: PendingItem) => number>} */
+const ORDERS = { newest: (a, b) => openedAt(b) - openedAt(a), oldest: (a, b) => openedAt(a) - openedAt(b), risk: (a, b) => RISKS.indexOf(riskOf(b.action)) - RISKS.indexOf(riskOf(a.action)) };
+
+export class Inbox extends HTMLElement {
+  /** @type {PendingItem[]} */
+  #items = [];
+  /** @type {InboxHost | undefined} */
+  #host;
+  /** @type {Filter} */
+  #filter = "open";
+  #sort = "newest";
+  /** The selected decision; it stays after it was decided. @type {PendingItem | undefined} */
+  #selected;
+  /** Whether a narrow screen shows the selected decision in place of the list. */
+  #isOpen = false;
+  /** @type {ViewModel | undefined} */
+  #model;
+  #unsubscribe = () => {};
+  #card = new Action();
+  /** @type {Decided[] | undefined} */
+  #decided;
+  #schedule = oncePerFrame(() => this.#draw());
+
+  connectedCallback() {
+    this.classList.add("inbox");
+  }
+
+  /**
+   * @param {PendingItem[]} items
+   * @param {InboxHost} host
+   */
+  show(items, host) {
+    const isFirst = this.#host === undefined || !this.#selected;
+    const hadItems = this.#items.length;
+    this.#items = items;
+    this.#host = host;
+    if (isFirst && items.length > 0) this.#select(this.#shown[0]);
+    if (isFirst || hadItems !== items.length) void this.#readDecided();
+    this.#draw();
+  }
+
+  /** Ends the live view. */
+  close() {
+    this.#release();
+    this.#selected = undefined;
+    this.#isOpen = false;
+  }
+
+  /** @param {number} step Selects another decision: 1 for the next, -1 for the previous. */
+  move(step) {
+    const shown = this.#shown;
+    const at = shown.findIndex(({ key }) => key === this.#selected?.key);
+    const next = shown[Math.min(shown.length - 1, Math.max(0, at + step))];
+    if (next) this.#select(next);
+    /** @type {HTMLElement | null} */ (this.querySelector('.inbox-row[aria-current="true"]'))?.focus();
+  }
+
+  /** Goes back to the list, on a narrow screen. @returns {boolean} Whether it did. */
+  back() {
+    const wasOpen = this.#isOpen;
+    this.#isOpen = false;
+    this.#draw();
+    return wasOpen && matchMedia("(max-width: 1099px)").matches;
+  }
+
+  /** The decisions on display. */
+  get #shown() {
+    const matches = { open: () => true, decided: () => false, approvals: (/** @type {PendingItem} */ { action }) => isApproval(action.content), questions: (/** @type {PendingItem} */ { action }) => !isApproval(action.content) }[this.#filter];
+    // A decision that was answered here stays until the user goes on.
+    const kept = this.#selected && !this.#items.some(({ key }) => key === this.#selected?.key) ? [this.#selected] : [];
+    return [...this.#items, ...kept].filter(matches).sort(ORDERS[this.#sort]);
+  }
+
+  #release() {
+    this.#unsubscribe();
+    this.#unsubscribe = () => {};
+    if (this.#model) this.#host?.release(this.#model);
+    this.#model = undefined;
+  }
+
+  /** @param {PendingItem} item */
+  #select(item) {
+    if (item.key === this.#selected?.key) return this.#draw();
+    this.#release();
+    this.#selected = item;
+    const model = this.#host?.watch(item.entry);
+    this.#model = model;
+    if (model) {
+      this.#unsubscribe = model.store.subscribe(this.#schedule);
+      void model.hydrate();
+    }
+    this.#card = new Action();
+    this.#draw();
+  }
+
+  /** Reads the earlier decisions of the newest sessions. */
+  async #readDecided() {
+    const host = this.#host;
+    if (!host) return;
+    const entries = host.entries().filter(({ kind }) => kind === "session").sort((a, b) => b.lastActivity.localeCompare(a.lastActivity)).slice(0, DECIDED_SESSIONS_MAX);
+    const read = await Promise.all(entries.map(async (entry) => {
+      try {
+        const { items } = await host.hydration().timeline(entry.id, { limit: DETAILS_MAX });
+        return items.filter(({ activityType, content }) => activityType === "action" && content.status !== "pending").map((action) => ({ key: `${entry.id} ${keyOf(action)}`, entry, action }));
+      } catch {
+        // A session may have been erased meanwhile.
+        return [];
+      }
+    }));
+    this.#decided = read.flat().sort((a, b) => toText(b.action.endedAt ?? b.action.updatedAt).localeCompare(toText(a.action.endedAt ?? a.action.updatedAt))).slice(0, DECIDED_MAX);
+    this.#draw();
+  }
+
+  #draw() {
+    if (!this.#host) return;
+    const shown = this.#shown;
+    const approvals = this.#items.filter(({ action }) => isApproval(action.content)).length;
+    /** @type {[Filter, string, number | undefined][]} */
+    const filters = [["open", "Open", this.#items.length], ["approvals", "Approvals", approvals], ["questions", "Questions", this.#items.length - approvals], ["decided", "Decided", this.#decided?.length]];
+    const sessions = new Set(this.#items.map(({ entry }) => entry.id)).size;
+    this.dataset.open = String(this.#isOpen);
+    render(html`
+      <div class="inbox-list">
+        <p class="visually-hidden" role="status">${this.#items.length} decisions in ${sessions} sessions</p>
+        <div class="inbox-bar">
+          <div class="row grow" role="group" aria-label="Filter">${filters.map(([name, label, count]) => html`<button type="button" class="filter" aria-pressed=${this.#filter === name} @click=${() => {
+            this.#filter = name;
+            this.#draw();
+          }}>${label}${count ? html`<i>${count}</i>` : nothing}</button>`)}</div>
+          <select class="inbox-sort" aria-label="Order" .value=${this.#sort} @change=${(/** @type {Event} */ { target }) => {
+            this.#sort = /** @type {HTMLSelectElement} */ (target).value;
+            this.#draw();
+          }}>${Object.entries(SORTS).map(([value, label]) => html`<option value=${value}>${label}</option>`)}</select>
+        </div>
+        <div class="inbox-rows">
+          ${this.#filter !== "decided" && shown.length === 0 ? html`<div class="inbox-empty">${glyph("completed")}<p><b>Nothing needs you.</b> Approvals and questions of all sessions appear here.</p></div>` : nothing}
+          ${repeat(shown, ({ key }) => key, (item) => this.#row(item))}
+          ${this.#filter === "open" || this.#filter === "decided" ? this.#decidedRows() : nothing}
+        </div>
+        ${this.#notice()}
+      </div>
+      <div class="inbox-detail">${this.#detail(shown)}</div>`, this);
+    this.#drawCard();
+  }
+
+  /** @param {PendingItem} item */
+  #row(item) {
+    const { action, entry, title } = item;
+    const isPending = this.#items.some(({ key }) => key === item.key);
+    const risk = riskOf(action);
+    const agent = toText(action.agentId ?? action.content.agentId);
+    const fields = Object.keys(action.content.schema?.properties ?? action.content.responseSchema?.properties ?? {}).length;
+    return html`<button type="button" class="inbox-row" aria-current=${item.key === this.#selected?.key ? "true" : "false"} @click=${() => {
+      this.#isOpen = true;
+      this.#select(item);
+    }}>
+      ${glyph(isPending ? "waiting" : "completed")}
+      <span class="inbox-title"><b>${title}</b>${risk ? html` <span class="tag" data-tone=${risk === "high" || risk === "critical" ? "fail" : nothing}>${risk.charAt(0).toUpperCase()}${risk.slice(1)} risk</span>` : nothing}<span class="visually-hidden">${isPending ? "pending" : "decided"}</span></span>
+      <span class="inbox-subject truncate">${toText(action.content.toolName) || (fields > 0 ? `${fields} ${fields === 1 ? "field" : "fields"}` : "")}</span>
+      <span class="inbox-age">${age(action.openedAt, Date.now())}</span>
+      <span class="hint truncate">${entry.title || entry.id}${agent ? ` · ${agent}` : ""}</span>
+    </button>`;
+  }
+
+  #decidedRows() {
+    if (!this.#decided) return html`<div class="loading" aria-label="Loading earlier decisions"><i></i><i></i><i></i></div>`;
+    if (this.#decided.length === 0) return this.#filter === "decided" ? html`<div class="inbox-empty"><p>No decisions yet.</p></div>` : nothing;
+    return html`<h2 class="rail-group">Decided</h2>${repeat(this.#decided, ({ key }) => key, ({ entry, action }) => {
+      const { content } = action;
+      const status = toText(content.outcome ?? content.status);
+      const isFailed = /reject|denied|declined/.test(status);
+      const time = action.endedAt ?? action.updatedAt;
+      return html`<button type="button" class="inbox-decided" @click=${() => this.#host?.open(entry)}>
+        ${glyph(isFailed ? "failed" : /approv|answer|accept|resolved|completed/.test(status) ? "completed" : "idle")}
+        <span class="truncate">${toText(content.title) || toText(content.message) || toText(content.toolName) || humanize(content.kind)}</span>
+        <span class="hint truncate" title=${formatExact(parseTime(time))}>${humanize(status)} · ${entry.title || entry.id}</span>
+        <span class="inbox-age">${age(time, Date.now())}</span>
+      </button>`;
+    })}`;
+  }
+
+  #notice() {
+    const { permission } = notifications;
+    if (permission === "unsupported" || permission === "granted") return nothing;
+    return html`<div class="inbox-notice">${icon("bell")}
+      <p class="grow"><b>Hear about decisions when this page is in the background</b><br><span class="hint">${permission === "denied" ? "The browser blocks notifications of this page. Allow them in the settings of the site." : "The browser asks once."} The title and the icon of the page show the count in any case.</span></p>
+      ${permission === "default" ? html`<button type="button" class="button" @click=${() => void notifications.ask().then(() => this.#draw())}>Allow notifications</button>` : nothing}
+    </div>`;
+  }
+
+  /** @param {PendingItem[]} shown */
+  #detail(shown) {
+    const selected = this.#selected;
+    if (!selected) return nothing;
+    const at = shown.findIndex(({ key }) => key === selected.key);
+    return html`
+      <div class="inbox-head">
+        <button type="button" class="button small only-narrow" data-kind="quiet" @click=${() => this.back()}>${icon("back")}All decisions</button>
+        <span class="hint grow">${at >= 0 ? html`${at + 1} of ${shown.length} · ` : nothing}<kbd>j</kbd> <kbd>k</kbd> next, previous</span>
+        <button type="button" class="button small" data-kind="quiet" @click=${() => this.#host?.open(selected.entry)}>${icon("expand")}Open session</button>
+      </div>
+      <p class="inbox-session truncate">${selected.entry.title || selected.entry.id}</p>
+      ${this.#card}`;
+  }
+
+  #drawCard() {
+    const [model, selected] = [this.#model, this.#selected];
+    if (!model || !selected) return;
+    this.#card.show(model.view(), model.store.get(keyOf(selected.action)) ?? selected.action);
+  }
+}
+
+define("ps-inbox", Inbox);

@@ -1,0 +1,303 @@
+/**
+ * The rail: sessions, and runs without a session, in groups, with search and filters.
+ *
+ * Within a group rows keep their order while they change, so that a click hits the intended row.
+ */
+
+import { age, formatAge, parseTime } from "../ui/format.js";
+import { glyph, icon } from "../ui/icons.js";
+import { html, nothing, render, repeat } from "../vendor/lit.js";
+import { entryKey, isLive, toggleMark } from "../session-list.js";
+import { define, humanize } from "./base.js";
+import { sessionStatus } from "./session-header.js";
+
+/** @typedef {import("../session-list.js").Entry} Entry */
+/** @typedef {import("../session-list.js").FilterName} FilterName */
+/** @typedef {import("../session-list.js").Lists} Lists */
+
+/** The delay between a key and the search, in milliseconds. */
+const SEARCH_MS = 200;
+const DAY_MS = 24 * 3_600_000;
+
+/** @type {[FilterName, string][]} */
+const FILTERS = [["all", "All"], ["running", "Running"], ["needs", "Needs you"], ["failed", "Failed"], ["archived", "Archived"]];
+
+/** The groups, in order. The first that takes an entry has it. @type {[string, (entry: Entry, midnight: number) => boolean][]} */
+const GROUPS = [
+  ["Pinned", ({ isPinned }) => isPinned],
+  ["Needs you", ({ pending }) => pending > 0],
+  ["Running", isLive],
+  ["Earlier today", ({ lastActivity }, midnight) => parseTime(lastActivity) >= midnight],
+  ["Yesterday", ({ lastActivity }, midnight) => parseTime(lastActivity) >= midnight - DAY_MS],
+  ["Earlier", () => true],
+];
+
+export class SessionRail extends HTMLElement {
+  /** @type {Lists | undefined} */
+  #lists;
+  /** The time of the lists, in milliseconds since 1970. */
+  #readAt = 0;
+  #failure = "";
+  #notice = "";
+  #current = "";
+  /** @type {FilterName} */
+  #filter = "all";
+  #words = "";
+  /** The questions of pending decisions, by key of their entry. @type {Map<string, string[]>} */
+  #questions = new Map();
+  /** The order in which entries first appeared, by key. @type {Map<string, number>} */
+  #order = new Map();
+  /** The last activity of each entry when the viewer last saw it, by key. @type {Map<string, string>} */
+  #lastSeen = new Map();
+  /** Entries whose children the viewer shows or hides, by key. @type {Map<string, boolean>} */
+  #expansion = new Map();
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #searchTimer;
+
+  connectedCallback() {
+    this.classList.add("session-rail");
+    this.addEventListener("keydown", (event) => this.#handleKey(event));
+    this.#draw();
+  }
+
+  /** The entries on display, in order. @returns {HTMLElement[]} */
+  get rows() {
+    return [.../** @type {NodeListOf<HTMLElement>} */ (this.querySelectorAll(".session"))];
+  }
+
+  /** Focuses the search field. */
+  search() {
+    /** @type {HTMLElement | null} */ (this.querySelector("input"))?.focus();
+  }
+
+  /** @param {Lists} lists */
+  show(lists) {
+    const isFirst = this.#lists === undefined;
+    this.#lists = lists;
+    this.#readAt = Date.now();
+    this.#failure = "";
+    this.#notice = "";
+    for (const entry of [...lists.all].reverse()) {
+      const key = entryKey(entry);
+      if (!this.#order.has(key)) this.#order.set(key, this.#order.size);
+      // Entries from before this page are read.
+      if (isFirst || key === this.#current) this.#lastSeen.set(key, entry.lastActivity);
+    }
+    this.#draw();
+  }
+
+  /** @param {string} key The key (`entryKey`) of the open entry. */
+  set current(key) {
+    this.#current = key;
+    const open = this.#lists?.all.find((entry) => entryKey(entry) === key);
+    if (open) this.#lastSeen.set(key, open.lastActivity);
+    this.#draw();
+  }
+
+  /** @param {Map<string, string[]>} questions The questions of pending decisions, by key of their entry. */
+  set questions(questions) {
+    this.#questions = questions;
+    this.#draw();
+  }
+
+  /** @param {string} text The lists could not be read: why, and what to do. */
+  set failure(text) {
+    this.#failure = text;
+    this.#draw();
+  }
+
+  /**
+   * Shows a text in place of the lists, such as that a token is missing.
+   * @param {string} text
+   */
+  clear(text) {
+    this.#lists = undefined;
+    this.#notice = text;
+    this.#draw();
+  }
+
+  /** @param {string} name @param {unknown} detail */
+  #dispatch(name, detail) {
+    this.dispatchEvent(new CustomEvent(name, { detail }));
+  }
+
+  /**
+   * @param {FilterName} filter
+   * @param {string} words
+   */
+  #setFilter(filter, words) {
+    this.#filter = filter;
+    this.#words = words;
+    this.#dispatch("filter", { filter, words });
+    this.#draw();
+  }
+
+  #draw() {
+    render(html`
+      <div class="rail-top">
+        <label class="search">${icon("search")}
+          <input type="search" placeholder="Search sessions" aria-label="Search sessions" .value=${this.#words} @input=${(/** @type {InputEvent} */ { target }) => {
+            clearTimeout(this.#searchTimer);
+            this.#searchTimer = setTimeout(() => this.#setFilter(this.#filter, /** @type {HTMLInputElement} */ (target).value), SEARCH_MS);
+          }}>
+          <kbd aria-hidden="true">${navigator.platform.startsWith("Mac") ? "⌘K" : "Ctrl K"}</kbd>
+        </label>
+        <button type="button" class="button icon-button" id="new-session" aria-label="New session" title="New session" @click=${() => this.#dispatch("create", null)}>${icon("plus")}</button>
+      </div>
+      <div class="filters" role="group" aria-label="Filter">${FILTERS.map(([name, label]) => this.#filterButton(name, label))}</div>
+      <div class="rail-list">${this.#content()}</div>`, this);
+  }
+
+  /**
+   * @param {FilterName} name
+   * @param {string} label
+   */
+  #filterButton(name, label) {
+    const count = this.#lists?.counts[name] ?? 0;
+    if (name === "archived" && count === 0 && this.#filter !== name) return nothing;
+    return html`<button type="button" class="filter" aria-pressed=${this.#filter === name} @click=${() => this.#setFilter(name, this.#words)}>${label}${name !== "all" && count > 0 ? html`<i>${count}${this.#lists?.isPartial ? "+" : ""}</i>` : nothing}</button>`;
+  }
+
+  #content() {
+    if (this.#notice) return html`<p class="hint rail-note">${this.#notice}</p>`;
+    if (!this.#lists) return this.#failure ? this.#failed() : html`<div class="loading" aria-label="Loading sessions">${Array.from({ length: 9 }, () => html`<i></i>`)}</div>`;
+    const { shown } = this.#lists;
+    const empty = this.#words || this.#filter !== "all"
+      ? html`<p class="hint rail-note">No session matches.</p><button type="button" class="button small" @click=${() => this.#setFilter("all", "")}>Show all</button>`
+      : html`<p class="hint rail-note">Sessions appear here as soon as a runtime reports the first event.</p>`;
+    return html`${this.#failure ? this.#failed() : nothing}${shown.length === 0 ? empty : this.#groups(shown)}`;
+  }
+
+  #failed() {
+    const seen = this.#readAt ? `Last seen ${formatAge(this.#readAt, Date.now()).replace("now", "just now")}${Date.now() - this.#readAt < 10_000 ? "" : " ago"}.` : "";
+    return html`<div class="rail-note" role="status"><p class="hint">${seen} ${this.#failure}</p><button type="button" class="button small" @click=${() => this.#dispatch("retry", null)}>Retry</button></div>`;
+  }
+
+  /** @param {Entry[]} shown */
+  #groups(shown) {
+    const keys = new Set(shown.map(entryKey));
+    const parentOf = (/** @type {Entry} */ { parent }) => (parent === undefined ? "" : entryKey({ kind: "session", id: parent }));
+    // A child whose parent is not on display has a row of its own.
+    const roots = shown.filter((entry) => !keys.has(parentOf(entry)));
+    const sorted = roots.sort((a, b) => (this.#order.get(entryKey(b)) ?? 0) - (this.#order.get(entryKey(a)) ?? 0));
+    const titles = new Map();
+    for (const { title } of shown) titles.set(title, (titles.get(title) ?? 0) + 1);
+    const midnight = new Date().setHours(0, 0, 0, 0);
+    const groups = GROUPS.map(([name]) => ({ name, entries: /** @type {Entry[]} */ ([]) }));
+    for (const entry of sorted) groups[GROUPS.findIndex(([, takes]) => takes(entry, midnight))].entries.push(entry);
+    return groups.filter(({ entries }) => entries.length > 0).map(({ name, entries }) => html`
+      <h3 class="rail-group"><span>${name}</span><span>${entries.length}</span></h3>
+      <ul>${repeat(entries, entryKey, (entry) => {
+        const children = shown.filter((one) => parentOf(one) === entryKey(entry));
+        return this.#row(entry, children, titles.get(entry.title) > 1);
+      })}</ul>`);
+  }
+
+  /**
+   * @param {Entry} entry
+   * @param {Entry[]} children
+   * @param {boolean} isAmbiguous Whether another entry has its title.
+   */
+  #row(entry, children, isAmbiguous) {
+    const key = entryKey(entry);
+    const isCurrent = key === this.#current;
+    const isUnread = !isCurrent && (this.#lastSeen.get(key) ?? "") < entry.lastActivity;
+    const isExpanded = this.#expansion.get(key) ?? (isCurrent || children.some((one) => entryKey(one) === this.#current));
+    const now = Date.now();
+    const [status, word] = entry.pending > 0 ? /** @type {const} */ (["waiting", "Needs you"]) : sessionStatus(entry.isStale ? "stale" : entry.status);
+    const questions = this.#questions.get(key) ?? [];
+    const seen = parseTime(entry.lastActivity);
+    const [line, isQuestion] = questions.length > 0 ? [`${questions[0]}${questions.length > 1 ? ` +${questions.length - 1}` : ""}`, true]
+      : entry.isStale ? [`Last seen ${formatAge(seen, now)} ago`, false]
+        : [plain(entry.preview) || humanize(word), false];
+    const marks = [
+      entry.isStale ? "stale" : word,
+      entry.pending > 0 ? `${entry.pending} ${entry.pending === 1 ? "decision" : "decisions"} pending` : "",
+      entry.pendingBelow > 0 ? `${entry.pendingBelow} in child sessions` : "",
+      entry.unread ? `${entry.unread} unread` : isUnread ? "Unread" : "",
+      entry.isPinned ? "pinned" : "",
+      entry.kind === "run" ? "run without a session" : "",
+    ].filter(Boolean);
+    return html`<li class="session-item">
+      <button type="button" class="session" data-kind=${entry.kind} data-session=${entry.kind === "session" ? entry.id : nothing} data-run=${entry.kind === "run" ? entry.id : nothing} data-unread=${isUnread || Boolean(entry.unread)} data-live=${isLive(entry)}
+        aria-current=${isCurrent ? "true" : nothing} title=${entry.id} @click=${() => this.#dispatch("open", { kind: entry.kind, id: entry.id })}>
+        <span class="initials" aria-hidden="true">${initials(entry)}</span>
+        ${glyph(status)}
+        <span class="name truncate">${entry.title || entry.id}${isAmbiguous && entry.title ? html` <span class="session-id">${entry.id}</span>` : nothing}</span>
+        <span class="session-time">${entry.unread ? html`<span class="unread-count" aria-hidden="true">${entry.unread}</span>` : nothing}${age(entry.lastActivity, now)}</span>
+        <span class="session-line truncate" data-question=${isQuestion}>${line}</span>
+        <span class="marks visually-hidden">${marks.map((text) => html`<span>${text}</span>`)}</span>
+      </button>
+      <span class="session-actions">
+        <button type="button" class="button small icon-button" data-kind="quiet" aria-label=${`${entry.isPinned ? "Unpin" : "Pin"} ${entry.title || entry.id}`} title=${entry.isPinned ? "Unpin" : "Pin"} @click=${() => this.#mark("pinned", entry)}>${icon("pin")}</button>
+        <button type="button" class="button small icon-button" data-kind="quiet" aria-label=${`${entry.isArchived ? "Unarchive" : "Archive"} ${entry.title || entry.id}`} title=${entry.isArchived ? "Unarchive" : "Archive"} @click=${() => this.#mark("archived", entry)}>${icon("archive")}</button>
+      </span>
+      ${children.length > 0 ? html`
+        <button type="button" class="kids-toggle" aria-expanded=${isExpanded} @click=${() => {
+          this.#expansion.set(key, !isExpanded);
+          this.#draw();
+        }}>${icon(isExpanded ? "chevron-down" : "chevron-right")}${children.length} ${children.length === 1 ? "child session" : "child sessions"}</button>
+        ${isExpanded ? html`<ul class="kids">${repeat(children, entryKey, (child) => this.#child(child, entry, now))}</ul>` : nothing}` : nothing}
+    </li>`;
+  }
+
+  /**
+   * @param {Entry} child
+   * @param {Entry} parent
+   * @param {number} now
+   */
+  #child(child, parent, now) {
+    const [status, word] = child.pending > 0 ? /** @type {const} */ (["waiting", "Needs you"]) : sessionStatus(child.isStale ? "stale" : child.status);
+    const isCurrent = entryKey(child) === this.#current;
+    return html`<li><button type="button" class="session kid" data-session=${child.id} aria-current=${isCurrent ? "true" : nothing} title=${child.id} @click=${() => this.#dispatch("open", { kind: "session", id: child.id })}>
+      ${glyph(status)}<span class="visually-hidden">${word}</span><span class="name truncate">${shortTitle(child, parent)}</span>${age(child.lastActivity, now)}
+    </button></li>`;
+  }
+
+  /**
+   * @param {import("../session-list.js").Mark} mark
+   * @param {Entry} entry
+   */
+  #mark(mark, entry) {
+    toggleMark(mark, entry);
+    this.#dispatch("retry", null);
+  }
+
+  /** @param {KeyboardEvent} event */
+  #handleKey(event) {
+    const { target, key } = event;
+    if (!(target instanceof HTMLElement)) return;
+    if (target.matches("input") && key === "Escape" && this.#words) {
+      event.preventDefault();
+      this.#setFilter(this.#filter, "");
+    } else if ((key === "ArrowDown" || key === "ArrowUp") && target.matches("input, .session")) {
+      const { rows } = this;
+      event.preventDefault();
+      rows[Math.max(0, rows.indexOf(target) + (key === "ArrowDown" ? 1 : -1))]?.focus();
+    }
+  }
+}
+
+/**
+ * Returns a preview without the marks of Markdown, in one line.
+ * @param {string} text
+ */
+const plain = (text) => text.replace(/[|#*`>_-]{2,}|[|#*`>]/g, " ").replace(/\s+/g, " ").trim();
+
+/** @param {Entry} entry */
+function initials({ title, id }) {
+  const words = (title || id).split(/[^\p{L}\p{N}]+/u).filter(Boolean);
+  return (words.length > 1 ? `${words[0][0]}${words.at(-1)?.[0]}` : (words[0] ?? "?").slice(0, 2)).toUpperCase();
+}
+
+/**
+ * Returns a child's title without the words that repeat its parent's: `Rui (researcher)`.
+ * @param {Entry} child
+ * @param {Entry} parent
+ */
+function shortTitle(child, parent) {
+  const [, own = "", rest = ""] = child.title.match(/^(.+\)) for (.+)$/) ?? [];
+  return own && parent.title.endsWith(rest) ? own : child.title || child.id;
+}
+
+define("ps-session-rail", SessionRail);

@@ -1,6 +1,6 @@
 //! The control queues: the open controls of all logs, one queue per agent, with their leases.
 //!
-//! An in-memory index over the logs' summaries. The server reads it from the store at start; the committer updates it.
+//! An in-memory index over the logs' summaries. The server reads it from the store at start; the applier updates it.
 //! So every queued control is durable. The index costs an id and a few numbers per open control.
 //!
 //! * A queue is first in, first out, over all runs of its agent. A released control returns to its old position.

@@ -1,7 +1,7 @@
 //! The session index: the sessions of a store, the runs of each session, and the parents of sessions.
 //!
 //! The index lies in memory and derives from the logs' summaries. The server reads it from the store at start; the
-//! committer updates it before it answers an append. So the index knows every visible log.
+//! applier updates it before it answers an append. So the index knows every visible log.
 //!
 //! * A session exists when a log belongs to it: a run, or the session's own log.
 //! * A session's place in the order of creation is that of its first log. The place is unique and survives a restart.

@@ -32,6 +32,10 @@ pub struct Pipeline {
 
 impl Pipeline {
     pub fn new() -> Self {
+        Self::with_clock(ticking)
+    }
+
+    fn with_clock(now: fn() -> jiff::Timestamp) -> Self {
         let (logs, mut groups) = Logs::open(MemoryStore::new()).expect("an empty store opens");
         // The part of the server that runs commits, without its readers.
         std::thread::spawn(move || {
@@ -39,7 +43,7 @@ impl Pipeline {
                 group.acks.into_iter().for_each(|(ack, outcome)| drop(ack.send(outcome)));
             }
         });
-        let environment = Environment { now: ticking, random: || 7 };
+        let environment = Environment { now, random: || 7 };
         Self { ingest: Ingest::new(logs.clone(), Policy::default(), environment), logs, runs: Cell::new(0) }
     }
 
@@ -90,7 +94,7 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 /// Returns the activities of these native facts as an internal reader sees them.
 pub fn fold_activities(facts: &[Value]) -> Vec<Activity> {
-    let (log, rows) = block_on(Pipeline::new().rows(&[("agentui", facts)]));
+    let (log, rows) = block_on(Pipeline::with_clock(|| jiff::Timestamp::UNIX_EPOCH).rows(&[("agentui", facts)]));
     Reader::new(&log, Audience::Internal).read(&rows).view.activities().to_vec()
 }
 
@@ -224,7 +228,7 @@ fn without_position(value: &Value) -> Value {
     match value {
         Value::Object(map) => map
             .iter()
-            .filter(|(name, _)| !["sequence", "opened", "reported"].contains(&name.as_str()))
+            .filter(|(name, _)| !["at", "sequence", "opened", "reported"].contains(&name.as_str()))
             .filter(|(name, _)| *name != "value" || map.get("path") != Some(&json!("/reported")))
             .map(|(n, v)| (n.clone(), without_position(v)))
             .collect(),

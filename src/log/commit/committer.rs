@@ -1,18 +1,15 @@
 //! The committer thread and its queue.
 
+use super::applier::{Applier, Moved};
 use super::summary::Summary;
 use super::tail::{InFlightGuard, Log};
-use crate::log::active_runs::ActiveRuns;
-use crate::log::queues::Queues;
-use crate::log::sessions::{AffectedWatchers, Sessions};
 use crate::log::{Append, AppendOutcome, Store, StoreError, panic_message};
 use crate::meter::{Counter, Histogram};
-use crate::model::Epoch;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -112,8 +109,6 @@ pub struct CommitCounters {
     pub commits: Histogram,
     /// Appends in those groups.
     pub appends: Counter,
-    /// Existing logs: logs of runs, and sessions' own logs.
-    pub(super) logs: AtomicU64,
     /// Saved checkpoints.
     pub checkpoints: Counter,
 }
@@ -146,11 +141,7 @@ pub(super) struct Waiting {
 
 pub(super) struct Committer<S> {
     pub store: Arc<S>,
-    pub position: Arc<AtomicU64>,
-    pub store_epoch: Arc<OnceLock<Epoch>>,
-    pub sessions: Arc<Sessions>,
-    pub active_runs: Arc<ActiveRuns>,
-    pub queues: Arc<Queues>,
+    pub applier: Arc<Applier>,
     pub queue: Arc<CommitQueue>,
     pub groups: mpsc::UnboundedSender<CommittedGroup>,
     pub failed: watch::Sender<Option<StoreError>>,
@@ -225,7 +216,7 @@ impl<S: Store> Committer<S> {
         self.counts.commits.observe(begun.elapsed());
         self.counts.appends.add(appends.len() as u64);
         let mut failed = outcomes.as_ref().err().cloned();
-        let (mut reached, mut affected) = (None, AffectedWatchers::default());
+        let mut moved = Moved::default();
         for (range, log, summary, chain, index, ack, in_flight) in waiting {
             let Ok(outcomes) = &outcomes else {
                 done.acks.push((ack, Err(failed.clone().expect("the store failed"))));
@@ -246,17 +237,8 @@ impl<S: Store> Committer<S> {
                 }
                 Err(conflict(&log))
             } else {
-                reached = positions.last().map(|(position, _)| *position).or(reached);
-                let Append { epoch, last, .. } = *own.last().expect("a submission has appends");
-                let created = positions.last().map_or(0, |(_, created)| *created);
-                self.store_epoch.get_or_init(|| epoch);
-                let (before, is_announced) = log.publish(own, &positions, summary.clone());
-                let is_new = before.epoch != Some(epoch);
-                self.counts.logs.fetch_add(u64::from(is_new), Ordering::Relaxed);
-                let before = before.epoch.map(|_| &*before.summary);
-                self.active_runs.apply(&log.id, before, &summary);
-                self.queues.apply(&log.id, before, &summary);
-                affected.extend(self.sessions.apply(&log.id, created, before, &summary));
+                let last = own.last().expect("a submission has appends").last;
+                let is_announced = self.applier.apply(&log, own, &positions, summary, &mut moved);
                 if is_announced {
                     done.moved.push(log.clone());
                 }
@@ -269,10 +251,7 @@ impl<S: Store> Committer<S> {
             drop(in_flight);
             done.acks.push((ack, result));
         }
-        // After the tails, so that a reader that loads the position first finds everything up to it.
-        if let Some(position) = reached {
-            self.position.store(position, Ordering::Release);
-        }
+        let affected = self.applier.finish(moved);
         if let Some(error) = &failed {
             tracing::error!(%error, "the store failed; the server stops, because the data being written may or may not be on disk");
             self.failed.send_replace(Some(error.clone()));

@@ -7,11 +7,10 @@
 //!
 //! This module never looks inside a row. All it knows about readers is whether a log is watched.
 
-mod summary;
-
-mod tail;
-
+mod applier;
 mod committer;
+mod summary;
+mod tail;
 
 #[cfg(test)]
 mod tests;
@@ -20,17 +19,17 @@ pub use committer::{Ack, Chain, CommitCounters, CommittedGroup, Submission};
 pub use summary::{CompactionState, PREVIEW_CHARS_MAX, Preview, Summary, count_of, summary_of};
 pub use tail::{Connected, Log, Tail};
 
-use super::active_runs::ActiveRuns;
 use super::queues::Queues;
 use super::row::{Row, Rows};
 use super::sessions::Sessions;
 use super::{Blob, Compaction, Limit, ListedLog, LoadedLog, LogId, LogKind, Store, StoreError, StoredAppend};
 use crate::model::{BlobId, Epoch, RunId, Sequence};
+use applier::Applier;
 use bytes::Bytes;
 use committer::{CommitQueue, Committer, Queued};
 use dashmap::DashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::sync::{OnceCell, Semaphore, mpsc, watch};
 
 /// All logs of one store.
@@ -38,12 +37,7 @@ pub struct Logs<S> {
     store: Arc<S>,
     /// An empty cell belongs to a log that is being loaded.
     open: DashMap<LogId, Arc<OnceCell<Arc<Log>>>>,
-    /// The position up to which the tails have moved.
-    position: Arc<AtomicU64>,
-    store_epoch: Arc<OnceLock<Epoch>>,
-    sessions: Arc<Sessions>,
-    active_runs: Arc<ActiveRuns>,
-    queues: Arc<Queues>,
+    applier: Arc<Applier>,
     queue: Arc<CommitQueue>,
     failure: watch::Receiver<Option<StoreError>>,
     counts: Arc<CommitCounters>,
@@ -87,31 +81,14 @@ impl<S: Store> Logs<S> {
     /// When the operating system cannot start a thread.
     pub fn open(store: S) -> Result<(Arc<Self>, mpsc::UnboundedReceiver<CommittedGroup>), StoreError> {
         let store = Arc::new(store);
-        let position = Arc::new(AtomicU64::new(pollster::block_on(store.position())?));
-        let store_epoch = Arc::<OnceLock<Epoch>>::default();
-        if let Some(known) = pollster::block_on(store.epoch())? {
-            store_epoch.get_or_init(|| known);
-        }
-        let active_runs = Arc::<ActiveRuns>::default();
-        let queues = Arc::<Queues>::default();
+        let applier = Arc::new(pollster::block_on(Applier::load(&*store))?);
         let counts = Arc::<CommitCounters>::default();
-        let saw = |log: &LogId, summary: Option<&Summary>| {
-            counts.logs.fetch_add(1, Ordering::Relaxed);
-            let Some(summary) = summary else { return };
-            active_runs.apply(log, None, summary);
-            queues.apply(log, None, summary);
-        };
-        let sessions = Arc::new(pollster::block_on(Sessions::load(&*store, saw))?);
         let queue = Arc::<CommitQueue>::default();
         let (groups, outbox) = mpsc::unbounded_channel();
         let (failed, failure) = watch::channel(None);
         let committer = Committer {
             store: store.clone(),
-            position: position.clone(),
-            store_epoch: store_epoch.clone(),
-            sessions: sessions.clone(),
-            active_runs: active_runs.clone(),
-            queues: queues.clone(),
+            applier: applier.clone(),
             queue: queue.clone(),
             groups,
             failed,
@@ -121,24 +98,8 @@ impl<S: Store> Logs<S> {
             .name("committer".into())
             .spawn(move || committer.run())
             .expect("the operating system can start a thread");
-        let open = DashMap::new();
-        let blocking = BlockingLimits::default();
-        Ok((
-            Arc::new(Self {
-                store,
-                open,
-                position,
-                store_epoch,
-                sessions,
-                active_runs,
-                queues,
-                queue,
-                failure,
-                counts,
-                blocking,
-            }),
-            outbox,
-        ))
+        let (open, blocking) = (DashMap::new(), BlockingLimits::default());
+        Ok((Arc::new(Self { store, open, applier, queue, failure, counts, blocking }), outbox))
     }
 
     /// The store's epoch; see [`Store::epoch`].
@@ -146,7 +107,7 @@ impl<S: Store> Logs<S> {
     /// For a store that was never written, a constant without meaning.
     #[must_use]
     pub fn store_epoch(&self) -> Epoch {
-        self.store_epoch.get().copied().unwrap_or(Epoch::from_random(0))
+        self.applier.store_epoch().unwrap_or(Epoch::from_random(0))
     }
 
     /// The position up to which everything is visible.
@@ -155,7 +116,7 @@ impl<S: Store> Logs<S> {
     /// before it.
     #[must_use]
     pub fn position(&self) -> u64 {
-        self.position.load(Ordering::Acquire)
+        self.applier.position()
     }
 
     /// Opens a log and loads its tail if necessary.
@@ -182,7 +143,7 @@ impl<S: Store> Logs<S> {
             Err(error) if error.affects_one_log() => {
                 let (store, gone) = (self.store.clone(), id.clone());
                 blocking(&self.blocking.long, move || pollster::block_on(store.erase(&gone))).await?;
-                self.counts.logs.fetch_sub(1, Ordering::Relaxed);
+                self.applier.forget_unreadable();
                 is_erased = true;
                 self.open_log(id).await
             }
@@ -211,19 +172,19 @@ impl<S: Store> Logs<S> {
     /// The index of sessions. It contains every visible log.
     #[must_use]
     pub fn sessions(&self) -> &Sessions {
-        &self.sessions
+        self.applier.sessions()
     }
 
     /// The active runs: runs that no user decision holds up.
     #[must_use]
     pub fn active_runs(&self) -> Vec<RunId> {
-        self.active_runs.runs()
+        self.applier.active_runs()
     }
 
     /// The queues of open controls. Every queued control is durable.
     #[must_use]
     pub fn queues(&self) -> &Queues {
-        &self.queues
+        self.applier.queues()
     }
 
     /// Loads a log's state from the store.
@@ -363,13 +324,7 @@ impl<S: Store> Logs<S> {
         let erased = blocking(&self.blocking.long, move || pollster::block_on(store.erase(&id))).await;
         // The store may have failed after it erased the log.
         if erased.is_ok() || matches!(self.load(&log.id).await, Ok(None)) {
-            let before = log.reset();
-            if before.epoch.is_some() {
-                self.counts.logs.fetch_sub(1, Ordering::Relaxed);
-            }
-            self.sessions.forget(&log.id, &before.summary).notify();
-            self.active_runs.forget(&log.id);
-            self.queues.forget(&log.id);
+            self.applier.erase(log);
         }
         erased
     }
@@ -433,8 +388,7 @@ impl<S: Store> Logs<S> {
     /// Requests for the log get the error.
     pub fn quarantine(&self, id: &LogId, error: &StoreError) {
         tracing::error!(%error, log = %id, "background tasks skip the log until it is repaired or deleted");
-        self.active_runs.forget(id);
-        self.queues.forget(id);
+        self.applier.quarantine(id);
     }
 
     /// Why the store has failed for good, if it has.
@@ -473,7 +427,7 @@ impl<S: Store> Logs<S> {
     /// The number of logs, of runs and of sessions.
     #[must_use]
     pub fn log_count(&self) -> u64 {
-        self.counts.logs.load(Ordering::Relaxed)
+        self.applier.log_count()
     }
 
     /// The number of queued submissions.
@@ -488,8 +442,8 @@ impl<S: Store> Logs<S> {
             Arc::strong_count(cell) > 1 || cell.get().is_some_and(|log| Arc::strong_count(log) > 1)
         };
         self.open.retain(|_, cell| is_held(cell));
-        self.sessions.sweep();
-        self.queues.sweep();
+        self.applier.sessions().sweep();
+        self.applier.queues().sweep();
     }
 
     /// The number of open logs.

@@ -23,7 +23,7 @@ const MODULES = {
   "ps-diagnostics": { load: () => import("./surfaces/diagnostics.js") },
   "ps-events": { load: () => import("./surfaces/events.js"), style: "surfaces/events.css" },
   "ps-teammate-transcript": { load: () => import("./surfaces/teammate-transcript.js") },
-  "ps-timeline": { load: () => import("./surfaces/timeline.js") },
+  "ps-trace": { load: () => import("./surfaces/trace.js"), style: "surfaces/trace.css" },
 };
 
 /** The loads that have begun, by element name. @type {Map<string, Promise<unknown>>} */

@@ -232,7 +232,7 @@ export class Shell {
         return void this.#useTool("ps-artifacts", (artifacts) => artifacts.open(id, runId));
       case "evidence":
         this.#showPanel("trace");
-        return void this.#useTool("ps-timeline", (timeline) => timeline.open("evidence", id, runId));
+        return void this.#useTool("ps-trace", (trace) => trace.open("evidence", id, runId));
     }
   }
 
@@ -250,7 +250,7 @@ export class Shell {
     }
     const tool = document.querySelector(name);
     if (tool instanceof Surface) this.#feeder.add(tool);
-    if (tool?.localName === "ps-timeline") /** @type {any} */ (tool).isExpandedElsewhere = (/** @type {string} */ key) => this.#page.conversation.isExpanded(key);
+    if (tool?.localName === "ps-trace") /** @type {any} */ (tool).isExpandedElsewhere = (/** @type {string} */ key) => this.#page.conversation.isExpanded(key);
     if (model === this.#model && tool) use(tool);
   }
 
@@ -529,7 +529,7 @@ export class Shell {
       if (this.#route.view) this.#showView(undefined);
       conversation.reveal(/** @type {CustomEvent<string>} */ (event).detail);
     });
-    document.addEventListener("expanded", () => customElements.get("ps-timeline") && /** @type {any} */ (document.querySelector("ps-timeline")).refresh());
+    document.addEventListener("expanded", () => customElements.get("ps-trace") && /** @type {any} */ (document.querySelector("ps-trace")).refresh());
     this.#page.scrubber.addEventListener("travel", (event) => this.travel(/** @type {CustomEvent} */ (event).detail));
   }
 

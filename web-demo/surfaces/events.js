@@ -305,10 +305,11 @@ export class Events extends Surface {
 
   /** At a past moment, later events do not exist yet. @returns {(row: Row) => boolean} */
   #isEarlier() {
-    const { at, runId, isLive } = this.view;
+    const { at, store, isLive } = this.view;
     if (isLive || at === null) return () => true;
     const time = this.view.now();
-    return (row) => (row.run === runId ? row.sequence <= at : !(row.time > time));
+    // The store ends each run at its last event of the moment. The time decides for a session's own log.
+    return (row) => (row.run === "" ? !(row.time > time) : row.sequence <= (store.run(row.run)?.sequence ?? 0));
   }
 
   /** Loads older events when the viewer scrolls to the first one. */

@@ -27,11 +27,13 @@ export class FixedHeightList {
    * @param {(item: Item) => HTMLElement} options.make
    * @param {(row: HTMLElement, item: Item, at: number) => void} options.change
    * @param {boolean} [options.isListbox] The rows are options of a listbox, which keeps the focus.
+   * @param {boolean} [options.startsAtTop] The list begins at its start, and does not follow its end until scrolled to it.
    * @param {boolean} [options.isRecycled] A row that leaves the viewport may show another item: `change` sets everything.
    */
   constructor(options) {
     this.#options = options;
-    const { label, isListbox = false } = options;
+    const { label, isListbox = false, startsAtTop = false } = options;
+    this.#isAtEnd = !startsAtTop;
     this.root = element("div", "rows");
     this.#space = element("div", "rows-space");
     this.#space.setAttribute("role", isListbox ? "presentation" : "list");

@@ -1,63 +1,56 @@
 /**
- * The scrubber: playback of a run. The server folds the log up to any event (`activities?at=`). The scrubber puts the
- * result into its own store, which the shell shows instead of the live one.
+ * The scrubber: the time axis of the open session or run, with the agents' work in small lanes. It plays the history.
  *
- * It fires `travel`. The event's detail is the moment with its store; null for live.
+ * The server folds the logs up to any moment. The scrubber puts the result into its own store, which the shell shows
+ * instead of the live one. It fires `travel`; the event's detail is the moment with its store, or null for live.
  */
 
-import { formatCount, define, svgElement, element, oncePerFrame, setText } from "../surfaces/base.js";
-import { Store } from "../client/store.js";
+import { formatCount, define, oncePerFrame } from "../surfaces/base.js";
+import { barsOf, lanesIn, lastEnd } from "../surfaces/spans.js";
+import { Replay } from "../client/replay.js";
+import { html, nothing, render, svg } from "../vendor/lit.js";
+import { icon } from "../ui/icons.js";
+import { formatElapsed, pageAxis } from "../ui/time-axis.js";
 
 /** @typedef {import("../surfaces/base.js").View} View */
-/** @typedef {import("../client/types.js").Envelope} Envelope */
-/** @typedef {{ at: number, time: number | undefined, store: Store }} Travel `time`: milliseconds since 1970, if known. */
-/**
- * The time of an event: in milliseconds since 1970, and in milliseconds of playback, which shortens long pauses.
- * @typedef {{ sequence: number, time: number, elapsed: number }} Moment
- */
+/** @typedef {import("../surfaces/spans.js").Lane} Lane */
+/** @typedef {{ at: number, time: number, store: import("../client/store.js").Store }} Travel `time`: milliseconds since 1970. */
 
 const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16, 32, 64];
-/** The maximum pause between two events during playback, in milliseconds. */
-const PAUSE_MAX_MS = 2000;
-/** The page size of event times, and the maximum number of times kept. */
-const PAGE_EVENTS = 1000;
-const TIMES_MAX = 200_000;
-/** Final statuses of a run. Its stream may still report further events. */
-const ENDED = ["completed", "failed", "cancelled", "interrupted"];
-/** The interval at which a live run's last sequence is polled, in milliseconds. */
-const POLL_MS = 2000;
-/** The interval of the playback clock, in milliseconds. */
+/** The interval of the playback clock, and that of the axis while work goes on, in milliseconds. */
 const TICK_MS = 16;
-/** Icons in a 16 × 16 view box. Fonts draw such symbols differently, or lack them. */
-const ICONS = { first: "M3 3h2v10H3z M13 3v10L6 8z", back: "M11 3v10L4 8z", play: "M4 2.5v11L13 8z", pause: "M4 3h3v10H4z M9 3h3v10H9z", forth: "M3 3v10l7-5z M11 3h2v10h-2z" };
+const GROW_MS = 1000;
+/** The delay before the replay reads later moments while a past one is shown, in milliseconds. */
+const EXTEND_MS = 500;
+/** Lanes drawn, the top of the first, and the space of all, in pixels. */
+const LANES_MAX = 12;
+const LANES_TOP = 22;
+const LANES_HEIGHT = 36;
 
 export class Scrubber extends HTMLElement {
   /** @type {View | undefined} */
   #view;
   #run = "";
-  /** The run's last known sequence. */
-  #last = 0;
-  /** The sequence on display; 0 for live. */
-  #at = 0;
+  /** @type {Replay | undefined} */
+  #replay;
+  /** The index of the moment on display; -1 for live. */
+  #index = -1;
+  /** The wanted position while the moments are read. */
+  #wanted = 0;
   #isPlaying = false;
   #speed = 1;
-  /** Aborts the current request. */
-  #abort = new AbortController();
   #isLoading = false;
-  /** The store of the current playback. @type {Store | undefined} */
-  #store;
-  /** The times of the visible events, in order. @type {Moment[]} */
-  #times = [];
-  /** The cursor of the next page of times; null when all are loaded. @type {number | string | null} */
-  #timesCursor = 0;
-  #isLoadingTimes = false;
-  /** The position of playback in milliseconds, with long pauses shortened; and when it was last advanced. */
+  #error = "";
+  /** The playback clock in milliseconds, with long pauses shortened; and when it was last advanced. */
   #clock = 0;
   #clockReadAt = 0;
+  #width = 0;
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #tickTimer;
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  #growTimer;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #pollTimer;
+  #extendTimer;
   /** @type {(() => void) | undefined} */
   #unsubscribe;
 
@@ -65,165 +58,168 @@ export class Scrubber extends HTMLElement {
     this.classList.add("scrubber");
     this.setAttribute("role", "group");
     this.setAttribute("aria-label", "Playback");
-    if (this.childElementCount === 0) this.#build();
+    pageAxis.addEventListener("change", this.#scheduleDraw);
+    document.addEventListener("keydown", this.#handlePageKey);
+    this.#resized.observe(this);
+    this.#growTimer = setInterval(() => this.#hasOpenWork() && this.#scheduleDraw(), GROW_MS);
+    this.#draw();
   }
 
   disconnectedCallback() {
     this.#stopAll();
+    pageAxis.removeEventListener("change", this.#scheduleDraw);
+    document.removeEventListener("keydown", this.#handlePageKey);
+    this.#resized.disconnect();
+    clearInterval(this.#growTimer);
   }
 
+  #scheduleDraw = oncePerFrame(() => this.#draw());
+  #resized = new ResizeObserver(() => {
+    this.#width = this.querySelector(".axis")?.clientWidth ?? 0;
+    this.#scheduleDraw();
+  });
+
   /**
-   * Follows a run.
+   * Follows a session, or the run of a view without one. A session's next run changes nothing.
    * @param {View} view The live view; `hydration` and `audience` determine the requests.
    * @param {string} runId
    */
   follow(view, runId) {
-    const wasInPast = this.#at > 0;
+    this.hidden = runId === "";
+    if (this.#replay && this.#view?.store === view.store && view.sessionId !== undefined) return;
+    const wasInPast = this.#index >= 0;
     this.#stopAll();
     this.#view = view;
     this.#run = runId;
-    this.#last = view.store.run(runId)?.sequence ?? 0;
-    this.#at = 0;
-    this.#store = undefined;
-    this.#times = [];
-    this.#timesCursor = 0;
-    this.hidden = runId === "";
-    if (this.childElementCount === 0) this.connectedCallback();
+    this.#index = -1;
+    this.#error = "";
     if (wasInPast) this.#emitTravel(null);
+    this.#replay = undefined;
     if (!runId) return;
-    this.#unsubscribe = view.store.subscribe(() => this.#extend(view.store.run(runId)?.sequence ?? 0));
-    this.#poll();
+    this.#replay = new Replay(view.hydration, view.sessionId === undefined ? { run: runId, audience: view.audience } : { session: view.sessionId, audience: view.audience });
+    this.#unsubscribe = view.store.subscribe(() => {
+      this.#scheduleDraw();
+      if (this.#index < 0) return;
+      clearTimeout(this.#extendTimer);
+      this.#extendTimer = setTimeout(() => void this.#load(), EXTEND_MS);
+    });
+    pageAxis.fit();
     this.#draw();
   }
 
-  /**
-   * Goes to an event. The run may still be unknown.
-   * @param {number} at
-   */
-  goTo(at) {
-    this.#pause();
-    this.#last = Math.max(this.#last, at);
-    return this.#go(at);
+  /** The position on display, or 0 for live. */
+  get at() {
+    return this.#replay?.moments[this.#index]?.at ?? 0;
   }
 
-  /** The sequence on display, or 0 for live. */
-  get at() {
-    return this.#at;
+  /** The number of events of all logs, hidden ones included. */
+  get #last() {
+    const streamed = (this.#view?.store.runs() ?? []).filter(({ runId }) => this.#view?.sessionId !== undefined || runId === this.#run).reduce((sum, { sequence }) => sum + sequence, 0);
+    return Math.max(streamed, this.#replay?.moments.at(-1)?.at ?? 0);
   }
 
   #stopAll() {
-    this.#pause();
-    this.#abort.abort();
-    this.#abort = new AbortController();
+    this.#isPlaying = false;
+    clearInterval(this.#tickTimer);
+    clearTimeout(this.#extendTimer);
+    this.#replay?.cancel();
     this.#isLoading = false;
-    this.#isLoadingTimes = false;
-    clearTimeout(this.#pollTimer);
     this.#unsubscribe?.();
     this.#unsubscribe = undefined;
-  }
-
-  #build() {
-    const button = (/** @type {keyof typeof ICONS} */ icon, /** @type {string} */ label, /** @type {() => void} */ onClick) => {
-      const node = element("button", `button ${icon}`);
-      node.type = "button";
-      node.setAttribute("aria-label", label);
-      node.title = label;
-      node.append(svgElement("svg", { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" }));
-      node.firstElementChild?.append(svgElement("path", { d: ICONS[icon], fill: "currentColor" }));
-      node.addEventListener("click", onClick);
-      return node;
-    };
-    this.play = button("play", "Play", () => (this.#isPlaying ? this.#pause() : this.#start()));
-    const first = button("first", "First event", () => (this.#pause(), this.#go(1)));
-    const back = button("back", "Previous event", () => this.#step(-1));
-    const forth = button("forth", "Next event", () => this.#step(1));
-    this.slider = element("input", "slider");
-    this.slider.type = "range";
-    this.slider.min = "1";
-    this.slider.setAttribute("aria-label", "Event of the run");
-    this.slider.addEventListener("input", () => {
-      // `#pause` redraws the slider at its old position, so read the value first.
-      const wanted = Number(this.slider?.value);
-      this.#pause();
-      this.#go(wanted);
-    });
-    this.speed = element("select", "input speed");
-    this.speed.setAttribute("aria-label", "Speed");
-    for (const speed of SPEEDS) {
-      const option = element("option", "", `${speed}×`);
-      option.value = String(speed);
-      option.selected = speed === this.#speed;
-      this.speed.append(option);
-    }
-    this.speed.addEventListener("change", () => {
-      this.#advanceClock();
-      this.#speed = Number(this.speed?.value);
-    });
-    this.live = element("button", "button live", "Live");
-    this.live.type = "button";
-    this.live.title = "Back to live";
-    this.live.addEventListener("click", () => this.toLive());
-    this.output = element("output", "hint says");
-    this.append(first, back, this.play, forth, this.slider, this.output, this.speed, this.live);
   }
 
   /** Returns to live. */
   toLive() {
     this.#pause();
-    this.#abort.abort();
+    this.#replay?.cancel();
     this.#isLoading = false;
-    if (this.#at === 0) return;
-    this.#at = 0;
-    this.#store = undefined;
+    this.#error = "";
+    if (this.#index < 0) return this.#draw();
+    this.#index = -1;
     this.#emitTravel(null);
     this.#draw();
   }
 
-  /** @param {number} by */
-  async #step(by) {
+  /**
+   * Goes to a position: the number of events of all logs up to it. The run may still be unknown.
+   * @param {number} at
+   */
+  async goTo(at) {
     this.#pause();
-    const from = this.#at || this.#last;
-    await this.#loadTimes(from + (by > 0 ? 1 : 0));
-    // Events that this audience cannot see change nothing.
-    const next = by > 0 ? this.#times[lastIndexWhere(this.#times, (it) => it.sequence <= from) + 1] : this.#times[lastIndexWhere(this.#times, (it) => it.sequence < from)];
-    this.#go(next?.sequence ?? Math.min(this.#last, Math.max(1, from + by)));
+    this.#wanted = at;
+    await this.#load(() => (this.#replay?.moments.at(-1)?.at ?? 0) >= at);
+    // A later call has another wish.
+    if (this.#wanted === at) await this.#go(Math.max(0, this.#replay?.indexAt(at) ?? -1));
   }
 
   /**
-   * Goes to an event. Aborts an earlier request.
-   * @param {number} at
-   * @returns {Promise<void>}
+   * Steps to the next or the previous event that this audience sees.
+   * @param {number} by 1 or -1.
    */
-  async #go(at) {
-    const view = this.#view;
-    if (!view || !this.#run || this.#last === 0) return;
-    this.#at = Math.min(Math.max(1, at), this.#last);
-    this.#abort.abort();
-    const abort = new AbortController();
-    this.#abort = abort;
+  async step(by) {
+    this.#pause();
+    await this.#load(() => this.#index >= 0 && this.#index + by < (this.#replay?.moments.length ?? 0));
+    const last = (this.#replay?.moments.length ?? 0) - 1;
+    if (last < 0) return;
+    const from = this.#index < 0 ? last : this.#index;
+    await this.#go(Math.min(last, Math.max(0, from + by)));
+  }
+
+  /** Starts or pauses playback. */
+  toggle() {
+    if (this.#isPlaying) this.#pause();
+    else void this.#start();
+  }
+
+  /**
+   * Reads the moments.
+   * @param {() => boolean} [isEnough] Whether the known moments suffice.
+   */
+  async #load(isEnough = () => false) {
+    const [replay, view] = [this.#replay, this.#view];
+    if (!replay || !view) return;
+    if (view.sessionId !== undefined) replay.include(view.store.sorted(({ activityType, content }) => activityType === "run" && typeof content.sessionId === "string").map(({ content }) => content.sessionId));
+    if (isEnough()) return;
     this.#isLoading = true;
-    this.#error = "";
     this.#draw();
-    const wanted = this.#at;
     try {
-      const answer = await view.hydration.activities(this.#run, { at: wanted, audience: view.audience, signal: abort.signal });
-      if (abort.signal.aborted || this.#abort !== abort) return;
-      this.#store ??= new Store();
-      this.#store.load(this.#run, answer.activities, answer.sequence);
-      this.#isLoading = false;
-      void this.#loadTimes(wanted);
-      this.#emitTravel({ at: wanted, time: this.#timeAt(wanted), store: this.#store });
+      await replay.load();
     } catch (error) {
-      if (abort.signal.aborted || this.#abort !== abort) return;
-      this.#isLoading = false;
-      this.#error = error instanceof Error ? error.message : String(error);
-      this.#pause();
+      this.#fail(error);
     }
+    if (this.#replay === replay) this.#isLoading = false;
     this.#draw();
   }
 
-  #error = "";
-  #scheduleDraw = oncePerFrame(() => this.#draw());
+  /** @param {unknown} error */
+  #fail(error) {
+    this.#error = error instanceof Error ? error.message : String(error);
+    this.#pause();
+  }
+
+  /**
+   * Goes to a moment. A later call aborts an earlier one.
+   * @param {number} index
+   */
+  async #go(index) {
+    const replay = this.#replay;
+    const moment = replay?.moments[index];
+    if (!replay || !moment) return;
+    this.#index = index;
+    this.#isLoading = true;
+    this.#error = "";
+    this.#draw();
+    try {
+      const isNewest = await replay.goTo(index);
+      if (!isNewest || this.#replay !== replay) return;
+      this.#isLoading = false;
+      this.#emitTravel({ at: moment.at, time: moment.time, store: replay.store });
+    } catch (error) {
+      this.#isLoading = false;
+      this.#fail(error);
+    }
+    this.#draw();
+  }
 
   /** @param {Travel | null} detail */
   #emitTravel(detail) {
@@ -233,14 +229,15 @@ export class Scrubber extends HTMLElement {
   /* ── playback ── */
 
   async #start() {
-    if (!this.#view || this.#last === 0) return;
+    const replay = this.#replay;
+    if (!replay) return;
     this.#isPlaying = true;
-    const from = this.#at === 0 || this.#at >= this.#last ? 1 : this.#at;
-    this.#draw();
-    if (from !== this.#at) await this.#go(from);
-    await this.#loadTimes(from + 1);
+    await this.#load();
+    const last = replay.moments.length - 1;
+    if (!this.#isPlaying || last < 0) return this.#pause();
+    if (this.#index < 0 || this.#index >= last) await this.#go(0);
     if (!this.#isPlaying) return;
-    this.#clock = this.#times[lastIndexWhere(this.#times, (it) => it.sequence <= this.#at)]?.elapsed ?? 0;
+    this.#clock = replay.moments[this.#index]?.elapsed ?? 0;
     this.#clockReadAt = performance.now();
     clearInterval(this.#tickTimer);
     this.#tickTimer = setInterval(() => this.#tick(), TICK_MS);
@@ -262,127 +259,148 @@ export class Scrubber extends HTMLElement {
   #tick() {
     this.#advanceClock();
     // Waits for the previous response: on a slow connection playback skips states instead of queueing requests.
-    if (this.#isLoading) return;
-    const due = this.#due();
-    if (due !== undefined && due > this.#at) {
-      void this.#go(due);
-      return;
+    if (this.#isLoading || !this.#replay) return;
+    const due = this.#replay.indexAtElapsed(this.#clock);
+    if (due > this.#index) void this.#go(due);
+    else if (this.#index >= this.#replay.moments.length - 1) this.#pause();
+  }
+
+  /* ── input ── */
+
+  /** The keys of the page that belong to the scrubber. @param {KeyboardEvent} event */
+  #handlePageKey = (event) => {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || this.hidden || !this.#replay) return;
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (target.closest("input:not([type=range]), textarea, select, [contenteditable], dialog")) return;
+    if (event.key === " " && target.closest("button, a, summary, [role=option], [role=listbox], [role=tab], [tabindex='0']:not(.panel, main)") && !this.contains(target)) return;
+    if (event.key === " " && target.closest("button")) return;
+    const action = { ",": () => this.step(-1), ".": () => this.step(1), " ": () => this.toggle(), l: () => this.toLive() }[event.key];
+    if (!action) return;
+    event.preventDefault();
+    void action();
+  };
+
+  /** @param {PointerEvent} event */
+  #handlePointer = async (event) => {
+    const axis = /** @type {HTMLElement} */ (event.currentTarget);
+    if (event.type === "pointermove" && !axis.hasPointerCapture(event.pointerId)) return;
+    if (event.type === "pointerdown") {
+      if (event.button !== 0) return;
+      axis.setPointerCapture(event.pointerId);
+      /** @type {HTMLElement} */ (this.querySelector(".slider")).focus({ preventScroll: true });
+      event.preventDefault();
     }
-    if (this.#at >= this.#last) {
-      this.#pause();
-      return;
-    }
-    const known = this.#times.at(-1)?.sequence ?? 0;
-    if (known > this.#at) return;
-    if (this.#timesCursor !== null) void this.#loadTimes(this.#at + 1);
-    else void this.#go(this.#last);
+    this.#pause();
+    const { left, width } = axis.getBoundingClientRect();
+    const time = pageAxis.time(Math.min(1, Math.max(0, (event.clientX - left) / width)));
+    const wish = (this.#wanted = -time);
+    await this.#load(() => (this.#replay?.moments.length ?? 0) > 0);
+    if (this.#wanted === wish && this.#replay) void this.#go(Math.max(0, this.#replay.indexAtTime(time)));
+  };
+
+  /** @param {WheelEvent} event */
+  #handleWheel = (event) => {
+    if (!event.ctrlKey && !event.metaKey && !event.shiftKey) return;
+    event.preventDefault();
+    const { left, width } = /** @type {HTMLElement} */ (event.currentTarget).getBoundingClientRect();
+    if (event.shiftKey) pageAxis.pan(Math.sign(event.deltaY || event.deltaX) * 0.1);
+    else pageAxis.zoom(event.deltaY < 0 ? 1.25 : 0.8, (event.clientX - left) / width);
+  };
+
+  /* ── drawing ── */
+
+  #lanes() {
+    return this.#view ? lanesIn(this.#view.store) : [];
   }
 
-  /** The last event that is due. */
-  #due() {
-    return this.#times[lastIndexWhere(this.#times, (it) => it.elapsed <= this.#clock)]?.sequence;
-  }
-
-  /* ── times ── */
-
-  /**
-   * Loads event times until this event's time is known or all are loaded.
-   * @param {number} at
-   */
-  async #loadTimes(at) {
-    const view = this.#view;
-    const run = this.#run;
-    if (!view || this.#isLoadingTimes) return;
-    this.#isLoadingTimes = true;
-    try {
-      while (this.#timesCursor !== null && (this.#times.at(-1)?.sequence ?? 0) < at && this.#times.length < TIMES_MAX) {
-        const page = await view.hydration.events(run, { after: this.#timesCursor, limit: PAGE_EVENTS, audience: view.audience });
-        if (this.#run !== run || this.#view !== view) return;
-        for (const event of page.events) this.#times.push(momentOf(event, this.#times.at(-1)));
-        this.#timesCursor = page.nextCursor;
-      }
-    } catch {
-      // Without times, steps go by sequence and no time is shown. The next step retries.
-    } finally {
-      if (this.#run === run && this.#view === view) this.#isLoadingTimes = false;
-    }
-    this.#draw();
-  }
-
-  /** @param {number} at */
-  #timeAt(at) {
-    return this.#times[lastIndexWhere(this.#times, (it) => it.sequence <= at)]?.time;
-  }
-
-  /** @param {number} last */
-  #extend(last) {
-    if (last <= this.#last) return;
-    this.#last = last;
-    // Newer events continue where the known times end.
-    if (this.#timesCursor === null) this.#timesCursor = this.#times.at(-1)?.sequence ?? 0;
-    this.#scheduleDraw();
-  }
-
-  /** Polls the last sequence: the last event may be invisible to this audience, so that no frame reports it. */
-  async #poll() {
-    const [view, run] = [this.#view, this.#run];
-    if (!view || !run) return;
-    try {
-      const summary = await view.hydration.run(run, { audience: view.audience });
-      if (this.#run !== run || this.#view !== view) return;
-      this.#extend(summary.lastSequence);
-      if (ENDED.includes(summary.status)) return;
-    } catch {
-      // The run may not exist yet. The next poll retries.
-    }
-    if (this.#run === run && this.#view === view && this.isConnected) this.#pollTimer = setTimeout(() => this.#poll(), POLL_MS);
+  #hasOpenWork() {
+    return this.#lanes().some((lane) => [...lane.spans, ...lane.turns].some((span) => Number.isNaN(span.end)));
   }
 
   #draw() {
-    if (!this.slider || !this.output || !this.play || !this.live) return;
-    const at = this.#at || this.#last;
-    this.slider.max = String(Math.max(1, this.#last));
-    this.slider.value = String(Math.max(1, at));
-    this.slider.disabled = this.#last === 0;
-    const time = this.#at ? this.#timeAt(at) : undefined;
-    const when = time === undefined ? "" : new Date(time).toISOString().slice(11, 23);
-    const text = this.#error || (this.#last === 0 ? "no events yet" : this.#at === 0 ? `live, event ${formatCount(this.#last)}` : `event ${formatCount(at)} of ${formatCount(this.#last)}${when ? `, ${when}` : ""}`);
-    setText(this.output, text);
-    this.slider.setAttribute("aria-valuetext", text);
-    this.dataset.mode = this.#isPlaying ? "playing" : this.#at === 0 ? "live" : "past";
+    const lanes = this.#lanes();
+    const now = this.#view?.now() ?? 0;
+    pageAxis.setTimes(lanes.flatMap((lane) => [...lane.spans, ...lane.turns].map(({ start, end }) => ({ start, end: Number.isNaN(end) ? Math.max(start, now) : end }))));
+    const moment = this.#replay?.moments[this.#index];
+    const [last, isLive] = [this.#last, this.#index < 0];
+    const mode = this.#isPlaying ? "playing" : isLive ? "live" : "past";
+    const at = moment?.at ?? last;
+    const time = moment?.time ?? pageAxis.end;
+    const words = last === 0 ? "No events yet" : `${formatElapsed(time - pageAxis.start)} · event ${formatCount(at)}`;
+    const text = this.#error ? "Playback failed" : words;
+    this.dataset.mode = mode;
     this.dataset.busy = String(this.#isLoading);
-    this.play.querySelector("path")?.setAttribute("d", this.#isPlaying ? ICONS.pause : ICONS.play);
-    this.play.setAttribute("aria-label", this.#isPlaying ? "Pause" : "Play");
-    this.play.title = this.#isPlaying ? "Pause" : "Play";
-    this.live.setAttribute("aria-pressed", String(this.#at === 0));
-    for (const button of this.querySelectorAll("button")) if (button !== this.live) button.disabled = this.#last === 0;
+    render(html`
+      <div class="scrubber-controls">
+        <button type="button" class="button icon-button back" data-kind="quiet" aria-label="Previous event" title="Previous event (,)" ?disabled=${last === 0} @click=${() => this.step(-1)}>${icon("step-back")}</button>
+        <button type="button" class="button icon-button play" data-kind="quiet" aria-label=${this.#isPlaying ? "Pause" : "Play"} title="${this.#isPlaying ? "Pause" : "Play"} (Space)" ?disabled=${last === 0} @click=${() => this.toggle()}>${icon(this.#isPlaying ? "pause" : "play")}</button>
+        <button type="button" class="button icon-button forth" data-kind="quiet" aria-label="Next event" title="Next event (.)" ?disabled=${last === 0} @click=${() => this.step(1)}>${icon("step-forward")}</button>
+        <select class="speed" aria-label="Speed" .value=${String(this.#speed)} @change=${(/** @type {Event} */ event) => {
+          if (this.#isPlaying) this.#advanceClock();
+          this.#speed = Number(/** @type {HTMLSelectElement} */ (event.target).value);
+        }}>${SPEEDS.map((speed) => html`<option value=${speed} ?selected=${speed === this.#speed}>${speed}×</option>`)}</select>
+      </div>
+      <div class="axis" @pointerdown=${this.#handlePointer} @pointermove=${this.#handlePointer} @wheel=${this.#handleWheel}>
+        <input type="range" class="slider" min="1" .max=${String(Math.max(1, last))} step="1" aria-label=${this.#view?.sessionId === undefined ? "Event of the run" : "Event of the session"} aria-valuetext=${isLive ? `Live, ${words}` : words} ?disabled=${last === 0} .value=${String(Math.max(1, at))}
+          @input=${(/** @type {Event} */ event) => this.#handleInput(Number(/** @type {HTMLInputElement} */ (event.target).value))} @keydown=${this.#handleSliderKey}>
+        ${this.#width > 0 ? this.#axisTemplate(lanes, now, time) : nothing}
+      </div>
+      <div class="scrubber-end">
+        <output class="says" title=${this.#error || (moment ? new Date(moment.time).toLocaleString() : "")} data-state=${this.#error ? "failed" : "idle"}>${text}</output>
+        <button type="button" class="live" aria-pressed=${isLive} title=${isLive ? "The page is live" : "Back to live (l)"} @click=${() => this.toLive()}><span class="dot"></span>${isLive ? "Live" : "Go live"}</button>
+      </div>`, this);
+    if (this.#width === 0) this.#width = this.querySelector(".axis")?.clientWidth ?? 0;
   }
-}
 
-/**
- * Returns the time of an event: by the producer's clock, else the server's, else that of the previous event.
- * @param {Envelope} event
- * @param {Moment | undefined} before
- * @returns {Moment}
- */
-function momentOf({ sequence, timestamp, receivedAt }, before) {
-  const time = [timestamp, receivedAt].map((text) => Date.parse(text ?? "")).find((time) => Number.isFinite(time)) ?? before?.time ?? 0;
-  return { sequence, time, elapsed: before ? before.elapsed + Math.min(PAUSE_MAX_MS, Math.max(0, time - before.time)) : 0 };
-}
-
-/**
- * Returns the index of the last moment that satisfies a monotonic predicate; -1 for none.
- * @param {Moment[]} moments
- * @param {(moment: Moment) => boolean} predicate
- */
-function lastIndexWhere(moments, predicate) {
-  let [low, high] = [0, moments.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (predicate(moments[middle])) low = middle + 1;
-    else high = middle;
+  /** @param {number} wanted */
+  #handleInput(wanted) {
+    // The slider may not move beyond what the keyboard wants: hidden events have no moment.
+    const { moments = [] } = this.#replay ?? {};
+    const isStep = Math.abs(wanted - (this.at || this.#last)) === 1 && moments.length > 0;
+    if (isStep && !moments.some(({ at }) => at === wanted)) void this.step(wanted > (this.at || this.#last) ? 1 : -1);
+    else void this.goTo(wanted);
   }
-  return low - 1;
+
+  /** @param {KeyboardEvent} event */
+  #handleSliderKey = (event) => {
+    if (event.key !== "Home" && event.key !== "End") return;
+    event.preventDefault();
+    if (event.key === "End") this.toLive();
+    else void this.goTo(1);
+  };
+
+  /**
+   * @param {Lane[]} lanes
+   * @param {number} now
+   * @param {number} time The moment on display.
+   */
+  #axisTemplate(lanes, now, time) {
+    const width = this.#width;
+    const place = (/** @type {number} */ at) => pageAxis.place(at) * width;
+    const shown = lanes.slice(0, LANES_MAX);
+    const step = Math.min(4.5, LANES_HEIGHT / Math.max(1, shown.length));
+    const x = Math.round(Math.min(width, Math.max(0, place(time))));
+    return html`<svg class="axis-lanes" width=${width} height="64" aria-hidden="true">
+      <defs><pattern id="dock-hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect class="hatch-ground" width="5" height="5"/><rect class="hatch-line" width="2.5" height="5"/></pattern></defs>
+      ${pageAxis.ticks(width).map((tick) => svg`<g><line class="tick-line" x1=${Math.round(tick.place * width) + 0.5} x2=${Math.round(tick.place * width) + 0.5} y1="22" y2="60"/><text class="tick" x=${tick.place * width} y="14" text-anchor=${tick.place < 0.02 ? "start" : tick.place > 0.98 ? "end" : "middle"}>${tick.label}</text></g>`)}
+      ${shown.map((lane, row) => this.#laneBars(lane, LANES_TOP + row * step, place, now))}
+      <line class="head-line" x1=${x} x2=${x} y1="0" y2="64"/><circle class="head-dot" cx=${x} cy="26" r="5"/>
+    </svg>`;
+  }
+
+  /**
+   * @param {Lane} lane
+   * @param {number} y
+   * @param {(time: number) => number} place
+   * @param {number} now
+   */
+  #laneBars(lane, y, place, now) {
+    const turns = lane.turns.map((span) => ({ kind: /** @type {const} */ ("turn"), from: place(span.start), to: place(Number.isNaN(span.end) ? lastEnd(lane, now) : span.end) }));
+    return [...turns, ...barsOf(lane, place, now)].filter(({ from, to }) => to >= 0 && from <= this.#width).map(({ kind, from, to }) => {
+      const left = Math.max(0, from);
+      return svg`<rect class="bar" data-kind=${kind} x=${left.toFixed(1)} y=${kind === "turn" ? y + 1 : y} width=${Math.max(2, Math.min(this.#width, to) - left).toFixed(1)} height=${kind === "turn" ? 1 : 3} rx="1" fill=${kind === "waiting" ? "url(#dock-hatch)" : nothing}/>`;
+    });
+  }
 }
 
 define("ps-scrubber", Scrubber);

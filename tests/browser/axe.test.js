@@ -36,7 +36,7 @@ for (const theme of ["light", "dark"]) {
       await page.locator("ps-delegation-graph").getByRole("button", { name: "Show as list" }).click();
       await page.locator("ps-artifacts .artifact-row", { hasText: "Report" }).click();
       await page.locator("ps-artifacts .mode-diff").click();
-      await page.locator("ps-timeline .line", { hasText: "2025.pdf" }).first().click();
+      await page.locator("ps-trace .longest button").first().click();
       await page.locator("ps-diagnostics .inspect").first().click();
       await page.locator("ps-events .rows .event-row").last().click();
       await until(page, () => document.querySelectorAll("ps-audiences .audience-row").length > 10 && document.querySelector("ps-artifacts .diff-line") !== null && document.querySelector("ps-events .event-detail pre") !== null);

@@ -228,11 +228,12 @@ test("a step is never expanded in the conversation and the timeline at the same 
     { ...fact("tool.result", { output: "found" }, { toolCallId: "c" }), audience: "user" }, said("Done.", "m"),
   ]);
   await look({ run: "twice", panel: "trace" });
-  const detail = page.locator("ps-timeline .sheet");
-  const both = () => page.evaluate(() => document.querySelector('ps-inline-process[data-open="true"] ps-tool') !== null && document.querySelector("ps-timeline .sheet").checkVisibility() && document.querySelector("ps-timeline .sheet .facts").checkVisibility());
+  const detail = page.locator("ps-trace .trace-detail");
+  const both = () => page.evaluate(() => document.querySelector('ps-inline-process[data-open="true"] ps-tool') !== null && (document.querySelector("ps-trace .trace-detail .members")?.checkVisibility() ?? false));
   // Collapsed in the conversation, it is expanded in the timeline.
-  await page.locator("ps-timeline .line").first().click();
-  await detail.locator(".facts").waitFor();
+  await page.locator("ps-trace .trace-row[data-kind=lane]").click();
+  await page.locator("ps-trace .trace-row[data-kind=tool]").click();
+  await detail.locator(".members").waitFor();
   assert.equal(await both(), false);
   // Expanded in the conversation, it is collapsed in the timeline.
   await page.locator("ps-inline-process > .process-line .summary").click();
@@ -240,7 +241,7 @@ test("a step is never expanded in the conversation and the timeline at the same 
   assert.equal(await both(), false);
   await detail.getByText("Expanded in the conversation.").waitFor();
   await page.locator("ps-inline-process > .process-line .summary").click();
-  await detail.locator(".facts").waitFor();
+  await detail.locator(".members").waitFor();
   assert.equal(await both(), false);
 });
 
@@ -310,10 +311,10 @@ test("an artifact is edited and evidence is exported by controls", limit, async 
   await page.getByRole("button", { name: "Send edit" }).click();
   await page.locator("ps-artifacts .told", { hasText: "Submitted." }).waitFor();
   await page.locator("#tab-trace").click();
-  await page.locator("ps-timeline").getByRole("button", { name: "Evidence", exact: true }).click();
-  await page.locator("ps-timeline .line", { hasText: "2025.pdf" }).click();
-  await page.locator("ps-timeline .sheet").getByRole("button", { name: "Export" }).click();
-  await page.locator("ps-timeline .sheet .told", { hasText: "Submitted." }).waitFor();
+  await page.locator("ps-trace").getByRole("searchbox").fill("2025.pdf");
+  await page.locator("ps-trace .trace-row[data-kind=other]").click();
+  await page.locator("ps-trace .trace-detail").getByRole("button", { name: "Export" }).click();
+  await page.locator("ps-trace .trace-detail .told", { hasText: "Submitted." }).waitFor();
   const all = await sent("/v1/runs/made");
   assert.deepEqual(all.map(({ control, artifactId, evidenceId }) => [control, artifactId ?? evidenceId]).sort(), [["edit", "report"], ["export", "source-1"]]);
   assert.deepEqual(bodies.find(({ control }) => control === "edit").value, { body: "Revenue fell.", baseVersion: 2 });

@@ -44,15 +44,15 @@ test("Evidence, replay, review, and citations link to evidence facts.", { timeou
   assert.deepEqual(await links.evaluateAll((all) => all.map((it) => [it.localName, it.querySelector(".mono").textContent, it.querySelector(".badge")?.textContent ?? ""])), [["button", "2025.pdf, page 3", ""], ["span", "hearsay", "not found"]]);
   await links.first().click();
   assert.deepEqual(await bench("opened"), [{ kind: "evidence", id: "source-1", runId: run }]);
-  const detail = page.locator("ps-timeline .sheet");
+  const detail = page.locator("ps-trace .trace-detail");
   assert.match(await text(detail.locator(".card-title")), /^Evidence: 2025\.pdf, page 3$/);
-  assert.equal((await facts(detail.locator("xpath=."))).Id, "source-1");
-  assert.equal(await text(detail.locator(".badge")), "verified");
+  assert.equal((await facts(detail)).Id, "source-1");
+  assert.equal(await text(detail.locator(".status")), "verified");
   assert.equal(await text(detail.locator(".links .mono")), "files/2025.pdf");
 
-  await page.locator("ps-timeline").getByRole("button", { name: "Evidence", exact: true }).click();
-  assert.deepEqual(await page.locator("ps-timeline .line-row .title").allInnerTexts(), ["2025.pdf, page 3", "Replay of the search"]);
-  await page.locator('ps-timeline .line-row .line', { hasText: "Replay of the search" }).click();
+  await page.locator("ps-trace").getByRole("searchbox").fill("Replay of");
+  await until(page, () => document.querySelectorAll("ps-trace .trace-row:not([data-kind=lane])").length === 1);
+  await page.locator("ps-trace .trace-row", { hasText: "Replay" }).click();
   assert.match(await text(detail.locator(".card-title")), /Replay of the search$/);
 });
 
@@ -140,7 +140,7 @@ test("Parent/child session/thread/task ids survive hydration, replay, evidence e
   assert.equal(await page.locator('ps-delegation-graph [data-edge="delegates"][data-to="checker"]').getAttribute("data-from"), "researcher");
 
   // Replay: the moment after the agents were spawned.
-  await page.locator("ps-scrubber .slider").fill("9");
+  await page.locator("ps-scrubber .slider").fill("9", { force: true });
   await until(page, () => window.bench.at === 9);
   assert.deepEqual(await transcriptFacts(), lineage);
   assert.equal((await facts(card("ps-team-roster", "Checker")))["Spawned by"], "session child, thread t-child");
@@ -310,33 +310,59 @@ test("a transcript is bounded and shows more on request", { timeout: DEADLINE },
   assert.equal(await text(entries.first()), "word 20");
 });
 
-test("a long timeline draws only rows near the viewport, and loads older entries by page", { timeout: 2 * DEADLINE }, async () => {
+test("a long trace draws only rows near the viewport, and loads older steps by page", { timeout: 2 * DEADLINE }, async () => {
   const calls = (from, to) => Array.from({ length: to - from }, (_, n) => ({ type: "tool.started", toolCallId: `c-${from + n}`, payload: { toolName: `tool ${from + n}` } }));
   const session = `many-${++runs}`;
   await stage.publish(`${session}-old`, [{ type: "run.started", sessionId: session }, ...calls(0, 300), { type: "run.finished" }]);
   const run = `${session}-new`;
   await stage.publish(run, [{ type: "run.started", sessionId: session }]);
-  for (let from = 0; from < 4_000; from += 2000) await stage.publish(run, calls(from, from + 2000));
-  page = await stage.show("team.html", { run, without: "conversation" });
-  const rows = page.locator("ps-timeline .line-row");
-  await until(page, () => document.querySelector("ps-timeline .count").textContent === "4000");
+  for (let from = 0; from < 10_000; from += 2000) await stage.publish(run, calls(from, from + 2000));
+  page = await stage.show("team.html", { run, without: "conversation,delegation-graph" });
+  const rows = page.locator("ps-trace .trace-row");
+  await until(page, () => document.querySelector("ps-trace .count").textContent === "10000");
   assert.ok(await rows.count() < 60, `${await rows.count()} rows`);
-  await page.locator("ps-timeline .rows").evaluate((list) => (list.scrollTop = list.scrollHeight / 2));
-  await until(page, () => [...document.querySelectorAll("ps-timeline .title")].some((title) => title.textContent === "tool 2000"));
+  await page.locator("ps-trace .rows").evaluate((list) => (list.scrollTop = list.scrollHeight / 2));
+  await until(page, () => [...document.querySelectorAll("ps-trace .title")].some((title) => title.textContent === "tool 5000"));
   assert.ok(await rows.count() < 60);
 
-  await page.locator("ps-timeline .rows").evaluate((list) => (list.scrollTop = 0));
-  const read = page.locator("ps-timeline > .button");
-  // The newest pages contain the run that the page already has: one click reads on to other entries.
+  const read = page.locator("ps-trace .earlier");
+  // The newest pages contain the run that the page already has: one click reads on to other steps.
   await read.click();
-  await until(page, () => Number(document.querySelector("ps-timeline .count").textContent) > 4_000);
-  // The visible rows stay in place.
-  assert.ok((await rows.locator(".title").allInnerTexts()).includes("tool 0"));
+  await until(page, () => Number(document.querySelector("ps-trace .count").textContent) > 10_000);
   while (await read.isVisible()) {
     await read.click();
-    await until(page, () => !document.querySelector("ps-timeline > .button").disabled);
+    await until(page, () => !document.querySelector("ps-trace .earlier")?.disabled);
   }
-  assert.equal(await page.locator("ps-timeline .count").innerText(), "4300");
+  assert.equal(await page.locator("ps-trace .count").textContent(), "10300");
+});
+
+test("the trace shows lanes with bars, filters them and goes to the conversation by the keyboard", { timeout: DEADLINE }, async () => {
+  const run = await openRun();
+  const trace = page.locator("ps-trace");
+  const lane = (name) => trace.locator(".trace-row[data-kind=lane]", { has: page.locator(".title", { hasText: new RegExp(`^${name}$`) }) });
+  await lane("Researcher").waitFor();
+  assert.ok(await lane("Researcher").locator("rect[data-kind=waiting]").count() > 0, "an open decision is a hatched bar");
+  for (const isOpen of ["true", "false", "true"]) {
+    assert.equal(await lane("Researcher").getAttribute("aria-expanded"), isOpen);
+    if (isOpen === "true") assert.ok(await trace.locator(".title", { hasText: "open_archive" }).isVisible());
+    await lane("Researcher").click();
+  }
+  await lane("Researcher").click();
+  const list = trace.getByRole("tree");
+  for (const key of ["j", "j"]) await list.press(key);
+  assert.equal(await text(trace.locator('.trace-row[aria-selected="true"] .title')), "open_archive");
+  assert.match(await text(trace.locator(".trace-detail .status")), /^waiting for/);
+  const revealed = page.evaluate(() => new Promise((resolve) => document.addEventListener("reveal", ({ detail }) => resolve(detail), { once: true })));
+  await list.press("j");
+  assert.equal(await text(trace.locator('.trace-row[aria-selected="true"] .title')), "Waiting for approval");
+  await list.press("Enter");
+  assert.equal(await revealed, `${run} action ask-1`);
+  await trace.getByRole("button", { name: "Tool", exact: true }).click();
+  await until(page, () => [...document.querySelectorAll("ps-trace .trace-row:not([data-kind=lane])")].map((row) => row.querySelector(".title").textContent).join() === "open_archive");
+  await trace.getByRole("button", { name: "Zoom in" }).click();
+  assert.equal(await trace.getByRole("button", { name: "Fit" }).isEnabled(), true);
+  await trace.getByRole("button", { name: "Fit" }).click();
+  assert.equal(await trace.getByRole("button", { name: "Fit" }).isEnabled(), false);
 });
 
 test("the text of teammates is never markup", { timeout: DEADLINE }, async () => {

@@ -39,13 +39,14 @@ const fetchActivitiesAt = (run, sequence, audience = "user") => stage.read(`/v1/
 test("the scrubber shows a run at any event, and then live again", { timeout: 2 * DEADLINE }, async () => {
   const run = await openRun();
   await until(page, (last) => document.querySelector("ps-scrubber .slider").max === last, String(TEAM.length));
-  assert.equal(await positionText(), `live, event ${TEAM.length}`);
+  assert.match(await positionText(), new RegExp(`^\\d+:\\d\\d · event ${TEAM.length}$`));
+  assert.equal(await text(page.locator("ps-scrubber .live")), "Live");
   for (const sequence of [1, 6, 14, 23, TEAM.length]) {
-    await slider().fill(String(sequence));
+    await slider().fill(String(sequence), { force: true });
     await until(page, (sequence) => window.bench.at === sequence, sequence);
     assert.deepEqual(byId(await shownActivities()), await fetchActivitiesAt(run, sequence), `at event ${sequence}`);
   }
-  await slider().fill("6");
+  await slider().fill("6", { force: true });
   await until(page, () => document.querySelectorAll("ps-team-roster .card").length === 1);
   // A past moment has no controls.
   assert.equal(await page.locator("ps-team-roster .card-foot").isVisible(), false);
@@ -77,11 +78,12 @@ test("a step goes to the next visible event, and the keyboard moves the slider",
   await stepTo("forth", 5);
   await stepTo("back", 2);
   await stepTo("back", 1);
-  await stepTo("first", 1);
   await slider().focus();
+  await page.keyboard.press("Home");
+  await until(page, () => window.bench.at === 1);
   await page.keyboard.press("ArrowRight");
   await until(page, () => window.bench.at === 2);
-  await until(page, () => /^event 2 of 5, \d\d:\d\d:\d\d\.\d{3}$/.test(document.querySelector("ps-scrubber .slider").getAttribute("aria-valuetext")));
+  await until(page, () => /^\d+:\d\d · event 2$/.test(document.querySelector("ps-scrubber .slider").getAttribute("aria-valuetext")));
 });
 
 test("a late answer changes nothing", { timeout: DEADLINE }, async () => {
@@ -98,13 +100,13 @@ test("a late answer changes nothing", { timeout: DEADLINE }, async () => {
     await route.continue().catch(() => {});
   });
   const aborted = page.waitForEvent("requestfailed", (request) => request.url().includes("at=6"));
-  await slider().fill("6");
+  await slider().fill("6", { force: true });
   await until(page, () => document.querySelector("ps-scrubber").dataset.busy === "true");
-  await slider().fill("14");
+  await slider().fill("14", { force: true });
   await until(page, () => window.bench.at === 14);
   await aborted;
   release();
-  await slider().fill("20");
+  await slider().fill("20", { force: true });
   await until(page, () => window.bench.at === 20);
   assert.deepEqual(requestedSequences, [6, 14, 20]);
   assert.deepEqual(await travels(), [14, 20]);
@@ -123,7 +125,7 @@ test("playback follows the events' clocks, shortens long pauses, and stops at th
   assert.equal(visited.at(-1), 9);
   assert.deepEqual(visited, visited.toSorted((a, b) => a - b));
   assert.deepEqual(byId(await shownActivities()), await fetchActivitiesAt(run, 9));
-  assert.equal(await positionText(), "event 9 of 9, 00:00:00.000");
+  assert.match(await positionText(), /^\d+:\d\d · event 9$/);
 });
 
 test("playback can be paused, slowed down and continued", { timeout: DEADLINE }, async () => {
@@ -191,18 +193,18 @@ test("the workbench connects surfaces and tools", { timeout: 2 * DEADLINE }, asy
   page.on("pageerror", (error) => page.problems.push(String(error)));
   await page.goto(`${stage.front.url}/assets/index.html#${new URLSearchParams({ run, audience: "user" })}`);
   // The tab of every filled panel is marked before it is opened.
-  await until(page, () => ["team", "work", "artifacts", "timeline", "diagnostics"].every((name) => document.getElementById(`tab-${name}`).dataset.filled === "true"));
+  await until(page, () => ["team", "work", "artifacts", "diagnostics"].every((name) => document.getElementById(`tab-${name}`).dataset.filled === "true"));
 
   // From a review to its evidence.
   await page.locator("#tab-work").click();
   await page.locator("ps-review-lane .links button").first().click();
-  await until(page, () => document.querySelector("ps-timeline .sheet .card-title")?.textContent === "Evidence: 2025.pdf, page 3" && !document.getElementById("panel-trace").hidden);
+  await until(page, () => document.querySelector("ps-trace .trace-detail .card-title")?.textContent === "Evidence: 2025.pdf, page 3" && !document.getElementById("panel-trace").hidden);
   // From the evidence to its events.
-  await page.locator("ps-timeline .line-row", { hasText: "2025.pdf" }).locator(".inspect").click();
+  await page.locator("ps-trace .trace-detail").getByRole("button", { name: "Show events" }).click();
   await until(page, () => document.querySelector("ps-events .rows .event-type")?.textContent === "evidence.changed" && !document.getElementById("panel-events").hidden);
   // To a past moment and back.
   await page.locator("#tab-team").click();
-  await page.locator("ps-scrubber .slider").fill("6");
+  await page.locator("ps-scrubber .slider").fill("6", { force: true });
   await until(page, () => document.querySelectorAll("ps-team-roster .card").length === 1);
   await page.locator("ps-scrubber .live").click();
   await until(page, () => document.querySelectorAll("ps-team-roster .card").length === 4);

@@ -243,6 +243,14 @@ export function busyTime(all, now) {
   return sum;
 }
 
+/**
+ * Returns the times of the axis. A turn and a wait are quiet: a long one is shortened where nothing else happens.
+ * @param {Lane[]} lanes
+ * @param {number} now
+ * @returns {import("../ui/time-axis.js").Interval[]}
+ */
+export const timesOf = (lanes, now) => lanes.flatMap((lane) => [...lane.spans, ...lane.turns].map(({ kind, start, end }) => ({ start, end: Number.isNaN(end) ? Math.max(start, now) : end, isQuiet: kind === "turn" || kind === "waiting" })));
+
 /** @typedef {{ activities: Activity[], version: number }} Snapshot */
 /** @type {WeakMap<Store, Snapshot>} Subscribed stores: their sorted activities until the next change. */
 const snapshots = new WeakMap();

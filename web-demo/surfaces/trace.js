@@ -11,7 +11,8 @@ import { describe } from "./describe.js";
 import { FixedHeightList } from "./fixed-height-list.js";
 import { artifactLinks, evidenceLinks, controlTarget, formatValue, refLinks, splitWords } from "./lane.js";
 import { controlButton } from "./submitted-controls.js";
-import { barsOf, busyTime, firstStart, groupedLanes, isStep, lanesIn, lastEnd, sumUsage, textOfStep } from "./spans.js";
+import { barsOf, busyTime, firstStart, groupedLanes, isStep, lanesIn, lastEnd, sumUsage, textOfStep, timesOf } from "./spans.js";
+import { kindOf } from "./row-model.js";
 import { waitReason } from "./tool.js";
 import { html, nothing, render, svg } from "../vendor/lit.js";
 import { glyph, icon, statusLabel } from "../ui/icons.js";
@@ -39,6 +40,8 @@ const LONGEST_MAX = 5;
 /** The width of a bar's label, at most, and the narrowest bar, in pixels. */
 const LABEL_PX = 110;
 const BAR_MIN_PX = 3;
+/** A shorter step is a moment, which has no duration, in milliseconds. */
+const MOMENT_MS = 50;
 /** The interval at which open bars grow, in milliseconds. */
 const GROW_MS = 1000;
 /** Lines of an output, and characters of a text, in the details. The event shows the whole. */
@@ -145,6 +148,7 @@ export class Trace extends Surface {
       make: () => element("div", "trace-row trace-grid"),
       change: (row, item, at) => this.#fillRow(row, item, at),
     });
+    this.list.root.setAttribute("role", "tree");
     this.list.root.addEventListener("keydown", (event) => this.#handleListKey(event));
     this.list.root.addEventListener("click", (event) => this.#handleClick(/** @type {HTMLElement} */ (event.target)));
     this.list.root.addEventListener("wheel", (event) => this.#handleWheel(event), { passive: false });
@@ -364,8 +368,16 @@ export class Trace extends Surface {
     return /** @type {HTMLElement} */ (this.head?.querySelector(".trace-bars")).getBoundingClientRect();
   }
 
-  /** Shows a step in the conversation. @param {Activity} activity */
+  /** Whether the conversation has it: a teammate's process is in its transcript. @param {Activity} activity */
+  #isOwn({ runId, agentId, activityType, content }) {
+    const run = this.view.store.get(keyOf({ runId, activityType: "run", activityId: runId }));
+    return activityType === "action" || !agentId || (this.view.runs.includes(runId) && (run?.content.agentId === undefined || run.content.agentId === (agentId ?? content.agentId)));
+  }
+
+  /** Shows a step in the conversation, or in its teammate's transcript. @param {Activity} activity */
   #reveal(activity) {
+    if (kindOf(activity) === undefined) return;
+    if (!this.#isOwn(activity)) return this.view.open({ kind: "teammate", id: toText(activity.agentId), runId: activity.runId });
     this.dispatchEvent(new CustomEvent("reveal", { bubbles: true, detail: keyOf(activity) }));
   }
 
@@ -379,7 +391,7 @@ export class Trace extends Surface {
     if (this.hidden) return;
     const time = this.view.now();
     const all = lanes.flatMap((lane) => [...lane.spans, ...lane.turns]);
-    if (this.view.isLive) pageAxis.setTimes(all.map(({ start, end }) => ({ start, end: Number.isNaN(end) ? Math.max(start, time) : end })));
+    if (this.view.isLive) pageAxis.setTimes(timesOf(lanes, time));
     const before = this.#rows.length;
     this.#rows = this.#rowsOf(lanes);
     render(this.#barTemplate(lanes, all, time), bar);
@@ -423,7 +435,7 @@ export class Trace extends Surface {
         this.#text = /** @type {HTMLInputElement} */ (event.target).value.trim().toLowerCase();
         this.#draw();
       }}></label>
-      <div class="segments-small" role="group" aria-label="Lanes">${GROUPINGS.map(([grouping, label, title]) => html`<button type="button" title=${title} aria-pressed=${this.#grouping === grouping} @click=${() => {
+      <div class="segments" role="group" aria-label="Lanes">${GROUPINGS.map(([grouping, label, title]) => html`<button type="button" title=${title} aria-pressed=${this.#grouping === grouping} @click=${() => {
         this.#grouping = grouping;
         this.#draw();
       }}>${label}</button>`)}</div>
@@ -470,6 +482,8 @@ export class Trace extends Surface {
     const { lane, span } = row;
     const now = this.view.now();
     node.id = `trace-${this.#id}-${at}`;
+    node.setAttribute("role", "treeitem");
+    node.setAttribute("aria-level", String(row.depth + 1));
     node.dataset.key = row.key;
     node.dataset.kind = span?.kind ?? "lane";
     node.dataset.depth = String(Math.min(4, row.depth));
@@ -477,7 +491,7 @@ export class Trace extends Surface {
     if (row.isOpenable) node.setAttribute("aria-expanded", String(row.isOpen));
     else node.removeAttribute("aria-expanded");
     const duration = span ? (Number.isNaN(span.end) ? now : span.end) - span.start : lastEnd(lane, now) - firstStart(lane);
-    const isMoment = span?.kind === "other" && duration === 0;
+    const isMoment = span !== undefined && span.end - span.start < MOMENT_MS;
     const time = isMoment ? "" : formatSpan(duration);
     const { tokens, cost } = span ?? lane;
     const waiting = span?.activity.activityType === "tool-call-progress" && Number.isNaN(span.end) ? waitReason(this.view, span.activity) : undefined;
@@ -582,7 +596,7 @@ export class Trace extends Surface {
         ${this.#factsTemplate(activity)}
         ${links.length === 0 ? nothing : html`<h4>Links</h4><div class="row links">${links.map((link) => (link.go ? html`<button type="button" class="chip go" @click=${link.go}><span class="chip-label">${link.label}</span> <span class="mono truncate">${link.words}</span></button>` : html`<span class="chip"><span class="chip-label">${link.label}</span> <span class="mono truncate">${link.words}</span>${link.missing ? html` <span class="badge" data-state="unknown">${link.missing}</span>` : nothing}</span>`))}</div>`}`}
       <footer class="detail-foot">
-        <button type="button" class="button small" @click=${() => this.#reveal(activity)}>Show in conversation</button>
+        ${kindOf(activity) === undefined ? nothing : html`<button type="button" class="button small" @click=${() => this.#reveal(activity)}>${this.#isOwn(activity) ? "Show in conversation" : "Show in transcript"}</button>`}
         <button type="button" class="button small" data-kind="quiet" @click=${() => this.view.inspect(activity)}>Show events</button>
         <span class="detail-export"></span>
         <p class="hint told" role="status"></p>

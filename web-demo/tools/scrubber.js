@@ -6,7 +6,7 @@
  */
 
 import { formatCount, define, oncePerFrame } from "../surfaces/base.js";
-import { barsOf, lanesIn, lastEnd } from "../surfaces/spans.js";
+import { barsOf, lanesIn, lastEnd, timesOf } from "../surfaces/spans.js";
 import { Replay } from "../client/replay.js";
 import { html, nothing, render, svg } from "../vendor/lit.js";
 import { icon } from "../ui/icons.js";
@@ -320,7 +320,7 @@ export class Scrubber extends HTMLElement {
   #draw() {
     const lanes = this.#lanes();
     const now = this.#view?.now() ?? 0;
-    pageAxis.setTimes(lanes.flatMap((lane) => [...lane.spans, ...lane.turns].map(({ start, end }) => ({ start, end: Number.isNaN(end) ? Math.max(start, now) : end }))));
+    pageAxis.setTimes(timesOf(lanes, now));
     const moment = this.#replay?.moments[this.#index];
     const [last, isLive] = [this.#last, this.#index < 0];
     const mode = this.#isPlaying ? "playing" : isLive ? "live" : "past";

@@ -4,20 +4,21 @@
  * Long pauses in which nothing happened are shortened, since a session may continue after days.
  */
 
-/** @typedef {{ start: number, end: number }} Interval In milliseconds since 1970. */
+/** @typedef {{ start: number, end: number, isQuiet?: boolean }} Interval In milliseconds since 1970. `isQuiet`: only waiting. */
 /** @typedef {{ start: number, end: number, at: number, length: number }} Part Times, and their place on the axis. */
 
 /** A pause is shortened if it is longer than this, and longer than this share of the busy time. */
 const PAUSE_MIN_MS = 60_000;
 const PAUSE_SHARE = 0.25;
-/** The place that a shortened pause takes, as a share of the busy time. */
+/** The place that a shortened pause takes, and a shortened wait, as a share of the busy time. */
 const PAUSE_PLACE = 0.03;
+const WAIT_PLACE = 0.4;
 /** The narrowest window, as a share of the whole. */
 const WINDOW_MIN = 0.001;
 /** Distances between ticks, in milliseconds. */
 const STEPS = [100, 200, 500, 1000, 2000, 5000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000, 600_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 21_600_000, 43_200_000, 86_400_000, 172_800_000, 604_800_000];
 
-/** Fires `change` when the window or the times change. */
+/** Fires `change` when the window changes. */
 export class TimeAxis extends EventTarget {
   /** @type {Part[]} */
   #parts = [{ start: 0, end: 1, at: 0, length: 1 }];
@@ -47,39 +48,40 @@ export class TimeAxis extends EventTarget {
   setTimes(busy) {
     const sorted = busy.filter(({ start, end }) => Number.isFinite(start) && end >= start).sort((a, b) => a.start - b.start);
     if (sorted.length === 0) return;
+    const quiet = sorted.filter(({ isQuiet }) => isQuiet);
+    const last = sorted.reduce((latest, { end }) => Math.max(latest, end), sorted[0].start + 1);
     /** @type {Interval[]} */
     const merged = [];
-    for (const { start, end } of sorted) {
-      const last = merged[merged.length - 1];
-      if (last && start <= last.end) last.end = Math.max(last.end, end);
+    for (const { start, end, isQuiet } of sorted) {
+      const open = merged[merged.length - 1];
+      if (isQuiet) continue;
+      if (open && start <= open.end) open.end = Math.max(open.end, end);
       else merged.push({ start, end });
     }
     const total = merged.reduce((sum, { start, end }) => sum + end - start, 0);
     const pause = Math.max(PAUSE_MIN_MS, total * PAUSE_SHARE);
-    const place = Math.max(1000, total * PAUSE_PLACE);
     /** @type {Part[]} */
     const parts = [];
-    let at = 0;
-    const add = (/** @type {number} */ start, /** @type {number} */ end, length = end - start) => {
-      parts.push({ start, end, at, length });
-      at += length;
+    let [from, at] = [sorted[0].start, 0];
+    const add = (/** @type {number} */ end, length = end - from) => {
+      if (end <= from) return;
+      parts.push({ start: from, end, at, length });
+      [from, at] = [end, at + length];
     };
-    let from = merged[0].start;
-    merged.forEach(({ end }, n) => {
-      const next = merged[n + 1];
-      if (next && next.start - end <= pause) return;
-      add(from, Math.max(end, from + 1));
-      if (!next) return;
-      add(end, next.start, place);
-      from = next.start;
-    });
-    const isSame = parts.length === this.#parts.length && at === this.#length && parts[0].start === this.start;
+    for (const { start, end } of [...merged, { start: last, end: last }]) {
+      if (start - from > pause && merged.length > 0) {
+        const isWait = quiet.some((one) => one.start < start && one.end > from);
+        add(start, Math.max(1000, total * (isWait ? WAIT_PLACE : PAUSE_PLACE)));
+      }
+      // Neighbors without a long pause between them are one part.
+      const open = parts[parts.length - 1];
+      if (open && open.length === open.end - open.start && end > from) {
+        open.length += end - from;
+        at += end - from;
+        open.end = from = end;
+      } else add(end);
+    }
     [this.#parts, this.#length] = [parts, at];
-    if (!isSame) this.#changed();
-  }
-
-  #changed() {
-    this.dispatchEvent(new Event("change"));
   }
 
   /**
@@ -137,7 +139,7 @@ export class TimeAxis extends EventTarget {
   #setWindow(from, width) {
     this.#from = Math.min(Math.max(0, from), 1 - width);
     this.#to = this.#from + width;
-    this.#changed();
+    this.dispatchEvent(new Event("change"));
   }
 
   /**
@@ -158,7 +160,12 @@ export class TimeAxis extends EventTarget {
     };
     const [first, last] = [this.time(0), this.time(1)];
     for (const { start, end, length } of this.#parts) {
-      if (end < first || start > last || length < end - start - 1) continue;
+      if (end < first || start > last) continue;
+      // A shortened part has only its end.
+      if (length < end - start - 1) {
+        if (end === this.end) add(end);
+        continue;
+      }
       if (start > this.start) add(start);
       for (let n = Math.ceil((Math.max(start, first) - this.start) / step); this.start + n * step <= Math.min(end, last); n += 1) add(this.start + n * step);
     }

@@ -194,7 +194,7 @@ test("comments, images, file changes, attachments and references are shown", lim
   await page.locator("ps-part img").waitFor();
   assert.deepEqual(await page.locator("ps-part img").evaluateAll((all) => all.map((image) => [image.alt, image.naturalWidth])), [["a pixel", 1]]);
   assert.equal(await page.locator("ps-part", { hasText: "https://elsewhere.example/a.png" }).locator("img").count(), 0, "the page requests nothing from other servers");
-  assert.deepEqual(await page.locator('ps-part [data-line]').evaluateAll((all) => all.map((line) => line.dataset.line)), ["place", "removed", "added"]);
+  assert.deepEqual(await page.locator("ps-part .diff-line").evaluateAll((all) => all.map((line) => line.dataset.kind)), ["delete", "add"]);
   assert.match(await page.locator("ps-part", { hasText: "src/a.rs" }).innerText(), /modified/);
   assert.match(await page.locator("ps-part", { hasText: "See these." }).innerText(), /T-1[\s\S]*notes\.md/);
   await page.locator("#tab-work").click();

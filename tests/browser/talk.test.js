@@ -5,7 +5,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { limit, text, until, useStage } from "./stage.js";
+import { axe, limit, text, until, useStage } from "./stage.js";
 
 let stage, page;
 
@@ -404,6 +404,40 @@ test("an answer that the runtime rejects before the page has the server's respon
   // The browser logs the interrupted stream; that is not an error of the page.
   assert.deepEqual(page.problems.filter((problem) => !problem.includes("net::ERR_")), []);
 });
+
+const ANSWER = "# Done\n\n- [x] one [link](https://example.org)\n- two `code`\n\n| a | b |\n| --- | ---: |\n| 1 | 2 |\n\n```rust\nfn main() {}\n```\n\n> quoted";
+
+for (const colorScheme of ["light", "dark"]) {
+  for (const width of [1280, 360]) {
+    test(`axe finds nothing serious in the conversation in ${colorScheme}, ${width} pixels wide`, limit, async () => {
+      const run = `axe-${colorScheme}-${width}`;
+      await stage.publish(run, [
+        fact("run.started", {}, { agentId: "lead" }), fact("context.changed", { budget: { usedTokens: 180, maxTokens: 200 }, missing: ["figures"] }), fact("text.final", { role: "user", text: "Please **ship** it." }, { messageId: "u" }),
+        fact("reasoning.summary", { text: "Let me think." }, { messageId: "m", partId: "r" }), fact("plan.final", { text: "", steps: [{ title: "Read", status: "completed" }, "Write"] }, { messageId: "m", partId: "q" }),
+        tool("tool.started", { toolName: "broken" }, "d"), tool("tool.failed", { error: { code: "E7", message: "it broke" } }, "d"), fact("text.final", { text: ANSWER }, { messageId: "m", partId: "p" }),
+        fact("action.required", { kind: "tool_approval", message: "Decided", toolName: "old" }, { actionId: "old" }), fact("action.resolved", { outcome: "rejected" }, { actionId: "old" }),
+        fact("context.compaction.started", { compactionId: "k", preTokens: 180_000 }), tool("tool.started", { toolName: "deploy", input: { env: "prod" } }), { ...tool("tool.progress", { loaded: 3, total: 10 }), audience: "user" },
+        fact("artifact.created", { title: "Report" }, { artifactId: "report" }), fact("artifact.version.created", { version: 2 }, { artifactId: "report" }), fact("artifact.diff.ready", { diff: "@@ -1 +1 @@\n-Revenue grew.\n+Revenue grew to 5 M EUR." }, { artifactId: "report" }),
+        fact("action.required", { kind: "artifact_review", message: "Good?", artifactId: "report", versionId: 2, risk: "high", schema: { type: "object", properties: { approved: { type: "boolean" }, note: { type: "string", title: "Note" }, size: { enum: ["small", "large"], title: "Size" } } } }, { actionId: "ask" }),
+        fact("queue.changed", { queuedTurnCount: 1, items: [{ turnId: "t2", text: "and the outlook" }] }), fact("task.changed", { title: "Check the links", status: "auth_required" }, { taskId: "t" }),
+      ]);
+      page = await stage.blank();
+      await page.setViewportSize({ width, height: 2000 });
+      await page.emulateMedia({ colorScheme });
+      await stage.look({ run }, page);
+      await until(page, () => document.querySelector("ps-action .diff-line mark") || document.querySelector("ps-action .subject-note"));
+      await until(page, () => document.querySelector('[data-token="keyword"]'));
+      await page.evaluate(() => document.querySelectorAll('ps-inline-process[data-open="false"] > .process-line .summary, ps-action[data-status="resolved"] .summary').forEach((one) => one.click()));
+      await page.locator("ps-runtime-status .context summary").click();
+      assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), true, "the page scrolls sideways");
+      await page.evaluate(await axe());
+      const { violations } = await page.evaluate(() => window.axe.run(document.getElementById("stage"), { resultTypes: ["violations"] }));
+      const serious = violations.filter((it) => ["serious", "critical"].includes(it.impact)).map((it) => `${it.id}: ${it.help}\n${it.nodes.slice(0, 6).map((node) => `  ${node.target.join(" ")}\n    ${node.failureSummary?.replaceAll("\n", "\n    ")}`).join("\n")}`);
+      assert.deepEqual(serious, []);
+      assert.deepEqual(page.problems, []);
+    });
+  }
+}
 
 for (const transport of ["sse", "websocket"]) {
   test(`after a disconnect and a reconnect nothing is lost or repeated (${transport})`, limit, async () => {

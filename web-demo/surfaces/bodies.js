@@ -2,7 +2,7 @@
  * Bodies and diffs of artifacts, loaded on demand: from a blob of this server, or from the artifact's envelopes.
  */
 
-import { element, toText } from "./base.js";
+import { toText } from "./base.js";
 import { BLOB_PATH, formatValue } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
@@ -21,8 +21,6 @@ const IMAGE_BYTES_MAX = 4 * 1024 * 1024;
 const BODY_REF_MEMBERS = ["bodyRef", "contentRef", "versionRef", "ref", "href"];
 /** Envelopes that may contain a body. */
 const BODY_TYPES = ["artifact.created", "artifact.updated", "artifact.changed", "artifact.version.created"];
-/** The maximum number of lines drawn of a diff. */
-const DIFF_LINES_MAX = 5000;
 
 /** The name of a version on the page. @param {Record<string, any> | undefined} version */
 export const versionName = (version) => (version ? `version ${formatValue(version.version ?? version.versionId) || "unknown"}` : "the latest body");
@@ -118,18 +116,4 @@ export async function readDiff(view, artifact, version) {
   const found = await readTextFromEvents(view, artifact, undefined, ["diff", "patch", ...BODY_MEMBERS], ["artifact.diff.ready"], matchesVersion);
   if (found === undefined) throw new Error(`The source sent no diff${diffRef ? `; it is stored at ${formatValue(diffRef)}` : ""}.`);
   return found;
-}
-
-/**
- * Draws a unified diff, line by line.
- * @param {HTMLElement} root
- * @param {string} text
- */
-export function drawDiff(root, text) {
-  root.dataset.kind = "diff";
-  root.replaceChildren(...text.split("\n").slice(0, DIFF_LINES_MAX).map((line) => {
-    const node = element("span", "", `${line}\n`);
-    node.dataset.line = line.startsWith("+") && !line.startsWith("+++") ? "added" : line.startsWith("-") && !line.startsWith("---") ? "removed" : line.startsWith("@@") ? "place" : "same";
-    return node;
-  }));
 }

@@ -223,7 +223,7 @@ export class MessagePart extends HTMLElement {
   #messageMedia = element("div", "stack media");
   /** @type {unknown} */
   #drawnContent;
-  #prose = new Prose(this.#body, (href) => readImage(/** @type {View} */ (this.#view), href, ""));
+  #prose = new Prose(this.#body, (href) => readImage(/** @type {View} */ (this.#view), href));
   #isRaw = false;
   #isCopied = false;
   /** @type {Activity | undefined} */
@@ -300,7 +300,7 @@ export class MessagePart extends HTMLElement {
     this.#body.classList.toggle("prose", !this.#isRaw);
     this.#body.classList.toggle("raw", this.#isRaw);
     this.#body.replaceChildren();
-    if (!this.#isRaw) this.#prose = new Prose(this.#body, (href) => readImage(/** @type {View} */ (this.#view), href, ""));
+    if (!this.#isRaw) this.#prose = new Prose(this.#body, (href) => readImage(/** @type {View} */ (this.#view), href));
     this.#redraw();
   }
 

@@ -5,9 +5,9 @@
  */
 
 import { joinText, keyOf, stateOf, toText } from "./base.js";
-import { BODY_MEMBERS, readDiff, readTextFromEvents } from "./bodies.js";
+import { readBody, readDiff } from "./bodies.js";
 import { evidenceLinks, findActivity, findAgentName, formatValue, refLinks } from "./lane.js";
-import { planOf } from "./plan.js";
+import { planOf, stepsTemplate } from "./plan.js";
 import { Prose } from "./prose.js";
 import { diffView, patchView } from "../ui/diff.js";
 import { glyph, icon } from "../ui/icons.js";
@@ -19,8 +19,6 @@ import { html, nothing } from "../vendor/lit.js";
 
 /** Kinds of decisions about a plan. */
 const PLANS = new Set(["plan_decision", "teammate_plan_decision"]);
-/** Events that may contain an artifact's body. */
-const BODY_EVENTS = ["artifact.created", "artifact.updated", "artifact.version.created"];
 /** Words for the verdicts of a review. @type {Record<string, string>} */
 const VERDICTS = { passed: "approved", approved: "approved", verified: "verified", changes_requested: "requested changes to", failed: "rejected", rejected: "rejected" };
 
@@ -168,7 +166,7 @@ export class DecisionSubject {
     const note = isMissing ? "The source did not state the plan." : newest ? "The request names no plan. This is the latest plan of the run." : "";
     return html`<section class="subject plan-subject" aria-label="Plan">
       ${hasText ? this.#planText : nothing}
-      ${steps.length > 0 ? html`<ol class="steps-list">${steps.map(stepTemplate)}</ol>` : nothing}
+      ${stepsTemplate(steps)}
       ${note ? html`<p class="subject-note plan-note">${note}</p>` : nothing}
     </section>`;
   }
@@ -176,18 +174,6 @@ export class DecisionSubject {
 
 /** @param {import("./lane.js").Link[]} links */
 const linksTemplate = (links) => html`<span class="links">${links.map(({ words, go, missing }) => (go ? html`<button type="button" class="link" @click=${go}>${words}</button>` : html`<span>${words}${missing ? ` (${missing})` : ""}</span>`))}</span>`;
-
-/** @param {any} step */
-export function stepTemplate(step) {
-  if (step === null || typeof step !== "object") return html`<li class="step">${toText(step)}</li>`;
-  const { title, text, content, step: name, description, label, activeForm, toolName, tool, args, input, status, state } = step;
-  const call = toolName ?? tool;
-  const stepText = formatValue(title ?? text ?? content ?? name ?? label ?? description ?? activeForm);
-  const stepArgs = args ?? input;
-  // A step that has not begun says so by having no status.
-  const word = toText(status ?? state).replace(/^pending$/, "");
-  return html`<li class="step" data-state=${stateOf(word)}>${call === undefined ? nothing : html`<code>${toText(call)}</code> `}<span class="step-text">${stepText || (call === undefined ? formatValue(step) : "")}</span>${stepArgs === undefined ? nothing : html` <span class="hint mono">${formatValue(stepArgs)}</span>`}${word ? html` <span class="step-status">${word.replaceAll("_", " ")}</span>` : nothing}</li>`;
-}
 
 /** @param {any} stat @param {boolean} isOld The figures are those of the latest version. */
 function statsOf(stat, isOld) {
@@ -230,8 +216,8 @@ async function readBodies(view, artifact, version) {
   const { versions } = artifact.content;
   const previous = versionBefore(artifact.content, version);
   const current = Array.isArray(versions) ? versions.find((one) => isVersion(one, version)) : undefined;
-  if (typeof previous?.sequence !== "number" || typeof current?.sequence !== "number") return undefined;
-  const [before, after] = await Promise.all([previous, current].map(({ sequence }) => readTextFromEvents(view, artifact, sequence, BODY_MEMBERS, BODY_EVENTS)));
+  if (!previous || !current) return undefined;
+  const [before, after] = await Promise.all([previous, current].map((one) => readBody(view, artifact, one))).catch(() => []);
   return before?.isWhole && after?.isWhole ? { before: before.text, after: after.text } : undefined;
 }
 

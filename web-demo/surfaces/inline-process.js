@@ -7,10 +7,9 @@
 
 import { define, element, inspectButton, humanize, joinText, keyOf, toText, updateChildren } from "./base.js";
 import { Card, agentName } from "./card.js";
-import { stepTemplate } from "./decision-subject.js";
 import { formatValue } from "./lane.js";
 import { Prose } from "./prose.js";
-import { planOf } from "./plan.js";
+import { planOf, stepsTemplate } from "./plan.js";
 import { CustomActivity, Tool, isToolRunning, toolState, waitReason } from "./tool.js";
 import { formatCost, formatShortCount, formatSpan, parseTime } from "../ui/format.js";
 import { glyph, icon, statusLabel } from "../ui/icons.js";
@@ -21,8 +20,6 @@ import { html, nothing, render } from "../vendor/lit.js";
 
 /** Activity types that are process. Custom activities are, too, if their surface is `tool_ui`. */
 const TYPES = new Set(["reasoning", "plan", "tool-call-progress"]);
-/** The maximum number of a plan's steps that are drawn; the rest is counted. */
-const PLAN_STEPS_MAX = 100;
 /** A shorter process shows no duration. In milliseconds. */
 const SHOWN_DURATION_MS = 1000;
 
@@ -59,8 +56,7 @@ export class Thought extends Card {
     const duration = durationOf([this.activity]);
     render(html`<div class="thought-head"><span class="label">${isPlan ? "Plan" : "Reasoning"}</span><span class="spent">${duration}</span><span class="hint">${notes}</span><span class="grow"></span>${this.#inspect}</div>
       ${this.#body}
-      ${steps.length > 0 ? html`<ol class="steps-list">${steps.slice(0, PLAN_STEPS_MAX).map(stepTemplate)}</ol>` : nothing}
-      ${steps.length > PLAN_STEPS_MAX ? html`<p class="hint">${steps.length - PLAN_STEPS_MAX} more steps</p>` : nothing}
+      ${stepsTemplate(steps)}
       ${typeof capped === "number" && capped > 0 ? html`<p class="hint">${capped} more omitted by the source</p>` : nothing}`, this);
   }
 }

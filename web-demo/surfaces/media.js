@@ -4,13 +4,13 @@
  */
 
 import { createBadge, element, toText } from "./base.js";
-import { readBlobText, drawDiff } from "./bodies.js";
+import { readBlobText, readImageAddress } from "./bodies.js";
 import { BLOB_PATH, setLinks, formatValue, refLinks } from "./lane.js";
+import { patchView } from "../ui/diff.js";
+import { render } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").View} View */
 
-/** The maximum size of an image, in bytes. */
-const IMAGE_BYTES_MAX = 4 * 1024 * 1024;
 /** Image types without script. */
 const IMAGE_TYPE = /^image\/(png|jpeg|gif|webp|avif|bmp)$/;
 const DATA_IMAGE = /^data:image\/(png|jpeg|gif|webp|avif|bmp);base64,[A-Za-z0-9+/=\s]+$/;
@@ -73,11 +73,8 @@ function drawChange(root, view, part) {
   root.append(head);
   const diff = part.diff ?? part.patch;
   const draw = (/** @type {string} */ text) => {
-    const body = element("pre", "preview body diff");
-    body.tabIndex = 0;
-    body.setAttribute("role", "group");
-    body.setAttribute("aria-label", "Diff");
-    drawDiff(body, text);
+    const body = element("div");
+    render(patchView(text), body);
     root.append(body);
   };
   if (diff !== undefined) return draw(toText(diff));
@@ -141,21 +138,9 @@ function imageOf(address, name) {
 }
 
 /**
- * Reads a stored image as a data URL: an `img` element cannot send a token.
+ * Reads a stored image as a data URL.
  * @param {View} view
  * @param {string} href
- * @param {string} type
- * @returns {Promise<string>}
+ * @param {string} [type] Its media type. A browser detects the type of bitmaps by itself, and nothing else is drawn.
  */
-export async function readImage(view, href, type) {
-  const { blob, isWhole } = await view.hydration.blob(href, { from: 0, to: IMAGE_BYTES_MAX - 1, audience: view.audience });
-  if (!isWhole) throw new Error("the image is too large");
-  const kind = IMAGE_TYPE.test(type) ? type : blob.type;
-  if (!IMAGE_TYPE.test(kind)) throw new Error("the image type is not stated");
-  return new Promise((resolve, reject) => {
-    const reader = new FileReader();
-    reader.onload = () => resolve(String(reader.result));
-    reader.onerror = () => reject(reader.error);
-    reader.readAsDataURL(new Blob([blob], { type: kind }));
-  });
-}
+export const readImage = (view, href, type = "") => readImageAddress(view, href, IMAGE_TYPE.test(type) ? type : "image/png");

@@ -3,13 +3,12 @@
  * calls (a dry run).
  */
 
-import { createBadge, element, toText } from "./base.js";
+import { stateOf, toText } from "./base.js";
 import { formatValue } from "./lane.js";
+import { html, nothing } from "../vendor/lit.js";
 
 /** The maximum number of steps drawn; the rest is counted. */
 const STEPS_MAX = 100;
-/** The steps that each list shows. @type {WeakMap<HTMLElement, unknown[]>} */
-const drawnSteps = new WeakMap();
 
 /**
  * Returns a plan's text and steps from any of the shapes that sources use.
@@ -28,33 +27,19 @@ export function planOf(plan) {
 }
 
 /**
- * @param {HTMLElement} root An ordered list.
+ * The steps of a plan as a list.
  * @param {unknown[]} steps
  */
-export function drawSteps(root, steps) {
-  root.hidden = steps.length === 0;
-  if (drawnSteps.get(root) === steps) return;
-  drawnSteps.set(root, steps);
-  const rows = steps.slice(0, STEPS_MAX).map((step) => createStep(step));
-  if (steps.length > STEPS_MAX) rows.push(element("li", "hint", `${steps.length - STEPS_MAX} more steps`));
-  root.replaceChildren(...rows);
-}
+export const stepsTemplate = (steps) => (steps.length === 0 ? nothing : html`<ol class="steps-list">${steps.slice(0, STEPS_MAX).map(stepTemplate)}</ol>${steps.length > STEPS_MAX ? html`<p class="hint">${steps.length - STEPS_MAX} more steps</p>` : nothing}`);
 
 /** @param {any} step */
-function createStep(step) {
-  const row = element("li", "row step");
-  if (step === null || typeof step !== "object") {
-    row.append(element("span", "", toText(step)));
-    return row;
-  }
+function stepTemplate(step) {
+  if (step === null || typeof step !== "object") return html`<li class="step">${toText(step)}</li>`;
   const { title, text, content, step: name, description, label, activeForm, toolName, tool, args, input, status, state } = step;
   const call = toolName ?? tool;
   const stepText = formatValue(title ?? text ?? content ?? name ?? label ?? description ?? activeForm);
-  if (status ?? state) row.append(createBadge(status ?? state));
-  if (call !== undefined) row.append(element("span", "mono", toText(call)));
-  if (stepText) row.append(element("span", "", stepText));
   const stepArgs = args ?? input;
-  if (stepArgs !== undefined) row.append(element("span", "hint mono", formatValue(stepArgs)));
-  if (!stepText && call === undefined) row.append(element("span", "", formatValue(step)));
-  return row;
+  // A step that has not begun says so by having no status.
+  const word = toText(status ?? state).replace(/^pending$/, "");
+  return html`<li class="step" data-state=${stateOf(word)}>${call === undefined ? nothing : html`<code>${toText(call)}</code> `}<span class="step-text">${stepText || (call === undefined ? formatValue(step) : "")}</span>${stepArgs === undefined ? nothing : html` <span class="hint mono">${formatValue(stepArgs)}</span>`}${word ? html` <span class="step-status">${word.replaceAll("_", " ")}</span>` : nothing}</li>`;
 }

@@ -215,7 +215,8 @@ function spentText(activity, content) {
 export function errorText(error) {
   if (error === undefined || error === null) return "";
   const message = toText(error.message ?? error) || "Failed. No reason given.";
-  return error.code ? `${message} (${toText(error.code)})` : message;
+  const code = toText(error.code);
+  return code && !message.includes(code) ? `${message} (${code})` : message;
 }
 
 /**

@@ -38,7 +38,7 @@ test("changed words are marked, also where a line becomes two", async () => {
     ["same", "1", "1", "# A"],
     ["delete", "2", "", "The app starts much faster."],
     ["add", "", "2", "The app starts [in 1.9 s]"],
-    ["add", "", "3", "[and] much faster."],
+    ["add", "", "3", "[and ]much faster."],
   ]);
 });
 

@@ -64,26 +64,35 @@ export function parsePatch(patch) {
   const source = splitLines(patch);
   let before = NaN;
   let after = NaN;
+  let [beforeLeft, afterLeft] = [0, 0];
   const numbered = (/** @type {number} */ number) => (Number.isNaN(number) ? undefined : number);
   for (let at = 0; at < source.length; at += 1) {
     const text = source[at];
-    const hunk = /^@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@/.exec(text);
+    // A hunk says how many lines it has, so that a deleted "-- x" is no header of a file.
+    const isInHunk = beforeLeft > 0 || afterLeft > 0;
+    const hunk = /^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@/.exec(text);
     if (hunk) {
       const start = Number(hunk[1]);
+      [beforeLeft, afterLeft] = [Number(hunk[2] ?? 1), Number(hunk[4] ?? 1)];
       const skipped = Number.isNaN(before) ? start - 1 : start - before;
       if (skipped > 0) lines.push({ kind: "gap", text: "", skipped });
-      [before, after] = [start, Number(hunk[2])];
-    } else if (text.startsWith("--- ") && source[at + 1]?.startsWith("+++ ")) {
+      [before, after] = [start, Number(hunk[3])];
+    } else if (!isInHunk && text.startsWith("--- ") && source[at + 1]?.startsWith("+++ ")) {
       lines.push({ kind: "file", text: fileName(source[at + 1]) || fileName(text) });
       at += 1;
       [before, after] = [NaN, NaN];
     } else if (/^(diff --git |index |new file|deleted file|similarity |rename |\\ No newline)/.test(text)) {
-      continue;
+      // A source may count its lines wrong; the next file begins in any case.
+      if (text.startsWith("diff ")) [beforeLeft, afterLeft] = [0, 0];
     } else if (text.startsWith("+")) {
       lines.push({ kind: "add", text: text.slice(1), after: numbered(after++) });
+      afterLeft -= 1;
     } else if (text.startsWith("-")) {
       lines.push({ kind: "delete", text: text.slice(1), before: numbered(before++) });
+      beforeLeft -= 1;
     } else {
+      beforeLeft -= 1;
+      afterLeft -= 1;
       lines.push({ kind: "same", text: text.startsWith(" ") ? text.slice(1) : text, before: numbered(before++), after: numbered(after++) });
     }
   }

@@ -66,6 +66,9 @@ fn features() -> String {
 /// The page's folders that are not served: installed packages, screenshots.
 const UNSERVED: [&str; 2] = ["node_modules", "pictures"];
 
+/// Before the names of the client library's files with their comments.
+const LIBRARY: &str = "library/";
+
 /// Writes `embedded.rs`: `SCHEMAS` by name, the page's files with their gzip bodies, and the page's version.
 fn write_embedded_files() {
     let (mut page, mut schemas) = (BTreeMap::new(), BTreeMap::new());
@@ -78,16 +81,22 @@ fn write_embedded_files() {
 
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets the output folder"));
     let mut table = format!("pub const PAGE_VERSION: &str = {version:?};\npub const PAGE: &[(&str, &[u8], &[u8])] = &[\n");
+    let mut served: BTreeMap<String, String> = BTreeMap::new();
     for (name, text) in &texts {
         let text = match name.rsplit_once('.') {
             _ if *name == "index.html" => index_page(text, &texts, &version),
-            // Other pages import the client library, and their authors read it.
-            Some((_, "js" | "css")) if !name.starts_with("client/") => without_comments(text),
+            Some((_, "js" | "css")) => without_comments(text),
             _ => text.clone(),
         };
+        served.insert((*name).to_owned(), text);
+    }
+    // Other pages import the client library, and their authors read it.
+    let library = texts.iter().filter(|(name, _)| name.starts_with("client/"));
+    served.extend(library.map(|(name, text)| (format!("{LIBRARY}{name}"), text.clone())));
+    for (name, text) in &served {
         let [plain, gzip] = ["", ".gz"].map(|ending| out.join("page").join(format!("{name}{ending}")));
         std::fs::create_dir_all(plain.parent().expect("it is in a folder")).expect("the output folder is writable");
-        std::fs::write(&plain, &text).expect("the output folder is writable");
+        std::fs::write(&plain, text).expect("the output folder is writable");
         std::fs::write(&gzip, compress(text.as_bytes())).expect("the output folder is writable");
         writeln!(table, "    ({name:?}, {}, {}),", include(&plain), include(&gzip)).expect("a string takes all text");
     }

@@ -166,7 +166,10 @@ async fn a_browser_keeps_the_files_of_the_page_and_asks_for_the_page_each_time()
         let (_, path) = file.split_once('/').unwrap();
         let unversioned = client.get(&format!("/assets/{path}")).await;
         assert_eq!(&unversioned.headers["cache-control"], "no-cache", "{path}");
-        assert!(kept.body == unversioned.body, "{path}");
+        // The client library has its comments where other pages import it.
+        let has_comments = path.starts_with("client/");
+        assert_eq!(kept.body == unversioned.body, !has_comments, "{path}");
+        assert_eq!(has_comments, unversioned.body.starts_with(b"/**"), "{path}");
     }
     client.get("/assets/0123456789abcdef/app.js").await.problem(404, "no_such_asset");
 

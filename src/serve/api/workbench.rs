@@ -2,7 +2,7 @@
 //!
 //! Files in folders are served by their path, such as the client library for other pages (`/assets/client/index.js`). The
 //! page names its own files with a version before the path (`/assets/4f…/app.js`): a browser keeps those for good, and a
-//! new build has other addresses.
+//! new build has other addresses. Those have no comments; the client library that other pages import has them.
 
 use crate::serve::http::problem::Problem;
 use axum::response::{IntoResponse, Response};
@@ -12,6 +12,14 @@ include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 
 /// Scripts and styles load only from this server, whichever text a payload contains.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// What the browser enforces for a document, and not for its scripts and styles.
+const DOCUMENT_HEADERS: [(HeaderName, &str); 4] = [
+    (header::CONTENT_SECURITY_POLICY, POLICY),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+];
 
 /// For an address with the version: the file never changes.
 const KEEP: &str = "public, max-age=31536000, immutable";
@@ -28,6 +36,7 @@ pub async fn asset(uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
     let name = uri.path().trim_start_matches("/assets/");
     match name.strip_prefix(PAGE_VERSION).and_then(|rest| rest.strip_prefix('/')) {
         Some(name) => file(name, KEEP, &headers),
+        None if name.starts_with("client/") => file(&format!("library/{name}"), ASK, &headers),
         None => file(name, ASK, &headers),
     }
 }
@@ -52,22 +61,21 @@ fn file(name: &str, caching: &'static str, headers: &HeaderMap) -> Result<Respon
         headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok()).flat_map(|tags| tags.split(','));
     let is_known = known.map(str::trim).any(|one| one == "*" || one.trim_start_matches("W/") == tag);
     let fields = [
-        (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "no-referrer"),
-        (header::X_FRAME_OPTIONS, "DENY"),
-        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
         (header::CACHE_CONTROL, caching),
         (header::VARY, "accept-encoding"),
         (header::ETAG, &tag),
     ];
-    if is_known {
-        return Ok((StatusCode::NOT_MODIFIED, fields).into_response());
-    }
-    let mut response = ([(header::CONTENT_TYPE, kind)], fields, body).into_response();
-    if let Some(encoding) = encoding {
+    let mut response = match is_known {
+        true => (StatusCode::NOT_MODIFIED, fields).into_response(),
+        false => ([(header::CONTENT_TYPE, kind)], fields, body).into_response(),
+    };
+    if let Some(encoding) = encoding.filter(|_| !is_known) {
         response.headers_mut().insert(header::CONTENT_ENCODING, encoding);
+    }
+    if name == "index.html" {
+        response.headers_mut().extend(DOCUMENT_HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value))));
     }
     Ok(response)
 }

@@ -286,7 +286,7 @@ export class Artifacts extends Surface {
     const problem = content.status === "failed" ? `Failed: ${formatValue(content.error?.message ?? content.error) || "no reason given"}` : isDeleted ? "Deleted by the source." : "";
     return html`<article class="artifact-sheet" data-key=${keyOf(artifact)}>
       <header class="artifact-head">
-        <button type="button" class="button icon-button artifact-back" data-kind="quiet" aria-label="Back to the list" title="Back to the list (Esc)" @click=${() => this.#show(undefined)}>${icon("back")}</button>
+        <button type="button" class="button small icon-button artifact-back" data-kind="quiet" aria-label="Back to the list" title="Back to the list (Esc)" @click=${() => this.#show(undefined)}>${icon("back")}</button>
         <h3 class="artifact-title truncate" tabindex="-1">${formatValue(content.title ?? content.name) || artifact.activityId}</h3>
         ${version ? html`<span class="hint nowrap">v${formatValue(version.version ?? version.versionId) || "unknown"}</span>` : nothing}
         <span class="status" data-status=${state}>${glyph(state)}${humanize(status)}</span>
@@ -313,7 +313,7 @@ export class Artifacts extends Surface {
     const { controls, view } = this;
     const isCurrent = this.#version() === versions.at(-1);
     return html`<div class="artifact-bar">
-      <div class="segments-small" role="group" aria-label="View">${mode("preview", "Preview")}${mode("diff", "Diff")}${mode("source", "Source")}</div>
+      <div class="segments" role="group" aria-label="View">${mode("preview", "Preview")}${mode("diff", "Diff")}${mode("source", "Source")}</div>
       ${this.#mode === "diff" ? this.#diffBar() : nothing}
       <span class="grow"></span>
       <button type="button" class="button small" @click=${() => this.#download(artifact)}>${icon("download")}Download</button>
@@ -331,9 +331,9 @@ export class Artifacts extends Surface {
     }}>${versions.map((one) => html`<option value=${one.sequence} ?selected=${one === selected}>v${formatValue(one.version ?? one.versionId) || "unknown"}</option>`)}</select>`;
     return html`${versions.length > 1 ? html`<span class="artifact-pair">${choice("Compare", base, (sequence) => (this.#baseVersion = sequence))}<span aria-hidden="true">→</span>${choice("With", version, (sequence) => (this.#shownVersion = sequence))}</span>` : nothing}
       ${stat ? html`<span class="artifact-stat"><span class="added">+${formatCount(stat.added)}</span> <span class="deleted">−${formatCount(stat.deleted)}</span> <span class="hint">${formatCount(stat.changes)} ${stat.changes === 1 ? "change" : "changes"}</span></span>
-      <button type="button" class="button icon-button" data-kind="quiet" aria-label="Previous change" title="Previous change (k)" @click=${() => this.#toChange(-1)}>${icon("up")}</button>
-      <button type="button" class="button icon-button flip" data-kind="quiet" aria-label="Next change" title="Next change (j)" @click=${() => this.#toChange(1)}>${icon("up")}</button>` : nothing}
-      ${this.#isWide ? html`<div class="segments-small" role="group" aria-label="Layout"><button type="button" aria-pressed=${this.#isSplit} @click=${() => this.#setSplit(true)}>Side by side</button><button type="button" aria-pressed=${!this.#isSplit} @click=${() => this.#setSplit(false)}>Inline</button></div>` : nothing}`;
+      <button type="button" class="button small icon-button" data-kind="quiet" aria-label="Previous change" title="Previous change (k)" @click=${() => this.#toChange(-1)}>${icon("up")}</button>
+      <button type="button" class="button small icon-button flip" data-kind="quiet" aria-label="Next change" title="Next change (j)" @click=${() => this.#toChange(1)}>${icon("up")}</button>` : nothing}
+      ${this.#isWide ? html`<div class="segments" role="group" aria-label="Layout"><button type="button" aria-pressed=${this.#isSplit} @click=${() => this.#setSplit(true)}>Side by side</button><button type="button" aria-pressed=${!this.#isSplit} @click=${() => this.#setSplit(false)}>Inline</button></div>` : nothing}`;
   }
 
   /** @param {boolean} isSplit */
@@ -453,7 +453,7 @@ export class Artifacts extends Surface {
   /** @param {Activity} artifact */
   #decisions(artifact) {
     const pending = this.view.store.sorted(({ activityType, content, runId }) => activityType === "action" && runId === artifact.runId && content.status === "pending" && [content.artifactId, content.target?.artifactId, content.safeInput?.artifactId].includes(artifact.activityId));
-    return pending.length === 0 ? nothing : html`<section><h4>Decision pending</h4>${pending.map((action) => html`<p class="artifact-line">${glyph("waiting")}<span>${formatValue(action.content.title ?? action.content.message) || humanize(action.content.kind)}</span>${action.content.risk ? html`<span class="tag" data-risk=${toText(action.content.risk)}>${humanize(action.content.risk)} risk</span>` : nothing}</p>`)}</section>`;
+    return pending.length === 0 ? nothing : html`<section><h4>Decision pending</h4>${pending.map((action) => html`<p class="artifact-line">${glyph("waiting")}<span>${formatValue(action.content.title ?? action.content.message) || humanize(action.content.kind)}</span>${action.content.risk ? html`<span class="tag" data-tone=${["high", "critical"].includes(action.content.risk) ? "fail" : nothing}>${humanize(action.content.risk)} risk</span>` : nothing}</p>`)}</section>`;
   }
 
   /** @param {Activity} artifact */

@@ -124,10 +124,10 @@ export function eventDetail(options) {
   return html`
     <header class="event-head">
       <div class="event-title"><h3 class="mono">${row.type}</h3>
-        <button type="button" class="button icon-button" data-kind="quiet" aria-label="Previous event" title="Previous event (k)" @click=${() => onStep(-1)}>${icon("up")}</button>
-        <button type="button" class="button icon-button flip" data-kind="quiet" aria-label="Next event" title="Next event (j)" @click=${() => onStep(1)}>${icon("up")}</button>
-        <button type="button" class="button icon-button" data-kind="quiet" aria-label="Copy a link to this event" title="Copy a link to this event" @click=${() => onCopy("link")}>${icon("link")}</button>
-        <button type="button" class="button icon-button" data-kind="quiet" aria-label="Close the event" title="Close (Esc)" @click=${onClose}>${icon("close")}</button>
+        <button type="button" class="button small icon-button" data-kind="quiet" aria-label="Previous event" title="Previous event (k)" @click=${() => onStep(-1)}>${icon("up")}</button>
+        <button type="button" class="button small icon-button flip" data-kind="quiet" aria-label="Next event" title="Next event (j)" @click=${() => onStep(1)}>${icon("up")}</button>
+        <button type="button" class="button small icon-button" data-kind="quiet" aria-label="Copy a link to this event" title="Copy a link to this event" @click=${() => onCopy("link")}>${icon("link")}</button>
+        <button type="button" class="button small icon-button" data-kind="quiet" aria-label="Close the event" title="Close (Esc)" @click=${onClose}>${icon("close")}</button>
       </div>
       <p class="hint">Event ${formatCount(row.sequence)} · ${timeText(row.time)}${Number.isFinite(row.time) ? html` (${age(event.receivedAt ?? event.timestamp, view.now())})` : nothing} · ${formatBytes(row.size)}${row.agent ? html` · ${row.agent}` : nothing} · ${row.audience}</p>
     </header>
@@ -167,7 +167,7 @@ function changeList({ view, changes, problem }) {
   if (changes.length === 0) return html`<p class="hint">It changed nothing that this audience sees.</p>`;
   return html`<ul class="event-changes">${changes.map(({ what, activity, members }) => {
     const { label, title } = describe(activity);
-    return html`<li><span class="tag" data-status=${TAGS[what]}>${what}</span><div><p>${label} ${itemLink(view, activity, title)}</p>
+    return html`<li><span class="tag" data-tone=${TAGS[what]}>${what}</span><div><p>${label} ${itemLink(view, activity, title)}</p>
       ${members.slice(0, MEMBERS_MAX).map(({ member, from, to }) => html`<p class="event-member"><span class="mono">${member}</span> ${from ? html`<del>${shorten(from)}</del> → ` : nothing}<ins>${to === "" ? "removed" : shorten(to)}</ins></p>`)}
       ${members.length > MEMBERS_MAX ? html`<p class="hint">${members.length - MEMBERS_MAX} more members</p>` : nothing}</div></li>`;
   })}</ul>`;

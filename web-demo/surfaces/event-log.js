@@ -26,6 +26,8 @@ import { toText } from "./base.js";
  * @property {string} agent
  * @property {string} subject What the envelope is about: consecutive envelopes of one subject and type belong together.
  * @property {string} summary
+ * @property {boolean} hasTitle Whether the summary names what the envelope is about.
+ * @property {{ activityType: string, activityId: string } | undefined} item What the envelope is about, if it has an id of its own.
  * @property {boolean} isWithheld Whether this audience sees only a part of it.
  * @property {number} size Of the JSON text, in bytes.
  * @property {string} json
@@ -49,15 +51,29 @@ const encoder = new TextEncoder();
 const TITLES = ["title", "toolName", "tool_name", "agentName", "teamName", "message", "summary", "headline", "name", "text", "delta", "reason", "kind", "verdict"];
 const SUBJECTS = /** @type {const} */ (["toolCallId", "messageId", "actionId", "artifactId", "evidenceId", "taskId", "agentId"]);
 
+/** The activities of ids, most specific first. @type {[member: "toolCallId" | "actionId" | "artifactId" | "evidenceId" | "taskId" | "agentId", activityType: string][]} */
+const ITEMS = [["toolCallId", "tool-call-progress"], ["actionId", "action"], ["artifactId", "artifact"], ["evidenceId", "evidence"], ["taskId", "task"], ["agentId", "agent"]];
+/** Types of envelopes about an item: those of a message or a run have ids of other items, too. */
+const ITEM_TYPES = /^(tool|action|control|artifact|evidence|task|agent|worker)\./;
+
 /**
  * Summarises an envelope by what its source said.
  * @param {Envelope} event
  */
-export function summaryOf({ payload = {} }) {
+function summaryOf({ payload = {} }) {
   const title = TITLES.map((name) => payload[name]).find((value) => typeof value === "string" && value !== "");
   const status = [payload.status, payload.state, payload.decision].find((value) => typeof value === "string");
   const version = payload.version === undefined ? undefined : `v${toText(payload.version)}`;
-  return [[version, title].filter(Boolean).join(" "), status].filter(Boolean).join(": ").replace(/\s+/g, " ").slice(0, SUMMARY_CHARS_MAX);
+  return { hasTitle: title !== undefined, summary: [[version, title].filter(Boolean).join(" "), status].filter(Boolean).join(" · ").replace(/\s+/g, " ").slice(0, SUMMARY_CHARS_MAX) };
+}
+
+/**
+ * @param {Envelope} event
+ * @returns {Row["item"]}
+ */
+function itemOf(event) {
+  const found = ITEM_TYPES.test(event.type) ? ITEMS.find(([member]) => event[member] !== undefined) : undefined;
+  return found && { activityType: found[1], activityId: toText(event[found[0]]) };
 }
 
 /**
@@ -72,7 +88,7 @@ export function rowOf(event, cursor = "") {
   return {
     key: `${run}:${event.sequence}`, run, sequence: event.sequence, time: parseTime(event.receivedAt ?? event.timestamp),
     type: event.type, owner: toText(event.owner), audience: toText(event.audience), agent: toText(event.agentId), subject: `${run} ${event.type} ${id} ${toText(event.partId)}`,
-    summary: summaryOf(event), isWithheld: event.payload?.withheld === true, size: encoder.encode(json).length, json, cursor,
+    ...summaryOf(event), item: itemOf(event), isWithheld: event.payload?.withheld === true, size: encoder.encode(json).length, json, cursor,
   };
 }
 

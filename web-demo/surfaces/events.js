@@ -506,7 +506,7 @@ export class Events extends Surface {
       ${this.#terms.length > 0 ? html`<div class="events-terms">${this.#terms.map((term) => html`<button type="button" class="tag term" aria-label="Remove the filter ${FACET_LABELS[/** @type {Facet} */ (term.facet)]}: ${term.isExcluded ? "not " : ""}${term.pattern}" @click=${() => this.#setTerms(this.#terms.filter((one) => one !== term))}>${FACET_LABELS[/** @type {Facet} */ (term.facet)]}: ${term.isExcluded ? "not " : ""}${term.pattern}${icon("close")}</button>`)}</div>` : nothing}
       <div class="events-side">
         <span class="events-count hint" role="status">${shown === all ? formatCount(all) : `${formatCount(shown)} of ${formatCount(all)}`} ${all === 1 ? "event" : "events"}${size && shown > 0 ? ` · ${size}` : ""}</span>
-        <div class="segments-small" role="group" aria-label="Rows"><button type="button" aria-pressed=${!this.#isCompact} title="A row for each event" @click=${() => this.#setCompact(false)}>Full</button><button type="button" aria-pressed=${this.#isCompact} title="A row for consecutive events of the same item" @click=${() => this.#setCompact(true)}>Compact</button></div>
+        <div class="segments" role="group" aria-label="Rows"><button type="button" aria-pressed=${!this.#isCompact} title="A row for each event" @click=${() => this.#setCompact(false)}>Full</button><button type="button" aria-pressed=${this.#isCompact} title="A row for consecutive events of the same item" @click=${() => this.#setCompact(true)}>Compact</button></div>
         <button type="button" class="button small" data-kind="quiet" aria-pressed=${this.#isPaused} ?hidden=${!log?.isLive} @click=${() => this.#togglePause()}>${icon(this.#isPaused ? "play" : "pause")}<span>${this.#isPaused ? "Resume" : "Pause"}</span></button>
         <button type="button" class="button small" data-kind="quiet" title="Download the filtered events as NDJSON" ?disabled=${shown === 0} @click=${() => this.#export()}>${icon("download")}<span>Export</span></button>
       </div>`;
@@ -598,8 +598,17 @@ export class Events extends Surface {
     setText(agent, first.agent === "" ? "" : this.#agentName(first.agent, first.run));
     setText(/** @type {Element} */ (audience.firstElementChild), first.audience);
     audience.dataset.audience = first.audience;
-    setText(summary, first.isWithheld ? `${last.summary}${last.summary ? " · " : ""}rest withheld` : last.summary);
+    setText(summary, [last.hasTitle ? "" : this.#itemTitle(last), last.summary, first.isWithheld ? "rest withheld" : ""].filter(Boolean).join(" · "));
     setText(bytes, formatBytes(size));
+  }
+
+  /**
+   * Returns the title of the item that an envelope is about, where the store has it.
+   * @param {Row} row
+   */
+  #itemTitle({ run, item }) {
+    const activity = item ? this.view.store.get(keyOf({ runId: run, ...item })) : undefined;
+    return activity ? describe(activity).title : "";
   }
 
   /**

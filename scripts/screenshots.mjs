@@ -1,91 +1,154 @@
 #!/usr/bin/env node
 /**
- * Takes screenshots of the workbench while `proscenium demo` plays: `scripts/screenshots.mjs DIRECTORY`.
+ * Takes the pictures of the guide, in light and dark: `node --experimental-websocket scripts/screenshots.mjs [DIRECTORY]`.
  *
- * PROSCENIUM_BIN is the binary (default target/debug/proscenium), CHROMIUM_BIN the browser. Run `npm ci` in web-demo first.
+ * DIRECTORY is docs/src/pictures by default. PROSCENIUM_BIN and CHROMIUM_BIN as for the browser tests; the page's files
+ * are those of web-demo. Run `npm ci` in web-demo first.
  */
 
-import { spawn } from "node:child_process";
-import { mkdir, mkdtemp, rm } from "node:fs/promises";
-import { createRequire } from "node:module";
-import { tmpdir } from "node:os";
+import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { crc32, deflateSync } from "node:zlib";
+import { Stage } from "../tests/browser/stage.js";
 
-const { chromium } = createRequire(new URL("../web-demo/package.json", import.meta.url))("playwright-core");
-
-const BINARY = process.env.PROSCENIUM_BIN ?? fileURLToPath(new URL("../target/debug/proscenium", import.meta.url));
-const BROWSER = process.env.CHROMIUM_BIN ?? "/usr/bin/chromium";
-const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
-/** The time limit for the subject of a screenshot to appear, in milliseconds. */
-const DEADLINE = 90_000;
 const WIDE = { width: 1600, height: 1000 };
-const NARROW = { width: 390, height: 844 };
+const PHONE = { width: 390, height: 844 };
+/** How many times faster than real time the demo plays. */
+const SPEED = "8";
+/** How long something may take to appear, in milliseconds. */
+const PATIENCE_MS = 60_000;
+/** The time for transitions and late answers, in milliseconds. */
+const SETTLE_MS = 900;
+/** Colours of a picture: the most that a PNG with a palette holds. */
+const COLORS_MAX = 256;
+/** Colours closer than this look the same; squared distance in RGB. */
+const SAME_COLOR = 30;
 
-const directory = process.argv[2];
-if (!directory) {
-  console.error("usage: scripts/screenshots.mjs DIRECTORY");
-  process.exit(2);
-}
+const directory = process.argv[2] ?? fileURLToPath(new URL("../docs/src/pictures", import.meta.url));
 await mkdir(directory, { recursive: true });
 
-const demo = spawn(BINARY, ["demo", "--listen", "127.0.0.1:0"], { stdio: ["ignore", "pipe", "ignore"] });
-const profile = await mkdtemp(join(tmpdir(), "proscenium-screenshots-"));
-let browser;
+const empty = await Stage.open();
 try {
-  const url = await readListenUrl();
-  browser = await chromium.launchPersistentContext(profile, { executablePath: BROWSER, args: FLAGS, viewport: WIDE });
-  const page = await browser.newPage();
-  page.setDefaultTimeout(DEADLINE);
-  await page.goto(url);
-  await page.locator("ps-conversation .speech .body").first().waitFor();
-  await takeScreenshot(page, "conversation");
-  // The story reaches a question that waits for the viewer.
-  await page.locator('ps-conversation ps-action[data-status="pending"]').first().waitFor();
-  await takeScreenshot(page, "question");
-  await page.emulateMedia({ colorScheme: "dark" });
-  await takeScreenshot(page, "question-dark");
-  for (const tab of ["work", "artifacts", "timeline", "diagnostics"]) {
-    await page.locator(`#tab-${tab}`).click();
-    await takeScreenshot(page, tab);
-  }
-  await page.emulateMedia({ colorScheme: "light" });
-  await page.locator("ps-conversation .inspect:visible").last().click();
-  await page.locator("ps-inspector .envelope").first().waitFor();
-  await takeScreenshot(page, "events");
+  const page = await open(empty, {});
+  await page.locator("main").waitFor();
+  await take(page, "empty");
+} finally {
+  await empty.close();
+}
+
+const stage = await Stage.demo("--speed", SPEED);
+try {
+  const page = await open(stage, { session: "demo-1" });
+  const question = page.locator('ps-conversation ps-action[data-status="pending"]');
+  await question.first().waitFor();
+  await take(page, "workbench");
+  await page.locator("#needs-you").click();
+  await take(page, "inbox");
+  await page.locator("#needs-you").click();
+  await question.first().getByRole("button", { name: /^(Send|Answer|Submit)/ }).first().click();
+  await page.locator('ps-conversation ps-action[data-status="pending"]', { hasText: "Publish" }).first().waitFor();
+  await take(page, "approval");
+  await page.setViewportSize(PHONE);
+  await take(page, "phone");
+  await page.setViewportSize(WIDE);
+  await page.locator("#tab-trace").click();
+  await page.locator("#expand").click();
+  await take(page, "trace");
+  await page.locator("#tab-events").click();
+  await page.locator("ps-events .event-row", { hasText: "action.required" }).last().click();
+  await page.locator("ps-events .event-changes li").first().waitFor();
+  await take(page, "events");
+  await page.locator("#tab-artifacts").click();
+  await page.locator("ps-artifacts .artifact-row", { hasText: "release notes" }).click();
+  await page.locator("ps-artifacts .mode-diff").click();
+  await page.locator("ps-artifacts .diff-line").first().waitFor();
+  await take(page, "artifact");
+  await page.locator("#expand").click();
   await page.locator("#compare").click();
   await page.locator("ps-audiences .audience-row").first().waitFor();
-  await takeScreenshot(page, "audiences");
-  await page.locator("#compare").click();
-  await page.getByRole("button", { name: "Previous event" }).click();
-  await page.locator("#past").waitFor();
-  await takeScreenshot(page, "past");
-  await page.getByRole("button", { name: "Back to live" }).click();
-  await page.setViewportSize(NARROW);
-  await page.locator("#tab-talk").click();
-  await takeScreenshot(page, "narrow");
-  await page.locator("#tab-team").click();
-  await takeScreenshot(page, "narrow-team");
+  await take(page, "audiences");
 } finally {
-  await browser?.close();
-  demo.kill("SIGTERM");
-  await rm(profile, { recursive: true, force: true });
+  await stage.close();
 }
 
-/** Returns the URL that the demo prints. */
-async function readListenUrl() {
-  for await (const line of createInterface({ input: demo.stdout })) {
-    const url = line.match(/^listening on (http:\S+)$/)?.[1];
-    demo.stdout.resume();
-    if (url) return url;
+/**
+ * @param {Stage} of
+ * @param {Record<string, string>} hash
+ */
+async function open(of, hash) {
+  const page = await of.blank();
+  page.setDefaultTimeout(PATIENCE_MS);
+  await page.setViewportSize(WIDE);
+  return of.look(hash, page);
+}
+
+/**
+ * Takes a picture in both themes.
+ * @param {import("playwright-core").Page} page
+ * @param {string} name
+ */
+async function take(page, name) {
+  for (const colorScheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme });
+    await page.waitForTimeout(SETTLE_MS);
+    const path = join(directory, `${name}${colorScheme === "dark" ? "-dark" : ""}.png`);
+    const picture = await reduceColors(page, await page.screenshot({ animations: "disabled", caret: "hide" }));
+    await writeFile(path, picture);
+    console.log(`${path}: ${Math.round(picture.length / 1000)} kB`);
   }
-  throw new Error("the demo did not start");
+  await page.emulateMedia({ colorScheme: "light" });
 }
 
-/** @param {import("playwright-core").Page} page @param {string} name */
-async function takeScreenshot(page, name) {
-  const path = join(directory, `${name}.png`);
-  await page.screenshot({ path, animations: "disabled" });
-  console.log(path);
+/**
+ * Writes a picture with a palette: a third of the size, and no difference that a reader sees.
+ * @param {import("playwright-core").Page} page The browser decodes the picture.
+ * @param {Buffer} png
+ */
+async function reduceColors(page, png) {
+  const blank = await page.context().newPage();
+  const { width, height, palette, indexes } = await blank.evaluate(async ({ base64, most, same }) => {
+    const bitmap = await createImageBitmap(new Blob([Uint8Array.from(atob(base64), (char) => char.charCodeAt(0))], { type: "image/png" }));
+    const { width, height } = bitmap;
+    const canvas = new OffscreenCanvas(width, height);
+    const context = canvas.getContext("2d");
+    context.drawImage(bitmap, 0, 0);
+    const { data } = context.getImageData(0, 0, width, height);
+    const colorAt = (at) => (data[4 * at] << 16) | (data[4 * at + 1] << 8) | data[4 * at + 2];
+    const distance = (a, b) => ((a >> 16) - (b >> 16)) ** 2 + (((a >> 8) & 255) - ((b >> 8) & 255)) ** 2 + ((a & 255) - (b & 255)) ** 2;
+    const counts = new Map();
+    for (let at = 0; at < width * height; at += 1) counts.set(colorAt(at), (counts.get(colorAt(at)) ?? 0) + 1);
+    const byCount = [...counts].sort(([, a], [, b]) => b - a).map(([color]) => color);
+    const palette = [];
+    for (const color of byCount) if (palette.length < most && palette.every((one) => distance(one, color) > (palette.length < 32 ? 0 : same))) palette.push(color);
+    const nearest = new Map(byCount.map((color) => [color, palette.reduce((best, one, at) => (distance(one, color) < distance(palette[best], color) ? at : best), 0)]));
+    let indexes = "";
+    for (let at = 0; at < width * height; at += 1) indexes += String.fromCharCode(nearest.get(colorAt(at)));
+    return { width, height, palette, indexes: btoa(indexes) };
+  }, { base64: png.toString("base64"), most: COLORS_MAX, same: SAME_COLOR });
+  await blank.close();
+  const pixels = Buffer.from(indexes, "base64");
+  // Each line begins with its filter: none.
+  const lines = Buffer.alloc((width + 1) * height);
+  for (let row = 0; row < height; row += 1) pixels.copy(lines, row * (width + 1) + 1, row * width, (row + 1) * width);
+  const header = Buffer.alloc(13);
+  header.writeUInt32BE(width, 0);
+  header.writeUInt32BE(height, 4);
+  // Eight bits for each index into the palette.
+  header.set([8, 3, 0, 0, 0], 8);
+  const signature = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
+  return Buffer.concat([signature, chunk("IHDR", header), chunk("PLTE", Buffer.from(palette.flatMap((color) => [color >> 16, (color >> 8) & 255, color & 255]))), chunk("IDAT", deflateSync(lines, { level: 9 })), chunk("IEND", Buffer.alloc(0))]);
+}
+
+/**
+ * @param {string} type
+ * @param {Buffer} data
+ */
+function chunk(type, data) {
+  const body = Buffer.concat([Buffer.from(type, "latin1"), data]);
+  const frame = Buffer.alloc(body.length + 8);
+  frame.writeUInt32BE(data.length, 0);
+  body.copy(frame, 4);
+  frame.writeUInt32BE(crc32(body), body.length + 4);
+  return frame;
 }

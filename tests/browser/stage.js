@@ -50,8 +50,17 @@ export class Stage {
 
   /** Starts a server with a store in memory, and a browser with a new profile. */
   static async open(...args) {
+    return Stage.#start(["serve", "--listen", "127.0.0.1:0", "--store", "memory", ...args]);
+  }
+
+  /** The same, with the demo. */
+  static async demo(...args) {
+    return Stage.#start(["demo", "--listen", "127.0.0.1:0", ...args]);
+  }
+
+  static async #start(args) {
     const stage = new Stage();
-    stage.server = spawn(BINARY, ["serve", "--listen", "127.0.0.1:0", "--store", "memory", ...args], { stdio: ["ignore", "pipe", "ignore"] });
+    stage.server = spawn(BINARY, args, { stdio: ["ignore", "pipe", "ignore"] });
     for await (const line of createInterface({ input: stage.server.stdout })) {
       stage.url = line.match(/^listening on (http:\S+)$/)?.[1];
       break;

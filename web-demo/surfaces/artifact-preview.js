@@ -55,6 +55,12 @@ export function kindOf(content) {
 export const fileNameOf = (content, id) => toText(content.path).split("/").at(-1) || toText(content.title ?? content.name) || id;
 
 export class ArtifactPreview {
+  /** @param {import("./prose.js").ReadImage} readImage Reads the images of Markdown. */
+  constructor(readImage) {
+    this.#readImage = readImage;
+  }
+
+  #readImage;
   /** The text that `#node` shows. */
   #text = "";
   #kind = "";
@@ -83,17 +89,29 @@ export class ArtifactPreview {
     switch (kind) {
       case "markdown": {
         const root = element("div", "body prose");
-        new Prose(root).set(text);
+        new Prose(root, this.#readImage).set(text);
         return root;
       }
       case "html": return html`<iframe class="artifact-frame" sandbox="" referrerpolicy="no-referrer" srcdoc=${text} title=${name}></iframe><p class="hint">Sandboxed: its scripts do not run, and it loads nothing from elsewhere.</p>`;
       case "image": return imageOf(text, name);
       case "json": return parsedJson(text, name);
       case "table": return tableOf(text, name);
-      case "code": return sourceOf(text, name);
+      case "code": return codeOf(text, name);
       default: return html`<pre class="body plain" tabindex="0" role="group" aria-label=${name}>${text}</pre>`;
     }
   }
+}
+
+/**
+ * Code in the language of the file name.
+ * @param {string} text
+ * @param {string} name
+ */
+function codeOf(text, name) {
+  const block = /** @type {import("../ui/code.js").CodeBlock} */ (document.createElement("ps-code"));
+  block.className = "body";
+  block.show({ language: /[^.]*$/.exec(name)?.[0] ?? "", text, isComplete: true });
+  return block;
 }
 
 /**

@@ -9,9 +9,10 @@ import { glyph, icon } from "../ui/icons.js";
 import { html, nothing, render } from "../vendor/lit.js";
 import { ArtifactPreview, BODY_CHARS_MAX, KIND_NAMES, fileNameOf, kindOf, sourceOf } from "./artifact-preview.js";
 import { Surface, define, displayedStatus, element, formatCount, humanize, keyOf, setText, stateOf, toText } from "./base.js";
-import { bodyRefOf, readBody, readDiff, readImageAddress, versionName } from "./bodies.js";
+import { bodyRefOf, readBody, readDiff, versionName } from "./bodies.js";
 import { artifactState } from "./describe.js";
 import { controlTarget, evidenceLinks, findActivity, formatValue, refLinks } from "./lane.js";
+import { readImage } from "./media.js";
 import { controlButton } from "./submitted-controls.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
@@ -59,7 +60,7 @@ export class Artifacts extends Surface {
   #bodies = new Map();
   /** Added and deleted lines of the diff on display, by its texts. @type {{ key: string, added: number, deleted: number, changes: number } | undefined} */
   #stat;
-  #preview = new ArtifactPreview();
+  #preview = new ArtifactPreview((href) => readImage(this.view, href, ""));
   #isWide = false;
   #resized = new ResizeObserver(() => this.#updateWidth());
 
@@ -243,7 +244,7 @@ export class Artifacts extends Surface {
     return this.#load(`body ${version ? version.sequence : `@${artifact.sequence}`}`, async () => {
       const ref = bodyRefOf(version ?? artifact.content);
       const type = toText(artifact.content.mimeType ?? artifact.content.mediaType);
-      if (ref && kindOf(artifact.content) === "image" && /^image\/(?!svg)/.test(type)) return { text: await readImageAddress(this.view, ref, type), isWhole: true };
+      if (ref && kindOf(artifact.content) === "image" && /^image\/(?!svg)/.test(type)) return { text: await readImage(this.view, ref, type), isWhole: true };
       return readBody(this.view, artifact, version);
     });
   }

@@ -60,7 +60,7 @@ export class Artifacts extends Surface {
   #bodies = new Map();
   /** Added and deleted lines of the diff on display, by its texts. @type {{ key: string, added: number, deleted: number, changes: number } | undefined} */
   #stat;
-  #preview = new ArtifactPreview((href) => readImage(this.view, href, ""));
+  #preview = new ArtifactPreview((href) => readImage(this.view, href));
   #isWide = false;
   #resized = new ResizeObserver(() => this.#updateWidth());
 

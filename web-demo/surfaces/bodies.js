@@ -15,6 +15,8 @@ export const BODY_MEMBERS = ["body", "content", "contents", "text", "markdown", 
 const BYTES_MAX = 800_000;
 /** The number of envelopes searched for a body or diff without a reference. */
 const EVENTS_MAX = 1000;
+/** The maximum size of an image, in bytes. */
+const IMAGE_BYTES_MAX = 4 * 1024 * 1024;
 /** Members of an artifact or a version that refer to its body. */
 const BODY_REF_MEMBERS = ["bodyRef", "contentRef", "versionRef", "ref", "href"];
 /** Envelopes that may contain a body. */
@@ -43,6 +45,24 @@ export async function readBody(view, artifact, version) {
   const text = await readTextFromEvents(view, artifact, version?.sequence, BODY_MEMBERS, BODY_TYPES);
   if (text === undefined) throw new Error(`Unavailable: the source sent no facts with ${versionName(version)}${version?.ref ? `. It is stored at ${version.ref}` : ""}.`);
   return text;
+}
+
+/**
+ * Reads a stored image as a data URL: an `img` element cannot send a token.
+ * @param {View} view
+ * @param {string} href
+ * @param {string} type Its media type.
+ * @returns {Promise<string>}
+ */
+export async function readImageAddress(view, href, type) {
+  const { blob, isWhole } = await view.hydration.blob(href, { from: 0, to: IMAGE_BYTES_MAX - 1, audience: view.audience });
+  if (!isWhole) throw new Error("Unavailable: the image is too large.");
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(String(reader.result));
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(new Blob([blob], { type }));
+  });
 }
 
 /**

@@ -16,7 +16,7 @@ import { upgrade } from "./lazy.js";
 import { resizable } from "./resize.js";
 import { icon } from "./ui/icons.js";
 import { html, render } from "./vendor/lit.js";
-import { Surface, element, setText, toText } from "./surfaces/base.js";
+import { Surface, element, setText, toText, keyOf } from "./surfaces/base.js";
 import { Conversation } from "./surfaces/conversation.js";
 import { SessionRail } from "./surfaces/session-rail.js";
 import { Token } from "./token.js";
@@ -227,6 +227,10 @@ export class Shell {
       case "event":
         this.#showPanel("events");
         return void this.#useTool("ps-events", (events) => events.openEvent(id));
+      case "action":
+        this.#panels.setFull(false);
+        this.#panels.showConversation();
+        return this.#page.conversation.reveal(keyOf({ runId: runId ?? "", activityType: "action", activityId: id }));
       case "artifact":
         this.#showPanel("artifacts");
         return void this.#useTool("ps-artifacts", (artifacts) => artifacts.open(id, runId));

@@ -454,7 +454,7 @@ export class Artifacts extends Surface {
   /** @param {Activity} artifact */
   #decisions(artifact) {
     const pending = this.view.store.sorted(({ activityType, content, runId }) => activityType === "action" && runId === artifact.runId && content.status === "pending" && [content.artifactId, content.target?.artifactId, content.safeInput?.artifactId].includes(artifact.activityId));
-    return pending.length === 0 ? nothing : html`<section><h4>Decision pending</h4>${pending.map((action) => html`<p class="artifact-line">${glyph("waiting")}<span>${formatValue(action.content.title ?? action.content.message) || humanize(action.content.kind)}</span>${action.content.risk ? html`<span class="tag" data-tone=${["high", "critical"].includes(action.content.risk) ? "fail" : nothing}>${humanize(action.content.risk)} risk</span>` : nothing}</p>`)}</section>`;
+    return pending.length === 0 ? nothing : html`<section><h4>Decision pending</h4>${pending.map((action) => html`<p class="artifact-line">${glyph("waiting")}<button type="button" class="link" @click=${() => this.view.open({ kind: "action", id: action.activityId, runId: action.runId })}>${formatValue(action.content.title ?? action.content.message) || humanize(action.content.kind)}</button>${action.content.risk ? html`<span class="tag" data-tone=${["high", "critical"].includes(action.content.risk) ? "fail" : nothing}>${humanize(action.content.risk)} risk</span>` : nothing}</p>`)}</section>`;
   }
 
   /** @param {Activity} artifact */

@@ -35,8 +35,8 @@ export { keyOf };
 
 /**
  * A target of navigation: an agent's transcript, an artifact, evidence, a session or a run by id, an event
- * (`<run>:<sequence>`), or a blob by path.
- * @typedef {{ kind: "teammate" | "artifact" | "evidence" | "session" | "run" | "event" | "blob", id?: string, runId?: string, href?: string }} Target
+ * (`<run>:<sequence>`), a decision of the conversation, or a blob by path.
+ * @typedef {{ kind: "teammate" | "artifact" | "evidence" | "session" | "run" | "event" | "action" | "blob", id?: string, runId?: string, href?: string }} Target
  */
 
 /**

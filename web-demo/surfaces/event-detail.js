@@ -181,7 +181,7 @@ function changeList({ view, changes, problem }) {
  */
 function itemLink(view, activity, title) {
   const { activityType, activityId: id, runId } = activity;
-  const kind = activityType === "agent" ? "teammate" : activityType === "artifact" || activityType === "evidence" ? activityType : undefined;
+  const kind = activityType === "agent" ? "teammate" : ["artifact", "evidence", "action"].includes(activityType) ? /** @type {"artifact" | "evidence" | "action"} */ (activityType) : undefined;
   return html`<button type="button" class="link" title=${kind ? "Open" : "Show its events"} @click=${() => (kind ? view.open({ kind, id, runId }) : view.inspect(activity))}>${title}</button>`;
 }
 

@@ -189,9 +189,9 @@ export class EventLog {
    * Searches the log of the activity for its envelopes, from the one that opened it.
    */
   async #scan() {
-    const [activity, { hydration, audience, at }, { signal }] = [/** @type {Activity} */ (this.activity), this.#view, this.#abort];
+    const [activity, { hydration, audience, at, sessionId }, { signal }] = [/** @type {Activity} */ (this.activity), this.#view, this.#abort];
     const type = typesOf(activity);
-    const range = at === null ? {} : { before: at + 1 };
+    const range = at === null || sessionId !== undefined ? {} : { before: at + 1 };
     for (let scanned = 0; this.#scanned !== null && scanned < SCANNED_MAX;) {
       const page = await hydration.events(activity.runId, { after: this.#scanned, ...range, limit: PAGE_EVENTS, audience, signal, ...(type.length > 0 ? { type } : {}) });
       scanned += Math.max(1, page.events.length);

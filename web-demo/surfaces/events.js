@@ -27,8 +27,8 @@ import { isLiveRun } from "./runtime-status.js";
  * @typedef {{ first: Row, last: Row, count: number, size: number }} Line
  */
 
-/** The height of a row in pixels: `--row-dense`. */
-const ROW_PX = 26;
+/** The height of a row in pixels: `--row-dense`. A finger needs more. */
+const ROW_PX = matchMedia("(pointer: coarse)").matches ? 40 : 26;
 /** Older envelopes that one request of the viewer loads. */
 const MORE_EVENTS = 10_000;
 /** How long filtering may block the page, in milliseconds. */
@@ -305,11 +305,12 @@ export class Events extends Surface {
 
   /** At a past moment, later events do not exist yet. @returns {(row: Row) => boolean} */
   #isEarlier() {
-    const { at, store, isLive } = this.view;
+    const { at, isLive, sessionId } = this.view;
     if (isLive || at === null) return () => true;
-    const time = this.view.now();
-    // The store ends each run at its last event of the moment. The time decides for a session's own log.
-    return (row) => (row.run === "" ? !(row.time > time) : row.sequence <= (store.run(row.run)?.sequence ?? 0));
+    // The position of a session counts the events of all its logs, and not only of those on display.
+    if (sessionId === undefined) return ({ sequence }) => sequence <= at;
+    const moment = this.view.now();
+    return ({ time }) => !(time > moment);
   }
 
   /** Loads older events when the viewer scrolls to the first one. */
@@ -507,8 +508,8 @@ export class Events extends Surface {
       <div class="events-side">
         <span class="events-count hint" role="status">${shown === all ? formatCount(all) : `${formatCount(shown)} of ${formatCount(all)}`} ${all === 1 ? "event" : "events"}${size && shown > 0 ? ` · ${size}` : ""}</span>
         <div class="segments" role="group" aria-label="Rows"><button type="button" aria-pressed=${!this.#isCompact} title="A row for each event" @click=${() => this.#setCompact(false)}>Full</button><button type="button" aria-pressed=${this.#isCompact} title="A row for consecutive events of the same item" @click=${() => this.#setCompact(true)}>Compact</button></div>
-        <button type="button" class="button small" data-kind="quiet" aria-pressed=${this.#isPaused} ?hidden=${!log?.isLive} @click=${() => this.#togglePause()}>${icon(this.#isPaused ? "play" : "pause")}<span>${this.#isPaused ? "Resume" : "Pause"}</span></button>
-        <button type="button" class="button small" data-kind="quiet" title="Download the filtered events as NDJSON" ?disabled=${shown === 0} @click=${() => this.#export()}>${icon("download")}<span>Export</span></button>
+        <button type="button" class="button small" data-kind="quiet" aria-label=${this.#isPaused ? "Resume" : "Pause"} ?hidden=${!log?.isLive} @click=${() => this.#togglePause()}>${icon(this.#isPaused ? "play" : "pause")}<span>${this.#isPaused ? "Resume" : "Pause"}</span></button>
+        <button type="button" class="button small" data-kind="quiet" aria-label="Export" title="Download the filtered events as NDJSON" ?disabled=${shown === 0} @click=${() => this.#export()}>${icon("download")}<span>Export</span></button>
       </div>`;
   }
 

@@ -65,13 +65,16 @@ export class Attention {
     this.#drawTitle();
   }
 
-  /** @param {import("./pending.js").PendingItem[]} items */
-  show(items) {
+  /**
+   * @param {import("./pending.js").PendingItem[]} items
+   * @param {boolean} isRead Whether the decisions have been read. The first reading has no news.
+   */
+  show(items, isRead) {
     if (items.length !== this.#count) drawIcon(items.length);
     this.#count = items.length;
     this.#drawTitle();
     const fresh = items.filter(({ key }) => this.#known !== undefined && !this.#known.has(key));
-    this.#known = new Set(items.map(({ key }) => key));
+    this.#known = isRead ? new Set(items.map(({ key }) => key)) : undefined;
     if (document.hasFocus() || notifications.permission !== "granted") return;
     for (const item of fresh) {
       const notification = new Notification(item.title, { body: item.entry.title || item.entry.id, tag: item.key });

@@ -6,12 +6,23 @@ import { formatSpan } from "./ui/format.js";
 import { icon } from "./ui/icons.js";
 import { html, nothing, render } from "./vendor/lit.js";
 import { define } from "./surfaces/base.js";
+import { showToast } from "./toasts.js";
 
 /** @typedef {import("./client/connection.js").Connection} Connection */
 /** @typedef {import("./client/types.js").State} State */
 
 /** @type {Record<State["kind"], string>} */
 const WORDS = { connecting: "Connecting", live: "Connected", away: "Disconnected", ended: "Ended", refused: "Refused" };
+
+/** @param {string} text */
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    showToast({ text: "The cursor is on the clipboard." });
+  } catch {
+    showToast({ text: "The browser allows no access to the clipboard. Select the text and copy it.", isFailure: true });
+  }
+}
 
 const COUNT = new Intl.NumberFormat("en");
 
@@ -20,6 +31,7 @@ export class ConnectionBar extends HTMLElement {
   #connection;
   #isDisconnected = false;
   #note = "";
+  #isReachable = false;
   #unsubscribe = () => {};
 
   connectedCallback() {
@@ -45,6 +57,13 @@ export class ConnectionBar extends HTMLElement {
     this.#draw(this.#connection?.state);
   }
 
+  /** @param {boolean} isReachable Whether the server answers, while nothing is open and the page has no connection. */
+  set isReachable(isReachable) {
+    if (isReachable === this.#isReachable) return;
+    this.#isReachable = isReachable;
+    this.#draw(this.#connection?.state);
+  }
+
   /** Disconnects until the next click, which reconnects. The server then sends what changed meanwhile, once. */
   #toggleConnection() {
     if (!this.#connection) return;
@@ -57,9 +76,9 @@ export class ConnectionBar extends HTMLElement {
   /** @param {State | undefined} state */
   #draw(state) {
     const isIdle = state?.kind === "live" && this.#note !== "";
-    const word = isIdle ? "Listening" : state ? WORDS[state.kind] : "Not connected";
+    const word = isIdle ? "Listening" : state ? WORDS[state.kind] : this.#isReachable ? "Connected" : "Not connected";
     const why = isIdle ? this.#note : state?.kind === "ended" ? state.status : state?.why;
-    const kind = state?.kind ?? "none";
+    const kind = state?.kind ?? (this.#isReachable ? "live" : "none");
     const lag = state?.lagMs ?? null;
     const gaps = state?.gaps ?? 0;
     const heard = lag === null ? "" : state?.transport === "websocket" ? `ping ${formatSpan(lag)}` : `last data ${formatSpan(lag)} ago`;
@@ -80,7 +99,7 @@ export class ConnectionBar extends HTMLElement {
           <dt>Resumes</dt><dd id="resumes">${state ? state.resumes : "–"}</dd>
           <dt>Cursor</dt>
           <dd class="cursor"><span class="mono truncate" id="cursor" title=${state?.cursor ?? ""}>${state?.cursor || "–"}</span>
-            ${state?.cursor ? html`<button type="button" class="button small icon-button" data-kind="quiet" aria-label="Copy the cursor" title="Copy the cursor" @click=${() => void navigator.clipboard?.writeText(state.cursor ?? "")}>${icon("copy")}</button>` : nothing}</dd>
+            ${state?.cursor ? html`<button type="button" class="button small icon-button" data-kind="quiet" aria-label="Copy the cursor" title="Copy the cursor" @click=${() => void copy(state.cursor)}>${icon("copy")}</button>` : nothing}</dd>
           <dt>Server</dt><dd class="mono">${location.host}</dd>
         </dl>
         <button type="button" class="button small" id="cut" aria-pressed=${this.#isDisconnected} ?disabled=${!this.#connection} @click=${() => this.#toggleConnection()}>${this.#isDisconnected ? "Reconnect" : "Simulate disconnect"}</button>

@@ -8,26 +8,31 @@
 
 /** The modules that define lazy elements, with the styles that only they use. @type {Record<string, { load: () => Promise<unknown>, style?: string }>} */
 const MODULES = {
-  "ps-background-teammates": { load: () => import("./surfaces/background-teammates.js") },
-  "ps-delegation-graph": { load: () => import("./surfaces/delegation-graph.js") },
-  "ps-handoff-lane": { load: () => import("./surfaces/handoff-lane.js") },
-  "ps-remote-teammates": { load: () => import("./surfaces/remote-teammates.js") },
+  "ps-background-teammates": { load: () => import("./surfaces/background-teammates.js"), style: "surfaces/team.css" },
+  "ps-delegation-graph": { load: () => import("./surfaces/delegation-graph.js"), style: "surfaces/team.css" },
+  "ps-handoff-lane": { load: () => import("./surfaces/handoff-lane.js"), style: "surfaces/team.css" },
+  "ps-remote-teammates": { load: () => import("./surfaces/remote-teammates.js"), style: "surfaces/team.css" },
+  "ps-first-use": { load: () => import("./surfaces/first-use.js"), style: "surfaces/first-use.css" },
   "ps-inbox": { load: () => import("./surfaces/inbox.js"), style: "surfaces/inbox.css" },
-  "ps-review-lane": { load: () => import("./surfaces/review-lane.js") },
-  "ps-team-policy": { load: () => import("./surfaces/team-policy.js") },
-  "ps-team-roster": { load: () => import("./surfaces/team-roster.js") },
-  "ps-work-board": { load: () => import("./surfaces/work-board.js") },
-  "ps-worker-notifications": { load: () => import("./surfaces/worker-notifications.js") },
+  "ps-review-lane": { load: () => import("./surfaces/review-lane.js"), style: "surfaces/team.css" },
+  "ps-team-policy": { load: () => import("./surfaces/team-policy.js"), style: "surfaces/team.css" },
+  "ps-team-roster": { load: () => import("./surfaces/team-roster.js"), style: "surfaces/team.css" },
+  "ps-work-board": { load: () => import("./surfaces/work-board.js"), style: "surfaces/team.css" },
+  "ps-worker-notifications": { load: () => import("./surfaces/worker-notifications.js"), style: "surfaces/team.css" },
   "ps-artifacts": { load: () => import("./surfaces/artifacts.js"), style: "surfaces/artifacts.css" },
-  "ps-audiences": { load: () => import("./tools/audiences.js") },
+  "ps-audiences": { load: () => import("./tools/audiences.js"), style: "tools/tools.css" },
   "ps-diagnostics": { load: () => import("./surfaces/diagnostics.js") },
   "ps-events": { load: () => import("./surfaces/events.js"), style: "surfaces/events.css" },
-  "ps-teammate-transcript": { load: () => import("./surfaces/teammate-transcript.js") },
+  "ps-scrubber": { load: () => import("./tools/scrubber.js"), style: "tools/tools.css" },
+  "ps-task-capsule": { load: () => import("./surfaces/task-capsule.js") },
+  "ps-teammate-transcript": { load: () => import("./surfaces/teammate-transcript.js"), style: "surfaces/team.css" },
   "ps-trace": { load: () => import("./surfaces/trace.js"), style: "surfaces/trace.css" },
 };
 
 /** The loads that have begun, by element name. @type {Map<string, Promise<unknown>>} */
 const loads = new Map();
+/** The style sheets that have begun to load, by path. @type {Map<string, Promise<void>>} */
+const styles = new Map();
 
 /**
  * Loads a style sheet of the page once.
@@ -35,12 +40,14 @@ const loads = new Map();
  * @returns {Promise<void>} Resolves when it applies, or has failed to load: an element without styles is better than none.
  */
 export function loadStyle(path) {
-  const href = new URL(path, import.meta.url).href;
-  if (document.querySelector(`link[href="${CSS.escape(href)}"]`)) return Promise.resolve();
-  return new Promise((resolve) => {
-    const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href, onload: () => resolve(), onerror: () => resolve() });
-    document.head.append(link);
-  });
+  let pending = styles.get(path);
+  if (!pending) {
+    pending = new Promise((resolve) => {
+      document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: new URL(path, import.meta.url).href, onload: () => resolve(), onerror: () => resolve() }));
+    });
+    styles.set(path, pending);
+  }
+  return pending;
 }
 
 /**

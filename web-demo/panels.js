@@ -53,6 +53,11 @@ export class Panels {
     return this.#isFull;
   }
 
+  /** The names and labels of the panels with a tab. @returns {[string, string][]} */
+  get names() {
+    return this.#tabs.filter((tab) => !tab.hidden).map((tab) => [tab.dataset.panel ?? "", tab.firstChild?.textContent ?? ""]);
+  }
+
   /** Whether a panel lies over the conversation. */
   get coversStage() {
     return this.#isOpen && (this.#isFull || NARROW.matches);

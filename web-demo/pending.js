@@ -32,11 +32,15 @@ export class PendingDecisions {
   #read = new Map();
   /** @type {PendingItem[]} */
   items = [];
+  /** Whether they have been read: until then, none are known. */
+  isRead = false;
 
   /** Forgets everything: another audience or token sees other decisions. */
   clear() {
     this.#read.clear();
-    this.#publish([]);
+    this.items = [];
+    this.isRead = false;
+    this.#onChange();
   }
 
   /**
@@ -67,11 +71,15 @@ export class PendingDecisions {
 
   /** @param {PendingItem[]} items */
   #publish(items) {
-    const before = this.items.map(({ key, title, entry }) => [key, title, entry.title].join()).join("\n");
+    const before = this.isRead ? stampOf(this.items) : undefined;
     this.items = items.sort((a, b) => toText(b.action.openedAt).localeCompare(toText(a.action.openedAt)));
-    if (before !== this.items.map(({ key, title, entry }) => [key, title, entry.title].join()).join("\n")) this.#onChange();
+    this.isRead = true;
+    if (before !== stampOf(this.items)) this.#onChange();
   }
 }
+
+/** @param {PendingItem[]} items */
+const stampOf = (items) => items.map(({ key, title, entry }) => [key, title, entry.title].join()).join("\n");
 
 /**
  * @param {Entry} entry

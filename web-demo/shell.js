@@ -5,14 +5,14 @@
 import { Problem } from "./client/http.js";
 import { Attention } from "./attention.js";
 import { ConnectionBar } from "./connection-bar.js";
-import { BodyDialog } from "./body-dialog.js";
 import { Feeder } from "./feeder.js";
 import { ViewModel } from "./view-model.js";
 import { Panels } from "./panels.js";
 import { PendingDecisions } from "./pending.js";
 import { SessionList, entryKey, failureText, isLive } from "./session-list.js";
 import { format, parse } from "./route.js";
-import { upgrade } from "./lazy.js";
+import { listenToKeys } from "./keys.js";
+import { loadStyle, upgrade } from "./lazy.js";
 import { resizable } from "./resize.js";
 import { icon } from "./ui/icons.js";
 import { html, render } from "./vendor/lit.js";
@@ -20,7 +20,7 @@ import { Surface, element, setText, toText, keyOf } from "./surfaces/base.js";
 import { Conversation } from "./surfaces/conversation.js";
 import { SessionRail } from "./surfaces/session-rail.js";
 import { Token } from "./token.js";
-import { Scrubber } from "./tools/scrubber.js";
+import { showToast } from "./toasts.js";
 
 /** @typedef {import("./route.js").Route} Route */
 /** @typedef {import("./surfaces/base.js").Activity} Activity */
@@ -61,7 +61,6 @@ export class Shell {
   /** @param {Feeder} feeder */
   constructor(feeder) {
     this.#feeder = feeder;
-    this.#detail = new BodyDialog(query("#detail", HTMLDialogElement), this.#server);
     this.#panels = new Panels(() => this.#layoutChanged());
     resizable(query("#rail-splitter", HTMLElement), { property: "--rail", min: 200, max: 420 });
     resizable(query("#pane-splitter", HTMLElement), { property: "--pane", min: 320, max: 720, isAtEnd: true });
@@ -70,11 +69,13 @@ export class Shell {
     this.#setRoute(parse(location.hash));
     if (this.#hasTarget) this.#open();
     this.#list.restart(this.#route.audience);
+    this.#drawView();
   }
 
   #token = new Token();
   #server = { token: () => this.#token.value };
   #feeder;
+  /** @type {import("./body-dialog.js").BodyDialog | undefined} */
   #detail;
   #panels;
   /** @type {Route} */
@@ -110,7 +111,7 @@ export class Shell {
     sessions: query("#sessions", SessionRail), bar: query("#connection-bar", ConnectionBar), stage: query("#stage", HTMLElement), title: query("#title", HTMLElement),
     hydration: query("#hydration", HTMLElement), back: query("#back", HTMLButtonElement), past: query("#past", HTMLElement), token: query("#token", HTMLFormElement), tokenNote: query("#token-note", HTMLElement),
     audience: query("#audience", HTMLFieldSetElement), conversation: query("ps-conversation", Conversation), compare: query("#compare", HTMLButtonElement),
-    side: query("#side", HTMLElement), needs: query("#needs-you", HTMLButtonElement), rail: query("#open-rail", HTMLButtonElement), extras: query("#open-extras", HTMLButtonElement), scrubber: query("ps-scrubber", Scrubber),
+    side: query("#side", HTMLElement), needs: query("#needs-you", HTMLButtonElement), rail: query("#open-rail", HTMLButtonElement), extras: query("#open-extras", HTMLButtonElement), dock: query(".dock", HTMLElement),
   };
 
   /* ── the open session or run ── */
@@ -128,8 +129,10 @@ export class Shell {
       this.#list.restart(route.audience);
     }
     for (const choice of this.#page.audience.querySelectorAll("input")) choice.checked = choice.value === route.audience;
+    // The panels report each change, which updates the route.
+    const isFull = Boolean(route.full);
     if (route.panel) this.#panels.select(route.panel);
-    this.#panels.setFull(Boolean(route.full));
+    this.#panels.setFull(isFull);
   }
 
   /** @param {Partial<Route>} to */
@@ -153,6 +156,10 @@ export class Shell {
     this.#page.past.hidden = true;
     this.#setHydrationStep("none");
     this.#page.bar.connection = model.connection;
+    model.connection.subscribe(({ kind, why }) => {
+      // Without a token, its form says what to do.
+      if (kind === "refused" && model === this.#model && this.#page.token.hidden) showToast({ text: `The server refused the connection: ${why}`, isFailure: true, action: { label: "Retry", run: () => model === this.#model && this.#open() } });
+    });
     const view = model.view();
     this.#feeder.show(view);
     this.#page.conversation.placeholder = "No messages yet.";
@@ -163,7 +170,7 @@ export class Shell {
     void model.hydrate().then(() => {
       if (at === null || model !== this.#model || model.runId === undefined) return;
       this.#followRun(model, model.runId);
-      void this.#page.scrubber.goTo(at);
+      void this.#useTool("ps-scrubber", (scrubber) => void scrubber.goTo(at));
     });
   }
 
@@ -175,7 +182,7 @@ export class Shell {
   /** @param {import("./view-model.js").Step | "none"} step */
   #setHydrationStep(step) {
     this.#page.stage.dataset.hydration = step;
-    setText(this.#page.hydration, STEPS[step]);
+    this.#drawHint();
     if (step === "shell") this.#feeder.updateAll();
     this.#page.conversation.drawEarlier();
   }
@@ -199,14 +206,25 @@ export class Shell {
     this.#drawTitle();
   }
 
+  /** Draws what is loading, or what the inbox holds. */
+  #drawHint() {
+    const { items } = this.#pending;
+    const sessions = new Set(items.map(({ entry }) => entry.id)).size;
+    const isInbox = this.#route.view === "inbox";
+    const step = /** @type {keyof typeof STEPS} */ (this.#page.stage.dataset.hydration ?? "whole");
+    setText(this.#page.hydration, isInbox ? `${items.length} ${items.length === 1 ? "decision" : "decisions"} in ${sessions} ${sessions === 1 ? "session" : "sessions"}` : this.#hasTarget ? STEPS[step] : "");
+  }
+
   /** Draws the title of what is open, and the way back from a main view or a full panel. */
   #drawTitle() {
     const { view } = this.#route;
-    const over = view ? VIEW_TITLES[view] : this.#panels.isFull ? this.#panels.label : "";
+    const over = this.#isServerEmpty ? "No sessions yet" : view ? VIEW_TITLES[view] : this.#panels.isFull ? this.#panels.label : "";
     const isOver = over !== "" && this.#hasTarget;
     this.#page.back.hidden = !isOver;
-    setText(this.#page.back, this.#title);
+    render(html`${icon("back")}<span class="crumb-text truncate">${this.#title}</span>${icon("chevron-right")}`, this.#page.back);
+    this.#page.back.setAttribute("aria-label", `Back to ${this.#title}`);
     setText(this.#page.title, over || this.#title || (this.#hasTarget ? "" : this.#emptyTitle));
+    this.#drawHint();
     this.#attention.title = this.#title ? `${this.#title} · Proscenium` : "Proscenium";
   }
 
@@ -218,7 +236,7 @@ export class Shell {
     switch (kind) {
       case "session": return this.#navigate({ session: id });
       case "run": return this.#navigate({ run: id });
-      case "blob": return this.#detail.open(toText(href), this.#route.audience);
+      case "blob": return void this.#openBody(toText(href));
       case "teammate":
         this.#panels.showConversation();
         this.#route.agent = id;
@@ -240,6 +258,17 @@ export class Shell {
     }
   }
 
+  /** @param {string} href */
+  async #openBody(href) {
+    try {
+      const { BodyDialog } = await import("./body-dialog.js");
+      this.#detail ??= new BodyDialog(query("#detail", HTMLDialogElement), this.#server);
+      this.#detail.open(href, this.#route.audience);
+    } catch {
+      showToast({ text: "The output did not load. Check that the server runs, then open it again.", isFailure: true });
+    }
+  }
+
   /**
    * Loads a lazy element, gives it the view, and uses it.
    * @param {string} name
@@ -250,7 +279,8 @@ export class Shell {
     try {
       await upgrade(name);
     } catch (error) {
-      return console.warn(`${name} did not load:`, error);
+      console.warn(`${name} did not load:`, error);
+      return showToast({ text: "A part of the page did not load. Check that the server runs.", isFailure: true, action: { label: "Retry", run: () => void this.#useTool(name, use) } });
     }
     const tool = document.querySelector(name);
     if (tool instanceof Surface) this.#feeder.add(tool);
@@ -260,7 +290,7 @@ export class Shell {
 
   /** Loads the lazy elements that are on display. */
   #loadShown() {
-    for (const element of document.querySelectorAll(".panel:not([hidden]) > :not(:defined), .view:not([hidden]) > :not(:defined)")) {
+    for (const element of document.querySelectorAll(".panel:not([hidden]) > :not(:defined), .view:not([hidden]) > :not(:defined), .dock > :not(:defined), .deck > :not(:defined)")) {
       if (!element.parentElement?.closest("[hidden]")) void this.#useTool(element.localName, () => {});
     }
   }
@@ -290,14 +320,15 @@ export class Shell {
 
   #drawView() {
     const { view, agent } = this.#route;
-    const { stage, side, compare, scrubber } = this.#page;
-    document.body.dataset.view = view ?? "conversation";
-    for (const one of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".view"))) one.hidden = one.dataset.view !== view;
-    stage.inert = view !== undefined || this.#panels.coversStage;
+    const { stage, side, compare, dock } = this.#page;
+    const shown = this.#isServerEmpty ? "first-use" : view;
+    document.body.dataset.view = shown ?? "conversation";
+    for (const one of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".view"))) one.hidden = one.dataset.view !== shown;
+    stage.inert = shown !== undefined || this.#panels.coversStage;
     // The others cover the pane, too.
-    side.inert = view !== undefined && view !== "transcript";
+    side.inert = shown !== undefined && shown !== "transcript";
     compare.setAttribute("aria-pressed", String(view === "compare"));
-    scrubber.inert = view === "compare" || view === "inbox";
+    dock.inert = shown !== undefined && shown !== "transcript";
     this.#drawTitle();
     this.#loadShown();
     if (view === "inbox") this.#drawInbox();
@@ -308,6 +339,57 @@ export class Shell {
     if (view === "compare" && run) void this.#useTool("ps-audiences", (audiences) => audiences.follow(run, this.#server, model.view()));
     else if (customElements.get("ps-audiences")) /** @type {any} */ (document.querySelector("ps-audiences")).close();
     if (view === "transcript" && agent) void this.#useTool("ps-teammate-transcript", (transcript) => transcript.open(agent));
+  }
+
+  /** @param {number} step Goes to the next or previous decision in the inbox, else to a session in the rail. */
+  #move(step) {
+    if (this.#route.view === "inbox") return void this.#useTool("ps-inbox", (inbox) => inbox.move(step));
+    const { rows } = this.#page.sessions;
+    const at = rows.findIndex((row) => row === document.activeElement);
+    const from = at >= 0 ? at : rows.findIndex((row) => row.hasAttribute("aria-current"));
+    rows[Math.min(rows.length - 1, Math.max(0, from + step))]?.focus();
+  }
+
+  /** Closes what is open, one thing at a time: the drawers of a phone, a main view, a full panel, the pane over the stage. */
+  #escape() {
+    const { rail, extras } = document.body.dataset;
+    if (rail === "open") return this.#toggle("rail", false);
+    if (extras === "open") return this.#toggle("extras", false);
+    if (this.#route.view === "inbox" && /** @type {any} */ (document.querySelector("ps-inbox")).back?.()) return;
+    if (this.#route.view || this.#panels.isFull) return this.#back();
+    this.#panels.showConversation();
+  }
+
+  async #showPalette() {
+    try {
+      const [{ showPalette }] = await Promise.all([import("./palette.js"), loadStyle("palette.css")]);
+      showPalette(this.#paletteHost);
+    } catch {
+      showToast({ text: "The palette did not load. Check that the server runs.", isFailure: true });
+    }
+  }
+
+  async #showKeys() {
+    try {
+      const [{ showKeys }] = await Promise.all([import("./palette.js"), loadStyle("palette.css")]);
+      showKeys();
+    } catch {
+      showToast({ text: "The list of keys did not load. Check that the server runs.", isFailure: true });
+    }
+  }
+
+  /** What the palette needs of the shell. @type {import("./palette.js").PaletteHost} */
+  #paletteHost = {
+    lists: () => this.#lists, list: this.#list, items: () => this.#pending.items, panels: () => this.#panels, runId: () => this.#model?.runId,
+    navigate: (to) => this.#navigate(to), open: (target) => this.#openTarget(target), showView: (view) => this.#showView(view), showPanel: (name) => this.#showPanel(name),
+    create: () => this.#createSession(), toggleRail: () => this.#toggleRail(), showKeys: () => void this.#showKeys(),
+  };
+
+  /** Hides or shows the rail; on a phone its drawer. */
+  #toggleRail() {
+    if (matchMedia("(max-width: 819px)").matches) return this.#toggle("rail");
+    if (document.body.dataset.rail === "hidden") delete document.body.dataset.rail;
+    else document.body.dataset.rail = "hidden";
   }
 
   #drawInbox() {
@@ -376,7 +458,7 @@ export class Shell {
     const backButton = element("button", "button", "Back to live");
     backButton.type = "button";
     backButton.addEventListener("click", () => {
-      this.#page.scrubber.toLive();
+      void this.#useTool("ps-scrubber", (scrubber) => scrubber.toLive());
       this.travel(null);
     });
     if (this.#page.past.firstChild?.textContent !== text) this.#page.past.replaceChildren(element("span", "", text), backButton);
@@ -414,7 +496,7 @@ export class Shell {
    */
   #followRun(model, run) {
     this.#followedRun = run;
-    this.#page.scrubber.follow(model.view(), run);
+    void this.#useTool("ps-scrubber", (scrubber) => scrubber.follow(model.view(), run));
   }
 
   /* ── lists ── */
@@ -422,13 +504,15 @@ export class Shell {
   /** @param {Lists} lists */
   #setLists(lists) {
     const isFirst = this.#lists === undefined;
+    const wasEmpty = this.#isServerEmpty;
     this.#lists = lists;
     // A server without authentication needs no token form.
     this.#page.token.hidden = !this.#token.hasToken;
     this.#setTokenNote("");
+    this.#page.bar.isReachable = true;
     this.#page.sessions.show(lists);
     void this.#pending.update(lists.all, this.#list.hydration);
-    if (isFirst) this.#drawTitle();
+    if (isFirst || wasEmpty !== this.#isServerEmpty) this.#drawView();
     if (!this.#hasTarget && this.#route.view === undefined && lists.all.length > 0) {
       // First choice: a live pinned entry, then a live one without a parent, then any live one, then the newest.
       const live = lists.all.filter(isLive);
@@ -441,9 +525,15 @@ export class Shell {
     if (model && ownRun && isLive(ownRun) && model.connection.state.kind === "ended") this.#page.bar.connection = model.reconnect();
   }
 
+  /** Whether the server has nothing to show, and nothing is open. */
+  get #isServerEmpty() {
+    return this.#lists?.all.length === 0 && !this.#hasTarget && this.#route.view === undefined;
+  }
+
   /** @param {unknown} error */
   #listFailed(error) {
     if (error instanceof Problem && (error.status === 401 || error.status === 403)) return this.#handleRejection(error);
+    this.#page.bar.isReachable = false;
     this.#page.sessions.failure = failureText(error);
   }
 
@@ -457,8 +547,10 @@ export class Shell {
     const questions = new Map();
     for (const { entry, title } of items) questions.set(entryKey(entry), [...(questions.get(entryKey(entry)) ?? []), title]);
     sessions.questions = questions;
-    this.#attention.show(items);
-    if (this.#route.view === "inbox") this.#drawInbox();
+    this.#attention.show(items, this.#pending.isRead);
+    if (this.#route.view !== "inbox") return;
+    this.#drawHint();
+    this.#drawInbox();
   }
 
   /** @param {Problem} error */
@@ -492,6 +584,7 @@ export class Shell {
       this.#list.filter(filter, words);
     });
     sessions.addEventListener("retry", () => void this.#list.read());
+    sessions.addEventListener("find", () => void this.#showPalette());
     sessions.addEventListener("create", () => this.#createSession());
     needs.addEventListener("click", () => this.#showView(this.#route.view === "inbox" ? undefined : "inbox"));
     sessions.addEventListener("open", (event) => {
@@ -501,6 +594,12 @@ export class Shell {
       this.#navigate({ [kind]: id, full: undefined });
     });
     back.addEventListener("click", () => this.#back());
+    query("#keys", HTMLButtonElement).addEventListener("click", () => void this.#showKeys());
+    document.addEventListener("keys", () => void this.#showKeys());
+    listenToKeys({
+      palette: () => void this.#showPalette(), help: () => void this.#showKeys(), back: () => this.#escape(), move: (step) => this.#move(step), filter: () => sessions.search(),
+      rail: () => this.#toggleRail(), pane: () => this.#panels.toggle(), go: (name) => (name === "inbox" ? this.#showView("inbox") : this.#showPanel(name)),
+    });
     rail.addEventListener("click", () => this.#toggle("rail"));
     extras.addEventListener("click", () => this.#toggle("extras"));
     document.querySelector("ps-teammate-transcript")?.addEventListener("close", () => this.#route.view === "transcript" && this.#showView(undefined));
@@ -534,7 +633,7 @@ export class Shell {
       conversation.reveal(/** @type {CustomEvent<string>} */ (event).detail);
     });
     document.addEventListener("expanded", () => customElements.get("ps-trace") && /** @type {any} */ (document.querySelector("ps-trace")).refresh());
-    this.#page.scrubber.addEventListener("travel", (event) => this.travel(/** @type {CustomEvent} */ (event).detail));
+    this.#page.dock.querySelector("ps-scrubber")?.addEventListener("travel", (event) => this.travel(/** @type {CustomEvent} */ (event).detail));
   }
 
   #createSession() {

@@ -165,11 +165,9 @@ export class Inbox extends HTMLElement {
     const approvals = this.#items.filter(({ action }) => isApproval(action.content)).length;
     /** @type {[Filter, string, number | undefined][]} */
     const filters = [["open", "Open", this.#items.length], ["approvals", "Approvals", approvals], ["questions", "Questions", this.#items.length - approvals], ["decided", "Decided", this.#decided?.length]];
-    const sessions = new Set(this.#items.map(({ entry }) => entry.id)).size;
     this.dataset.open = String(this.#isOpen);
     render(html`
       <div class="inbox-list">
-        <p class="visually-hidden" role="status">${this.#items.length} decisions in ${sessions} sessions</p>
         <div class="inbox-bar">
           <div class="row grow" role="group" aria-label="Filter">${filters.map(([name, label, count]) => html`<button type="button" class="filter" aria-pressed=${this.#filter === name} @click=${() => {
             this.#filter = name;

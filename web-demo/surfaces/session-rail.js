@@ -144,6 +144,7 @@ export class SessionRail extends HTMLElement {
         </label>
         <button type="button" class="button icon-button" id="new-session" aria-label="New session" title="New session" @click=${() => this.#dispatch("create", null)}>${icon("plus")}</button>
       </div>
+      <button type="button" class="button icon-button strip-search" data-kind="quiet" aria-label="Find" title="Find" @click=${() => this.#dispatch("find", null)}>${icon("search")}</button>
       <div class="filters" role="group" aria-label="Filter">${FILTERS.map(([name, label]) => this.#filterButton(name, label))}</div>
       <div class="rail-list">${this.#content()}</div>`, this);
   }
@@ -249,8 +250,10 @@ export class SessionRail extends HTMLElement {
   #child(child, parent, now) {
     const [status, word] = child.pending > 0 ? /** @type {const} */ (["waiting", "Needs you"]) : sessionStatus(child.isStale ? "stale" : child.status);
     const isCurrent = entryKey(child) === this.#current;
+    const title = shortTitle(child, parent);
+    const [, name = title, role = ""] = title.match(/^(.+) \((.+)\)$/) ?? [];
     return html`<li><button type="button" class="session kid" data-session=${child.id} aria-current=${isCurrent ? "true" : nothing} title=${child.id} @click=${() => this.#dispatch("open", { kind: "session", id: child.id })}>
-      ${glyph(status)}<span class="visually-hidden">${word}</span><span class="name truncate">${shortTitle(child, parent)}</span>${age(child.lastActivity, now)}
+      ${glyph(status)}<span class="visually-hidden">${word}</span><span class="name truncate">${name}${role ? html` <span class="session-role">${role}</span>` : nothing}</span>${age(child.lastActivity, now)}
     </button></li>`;
   }
 
@@ -286,7 +289,7 @@ const plain = (text) => text.replace(/[|#*`>_-]{2,}|[|#*`>]/g, " ").replace(/\s+
 
 /** @param {Entry} entry */
 function initials({ title, id }) {
-  const words = (title || id).split(/[^\p{L}\p{N}]+/u).filter(Boolean);
+  const words = (title || id).split(/[^\p{L}\p{N}]+/u).filter((word) => /\p{L}/u.test(word));
   return (words.length > 1 ? `${words[0][0]}${words.at(-1)?.[0]}` : (words[0] ?? "?").slice(0, 2)).toUpperCase();
 }
 

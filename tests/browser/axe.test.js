@@ -33,7 +33,7 @@ for (const theme of ["light", "dark"]) {
         window.bench.compare();
         document.querySelector("ps-teammate-transcript").open("researcher");
       });
-      await page.locator("ps-delegation-graph").getByRole("button", { name: "Show as list" }).click();
+      await page.locator("ps-delegation-graph").getByRole("button", { name: "List", exact: true }).click();
       await page.locator("ps-artifacts .artifact-row", { hasText: "Report" }).click();
       await page.locator("ps-artifacts .mode-diff").click();
       await page.locator("ps-trace .longest button").first().click();

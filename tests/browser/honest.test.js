@@ -86,6 +86,7 @@ test("an idle teammate has no Stop once its run has ended, and its team does not
   const story = [fact("run.started"), fact("team.changed", { teamId: "t", teamPhase: "active" }), fact("agent.spawned", { agentName: "Rui", status: "idle" }, { agentId: "rui" })];
   await stage.publish("idle", story);
   await look({ run: "idle" });
+  await page.locator("ps-team-roster .open-row-line").click();
   const stop = page.locator('ps-team-roster .card [data-does="stop"]');
   await stop.waitFor();
   await stage.publish("idle", [fact("run.finished")]);
@@ -284,6 +285,7 @@ test("a task is delegated, waited for, retried and merged from the team's panel"
   await roster.getByRole("textbox", { name: "Task" }).fill("Check the figures");
   await roster.getByRole("combobox", { name: "Teammate" }).selectOption({ label: "Ana" });
   await roster.getByRole("button", { name: "Delegate", exact: true }).click();
+  for (const line of await roster.locator(".open-row-line").all()) await line.click();
   await roster.getByRole("button", { name: "Wait", exact: true }).click();
   await roster.locator('.cards [data-does="retry"]').locator("visible=true").click();
   await roster.getByRole("button", { name: "Merge results" }).click();

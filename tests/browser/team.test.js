@@ -42,6 +42,7 @@ test("Evidence, replay, review, and citations link to evidence facts.", { timeou
   // A reference without an evidence fact is not a link.
   const links = review.locator(".links > *");
   assert.deepEqual(await links.evaluateAll((all) => all.map((it) => [it.localName, it.querySelector(".mono").textContent, it.querySelector(".badge")?.textContent ?? ""])), [["button", "2025.pdf, page 3", ""], ["span", "hearsay", "not found"]]);
+  await expand(review);
   await links.first().click();
   assert.deepEqual(await bench("opened"), [{ kind: "evidence", id: "source-1", runId: run }]);
   const detail = page.locator("ps-trace .trace-detail");
@@ -214,6 +215,7 @@ test("assigning a work item submits a control, and the card moves when the runti
   const run = await openRun();
   const item = card("ps-work-board", "Name the currency");
   assert.deepEqual(await facts(item), { Assignee: "unassigned", "Depends on": "Collect the figures (running), access (unknown)" });
+  await expand(item);
   await item.locator("select").selectOption({ label: "Writer" });
   await item.getByRole("button", { name: "Assign", exact: true }).click();
   await item.getByText("Submitted. The runtime has not confirmed it yet.").waitFor();
@@ -238,6 +240,7 @@ test("a control for an activity of a session's own log targets the session", { t
   await stage.publish(`${session}-run`, [{ type: "run.started", sessionId: session }, { type: "worker.notification", agentId: "writer", payload: { workerNotificationId: "n", summary: "Done." } }]);
   page = await stage.show("team.html", { session });
   const item = card("ps-work-board", "Name the currency");
+  await expand(item);
   await item.locator("select").selectOption({ label: "Writer" });
   await item.getByRole("button", { name: "Assign", exact: true }).click();
   await item.getByText("Submitted. The runtime has not confirmed it yet.").waitFor();
@@ -255,6 +258,7 @@ test("the board has a column per status, blocker texts, and links only to existi
   const figures = card("ps-work-board", "Collect the figures");
   assert.equal(await text(figures.locator(".priority")), "high");
   assert.equal(await figures.locator("progress").evaluate((bar) => bar.value), 0.4);
+  await expand(figures);
   await figures.locator(".links button", { hasText: "Report" }).click();
   assert.deepEqual(await bench("opened"), [{ kind: "artifact", id: "report", runId: run }]);
   assert.equal(await text(figures.locator(".links > span .badge")), "not found");
@@ -263,6 +267,7 @@ test("the board has a column per status, blocker texts, and links only to existi
 test("a control's feedback shows a rejection with its reason, and then an acceptance", { timeout: 2 * DEADLINE }, async () => {
   const run = await openRun();
   const researcher = card("ps-team-roster", "Researcher");
+  await expand(researcher);
   const stop = researcher.getByRole("button", { name: "Stop" });
   await researcher.locator(".told").evaluate((element) => {
     window.heard = [];
@@ -283,7 +288,8 @@ test("a control's feedback shows a rejection with its reason, and then an accept
 
 test("a control for a teammate targets this teammate only", { timeout: DEADLINE }, async () => {
   const run = await openRun();
-  await card("ps-team-roster", "Writer").getByRole("button", { name: "transcript" }).click();
+  for (const name of ["Writer", "Researcher"]) await expand(card("ps-team-roster", name));
+  await card("ps-team-roster", "Writer").getByRole("button", { name: "Open transcript" }).click();
   const transcript = page.locator("ps-teammate-transcript");
   assert.equal(await text(transcript.locator(".card-title")), "Writer");
   await transcript.getByLabel("Message to this teammate").fill("Use euros.");

@@ -49,6 +49,7 @@ test("the scrubber shows a run at any event, and then live again", { timeout: 2 
   await slider().fill("6", { force: true });
   await until(page, () => document.querySelectorAll("ps-team-roster .card").length === 1);
   // A past moment has no controls.
+  await page.locator("ps-team-roster .open-row-line").first().click();
   assert.equal(await page.locator("ps-team-roster .card-foot").isVisible(), false);
   assert.equal(await page.locator("ps-scrubber").getAttribute("data-mode"), "past");
 
@@ -59,6 +60,7 @@ test("the scrubber shows a run at any event, and then live again", { timeout: 2 
   await page.locator("ps-scrubber .live").click();
   await page.locator("ps-team-roster .card", { hasText: "Latecomer" }).waitFor();
   assert.equal((await travels()).at(-1), null);
+  await page.locator("ps-team-roster .open-row-line").first().click();
   assert.equal(await page.locator("ps-team-roster .card-foot").first().isVisible(), true);
 });
 
@@ -197,6 +199,7 @@ test("the workbench connects surfaces and tools", { timeout: 2 * DEADLINE }, asy
 
   // From a review to its evidence.
   await page.locator("#tab-work").click();
+  await page.locator("ps-review-lane .open-row-line").first().click();
   await page.locator("ps-review-lane .links button").first().click();
   await until(page, () => document.querySelector("ps-trace .trace-detail .card-title")?.textContent === "Evidence: 2025.pdf, page 3" && !document.getElementById("panel-trace").hidden);
   // From the evidence to its events.

@@ -4,7 +4,7 @@
 
 import { define, setText, humanize, toText } from "./base.js";
 import { controlButton } from "./submitted-controls.js";
-import { Lane, UNKNOWN, setLinks, findAgentName, controlTarget, formatValue, refLinks, setFacts, topologyOf } from "./lane.js";
+import { Lane, UNKNOWN, setLinks, setPreview, findAgentName, controlTarget, formatValue, refLinks, setFacts, topologyOf } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
@@ -37,6 +37,7 @@ export class BackgroundTeammates extends Lane {
   fillCard(card, content) {
     setText(card.title, formatValue(content.title ?? content.agentName) || card.activity.activityId);
     setText(card.body, formatValue(content.error?.message ?? content.summary ?? content.message ?? content.reason));
+    setPreview(card, card.body.textContent || formatValue(content.schedule) || humanize(content.status));
     const agent = content.agentId ?? content.assignee;
     setFacts(card.facts, [
       ["Teammate", agent === undefined ? (card.activity.activityType === "agent" ? undefined : UNKNOWN) : findAgentName(this.view, card.activity, agent)],

@@ -6,20 +6,22 @@
 import { Surface, define, svgElement, element, updateChildren, setText, humanize, displayedStatus, stateOf, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { groupBy, addHeading, formatValue } from "./lane.js";
+import { shownStatus } from "../ui/status.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
 /** The maximum number of nodes; the rest is counted. */
 const NODES_MAX = 150;
 /** Sizes, in pixels. */
-const NODE = { width: 192, height: 54 };
-const GAP = { x: 72, y: 18 };
-const MARGIN = 16;
+const NODE = { width: 108, height: 28 };
+const GAP = { x: 36, y: 10 };
+const MARGIN = 10;
 /** How far an edge between nodes of one column bends out, by kind, in pixels. */
-const BULGE = { delegates: 28, waits: 28, "hands over": 52 };
-/** The maximum lengths of a node's name and subtitle, in characters. */
-const NAME_CHARS_MAX = 20;
-const SUBTITLE_CHARS_MAX = 26;
+const BULGE = { delegates: 14, waits: 14, "hands over": 24 };
+/** The maximum length of a node's name, in characters. */
+const NAME_CHARS_MAX = 13;
+/** The scales of the graph: the first fits it into the pane, at most as large as it is. */
+const ZOOMS = [0, 1, 1.5, 2];
 /** Statuses of a completed dependency. */
 const DONE = ["done", "completed", "passed"];
 
@@ -60,6 +62,27 @@ export class DelegationGraph extends Surface {
     this.svg.append(this.edges, this.nodes);
     this.svg.addEventListener("keydown", (event) => this.#key(/** @type {KeyboardEvent} */ (event)));
     this.canvas.append(this.svg);
+    const tools = element("div", "row graph-tools");
+    const tool = (/** @type {string} */ text, /** @type {string} */ label, /** @type {() => void} */ onClick) => {
+      const button = element("button", "button small", text);
+      button.type = "button";
+      button.dataset.kind = "quiet";
+      if (label) button.setAttribute("aria-label", label);
+      button.addEventListener("click", onClick);
+      tools.append(button);
+      return button;
+    };
+    tool("−", "Zoom out", () => this.#setZoom(this.#zoom - 1));
+    tool("+", "Zoom in", () => this.#setZoom(this.#zoom + 1));
+    tool("Fit", "", () => this.#setZoom(0));
+    const toggle = tool("List", "", () => {
+      const isShown = this.list?.classList.toggle("visually-hidden") === false;
+      if (this.canvas) this.canvas.hidden = isShown;
+      toggle.setAttribute("aria-pressed", String(isShown));
+    });
+    toggle.title = "Show as list";
+    toggle.setAttribute("aria-pressed", "false");
+    this.head.querySelector(".spread")?.append(tools);
     const legend = element("p", "row legend hint");
     for (const [kind, text] of [["delegates", "delegated"], ["waits", "waits for"], ["hands-over", "handed off"]]) {
       const item = element("span", "row");
@@ -68,20 +91,20 @@ export class DelegationGraph extends Surface {
       item.append(sample, text);
       legend.append(item);
     }
-    const toggle = element("button", "button", "Show as list");
-    toggle.type = "button";
-    toggle.dataset.kind = "quiet";
-    toggle.setAttribute("aria-pressed", "false");
     // Screen readers always get the list.
     this.list = element("ul", "graph-list visually-hidden");
     this.list.setAttribute("aria-label", "Delegation as a list");
-    toggle.addEventListener("click", () => {
-      const isShown = this.list?.classList.toggle("visually-hidden") === false;
-      toggle.setAttribute("aria-pressed", String(isShown));
-    });
-    legend.append(toggle);
     this.omitted = element("p", "note");
     this.append(this.canvas, legend, this.omitted, this.list);
+  }
+
+  /** The index in `ZOOMS`. */
+  #zoom = 0;
+
+  /** @param {number} zoom */
+  #setZoom(zoom) {
+    this.#zoom = Math.min(ZOOMS.length - 1, Math.max(0, zoom));
+    this.update(null);
   }
 
   /** @param {Set<string> | null} _changed */
@@ -91,7 +114,8 @@ export class DelegationGraph extends Surface {
     this.hidden = graph.edges.length === 0;
     if (this.hidden || !this.svg || !this.edges || !this.nodes || !this.list || !this.omitted) return;
     setText(/** @type {HTMLElement} */ (this.head?.querySelector(".count")), String(graph.nodes.size));
-    for (const [name, value] of [["viewBox", `0 0 ${graph.width} ${graph.height}`], ["width", graph.width], ["height", graph.height]]) this.svg.setAttribute(String(name), String(value));
+    for (const [name, value] of [["viewBox", `0 0 ${graph.width} ${graph.height}`], ["width", graph.width * (ZOOMS[this.#zoom] || 1)], ["height", graph.height * (ZOOMS[this.#zoom] || 1)]]) this.svg.setAttribute(String(name), String(value));
+    this.canvas?.toggleAttribute("data-fit", this.#zoom === 0);
     if (!graph.nodes.has(this.#focusedId)) this.#focusedId = graph.nodes.keys().next().value ?? "";
     updateChildren(this.edges, graph.edges, (edge) => `${edge.kind} ${edge.from} ${edge.to}`, makeEdge, (path, edge) => changeEdge(path, edge, graph));
     updateChildren(this.nodes, graph.nodes.values(), (node) => node.id, (node) => this.#createNode(node), (group, node) => this.#updateNode(group, node));
@@ -104,10 +128,10 @@ export class DelegationGraph extends Surface {
   #createNode({ id }) {
     const group = svgElement("g", { class: "node", role: "button" });
     group.append(
-      svgElement("rect", { width: NODE.width, height: NODE.height, rx: 8 }),
-      svgElement("circle", { cx: 16, cy: 20, r: 4 }),
-      svgElement("text", { x: 28, y: 24, class: "name" }),
-      svgElement("text", { x: 16, y: 42, class: "below" }),
+      svgElement("rect", { width: NODE.width, height: NODE.height, rx: 6 }),
+      svgElement("circle", { cx: 13, cy: 14, r: 4 }),
+      svgElement("text", { x: 24, y: 18, class: "name" }),
+      svgElement("title"),
     );
     group.addEventListener("click", () => this.#open(id));
     group.addEventListener("focus", () => this.#focus(id));
@@ -119,16 +143,18 @@ export class DelegationGraph extends Surface {
    * @param {Node} node
    */
   #updateNode(group, node) {
-    const [, , name, below] = group.children;
+    const [, , name, title] = group.children;
     if (node.activity) group.dataset.key = keyOf(node.activity);
     group.dataset.node = node.id;
     group.dataset.state = stateOf(node.status);
     group.dataset.status = node.status;
     group.setAttribute("transform", `translate(${node.x} ${node.y})`);
     group.setAttribute("tabindex", node.id === this.#focusedId ? "0" : "-1");
-    // The texts in the group are its accessible name.
+    group.dataset.shown = shownStatus(node.status);
+    const label = [node.name, humanize(node.status), node.task || node.role].filter(Boolean).join(" · ");
+    group.setAttribute("aria-label", label);
     setText(name, truncate(node.name, NAME_CHARS_MAX));
-    setText(below, truncate([humanize(node.status), node.task || node.role].filter(Boolean).join(" · "), SUBTITLE_CHARS_MAX));
+    setText(title, label);
   }
 
   /** @param {string} id */
@@ -289,7 +315,7 @@ function changeEdge(group, edge, graph) {
   group.dataset.from = edge.from;
   group.dataset.to = edge.to;
   // Parallel edges between the same two nodes must not overlap.
-  const aside = { delegates: 0, waits: 8, "hands over": -8 }[edge.kind];
+  const aside = { delegates: 0, waits: 6, "hands over": -6 }[edge.kind];
   const y = { from: from.y + NODE.height / 2 + aside, to: to.y + NODE.height / 2 + aside };
   const isForward = to.x > from.x;
   const isBack = to.x < from.x;
@@ -299,8 +325,8 @@ function changeEdge(group, edge, graph) {
   const bend = isForward || isBack ? end - reach : end + BULGE[edge.kind];
   const [line, tip, title] = group.children;
   line.setAttribute("d", `M${start} ${y.from} C${start + reach} ${y.from} ${bend} ${y.to} ${end} ${y.to}`);
-  const back = isForward ? -7 : 7;
-  tip.setAttribute("d", `M${end} ${y.to} l${back} -4 v8 z`);
+  const back = isForward ? -5 : 5;
+  tip.setAttribute("d", `M${end} ${y.to} l${back} -3 v6 z`);
   setText(title, `${from.name} ${edge.kind} ${to.name}${edge.words ? `: ${edge.words}` : ""}`);
 }
 

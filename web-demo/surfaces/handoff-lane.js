@@ -3,7 +3,7 @@
  */
 
 import { define, element, setText, toText } from "./base.js";
-import { Lane, UNKNOWN, setLinks, findAgentName, refLinks, setFacts, topologyOf } from "./lane.js";
+import { Lane, UNKNOWN, setLinks, setPreview, findAgentName, refLinks, setFacts, topologyOf } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
@@ -42,8 +42,8 @@ export class HandoffLane extends Lane {
   fillCard(card, content) {
     const [from, to] = [content.from, content.to].map((who) => findAgentName(this.view, card.activity, who));
     setText(card.title, `${from} → ${to}`);
-    card.title.setAttribute("aria-label", `From ${from} to ${to}`);
     setText(card.body, toText(content.summary));
+    setPreview(card, toText(content.reason) || card.body.textContent || "");
     setFacts(card.facts, [
       ["Reason", content.reason ?? UNKNOWN],
       ["Resumes at", content.resumeTarget ?? UNKNOWN],

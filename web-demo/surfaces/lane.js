@@ -1,25 +1,43 @@
 /**
- * The base of the team's surfaces: a titled list of cards, one per activity, and helpers for facts and links.
+ * The base of the team's surfaces: a titled list of rows, one per activity, which open in place; and helpers for facts
+ * and links.
  */
 
-import { Surface, createBadge, formatCount, svgElement, element, inspectButton, updateChildren, setBadge, setText, humanize, displayedStatus, toText } from "./base.js";
+import { Surface, createBadge, formatCount, element, inspectButton, updateChildren, setBadge, setText, humanize, displayedStatus, toText } from "./base.js";
+import { formatExact, formatSpan, parseTime } from "../ui/format.js";
+import { glyph, icon } from "../ui/icons.js";
+import { shownStatus } from "../ui/status.js";
+import { render } from "../vendor/lit.js";
 import { keyOf } from "../client/store.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./base.js").View} View */
 
-/** Cards drawn at first. */
+/** Rows drawn at first. */
 const CARDS_MAX = 50;
+/** The interval at which the times of rows grow, in milliseconds. */
+const GROW_MS = 5000;
 /** The maximum length of a value in a list of facts, in characters. The event shows the whole. */
 const VALUE_CHARS_MAX = 400;
 /** The maximum number of items and members of a value. */
 const ITEMS_MAX = 20;
 
 /**
- * The card of an activity. Its contents are updated with every change; its buttons are created once.
- * @typedef {object} Card
+ * A row of one line that opens in place.
+ * @typedef {object} OpenRow
  * @property {HTMLElement} root
+ * @property {HTMLElement} mark The glyph of the status.
  * @property {HTMLElement} title
+ * @property {HTMLElement} preview What happens, in one line.
+ * @property {HTMLElement} side Small labels.
+ * @property {HTMLElement} time
+ * @property {HTMLElement} opened What the opened row shows.
+ */
+
+/**
+ * The row of an activity. Its contents are updated with every change; its buttons are created once.
+ * @typedef {OpenRow & CardParts} Card
+ * @typedef {object} CardParts
  * @property {HTMLElement} state The badge.
  * @property {HTMLElement} body
  * @property {HTMLDListElement} facts
@@ -28,6 +46,52 @@ const ITEMS_MAX = 20;
  * @property {HTMLElement} feedback The status of a control.
  * @property {Activity} activity The current activity.
  */
+
+/**
+ * Creates a row that opens in place.
+ * @param {() => View} view
+ * @param {() => Activity | undefined} activity Returns the current activity.
+ * @returns {OpenRow}
+ */
+export function createOpenRow(view, activity) {
+  const root = element("li", "card open-row");
+  const head = element("div", "open-row-head");
+  const line = element("button", "open-row-line");
+  line.type = "button";
+  line.setAttribute("aria-expanded", "false");
+  const parts = { mark: element("span", "row-mark"), title: element("span", "card-title"), preview: element("span", "row-preview"), side: element("span", "row-side"), time: element("span", "row-time") };
+  const chevron = element("span", "row-chevron");
+  const drawChevron = (/** @type {boolean} */ isOpen) => render(icon(isOpen ? "chevron-down" : "chevron-right"), chevron);
+  drawChevron(false);
+  line.append(parts.mark, parts.title, parts.preview, parts.side, parts.time, chevron);
+  head.append(line, inspectButton(view, activity));
+  const opened = element("div", "opened");
+  opened.hidden = true;
+  line.addEventListener("click", () => {
+    opened.hidden = !opened.hidden;
+    root.dataset.open = String(!opened.hidden);
+    line.setAttribute("aria-expanded", String(!opened.hidden));
+    drawChevron(!opened.hidden);
+  });
+  root.append(head, opened);
+  return { root, opened, ...parts };
+}
+
+/**
+ * Sets a row's glyph, and its time: how long an ended activity took, else how long nothing has changed.
+ * @param {View} view
+ * @param {OpenRow} row
+ * @param {Activity} activity
+ * @param {unknown} [status]
+ */
+export function setOpenRow(view, { root, mark, time }, { openedAt, updatedAt, endedAt, content }, status = displayedStatus(content)) {
+  const shown = shownStatus(status);
+  if (root.dataset.shown !== shown) render(glyph(shown), mark);
+  root.dataset.shown = shown;
+  const [opened, updated, ended] = [openedAt, updatedAt, endedAt].map(parseTime);
+  setText(time, Number.isFinite(ended) ? formatSpan(ended - opened) : formatSpan(view.now() - updated));
+  time.title = Number.isFinite(ended) ? `Ended ${formatExact(ended)}` : Number.isFinite(updated) ? `Last change ${formatExact(updated)}` : "";
+}
 
 /** @type {WeakMap<Element, Card>} */
 const cards = new WeakMap();
@@ -58,6 +122,33 @@ export class Lane extends Surface {
       this.update(null);
     });
     this.append(this.top, this.list, this.more);
+    clearInterval(this.#timer);
+    this.#timer = setInterval(() => this.#grow(), GROW_MS);
+  }
+
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  #timer;
+
+  disconnectedCallback() {
+    clearInterval(this.#timer);
+  }
+
+  /** The times of rows grow while nothing changes. */
+  #grow() {
+    if (!this.isConnectedToView || !this.view.isLive || !this.checkVisibility()) return;
+    for (const root of this.list?.children ?? []) {
+      const card = cards.get(root);
+      if (card) setOpenRow(this.view, card, card.activity, this.statusOf(card.activity));
+    }
+  }
+
+  /**
+   * Returns the status that the row's glyph shows.
+   * @param {Activity} activity
+   * @returns {unknown}
+   */
+  statusOf({ content }) {
+    return displayedStatus(content);
   }
 
   /** @param {Set<string> | null} _changed */
@@ -103,26 +194,17 @@ export class Lane extends Surface {
 
   /** @param {Activity} activity */
   #createCard(activity) {
-    const root = element("li", "card");
-    const head = element("div", "card-head");
-    const name = element("div", "row");
-    const title = element("h3", "card-title");
-    const side = element("div", "row");
-    const state = element("span", "badge");
     /** @type {Card} */
     const card = {
-      root, title, state, activity,
-      body: element("p", "card-body"), facts: element("dl", "facts"), links: element("div", "row links"),
+      ...createOpenRow(() => this.view, () => card.activity),
+      activity, state: element("span", "badge"), body: element("p", "card-body"), facts: element("dl", "facts"), links: element("div", "row links"),
       foot: element("div", "card-foot"), feedback: element("p", "hint told"),
     };
-    name.append(title);
-    side.append(state, inspectButton(() => this.view, () => card.activity));
-    head.append(name, side);
     card.feedback.setAttribute("role", "status");
-    root.append(head, card.body, card.facts, card.links, card.foot, card.feedback);
-    cards.set(root, card);
+    card.opened.append(card.state, card.body, card.facts, card.links, card.foot, card.feedback);
+    cards.set(card.root, card);
     this.buildControls(card);
-    return root;
+    return card.root;
   }
 
   /**
@@ -136,7 +218,10 @@ export class Lane extends Surface {
     setBadge(card.state, displayedStatus(activity.content));
     root.dataset.state = card.state.dataset.state;
     this.fillCard(card, activity.content);
-    card.body.hidden = card.body.textContent === "";
+    if (!card.preview.dataset.own) setText(card.preview, card.body.textContent ?? "");
+    setOpenRow(this.view, card, activity, this.statusOf(activity));
+    // The line says a short text already.
+    card.body.hidden = card.body.textContent === "" || (card.body.textContent === card.preview.textContent && card.preview.scrollWidth <= card.preview.clientWidth);
     card.facts.hidden = card.facts.childElementCount === 0;
     card.links.hidden = card.links.childElementCount === 0;
     card.foot.hidden = !this.view.isLive || card.foot.childElementCount === 0;
@@ -367,22 +452,11 @@ export function controlTarget(activity) {
 }
 
 /**
- * Creates a round avatar with two letters.
- * @param {string} name
- * @param {unknown} [color] The source's color; ignored if it is not valid.
+ * Sets the preview of a row to something else than its text.
+ * @param {OpenRow} row
+ * @param {string} text
  */
-export function createAvatar(name, color) {
-  const node = svgElement("svg", { class: "face", viewBox: "0 0 32 32", "aria-hidden": "true" });
-  const disc = svgElement("circle", { cx: 16, cy: 16, r: 15 });
-  const letters = svgElement("text", { x: 16, y: 20.5, "text-anchor": "middle" });
-  letters.textContent = initials(name);
-  if (typeof color === "string" && CSS.supports("color", color)) disc.style.stroke = color;
-  node.append(disc, letters);
-  return node;
-}
-
-/** @param {string} name */
-export function initials(name) {
-  const [first = "", second = ""] = name.split(/[\s_@/.-]+/).filter(Boolean);
-  return ([...first][0] ?? "?").toUpperCase() + ([...(second || first.slice([...first][0]?.length ?? 0))][0] ?? "").toLowerCase();
+export function setPreview({ preview }, text) {
+  preview.dataset.own = "true";
+  setText(preview, text);
 }

@@ -3,10 +3,10 @@
  * need.
  */
 
-import { define, element, setText, toText } from "./base.js";
+import { define, element, setText, humanize, displayedStatus, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { controlButton } from "./submitted-controls.js";
-import { Lane, UNKNOWN, setLinks, controlTarget, formatValue, refLinks, setFacts, topologyOf } from "./lane.js";
+import { Lane, UNKNOWN, setLinks, setPreview, controlTarget, formatValue, refLinks, setFacts, topologyOf } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
@@ -61,6 +61,7 @@ export class RemoteTeammates extends Lane {
     ].filter(Boolean);
     needs.hidden = needTexts.length === 0 || ENDED_TASK_STATUSES.includes(status);
     setText(needs, needTexts.join(" · "));
+    setPreview(card, needs.hidden ? card.body.textContent || humanize(displayedStatus(content)) : needTexts.join(" · "));
     const remote = formatValue(content.remoteTaskId ?? (card.activity.activityType === "task" ? card.activity.activityId : undefined));
     setFacts(card.facts, [
       ["Remote task", remote || UNKNOWN],

@@ -2,9 +2,9 @@
  * Reviews: requests, verdicts, their evidence, and requested fixes.
  */
 
-import { define, element, updateChildren, setBadge, setText, humanize } from "./base.js";
+import { define, element, updateChildren, setBadge, setText, humanize, displayedStatus } from "./base.js";
 import { controlButton } from "./submitted-controls.js";
-import { Lane, UNKNOWN, artifactLinks, evidenceLinks, setLinks, findAgentName, controlTarget, formatValue, refLinks, setFacts, topologyOf } from "./lane.js";
+import { Lane, UNKNOWN, artifactLinks, evidenceLinks, setLinks, setPreview, findAgentName, controlTarget, formatValue, refLinks, setFacts, topologyOf } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
@@ -18,6 +18,11 @@ export class ReviewLane extends Lane {
   /** @param {Activity} activity */
   static shows({ activityType }) {
     return activityType === "review";
+  }
+
+  /** @param {Activity} activity */
+  statusOf({ content }) {
+    return content.verdict ?? displayedStatus(content);
   }
 
   /** @param {Card} card */
@@ -37,6 +42,7 @@ export class ReviewLane extends Lane {
     if (!isOpen) setBadge(card.state, content.verdict);
     card.root.dataset.state = card.state.dataset.state;
     setText(card.body, formatValue(content.summary ?? content.reason));
+    setPreview(card, [humanize(isOpen ? content.status : content.verdict), card.body.textContent].filter(Boolean).join(" · "));
     setFacts(card.facts, [
       ["Reviewer", findAgentName(this.view, card.activity, content.reviewer)],
       ["Target", content.target ?? UNKNOWN],

@@ -4,10 +4,11 @@
  * Times are those at which the server received the envelopes, so they are the same for every reader.
  */
 
-import { humanize, joinText, displayedStatus, stateOf, toText } from "./base.js";
+import { humanize, joinText, displayedStatus, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { describe } from "./describe.js";
 import { parseTime } from "../ui/format.js";
+import { shownStatus } from "../ui/status.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("../client/store.js").Store} Store */
@@ -49,26 +50,12 @@ const NO_STEPS = ["run", "queue", "task", "agent", "team", "context", "state", "
 const OPEN_STATUSES = ["streaming", "running", "accepted", "pending", "waiting", "input-streaming", "input-available", "requested", "reviewing", "exporting", "in_progress"];
 /** Types that last until they end. Others are moments. */
 const LASTING = ["message", "reasoning", "plan", "tool-call-progress", "action", "review", "handoff", "compaction"];
-/** Statuses that need the user. */
-export const NEEDS_USER = ["needs_input", "input_required", "auth_required", "plan_ready", "changes_requested"];
 const FAILED_STATUSES = ["failed", "error", "output-error", "rejected", "killed"];
 /** The names of waiting, by kind of action. @type {Record<string, string>} */
 const WAITS = { structured_input: "input", question: "input", clarification: "input", input: "input", auth: "sign-in", auth_required: "sign-in", plan_approval: "plan approval" };
 /** Steps with a name of their own, by activity type. @type {Record<string, string>} */
 const NAMES = { message: "Message", reasoning: "Thinking", plan: "Plan", compaction: "Compaction", handoff: "Hand-off", review: "Review", artifact: "Artifact", evidence: "Evidence", permission: "Policy", "worker-notification": "Report" };
 const DETAIL_CHARS_MAX = 160;
-
-/**
- * Returns the status that the page shows for a status of the protocol.
- * @param {unknown} status
- * @returns {Status}
- */
-export function shownStatus(status) {
-  if (typeof status !== "string") return "idle";
-  if (NEEDS_USER.includes(status) || status === "waiting") return "waiting";
-  const state = stateOf(status);
-  return state === "ok" ? "completed" : state === "running" ? "running" : state === "failed" ? "failed" : "idle";
-}
 
 /** Whether an activity is a step of the trace. @param {Activity} activity */
 export const isStep = ({ activityType }) => !NO_STEPS.includes(activityType);

@@ -2,13 +2,19 @@
  * The policy of each teammate: permission mode, sandbox, plan mode, budget, pending approvals, and the last decision.
  */
 
-import { Surface, define, element, inspectButton, updateChildren, setBadge, setText, humanize, toText } from "./base.js";
+import { Surface, define, element, updateChildren, setBadge, setText, humanize, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { controlButton } from "./submitted-controls.js";
 import { canStop } from "./team-roster.js";
-import { addHeading, setLinks, findAgentName, splitWords, controlTarget, formatValue, refLinks, setFacts } from "./lane.js";
+import { addHeading, setLinks, findAgentName, splitWords, controlTarget, createOpenRow, formatValue, refLinks, setFacts } from "./lane.js";
+
+import { glyph } from "../ui/icons.js";
+import { render } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
+
+/** The parts of each row. @type {WeakMap<Element, import("./lane.js").OpenRow>} */
+const rows = new WeakMap();
 
 /** Members that are not part of the policy. */
 const HIDDEN_MEMBERS = ["agentId", "taskId", "toolCallId", "actionId", "refs", "withheld", "status", "decision"];
@@ -69,21 +75,20 @@ export class TeamPolicy extends Surface {
 
   /** @param {PolicySubject} subject */
   #createCard(subject) {
-    const card = element("li", "card");
-    const head = element("div", "card-head");
-    const side = element("div", "row");
+    const row = createOpenRow(() => this.view, () => now().policy ?? now().agent);
+    const card = row.root;
+    rows.set(card, row);
     const now = () => this.#shown.get(card) ?? subject;
     const feedback = element("p", "hint told");
     feedback.setAttribute("role", "status");
-    side.append(element("span", "badge"), inspectButton(() => this.view, () => now().policy ?? now().agent));
-    head.append(element("h3", "card-title"), side);
     const stop = controlButton("Stop teammate", () => this.view, () => {
       const { agent } = now();
       return agent ? { control: "stop", ...controlTarget(agent), agentId: agent.activityId } : null;
     }, { kind: "danger", feedback });
     const foot = element("div", "card-foot");
     foot.append(stop);
-    card.append(head, element("dl", "facts"), element("div", "row links"), foot, feedback);
+    row.side.append(element("span", "badge"));
+    row.opened.append(element("dl", "facts"), element("div", "row links"), foot, feedback);
     return card;
   }
 
@@ -97,13 +102,18 @@ export class TeamPolicy extends Surface {
     const { policy, agent } = subject;
     const content = policy?.content ?? {};
     card.dataset.key = keyOf(/** @type {Activity} */ (policy ?? agent));
-    setText(part(".card-title"), subject.name);
+    const row = /** @type {import("./lane.js").OpenRow} */ (rows.get(card));
+    setText(row.title, subject.name);
     const decision = content.decision ?? content.status;
+    const waitsForUser = subject.waiting > 0 ? "waiting" : "idle";
+    if (row.root.dataset.shown !== waitsForUser) render(glyph(waitsForUser), row.mark);
+    row.root.dataset.shown = waitsForUser;
     setBadge(part(".badge"), subject.waiting > 0 ? "waiting" : decision ?? "idle", subject.waiting > 0 ? `${subject.waiting} pending` : decision ? humanize(decision) : "no decision yet");
     const members = Object.entries(content).filter(([name]) => !HIDDEN_MEMBERS.includes(name));
     const own = agent?.content.policy;
     const ownPairs = own && typeof own === "object" && !Array.isArray(own) ? Object.entries(own) : own === undefined ? [] : [["mode", own]];
     const pairs = [...ownPairs.filter(([name]) => content[name] === undefined), ...members];
+    setText(row.preview, [content.mode ?? own?.mode, content.sandbox ?? own?.sandbox].filter(Boolean).map((one) => formatValue(one)).join(", "));
     setFacts(/** @type {HTMLDListElement} */ (part(".facts")), /** @type {[string, unknown][]} */ ([
       ["Mode", content.mode ?? own?.mode ?? "unknown"],
       ["Sandbox", content.sandbox ?? own?.sandbox ?? "unknown"],

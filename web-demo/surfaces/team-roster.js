@@ -6,11 +6,17 @@ import { define, element, updateChildren, setBadge, setText, humanize, displayed
 import { keyOf } from "../client/store.js";
 import { controlButton } from "./submitted-controls.js";
 import { isLiveRun } from "./runtime-status.js";
-import { Lane, ENDED_STATUSES, runOf, createAvatar, setLinks, controlTarget, formatValue, setFacts, topologyOf } from "./lane.js";
+import { Lane, ENDED_STATUSES, runOf, setLinks, setPreview, controlTarget, formatValue, setFacts, topologyOf } from "./lane.js";
+
+import { sumUsage, usageOf } from "./spans.js";
+import { formatCost, formatShortCount } from "../ui/format.js";
+import { shownStatus } from "../ui/status.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
 
+/** The delay before the transcript's field gets the focus, in milliseconds. */
+const MESSAGE_FOCUS_MS = 300;
 /** The maximum number of teammates in the list for a delegation. */
 const NAMES_MAX = 200;
 /** Statuses that need a person; these cards come first. */
@@ -123,7 +129,7 @@ export class TeamRoster extends Lane {
    */
   #updateTeam(head, team) {
     this.#teams.set(head, team);
-    updateTeamHead(head, team);
+    updateTeamHead(head, team, this.activities().filter((agent) => isMemberOf(agent, team)));
     // The phase of a team without a live run is stale.
     const run = runOf(this.view, team);
     const phase = /** @type {HTMLElement} */ (head.querySelector(".phase"));
@@ -163,6 +169,19 @@ export class TeamRoster extends Lane {
     wait.title = "Asks the runtime to wait for this teammate";
     for (const [button, name] of /** @type {[HTMLElement, string][]} */ ([[stop, "stop"], [wait, "wait"], [retry, "retry"], [close, "close"]])) button.dataset.does = name;
     card.foot.append(stop, wait, retry, close);
+    const open = () => this.view.open({ kind: "teammate", id: card.activity.activityId, runId: card.activity.runId });
+    const transcript = element("button", "button small", "Open transcript");
+    const message = element("button", "button small message", "Message");
+    for (const button of [transcript, message]) button.type = "button";
+    transcript.addEventListener("click", open);
+    message.addEventListener("click", () => {
+      open();
+      // The transcript may have to load first.
+      setTimeout(() => /** @type {HTMLElement | null} */ (document.querySelector("ps-teammate-transcript .write input"))?.focus(), MESSAGE_FOCUS_MS);
+    });
+    const reading = element("div", "row reading");
+    reading.append(transcript, message);
+    card.foot.before(reading);
   }
 
   /**
@@ -171,42 +190,37 @@ export class TeamRoster extends Lane {
    */
   fillCard(card, content) {
     const name = toText(content.agentName) || card.activity.activityId;
-    const oldAvatar = card.title.parentElement?.querySelector(".face");
-    if (card.root.dataset.face !== `${name} ${content.color}`) {
-      card.root.dataset.face = `${name} ${content.color}`;
-      oldAvatar?.remove();
-      card.title.before(createAvatar(name, content.color));
-    }
     setText(card.title, name);
     setText(card.body, formatValue(content.error?.message ?? content.summary ?? content.message));
+    setPreview(card, card.body.textContent || formatValue(content.spawnReason) || humanize(displayedStatus(content)));
+    const { tokens, cost } = usageOf(content);
     const isWithheld = content.withheld === true;
     setFacts(card.facts, [
       ["Role", content.role ?? (isWithheld ? "withheld from this audience" : "unknown")],
+      ["Task", content.taskId],
+      ["May", content.policy],
+      ["Used", [formatCost(cost), tokens === undefined ? "" : `${formatShortCount(tokens)} tokens`, toText(content.model)].filter(Boolean).join(" · ")],
       ["Team", content.teamName],
       ["Topology", topologyOf(content)],
-      ["Model", content.model],
       ["Source", content.source],
       ["Capability", content.capabilityRef],
-      ["Policy", content.policy],
       ["Last turn", content.latestTurnStatus && humanize(content.latestTurnStatus)],
       ["Queued turns", content.queuedTurnCount],
       ["Queue reason", content.queueReason],
       ["Needs", content.inputNeeds ?? content.authNeeds],
-      ["Task", content.taskId],
       ["Spawned by", content.parentSessionId && `session ${content.parentSessionId}${content.parentThreadId ? `, thread ${content.parentThreadId}` : ""}`],
       ["Spawn reason", content.spawnReason],
-      ["Usage", content.usage],
+      ["Usage", tokens === undefined && cost === undefined ? content.usage : undefined],
       ["Transcript", content.transcriptRef],
     ]);
     const session = toText(content.sessionId);
     const isChild = session !== "" && content.parentSessionId !== undefined && session !== content.parentSessionId;
-    const { activityId: id, runId } = card.activity;
     setLinks(card.links, [
-      { label: "transcript", words: name, go: () => this.view.open({ kind: "teammate", id, runId }) },
       ...(isChild ? [{ label: "session", words: session, go: () => this.view.open({ kind: "session", id: session }) }] : []),
     ]);
     const status = toText(content.status);
     const hasEnded = ENDED_STATUSES.includes(status);
+    /** @type {HTMLElement} */ (card.root.querySelector(".message")).hidden = hasEnded || !this.view.isLive;
     const run = runOf(this.view, card.activity);
     const shown = { stop: canStop(this.view, card.activity), wait: !hasEnded && run !== undefined && isLiveRun(run), retry: status === "failed" || status === "killed", close: !hasEnded };
     for (const button of card.foot.querySelectorAll("button")) button.hidden = !shown[/** @type {keyof typeof shown} */ (button.dataset.does)];
@@ -236,23 +250,23 @@ function isMemberOf({ content }, team) {
 
 function createTeamHead() {
   const head = element("div", "team-head");
-  const row = element("div", "spread");
-  const name = element("p", "card-title");
-  const badges = element("div", "row");
-  badges.append(element("span", "badge phase"), element("span", "chip topology"));
-  row.append(name, badges);
-  const budget = element("div", "row budget");
+  const row = element("div", "team-line");
+  row.append(element("b", "card-title"), element("span", "team-counts hint"), element("span", "team-cost"));
   const meter = element("progress", "meter");
-  budget.append(meter, element("span", "hint"));
-  head.append(row, budget, element("dl", "facts"));
+  const about = element("p", "hint about budget");
+  about.append(element("span", "topology"), element("span", "badge phase"), element("span", "hint"));
+  const more = element("details", "team-more");
+  more.append(element("summary", "", "Team details"), element("dl", "facts"));
+  head.append(row, meter, about, more);
   return head;
 }
 
 /**
  * @param {HTMLElement} head
  * @param {Activity} team
+ * @param {Activity[]} members
  */
-function updateTeamHead(head, team) {
+function updateTeamHead(head, team, members) {
   const { content } = team;
   const part = (/** @type {string} */ name) => /** @type {HTMLElement} */ (head.querySelector(name));
   head.dataset.key = keyOf(team);
@@ -260,13 +274,24 @@ function updateTeamHead(head, team) {
   setText(part(".card-title"), toText(content.teamName) || team.activityId);
   setBadge(part(".phase"), content.teamPhase ?? content.status);
   setText(part(".topology"), content.topology && content.topology !== "unknown" ? humanize(content.topology) : "topology unknown");
+  const statuses = members.map((agent) => shownStatus(displayedStatus(agent.content)));
+  const count = (/** @type {string} */ status, /** @type {string} */ words) => {
+    const many = statuses.filter((one) => one === status).length;
+    return many > 0 ? `${many} ${words}` : "";
+  };
+  setText(part(".team-counts"), [count("running", "at work"), count("waiting", "waiting"), count("failed", "failed")].filter(Boolean).join(" · "));
+  // The budget is the source's; the cost is what its agents reported.
+  const { cost } = sumUsage(members.map((agent) => usageOf(agent.content)));
+  const budget = content.policy?.budgetUsd ?? content.budgetUsd;
+  const hasBudget = typeof budget === "number" && budget > 0;
+  setText(part(".team-cost"), cost === undefined ? "" : hasBudget ? `${formatCost(cost)} of ${formatCost(budget)}` : formatCost(cost));
   const { teamActiveCount: active, teamParallelBudget: most, teamQueuedCount: queued } = content;
   const meter = /** @type {HTMLProgressElement} */ (part(".meter"));
-  meter.hidden = typeof active !== "number" || typeof most !== "number" || most <= 0;
+  meter.hidden = !hasBudget || cost === undefined;
   if (!meter.hidden) {
-    meter.max = most;
-    meter.value = active;
-    meter.setAttribute("aria-label", `Active teammates in ${toText(content.teamName) || team.activityId}`);
+    meter.max = budget;
+    meter.value = cost ?? 0;
+    meter.setAttribute("aria-label", `Cost of ${toText(content.teamName) || team.activityId}`);
   }
   // Limits and queues are not failures.
   const counts = [
@@ -274,7 +299,7 @@ function updateTeamHead(head, team) {
     typeof most === "number" ? `at most ${most} at once` : "",
     typeof queued === "number" ? `${queued} queued` : "",
   ];
-  setText(part(".budget .hint"), counts.filter(Boolean).join(", "));
+  setText(part(".budget > .hint"), counts.filter(Boolean).join(", "));
   setFacts(/** @type {HTMLDListElement} */ (part(".facts")), [
     ["Coordinator", content.coordinator],
     ["Members", content.members ?? content.agents ?? content.roster],
@@ -282,6 +307,7 @@ function updateTeamHead(head, team) {
     ["Shared memory", content.memoryRefs],
     ["Policy", content.policy],
   ]);
+  part(".team-more").hidden = part(".facts").childElementCount === 0;
 }
 
 define("ps-team-roster", TeamRoster);

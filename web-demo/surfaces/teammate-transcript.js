@@ -7,7 +7,7 @@ import { Surface, define, element, inspectButton, joinText, updateChildren, setB
 import { keyOf } from "../client/store.js";
 import { describe } from "./describe.js";
 import { controlButton } from "./submitted-controls.js";
-import { ENDED_STATUSES, createAvatar, addHeading, findActivity, controlTarget, formatValue, setFacts } from "./lane.js";
+import { ENDED_STATUSES, addHeading, findActivity, controlTarget, formatValue, setFacts } from "./lane.js";
 import { waitReason } from "./tool.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
@@ -191,7 +191,7 @@ export class TeammateTranscript extends Surface {
     const item = element("li", "entry");
     const head = element("div", "spread");
     const target = element("div", "row");
-    target.append(createAvatar(this.#target?.id ?? ""), element("span", "label"), element("span", "title"));
+    target.append(element("span", "label"), element("span", "title"));
     const side = element("div", "row");
     side.append(element("span", "badge"), inspectButton(() => this.view, () => this.#drawnActivities.get(item) ?? activity));
     head.append(target, side);

@@ -3,10 +3,10 @@
  * reports it.
  */
 
-import { Surface, define, element, inspectButton, updateChildren, setBadge, setText, humanize, displayedStatus, toText } from "./base.js";
+import { Surface, define, element, updateChildren, setBadge, setText, humanize, displayedStatus, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { controlButton } from "./submitted-controls.js";
-import { artifactLinks, evidenceLinks, groupBy, addHeading, setLinks, findAgentName, controlTarget, formatValue, refLinks, setFacts, topologyOf } from "./lane.js";
+import { artifactLinks, evidenceLinks, groupBy, addHeading, setLinks, findAgentName, controlTarget, createOpenRow, formatValue, refLinks, setFacts, setOpenRow, topologyOf } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
@@ -21,6 +21,9 @@ const CARDS_MAX = 50;
 const COMMENTS_MAX = 10;
 /** The maximum number of names in a list of assignees. */
 const NAMES_MAX = 200;
+
+/** The parts of each row. @type {WeakMap<Element, import("./lane.js").OpenRow>} */
+const rows = new WeakMap();
 
 /** @param {Activity} task */
 function columnOf({ content }) {
@@ -93,12 +96,12 @@ export class WorkBoard extends Surface {
 
   /** @param {Activity} task */
   #createCard(task) {
-    const card = element("li", "card item");
-    const head = element("div", "card-head");
-    const side = element("div", "row");
+    const row = createOpenRow(() => this.view, () => this.#tasks.get(row.root) ?? task);
+    const card = row.root;
+    card.classList.add("item");
+    rows.set(card, row);
     const now = () => this.#tasks.get(card) ?? task;
-    side.append(element("span", "chip priority"), element("span", "badge"), inspectButton(() => this.view, now));
-    head.append(element("h4", "card-title"), side);
+    row.side.append(element("span", "tag priority"));
     const meter = element("progress", "meter");
     const feedback = element("p", "hint told");
     feedback.setAttribute("role", "status");
@@ -110,7 +113,7 @@ export class WorkBoard extends Surface {
       return { control: "assign", ...controlTarget(now()), taskId: now().activityId, value: { assignee: choice.value } };
     }, { feedback });
     assign.append(choice, button);
-    card.append(head, element("p", "note blocker"), meter, element("dl", "facts"), element("ul", "stack comments"), element("div", "row links"), assign, feedback);
+    row.opened.append(element("span", "badge"), element("p", "note blocker"), meter, element("dl", "facts"), element("ul", "stack comments"), element("div", "row links"), assign, feedback);
     return card;
   }
 
@@ -123,7 +126,12 @@ export class WorkBoard extends Surface {
     const part = (/** @type {string} */ name) => /** @type {HTMLElement} */ (card.querySelector(name));
     this.#tasks.set(card, task);
     card.dataset.key = keyOf(task);
-    setText(part(".card-title"), formatValue(content.title) || task.activityId);
+    const row = /** @type {import("./lane.js").OpenRow} */ (rows.get(card));
+    setText(row.title, formatValue(content.title) || task.activityId);
+    const owner = content.assignee === undefined || content.assignee === null ? "unassigned" : findAgentName(this.view, task, content.assignee);
+    const percent = typeof content.progress === "number" && columnOf(task) !== "done" ? `${Math.round(content.progress * 100)} %` : "";
+    setText(row.preview, [columnOf(task) === "blocked" && content.blocker ? `blocked: ${formatValue(content.blocker)}` : "", owner, percent].filter(Boolean).join(" · "));
+    setOpenRow(this.view, row, task);
     setBadge(part(".badge"), displayedStatus(content));
     card.dataset.state = part(".badge").dataset.state;
     setText(part(".priority"), formatValue(content.priority));
@@ -139,7 +147,7 @@ export class WorkBoard extends Surface {
     meter.setAttribute("aria-label", `Progress of ${formatValue(content.title) || task.activityId}`);
     const failed = Array.isArray(content.attempts) ? content.attempts.length : 0;
     setFacts(/** @type {HTMLDListElement} */ (part(".facts")), [
-      ["Assignee", content.assignee === undefined || content.assignee === null ? "unassigned" : findAgentName(this.view, task, content.assignee)],
+      ["Assignee", owner],
       ["Depends on", this.#dependencies(task)],
       ["Error", content.error?.message],
       ["Failed attempts", failed > 0 ? `${failed}: ${formatValue(content.attempts.at(-1)?.error?.message ?? content.attempts.at(-1)?.reason) || "no reason given"}` : undefined],

@@ -4,7 +4,7 @@
  */
 
 import { define, formatDuration, element, joinText, setText, humanize, toText } from "./base.js";
-import { Lane, UNKNOWN, artifactLinks, evidenceLinks, createAvatar, setLinks, findAgentName, formatValue, refLinks, setFacts } from "./lane.js";
+import { Lane, UNKNOWN, artifactLinks, evidenceLinks, setLinks, findAgentName, formatValue, refLinks, setFacts } from "./lane.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
@@ -24,7 +24,6 @@ export class WorkerNotifications extends Lane {
   /** @param {Card} card */
   buildControls(card) {
     card.root.dataset.kind = "worker-notification";
-    card.title.before(createAvatar("⚙"));
     card.title.after(element("span", "label", "worker report"));
   }
 

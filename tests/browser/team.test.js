@@ -33,6 +33,8 @@ const textContentOf = (selector) => page.locator(selector).evaluate((element) =>
 /** Returns the labels and values of a card's facts. */
 const facts = (card) => card.locator(".facts").first().evaluate((list) => Object.fromEntries([...list.querySelectorAll("dt")].map((name) => [name.textContent, name.nextElementSibling.textContent])));
 const card = (surface, title) => page.locator(`${surface} .card`, { has: page.locator(".card-title", { hasText: new RegExp(`^${title}$`) }) });
+/** Opens a row. */
+const expand = (row) => row.evaluate((root) => root.querySelector(".open-row-line[aria-expanded=false]")?.click());
 
 test("Evidence, replay, review, and citations link to evidence facts.", { timeout: DEADLINE }, async () => {
   const run = await openRun();

@@ -184,6 +184,29 @@ test("the comparison shows a run for each audience and marks withheld activities
   assert.deepEqual(scrollers, ["audience-scroll"]);
 });
 
+test("the comparison and the scrubber cover all runs of a session in commit order", { timeout: 2 * DEADLINE }, async () => {
+  const session = `whole-${++runs}`;
+  const said = (text, messageId, more = {}) => ({ type: "text.final", messageId, payload: { text }, ...more });
+  await stage.publish(`${session}-1`, [{ type: "run.started", sessionId: session }, said("first", "m1")]);
+  await stage.publish(`${session}-2`, [{ type: "run.started", sessionId: session }, said("second", "m2"), said("secret", "m3", { audience: "internal" })]);
+  await stage.publish(`${session}-1`, [said("third", "m4")]);
+  page = await stage.look({ session });
+  const shown = () => page.evaluate(() => document.querySelector("ps-conversation").view.store.sorted(({ activityType }) => activityType === "message").map(({ activityId }) => activityId).sort().join());
+  await until(page, () => document.querySelector("ps-scrubber .slider")?.max === "6");
+  for (const [at, messages] of [[2, "m1"], [4, "m1,m2"], [5, "m1,m2,m4"]]) {
+    await slider().fill(String(at), { force: true });
+    await until(page, (at) => document.querySelector("ps-conversation").view.at === at, at);
+    assert.equal(await shown(), messages, `at event ${at}`);
+  }
+  await page.keyboard.press("l");
+  await until(page, () => document.querySelector("ps-conversation").view.isLive);
+
+  await page.locator("#compare").click();
+  await until(page, () => [...document.querySelectorAll("ps-audiences .audience-head")].map((it) => it.dataset.missing).join() === "1,1,0");
+  const order = await page.locator("ps-audiences .audience-row").evaluateAll((all) => all.map((row) => row.dataset.key).filter((key) => key.includes(" message ")).map((key) => key.split(" ").at(-1)));
+  assert.deepEqual(order, ["m1", "m2", "m3", "m4"]);
+});
+
 /* ── in the workbench ── */
 
 test("the workbench connects surfaces and tools", { timeout: 2 * DEADLINE }, async () => {

@@ -21,7 +21,7 @@ import { Store, logOf } from "./store.js";
  * @property {Audience} [audience] Default: that of the `Hydration`.
  *
  * @typedef {object} ReplayMoment An envelope's place in the history.
- * @property {number} at The number of envelopes of all logs up to this one, hidden ones included. For one run: its sequence.
+ * @property {number} at The sum of the last sequences of all logs, as far as the audience sees them. For one run: its sequence.
  * @property {string} runId Empty for a session's own log.
  * @property {string} [sessionId]
  * @property {number} sequence The envelope's sequence in its log.

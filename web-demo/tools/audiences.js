@@ -1,5 +1,6 @@
 /**
- * The comparison of audiences: one run as user, dashboard and internal, side by side and live, over a connection each.
+ * The comparison of audiences: a session, or one run, as user, dashboard and internal, side by side and live, over a
+ * connection each.
  * A cell without content means that the server withholds the activity; the page hides nothing itself.
  */
 
@@ -7,6 +8,7 @@ import { formatCount, define, element, updateChildren, setBadge, oncePerFrame, s
 import { describe } from "../surfaces/describe.js";
 import { connect } from "../client/connection.js";
 import { Store } from "../client/store.js";
+import { parseTime } from "../ui/format.js";
 
 /** @typedef {import("../client/types.js").Activity} Activity */
 /** @typedef {import("../client/types.js").Audience} Audience */
@@ -21,16 +23,18 @@ const ROWS_MAX = 100;
 const MEMBERS_MAX = 8;
 
 /** @typedef {{ audience: Audience, store: Store, connection: import("../client/connection.js").Connection }} Reader */
-/** @typedef {{ key: string, opened: number, cells: (Activity | undefined)[] }} Row One activity, by audience. */
+/**
+ * One activity, by audience.
+ * @typedef {{ key: string, time: number, opened: number, cells: (Activity | undefined)[] }} Row `time`: when it was opened, in milliseconds since 1970.
+ */
 
 export class Audiences extends HTMLElement {
   /** @type {Reader[]} */
   #readers = [];
   /** @type {(() => void)[]} */
   #unsubscribers = [];
-  /** @type {Pick<View, "inspect"> | undefined} */
+  /** @type {Pick<View, "inspect" | "sessionId"> | undefined} */
   #view;
-  #run = "";
   #limit = ROWS_MAX;
   #scheduleDraw = oncePerFrame(() => this.#draw());
   /** All activities that any audience sees, by key. @type {Map<string, Row>} */
@@ -43,7 +47,7 @@ export class Audiences extends HTMLElement {
   connectedCallback() {
     this.classList.add("audiences");
     this.setAttribute("role", "region");
-    this.setAttribute("aria-label", "The run for each audience");
+    this.setAttribute("aria-label", "The session for each audience");
   }
 
   disconnectedCallback() {
@@ -56,22 +60,22 @@ export class Audiences extends HTMLElement {
   }
 
   /**
-   * Follows a run as each audience.
-   * @param {string} run
+   * Follows the view's session with its child sessions, or a run, as each audience.
+   * @param {string} run The run of a view without a session.
    * @param {{ base?: string, token?: import("../client/types.js").Token, transport?: "sse" | "websocket" }} [server] Default:
    * WebSockets. A browser allows few HTTP connections to one server, and the page needs those.
-   * @param {Pick<View, "inspect">} [view]
+   * @param {Pick<View, "inspect" | "sessionId">} [view]
    */
   follow(run, { base, token, transport = "websocket" } = {}, view) {
     this.close();
-    this.#run = run;
     this.#view = view;
     this.#limit = ROWS_MAX;
     this.connectedCallback();
     this.#build();
     this.#readers = AUDIENCES.map((audience, at) => {
       const store = new Store();
-      const connection = connect({ base, token, transport, run, audience }, store);
+      const filter = view?.sessionId === undefined ? { run } : { session: view.sessionId, children: true };
+      const connection = connect({ base, token, transport, ...filter, audience }, store);
       const changed = (/** @type {import("../client/types.js").Changes} */ { keys }) => {
         for (const key of keys) this.#changed[at].add(key);
         this.#scheduleDraw();
@@ -149,7 +153,7 @@ export class Audiences extends HTMLElement {
   #setCell(key, at, activity) {
     const known = this.#rows.get(key);
     if (!known && !activity) return;
-    const row = known ?? { key, opened: activity?.opened ?? 0, cells: [undefined, undefined, undefined] };
+    const row = known ?? { key, time: parseTime(activity?.openedAt) || 0, opened: activity?.opened ?? 0, cells: [undefined, undefined, undefined] };
     row.cells[at] = activity;
     if (row.cells.every((cell) => cell === undefined)) {
       this.#rows.delete(key);
@@ -168,18 +172,19 @@ export class Audiences extends HTMLElement {
    * @param {number} missing
    */
   #drawHead(head, { store, connection }, missing) {
-    const { kind, why, sequence } = connection.state;
+    const { kind, why } = connection.state;
     const state = /** @type {HTMLElement} */ (head.querySelector(".badge"));
     setBadge(state, kind, kind);
     state.dataset.state = { connecting: "waiting", live: "running", away: "warning", ended: "ok", refused: "failed" }[kind];
     const hydrated = this.#isHydrated(store);
-    setText(/** @type {HTMLElement} */ (head.querySelector(".hint")), why || `${formatCount(store.size)} activities, ${hydrated ? `${formatCount(missing)} withheld` : "loading"}, event ${formatCount(sequence)}`);
+    setText(/** @type {HTMLElement} */ (head.querySelector(".hint")), why || `${formatCount(store.size)} items, ${hydrated ? `${formatCount(missing)} withheld` : "loading"}`);
     head.dataset.missing = hydrated ? String(missing) : "unknown";
   }
 
   /** @param {Store} store */
   #isHydrated(store) {
-    return store.run(this.#run)?.isHydrated === true;
+    const logs = store.runs();
+    return logs.length > 0 && logs.every(({ isHydrated }) => isHydrated);
   }
 
   #createRow() {
@@ -239,7 +244,7 @@ export class Audiences extends HTMLElement {
 }
 
 /** @param {Row} a @param {Row} b */
-const compareRows = (a, b) => a.opened - b.opened || (a.key < b.key ? -1 : 1);
+const compareRows = (a, b) => a.time - b.time || a.opened - b.opened || (a.key < b.key ? -1 : 1);
 
 /**
  * Returns a text with the members that this audience cannot see.

@@ -33,7 +33,7 @@ test("a session is replayed over all its runs in commit order", TIMEOUT, async (
   const replay = new Replay(hydration, { session: "whole" });
   await replay.load();
   assert.deepEqual(replay.moments.map(({ runId, sequence }) => [runId, sequence]), [["whole-a", 1], ["whole-a", 2], ["whole-b", 1], ["whole-a", 3], ["whole-b", 3]]);
-  // The hidden event counts, so that a position is the same for every audience.
+  // An event after a hidden one of its log counts both.
   assert.deepEqual(replay.moments.map(({ at }) => at), [1, 2, 3, 4, 6]);
   const { cursors } = await hydration.sessionEvents("whole");
   for (const index of [4, 0, 2, 3, 1]) {

@@ -7,7 +7,7 @@
  * decided card is one line.
  */
 
-import { define, formatDuration, humanize, inspectButton, stateOf, toText } from "./base.js";
+import { define, formatDuration, humanize, inspectButton, keyOf, stateOf, toText } from "./base.js";
 import { TITLES, actionTitle } from "./action-title.js";
 import { Card } from "./card.js";
 import { QUESTIONS, contradicts, isApproval, optionOf } from "./decision.js";
@@ -17,6 +17,7 @@ import { formatValue } from "./lane.js";
 import { DecisionSubject } from "./decision-subject.js";
 import { summarizeInput, formatJson } from "./tool.js";
 import { formatExact, formatSpan, parseTime } from "../ui/format.js";
+import { SEND_KEYS } from "../ui/keys.js";
 import { glyph, icon, statusLabel } from "../ui/icons.js";
 import { html, nothing, render } from "../vendor/lit.js";
 
@@ -113,10 +114,14 @@ export class Action extends Card {
     this.dataset.status = toText(content.status);
     this.dataset.kind = toText(content.kind);
     this.dataset.submitted = String(isPending && this.#isSubmitted);
+    const wasPending = this.querySelector(".ask") !== null;
+    const hadFocus = this.contains(document.activeElement);
     if (isPending) this.#isOpen = false;
     if (isPending && this.isConnected) this.#tickTimer ??= setInterval(() => this.draw(), TICK_MS);
     if (!isPending) this.#stopTicking();
     render(isPending ? this.#pending() : this.#decided(), this);
+    // The focus stays where the decision was.
+    if (wasPending && !isPending && hadFocus) /** @type {HTMLElement | null} */ (this.querySelector(".summary"))?.focus({ preventScroll: true });
   }
 
   /* ── a decided card ── */
@@ -148,7 +153,7 @@ export class Action extends Card {
     const { risk, description } = this.content;
     const level = formatValue(risk?.level ?? risk);
     const submit = (/** @type {Event} */ event) => event.preventDefault();
-    return html`<article class="ask" aria-label=${this.#title}>
+    return html`<article class="ask" aria-label=${this.#title} tabindex="-1">
       <header class="ask-head">
         <h3 class="card-title">${this.#title}</h3>
         ${level ? html`<span class="tag risk" data-tone=${HIGH_RISKS.has(level.toLowerCase()) ? "fail" : nothing}>${capitalize(level)} risk</span>` : nothing}
@@ -159,7 +164,7 @@ export class Action extends Card {
       ${description === undefined ? nothing : html`<p class="description">${formatValue(description)}</p>`}
       ${this.#facts(true)}
       ${this.#subject.template(this.view, this.activity, true)}
-      <form novalidate @submit=${submit}>${this.#answers()}</form>
+      <form novalidate @submit=${submit} @keydown=${(/** @type {KeyboardEvent} */ event) => this.#handleFormKey(event)}>${this.#answers()}</form>
       ${this.#status()}
     </article>`;
   }
@@ -259,7 +264,7 @@ export class Action extends Card {
   /** The identity of the question: with another wording it is another question. */
   get #questionKey() {
     const { kind, message, schema, responseSchema, options, title, parameters, versionId } = this.content;
-    return JSON.stringify([kind, message, schema, responseSchema, options, title, parameters, versionId]);
+    return JSON.stringify([keyOf(this.activity), kind, message, schema, responseSchema, options, title, parameters, versionId]);
   }
 
   get #isSubmitted() {
@@ -277,7 +282,7 @@ export class Action extends Card {
       return nothing;
     }
     const { kind, schema, responseSchema, options } = this.content;
-    const key = JSON.stringify([kind, schema, responseSchema, options, this.#credentialKind]);
+    const key = JSON.stringify([keyOf(this.activity), kind, schema, responseSchema, options, this.#credentialKind]);
     // An unrelated change must not replace a form that a person is filling in.
     if (key !== this.#formKey || !this.#form) {
       this.#formKey = key;
@@ -315,7 +320,7 @@ export class Action extends Card {
    * @param {boolean} isDisabled
    */
   #approval(form, isDisabled) {
-    if (!form.decides) return this.#button("Send answer", "answer", () => form.fields?.read() ?? {}, { style: "primary", isDisabled });
+    if (!form.decides) return this.#button("Send answer", "answer", () => form.fields?.read() ?? {}, { style: "primary", keys: SEND_KEYS, isDisabled });
     const option = form.approve[this.#selected];
     const control = form.isQuestion ? "answer" : "approve";
     const label = option ? capitalize(option.label) : "Approve";
@@ -327,8 +332,33 @@ export class Action extends Card {
       this.draw();
       /** @type {HTMLElement | null} */ (this.querySelector(this.#isMenuOpen ? '[role="menuitemradio"]' : ".split-more"))?.focus();
     };
-    return html`<span class="split">${main}<button type="button" class="button split-more" data-kind="primary" aria-label="Other scopes" aria-haspopup="menu" aria-expanded=${this.#isMenuOpen} ?disabled=${isDisabled} @click=${toggle}>${icon("chevron-down")}</button>
-      ${this.#isMenuOpen ? html`<span class="split-menu" role="menu" aria-label="Scope" @keydown=${(/** @type {KeyboardEvent} */ event) => this.#handleMenuKey(event, toggle)}>${form.approve.map((one, at) => html`<button type="button" role="menuitemradio" aria-checked=${at === this.#selected} @click=${() => this.#select(at)}><b>${capitalize(one.label)}</b>${one.description ? html`<span>${one.description}</span>` : nothing}</button>`)}</span>` : nothing}</span>`;
+    return html`<span class="split" @focusout=${(/** @type {FocusEvent} */ event) => this.#handleSplitBlur(event)}>${main}<button type="button" class="button split-more" data-kind="primary" aria-label="Other scopes" aria-haspopup="menu" aria-expanded=${this.#isMenuOpen} ?disabled=${isDisabled} @click=${toggle}>${icon("chevron-down")}</button>
+      ${this.#isMenuOpen ? html`<span class="split-menu" role="menu" aria-label="Scope" @mousedown=${(/** @type {Event} */ event) => event.preventDefault()} @keydown=${(/** @type {KeyboardEvent} */ event) => this.#handleMenuKey(event, toggle)}>${form.approve.map((one, at) => html`<button type="button" role="menuitemradio" aria-checked=${at === this.#selected} @click=${() => this.#select(at)}><b>${capitalize(one.label)}</b>${one.description ? html`<span>${one.description}</span>` : nothing}</button>`)}</span>` : nothing}</span>`;
+  }
+
+  /**
+   * Sends by Ctrl-Enter or Command-Enter: the reason of a rejection, else the answer.
+   * @param {KeyboardEvent} event
+   */
+  #handleFormKey(event) {
+    if (event.key === "Escape" && this.#isRejecting) {
+      event.stopPropagation();
+      this.#isRejecting = false;
+      this.draw();
+      /** @type {HTMLElement | null} */ (this.querySelector("[data-opens]"))?.focus();
+    }
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    const { target } = event;
+    const part = target instanceof Element && target.closest(".reason, .edit");
+    /** @type {HTMLElement | null} */ ((part || this).querySelector(part ? "[data-control]" : ".yes [data-control]"))?.click();
+  }
+
+  /** @param {FocusEvent} event */
+  #handleSplitBlur({ currentTarget, relatedTarget }) {
+    if (!this.#isMenuOpen || (relatedTarget instanceof Node && /** @type {Element} */ (currentTarget).contains(relatedTarget))) return;
+    this.#isMenuOpen = false;
+    this.draw();
   }
 
   /** @param {number} at */
@@ -498,7 +528,10 @@ export class Action extends Card {
     const question = this.#questionKey;
     this.#isSending = button;
     this.#problem = undefined;
+    const hadFocus = this.contains(document.activeElement);
     this.draw();
+    // A disabled button loses the focus.
+    if (hadFocus) /** @type {HTMLElement | null} */ (this.querySelector(".ask"))?.focus({ preventScroll: true });
     try {
       const { runId, sessionId, activityId } = this.activity;
       const wanted = { control, ...(runId ? { run: runId } : { session: sessionId }), actionId: activityId, ...(answer.value === undefined ? {} : { value: answer.value }) };
@@ -605,11 +638,21 @@ document.addEventListener("keydown", (event) => {
   const { target, key } = event;
   if (!KEYS.has(key) || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   if (target instanceof HTMLElement && (target.isContentEditable || target.matches("input:not([type=radio], [type=checkbox], [type=button]), select, textarea"))) return;
-  const cards = /** @type {Action[]} */ ([...document.querySelectorAll('ps-action[data-status="pending"]')]).filter((card) => card.getClientRects().length > 0);
-  const isInView = (/** @type {Action} */ card) => card.getBoundingClientRect().top < innerHeight && card.getBoundingClientRect().bottom > 0;
-  const card = cards.find((one) => target instanceof Node && one.contains(target)) ?? cards.findLast(isInView) ?? cards.at(-1);
+  const cards = /** @type {Action[]} */ ([...document.querySelectorAll('ps-action[data-status="pending"]')]);
+  const card = cards.find((one) => target instanceof Node && one.contains(target)) ?? cards.findLast(isOnTop);
   if (card?.handleKey(key)) event.preventDefault();
 });
+
+/**
+ * Whether a card is in view, and nothing covers it.
+ * @param {Action} card
+ */
+function isOnTop(card) {
+  const { top, bottom, left, width } = card.getBoundingClientRect();
+  const middle = (Math.max(top, 0) + Math.min(bottom, innerHeight)) / 2;
+  const element = document.elementFromPoint(left + width / 2, middle);
+  return element !== null && card.contains(element);
+}
 
 /**
  * @param {string} kind

@@ -10,6 +10,7 @@ import { POLL_MS, ACCEPTED_SHOWN_MS, readControlStatuses, hasFailed } from "./su
 import { isLiveRun } from "./runtime-status.js";
 import { formatBytes } from "../ui/format.js";
 import { glyph, icon, statusLabel } from "../ui/icons.js";
+import { SEND_KEYS } from "../ui/keys.js";
 import { html, nothing, render } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
@@ -30,8 +31,6 @@ const MODES = /** @type {const} */ ({
   steer: { label: "Steer", hint: "The agent reads it before its next step.", placeholder: "Steer the running turn…" },
 });
 const MODE_NAMES = /** @type {Mode[]} */ (Object.keys(MODES));
-/** The keys that send, as the platform writes them. */
-const SEND_KEYS = /Mac|iP(hone|ad)/.test(navigator.platform) ? "⌘↵" : "Ctrl ↵";
 
 /** Texts of control statuses. @type {Record<string, string>} */
 const STATUS_TEXTS = {

@@ -9,13 +9,14 @@
 
 import { define, formatDuration, humanize, inspectButton, keyOf, stateOf, toText } from "./base.js";
 import { TITLES, actionTitle } from "./action-title.js";
+import { argumentsTemplate } from "./argument-list.js";
 import { Card } from "./card.js";
 import { QUESTIONS, contradicts, isApproval, optionOf } from "./decision.js";
 import { choiceOf, formOf } from "./form.js";
 import { POLL_MS, ACCEPTED_SHOWN_MS, readControlStatuses, hasFailed } from "./submitted-controls.js";
 import { formatValue } from "./lane.js";
 import { DecisionSubject } from "./decision-subject.js";
-import { summarizeInput, formatJson } from "./tool.js";
+import { summarizeInput } from "./tool.js";
 import { formatExact, formatSpan, parseTime } from "../ui/format.js";
 import { SEND_KEYS } from "../ui/keys.js";
 import { glyph, icon, statusLabel } from "../ui/icons.js";
@@ -30,8 +31,6 @@ import { html, nothing, render } from "../vendor/lit.js";
 const TICK_MS = 1000;
 /** From this time left on, the card shows a date. */
 const DAY_MS = 24 * 3_600_000;
-/** A longer argument has its own line. In characters. */
-const SHORT_ARGUMENT_CHARS = 60;
 
 /** Words for outcomes. @type {Record<string, string>} */
 const OUTCOMES = { approved: "Approved", rejected: "Rejected", answered: "Answered", cancelled: "Cancelled", expired: "Expired", interrupted: "Interrupted", resolved: "Resolved" };
@@ -332,8 +331,23 @@ export class Action extends Card {
       this.draw();
       /** @type {HTMLElement | null} */ (this.querySelector(this.#isMenuOpen ? '[role="menuitemradio"]' : ".split-more"))?.focus();
     };
-    return html`<span class="split" @focusout=${(/** @type {FocusEvent} */ event) => this.#handleSplitBlur(event)}>${main}<button type="button" class="button split-more" data-kind="primary" aria-label="Other scopes" aria-haspopup="menu" aria-expanded=${this.#isMenuOpen} ?disabled=${isDisabled} @click=${toggle}>${icon("chevron-down")}</button>
-      ${this.#isMenuOpen ? html`<span class="split-menu" role="menu" aria-label="Scope" @mousedown=${(/** @type {Event} */ event) => event.preventDefault()} @keydown=${(/** @type {KeyboardEvent} */ event) => this.#handleMenuKey(event, toggle)}>${form.approve.map((one, at) => html`<button type="button" role="menuitemradio" aria-checked=${at === this.#selected} @click=${() => this.#select(at)}><b>${capitalize(one.label)}</b>${one.description ? html`<span>${one.description}</span>` : nothing}</button>`)}</span>` : nothing}</span>`;
+    const blur = (/** @type {FocusEvent} */ event) => this.#handleSplitBlur(event);
+    return html`<span class="split" @focusout=${blur}>${main}
+      <button type="button" class="button split-more" data-kind="primary" aria-label="Other scopes" aria-haspopup="menu" aria-expanded=${this.#isMenuOpen} ?disabled=${isDisabled} @click=${toggle}>${icon("chevron-down")}</button>
+      ${this.#isMenuOpen ? this.#menu(form.approve, toggle) : nothing}</span>`;
+  }
+
+  /**
+   * @param {Option[]} options
+   * @param {() => void} close
+   */
+  #menu(options, close) {
+    // A press must not move the focus out of the menu, which would close it before the click.
+    const hold = (/** @type {Event} */ event) => event.preventDefault();
+    const handleKey = (/** @type {KeyboardEvent} */ event) => this.#handleMenuKey(event, close);
+    const item = (/** @type {Option} */ { label, description }, /** @type {number} */ at) => html`<button type="button" role="menuitemradio" aria-checked=${at === this.#selected} @click=${() => this.#select(at)}>
+      <b>${capitalize(label)}</b>${description ? html`<span>${description}</span>` : nothing}</button>`;
+    return html`<span class="split-menu" role="menu" aria-label="Scope" @mousedown=${hold} @keydown=${handleKey}>${options.map(item)}</span>`;
   }
 
   /**
@@ -661,28 +675,6 @@ function isOnTop(card) {
 function questionOf(kind, schema) {
   if (kind === "credential_request" && schema === undefined) return formOf({ title: "Credential. Only the runtime that asked receives it; this page does not store it.", type: "string", format: "password" }, { isQuestion: true });
   return formOf(schema ?? { title: "Your answer", type: "string", format: "textarea" }, { isQuestion: true });
-}
-
-/**
- * Typed arguments: short ones in a line, long ones open below each other.
- * @param {any} value
- * @param {string} label
- */
-function argumentsTemplate(value, label = "Arguments") {
-  if (value === null || typeof value !== "object") return html`<div class="args" role="group" aria-label=${label}>${argument("", value)}</div>`;
-  return html`<div class="args" role="group" aria-label=${label}>${Object.entries(value).map(([name, one]) => argument(name, one))}</div>`;
-}
-
-/**
- * @param {string} name
- * @param {any} value
- */
-function argument(name, value) {
-  const isScalar = value === null || typeof value !== "object";
-  const text = typeof value === "string" ? value : isScalar ? String(value) : formatJson(value).length <= SHORT_ARGUMENT_CHARS ? JSON.stringify(value) : Array.isArray(value) && value.every((one) => typeof one === "string") && !value.some((one) => /\s/.test(one)) ? value.join(" ") : formatJson(value);
-  const type = value === null ? "null" : Array.isArray(value) ? "array" : typeof value;
-  const isLong = text.length > SHORT_ARGUMENT_CHARS || text.includes("\n");
-  return html`<span class="arg" ?data-long=${isLong}>${name ? html`<span class="arg-name">${name}</span> ` : nothing}<span class="arg-value" data-type=${type}>${text}</span></span>`;
 }
 
 /**

@@ -159,7 +159,7 @@ export class Composer extends Surface {
     this.#text.disabled = this.#pick.disabled = !isPossible;
     this.#text.placeholder = isLive ? placeholder : "You are viewing a past state. Go back to live to send a message.";
     render(html`<label class="visually-hidden" for="composer-text">Message</label>${this.#text}
-      ${this.#attachments.length === 0 ? nothing : html`<ul class="files" aria-label="Attached files">${this.#attachments.map((one) => html`<li>${icon("document")}<span>${one.name} · ${formatBytes(one.bytes)}</span><button type="button" class="button small icon-button" data-kind="quiet" aria-label=${`Remove ${one.name}`} @click=${() => this.#detach(one)}>${icon("close")}</button></li>`)}</ul>`}
+      ${this.#attachments.length === 0 ? nothing : html`<ul class="files" aria-label="Attached files">${this.#attachments.map((one) => this.#attachmentTemplate(one))}</ul>`}
       <div class="foot">
         <label class="button small icon-button attach" data-kind="quiet" title=${`Attach files, at most ${ATTACHED_BYTES_MAX / 1024} KiB in total`}>${this.#pick}${icon("attach")}</label>
         <fieldset class="segments modes"><legend class="visually-hidden">Mode</legend>${MODE_NAMES.map((mode) => this.#modeRadio(mode, isPossible && (mode !== "steer" || isRunning)))}</fieldset>
@@ -178,6 +178,13 @@ export class Composer extends Surface {
       this.#drawBox();
     };
     return html`<label data-mode=${mode} title=${MODES[mode].hint}><input type="radio" name="mode" value=${mode} .checked=${mode === this.#mode} ?disabled=${!isPossible} @change=${choose}><span>${MODES[mode].label}</span></label>`;
+  }
+
+  /** @param {Attachment} attachment */
+  #attachmentTemplate(attachment) {
+    const { name, bytes } = attachment;
+    return html`<li>${icon("document")}<span>${name} · ${formatBytes(bytes)}</span>
+      <button type="button" class="button small icon-button" data-kind="quiet" aria-label=${`Remove ${name}`} @click=${() => this.#detach(attachment)}>${icon("close")}</button></li>`;
   }
 
   /** @param {Attachment} attachment */

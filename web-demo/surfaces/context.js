@@ -44,7 +44,7 @@ export class ContextMeter {
     const last = compactions.at(-1)?.content;
     const amount = share !== undefined ? `${formatCount(used)} of ${formatCount(max)} tokens` : typeof used === "number" ? `${formatCount(used)} tokens, limit unknown` : "budget unknown";
     return html`<details class="context" @toggle=${handleToggle}>
-      <summary>Context${share === undefined ? nothing : ` ${Math.round(share * 100)} %`}${share === undefined ? nothing : html`<progress class="meter" max="1" value=${share} data-state=${share >= WARNING_SHARE ? "warning" : "idle"} aria-label="Context usage"></progress>`}${missing.length > 0 ? html`<span class="missing-count">${missing.length} missing</span>` : nothing}</summary>
+      <summary>Context${share === undefined ? nothing : meterOf(share)}${missing.length > 0 ? html`<span class="missing-count">${missing.length} missing</span>` : nothing}</summary>
       <div class="popover" role="group" aria-label="Context">
         <dl class="facts">
           <dt>Used</dt><dd class="budget">${amount}</dd>
@@ -57,6 +57,9 @@ export class ContextMeter {
     </details>`;
   }
 }
+
+/** @param {number} share Of the budget, from 0 to 1. */
+const meterOf = (share) => html` ${Math.round(share * 100)} %<progress class="meter" max="1" value=${share} data-state=${share >= WARNING_SHARE ? "warning" : "idle"} aria-label="Context usage"></progress>`;
 
 /**
  * Closes the popover by Escape or a click elsewhere.

@@ -237,7 +237,10 @@ function findReview(view, action) {
   const who = reviewer === undefined ? "A reviewer" : (findAgentName(view, review, toText(reviewer)) ?? toText(reviewer));
   const state = stateOf(result);
   const version = target?.version ?? target?.versionId;
-  return html`<span class="review">${glyph(state === "ok" ? "completed" : state === "failed" ? "failed" : state === "running" ? "running" : "idle")}${who} ${VERDICTS[result] ?? `(${result.replaceAll("_", " ") || "no verdict"})`} ${version === undefined ? "it" : `version ${formatValue(version)}`}${summary ? html` <span class="hint">${formatValue(summary)}</span>` : nothing}</span>`;
+  const word = VERDICTS[result] ?? `(${result.replaceAll("_", " ") || "no verdict"})`;
+  const subject = version === undefined ? "it" : `version ${formatValue(version)}`;
+  const sign = state === "ok" ? "completed" : state === "failed" || state === "running" ? state : "idle";
+  return html`<span class="review">${glyph(sign)}${who} ${word} ${subject}${summary ? html` <span class="hint">${formatValue(summary)}</span>` : nothing}</span>`;
 }
 
 /**

@@ -1,5 +1,6 @@
-//! Sets `PROSCENIUM_VERSION`, which `proscenium --version` prints: the version, the commit and the features. Writes the
-//! table of the files that the binary contains: the page and the schemas.
+//! Sets `PROSCENIUM_VERSION`, and writes the table of the files that the binary contains.
+//!
+//! `proscenium --version` prints the version, the commit and the features. The files are the page and the schemas.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -33,7 +34,9 @@ fn commit() -> Option<String> {
     given.or_else(|| if is_optimised && Path::new(".git").exists() { describe_head() } else { None })
 }
 
-/// Returns the checked-out commit, with the suffix `-dirty` if tracked files differ from it; `None` without git.
+/// Returns the checked-out commit, with the suffix `-dirty` if tracked files differ from it.
+///
+/// `None` without git.
 fn describe_head() -> Option<String> {
     // HEAD may name a branch only. Its log changes with each commit.
     for name in ["HEAD", "logs/HEAD"] {
@@ -69,7 +72,7 @@ const UNSERVED: [&str; 2] = ["node_modules", "pictures"];
 /// Before the names of the client library's files with their comments.
 const LIBRARY: &str = "library/";
 
-/// Writes `embedded.rs`: `SCHEMAS` by name, the page's files with their gzip bodies, and the page's version.
+/// Writes `embedded.rs`: the schemas by name, the page's files with their gzip bodies, and its version.
 fn write_embedded_files() {
     let (mut page, mut schemas) = (BTreeMap::new(), BTreeMap::new());
     list_files(Path::new("web-demo"), Path::new("web-demo"), &["html", "css", "js", "txt"], &mut page);
@@ -153,8 +156,9 @@ fn compress(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().expect("memory takes all bytes")
 }
 
-/// Puts the version into the addresses of the page's files, and announces the modules that its script imports, so that a
-/// browser requests them at once instead of one level of imports after another.
+/// Puts the version into the addresses of the page's files, and announces the modules of its script.
+///
+/// A browser then requests all modules at once, instead of one level of imports after another.
 fn index_page(text: &str, texts: &BTreeMap<&str, String>, version: &str) -> String {
     let mut modules = BTreeSet::new();
     add_imports("app.js", texts, &mut modules);

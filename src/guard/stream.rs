@@ -169,7 +169,9 @@ struct Skeleton {
     payload: Map<String, Value>,
 }
 
-/// The members that decide which readers get a draft. Held text joins a chunk only if both are the same.
+/// The members that decide which readers get a draft.
+///
+/// Held text joins a chunk only if both are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Visibility {

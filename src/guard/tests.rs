@@ -971,7 +971,9 @@ fn has_only_meant_text(meant: &VisibleTexts, seen: &VisibleTexts) -> bool {
     })
 }
 
-/// Steps of one run: each for itself, and a call that starts again for other audiences while a tail of its output is held.
+/// Steps of one run.
+///
+/// Each for itself, and a call that starts again for other audiences while a tail of its output is held.
 fn steps(pieces: &'static [&'static str], count: usize) -> impl Strategy<Value = Vec<Step>> {
     let audience = || select(&Audience::ALL[..]);
     let step = prop_oneof![

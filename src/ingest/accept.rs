@@ -1,4 +1,6 @@
-//! The acceptance of a delivery by its log's writer: duplicates, the caller's write scope, and the source's adapter.
+//! The acceptance of a delivery by its log's writer.
+//!
+//! Duplicates, the caller's write scope, and the source's adapter.
 //!
 //! Only this step can refuse a fact.
 

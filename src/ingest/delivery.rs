@@ -40,7 +40,9 @@ pub struct Delivery {
 pub const ENVELOPE_BYTES: usize = 448;
 /// The memory of one parsed JSON value, in bytes.
 const VALUE_BYTES: usize = 80;
-/// The memory of a parsed array or object besides its own items, in values: its first allocation has room for four.
+/// The memory of a parsed array or object besides its own items, in values.
+///
+/// Its first allocation has room for four.
 const CONTAINER_VALUES: usize = 4;
 /// Maximum memory of one parsed fact, in bytes.
 ///
@@ -107,7 +109,9 @@ impl From<Vec<Value>> for Facts {
     }
 }
 
-/// Counts the values that a JSON text takes in memory, without parsing it. Text within strings does not count.
+/// Counts the values that a JSON text takes in memory, without parsing it.
+///
+/// Text within strings does not count.
 fn count_values(mut text: &[u8]) -> usize {
     let mut values = 0;
     loop {
@@ -125,7 +129,9 @@ fn count_values(mut text: &[u8]) -> usize {
     }
 }
 
-/// Returns the index of the closing quote of the JSON string whose content starts at `at`, or the text's length.
+/// Returns the index of the closing quote of the JSON string whose content starts at `at`.
+///
+/// The text's length without one.
 #[must_use]
 pub fn string_end(text: &[u8], mut at: usize) -> usize {
     while let Some(found) = text.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {

@@ -1,4 +1,6 @@
-//! Stamping: drafts become rows. The ledger records each draft, the guard redacts it, and each audience gets its view.
+//! Stamping: drafts become rows.
+//!
+//! The ledger records each draft, the guard redacts it, and each audience gets its view.
 
 use super::Environment;
 use super::rows::EncodedRows;

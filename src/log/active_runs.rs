@@ -1,4 +1,6 @@
-//! The active runs: runs that no user decision holds up, so that silence of their producer means something.
+//! The active runs.
+//!
+//! Runs that no user decision holds up, so that silence of their producer means something.
 //!
 //! An in-memory index over the logs' summaries. The server reads it from the store at start; the applier updates it.
 //! It costs one run id per active run. A run that waits or has ended costs nothing.

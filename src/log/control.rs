@@ -1,4 +1,6 @@
-//! The controls that a log stores: one state entry per control, and one item in the log's summary while it is open.
+//! The controls that a log stores.
+//!
+//! One state entry per control, and one item in the log's summary while it is open.
 //!
 //! One commit saves a [`ControlRecord`] and the envelope about its change, so the two cannot diverge. The record keeps
 //! the control's redacted value only until the control is closed. The value is in no envelope: a user's input is for

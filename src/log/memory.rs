@@ -1,4 +1,6 @@
-//! The in-memory store: the simplest implementation of the contract, for tests, demos and servers with disposable logs.
+//! The in-memory store.
+//!
+//! The simplest implementation of the contract, for tests, demos and servers with disposable logs.
 //!
 //! "Durable" here means until the process ends. The store never writes to a disk and has no limit but memory.
 

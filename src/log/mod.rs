@@ -1,4 +1,6 @@
-//! Logs: one ordered, durable sequence of envelopes per run, and the contract of the stores that hold them.
+//! Logs, and the contract of the stores that hold them.
+//!
+//! A log is one ordered, durable sequence of envelopes.
 //!
 //! ```text
 //!   sequence     1    2    3    4    5   …

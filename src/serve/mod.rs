@@ -1,4 +1,6 @@
-//! The HTTP server. Each folder handles one concern, and its handlers call `ingest`, `feed` or `control`.
+//! The HTTP server.
+//!
+//! Each folder handles one concern, and its handlers call `ingest`, `feed` or `control`.
 //!
 //! This module decides nothing about order, durability or audience. Only [`transport`] knows whether this crate or
 //! hyper carries a connection.

@@ -20,7 +20,9 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The largest adapter memory of a recording, in bytes. Ids, counters and lengths of a real run fit; a body would not.
+/// The largest adapter memory of a recording, in bytes.
+///
+/// Ids, counters and lengths of a real run fit; a body would not.
 const MEMORY_BYTES_MAX: usize = 12 * 1024;
 
 /// The status in which each recorded run ends.

@@ -293,7 +293,9 @@ fn update(call: &mut Map<String, Value>, state: &str, members: &[(&str, &Value)]
     }
 }
 
-/// Returns the message as a client of this version has it: version 6 has no chunk for an approval's answer.
+/// Returns the message as a client of this version has it.
+///
+/// Version 6 has no chunk for an approval's answer.
 pub fn as_seen_by(message: &Value, version: u8) -> Value {
     let mut message = message.clone();
     if version == 6 {

@@ -1,5 +1,6 @@
-//! Hostile clients against the real binary: an attack costs at most its sender's own requests, and other clients
-//! nothing.
+//! Hostile clients against the real binary.
+//!
+//! An attack costs at most its sender's own requests, and other clients nothing.
 //!
 //! Beside each attack a [`Bystander`] requests `/healthz` and posts to a run of its own. The sizes are such that each
 //! defect of the review would have blocked the server for several seconds, or have cost hundreds of megabytes, also in
@@ -19,14 +20,17 @@ use tokio::net::{TcpSocket, TcpStream};
 
 /// The longest wait of the bystander for one answer, in a debug build on an idle machine.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
-/// How many times as long as a server without an attack may let its client wait. It tells a slow server from a busy machine.
+/// How many times as long as a server without an attack may let its client wait.
+///
+/// It tells a slow server from a busy machine.
 const WAIT_RATIO_MAX: u32 = 4;
 /// The pause between two rounds.
 const REST: Duration = Duration::from_millis(10);
 const MIB: u64 = 1024 * 1024;
 
-/// A second client on its own thread; every test checks that the server keeps serving it. In turn it asks another server
-/// without an attack.
+/// A second client on its own thread; every test checks that the server keeps serving it.
+///
+/// In turn it asks another server without an attack.
 struct Bystander {
     stop: Arc<AtomicBool>,
     rounds: std::sync::mpsc::Receiver<()>,
@@ -91,7 +95,9 @@ impl Bystander {
         Ok(answer)
     }
 
-    /// Ends after one more round and returns the longest wait for an answer; panics if an answer took too long.
+    /// Ends after one more round and returns the longest wait for an answer.
+    ///
+    /// Panics if an answer took too long.
     fn was_served(self, beside: &str) -> Duration {
         while self.rounds.try_recv().is_ok() {}
         self.rounds.recv_timeout(crate::harness::TIMEOUT).expect("the server serves the bystander after the attack");
@@ -166,8 +172,9 @@ fn web_socket_frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     [&head, &[0; 4][..], payload].concat()
 }
 
-/// Sends frames and reads nothing until the server accepts no more or has closed; then reads everything. Returns the
-/// bytes sent and the close code.
+/// Sends frames and reads nothing until the server accepts no more or has closed; then reads everything.
+///
+/// Returns the bytes sent and the close code.
 async fn flood(mut socket: TcpStream, frames: &[u8], bytes_max: usize) -> (usize, Option<u16>) {
     let mut sent = 0;
     while sent < bytes_max {
@@ -261,7 +268,9 @@ async fn large_bodies_sent_three_times_at_once_to_one_run_are_stored_once_and_in
 
 // Entries 7 and 11. Restarts between the pieces are in tests/it/redaction.rs.
 
-/// Waits until the server has closed this many idle runs: its sweep has then looked at every silent run, twice.
+/// Waits until the server has closed this many idle runs.
+///
+/// Its sweep has then looked at every silent run, twice.
 async fn sweeps_over_silent_runs(client: &Client, idle_runs: f64) {
     let open = || crate::ops::read_metric(client, "proscenium_logs_open");
     let before = open().await;
@@ -868,10 +877,13 @@ fn long_secret(bytes: usize) -> String {
     format!(r#"{{"type":"tool.result","toolCallId":"c","payload":{{"output":"{text}"}}}}"#)
 }
 
-/// How many times as much as an ordinary body a hostile one may cost by the MiB. It is at most six times as much. With the defects of
-/// entries 4 and 5 it was from fifty to several thousand times.
+/// How many times as much as an ordinary body a hostile one may cost by the MiB.
+///
+/// It is at most six times as much. With the defects of entries 4 and 5 it was from fifty to several thousand times.
 const HOSTILE_COST_MAX: f64 = 20.0;
-/// Four times the size may cost eight times as much: linear work costs four times, quadratic work sixteen times.
+/// Four times the size may cost eight times as much.
+///
+/// Linear work costs four times, quadratic work sixteen times.
 const QUADRUPLE_COST_MAX: f64 = 8.0;
 /// Below this, in milliseconds, the clock's ticks and what the server does beside decide.
 const COST_NOISE_MS: f64 = 300.0;
@@ -883,11 +895,15 @@ async fn cost(server: &Process, client: &Client, run: &str, body: String) -> (f6
     ((server.cpu_ms() - before) as f64, begun.elapsed())
 }
 
-/// Processor time decides here, and only relative to other bodies in the same run: neither a slow nor a busy machine changes that. The
-/// figures of a release build are printed by `PROSCENIUM_TEST_BIN=target/release/proscenium cargo test --test it cost -- --nocapture`.
+/// Processor time decides here, and only relative to other bodies in the same run.
+///
+/// Neither a slow nor a busy machine changes that. The figures of a release build are printed by
+/// `PROSCENIUM_TEST_BIN=target/release/proscenium cargo test --test it cost -- --nocapture`.
 #[tokio::test]
 async fn the_cost_of_a_body_is_linear_in_its_size_and_other_clients_are_served() {
-    /// Each shape, and how much of it the serving thread takes itself: with its envelopes less than 256 KiB.
+    /// Each shape, and how much of it the serving thread takes itself.
+    ///
+    /// With its envelopes less than 256 KiB.
     const SHAPES: [(&str, fn(usize) -> String, usize); 8] = [
         ("tiny facts", tiny_facts, 6 * 1024),
         ("distinct ids", distinct_ids, 50 * 1024),

@@ -1,4 +1,6 @@
-//! Visibility by audience on every path: both stream transports, pages in both directions, and the export.
+//! Visibility by audience on every path.
+//!
+//! Both stream transports, pages in both directions, and the export.
 //!
 //! Each rule is a case: facts in, and a list of visible events per audience. Laws are properties over random facts.
 
@@ -9,7 +11,9 @@ use serde_json::{Map, Value, json};
 use std::cell::Cell;
 use std::collections::HashSet;
 
-/// Reads an ended run as an audience. Asserts that all paths agree, and that `prev` links the whole chain.
+/// Reads an ended run as an audience.
+///
+/// Asserts that all paths agree, and that `prev` links the whole chain.
 async fn read_on_every_path(client: &Client, run: &str, audience: &str) -> Vec<Value> {
     let query = format!("audience={audience}");
     let events = client.read_events(run, &query, 7).await;
@@ -41,8 +45,9 @@ fn label(event: &Value) -> String {
     }
 }
 
-/// Checks what each audience sees of these facts. Adds a `run.finished`, which every audience sees, and omits it from
-/// the lists.
+/// Checks what each audience sees of these facts.
+///
+/// Adds a `run.finished`, which every audience sees, and omits it from the lists.
 async fn check(facts: Vec<Value>, expected: [&[&str]; 3]) -> [Vec<Value>; 3] {
     let client = start_local().await;
     client.append("r", &facts).await;
@@ -518,8 +523,9 @@ fn any_fact() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Returns the subjects that a fact may start. Leaving out a subject's first fact changes the meaning of its later
-/// facts. A call starts only with `tool.started`.
+/// Returns the subjects that a fact may start.
+///
+/// Leaving out a subject's first fact changes the meaning of its later facts. A call starts only with `tool.started`.
 fn subjects(fact: &Value) -> Vec<String> {
     let id = |member: &str| fact[member].as_str().unwrap_or("-").to_owned();
     let event_type = fact["type"].as_str().expect("a fact has a type");
@@ -540,7 +546,9 @@ fn subjects(fact: &Value) -> Vec<String> {
     }
 }
 
-/// Checks a property over random facts: the same facts each time, or as many new cases as `PROPTEST_CASES` says.
+/// Checks a property over random facts.
+///
+/// The same facts each time, or as many new cases as `PROPTEST_CASES` says.
 fn check_property(cases: u32, check: impl AsyncFn(&Client, String, Vec<Value>) -> Result<(), TestCaseError>) {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let config = Config { cases: asked.unwrap_or(cases), failure_persistence: None, max_shrink_iters: 2000, ..Config::default() };

@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// The largest adapter memory of a recording, in bytes. Ids, counters and lengths of a real run fit; a body would not.
+/// The largest adapter memory of a recording, in bytes.
+///
+/// Ids, counters and lengths of a real run fit; a body would not.
 const MEMORY_BYTES_MAX: usize = 8 * 1024;
 
 fn source() -> &'static SourceKind {

@@ -1,4 +1,6 @@
-//! Awaken's canonical events: the events in its server's store lead to the same activities as the runtime's own events.
+//! Awaken's canonical events.
+//!
+//! The events in its server's store lead to the same activities as the runtime's own events.
 //!
 //! Each recording is a run as Awaken's server would store it, with the same name as the recording of the runtime's
 //! events. A test states each documented difference between the two.
@@ -222,8 +224,9 @@ fn adapt(adapter: &mut dyn Adapter, fact: &Value) -> Option<Vec<Draft>> {
     Some(out)
 }
 
-/// Generates a damaged stored event: a member is missing or has another type, at the top, in the payload, or in the
-/// scopes.
+/// Generates a damaged stored event.
+///
+/// A member is missing or has another type, at the top, in the payload, or in the scopes.
 fn damaged_event(facts: Vec<Value>) -> impl Strategy<Value = Value> {
     let odd_value =
         prop_oneof![Just(Value::Null), Just(json!(7)), Just(json!("")), Just(json!("x\ny")), Just(json!([[]])), Just(json!({}))];

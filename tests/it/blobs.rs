@@ -1,4 +1,6 @@
-//! Offloaded bodies: a body too large for its envelope moves to a blob, readable by the envelope's readers only.
+//! Offloaded bodies.
+//!
+//! A body too large for its envelope moves to a blob, readable by the envelope's readers only.
 
 use crate::harness::{AUDIENCES, fact, start_local};
 use serde_json::{Value, json};

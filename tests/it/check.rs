@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use tempfile::TempDir;
 
-/// The findings of each source's recordings, by rule; recordings without a row have none. A new source adds a row.
+/// The findings of each source's recordings, by rule; recordings without a row have none.
+///
+/// A new source adds a row.
 const RECORDINGS: &[(&str, &str, &[(&str, &[(&str, usize)])])] = &[
     (
         "awaken",

@@ -1,4 +1,6 @@
-//! Existing client libraries: a request becomes one control, and its stream goes on to the run's end or is cut off.
+//! Existing client libraries.
+//!
+//! A request becomes one control, and its stream goes on to the run's end or is cut off.
 //!
 //! Each test is a minimal client: a request on its own socket, of whose response it sees every byte. The test itself
 //! acts as the agent. The details of each dialect are tested elsewhere (`encode`, and the real libraries).

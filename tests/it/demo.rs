@@ -337,8 +337,9 @@ async fn recordings_of_every_source_play_beside_the_story() {
     }
 }
 
-/// Plays the story up to the approval without automatic decisions; answers the question about the headline as a viewer
-/// would.
+/// Plays the story up to the approval without automatic decisions.
+///
+/// Answers the question about the headline as a viewer would.
 async fn play_to_the_approval() -> Demo {
     let demo = Demo::start(&[]);
     let asked = demo.wait_for_action("headline").await;

@@ -1,4 +1,6 @@
-//! Connections and addresses without facts or frames: limits, malformed requests, static files, and the stop.
+//! Connections and addresses without facts or frames.
+//!
+//! Limits, malformed requests, static files, and the stop.
 
 use crate::harness::{Client, start_local, start_local_with, with_timeout};
 use proscenium::feed::FeedConfig;

@@ -37,7 +37,9 @@ const ENDS: [(&str, &str); 19] = [
     ("two_sessions_interleaved", "completed"),
 ];
 
-/// The largest adapter memory of a recording, in bytes. Ids, counters and digests of a real turn fit; a body would not.
+/// The largest adapter memory of a recording, in bytes.
+///
+/// Ids, counters and digests of a real turn fit; a body would not.
 const MEMORY_BYTES_MAX: usize = 8 * 1024;
 
 /// Activities by type and id.
@@ -609,7 +611,9 @@ fn adapt_with(adapter: &mut dyn Adapter, fact: &Value) -> Vec<Draft> {
     out
 }
 
-/// Adapts facts with one adapter, and with one that is restored after every fact; asserts that they agree.
+/// Adapts facts with one adapter, and with one that is restored after every fact.
+///
+/// Asserts that they agree.
 fn adapt(facts: &[Value], context: &str) -> Vec<Draft> {
     let (mut lasting, mut restored) = ((source().fresh)(), (source().fresh)());
     let mut all = Vec::new();

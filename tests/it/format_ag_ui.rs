@@ -57,8 +57,9 @@ impl Story {
         self.shown[at].iter().find(|shown| &*shown.kind == "run").and_then(|run| run.text("status")).unwrap_or("unknown")
     }
 
-    /// Returns whether an agent resumes after its end, or becomes the run's own. A stream names each agent once per
-    /// run, so a reader that resumes may not know such an agent.
+    /// Returns whether an agent resumes after its end, or becomes the run's own.
+    ///
+    /// A stream names each agent once per run, so a reader that resumes may not know such an agent.
     fn has_agents_that_return(&self) -> bool {
         let done = |shown: &[ActivityView]| -> BTreeSet<Box<str>> {
             let is_done =
@@ -189,7 +190,9 @@ impl<'s> Stream<'s> {
     }
 }
 
-/// Joins the text chunks of messages: a client that read live has more chunks than one that joined later.
+/// Joins the text chunks of messages.
+///
+/// A client that read live has more chunks than one that joined later.
 fn joined(messages: &[Value]) -> Vec<Value> {
     let mut messages = messages.to_vec();
     for content in messages.iter_mut().filter(|message| message["role"] == "activity").map(|message| &mut message["content"]) {

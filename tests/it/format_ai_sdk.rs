@@ -1,4 +1,6 @@
-//! The AI SDK dialect: every way of reading ends with the message that the page loads, and no client throws.
+//! The AI SDK dialect.
+//!
+//! Every way of reading ends with the message that the page loads, and no client throws.
 
 use crate::ai_sdk_client::{Reader, as_seen_by};
 use crate::harness::{Client, Sse, Transport, fact, recording, recordings, start_local, to_ndjson};
@@ -179,7 +181,9 @@ fn holds(reader: &Reader, story: &Story, version: u8) -> bool {
     !is_split
 }
 
-/// Reads a run in every way, at some of its envelopes; returns whether every client ended with the loaded message.
+/// Reads a run in every way, at some of its envelopes.
+///
+/// Returns whether every client ended with the loaded message.
 fn check(story: &Story, stride: usize, versions: &[u8]) -> bool {
     let mut holds_for_all = true;
     for version in versions.iter().copied() {
@@ -269,7 +273,9 @@ struct StreamChunk {
     id: Option<String>,
 }
 
-/// Parses a body. Strict: heartbeats, `retry` on the first event only, one data line, then the id; `[DONE]` is a text.
+/// Parses a body. Strict.
+///
+/// Heartbeats, `retry` on the first event only, one data line, then the id; `[DONE]` is a text.
 fn parse_body(body: &[u8]) -> Vec<StreamChunk> {
     let text = std::str::from_utf8(body).unwrap();
     assert!(!text.contains('\r') && text.starts_with(":\n"), "{text}");

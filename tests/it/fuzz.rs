@@ -23,7 +23,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 
-/// The time after which an operation counts as hanging: far longer than the limits that the server gets.
+/// The time after which an operation counts as hanging.
+///
+/// Far longer than the limits that the server gets.
 const HANG_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The server and its log.
@@ -592,8 +594,9 @@ fn ed25519_x() -> String {
     digits[16..].trim_end_matches('=').replace('+', "-").replace('/', "_")
 }
 
-/// Starts a server with authentication by a secret, an Ed25519 key and an RSA key. It has run `r` of session `mine`,
-/// and run `q` of session `theirs`.
+/// Starts a server with authentication by a secret, an Ed25519 key and an RSA key.
+///
+/// It has run `r` of session `mine`, and run `q` of session `theirs`.
 fn start_with_auth() -> Server {
     let dir = tempfile::tempdir().unwrap();
     let set = dir.path().join("set");

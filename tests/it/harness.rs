@@ -597,8 +597,9 @@ impl Sse {
         self.bytes.clone()
     }
 
-    /// Reads the whole stream and returns only the sequences, for streams that are too large to parse. Asserts that the
-    /// last frame is `End`.
+    /// Reads the whole stream and returns only the sequences, for streams that are too large to parse.
+    ///
+    /// Asserts that the last frame is `End`.
     pub async fn sequences(&mut self) -> Vec<u64> {
         while self.read().await {}
         let text = std::str::from_utf8(&self.bytes).expect("a stream is UTF-8");

@@ -238,7 +238,9 @@ async fn a_search_scans_a_bounded_number_of_sessions_and_returns_a_cursor() {
     assert_eq!((&second["sessions"][0]["sessionId"], &second["nextCursor"]), (&json!("needle"), &Value::Null));
 }
 
-/// Writes three runs and the session's own log in turns; some facts are hidden, some appends have several rows.
+/// Writes three runs and the session's own log in turns.
+///
+/// Some facts are hidden, some appends have several rows.
 async fn write_session(client: &Client) {
     for n in 0..8 {
         for run in ["r1", "r2", "r3"] {

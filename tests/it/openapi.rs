@@ -1,5 +1,6 @@
-//! The `OpenAPI` description matches the server: every served address is described, and every described address is
-//! served.
+//! The `OpenAPI` description matches the server.
+//!
+//! Every served address is described, and every described address is served.
 //!
 //! The router is built from the same table as the description, and in tests the server panics on an answer, or on a
 //! query member that it reads, without a row. These tests check the other direction: every member, status and code of
@@ -48,7 +49,9 @@ const TESTED_ELSEWHERE: &[(&str, &str)] = &[
 ];
 
 thread_local! {
-    /// The answers sent, and the query members read per path. A test's server runs on the test's own thread.
+    /// The answers sent, and the query members read per path.
+    ///
+    /// A test's server runs on the test's own thread.
     static ANSWERED: RefCell<BTreeSet<(&'static str, u16, &'static str)>> = const { RefCell::new(BTreeSet::new()) };
     static READ: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
 }

@@ -28,7 +28,9 @@ struct Collector {
 }
 
 impl Collector {
-    /// Starts a collector that accepts every request, or one that never answers; returns it and its address.
+    /// Starts a collector that accepts every request, or one that never answers.
+    ///
+    /// Returns it and its address.
     async fn start(answers: bool) -> (Self, String) {
         let collector = Self::default();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

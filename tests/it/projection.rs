@@ -392,8 +392,9 @@ fn shaped(family: &str, one: u8, other: u8, agent: Option<u8>, audience: Option<
     Value::Object(map)
 }
 
-/// Returns the subjects that a fact may start. Leaving out a subject's first fact changes the meaning of its later
-/// facts.
+/// Returns the subjects that a fact may start.
+///
+/// Leaving out a subject's first fact changes the meaning of its later facts.
 fn subjects(fact: &Value) -> Vec<String> {
     let id = |member: &str| fact[member].as_str().unwrap_or("-").to_owned();
     let class = fact["type"].as_str().unwrap();
@@ -423,7 +424,9 @@ fn subjects(fact: &Value) -> Vec<String> {
     }
 }
 
-/// Checks a property over random facts: the same facts each time, or as many new cases as `PROPTEST_CASES` says.
+/// Checks a property over random facts.
+///
+/// The same facts each time, or as many new cases as `PROPTEST_CASES` says.
 pub fn check_property(cases: u32, check: impl AsyncFn(&Pipeline, Vec<Value>)) {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     let config = Config { cases: asked.unwrap_or(cases), failure_persistence: None, max_shrink_iters: 3000, ..Config::default() };

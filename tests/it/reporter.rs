@@ -1,4 +1,6 @@
-//! The reporter against the real server: where reports arrive, who sees them, and that each arrives exactly once.
+//! The reporter against the real server.
+//!
+//! Where reports arrive, who sees them, and that each arrives exactly once.
 
 use crate::activities::Screen;
 use crate::harness::{Client, Process, fact, start_local, start_local_with, with_timeout};
@@ -51,7 +53,9 @@ async fn wait_for_acknowledged(reporter: &Reporter, least: u64) {
     with_timeout("the acknowledgements", there).await;
 }
 
-/// A proxy between a reporter and its server: it keeps its address while servers change, and breaks connections.
+/// A proxy between a reporter and its server.
+///
+/// It keeps its address while servers change, and breaks connections.
 struct Proxy {
     at: SocketAddr,
     server: watch::Sender<Option<SocketAddr>>,
@@ -84,8 +88,9 @@ impl Proxy {
     }
 }
 
-/// Copies bytes in both directions until a side ends or a response is to be swallowed. A response means that the server
-/// has made every fact of the request durable.
+/// Copies bytes in both directions until a side ends or a response is to be swallowed.
+///
+/// A response means that the server has made every fact of the request durable.
 async fn relay(mut near: TcpStream, server: SocketAddr, swallow: Arc<AtomicUsize>) {
     let Ok(mut far) = TcpStream::connect(server).await else { return };
     let (mut request, mut response) = (vec![0; 16 * 1024], vec![0; 16 * 1024]);

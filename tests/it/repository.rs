@@ -106,7 +106,9 @@ fn a_module_uses_only_modules_declared_above_it() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
-/// A file's place in the module tree of its package: `feed/ring.rs` and `feed/mod.rs` are `[feed, ring]` and `[feed]`.
+/// A file's place in the module tree of its package.
+///
+/// `feed/ring.rs` and `feed/mod.rs` are `[feed, ring]` and `[feed]`.
 type ModulePath = Vec<String>;
 
 /// Returns the path of the module that this source file holds; `None` for the crate's root.
@@ -141,7 +143,9 @@ fn paths_of_tree(tree: &str, prefix: &[String], found: &mut Vec<ModulePath>) {
     }
 }
 
-/// Returns every path that a module's code names: those of its `use` declarations, and those within its expressions.
+/// Returns every path that a module's code names.
+///
+/// Those of its `use` declarations, and those within its expressions.
 fn paths_in_code(text: &str) -> Vec<ModulePath> {
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let code: String =
@@ -186,7 +190,9 @@ fn resolve(path: &[String], module: &[String], files: &BTreeMap<ModulePath, Stri
     target.or_else(|| files.contains_key(&base).then_some(base)).filter(|target| target != module)
 }
 
-/// Returns the groups of files that import each other in a circle. A file may always use a module that contains it.
+/// Returns the groups of files that import each other in a circle.
+///
+/// A file may always use a module that contains it.
 fn circles(files: &BTreeMap<ModulePath, String>) -> Vec<Vec<ModulePath>> {
     let uses: BTreeMap<&ModulePath, BTreeSet<ModulePath>> = files
         .iter()

@@ -231,7 +231,9 @@ impl Rng {
     }
 }
 
-/// Generates a fact about one of a few subjects, so that facts interact; of any persistence and audience.
+/// Generates a fact about one of a few subjects, so that facts interact.
+///
+/// Of any persistence and audience.
 fn any_fact(rng: &mut Rng) -> Value {
     let text = rng.one(&["a", "bc", "", "bcd", "e "]);
     let (message, part, call) = (rng.one(&["m", "n"]), rng.one(&["p", "q"]), rng.one(&["c", "d"]));

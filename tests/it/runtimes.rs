@@ -1,5 +1,6 @@
-//! Every runtime's complete recordings through the server: the result is one ordered, filtered log per run with nothing
-//! left open.
+//! Every runtime's complete recordings through the server.
+//!
+//! The result is one ordered, filtered log per run with nothing left open.
 //!
 //! The meaning of each runtime's events is tested with its adapter (`awaken`, `ethos`, `turn_runner`, `ag_ui`); these
 //! tests apply to all of them. `cargo test --test it runtimes -- --nocapture` prints the tables.
@@ -64,7 +65,9 @@ async fn list_activities(client: &Client, run: &str, audience: &str) -> Vec<Valu
     answer["activities"].as_array().expect("a page has activities").clone()
 }
 
-/// Returns the open activities: type, id and status. A call that waits for the frontend's result may stay open.
+/// Returns the open activities: type, id and status.
+///
+/// A call that waits for the frontend's result may stay open.
 fn unfinished(activities: &[Value]) -> Vec<(String, String, String)> {
     let is_open = |kind: &str, content: &Value| match kind {
         "message" | "reasoning" | "plan" => content["status"] == "streaming",

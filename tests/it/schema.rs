@@ -1,4 +1,6 @@
-//! The contract in `schema/`: it equals the generated one, its examples are correct, and the server's output is valid.
+//! The contract in `schema/`.
+//!
+//! It equals the generated one, its examples are correct, and the server's output is valid.
 
 use crate::harness::{AUDIENCES, Client, Transport, fact, recording, repository, start_local};
 use jsonschema::{Registry, Validator};
@@ -19,8 +21,9 @@ fn activity_schema(kind: &str) -> String {
     format!("activities/{kind}.schema.json")
 }
 
-/// Panics with every error if an activity's content violates the schema of its type. A source's own type may have any
-/// content.
+/// Panics with every error if an activity's content violates the schema of its type.
+///
+/// A source's own type may have any content.
 pub fn assert_activity(kind: &str, content: &Value) {
     let name = activity_schema(kind);
     assert_valid(if VALIDATORS.contains_key(&name) { &name } else { "activities/custom.schema.json" }, content);

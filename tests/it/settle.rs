@@ -21,7 +21,9 @@ fn server(store: AnyStore) -> Server {
     Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now)).unwrap()
 }
 
-/// Starts a server in memory; returns its client, its settler, and the time of the settler's first pass.
+/// Starts a server in memory.
+///
+/// Returns its client, its settler, and the time of the settler's first pass.
 async fn start_with_settler() -> (Client, Settler, Instant) {
     let server = server(AnyStore::Memory(MemoryStore::new()));
     let settler = server.settler(STALENESS);

@@ -1,5 +1,7 @@
-//! The test suite of every store, and the durability of the embedded store: acknowledged appends survive restarts,
-//! killed processes and torn writes, and a damaged byte is an error that names its file.
+//! The test suite of every store, and the durability of the embedded store.
+//!
+//! Acknowledged appends survive restarts, killed processes and torn writes, and a damaged byte is an error that names
+//! its file.
 
 use bytes::Bytes;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
@@ -905,7 +907,9 @@ fn a_checkpoint_never_exists_without_its_rows() {
     }
 }
 
-/// Flips bits of one byte of a file in a copy of `dir`. The contents must be unchanged, or an error must name the file.
+/// Flips bits of one byte of a file in a copy of `dir`.
+///
+/// The contents must be unchanged, or an error must name the file.
 fn check_flip(dir: &Path, written: &Contents, file: &Path, at: u64, mask: u8) -> Result<bool, String> {
     let flipped = tempfile::tempdir().unwrap();
     copy_directory(dir, flipped.path());
@@ -992,7 +996,9 @@ fn write_until_killed() {
     });
 }
 
-/// Kills a writing process again and again after so many commits; every acknowledged append must exist each time.
+/// Kills a writing process again and again after so many commits.
+///
+/// Every acknowledged append must exist each time.
 fn check_kills(commits: impl IntoIterator<Item = usize>, row_bytes: usize) {
     let dir = tempfile::tempdir().unwrap();
     for commits in commits {

@@ -129,7 +129,9 @@ async fn an_ended_committer_is_a_failure_also_during_a_stop() {
     }
 }
 
-/// Starts a server on this directory; returns its client, and a function that stops it and releases the directory.
+/// Starts a server on this directory.
+///
+/// Returns its client, and a function that stops it and releases the directory.
 async fn on(dir: &Path) -> (Client, impl AsyncFnOnce()) {
     let environment = environment(jiff::Timestamp::now);
     let server = Server::new(

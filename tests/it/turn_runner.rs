@@ -1,5 +1,6 @@
-//! `TurnRunner`'s recordings through the real server: every turn ends, and telemetry has no influence. Properties of
-//! the adapter alone are tested on the adapter.
+//! `TurnRunner`'s recordings through the real server: every turn ends, and telemetry has no influence.
+//!
+//! Properties of the adapter alone are tested on the adapter.
 
 use crate::activities::{Screen, read_activities, without_times};
 use crate::harness::{AUDIENCES, Client, Process, repository, start_local, to_ndjson};
@@ -11,7 +12,9 @@ use proscenium::source::{Adapter, SourceKind, by_name};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The largest adapter memory of a recording, in bytes. Ids, counters and hashes of a real run fit; a body would not.
+/// The largest adapter memory of a recording, in bytes.
+///
+/// Ids, counters and hashes of a real run fit; a body would not.
 const MEMORY_BYTES_MAX: usize = 8 * 1024;
 
 /// Every recording, and the status of its turn.
@@ -605,7 +608,9 @@ fn adapt_with(adapter: &mut dyn Adapter, fact: &Value) -> Vec<Draft> {
     out
 }
 
-/// Adapts the facts twice: with one adapter, and with one that is saved and restored between any two facts.
+/// Adapts the facts twice.
+///
+/// With one adapter, and with one that is saved and restored between any two facts.
 fn assert_restores(facts: &[Value]) {
     let (mut lasting, mut restored) = ((source().fresh)(), (source().fresh)());
     for (n, fact) in facts.iter().enumerate() {

@@ -328,7 +328,9 @@ fn matches(pattern: &str, class: &str) -> bool {
     pattern.strip_suffix('*').map_or(pattern == class, |family| class.starts_with(family))
 }
 
-/// Returns the rows whose event types match, by the most specific pattern: an exact name precedes a family.
+/// Returns the rows whose event types match, by the most specific pattern.
+///
+/// An exact name precedes a family.
 fn matching_rows<'t>(table: &[(&'t str, &[&str])], class: &str) -> Vec<&'t str> {
     let named: Vec<_> = table.iter().filter(|(_, of)| of.contains(&class)).map(|(name, _)| *name).collect();
     if !named.is_empty() {

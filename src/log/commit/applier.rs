@@ -1,4 +1,6 @@
-//! What follows every commit: the tails of logs, the lists of sessions and active runs, and the queues of controls.
+//! What follows every commit.
+//!
+//! The tails of logs, the lists of sessions and active runs, and the queues of controls.
 //!
 //! This is the only code that moves them, for what the store has at start and for each commit after it. It does not know
 //! who wrote a commit.

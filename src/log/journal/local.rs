@@ -415,7 +415,9 @@ fn segment_files(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
     list().map_err(|e| failed("listing the journal", dir, &e))
 }
 
-/// Writes a file of zeros: blocks that were never written would cost metadata with the first sync after each.
+/// Writes a file of zeros.
+///
+/// Blocks that were never written would cost metadata with the first sync after each.
 fn fill_with_zeros(path: &Path, bytes: u64) -> io::Result<()> {
     let (mut file, zeros) = (File::create(path)?, vec![0; 1 << 18]);
     let mut left = bytes;

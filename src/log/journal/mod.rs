@@ -45,8 +45,9 @@ fn forgotten(after: u64, first: u64) -> String {
 
 /// An ordered, durable sequence of records.
 pub trait Journal: Send + Sync + 'static {
-    /// The position of the first record that the journal still has, and of the last one; `last + 1` and `last` without
-    /// records.
+    /// The position of the first record that the journal still has, and of the last one.
+    ///
+    /// `last + 1` and `last` without records.
     fn bounds(&self) -> (u64, u64);
 
     /// Appends one record after the position `expected`. `parts` are its body, in order.

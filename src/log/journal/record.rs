@@ -57,7 +57,9 @@ fn checksum(head: &[u8], body: &[u8], salt: u64) -> u64 {
     hasher.digest()
 }
 
-/// Whether a whole record with a position after `last` begins anywhere in `bytes`, which begin at a record's place.
+/// Whether a whole record with a position after `last` begins anywhere in `bytes`.
+///
+/// `bytes` begin where a record begins.
 pub fn has_record_after(bytes: &[u8], last: u64, salt: u64) -> bool {
     let starts = (ALIGNMENT..bytes.len().saturating_sub(HEADER_BYTES - 1)).step_by(ALIGNMENT);
     starts.into_iter().any(|at| {

@@ -4,7 +4,9 @@ use crate::log::LogId;
 use crate::model::{ControlId, RunId, SessionId};
 use crate::serve::App;
 
-/// The id of the `send` control that requests a run. `None`: the run's id is too long to be contained in it.
+/// The id of the `send` control that requests a run.
+///
+/// `None`: the run's id is too long to be contained in it.
 #[must_use]
 pub fn request_control_id(run: &RunId) -> Option<ControlId> {
     ControlId::new(&format!("run:{run}")).ok()

@@ -56,7 +56,9 @@ pub struct Stream {
     stopping: watch::Receiver<Option<Instant>>,
 }
 
-/// Maximum size of frames that are copied for one reader, in bytes. Larger frames stay in memory that readers share.
+/// Maximum size of frames that are copied for one reader, in bytes.
+///
+/// Larger frames stay in memory that readers share.
 pub const COPIED_BYTES_MAX: usize = 64 * 1024;
 
 /// Maximum runs that one stream may name.

@@ -80,7 +80,9 @@ fn file(name: &str, caching: &'static str, headers: &HeaderMap) -> Result<Respon
     Ok(response)
 }
 
-/// Returns whether the client accepts gzip: it names it or `*`, without the weight 0 (RFC 9110, section 12.5.3).
+/// Returns whether the client accepts gzip.
+///
+/// It names it or `*`, without the weight 0 (RFC 9110, section 12.5.3).
 fn accepts_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let codings = values.flat_map(|value| value.split(',')).map(|coding| {

@@ -1,4 +1,6 @@
-//! The contract that `/openapi.json` describes: every address, its parameters, its bodies and its problems.
+//! The contract that `/openapi.json` describes.
+//!
+//! Every address, its parameters, its bodies and its problems.
 //!
 //! These files are tables without handlers, so every other part of the server may use them. [`router`](mod@super::router)
 //! maps each operation to its handler.

@@ -1,4 +1,6 @@
-//! Drives one connection: it reads while it has space for replies, and writes when the socket accepts more.
+//! Drives one connection.
+//!
+//! It reads while it has space for replies, and writes when the socket accepts more.
 
 use super::connection::{Close, Connection};
 use super::message::refusal;

@@ -1,4 +1,6 @@
-//! No permission outlasts its token: slow reads, reads during a change of session, and requests to a stopping server.
+//! No permission outlasts its token.
+//!
+//! Slow reads, reads during a change of session, and requests to a stopping server.
 
 use super::{AuthServer, HIDDEN, SECRET, SHORT_TTL_S, admin, bearer, now, reader, token_with_claims};
 use crate::harness::{Client, Process, TIMEOUT, fact, to_ndjson, with_timeout};
@@ -46,7 +48,9 @@ async fn an_export_that_is_read_slowly_is_cut_off_when_its_token_expires() {
 /// The minimum number of session changes and of reads.
 const ROUNDS_MIN: usize = 11;
 
-/// A run moves between sessions `s` and `t` again and again. In `t` it has a text that readers of `s` must not see.
+/// A run moves between sessions `s` and `t` again and again.
+///
+/// In `t` it has a text that readers of `s` must not see.
 #[tokio::test]
 async fn a_reader_gets_no_text_of_another_session_while_a_run_changes_sessions() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
-//! Host names of the server: without authentication, a name that an attacker can point at this machine (DNS rebinding)
-//! is rejected.
+//! Host names of the server.
+//!
+//! Without authentication, a name that an attacker can point at this machine (DNS rebinding) is rejected.
 
 use super::{AuthServer, FRIEND, admin, bearer};
 use crate::harness::{Client, Process, environment, fact, install_crypto_provider, serve_until, start_local, with_timeout};
@@ -46,8 +47,9 @@ async fn send_request(client: &Client, line: &str, headers: &str, body: &str) ->
     (status, response)
 }
 
-/// Every entry point: the server's own socket code for a stream and for facts, hyper for the rest, and a WebSocket's
-/// handshake.
+/// Every entry point.
+///
+/// The server's own socket code for a stream and for facts, hyper for the rest, and a WebSocket's handshake.
 const ENTRY_POINTS: [(&str, &str, &str); 7] = [
     ("GET /v1/runs/r/stream HTTP/1.1", "", ""),
     ("POST /v1/runs/w/facts HTTP/1.1", "content-length: 24\r\n", r#"[{"type":"run.started"}]"#),

@@ -1,4 +1,6 @@
-//! Every address and every WebSocket op under every kind of token: the expected answer, and no hidden text in it.
+//! Every address and every WebSocket op under every kind of token.
+//!
+//! The expected answer, and no hidden text in it.
 
 use super::{
     AuthServer, HIDDEN, OTHER_SECRET, OWN, Ws, admin, bearer, now, reader, signed, token, token_with_claims, write_example_runs,

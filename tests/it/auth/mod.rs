@@ -34,7 +34,9 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 const SECRET: &str = "a secret of the tests, of more than thirty-two bytes";
 const OTHER_SECRET: &str = "another secret of the tests, of more than 32 bytes";
 const FRIEND: &str = "https://app.example";
-/// The lifetime in seconds of a token that expires during use: long enough to be used first, on a busy machine, too.
+/// The lifetime in seconds of a token that expires during use.
+///
+/// Long enough to be used first, on a busy machine, too.
 const SHORT_TTL_S: i64 = 8;
 
 fn now() -> i64 {
@@ -151,8 +153,9 @@ fn replace_file(path: &Path, text: &str) {
 const HIDDEN: &str = "xyzzy-internal";
 const OWN: &str = "plugh-own";
 
-/// Writes run `r` of session `s`, with facts and a body for every audience, and run `q` of session `t`. Returns the
-/// addresses of the hidden body and of the own body.
+/// Writes run `r` of session `s`, with facts and a body for every audience, and run `q` of session `t`.
+///
+/// Returns the addresses of the hidden body and of the own body.
 async fn write_example_runs(guarded: &AuthServer) -> [String; 2] {
     let large = |mark: &str| format!("{mark} {}", "long text ".repeat(400));
     let hidden = json!({ "output": large(HIDDEN) });

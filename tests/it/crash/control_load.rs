@@ -25,8 +25,9 @@ use tokio_tungstenite::tungstenite::Message;
 const SUBMITTED_MAX: u64 = CLOSED_CONTROLS_MAX as u64 / KILLS_PER_RUN - 1;
 /// From this attempt on every worker answers, so that no control reaches the attempt limit.
 const ALWAYS_ANSWER_FROM: u64 = 4;
-/// A control with this many attempts after a restart is answered before the next kill: the kill must not use its last
-/// attempt.
+/// A control with this many attempts after a restart is answered before the next kill.
+///
+/// The kill must not use its last attempt.
 const OVERDUE_FROM: u64 = ATTEMPTS_MAX as u64 - 4;
 /// The minimum number of claims between two kills that come under load.
 const CLAIMS_PER_ROUND: u64 = 24;
@@ -224,7 +225,9 @@ impl ControlLoad {
         Some(controls.len())
     }
 
-    /// Works on a WebSocket for a while and then disconnects with its open claims; `None` if the server is gone.
+    /// Works on a WebSocket for a while and then disconnects with its open claims.
+    ///
+    /// `None` if the server is gone.
     async fn work_on_socket(&self, at: SocketAddr) -> Option<()> {
         let socket = TcpStream::connect(at).await.ok()?;
         let (mut socket, _) = tokio_tungstenite::client_async(format!("ws://{at}/v1/ws"), socket).await.ok()?;
@@ -421,7 +424,9 @@ impl ControlLoad {
         open
     }
 
-    /// Asserts that no control is claimable and that all are as recorded; returns the errors since the last check.
+    /// Asserts that no control is claimable and that all are as recorded.
+    ///
+    /// Returns the errors since the last check.
     pub async fn check_idle(&self, client: &Client) -> Figures {
         let mut found = Figures::default();
         found.controls_duplicated +=

@@ -1,4 +1,6 @@
-//! Durability under SIGKILL: the real binary is killed at any moment of an ingest, many times on one data directory.
+//! Durability under SIGKILL.
+//!
+//! The real binary is killed at any moment of an ingest, many times on one data directory.
 //!
 //! Producers number their facts and note the acknowledgements. After each kill they continue, and repeat every
 //! unacknowledged fact. After each restart every run must hold the facts 0, 1, 2 … once each, in order and without

@@ -31,8 +31,9 @@ const FACTS: u64 = 2;
 /// The number of concurrent servers.
 const AT_ONCE: usize = 4;
 
-/// Starts a server on this directory; returns its client, and a function that stops it and waits until the directory is
-/// free.
+/// Starts a server on this directory.
+///
+/// Returns its client, and a function that stops it and waits until the directory is free.
 async fn serve_in(dir: &Path, client: &Client) -> (Client, impl AsyncFnOnce()) {
     let store = AnyStore::Embedded(EmbeddedStore::open(dir, Sync::Always).unwrap());
     let pulse = KeepAlive { drain: Duration::ZERO, ..KeepAlive::default() };
@@ -54,7 +55,9 @@ async fn serve_in(dir: &Path, client: &Client) -> (Client, impl AsyncFnOnce()) {
     (client, end)
 }
 
-/// Creates a directory in memory if possible: a sync takes most of the time of a start, and this test does not test it.
+/// Creates a directory in memory if possible.
+///
+/// A sync takes most of the time of a start, and this test does not test it.
 fn temporary_directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -167,7 +170,9 @@ async fn write(client: &Client) -> Written {
     Written { dir, tail, from, to }
 }
 
-/// Returns the positions and kinds of cuts: all of them in the long form, otherwise samples and every batch boundary.
+/// Returns the positions and kinds of cuts.
+///
+/// All of them in the long form, otherwise samples and every batch boundary.
 fn cuts(written: &Written) -> Vec<(u64, Loss)> {
     let Written { from, to, .. } = *written;
     let bytes = std::fs::read(newest_journal(written.dir.path())).unwrap();
@@ -198,8 +203,9 @@ fn copy_cut_at(written: &Written, len: u64, loss: Loss) -> tempfile::TempDir {
     cut
 }
 
-/// Starts a server on the cut directory, checks all data, and repeats all requests; returns how many of the last four
-/// survived.
+/// Starts a server on the cut directory, checks all data, and repeats all requests.
+///
+/// Returns how many of the last four survived.
 async fn try_cut(written: &Written, client: &Client, len: u64, loss: Loss) -> (u64, Figures) {
     let cut = copy_cut_at(written, len, loss);
     let (client, end) = serve_in(cut.path(), client).await;

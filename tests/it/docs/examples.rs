@@ -65,8 +65,10 @@ fn script(page: &Page, examples: &[Example<'_>]) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Replaces what differs from run to run: epochs, uuids and other long hexadecimal numbers, times, ids of requests, and the time
-/// after which a stream may be opened again.
+/// Replaces what differs from run to run.
+///
+/// Epochs, uuids and other long hexadecimal numbers, times, ids of requests, and the time after which a stream may be
+/// opened again.
 fn masked(text: &str) -> String {
     let (mut masked, mut rest) = (String::new(), text);
     while let Some(first) = rest.chars().next() {

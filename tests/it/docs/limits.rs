@@ -1,4 +1,6 @@
-//! The limits page: settings as the binary describes them, and fixed limits with their figures from the code.
+//! The limits page.
+//!
+//! Settings as the binary describes them, and fixed limits with their figures from the code.
 //!
 //! A figure in [`LIMITS`] is a flag (`{--fact-max}`) or a constant of `src/` (`{BODY_FACTS_MAX}`). Where several constants share a
 //! name, a part of the file's path chooses: `{RUNS_MAX in api/stream}`. A member of a `Default` is named in the same way.
@@ -320,7 +322,9 @@ fn every_figure_is_defined_once_in_the_code() {
     assert!(unclear.is_empty(), "LIMITS in tests/it/docs/limits.rs names constants that src/ does not define once: {unclear:#?}");
 }
 
-/// The value of a constant's expression: numbers, other constants of the same file or name, `*` and `<<`.
+/// The value of a constant's expression.
+///
+/// Numbers, other constants of the same file or name, `*` and `<<`.
 fn value(expression: &str, path: &str) -> u64 {
     if let Some((left, right)) = expression.split_once(" << ") {
         return value(left, path) << value(right, path);

@@ -1,4 +1,6 @@
-//! The little of Markdown that the checks need: fenced blocks, prose, headings, links, tables, wrapped text.
+//! The little of Markdown that the checks need.
+//!
+//! Fenced blocks, prose, headings, links, tables, wrapped text.
 
 /// A fenced block of code.
 pub struct Block<'t> {

@@ -1,4 +1,6 @@
-//! Checks of the documentation: generated parts match the code, links resolve, examples run, lines and files stay short.
+//! Checks of the documentation.
+//!
+//! Generated parts match the code, links resolve, examples run, lines and files stay short.
 //!
 //! Everything here reads what a user gets: the built binary, `/metrics`, `schema/` and the Markdown files.
 

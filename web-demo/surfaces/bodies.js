@@ -10,7 +10,7 @@ import { BLOB_PATH, formatValue } from "./lane.js";
 /** @typedef {{ text: string, isWhole: boolean }} Text A body or its beginning. */
 
 /** Members of an envelope's payload that contain a body. */
-export const BODY_MEMBERS = ["body", "content", "contents", "text", "markdown", "html", "data"];
+const BODY_MEMBERS = ["body", "content", "contents", "text", "markdown", "html", "data"];
 /** The maximum number of bytes read of a blob. */
 const BYTES_MAX = 800_000;
 /** The number of envelopes searched for a body or diff without a reference. */

@@ -24,7 +24,7 @@ import { isLiveRun } from "./runtime-status.js";
 
 /**
  * A line of the list: an envelope, or consecutive ones of one type and subject in the compact form.
- * @typedef {{ first: Row, last: Row, count: number, size: number }} Line
+ * @typedef {{ first: Row, last: Row, count: number, size: number, text: string }} Line `text`: the summary; of streamed text its beginning.
  */
 
 /** The height of a row in pixels: `--row-dense`. A finger needs more. */
@@ -35,6 +35,8 @@ const MORE_EVENTS = 10_000;
 const SLICE_MS = 8;
 /** The delay before the changes of a selected envelope are read: keys move over many envelopes. */
 const CHANGES_DELAY_MS = 150;
+/** The maximum length of streamed text in a line, in characters. */
+const TEXT_CHARS_MAX = 200;
 /** Values that a filter's menu lists. */
 const VALUES_MAX = 200;
 
@@ -205,6 +207,7 @@ export class Events extends Surface {
     this.#counts.clear();
     this.#setRows([]);
     this.#selected = undefined;
+    if (this.list) this.list.isHeld = false;
     this.#isPaused = false;
     this.#message = "";
   }
@@ -268,8 +271,10 @@ export class Events extends Surface {
       last.last = row;
       last.count += 1;
       last.size += row.size;
+      if (!row.type.endsWith(".delta")) last.text = row.summary;
+      else if (last.text.length < TEXT_CHARS_MAX) last.text += row.summary;
     } else {
-      this.#lines.push({ first: row, last: row, count: 1, size: row.size });
+      this.#lines.push({ first: row, last: row, count: 1, size: row.size, text: row.summary });
     }
   }
 
@@ -326,6 +331,7 @@ export class Events extends Surface {
    */
   #select(row) {
     this.#selected = row;
+    if (this.list) this.list.isHeld = row !== undefined;
     this.#feedback = "";
     this.#changes = undefined;
     this.#changesProblem = "";
@@ -582,7 +588,7 @@ export class Events extends Surface {
    * @param {HTMLElement} row
    * @param {Line} line
    */
-  #fillRow(row, { first, last, count, size }) {
+  #fillRow(row, { first, last, count, size, text }) {
     const [sequence, time, type, owner, agent, audience, summary, bytes] = /** @type {HTMLElement[]} */ ([...row.children]);
     const selected = this.#selected;
     const isSelected = selected !== undefined && (selected === first || selected === last || (selected.subject === first.subject && first.sequence <= selected.sequence && selected.sequence <= last.sequence));
@@ -599,7 +605,7 @@ export class Events extends Surface {
     setText(agent, first.agent === "" ? "" : this.#agentName(first.agent, first.run));
     setText(/** @type {Element} */ (audience.firstElementChild), first.audience);
     audience.dataset.audience = first.audience;
-    setText(summary, [last.hasTitle ? "" : this.#itemTitle(last), last.summary, first.isWithheld ? "rest withheld" : ""].filter(Boolean).join(" · "));
+    setText(summary, [last.hasTitle ? "" : this.#itemTitle(last), text, first.isWithheld ? "rest withheld" : ""].filter(Boolean).join(" · "));
     setText(bytes, formatBytes(size));
   }
 

@@ -47,11 +47,13 @@ export class FixedHeightList {
       this.#scheduleDraw();
     }, { passive: true });
     new ResizeObserver(() => {
-      if (this.#isAtEnd) this.root.scrollTop = this.root.scrollHeight;
+      if (this.#isAtEnd && !this.isHeld) this.root.scrollTop = this.root.scrollHeight;
       this.#scheduleDraw();
     }).observe(this.root);
   }
 
+  /** Whether new items leave the viewer in place even at the end: they read a row there. */
+  isHeld = false;
   #space;
   #scheduleDraw = oncePerFrame(() => this.#draw());
 
@@ -78,7 +80,7 @@ export class FixedHeightList {
     const { scrollTop } = this.root;
     this.#items = items;
     this.#space.style.height = `${items.length * this.#options.height}px`;
-    if (this.#isAtEnd) this.root.scrollTop = this.root.scrollHeight;
+    if (this.#isAtEnd && !this.isHeld) this.root.scrollTop = this.root.scrollHeight;
     else if (added > 0) this.root.scrollTop = scrollTop + added * this.#options.height;
     this.#draw();
   }

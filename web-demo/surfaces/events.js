@@ -102,12 +102,15 @@ export class Events extends Surface {
   #scheduleDraw = oncePerFrame(() => this.#draw());
 
   connectedCallback() {
+    // From within, the key is handled before another visible surface takes it.
+    this.addEventListener("keydown", this.#handlePageKey);
     document.addEventListener("keydown", this.#handlePageKey);
     document.addEventListener("pointerdown", this.#closeMenus);
     this.#resized.observe(this);
   }
 
   disconnectedCallback() {
+    this.removeEventListener("keydown", this.#handlePageKey);
     document.removeEventListener("keydown", this.#handlePageKey);
     document.removeEventListener("pointerdown", this.#closeMenus);
     this.#resized.disconnect();

@@ -90,14 +90,21 @@ export class VirtualList {
     };
     updateChildren(this.#list, this.#rows.slice(from, to), keyOf, this.#renderer.make, change);
     for (const child of this.#observed) if (!drawn.has(child)) this.#forget(child);
-    if (this.#isAtEnd) this.#scroller.scrollTop = this.#scroller.scrollHeight;
+    if (this.#isAtEnd) this.#setTop(this.#scroller.scrollHeight);
+  }
+
+  /** @param {number} top */
+  #setTop(top) {
+    this.#scroller.scrollTop = top;
+    // Rows are often lower than estimated. Without this, the smaller position would look like a scroll by the viewer.
+    this.#lastTop = this.#scroller.scrollTop;
   }
 
   /** Scrolls to the end and stays there. */
   scrollToEnd() {
     this.#isAtEnd = true;
     this.draw(() => false);
-    this.#scroller.scrollTop = this.#scroller.scrollHeight;
+    this.#setTop(this.#scroller.scrollHeight);
   }
 
   /**

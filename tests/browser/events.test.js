@@ -284,3 +284,28 @@ test("a failed request is reported, and Retry loads the events", limit, async ()
   // The console reports the failed request.
   page.problems.length = 0;
 });
+
+test("a viewer leaves the end of a growing list by the wheel, and it stays where they read", { timeout: 2 * DEADLINE }, async () => {
+  const words = (from, length) => Array.from({ length }, (_, n) => ({ type: "text.delta", messageId: "m", payload: { text: `${from + n} ` } }));
+  const run = await openRun([{ type: "run.started" }, ...words(0, 200)]);
+  await untilCount("201 events");
+  const distance = () => page.locator("ps-events .rows").evaluate((list) => Math.round(list.scrollHeight - list.scrollTop - list.clientHeight));
+  await until(page, () => document.querySelector('ps-events .event-row[data-sequence="201"]'));
+  await stage.publish(run, words(200, 50));
+  await untilCount("251 events");
+  await until(page, () => document.querySelector('ps-events .event-row[data-sequence="251"]'));
+  assert.ok((await distance()) <= 1);
+  await page.locator("ps-events .rows").hover();
+  await page.mouse.wheel(0, -800);
+  await until(page, () => {
+    const list = document.querySelector("ps-events .rows");
+    return list.scrollHeight - list.scrollTop - list.clientHeight > 700;
+  });
+  const before = await distance();
+  await stage.publish(run, words(250, 50));
+  await untilCount("301 events");
+  assert.equal(await distance(), before + 50 * 26);
+  await page.locator("ps-events .rows").evaluate((list) => (list.scrollTop = list.scrollHeight));
+  await stage.publish(run, words(300, 10));
+  await until(page, () => document.querySelector('ps-events .event-row[data-sequence="311"]'));
+});

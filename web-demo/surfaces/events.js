@@ -37,6 +37,8 @@ const SLICE_MS = 8;
 const CHANGES_DELAY_MS = 150;
 /** The maximum length of streamed text in a line, in characters. */
 const TEXT_CHARS_MAX = 200;
+/** How long a row keeps what it shows while its line does not change, in milliseconds. */
+const FILLED_MS = 1000;
 /** Values that a filter's menu lists. */
 const VALUES_MAX = 200;
 
@@ -68,6 +70,8 @@ export class Events extends Surface {
   #text = "";
   /** The terms of the menus. @type {Term[]} */
   #terms = [];
+  /** What each row shows: a write of the same text and attributes costs, too. @type {WeakMap<HTMLElement, string>} */
+  #fills = new WeakMap();
   /** The facet whose menu is open. @type {Facet | undefined} */
   #openMenu;
   #isCompact = false;
@@ -324,7 +328,7 @@ export class Events extends Surface {
   /** Loads older events when the viewer scrolls to the first one. */
   #loadAtStart() {
     const { list } = this;
-    if (list && this.#log && !this.#log.activity && !this.#log.problem && this.#lines.length > 0 && list.root.scrollTop < ROW_PX) void this.#log.loadMore(MORE_EVENTS / 10);
+    if (list && this.#log && !this.#log.isWhole && !this.#log.isLoading && !this.#log.activity && !this.#log.problem && this.#lines.length > 0 && list.root.scrollTop < ROW_PX) void this.#log.loadMore(MORE_EVENTS / 10);
   }
 
   /* ── selection ── */
@@ -465,7 +469,6 @@ export class Events extends Surface {
     render(this.#barTemplate(), bar);
     render(this.#noticeTemplate(), notice);
     list.show(this.#lines);
-    list.redraw();
     const at = this.#lineOf(this.#selected);
     if (at >= 0) list.root.setAttribute("aria-activedescendant", rowId(this.#lines[at]));
     else list.root.removeAttribute("aria-activedescendant");
@@ -595,6 +598,10 @@ export class Events extends Surface {
     const [sequence, time, type, owner, agent, audience, summary, bytes] = /** @type {HTMLElement[]} */ ([...row.children]);
     const selected = this.#selected;
     const isSelected = selected !== undefined && (selected === first || selected === last || (selected.subject === first.subject && first.sequence <= selected.sequence && selected.sequence <= last.sequence));
+    // Titles and names of the store may arrive later.
+    const fill = `${first.key} ${count} ${isSelected} ${Math.floor(performance.now() / FILLED_MS)}`;
+    if (this.#fills.get(row) === fill) return;
+    this.#fills.set(row, fill);
     row.dataset.key = first.key;
     row.id = `event-${first.key}`;
     row.setAttribute("aria-selected", String(isSelected));

@@ -6,6 +6,8 @@ import { element, oncePerFrame } from "./base.js";
 
 /** Rows drawn above and below the viewport, so that scrolling shows no gap. */
 const MARGIN_ROWS = 8;
+/** How long after an input a scroll may come from the viewer, in milliseconds. */
+const USED_MS = 500;
 /** The distance from the end that still counts as the end, in pixels. */
 const STICKY_PX = 40;
 
@@ -16,8 +18,18 @@ export class FixedHeightList {
   #options;
   /** The drawn rows, by the key of their item. @type {Map<string, HTMLElement>} */
   #rows = new Map();
+  /** The index at which each row is. A write of the same style costs, too. @type {WeakMap<HTMLElement, number>} */
+  #places = new WeakMap();
   /** Whether the viewer is at the end, before items change. */
   #isAtEnd = true;
+  /** Whether the next scroll event comes from `show`. */
+  #isFollowing = false;
+  /** When the viewer last used the list. */
+  #usedAt = -Infinity;
+  /** The number of items of the last `show`: a caller may append to the same array. */
+  #shownLength = 0;
+  /** The height of the viewport in pixels, as of the last resize. */
+  #viewHeight = 0;
 
   /**
    * @param {object} options
@@ -43,10 +55,16 @@ export class FixedHeightList {
     this.root.setAttribute("aria-label", label);
     this.root.append(this.#space);
     this.root.addEventListener("scroll", () => {
+      // A list that follows its end scrolls with each change, and measuring costs a layout.
+      const isOwn = this.#isFollowing && performance.now() - this.#usedAt > USED_MS;
+      this.#isFollowing = false;
+      if (isOwn) return;
       this.#isAtEnd = this.#distanceToEnd < STICKY_PX;
       this.#scheduleDraw();
     }, { passive: true });
+    for (const name of ["wheel", "touchmove", "pointerdown", "pointermove", "keydown"]) this.root.addEventListener(name, () => (this.#usedAt = performance.now()), { passive: true });
     new ResizeObserver(() => {
+      this.#viewHeight = this.root.clientHeight;
       if (this.#isAtEnd && !this.isHeld) this.root.scrollTop = this.root.scrollHeight;
       this.#scheduleDraw();
     }).observe(this.root);
@@ -77,11 +95,17 @@ export class FixedHeightList {
    * @param {number} [added] How many items were prepended.
    */
   show(items, added = 0) {
-    const { scrollTop } = this.root;
+    const { height } = this.#options;
+    const scrollTop = added > 0 ? this.root.scrollTop : 0;
     this.#items = items;
-    this.#space.style.height = `${items.length * this.#options.height}px`;
-    if (this.#isAtEnd && !this.isHeld) this.root.scrollTop = this.root.scrollHeight;
-    else if (added > 0) this.root.scrollTop = scrollTop + added * this.#options.height;
+    this.#space.style.height = `${items.length * height}px`;
+    if (this.#isAtEnd && !this.isHeld && items.length !== this.#shownLength) {
+      this.#isFollowing = items.length > this.#shownLength && items.length * height > this.#viewHeight;
+      this.root.scrollTop = items.length * height;
+    } else if (added > 0) {
+      this.root.scrollTop = scrollTop + added * height;
+    }
+    this.#shownLength = items.length;
     this.#draw();
   }
 
@@ -149,8 +173,11 @@ export class FixedHeightList {
         this.#space.append(row);
       }
       this.#rows.set(key, row);
-      row.style.transform = `translateY(${at * height}px)`;
-      row.setAttribute("aria-posinset", String(at + 1));
+      if (this.#places.get(row) !== at) {
+        this.#places.set(row, at);
+        row.style.transform = `translateY(${at * height}px)`;
+        row.setAttribute("aria-posinset", String(at + 1));
+      }
       row.setAttribute("aria-setsize", String(this.#items.length));
       change(row, item, at);
     }

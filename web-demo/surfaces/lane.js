@@ -85,10 +85,11 @@ export function createOpenRow(view, activity) {
  * @param {unknown} [status]
  */
 export function setOpenRow(view, { root, mark, time }, { openedAt, updatedAt, endedAt, content }, status = displayedStatus(content)) {
-  const shown = shownStatus(status);
+  const [opened, updated, ended] = [openedAt, updatedAt, endedAt].map(parseTime);
+  // An accepted hand-off is over, although “accepted” is a status of running work.
+  const shown = Number.isFinite(ended) && shownStatus(status) === "running" ? "completed" : shownStatus(status);
   if (root.dataset.shown !== shown) render(glyph(shown), mark);
   root.dataset.shown = shown;
-  const [opened, updated, ended] = [openedAt, updatedAt, endedAt].map(parseTime);
   setText(time, Number.isFinite(ended) ? formatSpan(ended - opened) : formatSpan(view.now() - updated));
   time.title = Number.isFinite(ended) ? `Ended ${formatExact(ended)}` : Number.isFinite(updated) ? `Last change ${formatExact(updated)}` : "";
 }

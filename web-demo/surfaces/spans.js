@@ -124,12 +124,12 @@ function firstLine(text) {
  * @param {Record<string, any>} content
  * @returns {{ tokens: number | undefined, cost: number | undefined }}
  */
-export function usageOf({ usage, costUsd }) {
+export function usageOf({ usage, costUsd, cost_usd: cost }) {
   const number = (/** @type {unknown} */ value) => (typeof value === "number" && Number.isFinite(value) ? value : undefined);
   const of = usage && typeof usage === "object" ? usage : {};
   const [input, output] = [number(of.inputTokens ?? of.input_tokens), number(of.outputTokens ?? of.output_tokens)];
   const tokens = number(of.totalTokens ?? of.total_tokens) ?? (input === undefined && output === undefined ? undefined : (input ?? 0) + (output ?? 0));
-  return { tokens, cost: number(of.costUsd ?? of.cost_usd) ?? number(costUsd) };
+  return { tokens, cost: number(of.costUsd ?? of.cost_usd) ?? number(costUsd ?? cost) };
 }
 
 /** Adds two amounts; an unknown one adds nothing. @param {number | undefined} a @param {number | undefined} b */

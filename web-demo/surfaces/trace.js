@@ -48,7 +48,7 @@ const GROW_MS = 1000;
 const OUTPUT_LINES = 12;
 const TEXT_CHARS_MAX = 4000;
 /** Members that the details show elsewhere, or not at all. */
-const HIDDEN_MEMBERS = ["refs", "evidenceRefs", "artifactRefs", "text", "parts", "status", "state", "output_text", "output_channels", "input_text", "input", "output", "error", "schema", "versions", "agentId", "node_id", "call_id", "tool_name", "duration_ms"];
+const HIDDEN_MEMBERS = ["refs", "evidenceRefs", "artifactRefs", "text", "parts", "status", "state", "output_text", "output_channels", "input_text", "input", "output", "error", "schema", "versions", "agentId", "node_id", "call_id", "tool_name", "duration_ms", "usage", "costUsd", "cost_usd"];
 
 /** @type {[SpanKind, string][]} */
 const LEGEND = [["message", "Message"], ["thinking", "Thinking"], ["tool", "Tool"], ["waiting", "Waiting"], ["failed", "Failed"], ["turn", "Turn"], ["other", "Other"]];
@@ -491,7 +491,7 @@ export class Trace extends Surface {
     if (row.isOpenable) node.setAttribute("aria-expanded", String(row.isOpen));
     else node.removeAttribute("aria-expanded");
     const duration = span ? (Number.isNaN(span.end) ? now : span.end) - span.start : lastEnd(lane, now) - firstStart(lane);
-    const isMoment = span !== undefined && span.end - span.start < MOMENT_MS;
+    const isMoment = duration < MOMENT_MS && !Number.isNaN(span?.end);
     const time = isMoment ? "" : formatSpan(duration);
     const { tokens, cost } = span ?? lane;
     const waiting = span?.activity.activityType === "tool-call-progress" && Number.isNaN(span.end) ? waitReason(this.view, span.activity) : undefined;
@@ -500,7 +500,7 @@ export class Trace extends Surface {
       ${span ? html`<i class="square" data-kind=${span.kind}></i>` : html`${glyph(lane.status)}<span class="visually-hidden">${lane.word}</span>`}
       <span class="title">${span?.name ?? lane.name}</span><span class="trace-text">${span?.detail ?? lane.role}</span>${note && note !== "running" ? html`<span class="visually-hidden">, ${note}</span>` : nothing}</span>
       <span class="trace-number trace-duration">${time}</span><span class="trace-number trace-tokens">${formatShortCount(tokens)}</span><span class="trace-number trace-cost">${formatCost(cost)}</span>
-      <span class="trace-bars">${this.#barsWidth > 0 ? this.#barsTemplate(row, now, [isMoment ? formatElapsed(span.start - pageAxis.start) : time, note].filter(Boolean).join(" · ")) : nothing}</span>`, node);
+      <span class="trace-bars">${this.#barsWidth > 0 ? this.#barsTemplate(row, now, [isMoment && span ? formatElapsed(span.start - pageAxis.start) : time, note].filter(Boolean).join(" · ")) : nothing}</span>`, node);
   }
 
   /**

@@ -102,8 +102,9 @@ test("a late answer changes nothing", { timeout: DEADLINE }, async () => {
     await route.continue().catch(() => {});
   });
   const aborted = page.waitForEvent("requestfailed", (request) => request.url().includes("at=6"));
+  const first = page.waitForRequest((request) => request.url().includes("at=6"));
   await slider().fill("6", { force: true });
-  await until(page, () => document.querySelector("ps-scrubber").dataset.busy === "true");
+  await first;
   await slider().fill("14", { force: true });
   await until(page, () => window.bench.at === 14);
   await aborted;

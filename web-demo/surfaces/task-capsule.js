@@ -4,7 +4,7 @@
 
 import { Surface, define, element, inspectButton, joinText, keyOf, updateChildren, setBadge, setText, humanize, displayedStatus, stateOf, toText } from "./base.js";
 import { controlButton } from "./submitted-controls.js";
-import { topologyOf } from "./lane.js";
+import { runOf, topologyOf } from "./lane.js";
 import { errorText } from "./tool.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
@@ -33,7 +33,9 @@ export class TaskCapsule extends Surface {
 
   update() {
     const tasks = this.activities();
-    const isQuiet = (/** @type {Activity} */ task) => ["ok", "idle"].includes(stateOf(displayedStatus(task.content)));
+    // After its run, a stale task tells nothing that needs a person.
+    const isLeft = (/** @type {Activity} */ task) => task.content.stale === true && runOf(this.view, task)?.content.status === "completed";
+    const isQuiet = (/** @type {Activity} */ task) => isLeft(task) || ["ok", "idle"].includes(stateOf(displayedStatus(task.content)));
     const open = tasks.filter((task) => !isQuiet(task)).sort((a, b) => rank(a) - rank(b));
     const done = tasks.filter((task) => stateOf(task.content.status) === "ok").length;
     // Done and sleeping tasks alone are no reason to take a line.

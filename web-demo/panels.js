@@ -157,7 +157,14 @@ export class Panels {
     this.#openButton.setAttribute("aria-expanded", String(this.#isOpen));
     for (const tab of this.#tabs) {
       const isSelected = tab.dataset.panel === this.#panel;
-      if (isSelected) tab.hidden = false;
+      if (isSelected) {
+        tab.hidden = false;
+        const list = /** @type {HTMLElement} */ (tab.parentElement);
+        const { left, right } = tab.getBoundingClientRect();
+        const box = list.getBoundingClientRect();
+        // Not `scrollIntoView`: it would move the start of the tab order here.
+        list.scrollLeft += Math.max(0, right - box.right) - Math.max(0, box.left - left);
+      }
       tab.setAttribute("aria-selected", String(isSelected));
       tab.tabIndex = isSelected ? 0 : -1;
       const panel = document.getElementById(tab.getAttribute("aria-controls") ?? "");

@@ -355,10 +355,10 @@ export class Artifacts extends Surface {
         const name = formatValue(version.version ?? version.versionId) || "unknown";
         const isCurrent = version.versionId !== undefined && versionId !== undefined ? version.versionId === versionId : current !== undefined && version.version === current;
         const review = this.#reviewsOf(artifact, version)[0];
-        return html`<li><button type="button" class="version-row" aria-current=${version === shown ? "true" : nothing} ?data-base=${version === base} aria-label="Show version ${name}" @click=${() => {
+        return html`<li><button type="button" class="version-row" aria-current=${version === shown ? "true" : nothing} ?data-base=${version === base} @click=${() => {
           this.#shownVersion = version.sequence;
           this.update(null);
-        }}><span class="name">v${name}</span><span class="truncate">${formatValue(version.summary ?? version.title) || (isCurrent ? "Current version" : "")}</span>${age(version.at ?? version.createdAt, this.view.now())}
+        }}><span class="visually-hidden">Show version ${name}:</span><span class="name">v${name}</span><span class="truncate">${formatValue(version.summary ?? version.title) || (isCurrent ? "Current version" : "")}</span>${age(version.at ?? version.createdAt, this.view.now())}
           <span class="truncate hint">${[version.agentId ? this.#agentName(artifact, version.agentId) : "", isCurrent ? "current" : "", formatBytes(version.bytes)].filter(Boolean).join(" · ")}</span>${review ? glyph(reviewGlyph(review)) : nothing}</button></li>`;
       })}</ol>`;
   }

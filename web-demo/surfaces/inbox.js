@@ -5,11 +5,12 @@
  * conversation would show, and its answer takes the same way.
  */
 
-import { keyOf } from "../client/store.js";
+import { Store, keyOf } from "../client/store.js";
 import { age, formatExact, parseTime } from "../ui/format.js";
 import { glyph, icon } from "../ui/icons.js";
 import { html, nothing, render, repeat } from "../vendor/lit.js";
 import { notifications } from "../attention.js";
+import { actionTitle } from "./action-title.js";
 import { Action } from "./action.js";
 import { define, humanize, oncePerFrame, toText } from "./base.js";
 import { isApproval } from "./decision.js";
@@ -34,6 +35,10 @@ import { isApproval } from "./decision.js";
 /** Sessions whose earlier decisions the page reads: the newest. */
 const DECIDED_SESSIONS_MAX = 20;
 const DECIDED_MAX = 100;
+/** Earlier decisions below the open ones. */
+const DECIDED_BELOW_MAX = 8;
+/** For the titles of earlier decisions, whose other activities are not read. */
+const NO_VIEW = /** @type {import("./base.js").View} */ (/** @type {unknown} */ ({ store: new Store() }));
 /** Process details of one session that are searched for decisions. */
 const DETAILS_MAX = 200;
 
@@ -211,14 +216,15 @@ export class Inbox extends HTMLElement {
   #decidedRows() {
     if (!this.#decided) return html`<div class="loading" aria-label="Loading earlier decisions"><i></i><i></i><i></i></div>`;
     if (this.#decided.length === 0) return this.#filter === "decided" ? html`<div class="inbox-empty"><p>No decisions yet.</p></div>` : nothing;
-    return html`<h2 class="rail-group">Decided</h2>${repeat(this.#decided, ({ key }) => key, ({ entry, action }) => {
+    const shown = this.#filter === "decided" ? this.#decided : this.#decided.slice(0, DECIDED_BELOW_MAX);
+    return html`<h2 class="rail-group">Decided</h2>${repeat(shown, ({ key }) => key, ({ entry, action }) => {
       const { content } = action;
       const status = toText(content.outcome ?? content.status);
       const isFailed = /reject|denied|declined/.test(status);
       const time = action.endedAt ?? action.updatedAt;
       return html`<button type="button" class="inbox-decided" @click=${() => this.#host?.open(entry)}>
         ${glyph(isFailed ? "failed" : /approv|answer|accept|resolved|completed/.test(status) ? "completed" : "idle")}
-        <span class="truncate">${toText(content.title) || toText(content.message) || toText(content.toolName) || humanize(content.kind)}</span>
+        <span class="truncate">${actionTitle(NO_VIEW, action)}</span>
         <span class="hint truncate" title=${formatExact(parseTime(time))}>${humanize(status)} · ${entry.title || entry.id}</span>
         <span class="inbox-age">${age(time, Date.now())}</span>
       </button>`;

@@ -19,8 +19,6 @@ import { shownStatus } from "../ui/status.js";
 const MESSAGE_FOCUS_MS = 300;
 /** The maximum number of teammates in the list for a delegation. */
 const NAMES_MAX = 200;
-/** Statuses that need a person; these cards come first. */
-const NEEDS_ACTION = ["needs_input", "input_required", "auth_required", "plan_ready"];
 
 export class TeamRoster extends Lane {
   static heading = "Team";
@@ -153,8 +151,8 @@ export class TeamRoster extends Lane {
   arrange(activities) {
     const rank = (/** @type {Activity} */ { content }) => {
       const status = toText(content.status);
-      // Ended teammates come last.
-      return NEEDS_ACTION.includes(status) ? 0 : ENDED_STATUSES.includes(status) ? 2 : 1;
+      // Those that wait for the user come first, ended ones last.
+      return shownStatus(displayedStatus(content)) === "waiting" ? 0 : ENDED_STATUSES.includes(status) ? 2 : 1;
     };
     return activities.toSorted((a, b) => rank(a) - rank(b));
   }

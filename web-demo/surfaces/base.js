@@ -53,7 +53,7 @@ export { keyOf };
  * @property {string | undefined} runId The focused run: the open one, or the session's newest.
  * @property {string[]} runs Runs by start time, as far as that is known.
  * @property {string | undefined} sessionId The open session.
- * @property {number | null} at The past moment of `runId` on display, as a sequence; null for live.
+ * @property {number | null} at The past moment on display: the sum of the last sequences of all logs; null for live.
  * @property {(moment: Moment | null) => void} travel Shows a past moment on all surfaces; null for live.
  * @property {{ hasMore: boolean, load: () => Promise<void> }} [earlier] Older history, loaded on demand.
  * @property {(path: string) => Promise<any>} read An authorized GET of JSON. Rejects with the server's problem.
@@ -62,7 +62,7 @@ export { keyOf };
  */
 
 /**
- * A past moment: the run's state at a sequence.
+ * A past moment of the session or run. `at`: the sum of the last sequences of all logs; for one run its sequence.
  * @typedef {{ at: number, store: import("../client/store.js").Store, time: number }} Moment `time` in milliseconds since 1970.
  */
 

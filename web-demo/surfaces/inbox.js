@@ -51,6 +51,13 @@ const riskOf = ({ content }) => toText(content.risk).toLowerCase();
 /** @param {PendingItem} item */
 const openedAt = ({ action }) => parseTime(action.openedAt) || 0;
 
+/** @param {Activity} action A decided one. @returns {import("../ui/icons.js").Status} */
+function outcomeGlyph({ content }) {
+  const outcome = toText(content.outcome ?? content.status);
+  if (/reject|denied|declined/.test(outcome)) return "failed";
+  return /approv|answer|accept|resolved|completed/.test(outcome) ? "completed" : "idle";
+}
+
 /** @type {Record<string, (a: PendingItem, b: PendingItem) => number>} */
 const ORDERS = { newest: (a, b) => openedAt(b) - openedAt(a), oldest: (a, b) => openedAt(a) - openedAt(b), risk: (a, b) => RISKS.indexOf(riskOf(b.action)) - RISKS.indexOf(riskOf(a.action)) };
 
@@ -205,7 +212,7 @@ export class Inbox extends HTMLElement {
       this.#isOpen = true;
       this.#select(item);
     }}>
-      ${glyph(isPending ? "waiting" : "completed")}
+      ${glyph(isPending ? "waiting" : outcomeGlyph(this.#model?.store.get(keyOf(action)) ?? action))}
       <span class="inbox-title"><b>${title}</b>${risk ? html` <span class="tag" data-tone=${risk === "high" || risk === "critical" ? "fail" : nothing}>${risk.charAt(0).toUpperCase()}${risk.slice(1)} risk</span>` : nothing}<span class="visually-hidden">${isPending ? "pending" : "decided"}</span></span>
       <span class="inbox-subject truncate">${toText(action.content.toolName) || (fields > 0 ? `${fields} ${fields === 1 ? "field" : "fields"}` : "")}</span>
       <span class="inbox-age">${age(action.openedAt, Date.now())}</span>
@@ -220,10 +227,9 @@ export class Inbox extends HTMLElement {
     return html`<h2 class="rail-group">Decided</h2>${repeat(shown, ({ key }) => key, ({ entry, action }) => {
       const { content } = action;
       const status = toText(content.outcome ?? content.status);
-      const isFailed = /reject|denied|declined/.test(status);
       const time = action.endedAt ?? action.updatedAt;
       return html`<button type="button" class="inbox-decided" @click=${() => this.#host?.open(entry)}>
-        ${glyph(isFailed ? "failed" : /approv|answer|accept|resolved|completed/.test(status) ? "completed" : "idle")}
+        ${glyph(outcomeGlyph(action))}
         <span class="truncate">${actionTitle(NO_VIEW, action)}</span>
         <span class="hint truncate" title=${formatExact(parseTime(time))}>${humanize(status)} · ${entry.title || entry.id}</span>
         <span class="inbox-age">${age(time, Date.now())}</span>

@@ -66,8 +66,8 @@ fn features() -> String {
     if names.is_empty() { "none".into() } else { names.join(" ") }
 }
 
-/// The page's folders that are not served: installed packages, screenshots.
-const UNSERVED: [&str; 2] = ["node_modules", "pictures"];
+/// The page's folders that are not served: installed packages.
+const UNSERVED: [&str; 1] = ["node_modules"];
 
 /// Before the names of the client library's files with their comments.
 const LIBRARY: &str = "library/";

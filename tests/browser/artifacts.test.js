@@ -124,7 +124,7 @@ test("a body is shown by its type", { timeout: 2 * DEADLINE }, async () => {
   const title = await page.title();
   const show = async (name, selector) => {
     await open(name);
-    await artifacts().locator(`.artifact-body ${selector}`).first().waitFor();
+    await artifacts().locator(`.artifact-body ${selector}`, { hasNotText: "Loading the latest body" }).first().waitFor();
     return artifacts().locator(`.artifact-body ${selector}`);
   };
   const back = () => artifacts().getByRole("button", { name: "Back to the list" }).click();

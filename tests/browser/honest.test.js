@@ -199,6 +199,7 @@ test("comments, images, file changes, attachments and references are shown", lim
   assert.match(await page.locator("ps-part", { hasText: "src/a.rs" }).innerText(), /modified/);
   assert.match(await page.locator("ps-part", { hasText: "See these." }).innerText(), /T-1[\s\S]*notes\.md/);
   await page.locator("#tab-work").click();
+  await page.locator("ps-work-board .open-row-line").first().click();
   await page.locator("ps-work-board .comment p").first().waitFor();
   assert.deepEqual(await page.locator("ps-work-board .comment p").allTextContents(), ["Please hurry.", "Noted."]);
   assert.deepEqual(page.problems, []);
@@ -441,7 +442,7 @@ test("the page asks for a token that the server requires, and reports a rejected
     assert.equal(await visitor.locator("#token-note").getAttribute("data-state"), "failed");
     await visitor.locator("#token input").fill(token);
     await visitor.locator("#token button").click();
-    await until(visitor, () => document.getElementById("token-note").hidden && document.getElementById("sessions").textContent.includes("No sessions yet."));
+    await until(visitor, () => document.getElementById("token-note").hidden && document.getElementById("sessions").textContent.includes("Sessions appear here"));
   } finally {
     await asking.close();
     await rm(dir, { recursive: true, force: true });

@@ -30,9 +30,13 @@ for (const [name, { hash, shows }] of Object.entries(SCREENS)) {
     for (const [width, height] of SIZES) {
       await page.setViewportSize({ width, height });
       const isPhone = width < 500;
-      if (isPhone && name !== "conversation" && !(await page.locator(shows).first().isVisible())) await page.locator("#open-pane").click();
-      await page.locator(shows).first().waitFor({ state: "visible" });
-      assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), true, `${name} scrolls sideways at ${width} pixels`);
+      // On a phone one button shows the panels, unless they are still shown from the size before.
+      while (!(await page.locator(shows).first().isVisible())) {
+        if (isPhone && (await page.locator("#open-pane").isVisible())) await page.locator("#open-pane").click();
+        await page.waitForTimeout(50);
+      }
+      // Panes follow a new width in the next frame.
+      await until(page, () => document.documentElement.scrollWidth <= innerWidth);
       // A button shows all of its words.
       const cut = await page.locator(`${shows.split(" ")[0]} button:visible`).evaluateAll((all) => all.filter((button) => button.classList.contains("button") && button.scrollWidth > button.clientWidth + 1).map((button) => button.textContent.trim()));
       assert.deepEqual(cut, [], `${name} at ${width} pixels`);

@@ -1,4 +1,4 @@
-//! The on-disk store: fjall, an LSM tree, with the rows of all logs in commit order.
+//! The on-disk store: LSM trees, with the rows of all logs in commit order, and the journal that they follow.
 //!
 //! ```text
 //! rows     position                → rows of one append
@@ -9,70 +9,51 @@
 //! names    l                      → the store's epoch
 //!          n kind id               → log number, epoch          c kind number → epoch, id        in the order of creation
 //!          b body id               → log number                 d number      → nothing          tombstone of an erased log
-//!          seal                    → the header of the last batch, see `journal`
 //! ```
 //!
 //! Rows lie in commit order. Otherwise the engine's compaction would sort the interleaved appends of many logs over and
-//! over, and commits would wait for it. A group is one engine batch, so it is stored as a whole or not at all, and a
-//! reader's snapshot never sees part of one. A log's number is its place in the order of creation. The store never
-//! reuses numbers and positions.
+//! over, and commits would wait for it. A reader's snapshot never sees part of a commit. A log's number is its place in
+//! the order of creation. The store never reuses numbers and positions.
 //!
-//! Opening a data directory yields exactly the data that was written there, or an error that names a damaged file:
-//! [`journal`], [`tables`] and [`tail`] check what the engine would trust. The store never repairs by guessing. It
-//! accepts one kind of damage, with a warning: a last journal that was cut short, because such a store equals an
-//! earlier state of itself.
+//! A commit is durable when the journal has it. The trees have it in memory until they are persisted, which is when
+//! enough has come, and when the store is closed. Opening the store applies the commits that the journal has and the
+//! trees lack. So the store never trusts an end: the journal knows which of its records were acknowledged, and each tree
+//! says which commit its tables hold. The store never repairs by guessing; a damaged file is an error that names it.
 //!
 //! Erasing a log hides it from every reader at once. Its bytes leave the disk when the engine next rewrites their
-//! files.
+//! files, and when the journal forgets the records.
 
 mod examine;
 mod format;
-mod journal;
+mod migrate;
 mod tables;
-pub(in crate::log) mod tail;
+mod trees;
 
+pub use super::journal::Sync;
 pub use examine::{Defect, StoreInspection};
 pub use format::CURRENT as FORMAT;
 
+use super::encoding::{Commit, PlacedAppend};
+use super::journal::{Appended, Journal, LocalJournal};
 use super::{
     Append, AppendOutcome, Blob, Compaction, Limit, ListedLog, LoadedLog, LogId, LogKind, META, Store, StoreError, StoredAppend,
     panic_message,
 };
 use crate::model::{BlobId, Epoch, RunId, Sequence, SessionId};
 use bytes::Bytes;
-use fjall::config::FilterPolicy;
-use fjall::{
-    AbstractTree, CompressionType, Database, Iter, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, OwnedWriteBatch,
-    PersistMode, Readable, Slice, Snapshot,
-};
-use journal::{BatchHeader, RecoveredJournal};
-use parking_lot::Mutex;
+use lsm_tree::{Guard, IterGuardImpl, Slice};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
+use std::hash::{BuildHasher, Hasher};
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tail::{DurableMark, TailFile};
 use tokio::sync::{oneshot, watch};
-
-/// When commits reach the disk.
-///
-/// In every mode a commit is whole or absent, and nothing after an absent commit is present.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sync {
-    /// Before the store answers them. Acknowledged data survives a killed process and a power loss.
-    Always,
-    /// Together, once per interval.
-    ///
-    /// Acknowledged data survives a killed process; a power loss costs at most the last interval.
-    Interval(Duration),
-    /// When the operating system writes them, and when the store is closed.
-    ///
-    /// Acknowledged data survives a killed process; a power loss may cost minutes.
-    Never,
-}
+use trees::{Batch, Entries, Mark, Snapshot, TreeName, Trees};
 
 /// Up to this many bytes of tables, opening a store reads and checks every table completely.
 ///
@@ -88,22 +69,24 @@ const CACHED_HEADS_MAX: usize = 1 << 16;
 const DELETE_KEYS_MAX: usize = 1024;
 /// From this many adjacent appends on, one scan reads them; single look-ups are faster for fewer.
 const SCAN_APPENDS_MIN: usize = 4;
+/// Bytes of new entries at which the trees are persisted.
+///
+/// The trees hold up to twice as much in memory, and a start applies as much of the journal.
+const PERSIST_BYTES: u64 = 64 << 20;
+/// From this many bytes of new entries on, closing the store persists the trees. Less is applied at once by the next start.
+const PERSIST_AT_CLOSE_BYTES: u64 = 4 << 20;
+/// Bytes of records that a start reads from the journal at once.
+const RECOVER_BYTES: usize = 8 << 20;
+/// A start that applies many records says how far it is at this interval.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The key of the store's epoch, which is the epoch of its first append.
 const EPOCH_KEY: &[u8] = b"l";
 
-const CACHE_BYTES: u64 = 64 << 20;
-/// Memory for rows that are in no table yet.
-///
-/// The engine uses up to four times as much while it writes tables.
-const ROWS_MEMORY_BYTES: u64 = 32 << 20;
-const OTHER_MEMORY_BYTES: u64 = 8 << 20;
-/// The engine keeps journals until tables hold all their entries.
-///
-/// This bounds their size on disk and the start-up time.
-const JOURNAL_BYTES_MAX: u64 = 128 << 20;
-/// Bodies of at least this size lie outside the tables, because compaction rewrites tables.
-const BODY_APART_BYTES: u32 = 4 << 10;
+/// The directory of the journal in the data directory.
+const JOURNAL_DIR: &str = "journal";
+/// The directory of the trees in the data directory.
+const TREES_DIR: &str = "trees";
 
 /// Whether opening a store of an older format keeps a copy of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,38 +99,54 @@ enum KeepCopy {
 /// Logs on disk. Dropping the store closes and syncs it.
 pub struct EmbeddedStore {
     shared: Arc<Shared>,
-    maintenance: Option<(mpsc::Sender<PendingDelete>, JoinHandle<()>)>,
+    /// Requests to the maintenance thread; `None` once the store is being closed.
+    deletes: Option<mpsc::Sender<PendingDelete>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 struct Shared {
-    names: Keyspace,
-    rows: Keyspace,
-    index: Keyspace,
-    state: Keyspace,
-    bodies: Keyspace,
-    db: Database,
+    trees: Trees,
     sync: Sync,
-    /// Why the maintenance thread ended before the store was closed.
+    /// Why a thread of the store ended before the store was closed.
     failed: watch::Sender<Option<StoreError>>,
-    // Last: it holds the directory lock, which must outlive the engine.
     writer: Mutex<Writer>,
+    persist: Persist,
+    // Last: it holds the lock of the data directory, which must outlive the trees.
+    journal: LocalJournal,
 }
 
 /// The state that one writer at a time may use.
 struct Writer {
-    /// The header of the last batch.
-    header: BatchHeader,
+    /// What the trees have, in memory or in tables.
+    mark: Mark,
     /// The heads of logs that were written recently.
     heads: HashMap<LogId, LogHead>,
     /// Why the store accepts no more writes, once a write has failed.
     failed: Option<StoreError>,
-    tail: TailFile,
 }
 
 impl Writer {
     fn check_usable(&self) -> Result<(), StoreError> {
         self.failed.clone().map_or(Ok(()), Err)
     }
+}
+
+/// The order to write sealed memory to tables, and to merge tables.
+#[derive(Default)]
+struct Persist {
+    state: Mutex<PersistState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct PersistState {
+    /// The mark of the sealed memory, which is being written.
+    sealed: Option<Mark>,
+    /// Whether tables may have to be merged.
+    is_unmerged: bool,
+    /// Logs whose data was deleted: before the seal, and since.
+    deleted: [Vec<u64>; 2],
+    is_closed: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -201,60 +200,28 @@ impl EmbeddedStore {
 
     fn open_checking(dir: &Path, sync: Sync, verify_bytes_max: u64, keep_copy: KeepCopy) -> Result<Self, StoreError> {
         std::fs::create_dir_all(dir).map_err(|e| StoreError::failed("creating the data directory", &in_path(dir, &e)))?;
-        // First of all, because a newer format may have another tail file.
-        format::read(dir)?;
-        let (mut tail, mark) = TailFile::open(dir)?;
-        let engine = dir.join("log");
-        let mark = mark.unwrap_or_default();
-        let (found, recovered) = if mark.made {
-            let found = format::read_stored(dir, &tail)?;
-            format::check_engine(&engine)?;
-            let files = tables::check(&engine.join("keyspaces"), verify_bytes_max)?;
-            let recovered = journal::recover(&engine, mark)?;
-            if found < FORMAT && keep_copy == KeepCopy::Yes {
-                let copy = format::keep_copy(dir, found, &files)?;
-                tracing::warn!(
-                    from = found, to = FORMAT, copy = %copy.display(),
-                    "the store is migrated; the copy of its older format stays until you delete it"
-                );
+        let (trees, journal) = (dir.join(TREES_DIR), dir.join(JOURNAL_DIR));
+        match format::read(dir)? {
+            Some(FORMAT) => {}
+            None if trees.exists() || journal.exists() => {
+                return Err(StoreError::Corrupt {
+                    path: dir.join(format::FILE),
+                    what: "it is missing, but a store lies beside it".into(),
+                });
             }
-            (found, recovered)
-        } else {
-            prepare_new_store(&engine, &mut tail)?;
-            format::write_current(dir)?;
-            tail.set_has_format();
-            (FORMAT, RecoveredJournal::default())
-        };
-
-        let shared = Shared::open(&engine, sync, tail, mark, recovered)?;
-        if found < FORMAT {
-            format::write_current(dir)?;
+            found if found.is_some() || migrate::is_old_store(dir) => migrate::migrate(dir, found, verify_bytes_max, keep_copy)?,
+            _ => format::write_current(dir)?,
         }
-        shared.writer.lock().tail.set_has_format();
+        let shared = Arc::new(Shared::open(&trees, &journal, sync, verify_bytes_max)?);
+        migrate::remove_old_store(dir)?;
         let pending_deletes = shared.pending_deletes()?;
-        let shared = Arc::new(shared);
-        let (requests, received) = mpsc::channel();
-        let thread = std::thread::Builder::new()
-            .name("store-keeper".into())
-            .spawn({
-                let shared = Arc::clone(&shared);
-                move || {
-                    let kept = std::panic::catch_unwind(AssertUnwindSafe(|| shared.run_maintenance(pending_deletes, &received)));
-                    let kept = kept.unwrap_or_else(|panic| {
-                        Err(StoreError::failed(
-                            "the store's maintenance",
-                            &format_args!("it panicked: {}", panic_message(&*panic)),
-                        ))
-                    });
-                    if let Err(error) = kept {
-                        tracing::error!(%error, "the store's maintenance thread ended; the store accepts no more writes");
-                        shared.writer.lock().failed.get_or_insert_with(|| error.clone());
-                        shared.failed.send_replace(Some(error));
-                    }
-                }
-            })
-            .map_err(|e| StoreError::failed("starting the store's maintenance thread", &e))?;
-        Ok(Self { shared, maintenance: Some((requests, thread)) })
+        let (deletes, requests) = mpsc::channel();
+        let threads = vec![
+            shared.spawn("store-keeper", move |shared| shared.run_maintenance(pending_deletes, &requests))?,
+            shared.spawn("store-writer", Shared::run_persists)?,
+            shared.spawn("store-merger", Shared::run_merges)?,
+        ];
+        Ok(Self { shared, deletes: Some(deletes), threads })
     }
 
     /// Waits until no process has the store in `dir` open; `false` when that takes longer than `time_max`.
@@ -262,7 +229,7 @@ impl EmbeddedStore {
     /// A stopped server still closes its files for a moment.
     #[must_use]
     pub fn wait_until_closed(dir: &Path, time_max: Duration) -> bool {
-        let Ok(lock) = File::open(dir.join(tail::FILE)) else { return true };
+        let Ok(lock) = File::open(Self::lock_file(dir)) else { return true };
         let begun = Instant::now();
         while matches!(lock.try_lock(), Err(std::fs::TryLockError::WouldBlock)) {
             if begun.elapsed() > time_max {
@@ -273,53 +240,43 @@ impl EmbeddedStore {
         true
     }
 
-    /// Writes memtables and journals into tables. The engine does so by itself when they are large enough.
+    /// The file that the process locks that has the store in `dir` open.
+    #[must_use]
+    pub fn lock_file(dir: &Path) -> PathBuf {
+        LocalJournal::lock_file(&dir.join(JOURNAL_DIR))
+    }
+
+    /// Persists the trees, so that the journal forgets. The store does so by itself when enough has been written.
     ///
     /// # Errors
     /// `Failed`, `Corrupt`.
     #[doc(hidden)]
-    pub fn flush_memtables(&self) -> Result<(), StoreError> {
-        for keyspace in self.shared.keyspaces() {
-            keyspace.rotate_memtable_and_wait().map_err(|e| self.shared.engine_error("flushing the memtables", &e))?;
-        }
-        Ok(())
+    pub fn persist(&self) -> Result<(), StoreError> {
+        let mut writer = self.shared.writer.lock();
+        self.shared.begin_persist(&mut writer)?;
+        self.shared.wait_until_persisted(&mut writer)
     }
 }
 
 impl Drop for EmbeddedStore {
     fn drop(&mut self) {
-        if let Some((requests, thread)) = self.maintenance.take() {
-            drop(requests);
+        self.deletes = None;
+        let mut writer = self.shared.writer.lock();
+        let closed = match &writer.failed {
+            None => self.shared.close(&mut writer),
+            Some(_) => Ok(()),
+        };
+        drop(writer);
+        self.shared.persist.state.lock().is_closed = true;
+        self.shared.persist.changed.notify_all();
+        for thread in self.threads.drain(..) {
             // The thread catches its own panics.
             let _ = thread.join();
         }
-        let mut writer = self.shared.writer.lock();
-        let closed = match &writer.failed {
-            None => self.shared.sync_now(&mut writer).and_then(|()| {
-                let mark = self.shared.durable_mark(&writer);
-                writer.tail.record_synced(mark)
-            }),
-            Some(_) => Ok(()),
-        };
         if let Err(e) = closed {
             tracing::error!(error = %e, "the store could not be closed cleanly");
         }
     }
-}
-
-/// Removes an incompletely created store, and records that the creation of a new one has begun.
-fn prepare_new_store(engine: &Path, tail: &mut TailFile) -> Result<(), StoreError> {
-    let failed = |e: std::io::Error| StoreError::failed("creating the store", &in_path(engine, &e));
-    if tail.is_new() && engine.exists() {
-        let what = "it is missing or empty, but a store lies beside it".into();
-        return Err(StoreError::Corrupt { path: tail.path().to_owned(), what });
-    }
-    tail.record_synced(DurableMark::default())?;
-    if engine.exists() {
-        std::fs::remove_dir_all(engine).map_err(failed)?;
-    }
-    std::fs::create_dir(engine).map_err(failed)?;
-    sync_dir(engine.parent().expect("the engine's directory is in the data directory"))
 }
 
 /// An I/O error with its path.
@@ -333,96 +290,96 @@ fn sync_dir(dir: &Path) -> Result<(), StoreError> {
 }
 
 impl Shared {
-    fn open(
-        engine: &Path,
-        sync: Sync,
-        tail: TailFile,
-        mark: DurableMark,
-        recovered: RecoveredJournal,
-    ) -> Result<Self, StoreError> {
-        let options =
-            |memory_bytes| KeyspaceCreateOptions::default().manual_journal_persist(true).max_memtable_size(memory_bytes);
-        // Reads use ranges and existing positions, so a filter would never reject one.
-        let unfiltered = |memory_bytes| options(memory_bytes).filter_policy(FilterPolicy::disabled());
-        let apart = KvSeparationOptions::default().separation_threshold(BODY_APART_BYTES).compression(CompressionType::None);
-        let open = || -> Result<_, fjall::Error> {
-            let db = Database::builder(engine)
-                .cache_size(CACHE_BYTES)
-                .max_journaling_size(JOURNAL_BYTES_MAX)
-                // This store checks the journals; `journal` reads no compressed entries.
-                .journal_compression(CompressionType::None)
-                .manual_journal_persist(true)
-                // One worker only writes tables, so that commits need not wait for the one that compacts.
-                .worker_threads(2)
-                .open()?;
-            let is_whole =
-                !mark.made || ["names", "rows", "index", "state", "bodies"].iter().all(|name| db.keyspace_exists(name));
-            let names = db.keyspace("names", || options(OTHER_MEMORY_BYTES))?;
-            let rows = db.keyspace("rows", || unfiltered(ROWS_MEMORY_BYTES))?;
-            let index = db.keyspace("index", || unfiltered(OTHER_MEMORY_BYTES))?;
-            let state = db.keyspace("state", || options(OTHER_MEMORY_BYTES))?;
-            let bodies = db.keyspace("bodies", || options(OTHER_MEMORY_BYTES).with_kv_separation(Some(apart.clone())))?;
-            Ok((is_whole, db, names, rows, index, state, bodies))
+    /// Opens the trees and the journal, and applies what the trees lack.
+    fn open(trees: &Path, journal: &Path, sync: Sync, verify_bytes_max: u64) -> Result<Self, StoreError> {
+        let journal = LocalJournal::open(journal, sync, random_u64)?;
+        tables::check(trees, verify_bytes_max)?;
+        // The engine asserts some of the data that it reads. A panic must at least name the store.
+        let opened = std::panic::catch_unwind(AssertUnwindSafe(|| Trees::open(trees)));
+        let trees = match opened {
+            Ok(opened) => opened.map_err(|(path, e)| damaged_file(&path, "opening the store", &e))?,
+            Err(_) => return Err(StoreError::Corrupt { path: trees.to_owned(), what: "the engine cannot open it".into() }),
         };
-        // The engine asserts some of the data that it reads. Every file is checked by now, but a panic must at least
-        // name the store.
-        let opened = std::panic::catch_unwind(AssertUnwindSafe(open)).unwrap_or(Err(fjall::Error::Unrecoverable));
-        let (is_whole, db, names, rows, index, state, bodies) =
-            opened.map_err(|e| engine_error(engine, "opening the store", &e))?;
-        let corrupt = |what: &str| StoreError::Corrupt { path: engine.to_owned(), what: what.into() };
-        if !is_whole {
-            return Err(corrupt("a keyspace is missing"));
-        }
-        assert_eq!(names.id(), journal::HEADER_KEYSPACE, "the first keyspace holds the batch headers");
-        let writer = Writer { header: BatchHeader::default(), heads: HashMap::new(), failed: None, tail };
-        let (failed, writer) = (watch::Sender::new(None), Mutex::new(writer));
-        let shared = Self { names, rows, index, state, bodies, db, sync, failed, writer };
-
-        let stored_header =
-            shared.names.get(journal::HEADER_KEY).map_err(|e| shared.engine_error("reading the last header", &e))?;
-        let stored_header = stored_header
-            .as_deref()
-            .map(|bytes| BatchHeader::decode(bytes).ok_or_else(|| corrupt("the last batch header is invalid")))
-            .transpose()?;
-        let tables_to = shared.keyspaces().filter_map(|keyspace| keyspace.tree.get_highest_persisted_seqno()).max();
-        match recovered.last {
-            Some((seqno, header)) if stored_header != Some(header) || tables_to > Some(seqno) => {
-                return Err(corrupt("tables and journals disagree: the end of the journal is missing"));
-            }
-            None if stored_header.unwrap_or_default().batch < mark.batch => {
-                if tables_to.is_some() {
-                    return Err(corrupt("acknowledged batches are in no journal and no table"));
-                }
-                tracing::warn!(acknowledged = mark.batch, "the only journal was emptied; the store has lost all data");
-            }
-            _ => {}
-        }
-        // The engine syncs the contents of a keyspace's directory, but not the directory's own name.
-        sync_dir(&engine.join("keyspaces"))?;
-        let mut writer = shared.writer.lock();
-        writer.header = stored_header.unwrap_or_default();
-        let mark = shared.durable_mark(&writer);
-        writer.tail.record_synced(mark)?;
-        drop(writer);
+        let mark = trees.opened_at();
+        let writer = Writer { mark, heads: HashMap::new(), failed: None };
+        let (failed, persist) = (watch::Sender::new(None), Persist::default());
+        let shared = Self { trees, sync, failed, writer: Mutex::new(writer), persist, journal };
+        shared.recover()?;
         Ok(shared)
     }
 
-    fn keyspaces(&self) -> impl Iterator<Item = &Keyspace> {
-        [&self.names, &self.rows, &self.index, &self.state, &self.bodies].into_iter()
-    }
-
-    fn durable_mark(&self, writer: &Writer) -> DurableMark {
-        DurableMark { batch: writer.header.batch, made: true, ordered: self.sync == Sync::Always }
-    }
-
-    /// Translates an engine error. The engine does not name the damaged file, so this looks for it.
-    fn engine_error(&self, doing: &'static str, e: &fjall::Error) -> StoreError {
-        let keyspaces = self.rows.path().parent().unwrap_or(self.rows.path());
-        let fault = engine_error(keyspaces, doing, e);
-        if !matches!(fault, StoreError::Corrupt { .. }) && !matches!(e, fjall::Error::Poisoned) {
-            return fault;
+    /// Applies the commits that the journal has and the trees lack.
+    fn recover(&self) -> Result<(), StoreError> {
+        let mut writer = self.writer.lock();
+        let ((first, last), mut reported) = (self.journal.bounds(), Instant::now());
+        let corrupt = |what: String| StoreError::Corrupt { path: self.trees.dir().to_owned(), what };
+        let from = writer.mark.applied;
+        if from > last {
+            return Err(corrupt(format!("it has the commit {from}, and the journal beside it ends with {last}")));
         }
-        self.keyspaces().find_map(|keyspace| tables::find_corrupt_file(keyspace.path())).unwrap_or(fault)
+        if from + 1 < first {
+            return Err(corrupt(format!("it lacks the commits {} to {}, which the journal no longer has", from + 1, first - 1)));
+        }
+        while writer.mark.applied < last {
+            for record in pollster::block_on(self.journal.read(writer.mark.applied, RECOVER_BYTES))? {
+                let commit = Commit::decode(record.body).map_err(|what| StoreError::Corrupt {
+                    path: self.journal.dir().to_owned(),
+                    what: format!("the record {} is no commit: {what}", record.position),
+                })?;
+                self.apply(&mut writer, record.position, &commit)?;
+            }
+            self.write_tables_if_due(&mut writer)?;
+            if reported.elapsed() > PROGRESS_INTERVAL {
+                reported = Instant::now();
+                let (done, of) = (writer.mark.applied - from, last - from);
+                tracing::info!(done, of, "applying commits of the journal to the store");
+            }
+        }
+        Ok(())
+    }
+
+    /// Persists the trees while no other thread runs.
+    fn write_tables_if_due(&self, writer: &mut Writer) -> Result<(), StoreError> {
+        if self.trees.unsealed_bytes() >= PERSIST_BYTES {
+            self.trees.seal(writer.mark);
+            self.write_tables(writer.mark)?;
+        }
+        Ok(())
+    }
+
+    fn close(&self, writer: &mut MutexGuard<'_, Writer>) -> Result<(), StoreError> {
+        self.sync_now(writer)?;
+        if self.trees.unsealed_bytes() >= PERSIST_AT_CLOSE_BYTES {
+            self.begin_persist(writer)?;
+        }
+        self.wait_until_persisted(writer)
+    }
+
+    /// Starts a thread of the store. If it ends with an error or a panic, the store accepts no more writes.
+    fn spawn(
+        self: &Arc<Self>,
+        name: &'static str,
+        work: impl FnOnce(&Self) -> Result<(), StoreError> + Send + 'static,
+    ) -> Result<JoinHandle<()>, StoreError> {
+        let shared = Arc::clone(self);
+        let run = move || {
+            let ended = std::panic::catch_unwind(AssertUnwindSafe(|| work(&shared)));
+            let ended = ended.unwrap_or_else(|panic| {
+                Err(StoreError::failed("the store's maintenance", &format_args!("it panicked: {}", panic_message(&*panic))))
+            });
+            if let Err(error) = ended {
+                tracing::error!(%error, thread = name, "a thread of the store ended; the store accepts no more writes");
+                shared.writer.lock().failed.get_or_insert_with(|| error.clone());
+                shared.failed.send_replace(Some(error));
+                shared.persist.changed.notify_all();
+            }
+        };
+        let builder = std::thread::Builder::new().name(name.into());
+        builder.spawn(run).map_err(|e| StoreError::failed("starting a thread of the store", &e))
+    }
+
+    fn engine_error(&self, doing: &'static str, of: TreeName, e: &lsm_tree::Error) -> StoreError {
+        damaged_file(&self.trees.path(of), doing, e)
     }
 
     fn commit(&self, group: &[Append], follows: impl Iterator<Item = bool>) -> Result<Vec<AppendOutcome>, StoreError> {
@@ -431,20 +388,25 @@ impl Shared {
         if writer.heads.len() >= CACHED_HEADS_MAX {
             writer.heads.clear();
         }
-        let committed = self.commit_group(&mut writer, group, follows);
+        let committed = self.check(&mut writer, group, follows).and_then(|(outcomes, accepted)| {
+            if !accepted.is_empty() {
+                self.order(&mut writer, &Commit::Group(accepted))?;
+            }
+            Ok(outcomes)
+        });
         committed.inspect_err(|e| writer.failed = Some(e.clone()))
     }
 
-    fn commit_group(
+    /// Compares each append with the head of its log, and places those that can follow.
+    fn check(
         &self,
         writer: &mut Writer,
         group: &[Append],
         follows: impl Iterator<Item = bool>,
-    ) -> Result<Vec<AppendOutcome>, StoreError> {
+    ) -> Result<(Vec<AppendOutcome>, Vec<PlacedAppend>), StoreError> {
         writer.check_usable()?;
-        let mut batch = OwnedWriteBatch::with_capacity(self.db.clone(), 1 + 3 * group.len());
-        let mut outcomes = Vec::with_capacity(group.len());
-        let (mut header, mut refused) = (writer.header, HashMap::new());
+        let (mut outcomes, mut accepted) = (Vec::with_capacity(group.len()), Vec::with_capacity(group.len()));
+        let (mut mark, mut refused) = (writer.mark, HashMap::new());
         for (append, follows) in group.iter().zip(follows) {
             let head = self.head(writer, &append.log)?;
             let behind = refused.get(&append.log).copied().filter(|_| follows);
@@ -454,58 +416,165 @@ impl Shared {
                 continue;
             }
             if let Some(LogHead { number: created, .. }) = head.filter(|_| append.is_empty()) {
-                outcomes.push(AppendOutcome::Committed { position: header.position, created });
+                outcomes.push(AppendOutcome::Committed { position: mark.position, created });
                 continue;
             }
-            let head = head.unwrap_or_else(|| {
-                header.created += 1;
-                let head = LogHead { number: header.created, epoch: append.epoch, last: Sequence::NONE };
-                batch.insert(&self.names, name_key(&append.log), name_value(&head));
-                batch.insert(&self.names, created_key(append.log.kind(), head.number), created_value(head.epoch, &append.log));
-                head
-            });
-            if header.position == 0 {
-                batch.insert(&self.names, EPOCH_KEY, append.epoch.bits().to_be_bytes());
-            }
-            header.position += 1;
-            self.put(&mut batch, append, head.number, header.position);
+            let number = head.map_or(mark.created + 1, |head| head.number);
+            mark.created = mark.created.max(number);
+            mark.position += 1;
             match writer.heads.get_mut(&append.log) {
                 Some(head) => head.last = append.last,
                 None => {
-                    writer.heads.insert(append.log.clone(), LogHead { last: append.last, ..head });
+                    writer.heads.insert(append.log.clone(), LogHead { number, epoch: append.epoch, last: append.last });
                 }
             }
-            outcomes.push(AppendOutcome::Committed { position: header.position, created: head.number });
+            accepted.push(PlacedAppend { append: append.clone(), position: mark.position, number, creates: head.is_none() });
+            outcomes.push(AppendOutcome::Committed { position: mark.position, created: number });
         }
-        if !batch.is_empty() {
-            self.write(writer, batch, header, self.sync == Sync::Always)?;
-        }
-        Ok(outcomes)
+        Ok((outcomes, accepted))
     }
 
-    fn put(&self, batch: &mut OwnedWriteBatch, append: &Append, number: u64, position: u64) {
-        if !append.rows.is_empty() {
-            batch.insert(&self.rows, position.to_be_bytes(), &append.rows[..]);
-            batch.insert(&self.index, index_key(number, append.last), position.to_be_bytes());
-        }
-        self.set(batch, number, &append.state);
-        for blob in &append.blobs {
-            batch.insert(&self.names, body_name_key(blob.id.as_str().as_bytes()), number.to_be_bytes());
-            batch.insert(&self.bodies, log_key(number, blob.id.as_str().as_bytes()), body_value(blob));
-        }
+    /// Appends a commit to the journal and applies it.
+    ///
+    /// After a failure the store accepts no more writes: the data may or may not be on disk, and a repeated sync can
+    /// report success for pages that the first one dropped.
+    fn order(&self, writer: &mut MutexGuard<'_, Writer>, commit: &Commit) -> Result<(), StoreError> {
+        writer.check_usable()?;
+        let ordered =
+            pollster::block_on(self.journal.append(writer.mark.applied, &[commit.encode()])).and_then(
+                |appended| match appended {
+                    Appended::At(position) => self.apply(writer, position, commit),
+                    Appended::Moved { last } => Err(StoreError::failed(
+                        "appending to the journal",
+                        &format_args!("another writer appended the record {last}"),
+                    )),
+                },
+            );
+        ordered.inspect_err(|e| writer.failed = Some(e.clone()))?;
+        self.persist_if_due(writer)
     }
 
-    fn set(&self, batch: &mut OwnedWriteBatch, number: u64, entries: &[(Bytes, Option<Bytes>)]) {
-        for (key, value) in entries {
-            let key = log_key(number, key);
-            match value {
-                Some(value) => batch.insert(&self.state, key, &value[..]),
-                None => batch.remove(&self.state, key),
+    /// Applies a commit to the trees. While the store recovers, a tree may have it already.
+    fn apply(&self, writer: &mut Writer, position: u64, commit: &Commit) -> Result<(), StoreError> {
+        let mut batch = Batch::of_commit(position);
+        match commit {
+            Commit::Group(appends) => {
+                for placed in appends {
+                    put(&mut batch, placed);
+                    writer.mark.position = placed.position;
+                    writer.mark.created = writer.mark.created.max(placed.number);
+                }
+            }
+            Commit::Compaction { number, compaction } => self.rewrite(&mut batch, position, *number, compaction)?,
+            Commit::Erasure { number, log } => {
+                batch.remove(TreeName::Names, name_key(log));
+                batch.remove(TreeName::Names, created_key(log.kind(), *number));
+                batch.insert(TreeName::Names, tombstone_key(*number), []);
+                writer.heads.remove(log);
+            }
+        }
+        self.trees.write(batch);
+        writer.mark.applied = position;
+        Ok(())
+    }
+
+    /// Persists the trees if enough has been written, and waits if the last persist cannot keep up.
+    fn persist_if_due(&self, writer: &mut MutexGuard<'_, Writer>) -> Result<(), StoreError> {
+        if self.trees.unsealed_bytes() < PERSIST_BYTES {
+            return Ok(());
+        }
+        let is_writing = self.persist.state.lock().sealed.is_some();
+        if is_writing && self.trees.unsealed_bytes() < 2 * PERSIST_BYTES {
+            return Ok(());
+        }
+        self.begin_persist(writer)
+    }
+
+    /// Seals the memory of the trees, for the thread that writes it to tables.
+    fn begin_persist(&self, writer: &mut MutexGuard<'_, Writer>) -> Result<(), StoreError> {
+        self.wait_until_persisted(writer)?;
+        let mut state = self.persist.state.lock();
+        self.trees.seal(writer.mark);
+        state.sealed = Some(writer.mark);
+        let [before, since] = &mut state.deleted;
+        before.append(since);
+        self.persist.changed.notify_all();
+        Ok(())
+    }
+
+    fn wait_until_persisted(&self, writer: &mut MutexGuard<'_, Writer>) -> Result<(), StoreError> {
+        let mut state = self.persist.state.lock();
+        while state.sealed.is_some() {
+            // A thread that fails says so, and it needs the writer's lock for that.
+            drop(state);
+            MutexGuard::unlocked(writer, || {
+                let mut state = self.persist.state.lock();
+                if state.sealed.is_some() && self.failed.borrow().is_none() {
+                    self.persist.changed.wait_for(&mut state, Duration::from_millis(100));
+                }
+            });
+            writer.check_usable()?;
+            state = self.persist.state.lock();
+        }
+        Ok(())
+    }
+
+    /// Writes sealed memory to tables, until the store is closed.
+    fn run_persists(&self) -> Result<(), StoreError> {
+        loop {
+            let mark = {
+                let mut state = self.persist.state.lock();
+                loop {
+                    match state.sealed {
+                        Some(mark) => break mark,
+                        None if state.is_closed => return Ok(()),
+                        None => self.persist.changed.wait(&mut state),
+                    }
+                }
+            };
+            self.write_tables(mark)?;
+            let deleted = {
+                let mut state = self.persist.state.lock();
+                (state.sealed, state.is_unmerged) = (None, true);
+                self.persist.changed.notify_all();
+                std::mem::take(&mut state.deleted[0])
+            };
+            if !deleted.is_empty() {
+                // Their data is gone from the tables too, so that no start has to delete it again.
+                let mut batch = Batch::derived();
+                deleted.into_iter().for_each(|number| batch.remove(TreeName::Names, tombstone_key(number)));
+                let _writer = self.writer.lock();
+                self.trees.write(batch);
             }
         }
     }
 
-    /// Compacts in one batch, so that readers see all of it or none.
+    fn write_tables(&self, mark: Mark) -> Result<(), StoreError> {
+        // First, so that no table has what a power loss may take from the journal.
+        if self.sync != Sync::Always {
+            pollster::block_on(self.journal.flush())?;
+        }
+        self.trees.write_sealed().map_err(|(of, e)| self.engine_error("writing tables", of, &e))?;
+        pollster::block_on(self.journal.truncate_before(mark.applied + 1))
+    }
+
+    /// Merges tables after each persist, until the store is closed.
+    fn run_merges(&self) -> Result<(), StoreError> {
+        let is_closed = || self.persist.state.lock().is_closed;
+        loop {
+            {
+                let mut state = self.persist.state.lock();
+                while !std::mem::take(&mut state.is_unmerged) {
+                    if state.is_closed {
+                        return Ok(());
+                    }
+                    self.persist.changed.wait(&mut state);
+                }
+            }
+            self.trees.compact(is_closed).map_err(|(of, e)| self.engine_error("merging tables", of, &e))?;
+        }
+    }
+
     fn compact(&self, compaction: &Compaction) -> Result<bool, StoreError> {
         let mut writer = self.writer.lock();
         let head = self.head(&mut writer, &compaction.log)?;
@@ -513,63 +582,81 @@ impl Shared {
             return Ok(false);
         }
         let number = head.expect("a compaction applies to existing logs only").number;
-        let snapshot = self.db.snapshot();
-        let mut batch = OwnedWriteBatch::with_capacity(self.db.clone(), 2 + 2 * compaction.appends.len());
+        self.order(&mut writer, &Commit::Compaction { number, compaction: compaction.clone() })?;
+        Ok(true)
+    }
+
+    /// Rewrites appends, the index and the state of a log, and removes its checkpoints.
+    fn rewrite(&self, batch: &mut Batch, position: u64, number: u64, compaction: &Compaction) -> Result<(), StoreError> {
+        let snapshot = self.trees.snapshot();
+        for append in &compaction.appends {
+            match append.rows.is_empty() {
+                true => batch.remove(TreeName::Rows, append.position.to_be_bytes()),
+                false => batch.insert(TreeName::Rows, append.position.to_be_bytes(), &append.rows[..]),
+            }
+        }
+        // A tree that has the commit may have later ones too, so what it says is not what the commit changed.
+        if self.trees.lacked(TreeName::Index, position) {
+            self.rewrite_index(batch, &snapshot, number, compaction)?;
+        }
+        if self.trees.lacked(TreeName::Bodies, position) && !compaction.appends.is_empty() {
+            for entry in snapshot.prefix(TreeName::Bodies, log_key(number, &[0])) {
+                batch.remove(TreeName::Bodies, self.key(TreeName::Bodies, entry)?);
+            }
+        }
+        set_state(batch, number, &compaction.state);
+        Ok(())
+    }
+
+    fn rewrite_index(
+        &self,
+        batch: &mut Batch,
+        snapshot: &Snapshot<'_>,
+        number: u64,
+        compaction: &Compaction,
+    ) -> Result<(), StoreError> {
         let (before, until) = match (compaction.appends.first(), compaction.appends.last()) {
             (Some(first), Some(last)) => (
-                self.last_at(&snapshot, number, first.position.saturating_sub(1))?,
-                self.last_at(&snapshot, number, last.position)?,
+                self.last_at(snapshot, number, first.position.saturating_sub(1))?,
+                self.last_at(snapshot, number, last.position)?,
             ),
             _ => (compaction.last, compaction.last),
         };
         // Backwards, so that each append knows whether the appends after it became empty.
         let mut rewritten = compaction.appends.iter().rev().peekable();
         let mut empty_after = None;
-        for entry in snapshot.range(&self.index, index_key(number, before.next())..index_key(number, until.next())).rev() {
+        let range = index_key(number, before.next())..index_key(number, until.next());
+        for entry in snapshot.range(TreeName::Index, range).rev() {
             let indexed = self.index_entry(entry)?;
             let append = rewritten.next_if(|rewritten| rewritten.position == indexed.position && indexed.empty_to.is_none());
             let left = append.map_or(indexed.last, |append| append.last);
             assert!(left <= indexed.last, "a removed row does not come back");
             assert!(left == indexed.last || indexed.last < compaction.last, "the log's last row stays");
-            match append {
-                Some(append) if append.rows.is_empty() => batch.remove(&self.rows, indexed.position.to_be_bytes()),
-                Some(append) => batch.insert(&self.rows, indexed.position.to_be_bytes(), &append.rows[..]),
-                None => {}
-            }
             let is_empty = indexed.empty_to.is_some() || left < indexed.last;
             let empty_to = empty_after.or(indexed.empty_to).unwrap_or(indexed.last);
             if is_empty && indexed.empty_to != Some(empty_to) {
-                batch.insert(&self.index, index_key(number, indexed.last), emptied_value(indexed.position, empty_to));
+                batch.insert(TreeName::Index, index_key(number, indexed.last), emptied_value(indexed.position, empty_to));
             }
             empty_after = is_empty.then_some(empty_to);
             if is_empty && left > Sequence::NONE && indexed.empty_to.is_none() {
-                batch.insert(&self.index, index_key(number, left), indexed.position.to_be_bytes());
+                batch.insert(TreeName::Index, index_key(number, left), indexed.position.to_be_bytes());
                 empty_after = None;
             }
         }
         assert!(rewritten.next().is_none(), "a compaction rewrites only existing appends");
-        let checkpoints = snapshot.prefix(&self.bodies, log_key(number, &[0]));
-        for entry in checkpoints.take_while(|_| !compaction.appends.is_empty()) {
-            batch.remove(&self.bodies, entry.key().map_err(|e| self.engine_error("reading the store", &e))?);
-        }
-        self.set(&mut batch, number, &compaction.state);
-        let header = writer.header;
-        self.write(&mut writer, batch, header, self.sync == Sync::Always)?;
-        Ok(true)
+        Ok(())
     }
 
-    /// Saves a checkpoint, synced like a commit.
-    ///
-    /// The checkpoint itself would not need that. But the check that tells a damaged journal from a torn one relies on
-    /// every batch being synced before the next begins.
+    /// Saves a checkpoint. The journal does not have it: it can be derived again.
     fn save_checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, sequence: Sequence, body: &[u8]) -> Result<(), StoreError> {
         let mut writer = self.writer.lock();
+        writer.check_usable()?;
         let head = self.head(&mut writer, log)?.filter(|head| head.epoch == epoch && sequence <= head.last);
         let Some(head) = head else { return Ok(()) };
-        let mut batch = OwnedWriteBatch::with_capacity(self.db.clone(), 2);
-        batch.insert(&self.bodies, checkpoint_key(head.number, kind, sequence), body);
-        let header = writer.header;
-        self.write(&mut writer, batch, header, self.sync == Sync::Always)
+        let mut batch = Batch::derived();
+        batch.insert(TreeName::Bodies, checkpoint_key(head.number, kind, sequence), body);
+        self.trees.write(batch);
+        self.persist_if_due(&mut writer)
     }
 
     /// The log's head, from the cache or from the store.
@@ -577,71 +664,47 @@ impl Shared {
         if let Some(head) = writer.heads.get(log) {
             return Ok(Some(*head));
         }
-        let head = self.find_head(&self.db.snapshot(), log)?;
+        let head = self.find_head(&self.trees.snapshot(), log)?;
         writer.heads.extend(head.map(|head| (log.clone(), head)));
         Ok(head)
     }
 
-    /// Adds the header and writes one batch.
-    ///
-    /// After a failure the store accepts no more writes: the data may or may not be on disk, and a repeated sync can
-    /// report success for pages that the first one dropped.
-    fn write(
-        &self,
-        writer: &mut Writer,
-        mut batch: OwnedWriteBatch,
-        header: BatchHeader,
-        is_synced: bool,
-    ) -> Result<(), StoreError> {
-        writer.check_usable()?;
-        let header = BatchHeader { seqno_min: self.db.seqno(), batch: writer.header.batch + 1, ..header };
-        batch.insert(&self.names, journal::HEADER_KEY, header.encode());
-        let mode = if is_synced { PersistMode::SyncData } else { PersistMode::Buffer };
-        let written =
-            batch.durability(Some(mode)).commit().map_err(|e| self.engine_error("writing a commit", &e)).and_then(|()| {
-                writer.header = header;
-                if is_synced { writer.tail.record(self.durable_mark(writer)) } else { Ok(()) }
-            });
-        written.inspect_err(|e| writer.failed = Some(e.clone()))
-    }
-
     fn sync_now(&self, writer: &mut Writer) -> Result<(), StoreError> {
         writer.check_usable()?;
-        let synced = self.db.persist(PersistMode::SyncData).map_err(|e| self.engine_error("syncing the journal", &e));
-        let synced = synced.and_then(|()| writer.tail.record(self.durable_mark(writer)));
-        synced.inspect_err(|e| writer.failed = Some(e.clone()))
+        pollster::block_on(self.journal.flush()).inspect_err(|e| writer.failed = Some(e.clone()))
     }
 
     /// The log's head in this snapshot.
-    fn find_head(&self, snapshot: &Snapshot, log: &LogId) -> Result<Option<LogHead>, StoreError> {
-        let Some(named) = self.get(snapshot, &self.names, &name_key(log))? else { return Ok(None) };
-        let (number, epoch) = Self::decode(&self.names, name_of(&named))?;
-        let mut appends = snapshot.range(&self.index, index_key(number, Sequence::NONE)..=index_key(number, Sequence(u64::MAX)));
+    fn find_head(&self, snapshot: &Snapshot<'_>, log: &LogId) -> Result<Option<LogHead>, StoreError> {
+        let Some(named) = self.get(snapshot, TreeName::Names, &name_key(log))? else { return Ok(None) };
+        let (number, epoch) = self.decode(TreeName::Names, name_of(&named))?;
+        let mut appends =
+            snapshot.range(TreeName::Index, index_key(number, Sequence::NONE)..=index_key(number, Sequence(u64::MAX)));
         let last =
             appends.next_back().map(|entry| self.index_entry(entry)).transpose()?.map_or(Sequence::NONE, |indexed| indexed.last);
         Ok(Some(LogHead { number, epoch, last }))
     }
 
     fn load(&self, log: &LogId) -> Result<Option<LoadedLog>, StoreError> {
-        let snapshot = self.db.snapshot();
+        let snapshot = self.trees.snapshot();
         let Some(head) = self.find_head(&snapshot, log)? else { return Ok(None) };
         let mut state = Vec::new();
-        for entry in snapshot.prefix(&self.state, head.number.to_be_bytes()) {
-            let (key, value) = self.entry(entry)?;
+        for entry in snapshot.prefix(TreeName::State, head.number.to_be_bytes()) {
+            let (key, value) = self.entry(TreeName::State, entry)?;
             state.push((Bytes::copy_from_slice(&key[8..]), Bytes::copy_from_slice(&value)));
         }
         Ok(Some(LoadedLog { epoch: head.epoch, last: head.last, state }))
     }
 
     /// The number of the log, if it has this epoch.
-    fn log_number(&self, snapshot: &Snapshot, log: &LogId, epoch: Epoch) -> Result<Option<u64>, StoreError> {
-        let Some(named) = self.get(snapshot, &self.names, &name_key(log))? else { return Ok(None) };
-        let (number, found) = Self::decode(&self.names, name_of(&named))?;
+    fn log_number(&self, snapshot: &Snapshot<'_>, log: &LogId, epoch: Epoch) -> Result<Option<u64>, StoreError> {
+        let Some(named) = self.get(snapshot, TreeName::Names, &name_key(log))? else { return Ok(None) };
+        let (number, found) = self.decode(TreeName::Names, name_of(&named))?;
         Ok((found == epoch).then_some(number))
     }
 
     fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
-        let snapshot = self.db.snapshot();
+        let snapshot = self.trees.snapshot();
         match self.log_number(&snapshot, log, epoch)? {
             Some(number) => self.last_at(&snapshot, number, position),
             None => Ok(Sequence::NONE),
@@ -649,17 +712,17 @@ impl Shared {
     }
 
     fn position_of(&self, log: &LogId, epoch: Epoch, sequence: Sequence) -> Result<Option<u64>, StoreError> {
-        let snapshot = self.db.snapshot();
+        let snapshot = self.trees.snapshot();
         let Some(number) = self.log_number(&snapshot, log, epoch)? else { return Ok(None) };
         let appends = index_key(number, sequence)..=index_key(number, Sequence(u64::MAX));
-        let found = snapshot.range(&self.index, appends).next().map(|entry| self.index_entry(entry)).transpose()?;
+        let found = snapshot.range(TreeName::Index, appends).next().map(|entry| self.index_entry(entry)).transpose()?;
         Ok(found.map(|indexed| indexed.position))
     }
 
     /// The last sequence of a log's appends at or before this position.
-    fn last_at(&self, snapshot: &Snapshot, number: u64, position: u64) -> Result<Sequence, StoreError> {
+    fn last_at(&self, snapshot: &Snapshot<'_>, number: u64, position: u64) -> Result<Sequence, StoreError> {
         let end = index_key(number, Sequence(u64::MAX));
-        let Some(newest) = snapshot.range(&self.index, index_key(number, Sequence::NONE)..=end).next_back() else {
+        let Some(newest) = snapshot.range(TreeName::Index, index_key(number, Sequence::NONE)..=end).next_back() else {
             return Ok(Sequence::NONE);
         };
         let newest = self.index_entry(newest)?;
@@ -670,7 +733,7 @@ impl Shared {
         let (mut from, mut to) = (Sequence::NONE, newest.last);
         while from.next() < to {
             let middle = Sequence(from.0 + (to.0 - from.0) / 2);
-            let Some(found) = snapshot.range(&self.index, index_key(number, middle)..=end).next() else { break };
+            let Some(found) = snapshot.range(TreeName::Index, index_key(number, middle)..=end).next() else { break };
             let found = self.index_entry(found)?;
             if found.position <= position { from = found.last } else { to = middle }
         }
@@ -678,7 +741,7 @@ impl Shared {
     }
 
     fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<StoredAppend>, StoreError> {
-        let snapshot = self.db.snapshot();
+        let snapshot = self.trees.snapshot();
         let Some(number) = self.log_number(&snapshot, log, epoch)?.filter(|_| after < Sequence::MAX) else {
             return Ok(Vec::new());
         };
@@ -704,7 +767,7 @@ impl Shared {
     /// They have up to `rows_max` such rows, but the result has at least one append.
     fn index_entries_after(
         &self,
-        snapshot: &Snapshot,
+        snapshot: &Snapshot<'_>,
         number: u64,
         after: Sequence,
         rows_max: usize,
@@ -712,13 +775,13 @@ impl Shared {
         let end = index_key(number, Sequence(u64::MAX));
         let (mut before, mut indexed_appends, mut rows) = (None, Vec::new(), 0);
         // From `after` itself: nearly every reader is at the end of an append.
-        let mut entries = snapshot.range(&self.index, index_key(number, after)..=end);
+        let mut entries = snapshot.range(TreeName::Index, index_key(number, after)..=end);
         while let Some(entry) = entries.next() {
             let indexed = self.index_entry(entry)?;
             if let Some(empty_to) = indexed.empty_to {
                 before = Some(empty_to);
                 if empty_to > indexed.last {
-                    entries = snapshot.range(&self.index, index_key(number, empty_to.next())..=end);
+                    entries = snapshot.range(TreeName::Index, index_key(number, empty_to.next())..=end);
                 }
                 continue;
             }
@@ -729,7 +792,7 @@ impl Shared {
             let follows = match before {
                 Some(before) => before,
                 None => {
-                    let mut older = snapshot.range(&self.index, index_key(number, Sequence::NONE)..index_key(number, after));
+                    let mut older = snapshot.range(TreeName::Index, index_key(number, Sequence::NONE)..index_key(number, after));
                     older
                         .next_back()
                         .map(|entry| self.index_entry(entry))
@@ -755,7 +818,7 @@ impl Shared {
     /// Returns `false` when not all of them fit.
     fn read_rows(
         &self,
-        snapshot: &Snapshot,
+        snapshot: &Snapshot<'_>,
         stretch: &[(Sequence, IndexEntry)],
         bytes_max: usize,
         read: &mut Vec<u8>,
@@ -771,7 +834,7 @@ impl Shared {
         };
         if stretch.len() < SCAN_APPENDS_MIN {
             for (_, IndexEntry { position, .. }) in stretch {
-                let rows = self.get(snapshot, &self.rows, &position.to_be_bytes())?;
+                let rows = self.get(snapshot, TreeName::Rows, &position.to_be_bytes())?;
                 let rows = rows.ok_or_else(|| self.missing_row(*position))?;
                 if !take(&rows) {
                     return Ok(false);
@@ -780,9 +843,9 @@ impl Shared {
             return Ok(true);
         }
         let (first, last) = (stretch[0].1.position, stretch[stretch.len() - 1].1.position);
-        let mut scan = snapshot.range(&self.rows, first.to_be_bytes()..=last.to_be_bytes());
+        let mut scan = snapshot.range(TreeName::Rows, first.to_be_bytes()..=last.to_be_bytes());
         for (_, IndexEntry { position, .. }) in stretch {
-            let (key, rows) = self.entry(scan.next().ok_or_else(|| self.missing_row(*position))?)?;
+            let (key, rows) = self.entry(TreeName::Rows, scan.next().ok_or_else(|| self.missing_row(*position))?)?;
             if *key != position.to_be_bytes() {
                 return Err(self.missing_row(*position));
             }
@@ -794,102 +857,101 @@ impl Shared {
     }
 
     /// Decodes an entry of the index.
-    fn index_entry(&self, entry: fjall::Guard) -> Result<IndexEntry, StoreError> {
-        let (key, value) = self.entry(entry)?;
-        Self::decode(&self.index, self.decode_index_entry(&key, &value))
-    }
-
-    fn decode_index_entry(&self, key: &[u8], value: &[u8]) -> Option<IndexEntry> {
-        let (position, empty_to) = value.split_at_checked(8)?;
-        let empty_to = if empty_to.is_empty() { None } else { Some(Sequence(number_of(empty_to)?)) };
-        Some(IndexEntry { last: last_of(key)?, position: number_of(position)?, empty_to })
+    fn index_entry(&self, entry: IterGuardImpl) -> Result<IndexEntry, StoreError> {
+        let (key, value) = self.entry(TreeName::Index, entry)?;
+        self.decode(TreeName::Index, index_entry_of(&key, &value))
     }
 
     fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<ListedLog>, StoreError> {
-        let snapshot = self.db.snapshot();
+        let snapshot = self.trees.snapshot();
         let end = created_key(kind, before.unwrap_or(u64::MAX));
         snapshot
-            .range(&self.names, created_key(kind, 0)..end)
+            .range(TreeName::Names, created_key(kind, 0)..end)
             .rev()
             .take(limit)
             .map(|entry| {
-                let (key, value) = self.entry(entry)?;
-                let created = Self::decode(&self.names, key.get(2..).and_then(number_of))?;
-                let (epoch, log) = Self::decode(&self.names, created_of(kind, &value))?;
-                let meta = self.get(&snapshot, &self.state, &log_key(created, META))?;
+                let (key, value) = self.entry(TreeName::Names, entry)?;
+                let created = self.decode(TreeName::Names, key.get(2..).and_then(number_of))?;
+                let (epoch, log) = self.decode(TreeName::Names, created_of(kind, &value))?;
+                let meta = self.get(&snapshot, TreeName::State, &log_key(created, META))?;
                 Ok(ListedLog { log, epoch, created, meta: meta.map(|meta| Bytes::copy_from_slice(&meta)).unwrap_or_default() })
             })
             .collect()
     }
 
     fn blob(&self, id: &BlobId) -> Result<Option<Blob>, StoreError> {
-        let snapshot = self.db.snapshot();
-        let Some(owner) = self.get(&snapshot, &self.names, &body_name_key(id.as_str().as_bytes()))? else { return Ok(None) };
-        let number = Self::decode(&self.names, number_of(&owner))?;
+        let snapshot = self.trees.snapshot();
+        let Some(owner) = self.get(&snapshot, TreeName::Names, &body_name_key(id.as_str().as_bytes()))? else { return Ok(None) };
+        let number = self.decode(TreeName::Names, number_of(&owner))?;
         // Its log may have a tombstone while the body still waits for deletion.
-        if self.get(&snapshot, &self.names, &tombstone_key(number))?.is_some() {
+        if self.get(&snapshot, TreeName::Names, &tombstone_key(number))?.is_some() {
             return Ok(None);
         }
-        let Some(body) = self.get(&snapshot, &self.bodies, &log_key(number, id.as_str().as_bytes()))? else { return Ok(None) };
-        let (meta, body) = Self::decode(&self.bodies, body_of(&body))?;
+        let Some(body) = self.get(&snapshot, TreeName::Bodies, &log_key(number, id.as_str().as_bytes()))? else {
+            return Ok(None);
+        };
+        let (meta, body) = self.decode(TreeName::Bodies, body_of(&body))?;
         Ok(Some(Blob { id: id.clone(), meta, body }))
     }
 
     fn checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, at: Sequence) -> Result<Option<(Sequence, Bytes)>, StoreError> {
-        let snapshot = self.db.snapshot();
+        let snapshot = self.trees.snapshot();
         let Some(head) = self.find_head(&snapshot, log)?.filter(|head| head.epoch == epoch) else { return Ok(None) };
         // A checkpoint beyond the log's tail knows rows that a crash removed. The journal's order prevents that case,
         // but this read must not depend on it alone.
         let at = at.min(head.last);
         let (from, to) = (checkpoint_key(head.number, kind, Sequence::NONE), checkpoint_key(head.number, kind, at));
-        let Some(newest) = snapshot.range(&self.bodies, from..=to).next_back() else { return Ok(None) };
-        let (key, body) = self.entry(newest)?;
-        let sequence = Self::decode(&self.bodies, key.get(10..).and_then(number_of))?;
+        let Some(newest) = snapshot.range(TreeName::Bodies, from..=to).next_back() else { return Ok(None) };
+        let (key, body) = self.entry(TreeName::Bodies, newest)?;
+        let sequence = self.decode(TreeName::Bodies, key.get(10..).and_then(number_of))?;
         Ok(Some((Sequence(sequence), Bytes::copy_from_slice(&body))))
     }
 
-    fn get(&self, snapshot: &Snapshot, from: &Keyspace, key: &[u8]) -> Result<Option<Slice>, StoreError> {
-        snapshot.get(from, key).map_err(|e| self.engine_error("reading the store", &e))
+    fn get(&self, snapshot: &Snapshot<'_>, from: TreeName, key: &[u8]) -> Result<Option<Slice>, StoreError> {
+        snapshot.get(from, key).map_err(|e| self.engine_error("reading the store", from, &e))
     }
 
-    fn entry(&self, entry: fjall::Guard) -> Result<(Slice, Slice), StoreError> {
-        entry.into_inner().map_err(|e| self.engine_error("reading the store", &e))
+    fn entry(&self, of: TreeName, entry: IterGuardImpl) -> Result<(Slice, Slice), StoreError> {
+        entry.into_inner().map_err(|e| self.engine_error("reading the store", of, &e))
+    }
+
+    fn key(&self, of: TreeName, entry: IterGuardImpl) -> Result<Slice, StoreError> {
+        entry.key().map_err(|e| self.engine_error("reading the store", of, &e))
     }
 
     /// Reports an entry with a right checksum and an unknown format as corrupt.
-    fn decode<T>(from: &Keyspace, decoded: Option<T>) -> Result<T, StoreError> {
+    fn decode<T>(&self, from: TreeName, decoded: Option<T>) -> Result<T, StoreError> {
         decoded.ok_or_else(|| StoreError::Corrupt {
-            path: from.path().to_owned(),
+            path: self.trees.path(from),
             what: "it holds an entry of an unknown format".into(),
         })
     }
 
     fn missing_row(&self, position: u64) -> StoreError {
-        StoreError::Corrupt { path: self.rows.path().to_owned(), what: format!("the rows at position {position} are missing") }
+        StoreError::Corrupt {
+            path: self.trees.path(TreeName::Rows),
+            what: format!("the rows at position {position} are missing"),
+        }
     }
 
-    // Erasing first writes a durable tombstone, then deletes the data in bounded batches. Readers find everything by
-    // name, so they never see a half-erased log. They also skip a body while its log's number has a tombstone.
+    // Erasing first commits a tombstone, then deletes the data in bounded batches. Readers find everything by name, so they
+    // never see a half-erased log. They also skip a body while its log's number has a tombstone. The journal does not have
+    // the deletions, so the tombstone stays until tables have them.
 
     fn tombstone(&self, log: &LogId) -> Result<Option<u64>, StoreError> {
         let mut writer = self.writer.lock();
-        let Some(head) = self.head(&mut writer, log)? else { return Ok(None) };
-        let mut batch = OwnedWriteBatch::with_capacity(self.db.clone(), 4);
-        batch.remove(&self.names, name_key(log));
-        batch.remove(&self.names, created_key(log.kind(), head.number));
-        batch.insert(&self.names, tombstone_key(head.number), []);
-        let header = writer.header;
-        self.write(&mut writer, batch, header, true)?;
-        writer.heads.remove(log);
-        Ok(Some(head.number))
+        let Some(LogHead { number, .. }) = self.head(&mut writer, log)? else { return Ok(None) };
+        self.order(&mut writer, &Commit::Erasure { number, log: log.clone() })?;
+        self.sync_now(&mut writer)?;
+        Ok(Some(number))
     }
 
-    /// The logs whose deletion has begun and has not finished.
+    /// The logs whose deletion has begun, and perhaps has not finished.
     fn pending_deletes(&self) -> Result<VecDeque<PendingDelete>, StoreError> {
-        let dead = self.db.snapshot().prefix(&self.names, b"d");
+        let dead = self.trees.snapshot().prefix(TreeName::Names, b"d");
         dead.map(|entry| {
-            let key = self.entry(entry)?.0;
-            let number = Self::decode(&self.names, key.get(1..).and_then(number_of))?;
+            let key = self.key(TreeName::Names, entry)?;
+            let number = self.decode(TreeName::Names, key.get(1..).and_then(number_of))?;
             Ok(PendingDelete { number, deleted: Sequence::NONE, done: None })
         })
         .collect()
@@ -899,45 +961,45 @@ impl Shared {
     fn delete_batch(&self, pending: &mut PendingDelete) -> Result<bool, StoreError> {
         let number = pending.number;
         assert!(!cfg!(test) || number < u64::MAX, "a test asked for this panic");
-        let snapshot = self.db.snapshot();
-        let mut batch = OwnedWriteBatch::with_capacity(self.db.clone(), 2 * DELETE_KEYS_MAX + 2);
-        let mut left = DELETE_KEYS_MAX;
-        let mut some = |entries: Iter| -> Vec<fjall::Guard> {
+        let snapshot = self.trees.snapshot();
+        let (mut batch, mut left) = (Batch::derived(), DELETE_KEYS_MAX);
+        let mut some = |entries: Entries| -> Vec<IterGuardImpl> {
             let taken: Vec<_> = entries.take(left).collect();
             left -= taken.len();
             taken
         };
         let appends = index_key(number, pending.deleted.next())..=index_key(number, Sequence(u64::MAX));
-        for entry in some(snapshot.range(&self.index, appends)) {
+        for entry in some(snapshot.range(TreeName::Index, appends)) {
             let IndexEntry { last, position, .. } = self.index_entry(entry)?;
             pending.deleted = last;
-            batch.remove(&self.rows, position.to_be_bytes());
-            batch.remove(&self.index, index_key(number, last));
+            batch.remove(TreeName::Rows, position.to_be_bytes());
+            batch.remove(TreeName::Index, index_key(number, last));
         }
-        for entry in some(snapshot.prefix(&self.state, number.to_be_bytes())) {
-            batch.remove(&self.state, entry.key().map_err(|e| self.engine_error("reading the store", &e))?);
+        for entry in some(snapshot.prefix(TreeName::State, number.to_be_bytes())) {
+            batch.remove(TreeName::State, self.key(TreeName::State, entry)?);
         }
-        for entry in some(snapshot.prefix(&self.bodies, number.to_be_bytes())) {
-            let key = entry.key().map_err(|e| self.engine_error("reading the store", &e))?;
+        for entry in some(snapshot.prefix(TreeName::Bodies, number.to_be_bytes())) {
+            let key = self.key(TreeName::Bodies, entry)?;
             // A checkpoint has no name, so the look-up below finds none.
             let name = body_name_key(&key[8..]);
             // Another log may meanwhile own a body of the same name.
-            if self.get(&snapshot, &self.names, &name)?.as_deref() == Some(&number.to_be_bytes()) {
-                batch.remove(&self.names, name);
+            if self.get(&snapshot, TreeName::Names, &name)?.as_deref() == Some(&number.to_be_bytes()) {
+                batch.remove(TreeName::Names, name);
             }
-            batch.remove(&self.bodies, key);
+            batch.remove(TreeName::Bodies, key);
         }
-        let is_last = left > 0;
-        if is_last {
-            batch.remove(&self.names, tombstone_key(number));
-        }
+        drop(snapshot);
         let mut writer = self.writer.lock();
-        let header = writer.header;
-        self.write(&mut writer, batch, header, self.sync == Sync::Always)?;
-        Ok(is_last)
+        writer.check_usable()?;
+        self.trees.write(batch);
+        if left > 0 {
+            self.persist.state.lock().deleted[1].push(number);
+        }
+        self.persist_if_due(&mut writer)?;
+        Ok(left > 0)
     }
 
-    /// Syncs at the interval and deletes in between, until the store is dropped.
+    /// Syncs at the interval and deletes in between, until the store is closed.
     fn run_maintenance(
         &self,
         mut deletes: VecDeque<PendingDelete>,
@@ -982,25 +1044,66 @@ impl Shared {
         }
     }
 
-    /// Syncs, unless `synced` is the last batch; returns the number of the last batch.
+    /// Syncs, unless `synced` is the last commit; returns the position of the last commit.
     fn sync_if_newer(&self, synced: u64) -> Result<u64, StoreError> {
         let mut writer = self.writer.lock();
-        if writer.header.batch > synced {
+        if writer.mark.applied > synced {
             self.sync_now(&mut writer)?;
         }
-        Ok(writer.header.batch)
+        Ok(writer.mark.applied)
     }
 }
 
 /// Translates an engine error when no file is found to be damaged.
-fn engine_error(path: &Path, doing: &'static str, e: &fjall::Error) -> StoreError {
-    use fjall::{Error as E, LsmError as L};
+fn engine_error(path: &Path, doing: &'static str, e: &lsm_tree::Error) -> StoreError {
     let is_short = |e: &std::io::Error| matches!(e.kind(), std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::InvalidData);
     match e {
-        E::Locked => StoreError::Locked { path: path.to_owned() },
-        E::Io(io) | E::Storage(L::Io(io)) if !is_short(io) => StoreError::failed(doing, io),
-        E::Poisoned => StoreError::failed(doing, &"an earlier write, or the engine's maintenance, failed"),
+        lsm_tree::Error::Io(io) if !is_short(io) => StoreError::failed(doing, io),
         e => StoreError::Corrupt { path: path.to_owned(), what: format!("{doing}: {e:?}") },
+    }
+}
+
+/// Translates an engine error of the tree in `path`. The engine does not name the damaged file, so this looks for it.
+fn damaged_file(path: &Path, doing: &'static str, e: &lsm_tree::Error) -> StoreError {
+    let fault = engine_error(path, doing, e);
+    match fault {
+        StoreError::Corrupt { .. } => tables::find_corrupt_file(path).unwrap_or(fault),
+        fault => fault,
+    }
+}
+
+/// A number that no two calls return, for the salts of the journal.
+fn random_u64() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+fn put(batch: &mut Batch, PlacedAppend { append, position, number, creates }: &PlacedAppend) {
+    if *creates {
+        let head = LogHead { number: *number, epoch: append.epoch, last: Sequence::NONE };
+        batch.insert(TreeName::Names, name_key(&append.log), name_value(&head));
+        batch.insert(TreeName::Names, created_key(append.log.kind(), *number), created_value(append.epoch, &append.log));
+    }
+    if *position == 1 {
+        batch.insert(TreeName::Names, EPOCH_KEY, append.epoch.bits().to_be_bytes());
+    }
+    if !append.rows.is_empty() {
+        batch.insert(TreeName::Rows, position.to_be_bytes(), &append.rows[..]);
+        batch.insert(TreeName::Index, index_key(*number, append.last), position.to_be_bytes());
+    }
+    set_state(batch, *number, &append.state);
+    for blob in &append.blobs {
+        batch.insert(TreeName::Names, body_name_key(blob.id.as_str().as_bytes()), number.to_be_bytes());
+        batch.insert(TreeName::Bodies, log_key(*number, blob.id.as_str().as_bytes()), body_value(blob));
+    }
+}
+
+fn set_state(batch: &mut Batch, number: u64, entries: &[(Bytes, Option<Bytes>)]) {
+    for (key, value) in entries {
+        let key = log_key(number, key);
+        match value {
+            Some(value) => batch.insert(TreeName::State, key, &value[..]),
+            None => batch.remove(TreeName::State, key),
+        }
     }
 }
 
@@ -1074,6 +1177,12 @@ fn emptied_value(position: u64, empty_to: Sequence) -> [u8; 16] {
     value
 }
 
+fn index_entry_of(key: &[u8], value: &[u8]) -> Option<IndexEntry> {
+    let (position, empty_to) = value.split_at_checked(8)?;
+    let empty_to = if empty_to.is_empty() { None } else { Some(Sequence(number_of(empty_to)?)) };
+    Some(IndexEntry { last: last_of(key)?, position: number_of(position)?, empty_to })
+}
+
 fn last_of(key: &[u8]) -> Option<Sequence> {
     number_of(key.get(8..)?).map(Sequence)
 }
@@ -1116,12 +1225,12 @@ impl Store for EmbeddedStore {
     }
 
     async fn position(&self) -> Result<u64, StoreError> {
-        Ok(self.shared.writer.lock().header.position)
+        Ok(self.shared.writer.lock().mark.position)
     }
 
     async fn epoch(&self) -> Result<Option<Epoch>, StoreError> {
-        let Some(bits) = self.shared.get(&self.shared.db.snapshot(), &self.shared.names, EPOCH_KEY)? else { return Ok(None) };
-        Shared::decode(&self.shared.names, number_of(&bits)).map(|bits| Some(Epoch::from_random(bits)))
+        let Some(bits) = self.shared.get(&self.shared.trees.snapshot(), TreeName::Names, EPOCH_KEY)? else { return Ok(None) };
+        self.shared.decode(TreeName::Names, number_of(&bits)).map(|bits| Some(Epoch::from_random(bits)))
     }
 
     async fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
@@ -1172,7 +1281,7 @@ impl Store for EmbeddedStore {
     async fn erase(&self, log: &LogId) -> Result<(), StoreError> {
         let Some(number) = self.shared.tombstone(log)? else { return Ok(()) };
         let (done, swept) = oneshot::channel();
-        let (requests, _) = self.maintenance.as_ref().expect("the store joins the thread only when it is dropped");
+        let requests = self.deletes.as_ref().expect("the store closes the channel only when it is dropped");
         let ended = || StoreError::failed("erasing a log", &"the store's maintenance thread has ended");
         requests.send(PendingDelete { number, deleted: Sequence::NONE, done: Some(done) }).map_err(|_| ended())?;
         swept.await.map_err(|_| ended())?
@@ -1183,8 +1292,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn bytes(&self) -> u64 {
-        // An unknown size is not worth an error.
-        self.shared.db.disk_space().unwrap_or(0)
+        self.shared.trees.bytes() + self.shared.journal.bytes()
     }
 
     async fn failed(&self) -> StoreError {
@@ -1232,15 +1340,14 @@ mod tests {
         };
         let dir = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(dir.path(), Sync::Always).unwrap();
-        let (requests, _) = store.maintenance.as_ref().unwrap();
-        requests.send(PendingDelete { number: u64::MAX, deleted: Sequence::NONE, done: None }).unwrap();
+        store.deletes.as_ref().unwrap().send(PendingDelete { number: u64::MAX, deleted: Sequence::NONE, done: None }).unwrap();
         let why = failed(&store);
         assert!(why.contains("maintenance") && why.contains("a test asked for this panic"), "{why}");
         assert_eq!(wait(store.commit(&[append(0)])).unwrap_err().to_string(), why);
         drop(store);
 
         let store = EmbeddedStore::open(dir.path(), Sync::Interval(Duration::from_millis(1))).unwrap();
-        store.shared.writer.lock().tail.break_for_tests(true);
+        store.shared.journal.break_for_tests(true);
         wait(store.commit(&[append(0)])).unwrap();
         assert!(failed(&store).contains("writing the tail file"), "the sync between commits failed");
     }
@@ -1268,12 +1375,17 @@ mod tests {
         drop(store);
 
         let store = EmbeddedStore::open(dir.path(), Sync::Always).unwrap();
-        let left = |keyspace: &Keyspace| store.shared.db.snapshot().prefix(keyspace, number.to_be_bytes()).count();
-        while store.shared.names.contains_key(tombstone_key(number)).unwrap() {
+        let left = |tree| store.shared.trees.snapshot().prefix(tree, number.to_be_bytes()).count();
+        while store.shared.persist.state.lock().deleted[1].is_empty() {
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert_eq!([&store.shared.index, &store.shared.state, &store.shared.bodies].map(left), [0, 0, 0]);
-        assert_eq!(store.shared.db.snapshot().iter(&store.shared.rows).count(), 1);
+        assert_eq!([TreeName::Index, TreeName::State, TreeName::Bodies].map(left), [0, 0, 0]);
+        assert_eq!(store.shared.trees.snapshot().iter(TreeName::Rows).count(), 1);
+        store.persist().unwrap();
+        let has_tombstone = || store.shared.trees.snapshot().get(TreeName::Names, &tombstone_key(number)).unwrap().is_some();
+        while has_tombstone() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let read = wait(store.read(&log(), Epoch::from_random(1), Sequence::NONE, ALL)).unwrap();
         assert_eq!(read.iter().map(|stored| &stored.rows[..]).collect::<Vec<_>>(), [b"row 0"]);
         assert!(wait(store.blob(&BlobId::new("b0").unwrap())).unwrap().is_some());
@@ -1290,11 +1402,9 @@ mod tests {
         let group: Vec<_> = (0..1000).map(large).collect();
         wait(store.commit(&group)).unwrap();
         let bytes = || {
-            store.flush_memtables().unwrap();
-            for keyspace in store.shared.keyspaces() {
-                keyspace.major_compact().unwrap();
-            }
-            store.shared.keyspaces().map(Keyspace::disk_space).sum::<u64>()
+            store.persist().unwrap();
+            store.shared.trees.compact_all();
+            store.shared.trees.bytes()
         };
         let before = bytes();
         let gone = |position| RewrittenAppend { position, last: Sequence::NONE, rows: Bytes::new() };
@@ -1303,10 +1413,10 @@ mod tests {
         assert!(wait(store.compact(&Compaction { log: log(), epoch, last, appends, state: Vec::new() })).unwrap());
         let after = bytes();
         assert!(after * 8 < before, "{after} of {before}");
-        assert_eq!(store.shared.db.snapshot().iter(&store.shared.rows).count(), 100);
+        assert_eq!(store.shared.trees.snapshot().iter(TreeName::Rows).count(), 100);
         wait(store.erase(&log())).unwrap();
-        let left = |keyspace: &Keyspace| store.shared.db.snapshot().iter(keyspace).count();
-        assert_eq!([&store.shared.index, &store.shared.rows].map(left), [0, 0]);
+        let left = |tree| store.shared.trees.snapshot().iter(tree).count();
+        assert_eq!([TreeName::Index, TreeName::Rows].map(left), [0, 0]);
     }
 
     #[test]
@@ -1314,9 +1424,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(dir.path(), Sync::Always).unwrap();
         wait(store.commit(&[append(0)])).unwrap();
-        store.shared.writer.lock().tail.break_for_tests(true);
+        store.shared.journal.break_for_tests(true);
         assert!(matches!(wait(store.commit(&[append(1)])), Err(StoreError::Failed { .. })));
-        store.shared.writer.lock().tail.break_for_tests(false);
+        store.shared.journal.break_for_tests(false);
         assert!(matches!(wait(store.commit(&[append(2)])), Err(StoreError::Failed { .. })));
         assert!(matches!(wait(store.erase(&log())), Err(StoreError::Failed { .. })));
         drop(store);
@@ -1325,24 +1435,49 @@ mod tests {
     }
 
     #[test]
-    fn an_incompletely_created_store_is_created_anew_and_one_without_its_tail_file_is_refused() {
+    fn an_incompletely_created_store_is_created_anew_and_one_without_its_parts_is_refused() {
+        let open = |dir: &Path| EmbeddedStore::open(dir, Sync::Always);
+        let is_named = |refused: Result<EmbeddedStore, StoreError>, named: &Path| match refused {
+            Err(StoreError::Corrupt { path, .. }) => assert_eq!(path, named),
+            other => panic!("{:?}", other.err()),
+        };
         let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("log")).unwrap();
-        std::fs::write(dir.path().join("log/0.jnl"), [0; 100]).unwrap();
-        let refused = EmbeddedStore::open(dir.path(), Sync::Always);
-        assert!(matches!(refused, Err(StoreError::Corrupt { path, .. }) if path == dir.path().join("tail")));
-        TailFile::open(dir.path()).unwrap().0.record_synced(DurableMark::default()).unwrap();
-        let store = EmbeddedStore::open(dir.path(), Sync::Always).unwrap();
+        format::write_current(dir.path()).unwrap();
+        std::fs::create_dir(dir.path().join(JOURNAL_DIR)).unwrap();
+        std::fs::write(dir.path().join(JOURNAL_DIR).join("next"), [0; 100]).unwrap();
+        let store = open(dir.path()).unwrap();
         wait(store.commit(&[append(0)])).unwrap();
+        store.persist().unwrap();
+        wait(store.commit(&[append(1)])).unwrap();
+        drop(store);
+
+        for gone in [format::FILE, "journal/tail"] {
+            let path = dir.path().join(gone);
+            let content = std::fs::read(&path).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            is_named(open(dir.path()), &path);
+            std::fs::write(&path, content).unwrap();
+        }
+        let (trees, aside) = (dir.path().join(TREES_DIR), dir.path().join("aside"));
+        std::fs::rename(&trees, &aside).unwrap();
+        let store = open(dir.path()).unwrap();
+        assert_eq!(wait(store.load(&log())).unwrap().unwrap().last, Sequence(2), "the journal still has every commit");
+        drop(store);
+        std::fs::remove_dir_all(&trees).unwrap();
+        std::fs::rename(&aside, &trees).unwrap();
+        std::fs::remove_dir_all(dir.path().join(JOURNAL_DIR)).unwrap();
+        is_named(open(dir.path()), &trees);
     }
 
     #[test]
     fn a_table_that_open_does_not_check_is_checked_when_it_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(dir.path(), Sync::Always).unwrap();
-        wait(store.commit(&[append(0)])).unwrap();
-        store.flush_memtables().unwrap();
-        let tables = store.shared.rows.path().join("tables");
+        // In another block than the mark, which is read first.
+        let large = Append { rows: Bytes::from(format!("row 0{}", "x".repeat(100_000))), ..append(0) };
+        wait(store.commit(&[large])).unwrap();
+        store.persist().unwrap();
+        let tables = store.shared.trees.path(TreeName::Rows).join("tables");
         drop(store);
         let table = tables.read_dir().unwrap().next().unwrap().unwrap().path();
         let mut bytes = std::fs::read(&table).unwrap();

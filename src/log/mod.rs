@@ -25,6 +25,7 @@ pub mod active_runs;
 pub mod commit;
 pub mod control;
 pub mod embedded;
+mod encoding;
 pub mod journal;
 pub mod memory;
 pub mod queues;

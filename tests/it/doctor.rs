@@ -68,10 +68,10 @@ async fn write_store() -> (tempfile::TempDir, PathBuf) {
 async fn an_undamaged_store_has_no_findings() {
     let (_dir, data) = write_store().await;
     let (code, lines, stderr) = run_doctor(&data);
-    assert_eq!((code, &lines[..]), (Some(0), &["No damage found. Logs: 2. Store format: 2.".to_owned()][..]), "{stderr}");
-    // The rows are in tables, and the journals are removed.
+    assert_eq!((code, &lines[..]), (Some(0), &["No damage found. Logs: 2. Store format: 3.".to_owned()][..]), "{stderr}");
+    // The rows are in tables.
     let store = opened(&data);
-    store.flush_memtables().unwrap();
+    store.persist().unwrap();
     drop(store);
     let (code, lines, stderr) = run_doctor(&data);
     assert_eq!(code, Some(0), "{lines:?} {stderr}");
@@ -102,6 +102,7 @@ async fn each_kind_of_damage_is_named_with_its_log_and_entry() {
     };
     store.commit(&[append("r", epoch, last, last.plus(3), rows)]).await.unwrap();
     store.commit(&[append("torn", epoch, Sequence::NONE, Sequence(1), vec![9, 0, 0, 0, 1])]).await.unwrap();
+    store.persist().unwrap();
     drop(store);
     let (code, lines, stderr) = run_doctor(&data);
     assert_eq!(code, Some(1), "{lines:?} {stderr}");
@@ -133,7 +134,7 @@ async fn each_kind_of_damage_is_named_with_its_log_and_entry() {
 async fn a_damaged_file_and_a_missing_file_are_named() {
     let (_dir, data) = write_store().await;
     let store = opened(&data);
-    store.flush_memtables().unwrap();
+    store.persist().unwrap();
     drop(store);
     let tables: Vec<_> =
         snapshot_directory(&data).into_keys().filter(|path| path.parent().unwrap().ends_with("tables")).collect();
@@ -151,12 +152,12 @@ async fn a_damaged_file_and_a_missing_file_are_named() {
 
 #[tokio::test]
 async fn a_damaged_journal_and_a_damaged_tail_file_are_named_by_path() {
-    for name in ["tail", "0.jnl"] {
+    for name in ["tail", "00000000000000000001.seg"] {
         let (_dir, data) = write_store().await;
         let files = snapshot_directory(&data);
         let file = files.keys().find(|path| path.ends_with(name)).unwrap_or_else(|| panic!("{name} in {:?}", files.keys()));
         let mut bytes = std::fs::read(file).unwrap();
-        // In a batch of the journal, and in both slots of the tail file.
+        // In the header of a segment, and in both slots of the tail file.
         for at in [10, 522] {
             bytes[at] ^= 1;
         }

@@ -141,8 +141,9 @@ fn the_image_is_built_with_the_toolchain_of_the_repository() {
 }
 
 #[test]
-fn the_changelog_begins_with_the_current_version() {
+fn the_changelog_begins_with_the_current_version_or_what_comes_after_it() {
     let changelog = read("CHANGELOG.md");
-    let first = changelog.lines().find(|line| line.starts_with("## [")).unwrap();
+    let mut releases = changelog.lines().filter(|line| line.starts_with("## [") && *line != "## [Unreleased]");
+    let first = releases.next().unwrap();
     assert!(first.starts_with(&format!("## [{VERSION}] - ")), "{first}");
 }

@@ -1,6 +1,6 @@
-//! A store that version 0.1.0 wrote reads as it did, is written on, and can be gone back to.
+//! A store that an earlier version wrote reads as it did, is written on, and can be gone back to.
 //!
-//! `scripts/make-store-fixture` made the store and the expected answers with the binary of that release.
+//! `scripts/make-store-fixture` made the stores and the expected answers with the binaries of those versions.
 
 use crate::harness::{Client, environment, fact, repository, serve_until, to_ndjson, with_timeout};
 use crate::supervision::{loaded, opened, run};
@@ -18,31 +18,46 @@ use std::sync::LazyLock;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-static EXPECTED: LazyLock<Value> = LazyLock::new(|| {
-    let text = std::fs::read_to_string(repository("tests/stores/0.1.0/expected.json")).unwrap();
+/// What a version answered about the store that it wrote.
+fn expected_of(version: &str) -> Value {
+    let text = std::fs::read_to_string(repository(&format!("tests/stores/{version}/expected.json"))).unwrap();
     serde_json::from_str(&text).unwrap()
-});
+}
 
-/// The time at which the release wrote the store: later, controls expire and silent runs are settled.
+static EXPECTED: LazyLock<Value> = LazyLock::new(|| expected_of("0.1.0"));
+
+/// The time at which a version wrote its store: later, controls expire and silent runs are settled.
+fn time_of(expected: &Value) -> jiff::Timestamp {
+    expected["writtenAt"].as_str().unwrap().parse().unwrap()
+}
+
 fn written_at() -> jiff::Timestamp {
-    EXPECTED["writtenAt"].as_str().unwrap().parse().unwrap()
+    time_of(&EXPECTED)
 }
 
 /// Unpacks the store of 0.1.0; returns its data directory.
 fn unpack() -> (tempfile::TempDir, PathBuf) {
+    unpack_of("0.1.0")
+}
+
+fn unpack_of(version: &str) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
-    let archive = repository("tests/stores/0.1.0/data.tar.gz");
+    let archive = repository(&format!("tests/stores/{version}/data.tar.gz"));
     let unpacked = Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(dir.path()).status().unwrap();
     assert!(unpacked.success());
     let data = dir.path().join("data");
     (dir, data)
 }
 
-/// Serves a data directory at the time of the release.
+/// Serves a data directory at the time of 0.1.0.
 async fn serve(data: &Path) -> (Client, oneshot::Sender<()>, JoinHandle<()>) {
+    serve_at(data, written_at).await
+}
+
+async fn serve_at(data: &Path, now: fn() -> jiff::Timestamp) -> (Client, oneshot::Sender<()>, JoinHandle<()>) {
     let store = AnyStore::Embedded(opened(data));
     let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
-    let server = Server::new(store, Policy::default(), sizes, limits, pulse, environment(written_at)).unwrap();
+    let server = Server::new(store, Policy::default(), sizes, limits, pulse, environment(now)).unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let (client, serving) = serve_until(server, async move { drop(stopped.await) }).await;
     (client, stop, serving)
@@ -74,9 +89,9 @@ fn covers(now: &Value, before: &Value) -> Result<(), String> {
     }
 }
 
-/// Compares every answer with that of 0.1.0.
-async fn assert_answers(client: &Client) {
-    let answers: &Map<String, Value> = EXPECTED["answers"].as_object().unwrap();
+/// Compares every answer with that of the earlier version.
+async fn assert_answers(client: &Client, expected: &Value) {
+    let answers: &Map<String, Value> = expected["answers"].as_object().unwrap();
     assert!(answers.len() > 300, "{}", answers.len());
     for (path, before) in answers {
         let now = client.get(path).await;
@@ -98,10 +113,24 @@ async fn every_answer_about_a_store_of_0_1_0_is_that_of_0_1_0() {
     let (_dir, data) = unpack();
     for start in ["first", "second"] {
         let served = serve(&data).await;
-        assert_answers(&served.0).await;
+        assert_answers(&served.0, &EXPECTED).await;
         close(served).await;
         assert!(data.join("format").exists(), "after the {start} start");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_answer_about_a_store_of_0_2_0_is_that_of_0_2_0() {
+    let ((_dir, data), expected) = (unpack_of("0.2.0"), expected_of("0.2.0"));
+    for start in ["first", "second"] {
+        let served = serve_at(&data, || time_of(&expected_of("0.2.0"))).await;
+        assert_answers(&served.0, &expected).await;
+        close(served).await;
+        assert!(!data.join("log").exists(), "after the {start} start");
+    }
+    let mut entries: Vec<_> = data.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    entries.sort();
+    assert_eq!(entries, ["format", "format-2", "journal", "trees"]);
 }
 
 #[tokio::test]
@@ -200,20 +229,20 @@ fn the_copy_has_the_older_format_and_survives_writes_and_an_interrupted_migratio
     let store = opened(&data);
     assert!(data.join("format-1/mark").exists());
     pollster::block_on(store.erase(&run("large"))).unwrap();
-    store.flush_memtables().unwrap();
+    store.persist().unwrap();
     drop(store);
 
     // The copy is a store of its own, also when the migrated one goes on.
     let (_last, data) = unpack();
     let store = opened(&data);
     pollster::block_on(store.erase(&run("large"))).unwrap();
-    store.flush_memtables().unwrap();
+    store.persist().unwrap();
     drop(store);
     let back = data.parent().unwrap().join("back");
     std::fs::rename(data.join("format-1"), &back).unwrap();
     let doctor = Command::new(env!("CARGO_BIN_EXE_proscenium")).args(["doctor", "--data-dir"]).arg(&back).output().unwrap();
     let text = String::from_utf8(doctor.stdout).unwrap();
-    assert!(text.contains("No damage found. Logs: 28. Store format: 1.") && text.contains("from format 1 to 2"), "{text}");
+    assert!(text.contains("No damage found. Logs: 28. Store format: 1.") && text.contains("from format 1 to 3"), "{text}");
     assert!(!back.join("format").exists() && !back.join("format-1").exists(), "the doctor migrates nothing");
     assert!(pollster::block_on(opened(&back).load(&run("large"))).unwrap().is_some());
     assert!(pollster::block_on(opened(&data).load(&run("large"))).unwrap().is_none());
@@ -235,21 +264,26 @@ fn a_store_of_another_version_is_refused_by_name_and_left_alone() {
     std::fs::write(&format, format!("{lines}checksum {:016x}\n", xxhash_rust::xxh3::xxh3_64(lines.as_bytes()))).unwrap();
     let (text, error) = refused("a newer format");
     assert!(matches!(error, StoreError::Unsupported { .. }));
-    for part in ["store format 7", "Proscenium 4.5.6", env!("CARGO_PKG_VERSION"), "formats 1 to 2"] {
+    for part in ["store format 7", "Proscenium 4.5.6", env!("CARGO_PKG_VERSION"), "formats 1 to 3"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    std::fs::write(&format, "format 2").unwrap();
+    std::fs::write(&format, "format 3").unwrap();
     assert!(matches!(refused("a damaged format"), (_, StoreError::Corrupt { path, .. }) if path == format));
     std::fs::remove_file(&format).unwrap();
     assert!(matches!(refused("a missing format"), (_, StoreError::Corrupt { path, .. }) if path == format));
     std::fs::write(&format, current).unwrap();
 
+    let (_other, data) = unpack();
     let engine = data.join("log/version");
+    let refused = || EmbeddedStore::open(&data, Sync::Never).err().expect("it is refused");
     std::fs::write(&engine, b"FJL\x04").unwrap();
-    let (text, error) = refused("a newer engine");
-    assert!(matches!(error, StoreError::Unsupported { .. }) && text.contains("version 4 of the storage engine"), "{text}");
+    let error = refused();
+    assert!(
+        matches!(error, StoreError::Unsupported { .. }) && error.to_string().contains("version 4 of the storage engine"),
+        "{error}"
+    );
     std::fs::write(&engine, b"FJM\x03").unwrap();
-    assert!(matches!(refused("a damaged marker"), (_, StoreError::Corrupt { path, .. }) if path == engine));
+    assert!(matches!(refused(), StoreError::Corrupt { path, .. } if path == engine));
     std::fs::write(&engine, b"FJL\x03").unwrap();
     drop(opened(&data));
 }

@@ -1,18 +1,18 @@
 //! Lists the damage in a data directory that no server has open, without changing the directory.
 //!
-//! The engine cannot open a store without writing: it recovers journals and starts its maintenance. So it opens a copy
+//! The store cannot be opened without writing: it applies what the journal has, and merges tables. So it opens a copy
 //! in a temporary directory. Nearly all data is in files that are never written again; in the copy those are links to
-//! the originals. This module checks the store's own invariants between keyspaces. It does not interpret rows, state
+//! the originals. This module checks the store's own invariants between trees. It does not interpret rows, state
 //! entries or bodies.
 
-use super::tail::TailFile;
+use super::trees::TreeName;
 use super::{
-    EmbeddedStore, KeepCopy, LogId, Shared, Sync, VERIFY_BYTES_MAX, body_name_key, body_of, created_of, name_key, name_of,
-    number_of, tombstone_key,
+    EmbeddedStore, JOURNAL_DIR, KeepCopy, LogId, Shared, Sync, TREES_DIR, VERIFY_BYTES_MAX, body_name_key, body_of, created_of,
+    index_entry_of, name_key, name_of, number_of, tombstone_key,
 };
-use super::{format, log_key, tables};
+use super::{format, log_key, migrate, tables};
+use crate::log::journal::tail::{self, TailFile};
 use crate::log::{LogKind, StoreError};
-use fjall::{Keyspace, Readable};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::fs::File;
@@ -22,7 +22,7 @@ use tempfile::TempDir;
 /// One defect of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Defect {
-    /// The log, or the file or keyspace if the defect belongs to no log.
+    /// The log, or the file or tree if the defect belongs to no log.
     pub at: String,
     /// The entry of `at`.
     pub entry: String,
@@ -52,23 +52,27 @@ impl StoreInspection {
     /// `Locked` when a server has it open; `Unsupported` when a newer version wrote it; `Failed` when the directory has no store, or when copying fails.
     pub fn open(dir: &Path) -> Result<Result<Self, Vec<Defect>>, StoreError> {
         let failed = |e: std::io::Error| StoreError::failed("copying the data directory", &e);
-        let keyspaces = dir.join("log").join("keyspaces");
-        if !keyspaces.is_dir() {
-            return Err(StoreError::failed("opening the store", &"the directory contains no store"));
-        }
-        let format = match format::read(dir) {
-            Ok(format) => format.unwrap_or(format::FIRST),
+        let found = match format::read(dir) {
+            Ok(found) => found,
             Err(error) => return file_defect(&error, dir, dir).map(|finding| Err(vec![finding])).ok_or(error),
         };
+        let (is_current, format) = (found == Some(format::CURRENT), found.unwrap_or(format::FIRST));
+        let (trees, locked, entries) = match is_current {
+            true => (dir.join(TREES_DIR), dir.join(JOURNAL_DIR), format::ENTRIES),
+            false => (migrate::old_tables(dir), dir.to_owned(), format::OLD_ENTRIES),
+        };
+        if !trees.is_dir() {
+            return Err(StoreError::failed("opening the store", &"the directory contains no store"));
+        }
         // Without a tail file the directory cannot be locked, and the missing file is a finding.
-        let lock = if dir.join("tail").exists() { Some(TailFile::lock(dir)?) } else { None };
-        let (listed, damaged) = tables::verify_all(&keyspaces)?;
+        let lock = if locked.join(tail::FILE).exists() { Some(TailFile::lock(&locked)?) } else { None };
+        let (listed, damaged) = tables::verify_all(&trees)?;
         if !damaged.is_empty() {
             return Ok(Err(damaged.into_iter().filter_map(|error| file_defect(&error, dir, dir)).collect()));
         }
         let copy = tempfile::tempdir().map_err(failed)?;
-        for entry in format::STORE_ENTRIES {
-            copy_entry(&dir.join(entry), &copy.path().join(entry), &keyspaces).map_err(failed)?;
+        for entry in entries {
+            copy_entry(&dir.join(entry), &copy.path().join(entry), &trees).map_err(failed)?;
         }
         for file in &listed {
             let place = copy.path().join(file.strip_prefix(dir).unwrap_or(file));
@@ -93,10 +97,10 @@ impl StoreInspection {
         self.format
     }
 
-    /// The contradictions between the keyspaces.
+    /// The contradictions between the trees.
     ///
     /// # Errors
-    /// [`StoreError`] when a keyspace cannot be read.
+    /// [`StoreError`] when a tree cannot be read.
     pub fn findings(&self) -> Result<Vec<Defect>, StoreError> {
         self.store.shared.examine()
     }
@@ -109,59 +113,60 @@ fn file_defect(error: &StoreError, seen: &Path, original: &Path) -> Option<Defec
     Some(Defect { at: path.display().to_string(), entry: "file".into(), what: what.clone() })
 }
 
-/// Copies a file, or a directory without the table and body files, which lie two levels below `keyspaces`.
-fn copy_entry(from: &Path, to: &Path, keyspaces: &Path) -> std::io::Result<()> {
+/// Copies a file, or a directory without the table and body files, which lie two levels below `trees`.
+fn copy_entry(from: &Path, to: &Path, trees: &Path) -> std::io::Result<()> {
     if from.is_dir() {
         std::fs::create_dir(to)?;
         for entry in from.read_dir()? {
             let name = entry?.file_name();
-            copy_entry(&from.join(&name), &to.join(&name), keyspaces)?;
+            copy_entry(&from.join(&name), &to.join(&name), trees)?;
         }
-    } else if from.exists() && from.ancestors().nth(3) != Some(keyspaces) {
+    } else if from.exists() && from.ancestors().nth(3) != Some(trees) {
         std::fs::copy(from, to)?;
     }
     Ok(())
 }
 
 impl Shared {
-    /// Checks every entry of every keyspace against the others.
+    /// Checks every entry of every tree against the others.
     fn examine(&self) -> Result<Vec<Defect>, StoreError> {
         let mut found = Vec::new();
         let logs = self.examine_names(&mut found)?;
         let log = |number: u64| logs.get(&number).map_or_else(|| format!("log number {number}"), ToString::to_string);
-        let snapshot = self.db.snapshot();
+        let snapshot = self.trees.snapshot();
         let is_tombstoned =
-            |number: u64| Ok::<_, StoreError>(self.get(&snapshot, &self.names, &tombstone_key(number))?.is_some());
+            |number: u64| Ok::<_, StoreError>(self.get(&snapshot, TreeName::Names, &tombstone_key(number))?.is_some());
 
-        // Every append's rows must exist, and belong to one append only.
+        // Every append's rows must exist, and belong to one append only. Those of an erased log may be deleted already.
         let mut claimed = Vec::new();
-        for entry in snapshot.iter(&self.index) {
-            let (key, value) = self.entry(entry)?;
-            let (Some(number), Some(place)) = (key.get(..8).and_then(number_of), self.decode_index_entry(&key, &value)) else {
-                found.push(stray_entry(&self.index, &key));
+        for entry in snapshot.iter(TreeName::Index) {
+            let (key, value) = self.entry(TreeName::Index, entry)?;
+            let (Some(number), Some(place)) = (key.get(..8).and_then(number_of), index_entry_of(&key, &value)) else {
+                found.push(stray_entry(TreeName::Index, &key));
                 continue;
             };
-            if !logs.contains_key(&number) && !is_tombstoned(number)? {
+            let is_erased = is_tombstoned(number)?;
+            if !logs.contains_key(&number) && !is_erased {
                 found.push(Defect { at: log(number), entry: "index".into(), what: "it belongs to no named log".into() });
             }
             if place.empty_to.is_none() {
-                claimed.push((place.position, number, place.last));
+                claimed.push((place.position, number, place.last, is_erased));
             }
         }
         claimed.sort_unstable();
-        let mut rows = snapshot.iter(&self.rows).map(|entry| {
-            let key = entry.key().map_err(|e| self.engine_error("reading the store", &e))?;
+        let mut rows = snapshot.iter(TreeName::Rows).map(|entry| {
+            let key = self.key(TreeName::Rows, entry)?;
             Ok::<_, StoreError>(number_of(&key).unwrap_or(u64::MAX))
         });
         let mut next = rows.next().transpose()?;
-        for (position, number, last) in claimed {
+        for (position, number, last, is_erased) in claimed {
             while let Some(unclaimed) = next.filter(|there| *there < position) {
                 found.push(unclaimed_rows(unclaimed));
                 next = rows.next().transpose()?;
             }
             if next == Some(position) {
                 next = rows.next().transpose()?;
-            } else {
+            } else if !is_erased {
                 let what = format!("its rows, at position {position}, are missing or belong to another append too");
                 found.push(Defect { at: log(number), entry: format!("append up to sequence {last}"), what });
             }
@@ -171,31 +176,31 @@ impl Shared {
             next = rows.next().transpose()?;
         }
 
-        for entry in snapshot.iter(&self.state) {
-            let key = entry.key().map_err(|e| self.engine_error("reading the store", &e))?;
+        for entry in snapshot.iter(TreeName::State) {
+            let key = self.key(TreeName::State, entry)?;
             match key.get(..8).and_then(number_of) {
                 Some(number) if logs.contains_key(&number) || is_tombstoned(number)? => {}
-                _ => found.push(stray_entry(&self.state, &key)),
+                _ => found.push(stray_entry(TreeName::State, &key)),
             }
         }
-        for entry in snapshot.iter(&self.bodies) {
-            let (key, value) = self.entry(entry)?;
+        for entry in snapshot.iter(TreeName::Bodies) {
+            let (key, value) = self.entry(TreeName::Bodies, entry)?;
             let Some((number, id)) = key.split_at_checked(8).and_then(|(number, id)| Some((number_of(number)?, id))) else {
-                found.push(stray_entry(&self.bodies, &key));
+                found.push(stray_entry(TreeName::Bodies, &key));
                 continue;
             };
             if is_tombstoned(number)? {
                 continue;
             }
             if !logs.contains_key(&number) {
-                found.push(stray_entry(&self.bodies, &key));
+                found.push(stray_entry(TreeName::Bodies, &key));
             } else if id.first() != Some(&0) && body_of(&value).is_none() {
                 found.push(Defect {
                     at: log(number),
                     entry: format!("body {}", printable(id)),
                     what: "it cannot be read".into(),
                 });
-            } else if id.first() != Some(&0) && self.get(&snapshot, &self.names, &body_name_key(id))?.is_none() {
+            } else if id.first() != Some(&0) && self.get(&snapshot, TreeName::Names, &body_name_key(id))?.is_none() {
                 found.push(Defect { at: log(number), entry: format!("body {}", printable(id)), what: "it has no name".into() });
             }
         }
@@ -204,10 +209,10 @@ impl Shared {
 
     /// The logs by number. Checks that both names of each log agree.
     fn examine_names(&self, found: &mut Vec<Defect>) -> Result<BTreeMap<u64, LogId>, StoreError> {
-        let snapshot = self.db.snapshot();
+        let snapshot = self.trees.snapshot();
         let (mut logs, mut named) = (BTreeMap::new(), HashSet::new());
-        for entry in snapshot.prefix(&self.names, b"c") {
-            let (key, value) = self.entry(entry)?;
+        for entry in snapshot.prefix(TreeName::Names, b"c") {
+            let (key, value) = self.entry(TreeName::Names, entry)?;
             let kind = match key.get(1) {
                 Some(b'r') => Some(LogKind::Run),
                 Some(b's') => Some(LogKind::Session),
@@ -215,10 +220,10 @@ impl Shared {
             };
             let read = kind.and_then(|kind| Some((number_of(key.get(2..)?)?, created_of(kind, &value)?)));
             let Some((number, (epoch, log))) = read else {
-                found.push(stray_entry(&self.names, &key));
+                found.push(stray_entry(TreeName::Names, &key));
                 continue;
             };
-            let name = self.get(&snapshot, &self.names, &name_key(&log))?;
+            let name = self.get(&snapshot, TreeName::Names, &name_key(&log))?;
             if name.as_deref().and_then(name_of) != Some((number, epoch)) {
                 let what = "the list of logs has another number or epoch for it than its name".into();
                 found.push(Defect { at: log.to_string(), entry: "name".into(), what });
@@ -226,8 +231,8 @@ impl Shared {
             named.insert(name_key(&log));
             logs.insert(number, log);
         }
-        for entry in snapshot.prefix(&self.names, b"n") {
-            let key = entry.key().map_err(|e| self.engine_error("reading the store", &e))?;
+        for entry in snapshot.prefix(TreeName::Names, b"n") {
+            let key = self.key(TreeName::Names, entry)?;
             if !named.contains(&key[..]) {
                 let what = "it is not in the list of logs".into();
                 found.push(Defect {
@@ -237,13 +242,13 @@ impl Shared {
                 });
             }
         }
-        for entry in snapshot.prefix(&self.names, b"b") {
-            let (key, value) = self.entry(entry)?;
+        for entry in snapshot.prefix(TreeName::Names, b"b") {
+            let (key, value) = self.entry(TreeName::Names, entry)?;
             let body = number_of(&value).map(|number| (number, log_key(number, &key[1..])));
             let is_there = match body {
                 Some((number, body)) => {
-                    self.get(&snapshot, &self.names, &tombstone_key(number))?.is_some()
-                        || self.get(&snapshot, &self.bodies, &body)?.is_some()
+                    self.get(&snapshot, TreeName::Names, &tombstone_key(number))?.is_some()
+                        || self.get(&snapshot, TreeName::Bodies, &body)?.is_some()
                 }
                 None => false,
             };
@@ -262,12 +267,8 @@ fn unclaimed_rows(position: u64) -> Defect {
 }
 
 /// The finding for an entry that belongs to no log or that this store did not write.
-fn stray_entry(of: &Keyspace, key: &[u8]) -> Defect {
-    Defect {
-        at: format!("keyspace {}", of.name()),
-        entry: format!("key {}", printable(key)),
-        what: "it belongs to no log".into(),
-    }
+fn stray_entry(of: TreeName, key: &[u8]) -> Defect {
+    Defect { at: format!("tree {}", of.as_str()), entry: format!("key {}", printable(key)), what: "it belongs to no log".into() }
 }
 
 /// A key for display: text if it is printable, otherwise hexadecimal.
@@ -280,7 +281,8 @@ fn printable(key: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{OwnedWriteBatch, index_key};
+    use super::super::index_key;
+    use super::super::trees::Batch;
     use super::*;
     use crate::log::{Append, Blob, META, Store};
     use crate::model::{BlobId, Epoch, RunId, Sequence};
@@ -299,56 +301,51 @@ mod tests {
         }
     }
 
-    /// The findings after `damage` was written, bypassing the code that keeps the keyspaces consistent.
-    fn found(damage: impl Fn(&Shared, &mut OwnedWriteBatch)) -> Vec<String> {
+    /// The findings after `damage` was written, bypassing the code that keeps the trees consistent.
+    fn found(damage: impl Fn(&mut Batch)) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(dir.path(), Sync::Never).unwrap();
         let appends = [append("a", 0), append("a", 1), append("b", 0), append("gone", 0)];
         pollster::block_on(store.commit(&appends)).unwrap();
         pollster::block_on(store.erase(&appends[3].log)).unwrap();
-        let mut batch = OwnedWriteBatch::with_capacity(store.shared.db.clone(), 4);
-        damage(&store.shared, &mut batch);
-        let mut writer = store.shared.writer.lock();
-        let header = writer.header;
-        store.shared.write(&mut writer, batch, header, true).unwrap();
-        drop(writer);
+        let mut batch = Batch::derived();
+        damage(&mut batch);
+        store.shared.trees.write(batch);
+        store.persist().unwrap();
         drop(store);
         let examined = StoreInspection::open(dir.path()).unwrap().ok().unwrap();
         examined.findings().unwrap().iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn contradicting_keyspaces_are_found_whichever_side_is_wrong() {
-        let nothing = found(|_, _| {});
+    fn contradicting_trees_are_found_whichever_side_is_wrong() {
+        let nothing = found(|_| {});
         assert!(nothing.is_empty(), "{nothing:?}");
         let a = LogId::Run(RunId::new("a").unwrap());
         let of = |number: u64| number.to_be_bytes();
-        let check = |damage: &dyn Fn(&Shared, &mut OwnedWriteBatch), expected: &[&str]| {
+        let check = |damage: &dyn Fn(&mut Batch), expected: &[&str]| {
             let found = found(damage);
             assert_eq!(found.len(), expected.len(), "{found:?} instead of {expected:?}");
             for (line, begins) in found.iter().zip(expected) {
                 assert!(line.starts_with(begins), "{line} instead of {begins}");
             }
         };
-        check(
-            &|of_store, batch| batch.remove(&of_store.rows, of(2)),
-            &["run a: append up to sequence 2: its rows, at position 2"],
-        );
-        check(&|of_store, batch| batch.insert(&of_store.rows, of(9), "rows"), &["rows: position 9: "]);
-        check(&|of_store, batch| batch.remove(&of_store.index, index_key(1, Sequence(1))), &["rows: position 1: "]);
-        let shared = |of_store: &Shared, batch: &mut OwnedWriteBatch| {
-            batch.insert(&of_store.index, index_key(2, Sequence(1)), of(2));
+        check(&|batch| batch.remove(TreeName::Rows, of(2)), &["run a: append up to sequence 2: its rows, at position 2"]);
+        check(&|batch| batch.insert(TreeName::Rows, of(9), "rows"), &["rows: position 9: "]);
+        check(&|batch| batch.remove(TreeName::Index, index_key(1, Sequence(1))), &["rows: position 1: "]);
+        let shared = |batch: &mut Batch| {
+            batch.insert(TreeName::Index, index_key(2, Sequence(1)), of(2));
         };
         check(&shared, &["run b: append up to sequence 1: its rows, at position 2", "rows: position 3: "]);
-        let unowned = |of_store: &Shared, batch: &mut OwnedWriteBatch| batch.insert(&of_store.state, log_key(77, b"m"), "{}");
-        check(&unowned, &["keyspace state: key 000000000000004d6d: it belongs to no log"]);
-        check(&|of_store, batch| batch.remove(&of_store.bodies, log_key(1, b"a0")), &["run a: body a0: it is missing"]);
-        check(&|of_store, batch| batch.insert(&of_store.bodies, log_key(1, b"a0"), "x"), &["run a: body a0: it cannot be read"]);
-        check(&|of_store, batch| batch.remove(&of_store.names, body_name_key(b"a0")), &["run a: body a0: it has no name"]);
-        check(&|of_store, batch| batch.remove(&of_store.names, name_key(&a)), &["run a: name: "]);
-        let unlisted = |of_store: &Shared, batch: &mut OwnedWriteBatch| {
+        let unowned = |batch: &mut Batch| batch.insert(TreeName::State, log_key(77, b"m"), "{}");
+        check(&unowned, &["tree state: key 000000000000004d6d: it belongs to no log"]);
+        check(&|batch| batch.remove(TreeName::Bodies, log_key(1, b"a0")), &["run a: body a0: it is missing"]);
+        check(&|batch| batch.insert(TreeName::Bodies, log_key(1, b"a0"), "x"), &["run a: body a0: it cannot be read"]);
+        check(&|batch| batch.remove(TreeName::Names, body_name_key(b"a0")), &["run a: body a0: it has no name"]);
+        check(&|batch| batch.remove(TreeName::Names, name_key(&a)), &["run a: name: "]);
+        let unlisted = |batch: &mut Batch| {
             let c = LogId::Run(RunId::new("c").unwrap());
-            batch.insert(&of_store.names, name_key(&c), [of(9), of(1)].concat());
+            batch.insert(TreeName::Names, name_key(&c), [of(9), of(1)].concat());
         };
         check(&unlisted, &["log c: name: it is not in the list of logs"]);
     }

@@ -13,16 +13,16 @@
 //! The number increases when an older version could not read what this one writes. So a migration always keeps a copy
 //! of the directory, even if it rewrites nothing: without the copy, no older version could be started again.
 //!
-//! The step from 1 to 2 rewrites nothing: this version reads every entry of 0.1.0, and saves it in the new form with the
-//! next append to its log. A step that rewrites belongs between the copy and the number in `EmbeddedStore`'s open, and
-//! must be idempotent: a crash before the number repeats it.
+//! Formats 1 and 2 have the same files: this version reads every entry of 0.1.0, and saves it in the new form with the
+//! next append to its log. The module `migrate` makes format 3 of them.
 //!
 //! | format | since | difference |
 //! | --- | --- | --- |
 //! | 1 | 0.1.0 | |
-//! | 2 | after 0.1.0 | held text in parts, counts of unread items, calls without a start, the format file itself |
+//! | 2 | 0.2.0 | held text in parts, counts of unread items, calls without a start, the format file itself |
+//! | 3 | after 0.2.0 | a journal of its own, and trees without one; compressed blocks |
 
-use super::{StoreError, TailFile, in_path, sync_dir, tail};
+use super::{StoreError, in_path, sync_dir};
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -30,13 +30,15 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The format that this version writes.
-pub const CURRENT: u32 = 2;
+pub const CURRENT: u32 = 3;
 /// The format of directories without a format file.
 pub const FIRST: u32 = 1;
 /// The file's name in the data directory.
 pub const FILE: &str = "format";
+/// The entries of a data directory of formats 1 and 2 that belong to the store.
+pub const OLD_ENTRIES: [&str; 3] = [FILE, "tail", "log"];
 /// The entries of a data directory that belong to the store.
-pub const STORE_ENTRIES: [&str; 3] = [FILE, tail::FILE, "log"];
+pub const ENTRIES: [&str; 3] = [FILE, super::JOURNAL_DIR, super::TREES_DIR];
 /// The engine's version marker, up to its number.
 const ENGINE_MAGIC: &[u8] = b"FJL";
 const ENGINE_VERSION: u8 = 3;
@@ -66,18 +68,6 @@ pub fn read(dir: &Path) -> Result<Option<u32>, StoreError> {
             ),
         }),
         Some((number, _)) => Ok(Some(number)),
-    }
-}
-
-/// Reads the format of a complete store, whose tail file says whether a format file was written.
-///
-/// # Errors
-/// As [`read`]; also `Corrupt` when the file is missing.
-pub fn read_stored(dir: &Path, tail: &TailFile) -> Result<u32, StoreError> {
-    match read(dir)? {
-        Some(number) => Ok(number),
-        None if tail.has_format() => Err(StoreError::Corrupt { path: dir.join(FILE), what: "it is missing".into() }),
-        None => Ok(FIRST),
     }
 }
 
@@ -153,7 +143,7 @@ pub fn keep_copy(dir: &Path, number: u32, immutable: &HashSet<PathBuf>) -> Resul
         fs::remove_dir_all(&part).map_err(failed)?;
     }
     let mut plan = CopyPlan { immutable, links: true, dirs: vec![PathBuf::new()], files: Vec::new() };
-    for entry in STORE_ENTRIES {
+    for entry in OLD_ENTRIES {
         plan.add(dir, Path::new(entry)).map_err(failed)?;
     }
     plan.apply(dir, &part)?;
@@ -253,7 +243,7 @@ mod tests {
         }
         fs::write(&path, encode(CURRENT + 1, "9.8.7")).unwrap();
         let error = read(dir.path()).unwrap_err().to_string();
-        for part in ["store format 3", "Proscenium 9.8.7", env!("CARGO_PKG_VERSION"), "formats 1 to 2", "format-N"] {
+        for part in ["store format 4", "Proscenium 9.8.7", env!("CARGO_PKG_VERSION"), "formats 1 to 3", "format-N"] {
             assert!(error.contains(part), "{part}: {error}");
         }
     }

@@ -1,6 +1,6 @@
 //! Checks the engine's table files before the engine opens them.
 //!
-//! fjall checks each block when it reads the block. But it trusts a keyspace's manifest, deletes every table that the
+//! The engine checks each block when it reads the block. But it trusts a tree's manifest, deletes every table that the
 //! manifest does not list, and allocates memory by lengths that no checksum covers. So this module always checks
 //! manifests and tables of contents first, and whole files up to a bound. Beyond the bound, a read discovers a damaged
 //! block, and [`find_corrupt_file`] finds its file.
@@ -27,7 +27,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 const TRAILER_BYTES: usize = 4 + 1 + 1 + 16 + 8 + 8;
 
-/// Checks all keyspaces in `dir`: manifests, tables of contents, and files up to a total size.
+/// Checks all trees in `dir`: manifests, tables of contents, and files up to a total size.
 ///
 /// It reads the whole files when all of them together have at most `whole_bytes_max` bytes. Returns the listed files,
 /// which the engine never changes.
@@ -36,8 +36,8 @@ const TRAILER_BYTES: usize = 4 + 1 + 1 + 16 + 8 + 8;
 /// `Corrupt` with the path of the damaged file; `Failed` when one cannot be read.
 pub fn check(dir: &Path, whole_bytes_max: u64) -> Result<HashSet<PathBuf>, StoreError> {
     let mut listed = Vec::new();
-    for keyspace in entries(dir).map_err(|e| StoreError::failed("listing the keyspaces", &e))? {
-        listed.extend(read_manifest(&keyspace)?);
+    for tree in trees(dir)? {
+        listed.extend(read_manifest(&tree)?);
     }
     let mut total = 0;
     for file in &listed {
@@ -50,7 +50,7 @@ pub fn check(dir: &Path, whole_bytes_max: u64) -> Result<HashSet<PathBuf>, Store
     Ok(listed.into_iter().map(|file| file.path).collect())
 }
 
-/// Reads every file that the keyspaces in `dir` list completely.
+/// Reads every file that the trees in `dir` list completely.
 ///
 /// Returns all files, and the errors of the damaged ones.
 ///
@@ -65,8 +65,8 @@ pub fn verify_all(dir: &Path) -> Result<(Vec<PathBuf>, Vec<StoreError>), StoreEr
         }
         checked => checked,
     };
-    for keyspace in entries(dir).map_err(|e| StoreError::failed("listing the keyspaces", &e))? {
-        match read_manifest(&keyspace) {
+    for tree in trees(dir)? {
+        match read_manifest(&tree) {
             Err(error) => collect(Err(error))?,
             Ok(listed) => {
                 for file in listed {
@@ -79,13 +79,13 @@ pub fn verify_all(dir: &Path) -> Result<(Vec<PathBuf>, Vec<StoreError>), StoreEr
     Ok((files, damaged))
 }
 
-/// Finds the damaged file of one keyspace after a read has failed.
+/// Finds the damaged file of one tree after a read has failed.
 ///
 /// `None` when all files are intact, or when the engine is replacing them.
-pub fn find_corrupt_file(keyspace: &Path) -> Option<StoreError> {
+pub fn find_corrupt_file(tree: &Path) -> Option<StoreError> {
     let damage =
         |found: Result<(), StoreError>| found.err().filter(|e| matches!(e, StoreError::Corrupt { path, .. } if path.exists()));
-    match read_manifest(keyspace) {
+    match read_manifest(tree) {
         Ok(listed) => listed.iter().find_map(|file| damage(file.check())),
         Err(e) => damage(Err(e)),
     }
@@ -104,11 +104,20 @@ fn unreadable(path: &Path, e: &io::Error) -> StoreError {
     }
 }
 
-fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut paths = dir.read_dir()?.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
-    paths.retain(|path| path.is_dir());
-    paths.sort();
-    Ok(paths)
+/// The trees in `dir`, but for one whose creation did not finish: it has no manifest and no table.
+fn trees(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let is_empty = |dir: PathBuf| dir.read_dir().is_ok_and(|mut entries| entries.next().is_none()) || !dir.exists();
+    let is_made = |path: &PathBuf| path.join("current").exists() || !is_empty(path.join("tables"));
+    let list = || -> io::Result<Vec<PathBuf>> {
+        let mut paths = dir.read_dir()?.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
+        paths.retain(|path| path.is_dir() && is_made(path));
+        paths.sort();
+        Ok(paths)
+    };
+    match list() {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        listed => listed.map_err(|e| StoreError::failed("listing the trees", &e)),
+    }
 }
 
 /// A file that a manifest lists.
@@ -138,10 +147,10 @@ impl ManifestFile {
     }
 }
 
-/// The files that the current manifest of a keyspace lists.
-fn read_manifest(keyspace: &Path) -> Result<Vec<ManifestFile>, StoreError> {
+/// The files that the current manifest of a tree lists.
+fn read_manifest(tree: &Path) -> Result<Vec<ManifestFile>, StoreError> {
     let read = |path: &Path| std::fs::read(path).map_err(|e| unreadable(path, &e));
-    let current = keyspace.join("current");
+    let current = tree.join("current");
     let pointer = read(&current)?;
     let damaged = || corrupt(&current, "it points to no manifest");
     let (version, checksum) = match ByteReader(&pointer) {
@@ -149,7 +158,7 @@ fn read_manifest(keyspace: &Path) -> Result<Vec<ManifestFile>, StoreError> {
         _ => return Err(damaged()),
     };
     let (Some(version), Some(checksum), Some(0)) = (version, checksum, pointer.last()) else { return Err(damaged()) };
-    let path = keyspace.join(format!("v{version}"));
+    let path = tree.join(format!("v{version}"));
     if !path.exists() {
         return Err(corrupt(&current, &format!("it points to the manifest v{version}, which is missing")));
     }
@@ -163,8 +172,8 @@ fn read_manifest(keyspace: &Path) -> Result<Vec<ManifestFile>, StoreError> {
         bytes.get(usize::try_from(*at).ok()?..)?.get(..usize::try_from(*len).ok()?)
     };
     let listed = || {
-        let mut files = table_files(&mut ByteReader(section(b"tables")?), &keyspace.join("tables"))?;
-        files.extend(blob_files(&mut ByteReader(section(b"blob_files")?), &keyspace.join("blobs"))?);
+        let mut files = table_files(&mut ByteReader(section(b"tables")?), &tree.join("tables"))?;
+        files.extend(blob_files(&mut ByteReader(section(b"blob_files")?), &tree.join("blobs"))?);
         Some(files)
     };
     listed().ok_or_else(|| corrupt(&path, "it is not a manifest of a known format"))

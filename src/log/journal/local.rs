@@ -16,10 +16,9 @@
 //! file and offset. The mark beside the segments says what was acknowledged.
 
 use super::record::{self, BODY_BYTES_MAX, HEADER_BYTES, stored_bytes};
-use super::{Appended, Journal, Record, forgotten};
+use super::tail::{self, DurableMark, TailFile};
+use super::{Appended, Journal, Record, Sync, forgotten};
 use crate::log::StoreError;
-use crate::log::embedded::Sync;
-use crate::log::embedded::tail::{DurableMark, TailFile};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::VecDeque;
@@ -36,7 +35,7 @@ const VERSION: u32 = 1;
 const SEGMENT_HEADER_BYTES: u64 = 64;
 /// The size of the first segment. Each further one is four times as large, up to the maximum.
 const SEGMENT_BYTES_MIN: u64 = 1 << 20;
-const SEGMENT_BYTES_MAX: u64 = 64 << 20;
+const SEGMENT_BYTES_MAX: u64 = 16 << 20;
 /// A segment that is being made. Its name does not end in `.seg`, so that no start takes it for one.
 const NEXT: &str = "next";
 /// A segment whose records were forgotten, to be written over.
@@ -88,7 +87,7 @@ impl LocalJournal {
     pub fn open(dir: &Path, sync: Sync, random: impl FnMut() -> u64 + Send + 'static) -> Result<Self, StoreError> {
         fs::create_dir_all(dir).map_err(|e| failed("creating the journal", dir, &e))?;
         let (mark, acknowledged) = TailFile::open(dir)?;
-        let acknowledged = acknowledged.unwrap_or_default();
+        let (is_marked, acknowledged) = (acknowledged.is_some(), acknowledged.unwrap_or_default());
         let mut segments = VecDeque::new();
         let mut scanned = Scanned { last: 0, end: SEGMENT_HEADER_BYTES, is_torn: false };
         for path in segment_files(dir)? {
@@ -103,6 +102,10 @@ impl LocalJournal {
             }
             scanned = segment.scan(scanned.last)?;
             segments.push_back(Arc::new(segment));
+        }
+        if !is_marked && scanned.last > 0 {
+            let what = "it is missing or empty, but a journal lies beside it".into();
+            return Err(StoreError::Corrupt { path: mark.path().to_owned(), what });
         }
         if scanned.last < acknowledged.batch {
             let (path, end) = segments.back().map_or((dir, 0), |segment| (segment.path.as_path(), scanned.end));
@@ -137,6 +140,30 @@ impl LocalJournal {
         writer.mark.record_synced(mark)?;
         drop(writer);
         Ok(journal)
+    }
+
+    /// The directory of the journal.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The file that the process locks that has the journal in `dir` open.
+    #[must_use]
+    pub fn lock_file(dir: &Path) -> PathBuf {
+        dir.join(tail::FILE)
+    }
+
+    /// The size of all segments, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.segments.read().iter().map(|segment| segment.bytes).sum()
+    }
+
+    /// Makes every later write of the mark fail, or succeed again.
+    #[cfg(test)]
+    pub fn break_for_tests(&self, is_broken: bool) {
+        self.writer.lock().mark.break_for_tests(is_broken);
     }
 
     fn durable_mark(&self, last: u64) -> DurableMark {

@@ -14,6 +14,7 @@
 mod local;
 mod memory;
 mod record;
+pub(in crate::log) mod tail;
 
 pub use local::LocalJournal;
 pub use memory::MemoryJournal;
@@ -21,6 +22,24 @@ pub use memory::MemoryJournal;
 use super::StoreError;
 use bytes::Bytes;
 use std::future::Future;
+use std::time::Duration;
+
+/// When commits reach the disk.
+///
+/// In every mode a commit is whole or absent, and nothing after an absent commit is present.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sync {
+    /// Before the store answers them. Acknowledged data survives a killed process and a power loss.
+    Always,
+    /// Together, once per interval.
+    ///
+    /// Acknowledged data survives a killed process; a power loss costs at most the last interval.
+    Interval(Duration),
+    /// When the operating system writes them, and when the store is closed.
+    ///
+    /// Acknowledged data survives a killed process; a power loss may cost minutes.
+    Never,
+}
 
 /// One commit: its place in the order, counted from 1 without gaps, and its encoded content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +63,7 @@ fn forgotten(after: u64, first: u64) -> String {
 }
 
 /// An ordered, durable sequence of records.
-pub trait Journal: Send + Sync + 'static {
+pub trait Journal: Send + std::marker::Sync + 'static {
     /// The position of the first record that the journal still has, and of the last one.
     ///
     /// `last + 1` and `last` without records.

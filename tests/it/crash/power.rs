@@ -11,7 +11,7 @@ use super::figures::Figures;
 use super::follower::Follower;
 use super::{gaps, kills, read_log};
 use crate::harness::{Client, environment, fact, with_timeout};
-use crate::store::{copy_directory, newest_journal};
+use crate::store::{copy_directory, lose_power, mark_file, newest_segment};
 use futures_util::StreamExt;
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
@@ -20,8 +20,7 @@ use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::FileExt;
+use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -43,7 +42,7 @@ async fn serve_in(dir: &Path, client: &Client) -> (Client, impl AsyncFnOnce()) {
     let client = client.for_server(listener.local_addr().unwrap());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving = tokio::spawn(async move { server.run(listener, async { drop(stopped.await) }).await.unwrap() });
-    let lock = dir.join("tail");
+    let lock = EmbeddedStore::lock_file(dir);
     let end = async move || {
         drop(stop);
         with_timeout("the server's end", serving).await.unwrap();
@@ -111,21 +110,11 @@ fn numbers_and_steps(events: &[Value]) -> (Vec<u64>, BTreeMap<String, Vec<String
     (numbers, steps)
 }
 
-/// The kinds of loss.
-#[derive(Debug, Clone, Copy)]
-enum Loss {
-    /// The journal ends at the cut, and the tail file refers to later data.
-    Cut,
-    /// The journal ends at the cut, and the tail file is as old as the commits before.
-    CutWithTail,
-    /// The journal is zeros from the cut on, and the tail file is old.
-    Zeros,
-}
-
 /// A directory with its state before and after the last commits.
 struct Written {
     dir: tempfile::TempDir,
-    tail: Vec<u8>,
+    /// The file that says which commits were acknowledged, as it was before the last ones.
+    mark: Vec<u8>,
     /// The bytes of the journal that the last commits wrote.
     from: u64,
     to: u64,
@@ -147,13 +136,12 @@ async fn write(client: &Client) -> Written {
     let [done, _out] = claim(&server, 2).await.try_into().unwrap();
     ack(&server, &done).await;
     end().await;
-    // A reopened journal is as long as its content. The open claim is lost with the restart, so the control is claimed
-    // again first.
+    // The open claim is lost with the restart, so the control is claimed again first.
     let (server, end) = serve_in(dir.path(), client).await;
     let [_out, held] = claim(&server, 2).await.try_into().unwrap();
     assert_eq!(held["controlId"], "held");
-    let from = newest_journal(dir.path()).metadata().unwrap().len();
-    let tail = std::fs::read(dir.path().join("tail")).unwrap();
+    let from = next_record(&newest_segment(dir.path()));
+    let mark = std::fs::read(mark_file(dir.path())).unwrap();
     // The first commit keeps the committer busy while the others arrive.
     let last = async {
         tokio::join!(
@@ -165,49 +153,52 @@ async fn write(client: &Client) -> Written {
     };
     assert_eq!(with_timeout("the last commits", Box::pin(last)).await.2, 202);
     end().await;
-    let to = newest_journal(dir.path()).metadata().unwrap().len();
+    let to = next_record(&newest_segment(dir.path()));
     assert!(from < to, "{from} {to}");
-    Written { dir, tail, from, to }
+    Written { dir, mark, from, to }
 }
 
-/// Returns the positions and kinds of cuts.
-///
-/// All of them in the long form, otherwise samples and every batch boundary.
-fn cuts(written: &Written) -> Vec<(u64, Loss)> {
-    let Written { from, to, .. } = *written;
-    let bytes = std::fs::read(newest_journal(written.dir.path())).unwrap();
-    let ends = memchr::memmem::find_iter(&bytes, b"FJL\x03").map(|at| at as u64 + 4);
-    let ends: Vec<u64> = ends.filter(|end| (from..=to).contains(end)).collect();
-    assert_eq!(ends.last(), Some(&to), "the journal ends with a batch");
-    let is_near = |len: u64| ends.iter().chain([&from]).any(|end| end.abs_diff(len) <= 1);
-    let losses = [Loss::Cut, Loss::CutWithTail, Loss::Zeros];
-    if kills().is_some() {
-        return (from..=to).flat_map(|len| losses.map(|loss| (len, loss))).collect();
+/// The ends of the records of a segment, in order.
+fn record_ends(segment: &Path) -> Vec<u64> {
+    let bytes = std::fs::read(segment).unwrap();
+    let (mut at, mut ends) = (64, vec![64]);
+    while let Some(body_bytes) = bytes.get(at..at + 4).map(|length| u32::from_le_bytes(length.try_into().unwrap())) {
+        if body_bytes == 0 {
+            break;
+        }
+        at += (24 + body_bytes as usize).next_multiple_of(8);
+        ends.push(at as u64);
     }
-    let some = (from..=to).filter(|len| is_near(*len) || len.is_multiple_of(61));
-    some.zip(losses.into_iter().cycle()).collect()
+    ends
 }
 
-/// Copies the directory without the data from this byte of the journal on.
-fn copy_cut_at(written: &Written, len: u64, loss: Loss) -> tempfile::TempDir {
+/// Where the next record of a segment begins.
+fn next_record(segment: &Path) -> u64 {
+    *record_ends(segment).last().unwrap()
+}
+
+/// Returns the positions of cuts: all of them in the long form, otherwise samples and every record's end.
+fn cuts(written: &Written) -> Vec<u64> {
+    let Written { from, to, .. } = *written;
+    let ends = record_ends(&newest_segment(written.dir.path()));
+    let is_near = |end: u64| ends.iter().any(|near| near.abs_diff(end) <= 1);
+    let all = kills().is_some();
+    (from..=to).filter(|end| all || is_near(*end) || end.is_multiple_of(61)).collect()
+}
+
+/// Copies the directory as a power loss leaves it, which lost the journal from this byte on.
+fn copy_cut_at(written: &Written, end: u64) -> tempfile::TempDir {
     let cut = temporary_directory();
     copy_directory(written.dir.path(), cut.path());
-    if !matches!(loss, Loss::Cut) {
-        std::fs::write(cut.path().join("tail"), &written.tail).unwrap();
-    }
-    let file = OpenOptions::new().write(true).open(newest_journal(cut.path())).unwrap();
-    match loss {
-        Loss::Cut | Loss::CutWithTail => file.set_len(len).unwrap(),
-        Loss::Zeros => file.write_all_at(&vec![0; (written.to - len) as usize], len).unwrap(),
-    }
+    lose_power(cut.path(), end, &written.mark);
     cut
 }
 
 /// Starts a server on the cut directory, checks all data, and repeats all requests.
 ///
 /// Returns how many of the last four survived.
-async fn try_cut(written: &Written, client: &Client, len: u64, loss: Loss) -> (u64, Figures) {
-    let cut = copy_cut_at(written, len, loss);
+async fn try_cut(written: &Written, client: &Client, end_at: u64) -> (u64, Figures) {
+    let cut = copy_cut_at(written, end_at);
     let (client, end) = serve_in(cut.path(), client).await;
     let mut found = Figures { cuts: 1, ..Figures::default() };
     let mut there = 0;
@@ -216,11 +207,11 @@ async fn try_cut(written: &Written, client: &Client, len: u64, loss: Loss) -> (u
         let facts = numbers_and_steps(&events).0;
         found.gaps += gaps(&events);
         let is_whole = facts == (0..BEFORE + FACTS).collect::<Vec<_>>();
-        assert!(is_whole || facts == (0..BEFORE).collect::<Vec<_>>(), "{len} {loss:?}: a body is there in part: {facts:?}");
+        assert!(is_whole || facts == (0..BEFORE).collect::<Vec<_>>(), "{end_at}: a body is there in part: {facts:?}");
         there += u64::from(is_whole);
         let again = send_facts(&client, run, BEFORE).await;
         let counts = ["accepted", "duplicates"].map(|member| again[member].as_u64().unwrap());
-        assert_eq!(counts, if is_whole { [0, FACTS] } else { [FACTS, 0] }, "{len} {loss:?}");
+        assert_eq!(counts, if is_whole { [0, FACTS] } else { [FACTS, 0] }, "{end_at}");
     }
 
     let stood = control_states(&client).await;
@@ -231,37 +222,37 @@ async fn try_cut(written: &Written, client: &Client, len: u64, loss: Loss) -> (u
     let held = if is_acked { "acked" } else { "queued" };
     let before = [of("done", "acked", 1), of("out", "queued", 2), of("held", held, 1), of("open", "queued", 0)];
     let last = is_asked.then(|| of("last", "queued", 0));
-    assert_eq!(stood, before.into_iter().chain(last).collect::<Vec<_>>(), "{len} {loss:?}");
+    assert_eq!(stood, before.into_iter().chain(last).collect::<Vec<_>>(), "{end_at}");
     let steps = numbers_and_steps(&read_log(&client, "r").await).1;
-    assert_eq!(steps.contains_key("last"), is_asked, "{len} {loss:?}: stored and logged");
-    assert_eq!(steps["held"].last().unwrap() == "acked", is_acked, "{len} {loss:?}: stored and logged");
+    assert_eq!(steps.contains_key("last"), is_asked, "{end_at}: stored and logged");
+    assert_eq!(steps["held"].last().unwrap() == "acked", is_acked, "{end_at}: stored and logged");
 
     // Submitters repeat their requests, also for settled controls; another request under the same id is rejected.
     for id in ["last", "done", "held", "open", "last"] {
-        assert_eq!(submit_control(&client, id, id).await, 202, "{len} {loss:?}: {id}");
+        assert_eq!(submit_control(&client, id, id).await, 202, "{end_at}: {id}");
     }
     assert_eq!(submit_control(&client, "last", "another").await, 409);
     let claimed = claim(&client, 100).await;
     let ids: Vec<_> = claimed.iter().map(|claimed| claimed["controlId"].as_str().unwrap()).collect();
     let expected: Vec<_> = ["out", "held", "open", "last"].into_iter().filter(|id| *id != "held" || !is_acked).collect();
-    assert_eq!(ids, expected, "{len} {loss:?}: the queued controls in order, and no settled ones");
+    assert_eq!(ids, expected, "{end_at}: the queued controls in order, and no settled ones");
     for claimed in &claimed {
-        assert_eq!(claimed["value"], claimed["controlId"], "{len} {loss:?}: the value is complete");
+        assert_eq!(claimed["value"], claimed["controlId"], "{end_at}: the value is complete");
         ack(&client, claimed).await;
     }
     assert_eq!(claim(&client, 100).await, Vec::<Value>::new());
     let held = if is_acked { 1 } else { 2 };
     let all = [("done", 1), ("out", 3), ("held", held), ("open", 1), ("last", 1)];
-    assert_eq!(control_states(&client).await, all.map(|(id, attempt)| of(id, "acked", attempt)), "{len} {loss:?}");
+    assert_eq!(control_states(&client).await, all.map(|(id, attempt)| of(id, "acked", attempt)), "{end_at}");
 
     for run in ["other", "r"] {
         let events = read_log(&client, run).await;
         let (facts, steps) = numbers_and_steps(&events);
-        assert_eq!(facts, (0..BEFORE + FACTS).collect::<Vec<_>>(), "{len} {loss:?}");
+        assert_eq!(facts, (0..BEFORE + FACTS).collect::<Vec<_>>(), "{end_at}");
         found.gaps += gaps(&events);
         let count = |step: &str| steps.values().map(|steps| steps.iter().filter(|of| *of == step).count()).collect::<Vec<_>>();
         let once = vec![1; steps.len()];
-        assert_eq!([count("submitted"), count("acked")], [once.clone(), once], "{len} {loss:?}: {steps:?}");
+        assert_eq!([count("submitted"), count("acked")], [once.clone(), once], "{end_at}: {steps:?}");
         for activities in [false, true] {
             let seen = Follower::new(run.into(), activities).check(&client).await;
             found.add(&Figures { followed: 0, ..seen });
@@ -278,11 +269,12 @@ async fn a_power_cut_in_the_last_commits_keeps_everything_before_and_accepts_rep
     let written = write(&client).await;
     let cuts = cuts(&written);
     let mut tried = futures_util::stream::iter(cuts)
-        .map(async |(len, loss)| (len, try_cut(&written, &client, len, loss).await))
+        .map(async |end_at| (end_at, try_cut(&written, &client, end_at).await))
         .buffer_unordered(AT_ONCE);
     let (mut found, mut outcomes) = (Figures::default(), BTreeMap::<u64, u64>::new());
-    while let Some((len, (there, here))) = tried.next().await {
-        assert_eq!(there == 4, len == written.to, "cut at {len} of {}: {there} of the last four survived", written.to);
+    while let Some((end_at, (there, here))) = tried.next().await {
+        // The last byte of a record may be padding.
+        assert!(there == 4 || end_at < written.to, "cut at {end_at} of {}: {there} of the last four survived", written.to);
         *outcomes.entry(there).or_default() += 1;
         found.add(&here);
     }

@@ -145,11 +145,6 @@ impl TailFile {
         self.has_format
     }
 
-    /// Lets every later mark say that a format file lies beside this file.
-    pub const fn set_has_format(&mut self) {
-        self.has_format = true;
-    }
-
     /// Makes every later write fail, or succeed again.
     #[cfg(test)]
     pub fn break_for_tests(&mut self, is_broken: bool) {

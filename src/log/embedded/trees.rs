@@ -1,0 +1,345 @@
+//! The trees of the store: five LSM trees whose entries become visible together.
+//!
+//! A tree has no journal. A new entry is in memory until a persist writes the memory of all trees to tables, tree by
+//! tree in the order of [`TreeName::ALL`]. With its entries each tree writes the [`Mark`] of the commit up to which its
+//! tables have everything. So after any crash, each tree says what it lacks, and the journal has it.
+//!
+//! A tree's files are immutable. Only the manifest changes, and a rename replaces it.
+
+use lsm_tree::compaction::Leveled;
+use lsm_tree::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy};
+use lsm_tree::{
+    AbstractTree, AnyTree, Cache, CompressionType, Config, DescriptorTable, IterGuardImpl, KvSeparationOptions, Result, SeqNo,
+    SequenceNumberCounter, Slice,
+};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::ops::RangeBounds;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The name of a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TreeName {
+    Rows,
+    Index,
+    State,
+    Names,
+    Bodies,
+}
+
+impl TreeName {
+    /// All trees, in the order in which a persist writes them.
+    ///
+    /// An erasure finds the rows to delete by the index, and the names to delete by the bodies. So the tree that it reads
+    /// comes after the tree that it changes.
+    pub const ALL: [Self; 5] = [Self::Rows, Self::Index, Self::State, Self::Names, Self::Bodies];
+
+    /// The name of the tree's directory.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Rows => "rows",
+            Self::Index => "index",
+            Self::State => "state",
+            Self::Names => "names",
+            Self::Bodies => "bodies",
+        }
+    }
+}
+
+/// The key of the mark in each tree. It follows every other key.
+const MARK_KEY: &[u8] = &[u8::MAX];
+
+/// How far a tree or the store has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// The journal's position of the last commit.
+    pub applied: u64,
+    /// The position of the last append in or before that commit.
+    pub position: u64,
+    /// The number of logs created in or before that commit.
+    pub created: u64,
+}
+
+impl Mark {
+    fn encode(self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        for (i, word) in [self.applied, self.position, self.created].into_iter().enumerate() {
+            bytes[i * 8..][..8].copy_from_slice(&word.to_be_bytes());
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; 24] = bytes.try_into().ok()?;
+        let word = |i: usize| u64::from_be_bytes(bytes[i * 8..][..8].try_into().expect("eight bytes"));
+        Some(Self { applied: word(0), position: word(1), created: word(2) })
+    }
+}
+
+/// Entries to write together.
+pub struct Batch {
+    /// The journal's position of the commit; `None` for what no commit says.
+    commit: Option<u64>,
+    entries: Vec<(TreeName, Slice, Option<Slice>)>,
+}
+
+impl Batch {
+    /// A batch of the commit at this position.
+    ///
+    /// While the store recovers, a tree drops the entries that its tables have.
+    pub const fn of_commit(position: u64) -> Self {
+        Self { commit: Some(position), entries: Vec::new() }
+    }
+
+    /// A batch that no commit says: derived data, or what an erasure leaves. A crash may lose it.
+    pub const fn derived() -> Self {
+        Self { commit: None, entries: Vec::new() }
+    }
+
+    pub fn insert(&mut self, tree: TreeName, key: impl Into<Slice>, value: impl Into<Slice>) {
+        self.entries.push((tree, key.into(), Some(value.into())));
+    }
+
+    pub fn remove(&mut self, tree: TreeName, key: impl Into<Slice>) {
+        self.entries.push((tree, key.into(), None));
+    }
+}
+
+/// The trees of one store. One writer at a time may write or seal.
+pub struct Trees {
+    dir: PathBuf,
+    trees: [AnyTree; 5],
+    /// What the tables of each tree had when the store was opened.
+    opened_at: [Mark; 5],
+    /// Numbers the batches and the engine's own changes.
+    next: SequenceNumberCounter,
+    /// Entries with a lower number are visible.
+    visible: AtomicU64,
+    /// The open snapshots by number.
+    snapshots: Mutex<BTreeMap<SeqNo, usize>>,
+    /// Bytes of entries that were written since the last seal.
+    unsealed_bytes: AtomicU64,
+}
+
+const CACHE_BYTES: u64 = 64 << 20;
+const OPEN_FILES_MAX: usize = 256;
+/// The size of a block of rows before compression. Rows are read in stretches, and compress better together.
+const ROWS_BLOCK_BYTES: u32 = 16 << 10;
+/// Bodies of at least this size lie outside the tables, because compaction rewrites tables.
+const BODY_APART_BYTES: u32 = 4 << 10;
+
+impl Trees {
+    /// Opens the trees in `dir`, and creates those that do not exist.
+    ///
+    /// # Errors
+    /// The engine's error, with the directory of the tree.
+    pub fn open(dir: &Path) -> std::result::Result<Self, (PathBuf, lsm_tree::Error)> {
+        let (next, cache) = (SequenceNumberCounter::new(1), Arc::new(Cache::with_capacity_bytes(CACHE_BYTES)));
+        let files = Arc::new(DescriptorTable::new(OPEN_FILES_MAX));
+        let open = |name: TreeName| {
+            let path = dir.join(name.as_str());
+            // The engine's own idea of what is visible would let a reader see half of a batch: it moves with the engine's
+            // maintenance. This store keeps its own.
+            let config = Config::new(&path, next.clone(), SequenceNumberCounter::default())
+                .use_cache(cache.clone())
+                .use_descriptor_table(Some(files.clone()))
+                .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4));
+            let config = match name {
+                // Reads use ranges and existing positions, so a filter would never reject one.
+                TreeName::Rows => {
+                    config.filter_policy(FilterPolicy::disabled()).data_block_size_policy(BlockSizePolicy::all(ROWS_BLOCK_BYTES))
+                }
+                TreeName::Index => config.filter_policy(FilterPolicy::disabled()),
+                TreeName::Bodies => {
+                    let apart = KvSeparationOptions::default().separation_threshold(BODY_APART_BYTES);
+                    config.with_kv_separation(Some(apart.compression(CompressionType::Lz4)))
+                }
+                TreeName::State | TreeName::Names => config,
+            };
+            let tree = config.open().map_err(|e| (path.clone(), e))?;
+            let mark = tree.get(MARK_KEY, SeqNo::MAX).map_err(|e| (path.clone(), e))?;
+            let mark = mark.map(|bytes| Mark::decode(&bytes).ok_or((path, lsm_tree::Error::Unrecoverable))).transpose()?;
+            next.fetch_max(tree.get_highest_persisted_seqno().map_or(1, |last| last + 1));
+            Ok((tree, mark.unwrap_or_default()))
+        };
+        let [rows, index, state, names, bodies] = TreeName::ALL.map(open);
+        let [rows, index, state, names, bodies] = [rows?, index?, state?, names?, bodies?];
+        let opened_at = [rows.1, index.1, state.1, names.1, bodies.1];
+        let visible = AtomicU64::new(next.get());
+        Ok(Self {
+            dir: dir.to_owned(),
+            trees: [rows.0, index.0, state.0, names.0, bodies.0],
+            opened_at,
+            next,
+            visible,
+            snapshots: Mutex::default(),
+            unsealed_bytes: AtomicU64::new(0),
+        })
+    }
+
+    /// Where the tree's files are.
+    pub fn path(&self, name: TreeName) -> PathBuf {
+        self.dir.join(name.as_str())
+    }
+
+    /// Where all trees' files are.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn tree(&self, name: TreeName) -> &AnyTree {
+        &self.trees[name as usize]
+    }
+
+    /// What the tables of all trees had when the store was opened.
+    pub fn opened_at(&self) -> Mark {
+        self.opened_at.into_iter().min_by_key(|mark| mark.applied).expect("there are five trees")
+    }
+
+    /// Whether the tables of this tree lacked the commit when the store was opened.
+    pub const fn lacked(&self, name: TreeName, commit: u64) -> bool {
+        commit > self.opened_at[name as usize].applied
+    }
+
+    /// Writes a batch. Its entries become visible together.
+    pub fn write(&self, batch: Batch) {
+        let (number, mut bytes) = (self.next.next(), 0);
+        for (name, key, value) in batch.entries {
+            if batch.commit.is_some_and(|commit| !self.lacked(name, commit)) {
+                continue;
+            }
+            let (added, _) = match value {
+                Some(value) => self.tree(name).insert(key, value, number),
+                None => self.tree(name).remove(key, number),
+            };
+            bytes += added;
+        }
+        self.unsealed_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.visible.store(number + 1, Ordering::Release);
+    }
+
+    /// The bytes of entries that were written since the last seal.
+    pub fn unsealed_bytes(&self) -> u64 {
+        self.unsealed_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Closes the memory of all trees, with this mark in each, for [`Self::write_sealed`].
+    ///
+    /// The caller has written what was sealed before.
+    pub fn seal(&self, mark: Mark) {
+        let mut batch = Batch::derived();
+        for name in TreeName::ALL {
+            batch.insert(name, MARK_KEY, mark.encode());
+        }
+        self.write(batch);
+        for tree in &self.trees {
+            tree.rotate_memtable();
+        }
+        self.unsealed_bytes.store(0, Ordering::Relaxed);
+    }
+
+    /// Writes sealed memory to tables, durably.
+    ///
+    /// # Errors
+    /// The engine's error, with the tree.
+    pub fn write_sealed(&self) -> std::result::Result<(), (TreeName, lsm_tree::Error)> {
+        for name in TreeName::ALL {
+            let tree = self.tree(name);
+            tree.flush(&tree.get_flush_lock(), self.unused_below()).map_err(|e| (name, e))?;
+        }
+        Ok(())
+    }
+
+    /// Merges tables until the engine finds no more to merge, or until `is_ended`.
+    ///
+    /// # Errors
+    /// The engine's error, with the tree.
+    pub fn compact(&self, is_ended: impl Fn() -> bool) -> std::result::Result<(), (TreeName, lsm_tree::Error)> {
+        let strategy = Arc::new(Leveled::default());
+        for name in TreeName::ALL {
+            let tree = self.tree(name);
+            let mut version = None;
+            while version != Some(tree.current_version().id()) && !is_ended() {
+                version = Some(tree.current_version().id());
+                tree.compact(strategy.clone(), self.unused_below()).map_err(|e| (name, e))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Rewrites all tables, without what was removed; for tests.
+    #[cfg(test)]
+    pub fn compact_all(&self) {
+        for tree in &self.trees {
+            tree.major_compact(u64::MAX, self.unused_below()).unwrap();
+        }
+    }
+
+    /// The size of all tables, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.trees.iter().map(AbstractTree::disk_space).sum()
+    }
+
+    /// A view of what is visible now.
+    pub fn snapshot(&self) -> Snapshot<'_> {
+        let mut open = self.snapshots.lock();
+        // Under the lock, so that no compaction drops what this snapshot is about to see.
+        let number = self.visible.load(Ordering::Acquire);
+        *open.entry(number).or_default() += 1;
+        Snapshot { trees: self, number }
+    }
+
+    /// No snapshot sees an older version of an entry that was replaced below this number.
+    fn unused_below(&self) -> SeqNo {
+        let open = self.snapshots.lock();
+        let oldest = open.keys().next().copied().unwrap_or_else(|| self.visible.load(Ordering::Acquire));
+        oldest.saturating_sub(1)
+    }
+}
+
+/// An unchanging view of the trees.
+pub struct Snapshot<'t> {
+    trees: &'t Trees,
+    number: SeqNo,
+}
+
+/// Entries in the order of their keys.
+pub type Entries = Box<dyn DoubleEndedIterator<Item = IterGuardImpl> + Send>;
+
+impl Snapshot<'_> {
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// The engine's error.
+    pub fn get(&self, from: TreeName, key: &[u8]) -> Result<Option<Slice>> {
+        self.trees.tree(from).get(key, self.number)
+    }
+
+    /// The entries with keys in this range.
+    pub fn range<K: AsRef<[u8]>, R: RangeBounds<K>>(&self, of: TreeName, range: R) -> Entries {
+        self.trees.tree(of).range(range, self.number, None)
+    }
+
+    /// The entries whose keys begin with `prefix`.
+    pub fn prefix(&self, of: TreeName, prefix: impl AsRef<[u8]>) -> Entries {
+        self.trees.tree(of).prefix(prefix, self.number, None)
+    }
+
+    /// All entries of a tree.
+    pub fn iter(&self, of: TreeName) -> Entries {
+        self.range(of, ..MARK_KEY)
+    }
+}
+
+impl Drop for Snapshot<'_> {
+    fn drop(&mut self) {
+        let mut open = self.trees.snapshots.lock();
+        let count = open.get_mut(&self.number).expect("an open snapshot is registered");
+        *count -= 1;
+        if *count == 0 {
+            open.remove(&self.number);
+        }
+    }
+}

@@ -542,7 +542,9 @@ impl Shared {
             if !deleted.is_empty() {
                 // Their data is gone from the tables too, so that no start has to delete it again.
                 let mut batch = Batch::derived();
-                deleted.into_iter().for_each(|number| batch.remove(TreeName::Names, tombstone_key(number)));
+                for number in deleted {
+                    batch.remove(TreeName::Names, tombstone_key(number));
+                }
                 let _writer = self.writer.lock();
                 self.trees.write(batch);
             }

@@ -156,7 +156,7 @@ impl OldStore {
         for (name, from) in &self.trees {
             let to = part.join(name.as_str());
             fs::create_dir_all(&to).map_err(|e| failed(&to, &e))?;
-            let entries = fs::read_dir(from).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
+            let entries = fs::read_dir(from).and_then(Iterator::collect::<Result<Vec<_>, _>>);
             for entry in entries.map_err(|e| failed(from, &e))? {
                 let (path, place) = (entry.path(), to.join(entry.file_name()));
                 let is_linked = entry.file_name().to_str().is_some_and(|name| linked.contains(name));

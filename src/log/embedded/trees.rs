@@ -110,7 +110,7 @@ impl Batch {
 /// The trees of one store. One writer at a time may write or seal.
 pub struct Trees {
     dir: PathBuf,
-    trees: [AnyTree; 5],
+    all: [AnyTree; 5],
     /// What the tables of each tree had when the store was opened.
     opened_at: [Mark; 5],
     /// Numbers the batches and the engine's own changes.
@@ -170,7 +170,7 @@ impl Trees {
         let visible = AtomicU64::new(next.get());
         Ok(Self {
             dir: dir.to_owned(),
-            trees: [rows.0, index.0, state.0, names.0, bodies.0],
+            all: [rows.0, index.0, state.0, names.0, bodies.0],
             opened_at,
             next,
             visible,
@@ -190,7 +190,7 @@ impl Trees {
     }
 
     fn tree(&self, name: TreeName) -> &AnyTree {
-        &self.trees[name as usize]
+        &self.all[name as usize]
     }
 
     /// What the tables of all trees had when the store was opened.
@@ -234,7 +234,7 @@ impl Trees {
             batch.insert(name, MARK_KEY, mark.encode());
         }
         self.write(batch);
-        for tree in &self.trees {
+        for tree in &self.all {
             tree.rotate_memtable();
         }
         self.unsealed_bytes.store(0, Ordering::Relaxed);
@@ -272,14 +272,14 @@ impl Trees {
     /// Rewrites all tables, without what was removed; for tests.
     #[cfg(test)]
     pub fn compact_all(&self) {
-        for tree in &self.trees {
+        for tree in &self.all {
             tree.major_compact(u64::MAX, self.unused_below()).unwrap();
         }
     }
 
     /// The size of all tables, in bytes.
     pub fn bytes(&self) -> u64 {
-        self.trees.iter().map(AbstractTree::disk_space).sum()
+        self.all.iter().map(AbstractTree::disk_space).sum()
     }
 
     /// A view of what is visible now.

@@ -68,7 +68,7 @@ fn measure(batch: usize, pause: Duration, state_bytes: usize, facts_s_max: usize
     for (log, last) in logs.iter().zip(&lasts) {
         let (mut after, limit) = (0, Limit { rows: 4096, bytes: 1 << 20 });
         while after < *last {
-            let read = runtime.block_on(store.read(log, EPOCH, Sequence(after), limit)).expect("reads");
+            let read = store.read(log, EPOCH, Sequence(after), limit).expect("reads");
             let read: usize = read.iter().map(|append| append.rows.len()).sum();
             bytes += read;
             after += (read / ROW_BYTES) as u64;

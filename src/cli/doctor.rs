@@ -53,7 +53,7 @@ pub fn run(args: &Doctor) -> Result<bool, CliError> {
         Err(findings) => (findings, None),
         Ok(examined) => {
             let mut findings = examined.findings().map_err(failed)?;
-            let logs = pollster::block_on(examine(examined.store(), &mut findings)).map_err(failed)?;
+            let logs = examine(examined.store(), &mut findings).map_err(failed)?;
             (findings, Some((logs, examined.format())))
         }
     };
@@ -72,17 +72,17 @@ pub fn run(args: &Doctor) -> Result<bool, CliError> {
 }
 
 /// Examines every log and returns their number.
-async fn examine(store: &EmbeddedStore, findings: &mut Vec<Defect>) -> Result<usize, StoreError> {
+fn examine(store: &EmbeddedStore, findings: &mut Vec<Defect>) -> Result<usize, StoreError> {
     let mut logs = 0;
     for kind in [LogKind::Run, LogKind::Session] {
         let mut before = None;
         loop {
-            let page = store.list(kind, before, LIST_PAGE).await?;
+            let page = store.list(kind, before, LIST_PAGE)?;
             for listed in &page {
                 logs += 1;
                 let mut log = Log { store, id: &listed.log, findings };
-                match store.load(&listed.log).await {
-                    Ok(Some(loaded)) => log.examine(&loaded).await?,
+                match store.load(&listed.log) {
+                    Ok(Some(loaded)) => log.examine(&loaded)?,
                     Ok(None) => log.report("name", "the list of logs contains it, but the log does not exist"),
                     Err(error) => log.report("log", error),
                 }
@@ -117,7 +117,7 @@ impl Log<'_> {
         self.findings.push(Defect { at: self.id.to_string(), entry: entry.into(), what: what.to_string() });
     }
 
-    async fn examine(&mut self, loaded: &LoadedLog) -> Result<(), StoreError> {
+    fn examine(&mut self, loaded: &LoadedLog) -> Result<(), StoreError> {
         for error in unreadable_entries(self.id, loaded) {
             match error {
                 StoreError::Unreadable { entry, why, .. } => self.report(format!("state entry {entry}"), why),
@@ -127,22 +127,21 @@ impl Log<'_> {
         let summary = summary_of(self.id, loaded).ok();
         // Without a summary, the range that compaction removed is unknown, so any gap is allowed.
         let gaps_through = summary.as_ref().map_or(Sequence::MAX, |summary| summary.compacted.through);
-        let totals = self.examine_rows(loaded, gaps_through).await?;
-        if let (Some(totals), Some(summary)) = (totals, &summary) {
+        if let (Some(totals), Some(summary)) = (self.examine_rows(loaded, gaps_through), &summary) {
             self.compare_with_summary(&totals, summary);
         }
-        self.examine_checkpoints(loaded).await
+        self.examine_checkpoints(loaded)
     }
 
     /// Examines all rows; returns `None` if an unreadable row ends the examination.
-    async fn examine_rows(&mut self, loaded: &LoadedLog, gaps_through: Sequence) -> Result<Option<RowTotals>, StoreError> {
+    fn examine_rows(&mut self, loaded: &LoadedLog, gaps_through: Sequence) -> Option<RowTotals> {
         let mut totals = RowTotals::default();
         loop {
-            let page = match self.store.read(self.id, loaded.epoch, totals.last, PAGE).await {
+            let page = match self.store.read(self.id, loaded.epoch, totals.last, PAGE) {
                 Ok(page) => page,
                 Err(error) => {
                     self.report(format!("rows after sequence {}", totals.last), error);
-                    return Ok(None);
+                    return None;
                 }
             };
             if page.is_empty() {
@@ -154,16 +153,16 @@ impl Log<'_> {
                     checked => {
                         let what = checked.err().unwrap_or("the append has no rows");
                         self.report(format!("append after sequence {}", append.before), what);
-                        return Ok(None);
+                        return None;
                     }
                 };
                 if rows[0].sequence() <= totals.last {
                     let what = format!("the row follows sequence {}", totals.last);
                     self.report(format!("sequence {}", rows[0].sequence()), what);
-                    return Ok(None);
+                    return None;
                 }
                 for row in rows {
-                    self.examine_row(&row, &mut totals, gaps_through).await?;
+                    self.examine_row(&row, &mut totals, gaps_through);
                 }
             }
         }
@@ -171,10 +170,10 @@ impl Log<'_> {
             let what = format!("the index says that the log ends at sequence {}", loaded.last);
             self.report(format!("sequence {}, the last row", totals.last), what);
         }
-        Ok(Some(totals))
+        Some(totals)
     }
 
-    async fn examine_row(&mut self, row: &Row, totals: &mut RowTotals, gaps_through: Sequence) -> Result<(), StoreError> {
+    fn examine_row(&mut self, row: &Row, totals: &mut RowTotals, gaps_through: Sequence) {
         let sequence = row.sequence();
         let entry = || format!("sequence {sequence}");
         // Compaction removes rows only up to the end that the log had at that time.
@@ -204,19 +203,18 @@ impl Log<'_> {
                     let mut links = Vec::new();
                     collect_links(&envelope["refs"], &mut links);
                     for (blob, link) in links {
-                        self.examine_blob(&entry(), blob, link).await?;
+                        self.examine_blob(&entry(), blob, link);
                     }
                 }
                 Ok(_) => {}
             }
         }
-        Ok(())
     }
 
     /// Examines a body that a row refers to.
-    async fn examine_blob(&mut self, entry: &str, id: &str, link: &Value) -> Result<(), StoreError> {
+    fn examine_blob(&mut self, entry: &str, id: &str, link: &Value) {
         let found = match BlobId::new(id) {
-            Ok(id) => self.store.blob(&id).await,
+            Ok(id) => self.store.blob(&id),
             Err(_) => Ok(None),
         };
         match found {
@@ -231,7 +229,6 @@ impl Log<'_> {
             }
             Err(error) => self.report(entry, format!("body {id}: {error}")),
         }
-        Ok(())
     }
 
     /// Reports differences between the rows and the summary.
@@ -255,12 +252,12 @@ impl Log<'_> {
         }
     }
 
-    async fn examine_checkpoints(&mut self, loaded: &LoadedLog) -> Result<(), StoreError> {
+    fn examine_checkpoints(&mut self, loaded: &LoadedLog) -> Result<(), StoreError> {
         for audience in Audience::ALL {
             let mut at = loaded.last;
             while at > Sequence::NONE {
                 let kind = u8::try_from(audience.index()).unwrap_or(u8::MAX);
-                let Some((sequence, saved)) = self.store.checkpoint(self.id, loaded.epoch, kind, at).await? else { break };
+                let Some((sequence, saved)) = self.store.checkpoint(self.id, loaded.epoch, kind, at)? else { break };
                 let entry = format!("checkpoint for {audience} at sequence {sequence}");
                 match View::restore(self.id, audience, &saved) {
                     Ok(Some(view)) if view.through != sequence => {

@@ -80,7 +80,7 @@ fn nearest<S: Store>(
     audience: Audience,
     at: Sequence,
 ) -> Result<Option<Bytes>, StoreError> {
-    let found = pollster::block_on(store.checkpoint(log, epoch, audience.index() as u8, at))?;
+    let found = store.checkpoint(log, epoch, audience.index() as u8, at)?;
     Ok(found.map(|(_, saved)| saved))
 }
 
@@ -112,7 +112,7 @@ fn for_each_row<S: Store>(
 ) -> Result<usize, StoreError> {
     let mut bytes = 0;
     while after < until {
-        let page = pollster::block_on(store.read(log, epoch, after, PAGE))?;
+        let page = store.read(log, epoch, after, PAGE)?;
         let begun = after;
         for row in page.into_iter().flat_map(|placed| Rows(placed.rows)).filter(|row| row.sequence() > begun) {
             if row.sequence() > until {
@@ -252,7 +252,7 @@ pub(super) fn make_checkpoints<S: Store>(store: &S, log: &Log, saved_count: &Cou
     for (view, of) in &views.0 {
         let text = Bytes::from(view.save());
         for audience in of {
-            pollster::block_on(store.save_checkpoint(&log.id, epoch, audience.index() as u8, through, text.clone()))?;
+            store.save_checkpoint(&log.id, epoch, audience.index() as u8, through, text.clone())?;
             saved_count.add(1);
         }
     }

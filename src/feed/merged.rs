@@ -10,7 +10,6 @@ use crate::log::row::Rows;
 use crate::log::{Limit, LogId, Store, StoreError};
 use crate::model::{Epoch, Sequence};
 use bytes::Bytes;
-use pollster::block_on;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -65,12 +64,12 @@ pub struct MergedLogs<'s, S> {
 /// [`StoreError`] from the store.
 pub fn sequence_at(store: &impl Store, log: &LogId, epoch: Epoch, at: Sequence) -> Result<Sequence, StoreError> {
     let (position, rows) = position_and_rows(at);
-    let last = block_on(store.locate(log, epoch, position))?;
+    let last = store.locate(log, epoch, position)?;
     if rows == ALL_ROWS || last == Sequence::NONE {
         return Ok(last);
     }
     // The row count applies only if the append at this position belongs to this log.
-    let before = block_on(store.locate(log, epoch, position.saturating_sub(1)))?;
+    let before = store.locate(log, epoch, position.saturating_sub(1))?;
     Ok(before.plus(rows).min(last))
 }
 
@@ -85,7 +84,7 @@ impl<S: Store> MergedLogs<'_, S> {
         for (n, (log, epoch)) in self.logs.iter().enumerate() {
             let from = sequence_at(self.store, log, *epoch, after)?;
             read.push((from, 1));
-            heads.extend(block_on(self.store.position_of(log, *epoch, from.next()))?.map(|position| Reverse((position, n))));
+            heads.extend(self.store.position_of(log, *epoch, from.next())?.map(|position| Reverse((position, n))));
         }
         let mut at = after;
         while let Some(Reverse((position, n))) = heads.pop() {
@@ -99,7 +98,7 @@ impl<S: Store> MergedLogs<'_, S> {
             let (log, epoch) = &self.logs[n];
             let alone_to = heads.peek().map_or(self.until, |Reverse((other, _))| self.until.min(*other));
             let (from, burst) = &mut read[n];
-            let appends = block_on(self.store.read(log, *epoch, *from, Limit { rows: *burst, bytes: SCANNED_BYTES_MAX / 32 }))?;
+            let appends = self.store.read(log, *epoch, *from, Limit { rows: *burst, bytes: SCANNED_BYTES_MAX / 32 })?;
             if appends.is_empty() {
                 // The log was erased meanwhile.
                 continue;
@@ -126,7 +125,7 @@ impl<S: Store> MergedLogs<'_, S> {
                 }
             }
             let goes_on_at = match goes_on_at {
-                None => block_on(self.store.position_of(log, *epoch, from.next()))?,
+                None => self.store.position_of(log, *epoch, from.next())?,
                 known => known,
             };
             heads.extend(goes_on_at.map(|position| Reverse((position, n))));
@@ -154,8 +153,8 @@ impl<S: Store> MergedLogs<'_, S> {
                 break;
             }
             let (log, epoch) = &self.logs[n];
-            let start = block_on(self.store.locate(log, *epoch, position.saturating_sub(1)))?;
-            let append = block_on(self.store.read(log, *epoch, start, Limit { rows: 1, bytes: 0 }))?.into_iter().next();
+            let start = self.store.locate(log, *epoch, position.saturating_sub(1))?;
+            let append = self.store.read(log, *epoch, start, Limit { rows: 1, bytes: 0 })?.into_iter().next();
             page.scanned_appends += 1;
             // Compaction may have deleted all of its rows.
             if let Some(append) = append.filter(|append| append.position == position) {
@@ -181,7 +180,7 @@ impl<S: Store> MergedLogs<'_, S> {
         if last == Sequence::NONE {
             return Ok(None);
         }
-        block_on(self.store.position_of(log, epoch, last))
+        self.store.position_of(log, epoch, last)
     }
 }
 
@@ -212,7 +211,7 @@ mod tests {
                 state: vec![(Bytes::from_static(META), Some(Bytes::from_static(b"{}")))],
             }
         };
-        block_on(store.commit(&(0..count).map(append).collect::<Vec<_>>())).unwrap();
+        pollster::block_on(store.commit(&(0..count).map(append).collect::<Vec<_>>())).unwrap();
         (store, logs.map(|log| (log, epoch)).to_vec())
     }
 

@@ -321,7 +321,7 @@ impl Shared {
             return Err(corrupt(format!("it lacks the commits {} to {}, which the journal no longer has", from + 1, first - 1)));
         }
         while writer.mark.applied < last {
-            for record in pollster::block_on(self.journal.read(writer.mark.applied, RECOVER_BYTES))? {
+            for record in self.journal.records(writer.mark.applied, RECOVER_BYTES)? {
                 let commit = Commit::decode(record.body).map_err(|what| StoreError::Corrupt {
                     path: self.journal.dir().to_owned(),
                     what: format!("the record {} is no commit: {what}", record.position),
@@ -440,16 +440,12 @@ impl Shared {
     /// report success for pages that the first one dropped.
     fn order(&self, writer: &mut MutexGuard<'_, Writer>, commit: &Commit) -> Result<(), StoreError> {
         writer.check_usable()?;
-        let ordered =
-            pollster::block_on(self.journal.append(writer.mark.applied, &[commit.encode()])).and_then(
-                |appended| match appended {
-                    Appended::At(position) => self.apply(writer, position, commit),
-                    Appended::Moved { last } => Err(StoreError::failed(
-                        "appending to the journal",
-                        &format_args!("another writer appended the record {last}"),
-                    )),
-                },
-            );
+        let ordered = self.journal.append_record(writer.mark.applied, &[commit.encode()]).and_then(|appended| match appended {
+            Appended::At(position) => self.apply(writer, position, commit),
+            Appended::Moved { last } => {
+                Err(StoreError::failed("appending to the journal", &format_args!("another writer appended the record {last}")))
+            }
+        });
         ordered.inspect_err(|e| writer.failed = Some(e.clone()))?;
         self.persist_if_due(writer)
     }
@@ -554,10 +550,10 @@ impl Shared {
     fn write_tables(&self, mark: Mark) -> Result<(), StoreError> {
         // First, so that no table has what a power loss may take from the journal.
         if self.sync != Sync::Always {
-            pollster::block_on(self.journal.flush())?;
+            self.journal.sync()?;
         }
         self.trees.write_sealed().map_err(|(of, e)| self.engine_error("writing tables", of, &e))?;
-        pollster::block_on(self.journal.truncate_before(mark.applied + 1))
+        self.journal.forget_before(mark.applied + 1)
     }
 
     /// Merges tables after each persist, until the store is closed.
@@ -673,7 +669,7 @@ impl Shared {
 
     fn sync_now(&self, writer: &mut Writer) -> Result<(), StoreError> {
         writer.check_usable()?;
-        pollster::block_on(self.journal.flush()).inspect_err(|e| writer.failed = Some(e.clone()))
+        self.journal.sync().inspect_err(|e| writer.failed = Some(e.clone()))
     }
 
     /// The log's head in this snapshot.
@@ -1222,57 +1218,44 @@ impl Store for EmbeddedStore {
         self.shared.commit(group, follows.iter().copied())
     }
 
-    async fn load(&self, log: &LogId) -> Result<Option<LoadedLog>, StoreError> {
+    fn load(&self, log: &LogId) -> Result<Option<LoadedLog>, StoreError> {
         self.shared.load(log)
     }
 
-    async fn position(&self) -> Result<u64, StoreError> {
+    fn position(&self) -> Result<u64, StoreError> {
         Ok(self.shared.writer.lock().mark.position)
     }
 
-    async fn epoch(&self) -> Result<Option<Epoch>, StoreError> {
+    fn epoch(&self) -> Result<Option<Epoch>, StoreError> {
         let Some(bits) = self.shared.get(&self.shared.trees.snapshot(), TreeName::Names, EPOCH_KEY)? else { return Ok(None) };
         self.shared.decode(TreeName::Names, number_of(&bits)).map(|bits| Some(Epoch::from_random(bits)))
     }
 
-    async fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
+    fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
         self.shared.locate(log, epoch, position)
     }
 
-    async fn position_of(&self, log: &LogId, epoch: Epoch, sequence: Sequence) -> Result<Option<u64>, StoreError> {
+    fn position_of(&self, log: &LogId, epoch: Epoch, sequence: Sequence) -> Result<Option<u64>, StoreError> {
         self.shared.position_of(log, epoch, sequence)
     }
 
-    async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<StoredAppend>, StoreError> {
+    fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<StoredAppend>, StoreError> {
         self.shared.read(log, epoch, after, limit)
     }
 
-    async fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<ListedLog>, StoreError> {
+    fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<ListedLog>, StoreError> {
         self.shared.list(kind, before, limit)
     }
 
-    async fn blob(&self, id: &BlobId) -> Result<Option<Blob>, StoreError> {
+    fn blob(&self, id: &BlobId) -> Result<Option<Blob>, StoreError> {
         self.shared.blob(id)
     }
 
-    async fn save_checkpoint(
-        &self,
-        log: &LogId,
-        epoch: Epoch,
-        kind: u8,
-        sequence: Sequence,
-        body: Bytes,
-    ) -> Result<(), StoreError> {
+    fn save_checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, sequence: Sequence, body: Bytes) -> Result<(), StoreError> {
         self.shared.save_checkpoint(log, epoch, kind, sequence, &body)
     }
 
-    async fn checkpoint(
-        &self,
-        log: &LogId,
-        epoch: Epoch,
-        kind: u8,
-        at: Sequence,
-    ) -> Result<Option<(Sequence, Bytes)>, StoreError> {
+    fn checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, at: Sequence) -> Result<Option<(Sequence, Bytes)>, StoreError> {
         self.shared.checkpoint(log, epoch, kind, at)
     }
 
@@ -1293,7 +1276,7 @@ impl Store for EmbeddedStore {
         self.shared.sync_now(&mut self.shared.writer.lock())
     }
 
-    async fn bytes(&self) -> u64 {
+    fn bytes(&self) -> u64 {
         self.shared.trees.bytes() + self.shared.journal.bytes()
     }
 
@@ -1367,9 +1350,9 @@ mod tests {
         let number = store.shared.tombstone(&log()).unwrap().unwrap();
         assert!(!store.shared.delete_batch(&mut PendingDelete { number, deleted: Sequence::NONE, done: None }).unwrap());
         let seen = || {
-            assert_eq!(wait(store.load(&log())).unwrap(), None);
-            assert_eq!(wait(store.blob(&BlobId::new("b9").unwrap())).unwrap(), None);
-            assert_eq!(wait(store.list(LogKind::Run, None, 9)).unwrap(), []);
+            assert_eq!(store.load(&log()).unwrap(), None);
+            assert_eq!(store.blob(&BlobId::new("b9").unwrap()).unwrap(), None);
+            assert_eq!(store.list(LogKind::Run, None, 9).unwrap(), []);
         };
         seen();
         // The log is written anew before the old data is deleted: the two share nothing but the name.
@@ -1388,9 +1371,9 @@ mod tests {
         while has_tombstone() {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let read = wait(store.read(&log(), Epoch::from_random(1), Sequence::NONE, ALL)).unwrap();
+        let read = store.read(&log(), Epoch::from_random(1), Sequence::NONE, ALL).unwrap();
         assert_eq!(read.iter().map(|stored| &stored.rows[..]).collect::<Vec<_>>(), [b"row 0"]);
-        assert!(wait(store.blob(&BlobId::new("b0").unwrap())).unwrap().is_some());
+        assert!(store.blob(&BlobId::new("b0").unwrap()).unwrap().is_some());
     }
 
     #[test]
@@ -1433,7 +1416,7 @@ mod tests {
         assert!(matches!(wait(store.erase(&log())), Err(StoreError::Failed { .. })));
         drop(store);
         let store = EmbeddedStore::open(dir.path(), Sync::Always).unwrap();
-        assert!(wait(store.load(&log())).unwrap().unwrap().last >= Sequence(1), "acknowledged data is present");
+        assert!(store.load(&log()).unwrap().unwrap().last >= Sequence(1), "acknowledged data is present");
     }
 
     #[test]
@@ -1463,7 +1446,7 @@ mod tests {
         let (trees, aside) = (dir.path().join(TREES_DIR), dir.path().join("aside"));
         std::fs::rename(&trees, &aside).unwrap();
         let store = open(dir.path()).unwrap();
-        assert_eq!(wait(store.load(&log())).unwrap().unwrap().last, Sequence(2), "the journal still has every commit");
+        assert_eq!(store.load(&log()).unwrap().unwrap().last, Sequence(2), "the journal still has every commit");
         drop(store);
         std::fs::remove_dir_all(&trees).unwrap();
         std::fs::rename(&aside, &trees).unwrap();
@@ -1490,7 +1473,7 @@ mod tests {
         let is_named = |e: StoreError| matches!(e, StoreError::Corrupt { path, .. } if path == table);
         assert!(EmbeddedStore::open_verified(dir.path(), Sync::Always).is_err_and(is_named));
         let store = EmbeddedStore::open_checking(dir.path(), Sync::Always, 0, KeepCopy::Yes).unwrap();
-        let read = wait(store.read(&log(), Epoch::from_random(1), Sequence::NONE, ALL));
+        let read = store.read(&log(), Epoch::from_random(1), Sequence::NONE, ALL);
         assert!(read.is_err_and(is_named));
     }
 }

@@ -163,7 +163,7 @@ impl Store for MemoryStore {
         Ok(outcomes.collect())
     }
 
-    async fn load(&self, log: &LogId) -> Result<Option<LoadedLog>, StoreError> {
+    fn load(&self, log: &LogId) -> Result<Option<LoadedLog>, StoreError> {
         let inner = self.inner.read();
         Ok(inner.logs.get(log).map(|log| LoadedLog {
             epoch: log.epoch,
@@ -172,29 +172,29 @@ impl Store for MemoryStore {
         }))
     }
 
-    async fn position(&self) -> Result<u64, StoreError> {
+    fn position(&self) -> Result<u64, StoreError> {
         Ok(self.inner.read().position_last)
     }
 
-    async fn epoch(&self) -> Result<Option<Epoch>, StoreError> {
+    fn epoch(&self) -> Result<Option<Epoch>, StoreError> {
         Ok(self.inner.read().epoch)
     }
 
-    async fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
+    fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
         let inner = self.inner.read();
         let Some(log) = inner.logs.get(log).filter(|log| log.epoch == epoch) else { return Ok(Sequence::NONE) };
         let until = log.appends.partition_point(|append| append.stored.position <= position);
         Ok(log.appends[..until].last().map_or(Sequence::NONE, |append| append.last))
     }
 
-    async fn position_of(&self, log: &LogId, epoch: Epoch, sequence: Sequence) -> Result<Option<u64>, StoreError> {
+    fn position_of(&self, log: &LogId, epoch: Epoch, sequence: Sequence) -> Result<Option<u64>, StoreError> {
         let inner = self.inner.read();
         let Some(log) = inner.logs.get(log).filter(|log| log.epoch == epoch) else { return Ok(None) };
         let at = log.appends.partition_point(|append| append.last < sequence);
         Ok(log.appends.get(at).map(|append| append.stored.position))
     }
 
-    async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<StoredAppend>, StoreError> {
+    fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<StoredAppend>, StoreError> {
         let inner = self.inner.read();
         let Some(log) = inner.logs.get(log).filter(|log| log.epoch == epoch) else { return Ok(Vec::new()) };
         let from = log.appends.partition_point(|append| append.last <= after);
@@ -212,7 +212,7 @@ impl Store for MemoryStore {
         Ok(runs)
     }
 
-    async fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<ListedLog>, StoreError> {
+    fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<ListedLog>, StoreError> {
         let inner = self.inner.read();
         let older = inner.created.range(..before.unwrap_or(u64::MAX)).rev();
         let of_kind = older.filter(|(_, log)| log.kind() == kind).take(limit);
@@ -225,18 +225,11 @@ impl Store for MemoryStore {
             .collect())
     }
 
-    async fn blob(&self, id: &BlobId) -> Result<Option<Blob>, StoreError> {
+    fn blob(&self, id: &BlobId) -> Result<Option<Blob>, StoreError> {
         Ok(self.inner.read().blobs.get(id).map(|(_, blob)| blob.clone()))
     }
 
-    async fn save_checkpoint(
-        &self,
-        log: &LogId,
-        epoch: Epoch,
-        kind: u8,
-        sequence: Sequence,
-        body: Bytes,
-    ) -> Result<(), StoreError> {
+    fn save_checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, sequence: Sequence, body: Bytes) -> Result<(), StoreError> {
         let mut inner = self.inner.write();
         if let Some(log) = inner.logs.get_mut(log).filter(|log| log.epoch == epoch && sequence <= log.last()) {
             log.checkpoints.insert((kind, sequence), body);
@@ -244,13 +237,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    async fn checkpoint(
-        &self,
-        log: &LogId,
-        epoch: Epoch,
-        kind: u8,
-        at: Sequence,
-    ) -> Result<Option<(Sequence, Bytes)>, StoreError> {
+    fn checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, at: Sequence) -> Result<Option<(Sequence, Bytes)>, StoreError> {
         let inner = self.inner.read();
         let Some(log) = inner.logs.get(log).filter(|log| log.epoch == epoch) else { return Ok(None) };
         let newest = log.checkpoints.range((kind, Sequence::NONE)..=(kind, at)).next_back();
@@ -290,7 +277,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    async fn bytes(&self) -> u64 {
+    fn bytes(&self) -> u64 {
         0
     }
 }

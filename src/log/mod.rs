@@ -347,59 +347,43 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// The log's epoch, tail and state; `None` for a log that was never written.
-    fn load(&self, log: &LogId) -> impl Future<Output = Result<Option<LoadedLog>, StoreError>> + Send;
+    fn load(&self, log: &LogId) -> Result<Option<LoadedLog>, StoreError>;
 
     /// The position of the last append; 0 before the first.
-    fn position(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
+    fn position(&self) -> Result<u64, StoreError>;
 
     /// The epoch of the store: the epoch of its first append ever; `None` before that.
     ///
     /// A position is valid in one store epoch only, so a reader that presents a position of another epoch gets a reset.
-    fn epoch(&self) -> impl Future<Output = Result<Option<Epoch>, StoreError>> + Send;
+    fn epoch(&self) -> Result<Option<Epoch>, StoreError>;
 
     /// The log's last sequence among its appends at or before `position`.
     ///
     /// [`Sequence::NONE`] when the log has no such append, has another epoch, or does not exist. An append counts even
     /// if compaction removed all of its rows. So one position says how far a reader has read many logs. The cost is a
     /// few look-ups, however long the log is.
-    fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> impl Future<Output = Result<Sequence, StoreError>> + Send;
+    fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError>;
 
     /// The position of the append that added `sequence` to the log.
     ///
     /// `None` when the log is shorter, has another epoch, or does not exist. An append counts even if compaction
     /// removed all of its rows. The cost is one look-up.
-    fn position_of(
-        &self,
-        log: &LogId,
-        epoch: Epoch,
-        sequence: Sequence,
-    ) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send;
+    fn position_of(&self, log: &LogId, epoch: Epoch, sequence: Sequence) -> Result<Option<u64>, StoreError>;
 
     /// Rows after `after`, in order, by append: as many whole appends as `limit` allows, at least one.
     ///
     /// The first append may begin at or before `after`: the caller skips those rows. The result omits only rows that
     /// compaction removed, and appends without rows. It is empty only at the tail, for a log of another epoch, and for
     /// a log that does not exist.
-    fn read(
-        &self,
-        log: &LogId,
-        epoch: Epoch,
-        after: Sequence,
-        limit: Limit,
-    ) -> impl Future<Output = Result<Vec<StoredAppend>, StoreError>> + Send;
+    fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<StoredAppend>, StoreError>;
 
     /// Up to `limit` logs of this kind that were created before `before`, newest first.
     ///
     /// Logs created or erased between two pages never cause the list to repeat a log or to omit a log that stays.
-    fn list(
-        &self,
-        kind: LogKind,
-        before: Option<u64>,
-        limit: usize,
-    ) -> impl Future<Output = Result<Vec<ListedLog>, StoreError>> + Send;
+    fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<ListedLog>, StoreError>;
 
     /// An offloaded body.
-    fn blob(&self, id: &BlobId) -> impl Future<Output = Result<Option<Blob>, StoreError>> + Send;
+    fn blob(&self, id: &BlobId) -> Result<Option<Blob>, StoreError>;
 
     /// Saves a checkpoint beside a log: state of kind `kind`, derived from the rows up to `sequence`.
     ///
@@ -408,23 +392,10 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// A crash may lose a checkpoint that was already acknowledged. The store writes a checkpoint after its rows, so a
     /// checkpoint never survives a crash that lost one of its rows.
-    fn save_checkpoint(
-        &self,
-        log: &LogId,
-        epoch: Epoch,
-        kind: u8,
-        sequence: Sequence,
-        body: Bytes,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn save_checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, sequence: Sequence, body: Bytes) -> Result<(), StoreError>;
 
     /// The newest checkpoint of this kind at or before `at`, with its sequence.
-    fn checkpoint(
-        &self,
-        log: &LogId,
-        epoch: Epoch,
-        kind: u8,
-        at: Sequence,
-    ) -> impl Future<Output = Result<Option<(Sequence, Bytes)>, StoreError>> + Send;
+    fn checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, at: Sequence) -> Result<Option<(Sequence, Bytes)>, StoreError>;
 
     /// Rewrites appends of a log in place, atomically, and returns whether it did.
     ///
@@ -447,7 +418,7 @@ pub trait Store: Send + Sync + 'static {
     fn flush(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// The approximate size on disk, in bytes; 0 for a store without one.
-    fn bytes(&self) -> impl Future<Output = u64> + Send;
+    fn bytes(&self) -> u64;
 
     /// Waits until the store fails for good by itself, outside of any call.
     fn failed(&self) -> impl Future<Output = StoreError> + Send {
@@ -479,57 +450,44 @@ impl Store for AnyStore {
         each_store!(self, store => store.commit_linked(group, follows).await)
     }
 
-    async fn load(&self, log: &LogId) -> Result<Option<LoadedLog>, StoreError> {
-        each_store!(self, store => store.load(log).await)
+    fn load(&self, log: &LogId) -> Result<Option<LoadedLog>, StoreError> {
+        each_store!(self, store => store.load(log))
     }
 
-    async fn position(&self) -> Result<u64, StoreError> {
-        each_store!(self, store => store.position().await)
+    fn position(&self) -> Result<u64, StoreError> {
+        each_store!(self, store => store.position())
     }
 
-    async fn epoch(&self) -> Result<Option<Epoch>, StoreError> {
-        each_store!(self, store => store.epoch().await)
+    fn epoch(&self) -> Result<Option<Epoch>, StoreError> {
+        each_store!(self, store => store.epoch())
     }
 
-    async fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
-        each_store!(self, store => store.locate(log, epoch, position).await)
+    fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
+        each_store!(self, store => store.locate(log, epoch, position))
     }
 
-    async fn position_of(&self, log: &LogId, epoch: Epoch, sequence: Sequence) -> Result<Option<u64>, StoreError> {
-        each_store!(self, store => store.position_of(log, epoch, sequence).await)
+    fn position_of(&self, log: &LogId, epoch: Epoch, sequence: Sequence) -> Result<Option<u64>, StoreError> {
+        each_store!(self, store => store.position_of(log, epoch, sequence))
     }
 
-    async fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<StoredAppend>, StoreError> {
-        each_store!(self, store => store.read(log, epoch, after, limit).await)
+    fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<StoredAppend>, StoreError> {
+        each_store!(self, store => store.read(log, epoch, after, limit))
     }
 
-    async fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<ListedLog>, StoreError> {
-        each_store!(self, store => store.list(kind, before, limit).await)
+    fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<ListedLog>, StoreError> {
+        each_store!(self, store => store.list(kind, before, limit))
     }
 
-    async fn blob(&self, id: &BlobId) -> Result<Option<Blob>, StoreError> {
-        each_store!(self, store => store.blob(id).await)
+    fn blob(&self, id: &BlobId) -> Result<Option<Blob>, StoreError> {
+        each_store!(self, store => store.blob(id))
     }
 
-    async fn save_checkpoint(
-        &self,
-        log: &LogId,
-        epoch: Epoch,
-        kind: u8,
-        sequence: Sequence,
-        body: Bytes,
-    ) -> Result<(), StoreError> {
-        each_store!(self, store => store.save_checkpoint(log, epoch, kind, sequence, body).await)
+    fn save_checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, sequence: Sequence, body: Bytes) -> Result<(), StoreError> {
+        each_store!(self, store => store.save_checkpoint(log, epoch, kind, sequence, body))
     }
 
-    async fn checkpoint(
-        &self,
-        log: &LogId,
-        epoch: Epoch,
-        kind: u8,
-        at: Sequence,
-    ) -> Result<Option<(Sequence, Bytes)>, StoreError> {
-        each_store!(self, store => store.checkpoint(log, epoch, kind, at).await)
+    fn checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, at: Sequence) -> Result<Option<(Sequence, Bytes)>, StoreError> {
+        each_store!(self, store => store.checkpoint(log, epoch, kind, at))
     }
 
     async fn compact(&self, compaction: &Compaction) -> Result<bool, StoreError> {
@@ -544,8 +502,8 @@ impl Store for AnyStore {
         each_store!(self, store => store.flush().await)
     }
 
-    async fn bytes(&self) -> u64 {
-        each_store!(self, store => store.bytes().await)
+    fn bytes(&self) -> u64 {
+        each_store!(self, store => store.bytes())
     }
 
     async fn failed(&self) -> StoreError {

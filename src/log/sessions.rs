@@ -368,12 +368,12 @@ impl Sessions {
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub async fn load(store: &impl Store, also: impl Fn(&LogId, Option<&Summary>)) -> Result<Self, StoreError> {
+    pub fn load(store: &impl Store, also: impl Fn(&LogId, Option<&Summary>)) -> Result<Self, StoreError> {
         let mut logs = Vec::new();
         for kind in [LogKind::Run, LogKind::Session] {
             let mut before = None;
             loop {
-                let page = store.list(kind, before, PAGE).await?;
+                let page = store.list(kind, before, PAGE)?;
                 before = page.last().map(|log| log.created);
                 let is_last = page.len() < PAGE;
                 logs.extend(page.into_iter().filter_map(|listed| {
@@ -951,7 +951,7 @@ mod tests {
             let crate::log::AppendOutcome::Committed { created, .. } = outcomes[0] else { panic!("{outcomes:?}") };
             kept.apply(&log, created, None, &summary).notify();
         }
-        let read = Sessions::load(&store, |_, _| {}).await.unwrap();
+        let read = Sessions::load(&store, |_, _| {}).unwrap();
         let all = kept.list(None, usize::MAX);
         assert!(all.len() > 50);
         assert_eq!(read.list(None, usize::MAX), all);

@@ -90,7 +90,7 @@ async fn each_kind_of_damage_is_named_with_its_log_and_entry() {
     set(&store, "r", b"c:x", b"{}").await;
     set(&store, "r", &subject, b"\xff").await;
     set(&store, "thin", b"m", b"").await;
-    store.save_checkpoint(&run("r"), epoch, 1, Sequence(2), "half".into()).await.unwrap();
+    store.save_checkpoint(&run("r"), epoch, 1, Sequence(2), "half".into()).unwrap();
     // A row that refers to a missing body, a row with invalid text, and a gap.
     let mut rows = Vec::new();
     let text = format!(r#"{{"sequence":{},"refs":[{{"rel":"output","href":"/v1/blobs/gone"}}]}}"#, last.next());

@@ -66,11 +66,11 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-fn run(name: &str) -> LogId {
+pub fn run(name: &str) -> LogId {
     LogId::Run(RunId::new(name).unwrap())
 }
 
-fn epoch(bits: u64) -> Epoch {
+pub fn epoch(bits: u64) -> Epoch {
     Epoch::from_random(bits)
 }
 
@@ -84,7 +84,7 @@ fn row(sequence: u64, text: &str) -> Vec<u8> {
 }
 
 /// Builds an append of one row per text, after `expected`, in epoch 1.
-fn append(log: &LogId, expected: u64, texts: &[&str]) -> Append {
+pub fn append(log: &LogId, expected: u64, texts: &[&str]) -> Append {
     let rows = (expected + 1..).zip(texts).flat_map(|(sequence, text)| row(sequence, text)).collect();
     Append {
         log: log.clone(),
@@ -97,12 +97,12 @@ fn append(log: &LogId, expected: u64, texts: &[&str]) -> Append {
     }
 }
 
-fn with_state(mut append: Append, key: &[u8], value: Option<&str>) -> Append {
+pub fn with_state(mut append: Append, key: &[u8], value: Option<&str>) -> Append {
     append.state.push((Bytes::copy_from_slice(key), value.map(|value| Bytes::copy_from_slice(value.as_bytes()))));
     append
 }
 
-fn with_body(mut append: Append, id: &str, body: impl Into<Bytes>) -> Append {
+pub fn with_body(mut append: Append, id: &str, body: impl Into<Bytes>) -> Append {
     append.blobs.push(Blob { id: BlobId::new(id).unwrap(), meta: Bytes::from(format!("meta of {id}")), body: body.into() });
     append
 }
@@ -120,15 +120,15 @@ fn committed((position, created): (u64, u64)) -> AppendOutcome {
 }
 
 /// The sequence and text of each row.
-type Texts = Vec<(u64, String)>;
+pub type Texts = Vec<(u64, String)>;
 
 fn texts(read: Vec<StoredAppend>) -> Texts {
     let rows = read.into_iter().flat_map(|append| Rows(append.rows));
     rows.map(|row| (row.sequence().0, String::from_utf8(row.view(Audience::User).unwrap().to_vec()).unwrap())).collect()
 }
 
-async fn read(store: &impl Store, log: &LogId, after: u64, limit: Limit) -> Texts {
-    texts(store.read(log, epoch(1), Sequence(after), limit).await.unwrap())
+fn read(store: &impl Store, log: &LogId, after: u64, limit: Limit) -> Texts {
+    texts(store.read(log, epoch(1), Sequence(after), limit).unwrap())
 }
 
 fn numbered(texts: &[&str]) -> Texts {
@@ -136,11 +136,11 @@ fn numbered(texts: &[&str]) -> Texts {
 }
 
 async fn a_store_keeps_the_epoch_of_its_first_append(store: impl Store) {
-    assert_eq!(store.epoch().await.unwrap(), None);
+    assert_eq!(store.epoch().unwrap(), None);
     commit_one(&store, append(&run("a"), 0, &["1"])).await;
     commit_one(&store, Append { epoch: epoch(2), ..append(&run("b"), 0, &["1"]) }).await;
     store.erase(&run("a")).await.unwrap();
-    assert_eq!(store.epoch().await.unwrap(), Some(epoch(1)));
+    assert_eq!(store.epoch().unwrap(), Some(epoch(1)));
 }
 
 async fn appends_to_all_logs_share_one_gapless_order_of_commits(store: impl Store) {
@@ -163,12 +163,12 @@ async fn rows_are_read_in_order_and_unchanged(store: impl Store) {
         }
     }
     let expected: Vec<_> = (0..80).map(|i| (i + 1, if i % 2 == 0 { format!("a{}", i / 2) } else { "and".into() })).collect();
-    assert_eq!(read(&store, &a, 0, ALL).await, expected);
-    assert_eq!(read(&store, &a, 60, ALL).await, expected[60..]);
-    assert_eq!(read(&store, &a, 80, ALL).await, []);
-    assert_eq!(read(&store, &a, 800, ALL).await, []);
-    assert_eq!(read(&store, &b, 0, ALL).await.len(), 14);
-    assert_eq!(read(&store, &run("unknown"), 0, ALL).await, []);
+    assert_eq!(read(&store, &a, 0, ALL), expected);
+    assert_eq!(read(&store, &a, 60, ALL), expected[60..]);
+    assert_eq!(read(&store, &a, 80, ALL), []);
+    assert_eq!(read(&store, &a, 800, ALL), []);
+    assert_eq!(read(&store, &b, 0, ALL).len(), 14);
+    assert_eq!(read(&store, &run("unknown"), 0, ALL), []);
 }
 
 async fn appends_to_one_log_may_follow_each_other_in_one_group(store: impl Store) {
@@ -176,8 +176,8 @@ async fn appends_to_one_log_may_follow_each_other_in_one_group(store: impl Store
     let group = [append(&a, 0, &["one"]), with_state(append(&a, 1, &[]), b"k", Some("v")), append(&a, 1, &["two", "three"])];
     let outcomes = store.commit(&group).await.unwrap();
     assert_eq!(outcomes, [(1, 1), (2, 1), (3, 1)].map(committed));
-    assert_eq!(read(&store, &a, 0, ALL).await, numbered(&["one", "two", "three"]));
-    assert_eq!(store.load(&a).await.unwrap().unwrap().last, Sequence(3));
+    assert_eq!(read(&store, &a, 0, ALL), numbered(&["one", "two", "three"]));
+    assert_eq!(store.load(&a).unwrap().unwrap().last, Sequence(3));
 }
 
 async fn an_append_that_expects_another_tail_conflicts_and_the_rest_of_its_group_commits(store: impl Store) {
@@ -188,9 +188,9 @@ async fn an_append_that_expects_another_tail_conflicts_and_the_rest_of_its_group
         store.commit(&[stale, append(&b, 0, &["one"]), append(&a, 7, &["far"]), append(&a, 1, &["two"])]).await.unwrap();
     let conflict = AppendOutcome::Conflict { last: Sequence(1), epoch: Some(epoch(1)) };
     assert_eq!(outcomes, [conflict, committed((2, 2)), conflict, committed((3, 1))]);
-    assert_eq!(read(&store, &a, 0, ALL).await, numbered(&["one", "two"]));
-    assert_eq!(store.load(&a).await.unwrap().unwrap().state, []);
-    assert_eq!(store.blob(&BlobId::new("lost").unwrap()).await.unwrap(), None);
+    assert_eq!(read(&store, &a, 0, ALL), numbered(&["one", "two"]));
+    assert_eq!(store.load(&a).unwrap().unwrap().state, []);
+    assert_eq!(store.blob(&BlobId::new("lost").unwrap()).unwrap(), None);
 }
 
 async fn a_linked_append_conflicts_if_its_predecessor_conflicts(store: impl Store) {
@@ -202,15 +202,15 @@ async fn a_linked_append_conflicts_if_its_predecessor_conflicts(store: impl Stor
     let outcomes = store.commit_linked(&group, &[false, true, false, true]).await.unwrap();
     let conflict = AppendOutcome::Conflict { last: Sequence(2), epoch: Some(epoch(1)) };
     assert_eq!(outcomes, [conflict, conflict, committed((3, 2)), committed((4, 2))]);
-    assert_eq!(read(&store, &a, 0, ALL).await, numbered(&["one", "of another writer"]));
+    assert_eq!(read(&store, &a, 0, ALL), numbered(&["one", "of another writer"]));
     assert_eq!(store.commit_linked(&group[1..2], &[false]).await.unwrap(), [committed((5, 1))], "unlinked it commits");
 }
 
 async fn an_append_that_expects_rows_in_a_missing_log_conflicts(store: impl Store) {
     let outcomes = store.commit(&[append(&run("a"), 3, &["four"])]).await.unwrap();
     assert_eq!(outcomes, [AppendOutcome::Conflict { last: Sequence::NONE, epoch: None }]);
-    assert_eq!(store.load(&run("a")).await.unwrap(), None);
-    assert_eq!(store.list(LogKind::Run, None, 9).await.unwrap(), []);
+    assert_eq!(store.load(&run("a")).unwrap(), None);
+    assert_eq!(store.list(LogKind::Run, None, 9).unwrap(), []);
 }
 
 async fn another_epoch_conflicts_and_reads_nothing(store: impl Store) {
@@ -221,8 +221,8 @@ async fn another_epoch_conflicts_and_reads_nothing(store: impl Store) {
         let other = Append { epoch: epoch(2), ..append(&a, expected, &["x"]) };
         assert_eq!(store.commit(&[other]).await.unwrap(), [conflict]);
     }
-    assert_eq!(store.read(&a, epoch(2), Sequence::NONE, ALL).await.unwrap(), []);
-    assert_eq!(store.load(&a).await.unwrap().unwrap().epoch, epoch(1));
+    assert_eq!(store.read(&a, epoch(2), Sequence::NONE, ALL).unwrap(), []);
+    assert_eq!(store.load(&a).unwrap().unwrap().epoch, epoch(1));
 }
 
 async fn state_is_set_replaced_and_removed_with_its_append(store: impl Store) {
@@ -236,19 +236,19 @@ async fn state_is_set_replaced_and_removed_with_its_append(store: impl Store) {
     let state = |entries: &[(&'static str, &'static str)]| -> Vec<(Bytes, Bytes)> {
         entries.iter().map(|(key, value)| (Bytes::from(*key), Bytes::from(*value))).collect()
     };
-    assert_eq!(store.load(&a).await.unwrap().unwrap().state, state(&[("xx", ""), ("y", "4")]));
-    assert_eq!(store.load(&b).await.unwrap().unwrap().state, state(&[("x", "b's")]));
+    assert_eq!(store.load(&a).unwrap().unwrap().state, state(&[("xx", ""), ("y", "4")]));
+    assert_eq!(store.load(&b).unwrap().unwrap().state, state(&[("x", "b's")]));
 }
 
 async fn an_append_may_contain_only_state(store: impl Store) {
     let a = run("a");
     assert_eq!(commit_one(&store, with_state(append(&a, 0, &[]), META, Some("made"))).await, 1);
-    assert_eq!(store.load(&a).await.unwrap().unwrap().last, Sequence::NONE);
-    assert_eq!(read(&store, &a, 0, ALL).await, []);
-    assert_eq!(store.list(LogKind::Run, None, 9).await.unwrap()[0].meta, "made");
+    assert_eq!(store.load(&a).unwrap().unwrap().last, Sequence::NONE);
+    assert_eq!(read(&store, &a, 0, ALL), []);
+    assert_eq!(store.list(LogKind::Run, None, 9).unwrap()[0].meta, "made");
     assert_eq!(commit_one(&store, append(&a, 0, &["one"])).await, 2);
     assert_eq!(commit_one(&store, with_state(append(&a, 1, &[]), META, Some("changed"))).await, 3);
-    assert_eq!(read(&store, &a, 0, ALL).await, numbered(&["one"]));
+    assert_eq!(read(&store, &a, 0, ALL), numbered(&["one"]));
 }
 
 async fn an_empty_append_takes_no_position(store: impl Store) {
@@ -258,7 +258,7 @@ async fn an_empty_append_takes_no_position(store: impl Store) {
     let group = [append(&a, 0, &[]), append(&b, 0, &["one"]), append(&b, 1, &[]), append(&a, 0, &["one"])];
     let outcomes = store.commit(&group).await.unwrap();
     assert_eq!(outcomes, [(1, 1), (2, 2), (2, 2), (3, 1)].map(committed));
-    assert_eq!((store.position().await.unwrap(), commit_one(&store, append(&b, 1, &[])).await), (3, 3));
+    assert_eq!((store.position().unwrap(), commit_one(&store, append(&b, 1, &[])).await), (3, 3));
     assert_eq!(commit_one(&store, append(&b, 1, &["two"])).await, 4);
 }
 
@@ -266,10 +266,10 @@ async fn bodies_are_stored_with_their_append(store: impl Store) {
     let big = Bytes::from(vec![7; 100_000]);
     let both = with_body(with_body(append(&run("a"), 0, &["one"]), "big", big.clone()), "small", "");
     commit_one(&store, both).await;
-    let found = store.blob(&BlobId::new("big").unwrap()).await.unwrap().unwrap();
+    let found = store.blob(&BlobId::new("big").unwrap()).unwrap().unwrap();
     assert_eq!((found.meta, found.body), (Bytes::from("meta of big"), big));
-    assert_eq!(store.blob(&BlobId::new("small").unwrap()).await.unwrap().unwrap().body, Bytes::new());
-    assert_eq!(store.blob(&BlobId::new("other").unwrap()).await.unwrap(), None);
+    assert_eq!(store.blob(&BlobId::new("small").unwrap()).unwrap().unwrap().body, Bytes::new());
+    assert_eq!(store.blob(&BlobId::new("other").unwrap()).unwrap(), None);
 }
 
 async fn a_list_is_newest_first_and_its_pages_are_stable(store: impl Store) {
@@ -278,19 +278,19 @@ async fn a_list_is_newest_first_and_its_pages_are_stable(store: impl Store) {
         commit_one(&store, append(&LogId::Session(SessionId::new(&format!("s{n}")).unwrap()), 0, &["one"])).await;
     }
     let names = |page: &[ListedLog]| -> Vec<String> { page.iter().map(|listed| listed.log.to_string()).collect() };
-    let first = store.list(LogKind::Run, None, 4).await.unwrap();
+    let first = store.list(LogKind::Run, None, 4).unwrap();
     assert_eq!(names(&first), ["run r9", "run r8", "run r7", "run r6"]);
     assert_eq!(first[0].meta, "meta 9");
     commit_one(&store, append(&run("late"), 0, &["one"])).await;
     commit_one(&store, append(&run("r2"), 1, &["two"])).await;
     store.erase(&run("r6")).await.unwrap();
     store.erase(&run("r4")).await.unwrap();
-    let second = store.list(LogKind::Run, Some(first[3].created), 4).await.unwrap();
+    let second = store.list(LogKind::Run, Some(first[3].created), 4).unwrap();
     assert_eq!(names(&second), ["run r5", "run r3", "run r2", "run r1"]);
-    let third = store.list(LogKind::Run, Some(second[3].created), 4).await.unwrap();
+    let third = store.list(LogKind::Run, Some(second[3].created), 4).unwrap();
     assert_eq!(names(&third), ["run r0"]);
-    assert_eq!(store.list(LogKind::Run, Some(third[0].created), 4).await.unwrap(), []);
-    let sessions = store.list(LogKind::Session, None, 99).await.unwrap();
+    assert_eq!(store.list(LogKind::Run, Some(third[0].created), 4).unwrap(), []);
+    let sessions = store.list(LogKind::Session, None, 99).unwrap();
     assert_eq!((sessions.len(), &sessions[0].meta), (10, &Bytes::new()));
 }
 
@@ -302,15 +302,15 @@ async fn a_read_is_bounded_by_rows_and_bytes_and_always_advances(store: impl Sto
     let append_bytes = 3 * row(1, "x").len();
     let rows = |rows| Limit { rows, bytes: usize::MAX };
     let bytes = |bytes| Limit { rows: usize::MAX, bytes };
-    assert_eq!(read(&store, &a, 0, rows(0)).await.len(), 3, "at least one append");
-    assert_eq!(read(&store, &a, 0, rows(5)).await.len(), 3);
-    assert_eq!(read(&store, &a, 0, rows(6)).await.len(), 6);
-    assert_eq!(read(&store, &a, 1, rows(5)).await.last().unwrap().0, 6, "skipped rows do not count");
-    assert_eq!(read(&store, &a, 0, bytes(0)).await.len(), 3, "at least one append");
-    assert_eq!(read(&store, &a, 0, bytes(2 * append_bytes - 1)).await.len(), 3);
-    assert_eq!(read(&store, &a, 0, bytes(7 * append_bytes)).await.len(), 21);
+    assert_eq!(read(&store, &a, 0, rows(0)).len(), 3, "at least one append");
+    assert_eq!(read(&store, &a, 0, rows(5)).len(), 3);
+    assert_eq!(read(&store, &a, 0, rows(6)).len(), 6);
+    assert_eq!(read(&store, &a, 1, rows(5)).last().unwrap().0, 6, "skipped rows do not count");
+    assert_eq!(read(&store, &a, 0, bytes(0)).len(), 3, "at least one append");
+    assert_eq!(read(&store, &a, 0, bytes(2 * append_bytes - 1)).len(), 3);
+    assert_eq!(read(&store, &a, 0, bytes(7 * append_bytes)).len(), 21);
     let (mut after, mut seen) = (0, 0);
-    while let Some((last, _)) = read(&store, &a, after, Limit { rows: 4, bytes: 1 }).await.last() {
+    while let Some((last, _)) = read(&store, &a, after, Limit { rows: 4, bytes: 1 }).last() {
         (after, seen) = (*last, seen + 1);
     }
     assert_eq!((after, seen), (36, 12));
@@ -321,14 +321,14 @@ async fn a_read_from_inside_an_append_starts_with_the_whole_append(store: impl S
     commit_one(&store, append(&a, 0, &["one", "two", "three"])).await;
     commit_one(&store, append(&a, 3, &["four"])).await;
     let all = numbered(&["one", "two", "three", "four"]);
-    assert_eq!(read(&store, &a, 1, ALL).await, all);
-    assert_eq!(read(&store, &a, 2, ALL).await, all);
-    assert_eq!(read(&store, &a, 3, ALL).await, all[3..]);
+    assert_eq!(read(&store, &a, 1, ALL), all);
+    assert_eq!(read(&store, &a, 2, ALL), all);
+    assert_eq!(read(&store, &a, 3, ALL), all[3..]);
 }
 
 async fn rows_are_read_with_the_position_of_their_append(store: impl Store) {
     let (a, b) = (run("a"), run("b"));
-    assert_eq!(store.position().await.unwrap(), 0);
+    assert_eq!(store.position().unwrap(), 0);
     let mut appends = Vec::new();
     for n in 0..30 {
         let of_a = append(&a, n * 3, &["x", "y", "z"]);
@@ -341,10 +341,10 @@ async fn rows_are_read_with_the_position_of_their_append(store: impl Store) {
     }
     assert!(appends.is_sorted_by_key(|append| append.position));
     for after in 0..=90 {
-        let read = async |limit| store.read(&a, epoch(1), Sequence(after), limit).await.unwrap();
+        let read = |limit| store.read(&a, epoch(1), Sequence(after), limit).unwrap();
         let from = usize::try_from(after / 3).unwrap();
-        assert_eq!(read(ALL).await, appends[from..], "after {after}");
-        let few = read(Limit { rows: 7, bytes: usize::MAX }).await;
+        assert_eq!(read(ALL), appends[from..], "after {after}");
+        let few = read(Limit { rows: 7, bytes: usize::MAX });
         assert_eq!(few, appends[from..][..few.len()], "after {after}");
     }
 }
@@ -360,9 +360,9 @@ async fn a_position_maps_to_the_last_sequence_of_each_log(store: impl Store) {
         reached.push(lasts);
         assert_eq!(position, n as u64 + 1);
     }
-    assert_eq!(store.position().await.unwrap(), 200);
-    let locate = async |log: &LogId, bits, position| store.locate(log, epoch(bits), position).await.unwrap().0;
-    let position_of = async |log: &LogId, bits, sequence| store.position_of(log, epoch(bits), Sequence(sequence)).await.unwrap();
+    assert_eq!(store.position().unwrap(), 200);
+    let locate = async |log: &LogId, bits, position| store.locate(log, epoch(bits), position).unwrap().0;
+    let position_of = async |log: &LogId, bits, sequence| store.position_of(log, epoch(bits), Sequence(sequence)).unwrap();
     for (position, lasts) in (0..).zip(&reached) {
         assert_eq!([locate(&a, 1, position).await, locate(&b, 1, position).await], *lasts, "at {position}");
     }
@@ -382,13 +382,13 @@ async fn a_position_maps_to_the_last_sequence_of_each_log(store: impl Store) {
 }
 
 /// Reads the checkpoint of this kind at or before `at`: its sequence and its body.
-async fn read_checkpoint(store: &impl Store, log: &LogId, kind: u8, at: u64) -> Option<(u64, Bytes)> {
-    let found = store.checkpoint(log, epoch(1), kind, Sequence(at)).await.unwrap();
+fn read_checkpoint(store: &impl Store, log: &LogId, kind: u8, at: u64) -> Option<(u64, Bytes)> {
+    let found = store.checkpoint(log, epoch(1), kind, Sequence(at)).unwrap();
     found.map(|(sequence, body)| (sequence.0, body))
 }
 
-async fn save_checkpoint(store: &impl Store, log: &LogId, kind: u8, sequence: u64, body: impl Into<Bytes>) {
-    store.save_checkpoint(log, epoch(1), kind, Sequence(sequence), body.into()).await.unwrap();
+fn save_checkpoint(store: &impl Store, log: &LogId, kind: u8, sequence: u64, body: impl Into<Bytes>) {
+    store.save_checkpoint(log, epoch(1), kind, Sequence(sequence), body.into()).unwrap();
 }
 
 async fn checkpoints_coexist_and_the_newest_at_or_before_a_sequence_is_found(store: impl Store) {
@@ -398,11 +398,11 @@ async fn checkpoints_coexist_and_the_newest_at_or_before_a_sequence_is_found(sto
         commit_one(&store, with_body(append(log, 0, &["x"; 300]), &log.to_string(), "body")).await;
     }
     for (kind, sequence, body) in [(1, 2, "old"), (1, 2, "two"), (1, 256, "more"), (0, 9, "zero"), (255, 1, "")] {
-        save_checkpoint(&store, &a, kind, sequence, body).await;
+        save_checkpoint(&store, &a, kind, sequence, body);
     }
-    save_checkpoint(&store, &a, 1, 100, large.clone()).await;
-    save_checkpoint(&store, &b, 1, 50, "b's").await;
-    let of_a = async |kind, at| read_checkpoint(&store, &a, kind, at).await;
+    save_checkpoint(&store, &a, 1, 100, large.clone());
+    save_checkpoint(&store, &b, 1, 50, "b's");
+    let of_a = async |kind, at| read_checkpoint(&store, &a, kind, at);
     let small = |sequence, text: &'static str| Some((sequence, Bytes::from(text)));
     assert_eq!(of_a(1, 1).await, None);
     assert_eq!(of_a(1, 2).await, small(2, "two"), "the later one of the same sequence");
@@ -414,24 +414,24 @@ async fn checkpoints_coexist_and_the_newest_at_or_before_a_sequence_is_found(sto
         assert_eq!(of_a(1, at).await, small(256, "more"), "at {at}");
     }
     assert_eq!((of_a(0, 300).await, of_a(255, 300).await, of_a(2, 300).await), (small(9, "zero"), small(1, ""), None));
-    assert_eq!(read_checkpoint(&store, &b, 1, 300).await, small(50, "b's"));
+    assert_eq!(read_checkpoint(&store, &b, 1, 300), small(50, "b's"));
     assert_eq!(commit_one(&store, append(&a, 300, &["next"])).await, 3, "a checkpoint takes no position");
-    assert_eq!(store.load(&a).await.unwrap().unwrap().state, []);
+    assert_eq!(store.load(&a).unwrap().unwrap().state, []);
 }
 
 async fn a_checkpoint_of_a_missing_log_a_later_sequence_or_another_epoch_is_dropped(store: impl Store) {
     let a = run("a");
-    save_checkpoint(&store, &a, 0, 0, "of nothing").await;
-    assert_eq!(store.load(&a).await.unwrap(), None);
+    save_checkpoint(&store, &a, 0, 0, "of nothing");
+    assert_eq!(store.load(&a).unwrap(), None);
     commit_one(&store, append(&a, 0, &["one", "two"])).await;
-    assert_eq!(read_checkpoint(&store, &a, 0, 9).await, None);
-    save_checkpoint(&store, &a, 0, 3, "beyond the log").await;
-    store.save_checkpoint(&a, epoch(2), 0, Sequence(1), Bytes::from("of another epoch")).await.unwrap();
+    assert_eq!(read_checkpoint(&store, &a, 0, 9), None);
+    save_checkpoint(&store, &a, 0, 3, "beyond the log");
+    store.save_checkpoint(&a, epoch(2), 0, Sequence(1), Bytes::from("of another epoch")).unwrap();
     commit_one(&store, append(&a, 2, &["three"])).await;
-    assert_eq!(read_checkpoint(&store, &a, 0, 9).await, None);
-    save_checkpoint(&store, &a, 0, 3, "three").await;
-    assert_eq!(read_checkpoint(&store, &a, 0, 9).await, Some((3, Bytes::from("three"))));
-    assert_eq!(store.checkpoint(&a, epoch(2), 0, Sequence(9)).await.unwrap(), None);
+    assert_eq!(read_checkpoint(&store, &a, 0, 9), None);
+    save_checkpoint(&store, &a, 0, 3, "three");
+    assert_eq!(read_checkpoint(&store, &a, 0, 9), Some((3, Bytes::from("three"))));
+    assert_eq!(store.checkpoint(&a, epoch(2), 0, Sequence(9)).unwrap(), None);
 }
 
 async fn an_erased_log_is_gone_with_its_state_bodies_and_checkpoints(store: impl Store) {
@@ -442,42 +442,42 @@ async fn an_erased_log_is_gone_with_its_state_bodies_and_checkpoints(store: impl
     }
     commit_one(&store, with_body(with_state(append(&b, 0, &["kept"]), b"k", Some("v")), "b1", "body")).await;
     for (log, sequence) in [(&a, 1), (&a, 1500), (&b, 1)] {
-        save_checkpoint(&store, log, 7, sequence, "checkpoint").await;
+        save_checkpoint(&store, log, 7, sequence, "checkpoint");
     }
     store.erase(&a).await.unwrap();
     store.erase(&a).await.unwrap();
     store.erase(&run("never there")).await.unwrap();
-    assert_eq!(store.load(&a).await.unwrap(), None);
-    assert_eq!(read(&store, &a, 0, ALL).await, []);
-    assert_eq!(store.list(LogKind::Run, None, 9).await.unwrap().len(), 1);
+    assert_eq!(store.load(&a).unwrap(), None);
+    assert_eq!(read(&store, &a, 0, ALL), []);
+    assert_eq!(store.list(LogKind::Run, None, 9).unwrap().len(), 1);
     for id in ["a0", "a1499"] {
-        assert_eq!(store.blob(&BlobId::new(id).unwrap()).await.unwrap(), None);
+        assert_eq!(store.blob(&BlobId::new(id).unwrap()).unwrap(), None);
     }
-    assert!(store.blob(&BlobId::new("b1").unwrap()).await.unwrap().is_some());
-    assert_eq!((read_checkpoint(&store, &a, 7, 1500).await, read_checkpoint(&store, &b, 7, 1500).await.unwrap().0), (None, 1));
-    save_checkpoint(&store, &a, 7, 1, "late").await;
-    assert_eq!(store.load(&a).await.unwrap(), None, "a late checkpoint creates no log");
-    assert_eq!(read(&store, &b, 0, ALL).await, numbered(&["kept"]));
+    assert!(store.blob(&BlobId::new("b1").unwrap()).unwrap().is_some());
+    assert_eq!((read_checkpoint(&store, &a, 7, 1500), read_checkpoint(&store, &b, 7, 1500).unwrap().0), (None, 1));
+    save_checkpoint(&store, &a, 7, 1, "late");
+    assert_eq!(store.load(&a).unwrap(), None, "a late checkpoint creates no log");
+    assert_eq!(read(&store, &b, 0, ALL), numbered(&["kept"]));
     assert_eq!(commit_one(&store, append(&b, 1, &["next"])).await, 1502, "positions are not reused");
 }
 
 async fn an_erased_log_can_be_written_again_in_another_epoch(store: impl Store) {
     let a = run("a");
     commit_one(&store, with_body(with_state(append(&a, 0, &["old", "older"]), META, Some("old")), "old", "body")).await;
-    let created = store.list(LogKind::Run, None, 1).await.unwrap()[0].created;
-    save_checkpoint(&store, &a, 0, 1, "old").await;
+    let created = store.list(LogKind::Run, None, 1).unwrap()[0].created;
+    save_checkpoint(&store, &a, 0, 1, "old");
     store.erase(&a).await.unwrap();
     let late = store.commit(&[append(&a, 2, &["late"])]).await.unwrap();
     assert_eq!(late, [AppendOutcome::Conflict { last: Sequence::NONE, epoch: None }]);
     let anew = Append { epoch: epoch(2), ..append(&a, 0, &["new"]) };
     commit_one(&store, with_body(anew, "old", "another")).await;
-    let loaded = store.load(&a).await.unwrap().unwrap();
+    let loaded = store.load(&a).unwrap().unwrap();
     assert_eq!((loaded.epoch, loaded.last, loaded.state), (epoch(2), Sequence(1), Vec::new()));
-    assert_eq!(store.checkpoint(&a, epoch(2), 0, Sequence(9)).await.unwrap(), None);
-    assert_eq!(read(&store, &a, 0, ALL).await, []);
-    assert_eq!(texts(store.read(&a, epoch(2), Sequence::NONE, ALL).await.unwrap()), numbered(&["new"]));
-    assert_eq!(store.blob(&BlobId::new("old").unwrap()).await.unwrap().unwrap().body, "another");
-    assert!(store.list(LogKind::Run, None, 1).await.unwrap()[0].created > created);
+    assert_eq!(store.checkpoint(&a, epoch(2), 0, Sequence(9)).unwrap(), None);
+    assert_eq!(read(&store, &a, 0, ALL), []);
+    assert_eq!(texts(store.read(&a, epoch(2), Sequence::NONE, ALL).unwrap()), numbered(&["new"]));
+    assert_eq!(store.blob(&BlobId::new("old").unwrap()).unwrap().unwrap().body, "another");
+    assert!(store.list(LogKind::Run, None, 1).unwrap()[0].created > created);
 }
 
 async fn readers_see_only_whole_appends_during_commits(store: impl Store) {
@@ -487,8 +487,8 @@ async fn readers_see_only_whole_appends_during_commits(store: impl Store) {
         block_on(async {
             let mut after = 0;
             while after < APPENDS * 3 {
-                let before = store.load(&a).await.unwrap();
-                for (sequence, _) in read(store, &a, after, Limit { rows: 64, bytes: 8192 }).await {
+                let before = store.load(&a).unwrap();
+                for (sequence, _) in read(store, &a, after, Limit { rows: 64, bytes: 8192 }) {
                     after += 1;
                     assert_eq!(sequence, after, "the sequences have a gap");
                 }
@@ -528,8 +528,8 @@ fn compaction(log: &LogId, last: u64, appends: &[StoredAppend], keeps: impl Fn(u
 }
 
 /// Compacts a log that ends at `last`, and keeps the rows for which `keeps` holds.
-async fn compact(store: &impl Store, log: &LogId, last: u64, keeps: impl Fn(u64) -> bool) {
-    let appends = store.read(log, epoch(1), Sequence::NONE, ALL).await.unwrap();
+pub async fn compact(store: &impl Store, log: &LogId, last: u64, keeps: impl Fn(u64) -> bool) {
+    let appends = store.read(log, epoch(1), Sequence::NONE, ALL).unwrap();
     assert!(store.compact(&compaction(log, last, &appends, keeps)).await.unwrap());
 }
 
@@ -544,17 +544,17 @@ async fn compaction_keeps_positions_and_readers_skip_removed_rows(store: impl St
             commit_one(&store, append(&b, n / 3, &["b"])).await;
         }
     }
-    let whole = store.read(&a, epoch(1), Sequence::NONE, ALL).await.unwrap();
+    let whole = store.read(&a, epoch(1), Sequence::NONE, ALL).unwrap();
     let located = async || {
         let mut located = Vec::new();
         for position in 0..=401 {
-            located.push(store.locate(&a, epoch(1), position).await.unwrap());
+            located.push(store.locate(&a, epoch(1), position).unwrap());
         }
         located
     };
     let before = located().await;
-    save_checkpoint(&store, &a, 3, 9, "before").await;
-    save_checkpoint(&store, &b, 3, 9, "of the other").await;
+    save_checkpoint(&store, &a, 3, 9, "before");
+    save_checkpoint(&store, &b, 3, 9, "of the other");
 
     // First holes of every kind, then larger ones over them, and at last every row except the last.
     let rounds: [&dyn Fn(u64) -> bool; 4] =
@@ -576,74 +576,74 @@ async fn compaction_keeps_positions_and_readers_skip_removed_rows(store: impl St
                 (!append.rows.is_empty()).then_some(append)
             })
             .collect();
-        assert_eq!(store.read(&a, epoch(1), Sequence::NONE, ALL).await.unwrap(), left, "round {round}");
+        assert_eq!(store.read(&a, epoch(1), Sequence::NONE, ALL).unwrap(), left, "round {round}");
         for after in 0..=last {
             let ends = |append: &&StoredAppend| Rows(append.rows.clone()).last().unwrap().sequence().0 > after;
             let expected: Vec<_> = left.iter().filter(ends).cloned().collect();
-            assert_eq!(store.read(&a, epoch(1), Sequence(after), ALL).await.unwrap(), expected, "round {round} after {after}");
-            let few = store.read(&a, epoch(1), Sequence(after), Limit { rows: 5, bytes: 300 }).await.unwrap();
+            assert_eq!(store.read(&a, epoch(1), Sequence(after), ALL).unwrap(), expected, "round {round} after {after}");
+            let few = store.read(&a, epoch(1), Sequence(after), Limit { rows: 5, bytes: 300 }).unwrap();
             assert_eq!((few.is_empty(), &few[..]), (expected.is_empty(), &expected[..few.len()]), "round {round} after {after}");
         }
         assert_eq!(located().await, before, "positions have changed");
-        let loaded = store.load(&a).await.unwrap().unwrap();
+        let loaded = store.load(&a).unwrap().unwrap();
         assert_eq!((loaded.last.0, loaded.state), (last, compaction.state.into_iter().map(|(k, v)| (k, v.unwrap())).collect()));
     }
-    assert_eq!((read_checkpoint(&store, &a, 3, last).await, read_checkpoint(&store, &b, 3, 99).await.unwrap().0), (None, 9));
-    assert_eq!(read(&store, &b, 0, ALL).await.len(), 100);
-    assert!(store.blob(&BlobId::new("body-7").unwrap()).await.unwrap().is_some());
+    assert_eq!((read_checkpoint(&store, &a, 3, last), read_checkpoint(&store, &b, 3, 99).unwrap().0), (None, 9));
+    assert_eq!(read(&store, &b, 0, ALL).len(), 100);
+    assert!(store.blob(&BlobId::new("body-7").unwrap()).unwrap().is_some());
 
     assert_eq!(commit_one(&store, append(&a, last, &["late"])).await, 401, "a compaction takes no position");
-    assert_eq!(read(&store, &a, last, ALL).await, [(last + 1, "late".to_owned())]);
-    save_checkpoint(&store, &a, 3, last, "after").await;
-    assert_eq!(read_checkpoint(&store, &a, 3, last).await.unwrap().0, last);
+    assert_eq!(read(&store, &a, last, ALL), [(last + 1, "late".to_owned())]);
+    save_checkpoint(&store, &a, 3, last, "after");
+    assert_eq!(read_checkpoint(&store, &a, 3, last).unwrap().0, last);
     store.erase(&a).await.unwrap();
-    assert_eq!((store.load(&a).await.unwrap(), read(&store, &b, 0, ALL).await.len()), (None, 100));
+    assert_eq!((store.load(&a).unwrap(), read(&store, &b, 0, ALL).len()), (None, 100));
 }
 
 async fn a_compaction_applies_only_to_the_expected_state_of_its_log(store: impl Store) {
     let (a, gone) = (run("a"), |_| false);
     commit_one(&store, append(&a, 0, &["one"])).await;
     commit_one(&store, append(&a, 1, &["two"])).await;
-    save_checkpoint(&store, &a, 0, 1, "kept").await;
-    let first = store.read(&a, epoch(1), Sequence::NONE, ALL).await.unwrap()[..1].to_vec();
+    save_checkpoint(&store, &a, 0, 1, "kept");
+    let first = store.read(&a, epoch(1), Sequence::NONE, ALL).unwrap()[..1].to_vec();
     let mut state = compaction(&a, 3, &first, gone);
     state.state.push((Bytes::from("k"), Some(Bytes::from("v"))));
     let other = Compaction { epoch: epoch(2), ..compaction(&a, 2, &first, gone) };
     for elsewhere in [compaction(&a, 1, &[], gone), state, other, compaction(&run("unknown"), 1, &[], gone)] {
         assert!(!store.compact(&elsewhere).await.unwrap());
     }
-    assert_eq!(read(&store, &a, 0, ALL).await, numbered(&["one", "two"]));
-    assert_eq!((store.load(&a).await.unwrap().unwrap().state, read_checkpoint(&store, &a, 0, 9).await.unwrap().0), (vec![], 1));
-    assert_eq!(store.load(&run("unknown")).await.unwrap(), None);
+    assert_eq!(read(&store, &a, 0, ALL), numbered(&["one", "two"]));
+    assert_eq!((store.load(&a).unwrap().unwrap().state, read_checkpoint(&store, &a, 0, 9).unwrap().0), (vec![], 1));
+    assert_eq!(store.load(&run("unknown")).unwrap(), None);
     assert!(store.compact(&compaction(&a, 2, &[], gone)).await.unwrap(), "a compaction may remove nothing");
-    assert_eq!(read_checkpoint(&store, &a, 0, 9).await.unwrap().0, 1);
+    assert_eq!(read_checkpoint(&store, &a, 0, 9).unwrap().0, 1);
     assert!(store.compact(&compaction(&a, 2, &first, gone)).await.unwrap());
-    assert_eq!(read_checkpoint(&store, &a, 0, 9).await, None);
-    assert_eq!(read(&store, &a, 0, ALL).await, [(2, "two".to_owned())]);
+    assert_eq!(read_checkpoint(&store, &a, 0, 9), None);
+    assert_eq!(read(&store, &a, 0, ALL), [(2, "two".to_owned())]);
 }
 
 // The embedded store.
 
 /// Everything that can be read from a store.
 #[derive(Debug, PartialEq, Eq)]
-struct Contents {
-    logs: Vec<(ListedLog, LoadedLog, Texts)>,
+pub struct Contents {
+    pub logs: Vec<(ListedLog, LoadedLog, Texts)>,
     /// The newest checkpoint of each log by kind.
-    checkpoints: Vec<Vec<Option<(Sequence, Bytes)>>>,
+    pub checkpoints: Vec<Vec<Option<(Sequence, Bytes)>>>,
     bodies: BTreeMap<String, Bytes>,
 }
 
 const BODIES: [&str; 4] = ["b0", "b1", "b2", "large"];
 
-async fn read_contents(store: &impl Store) -> Result<Contents, StoreError> {
+pub async fn read_contents(store: &impl Store) -> Result<Contents, StoreError> {
     let (mut logs, mut checkpoints) = (Vec::new(), Vec::new());
     for kind in [LogKind::Run, LogKind::Session] {
-        for listed in store.list(kind, None, usize::MAX).await? {
-            let loaded = store.load(&listed.log).await?.expect("a listed log exists");
-            let rows = texts(store.read(&listed.log, listed.epoch, Sequence::NONE, ALL).await?);
+        for listed in store.list(kind, None, usize::MAX)? {
+            let loaded = store.load(&listed.log)?.expect("a listed log exists");
+            let rows = texts(store.read(&listed.log, listed.epoch, Sequence::NONE, ALL)?);
             let mut newest = Vec::new();
             for kind in 0..2 {
-                newest.push(store.checkpoint(&listed.log, listed.epoch, kind, Sequence::MAX).await?);
+                newest.push(store.checkpoint(&listed.log, listed.epoch, kind, Sequence::MAX)?);
             }
             checkpoints.push(newest);
             logs.push((listed, loaded, rows));
@@ -651,7 +651,7 @@ async fn read_contents(store: &impl Store) -> Result<Contents, StoreError> {
     }
     let mut bodies = BTreeMap::new();
     for id in BODIES {
-        if let Some(blob) = store.blob(&BlobId::new(id).unwrap()).await? {
+        if let Some(blob) = store.blob(&BlobId::new(id).unwrap())? {
             bodies.insert(id.to_owned(), blob.body);
         }
     }
@@ -674,9 +674,9 @@ fn write_example(dir: &Path) -> Contents {
         commit_one(&store, with_body(append(&run("a"), 11, &["with bodies"]), "large", vec![8; 5000])).await;
         commit_one(&store, append(&run("gone"), 0, &["gone"])).await;
         compact(&store, &run("b"), 20, |n| n % 5 > 1 || n == 20).await;
-        save_checkpoint(&store, &run("a"), 0, 11, "small").await;
-        save_checkpoint(&store, &run("b"), 1, 20, vec![9; 5000]).await;
-        save_checkpoint(&store, &run("gone"), 1, 1, vec![10; 5000]).await;
+        save_checkpoint(&store, &run("a"), 0, 11, "small");
+        save_checkpoint(&store, &run("b"), 1, 20, vec![9; 5000]);
+        save_checkpoint(&store, &run("gone"), 1, 1, vec![10; 5000]);
     });
     store.persist().unwrap();
     drop(store);
@@ -692,7 +692,7 @@ fn write_example(dir: &Path) -> Contents {
     })
 }
 
-fn list_files(dir: &Path) -> Vec<PathBuf> {
+pub fn list_files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in dir.read_dir().unwrap() {
         let path = entry.unwrap().path();
@@ -747,10 +747,10 @@ async fn a_flush_changes_nothing_and_only_the_embedded_store_uses_disk(store: im
     assert_eq!(commit_one(&store, append(&run("a"), 0, &["one", "two"])).await, 1);
     store.flush().await.unwrap();
     assert_eq!(commit_one(&store, append(&run("a"), 2, &["three"])).await, 2);
-    let rows: Vec<_> = read(&store, &run("a"), 0, ALL).await.into_iter().map(|(_, text)| text).collect();
+    let rows: Vec<_> = read(&store, &run("a"), 0, ALL).into_iter().map(|(_, text)| text).collect();
     assert_eq!(rows, ["one", "two", "three"]);
     let is_on_disk = std::any::type_name_of_val(&store).contains("Embedded");
-    assert_eq!(store.bytes().await > 0, is_on_disk);
+    assert_eq!(store.bytes() > 0, is_on_disk);
 }
 
 #[test]
@@ -764,13 +764,13 @@ fn a_reopened_store_has_exactly_the_acknowledged_data() {
         }
         let store = open(dir.path(), sync);
         // 20 appends, 3, and 10.
-        assert_eq!(block_on(store.position()).unwrap(), 33, "{sync:?}");
-        assert_eq!([32, 33].map(|position| block_on(store.locate(&run("c"), epoch(1), position)).unwrap().0), [5, 5]);
-        assert_eq!(block_on(store.locate(&run("b"), epoch(1), 4)).unwrap(), Sequence(4));
+        assert_eq!(store.position().unwrap(), 33, "{sync:?}");
+        assert_eq!([32, 33].map(|position| store.locate(&run("c"), epoch(1), position).unwrap().0), [5, 5]);
+        assert_eq!(store.locate(&run("b"), epoch(1), 4).unwrap(), Sequence(4));
         assert_eq!(block_on(commit_one(&store, append(&run("a"), 12, &["next"]))), 34, "{sync:?}");
         drop(store);
         let store = EmbeddedStore::open_verified(dir.path(), sync).unwrap();
-        assert_eq!(block_on(read(&store, &run("a"), 12, ALL)), [(13, "next".to_owned())]);
+        assert_eq!(read(&store, &run("a"), 12, ALL), [(13, "next".to_owned())]);
     }
 }
 
@@ -786,9 +786,9 @@ fn positions_are_not_reused_after_a_restart() {
     store.persist().unwrap();
     drop(store);
     let store = open(dir.path(), Sync::Always);
-    assert_eq!(block_on(store.position()).unwrap(), 2, "also the position of an erased append");
+    assert_eq!(store.position().unwrap(), 2, "also the position of an erased append");
     assert_eq!(block_on(commit_one(&store, append(&run("b"), 0, &["one"]))), 3);
-    assert_eq!(block_on(store.list(LogKind::Run, None, 1)).unwrap()[0].created, 3);
+    assert_eq!(store.list(LogKind::Run, None, 1).unwrap()[0].created, 3);
 }
 
 #[test]
@@ -843,7 +843,7 @@ fn a_compaction_cut_at_any_byte_is_whole_or_absent_and_keeps_checkpoints() {
     let dir = tempfile::tempdir().unwrap();
     write_example(dir.path());
     let store = open(dir.path(), Sync::Always);
-    block_on(save_checkpoint(&store, &run("b"), 0, 25, "current"));
+    save_checkpoint(&store, &run("b"), 0, 25, "current");
     store.persist().unwrap();
     let before = block_on(read_contents(&store)).unwrap();
     drop(store);
@@ -851,8 +851,7 @@ fn a_compaction_cut_at_any_byte_is_whole_or_absent_and_keeps_checkpoints() {
     let store = open(dir.path(), Sync::Always);
     block_on(compact(&store, &run("b"), 25, |n| n % 10 == 8 || n == 25));
     let after = block_on(read_contents(&store)).unwrap();
-    let located =
-        |store: &EmbeddedStore| (0..35).map(|p| block_on(store.locate(&run("b"), epoch(1), p)).unwrap()).collect::<Vec<_>>();
+    let located = |store: &EmbeddedStore| (0..35).map(|p| store.locate(&run("b"), epoch(1), p).unwrap()).collect::<Vec<_>>();
     let places = located(&store);
     drop(store);
     let to = data_end(&newest_segment(dir.path()));
@@ -876,12 +875,12 @@ fn a_checkpoint_survives_once_the_store_was_persisted() {
     let store = open(dir.path(), Sync::Always);
     block_on(async {
         commit_one(&store, append(&a, 0, &["one"])).await;
-        save_checkpoint(&store, &a, 1, 1, large.clone()).await;
+        save_checkpoint(&store, &a, 1, 1, large.clone());
     });
     store.persist().unwrap();
     drop(store);
     let store = open(dir.path(), Sync::Always);
-    assert!(block_on(read_checkpoint(&store, &a, 1, 9)) == Some((1, large)));
+    assert!(read_checkpoint(&store, &a, 1, 9) == Some((1, large)));
 }
 
 #[test]
@@ -892,7 +891,7 @@ fn a_checkpoint_never_exists_without_its_rows() {
         let store = open(dir.path(), sync);
         block_on(async {
             commit_one(&store, append(&a, 0, &["one"])).await;
-            save_checkpoint(&store, &a, 1, 1, "of one").await;
+            save_checkpoint(&store, &a, 1, 1, "of one");
         });
         store.persist().unwrap();
         drop(store);
@@ -900,7 +899,7 @@ fn a_checkpoint_never_exists_without_its_rows() {
         let store = open(dir.path(), sync);
         block_on(async {
             commit_one(&store, append(&a, 1, &["two"])).await;
-            save_checkpoint(&store, &a, 1, 2, "of two").await;
+            save_checkpoint(&store, &a, 1, 2, "of two");
             commit_one(&store, append(&a, 2, &["three"])).await;
         });
         drop(store);
@@ -911,8 +910,8 @@ fn a_checkpoint_never_exists_without_its_rows() {
             copy_directory(dir.path(), cut.path());
             lose_power(cut.path(), end, &mark);
             let store = open(cut.path(), sync);
-            let last = block_on(store.load(&a)).unwrap().unwrap().last.0;
-            seen.insert((last, block_on(read_checkpoint(&store, &a, 1, 9)).unwrap().0));
+            let last = store.load(&a).unwrap().unwrap().last.0;
+            seen.insert((last, read_checkpoint(&store, &a, 1, 9).unwrap().0));
         }
         // The checkpoint of two was in memory, and is derived again.
         assert_eq!(Vec::from_iter(seen), [(1, 1), (2, 1), (3, 1)], "{sync:?}");
@@ -928,7 +927,7 @@ fn trees_that_were_persisted_up_to_different_commits_are_made_equal() {
         for n in 0..10 {
             commit_one(&store, append(&run("b"), n * 2, &["b", "bb"])).await;
         }
-        save_checkpoint(&store, &run("b"), 0, 20, "old").await;
+        save_checkpoint(&store, &run("b"), 0, 20, "old");
     });
     store.persist().unwrap();
     drop(store);
@@ -1044,7 +1043,7 @@ fn write_until_killed() {
     let text = "x".repeat(std::env::var(KILLED_ROW_BYTES).unwrap().parse().unwrap());
     let store = open(Path::new(&dir), Sync::Always);
     block_on(async {
-        let mut last = store.load(&run("0")).await.unwrap().map_or(0, |loaded| loaded.last.0);
+        let mut last = store.load(&run("0")).unwrap().map_or(0, |loaded| loaded.last.0);
         loop {
             let group = KILLED_RUNS.map(|n| {
                 let append = append(&run(&n.to_string()), last, &[&text, "y"]);
@@ -1080,15 +1079,15 @@ fn check_kills(commits: impl IntoIterator<Item = usize>, row_bytes: usize) {
         let store = open(dir.path(), Sync::Always);
         for n in KILLED_RUNS {
             let log = run(&n.to_string());
-            let loaded = block_on(store.load(&log)).unwrap().unwrap();
+            let loaded = store.load(&log).unwrap().unwrap();
             let last = loaded.last.0;
             assert!((acknowledged..=acknowledged + 2).contains(&last), "{last} and {acknowledged}");
             assert_eq!(loaded.state, [(Bytes::from("last"), Bytes::from(last.to_string()))]);
-            let rows = block_on(read(&store, &log, 0, ALL)).into_iter().map(|(sequence, _)| sequence);
+            let rows = read(&store, &log, 0, ALL).into_iter().map(|(sequence, _)| sequence);
             assert!(rows.eq(1..=last), "not every row exactly once and in order");
             for at in [0, last - 2] {
                 let id = BlobId::new(&format!("{n}-{at}")).unwrap();
-                assert_eq!(block_on(store.blob(&id)).unwrap().unwrap().body.len(), row_bytes);
+                assert_eq!(store.blob(&id).unwrap().unwrap().body.len(), row_bytes);
             }
         }
     }

@@ -166,7 +166,7 @@ pub fn run(name: &str) -> LogId {
 
 /// Loads the log as stored.
 pub async fn loaded(store: &EmbeddedStore, name: &str) -> LoadedLog {
-    store.load(&run(name)).await.unwrap().unwrap()
+    store.load(&run(name)).unwrap().unwrap()
 }
 
 /// Sets one state entry of a run, bypassing all checks.
@@ -301,7 +301,7 @@ async fn an_unreadable_checkpoint_is_replaced_from_the_log() {
     stop().await;
     let store = opened(dir.path());
     let log = loaded(&store, "r").await;
-    store.save_checkpoint(&run("r"), log.epoch, 2, Sequence(2), "{\"version\":".into()).await.unwrap();
+    store.save_checkpoint(&run("r"), log.epoch, 2, Sequence(2), "{\"version\":".into()).unwrap();
     drop(store);
     let (client, stop) = on(dir.path()).await;
     assert_eq!(client.get("/v1/runs/r/activities?audience=internal").await.ok(), whole);

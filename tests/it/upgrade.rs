@@ -244,8 +244,8 @@ fn the_copy_has_the_older_format_and_survives_writes_and_an_interrupted_migratio
     let text = String::from_utf8(doctor.stdout).unwrap();
     assert!(text.contains("No damage found. Logs: 28. Store format: 1.") && text.contains("from format 1 to 3"), "{text}");
     assert!(!back.join("format").exists() && !back.join("format-1").exists(), "the doctor migrates nothing");
-    assert!(pollster::block_on(opened(&back).load(&run("large"))).unwrap().is_some());
-    assert!(pollster::block_on(opened(&data).load(&run("large"))).unwrap().is_none());
+    assert!(opened(&back).load(&run("large")).unwrap().is_some());
+    assert!(opened(&data).load(&run("large")).unwrap().is_none());
 }
 
 #[test]

@@ -40,9 +40,9 @@ impl Applier {
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub async fn load(store: &impl Store) -> Result<Self, StoreError> {
-        let (position, store_epoch) = (store.position().await?, OnceLock::new());
-        if let Some(known) = store.epoch().await? {
+    pub fn load(store: &impl Store) -> Result<Self, StoreError> {
+        let (position, store_epoch) = (store.position()?, OnceLock::new());
+        if let Some(known) = store.epoch()? {
             store_epoch.get_or_init(|| known);
         }
         let (logs, active_runs, queues) = (AtomicU64::new(0), ActiveRuns::default(), Queues::default());
@@ -53,7 +53,7 @@ impl Applier {
                 queues.apply(log, None, summary);
             }
         };
-        let sessions = Sessions::load(store, add).await?;
+        let sessions = Sessions::load(store, add)?;
         Ok(Self { position: AtomicU64::new(position), store_epoch, logs, sessions, active_runs, queues })
     }
 

@@ -5,9 +5,10 @@ use super::summary::Summary;
 use super::tail::{InFlightGuard, Log};
 use crate::log::{Append, AppendOutcome, Store, StoreError, panic_message};
 use crate::meter::{Counter, Histogram};
+use futures_util::FutureExt;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -152,16 +153,16 @@ impl<S: Store> Committer<S> {
     /// Commits until the queue is closed and empty, or until the store fails.
     ///
     /// A panic counts as a failure of the store: the data being written may or may not be on disk.
-    pub fn run(self) {
-        let ended = catch_unwind(AssertUnwindSafe(|| {
+    pub async fn run(self) {
+        let work = async {
             while let Some(group) = self.next_group() {
                 assert!(!self.queue.panics.load(Ordering::Relaxed), "a test asked for this panic");
-                if self.commit(group).is_err() {
+                if self.commit(group).await.is_err() {
                     break;
                 }
             }
-        }));
-        if let Err(panic) = ended {
+        };
+        if let Err(panic) = AssertUnwindSafe(work).catch_unwind().await {
             let why = format!("the committer panicked: {}", panic_message(&*panic));
             tracing::error!(why, "the committer ended; the server stops");
             self.failed.send_replace(Some(StoreError::Failed { doing: "commit", why }));
@@ -194,7 +195,7 @@ impl<S: Store> Committer<S> {
         Some(waiting.submissions.drain(..count).collect())
     }
 
-    fn commit(&self, group: Vec<Queued>) -> Result<(), ()> {
+    async fn commit(&self, group: Vec<Queued>) -> Result<(), ()> {
         let mut done = CommittedGroup { acks: Vec::with_capacity(group.len()), moved: Vec::new(), grown: Vec::new() };
         let (mut appends, mut follows, mut waiting) = (Vec::new(), Vec::new(), Vec::with_capacity(group.len()));
         let mut chains = HashSet::new();
@@ -212,7 +213,7 @@ impl<S: Store> Committer<S> {
             waiting.push((from..appends.len(), log, summary, chain, index, ack, in_flight));
         }
         let begun = Instant::now();
-        let outcomes = pollster::block_on(self.store.commit_linked(&appends, &follows));
+        let outcomes = self.store.commit_linked(&appends, &follows).await;
         self.counts.commits.observe(begun.elapsed());
         self.counts.appends.add(appends.len() as u64);
         let mut failed = outcomes.as_ref().err().cloned();

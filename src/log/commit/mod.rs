@@ -81,7 +81,7 @@ impl<S: Store> Logs<S> {
     /// When the operating system cannot start a thread.
     pub fn open(store: S) -> Result<(Arc<Self>, mpsc::UnboundedReceiver<CommittedGroup>), StoreError> {
         let store = Arc::new(store);
-        let applier = Arc::new(pollster::block_on(Applier::load(&*store))?);
+        let applier = Arc::new(Applier::load(&*store)?);
         let counts = Arc::<CommitCounters>::default();
         let queue = Arc::<CommitQueue>::default();
         let (groups, outbox) = mpsc::unbounded_channel();
@@ -96,7 +96,7 @@ impl<S: Store> Logs<S> {
         };
         std::thread::Builder::new()
             .name("committer".into())
-            .spawn(move || committer.run())
+            .spawn(move || pollster::block_on(committer.run()))
             .expect("the operating system can start a thread");
         let (open, blocking) = (DashMap::new(), BlockingLimits::default());
         Ok((Arc::new(Self { store, open, applier, queue, failure, counts, blocking }), outbox))
@@ -195,7 +195,7 @@ impl<S: Store> Logs<S> {
     /// [`StoreError`] from the store.
     pub async fn load(&self, id: &LogId) -> Result<Option<LoadedLog>, StoreError> {
         let (store, id) = (self.store.clone(), id.clone());
-        blocking(&self.blocking.state, move || pollster::block_on(store.load(&id))).await
+        blocking(&self.blocking.state, move || store.load(&id)).await
     }
 
     /// Rows after `after`, up to the log's tail; see [`Store::read`].
@@ -219,7 +219,7 @@ impl<S: Store> Logs<S> {
         limit: Limit,
     ) -> Result<Vec<StoredAppend>, StoreError> {
         let (store, of) = (self.store.clone(), id.clone());
-        let mut stored = blocking(&self.blocking.reads, move || pollster::block_on(store.read(&of, epoch, after, limit))).await?;
+        let mut stored = blocking(&self.blocking.reads, move || store.read(&of, epoch, after, limit)).await?;
         // The store has an append a moment before the tail moves. A reader with that append would be beyond the log's
         // end, like a reader whose cursor names rows that are gone.
         let tail = self.open.get(id).and_then(|cell| cell.get().map(|log| log.tail()));
@@ -235,7 +235,7 @@ impl<S: Store> Logs<S> {
     /// [`StoreError`] from the store.
     pub async fn locate(&self, id: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
         let (store, id) = (self.store.clone(), id.clone());
-        blocking(&self.blocking.reads, move || pollster::block_on(store.locate(&id, epoch, position))).await
+        blocking(&self.blocking.reads, move || store.locate(&id, epoch, position)).await
     }
 
     /// Logs, newest created first; see [`Store::list`].
@@ -244,7 +244,7 @@ impl<S: Store> Logs<S> {
     /// [`StoreError`] from the store.
     pub async fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<ListedLog>, StoreError> {
         let store = self.store.clone();
-        blocking(&self.blocking.reads, move || pollster::block_on(store.list(kind, before, limit))).await
+        blocking(&self.blocking.reads, move || store.list(kind, before, limit)).await
     }
 
     /// An offloaded body; see [`Store::blob`].
@@ -253,7 +253,7 @@ impl<S: Store> Logs<S> {
     /// [`StoreError`] from the store.
     pub async fn blob(&self, id: &BlobId) -> Result<Option<Blob>, StoreError> {
         let (store, id) = (self.store.clone(), id.clone());
-        blocking(&self.blocking.reads, move || pollster::block_on(store.blob(&id))).await
+        blocking(&self.blocking.reads, move || store.blob(&id)).await
     }
 
     /// Saves a checkpoint beside a log; see [`Store::save_checkpoint`].
@@ -269,7 +269,7 @@ impl<S: Store> Logs<S> {
         body: Bytes,
     ) -> Result<(), StoreError> {
         let (store, id) = (self.store.clone(), id.clone());
-        blocking(&self.blocking.long, move || pollster::block_on(store.save_checkpoint(&id, epoch, kind, sequence, body))).await
+        blocking(&self.blocking.long, move || store.save_checkpoint(&id, epoch, kind, sequence, body)).await
     }
 
     /// The newest checkpoint of this kind at or before `at`; see [`Store::checkpoint`].
@@ -284,7 +284,7 @@ impl<S: Store> Logs<S> {
         at: Sequence,
     ) -> Result<Option<(Sequence, Bytes)>, StoreError> {
         let (store, id) = (self.store.clone(), id.clone());
-        blocking(&self.blocking.long, move || pollster::block_on(store.checkpoint(&id, epoch, kind, at))).await
+        blocking(&self.blocking.long, move || store.checkpoint(&id, epoch, kind, at)).await
     }
 
     /// Runs `job` on the store in a blocking thread; for callers that read page after page.

@@ -44,7 +44,7 @@ const SPARE: &str = "spare";
 /// A journal in a directory of its own. One process at a time can open it.
 pub struct LocalJournal {
     dir: PathBuf,
-    sync: Sync,
+    mode: Sync,
     segments: RwLock<VecDeque<Arc<Segment>>>,
     /// The position of the last record that readers may see.
     last: AtomicU64,
@@ -125,7 +125,7 @@ impl LocalJournal {
         let writer = Writer { end: scanned.end, random: Box::new(random), mark, failed: None };
         let journal = Self {
             dir: dir.to_owned(),
-            sync,
+            mode: sync,
             segments: RwLock::new(segments),
             last: AtomicU64::new(scanned.last),
             writer: Mutex::new(writer),
@@ -167,7 +167,7 @@ impl LocalJournal {
     }
 
     fn durable_mark(&self, last: u64) -> DurableMark {
-        DurableMark { batch: last, made: true, ordered: self.sync == Sync::Always }
+        DurableMark { batch: last, made: true, ordered: self.mode == Sync::Always }
     }
 
     /// Starts a segment with room for a record of `needed` bytes after the last record.
@@ -215,7 +215,7 @@ impl LocalJournal {
         let (segment, position) = (self.active(), self.last.load(Ordering::Acquire) + 1);
         let encoded = record::encode(position, parts, segment.salt);
         segment.file.write_all_at(&encoded, writer.end).map_err(|e| failed("writing the journal", &segment.path, &e))?;
-        if self.sync == Sync::Always {
+        if self.mode == Sync::Always {
             self.sync_active(writer, position)?;
         }
         writer.end += needed;
@@ -257,7 +257,11 @@ impl LocalJournal {
         Ok(place)
     }
 
-    fn read_now(&self, after: u64, bytes_max: usize) -> Result<Vec<Record>, StoreError> {
+    /// See [`Journal::read`].
+    ///
+    /// # Errors
+    /// As [`Journal::read`].
+    pub fn records(&self, after: u64, bytes_max: usize) -> Result<Vec<Record>, StoreError> {
         let last = self.last.load(Ordering::Acquire);
         let (mut read, mut bytes) = (Vec::new(), 0);
         let mut place = None;
@@ -295,12 +299,12 @@ impl LocalJournal {
     }
 }
 
-impl Journal for LocalJournal {
-    fn bounds(&self) -> (u64, u64) {
-        (self.segments.read()[0].first, self.last.load(Ordering::Acquire))
-    }
-
-    async fn append(&self, expected: u64, parts: &[Bytes]) -> Result<Appended, StoreError> {
+impl LocalJournal {
+    /// See [`Journal::append`].
+    ///
+    /// # Errors
+    /// As [`Journal::append`].
+    pub fn append_record(&self, expected: u64, parts: &[Bytes]) -> Result<Appended, StoreError> {
         let mut writer = self.writer.lock();
         if let Some(error) = &writer.failed {
             return Err(error.clone());
@@ -313,11 +317,11 @@ impl Journal for LocalJournal {
         appended.map(Appended::At).inspect_err(|e| writer.failed = Some(e.clone()))
     }
 
-    async fn read(&self, after: u64, bytes_max: usize) -> Result<Vec<Record>, StoreError> {
-        self.read_now(after, bytes_max)
-    }
-
-    async fn truncate_before(&self, position: u64) -> Result<(), StoreError> {
+    /// See [`Journal::truncate_before`].
+    ///
+    /// # Errors
+    /// As [`Journal::truncate_before`].
+    pub fn forget_before(&self, position: u64) -> Result<(), StoreError> {
         let mut segments = self.segments.write();
         while segments.get(1).is_some_and(|next| next.first <= position) {
             let forgotten = segments.pop_front().expect("it has two");
@@ -331,13 +335,39 @@ impl Journal for LocalJournal {
         Ok(())
     }
 
-    async fn flush(&self) -> Result<(), StoreError> {
+    /// See [`Journal::flush`].
+    ///
+    /// # Errors
+    /// As [`Journal::flush`].
+    pub fn sync(&self) -> Result<(), StoreError> {
         let mut writer = self.writer.lock();
         if let Some(error) = &writer.failed {
             return Err(error.clone());
         }
         let last = self.last.load(Ordering::Acquire);
         self.sync_active(&mut writer, last).inspect_err(|e| writer.failed = Some(e.clone()))
+    }
+}
+
+impl Journal for LocalJournal {
+    fn bounds(&self) -> (u64, u64) {
+        (self.segments.read()[0].first, self.last.load(Ordering::Acquire))
+    }
+
+    async fn append(&self, expected: u64, parts: &[Bytes]) -> Result<Appended, StoreError> {
+        self.append_record(expected, parts)
+    }
+
+    async fn read(&self, after: u64, bytes_max: usize) -> Result<Vec<Record>, StoreError> {
+        self.records(after, bytes_max)
+    }
+
+    async fn truncate_before(&self, position: u64) -> Result<(), StoreError> {
+        self.forget_before(position)
+    }
+
+    async fn flush(&self) -> Result<(), StoreError> {
+        self.sync()
     }
 }
 

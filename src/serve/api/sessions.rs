@@ -187,7 +187,7 @@ async fn load_previews(app: &App, of: Vec<PreviewSources>) -> Result<Vec<Preview
     app.logs
         .work(move |store| {
             let read = |kind: LogKind, created: u64| {
-                let found = pollster::block_on(store.list(kind, Some(created + 1), 1))?.pop();
+                let found = store.list(kind, Some(created + 1), 1)?.pop();
                 // The log may have been erased just now.
                 let summary = found.filter(|found| found.created == created).as_ref().and_then(Summary::from_listed);
                 Ok(summary.map(|summary| summary.preview).unwrap_or_default())
@@ -435,7 +435,7 @@ pub async fn events(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, P
 fn epochs_of(store: &impl Store, logs: Vec<(u64, LogId)>) -> Result<Vec<(LogId, Epoch)>, StoreError> {
     let mut found = Vec::with_capacity(logs.len());
     for (created, log) in logs {
-        let listed = pollster::block_on(store.list(log.kind(), Some(created + 1), 1))?.pop();
+        let listed = store.list(log.kind(), Some(created + 1), 1)?.pop();
         found.extend(listed.filter(|listed| listed.created == created && listed.log == log).map(|listed| (log, listed.epoch)));
     }
     Ok(found)

@@ -185,7 +185,7 @@ fn plan_step<S: Store>(
             if is_stopping() {
                 return Err(StepError::Stopped);
             }
-            let page = pollster::block_on(store.read(log, epoch, at, READ_LIMIT)).map_err(StepError::Store)?;
+            let page = store.read(log, epoch, at, READ_LIMIT).map_err(StepError::Store)?;
             if page.is_empty() {
                 break;
             }

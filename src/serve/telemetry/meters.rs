@@ -360,7 +360,7 @@ pub static METRICS: &[Metric] = &[
 
 /// All metrics as text.
 pub async fn text(app: &App) -> String {
-    let store_bytes = app.logs.work(|store| pollster::block_on(store.bytes())).await;
+    let store_bytes = app.logs.work(Store::bytes).await;
     let scrape = Scrape { app, store_bytes };
     let mut out = String::with_capacity(16 * 1024);
     for Metric { name, kind, help, read } in METRICS {

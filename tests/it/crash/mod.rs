@@ -39,7 +39,7 @@ const PRODUCERS: u64 = 8;
 const SUBMITTERS: u64 = 4;
 
 /// Returns the number of kills in the long form.
-fn kills() -> Option<u64> {
+pub fn kills() -> Option<u64> {
     std::env::var("PROSCENIUM_KILLS").ok().and_then(|n| n.parse().ok())
 }
 

@@ -343,6 +343,7 @@ impl Shared {
         if self.trees.unsealed_bytes() >= PERSIST_BYTES {
             self.trees.seal(writer.mark);
             self.write_tables(writer.mark)?;
+            self.release(writer)?;
         }
         Ok(())
     }
@@ -535,6 +536,7 @@ impl Shared {
                 self.persist.changed.notify_all();
                 std::mem::take(&mut state.deleted[0])
             };
+            self.release(&mut self.writer.lock())?;
             if !deleted.is_empty() {
                 // Their data is gone from the tables too, so that no start has to delete it again.
                 let mut batch = Batch::derived();
@@ -556,6 +558,11 @@ impl Shared {
         self.journal.forget_before(mark.applied + 1)
     }
 
+    /// Lets go of memory that tables have, and of tables that were merged. The writer's lock holds writes back.
+    fn release(&self, _writer: &mut Writer) -> Result<(), StoreError> {
+        self.trees.release().map_err(|(of, e)| self.engine_error("releasing tables", of, &e))
+    }
+
     /// Merges tables after each persist, until the store is closed.
     fn run_merges(&self) -> Result<(), StoreError> {
         let is_closed = || self.persist.state.lock().is_closed;
@@ -570,6 +577,7 @@ impl Shared {
                 }
             }
             self.trees.compact(is_closed).map_err(|(of, e)| self.engine_error("merging tables", of, &e))?;
+            self.release(&mut self.writer.lock())?;
         }
     }
 

@@ -269,6 +269,20 @@ impl Trees {
         Ok(())
     }
 
+    /// Lets go of the memory and the files that no snapshot needs. No write may run.
+    ///
+    /// # Errors
+    /// The engine's error, with the tree.
+    pub fn release(&self) -> std::result::Result<(), (TreeName, lsm_tree::Error)> {
+        // The engine has numbered its new list of tables. Snapshots from now on use it.
+        self.visible.store(self.next.get(), Ordering::Release);
+        let oldest = self.oldest_snapshot();
+        for name in TreeName::ALL {
+            self.tree(name).get_version_history_lock().maintenance(&self.path(name), oldest).map_err(|e| (name, e))?;
+        }
+        Ok(())
+    }
+
     /// Rewrites all tables, without what was removed; for tests.
     #[cfg(test)]
     pub fn compact_all(&self) {
@@ -291,11 +305,15 @@ impl Trees {
         Snapshot { trees: self, number }
     }
 
+    /// The number of the oldest open snapshot, or of the next one.
+    fn oldest_snapshot(&self) -> SeqNo {
+        let open = self.snapshots.lock();
+        open.keys().next().copied().unwrap_or_else(|| self.visible.load(Ordering::Acquire))
+    }
+
     /// No snapshot sees an older version of an entry that was replaced below this number.
     fn unused_below(&self) -> SeqNo {
-        let open = self.snapshots.lock();
-        let oldest = open.keys().next().copied().unwrap_or_else(|| self.visible.load(Ordering::Acquire));
-        oldest.saturating_sub(1)
+        self.oldest_snapshot().saturating_sub(1)
     }
 }
 

@@ -13,7 +13,7 @@
 //! actions below a session are summed on demand ([`Sessions::pending_below`]), so a commit does no work for the
 //! ancestors.
 //!
-//! A run of a session costs about 90 bytes plus its id, a session about 200 bytes; a run without a session costs
+//! A run of a session costs about 90 bytes plus its id, a session about 300 bytes plus its id; a run without a session costs
 //! nothing. The committer waits for readers of the index. So a reader holds the lock only while it copies the ids of
 //! one session's runs or children.
 
@@ -22,7 +22,8 @@ use super::{LogId, LogKind, Store, StoreError};
 use crate::model::{Audience, RunId, SessionId};
 use crate::source::ledger::Status;
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::num::NonZeroU64;
 use std::ops::Bound;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -42,7 +43,8 @@ pub struct Sessions {
 
 #[derive(Default)]
 struct Inner {
-    sessions: HashMap<SessionId, Session>,
+    /// Boxed, because a table of many has room for twice as many.
+    sessions: HashMap<SessionId, Box<Session>>,
     by_created: BTreeMap<u64, SessionId>,
     children: HashMap<SessionId, HashSet<SessionId>>,
     /// The sessions with pending actions in their own logs.
@@ -59,9 +61,9 @@ struct Session {
     /// The parent, after the creation order of the first log that names one.
     parent: Option<(u64, SessionId)>,
     /// The session's own log: its creation order, the parent that it names, and its statistics.
-    own: Option<(u64, Option<SessionId>, LogStats)>,
-    /// Ordered by creation.
-    runs: Vec<Run>,
+    own: Option<Box<(u64, Option<SessionId>, LogStats)>>,
+    /// Ordered by creation. The index is read newest first, so a run may come at either end.
+    runs: VecDeque<Run>,
     totals: Totals,
 }
 
@@ -127,7 +129,7 @@ struct Totals {
     /// Runs that the server found stale, per audience.
     stale: [u32; 3],
     /// The newest run that has each preview field.
-    newest: [Option<u64>; PREVIEW_FIELDS],
+    newest: [Option<NonZeroU64>; PREVIEW_FIELDS],
     last_activity: i64,
 }
 
@@ -153,7 +155,7 @@ impl Totals {
     /// Merges the preview fields of a log. A log never loses a field, and its last activity only grows.
     fn merge_preview(&mut self, stats: &LogStats, run: Option<u64>) {
         for (newest, _) in self.newest.iter_mut().zip(stats.has_preview).filter(|(_, has_preview)| *has_preview) {
-            *newest = run.max(*newest);
+            *newest = run.and_then(NonZeroU64::new).max(*newest);
         }
         self.last_activity = self.last_activity.max(stats.last_activity);
     }
@@ -165,7 +167,7 @@ impl Session {
     /// Every commit calls this, so it reads no other log.
     fn update_log(&mut self, log: &LogId, created: u64, stats: LogStats) -> bool {
         let (known, run) = match log {
-            LogId::Session(_) => (self.own.as_mut().map(|(.., known)| known), None),
+            LogId::Session(_) => (self.own.as_mut().map(|own| &mut own.2), None),
             LogId::Run(_) => {
                 let at = self.runs.binary_search_by_key(&created, |run| run.created);
                 (at.ok().map(|at| &mut self.runs[at].stats), Some(created))
@@ -181,13 +183,13 @@ impl Session {
 
     /// The creation order of its first log; `None` when it has no log.
     fn first_created(&self) -> Option<u64> {
-        let run = self.runs.first().map(|run| run.created);
-        self.own.as_ref().map(|(created, ..)| *created).into_iter().chain(run).min()
+        let run = self.runs.front().map(|run| run.created);
+        self.own.as_ref().map(|own| own.0).into_iter().chain(run).min()
     }
 
     /// The parent, after the creation order of the first log that names one.
     fn first_parent(&self) -> Option<(u64, SessionId)> {
-        let own = self.own.as_ref().and_then(|(created, parent, _)| Some((*created, parent.clone()?)));
+        let own = self.own.as_ref().and_then(|own| Some((own.0, own.1.clone()?)));
         let run = self.runs.iter().find_map(|run| Some((run.created, run.parent.clone()?)));
         own.into_iter().chain(run).min_by_key(|(created, _)| *created)
     }
@@ -197,10 +199,16 @@ impl Session {
         let is_namer = self.parent.as_ref().is_some_and(|(namer, _)| *namer == created);
         let is_known = self.update_log(log, created, stats);
         match log {
-            LogId::Session(_) => self.own = Some((created, parent.clone(), stats)),
+            LogId::Session(_) => self.own = Some(Box::new((created, parent.clone(), stats))),
             LogId::Run(id) => match self.runs.binary_search_by_key(&created, |run| run.created) {
                 Ok(at) => self.runs[at].parent.clone_from(&parent),
-                Err(at) => self.runs.insert(at, Run { created, id: id.clone(), parent: parent.clone(), stats }),
+                Err(at) => {
+                    if self.runs.is_empty() {
+                        // Most sessions have one run. The standard library would take room for four.
+                        self.runs.reserve_exact(1);
+                    }
+                    self.runs.insert(at, Run { created, id: id.clone(), parent: parent.clone(), stats });
+                }
             },
         }
         if !is_known {
@@ -220,16 +228,16 @@ impl Session {
     /// Removes a log, and recomputes the fields that it may have supplied.
     fn remove_log(&mut self, log: &LogId) {
         let gone = match log {
-            LogId::Session(_) => self.own.take().map(|(.., stats)| stats),
+            LogId::Session(_) => self.own.take().map(|own| own.2),
             LogId::Run(id) => {
                 let at = self.runs.iter().position(|run| run.id == *id);
-                at.map(|at| self.runs.remove(at).stats)
+                at.and_then(|at| self.runs.remove(at)).map(|run| run.stats)
             }
         };
         let Some(gone) = gone else { return };
         self.totals.count(&gone, log.kind() == LogKind::Run, false);
         (self.totals.newest, self.totals.last_activity) = ([None; PREVIEW_FIELDS], 0);
-        let own = self.own.iter().map(|(.., stats)| (stats, None));
+        let own = self.own.iter().map(|own| (&own.2, None));
         let runs = self.runs.iter().map(|run| (&run.stats, Some(run.created)));
         own.chain(runs).for_each(|(stats, run)| self.totals.merge_preview(stats, run));
         self.parent = self.first_parent();
@@ -238,11 +246,11 @@ impl Session {
     /// The overview of the session for an audience.
     fn overview(&self, reader: Audience) -> SessionOverview {
         let (totals, at) = (&self.totals, reader.index());
-        let asks = self.own.as_ref().is_some_and(|(.., own)| own.pending[at] > 0);
+        let asks = self.own.as_ref().is_some_and(|own| own.2.pending[at] > 0);
         let urgent = URGENT.iter().zip(totals.urgent[at]).find(|(_, count)| *count > 0).map(|(status, _)| *status);
-        let newest = || self.runs.last().map(|run| run.stats.status[at]);
-        let mut preview_sources: PreviewSources = totals.newest.map(|run| Some((LogKind::Run, run?)));
-        if let Some((created, _, own)) = &self.own {
+        let newest = || self.runs.back().map(|run| run.stats.status[at]);
+        let mut preview_sources: PreviewSources = totals.newest.map(|run| Some((LogKind::Run, run?.get())));
+        if let Some((created, _, own)) = self.own.as_deref() {
             for (place, _) in preview_sources.iter_mut().zip(own.has_preview).filter(|(_, has_preview)| *has_preview) {
                 *place = Some((LogKind::Session, *created));
             }
@@ -369,29 +377,25 @@ impl Sessions {
     /// # Errors
     /// [`StoreError`] from the store.
     pub fn load(store: &impl Store, also: impl Fn(&LogId, Option<&Summary>)) -> Result<Self, StoreError> {
-        let mut logs = Vec::new();
+        let mut inner = Inner::default();
         for kind in [LogKind::Run, LogKind::Session] {
             let mut before = None;
             loop {
                 let page = store.list(kind, before, PAGE)?;
                 before = page.last().map(|log| log.created);
                 let is_last = page.len() < PAGE;
-                logs.extend(page.into_iter().filter_map(|listed| {
+                for listed in page {
                     let summary = Summary::from_listed(&listed);
                     also(&listed.log, summary.as_ref());
-                    let summary = summary?;
-                    let session = session_of(&listed.log, &summary)?.clone();
-                    Some((listed.created, session, listed.log, LogStats::of(&summary), summary.parent_session_id))
-                }));
+                    let Some(summary) = summary else { continue };
+                    let Some(session) = session_of(&listed.log, &summary) else { continue };
+                    let (stats, parent) = (LogStats::of(&summary), summary.parent_session_id.as_ref());
+                    inner.upsert_log(session, &listed.log, listed.created, parent, stats);
+                }
                 if is_last {
                     break;
                 }
             }
-        }
-        let mut inner = Inner::default();
-        // Oldest first, so that each log is appended to the list of its session.
-        for (created, session, log, stats, parent) in logs.into_iter().rev() {
-            inner.upsert_log(&session, &log, created, parent.as_ref(), stats);
         }
         Ok(Self { inner: RwLock::new(inner), below: Mutex::default() })
     }
@@ -466,7 +470,7 @@ impl Sessions {
     pub fn logs_of(&self, session: &SessionId, runs_max: usize) -> Option<(Vec<(u64, LogId)>, usize)> {
         let inner = self.inner.read();
         let known = inner.sessions.get(session)?;
-        let own = known.own.iter().map(|(created, ..)| (*created, LogId::Session(session.clone())));
+        let own = known.own.iter().map(|own| (own.0, LogId::Session(session.clone())));
         let runs = known.runs.iter().rev().take(runs_max).map(|run| (run.created, LogId::Run(run.id.clone())));
         Some((own.chain(runs).collect(), known.runs.len()))
     }

@@ -1,7 +1,7 @@
 //! Measures starts of the server: on a store of many runs, and on a journal that no table has.
 //!
 //! ```text
-//! cargo bench --bench startup -- [runs of each store, 1000,100000] [MiB of the journal, 64]
+//! cargo bench --bench startup -- [runs of each store, 1000,100000] [MiB of each journal, 64]
 //! ```
 //! Each run has what a real one leaves in the store after a short conversation; the benchmark takes it from a run that it
 //! ingested. Memory is the resident memory of the server once it is ready. `STORE_BENCH_DIR` selects the disk. Under
@@ -44,9 +44,10 @@ fn main() {
         model.write_copies(dir.path(), runs.parse().expect("a number"));
         report(format!("{runs} runs"), dir.path());
     }
-    let mib = arg(1, "64", "1");
-    let dir = model.write_journal(mib.parse::<usize>().expect("a number") << 20);
-    report(format!("{mib} MiB of journal"), dir.path());
+    for mib in arg(1, "64", "1").split(',') {
+        let dir = model.write_journal(mib.parse::<usize>().expect("a number") << 20);
+        report(format!("{mib} MiB of journal"), dir.path());
+    }
 }
 
 fn directory() -> tempfile::TempDir {

@@ -13,7 +13,7 @@
 //! actions below a session are summed on demand ([`Sessions::pending_below`]), so a commit does no work for the
 //! ancestors.
 //!
-//! A run of a session costs about 90 bytes plus its id, a session about 300 bytes plus its id; a run without a session costs
+//! A run of a session costs about 90 bytes plus its id, a session of one run about 170 bytes plus its id; a run without a session costs
 //! nothing. The committer waits for readers of the index. So a reader holds the lock only while it copies the ids of
 //! one session's runs or children.
 
@@ -22,6 +22,7 @@ use super::{LogId, LogKind, Store, StoreError};
 use crate::model::{Audience, RunId, SessionId};
 use crate::source::ledger::Status;
 use parking_lot::{Mutex, RwLock};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::num::NonZeroU64;
 use std::ops::Bound;
@@ -64,7 +65,8 @@ struct Session {
     own: Option<Box<(u64, Option<SessionId>, LogStats)>>,
     /// Ordered by creation. The index is read newest first, so a run may come at either end.
     runs: VecDeque<Run>,
-    totals: Totals,
+    /// Kept for a session of several runs only; others are summed on demand. Most sessions have one run.
+    totals: Option<Box<Totals>>,
 }
 
 struct Run {
@@ -120,7 +122,7 @@ impl LogStats {
 const URGENT: [Status; 3] = [Status::Waiting, Status::Running, Status::Accepted];
 
 /// The sums over a session's logs.
-#[derive(Default)]
+#[derive(Debug, Default, Clone, PartialEq)]
 struct Totals {
     /// Runs in each of the [`URGENT`] statuses, per audience.
     urgent: [[u32; URGENT.len()]; 3],
@@ -175,10 +177,28 @@ impl Session {
         };
         let Some(known) = known else { return false };
         let old = std::mem::replace(known, stats);
-        self.totals.count(&old, run.is_some(), false);
-        self.totals.count(&stats, run.is_some(), true);
-        self.totals.merge_preview(&stats, run);
+        if let Some(totals) = &mut self.totals {
+            totals.count(&old, run.is_some(), false);
+            totals.count(&stats, run.is_some(), true);
+            totals.merge_preview(&stats, run);
+        }
         true
+    }
+
+    /// The sums over the session's logs.
+    fn totals(&self) -> Cow<'_, Totals> {
+        self.totals.as_deref().map_or_else(|| Cow::Owned(self.sum()), Cow::Borrowed)
+    }
+
+    fn sum(&self) -> Totals {
+        let mut totals = Totals::default();
+        let own = self.own.iter().map(|own| (&own.2, None));
+        let runs = self.runs.iter().map(|run| (&run.stats, Some(run.created)));
+        for (stats, run) in own.chain(runs) {
+            totals.count(stats, run.is_some(), true);
+            totals.merge_preview(stats, run);
+        }
+        totals
     }
 
     /// The creation order of its first log; `None` when it has no log.
@@ -211,10 +231,14 @@ impl Session {
                 }
             },
         }
-        if !is_known {
-            let run = (log.kind() == LogKind::Run).then_some(created);
-            self.totals.count(&stats, run.is_some(), true);
-            self.totals.merge_preview(&stats, run);
+        match &mut self.totals {
+            _ if is_known => {}
+            Some(totals) => {
+                let run = (log.kind() == LogKind::Run).then_some(created);
+                totals.count(&stats, run.is_some(), true);
+                totals.merge_preview(&stats, run);
+            }
+            None => self.totals = (self.runs.len() > 1).then(|| Box::new(self.sum())),
         }
         match parent {
             Some(parent) if self.parent.as_ref().is_none_or(|(namer, _)| created <= *namer) => {
@@ -225,27 +249,19 @@ impl Session {
         }
     }
 
-    /// Removes a log, and recomputes the fields that it may have supplied.
+    /// Removes a log, and recomputes what it may have supplied.
     fn remove_log(&mut self, log: &LogId) {
-        let gone = match log {
-            LogId::Session(_) => self.own.take().map(|own| own.2),
-            LogId::Run(id) => {
-                let at = self.runs.iter().position(|run| run.id == *id);
-                at.and_then(|at| self.runs.remove(at)).map(|run| run.stats)
-            }
-        };
-        let Some(gone) = gone else { return };
-        self.totals.count(&gone, log.kind() == LogKind::Run, false);
-        (self.totals.newest, self.totals.last_activity) = ([None; PREVIEW_FIELDS], 0);
-        let own = self.own.iter().map(|own| (&own.2, None));
-        let runs = self.runs.iter().map(|run| (&run.stats, Some(run.created)));
-        own.chain(runs).for_each(|(stats, run)| self.totals.merge_preview(stats, run));
+        match log {
+            LogId::Session(_) => self.own = None,
+            LogId::Run(id) => self.runs.retain(|run| run.id != *id),
+        }
+        self.totals = (self.runs.len() > 1).then(|| Box::new(self.sum()));
         self.parent = self.first_parent();
     }
 
     /// The overview of the session for an audience.
     fn overview(&self, reader: Audience) -> SessionOverview {
-        let (totals, at) = (&self.totals, reader.index());
+        let (totals, at) = (self.totals(), reader.index());
         let asks = self.own.as_ref().is_some_and(|own| own.2.pending[at] > 0);
         let urgent = URGENT.iter().zip(totals.urgent[at]).find(|(_, count)| *count > 0).map(|(status, _)| *status);
         let newest = || self.runs.back().map(|run| run.stats.status[at]);
@@ -541,7 +557,7 @@ impl Sessions {
             for at in at..end {
                 let Some(session) = inner.sessions.get(&nodes[at].id) else { continue };
                 if at < counted {
-                    nodes[at].own = session.totals.pending;
+                    nodes[at].own = session.totals().pending;
                 }
                 if let Some((_, parent)) = &session.parent {
                     let parent = place(&mut nodes, parent.clone());
@@ -638,9 +654,9 @@ impl Inner {
     fn update(&mut self, id: &SessionId, change: impl FnOnce(&mut Session)) {
         let session = self.sessions.entry(id.clone()).or_default();
         let (place, parent) = (session.created, session.parent.as_ref().map(|(_, parent)| parent.clone()));
-        let pending = session.totals.pending;
+        let pending = session.totals().pending;
         change(session);
-        let asks = session.totals.pending;
+        let asks = session.totals().pending;
         let first = session.first_created();
         let now = session.parent.as_ref().map(|(_, parent)| parent.clone());
         session.created = first.unwrap_or(0);
@@ -898,7 +914,10 @@ mod tests {
         assert_eq!((overview().status, overview().pending, overview().preview_sources[0]), (Status::Completed, 0, None));
         assert_eq!(time(), "2026-01-02T00:00:00.500Z");
         let inner = sessions.inner.read();
-        let totals = &inner.sessions[&id("s")].totals;
+        let session = &inner.sessions[&id("s")];
+        let totals = session.totals();
+        assert!(session.totals.is_some(), "a session of several runs keeps its sums");
+        assert_eq!(*totals, session.sum(), "and they equal those of its logs");
         assert_eq!((totals.urgent, totals.pending, totals.stale), ([[0; 3]; 3], [0; 3], [0; 3]));
     }
 

@@ -2,6 +2,7 @@
 //!
 //! `scripts/make-store-fixture` made the stores and the expected answers with the binaries of those versions.
 
+use crate::cli::{Running, proscenium};
 use crate::harness::{Client, environment, fact, repository, serve_until, to_ndjson, with_timeout};
 use crate::supervision::{loaded, opened, run};
 use data_encoding::HEXLOWER;
@@ -13,7 +14,7 @@ use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -206,6 +207,25 @@ async fn writing_goes_on_where_0_1_0_stopped() {
     assert_eq!(served.0.export("held-word", "audience=internal").await, before);
     assert_eq!(served.0.get("/v1/runs/long").await.ok()["lastSequence"], 2202);
     close(served).await;
+}
+
+#[test]
+fn a_start_logs_each_step_of_the_migration_and_the_next_start_none() {
+    let (dir, data) = unpack();
+    let started = |name: &str| {
+        let log = dir.path().join(name);
+        let written = std::fs::File::create(&log).unwrap();
+        let arguments = ["serve", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()];
+        drop(Running::start_logging(&mut proscenium(&arguments), Stdio::from(written)));
+        let lines = std::fs::read_to_string(log).unwrap();
+        lines.lines().filter(|line| line.contains("the store is migrated")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let steps = started("first");
+    for step in 1..=4 {
+        assert_eq!(steps.iter().filter(|line| line.contains(&format!("{step} of 4"))).count(), 1, "{steps:?}");
+    }
+    assert!(steps.iter().any(|line| line.contains("format-1") && line.contains("stays until you delete it")), "{steps:?}");
+    assert!(started("second").is_empty());
 }
 
 #[test]

@@ -199,15 +199,40 @@ impl CopyPlan<'_> {
         let needed = self.files.iter().filter(|(file, _)| !self.is_linked(from, file)).map(|(_, bytes)| bytes).sum::<u64>();
         let disk = rustix::fs::statvfs(to).map_err(|e| failed(e.into()))?;
         check_space(to, needed, disk.f_bavail.saturating_mul(disk.f_frsize))?;
-        for (file, _) in &self.files {
+        let mut progress = Progress::new(needed);
+        for (file, bytes) in &self.files {
             let (original, place) = (from.join(file), to.join(file));
-            let copied = match self.is_linked(from, file) {
+            let is_linked = self.is_linked(from, file);
+            let copied = match is_linked {
                 true => fs::hard_link(original, &place),
                 false => fs::copy(original, &place).and_then(|_| File::open(&place)?.sync_all()),
             };
             copied.map_err(failed)?;
+            if let Some(percent) = progress.add(if is_linked { 0 } else { *bytes }) {
+                tracing::info!(percent, bytes = needed, "the store is migrated: it is copied");
+            }
         }
         self.dirs.iter().rev().try_for_each(|dir| sync_dir(&to.join(dir)))
+    }
+}
+
+/// How much of a copy is done. It reports each tenth once.
+struct Progress {
+    total: u64,
+    done: u64,
+    tenths: u64,
+}
+
+impl Progress {
+    fn new(total: u64) -> Self {
+        Self { total, done: 0, tenths: 0 }
+    }
+
+    /// Adds copied bytes. Returns the percentage when another tenth is complete.
+    fn add(&mut self, bytes: u64) -> Option<u64> {
+        self.done += bytes;
+        let tenths = (self.done * 10).checked_div(self.total)?;
+        (std::mem::replace(&mut self.tenths, tenths) < tenths).then_some(tenths * 10)
     }
 }
 
@@ -246,6 +271,14 @@ mod tests {
         for part in ["store format 4", "Proscenium 9.8.7", env!("CARGO_PKG_VERSION"), "formats 1 to 3", "format-N"] {
             assert!(error.contains(part), "{part}: {error}");
         }
+    }
+
+    #[test]
+    fn a_copy_reports_each_tenth_once_and_nothing_when_all_files_are_links() {
+        let mut progress = Progress::new(200);
+        let reported: Vec<_> = [5, 15, 1, 99, 0, 80].into_iter().map(|bytes| progress.add(bytes)).collect();
+        assert_eq!(reported, [None, Some(10), None, Some(60), None, Some(100)]);
+        assert_eq!(Progress::new(0).add(0), None);
     }
 
     #[test]

@@ -58,14 +58,17 @@ pub fn migrate(dir: &Path, found: Option<u32>, verify_bytes_max: u64, keep_copy:
     }
     let found = found.unwrap_or(format::FIRST);
     format::check_engine(&engine)?;
+    announce(1, "its tables are checked");
     let files = tables::check(&old_tables(dir), verify_bytes_max)?;
     if keep_copy == KeepCopy::Yes {
+        announce(2, "it is copied");
         let copy = format::keep_copy(dir, found, &files)?;
         tracing::warn!(
             from = found, to = format::CURRENT, copy = %copy.display(),
             "the store is migrated; the copy of its older format stays until you delete it"
         );
     }
+    announce(3, "its journals become tables");
     let old = OldStore::open(&engine)?;
     if old.batch < mark.batch {
         let what = format!("{} commits were acknowledged, and only {} are there", mark.batch, old.batch);
@@ -74,6 +77,7 @@ pub fn migrate(dir: &Path, found: Option<u32>, verify_bytes_max: u64, keep_copy:
     for leftover in [PART, TREES_DIR].map(|name| dir.join(name)) {
         remove_dir(&leftover)?;
     }
+    announce(4, "its tables become the new trees");
     let part = dir.join(PART);
     old.move_to(&part)?;
     let trees = Trees::open(&part).map_err(|(path, e)| engine_error(&path, "opening the migrated store", &e))?;
@@ -86,6 +90,11 @@ pub fn migrate(dir: &Path, found: Option<u32>, verify_bytes_max: u64, keep_copy:
     fs::rename(&part, dir.join(TREES_DIR)).map_err(|e| failed(&part, &e))?;
     sync_dir(dir)?;
     format::write_current(dir)
+}
+
+/// Logs that a step begins. Those of a large store take minutes, and an operator must see that the start is not stuck.
+fn announce(step: u8, what: &str) {
+    tracing::info!(step = %format_args!("{step} of 4"), "the store is migrated: {what}");
 }
 
 /// Removes what the migration left of the old store.

@@ -77,8 +77,8 @@ fn joins(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let dir = tempfile::tempdir().expect("a directory");
     let (feed, logs) = runtime.block_on(async {
-        let store = EmbeddedStore::open(dir.path(), Sync::Never).expect("a store");
-        let (logs, groups) = Logs::open(AnyStore::Embedded(store)).expect("opens");
+        let (store, journal) = EmbeddedStore::open(dir.path(), Sync::Never).expect("a store");
+        let (logs, groups) = Logs::open(AnyStore::Embedded(store), Arc::new(journal)).expect("opens");
         let feed = Feed::new(logs.clone(), FeedConfig::default());
         for (_, task) in feed.tasks(groups) {
             tokio::spawn(task);

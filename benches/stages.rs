@@ -10,12 +10,15 @@ use proscenium::feed::{Feed, FeedConfig};
 use proscenium::guard::{Guard, Policy};
 use proscenium::ingest::{Delivery, Environment, Ingest};
 use proscenium::log::commit::Logs;
-use proscenium::log::{AnyStore, Limit, LogId, memory::MemoryStore};
+use proscenium::log::journal::MemoryJournal;
+use proscenium::log::memory::MemoryStore;
+use proscenium::log::{AnyStore, Limit, LogId};
 use proscenium::model::{Audience, BlobId, Cursor, Draft, Ids, RunId, Sequence};
 use proscenium::projection::View;
 use proscenium::source::ledger::Ledger;
 use proscenium::source::{self, Fact};
 use serde_json::Value;
+use std::sync::Arc;
 
 const RECORDING: &str = include_str!("../tests/recordings/awaken/long_40_steps.ndjson");
 
@@ -88,7 +91,7 @@ fn stages(criterion: &mut Criterion) {
 
     let runtime = runtime();
     let (ingest, feed, logs) = runtime.block_on(async {
-        let (logs, groups) = Logs::open(AnyStore::Memory(MemoryStore::new())).expect("opens");
+        let (logs, groups) = Logs::open(AnyStore::Memory(MemoryStore::new()), Arc::new(MemoryJournal::default())).expect("opens");
         let feed = Feed::new(logs.clone(), FeedConfig::default());
         for (_, task) in feed.tasks(groups) {
             tokio::spawn(task);

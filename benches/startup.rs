@@ -9,6 +9,7 @@
 
 use bytes::Bytes;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
+use proscenium::log::testing::on_disk;
 use proscenium::log::{Append, Limit, LoadedLog, LogId, Store};
 use proscenium::model::{RunId, Sequence};
 use serde_json::json;
@@ -127,7 +128,7 @@ impl Model {
         let dir = directory();
         let answer = Server::start(dir.path()).request(&format!("POST /v1/runs/{MODEL}/facts"), &facts.to_string());
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        let store = EmbeddedStore::open(dir.path(), Sync::Never).expect("opens");
+        let store = on_disk(dir.path(), Sync::Never).expect("opens");
         let loaded = store.load(&run(MODEL)).expect("reads").expect("exists");
         let limit = Limit { rows: usize::MAX, bytes: usize::MAX };
         let read = store.read(&run(MODEL), loaded.epoch, Sequence::NONE, limit).expect("reads");
@@ -136,11 +137,11 @@ impl Model {
 
     /// Writes a store with this many runs like the model.
     fn write_copies(&self, dir: &Path, runs: usize) {
-        let store = EmbeddedStore::open(dir, Sync::Never).expect("opens");
+        let store = on_disk(dir, Sync::Never).expect("opens");
         let numbers: Vec<usize> = (0..runs).collect();
         for group in numbers.chunks(GROUP) {
             let appends: Vec<Append> = group.iter().map(|number| self.copy(&format!("run-{number:08}"))).collect();
-            pollster::block_on(store.commit(&appends)).expect("commits");
+            store.commit(&appends).expect("commits");
         }
     }
 
@@ -171,7 +172,7 @@ impl Model {
         let (dir, whole) = (directory(), directory());
         let (log, segments) = (run(MODEL), whole.path().join("journal"));
         std::fs::create_dir(&segments).expect("a directory");
-        let store = EmbeddedStore::open(dir.path(), Sync::Never).expect("opens");
+        let store = on_disk(dir.path(), Sync::Never).expect("opens");
         let (mut written, mut newest) = (0, PathBuf::new());
         let keep = |path: &Path| {
             std::fs::copy(path, segments.join(path.file_name().expect("a name"))).expect("copies");
@@ -193,7 +194,7 @@ impl Model {
                 keep(&newest);
             }
             newest = current;
-            pollster::block_on(store.commit(&[append])).expect("commits");
+            store.commit(&[append]).expect("commits");
             (sequence, written) = (sequence + 1, written + ROWS_BYTES);
         }
         drop(store);

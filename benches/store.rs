@@ -7,8 +7,9 @@
 //! cost. Under `cargo test` it runs for 20 ms per batch size, as a smoke test.
 
 use bytes::Bytes;
-use proscenium::log::embedded::{EmbeddedStore, Sync};
+use proscenium::log::embedded::Sync;
 use proscenium::log::row::Row;
+use proscenium::log::testing::on_disk;
 use proscenium::log::{Append, AppendOutcome, Limit, LogId, Store};
 use proscenium::model::{Epoch, RunId, Sequence};
 use std::fmt::Write;
@@ -35,8 +36,7 @@ fn main() {
 
 fn measure(batch: usize, pause: Duration, state_bytes: usize, facts_s_max: usize, sync: Sync) {
     let dir = tempfile::tempdir_in(std::env::var("STORE_BENCH_DIR").unwrap_or_else(|_| ".".into())).expect("a directory");
-    let store = EmbeddedStore::open(dir.path(), sync).expect("opens");
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("starts");
+    let store = on_disk(dir.path(), sync).expect("opens");
     let logs: Vec<LogId> = (0..RUNS).map(|n| LogId::Run(RunId::new(&format!("run-{n}")).expect("an id"))).collect();
     let mut lasts = vec![0_u64; RUNS];
     let mut commits = Vec::new();
@@ -54,7 +54,7 @@ fn measure(batch: usize, pause: Duration, state_bytes: usize, facts_s_max: usize
         let due = Duration::from_secs_f64(next as f64 / facts_s_max as f64);
         std::thread::sleep(due.saturating_sub(start.elapsed()));
         let begun = Instant::now();
-        let outcomes = runtime.block_on(store.commit(&group)).expect("commits");
+        let outcomes = store.commit(&group).expect("commits");
         commits.push(begun.elapsed());
         assert!(outcomes.iter().all(|outcome| matches!(outcome, AppendOutcome::Committed { .. })));
     }
@@ -78,7 +78,7 @@ fn measure(batch: usize, pause: Duration, state_bytes: usize, facts_s_max: usize
     let scan_s = next as f64 / begun.elapsed().as_secs_f64();
     drop(store);
     let begun = Instant::now();
-    drop(EmbeddedStore::open(dir.path(), sync).expect("opens again"));
+    drop(on_disk(dir.path(), sync).expect("opens again"));
     println!(
         "{batch:5} {facts_s:10.0} {:9} {:8.2} {:8.2} {:8.2} {:8.2} {slow:11} {:12} {:9} {scan_s:8.0} {:8}",
         commits.len(),

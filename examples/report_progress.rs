@@ -9,8 +9,7 @@
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::ingest::Environment;
-use proscenium::log::AnyStore;
-use proscenium::log::memory::MemoryStore;
+use proscenium::log::Storage;
 use proscenium::serve::{KeepAlive, Limits, Server};
 use proscenium_reporter::{ProgressStatus, Reporter, ToolCallReporter, ToolProgressEvent};
 use serde_json::{Value, json};
@@ -80,7 +79,7 @@ async fn start_server() -> Result<String, Box<dyn Error>> {
         u128::from_ne_bytes(bits)
     };
     let environment = Environment { now: jiff::Timestamp::now, random };
-    let store = AnyStore::Memory(MemoryStore::new());
+    let store = Storage::memory();
     let server =
         Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), KeepAlive::default(), environment)?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;

@@ -12,8 +12,7 @@ use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::ingest::Environment;
-use proscenium::log::AnyStore;
-use proscenium::log::memory::MemoryStore;
+use proscenium::log::Storage;
 use proscenium::serve::{KeepAlive, Limits, Server};
 use proscenium_reporter::trust;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
@@ -362,7 +361,7 @@ async fn serve(url: &str) -> Result<(), Box<dyn Error>> {
         u128::from_ne_bytes(bits)
     };
     let environment = Environment { now: jiff::Timestamp::now, random };
-    let store = AnyStore::Memory(MemoryStore::new());
+    let store = Storage::memory();
     let server =
         Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), KeepAlive::default(), environment)?;
     let listener = TcpListener::bind(url.trim_start_matches("http://").trim_end_matches('/')).await?;

@@ -10,9 +10,7 @@ use proscenium::auth::Authenticator;
 use proscenium::config::{Config, LogFormat, StoreKind};
 use proscenium::ingest::{Environment, LARGE_DELIVERIES_MAX};
 use proscenium::log::commit::STORE_THREADS;
-use proscenium::log::embedded::EmbeddedStore;
-use proscenium::log::memory::MemoryStore;
-use proscenium::log::{AnyStore, StoreError};
+use proscenium::log::{Storage, StoreError};
 use proscenium::serve::Server;
 use proscenium::serve::transport::tls::Tls;
 use std::future::Future;
@@ -229,11 +227,11 @@ fn serve(config: &Config) -> Result<(), Failure> {
     })
 }
 
-fn open_store(config: &Config) -> Result<AnyStore, StoreError> {
-    Ok(match config.store {
-        StoreKind::Memory => AnyStore::Memory(MemoryStore::new()),
-        StoreKind::Embedded => AnyStore::Embedded(EmbeddedStore::open(&config.data_dir, config.sync())?),
-    })
+fn open_store(config: &Config) -> Result<Storage, StoreError> {
+    match config.store {
+        StoreKind::Memory => Ok(Storage::memory()),
+        StoreKind::Embedded => Storage::open(&config.data_dir, config.sync()),
+    }
 }
 
 /// Binds the socket to the first address of the host that is free and that the configuration admits.

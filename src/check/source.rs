@@ -3,12 +3,14 @@
 use crate::guard::Policy;
 use crate::ingest::{Delivery, Environment, Ingest, IngestError};
 use crate::log::commit::{Logs, rows_after};
+use crate::log::journal::MemoryJournal;
 use crate::log::memory::MemoryStore;
 use crate::log::{Limit, LogId};
 use crate::model::{Audience, Ids, RunId, Sequence};
 use crate::source::SourceKind;
 use bytes::Bytes;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// The id of the temporary run that holds a file's facts.
 const RUN: &str = "checked";
@@ -26,7 +28,7 @@ pub async fn envelopes(
     audience: Audience,
     environment: Environment,
 ) -> Result<Vec<Bytes>, IngestError> {
-    let (logs, mut groups) = Logs::open(MemoryStore::new())?;
+    let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default()))?;
     // This task replaces the part of the server that acknowledges commits; nothing reads the log live.
     let acknowledging = tokio::spawn(async move {
         while let Some(group) = groups.recv().await {

@@ -187,14 +187,16 @@ impl<S: Store> MergedLogs<'_, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::journal::MemoryJournal;
     use crate::log::memory::MemoryStore;
     use crate::log::row::Row;
+    use crate::log::testing::{Ordered, in_memory};
     use crate::log::{Append, META};
     use crate::model::{Audience, RunId};
 
     /// Two logs with this many appends in alternation; only the first and the last have the type `b`.
-    fn two_logs(count: u64) -> (MemoryStore, Vec<(LogId, Epoch)>) {
-        let (store, epoch) = (MemoryStore::new(), Epoch::from_random(1));
+    fn two_logs(count: u64) -> (Ordered<MemoryStore, MemoryJournal>, Vec<(LogId, Epoch)>) {
+        let (store, epoch) = (in_memory(), Epoch::from_random(1));
         let logs = ["x", "y"].map(|name| LogId::Run(RunId::new(name).unwrap()));
         let append = |n: u64| {
             let class = if n == 0 || n == count - 1 { "b" } else { "a" };
@@ -211,7 +213,7 @@ mod tests {
                 state: vec![(Bytes::from_static(META), Some(Bytes::from_static(b"{}")))],
             }
         };
-        pollster::block_on(store.commit(&(0..count).map(append).collect::<Vec<_>>())).unwrap();
+        store.commit(&(0..count).map(append).collect::<Vec<_>>()).unwrap();
         (store, logs.map(|log| (log, epoch)).to_vec())
     }
 
@@ -219,7 +221,7 @@ mod tests {
     fn a_page_scans_a_limited_number_of_appends_and_the_next_continues_there() {
         let count = 3 * SCANNED_APPENDS_MAX as u64;
         let (store, logs) = two_logs(count);
-        let merged = MergedLogs { store: &store, logs, until: count };
+        let merged = MergedLogs { store: &*store, logs, until: count };
         let want = Filter { audience: Audience::User, surfaces: Vec::new(), types: vec!["b".into()], agent: None };
         let (mut pages, mut found, mut after) = (0, Vec::new(), Sequence::NONE);
         loop {
@@ -248,7 +250,7 @@ mod tests {
     #[test]
     fn commits_beyond_the_visible_position_are_not_read() {
         let (store, logs) = two_logs(10);
-        let merged = MergedLogs { store: &store, logs, until: 7 };
+        let merged = MergedLogs { store: &*store, logs, until: 7 };
         let want = Filter { audience: Audience::User, surfaces: Vec::new(), types: Vec::new(), agent: None };
         let forward = merged.forward(&want, Sequence::NONE, Sequence::MAX, 100).unwrap();
         let backward = merged.backward(&want, Sequence::MAX, 100).unwrap();

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::log::commit::{Submission, Summary};
+use crate::log::journal::MemoryJournal;
 use crate::log::memory::MemoryStore;
 use crate::log::{Append, META};
 use crate::model::RunId;
@@ -43,7 +44,7 @@ async fn write(logs: &Logs<MemoryStore>, groups: &mut mpsc::UnboundedReceiver<Co
 
 #[tokio::test]
 async fn a_second_reader_finds_no_outdated_ring_while_the_first_one_joins() {
-    let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
+    let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
     let feed = Feed::new(logs.clone(), FeedConfig::default());
     let log = logs.log(&run("r")).await.unwrap();
     write(&logs, &mut groups, &log).await;
@@ -65,7 +66,7 @@ async fn a_second_reader_finds_no_outdated_ring_while_the_first_one_joins() {
 
 #[tokio::test]
 async fn a_reader_that_subscribes_while_the_flusher_finds_none_misses_no_commit() {
-    let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
+    let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
     let log = logs.log(&run("r")).await.unwrap();
     log.watch();
     assert_eq!(write(&logs, &mut groups, &log).await.moved.len(), 1);
@@ -80,7 +81,7 @@ async fn a_reader_that_subscribes_while_the_flusher_finds_none_misses_no_commit(
 
 #[tokio::test]
 async fn a_reader_of_too_many_logs_gets_the_limit() {
-    let (logs, _groups) = Logs::open(MemoryStore::new()).unwrap();
+    let (logs, _groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
     let feed = Feed::new(logs, FeedConfig::default());
     let members = LogSet::Named((0..=merged_reader::MEMBERS_MAX).map(|n| run(&format!("r{n}"))).collect());
     let mut reader = feed.read_merged(members, activities(), StartAt::Start);

@@ -36,6 +36,12 @@ pub enum Commit {
 #[derive(Debug, Clone)]
 pub struct PlacedAppend {
     pub append: Append,
+    pub place: Place,
+}
+
+/// The place of an append in the order of all appends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
     /// See [`super::AppendOutcome::Committed`].
     pub position: u64,
     /// The log's place in the order of creation.
@@ -45,33 +51,22 @@ pub struct PlacedAppend {
 }
 
 impl Commit {
+    /// The log of each append of a group, or the log that the commit rewrites.
+    pub fn logs(&self) -> impl Iterator<Item = &LogId> {
+        let (appends, other) = match self {
+            Self::Group(appends) => (&appends[..], None),
+            Self::Compaction { compaction, .. } => (&[][..], Some(&compaction.log)),
+            Self::Erasure { log, .. } => (&[][..], Some(log)),
+        };
+        appends.iter().map(|placed| &placed.append.log).chain(other)
+    }
+
     /// Encodes the commit for a record.
     #[must_use]
     pub fn encode(&self) -> Bytes {
-        let mut out = Vec::with_capacity(4096);
-        out.put_u8(VERSION);
+        let mut out = vec![VERSION];
         match self {
-            Self::Group(appends) => {
-                out.put_u8(GROUP);
-                put_count(&mut out, appends.len());
-                for PlacedAppend { append, position, number, creates } in appends {
-                    out.put_u64_le(*position);
-                    out.put_u64_le(*number);
-                    out.put_u8(u8::from(*creates));
-                    put_log(&mut out, &append.log);
-                    out.put_u64_le(append.epoch.bits());
-                    out.put_u64_le(append.expected.0);
-                    out.put_u64_le(append.last.0);
-                    put_bytes(&mut out, &append.rows);
-                    put_count(&mut out, append.blobs.len());
-                    for blob in &append.blobs {
-                        put_bytes(&mut out, blob.id.as_str().as_bytes());
-                        put_bytes(&mut out, &blob.meta);
-                        put_bytes(&mut out, &blob.body);
-                    }
-                    put_state(&mut out, &append.state);
-                }
-            }
+            Self::Group(appends) => return encode_group(appends.iter().map(|placed| (&placed.append, placed.place))),
             Self::Compaction { number, compaction } => {
                 out.put_u8(COMPACTION);
                 out.put_u64_le(*number);
@@ -125,6 +120,32 @@ impl Commit {
             _ => None,
         }
     }
+}
+
+/// Encodes a group for a record, as [`Commit::encode`] does.
+pub fn encode_group<'a>(appends: impl Iterator<Item = (&'a Append, Place)> + Clone) -> Bytes {
+    let mut out = Vec::with_capacity(4096);
+    out.put_u8(VERSION);
+    out.put_u8(GROUP);
+    put_count(&mut out, appends.clone().count());
+    for (append, Place { position, number, creates }) in appends {
+        out.put_u64_le(position);
+        out.put_u64_le(number);
+        out.put_u8(u8::from(creates));
+        put_log(&mut out, &append.log);
+        out.put_u64_le(append.epoch.bits());
+        out.put_u64_le(append.expected.0);
+        out.put_u64_le(append.last.0);
+        put_bytes(&mut out, &append.rows);
+        put_count(&mut out, append.blobs.len());
+        for blob in &append.blobs {
+            put_bytes(&mut out, blob.id.as_str().as_bytes());
+            put_bytes(&mut out, &blob.meta);
+            put_bytes(&mut out, &blob.body);
+        }
+        put_state(&mut out, &append.state);
+    }
+    out.into()
 }
 
 fn put_count(out: &mut Vec<u8>, count: usize) {
@@ -209,7 +230,7 @@ fn take_append(from: &mut Bytes) -> Option<PlacedAppend> {
         Some(Blob { id, meta: take_bytes(from)?, body: take_bytes(from)? })
     })?;
     let append = Append { log, epoch, expected, last, rows, blobs, state: take_state(from)? };
-    Some(PlacedAppend { append, position, number, creates })
+    Some(PlacedAppend { append, place: Place { position, number, creates } })
 }
 
 #[cfg(test)]
@@ -233,8 +254,8 @@ mod tests {
         let compaction = Compaction { log: log.clone(), epoch: append.epoch, last: Sequence(4), appends, state };
         vec![
             Commit::Group(vec![
-                PlacedAppend { append, position: 9, number: 2, creates: true },
-                PlacedAppend { append: of_session, position: 10, number: 1, creates: false },
+                PlacedAppend { append, place: Place { position: 9, number: 2, creates: true } },
+                PlacedAppend { append: of_session, place: Place { position: 10, number: 1, creates: false } },
             ]),
             Commit::Compaction { number: 2, compaction },
             Commit::Erasure { number: 2, log },

@@ -5,41 +5,18 @@
 //! "Durable" here means until the process ends. The store never writes to a disk and has no limit but memory.
 
 use super::{
-    Append, AppendOutcome, Blob, Compaction, Limit, ListedLog, LoadedLog, LogId, LogKind, META, Store, StoreError, StoredAppend,
+    Blob, Commit, Compaction, Limit, ListedLog, LoadedLog, LogHead, LogId, LogKind, META, Mark, PlacedAppend, Store, StoreError,
+    StoredAppend,
 };
 use crate::model::{BlobId, Epoch, Sequence};
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 /// Logs in memory, behind one lock. A holder keeps the lock only as long as it copies a few handles.
 #[derive(Default)]
 pub struct MemoryStore {
     inner: RwLock<Inner>,
-    gate: Gate,
-}
-
-/// A gate that every commit passes. While closed it delays commits as a slow disk would; for tests.
-#[derive(Debug, Clone, Default)]
-pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
-
-impl Gate {
-    /// Delays commits from now on.
-    pub fn close(&self) {
-        *self.0.0.lock() = true;
-    }
-
-    /// Releases all commits.
-    pub fn open(&self) {
-        *self.0.0.lock() = false;
-        self.0.1.notify_all();
-    }
-
-    fn wait_open(&self) {
-        let (is_closed, opened) = &*self.0;
-        opened.wait_while(&mut is_closed.lock(), |is_closed| *is_closed);
-    }
 }
 
 #[derive(Default)]
@@ -49,8 +26,7 @@ struct Inner {
     created: BTreeMap<u64, LogId>,
     /// Bodies, with the log that owns each.
     blobs: HashMap<BlobId, (LogId, Blob)>,
-    created_last: u64,
-    position_last: u64,
+    mark: Mark,
     epoch: Option<Epoch>,
 }
 
@@ -93,74 +69,78 @@ impl MemoryStore {
     pub fn new() -> Self {
         Self::default()
     }
-
-    /// An empty store, and the gate that its commits pass.
-    #[must_use]
-    pub fn with_gate() -> (Self, Gate) {
-        let store = Self::default();
-        let gate = store.gate.clone();
-        (store, gate)
-    }
 }
 
 impl Inner {
-    fn append(&mut self, append: &Append) -> AppendOutcome {
-        let current = self.logs.get(&append.log).map(|log| (log.epoch, log.last()));
-        if let Some(conflict) = append.conflict(current) {
-            return conflict;
+    fn append(&mut self, PlacedAppend { append, place }: &PlacedAppend) {
+        if place.creates {
+            self.created.insert(place.number, append.log.clone());
+            let (epoch, created) = (append.epoch, place.number);
+            let log = Log { epoch, created, appends: Vec::new(), state: BTreeMap::new(), checkpoints: BTreeMap::new() };
+            self.logs.insert(append.log.clone(), log);
         }
-        let created = match self.logs.get(&append.log) {
-            Some(log) if append.is_empty() => {
-                return AppendOutcome::Committed { position: self.position_last, created: log.created };
-            }
-            Some(log) => log.created,
-            None => {
-                self.created_last += 1;
-                self.created.insert(self.created_last, append.log.clone());
-                self.created_last
-            }
-        };
-        let log = self.logs.entry(append.log.clone()).or_insert_with(|| Log {
-            epoch: append.epoch,
-            created,
-            appends: Vec::new(),
-            state: BTreeMap::new(),
-            checkpoints: BTreeMap::new(),
-        });
         self.epoch.get_or_insert(append.epoch);
-        self.position_last += 1;
+        self.mark.position = place.position;
+        self.mark.created = self.mark.created.max(place.number);
+        let log = self.logs.get_mut(&append.log).expect("an append without a conflict has a log");
         if !append.rows.is_empty() {
-            let stored = StoredAppend { position: self.position_last, before: append.expected, rows: append.rows.clone() };
+            let stored = StoredAppend { position: place.position, before: append.expected, rows: append.rows.clone() };
             log.appends.push(AppendEntry { last: append.last, left: append.last, stored });
         }
         log.set(&append.state);
         for blob in &append.blobs {
             self.blobs.insert(blob.id.clone(), (append.log.clone(), blob.clone()));
         }
-        AppendOutcome::Committed { position: self.position_last, created }
+    }
+
+    fn compact(&mut self, compaction: &Compaction) {
+        let log = self.logs.get_mut(&compaction.log).expect("a compaction applies to existing logs only");
+        for rewritten in &compaction.appends {
+            let at = log.appends.binary_search_by_key(&rewritten.position, |append| append.stored.position);
+            let append = &mut log.appends[at.expect("a compaction rewrites only existing appends")];
+            assert!(rewritten.last <= append.left, "a removed row does not come back");
+            assert!(append.last < compaction.last || rewritten.last == compaction.last, "the log's last row stays");
+            append.left = rewritten.last;
+            append.stored.rows = rewritten.rows.clone();
+        }
+        log.set(&compaction.state);
+        if !compaction.appends.is_empty() {
+            log.checkpoints.clear();
+        }
+    }
+
+    fn erase(&mut self, log: &LogId) {
+        if let Some(erased) = self.logs.remove(log) {
+            self.created.remove(&erased.created);
+            self.blobs.retain(|_, (owner, _)| owner != log);
+        }
     }
 }
 
 impl Store for MemoryStore {
-    async fn commit(&self, group: &[Append]) -> Result<Vec<AppendOutcome>, StoreError> {
-        self.commit_linked(group, &vec![false; group.len()]).await
+    fn mark(&self) -> Mark {
+        self.inner.read().mark
     }
 
-    async fn commit_linked(&self, group: &[Append], follows: &[bool]) -> Result<Vec<AppendOutcome>, StoreError> {
-        self.gate.wait_open();
+    fn head(&self, log: &LogId) -> Result<Option<LogHead>, StoreError> {
+        let inner = self.inner.read();
+        Ok(inner.logs.get(log).map(|log| LogHead { number: log.created, epoch: log.epoch, last: log.last() }))
+    }
+
+    fn apply(&self, position: u64, commit: &Commit) -> Result<(), StoreError> {
         let mut inner = self.inner.write();
-        let mut refused = HashMap::new();
-        let outcomes = group.iter().zip(follows).map(|(append, follows)| {
-            let outcome = match refused.get(&append.log) {
-                Some(conflict) if *follows => *conflict,
-                _ => inner.append(append),
-            };
-            if outcome.position().is_none() {
-                refused.insert(&append.log, outcome);
-            }
-            outcome
-        });
-        Ok(outcomes.collect())
+        match commit {
+            Commit::Group(appends) => appends.iter().for_each(|placed| inner.append(placed)),
+            Commit::Compaction { compaction, .. } => inner.compact(compaction),
+            Commit::Erasure { log, .. } => inner.erase(log),
+        }
+        inner.mark.applied = position;
+        Ok(())
+    }
+
+    /// All of it: the journal beside it ends with the process, too.
+    fn persisted(&self) -> u64 {
+        self.mark().applied
     }
 
     fn load(&self, log: &LogId) -> Result<Option<LoadedLog>, StoreError> {
@@ -170,10 +150,6 @@ impl Store for MemoryStore {
             last: log.last(),
             state: log.state.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
         }))
-    }
-
-    fn position(&self) -> Result<u64, StoreError> {
-        Ok(self.inner.read().position_last)
     }
 
     fn epoch(&self) -> Result<Option<Epoch>, StoreError> {
@@ -242,39 +218,6 @@ impl Store for MemoryStore {
         let Some(log) = inner.logs.get(log).filter(|log| log.epoch == epoch) else { return Ok(None) };
         let newest = log.checkpoints.range((kind, Sequence::NONE)..=(kind, at)).next_back();
         Ok(newest.map(|((_, sequence), body)| (*sequence, body.clone())))
-    }
-
-    async fn compact(&self, compaction: &Compaction) -> Result<bool, StoreError> {
-        let mut inner = self.inner.write();
-        let log = inner.logs.get_mut(&compaction.log);
-        let current = log.as_ref().map(|log| (log.epoch, log.last()));
-        let Some(log) = log.filter(|_| compaction.applies_to(current)) else { return Ok(false) };
-        for rewritten in &compaction.appends {
-            let at = log.appends.binary_search_by_key(&rewritten.position, |append| append.stored.position);
-            let append = &mut log.appends[at.expect("a compaction rewrites only existing appends")];
-            assert!(rewritten.last <= append.left, "a removed row does not come back");
-            assert!(append.last < compaction.last || rewritten.last == compaction.last, "the log's last row stays");
-            append.left = rewritten.last;
-            append.stored.rows = rewritten.rows.clone();
-        }
-        log.set(&compaction.state);
-        if !compaction.appends.is_empty() {
-            log.checkpoints.clear();
-        }
-        Ok(true)
-    }
-
-    async fn erase(&self, log: &LogId) -> Result<(), StoreError> {
-        let mut inner = self.inner.write();
-        if let Some(erased) = inner.logs.remove(log) {
-            inner.created.remove(&erased.created);
-            inner.blobs.retain(|_, (owner, _)| owner != log);
-        }
-        Ok(())
-    }
-
-    async fn flush(&self) -> Result<(), StoreError> {
-        Ok(())
     }
 
     fn bytes(&self) -> u64 {

@@ -18,8 +18,9 @@
 //! not read those rows again. A store may lose checkpoints. Compaction deletes the checkpoints of the log that it
 //! changes.
 //!
-//! A store on another machine can fulfil this contract: every call may wait, a conflict is a return value, and nothing
-//! needs a lock across logs. A store never looks inside a row, a body or a state entry.
+//! A store applies commits in the order of the [journal](journal), and decides nothing: [`commit::Orderer`] compares
+//! appends with the heads of their logs before it orders them. So a store that applies the same commits again, or on
+//! another machine, has the same content. A store never looks inside a row, a body or a state entry.
 
 pub mod active_runs;
 pub mod commit;
@@ -31,12 +32,18 @@ pub mod memory;
 pub mod queues;
 pub mod row;
 pub mod sessions;
+mod storage;
+#[doc(hidden)]
+pub mod testing;
+
+pub use encoding::{Commit, Place, PlacedAppend};
+pub use storage::{AnyStore, Storage};
 
 use crate::model::{BlobId, Epoch, RunId, Sequence, SessionId};
 use bytes::Bytes;
 use std::fmt;
-use std::future::Future;
 use std::path::PathBuf;
+use tokio::sync::watch;
 
 /// The identity of a log: the log of a run, or a session's own log for facts that belong to no run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -313,44 +320,69 @@ pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given")
 }
 
-/// A store of logs. Every implementation passes the suite `tests/it/store.rs`.
-pub trait Store: Send + Sync + 'static {
-    /// Commits a group of appends in order and durably, and returns one outcome per append.
-    ///
-    /// The store checks each append as if the appends before it were committed already. So appends of one log in one
-    /// group may follow each other, and a conflict of one append leaves the others alone. The store keeps all appends
-    /// without a conflict or none of them, even if the process dies meanwhile.
-    ///
-    /// Only one committer calls this at a time; the call may block its thread. Other calls may run concurrently from
-    /// any thread. They block no longer than a bounded read takes.
-    ///
-    /// # Errors
-    /// [`StoreError`]: final. The caller must stop rather than continue as if only this group had failed.
-    fn commit(&self, group: &[Append]) -> impl Future<Output = Result<Vec<AppendOutcome>, StoreError>> + Send;
+/// How far a store has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// The journal's position of the last commit that the store has applied.
+    pub applied: u64,
+    /// The position of the last append in or before that commit.
+    pub position: u64,
+    /// The number of logs created in or before that commit.
+    pub created: u64,
+}
 
-    /// Commits like [`Self::commit`]; `follows` links appends of the same log.
+/// What a store knows of a log without reading its rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogHead {
+    /// The log's place in the order of creation; see [`ListedLog::created`].
+    pub number: u64,
+    pub epoch: Epoch,
+    pub last: Sequence,
+}
+
+/// A store of logs: the state that the commits of a journal lead to. Every implementation passes the suite
+/// `tests/it/store.rs`.
+///
+/// One caller at a time applies commits. Other calls may run concurrently from any thread; they block no longer than a
+/// bounded read takes.
+pub trait Store: Send + Sync + 'static {
+    /// How far the store has come.
+    fn mark(&self) -> Mark;
+
+    /// The log's number, epoch and tail; `None` for a log that does not exist.
+    fn head(&self, log: &LogId) -> Result<Option<LogHead>, StoreError>;
+
+    /// Applies the commit at this position of the journal, which follows the last applied one.
     ///
-    /// `follows[i]` says whether append `i` builds on the append of its log before it.
+    /// Readers see all of the commit or nothing of it. A crash may lose applied commits, and the journal has them:
+    /// a start applies the commits after [`Mark::applied`] again.
     ///
-    /// If that earlier append conflicts, append `i` conflicts too. Otherwise its `expected` could match by chance once
-    /// another writer has appended to the log.
+    /// * A group adds its appends.
+    /// * A compaction rewrites appends of a log in place. If any append changes, the store deletes the log's
+    ///   checkpoints, because they were derived from the removed rows. Positions, the tail, [`StoredAppend::before`]
+    ///   and bodies do not change.
+    /// * An erasure hides a log with its bodies, state and checkpoints from every reader. The store may delete the data
+    ///   later.
     ///
     /// # Errors
-    /// As [`Self::commit`].
-    fn commit_linked(
-        &self,
-        group: &[Append],
-        follows: &[bool],
-    ) -> impl Future<Output = Result<Vec<AppendOutcome>, StoreError>> + Send {
-        debug_assert_eq!(group.len(), follows.len(), "`follows` has one entry per append");
-        self.commit(group)
+    /// [`StoreError`]: final. The caller must stop rather than continue as if only this commit had failed.
+    fn apply(&self, position: u64, commit: &Commit) -> Result<(), StoreError>;
+
+    /// Starts work in the background. The store has every commit that the journal had when it was opened.
+    ///
+    /// # Errors
+    /// [`StoreError`]: final.
+    fn start(&self) -> Result<(), StoreError> {
+        Ok(())
     }
+
+    /// The position of the last commit that a crash of the machine cannot take from the store.
+    ///
+    /// The journal may forget the commits up to it.
+    fn persisted(&self) -> u64;
 
     /// The log's epoch, tail and state; `None` for a log that was never written.
     fn load(&self, log: &LogId) -> Result<Option<LoadedLog>, StoreError>;
-
-    /// The position of the last append; 0 before the first.
-    fn position(&self) -> Result<u64, StoreError>;
 
     /// The epoch of the store: the epoch of its first append ever; `None` before that.
     ///
@@ -397,116 +429,11 @@ pub trait Store: Send + Sync + 'static {
     /// The newest checkpoint of this kind at or before `at`, with its sequence.
     fn checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, at: Sequence) -> Result<Option<(Sequence, Bytes)>, StoreError>;
 
-    /// Rewrites appends of a log in place, atomically, and returns whether it did.
-    ///
-    /// If any append changes, the store deletes the log's checkpoints, because they were derived from the removed rows.
-    /// A concurrent read sees the log before the compaction or after it. Positions, the tail, [`StoredAppend::before`]
-    /// and bodies do not change. The call returns `false` and changes nothing when the log is not at the tail that the
-    /// compaction names.
-    ///
-    /// Like a commit, the call is durable as the sync mode says, and blocks.
-    fn compact(&self, compaction: &Compaction) -> impl Future<Output = Result<bool, StoreError>> + Send;
-
-    /// Erases a log with its bodies, state and checkpoints, durably in every sync mode.
-    ///
-    /// Once the call returns, the log is gone, also after the store is reopened. No reader ever sees a half-erased log.
-    /// The call does nothing for a log that does not exist. The next append with `expected` [`Sequence::NONE`] creates
-    /// the log anew.
-    fn erase(&self, log: &LogId) -> impl Future<Output = Result<(), StoreError>> + Send;
-
-    /// Makes every earlier commit durable, in every sync mode. Like a commit, it blocks.
-    fn flush(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
-
     /// The approximate size on disk, in bytes; 0 for a store without one.
     fn bytes(&self) -> u64;
 
-    /// Waits until the store fails for good by itself, outside of any call.
-    fn failed(&self) -> impl Future<Output = StoreError> + Send {
-        std::future::pending()
-    }
-}
-
-/// The stores that a server can run on.
-pub enum AnyStore {
-    Memory(memory::MemoryStore),
-    Embedded(embedded::EmbeddedStore),
-}
-
-macro_rules! each_store {
-    ($self:ident, $store:ident => $call:expr) => {
-        match $self {
-            Self::Memory($store) => $call,
-            Self::Embedded($store) => $call,
-        }
-    };
-}
-
-impl Store for AnyStore {
-    async fn commit(&self, group: &[Append]) -> Result<Vec<AppendOutcome>, StoreError> {
-        each_store!(self, store => store.commit(group).await)
-    }
-
-    async fn commit_linked(&self, group: &[Append], follows: &[bool]) -> Result<Vec<AppendOutcome>, StoreError> {
-        each_store!(self, store => store.commit_linked(group, follows).await)
-    }
-
-    fn load(&self, log: &LogId) -> Result<Option<LoadedLog>, StoreError> {
-        each_store!(self, store => store.load(log))
-    }
-
-    fn position(&self) -> Result<u64, StoreError> {
-        each_store!(self, store => store.position())
-    }
-
-    fn epoch(&self) -> Result<Option<Epoch>, StoreError> {
-        each_store!(self, store => store.epoch())
-    }
-
-    fn locate(&self, log: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
-        each_store!(self, store => store.locate(log, epoch, position))
-    }
-
-    fn position_of(&self, log: &LogId, epoch: Epoch, sequence: Sequence) -> Result<Option<u64>, StoreError> {
-        each_store!(self, store => store.position_of(log, epoch, sequence))
-    }
-
-    fn read(&self, log: &LogId, epoch: Epoch, after: Sequence, limit: Limit) -> Result<Vec<StoredAppend>, StoreError> {
-        each_store!(self, store => store.read(log, epoch, after, limit))
-    }
-
-    fn list(&self, kind: LogKind, before: Option<u64>, limit: usize) -> Result<Vec<ListedLog>, StoreError> {
-        each_store!(self, store => store.list(kind, before, limit))
-    }
-
-    fn blob(&self, id: &BlobId) -> Result<Option<Blob>, StoreError> {
-        each_store!(self, store => store.blob(id))
-    }
-
-    fn save_checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, sequence: Sequence, body: Bytes) -> Result<(), StoreError> {
-        each_store!(self, store => store.save_checkpoint(log, epoch, kind, sequence, body))
-    }
-
-    fn checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, at: Sequence) -> Result<Option<(Sequence, Bytes)>, StoreError> {
-        each_store!(self, store => store.checkpoint(log, epoch, kind, at))
-    }
-
-    async fn compact(&self, compaction: &Compaction) -> Result<bool, StoreError> {
-        each_store!(self, store => store.compact(compaction).await)
-    }
-
-    async fn erase(&self, log: &LogId) -> Result<(), StoreError> {
-        each_store!(self, store => store.erase(log).await)
-    }
-
-    async fn flush(&self) -> Result<(), StoreError> {
-        each_store!(self, store => store.flush().await)
-    }
-
-    fn bytes(&self) -> u64 {
-        each_store!(self, store => store.bytes())
-    }
-
-    async fn failed(&self) -> StoreError {
-        each_store!(self, store => store.failed().await)
+    /// Why a thread of the store has failed for good, outside of any call. `None` for a store without threads.
+    fn failure(&self) -> Option<watch::Receiver<Option<StoreError>>> {
+        None
     }
 }

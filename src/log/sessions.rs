@@ -695,7 +695,7 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::memory::MemoryStore;
+    use crate::log::testing::in_memory;
     use crate::log::{Append, META};
     use crate::model::{Epoch, Sequence};
     use bytes::Bytes;
@@ -954,7 +954,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_index_read_from_a_store_equals_the_index_kept_while_writing() {
-        let store = MemoryStore::new();
+        let store = in_memory();
         let kept = Sessions::default();
         for n in 0..3000_u64 {
             let log = if n % 50 == 7 { own(&format!("s{}", n % 90)) } else { run(&format!("r{n}")) };
@@ -970,11 +970,11 @@ mod tests {
             let state = vec![(Bytes::from_static(META), Some(meta))];
             let (epoch, rows) = (Epoch::from_random(1), Bytes::new());
             let append = Append { log: log.clone(), epoch, expected, last: expected, rows, blobs: Vec::new(), state };
-            let outcomes = store.commit(&[append]).await.unwrap();
+            let outcomes = store.commit(&[append]).unwrap();
             let crate::log::AppendOutcome::Committed { created, .. } = outcomes[0] else { panic!("{outcomes:?}") };
             kept.apply(&log, created, None, &summary).notify();
         }
-        let read = Sessions::load(&store, |_, _| {}).unwrap();
+        let read = Sessions::load(&*store, |_, _| {}).unwrap();
         let all = kept.list(None, usize::MAX);
         assert!(all.len() > 50);
         assert_eq!(read.list(None, usize::MAX), all);

@@ -35,7 +35,7 @@ use crate::feed::{Feed, FeedConfig};
 use crate::guard::Policy;
 use crate::ingest::{Environment, Ingest, IngestLimits};
 use crate::log::commit::Logs;
-use crate::log::{AnyStore, StoreError};
+use crate::log::{AnyStore, Storage, StoreError};
 use crate::model::AgentId;
 use access::origin::{Hosts, Origins};
 use access::quota::{Client, ConnectionQuota, RateLimit, RateLimiter};
@@ -195,14 +195,17 @@ impl Server {
     /// # Errors
     /// The store's failure.
     pub fn new(
-        store: AnyStore,
+        storage: Storage,
         policy: Policy,
         sizes: FeedConfig,
         limits: Limits,
         keep_alive: KeepAlive,
         environment: Environment,
     ) -> Result<Self, StoreError> {
-        let (logs, groups) = Logs::open(store)?;
+        let (logs, groups) = match storage {
+            Storage::Memory(store, journal) => Logs::open(AnyStore::Memory(store), Arc::new(journal))?,
+            Storage::Embedded(store, journal) => Logs::open(AnyStore::Embedded(store), Arc::new(journal))?,
+        };
         let ingest = Ingest::new(logs.clone(), policy, environment).with_limits(limits.ingest);
         let feed = Feed::new(logs.clone(), sizes);
         let app = App {

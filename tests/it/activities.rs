@@ -7,6 +7,7 @@ use proscenium::feed::{Feed, FeedConfig};
 use proscenium::guard::Policy;
 use proscenium::ingest::{Delivery, Environment, Ingest};
 use proscenium::log::commit::Logs;
+use proscenium::log::journal::MemoryJournal;
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::{Limit, LogId};
 use proscenium::model::{Audience, Ids, RunId, Sequence};
@@ -14,6 +15,7 @@ use proscenium::projection::View;
 use proscenium::serve::Limits;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Lists every Awaken recording except the long one, which has tests of its own.
 fn short_recordings() -> Vec<String> {
@@ -366,7 +368,7 @@ async fn joining_late_costs_as_much_as_the_visible_state_and_not_the_history() {
 
 #[tokio::test]
 async fn checkpoints_of_a_growing_log_do_not_change_its_activities() {
-    let (logs, groups) = Logs::open(MemoryStore::new()).expect("an empty store opens");
+    let (logs, groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).expect("an empty store opens");
     let environment = Environment { now: || jiff::Timestamp::UNIX_EPOCH, random: || 7 };
     let ingest = Ingest::new(logs.clone(), Policy::default(), environment);
     let feed = Feed::new(logs.clone(), FeedConfig::default());

@@ -10,8 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::log::AnyStore;
-use proscenium::log::memory::MemoryStore;
+use proscenium::log::Storage;
 use proscenium::model::{Draft, Ids, RunId};
 use proscenium::serve::maintenance::compact::Compactor;
 use proscenium::serve::{KeepAlive, Limits, Server};
@@ -575,7 +574,7 @@ async fn a_secret_in_streamed_arguments_is_redacted_before_the_input_is_visible(
 /// Starts a server whose clock stands still, with a compactor that takes every ended run.
 async fn start_with_stopped_clock() -> (Client, Compactor) {
     let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
-    let store = AnyStore::Memory(MemoryStore::new());
+    let store = Storage::memory();
     let clock = environment(|| jiff::Timestamp::UNIX_EPOCH);
     let server = Server::new(store, Policy::default(), sizes, limits, pulse, clock).expect("an empty store opens");
     let compactor = server.compactor(Duration::ZERO);

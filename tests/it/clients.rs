@@ -5,12 +5,11 @@
 //! Each test is a minimal client: a request on its own socket, of whose response it sees every byte. The test itself
 //! acts as the agent. The details of each dialect are tested elsewhere (`encode`, and the real libraries).
 
-use crate::harness::{Client, environment, fact, serve_until, with_timeout};
+use crate::harness::{Client, environment, fact, serve_until, storage_in, with_timeout};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::log::AnyStore;
-use proscenium::log::embedded::{EmbeddedStore, Sync};
-use proscenium::log::memory::MemoryStore;
+use proscenium::log::Storage;
+use proscenium::log::embedded::Sync;
 use proscenium::model::AgentId;
 use proscenium::serve::access::origin::Origins;
 use proscenium::serve::clients::cursor::DialectCursor;
@@ -25,14 +24,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-fn server(store: AnyStore, pulse: KeepAlive) -> Server {
+fn server(store: Storage, pulse: KeepAlive) -> Server {
     Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), pulse, environment(jiff::Timestamp::now))
         .unwrap()
 }
 
 /// Starts a server in memory; returns its client and the maintenance of its controls.
 async fn start_with_maintenance(pulse: KeepAlive) -> (Client, ControlMaintenance) {
-    let server = server(AnyStore::Memory(MemoryStore::new()), pulse);
+    let server = server(Storage::memory(), pulse);
     let maintenance = server.control_maintenance();
     (serve_until(server, std::future::pending()).await.0, maintenance)
 }
@@ -385,13 +384,7 @@ async fn a_restarted_server_knows_the_submitted_request() {
     let dir = tempfile::tempdir().unwrap();
     let body = run_input("t", "r", &[user_message("u1", "hello")]);
     for restart in 0..2 {
-        let store = loop {
-            // The earlier server releases its store asynchronously.
-            match EmbeddedStore::open(dir.path(), Sync::Never) {
-                Ok(store) => break AnyStore::Embedded(store),
-                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
-            }
-        };
+        let store = storage_in(dir.path(), Sync::Never).await;
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let pulse = KeepAlive { drain: Duration::ZERO, ..KeepAlive::default() };
         let (client, serving) = serve_until(server(store, pulse), async { drop(stopped.await) }).await;
@@ -506,7 +499,7 @@ async fn a_disconnect_does_not_end_the_run() {
 async fn a_response_cut_off_before_the_run_s_end_ends_with_a_reset() {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let pulse = KeepAlive { drain: Duration::from_millis(50), ..KeepAlive::default() };
-    let server = server(AnyStore::Memory(MemoryStore::new()), pulse);
+    let server = server(Storage::memory(), pulse);
     let (client, _) = serve_until(server, async { drop(stopped.await) }).await;
     publish(&client, "t", "r", &[started(), agent_text("a1", "Hi")]).await;
     publish(&client, "over", "done", &[started(), finished()]).await;
@@ -853,7 +846,7 @@ async fn a_reader_cut_off_inside_an_envelope_gets_exactly_its_remaining_events()
 
 #[tokio::test]
 async fn a_page_of_an_allowed_origin_may_send_these_clients_headers() {
-    let server = server(AnyStore::Memory(MemoryStore::new()), KeepAlive::default());
+    let server = server(Storage::memory(), KeepAlive::default());
     let server = server.with_auth(None, Origins::new(["https://app.example"]).unwrap());
     let (client, _) = serve_until(server, std::future::pending()).await;
     let preflight = [
@@ -877,7 +870,7 @@ async fn a_page_of_an_allowed_origin_may_send_these_clients_headers() {
 
 #[tokio::test]
 async fn the_runtime_info_lists_the_agents() {
-    let server = server(AnyStore::Memory(MemoryStore::new()), KeepAlive::default());
+    let server = server(Storage::memory(), KeepAlive::default());
     let server = server.with_agents(vec![AgentId::new("named").unwrap()]);
     let (client, _) = serve_until(server, std::future::pending()).await;
     publish(&client, "t", "r", &[started()]).await;

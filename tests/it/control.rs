@@ -1,14 +1,15 @@
 //! Controls: each request reaches its owner once, in order and across crashes, and changes nothing by itself.
 
-use crate::harness::{AUDIENCES, Client, Process, Response, environment, fact, repository, serve_until, with_timeout};
+use crate::harness::{
+    AUDIENCES, Client, Process, Response, environment, fact, repository, serve_until, storage_in, with_timeout,
+};
 use futures_util::{SinkExt, StreamExt};
 use proscenium::control::{ATTEMPTS_MAX, CONTROL_BYTES_MAX};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::log::AnyStore;
+use proscenium::log::Storage;
 use proscenium::log::control::{CLOSED_CONTROLS_MAX, OPEN_CONTROLS_MAX};
-use proscenium::log::embedded::{EmbeddedStore, Sync};
-use proscenium::log::memory::MemoryStore;
+use proscenium::log::embedded::Sync;
 use proscenium::serve::maintenance::controls::ControlMaintenance;
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
@@ -22,14 +23,14 @@ use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
-fn server(store: AnyStore) -> Server {
+fn server(store: Storage) -> Server {
     let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
     Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now)).unwrap()
 }
 
 /// Starts a server in memory; returns its client and the maintenance of its controls.
 async fn start_with_maintenance() -> (Client, ControlMaintenance) {
-    let server = server(AnyStore::Memory(MemoryStore::new()));
+    let server = server(Storage::memory());
     let maintenance = server.control_maintenance();
     (serve_until(server, std::future::pending()).await.0, maintenance)
 }
@@ -655,7 +656,7 @@ async fn erasing_a_run_erases_its_controls() {
 
 #[tokio::test]
 async fn compaction_keeps_controls() {
-    let server = server(AnyStore::Memory(MemoryStore::new()));
+    let server = server(Storage::memory());
     let compactor = server.compactor(Duration::ZERO);
     let client = serve_until(server, std::future::pending()).await.0;
     let chunks = (0..50).map(|_| fact("text.delta", json!({"messageId": "m", "payload": {"text": "x"}})));
@@ -681,7 +682,7 @@ async fn compaction_keeps_controls() {
 #[tokio::test]
 async fn a_restart_restores_every_queue_and_requeues_claimed_controls() {
     let dir = tempfile::tempdir().unwrap();
-    let open = || AnyStore::Embedded(EmbeddedStore::open(dir.path(), Sync::Never).unwrap());
+    let open = || Storage::open(dir.path(), Sync::Never).unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let (client, serving) = serve_until(server(open()), async { stopped.await.unwrap() }).await;
     for run in ["r1", "r2"] {
@@ -704,13 +705,7 @@ async fn a_restart_restores_every_queue_and_requeues_claimed_controls() {
     assert_eq!(with_timeout("the poll's end with the server", waiting).await.unwrap(), Vec::<Value>::new());
     with_timeout("the end of the server", serving).await.unwrap();
 
-    let again = loop {
-        match EmbeddedStore::open(dir.path(), Sync::Never) {
-            Ok(store) => break server(AnyStore::Embedded(store)),
-            Err(proscenium::log::StoreError::Locked { .. }) => tokio::task::yield_now().await,
-            Err(error) => panic!("{error}"),
-        }
-    };
+    let again = server(storage_in(dir.path(), Sync::Never).await);
     let (client, _serving) = serve_until(again, std::future::pending()).await;
     ack(&client, &out[0]).await.problem(409, "lease_lost");
     assert_eq!(ack(&client, &done).await.problem(409, "lease_lost")["member"], "lease");

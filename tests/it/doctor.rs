@@ -100,8 +100,8 @@ async fn each_kind_of_damage_is_named_with_its_log_and_entry() {
         let (rows, blobs, state) = (Bytes::from(rows), Vec::new(), Vec::new());
         Append { log: run(log), epoch, expected, last, rows, blobs, state }
     };
-    store.commit(&[append("r", epoch, last, last.plus(3), rows)]).await.unwrap();
-    store.commit(&[append("torn", epoch, Sequence::NONE, Sequence(1), vec![9, 0, 0, 0, 1])]).await.unwrap();
+    store.commit(&[append("r", epoch, last, last.plus(3), rows)]).unwrap();
+    store.commit(&[append("torn", epoch, Sequence::NONE, Sequence(1), vec![9, 0, 0, 0, 1])]).unwrap();
     store.persist().unwrap();
     drop(store);
     let (code, lines, stderr) = run_doctor(&data);

@@ -7,8 +7,8 @@
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::ingest::Environment;
-use proscenium::log::AnyStore;
-use proscenium::log::memory::MemoryStore;
+use proscenium::log::embedded::Sync;
+use proscenium::log::{Storage, StoreError};
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -202,7 +202,7 @@ pub async fn start_local_with(sizes: FeedConfig, limits: Limits) -> Client {
 
 /// Starts a server on a new in-memory store. It ends with the test's runtime.
 async fn serve(sizes: FeedConfig, limits: Limits, pulse: KeepAlive) -> Client {
-    let store = AnyStore::Memory(MemoryStore::new());
+    let store = Storage::memory();
     let server = Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now));
     serve_until(server.expect("an empty store opens"), std::future::pending()).await.0
 }
@@ -615,4 +615,14 @@ impl Sse {
 
 fn find(text: &[u8], what: &[u8]) -> Option<usize> {
     memchr::memmem::find(text, what)
+}
+
+/// Opens the storage of a directory, once its last user has released it.
+pub async fn storage_in(dir: &Path, sync: Sync) -> Storage {
+    loop {
+        match Storage::open(dir, sync) {
+            Err(StoreError::Locked { .. }) => tokio::time::sleep(Duration::from_millis(1)).await,
+            opened => return opened.unwrap(),
+        }
+    }
 }

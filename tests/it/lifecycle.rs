@@ -3,8 +3,7 @@
 use crate::harness::{AUDIENCES, Client, environment, fact, serve_until};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::log::AnyStore;
-use proscenium::log::memory::MemoryStore;
+use proscenium::log::Storage;
 use proscenium::model::{EventType, Phase};
 use proscenium::serve::maintenance::settle::{Settler, StalenessLimits};
 use proscenium::serve::{KeepAlive, Limits, Server};
@@ -22,7 +21,7 @@ pub fn ticking() -> jiff::Timestamp {
 /// Starts a server in memory with that clock; returns its client and its settler.
 async fn start_ticking_server() -> (Client, Settler) {
     let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
-    let store = AnyStore::Memory(MemoryStore::new());
+    let store = Storage::memory();
     let server = Server::new(store, Policy::default(), sizes, limits, pulse, environment(ticking)).expect("an empty store opens");
     let settler = server.settler(StalenessLimits::default());
     (serve_until(server, std::future::pending()).await.0, settler)

@@ -4,8 +4,9 @@ use crate::harness::{Client, environment, fact, serve_until, start_local_with, t
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::ingest::IngestLimits;
-use proscenium::log::AnyStore;
-use proscenium::log::memory::{Gate, MemoryStore};
+use proscenium::log::Storage;
+use proscenium::log::journal::{Gate, MemoryJournal};
+use proscenium::log::memory::MemoryStore;
 use proscenium::serve::access::quota::RateLimit;
 use proscenium::serve::maintenance::disk::DiskReserve;
 use proscenium::serve::{KeepAlive, Limits, Server};
@@ -18,16 +19,23 @@ use tokio::net::TcpStream;
 
 const MIB: u64 = 1024 * 1024;
 
-fn server(store: MemoryStore, limits: Limits) -> Server {
+fn server(journal: MemoryJournal, limits: Limits) -> Server {
     let environment = environment(jiff::Timestamp::now);
-    Server::new(AnyStore::Memory(store), Policy::default(), FeedConfig::default(), limits, KeepAlive::default(), environment)
-        .unwrap()
+    Server::new(
+        Storage::Memory(MemoryStore::new(), journal),
+        Policy::default(),
+        FeedConfig::default(),
+        limits,
+        KeepAlive::default(),
+        environment,
+    )
+    .unwrap()
 }
 
 /// Starts a server whose commits pass a gate; returns its client and the gate.
 async fn start_with_gate(ingest: IngestLimits) -> (Client, Gate) {
-    let (store, gate) = MemoryStore::with_gate();
-    let server = server(store, Limits { ingest, ..Limits::default() });
+    let (journal, gate) = MemoryJournal::with_gate();
+    let server = server(journal, Limits { ingest, ..Limits::default() });
     (serve_until(server, std::future::pending()).await.0, gate)
 }
 
@@ -243,7 +251,8 @@ async fn a_nearly_full_disk_rejects_facts_serves_reads_and_recovers() {
         let free = free.clone();
         Arc::new(move || Ok(free.load(Ordering::SeqCst)))
     };
-    let server = server(MemoryStore::new(), Limits::default()).with_disk_reserve(Some(DiskReserve { bytes: 50 * MIB, probe }));
+    let server =
+        server(MemoryJournal::default(), Limits::default()).with_disk_reserve(Some(DiskReserve { bytes: 50 * MIB, probe }));
     let client = serve_until(server, std::future::pending()).await.0;
     client.post_facts("r", &started()).await.ok();
     free.store(49 * MIB, Ordering::SeqCst);

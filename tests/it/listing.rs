@@ -3,8 +3,7 @@
 use crate::harness::{AUDIENCES, Client, Process, Transport, environment, fact, recording, serve_until, start_local};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::log::AnyStore;
-use proscenium::log::memory::MemoryStore;
+use proscenium::log::Storage;
 use proscenium::serve::maintenance::settle::StalenessLimits;
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
@@ -80,7 +79,7 @@ async fn unread_is_a_number_from_numbers_and_booleans() {
 #[tokio::test]
 async fn a_session_is_stale_by_its_source_s_statement_or_by_a_stale_run() {
     let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
-    let store = AnyStore::Memory(MemoryStore::new());
+    let store = Storage::memory();
     let server = Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now)).unwrap();
     let mut settler =
         server.settler(StalenessLimits { stale_after: Duration::from_mins(1), settle_after: Duration::from_mins(5) });

@@ -6,7 +6,8 @@
 
 use crate::crash::kills;
 use crate::store::{Contents, append, compact, epoch, list_files, mark_file, read_contents, run, with_body, with_state};
-use proscenium::log::embedded::{EmbeddedStore, Sync};
+use proscenium::log::embedded::Sync;
+use proscenium::log::testing::on_disk;
 use proscenium::log::{LogId, Store};
 use proscenium::model::Sequence;
 use std::collections::BTreeMap;
@@ -66,8 +67,8 @@ impl Story {
     /// Acts as the seed says.
     fn play(seed: u64, sync: Sync) -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        let store = EmbeddedStore::open(dir.path(), sync).unwrap();
-        let contents = || without_checkpoints(pollster::block_on(read_contents(&store)).unwrap());
+        let store = on_disk(dir.path(), sync).unwrap();
+        let contents = || without_checkpoints(read_contents(&store).unwrap());
         let (history, rewrites) = (vec![contents()], vec![BTreeMap::new()]);
         let synced = (read_written(dir.path()), 0);
         let mut story = Self { dir, sync, history, rewrites, synced };
@@ -85,14 +86,14 @@ impl Story {
                     let text = "x".repeat(usize::try_from(1 + random.below(3000)).unwrap());
                     let one = with_state(append(&id(log), last, &[&text, "y"]), b"n", Some(&step.to_string()));
                     let group = [with_body(one, &format!("b{}", random.below(3)), text), append(&id(log), last + 2, &["z"])];
-                    pollster::block_on(store.commit(&group)).unwrap();
+                    store.commit(&group).unwrap();
                 }
                 5 if last > 0 => {
-                    pollster::block_on(compact(&store, &id(log), last, |n| n % 3 == 1 || n == last));
+                    compact(&store, &id(log), last, |n| n % 3 == 1 || n == last);
                     *rewrites.entry(log).or_default() += 1;
                 }
                 6 if last > 0 => {
-                    pollster::block_on(store.erase(&id(log))).unwrap();
+                    store.erase(&id(log)).unwrap();
                     *rewrites.entry(log).or_default() += 1;
                 }
                 7 => {
@@ -106,7 +107,7 @@ impl Story {
                     continue;
                 }
                 _ => {
-                    pollster::block_on(store.flush()).unwrap();
+                    store.flush().unwrap();
                     story.synced = (read_written(story.dir.path()), story.history.len() - 1);
                     continue;
                 }
@@ -143,8 +144,8 @@ impl Story {
 
     /// Opens what is left; says what is wrong with it.
     fn check(&self, acknowledged: usize) -> Result<(), String> {
-        let store = EmbeddedStore::open(self.dir.path(), self.sync).map_err(|error| error.to_string())?;
-        let read = pollster::block_on(read_contents(&store)).map_err(|error| error.to_string())?;
+        let store = on_disk(self.dir.path(), self.sync).map_err(|error| error.to_string())?;
+        let read = read_contents(&store).map_err(|error| error.to_string())?;
         let checkpoints = read.checkpoints.clone();
         let logs: Vec<LogId> = read.logs.iter().map(|(listed, ..)| listed.log.clone()).collect();
         let read = without_checkpoints(read);
@@ -164,8 +165,8 @@ impl Story {
         }
         drop(store);
         // What was lost stays lost.
-        let store = EmbeddedStore::open(self.dir.path(), self.sync).map_err(|error| error.to_string())?;
-        let again = without_checkpoints(pollster::block_on(read_contents(&store)).map_err(|error| error.to_string())?);
+        let store = on_disk(self.dir.path(), self.sync).map_err(|error| error.to_string())?;
+        let again = without_checkpoints(read_contents(&store).map_err(|error| error.to_string())?);
         if again == read { Ok(()) } else { Err("the next start has other data".to_owned()) }
     }
 }

@@ -11,6 +11,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use proscenium::guard::Policy;
 use proscenium::ingest::{Delivery, Environment, Ingest};
 use proscenium::log::commit::{Logs, rows_after};
+use proscenium::log::journal::MemoryJournal;
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::row::Row;
 use proscenium::log::{Limit, LogId};
@@ -36,7 +37,8 @@ impl Pipeline {
     }
 
     fn with_clock(now: fn() -> jiff::Timestamp) -> Self {
-        let (logs, mut groups) = Logs::open(MemoryStore::new()).expect("an empty store opens");
+        let (logs, mut groups) =
+            Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).expect("an empty store opens");
         // The part of the server that runs commits, without its readers.
         std::thread::spawn(move || {
             while let Some(group) = groups.blocking_recv() {

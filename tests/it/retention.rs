@@ -3,13 +3,12 @@
 use crate::activities::{Screen, read_activities, without_times};
 use crate::harness::{
     AUDIENCES, Client, Frame, Process, TRANSPORTS, Transport, environment, fact, list_recordings, recording, serve_until,
-    to_ndjson, with_timeout,
+    storage_in, to_ndjson, with_timeout,
 };
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::log::embedded::{EmbeddedStore, Sync};
-use proscenium::log::memory::MemoryStore;
-use proscenium::log::{AnyStore, StoreError};
+use proscenium::log::Storage;
+use proscenium::log::embedded::Sync;
 use proscenium::serve::maintenance::compact::{CompactionOutcome, Compactor, StepSize};
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
@@ -21,14 +20,14 @@ use std::time::Duration;
 /// Steps so small that every run takes several.
 const SMALL_STEPS: StepSize = StepSize { appends: 3, bytes: 4096 };
 
-fn server(store: AnyStore, now: fn() -> jiff::Timestamp) -> Server {
+fn server(store: Storage, now: fn() -> jiff::Timestamp) -> Server {
     let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
     Server::new(store, Policy::default(), sizes, limits, pulse, environment(now)).unwrap()
 }
 
 /// Starts a server in memory whose clock stands still, with a compactor that takes every ended run.
 pub async fn start_with_stopped_clock() -> (Client, Compactor) {
-    let server = server(AnyStore::Memory(MemoryStore::new()), || jiff::Timestamp::UNIX_EPOCH);
+    let server = server(Storage::memory(), || jiff::Timestamp::UNIX_EPOCH);
     let compactor = server.compactor(Duration::ZERO);
     (serve_until(server, std::future::pending()).await.0, compactor)
 }
@@ -572,8 +571,7 @@ async fn facts_and_readers_during_a_compaction_are_unaffected() {
 #[tokio::test]
 async fn a_run_is_compacted_after_its_end_and_a_quiet_time() {
     static NOW: AtomicI64 = AtomicI64::new(1_000_000);
-    let server =
-        server(AnyStore::Memory(MemoryStore::new()), || jiff::Timestamp::from_second(NOW.load(Ordering::Relaxed)).unwrap());
+    let server = server(Storage::memory(), || jiff::Timestamp::from_second(NOW.load(Ordering::Relaxed)).unwrap());
     let compactor = server.compactor(Duration::from_mins(1));
     let (client, _serving) = serve_until(server, std::future::pending()).await;
     let round = async |passed: i64| {
@@ -660,13 +658,7 @@ async fn a_compacted_run_on_disk_survives_a_restart_and_accepts_late_facts() {
     let dir = tempfile::tempdir().unwrap();
     let mut was = None;
     for restart in 0..3 {
-        let store = loop {
-            match EmbeddedStore::open(dir.path(), Sync::Always) {
-                Err(StoreError::Locked { .. }) => tokio::task::yield_now().await,
-                opened => break opened.unwrap(),
-            }
-        };
-        let server = server(AnyStore::Embedded(store), || jiff::Timestamp::UNIX_EPOCH);
+        let server = server(storage_in(dir.path(), Sync::Always).await, || jiff::Timestamp::UNIX_EPOCH);
         let compactor = server.compactor(Duration::ZERO).with_step_size(SMALL_STEPS);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let (client, serving) = serve_until(server, async { drop(stopped.await) }).await;

@@ -1,11 +1,10 @@
 //! Settling: a silent run ends for its readers, and an active run does not.
 
-use crate::harness::{AUDIENCES, Client, Process, Transport, environment, fact, serve_until, with_timeout};
+use crate::harness::{AUDIENCES, Client, Process, Transport, environment, fact, serve_until, storage_in, with_timeout};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::log::AnyStore;
-use proscenium::log::embedded::{EmbeddedStore, Sync};
-use proscenium::log::memory::MemoryStore;
+use proscenium::log::Storage;
+use proscenium::log::embedded::Sync;
 use proscenium::serve::maintenance::settle::{Settler, StalenessLimits};
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
@@ -16,7 +15,7 @@ use tokio::time::Instant;
 
 const STALENESS: StalenessLimits = StalenessLimits { stale_after: Duration::from_mins(1), settle_after: Duration::from_mins(5) };
 
-fn server(store: AnyStore) -> Server {
+fn server(store: Storage) -> Server {
     let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
     Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now)).unwrap()
 }
@@ -25,7 +24,7 @@ fn server(store: AnyStore) -> Server {
 ///
 /// Returns its client, its settler, and the time of the settler's first pass.
 async fn start_with_settler() -> (Client, Settler, Instant) {
-    let server = server(AnyStore::Memory(MemoryStore::new()));
+    let server = server(Storage::memory());
     let settler = server.settler(STALENESS);
     (serve_until(server, std::future::pending()).await.0, settler, Instant::now())
 }
@@ -240,7 +239,7 @@ async fn any_fact_reopens_a_settled_run_and_only_a_start_reopens_an_ended_one() 
 #[tokio::test]
 async fn a_restarted_server_measures_silence_anew_and_does_not_repeat_itself() {
     let dir = tempfile::tempdir().unwrap();
-    let open = || AnyStore::Embedded(EmbeddedStore::open(dir.path(), Sync::Never).unwrap());
+    let open = || Storage::open(dir.path(), Sync::Never).unwrap();
     let first = server(open());
     let mut settler = first.settler(STALENESS);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -255,13 +254,7 @@ async fn a_restarted_server_measures_silence_anew_and_does_not_repeat_itself() {
     with_timeout("the server's end", serving).await.unwrap();
     drop(settler);
 
-    let again = loop {
-        match EmbeddedStore::open(dir.path(), Sync::Never) {
-            Ok(store) => break server(AnyStore::Embedded(store)),
-            Err(proscenium::log::StoreError::Locked { .. }) => tokio::task::yield_now().await,
-            Err(error) => panic!("{error}"),
-        }
-    };
+    let again = server(storage_in(dir.path(), Sync::Never).await);
     let mut settler = again.settler(STALENESS);
     let (client, _serving) = serve_until(again, std::future::pending()).await;
     for later in [0, 100, 299] {

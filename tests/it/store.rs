@@ -5,8 +5,9 @@
 
 use bytes::Bytes;
 use proscenium::log::embedded::{EmbeddedStore, StoreInspection, Sync};
-use proscenium::log::memory::MemoryStore;
+use proscenium::log::journal::Journal;
 use proscenium::log::row::{Row, Rows};
+use proscenium::log::testing::{OnDisk, Ordered, in_memory, on_disk};
 use proscenium::log::{
     Append, AppendOutcome, Blob, Compaction, Limit, ListedLog, LoadedLog, LogId, LogKind, META, RewrittenAppend, Store,
     StoreError, StoredAppend,
@@ -18,17 +19,18 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 macro_rules! suite {
     ($($test:ident)*) => {
         mod in_memory {
-            $(#[test] fn $test() { super::block_on(super::$test(super::MemoryStore::new())); })*
+            $(#[test] fn $test() { super::$test(super::in_memory()); })*
         }
         mod on_disk {
             $(#[test] fn $test() {
                 let dir = tempfile::tempdir().unwrap();
-                super::block_on(super::$test(super::EmbeddedStore::open(dir.path(), super::Sync::Never).unwrap()));
+                super::$test(super::on_disk(dir.path(), super::Sync::Never).unwrap());
             })*
         }
     };
@@ -60,10 +62,6 @@ suite! {
     compaction_keeps_positions_and_readers_skip_removed_rows
     a_compaction_applies_only_to_the_expected_state_of_its_log
     a_flush_changes_nothing_and_only_the_embedded_store_uses_disk
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
 pub fn run(name: &str) -> LogId {
@@ -107,8 +105,8 @@ pub fn with_body(mut append: Append, id: &str, body: impl Into<Bytes>) -> Append
     append
 }
 
-async fn commit_one(store: &impl Store, append: Append) -> u64 {
-    match store.commit(&[append]).await.unwrap()[..] {
+fn commit_one(store: &Ordered<impl Store, impl Journal>, append: Append) -> u64 {
+    match store.commit(&[append]).unwrap()[..] {
         [AppendOutcome::Committed { position, .. }] => position,
         ref other => panic!("{other:?}"),
     }
@@ -127,7 +125,7 @@ fn texts(read: Vec<StoredAppend>) -> Texts {
     rows.map(|row| (row.sequence().0, String::from_utf8(row.view(Audience::User).unwrap().to_vec()).unwrap())).collect()
 }
 
-fn read(store: &impl Store, log: &LogId, after: u64, limit: Limit) -> Texts {
+fn read(store: &Ordered<impl Store, impl Journal>, log: &LogId, after: u64, limit: Limit) -> Texts {
     texts(store.read(log, epoch(1), Sequence(after), limit).unwrap())
 }
 
@@ -135,31 +133,31 @@ fn numbered(texts: &[&str]) -> Texts {
     (1..).zip(texts.iter().map(ToString::to_string)).collect()
 }
 
-async fn a_store_keeps_the_epoch_of_its_first_append(store: impl Store) {
+fn a_store_keeps_the_epoch_of_its_first_append(store: Ordered<impl Store, impl Journal>) {
     assert_eq!(store.epoch().unwrap(), None);
-    commit_one(&store, append(&run("a"), 0, &["1"])).await;
-    commit_one(&store, Append { epoch: epoch(2), ..append(&run("b"), 0, &["1"]) }).await;
-    store.erase(&run("a")).await.unwrap();
+    commit_one(&store, append(&run("a"), 0, &["1"]));
+    commit_one(&store, Append { epoch: epoch(2), ..append(&run("b"), 0, &["1"]) });
+    store.erase(&run("a")).unwrap();
     assert_eq!(store.epoch().unwrap(), Some(epoch(1)));
 }
 
-async fn appends_to_all_logs_share_one_gapless_order_of_commits(store: impl Store) {
+fn appends_to_all_logs_share_one_gapless_order_of_commits(store: Ordered<impl Store, impl Journal>) {
     let (a, b) = (run("a"), LogId::Session(SessionId::new("a").unwrap()));
-    let first = store.commit(&[append(&a, 0, &["1"]), append(&b, 0, &["1", "2"]), append(&a, 1, &["2"])]).await.unwrap();
+    let first = store.commit(&[append(&a, 0, &["1"]), append(&b, 0, &["1", "2"]), append(&a, 1, &["2"])]).unwrap();
     assert_eq!(first, [(1, 1), (2, 2), (3, 1)].map(committed));
     let conflict = AppendOutcome::Conflict { last: Sequence(2), epoch: Some(epoch(1)) };
-    let second = store.commit(&[append(&b, 0, &["x"]), append(&b, 2, &["3"])]).await.unwrap();
+    let second = store.commit(&[append(&b, 0, &["x"]), append(&b, 2, &["3"])]).unwrap();
     assert_eq!(second, [conflict, committed((4, 2))]);
-    assert_eq!(store.commit(&[]).await.unwrap(), []);
-    assert_eq!(commit_one(&store, append(&a, 2, &["3"])).await, 5);
+    assert_eq!(store.commit(&[]).unwrap(), []);
+    assert_eq!(commit_one(&store, append(&a, 2, &["3"])), 5);
 }
 
-async fn rows_are_read_in_order_and_unchanged(store: impl Store) {
+fn rows_are_read_in_order_and_unchanged(store: Ordered<impl Store, impl Journal>) {
     let (a, b) = (run("a"), run("b"));
     for n in 0..40 {
-        commit_one(&store, append(&a, n * 2, &[&format!("a{n}"), "and"])).await;
+        commit_one(&store, append(&a, n * 2, &[&format!("a{n}"), "and"]));
         if n % 3 == 0 {
-            commit_one(&store, append(&b, n / 3, &[&format!("b{n}")])).await;
+            commit_one(&store, append(&b, n / 3, &[&format!("b{n}")]));
         }
     }
     let expected: Vec<_> = (0..80).map(|i| (i + 1, if i % 2 == 0 { format!("a{}", i / 2) } else { "and".into() })).collect();
@@ -171,21 +169,20 @@ async fn rows_are_read_in_order_and_unchanged(store: impl Store) {
     assert_eq!(read(&store, &run("unknown"), 0, ALL), []);
 }
 
-async fn appends_to_one_log_may_follow_each_other_in_one_group(store: impl Store) {
+fn appends_to_one_log_may_follow_each_other_in_one_group(store: Ordered<impl Store, impl Journal>) {
     let a = run("a");
     let group = [append(&a, 0, &["one"]), with_state(append(&a, 1, &[]), b"k", Some("v")), append(&a, 1, &["two", "three"])];
-    let outcomes = store.commit(&group).await.unwrap();
+    let outcomes = store.commit(&group).unwrap();
     assert_eq!(outcomes, [(1, 1), (2, 1), (3, 1)].map(committed));
     assert_eq!(read(&store, &a, 0, ALL), numbered(&["one", "two", "three"]));
     assert_eq!(store.load(&a).unwrap().unwrap().last, Sequence(3));
 }
 
-async fn an_append_that_expects_another_tail_conflicts_and_the_rest_of_its_group_commits(store: impl Store) {
+fn an_append_that_expects_another_tail_conflicts_and_the_rest_of_its_group_commits(store: Ordered<impl Store, impl Journal>) {
     let (a, b) = (run("a"), run("b"));
-    commit_one(&store, append(&a, 0, &["one"])).await;
+    commit_one(&store, append(&a, 0, &["one"]));
     let stale = with_body(with_state(append(&a, 0, &["other"]), b"k", Some("v")), "lost", "body");
-    let outcomes =
-        store.commit(&[stale, append(&b, 0, &["one"]), append(&a, 7, &["far"]), append(&a, 1, &["two"])]).await.unwrap();
+    let outcomes = store.commit(&[stale, append(&b, 0, &["one"]), append(&a, 7, &["far"]), append(&a, 1, &["two"])]).unwrap();
     let conflict = AppendOutcome::Conflict { last: Sequence(1), epoch: Some(epoch(1)) };
     assert_eq!(outcomes, [conflict, committed((2, 2)), conflict, committed((3, 1))]);
     assert_eq!(read(&store, &a, 0, ALL), numbered(&["one", "two"]));
@@ -193,46 +190,46 @@ async fn an_append_that_expects_another_tail_conflicts_and_the_rest_of_its_group
     assert_eq!(store.blob(&BlobId::new("lost").unwrap()).unwrap(), None);
 }
 
-async fn a_linked_append_conflicts_if_its_predecessor_conflicts(store: impl Store) {
+fn a_linked_append_conflicts_if_its_predecessor_conflicts(store: Ordered<impl Store, impl Journal>) {
     let (a, b) = (run("a"), run("b"));
-    commit_one(&store, append(&a, 0, &["one"])).await;
-    commit_one(&store, append(&a, 1, &["of another writer"])).await;
+    commit_one(&store, append(&a, 0, &["one"]));
+    commit_one(&store, append(&a, 1, &["of another writer"]));
     // The second append's expected sequence matches the log by chance.
     let group = [append(&a, 1, &["x"]), append(&a, 2, &["y"]), append(&b, 0, &["one"]), append(&b, 1, &["two"])];
-    let outcomes = store.commit_linked(&group, &[false, true, false, true]).await.unwrap();
+    let outcomes = store.commit_linked(&group, &[false, true, false, true]).unwrap();
     let conflict = AppendOutcome::Conflict { last: Sequence(2), epoch: Some(epoch(1)) };
     assert_eq!(outcomes, [conflict, conflict, committed((3, 2)), committed((4, 2))]);
     assert_eq!(read(&store, &a, 0, ALL), numbered(&["one", "of another writer"]));
-    assert_eq!(store.commit_linked(&group[1..2], &[false]).await.unwrap(), [committed((5, 1))], "unlinked it commits");
+    assert_eq!(store.commit_linked(&group[1..2], &[false]).unwrap(), [committed((5, 1))], "unlinked it commits");
 }
 
-async fn an_append_that_expects_rows_in_a_missing_log_conflicts(store: impl Store) {
-    let outcomes = store.commit(&[append(&run("a"), 3, &["four"])]).await.unwrap();
+fn an_append_that_expects_rows_in_a_missing_log_conflicts(store: Ordered<impl Store, impl Journal>) {
+    let outcomes = store.commit(&[append(&run("a"), 3, &["four"])]).unwrap();
     assert_eq!(outcomes, [AppendOutcome::Conflict { last: Sequence::NONE, epoch: None }]);
     assert_eq!(store.load(&run("a")).unwrap(), None);
     assert_eq!(store.list(LogKind::Run, None, 9).unwrap(), []);
 }
 
-async fn another_epoch_conflicts_and_reads_nothing(store: impl Store) {
+fn another_epoch_conflicts_and_reads_nothing(store: Ordered<impl Store, impl Journal>) {
     let a = run("a");
-    commit_one(&store, append(&a, 0, &["one"])).await;
+    commit_one(&store, append(&a, 0, &["one"]));
     let conflict = AppendOutcome::Conflict { last: Sequence(1), epoch: Some(epoch(1)) };
     for expected in [0, 1] {
         let other = Append { epoch: epoch(2), ..append(&a, expected, &["x"]) };
-        assert_eq!(store.commit(&[other]).await.unwrap(), [conflict]);
+        assert_eq!(store.commit(&[other]).unwrap(), [conflict]);
     }
     assert_eq!(store.read(&a, epoch(2), Sequence::NONE, ALL).unwrap(), []);
     assert_eq!(store.load(&a).unwrap().unwrap().epoch, epoch(1));
 }
 
-async fn state_is_set_replaced_and_removed_with_its_append(store: impl Store) {
+fn state_is_set_replaced_and_removed_with_its_append(store: Ordered<impl Store, impl Journal>) {
     let (a, b) = (run("a"), run("b"));
     let set = with_state(with_state(append(&a, 0, &["one"]), b"y", Some("1")), b"x", Some("2"));
-    commit_one(&store, set).await;
-    commit_one(&store, with_state(append(&b, 0, &["one"]), b"x", Some("b's"))).await;
+    commit_one(&store, set);
+    commit_one(&store, with_state(append(&b, 0, &["one"]), b"x", Some("b's")));
     let twice = with_state(with_state(append(&a, 1, &["two"]), b"y", Some("3")), b"y", Some("4"));
     let forget = with_state(with_state(append(&a, 2, &["three"]), b"x", None), b"never", None);
-    store.commit(&[twice, forget, with_state(append(&a, 3, &["four"]), b"xx", Some(""))]).await.unwrap();
+    store.commit(&[twice, forget, with_state(append(&a, 3, &["four"]), b"xx", Some(""))]).unwrap();
     let state = |entries: &[(&'static str, &'static str)]| -> Vec<(Bytes, Bytes)> {
         entries.iter().map(|(key, value)| (Bytes::from(*key), Bytes::from(*value))).collect()
     };
@@ -240,51 +237,51 @@ async fn state_is_set_replaced_and_removed_with_its_append(store: impl Store) {
     assert_eq!(store.load(&b).unwrap().unwrap().state, state(&[("x", "b's")]));
 }
 
-async fn an_append_may_contain_only_state(store: impl Store) {
+fn an_append_may_contain_only_state(store: Ordered<impl Store, impl Journal>) {
     let a = run("a");
-    assert_eq!(commit_one(&store, with_state(append(&a, 0, &[]), META, Some("made"))).await, 1);
+    assert_eq!(commit_one(&store, with_state(append(&a, 0, &[]), META, Some("made"))), 1);
     assert_eq!(store.load(&a).unwrap().unwrap().last, Sequence::NONE);
     assert_eq!(read(&store, &a, 0, ALL), []);
     assert_eq!(store.list(LogKind::Run, None, 9).unwrap()[0].meta, "made");
-    assert_eq!(commit_one(&store, append(&a, 0, &["one"])).await, 2);
-    assert_eq!(commit_one(&store, with_state(append(&a, 1, &[]), META, Some("changed"))).await, 3);
+    assert_eq!(commit_one(&store, append(&a, 0, &["one"])), 2);
+    assert_eq!(commit_one(&store, with_state(append(&a, 1, &[]), META, Some("changed"))), 3);
     assert_eq!(read(&store, &a, 0, ALL), numbered(&["one"]));
 }
 
-async fn an_empty_append_takes_no_position(store: impl Store) {
+fn an_empty_append_takes_no_position(store: Ordered<impl Store, impl Journal>) {
     let (a, b) = (run("a"), run("b"));
-    assert_eq!(commit_one(&store, append(&a, 0, &[])).await, 1, "it creates the log");
-    assert_eq!(commit_one(&store, append(&a, 0, &[])).await, 1);
+    assert_eq!(commit_one(&store, append(&a, 0, &[])), 1, "it creates the log");
+    assert_eq!(commit_one(&store, append(&a, 0, &[])), 1);
     let group = [append(&a, 0, &[]), append(&b, 0, &["one"]), append(&b, 1, &[]), append(&a, 0, &["one"])];
-    let outcomes = store.commit(&group).await.unwrap();
+    let outcomes = store.commit(&group).unwrap();
     assert_eq!(outcomes, [(1, 1), (2, 2), (2, 2), (3, 1)].map(committed));
-    assert_eq!((store.position().unwrap(), commit_one(&store, append(&b, 1, &[])).await), (3, 3));
-    assert_eq!(commit_one(&store, append(&b, 1, &["two"])).await, 4);
+    assert_eq!((store.mark().position, commit_one(&store, append(&b, 1, &[]))), (3, 3));
+    assert_eq!(commit_one(&store, append(&b, 1, &["two"])), 4);
 }
 
-async fn bodies_are_stored_with_their_append(store: impl Store) {
+fn bodies_are_stored_with_their_append(store: Ordered<impl Store, impl Journal>) {
     let big = Bytes::from(vec![7; 100_000]);
     let both = with_body(with_body(append(&run("a"), 0, &["one"]), "big", big.clone()), "small", "");
-    commit_one(&store, both).await;
+    commit_one(&store, both);
     let found = store.blob(&BlobId::new("big").unwrap()).unwrap().unwrap();
     assert_eq!((found.meta, found.body), (Bytes::from("meta of big"), big));
     assert_eq!(store.blob(&BlobId::new("small").unwrap()).unwrap().unwrap().body, Bytes::new());
     assert_eq!(store.blob(&BlobId::new("other").unwrap()).unwrap(), None);
 }
 
-async fn a_list_is_newest_first_and_its_pages_are_stable(store: impl Store) {
+fn a_list_is_newest_first_and_its_pages_are_stable(store: Ordered<impl Store, impl Journal>) {
     for n in 0..10 {
-        commit_one(&store, with_state(append(&run(&format!("r{n}")), 0, &["one"]), META, Some(&format!("meta {n}")))).await;
-        commit_one(&store, append(&LogId::Session(SessionId::new(&format!("s{n}")).unwrap()), 0, &["one"])).await;
+        commit_one(&store, with_state(append(&run(&format!("r{n}")), 0, &["one"]), META, Some(&format!("meta {n}"))));
+        commit_one(&store, append(&LogId::Session(SessionId::new(&format!("s{n}")).unwrap()), 0, &["one"]));
     }
     let names = |page: &[ListedLog]| -> Vec<String> { page.iter().map(|listed| listed.log.to_string()).collect() };
     let first = store.list(LogKind::Run, None, 4).unwrap();
     assert_eq!(names(&first), ["run r9", "run r8", "run r7", "run r6"]);
     assert_eq!(first[0].meta, "meta 9");
-    commit_one(&store, append(&run("late"), 0, &["one"])).await;
-    commit_one(&store, append(&run("r2"), 1, &["two"])).await;
-    store.erase(&run("r6")).await.unwrap();
-    store.erase(&run("r4")).await.unwrap();
+    commit_one(&store, append(&run("late"), 0, &["one"]));
+    commit_one(&store, append(&run("r2"), 1, &["two"]));
+    store.erase(&run("r6")).unwrap();
+    store.erase(&run("r4")).unwrap();
     let second = store.list(LogKind::Run, Some(first[3].created), 4).unwrap();
     assert_eq!(names(&second), ["run r5", "run r3", "run r2", "run r1"]);
     let third = store.list(LogKind::Run, Some(second[3].created), 4).unwrap();
@@ -294,10 +291,10 @@ async fn a_list_is_newest_first_and_its_pages_are_stable(store: impl Store) {
     assert_eq!((sessions.len(), &sessions[0].meta), (10, &Bytes::new()));
 }
 
-async fn a_read_is_bounded_by_rows_and_bytes_and_always_advances(store: impl Store) {
+fn a_read_is_bounded_by_rows_and_bytes_and_always_advances(store: Ordered<impl Store, impl Journal>) {
     let a = run("a");
     for n in 0..12 {
-        commit_one(&store, append(&a, n * 3, &["x", "y", "z"])).await;
+        commit_one(&store, append(&a, n * 3, &["x", "y", "z"]));
     }
     let append_bytes = 3 * row(1, "x").len();
     let rows = |rows| Limit { rows, bytes: usize::MAX };
@@ -316,28 +313,28 @@ async fn a_read_is_bounded_by_rows_and_bytes_and_always_advances(store: impl Sto
     assert_eq!((after, seen), (36, 12));
 }
 
-async fn a_read_from_inside_an_append_starts_with_the_whole_append(store: impl Store) {
+fn a_read_from_inside_an_append_starts_with_the_whole_append(store: Ordered<impl Store, impl Journal>) {
     let a = run("a");
-    commit_one(&store, append(&a, 0, &["one", "two", "three"])).await;
-    commit_one(&store, append(&a, 3, &["four"])).await;
+    commit_one(&store, append(&a, 0, &["one", "two", "three"]));
+    commit_one(&store, append(&a, 3, &["four"]));
     let all = numbered(&["one", "two", "three", "four"]);
     assert_eq!(read(&store, &a, 1, ALL), all);
     assert_eq!(read(&store, &a, 2, ALL), all);
     assert_eq!(read(&store, &a, 3, ALL), all[3..]);
 }
 
-async fn rows_are_read_with_the_position_of_their_append(store: impl Store) {
+fn rows_are_read_with_the_position_of_their_append(store: Ordered<impl Store, impl Journal>) {
     let (a, b) = (run("a"), run("b"));
-    assert_eq!(store.position().unwrap(), 0);
+    assert_eq!(store.mark().position, 0);
     let mut appends = Vec::new();
     for n in 0..30 {
         let of_a = append(&a, n * 3, &["x", "y", "z"]);
         appends.push(StoredAppend { position: 0, before: Sequence(n * 3), rows: of_a.rows.clone() });
         // Consecutive appends to one log, and single ones.
         if n % 10 >= 5 {
-            commit_one(&store, with_state(append(&b, 0, &[]), b"k", Some("v"))).await;
+            commit_one(&store, with_state(append(&b, 0, &[]), b"k", Some("v")));
         }
-        appends.last_mut().unwrap().position = commit_one(&store, of_a).await;
+        appends.last_mut().unwrap().position = commit_one(&store, of_a);
     }
     assert!(appends.is_sorted_by_key(|append| append.position));
     for after in 0..=90 {
@@ -349,104 +346,104 @@ async fn rows_are_read_with_the_position_of_their_append(store: impl Store) {
     }
 }
 
-async fn a_position_maps_to_the_last_sequence_of_each_log(store: impl Store) {
+fn a_position_maps_to_the_last_sequence_of_each_log(store: Ordered<impl Store, impl Journal>) {
     let (a, b) = (run("a"), run("b"));
     let (mut lasts, mut reached) = ([0, 0], vec![[0, 0]]);
     for n in 0..200_usize {
         let (which, log) = if n % 7 < 4 { (0, &a) } else { (1, &b) };
         let texts = &["x"; 9][..n * n % 10];
-        let position = commit_one(&store, with_state(append(log, lasts[which], texts), b"k", Some("v"))).await;
+        let position = commit_one(&store, with_state(append(log, lasts[which], texts), b"k", Some("v")));
         lasts[which] += texts.len() as u64;
         reached.push(lasts);
         assert_eq!(position, n as u64 + 1);
     }
-    assert_eq!(store.position().unwrap(), 200);
-    let locate = async |log: &LogId, bits, position| store.locate(log, epoch(bits), position).unwrap().0;
-    let position_of = async |log: &LogId, bits, sequence| store.position_of(log, epoch(bits), Sequence(sequence)).unwrap();
+    assert_eq!(store.mark().position, 200);
+    let locate = |log: &LogId, bits, position| store.locate(log, epoch(bits), position).unwrap().0;
+    let position_of = |log: &LogId, bits, sequence| store.position_of(log, epoch(bits), Sequence(sequence)).unwrap();
     for (position, lasts) in (0..).zip(&reached) {
-        assert_eq!([locate(&a, 1, position).await, locate(&b, 1, position).await], *lasts, "at {position}");
+        assert_eq!([locate(&a, 1, position), locate(&b, 1, position)], *lasts, "at {position}");
     }
     for (which, log) in [&a, &b].into_iter().enumerate() {
         for sequence in 1..=lasts[which] {
             let position = reached.iter().position(|lasts| lasts[which] >= sequence).map(|position| position as u64);
-            assert_eq!(position_of(log, 1, sequence).await, position, "{log} {sequence}");
+            assert_eq!(position_of(log, 1, sequence), position, "{log} {sequence}");
         }
-        assert_eq!((position_of(log, 1, lasts[which] + 1).await, position_of(log, 2, 1).await), (None, None));
+        assert_eq!((position_of(log, 1, lasts[which] + 1), position_of(log, 2, 1)), (None, None));
     }
-    assert_eq!([locate(&a, 1, u64::MAX).await, locate(&b, 1, 201).await], lasts);
-    assert_eq!((locate(&a, 2, 200).await, locate(&run("unknown"), 1, 200).await), (0, 0));
-    store.erase(&a).await.unwrap();
-    assert_eq!((locate(&a, 1, 200).await, position_of(&a, 1, 1).await), (0, None));
-    assert_eq!(commit_one(&store, Append { epoch: epoch(3), ..append(&a, 0, &["anew"]) }).await, 201);
-    assert_eq!((locate(&a, 3, 200).await, locate(&a, 3, 201).await, locate(&a, 1, 201).await), (0, 1, 0));
+    assert_eq!([locate(&a, 1, u64::MAX), locate(&b, 1, 201)], lasts);
+    assert_eq!((locate(&a, 2, 200), locate(&run("unknown"), 1, 200)), (0, 0));
+    store.erase(&a).unwrap();
+    assert_eq!((locate(&a, 1, 200), position_of(&a, 1, 1)), (0, None));
+    assert_eq!(commit_one(&store, Append { epoch: epoch(3), ..append(&a, 0, &["anew"]) }), 201);
+    assert_eq!((locate(&a, 3, 200), locate(&a, 3, 201), locate(&a, 1, 201)), (0, 1, 0));
 }
 
 /// Reads the checkpoint of this kind at or before `at`: its sequence and its body.
-fn read_checkpoint(store: &impl Store, log: &LogId, kind: u8, at: u64) -> Option<(u64, Bytes)> {
+fn read_checkpoint(store: &Ordered<impl Store, impl Journal>, log: &LogId, kind: u8, at: u64) -> Option<(u64, Bytes)> {
     let found = store.checkpoint(log, epoch(1), kind, Sequence(at)).unwrap();
     found.map(|(sequence, body)| (sequence.0, body))
 }
 
-fn save_checkpoint(store: &impl Store, log: &LogId, kind: u8, sequence: u64, body: impl Into<Bytes>) {
+fn save_checkpoint(store: &Ordered<impl Store, impl Journal>, log: &LogId, kind: u8, sequence: u64, body: impl Into<Bytes>) {
     store.save_checkpoint(log, epoch(1), kind, Sequence(sequence), body.into()).unwrap();
 }
 
-async fn checkpoints_coexist_and_the_newest_at_or_before_a_sequence_is_found(store: impl Store) {
+fn checkpoints_coexist_and_the_newest_at_or_before_a_sequence_is_found(store: Ordered<impl Store, impl Journal>) {
     let (a, b) = (run("a"), run("b"));
     let large = Bytes::from((0..3 << 20).map(|n: u32| n as u8).collect::<Vec<_>>());
     for log in [&a, &b] {
-        commit_one(&store, with_body(append(log, 0, &["x"; 300]), &log.to_string(), "body")).await;
+        commit_one(&store, with_body(append(log, 0, &["x"; 300]), &log.to_string(), "body"));
     }
     for (kind, sequence, body) in [(1, 2, "old"), (1, 2, "two"), (1, 256, "more"), (0, 9, "zero"), (255, 1, "")] {
         save_checkpoint(&store, &a, kind, sequence, body);
     }
     save_checkpoint(&store, &a, 1, 100, large.clone());
     save_checkpoint(&store, &b, 1, 50, "b's");
-    let of_a = async |kind, at| read_checkpoint(&store, &a, kind, at);
+    let of_a = |kind, at| read_checkpoint(&store, &a, kind, at);
     let small = |sequence, text: &'static str| Some((sequence, Bytes::from(text)));
-    assert_eq!(of_a(1, 1).await, None);
-    assert_eq!(of_a(1, 2).await, small(2, "two"), "the later one of the same sequence");
-    assert_eq!(of_a(1, 99).await, small(2, "two"));
+    assert_eq!(of_a(1, 1), None);
+    assert_eq!(of_a(1, 2), small(2, "two"), "the later one of the same sequence");
+    assert_eq!(of_a(1, 99), small(2, "two"));
     for at in [100, 255] {
-        assert!(of_a(1, at).await == Some((100, large.clone())), "at {at}");
+        assert!(of_a(1, at) == Some((100, large.clone())), "at {at}");
     }
     for at in [256, 300, Sequence::MAX.0, u64::MAX] {
-        assert_eq!(of_a(1, at).await, small(256, "more"), "at {at}");
+        assert_eq!(of_a(1, at), small(256, "more"), "at {at}");
     }
-    assert_eq!((of_a(0, 300).await, of_a(255, 300).await, of_a(2, 300).await), (small(9, "zero"), small(1, ""), None));
+    assert_eq!((of_a(0, 300), of_a(255, 300), of_a(2, 300)), (small(9, "zero"), small(1, ""), None));
     assert_eq!(read_checkpoint(&store, &b, 1, 300), small(50, "b's"));
-    assert_eq!(commit_one(&store, append(&a, 300, &["next"])).await, 3, "a checkpoint takes no position");
+    assert_eq!(commit_one(&store, append(&a, 300, &["next"])), 3, "a checkpoint takes no position");
     assert_eq!(store.load(&a).unwrap().unwrap().state, []);
 }
 
-async fn a_checkpoint_of_a_missing_log_a_later_sequence_or_another_epoch_is_dropped(store: impl Store) {
+fn a_checkpoint_of_a_missing_log_a_later_sequence_or_another_epoch_is_dropped(store: Ordered<impl Store, impl Journal>) {
     let a = run("a");
     save_checkpoint(&store, &a, 0, 0, "of nothing");
     assert_eq!(store.load(&a).unwrap(), None);
-    commit_one(&store, append(&a, 0, &["one", "two"])).await;
+    commit_one(&store, append(&a, 0, &["one", "two"]));
     assert_eq!(read_checkpoint(&store, &a, 0, 9), None);
     save_checkpoint(&store, &a, 0, 3, "beyond the log");
     store.save_checkpoint(&a, epoch(2), 0, Sequence(1), Bytes::from("of another epoch")).unwrap();
-    commit_one(&store, append(&a, 2, &["three"])).await;
+    commit_one(&store, append(&a, 2, &["three"]));
     assert_eq!(read_checkpoint(&store, &a, 0, 9), None);
     save_checkpoint(&store, &a, 0, 3, "three");
     assert_eq!(read_checkpoint(&store, &a, 0, 9), Some((3, Bytes::from("three"))));
     assert_eq!(store.checkpoint(&a, epoch(2), 0, Sequence(9)).unwrap(), None);
 }
 
-async fn an_erased_log_is_gone_with_its_state_bodies_and_checkpoints(store: impl Store) {
+fn an_erased_log_is_gone_with_its_state_bodies_and_checkpoints(store: Ordered<impl Store, impl Journal>) {
     let (a, b) = (run("a"), run("b"));
     for n in 0..1500 {
         let append = with_state(append(&a, n, &["row"]), format!("k{n}").as_bytes(), Some("v"));
-        commit_one(&store, with_body(append, &format!("a{n}"), "body")).await;
+        commit_one(&store, with_body(append, &format!("a{n}"), "body"));
     }
-    commit_one(&store, with_body(with_state(append(&b, 0, &["kept"]), b"k", Some("v")), "b1", "body")).await;
+    commit_one(&store, with_body(with_state(append(&b, 0, &["kept"]), b"k", Some("v")), "b1", "body"));
     for (log, sequence) in [(&a, 1), (&a, 1500), (&b, 1)] {
         save_checkpoint(&store, log, 7, sequence, "checkpoint");
     }
-    store.erase(&a).await.unwrap();
-    store.erase(&a).await.unwrap();
-    store.erase(&run("never there")).await.unwrap();
+    store.erase(&a).unwrap();
+    store.erase(&a).unwrap();
+    store.erase(&run("never there")).unwrap();
     assert_eq!(store.load(&a).unwrap(), None);
     assert_eq!(read(&store, &a, 0, ALL), []);
     assert_eq!(store.list(LogKind::Run, None, 9).unwrap().len(), 1);
@@ -458,19 +455,19 @@ async fn an_erased_log_is_gone_with_its_state_bodies_and_checkpoints(store: impl
     save_checkpoint(&store, &a, 7, 1, "late");
     assert_eq!(store.load(&a).unwrap(), None, "a late checkpoint creates no log");
     assert_eq!(read(&store, &b, 0, ALL), numbered(&["kept"]));
-    assert_eq!(commit_one(&store, append(&b, 1, &["next"])).await, 1502, "positions are not reused");
+    assert_eq!(commit_one(&store, append(&b, 1, &["next"])), 1502, "positions are not reused");
 }
 
-async fn an_erased_log_can_be_written_again_in_another_epoch(store: impl Store) {
+fn an_erased_log_can_be_written_again_in_another_epoch(store: Ordered<impl Store, impl Journal>) {
     let a = run("a");
-    commit_one(&store, with_body(with_state(append(&a, 0, &["old", "older"]), META, Some("old")), "old", "body")).await;
+    commit_one(&store, with_body(with_state(append(&a, 0, &["old", "older"]), META, Some("old")), "old", "body"));
     let created = store.list(LogKind::Run, None, 1).unwrap()[0].created;
     save_checkpoint(&store, &a, 0, 1, "old");
-    store.erase(&a).await.unwrap();
-    let late = store.commit(&[append(&a, 2, &["late"])]).await.unwrap();
+    store.erase(&a).unwrap();
+    let late = store.commit(&[append(&a, 2, &["late"])]).unwrap();
     assert_eq!(late, [AppendOutcome::Conflict { last: Sequence::NONE, epoch: None }]);
     let anew = Append { epoch: epoch(2), ..append(&a, 0, &["new"]) };
-    commit_one(&store, with_body(anew, "old", "another")).await;
+    commit_one(&store, with_body(anew, "old", "another"));
     let loaded = store.load(&a).unwrap().unwrap();
     assert_eq!((loaded.epoch, loaded.last, loaded.state), (epoch(2), Sequence(1), Vec::new()));
     assert_eq!(store.checkpoint(&a, epoch(2), 0, Sequence(9)).unwrap(), None);
@@ -480,11 +477,11 @@ async fn an_erased_log_can_be_written_again_in_another_epoch(store: impl Store) 
     assert!(store.list(LogKind::Run, None, 1).unwrap()[0].created > created);
 }
 
-async fn readers_see_only_whole_appends_during_commits(store: impl Store) {
+fn readers_see_only_whole_appends_during_commits(store: Ordered<impl Store, impl Journal>) {
     const APPENDS: u64 = 1000;
     let (a, store) = (run("a"), &store);
     let follow = || {
-        block_on(async {
+        {
             let mut after = 0;
             while after < APPENDS * 3 {
                 let before = store.load(&a).unwrap();
@@ -497,16 +494,16 @@ async fn readers_see_only_whole_appends_during_commits(store: impl Store) {
                     assert_eq!(loaded.state[0].1, loaded.last.to_string(), "state and rows are not of the same append");
                 }
             }
-        });
+        };
     };
     let write = || {
-        block_on(async {
+        {
             for n in (0..APPENDS).step_by(2) {
                 let append = |n: u64| append(&a, n * 3, &["x", "y", "z"]);
                 let counted = |n: u64| with_state(append(n), b"count", Some(&(n * 3 + 3).to_string()));
-                store.commit(&[counted(n), counted(n + 1)]).await.unwrap();
+                store.commit(&[counted(n), counted(n + 1)]).unwrap();
             }
-        });
+        };
     };
     std::thread::scope(|scope| {
         scope.spawn(follow);
@@ -528,31 +525,31 @@ fn compaction(log: &LogId, last: u64, appends: &[StoredAppend], keeps: impl Fn(u
 }
 
 /// Compacts a log that ends at `last`, and keeps the rows for which `keeps` holds.
-pub async fn compact(store: &impl Store, log: &LogId, last: u64, keeps: impl Fn(u64) -> bool) {
+pub fn compact(store: &Ordered<impl Store, impl Journal>, log: &LogId, last: u64, keeps: impl Fn(u64) -> bool) {
     let appends = store.read(log, epoch(1), Sequence::NONE, ALL).unwrap();
-    assert!(store.compact(&compaction(log, last, &appends, keeps)).await.unwrap());
+    assert!(store.compact(&compaction(log, last, &appends, keeps)).unwrap());
 }
 
-async fn compaction_keeps_positions_and_readers_skip_removed_rows(store: impl Store) {
+fn compaction_keeps_positions_and_readers_skip_removed_rows(store: Ordered<impl Store, impl Journal>) {
     let (a, b) = (run("a"), run("b"));
     let mut last = 0;
     for n in 0..300_u64 {
         let texts = &["x"; 4][..=((n * n + 3) % 4) as usize];
-        commit_one(&store, with_body(append(&a, last, texts), &format!("body-{n}"), "body")).await;
+        commit_one(&store, with_body(append(&a, last, texts), &format!("body-{n}"), "body"));
         last += texts.len() as u64;
         if n % 3 == 0 {
-            commit_one(&store, append(&b, n / 3, &["b"])).await;
+            commit_one(&store, append(&b, n / 3, &["b"]));
         }
     }
     let whole = store.read(&a, epoch(1), Sequence::NONE, ALL).unwrap();
-    let located = async || {
+    let located = || {
         let mut located = Vec::new();
         for position in 0..=401 {
             located.push(store.locate(&a, epoch(1), position).unwrap());
         }
         located
     };
-    let before = located().await;
+    let before = located();
     save_checkpoint(&store, &a, 3, 9, "before");
     save_checkpoint(&store, &b, 3, 9, "of the other");
 
@@ -566,7 +563,7 @@ async fn compaction_keeps_positions_and_readers_skip_removed_rows(store: impl St
         let named: Vec<_> = left.iter().enumerate().filter(|(at, _)| round > 0 || at % 2 == 0).map(|(_, p)| p.clone()).collect();
         let mut compaction = compaction(&a, last, &named, keeps);
         compaction.state.push((Bytes::from("round"), Some(Bytes::from(round.to_string()))));
-        assert!(store.compact(&compaction).await.unwrap());
+        assert!(store.compact(&compaction).unwrap());
         left = left
             .into_iter()
             .filter_map(|mut append| {
@@ -584,7 +581,7 @@ async fn compaction_keeps_positions_and_readers_skip_removed_rows(store: impl St
             let few = store.read(&a, epoch(1), Sequence(after), Limit { rows: 5, bytes: 300 }).unwrap();
             assert_eq!((few.is_empty(), &few[..]), (expected.is_empty(), &expected[..few.len()]), "round {round} after {after}");
         }
-        assert_eq!(located().await, before, "positions have changed");
+        assert_eq!(located(), before, "positions have changed");
         let loaded = store.load(&a).unwrap().unwrap();
         assert_eq!((loaded.last.0, loaded.state), (last, compaction.state.into_iter().map(|(k, v)| (k, v.unwrap())).collect()));
     }
@@ -592,32 +589,32 @@ async fn compaction_keeps_positions_and_readers_skip_removed_rows(store: impl St
     assert_eq!(read(&store, &b, 0, ALL).len(), 100);
     assert!(store.blob(&BlobId::new("body-7").unwrap()).unwrap().is_some());
 
-    assert_eq!(commit_one(&store, append(&a, last, &["late"])).await, 401, "a compaction takes no position");
+    assert_eq!(commit_one(&store, append(&a, last, &["late"])), 401, "a compaction takes no position");
     assert_eq!(read(&store, &a, last, ALL), [(last + 1, "late".to_owned())]);
     save_checkpoint(&store, &a, 3, last, "after");
     assert_eq!(read_checkpoint(&store, &a, 3, last).unwrap().0, last);
-    store.erase(&a).await.unwrap();
+    store.erase(&a).unwrap();
     assert_eq!((store.load(&a).unwrap(), read(&store, &b, 0, ALL).len()), (None, 100));
 }
 
-async fn a_compaction_applies_only_to_the_expected_state_of_its_log(store: impl Store) {
+fn a_compaction_applies_only_to_the_expected_state_of_its_log(store: Ordered<impl Store, impl Journal>) {
     let (a, gone) = (run("a"), |_| false);
-    commit_one(&store, append(&a, 0, &["one"])).await;
-    commit_one(&store, append(&a, 1, &["two"])).await;
+    commit_one(&store, append(&a, 0, &["one"]));
+    commit_one(&store, append(&a, 1, &["two"]));
     save_checkpoint(&store, &a, 0, 1, "kept");
     let first = store.read(&a, epoch(1), Sequence::NONE, ALL).unwrap()[..1].to_vec();
     let mut state = compaction(&a, 3, &first, gone);
     state.state.push((Bytes::from("k"), Some(Bytes::from("v"))));
     let other = Compaction { epoch: epoch(2), ..compaction(&a, 2, &first, gone) };
     for elsewhere in [compaction(&a, 1, &[], gone), state, other, compaction(&run("unknown"), 1, &[], gone)] {
-        assert!(!store.compact(&elsewhere).await.unwrap());
+        assert!(!store.compact(&elsewhere).unwrap());
     }
     assert_eq!(read(&store, &a, 0, ALL), numbered(&["one", "two"]));
     assert_eq!((store.load(&a).unwrap().unwrap().state, read_checkpoint(&store, &a, 0, 9).unwrap().0), (vec![], 1));
     assert_eq!(store.load(&run("unknown")).unwrap(), None);
-    assert!(store.compact(&compaction(&a, 2, &[], gone)).await.unwrap(), "a compaction may remove nothing");
+    assert!(store.compact(&compaction(&a, 2, &[], gone)).unwrap(), "a compaction may remove nothing");
     assert_eq!(read_checkpoint(&store, &a, 0, 9).unwrap().0, 1);
-    assert!(store.compact(&compaction(&a, 2, &first, gone)).await.unwrap());
+    assert!(store.compact(&compaction(&a, 2, &first, gone)).unwrap());
     assert_eq!(read_checkpoint(&store, &a, 0, 9), None);
     assert_eq!(read(&store, &a, 0, ALL), [(2, "two".to_owned())]);
 }
@@ -635,7 +632,7 @@ pub struct Contents {
 
 const BODIES: [&str; 4] = ["b0", "b1", "b2", "large"];
 
-pub async fn read_contents(store: &impl Store) -> Result<Contents, StoreError> {
+pub fn read_contents(store: &Ordered<impl Store, impl Journal>) -> Result<Contents, StoreError> {
     let (mut logs, mut checkpoints) = (Vec::new(), Vec::new());
     for kind in [LogKind::Run, LogKind::Session] {
         for listed in store.list(kind, None, usize::MAX)? {
@@ -658,38 +655,43 @@ pub async fn read_contents(store: &impl Store) -> Result<Contents, StoreError> {
     Ok(Contents { logs, checkpoints, bodies })
 }
 
-fn open(dir: &Path, sync: Sync) -> EmbeddedStore {
-    EmbeddedStore::open(dir, sync).unwrap()
+fn open(dir: &Path, sync: Sync) -> OnDisk {
+    on_disk(dir, sync).unwrap()
+}
+
+fn open_verified(dir: &Path, sync: Sync) -> OnDisk {
+    let (store, journal) = EmbeddedStore::open_verified(dir, sync).unwrap();
+    Ordered::new(store, Arc::new(journal)).unwrap()
 }
 
 /// Writes a little of everything, to tables and to the journal; returns the contents.
 fn write_example(dir: &Path) -> Contents {
     let store = open(dir, Sync::Always);
-    block_on(async {
+    {
         for n in 0..10 {
             let of_a = with_state(append(&run("a"), n, &[&format!("a{n}")]), b"n", Some(&n.to_string()));
-            store.commit(&[of_a, append(&run("b"), n * 2, &["b", "bb"])]).await.unwrap();
+            store.commit(&[of_a, append(&run("b"), n * 2, &["b", "bb"])]).unwrap();
         }
-        commit_one(&store, with_body(append(&run("a"), 10, &["with bodies"]), "b0", "small")).await;
-        commit_one(&store, with_body(append(&run("a"), 11, &["with bodies"]), "large", vec![8; 5000])).await;
-        commit_one(&store, append(&run("gone"), 0, &["gone"])).await;
-        compact(&store, &run("b"), 20, |n| n % 5 > 1 || n == 20).await;
+        commit_one(&store, with_body(append(&run("a"), 10, &["with bodies"]), "b0", "small"));
+        commit_one(&store, with_body(append(&run("a"), 11, &["with bodies"]), "large", vec![8; 5000]));
+        commit_one(&store, append(&run("gone"), 0, &["gone"]));
+        compact(&store, &run("b"), 20, |n| n % 5 > 1 || n == 20);
         save_checkpoint(&store, &run("a"), 0, 11, "small");
         save_checkpoint(&store, &run("b"), 1, 20, vec![9; 5000]);
         save_checkpoint(&store, &run("gone"), 1, 1, vec![10; 5000]);
-    });
+    };
     store.persist().unwrap();
     drop(store);
     let store = open(dir, Sync::Always);
-    block_on(async {
-        store.erase(&run("gone")).await.unwrap();
+    {
+        store.erase(&run("gone")).unwrap();
         for (n, body) in (0..5).zip(BODIES.iter().take(3).cycle()) {
             let of_c = with_body(append(&run("c"), n, &[&format!("c{n}")]), body, format!("body {n}"));
-            store.commit(&[of_c, append(&run("b"), 20 + n, &["more"])]).await.unwrap();
+            store.commit(&[of_c, append(&run("b"), 20 + n, &["more"])]).unwrap();
         }
-        compact(&store, &run("b"), 25, |n| n % 5 > 2 || n == 25).await;
-        read_contents(&store).await.unwrap()
-    })
+        compact(&store, &run("b"), 25, |n| n % 5 > 2 || n == 25);
+        read_contents(&store).unwrap()
+    }
 }
 
 pub fn list_files(dir: &Path) -> Vec<PathBuf> {
@@ -742,15 +744,15 @@ pub fn mark_file(dir: &Path) -> PathBuf {
     EmbeddedStore::lock_file(dir)
 }
 
-async fn a_flush_changes_nothing_and_only_the_embedded_store_uses_disk(store: impl Store) {
-    store.flush().await.unwrap();
-    assert_eq!(commit_one(&store, append(&run("a"), 0, &["one", "two"])).await, 1);
-    store.flush().await.unwrap();
-    assert_eq!(commit_one(&store, append(&run("a"), 2, &["three"])).await, 2);
+fn a_flush_changes_nothing_and_only_the_embedded_store_uses_disk(store: Ordered<impl Store, impl Journal>) {
+    store.flush().unwrap();
+    assert_eq!(commit_one(&store, append(&run("a"), 0, &["one", "two"])), 1);
+    store.flush().unwrap();
+    assert_eq!(commit_one(&store, append(&run("a"), 2, &["three"])), 2);
     let rows: Vec<_> = read(&store, &run("a"), 0, ALL).into_iter().map(|(_, text)| text).collect();
     assert_eq!(rows, ["one", "two", "three"]);
     let is_on_disk = std::any::type_name_of_val(&store).contains("Embedded");
-    assert_eq!(store.bytes() > 0, is_on_disk);
+    assert_eq!(store.bytes_with_journal() > 0, is_on_disk);
 }
 
 #[test]
@@ -760,16 +762,16 @@ fn a_reopened_store_has_exactly_the_acknowledged_data() {
         let written = write_example(dir.path());
         for _ in 0..3 {
             let store = open(dir.path(), sync);
-            assert_eq!(block_on(read_contents(&store)).unwrap(), written);
+            assert_eq!(read_contents(&store).unwrap(), written);
         }
         let store = open(dir.path(), sync);
         // 20 appends, 3, and 10.
-        assert_eq!(store.position().unwrap(), 33, "{sync:?}");
+        assert_eq!(store.mark().position, 33, "{sync:?}");
         assert_eq!([32, 33].map(|position| store.locate(&run("c"), epoch(1), position).unwrap().0), [5, 5]);
         assert_eq!(store.locate(&run("b"), epoch(1), 4).unwrap(), Sequence(4));
-        assert_eq!(block_on(commit_one(&store, append(&run("a"), 12, &["next"]))), 34, "{sync:?}");
+        assert_eq!(commit_one(&store, append(&run("a"), 12, &["next"])), 34, "{sync:?}");
         drop(store);
-        let store = EmbeddedStore::open_verified(dir.path(), sync).unwrap();
+        let store = open_verified(dir.path(), sync);
         assert_eq!(read(&store, &run("a"), 12, ALL), [(13, "next".to_owned())]);
     }
 }
@@ -778,16 +780,16 @@ fn a_reopened_store_has_exactly_the_acknowledged_data() {
 fn positions_are_not_reused_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), Sync::Always);
-    block_on(async {
-        commit_one(&store, append(&run("a"), 0, &["one"])).await;
-        commit_one(&store, append(&run("last"), 0, &["one"])).await;
-        store.erase(&run("last")).await.unwrap();
-    });
+    {
+        commit_one(&store, append(&run("a"), 0, &["one"]));
+        commit_one(&store, append(&run("last"), 0, &["one"]));
+        store.erase(&run("last")).unwrap();
+    };
     store.persist().unwrap();
     drop(store);
     let store = open(dir.path(), Sync::Always);
-    assert_eq!(store.position().unwrap(), 2, "also the position of an erased append");
-    assert_eq!(block_on(commit_one(&store, append(&run("b"), 0, &["one"]))), 3);
+    assert_eq!(store.mark().position, 2, "also the position of an erased append");
+    assert_eq!(commit_one(&store, append(&run("b"), 0, &["one"])), 3);
     assert_eq!(store.list(LogKind::Run, None, 1).unwrap()[0].created, 3);
 }
 
@@ -795,7 +797,7 @@ fn positions_are_not_reused_after_a_restart() {
 fn a_directory_in_use_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), Sync::Never);
-    assert!(matches!(EmbeddedStore::open(dir.path(), Sync::Never), Err(StoreError::Locked { .. })));
+    assert!(matches!(on_disk(dir.path(), Sync::Never), Err(StoreError::Locked { .. })));
     drop(store);
     open(dir.path(), Sync::Never);
 }
@@ -806,8 +808,8 @@ fn a_last_commit_cut_at_any_byte_is_whole_or_absent_and_refused_if_it_was_acknow
     let before = write_example(dir.path());
     let (from, old_mark) = (data_end(&newest_segment(dir.path())), std::fs::read(mark_file(dir.path())).unwrap());
     let store = open(dir.path(), Sync::Always);
-    block_on(store.commit(&[append(&run("c"), 5, &["last"]), append(&run("d"), 0, &["last"])])).unwrap();
-    let after = block_on(read_contents(&store)).unwrap();
+    store.commit(&[append(&run("c"), 5, &["last"]), append(&run("d"), 0, &["last"])]).unwrap();
+    let after = read_contents(&store).unwrap();
     drop(store);
     let (to, new_mark) = (data_end(&newest_segment(dir.path())), std::fs::read(mark_file(dir.path())).unwrap());
     assert!(from < to, "{from} {to}");
@@ -817,17 +819,17 @@ fn a_last_commit_cut_at_any_byte_is_whole_or_absent_and_refused_if_it_was_acknow
         lose_power(cut.path(), end, &old_mark);
         let expected = if end == to { &after } else { &before };
         let store = open(cut.path(), Sync::Always);
-        assert_eq!(&block_on(read_contents(&store)).unwrap(), expected, "cut at {end} of {to}");
-        block_on(commit_one(&store, append(&run("e"), 0, &["next"])));
-        let expected = block_on(read_contents(&store)).unwrap();
+        assert_eq!(&read_contents(&store).unwrap(), expected, "cut at {end} of {to}");
+        commit_one(&store, append(&run("e"), 0, &["next"]));
+        let expected = read_contents(&store).unwrap();
         drop(store);
-        assert_eq!(block_on(read_contents(&open(cut.path(), Sync::Always))).unwrap(), expected);
+        assert_eq!(read_contents(&open(cut.path(), Sync::Always)).unwrap(), expected);
 
         if end < to {
             let lost = tempfile::tempdir().unwrap();
             copy_directory(dir.path(), lost.path());
             lose_power(lost.path(), end, &new_mark);
-            match EmbeddedStore::open(lost.path(), Sync::Always).err() {
+            match on_disk(lost.path(), Sync::Always).err() {
                 Some(StoreError::Corrupt { path, what }) => {
                     assert_eq!(path, newest_segment(lost.path()));
                     assert!(what.contains("were acknowledged"), "{what}");
@@ -845,13 +847,13 @@ fn a_compaction_cut_at_any_byte_is_whole_or_absent_and_keeps_checkpoints() {
     let store = open(dir.path(), Sync::Always);
     save_checkpoint(&store, &run("b"), 0, 25, "current");
     store.persist().unwrap();
-    let before = block_on(read_contents(&store)).unwrap();
+    let before = read_contents(&store).unwrap();
     drop(store);
     let (from, mark) = (data_end(&newest_segment(dir.path())), std::fs::read(mark_file(dir.path())).unwrap());
     let store = open(dir.path(), Sync::Always);
-    block_on(compact(&store, &run("b"), 25, |n| n % 10 == 8 || n == 25));
-    let after = block_on(read_contents(&store)).unwrap();
-    let located = |store: &EmbeddedStore| (0..35).map(|p| store.locate(&run("b"), epoch(1), p).unwrap()).collect::<Vec<_>>();
+    compact(&store, &run("b"), 25, |n| n % 10 == 8 || n == 25);
+    let after = read_contents(&store).unwrap();
+    let located = |store: &OnDisk| (0..35).map(|p| store.locate(&run("b"), epoch(1), p).unwrap()).collect::<Vec<_>>();
     let places = located(&store);
     drop(store);
     let to = data_end(&newest_segment(dir.path()));
@@ -860,11 +862,11 @@ fn a_compaction_cut_at_any_byte_is_whole_or_absent_and_keeps_checkpoints() {
         copy_directory(dir.path(), cut.path());
         lose_power(cut.path(), end, &mark);
         let store = open(cut.path(), Sync::Always);
-        assert_eq!(&block_on(read_contents(&store)).unwrap(), if end == to { &after } else { &before }, "cut at {end} of {to}");
+        assert_eq!(&read_contents(&store).unwrap(), if end == to { &after } else { &before }, "cut at {end} of {to}");
         assert_eq!(located(&store), places, "cut at {end} of {to}");
         // A repeated compaction succeeds.
-        block_on(compact(&store, &run("b"), 25, |n| n % 10 == 8 || n == 25));
-        assert_eq!(block_on(read_contents(&store)).unwrap(), after, "cut at {end} of {to}");
+        compact(&store, &run("b"), 25, |n| n % 10 == 8 || n == 25);
+        assert_eq!(read_contents(&store).unwrap(), after, "cut at {end} of {to}");
     }
 }
 
@@ -873,10 +875,10 @@ fn a_checkpoint_survives_once_the_store_was_persisted() {
     let dir = tempfile::tempdir().unwrap();
     let (a, large) = (run("a"), Bytes::from(vec![5; 9 << 20]));
     let store = open(dir.path(), Sync::Always);
-    block_on(async {
-        commit_one(&store, append(&a, 0, &["one"])).await;
+    {
+        commit_one(&store, append(&a, 0, &["one"]));
         save_checkpoint(&store, &a, 1, 1, large.clone());
-    });
+    };
     store.persist().unwrap();
     drop(store);
     let store = open(dir.path(), Sync::Always);
@@ -889,19 +891,19 @@ fn a_checkpoint_never_exists_without_its_rows() {
         let dir = tempfile::tempdir().unwrap();
         let a = run("a");
         let store = open(dir.path(), sync);
-        block_on(async {
-            commit_one(&store, append(&a, 0, &["one"])).await;
+        {
+            commit_one(&store, append(&a, 0, &["one"]));
             save_checkpoint(&store, &a, 1, 1, "of one");
-        });
+        };
         store.persist().unwrap();
         drop(store);
         let (from, mark) = (data_end(&newest_segment(dir.path())), std::fs::read(mark_file(dir.path())).unwrap());
         let store = open(dir.path(), sync);
-        block_on(async {
-            commit_one(&store, append(&a, 1, &["two"])).await;
+        {
+            commit_one(&store, append(&a, 1, &["two"]));
             save_checkpoint(&store, &a, 1, 2, "of two");
-            commit_one(&store, append(&a, 2, &["three"])).await;
-        });
+            commit_one(&store, append(&a, 2, &["three"]));
+        };
         drop(store);
         let to = data_end(&newest_segment(dir.path()));
         let mut seen = BTreeSet::new();
@@ -923,29 +925,29 @@ fn a_checkpoint_never_exists_without_its_rows() {
 fn trees_that_were_persisted_up_to_different_commits_are_made_equal() {
     let before = tempfile::tempdir().unwrap();
     let store = open(before.path(), Sync::Always);
-    block_on(async {
+    {
         for n in 0..10 {
-            commit_one(&store, append(&run("b"), n * 2, &["b", "bb"])).await;
+            commit_one(&store, append(&run("b"), n * 2, &["b", "bb"]));
         }
         save_checkpoint(&store, &run("b"), 0, 20, "old");
-    });
+    };
     store.persist().unwrap();
     drop(store);
     let after = tempfile::tempdir().unwrap();
     copy_directory(before.path(), after.path());
     let store = open(after.path(), Sync::Always);
-    block_on(async {
-        compact(&store, &run("b"), 20, |n| n % 5 > 1 || n == 20).await;
-        commit_one(&store, with_state(with_body(append(&run("a"), 0, &["one"]), "b0", "small"), b"n", Some("1"))).await;
-        commit_one(&store, append(&run("b"), 20, &["more"])).await;
-        compact(&store, &run("b"), 21, |n| n % 5 > 2 || n == 21).await;
-        commit_one(&store, with_body(append(&run("gone"), 0, &["gone"]), "b1", "gone")).await;
-        store.erase(&run("gone")).await.unwrap();
-    });
+    {
+        compact(&store, &run("b"), 20, |n| n % 5 > 1 || n == 20);
+        commit_one(&store, with_state(with_body(append(&run("a"), 0, &["one"]), "b0", "small"), b"n", Some("1")));
+        commit_one(&store, append(&run("b"), 20, &["more"]));
+        compact(&store, &run("b"), 21, |n| n % 5 > 2 || n == 21);
+        commit_one(&store, with_body(append(&run("gone"), 0, &["gone"]), "b1", "gone"));
+        store.erase(&run("gone")).unwrap();
+    };
     let journal = tempfile::tempdir().unwrap();
     copy_directory(&after.path().join("journal"), journal.path());
     store.persist().unwrap();
-    let expected = block_on(read_contents(&store)).unwrap();
+    let expected = read_contents(&store).unwrap();
     drop(store);
     let trees = ["rows", "index", "state", "names", "bodies"];
     for persisted in 0..=trees.len() {
@@ -959,7 +961,7 @@ fn trees_that_were_persisted_up_to_different_commits_are_made_equal() {
             copy_directory(&before.path().join("trees").join(tree), &place);
         }
         let store = open(dir.path(), Sync::Always);
-        assert_eq!(block_on(read_contents(&store)).unwrap(), expected, "{persisted} trees were persisted");
+        assert_eq!(read_contents(&store).unwrap(), expected, "{persisted} trees were persisted");
         drop(store);
         let inspection = StoreInspection::open(dir.path()).unwrap().ok().unwrap();
         assert_eq!(inspection.findings().unwrap(), [], "{persisted} trees were persisted");
@@ -977,7 +979,7 @@ fn check_flip(dir: &Path, written: &Contents, file: &Path, at: u64, mask: u8) ->
     let mut byte = [0];
     handle.read_exact_at(&mut byte, at).unwrap();
     handle.write_all_at(&[byte[0] ^ mask], at).unwrap();
-    let read = EmbeddedStore::open(flipped.path(), Sync::Always).and_then(|store| block_on(read_contents(&store)));
+    let read = on_disk(flipped.path(), Sync::Always).and_then(|store| read_contents(&store));
     match read {
         Ok(read) if read == *written => Ok(false),
         Ok(_) => Err("the store returned other data".to_owned()),
@@ -1042,19 +1044,19 @@ fn write_until_killed() {
     let Some(dir) = std::env::var_os(KILLED_DIR) else { return };
     let text = "x".repeat(std::env::var(KILLED_ROW_BYTES).unwrap().parse().unwrap());
     let store = open(Path::new(&dir), Sync::Always);
-    block_on(async {
+    {
         let mut last = store.load(&run("0")).unwrap().map_or(0, |loaded| loaded.last.0);
         loop {
             let group = KILLED_RUNS.map(|n| {
                 let append = append(&run(&n.to_string()), last, &[&text, "y"]);
                 with_body(with_state(append, b"last", Some(&(last + 2).to_string())), &format!("{n}-{last}"), text.clone())
             });
-            let outcomes = store.commit(&group).await.unwrap();
+            let outcomes = store.commit(&group).unwrap();
             assert!(outcomes.iter().all(|outcome| matches!(outcome, AppendOutcome::Committed { .. })));
             last += 2;
             println!("\nacknowledged {last}");
         }
-    });
+    };
 }
 
 /// Kills a writing process again and again after so many commits.

@@ -1,11 +1,13 @@
 //! Supervision: the end of a task ends the server, and unreadable stored data is an error with a name.
 
-use crate::harness::{Client, TIMEOUT, Transport, environment, fact, install_crypto_provider, serve_until, with_timeout};
+use crate::harness::{
+    Client, TIMEOUT, Transport, environment, fact, install_crypto_provider, serve_until, storage_in, with_timeout,
+};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::log::embedded::{EmbeddedStore, Sync};
-use proscenium::log::memory::MemoryStore;
-use proscenium::log::{AnyStore, Append, LoadedLog, LogId, Store, StoreError};
+use proscenium::log::embedded::Sync;
+use proscenium::log::testing::{OnDisk, on_disk};
+use proscenium::log::{Append, LoadedLog, LogId, Storage, Store, StoreError};
 use proscenium::model::{RunId, Sequence};
 use proscenium::serve::{Failure, KeepAlive, Limits, Server};
 use serde_json::json;
@@ -110,7 +112,7 @@ async fn an_ended_committer_is_a_failure_also_during_a_stop() {
     install_crypto_provider();
     // Either event may be seen first.
     for _ in 0..20 {
-        let store = AnyStore::Memory(MemoryStore::new());
+        let store = Storage::memory();
         let environment = environment(jiff::Timestamp::now);
         let server =
             Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), KeepAlive::default(), environment);
@@ -135,7 +137,7 @@ async fn an_ended_committer_is_a_failure_also_during_a_stop() {
 async fn on(dir: &Path) -> (Client, impl AsyncFnOnce()) {
     let environment = environment(jiff::Timestamp::now);
     let server = Server::new(
-        AnyStore::Embedded(opened(dir)),
+        storage_in(dir, Sync::Never).await,
         Policy::default(),
         FeedConfig::default(),
         Limits::default(),
@@ -151,9 +153,9 @@ async fn on(dir: &Path) -> (Client, impl AsyncFnOnce()) {
 }
 
 /// Opens the store of a directory, after its last user has released it.
-pub fn opened(dir: &Path) -> EmbeddedStore {
+pub fn opened(dir: &Path) -> OnDisk {
     loop {
-        match EmbeddedStore::open(dir, Sync::Never) {
+        match on_disk(dir, Sync::Never) {
             Err(StoreError::Locked { .. }) => {}
             opened => return opened.unwrap(),
         }
@@ -165,16 +167,16 @@ pub fn run(name: &str) -> LogId {
 }
 
 /// Loads the log as stored.
-pub async fn loaded(store: &EmbeddedStore, name: &str) -> LoadedLog {
+pub async fn loaded(store: &OnDisk, name: &str) -> LoadedLog {
     store.load(&run(name)).unwrap().unwrap()
 }
 
 /// Sets one state entry of a run, bypassing all checks.
-pub async fn set(store: &EmbeddedStore, name: &str, key: &[u8], value: &[u8]) {
+pub async fn set(store: &OnDisk, name: &str, key: &[u8], value: &[u8]) {
     let LoadedLog { epoch, last, .. } = loaded(store, name).await;
     let state = vec![(key.to_vec().into(), Some(value.to_vec().into()))];
     let append = Append { log: run(name), epoch, expected: last, last, rows: bytes::Bytes::new(), blobs: Vec::new(), state };
-    store.commit(&[append]).await.unwrap();
+    store.commit(&[append]).unwrap();
 }
 
 /// Writes a run whose log state has an entry of every kind.

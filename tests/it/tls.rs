@@ -5,8 +5,7 @@ use crate::harness::{Process, TIMEOUT, environment, fact, install_crypto_provide
 use futures_util::{SinkExt, StreamExt};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::log::AnyStore;
-use proscenium::log::memory::MemoryStore;
+use proscenium::log::Storage;
 use proscenium::serve::transport::tls::{Files, Tls};
 use proscenium::serve::{KeepAlive, Limits, Server};
 use proscenium_reporter::Reporter;
@@ -92,7 +91,7 @@ impl Secure {
         let (dir, pair) = (tempfile::tempdir().unwrap(), Pair::new());
         let tls = Arc::new(Tls::load(pair.write(dir.path())).unwrap());
         let pulse = KeepAlive { drain: Duration::from_millis(50), ..KeepAlive::default() };
-        let store = AnyStore::Memory(MemoryStore::new());
+        let store = Storage::memory();
         let server =
             Server::new(store, Policy::default(), FeedConfig::default(), limits, pulse, environment(jiff::Timestamp::now));
         let server = server.unwrap().with_tls(Some(tls.clone()));

@@ -3,13 +3,13 @@
 //! `scripts/make-store-fixture` made the stores and the expected answers with the binaries of those versions.
 
 use crate::cli::{Running, proscenium};
-use crate::harness::{Client, environment, fact, repository, serve_until, to_ndjson, with_timeout};
+use crate::harness::{Client, environment, fact, repository, serve_until, storage_in, to_ndjson, with_timeout};
 use crate::supervision::{loaded, opened, run};
 use data_encoding::HEXLOWER;
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::embedded::{EmbeddedStore, FORMAT, Sync};
-use proscenium::log::{AnyStore, Store, StoreError};
+use proscenium::log::{Store, StoreError};
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -56,7 +56,7 @@ async fn serve(data: &Path) -> (Client, oneshot::Sender<()>, JoinHandle<()>) {
 }
 
 async fn serve_at(data: &Path, now: fn() -> jiff::Timestamp) -> (Client, oneshot::Sender<()>, JoinHandle<()>) {
-    let store = AnyStore::Embedded(opened(data));
+    let store = storage_in(data, Sync::Never).await;
     let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
     let server = Server::new(store, Policy::default(), sizes, limits, pulse, environment(now)).unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
@@ -248,14 +248,14 @@ fn the_copy_has_the_older_format_and_survives_writes_and_an_interrupted_migratio
     std::fs::write(data.join("format-1/mark"), "").unwrap();
     let store = opened(&data);
     assert!(data.join("format-1/mark").exists());
-    pollster::block_on(store.erase(&run("large"))).unwrap();
+    store.erase(&run("large")).unwrap();
     store.persist().unwrap();
     drop(store);
 
     // The copy is a store of its own, also when the migrated one goes on.
     let (_last, data) = unpack();
     let store = opened(&data);
-    pollster::block_on(store.erase(&run("large"))).unwrap();
+    store.erase(&run("large")).unwrap();
     store.persist().unwrap();
     drop(store);
     let back = data.parent().unwrap().join("back");

@@ -7,9 +7,11 @@ use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::ingest::{Delivery, Environment, Ingest, Pending, Producer, Receipt};
 use proscenium::log::commit::{Logs, Summary, rows_after};
-use proscenium::log::memory::{Gate, MemoryStore};
+use proscenium::log::journal::{Gate, MemoryJournal};
+use proscenium::log::memory::MemoryStore;
 use proscenium::log::row::{APPEND_BYTES_MAX, APPEND_ROWS_MAX, Row};
-use proscenium::log::{AnyStore, Append, AppendOutcome, Limit, LogId, META, Store};
+use proscenium::log::testing::Ordered;
+use proscenium::log::{Append, AppendOutcome, Limit, LogId, META, Storage};
 use proscenium::model::{Audience, Ids, ProducerId, RunId, Sequence};
 use proscenium::serve::maintenance::disk::DiskReserve;
 use proscenium::serve::{KeepAlive, Limits, Server};
@@ -31,6 +33,7 @@ struct Line {
     logs: Arc<Logs<MemoryStore>>,
     ingest: Ingest<MemoryStore>,
     gate: Gate,
+    journal: Arc<MemoryJournal>,
 }
 
 fn line() -> Line {
@@ -38,15 +41,16 @@ fn line() -> Line {
 }
 
 fn line_in(environment: Environment) -> Line {
-    let (store, gate) = MemoryStore::with_gate();
-    let (logs, mut groups) = Logs::open(store).unwrap();
+    let (journal, gate) = MemoryJournal::with_gate();
+    let journal = Arc::new(journal.keeping_all());
+    let (logs, mut groups) = Logs::open(MemoryStore::new(), journal.clone()).unwrap();
     // The part of the server that runs commits, without its readers.
     tokio::spawn(async move {
         while let Some(group) = groups.recv().await {
             group.acks.into_iter().for_each(|(ack, outcome)| drop(ack.send(outcome)));
         }
     });
-    Line { ingest: Ingest::new(logs.clone(), Policy::default(), environment), logs, gate }
+    Line { ingest: Ingest::new(logs.clone(), Policy::default(), environment), logs, gate, journal }
 }
 
 fn log() -> LogId {
@@ -99,7 +103,14 @@ impl Line {
         let summary = Summary { last_sequence: last.next(), ..(*tail.summary).clone() };
         let (log, rows, blobs, state) = (log(), rows.into(), Vec::new(), saved(&summary));
         let append = Append { log, epoch, expected: last, last: last.next(), rows, blobs, state };
-        let outcomes = self.logs.work(move |store| pollster::block_on(store.commit(&[append]))).await.unwrap();
+        self.another_process_commits(append).await;
+    }
+
+    /// Commits an append as a second process that follows the same journal.
+    async fn another_process_commits(&self, append: Append) {
+        let journal = self.journal.clone();
+        let commit = move || Ordered::new(MemoryStore::new(), journal)?.commit(&[append]);
+        let outcomes = tokio::task::spawn_blocking(commit).await.unwrap().unwrap();
         assert!(matches!(outcomes[..], [AppendOutcome::Committed { .. }]), "{outcomes:?}");
     }
 }
@@ -194,13 +205,13 @@ async fn a_run_started_by_another_writer_accepts_the_pending_appends() {
     let line = line();
     // The writer is loaded before the run exists.
     line.ingest.deliver(facts(&[], None)).await.unwrap();
-    let (epoch, other) = (proscenium::model::Epoch::from_random(9), line.logs.clone());
+    let epoch = proscenium::model::Epoch::from_random(9);
     let mut rows = Vec::new();
     Row::encode(&mut rows, Sequence(1), [Sequence::NONE; 3], [Some(b"{}"); 3]);
     let summary = Summary { last_sequence: Sequence(1), ..Summary::default() };
     let (rows, blobs, state) = (rows.into(), Vec::new(), saved(&summary));
     let append = Append { log: log(), epoch, expected: Sequence::NONE, last: Sequence(1), rows, blobs, state };
-    other.work(move |store| pollster::block_on(store.commit(&[append]))).await.unwrap();
+    line.another_process_commits(append).await;
     // Two appends of one body: the second names the epoch of the first, of which nothing was stored.
     let mut first = line.submit(facts(&[says("1")], None)).await;
     let first_epoch = first.epoch();
@@ -225,7 +236,7 @@ fn panicking() -> Environment {
 #[tokio::test]
 async fn a_panic_in_a_delivery_fails_only_its_request_and_the_run_continues_from_the_store() {
     let server = Server::new(
-        AnyStore::Memory(MemoryStore::new()),
+        Storage::memory(),
         Policy::default(),
         FeedConfig::default(),
         Limits::default(),
@@ -417,9 +428,16 @@ async fn bytes_in_flight_count_against_the_disk_reserve() {
         let free = free.clone();
         Arc::new(move || Ok(free.load(Ordering::SeqCst)))
     };
-    let (store, gate) = MemoryStore::with_gate();
+    let (journal, gate) = MemoryJournal::with_gate();
     let (limits, pulse, environment) = (Limits::default(), KeepAlive::default(), environment(jiff::Timestamp::now));
-    let server = Server::new(AnyStore::Memory(store), Policy::default(), FeedConfig::default(), limits, pulse, environment);
+    let server = Server::new(
+        Storage::Memory(MemoryStore::new(), journal),
+        Policy::default(),
+        FeedConfig::default(),
+        limits,
+        pulse,
+        environment,
+    );
     let server = server.unwrap().with_disk_reserve(Some(DiskReserve { bytes: 40 * MIB, probe }));
     let client = serve_until(server, std::future::pending()).await.0;
     client.append("r", &[says("x")]).await;

@@ -32,7 +32,7 @@ use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::ingest::Environment;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
-use proscenium::log::{AnyStore, StoreError};
+use proscenium::log::{Storage, StoreError};
 use proscenium::serve::access::origin::Hosts;
 use proscenium::serve::maintenance::settle::StalenessLimits;
 use proscenium::serve::{KeepAlive, Limits, Server};
@@ -161,7 +161,7 @@ pub async fn run(demo: Demo, environment: Environment, stop: impl Future<Output 
         return Err(DemoError::NotLoopback(address));
     }
     let directory = Directory(tempfile::Builder::new().prefix("proscenium-demo-").tempdir().map_err(DemoError::Directory)?);
-    let store = AnyStore::Embedded(EmbeddedStore::open(directory.0.path(), Sync::Never)?);
+    let store = Storage::open(directory.0.path(), Sync::Never)?;
     // The demo needs no graceful end of its streams.
     let keep_alive = KeepAlive { drain: Duration::from_millis(200), ..KeepAlive::default() };
     let server = Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), keep_alive, environment)?;

@@ -3,14 +3,14 @@
 //! The tails of logs, the lists of sessions and active runs, and the queues of controls.
 //!
 //! This is the only code that moves them, for what the store has at start and for each commit after it. It does not know
-//! who wrote a commit.
+//! which process wrote a commit.
 
 use super::summary::Summary;
 use super::tail::Log;
 use crate::log::active_runs::ActiveRuns;
 use crate::log::queues::Queues;
 use crate::log::sessions::{AffectedWatchers, Sessions};
-use crate::log::{Append, LogId, Store, StoreError};
+use crate::log::{LogId, PlacedAppend, Store, StoreError};
 use crate::model::{Epoch, RunId};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -27,12 +27,19 @@ pub(super) struct Applier {
     queues: Queues,
 }
 
-/// What the commits of one group have moved.
+/// What a commit has moved.
 #[derive(Default)]
 pub(super) struct Moved {
-    /// The last position of the group.
+    /// The position of its last append.
     position: Option<u64>,
     affected: AffectedWatchers,
+}
+
+impl Moved {
+    /// Includes appends that move nothing here, such as those of logs that cannot be read.
+    pub fn reach(&mut self, appends: &[PlacedAppend]) {
+        self.position = appends.last().map(|placed| placed.place.position).or(self.position);
+    }
 }
 
 impl Applier {
@@ -41,7 +48,7 @@ impl Applier {
     /// # Errors
     /// [`StoreError`] from the store.
     pub fn load(store: &impl Store) -> Result<Self, StoreError> {
-        let (position, store_epoch) = (store.position()?, OnceLock::new());
+        let (position, store_epoch) = (store.mark().position, OnceLock::new());
         if let Some(known) = store.epoch()? {
             store_epoch.get_or_init(|| known);
         }
@@ -57,31 +64,32 @@ impl Applier {
         Ok(Self { position: AtomicU64::new(position), store_epoch, logs, sessions, active_runs, queues })
     }
 
-    /// Applies committed appends of one log; returns whether to announce the log to its readers.
+    /// Applies committed appends of one log, at least one; returns whether to announce the log to its readers.
     ///
-    /// `positions` has the position and the place of creation of each append, `summary` describes the log after them.
-    pub fn apply(
-        &self,
-        log: &Log,
-        appends: &[Append],
-        positions: &[(u64, u64)],
-        summary: Arc<Summary>,
-        moved: &mut Moved,
-    ) -> bool {
-        let epoch = appends.last().expect("a submission has appends").epoch;
-        let (position, created) = positions.last().copied().expect("each append has a position");
-        moved.position = Some(position);
-        self.store_epoch.get_or_init(|| epoch);
-        let (before, is_announced) = log.publish(appends, positions, summary.clone());
-        self.logs.fetch_add(u64::from(before.epoch != Some(epoch)), Ordering::Relaxed);
-        let before = before.epoch.map(|_| &*before.summary);
-        self.active_runs.apply(&log.id, before, &summary);
-        self.queues.apply(&log.id, before, &summary);
-        moved.affected.extend(self.sessions.apply(&log.id, created, before, &summary));
+    /// `summary` describes the log after them.
+    pub fn append(&self, log: &Log, appends: &[PlacedAppend], summary: Arc<Summary>, moved: &mut Moved) -> bool {
+        let PlacedAppend { append, place } = appends.last().expect("it is at least one");
+        moved.position = Some(place.position);
+        self.store_epoch.get_or_init(|| append.epoch);
+        let (before, is_announced) = log.publish(appends, summary.clone());
+        self.logs.fetch_add(u64::from(before.epoch != Some(append.epoch)), Ordering::Relaxed);
+        self.replace_summary(log, place.number, before.epoch.map(|_| &*before.summary), &summary, moved);
         is_announced
     }
 
-    /// Makes the position of a group visible, after its tails.
+    /// Applies the compaction of a log; `summary` describes the log after it.
+    pub fn compact(&self, log: &Log, number: u64, summary: Arc<Summary>, moved: &mut Moved) {
+        let before = log.replace_history(summary.clone());
+        self.replace_summary(log, number, Some(&before), &summary, moved);
+    }
+
+    fn replace_summary(&self, log: &Log, number: u64, before: Option<&Summary>, now: &Summary, moved: &mut Moved) {
+        self.active_runs.apply(&log.id, before, now);
+        self.queues.apply(&log.id, before, now);
+        moved.affected.extend(self.sessions.apply(&log.id, number, before, now));
+    }
+
+    /// Makes the position of a commit visible, after its tails.
     ///
     /// A reader that loads the position first finds everything up to it. Returns whom to notify.
     pub fn finish(&self, moved: Moved) -> AffectedWatchers {
@@ -92,18 +100,14 @@ impl Applier {
     }
 
     /// Applies the erasure of a log, which is then open like one that was never written.
-    pub fn erase(&self, log: &Log) {
-        let before = log.reset();
-        if before.epoch.is_some() {
-            self.forget_unreadable();
-        }
-        self.sessions.forget(&log.id, &before.summary).notify();
-        self.quarantine(&log.id);
-    }
-
-    /// Applies the erasure of a log whose summary could not be read, so that it is in no list.
-    pub fn forget_unreadable(&self) {
+    ///
+    /// `log` is `None` if its summary could not be read. Such a log is in no list.
+    pub fn erase(&self, id: &LogId, log: Option<&Log>, moved: &mut Moved) {
         self.logs.fetch_sub(1, Ordering::Relaxed);
+        if let Some(log) = log {
+            moved.affected.extend(self.sessions.forget(id, &log.reset().summary));
+        }
+        self.quarantine(id);
     }
 
     /// Excludes a log from background work.

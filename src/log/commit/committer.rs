@@ -1,10 +1,14 @@
 //! The committer thread and its queue.
 
 use super::applier::{Applier, Moved};
+use super::open_logs::OpenLogs;
+use super::orderer::{Follow, OrderedGroup, Orderer};
 use super::summary::Summary;
 use super::tail::{InFlightGuard, Log};
-use crate::log::{Append, AppendOutcome, Store, StoreError, panic_message};
+use crate::log::journal::Journal;
+use crate::log::{Append, Commit, Compaction, LogId, META, Store, StoreError, panic_message};
 use crate::meter::{Counter, Histogram};
+use bytes::Bytes;
 use futures_util::FutureExt;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
@@ -88,19 +92,50 @@ impl Queued {
     }
 }
 
+/// What the committer is asked to commit.
+pub(super) enum Request {
+    Append(Queued),
+    /// `summary` describes the log after the compaction. The caller holds the log's history lock.
+    Compact {
+        log: Arc<Log>,
+        compaction: Compaction,
+        summary: Arc<Summary>,
+        done: oneshot::Sender<Result<bool, StoreError>>,
+    },
+    /// `log` is `None` if the log's summary cannot be read.
+    Erase {
+        id: LogId,
+        log: Option<Arc<Log>>,
+        done: oneshot::Sender<Result<(), StoreError>>,
+    },
+}
+
+/// What one commit takes from the queue.
+enum Work {
+    Appends(Vec<Queued>),
+    Other(Request),
+}
+
 /// The caller that waits for a commit.
 pub type Ack = oneshot::Sender<Result<(), StoreError>>;
 
-/// The result of one group commit.
+/// The result of one commit.
 ///
 /// Its receiver sends the acks first and then serves the logs. So one wake-up per group crosses threads, and no reader
 /// delays an answer.
+#[derive(Default)]
 pub struct CommittedGroup {
     pub acks: Vec<(Ack, Result<(), StoreError>)>,
     /// The watched logs whose tails moved, in commit order.
     pub moved: Vec<Arc<Log>>,
     /// The logs that have reached the sequence of [`Log::announce_growth_at`].
     pub grown: Vec<Arc<Log>>,
+}
+
+impl CommittedGroup {
+    fn is_empty(&self) -> bool {
+        self.acks.is_empty() && self.moved.is_empty() && self.grown.is_empty()
+    }
 }
 
 /// Counters of the committer since its start.
@@ -114,7 +149,7 @@ pub struct CommitCounters {
     pub checkpoints: Counter,
 }
 
-/// The queue of submissions to the committer.
+/// The queue of requests to the committer.
 #[derive(Default)]
 pub(super) struct CommitQueue {
     pub waiting: Mutex<Waiting>,
@@ -124,7 +159,17 @@ pub(super) struct CommitQueue {
 }
 
 impl CommitQueue {
-    /// Closes the queue: the committer ends once it has committed all queued submissions.
+    /// Adds a request and wakes the committer; `false` if the queue is closed.
+    pub fn push(&self, request: Request) -> bool {
+        let mut waiting = self.waiting.lock();
+        if !waiting.is_closed {
+            waiting.requests.push_back(request);
+            self.arrived.notify_one();
+        }
+        !waiting.is_closed
+    }
+
+    /// Closes the queue: the committer ends once it has committed all queued requests.
     pub fn close(&self) {
         self.waiting.lock().is_closed = true;
         self.arrived.notify_one();
@@ -133,114 +178,129 @@ impl CommitQueue {
 
 #[derive(Default)]
 pub(super) struct Waiting {
-    pub submissions: VecDeque<Queued>,
+    pub requests: VecDeque<Request>,
     /// Whether a task is about to wake the committer.
     pub is_announced: bool,
-    /// Set when no further submissions come, or when the committer has ended.
+    /// Set when no further requests come, or when the committer has ended.
     pub is_closed: bool,
 }
 
-pub(super) struct Committer<S> {
-    pub store: Arc<S>,
-    pub applier: Arc<Applier>,
+pub(super) struct Committer<S, J> {
+    pub orderer: Orderer<S, J, Follower>,
     pub queue: Arc<CommitQueue>,
-    pub groups: mpsc::UnboundedSender<CommittedGroup>,
     pub failed: watch::Sender<Option<StoreError>>,
     pub counts: Arc<CommitCounters>,
 }
 
-impl<S: Store> Committer<S> {
-    /// Commits until the queue is closed and empty, or until the store fails.
+/// What follows each commit, of this process and of any other.
+pub(super) struct Follower {
+    pub applier: Arc<Applier>,
+    pub open: Arc<OpenLogs>,
+    pub groups: mpsc::UnboundedSender<CommittedGroup>,
+}
+
+impl<S: Store, J: Journal> Committer<S, J> {
+    /// Commits until the queue is closed and empty, or until the store fails. At the end everything is durable.
     ///
     /// A panic counts as a failure of the store: the data being written may or may not be on disk.
     pub async fn run(self) {
         let work = async {
-            while let Some(group) = self.next_group() {
+            while let Some(work) = self.next_work() {
                 assert!(!self.queue.panics.load(Ordering::Relaxed), "a test asked for this panic");
-                if self.commit(group).await.is_err() {
-                    break;
+                match work {
+                    Work::Appends(group) => self.append(group).await?,
+                    Work::Other(request) => self.rewrite(request).await?,
                 }
             }
+            self.orderer.flush().await
         };
-        if let Err(panic) = AssertUnwindSafe(work).catch_unwind().await {
-            let why = format!("the committer panicked: {}", panic_message(&*panic));
-            tracing::error!(why, "the committer ended; the server stops");
-            self.failed.send_replace(Some(StoreError::Failed { doing: "commit", why }));
+        let ended = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|panic| {
+            Err(StoreError::Failed { doing: "commit", why: format!("the committer panicked: {}", panic_message(&*panic)) })
+        });
+        if let Err(error) = ended {
+            tracing::error!(%error, "the committer ended; the server stops, because the data being written may or may not be on disk");
+            self.failed.send_replace(Some(error));
         }
         let mut waiting = self.queue.waiting.lock();
         waiting.is_closed = true;
         // Dropped unanswered: their callers get the error that the server is stopping.
-        waiting.submissions.clear();
+        waiting.requests.clear();
     }
 
-    /// Takes the queued submissions in order, within a group's bounds; waits for the first one.
+    /// Takes the queued appends in order, within a group's bounds, or one other request; waits for the first one.
     ///
     /// `None` when the queue is closed.
-    fn next_group(&self) -> Option<Vec<Queued>> {
+    fn next_work(&self) -> Option<Work> {
         let mut waiting = self.queue.waiting.lock();
-        while waiting.submissions.is_empty() {
+        while waiting.requests.is_empty() {
             if waiting.is_closed {
                 return None;
             }
             self.queue.arrived.wait(&mut waiting);
         }
-        let (mut bytes, mut appends) = (0, 0);
-        let fits = |queued: &&Queued| {
-            let room = bytes < GROUP_BYTES_MAX && appends < GROUP_APPENDS_MAX;
-            bytes += submission_bytes(&queued.submission);
-            appends += queued.submission.appends.len();
-            room
-        };
-        let count = waiting.submissions.iter().take_while(fits).count();
-        Some(waiting.submissions.drain(..count).collect())
+        let (mut bytes, mut appends, mut group) = (0, 0, Vec::new());
+        while bytes < GROUP_BYTES_MAX && appends < GROUP_APPENDS_MAX {
+            match waiting.requests.pop_front() {
+                Some(Request::Append(queued)) => {
+                    bytes += submission_bytes(&queued.submission);
+                    appends += queued.submission.appends.len();
+                    group.push(queued);
+                }
+                Some(other) if group.is_empty() => return Some(Work::Other(other)),
+                Some(other) => {
+                    waiting.requests.push_front(other);
+                    break;
+                }
+                None => break,
+            }
+        }
+        Some(Work::Appends(group))
     }
 
-    async fn commit(&self, group: Vec<Queued>) -> Result<(), ()> {
-        let mut done = CommittedGroup { acks: Vec::with_capacity(group.len()), moved: Vec::new(), grown: Vec::new() };
+    async fn append(&self, group: Vec<Queued>) -> Result<(), StoreError> {
+        let mut done = CommittedGroup { acks: Vec::with_capacity(group.len()), ..CommittedGroup::default() };
         let (mut appends, mut follows, mut waiting) = (Vec::new(), Vec::new(), Vec::with_capacity(group.len()));
         let mut chains = HashSet::new();
         for Queued { submission, in_flight } in group {
             let Submission { log, appends: own, summary, chain, index, ack } = submission;
-            // After a conflict the committer does not ask the store: the log's tail may match `expected` by chance.
+            // After a conflict the committer does not compare: the log's tail may match `expected` by chance.
             if chain.is_broken() {
                 done.acks.push((ack, Err(conflict(&log))));
                 continue;
             }
-            let from = appends.len();
+            let (count, last) = (own.len(), own.last().expect("a submission has appends").last);
             let is_first = chains.insert(Arc::as_ptr(&chain));
-            follows.extend((0..own.len()).map(|n| n > 0 || !is_first));
+            follows.extend((0..count).map(|n| n > 0 || !is_first));
             appends.extend(own);
-            waiting.push((from..appends.len(), log, summary, chain, index, ack, in_flight));
+            waiting.push((count, last, log, summary, chain, index, ack, in_flight));
         }
-        let begun = Instant::now();
-        let outcomes = self.store.commit_linked(&appends, &follows).await;
+        let (begun, count) = (Instant::now(), appends.len());
+        let (follower, ordered) = (self.orderer.follow(), self.orderer.append(appends, &follows).await);
         self.counts.commits.observe(begun.elapsed());
-        self.counts.appends.add(appends.len() as u64);
-        let mut failed = outcomes.as_ref().err().cloned();
-        let mut moved = Moved::default();
-        for (range, log, summary, chain, index, ack, in_flight) in waiting {
-            let Ok(outcomes) = &outcomes else {
-                done.acks.push((ack, Err(failed.clone().expect("the store failed"))));
-                continue;
-            };
-            let own = &appends[range.clone()];
-            let outcomes = &outcomes[range];
-            let positions: Vec<_> = outcomes.iter().filter_map(AppendOutcome::position).collect();
-            if positions.len() < own.len() {
+        self.counts.appends.add(count as u64);
+        let OrderedGroup { compared, placed } = match ordered {
+            Ok(ordered) => ordered,
+            Err(error) => {
+                self.failed.send_replace(Some(error.clone()));
+                done.acks.extend(waiting.into_iter().map(|(.., ack, _)| (ack, Err(error.clone()))));
+                // Without a receiver the process is shutting down.
+                let _ = follower.groups.send(done);
+                return Err(error);
+            }
+        };
+        let (mut compared, mut placed, mut moved) = (&compared[..], &placed[..], Moved::default());
+        for (count, last, log, summary, chain, index, ack, in_flight) in waiting {
+            let (outcomes, later) = compared.split_at(count);
+            let (own, others) = placed.split_at(outcomes.iter().filter(|(_, place)| place.is_some()).count());
+            (compared, placed) = (later, others);
+            if outcomes.iter().any(|(outcome, _)| outcome.position().is_none()) {
                 chain.end(index);
             }
             let result = if chain.is_broken() {
-                if own.iter().zip(outcomes).any(|(append, outcome)| !append.is_empty() && outcome.position().is_some()) {
-                    // The store does not support links, and another writer moved the log exactly as far as this one
-                    // would have.
-                    let why = format!("two writers wrote {} at once; its stored state cannot be trusted", log.id);
-                    failed.get_or_insert(StoreError::Failed { doing: "append", why });
-                }
+                assert!(own.is_empty(), "appends of one submission are linked, so all of them are kept or none");
                 Err(conflict(&log))
             } else {
-                let last = own.last().expect("a submission has appends").last;
-                let is_announced = self.applier.apply(&log, own, &positions, summary, &mut moved);
-                if is_announced {
+                if !own.is_empty() && follower.applier.append(&log, own, summary, &mut moved) {
                     done.moved.push(log.clone());
                 }
                 if log.reaches_growth_mark(last) {
@@ -252,15 +312,106 @@ impl<S: Store> Committer<S> {
             drop(in_flight);
             done.acks.push((ack, result));
         }
-        let affected = self.applier.finish(moved);
-        if let Some(error) = &failed {
-            tracing::error!(%error, "the store failed; the server stops, because the data being written may or may not be on disk");
-            self.failed.send_replace(Some(error.clone()));
+        follower.finish(moved, done);
+        Ok(())
+    }
+
+    async fn rewrite(&self, request: Request) -> Result<(), StoreError> {
+        let (follower, mut moved) = (self.orderer.follow(), Moved::default());
+        // If a caller is gone, it does not need the answer.
+        match request {
+            Request::Append(_) => unreachable!("appends are committed in groups"),
+            Request::Compact { log, compaction, summary, done } => {
+                let number = self.orderer.compact(compaction).await;
+                if let Ok(Some(number)) = number {
+                    follower.applier.compact(&log, number, summary, &mut moved);
+                }
+                let failed = number.as_ref().err().cloned();
+                follower.finish(moved, CommittedGroup::default());
+                let _ = done.send(number.map(|number| number.is_some()));
+                failed.map_or(Ok(()), Err)
+            }
+            Request::Erase { id, log, done } => {
+                let is_erased = self.orderer.erase(&id).await;
+                if is_erased.as_ref().is_ok_and(|is_erased| *is_erased) {
+                    follower.applier.erase(&id, log.as_deref(), &mut moved);
+                }
+                let failed = is_erased.as_ref().err().cloned();
+                follower.finish(moved, CommittedGroup::default());
+                let _ = done.send(is_erased.map(|_| ()));
+                failed.map_or(Ok(()), Err)
+            }
         }
-        // Without a receiver the process is shutting down.
-        let _ = self.groups.send(done);
+    }
+}
+
+impl<S: Store> Follow<S> for Follower {
+    async fn apply(&self, store: &S, position: u64, commit: Commit) -> Result<(), StoreError> {
+        // Opened before the store has the commit, so that each tail moves from where it was.
+        let mut logs = Vec::new();
+        for id in commit.logs() {
+            let log = match self.open.open(id, async || store.load(id)).await {
+                Err(error) if error.affects_one_log() => None,
+                log => Some(log?),
+            };
+            logs.push(log);
+        }
+        let history = match (&commit, &logs[..]) {
+            (Commit::Compaction { .. }, [Some(log)]) => Some(log.history.write()),
+            _ => None,
+        };
+        store.apply(position, &commit)?;
+        let (mut moved, mut done) = (Moved::default(), CommittedGroup::default());
+        match &commit {
+            Commit::Group(appends) => {
+                for (placed, log) in appends.iter().zip(&logs) {
+                    let Some(log) = log else { continue };
+                    let summary = self.summary_in(log, &placed.append.state);
+                    if self.applier.append(log, std::slice::from_ref(placed), summary, &mut moved) {
+                        done.moved.push(log.clone());
+                    }
+                    if log.reaches_growth_mark(placed.append.last) {
+                        done.grown.push(log.clone());
+                    }
+                }
+                moved.reach(appends);
+            }
+            Commit::Compaction { number, compaction } => {
+                if let [Some(log)] = &logs[..] {
+                    self.applier.compact(log, *number, self.summary_in(log, &compaction.state), &mut moved);
+                }
+            }
+            Commit::Erasure { log: id, .. } => self.applier.erase(id, logs.first().and_then(Option::as_deref), &mut moved),
+        }
+        drop(history);
+        self.finish(moved, done);
+        Ok(())
+    }
+}
+
+impl Follower {
+    /// The summary that a commit saves with a log; the former one if it saves none that can be read.
+    fn summary_in(&self, log: &Log, state: &[(Bytes, Option<Bytes>)]) -> Arc<Summary> {
+        let saved = state.iter().rev().find(|(key, _)| key == META).and_then(|(_, value)| value.as_ref());
+        match saved.map(|meta| Summary::read(&log.id, meta)) {
+            Some(Ok(summary)) => Arc::new(summary),
+            Some(Err(error)) => {
+                tracing::error!(%error, "background tasks skip the log until it is repaired or deleted");
+                self.applier.quarantine(&log.id);
+                log.tail().summary
+            }
+            None => log.tail().summary,
+        }
+    }
+
+    /// Shows readers and callers what a commit has moved.
+    fn finish(&self, moved: Moved, done: CommittedGroup) {
+        let affected = self.applier.finish(moved);
+        if !done.is_empty() {
+            // Without a receiver the process is shutting down.
+            let _ = self.groups.send(done);
+        }
         affected.notify();
-        failed.map_or(Ok(()), |_| Err(()))
     }
 }
 

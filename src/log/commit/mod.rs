@@ -9,6 +9,8 @@
 
 mod applier;
 mod committer;
+mod open_logs;
+mod orderer;
 mod summary;
 mod tail;
 
@@ -16,9 +18,11 @@ mod tail;
 mod tests;
 
 pub use committer::{Ack, Chain, CommitCounters, CommittedGroup, Submission};
+pub use orderer::{Follow, OrderedGroup, Orderer, StoreOnly};
 pub use summary::{CompactionState, PREVIEW_CHARS_MAX, Preview, Summary, count_of, summary_of};
 pub use tail::{Connected, Log, Tail};
 
+use super::journal::{Journal, JournalState};
 use super::queues::Queues;
 use super::row::{Row, Rows};
 use super::sessions::Sessions;
@@ -26,17 +30,17 @@ use super::{Blob, Compaction, Limit, ListedLog, LoadedLog, LogId, LogKind, Store
 use crate::model::{BlobId, Epoch, RunId, Sequence};
 use applier::Applier;
 use bytes::Bytes;
-use committer::{CommitQueue, Committer, Queued};
-use dashmap::DashMap;
+use committer::{CommitQueue, Committer, Follower, Queued, Request};
+use open_logs::OpenLogs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tokio::sync::{OnceCell, Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 /// All logs of one store.
 pub struct Logs<S> {
     store: Arc<S>,
-    /// An empty cell belongs to a log that is being loaded.
-    open: DashMap<LogId, Arc<OnceCell<Arc<Log>>>>,
+    journal: Arc<dyn JournalState>,
+    open: Arc<OpenLogs>,
     applier: Arc<Applier>,
     queue: Arc<CommitQueue>,
     failure: watch::Receiver<Option<StoreError>>,
@@ -70,36 +74,50 @@ impl Default for BlockingLimits {
 }
 
 impl<S: Store> Logs<S> {
-    /// Opens the logs of `store` and starts the committer.
+    /// Opens the logs of `store`, which follows `journal`, and starts the committer.
     ///
-    /// The receiver yields the committed groups; its holder must keep receiving. The call blocks on the store.
+    /// The receiver yields the commits; its holder must keep receiving. The call blocks on the store.
     ///
     /// # Errors
-    /// [`StoreError`] from the store.
+    /// [`StoreError`] from the store and the journal.
     ///
     /// # Panics
     /// When the operating system cannot start a thread.
-    pub fn open(store: S) -> Result<(Arc<Self>, mpsc::UnboundedReceiver<CommittedGroup>), StoreError> {
+    pub fn open<J: Journal>(
+        store: S,
+        journal: Arc<J>,
+    ) -> Result<(Arc<Self>, mpsc::UnboundedReceiver<CommittedGroup>), StoreError> {
         let store = Arc::new(store);
-        let applier = Arc::new(Applier::load(&*store)?);
-        let counts = Arc::<CommitCounters>::default();
+        let (counts, open) = (Arc::<CommitCounters>::default(), Arc::<OpenLogs>::default());
         let queue = Arc::<CommitQueue>::default();
         let (groups, outbox) = mpsc::unbounded_channel();
         let (failed, failure) = watch::channel(None);
-        let committer = Committer {
-            store: store.clone(),
-            applier: applier.clone(),
-            queue: queue.clone(),
-            groups,
-            failed,
-            counts: counts.clone(),
+        let (ready, opened) = std::sync::mpsc::channel();
+        let work = {
+            let (store, journal) = (store.clone(), journal.clone());
+            let (queue, open, counts) = (queue.clone(), open.clone(), counts.clone());
+            async move || {
+                let load = async {
+                    let orderer = Orderer::open(store, journal).await?;
+                    let applier = Arc::new(Applier::load(&**orderer.store())?);
+                    Ok((orderer, applier))
+                };
+                let (orderer, applier) = match load.await {
+                    Ok(loaded) => loaded,
+                    // Without a receiver the caller has panicked.
+                    Err(error) => return drop(ready.send(Err(error))),
+                };
+                let follower = Follower { applier: applier.clone(), open, groups };
+                drop(ready.send(Ok(applier)));
+                let orderer = orderer.with_follow(follower);
+                Committer { orderer, queue, failed, counts }.run().await;
+            }
         };
-        std::thread::Builder::new()
-            .name("committer".into())
-            .spawn(move || pollster::block_on(committer.run()))
-            .expect("the operating system can start a thread");
-        let (open, blocking) = (DashMap::new(), BlockingLimits::default());
-        Ok((Arc::new(Self { store, open, applier, queue, failure, counts, blocking }), outbox))
+        let thread = std::thread::Builder::new().name("committer".into()).spawn(move || pollster::block_on(work()));
+        thread.expect("the operating system can start a thread");
+        let panicked = |_| Err(StoreError::Failed { doing: "opening the store", why: "the committer panicked".into() });
+        let (applier, blocking) = (opened.recv().unwrap_or_else(panicked)?, BlockingLimits::default());
+        Ok((Arc::new(Self { store, journal, open, applier, queue, failure, counts, blocking }), outbox))
     }
 
     /// The store's epoch; see [`Store::epoch`].
@@ -126,9 +144,7 @@ impl<S: Store> Logs<S> {
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn log(&self, id: &LogId) -> Result<Arc<Log>, StoreError> {
-        // Loaded once for all concurrent callers. Only an open log can be written or erased, so a tail is never older
-        // than its log.
-        self.cell(id).get_or_try_init(|| self.open_log(id)).await.cloned()
+        self.open.open(id, async || self.load(id).await).await
     }
 
     /// Opens a log that the caller is about to erase.
@@ -139,34 +155,13 @@ impl<S: Store> Logs<S> {
     /// [`StoreError`] from the store.
     pub async fn open_for_erase(&self, id: &LogId) -> Result<(Arc<Log>, bool), StoreError> {
         let mut is_erased = false;
-        let open = async || match self.open_log(id).await {
-            Err(error) if error.affects_one_log() => {
-                let (store, gone) = (self.store.clone(), id.clone());
-                blocking(&self.blocking.long, move || pollster::block_on(store.erase(&gone))).await?;
-                self.applier.forget_unreadable();
-                is_erased = true;
-                self.open_log(id).await
+        loop {
+            match self.log(id).await {
+                Err(error) if error.affects_one_log() => self.request_erasure(id.clone(), None).await?,
+                log => return Ok((log?, is_erased)),
             }
-            opened => opened,
-        };
-        let log = self.cell(id).get_or_try_init(open).await?.clone();
-        Ok((log, is_erased))
-    }
-
-    fn cell(&self, id: &LogId) -> Arc<OnceCell<Arc<Log>>> {
-        let cell = self.open.get(id).map(|cell| cell.clone());
-        cell.unwrap_or_else(|| self.open.entry(id.clone()).or_default().clone())
-    }
-
-    async fn open_log(&self, id: &LogId) -> Result<Arc<Log>, StoreError> {
-        let tail = match self.load(id).await? {
-            None => Tail::default(),
-            Some(loaded) => {
-                let summary = Arc::new(summary_of(id, &loaded)?);
-                Tail { epoch: Some(loaded.epoch), last: loaded.last, summary }
-            }
-        };
-        Ok(Arc::new(Log::new(id.clone(), tail)))
+            is_erased = true;
+        }
     }
 
     /// The index of sessions. It contains every visible log.
@@ -222,7 +217,7 @@ impl<S: Store> Logs<S> {
         let mut stored = blocking(&self.blocking.reads, move || store.read(&of, epoch, after, limit)).await?;
         // The store has an append a moment before the tail moves. A reader with that append would be beyond the log's
         // end, like a reader whose cursor names rows that are gone.
-        let tail = self.open.get(id).and_then(|cell| cell.get().map(|log| log.tail()));
+        let tail = self.open.get(id).map(|log| log.tail());
         if let Some(tail) = tail.filter(|tail| tail.epoch == Some(epoch)) {
             stored.retain(|stored| stored.before < tail.last);
         }
@@ -293,40 +288,44 @@ impl<S: Store> Logs<S> {
         blocking(&self.blocking.long, move || job(&store)).await
     }
 
-    /// Rewrites a log's history; see [`Store::compact`]. `summary` is the log's summary after it.
+    /// Rewrites a log's history; `false`, without effect, if the log is not at the tail that the compaction names.
     ///
-    /// Only the log's writer may call this, with nothing in flight, and must not write until the call returns. The call
-    /// waits for readers that hold [the history lock](Log::lock_history).
+    /// `summary` is the log's summary after it. Only the log's writer may call this, with nothing in flight, and must
+    /// not write until the call returns. The call waits for readers that hold [the history lock](Log::lock_history).
     ///
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn compact(&self, log: &Arc<Log>, compaction: Compaction, summary: Arc<Summary>) -> Result<bool, StoreError> {
-        let (store, log) = (self.store.clone(), log.clone());
-        blocking(&self.blocking.long, move || {
+        let (queue, log) = (self.queue.clone(), log.clone());
+        let compacted = blocking(&self.blocking.long, move || {
             let _alone = log.history.write();
-            let is_done = pollster::block_on(store.compact(&compaction))?;
-            if is_done {
-                log.replace_history(summary);
-            }
-            Ok(is_done)
-        })
-        .await
+            let (done, answer) = oneshot::channel();
+            let is_queued = queue.push(Request::Compact { log: log.clone(), compaction, summary, done });
+            is_queued.then(|| answer.blocking_recv().ok()).flatten()
+        });
+        compacted.await.unwrap_or_else(|| Err(self.end_of_committer()))
     }
 
-    /// Erases a log; see [`Store::erase`]. Afterwards the log is open like one that was never written.
+    /// Erases a log, durably in every sync mode. Afterwards the log is open like one that was never written.
     ///
     /// Only the log's writer may call this, with nothing in flight, and must not write until the call returns.
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub async fn erase(&self, log: &Log) -> Result<(), StoreError> {
-        let (store, id) = (self.store.clone(), log.id.clone());
-        let erased = blocking(&self.blocking.long, move || pollster::block_on(store.erase(&id))).await;
-        // The store may have failed after it erased the log.
-        if erased.is_ok() || matches!(self.load(&log.id).await, Ok(None)) {
-            self.applier.erase(log);
-        }
-        erased
+    pub async fn erase(&self, log: &Arc<Log>) -> Result<(), StoreError> {
+        self.request_erasure(log.id.clone(), Some(log.clone())).await
+    }
+
+    async fn request_erasure(&self, id: LogId, log: Option<Arc<Log>>) -> Result<(), StoreError> {
+        let (done, answer) = oneshot::channel();
+        let is_queued = self.queue.push(Request::Erase { id, log, done });
+        let answer = if is_queued { answer.await.ok() } else { None };
+        answer.unwrap_or_else(|| Err(self.end_of_committer()))
+    }
+
+    /// Why the committer answers no more requests.
+    fn end_of_committer(&self) -> StoreError {
+        self.failure().unwrap_or(StoreError::Failed { doing: "commit", why: "the committer has ended".into() })
     }
 
     /// Adds appends of a log to the commit queue. The queue's order is the order of commits.
@@ -338,13 +337,11 @@ impl<S: Store> Logs<S> {
         let mut waiting = self.queue.waiting.lock();
         if waiting.is_closed {
             drop(waiting);
-            let why = self.failure.borrow().clone();
-            let why = why.unwrap_or(StoreError::Failed { doing: "commit", why: "the committer has ended".into() });
             // If the producer is gone, the answer is not needed.
-            let _ = queued.into_submission().ack.send(Err(why));
+            let _ = queued.into_submission().ack.send(Err(self.end_of_committer()));
             return;
         }
-        waiting.submissions.push_back(queued);
+        waiting.requests.push_back(Request::Append(queued));
         if std::mem::replace(&mut waiting.is_announced, true) {
             return;
         }
@@ -359,21 +356,24 @@ impl<S: Store> Logs<S> {
         });
     }
 
-    /// Waits until the store has failed for good or the committer has ended.
+    /// Waits until the store or the journal has failed for good, or the committer has ended.
     ///
     /// The process must then stop, because the data on disk may differ from the acknowledged data.
     pub async fn failed(&self) -> StoreError {
-        let mut failure = self.failure.clone();
-        let committer = async {
-            match failure.wait_for(Option::is_some).await.map(|error| error.clone()) {
-                Ok(Some(error)) => error,
-                _ => std::future::pending().await,
+        let wait = async |failure: Option<watch::Receiver<Option<StoreError>>>| {
+            if let Some(mut failure) = failure
+                && let Ok(error) = failure.wait_for(Option::is_some).await
+            {
+                return error.clone().expect("the wait is for an error");
             }
+            // The sender is gone without a failure.
+            std::future::pending().await
         };
         tokio::select! {
             biased;
-            error = committer => error,
-            error = self.store.failed() => error,
+            error = wait(Some(self.failure.clone())) => error,
+            error = wait(self.store.failure()) => error,
+            error = wait(self.journal.failure()) => error,
         }
     }
 
@@ -397,25 +397,25 @@ impl<S: Store> Logs<S> {
         self.failure.borrow().clone()
     }
 
-    /// Ends the committer after all queued submissions, and makes everything durable.
-    ///
-    /// That holds in every sync mode; see [`Store::flush`].
+    /// Ends the committer after all queued requests, and makes everything durable, in every sync mode.
     ///
     /// The server refuses later submissions.
     ///
     /// # Errors
-    /// [`StoreError`] from the store, or from a committer that ended earlier.
+    /// [`StoreError`] from the store or the journal, or from a committer that ended earlier.
     pub async fn close(&self) -> Result<(), StoreError> {
         self.queue.close();
         let mut failure = self.failure.clone();
         // The committer drops its sender when it ends. After a panic it answers its callers before the failure is
         // visible.
         while failure.changed().await.is_ok() {}
-        if let Some(error) = self.failure() {
-            return Err(error);
-        }
-        let store = self.store.clone();
-        blocking(&self.blocking.state, move || pollster::block_on(store.flush())).await
+        self.failure().map_or(Ok(()), Err)
+    }
+
+    /// The approximate size of the store and the journal on disk, in bytes.
+    pub async fn bytes(&self) -> u64 {
+        let (store, journal) = (self.store.clone(), self.journal.clone());
+        blocking(&self.blocking.reads, move || store.bytes() + journal.bytes()).await
     }
 
     /// The counters of the committer.
@@ -430,18 +430,15 @@ impl<S: Store> Logs<S> {
         self.applier.log_count()
     }
 
-    /// The number of queued submissions.
+    /// The number of queued requests.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.queue.waiting.lock().submissions.len()
+        self.queue.waiting.lock().requests.len()
     }
 
     /// Closes logs that no caller holds. They are loaded again on demand.
     pub fn sweep(&self) {
-        let is_held = |cell: &Arc<OnceCell<Arc<Log>>>| {
-            Arc::strong_count(cell) > 1 || cell.get().is_some_and(|log| Arc::strong_count(log) > 1)
-        };
-        self.open.retain(|_, cell| is_held(cell));
+        self.open.sweep();
         self.applier.sessions().sweep();
         self.applier.queues().sweep();
     }

@@ -1,7 +1,7 @@
 //! One log: its tail, its newest rows, its watchers, and the last activity of its producers.
 
 use super::summary::Summary;
-use crate::log::{Append, LogId, StoredAppend};
+use crate::log::{Append, LogId, PlacedAppend, StoredAppend};
 use crate::model::{Epoch, Sequence};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -218,24 +218,25 @@ impl Log {
         std::mem::take(&mut recent.tail)
     }
 
-    /// Replaces the log's history; `summary` describes the log after it.
-    pub(super) fn replace_history(&self, summary: Arc<Summary>) {
+    /// Replaces the log's history; `summary` describes the log after it. Returns the former summary.
+    pub(super) fn replace_history(&self, summary: Arc<Summary>) -> Arc<Summary> {
         let mut recent = self.recent.lock();
         recent.rows = VecDeque::new();
         recent.bytes = 0;
         self.compacted.store(summary.compacted.times, Ordering::Release);
-        recent.tail.summary = summary;
+        std::mem::replace(&mut recent.tail.summary, summary)
     }
 
     /// Moves the tail past committed appends; returns the former tail, and whether to announce the log.
-    pub(super) fn publish(&self, appends: &[Append], positions: &[(u64, u64)], summary: Arc<Summary>) -> (Tail, bool) {
+    pub(super) fn publish(&self, appends: &[PlacedAppend], summary: Arc<Summary>) -> (Tail, bool) {
         let mut recent = self.recent.lock();
         let watched = self.watchers.load(Ordering::Relaxed) > 0;
-        let Append { epoch, last, .. } = *appends.last().expect("a submission has appends");
+        let Append { epoch, last, .. } = appends.last().expect("a commit of a log has appends").append;
         let before = std::mem::replace(&mut recent.tail, Tail { epoch: Some(epoch), last, summary });
-        for (append, (position, _)) in appends.iter().zip(positions).filter(|(append, _)| watched && !append.rows.is_empty()) {
+        for PlacedAppend { append, place } in appends.iter().filter(|placed| watched && !placed.append.rows.is_empty()) {
             recent.bytes += append.rows.len();
-            recent.rows.push_back(StoredAppend { position: *position, before: append.expected, rows: append.rows.clone() });
+            let (position, before, rows) = (place.position, append.expected, append.rows.clone());
+            recent.rows.push_back(StoredAppend { position, before, rows });
             while recent.bytes > RECENT_BYTES_MAX && recent.rows.len() > 1 {
                 let dropped = recent.rows.pop_front().map_or(0, |stored| stored.rows.len());
                 recent.bytes -= dropped;

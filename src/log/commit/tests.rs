@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::log::embedded::{EmbeddedStore, Sync};
+use crate::log::journal::{LocalJournal, MemoryJournal};
 use crate::log::memory::MemoryStore;
-use crate::log::{Append, META};
+use crate::log::{Append, Commit, META, Place, PlacedAppend};
 use crate::model::SessionId;
 use tokio::sync::oneshot;
 
@@ -28,6 +29,10 @@ fn append(log: &LogId, last: Sequence, summary: &Summary) -> Append {
     }
 }
 
+fn open((store, journal): (EmbeddedStore, LocalJournal)) -> (Arc<Logs<EmbeddedStore>>, Groups) {
+    Logs::open(store, Arc::new(journal)).unwrap()
+}
+
 /// Writes one row to a log, and waits until it is visible.
 async fn write(logs: &Logs<impl Store>, groups: &mut Groups, log: &Arc<Log>, summary: Summary) {
     let append = append(&log.id, log.tail().last, &summary);
@@ -42,7 +47,7 @@ async fn write(logs: &Logs<impl Store>, groups: &mut Groups, log: &Arc<Log>, sum
 
 #[tokio::test]
 async fn recent_appends_equal_the_stored_ones_and_nothing_visible_lies_beyond_the_position() {
-    let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
+    let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
     assert_eq!(logs.position(), 0);
     let (a, b) = (logs.log(&run("a")).await.unwrap(), logs.log(&run("b")).await.unwrap());
     a.watch();
@@ -63,12 +68,14 @@ async fn recent_appends_equal_the_stored_ones_and_nothing_visible_lies_beyond_th
 
 #[tokio::test]
 async fn a_stored_append_beyond_the_tail_is_not_readable_yet() {
-    let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
+    let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
     let (log, closed) = (logs.log(&run("a")).await.unwrap(), run("closed"));
     write(&logs, &mut groups, &log, Summary::default()).await;
     // The state between the commit in the store and the move of the tail.
     let ahead = [append(&log.id, Sequence(1), &Summary::default()), append(&closed, Sequence::NONE, &Summary::default())];
-    logs.work(move |store| pollster::block_on(store.commit(&ahead)).unwrap()).await;
+    let places = [(2, 1, false), (3, 2, true)].map(|(position, number, creates)| Place { position, number, creates });
+    let ahead = ahead.into_iter().zip(places).map(|(append, place)| PlacedAppend { append, place }).collect();
+    logs.work(move |store| store.apply(2, &Commit::Group(ahead)).unwrap()).await;
     let limit = Limit { rows: usize::MAX, bytes: usize::MAX };
     let read = async |log: &LogId, after: u64| {
         let rows = logs.read(log, Epoch::from_random(1), Sequence(after), limit).await.unwrap();
@@ -93,7 +100,7 @@ async fn a_session_is_known_once_its_log_is_visible_and_again_after_a_restart() 
     };
     let runs = |names: &[&str]| names.iter().map(|name| RunId::new(name).unwrap()).collect::<Vec<_>>();
 
-    let (logs, mut groups) = Logs::open(EmbeddedStore::open(dir.path(), Sync::Never).unwrap()).unwrap();
+    let (logs, mut groups) = open(EmbeddedStore::open(dir.path(), Sync::Never).unwrap());
     let (a, b, c) = (logs.log(&run("a")).await.unwrap(), logs.log(&run("b")).await.unwrap(), logs.log(&run("c")).await.unwrap());
     let mut waiting = logs.sessions().watch(&id("s"));
     write(&logs, &mut groups, &a, summary_of(None, None)).await;
@@ -118,7 +125,7 @@ async fn a_session_is_known_once_its_log_is_visible_and_again_after_a_restart() 
             opened => break opened.unwrap(),
         }
     };
-    let (logs, _groups) = Logs::open(store).unwrap();
+    let (logs, _groups) = open(store);
     assert_eq!((of(&logs, "s"), logs.sessions().has_own_log(&id("s")), logs.position()), (all, true, 5));
 }
 
@@ -133,7 +140,7 @@ fn an_unread_flag_of_an_older_store_reads_as_a_number() {
 
 #[tokio::test]
 async fn an_erased_log_is_open_like_an_unwritten_one_and_its_session_forgets_it() {
-    let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
+    let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
     let session = SessionId::new("s").unwrap();
     let summary_of = || Summary { session_id: Some(session.clone()), ..Summary::default() };
     let (a, b) = (logs.log(&run("a")).await.unwrap(), logs.log(&run("b")).await.unwrap());
@@ -159,8 +166,64 @@ async fn an_erased_log_is_open_like_an_unwritten_one_and_its_session_forgets_it(
 }
 
 #[tokio::test]
+async fn commits_of_another_process_move_the_same_state_as_own_ones() {
+    let journal = Arc::new(MemoryJournal::default().keeping_all());
+    let open = || Logs::open(MemoryStore::new(), journal.clone()).unwrap();
+    let ((here, mut groups), (there, mut others)) = (open(), open());
+    let session = SessionId::new("s").unwrap();
+    let summary_of = |last| Summary { session_id: Some(session.clone()), last_sequence: Sequence(last), ..Summary::default() };
+    let (ours, theirs) = (here.log(&run("a")).await.unwrap(), there.log(&run("a")).await.unwrap());
+    theirs.watch();
+    let mut watcher = there.sessions().watch(&session);
+    // The other process learns of these with its own next commit.
+    write(&here, &mut groups, &ours, summary_of(1)).await;
+    write(&here, &mut groups, &ours, summary_of(2)).await;
+    write(&here, &mut groups, &here.log(&run("b")).await.unwrap(), summary_of(1)).await;
+    assert_eq!((theirs.tail().last, there.position()), (Sequence::NONE, 0));
+    let own = there.log(&run("c")).await.unwrap();
+    let next = append(&own.id, Sequence::NONE, &summary_of(1));
+    let (ack, durable) = oneshot::channel();
+    let (appends, chain) = (vec![next], Arc::default());
+    there.submit(Submission { log: own.clone(), appends, summary: Arc::new(summary_of(1)), chain, index: 0, ack });
+    // The first commit announces the log, which stays announced until its readers have it.
+    assert_eq!(others.recv().await.unwrap().moved.iter().map(|log| log.id.clone()).collect::<Vec<_>>(), [run("a")]);
+    for (ack, result) in others.recv().await.unwrap().acks {
+        ack.send(result).unwrap();
+    }
+    durable.await.unwrap().unwrap();
+    watcher.changed().await.unwrap();
+    assert_eq!((theirs.tail().last, theirs.tail().summary.last_sequence, there.position()), (Sequence(2), Sequence(2), 4));
+    assert_eq!(theirs.recent_appends_after(Sequence::NONE).1.unwrap().len(), 2);
+    assert_eq!(there.sessions().runs_of(&session), ["a", "b", "c"].map(|name| RunId::new(name).unwrap()));
+    assert_eq!((there.log_count(), there.store_epoch()), (3, here.store_epoch()));
+
+    // A stale append conflicts, as with a faster writer in the same process.
+    let (ack, durable) = oneshot::channel();
+    let stale = append(&run("b"), Sequence::NONE, &summary_of(1));
+    let (log, appends, chain) = (here.log(&run("b")).await.unwrap(), vec![stale], Arc::<Chain>::default());
+    here.submit(Submission { log, appends, summary: Arc::new(summary_of(1)), chain: chain.clone(), index: 0, ack });
+    for (ack, result) in groups.recv().await.unwrap().acks {
+        ack.send(result).unwrap();
+    }
+    assert!(durable.await.unwrap().is_err() && chain.has_refused(0));
+
+    // A compaction and an erasure, which the other process applies before its own erasure.
+    let summary = summary_of(2);
+    let compacted = Summary { compacted: CompactionState { times: 1, ..CompactionState::default() }, ..summary };
+    let state = vec![(Bytes::from_static(META), Some(serde_json::to_vec(&compacted).unwrap().into()))];
+    let (epoch, last, appends) = (Epoch::from_random(1), Sequence(2), Vec::new());
+    let compaction = Compaction { log: run("a"), epoch, last, appends, state };
+    assert!(here.compact(&ours, compaction, Arc::new(compacted)).await.unwrap());
+    here.erase(&here.log(&run("b")).await.unwrap()).await.unwrap();
+    there.erase(&own).await.unwrap();
+    assert_eq!(theirs.compaction_count(), 1);
+    assert_eq!(there.sessions().runs_of(&session), [RunId::new("a").unwrap()]);
+    assert_eq!((there.log_count(), there.load(&run("b")).await.unwrap()), (1, None));
+}
+
+#[tokio::test]
 async fn a_panic_of_the_committer_fails_the_store_with_its_message_and_answers_every_caller() {
-    let (logs, mut groups) = Logs::open(MemoryStore::new()).unwrap();
+    let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
     let log = logs.log(&run("a")).await.unwrap();
     let submit = |append: Append| {
         let (ack, durable) = oneshot::channel();
@@ -186,7 +249,7 @@ fn a_writer_opens_its_log_while_all_threads_for_long_work_are_busy() {
     let (free, taken) = (Arc::new(std::sync::Barrier::new(2)), Arc::new(std::sync::Mutex::new(())));
     let held = taken.lock().unwrap();
     runtime.block_on(async {
-        let (logs, _groups) = Logs::open(MemoryStore::new()).unwrap();
+        let (logs, _groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
         for n in 0..16 {
             let (logs, taken, free) = (logs.clone(), taken.clone(), free.clone());
             tokio::spawn(async move {

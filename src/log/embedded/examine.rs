@@ -5,18 +5,18 @@
 //! the originals. This module checks the store's own invariants between trees. It does not interpret rows, state
 //! entries or bodies.
 
+use super::keys::{body_name_key, body_of, created_of, index_entry_of, log_key, name_key, name_of, number_of, tombstone_key};
 use super::trees::TreeName;
-use super::{
-    EmbeddedStore, JOURNAL_DIR, KeepCopy, LogId, Shared, Sync, TREES_DIR, VERIFY_BYTES_MAX, body_name_key, body_of, created_of,
-    index_entry_of, name_key, name_of, number_of, tombstone_key,
-};
-use super::{format, log_key, migrate, tables};
+use super::{EmbeddedStore, JOURNAL_DIR, KeepCopy, LogId, Shared, Sync, TREES_DIR, VERIFY_BYTES_MAX};
+use super::{format, migrate, tables};
+use crate::log::commit::Orderer;
 use crate::log::journal::tail::{self, TailFile};
 use crate::log::{LogKind, StoreError};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 use tempfile::TempDir;
 
 /// One defect of a store.
@@ -37,7 +37,7 @@ impl fmt::Display for Defect {
 
 /// A data directory under inspection. It is locked, so no server can start on it meanwhile.
 pub struct StoreInspection {
-    store: EmbeddedStore,
+    store: Arc<EmbeddedStore>,
     format: u32,
     _copy: TempDir,
     _lock: Option<File>,
@@ -79,7 +79,9 @@ impl StoreInspection {
             let original = std::path::absolute(file).map_err(failed)?;
             std::os::unix::fs::symlink(original, place).map_err(failed)?;
         }
-        match EmbeddedStore::open_checking(copy.path(), Sync::Never, VERIFY_BYTES_MAX, KeepCopy::No) {
+        let opened = EmbeddedStore::open_checking(copy.path(), Sync::Never, VERIFY_BYTES_MAX, KeepCopy::No);
+        let opened = opened.and_then(|(store, journal)| pollster::block_on(Orderer::open(Arc::new(store), Arc::new(journal))));
+        match opened.map(|orderer| orderer.store().clone()) {
             Ok(store) => Ok(Ok(Self { store, format, _copy: copy, _lock: lock })),
             Err(error) => file_defect(&error, copy.path(), dir).map(|finding| Err(vec![finding])).ok_or(error),
         }
@@ -87,7 +89,7 @@ impl StoreInspection {
 
     /// The store, as a server would open it.
     #[must_use]
-    pub const fn store(&self) -> &EmbeddedStore {
+    pub fn store(&self) -> &EmbeddedStore {
         &self.store
     }
 
@@ -284,7 +286,8 @@ mod tests {
     use super::super::index_key;
     use super::super::trees::Batch;
     use super::*;
-    use crate::log::{Append, Blob, META, Store};
+    use crate::log::testing::on_disk;
+    use crate::log::{Append, Blob, META};
     use crate::model::{BlobId, Epoch, RunId, Sequence};
     use bytes::Bytes;
 
@@ -304,10 +307,10 @@ mod tests {
     /// The findings after `damage` was written, bypassing the code that keeps the trees consistent.
     fn found(damage: impl Fn(&mut Batch)) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
-        let store = EmbeddedStore::open(dir.path(), Sync::Never).unwrap();
+        let store = on_disk(dir.path(), Sync::Never).unwrap();
         let appends = [append("a", 0), append("a", 1), append("b", 0), append("gone", 0)];
-        pollster::block_on(store.commit(&appends)).unwrap();
-        pollster::block_on(store.erase(&appends[3].log)).unwrap();
+        store.commit(&appends).unwrap();
+        store.erase(&appends[3].log).unwrap();
         let mut batch = Batch::derived();
         damage(&mut batch);
         store.shared.trees.write(batch);

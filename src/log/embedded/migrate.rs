@@ -12,10 +12,10 @@
 //! The number in the format file is written last. A crash before that leaves the old store as it was, but for journals
 //! that became tables, and the next start migrates again. The copy that stays is the way back.
 
-use super::trees::{Batch, Mark, TreeName, Trees};
+use super::trees::{Batch, TreeName, Trees};
 use super::{KeepCopy, TREES_DIR, engine_error, format, in_path, sync_dir, tables};
-use crate::log::StoreError;
 use crate::log::journal::tail::{self, TailFile};
+use crate::log::{Mark, StoreError};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 use std::collections::HashSet;
 use std::fs;

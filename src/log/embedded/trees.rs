@@ -6,6 +6,7 @@
 //!
 //! A tree's files are immutable. Only the manifest changes, and a rename replaces it.
 
+use crate::log::Mark;
 use lsm_tree::compaction::Leveled;
 use lsm_tree::config::{BlockSizePolicy, CompressionPolicy, FilterPolicy};
 use lsm_tree::{
@@ -51,31 +52,18 @@ impl TreeName {
 /// The key of the mark in each tree. It follows every other key.
 const MARK_KEY: &[u8] = &[u8::MAX];
 
-/// How far a tree or the store has come.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Mark {
-    /// The journal's position of the last commit.
-    pub applied: u64,
-    /// The position of the last append in or before that commit.
-    pub position: u64,
-    /// The number of logs created in or before that commit.
-    pub created: u64,
+fn encode_mark(mark: Mark) -> [u8; 24] {
+    let mut bytes = [0; 24];
+    for (i, word) in [mark.applied, mark.position, mark.created].into_iter().enumerate() {
+        bytes[i * 8..][..8].copy_from_slice(&word.to_be_bytes());
+    }
+    bytes
 }
 
-impl Mark {
-    fn encode(self) -> [u8; 24] {
-        let mut bytes = [0; 24];
-        for (i, word) in [self.applied, self.position, self.created].into_iter().enumerate() {
-            bytes[i * 8..][..8].copy_from_slice(&word.to_be_bytes());
-        }
-        bytes
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; 24] = bytes.try_into().ok()?;
-        let word = |i: usize| u64::from_be_bytes(bytes[i * 8..][..8].try_into().expect("eight bytes"));
-        Some(Self { applied: word(0), position: word(1), created: word(2) })
-    }
+fn decode_mark(bytes: &[u8]) -> Option<Mark> {
+    let bytes: &[u8; 24] = bytes.try_into().ok()?;
+    let word = |i: usize| u64::from_be_bytes(bytes[i * 8..][..8].try_into().expect("eight bytes"));
+    Some(Mark { applied: word(0), position: word(1), created: word(2) })
 }
 
 /// Entries to write together.
@@ -160,7 +148,7 @@ impl Trees {
             };
             let tree = config.open().map_err(|e| (path.clone(), e))?;
             let mark = tree.get(MARK_KEY, SeqNo::MAX).map_err(|e| (path.clone(), e))?;
-            let mark = mark.map(|bytes| Mark::decode(&bytes).ok_or((path, lsm_tree::Error::Unrecoverable))).transpose()?;
+            let mark = mark.map(|bytes| decode_mark(&bytes).ok_or((path, lsm_tree::Error::Unrecoverable))).transpose()?;
             next.fetch_max(tree.get_highest_persisted_seqno().map_or(1, |last| last + 1));
             Ok((tree, mark.unwrap_or_default()))
         };
@@ -182,11 +170,6 @@ impl Trees {
     /// Where the tree's files are.
     pub fn path(&self, name: TreeName) -> PathBuf {
         self.dir.join(name.as_str())
-    }
-
-    /// Where all trees' files are.
-    pub fn dir(&self) -> &Path {
-        &self.dir
     }
 
     fn tree(&self, name: TreeName) -> &AnyTree {
@@ -231,7 +214,7 @@ impl Trees {
     pub fn seal(&self, mark: Mark) {
         let mut batch = Batch::derived();
         for name in TreeName::ALL {
-            batch.insert(name, MARK_KEY, mark.encode());
+            batch.insert(name, MARK_KEY, encode_mark(mark));
         }
         self.write(batch);
         for tree in &self.all {

@@ -17,17 +17,21 @@
 
 use super::record::{self, BODY_BYTES_MAX, HEADER_BYTES, stored_bytes};
 use super::tail::{self, DurableMark, TailFile};
-use super::{Appended, Journal, Record, Sync, forgotten};
-use crate::log::StoreError;
+use super::{Appended, Journal, JournalState, Record, Sync, forgotten};
+use crate::log::{StoreError, panic_message};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::watch;
 use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: &[u8; 4] = b"PSJ1";
@@ -41,8 +45,17 @@ const NEXT: &str = "next";
 /// A segment whose records were forgotten, to be written over.
 const SPARE: &str = "spare";
 
-/// A journal in a directory of its own. One process at a time can open it.
+/// A journal in a directory of its own. One process at a time can open it. Dropping it syncs it.
 pub struct LocalJournal {
+    files: Arc<Files>,
+    /// The thread that syncs at the interval, and the end of its work.
+    keeper: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
+    /// Why that thread ended before the journal was dropped.
+    failed: watch::Sender<Option<StoreError>>,
+}
+
+/// The files of a journal, which stay locked while this value lives.
+struct Files {
     dir: PathBuf,
     mode: Sync,
     segments: RwLock<VecDeque<Arc<Segment>>>,
@@ -59,6 +72,8 @@ struct Writer {
     /// Makes the salts of segments.
     random: Box<dyn FnMut() -> u64 + Send>,
     mark: TailFile,
+    /// The position of the last record that is synced.
+    synced: u64,
     /// Why the journal accepts no more writes, once a write has failed.
     failed: Option<StoreError>,
 }
@@ -85,6 +100,80 @@ impl LocalJournal {
     /// `Locked` when another process has it open, `Corrupt` with file and offset when a record that was acknowledged is
     /// damaged or missing, `Failed` when the disk fails.
     pub fn open(dir: &Path, sync: Sync, random: impl FnMut() -> u64 + Send + 'static) -> Result<Self, StoreError> {
+        let files = Arc::new(Files::open(dir, sync, random)?);
+        let failed = watch::Sender::new(None);
+        let keeper = match sync {
+            Sync::Interval(interval) => Some(spawn_keeper(files.clone(), interval, failed.clone())?),
+            Sync::Always | Sync::Never => None,
+        };
+        Ok(Self { files, keeper, failed })
+    }
+
+    /// Makes every record durable, for a thread that knows only the store that follows the journal.
+    ///
+    /// The journal stays locked while the function lives.
+    pub fn syncer(&self) -> impl Fn() -> Result<(), StoreError> + Send + std::marker::Sync + use<> {
+        let files = self.files.clone();
+        move || files.sync()
+    }
+
+    /// The file that the process locks that has the journal in `dir` open.
+    #[must_use]
+    pub fn lock_file(dir: &Path) -> PathBuf {
+        dir.join(tail::FILE)
+    }
+
+    /// Makes every later write of the mark fail, or succeed again.
+    #[cfg(test)]
+    pub fn break_for_tests(&self, is_broken: bool) {
+        self.files.writer.lock().mark.break_for_tests(is_broken);
+    }
+}
+
+impl Drop for LocalJournal {
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.keeper.take() {
+            drop(stop);
+            // The thread catches its own panics.
+            let _ = thread.join();
+        }
+        // After a failure every caller has the error already.
+        let is_usable = self.files.writer.lock().failed.is_none();
+        if let Some(Err(error)) = is_usable.then(|| self.files.sync()) {
+            tracing::error!(%error, "the journal could not be closed cleanly");
+        }
+    }
+}
+
+/// Starts the thread that syncs the journal at the interval. An error or a panic of it fails the journal.
+fn spawn_keeper(
+    files: Arc<Files>,
+    interval: Duration,
+    failed: watch::Sender<Option<StoreError>>,
+) -> Result<(mpsc::Sender<()>, JoinHandle<()>), StoreError> {
+    let (stop, stopped) = mpsc::channel::<()>();
+    let run = move || {
+        let work = || -> Result<(), StoreError> {
+            while stopped.recv_timeout(interval) == Err(mpsc::RecvTimeoutError::Timeout) {
+                files.sync()?;
+            }
+            Ok(())
+        };
+        let ended = std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+            Err(StoreError::failed("syncing the journal", &format_args!("it panicked: {}", panic_message(&*panic))))
+        });
+        if let Err(error) = ended {
+            tracing::error!(%error, "the thread that syncs the journal ended; the journal accepts no more writes");
+            files.writer.lock().failed.get_or_insert_with(|| error.clone());
+            failed.send_replace(Some(error));
+        }
+    };
+    let thread = std::thread::Builder::new().name("journal-keeper".into()).spawn(run);
+    thread.map(|thread| (stop, thread)).map_err(|e| StoreError::failed("starting a thread of the journal", &e))
+}
+
+impl Files {
+    fn open(dir: &Path, sync: Sync, random: impl FnMut() -> u64 + Send + 'static) -> Result<Self, StoreError> {
         fs::create_dir_all(dir).map_err(|e| failed("creating the journal", dir, &e))?;
         let (mark, acknowledged) = TailFile::open(dir)?;
         let (is_marked, acknowledged) = (acknowledged.is_some(), acknowledged.unwrap_or_default());
@@ -122,7 +211,7 @@ impl LocalJournal {
                 return Err(corrupt(&segment.path, scanned.end, "the record is damaged, and a whole record follows"));
             }
         }
-        let writer = Writer { end: scanned.end, random: Box::new(random), mark, failed: None };
+        let writer = Writer { end: scanned.end, random: Box::new(random), mark, synced: 0, failed: None };
         let journal = Self {
             dir: dir.to_owned(),
             mode: sync,
@@ -140,30 +229,6 @@ impl LocalJournal {
         writer.mark.record_synced(mark)?;
         drop(writer);
         Ok(journal)
-    }
-
-    /// The directory of the journal.
-    #[must_use]
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    /// The file that the process locks that has the journal in `dir` open.
-    #[must_use]
-    pub fn lock_file(dir: &Path) -> PathBuf {
-        dir.join(tail::FILE)
-    }
-
-    /// The size of all segments, in bytes.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.segments.read().iter().map(|segment| segment.bytes).sum()
-    }
-
-    /// Makes every later write of the mark fail, or succeed again.
-    #[cfg(test)]
-    pub fn break_for_tests(&self, is_broken: bool) {
-        self.writer.lock().mark.break_for_tests(is_broken);
     }
 
     fn durable_mark(&self, last: u64) -> DurableMark {
@@ -227,6 +292,7 @@ impl LocalJournal {
     fn sync_active(&self, writer: &mut Writer, position: u64) -> Result<(), StoreError> {
         let segment = self.active();
         segment.file.sync_data().map_err(|e| failed("syncing the journal", &segment.path, &e))?;
+        writer.synced = position;
         writer.mark.record(self.durable_mark(position))
     }
 
@@ -257,11 +323,7 @@ impl LocalJournal {
         Ok(place)
     }
 
-    /// See [`Journal::read`].
-    ///
-    /// # Errors
-    /// As [`Journal::read`].
-    pub fn records(&self, after: u64, bytes_max: usize) -> Result<Vec<Record>, StoreError> {
+    fn records(&self, after: u64, bytes_max: usize) -> Result<Vec<Record>, StoreError> {
         let last = self.last.load(Ordering::Acquire);
         let (mut read, mut bytes) = (Vec::new(), 0);
         let mut place = None;
@@ -297,14 +359,8 @@ impl LocalJournal {
         let segments = self.segments.read();
         segments.get(segments.partition_point(|other| other.first <= segment.first)).cloned()
     }
-}
 
-impl LocalJournal {
-    /// See [`Journal::append`].
-    ///
-    /// # Errors
-    /// As [`Journal::append`].
-    pub fn append_record(&self, expected: u64, parts: &[Bytes]) -> Result<Appended, StoreError> {
+    fn append(&self, expected: u64, parts: &[Bytes]) -> Result<Appended, StoreError> {
         let mut writer = self.writer.lock();
         if let Some(error) = &writer.failed {
             return Err(error.clone());
@@ -317,11 +373,7 @@ impl LocalJournal {
         appended.map(Appended::At).inspect_err(|e| writer.failed = Some(e.clone()))
     }
 
-    /// See [`Journal::truncate_before`].
-    ///
-    /// # Errors
-    /// As [`Journal::truncate_before`].
-    pub fn forget_before(&self, position: u64) -> Result<(), StoreError> {
+    fn truncate_before(&self, position: u64) -> Result<(), StoreError> {
         let mut segments = self.segments.write();
         while segments.get(1).is_some_and(|next| next.first <= position) {
             let forgotten = segments.pop_front().expect("it has two");
@@ -335,39 +387,53 @@ impl LocalJournal {
         Ok(())
     }
 
-    /// See [`Journal::flush`].
-    ///
-    /// # Errors
-    /// As [`Journal::flush`].
-    pub fn sync(&self) -> Result<(), StoreError> {
+    /// Syncs what is not synced yet.
+    fn sync(&self) -> Result<(), StoreError> {
         let mut writer = self.writer.lock();
         if let Some(error) = &writer.failed {
             return Err(error.clone());
         }
         let last = self.last.load(Ordering::Acquire);
+        if writer.synced == last {
+            return Ok(());
+        }
         self.sync_active(&mut writer, last).inspect_err(|e| writer.failed = Some(e.clone()))
+    }
+}
+
+impl JournalState for LocalJournal {
+    fn path(&self) -> PathBuf {
+        self.files.dir.clone()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.files.segments.read().iter().map(|segment| segment.bytes).sum()
+    }
+
+    fn failure(&self) -> Option<watch::Receiver<Option<StoreError>>> {
+        Some(self.failed.subscribe())
     }
 }
 
 impl Journal for LocalJournal {
     fn bounds(&self) -> (u64, u64) {
-        (self.segments.read()[0].first, self.last.load(Ordering::Acquire))
+        (self.files.segments.read()[0].first, self.files.last.load(Ordering::Acquire))
     }
 
     async fn append(&self, expected: u64, parts: &[Bytes]) -> Result<Appended, StoreError> {
-        self.append_record(expected, parts)
+        self.files.append(expected, parts)
     }
 
     async fn read(&self, after: u64, bytes_max: usize) -> Result<Vec<Record>, StoreError> {
-        self.records(after, bytes_max)
+        self.files.records(after, bytes_max)
     }
 
     async fn truncate_before(&self, position: u64) -> Result<(), StoreError> {
-        self.forget_before(position)
+        self.files.truncate_before(position)
     }
 
     async fn flush(&self) -> Result<(), StoreError> {
-        self.sync()
+        self.files.sync()
     }
 }
 

@@ -1,15 +1,58 @@
 //! The journal of a server without a disk.
 
-use super::{Appended, Journal, Record};
+use super::{Appended, Journal, JournalState, Record};
 use crate::log::StoreError;
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A journal in memory. Its records end with the process.
 #[derive(Default)]
 pub struct MemoryJournal {
     records: Mutex<Records>,
+    gate: Gate,
+    keeps_all: bool,
+}
+
+impl MemoryJournal {
+    /// An empty journal, and the gate that its appends pass.
+    #[must_use]
+    pub fn with_gate() -> (Self, Gate) {
+        let journal = Self::default();
+        let gate = journal.gate.clone();
+        (journal, gate)
+    }
+
+    /// Forgets nothing, so that several stores can follow the journal.
+    #[must_use]
+    pub const fn keeping_all(mut self) -> Self {
+        self.keeps_all = true;
+        self
+    }
+}
+
+/// A gate that every append passes. While closed it delays appends as a slow disk would; for tests.
+#[derive(Debug, Clone, Default)]
+pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    /// Delays appends from now on.
+    pub fn close(&self) {
+        *self.0.0.lock() = true;
+    }
+
+    /// Releases all appends.
+    pub fn open(&self) {
+        *self.0.0.lock() = false;
+        self.0.1.notify_all();
+    }
+
+    fn wait_open(&self) {
+        let (is_closed, opened) = &*self.0;
+        opened.wait_while(&mut is_closed.lock(), |is_closed| *is_closed);
+    }
 }
 
 #[derive(Default)]
@@ -24,6 +67,12 @@ impl Records {
     }
 }
 
+impl JournalState for MemoryJournal {
+    fn path(&self) -> PathBuf {
+        PathBuf::from("memory")
+    }
+}
+
 impl Journal for MemoryJournal {
     fn bounds(&self) -> (u64, u64) {
         let records = self.records.lock();
@@ -31,6 +80,7 @@ impl Journal for MemoryJournal {
     }
 
     async fn append(&self, expected: u64, parts: &[Bytes]) -> Result<Appended, StoreError> {
+        self.gate.wait_open();
         let mut records = self.records.lock();
         if records.last != expected {
             return Ok(Appended::Moved { last: records.last });
@@ -59,7 +109,7 @@ impl Journal for MemoryJournal {
 
     async fn truncate_before(&self, position: u64) -> Result<(), StoreError> {
         let mut records = self.records.lock();
-        while records.kept.front().is_some_and(|record| record.position < position) {
+        while !self.keeps_all && records.kept.front().is_some_and(|record| record.position < position) {
             records.kept.pop_front();
         }
         Ok(())

@@ -17,25 +17,27 @@ mod record;
 pub(in crate::log) mod tail;
 
 pub use local::LocalJournal;
-pub use memory::MemoryJournal;
+pub use memory::{Gate, MemoryJournal};
 
 use super::StoreError;
 use bytes::Bytes;
 use std::future::Future;
+use std::path::PathBuf;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// When commits reach the disk.
 ///
 /// In every mode a commit is whole or absent, and nothing after an absent commit is present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sync {
-    /// Before the store answers them. Acknowledged data survives a killed process and a power loss.
+    /// Before the caller gets its answer. Acknowledged data survives a killed process and a power loss.
     Always,
     /// Together, once per interval.
     ///
     /// Acknowledged data survives a killed process; a power loss costs at most the last interval.
     Interval(Duration),
-    /// When the operating system writes them, and when the store is closed.
+    /// When the operating system writes them, and when the journal is closed.
     ///
     /// Acknowledged data survives a killed process; a power loss may cost minutes.
     Never,
@@ -62,8 +64,24 @@ fn forgotten(after: u64, first: u64) -> String {
     format!("the records {} to {} are gone; the first one left is {first}", after + 1, first - 1)
 }
 
+/// What the server asks about a journal, beside its records.
+pub trait JournalState: Send + std::marker::Sync + 'static {
+    /// Where the journal is, for errors about the content of its records.
+    fn path(&self) -> PathBuf;
+
+    /// The size on this machine's disk, in bytes; 0 for a journal without one.
+    fn bytes(&self) -> u64 {
+        0
+    }
+
+    /// Why a thread of the journal has failed for good, outside of any call. `None` for a journal without threads.
+    fn failure(&self) -> Option<watch::Receiver<Option<StoreError>>> {
+        None
+    }
+}
+
 /// An ordered, durable sequence of records.
-pub trait Journal: Send + std::marker::Sync + 'static {
+pub trait Journal: JournalState {
     /// The position of the first record that the journal still has, and of the last one.
     ///
     /// `last + 1` and `last` without records.

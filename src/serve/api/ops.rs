@@ -69,14 +69,13 @@ mod tests {
     use crate::feed::FeedConfig;
     use crate::guard::Policy;
     use crate::ingest::{Environment, ServerAppend};
-    use crate::log::memory::MemoryStore;
-    use crate::log::{AnyStore, LogId};
+    use crate::log::{LogId, Storage};
     use crate::model::{Draft, EventType, RunId};
     use crate::serve::{KeepAlive, Limits, Server};
 
     #[tokio::test]
     async fn readiness_ends_when_the_committer_fails() {
-        let store = AnyStore::Memory(MemoryStore::new());
+        let store = Storage::memory();
         let environment = Environment { now: || jiff::Timestamp::UNIX_EPOCH, random: || 7 };
         let server =
             Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), KeepAlive::default(), environment)

@@ -4,7 +4,7 @@
 //! Counting costs one atomic addition per delivery and a few per body or commit. Names follow Prometheus: a unit at the
 //! end, `_total` on counters.
 
-use crate::log::{Store, commit};
+use crate::log::commit;
 use crate::meter::{BUCKET_BOUNDS_MICROS, Counter, Gauge, Histogram, LabelCounter};
 use crate::model::Audience;
 use crate::serve::App;
@@ -360,7 +360,7 @@ pub static METRICS: &[Metric] = &[
 
 /// All metrics as text.
 pub async fn text(app: &App) -> String {
-    let store_bytes = app.logs.work(Store::bytes).await;
+    let store_bytes = app.logs.bytes().await;
     let scrape = Scrape { app, store_bytes };
     let mut out = String::with_capacity(16 * 1024);
     for Metric { name, kind, help, read } in METRICS {

@@ -14,7 +14,7 @@ use proscenium::auth::{AuthConfig, Authenticator};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::ingest::Environment;
-use proscenium::log::{AnyStore, memory::MemoryStore};
+use proscenium::log::{Storage};
 use proscenium::model::schema;
 use proscenium::projection::schema as activities;
 use proscenium::serve::access::origin::Origins;
@@ -121,7 +121,7 @@ impl TestServer {
     pub async fn start(limits: Limits, authenticator: Option<Arc<Authenticator>>) -> Self {
         CLOCK_READS.store(0, Ordering::Relaxed);
         RANDOM_DRAWS.store(0, Ordering::Relaxed);
-        let store = AnyStore::Memory(MemoryStore::new());
+        let store = Storage::memory();
         let sizes = FeedConfig { tick: Duration::from_millis(1), ..FeedConfig::default() };
         // Small enough for the fuzz inputs to have offloaded bodies.
         let policy = Policy { inline_bytes_max: 512 };

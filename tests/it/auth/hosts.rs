@@ -6,8 +6,7 @@ use super::{AuthServer, FRIEND, admin, bearer};
 use crate::harness::{Client, Process, environment, fact, install_crypto_provider, serve_until, start_local, with_timeout};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::log::AnyStore;
-use proscenium::log::memory::MemoryStore;
+use proscenium::log::Storage;
 use proscenium::serve::access::origin::{Hosts, Origins};
 use proscenium::serve::transport::tls::{Files, Tls};
 use proscenium::serve::{KeepAlive, Limits, Server};
@@ -18,7 +17,7 @@ use tokio::net::TcpStream;
 
 fn server() -> Server {
     let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
-    let store = AnyStore::Memory(MemoryStore::new());
+    let store = Storage::memory();
     Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now)).unwrap()
 }
 

@@ -15,8 +15,7 @@ use proscenium::auth::keys::TokenSigner;
 use proscenium::auth::{AuthConfig, Authenticator};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::log::AnyStore;
-use proscenium::log::memory::MemoryStore;
+use proscenium::log::Storage;
 use proscenium::serve::access::origin::Origins;
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
@@ -101,7 +100,7 @@ impl AuthServer {
         let environment = environment(jiff::Timestamp::now);
         let authority = Authenticator::open(setup, environment).unwrap();
         let (policy, pulse) = (Policy { inline_bytes_max: 1024 }, KeepAlive::default());
-        let store = AnyStore::Memory(MemoryStore::new());
+        let store = Storage::memory();
         let server = Server::new(store, policy, FeedConfig::default(), limits, pulse, environment).unwrap();
         let server = server.with_auth(authority, Origins::new([FRIEND]).unwrap());
         let (client, _) = serve_until(server, std::future::pending()).await;

@@ -15,7 +15,7 @@ use crate::store::{copy_directory, lose_power, mark_file, newest_segment};
 use futures_util::StreamExt;
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::log::AnyStore;
+use proscenium::log::Storage;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ const AT_ONCE: usize = 4;
 ///
 /// Returns its client, and a function that stops it and waits until the directory is free.
 async fn serve_in(dir: &Path, client: &Client) -> (Client, impl AsyncFnOnce()) {
-    let store = AnyStore::Embedded(EmbeddedStore::open(dir, Sync::Always).unwrap());
+    let store = Storage::open(dir, Sync::Always).unwrap();
     let pulse = KeepAlive { drain: Duration::ZERO, ..KeepAlive::default() };
     let environment = environment(jiff::Timestamp::now);
     let server = Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), pulse, environment).unwrap();

@@ -1,0 +1,250 @@
+//! One session of the index: its logs, and the sums over them.
+
+use crate::log::commit::Summary;
+use crate::log::{LogId, LogKind};
+use crate::model::{Audience, RunId, SessionId};
+use crate::source::ledger::Status;
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
+
+#[derive(Default)]
+pub(super) struct Session {
+    pub created: u64,
+    /// The parent, after the creation order of the first log that names one.
+    pub parent: Option<(u64, SessionId)>,
+    /// The session's own log: its creation order, the parent that it names, and its statistics.
+    pub own: Option<Box<(u64, Option<SessionId>, LogStats)>>,
+    /// Ordered by creation. The index is read newest first, so a run may come at either end.
+    pub runs: VecDeque<Run>,
+    /// Kept for a session of several runs only; others are summed on demand. Most sessions have one run.
+    pub totals: Option<Box<Totals>>,
+}
+
+pub(super) struct Run {
+    pub created: u64,
+    pub id: RunId,
+    parent: Option<SessionId>,
+    pub stats: LogStats,
+}
+
+/// The preview fields of a log, in the order of [`PreviewSources`].
+const PREVIEW_FIELDS: usize = 5;
+
+/// The logs that supply a session's title, preview text, unread count, pin and staleness.
+///
+/// Each is the session's own log if that has the field, otherwise the newest run that has it, given by kind and
+/// creation order.
+pub type PreviewSources = [Option<(LogKind, u64)>; PREVIEW_FIELDS];
+
+/// The data of one log that session lists need, per audience where audiences differ.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct LogStats {
+    status: [Status; 3],
+    pub pending: [u32; 3],
+    /// Whether the server found the run stale.
+    stale: [bool; 3],
+    has_preview: [bool; PREVIEW_FIELDS],
+    /// Milliseconds since 1970; 0 for none.
+    last_activity: i64,
+}
+
+impl LogStats {
+    pub fn of(summary: &Summary) -> Self {
+        let seen = Audience::ALL.map(|audience| summary.run_for(audience));
+        let preview = &summary.preview;
+        let time = summary.last_activity.as_deref().and_then(|time| time.parse::<jiff::Timestamp>().ok());
+        Self {
+            status: seen.map(|run| run.status),
+            pending: seen.map(|run| u32::try_from(run.pending.len()).unwrap_or(u32::MAX)),
+            stale: seen.map(|run| run.stale),
+            has_preview: [
+                preview.title.is_some(),
+                preview.message.is_some(),
+                preview.unread.is_some(),
+                preview.pinned.is_some(),
+                preview.stale.is_some(),
+            ],
+            last_activity: time.map_or(0, jiff::Timestamp::as_millisecond),
+        }
+    }
+}
+
+/// The run statuses that determine a session's status, most urgent first.
+const URGENT: [Status; 3] = [Status::Waiting, Status::Running, Status::Accepted];
+
+/// The sums over a session's logs.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub(super) struct Totals {
+    /// Runs in each of the [`URGENT`] statuses, per audience.
+    pub urgent: [[u32; URGENT.len()]; 3],
+    /// Pending actions, per audience.
+    pub pending: [u64; 3],
+    /// Runs that the server found stale, per audience.
+    pub stale: [u32; 3],
+    /// The newest run that has each preview field.
+    newest: [Option<NonZeroU64>; PREVIEW_FIELDS],
+    last_activity: i64,
+}
+
+impl Totals {
+    /// Adds or subtracts a log. Of the session's own log only the pending actions count.
+    fn count(&mut self, stats: &LogStats, is_run: bool, is_in: bool) {
+        let change = |count: &mut u32, by: bool| match is_in {
+            true => *count += u32::from(by),
+            false => *count -= u32::from(by),
+        };
+        for reader in 0..Audience::ALL.len() {
+            let pending = u64::from(stats.pending[reader]);
+            self.pending[reader] = if is_in { self.pending[reader] + pending } else { self.pending[reader] - pending };
+            if is_run {
+                for (count, status) in self.urgent[reader].iter_mut().zip(URGENT) {
+                    change(count, stats.status[reader] == status);
+                }
+                change(&mut self.stale[reader], stats.stale[reader]);
+            }
+        }
+    }
+
+    /// Merges the preview fields of a log. A log never loses a field, and its last activity only grows.
+    fn merge_preview(&mut self, stats: &LogStats, run: Option<u64>) {
+        for (newest, _) in self.newest.iter_mut().zip(stats.has_preview).filter(|(_, has_preview)| *has_preview) {
+            *newest = run.and_then(NonZeroU64::new).max(*newest);
+        }
+        self.last_activity = self.last_activity.max(stats.last_activity);
+    }
+}
+
+impl Session {
+    /// Replaces the statistics of a log; `false` when the log is unknown.
+    ///
+    /// Every commit calls this, so it reads no other log.
+    pub fn update_log(&mut self, log: &LogId, created: u64, stats: LogStats) -> bool {
+        let (known, run) = match log {
+            LogId::Session(_) => (self.own.as_mut().map(|own| &mut own.2), None),
+            LogId::Run(_) => {
+                let at = self.runs.binary_search_by_key(&created, |run| run.created);
+                (at.ok().map(|at| &mut self.runs[at].stats), Some(created))
+            }
+        };
+        let Some(known) = known else { return false };
+        let old = std::mem::replace(known, stats);
+        if let Some(totals) = &mut self.totals {
+            totals.count(&old, run.is_some(), false);
+            totals.count(&stats, run.is_some(), true);
+            totals.merge_preview(&stats, run);
+        }
+        true
+    }
+
+    /// The sums over the session's logs.
+    pub fn totals(&self) -> Cow<'_, Totals> {
+        self.totals.as_deref().map_or_else(|| Cow::Owned(self.sum()), Cow::Borrowed)
+    }
+
+    pub fn sum(&self) -> Totals {
+        let mut totals = Totals::default();
+        let own = self.own.iter().map(|own| (&own.2, None));
+        let runs = self.runs.iter().map(|run| (&run.stats, Some(run.created)));
+        for (stats, run) in own.chain(runs) {
+            totals.count(stats, run.is_some(), true);
+            totals.merge_preview(stats, run);
+        }
+        totals
+    }
+
+    /// The creation order of its first log; `None` when it has no log.
+    pub fn first_created(&self) -> Option<u64> {
+        let run = self.runs.front().map(|run| run.created);
+        self.own.as_ref().map(|own| own.0).into_iter().chain(run).min()
+    }
+
+    /// The parent, after the creation order of the first log that names one.
+    fn first_parent(&self) -> Option<(u64, SessionId)> {
+        let own = self.own.as_ref().and_then(|own| Some((own.0, own.1.clone()?)));
+        let run = self.runs.iter().find_map(|run| Some((run.created, run.parent.clone()?)));
+        own.into_iter().chain(run).min_by_key(|(created, _)| *created)
+    }
+
+    /// Adds a log, or updates its parent and statistics.
+    pub fn upsert_log(&mut self, log: &LogId, created: u64, parent: Option<SessionId>, stats: LogStats) {
+        let is_namer = self.parent.as_ref().is_some_and(|(namer, _)| *namer == created);
+        let is_known = self.update_log(log, created, stats);
+        match log {
+            LogId::Session(_) => self.own = Some(Box::new((created, parent.clone(), stats))),
+            LogId::Run(id) => match self.runs.binary_search_by_key(&created, |run| run.created) {
+                Ok(at) => self.runs[at].parent.clone_from(&parent),
+                Err(at) => {
+                    if self.runs.is_empty() {
+                        // Most sessions have one run. The standard library would take room for four.
+                        self.runs.reserve_exact(1);
+                    }
+                    self.runs.insert(at, Run { created, id: id.clone(), parent: parent.clone(), stats });
+                }
+            },
+        }
+        match &mut self.totals {
+            _ if is_known => {}
+            Some(totals) => {
+                let run = (log.kind() == LogKind::Run).then_some(created);
+                totals.count(&stats, run.is_some(), true);
+                totals.merge_preview(&stats, run);
+            }
+            None => self.totals = (self.runs.len() > 1).then(|| Box::new(self.sum())),
+        }
+        match parent {
+            Some(parent) if self.parent.as_ref().is_none_or(|(namer, _)| created <= *namer) => {
+                self.parent = Some((created, parent));
+            }
+            None if is_namer => self.parent = self.first_parent(),
+            _ => {}
+        }
+    }
+
+    /// Removes a log, and recomputes what it may have supplied.
+    pub fn remove_log(&mut self, log: &LogId) {
+        match log {
+            LogId::Session(_) => self.own = None,
+            LogId::Run(id) => self.runs.retain(|run| run.id != *id),
+        }
+        self.totals = (self.runs.len() > 1).then(|| Box::new(self.sum()));
+        self.parent = self.first_parent();
+    }
+
+    /// The overview of the session for an audience.
+    pub fn overview(&self, reader: Audience) -> SessionOverview {
+        let (totals, at) = (self.totals(), reader.index());
+        let asks = self.own.as_ref().is_some_and(|own| own.2.pending[at] > 0);
+        let urgent = URGENT.iter().zip(totals.urgent[at]).find(|(_, count)| *count > 0).map(|(status, _)| *status);
+        let newest = || self.runs.back().map(|run| run.stats.status[at]);
+        let mut preview_sources: PreviewSources = totals.newest.map(|run| Some((LogKind::Run, run?.get())));
+        if let Some((created, _, own)) = self.own.as_deref() {
+            for (place, _) in preview_sources.iter_mut().zip(own.has_preview).filter(|(_, has_preview)| *has_preview) {
+                *place = Some((LogKind::Session, *created));
+            }
+        }
+        SessionOverview {
+            status: if asks { Status::Waiting } else { urgent.or_else(newest).unwrap_or(Status::Unknown) },
+            runs: self.runs.len(),
+            pending: totals.pending[at],
+            is_stale: totals.stale[at] > 0,
+            last_activity: jiff::Timestamp::from_millisecond(totals.last_activity).ok().filter(|_| totals.last_activity > 0),
+            parent: self.parent.as_ref().map(|(_, parent)| parent.clone()),
+            preview_sources,
+        }
+    }
+}
+
+/// The overview of a session for one audience, over all of its logs, with the sources of its preview.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionOverview {
+    pub status: Status,
+    pub runs: usize,
+    /// The pending actions of the session's own logs.
+    pub pending: u64,
+    /// Whether the server found one of its runs stale.
+    pub is_stale: bool,
+    pub last_activity: Option<jiff::Timestamp>,
+    pub parent: Option<SessionId>,
+    pub preview_sources: PreviewSources,
+}

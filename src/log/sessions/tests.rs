@@ -1,0 +1,297 @@
+//! Tests of the session index.
+
+use super::*;
+use crate::log::testing::in_memory;
+use crate::log::{Append, META};
+use crate::model::{Epoch, Sequence};
+use crate::source::ledger::Status;
+use bytes::Bytes;
+
+fn id(name: &str) -> SessionId {
+    SessionId::new(name).unwrap()
+}
+
+fn run(name: &str) -> LogId {
+    LogId::Run(RunId::new(name).unwrap())
+}
+
+fn own(name: &str) -> LogId {
+    LogId::Session(id(name))
+}
+
+/// A summary with this session and this parent; `""` for none.
+fn summary_of(session: &str, parent: &str) -> Summary {
+    let named = |name: &str| (!name.is_empty()).then(|| id(name));
+    Summary { session_id: named(session), parent_session_id: named(parent), ..Summary::default() }
+}
+
+fn names(sessions: impl IntoIterator<Item = SessionId>) -> Vec<String> {
+    sessions.into_iter().map(|session| session.to_string()).collect()
+}
+
+fn runs(sessions: &Sessions, session: &str) -> Vec<String> {
+    sessions.runs_of(&id(session)).iter().map(ToString::to_string).collect()
+}
+
+fn below(sessions: &Sessions, session: &str) -> Vec<String> {
+    names(sessions.children_of(&id(session)))
+}
+
+#[test]
+fn sessions_are_listed_newest_first_by_the_creation_of_their_first_log() {
+    let sessions = Sessions::default();
+    for (n, session) in (1..).zip(["s", "t", "s", "u", "t", "v"]) {
+        sessions.apply(&run(&format!("r{n}")), n, None, &summary_of(session, "")).notify();
+    }
+    sessions.apply(&run("unowned"), 7, None, &summary_of("", "")).notify();
+    sessions.apply(&own("w"), 8, None, &summary_of("", "")).notify();
+    sessions.apply(&own("t"), 9, None, &summary_of("t", "")).notify();
+    let first = sessions.list(None, 3);
+    assert_eq!(first, [(8, id("w")), (6, id("v")), (4, id("u"))]);
+    sessions.apply(&run("late"), 10, None, &summary_of("x", "")).notify();
+    assert_eq!(sessions.list(Some(4), 3), [(2, id("t")), (1, id("s"))]);
+    assert_eq!(sessions.list(Some(1), 3), []);
+    assert_eq!((runs(&sessions, "s"), runs(&sessions, "t")), (vec!["r1".into(), "r3".into()], vec!["r2".into(), "r5".into()]));
+    assert_eq!(["s", "t", "w"].map(|session| sessions.has_own_log(&id(session))), [false, true, true]);
+    assert_eq!((runs(&sessions, "w"), runs(&sessions, "never")), (vec![], vec![]));
+}
+
+#[test]
+fn a_run_that_names_its_session_late_or_changes_it_keeps_its_creation_order() {
+    let sessions = Sessions::default();
+    sessions.apply(&run("a"), 1, None, &summary_of("", "")).notify();
+    sessions.apply(&run("b"), 2, None, &summary_of("s", "")).notify();
+    assert_eq!(sessions.list(None, 9), [(2, id("s"))]);
+    sessions.apply(&run("a"), 1, Some(&summary_of("", "")), &summary_of("s", "")).notify();
+    assert_eq!((runs(&sessions, "s"), sessions.created_order(&id("s"))), (vec!["a".into(), "b".into()], Some(1)));
+    sessions.apply(&run("a"), 1, Some(&summary_of("s", "")), &summary_of("t", "s")).notify();
+    assert_eq!((runs(&sessions, "s"), runs(&sessions, "t")), (vec!["b".into()], vec!["a".into()]));
+    assert_eq!(sessions.list(None, 9), [(2, id("s")), (1, id("t"))]);
+    assert_eq!(below(&sessions, "s"), ["t"]);
+}
+
+#[test]
+fn the_first_log_that_names_a_parent_decides_and_its_erasure_promotes_the_next() {
+    let sessions = Sessions::default();
+    sessions.apply(&run("a"), 1, None, &summary_of("s", "")).notify();
+    sessions.apply(&run("b"), 5, None, &summary_of("s", "late")).notify();
+    sessions.apply(&own("s"), 3, None, &summary_of("s", "own")).notify();
+    assert_eq!((below(&sessions, "own"), below(&sessions, "late")), (vec!["s".into()], vec![]));
+    assert_eq!(sessions.created_order(&id("own")), None, "it is named, and not there");
+    sessions.apply(&run("a"), 1, Some(&summary_of("s", "")), &summary_of("s", "first")).notify();
+    assert_eq!(sessions.parent_of(&id("s")), Some(id("first")));
+    for (log, parent) in [(run("a"), Some(id("own"))), (own("s"), Some(id("late"))), (run("b"), None)] {
+        assert!(sessions.created_order(&id("s")).is_some());
+        sessions.forget(&log, &summary_of("s", "")).notify();
+        assert_eq!(sessions.parent_of(&id("s")), parent);
+    }
+    assert_eq!((sessions.list(None, 9), below(&sessions, "late")), (vec![], vec![]));
+    let inner = sessions.inner.read();
+    assert!(inner.sessions.is_empty() && inner.children.is_empty(), "no trace of the session is left");
+}
+
+#[test]
+fn every_descendant_is_found_once_even_in_cycles() {
+    let sessions = Sessions::default();
+    for (n, (session, parent)) in
+        (1..).zip([("root", "leaf"), ("b", "root"), ("a", "root"), ("leaf", "a"), ("self", "self"), ("c", "b")])
+    {
+        sessions.apply(&run(session), n, None, &summary_of(session, parent)).notify();
+    }
+    assert_eq!(below(&sessions, "root"), ["b", "a", "c", "leaf"]);
+    assert_eq!(below(&sessions, "leaf"), ["root", "b", "a", "c"]);
+    assert_eq!((below(&sessions, "self"), sessions.parent_of(&id("self"))), (vec![], None));
+    let mut waiting = sessions.watch(&id("b"));
+    sessions.apply(&run("more"), 9, None, &summary_of("leaf", "")).notify();
+    assert!(!waiting.has_changed().unwrap(), "b is not above leaf");
+    sessions.apply(&run("more"), 10, None, &summary_of("c", "")).notify();
+    assert!(waiting.has_changed().unwrap());
+    assert_eq!(*waiting.borrow_and_update(), 1);
+}
+
+/// A summary with this number of pending actions.
+fn summary_with(session: &str, parent: &str, pending: usize) -> Summary {
+    let mut summary = summary_of(session, parent);
+    summary.run.pending = (0..pending).map(|n| n.to_string()).collect();
+    summary
+}
+
+#[test]
+fn pending_actions_count_at_every_level_above_and_follow_a_session_to_another_parent() {
+    const LEVELS: u64 = 5000;
+    let sessions = Sessions::default();
+    for level in 1..=LEVELS {
+        let summary = summary_with(&format!("s{level}"), &format!("s{}", level - 1), usize::from(level == LEVELS) * 3);
+        sessions.apply(&run(&format!("r{level}")), level, None, &summary).notify();
+    }
+    let below = |session: &str| sessions.pending_below().of(&id(session), Audience::User);
+    assert_eq!(["s0", "s1", "s4999", "s5000"].map(below), [3, 3, 3, 0]);
+    // The session's own log is older than the log that names the parent.
+    let (first, moved) = (summary_with("s2500", "", 0), summary_with("s2500", "elsewhere", 0));
+    sessions.apply(&own("s2500"), 0, None, &first).notify();
+    sessions.apply(&own("s2500"), 0, Some(&first), &moved).notify();
+    assert_eq!(["s0", "s2499", "elsewhere", "s2500"].map(below), [0, 0, 3, 3]);
+    assert!(Arc::ptr_eq(&sessions.pending_below(), &sessions.pending_below()), "the sum is computed once");
+    let last = summary_with("s5000", "s4999", 3);
+    sessions.apply(&run("r5000"), LEVELS, Some(&last), &summary_with("s5000", "s4999", 1)).notify();
+    assert_eq!(["elsewhere", "s2500"].map(below), [1, 1]);
+    sessions.forget(&run("r5000"), &last).notify();
+    assert_eq!(["elsewhere", "s2500"].map(below), [0, 0]);
+    assert!(sessions.inner.read().with_pending.is_empty());
+}
+
+#[test]
+fn a_commit_costs_the_same_in_a_session_with_many_runs() {
+    const RUNS: u64 = 20_000;
+    let time_of = |runs: u64| {
+        let sessions = Sessions::default();
+        let mut summary = summary_with("s", "", 1);
+        summary.last_activity = Some("2026-01-01T00:00:00.000Z".into());
+        for n in 1..=runs {
+            sessions.apply(&run(&format!("r{n}")), n, None, &summary).notify();
+        }
+        let mut now = summary.clone();
+        now.run.pending.insert("more".into());
+        let once = || {
+            let begun = std::time::Instant::now();
+            for _ in 0..1000 {
+                sessions.apply(&run("r1"), 1, Some(&summary), &now).notify();
+            }
+            begun.elapsed()
+        };
+        (0..5).map(|_| once()).min().unwrap()
+    };
+    let (few, many) = (time_of(1), time_of(RUNS));
+    // Reading each run would take thousands of times as long.
+    assert!(many < few * 20, "{many:?} with {RUNS} runs, {few:?} with one");
+}
+
+#[test]
+fn a_new_log_notifies_a_bounded_number_of_ancestors() {
+    let sessions = Sessions::default();
+    let levels = ANCESTORS_MAX as u64 + 50;
+    for level in 1..=levels {
+        sessions
+            .apply(&run(&format!("r{level}")), level, None, &summary_of(&format!("s{level}"), &format!("s{}", level - 1)))
+            .notify();
+    }
+    let (near, far) = (sessions.watch(&id("s60")), sessions.watch(&id("s10")));
+    sessions.apply(&run("new"), levels + 1, None, &summary_of(&format!("s{levels}"), "")).notify();
+    assert_eq!((near.has_changed().unwrap(), far.has_changed().unwrap()), (true, false));
+}
+
+#[test]
+fn the_status_of_a_session_follows_all_of_its_logs() {
+    let sessions = Sessions::default();
+    let summary_at = |status, time: &str| {
+        let mut summary = summary_of("s", "");
+        (summary.run.status, summary.last_activity) = (status, Some(time.into()));
+        summary
+    };
+    let overview = || sessions.overview(&id("s"), Audience::User).unwrap();
+    let time = || overview().last_activity.map(|time| format!("{time:.3}")).unwrap();
+    let (old, new) =
+        (summary_at(Status::Running, "2026-01-01T00:00:00.001Z"), summary_at(Status::Completed, "2026-01-02T00:00:00.500Z"));
+    sessions.apply(&run("old"), 1, None, &old).notify();
+    for n in 2..100 {
+        sessions.apply(&run(&format!("r{n}")), n, None, &new).notify();
+    }
+    assert_eq!((overview().status, overview().runs, time()), (Status::Running, 99, "2026-01-02T00:00:00.500Z".into()));
+    let mut waiting = summary_at(Status::Waiting, "2026-01-03T00:00:00.000Z");
+    waiting.run.pending.insert("a".into());
+    waiting.preview.set_title("Oldest");
+    sessions.apply(&run("old"), 1, Some(&old), &waiting).notify();
+    assert_eq!(
+        (overview().status, overview().pending, overview().preview_sources[0]),
+        (Status::Waiting, 1, Some((LogKind::Run, 1)))
+    );
+    let mut titled = new.clone();
+    titled.preview.set_title("Newer");
+    sessions.apply(&run("r50"), 50, Some(&new), &titled).notify();
+    assert_eq!(overview().preview_sources[0], Some((LogKind::Run, 50)));
+    sessions.apply(&own("s"), 100, None, &titled).notify();
+    assert_eq!(overview().preview_sources[0], Some((LogKind::Session, 100)));
+    sessions.forget(&own("s"), &titled).notify();
+    sessions.forget(&run("r50"), &titled).notify();
+    assert_eq!((overview().preview_sources[0], time()), (Some((LogKind::Run, 1)), "2026-01-03T00:00:00.000Z".into()));
+    sessions.forget(&run("old"), &waiting).notify();
+    assert_eq!((overview().status, overview().pending, overview().preview_sources[0]), (Status::Completed, 0, None));
+    assert_eq!(time(), "2026-01-02T00:00:00.500Z");
+    let inner = sessions.inner.read();
+    let session = &inner.sessions[&id("s")];
+    let totals = session.totals();
+    assert!(session.totals.is_some(), "a session of several runs keeps its sums");
+    assert_eq!(*totals, session.sum(), "and they equal those of its logs");
+    assert_eq!((totals.urgent, totals.pending, totals.stale), ([[0; 3]; 3], [0; 3], [0; 3]));
+}
+
+#[test]
+fn a_watcher_of_a_session_is_notified_of_changes_to_it_and_below_it() {
+    let sessions = Sessions::default();
+    let mut above = sessions.watch(&id("above"));
+    let mut other = sessions.watch(&id("other"));
+    let mut was_notified = |what: &str| {
+        assert!(!other.has_changed().unwrap(), "{what} concerns another session");
+        let is_notified = above.has_changed().unwrap();
+        above.mark_unchanged();
+        is_notified
+    };
+    sessions.apply(&run("a"), 1, None, &summary_of("s", "")).notify();
+    assert!(!was_notified("a session without a parent"));
+    sessions.apply(&run("b"), 2, None, &summary_of("s", "above")).notify();
+    assert!(was_notified("a child"));
+    sessions.apply(&run("c"), 3, None, &summary_of("deep", "s")).notify();
+    assert!(was_notified("a child's child"));
+    sessions.forget(&run("c"), &summary_of("deep", "s")).notify();
+    assert!(was_notified("the erasure of a grandchild"));
+    sessions.apply(&run("b"), 2, Some(&summary_of("s", "above")), &summary_of("t", "")).notify();
+    assert!(was_notified("a child that moves away"));
+    sessions.apply(&run("d"), 4, None, &summary_of("s", "")).notify();
+    assert!(!was_notified("a former child"));
+    sessions.apply(&own("other"), 5, None, &summary_of("", "")).notify();
+    assert!(other.has_changed().unwrap());
+    other.mark_unchanged();
+    drop(above);
+    sessions.sweep();
+    assert_eq!(sessions.inner.read().watchers.len(), 1);
+}
+
+#[tokio::test]
+async fn the_index_read_from_a_store_equals_the_index_kept_while_writing() {
+    let store = in_memory();
+    let kept = Sessions::default();
+    for n in 0..3000_u64 {
+        let log = if n % 50 == 7 { own(&format!("s{}", n % 90)) } else { run(&format!("r{n}")) };
+        let parent = if n % 4 == 1 { format!("s{}", n % 7) } else { String::new() };
+        let mut summary = match n % 3 {
+            0 => summary_of("", ""),
+            _ => summary_of(&format!("s{}", n % 90), &parent),
+        };
+        summary.run.pending.extend((0..n % 5).map(|n| n.to_string()));
+        summary.last_activity = Some(format!("2026-01-01T00:{:02}:{:02}.000Z", n / 60, n % 60).into());
+        let expected = Sequence::NONE;
+        let meta = Bytes::from(serde_json::to_vec(&summary).unwrap());
+        let state = vec![(Bytes::from_static(META), Some(meta))];
+        let (epoch, rows) = (Epoch::from_random(1), Bytes::new());
+        let append = Append { log: log.clone(), epoch, expected, last: expected, rows, blobs: Vec::new(), state };
+        let outcomes = store.commit(&[append]).unwrap();
+        let crate::log::AppendOutcome::Committed { created, .. } = outcomes[0] else { panic!("{outcomes:?}") };
+        kept.apply(&log, created, None, &summary).notify();
+    }
+    let read = Sessions::load(&*store, |_, _| {}).unwrap();
+    let all = kept.list(None, usize::MAX);
+    assert!(all.len() > 50);
+    assert_eq!(read.list(None, usize::MAX), all);
+    for (_, session) in &all {
+        assert_eq!(read.runs_of(session), kept.runs_of(session), "{session}");
+        assert_eq!(read.parent_of(session), kept.parent_of(session), "{session}");
+        assert_eq!(read.children_of(session), kept.children_of(session), "{session}");
+        assert_eq!(read.has_own_log(session), kept.has_own_log(session), "{session}");
+        assert_eq!(read.overview(session, Audience::User), kept.overview(session, Audience::User), "{session}");
+        assert_eq!(
+            read.pending_below().of(session, Audience::User),
+            kept.pending_below().of(session, Audience::User),
+            "{session}"
+        );
+    }
+}

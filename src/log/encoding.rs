@@ -61,6 +61,15 @@ impl Commit {
         appends.iter().map(|placed| &placed.append.log).chain(other)
     }
 
+    /// The appends of a group.
+    #[must_use]
+    pub fn into_appends(self) -> Vec<PlacedAppend> {
+        match self {
+            Self::Group(appends) => appends,
+            Self::Compaction { .. } | Self::Erasure { .. } => Vec::new(),
+        }
+    }
+
     /// Encodes the commit for a record.
     #[must_use]
     pub fn encode(&self) -> Bytes {

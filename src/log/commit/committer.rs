@@ -95,25 +95,21 @@ impl Queued {
 /// What the committer is asked to commit.
 pub(super) enum Request {
     Append(Queued),
-    /// `summary` describes the log after the compaction. The caller holds the log's history lock.
-    Compact {
-        log: Arc<Log>,
-        compaction: Compaction,
-        summary: Arc<Summary>,
-        done: oneshot::Sender<Result<bool, StoreError>>,
-    },
-    /// `log` is `None` if the log's summary cannot be read.
-    Erase {
-        id: LogId,
-        log: Option<Arc<Log>>,
-        done: oneshot::Sender<Result<(), StoreError>>,
-    },
+    Rewrite(Rewrite),
 }
 
 /// What one commit takes from the queue.
 enum Work {
     Appends(Vec<Queued>),
-    Other(Request),
+    Rewrite(Rewrite),
+}
+
+/// A change of a log's history.
+pub(super) enum Rewrite {
+    /// `summary` describes the log after the compaction. The caller holds the log's history lock.
+    Compact { log: Arc<Log>, compaction: Compaction, summary: Arc<Summary>, done: oneshot::Sender<Result<bool, StoreError>> },
+    /// `log` is `None` if the log's summary cannot be read.
+    Erase { id: LogId, log: Option<Arc<Log>>, done: oneshot::Sender<Result<(), StoreError>> },
 }
 
 /// The caller that waits for a commit.
@@ -159,11 +155,11 @@ pub(super) struct CommitQueue {
 }
 
 impl CommitQueue {
-    /// Adds a request and wakes the committer; `false` if the queue is closed.
-    pub fn push(&self, request: Request) -> bool {
+    /// Adds a rewrite and wakes the committer; `false` if the queue is closed.
+    pub fn push(&self, rewrite: Rewrite) -> bool {
         let mut waiting = self.waiting.lock();
         if !waiting.is_closed {
-            waiting.requests.push_back(request);
+            waiting.requests.push_back(Request::Rewrite(rewrite));
             self.arrived.notify_one();
         }
         !waiting.is_closed
@@ -209,7 +205,7 @@ impl<S: Store, J: Journal> Committer<S, J> {
                 assert!(!self.queue.panics.load(Ordering::Relaxed), "a test asked for this panic");
                 match work {
                     Work::Appends(group) => self.append(group).await?,
-                    Work::Other(request) => self.rewrite(request).await?,
+                    Work::Rewrite(rewrite) => self.rewrite(rewrite).await?,
                 }
             }
             self.orderer.flush().await
@@ -227,7 +223,7 @@ impl<S: Store, J: Journal> Committer<S, J> {
         waiting.requests.clear();
     }
 
-    /// Takes the queued appends in order, within a group's bounds, or one other request; waits for the first one.
+    /// Takes the queued appends in order, within a group's bounds, or one rewrite; waits for the first one.
     ///
     /// `None` when the queue is closed.
     fn next_work(&self) -> Option<Work> {
@@ -246,9 +242,9 @@ impl<S: Store, J: Journal> Committer<S, J> {
                     appends += queued.submission.appends.len();
                     group.push(queued);
                 }
-                Some(other) if group.is_empty() => return Some(Work::Other(other)),
-                Some(other) => {
-                    waiting.requests.push_front(other);
+                Some(Request::Rewrite(rewrite)) if group.is_empty() => return Some(Work::Rewrite(rewrite)),
+                Some(rewrite) => {
+                    waiting.requests.push_front(rewrite);
                     break;
                 }
                 None => break,
@@ -316,12 +312,11 @@ impl<S: Store, J: Journal> Committer<S, J> {
         Ok(())
     }
 
-    async fn rewrite(&self, request: Request) -> Result<(), StoreError> {
+    async fn rewrite(&self, rewrite: Rewrite) -> Result<(), StoreError> {
         let (follower, mut moved) = (self.orderer.follow(), Moved::default());
         // If a caller is gone, it does not need the answer.
-        match request {
-            Request::Append(_) => unreachable!("appends are committed in groups"),
-            Request::Compact { log, compaction, summary, done } => {
+        match rewrite {
+            Rewrite::Compact { log, compaction, summary, done } => {
                 let number = self.orderer.compact(compaction).await;
                 if let Ok(Some(number)) = number {
                     follower.applier.compact(&log, number, summary, &mut moved);
@@ -331,7 +326,7 @@ impl<S: Store, J: Journal> Committer<S, J> {
                 let _ = done.send(number.map(|number| number.is_some()));
                 failed.map_or(Ok(()), Err)
             }
-            Request::Erase { id, log, done } => {
+            Rewrite::Erase { id, log, done } => {
                 let is_erased = self.orderer.erase(&id).await;
                 if is_erased.as_ref().is_ok_and(|is_erased| *is_erased) {
                     follower.applier.erase(&id, log.as_deref(), &mut moved);

@@ -30,7 +30,7 @@ use super::{Blob, Compaction, Limit, ListedLog, LoadedLog, LogId, LogKind, Store
 use crate::model::{BlobId, Epoch, RunId, Sequence};
 use applier::Applier;
 use bytes::Bytes;
-use committer::{CommitQueue, Committer, Follower, Queued, Request};
+use committer::{CommitQueue, Committer, Follower, Queued, Request, Rewrite};
 use open_logs::OpenLogs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -300,7 +300,7 @@ impl<S: Store> Logs<S> {
         let compacted = blocking(&self.blocking.long, move || {
             let _alone = log.history.write();
             let (done, answer) = oneshot::channel();
-            let is_queued = queue.push(Request::Compact { log: log.clone(), compaction, summary, done });
+            let is_queued = queue.push(Rewrite::Compact { log: log.clone(), compaction, summary, done });
             is_queued.then(|| answer.blocking_recv().ok()).flatten()
         });
         compacted.await.unwrap_or_else(|| Err(self.end_of_committer()))
@@ -318,7 +318,7 @@ impl<S: Store> Logs<S> {
 
     async fn request_erasure(&self, id: LogId, log: Option<Arc<Log>>) -> Result<(), StoreError> {
         let (done, answer) = oneshot::channel();
-        let is_queued = self.queue.push(Request::Erase { id, log, done });
+        let is_queued = self.queue.push(Rewrite::Erase { id, log, done });
         let answer = if is_queued { answer.await.ok() } else { None };
         answer.unwrap_or_else(|| Err(self.end_of_committer()))
     }

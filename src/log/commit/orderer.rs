@@ -126,8 +126,7 @@ impl<S: Store, J: Journal, F: Follow<S>> Orderer<S, J, F> {
             let commit = Commit::Group(placed.collect());
             self.store.apply(position, &commit)?;
             self.forget().await?;
-            let Commit::Group(placed) = commit else { unreachable!("it is the group") };
-            return Ok(OrderedGroup { compared, placed });
+            return Ok(OrderedGroup { compared, placed: commit.into_appends() });
         }
     }
 

@@ -8,9 +8,9 @@ use proscenium::feed::reader::Frames;
 use proscenium::feed::{Feed, FeedConfig, Filter, ReadRequest, StartAt};
 use proscenium::guard::Policy;
 use proscenium::ingest::{Delivery, Environment, Ingest};
+use proscenium::log::LogId;
 use proscenium::log::commit::Logs;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
-use proscenium::log::{AnyStore, LogId};
 use proscenium::model::{Audience, Ids, RunId, Sequence};
 use proscenium::source;
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ fn chunk(_: usize) -> Value {
     json!({ "type": "text.delta", "messageId": "m", "partId": "p", "payload": { "text": "four" } })
 }
 
-async fn write(ingest: &Ingest<AnyStore>, run: &str, count: usize, fact: impl Fn(usize) -> Value) {
+async fn write(ingest: &Ingest, run: &str, count: usize, fact: impl Fn(usize) -> Value) {
     for from in (0..count).step_by(1000) {
         let facts = (from..count.min(from + 1000)).map(&fact).collect::<Vec<_>>();
         let source = source::by_name("agentui").expect("a source");
@@ -59,7 +59,7 @@ async fn write(ingest: &Ingest<AnyStore>, run: &str, count: usize, fact: impl Fn
 }
 
 /// Reads a run's activities up to `Hydrated`, frame by frame.
-async fn join(feed: &Arc<Feed<AnyStore>>, run: &str, replay: bool, mut each: impl FnMut(&[u8])) {
+async fn join(feed: &Arc<Feed>, run: &str, replay: bool, mut each: impl FnMut(&[u8])) {
     let filter = Filter { audience: Audience::User, surfaces: Vec::new(), types: Vec::new(), agent: None };
     let request = ReadRequest { filter, frames: Frames::Activities, replay };
     let mut reader = feed.read(&log(run), request, StartAt::Start).await.expect("a reader");
@@ -78,7 +78,7 @@ fn joins(criterion: &mut Criterion) {
     let dir = tempfile::tempdir().expect("a directory");
     let (feed, logs) = runtime.block_on(async {
         let (store, journal) = EmbeddedStore::open(dir.path(), Sync::Never).expect("a store");
-        let (logs, groups) = Logs::open(AnyStore::Embedded(store), Arc::new(journal)).expect("opens");
+        let (logs, groups) = Logs::open(store, Arc::new(journal)).expect("opens");
         let feed = Feed::new(logs.clone(), FeedConfig::default());
         for (_, task) in feed.tasks(groups) {
             tokio::spawn(task);

@@ -12,7 +12,7 @@ use proscenium::ingest::{Delivery, Environment, Ingest};
 use proscenium::log::commit::Logs;
 use proscenium::log::journal::MemoryJournal;
 use proscenium::log::memory::MemoryStore;
-use proscenium::log::{AnyStore, Limit, LogId};
+use proscenium::log::{Limit, LogId};
 use proscenium::model::{Audience, BlobId, Cursor, Draft, Ids, RunId, Sequence};
 use proscenium::projection::View;
 use proscenium::source::ledger::Ledger;
@@ -91,7 +91,7 @@ fn stages(criterion: &mut Criterion) {
 
     let runtime = runtime();
     let (ingest, feed, logs) = runtime.block_on(async {
-        let (logs, groups) = Logs::open(AnyStore::Memory(MemoryStore::new()), Arc::new(MemoryJournal::default())).expect("opens");
+        let (logs, groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).expect("opens");
         let feed = Feed::new(logs.clone(), FeedConfig::default());
         for (_, task) in feed.tasks(groups) {
             tokio::spawn(task);

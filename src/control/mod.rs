@@ -22,7 +22,7 @@ use crate::ingest::{Environment, Ingest, ServerAppend, WriterView};
 use crate::log::commit::Logs;
 use crate::log::control::{ControlChange, ControlRecord, ControlState, OPEN_CONTROLS_MAX};
 use crate::log::queues::{LeasedControl, Queues};
-use crate::log::{LogId, Store, StoreError};
+use crate::log::{LogId, StoreError};
 use crate::model::{AgentId, Audience, Control, ControlId, Ids, RunId, SessionId};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -212,10 +212,10 @@ impl Controls {
     ///
     /// # Errors
     /// [`ControlError`].
-    pub async fn submit<S: Store>(
+    pub async fn submit(
         &self,
-        logs: &Logs<S>,
-        ingest: &Ingest<S>,
+        logs: &Logs,
+        ingest: &Ingest,
         log: &LogId,
         request: &ControlRequest,
         audience: Audience,
@@ -283,10 +283,10 @@ impl Controls {
     ///
     /// # Errors
     /// The store's failure.
-    pub async fn claim<S: Store>(
+    pub async fn claim(
         &self,
-        logs: &Logs<S>,
-        ingest: &Ingest<S>,
+        logs: &Logs,
+        ingest: &Ingest,
         agent: &AgentId,
         claim: Claim,
         until: Option<Instant>,
@@ -329,9 +329,9 @@ impl Controls {
     }
 
     /// Records a claim; `None` for a control that is no longer worth a claim.
-    async fn record_claim<S: Store>(
+    async fn record_claim(
         &self,
-        ingest: &Ingest<S>,
+        ingest: &Ingest,
         leased: &LeasedControl,
         lease: Duration,
     ) -> Result<Option<ClaimedControl>, StoreError> {
@@ -392,10 +392,10 @@ impl Controls {
     ///
     /// # Errors
     /// [`ControlError::LeaseLost`], [`ControlError::NotYours`], and the store's failure.
-    pub async fn answer<S: Store>(
+    pub async fn answer(
         &self,
-        logs: &Logs<S>,
-        ingest: &Ingest<S>,
+        logs: &Logs,
+        ingest: &Ingest,
         id: &ControlId,
         lease: &str,
         answer: Answer,
@@ -447,13 +447,7 @@ impl Controls {
     ///
     /// # Errors
     /// The store's failure.
-    pub async fn withdraw<S: Store>(
-        &self,
-        logs: &Logs<S>,
-        ingest: &Ingest<S>,
-        log: &LogId,
-        id: &ControlId,
-    ) -> Result<bool, StoreError> {
+    pub async fn withdraw(&self, logs: &Logs, ingest: &Ingest, log: &LogId, id: &ControlId) -> Result<bool, StoreError> {
         let is_run = matches!(log, LogId::Run(_));
         let decide = |view: &WriterView<'_>| {
             let known = view.controls.get(id).filter(|of| of.state == ControlState::Open);
@@ -471,10 +465,10 @@ impl Controls {
     ///
     /// # Errors
     /// The store's failure.
-    pub async fn expire_due<S: Store>(
+    pub async fn expire_due(
         &self,
-        logs: &Logs<S>,
-        ingest: &Ingest<S>,
+        logs: &Logs,
+        ingest: &Ingest,
         now: Instant,
         wall: jiff::Timestamp,
     ) -> Result<usize, StoreError> {
@@ -676,8 +670,8 @@ pub fn list_entry(record: &ControlRecord, queues: &Queues) -> Value {
 ///
 /// # Errors
 /// The store's failure.
-pub async fn list<S: Store>(
-    logs: &Logs<S>,
+pub async fn list(
+    logs: &Logs,
     log: &LogId,
     audience: Audience,
     after: u64,

@@ -40,13 +40,7 @@ const PAGE: Limit = Limit { rows: 2048, bytes: 1024 * 1024 };
 ///
 /// # Errors
 /// [`StoreError`] from the store.
-pub async fn at<S: Store>(
-    logs: &Logs<S>,
-    log: &LogId,
-    epoch: Epoch,
-    audience: Audience,
-    at: Sequence,
-) -> Result<View, StoreError> {
+pub async fn at(logs: &Logs, log: &LogId, epoch: Epoch, audience: Audience, at: Sequence) -> Result<View, StoreError> {
     let (log, open) = (log.clone(), logs.log(log).await?);
     logs.work(move |store| {
         let _still = open.lock_history();
@@ -62,7 +56,7 @@ pub async fn at<S: Store>(
 ///
 /// # Errors
 /// [`StoreError`] from the store.
-pub async fn catch_up<S: Store>(logs: &Logs<S>, log: &LogId, epoch: Epoch, mut view: View) -> Result<View, StoreError> {
+pub async fn catch_up(logs: &Logs, log: &LogId, epoch: Epoch, mut view: View) -> Result<View, StoreError> {
     let (log, open) = (log.clone(), logs.log(log).await?);
     logs.work(move |store| {
         let _still = open.lock_history();
@@ -73,13 +67,7 @@ pub async fn catch_up<S: Store>(logs: &Logs<S>, log: &LogId, epoch: Epoch, mut v
 }
 
 /// The nearest checkpoint at or before `at`.
-fn nearest<S: Store>(
-    store: &S,
-    log: &LogId,
-    epoch: Epoch,
-    audience: Audience,
-    at: Sequence,
-) -> Result<Option<Bytes>, StoreError> {
+fn nearest(store: &dyn Store, log: &LogId, epoch: Epoch, audience: Audience, at: Sequence) -> Result<Option<Bytes>, StoreError> {
     let found = store.checkpoint(log, epoch, audience.index() as u8, at)?;
     Ok(found.map(|(_, saved)| saved))
 }
@@ -102,8 +90,8 @@ fn fold_row(view: &mut View, row: &Row) {
 }
 
 /// Calls `each` with the rows after `after` up to `until`, in order. Returns their size in bytes.
-fn for_each_row<S: Store>(
-    store: &S,
+fn for_each_row(
+    store: &dyn Store,
     log: &LogId,
     epoch: Epoch,
     mut after: Sequence,
@@ -195,7 +183,7 @@ impl AudienceViews {
 }
 
 /// Makes checkpoints of logs that have grown, one after the other, until the channel closes.
-pub async fn make_checkpoints_of_grown<S: Store>(logs: Arc<Logs<S>>, mut grown: tokio::sync::mpsc::UnboundedReceiver<Arc<Log>>) {
+pub async fn make_checkpoints_of_grown(logs: Arc<Logs>, mut grown: tokio::sync::mpsc::UnboundedReceiver<Arc<Log>>) {
     while let Some(log) = grown.recv().await {
         loop {
             let epoch = log.tail().epoch;
@@ -223,7 +211,7 @@ pub async fn make_checkpoints_of_grown<S: Store>(logs: Arc<Logs<S>>, mut grown: 
 /// Makes a checkpoint for every audience if the log has grown enough.
 ///
 /// Returns the sequence of the next attempt.
-pub(super) fn make_checkpoints<S: Store>(store: &S, log: &Log, saved_count: &Counter) -> Result<Sequence, StoreError> {
+pub(super) fn make_checkpoints(store: &dyn Store, log: &Log, saved_count: &Counter) -> Result<Sequence, StoreError> {
     let _still = log.lock_history();
     let tail = log.tail();
     let Some(epoch) = tail.epoch else { return Ok(Sequence(ROWS_BETWEEN)) };

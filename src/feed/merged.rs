@@ -51,8 +51,8 @@ impl Page {
 }
 
 /// Several logs that are read together, up to one position of the store.
-pub struct MergedLogs<'s, S> {
-    pub store: &'s S,
+pub struct MergedLogs<'s> {
+    pub store: &'s dyn Store,
     pub logs: Vec<(LogId, Epoch)>,
     /// The position up to which commits are visible.
     pub until: u64,
@@ -62,7 +62,7 @@ pub struct MergedLogs<'s, S> {
 ///
 /// # Errors
 /// [`StoreError`] from the store.
-pub fn sequence_at(store: &impl Store, log: &LogId, epoch: Epoch, at: Sequence) -> Result<Sequence, StoreError> {
+pub fn sequence_at(store: &dyn Store, log: &LogId, epoch: Epoch, at: Sequence) -> Result<Sequence, StoreError> {
     let (position, rows) = position_and_rows(at);
     let last = store.locate(log, epoch, position)?;
     if rows == ALL_ROWS || last == Sequence::NONE {
@@ -73,7 +73,7 @@ pub fn sequence_at(store: &impl Store, log: &LogId, epoch: Epoch, at: Sequence) 
     Ok(before.plus(rows).min(last))
 }
 
-impl<S: Store> MergedLogs<'_, S> {
+impl MergedLogs<'_> {
     /// The first events after `after` and before `before` that the filter accepts.
     ///
     /// # Errors

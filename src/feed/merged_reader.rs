@@ -11,7 +11,7 @@ use super::{Feed, Filter, Hub, PAGE, ReadRequest, ReplayState, SharedView, Start
 use crate::encode::native::{append_cursor, without_cursors};
 use crate::log::commit::Logs;
 use crate::log::row::{APPEND_ROWS_MAX, Row, Rows};
-use crate::log::{LogId, Store, StoreError, StoredAppend};
+use crate::log::{LogId, StoreError, StoredAppend};
 use crate::model::{Cursor, Epoch, Sequence, SessionId};
 use bytes::Bytes;
 use futures_util::future::select_all;
@@ -40,7 +40,7 @@ pub(super) const fn position_and_rows(at: Sequence) -> (u64, u64) {
 
 /// The position of a reader of several logs that has everything committed so far.
 #[must_use]
-pub fn now<S: Store>(logs: &Logs<S>) -> Sequence {
+pub fn now(logs: &Logs) -> Sequence {
     order_position(logs.position(), ALL_ROWS)
 }
 
@@ -48,16 +48,16 @@ pub fn now<S: Store>(logs: &Logs<S>) -> Sequence {
 pub(super) const MEMBERS_MAX: usize = 16_384;
 
 /// The logs of a reader.
-pub enum LogSet<S> {
+pub enum LogSet {
     /// The named logs.
     Named(Vec<LogId>),
     /// The current and future logs of a session.
-    SessionLogs(SessionLogs<S>),
+    SessionLogs(SessionLogs),
 }
 
 /// The logs of a session: its runs and its own log; optionally also those of its descendants.
-pub struct SessionLogs<S> {
-    logs: Arc<Logs<S>>,
+pub struct SessionLogs {
+    logs: Arc<Logs>,
     session: SessionId,
     children: bool,
     changes: watch::Receiver<u64>,
@@ -68,12 +68,12 @@ pub struct SessionLogs<S> {
 /// Decides whether a reader may follow a session.
 pub type SessionPredicate = Arc<dyn Fn(&SessionId) -> bool + Send + Sync>;
 
-impl<S: Store> LogSet<S> {
+impl LogSet {
     /// The logs of `session`, which may not exist yet.
     ///
     /// With `children` the logs of its descendants are included: all of them, or those that `takes` accepts.
     #[must_use]
-    pub fn of_session(logs: Arc<Logs<S>>, session: SessionId, children: bool, takes: Option<SessionPredicate>) -> Self {
+    pub fn of_session(logs: Arc<Logs>, session: SessionId, children: bool, takes: Option<SessionPredicate>) -> Self {
         let changes = logs.sessions().watch(&session);
         Self::SessionLogs(SessionLogs { logs, session, children, changes, takes })
     }
@@ -147,10 +147,10 @@ enum MemberStep {
 }
 
 /// A reader of several logs.
-pub struct MergedReader<S> {
-    feed: Arc<Feed<S>>,
+pub struct MergedReader {
+    feed: Arc<Feed>,
     request: ReadRequest,
-    membership: LogSet<S>,
+    membership: LogSet,
     members: Vec<Member>,
     /// The epochs of erased logs: for a log with another epoch the reader gets a Reset.
     erased: HashMap<LogId, Epoch>,
@@ -163,10 +163,10 @@ pub struct MergedReader<S> {
     join_pending: bool,
 }
 
-impl<S: Store> MergedReader<S> {
+impl MergedReader {
     /// Creates a reader of these logs.
     #[must_use]
-    pub fn new(feed: Arc<Feed<S>>, request: ReadRequest, membership: LogSet<S>, start: StartAt) -> Self {
+    pub fn new(feed: Arc<Feed>, request: ReadRequest, membership: LogSet, start: StartAt) -> Self {
         let (members, erased, ready) = (Vec::new(), HashMap::new(), VecDeque::new());
         Self { feed, request, membership, members, erased, start, ready, is_joined: false, join_pending: true }
     }

@@ -22,7 +22,7 @@ mod tests;
 use crate::encode::native::Encoder;
 use crate::log::commit::{CommittedGroup, CompactionState, Log, Logs, Tail, rows_after};
 use crate::log::row::{Row, Rows};
-use crate::log::{Limit, LogId, Store, StoreError};
+use crate::log::{Limit, LogId, StoreError};
 use crate::meter::{Counter, Histogram};
 use crate::model::{AgentId, Audience, Cursor, Epoch, Sequence};
 use crate::projection;
@@ -153,12 +153,12 @@ pub struct ReadRequest {
 }
 
 /// A reader of one log or of several logs.
-pub enum AnyReader<S> {
-    One(Reader<S>),
-    Merged(Box<MergedReader<S>>),
+pub enum AnyReader {
+    One(Reader),
+    Merged(Box<MergedReader>),
 }
 
-impl<S: Store> AnyReader<S> {
+impl AnyReader {
     /// Whether the client need not reconnect; see [`Reader::has_seen_end`]. Always false for several logs.
     #[must_use]
     pub const fn has_seen_end(&self) -> bool {
@@ -433,18 +433,18 @@ fn find_readers<T>(log: &Log, find: impl Fn() -> Option<T>) -> Option<T> {
 }
 
 /// The read path of all logs.
-pub struct Feed<S> {
-    logs: Arc<Logs<S>>,
+pub struct Feed {
+    logs: Arc<Logs>,
     hubs: DashMap<LogId, Arc<Hub>>,
     pages: Cache<PageKey, Chunk, MemoryWeighter>,
     sizes: FeedConfig,
     counts: ReaderCounts,
 }
 
-impl<S: Store> Feed<S> {
+impl Feed {
     /// Creates the read path of `logs`.
     #[must_use]
-    pub fn new(logs: Arc<Logs<S>>, sizes: FeedConfig) -> Arc<Self> {
+    pub fn new(logs: Arc<Logs>, sizes: FeedConfig) -> Arc<Self> {
         let items = usize::try_from(sizes.pages_bytes_max / (PAGE.bytes as u64)).unwrap_or(usize::MAX).max(16);
         let pages = Cache::with_weighter(items, sizes.pages_bytes_max, MemoryWeighter);
         Arc::new(Self { logs, hubs: DashMap::new(), pages, sizes, counts: ReaderCounts::default() })
@@ -531,14 +531,14 @@ impl<S: Store> Feed<S> {
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub async fn read(self: &Arc<Self>, id: &LogId, request: ReadRequest, start: StartAt) -> Result<Reader<S>, StoreError> {
+    pub async fn read(self: &Arc<Self>, id: &LogId, request: ReadRequest, start: StartAt) -> Result<Reader, StoreError> {
         let (hub, moved, tail) = self.subscribe(id, &request).await?;
         Ok(Reader::new(self.clone(), hub, request, start, moved, &tail))
     }
 
     /// Opens a reader of several logs, which may not be written yet.
     #[must_use]
-    pub fn read_merged(self: &Arc<Self>, members: LogSet<S>, request: ReadRequest, start: StartAt) -> MergedReader<S> {
+    pub fn read_merged(self: &Arc<Self>, members: LogSet, request: ReadRequest, start: StartAt) -> MergedReader {
         MergedReader::new(self.clone(), request, members, start)
     }
 

@@ -3,8 +3,8 @@
 use super::ring::{HYDRATION_BYTES_MAX, HydrationPass, Ring};
 use super::{Feed, Filter, Hub, PAGE, ReadRequest, ReplayState, SharedView, StartAt};
 use crate::encode::native::with_prev;
+use crate::log::StoreError;
 use crate::log::commit::{Tail, rows_after};
-use crate::log::{Store, StoreError};
 use crate::model::{Audience, Cursor, Epoch, Sequence};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ pub enum Frames {
 }
 
 /// A reader of one log.
-pub struct Reader<S> {
-    feed: Arc<Feed<S>>,
+pub struct Reader {
+    feed: Arc<Feed>,
     hub: Arc<Hub>,
     audience: Audience,
     filter: Filter,
@@ -50,7 +50,7 @@ enum Replay {
     On(Option<Box<ReplayState>>),
 }
 
-impl<S> Drop for Reader<S> {
+impl Drop for Reader {
     fn drop(&mut self) {
         self.hub.readers.fetch_sub(1, Ordering::Relaxed);
     }
@@ -68,9 +68,9 @@ enum Step {
     Wait,
 }
 
-impl<S: Store> Reader<S> {
+impl Reader {
     pub(super) fn new(
-        feed: Arc<Feed<S>>,
+        feed: Arc<Feed>,
         hub: Arc<Hub>,
         request: ReadRequest,
         start: StartAt,

@@ -18,7 +18,7 @@ fn activities() -> ReadRequest {
 }
 
 /// Writes one row to a log, and returns the committer's result.
-async fn write(logs: &Logs<MemoryStore>, groups: &mut mpsc::UnboundedReceiver<CommittedGroup>, log: &Arc<Log>) -> CommittedGroup {
+async fn write(logs: &Logs, groups: &mut mpsc::UnboundedReceiver<CommittedGroup>, log: &Arc<Log>) -> CommittedGroup {
     let last = log.tail().last;
     let text = format!(
         r#"{{"type":"text.delta","sequence":{},"messageId":"m","partId":"p","phase":"producing","surface":"conversation","payload":{{"text":"x"}}}}"#,

@@ -8,7 +8,7 @@ use super::{Environment, Ingest};
 use crate::guard::Policy;
 use crate::log::commit::Summary;
 use crate::log::control::{CLOSED_CONTROLS_MAX, ControlRecord, ControlState};
-use crate::log::{LogId, Store, StoreError};
+use crate::log::{LogId, StoreError};
 use crate::model::{AgentId, Audience, ControlId, Draft, EventType, Ids, Owner, RunId, ToolCallId};
 use crate::source::ledger::Ledger;
 use serde_json::json;
@@ -95,7 +95,7 @@ impl ServerAppend {
     }
 }
 
-impl<S: Store> Ingest<S> {
+impl Ingest {
     /// Appends to a log on behalf of the server.
     ///
     /// `decide` gets the log's state after all accepted facts and returns the additions, if any. The call returns once

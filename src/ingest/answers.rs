@@ -3,8 +3,8 @@
 use super::Ingest;
 use super::delivery::{Delivery, WriteTarget};
 use super::receipt::IngestError;
+use crate::log::LogId;
 use crate::log::commit::Summary;
-use crate::log::{LogId, Store};
 use crate::model::{Ids, RunId, SessionId};
 use crate::source::{self, ActionAnswer};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// The newest runs of a session that may receive an answer.
 const ANSWERED_RUNS_MAX: usize = 64;
 
-impl<S: Store> Ingest<S> {
+impl Ingest {
     /// Appends answers to the runs of the session that asked, if those are not the delivering run.
     ///
     /// This happens before the delivering run accepts its own facts. When a client sends those again, the actions are

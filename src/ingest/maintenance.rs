@@ -4,7 +4,7 @@ use super::pending::{ATTEMPTS_MAX, Commit};
 use super::writer::{LogWriter, WriterState, to_json};
 use super::{Ingest, WriterSlot};
 use crate::log::commit::{CompactionState, Tail};
-use crate::log::{Compaction, LogId, META, RewrittenAppend, Store, StoreError};
+use crate::log::{Compaction, LogId, META, RewrittenAppend, StoreError};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub struct CompactionPlan {
     pub compacted: CompactionState,
 }
 
-impl<S: Store> Ingest<S> {
+impl Ingest {
     /// Erases a log with all accepted facts, durably; `false` when the log was never written.
     ///
     /// Later facts start a new epoch.
@@ -61,7 +61,7 @@ impl<S: Store> Ingest<S> {
     }
 
     /// Retires the writer; returns the commit that waits for everything that it accepted.
-    fn retire(&self, slot: Arc<WriterSlot>, writer: &mut LogWriter) -> (RetiredWriter<'_, S>, Commit) {
+    fn retire(&self, slot: Arc<WriterSlot>, writer: &mut LogWriter) -> (RetiredWriter<'_>, Commit) {
         writer.state = WriterState::Retired;
         let nothing = writer.barrier();
         let commit = writer.submit(&self.core.logs, &slot.log, nothing);
@@ -102,12 +102,12 @@ impl<S: Store> Ingest<S> {
 /// A retired writer during an erasure or a compaction.
 ///
 /// Dropping it frees the slot, however the work ends.
-struct RetiredWriter<'i, S> {
-    ingest: &'i Ingest<S>,
+struct RetiredWriter<'i> {
+    ingest: &'i Ingest,
     slot: Arc<WriterSlot>,
 }
 
-impl<S> Drop for RetiredWriter<'_, S> {
+impl Drop for RetiredWriter<'_> {
     fn drop(&mut self) {
         self.ingest.writers.remove_if(&self.slot.log.id, |_, slot| Arc::ptr_eq(slot, &self.slot));
         self.ingest.retired.send_replace(());

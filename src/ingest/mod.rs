@@ -56,7 +56,7 @@ pub use writer::unreadable_entries;
 
 use crate::guard::Policy;
 use crate::log::commit::{Log, Logs};
-use crate::log::{LogId, Store, StoreError};
+use crate::log::{LogId, StoreError};
 use crate::model::Epoch;
 use dashmap::DashMap;
 use parking_lot::Mutex;
@@ -84,8 +84,8 @@ pub struct Environment {
 }
 
 /// The write path of all logs.
-pub struct Ingest<S> {
-    core: Arc<Core<S>>,
+pub struct Ingest {
+    core: Arc<Core>,
     writers: DashMap<LogId, Arc<WriterSlot>>,
     limits: IngestLimits,
     in_flight: Semaphore,
@@ -96,8 +96,8 @@ pub struct Ingest<S> {
 }
 
 /// The data that accepting a delivery needs, on any thread.
-struct Core<S> {
-    logs: Arc<Logs<S>>,
+struct Core {
+    logs: Arc<Logs>,
     policy: Policy,
     environment: Environment,
     logs_max: u64,
@@ -124,14 +124,14 @@ const INLINE_BYTES_MAX: usize = 256 * 1024;
 /// Large deliveries that are accepted at once. It leaves blocking threads for readers.
 pub const LARGE_DELIVERIES_MAX: usize = 2;
 
-impl<S: Store> Ingest<S> {
+impl Ingest {
     /// The write path into `logs`.
     #[must_use]
-    pub fn new(logs: Arc<Logs<S>>, policy: Policy, environment: Environment) -> Self {
+    pub fn new(logs: Arc<Logs>, policy: Policy, environment: Environment) -> Self {
         Self::build(logs, policy, environment, IngestLimits::default())
     }
 
-    fn build(logs: Arc<Logs<S>>, policy: Policy, environment: Environment, limits: IngestLimits) -> Self {
+    fn build(logs: Arc<Logs>, policy: Policy, environment: Environment, limits: IngestLimits) -> Self {
         let core = Arc::new(Core {
             logs,
             policy,
@@ -201,7 +201,7 @@ impl<S: Store> Ingest<S> {
     ///
     /// # Errors
     /// [`StoreError`] when the log's state cannot be loaded; `TooManyRuns` and `Panicked`, when nothing was accepted.
-    pub async fn submit<'i>(&'i self, delivery: Delivery, admitted: Admitted<'i>) -> Result<Pending<'i, S>, IngestError> {
+    pub async fn submit<'i>(&'i self, delivery: Delivery, admitted: Admitted<'i>) -> Result<Pending<'i>, IngestError> {
         let in_flight = InFlight::new(delivery, admitted.sheds);
         if let Some(answers) = in_flight.delivery.source.answers {
             let of = in_flight.clone();
@@ -340,7 +340,7 @@ impl<S: Store> Ingest<S> {
     }
 }
 
-impl<S: Store> Core<S> {
+impl Core {
     /// Makes a writer accept a delivery, and queues the appends.
     fn accept(&self, writer: &mut LogWriter, log: &Arc<Log>, in_flight: &Arc<InFlight>) -> Result<(), IngestError> {
         if !writer.is_written && self.logs.log_count() >= self.logs_max {

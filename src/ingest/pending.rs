@@ -3,8 +3,8 @@
 use super::Ingest;
 use super::delivery::Delivery;
 use super::receipt::{IngestError, Receipt, committed};
+use crate::log::StoreError;
 use crate::log::commit::Chain;
-use crate::log::{Store, StoreError};
 use crate::model::Epoch;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -76,8 +76,8 @@ impl InFlight {
 }
 
 /// An accepted delivery on its way to the store.
-pub struct Pending<'i, S> {
-    pub(super) ingest: &'i Ingest<S>,
+pub struct Pending<'i> {
+    pub(super) ingest: &'i Ingest,
     pub(super) in_flight: Arc<InFlight>,
     /// The commit to wait for.
     pub(super) durable: Option<oneshot::Receiver<Result<(), StoreError>>>,
@@ -91,7 +91,7 @@ pub struct Admitted<'i> {
     pub(super) sheds: bool,
 }
 
-impl<S: Store> Pending<'_, S> {
+impl Pending<'_> {
     /// Whether a fact was refused. The caller must not send the rest of the same body then.
     #[must_use]
     pub fn is_refused(&self) -> bool {

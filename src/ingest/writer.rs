@@ -6,7 +6,7 @@ use super::rows::EncodedRows;
 use crate::guard::Guard;
 use crate::log::commit::{Chain, Log, Logs, Submission, Summary, summary_of};
 use crate::log::control::{CONTROL_KEY_PREFIX, ControlRecord};
-use crate::log::{Append, LoadedLog, LogId, META, Store, StoreError};
+use crate::log::{Append, LoadedLog, LogId, META, StoreError};
 use crate::model::{Audience, ControlId, Epoch, ProducerId, Sequence};
 use crate::source::ledger::{Ledger, RunState};
 use crate::source::{self, Adapter, SourceKind};
@@ -218,7 +218,7 @@ impl LogWriter {
     }
 
     /// Queues appends for the committer.
-    pub fn submit<S: Store>(&mut self, logs: &Logs<S>, log: &Arc<Log>, (appends, summary): PendingAppend) -> Commit {
+    pub fn submit(&mut self, logs: &Logs, log: &Arc<Log>, (appends, summary): PendingAppend) -> Commit {
         let (ack, durable) = oneshot::channel();
         let (chain, index) = (self.chain.clone(), self.submitted);
         self.submitted += 1;

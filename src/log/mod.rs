@@ -37,7 +37,7 @@ mod storage;
 pub mod testing;
 
 pub use encoding::{Commit, Place, PlacedAppend};
-pub use storage::{AnyStore, Storage};
+pub use storage::Storage;
 
 use crate::model::{BlobId, Epoch, RunId, Sequence, SessionId};
 use bytes::Bytes;

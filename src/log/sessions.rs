@@ -100,7 +100,7 @@ impl Sessions {
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub fn load(store: &impl Store, also: impl Fn(&LogId, Option<&Summary>)) -> Result<Self, StoreError> {
+    pub fn load(store: &dyn Store, also: impl Fn(&LogId, Option<&Summary>)) -> Result<Self, StoreError> {
         let mut inner = Inner::default();
         for kind in [LogKind::Run, LogKind::Session] {
             let mut before = None;

@@ -35,7 +35,7 @@ use crate::feed::{Feed, FeedConfig};
 use crate::guard::Policy;
 use crate::ingest::{Environment, Ingest, IngestLimits};
 use crate::log::commit::Logs;
-use crate::log::{AnyStore, Storage, StoreError};
+use crate::log::{Storage, StoreError};
 use crate::model::AgentId;
 use access::origin::{Hosts, Origins};
 use access::quota::{Client, ConnectionQuota, RateLimit, RateLimiter};
@@ -136,9 +136,9 @@ impl Default for KeepAlive {
 
 /// The state that all request handlers share.
 pub struct App {
-    pub logs: Arc<Logs<AnyStore>>,
-    pub ingest: Ingest<AnyStore>,
-    pub feed: Arc<Feed<AnyStore>>,
+    pub logs: Arc<Logs>,
+    pub ingest: Ingest,
+    pub feed: Arc<Feed>,
     pub controls: Controls,
     pub limits: Limits,
     pub keep_alive: KeepAlive,
@@ -203,8 +203,8 @@ impl Server {
         environment: Environment,
     ) -> Result<Self, StoreError> {
         let (logs, groups) = match storage {
-            Storage::Memory(store, journal) => Logs::open(AnyStore::Memory(store), Arc::new(journal))?,
-            Storage::Embedded(store, journal) => Logs::open(AnyStore::Embedded(store), Arc::new(journal))?,
+            Storage::Memory(store, journal) => Logs::open(store, Arc::new(journal))?,
+            Storage::Embedded(store, journal) => Logs::open(store, Arc::new(journal))?,
         };
         let ingest = Ingest::new(logs.clone(), policy, environment).with_limits(limits.ingest);
         let feed = Feed::new(logs.clone(), sizes);

@@ -26,8 +26,8 @@ use std::sync::Arc;
 
 /// The write path, on a store in memory.
 pub struct Pipeline {
-    logs: Arc<Logs<MemoryStore>>,
-    ingest: Ingest<MemoryStore>,
+    logs: Arc<Logs>,
+    ingest: Ingest,
     runs: Cell<u64>,
 }
 

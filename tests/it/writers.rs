@@ -30,8 +30,8 @@ const ALL: Limit = Limit { rows: usize::MAX, bytes: usize::MAX };
 
 /// The write path, on a store whose commits pass a gate.
 struct Line {
-    logs: Arc<Logs<MemoryStore>>,
-    ingest: Ingest<MemoryStore>,
+    logs: Arc<Logs>,
+    ingest: Ingest,
     gate: Gate,
     journal: Arc<MemoryJournal>,
 }
@@ -75,7 +75,7 @@ fn facts(facts: &[Value], seq: Option<u64>) -> Delivery {
 }
 
 impl Line {
-    async fn submit(&self, delivery: Delivery) -> Pending<'_, MemoryStore> {
+    async fn submit(&self, delivery: Delivery) -> Pending<'_> {
         let admitted = self.ingest.admit(&delivery).await.unwrap();
         self.ingest.submit(delivery, admitted).await.unwrap()
     }
@@ -121,7 +121,7 @@ fn saved(summary: &Summary) -> Vec<(Bytes, Option<Bytes>)> {
 }
 
 /// Returns whether the answer is ready.
-async fn is_answered(pending: &mut Pending<'_, MemoryStore>) -> bool {
+async fn is_answered(pending: &mut Pending<'_>) -> bool {
     let mut answer = pin!(pending.durable());
     poll_fn(|context| Poll::Ready(answer.as_mut().poll(context).is_ready())).await
 }

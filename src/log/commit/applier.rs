@@ -47,7 +47,7 @@ impl Applier {
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub fn load(store: &impl Store) -> Result<Self, StoreError> {
+    pub fn load(store: &dyn Store) -> Result<Self, StoreError> {
         let (position, store_epoch) = (store.mark().position, OnceLock::new());
         if let Some(known) = store.epoch()? {
             store_epoch.get_or_init(|| known);

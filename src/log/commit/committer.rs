@@ -181,8 +181,8 @@ pub(super) struct Waiting {
     pub is_closed: bool,
 }
 
-pub(super) struct Committer<S, J> {
-    pub orderer: Orderer<S, J, Follower>,
+pub(super) struct Committer<J> {
+    pub orderer: Orderer<dyn Store, J, Follower>,
     pub queue: Arc<CommitQueue>,
     pub failed: watch::Sender<Option<StoreError>>,
     pub counts: Arc<CommitCounters>,
@@ -195,7 +195,7 @@ pub(super) struct Follower {
     pub groups: mpsc::UnboundedSender<CommittedGroup>,
 }
 
-impl<S: Store, J: Journal> Committer<S, J> {
+impl<J: Journal> Committer<J> {
     /// Commits until the queue is closed and empty, or until the store fails. At the end everything is durable.
     ///
     /// A panic counts as a failure of the store: the data being written may or may not be on disk.
@@ -340,8 +340,8 @@ impl<S: Store, J: Journal> Committer<S, J> {
     }
 }
 
-impl<S: Store> Follow<S> for Follower {
-    async fn apply(&self, store: &S, position: u64, commit: Commit) -> Result<(), StoreError> {
+impl Follow<dyn Store> for Follower {
+    async fn apply(&self, store: &dyn Store, position: u64, commit: Commit) -> Result<(), StoreError> {
         // Opened before the store has the commit, so that each tail moves from where it was.
         let mut logs = Vec::new();
         for id in commit.logs() {

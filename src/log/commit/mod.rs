@@ -37,8 +37,8 @@ use std::sync::atomic::Ordering;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 /// All logs of one store.
-pub struct Logs<S> {
-    store: Arc<S>,
+pub struct Logs {
+    store: Arc<dyn Store>,
     journal: Arc<dyn JournalState>,
     open: Arc<OpenLogs>,
     applier: Arc<Applier>,
@@ -73,7 +73,7 @@ impl Default for BlockingLimits {
     }
 }
 
-impl<S: Store> Logs<S> {
+impl Logs {
     /// Opens the logs of `store`, which follows `journal`, and starts the committer.
     ///
     /// The receiver yields the commits; its holder must keep receiving. The call blocks on the store.
@@ -84,10 +84,10 @@ impl<S: Store> Logs<S> {
     /// # Panics
     /// When the operating system cannot start a thread.
     pub fn open<J: Journal>(
-        store: S,
+        store: impl Store,
         journal: Arc<J>,
     ) -> Result<(Arc<Self>, mpsc::UnboundedReceiver<CommittedGroup>), StoreError> {
-        let store = Arc::new(store);
+        let store: Arc<dyn Store> = Arc::new(store);
         let (counts, open) = (Arc::<CommitCounters>::default(), Arc::<OpenLogs>::default());
         let queue = Arc::<CommitQueue>::default();
         let (groups, outbox) = mpsc::unbounded_channel();
@@ -283,9 +283,9 @@ impl<S: Store> Logs<S> {
     }
 
     /// Runs `job` on the store in a blocking thread; for callers that read page after page.
-    pub async fn work<T: Send + 'static>(&self, job: impl FnOnce(&S) -> T + Send + 'static) -> T {
+    pub async fn work<T: Send + 'static>(&self, job: impl FnOnce(&dyn Store) -> T + Send + 'static) -> T {
         let store = self.store.clone();
-        blocking(&self.blocking.long, move || job(&store)).await
+        blocking(&self.blocking.long, move || job(&*store)).await
     }
 
     /// Rewrites a log's history; `false`, without effect, if the log is not at the tail that the compaction names.
@@ -450,7 +450,7 @@ impl<S: Store> Logs<S> {
     }
 }
 
-impl<S> Drop for Logs<S> {
+impl Drop for Logs {
     fn drop(&mut self) {
         self.queue.close();
     }

@@ -23,7 +23,7 @@ const READ_BYTES_MAX: usize = 8 << 20;
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Orders commits of one journal, and applies them to the store that follows it. One caller at a time may order.
-pub struct Orderer<S, J, F = StoreOnly> {
+pub struct Orderer<S: ?Sized, J, F = StoreOnly> {
     store: Arc<S>,
     journal: Arc<J>,
     follow: F,
@@ -32,7 +32,7 @@ pub struct Orderer<S, J, F = StoreOnly> {
 }
 
 /// What applies the commits that others have appended to the journal.
-pub trait Follow<S> {
+pub trait Follow<S: ?Sized> {
     /// Applies the commit at this position, which follows the last one that the store has.
     fn apply(&self, store: &S, position: u64, commit: Commit) -> impl Future<Output = Result<(), StoreError>>;
 }
@@ -40,7 +40,7 @@ pub trait Follow<S> {
 /// Applies commits to the store, where nothing else follows it.
 pub struct StoreOnly;
 
-impl<S: Store> Follow<S> for StoreOnly {
+impl<S: Store + ?Sized> Follow<S> for StoreOnly {
     async fn apply(&self, store: &S, position: u64, commit: Commit) -> Result<(), StoreError> {
         store.apply(position, &commit)
     }
@@ -54,7 +54,7 @@ pub struct OrderedGroup {
     pub placed: Vec<PlacedAppend>,
 }
 
-impl<S: Store, J: Journal> Orderer<S, J> {
+impl<S: Store + ?Sized, J: Journal> Orderer<S, J> {
     /// Applies the commits that the journal has and the store lacks, and starts the store.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl<S: Store, J: Journal> Orderer<S, J> {
     }
 }
 
-impl<S: Store, J: Journal, F: Follow<S>> Orderer<S, J, F> {
+impl<S: Store + ?Sized, J: Journal, F: Follow<S>> Orderer<S, J, F> {
     /// The store.
     pub const fn store(&self) -> &Arc<S> {
         &self.store

@@ -29,12 +29,12 @@ fn append(log: &LogId, last: Sequence, summary: &Summary) -> Append {
     }
 }
 
-fn open((store, journal): (EmbeddedStore, LocalJournal)) -> (Arc<Logs<EmbeddedStore>>, Groups) {
+fn open((store, journal): (EmbeddedStore, LocalJournal)) -> (Arc<Logs>, Groups) {
     Logs::open(store, Arc::new(journal)).unwrap()
 }
 
 /// Writes one row to a log, and waits until it is visible.
-async fn write(logs: &Logs<impl Store>, groups: &mut Groups, log: &Arc<Log>, summary: Summary) {
+async fn write(logs: &Logs, groups: &mut Groups, log: &Arc<Log>, summary: Summary) {
     let append = append(&log.id, log.tail().last, &summary);
     let (ack, durable) = oneshot::channel();
     let (appends, chain) = (vec![append], Arc::default());
@@ -94,7 +94,7 @@ async fn a_session_is_known_once_its_log_is_visible_and_again_after_a_restart() 
         parent_session_id: parent.map(id),
         ..Summary::default()
     };
-    let of = |logs: &Logs<EmbeddedStore>, session: &str| {
+    let of = |logs: &Logs, session: &str| {
         let sessions = logs.sessions();
         (sessions.created_order(&id(session)), sessions.runs_of(&id(session)), sessions.children_of(&id(session)))
     };
@@ -253,7 +253,7 @@ fn a_writer_opens_its_log_while_all_threads_for_long_work_are_busy() {
         for n in 0..16 {
             let (logs, taken, free) = (logs.clone(), taken.clone(), free.clone());
             tokio::spawn(async move {
-                let wait = move |_: &MemoryStore| {
+                let wait = move |_: &dyn Store| {
                     if n == 0 {
                         free.wait();
                     }

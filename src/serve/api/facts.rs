@@ -9,8 +9,8 @@
 use crate::ingest::{
     Admitted, Delivery, Facts, IngestError, OutOfScope, Pending, Producer, Receipt, WriteScope, envelope_bytes_with, string_end,
 };
+use crate::log::LogId;
 use crate::log::commit::Connected;
-use crate::log::{AnyStore, LogId};
 use crate::model::{Epoch, Ids, ProducerId};
 use crate::serve::access::authorization::{Authorization, OpenAccess, Principal};
 use crate::serve::http::body::{BodyDeadline, body_cut_off, body_too_large, check_depth, discard, is_lines, read_body, too_deep};
@@ -233,7 +233,7 @@ pub async fn submit<'a>(
     app: &'a App,
     delivery: Delivery,
     admitted: Result<Admitted<'a>, IngestError>,
-) -> Result<Pending<'a, AnyStore>, Problem> {
+) -> Result<Pending<'a>, Problem> {
     let submitting = async { app.ingest.submit(delivery, admitted?).await };
     submitting.await.map_err(|error| ingest_problem(error, &FactNumbering::Index))
 }
@@ -254,7 +254,7 @@ pub async fn poll_once<F: Future>(mut submission: Pin<&mut F>) -> Option<F::Outp
 ///
 /// # Errors
 /// The [`Problem`] to answer with.
-pub async fn await_durable(mut pending: Pending<'_, AnyStore>) -> Result<Receipt, Problem> {
+pub async fn await_durable(mut pending: Pending<'_>) -> Result<Receipt, Problem> {
     pending.durable().await.map_err(|error| ingest_problem(error, &FactNumbering::Index))
 }
 
@@ -347,7 +347,7 @@ struct PendingGroup<'a> {
     first: u64,
     /// The line of each of its facts.
     lines: Vec<u64>,
-    pending: Pending<'a, AnyStore>,
+    pending: Pending<'a>,
 }
 
 impl<'a> LineBody<'a> {

@@ -432,7 +432,7 @@ pub async fn events(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, P
 ///
 /// A log may have been erased since it was listed, and its id reused in another session. It then has another creation
 /// position and is left out.
-fn epochs_of(store: &impl Store, logs: Vec<(u64, LogId)>) -> Result<Vec<(LogId, Epoch)>, StoreError> {
+fn epochs_of(store: &dyn Store, logs: Vec<(u64, LogId)>) -> Result<Vec<(LogId, Epoch)>, StoreError> {
     let mut found = Vec::with_capacity(logs.len());
     for (created, log) in logs {
         let listed = store.list(log.kind(), Some(created + 1), 1)?.pop();

@@ -8,7 +8,7 @@ use crate::auth::rights::Verb;
 use crate::encode::native::HEARTBEAT;
 use crate::feed::AnyReader;
 use crate::feed::merged_reader::LogSet;
-use crate::log::{AnyStore, LogId};
+use crate::log::LogId;
 use crate::model::{Audience, Cursor, RunId};
 use crate::serve::access::authorization::{Authorization, OpenAccess, authorize_runs};
 use crate::serve::http::problem::Problem;
@@ -42,7 +42,7 @@ pub enum StreamResponse {
 
 /// The byte stream of one reader.
 pub struct Stream {
-    reader: AnyReader<AnyStore>,
+    reader: AnyReader,
     counted: Counted,
     access: OpenAccess,
     has_opened: bool,
@@ -91,7 +91,7 @@ async fn open_reader(
     uri: &Uri,
     query: &Query,
     headers: &HeaderMap,
-) -> Result<(AnyReader<AnyStore>, Authorization), Problem> {
+) -> Result<(AnyReader, Authorization), Problem> {
     if let Some(format) = query.get("format") {
         let detail = format!("The format {format} is only available for the stream of one run. Omit it, or ask for one run.");
         return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, "not_served", detail).with("member", "format"));
@@ -155,7 +155,7 @@ fn named_runs(query: &Query) -> Result<Vec<RunId>, Problem> {
 impl Stream {
     /// Creates a stream that lasts while `access` does.
     #[must_use]
-    pub fn new(app: &App, reader: AnyReader<AnyStore>, audience: Audience, access: OpenAccess) -> Self {
+    pub fn new(app: &App, reader: AnyReader, audience: Audience, access: OpenAccess) -> Self {
         Self {
             reader,
             counted: app.meters.reader(audience, Transport::Sse),

@@ -15,7 +15,7 @@ use crate::feed::{Filter, ReadRequest, StartAt};
 use crate::ingest::{ServerAppend, WriterView};
 use crate::log::commit::Tail;
 use crate::log::control::ControlState;
-use crate::log::{AnyStore, Limit, LogId};
+use crate::log::{Limit, LogId};
 use crate::model::{ActionId, AgentId, Audience, Control, ControlId, Cursor, RunId, Sequence, SessionId};
 use crate::serve::App;
 use crate::serve::access::requested_run::request_control_id;
@@ -250,7 +250,7 @@ pub fn value_of(mut body: Map<String, Value>, sent: Value) -> Value {
 }
 
 /// Follows some logs, existing or not, and reports changes.
-struct LogWatcher(Vec<Reader<AnyStore>>);
+struct LogWatcher(Vec<Reader>);
 
 impl LogWatcher {
     /// Follows changes from now on.

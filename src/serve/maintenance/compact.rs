@@ -170,8 +170,8 @@ enum StepError {
 }
 
 /// Plans one step: the rows after `after` that may go.
-fn plan_step<S: Store>(
-    store: &S,
+fn plan_step(
+    store: &dyn Store,
     log: &LogId,
     epoch: Epoch,
     tail: &Tail,

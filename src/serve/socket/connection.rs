@@ -5,7 +5,7 @@ use super::message::refusal;
 use crate::auth::TokenError;
 use crate::control::{Claim, ClaimedControl};
 use crate::feed::AnyReader;
-use crate::log::{AnyStore, StoreError};
+use crate::log::StoreError;
 use crate::model::{AgentId, Cursor};
 use crate::serve::App;
 use crate::serve::access::authorization::{OpenAccess, Principal, unauthenticated};
@@ -66,7 +66,7 @@ impl Close {
 /// A reader with a chunk to send.
 pub(super) struct ReadyReader {
     pub sub: SubscriptionId,
-    pub reader: AnyReader<AnyStore>,
+    pub reader: AnyReader,
     pub counted: Counted,
     pub access: OpenAccess,
     /// The unsent rest of its chunk.
@@ -79,7 +79,7 @@ pub(super) struct ReadyReader {
 
 impl ReadyReader {
     /// Waits until the reader has a chunk.
-    pub(super) async fn wait(sub: SubscriptionId, mut reader: AnyReader<AnyStore>, counted: Counted, access: OpenAccess) -> Self {
+    pub(super) async fn wait(sub: SubscriptionId, mut reader: AnyReader, counted: Counted, access: OpenAccess) -> Self {
         let (frames, is_last) = match reader.next().await {
             Ok(Some(frames)) => match access.check() {
                 Ok(()) => (frames, reader.is_done()),

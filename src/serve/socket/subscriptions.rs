@@ -5,7 +5,7 @@ use super::message::{ClientMessage, missing_member, reply};
 use crate::auth::rights::Verb;
 use crate::feed::merged_reader::{self, LogSet};
 use crate::feed::{AnyReader, StartAt};
-use crate::log::{AnyStore, LogId};
+use crate::log::LogId;
 use crate::model::{Cursor, RunId, SessionId};
 use crate::serve::access::authorization::{OpenAccess, Resource, authorize};
 use crate::serve::http::problem::Problem;
@@ -38,13 +38,7 @@ impl Connection<'_> {
     }
 
     /// Adds a reader to those that wait for their logs.
-    pub(super) fn wait_for_frames(
-        &mut self,
-        sub: SubscriptionId,
-        reader: AnyReader<AnyStore>,
-        counted: Counted,
-        access: OpenAccess,
-    ) {
+    pub(super) fn wait_for_frames(&mut self, sub: SubscriptionId, reader: AnyReader, counted: Counted, access: OpenAccess) {
         let (stop, stopped) = AbortHandle::new_pair();
         self.readers.push(Abortable::new(Box::pin(ReadyReader::wait(sub.clone(), reader, counted, access)), stopped));
         self.subscriptions.insert(sub, stop);

@@ -352,7 +352,7 @@ impl Follow<dyn Store> for Follower {
             logs.push(log);
         }
         let history = match (&commit, &logs[..]) {
-            (Commit::Compaction { .. }, [Some(log)]) => Some(log.history.write()),
+            (Commit::Compaction { .. }, [Some(log)]) => log.lock_for_commit(),
             _ => None,
         };
         store.apply(position, &commit)?;

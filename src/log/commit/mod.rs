@@ -298,7 +298,7 @@ impl Logs {
     pub async fn compact(&self, log: &Arc<Log>, compaction: Compaction, summary: Arc<Summary>) -> Result<bool, StoreError> {
         let (queue, log) = (self.queue.clone(), log.clone());
         let compacted = blocking(&self.blocking.long, move || {
-            let _alone = log.history.write();
+            let _alone = log.lock_for_rewrite();
             let (done, answer) = oneshot::channel();
             let is_queued = queue.push(Rewrite::Compact { log: log.clone(), compaction, summary, done });
             is_queued.then(|| answer.blocking_recv().ok()).flatten()

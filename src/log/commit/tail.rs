@@ -4,11 +4,11 @@ use super::summary::Summary;
 use crate::log::{Append, LogId, PlacedAppend, StoredAppend};
 use crate::model::{Epoch, Sequence};
 use bytes::Bytes;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// Bytes of newest rows that a watched log keeps for encoding. Readers read older rows from the store.
@@ -68,7 +68,21 @@ pub struct Log {
     /// Notified when the last of them is committed or refused.
     idle: Notify,
     /// Held by readers that need an unchanged history while they read page after page.
-    pub(super) history: RwLock<()>,
+    history: RwLock<()>,
+    /// Whether a request to rewrite the history excludes those readers, until the committer has answered it.
+    is_being_rewritten: AtomicBool,
+}
+
+/// Excludes readers of a log's history.
+pub(super) struct RewriteGuard<'l> {
+    log: &'l Log,
+    _alone: RwLockWriteGuard<'l, ()>,
+}
+
+impl Drop for RewriteGuard<'_> {
+    fn drop(&mut self) {
+        self.log.is_being_rewritten.store(false, Ordering::Release);
+    }
 }
 
 /// The sequence at which a log is first announced as grown.
@@ -88,6 +102,7 @@ impl Log {
             in_flight: AtomicUsize::new(0),
             idle: Notify::new(),
             history: RwLock::new(()),
+            is_being_rewritten: AtomicBool::new(false),
         }
     }
 
@@ -102,6 +117,27 @@ impl Log {
     /// For a thread that may block and that releases the guard soon.
     pub fn lock_history(&self) -> RwLockReadGuard<'_, ()> {
         self.history.read()
+    }
+
+    /// Excludes readers of the history, for a caller that asks the committer to rewrite it.
+    pub(super) fn lock_for_rewrite(&self) -> RewriteGuard<'_> {
+        let alone = self.history.write();
+        self.is_being_rewritten.store(true, Ordering::Release);
+        RewriteGuard { log: self, _alone: alone }
+    }
+
+    /// Excludes readers of the history, for the committer that applies a rewrite of another process.
+    ///
+    /// A caller that waits for the committer may have excluded them already. Waiting for that caller would never end.
+    pub(super) fn lock_for_commit(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+        loop {
+            if self.is_being_rewritten.load(Ordering::Acquire) {
+                return None;
+            }
+            if let Some(alone) = self.history.try_write_for(Duration::from_millis(1)) {
+                return Some(alone);
+            }
+        }
     }
 
     /// Records activity of a producer.

@@ -213,7 +213,12 @@ async fn commits_of_another_process_move_the_same_state_as_own_ones() {
     let state = vec![(Bytes::from_static(META), Some(serde_json::to_vec(&compacted).unwrap().into()))];
     let (epoch, last, appends) = (Epoch::from_random(1), Sequence(2), Vec::new());
     let compaction = Compaction { log: run("a"), epoch, last, appends, state };
+    let again = (compaction.clone(), Arc::new(compacted.clone()));
     assert!(here.compact(&ours, compaction, Arc::new(compacted)).await.unwrap());
+    // The other process compacts the same log, and learns of the first compaction while it excludes readers.
+    let patience = std::time::Duration::from_secs(30);
+    let second = tokio::time::timeout(patience, there.compact(&theirs, again.0, again.1)).await;
+    assert!(second.expect("it does not wait for itself").unwrap());
     here.erase(&here.log(&run("b")).await.unwrap()).await.unwrap();
     there.erase(&own).await.unwrap();
     assert_eq!(theirs.compaction_count(), 1);

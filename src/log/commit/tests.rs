@@ -278,3 +278,19 @@ fn a_writer_opens_its_log_while_all_threads_for_long_work_are_busy() {
         assert_eq!(opened.expect("a writer does not wait for readers").1, None);
     });
 }
+
+#[tokio::test]
+async fn a_failed_sync_between_commits_is_a_failure_of_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, journal) = EmbeddedStore::open(dir.path(), Sync::Interval(std::time::Duration::from_millis(1))).unwrap();
+    let journal = Arc::new(journal);
+    let (logs, _groups) = Logs::open(store, journal.clone()).unwrap();
+    let log = logs.log(&run("a")).await.unwrap();
+    journal.break_for_tests(true);
+    let (ack, _durable) = oneshot::channel();
+    let (appends, chain) = (vec![append(&log.id, Sequence::NONE, &Summary::default())], Arc::default());
+    logs.submit(Submission { log, appends, summary: Arc::default(), chain, index: 0, ack });
+    let failure = tokio::time::timeout(std::time::Duration::from_secs(30), logs.failed()).await;
+    let failure = failure.expect("the failure is known").to_string();
+    assert!(failure.contains("writing the tail file"), "{failure}");
+}

@@ -293,7 +293,7 @@ async fn serve_plain(app: Arc<App>, router: Router, mut socket: TcpStream, permi
             Ok(Ok(NextRequest::Gone)) => return Ok(()),
             Ok(Ok(NextRequest::Stream(uri, headers))) => {
                 drop((read, router, stopping));
-                return Box::pin(serve_stream(app, socket, uri, headers)).await;
+                return Box::pin(serve_stream(app, socket, uri, headers, permit)).await;
             }
             Ok(Ok(NextRequest::Facts(uri, headers, length))) => {
                 let id = app.request_ids.for_request(&headers);
@@ -478,7 +478,14 @@ fn http_response(answer: Result<Receipt, Problem>, now: jiff::Timestamp, id: Opt
     text
 }
 
-async fn serve_stream(app: Arc<App>, mut socket: TcpStream, uri: Uri, headers: HeaderMap) -> io::Result<()> {
+/// Opens a stream, and leaves it to a task of its own: this one reserves memory for every kind of request.
+async fn serve_stream(
+    app: Arc<App>,
+    mut socket: TcpStream,
+    uri: Uri,
+    headers: HeaderMap,
+    permit: ConnectionPermit,
+) -> io::Result<()> {
     let (now, id) = ((app.environment.now)(), app.request_ids.for_request(&headers));
     let run = trace::run_in_path(uri.path());
     let record = RequestRecord::new(&id, "GET", Some("/v1/runs/{run}/stream"), run, &headers);
@@ -497,8 +504,13 @@ async fn serve_stream(app: Arc<App>, mut socket: TcpStream, uri: Uri, headers: H
     let response = match opened {
         Ok(StreamResponse::Live(stream)) => {
             let head = stream_head(now, &id);
-            drop((app, uri, headers, id));
-            return write_stream(&mut socket, *stream, head).await;
+            tokio::spawn(async move {
+                if let Err(error) = write_stream(socket, stream, head).await {
+                    tracing::debug!(%error, "a connection failed");
+                }
+                drop(permit);
+            });
+            return Ok(());
         }
         Ok(StreamResponse::NoContent) => {
             let (date, id) = (httpdate::fmt_http_date(now.into()), trace::text(&id));
@@ -526,7 +538,7 @@ fn stream_head(now: jiff::Timestamp, id: &HeaderValue) -> Bytes {
 }
 
 /// Writes a stream until it ends or its client disconnects.
-async fn write_stream(socket: &mut TcpStream, mut stream: Stream, mut bytes: Bytes) -> io::Result<()> {
+async fn write_stream(mut socket: TcpStream, mut stream: Box<Stream>, mut bytes: Bytes) -> io::Result<()> {
     loop {
         while !bytes.is_empty() {
             match socket.try_write(&bytes) {
@@ -541,7 +553,7 @@ async fn write_stream(socket: &mut TcpStream, mut stream: Stream, mut bytes: Byt
         let next = tokio::select! {
             biased;
             next = stream.next() => next,
-            gone = closed_by_peer(socket) => return gone,
+            gone = closed_by_peer(&socket) => return gone,
         };
         match next {
             Some(next) => bytes = next,

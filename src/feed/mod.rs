@@ -172,7 +172,8 @@ impl AnyReader {
     pub async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
         match self {
             Self::One(reader) => reader.next().await,
-            Self::Merged(reader) => reader.next().await.map(Some),
+            // Boxed: a waiting reader of one log should not reserve space for it.
+            Self::Merged(reader) => Box::pin(reader.next()).await.map(Some),
         }
     }
 

@@ -17,6 +17,7 @@ import { Shell } from "./shell.js";
 import { Surface } from "./surfaces/base.js";
 import "./surfaces/composer.js";
 import "./surfaces/session-header.js";
+import "./surfaces/task-capsule.js";
 import { iconButtons, themeSwitch } from "./theme.js";
 
 const feeder = new Feeder();

@@ -126,12 +126,32 @@ export class ViewModel {
       open: this.#events.open,
       travel: this.#events.travel,
       earlier: isLive ? { get hasMore() { return model.hasEarlier; }, load: () => model.loadEarlier() } : undefined,
+      position: () => model.#position(),
       follow: isLive ? (after, listener) => model.#follow(after, listener) : undefined,
       read: async (path) => {
         if (model.connection.isCut) throw new Error(DISCONNECTED);
         return (await request(model.#server, path)).json();
       },
     };
+  }
+
+  /**
+   * Returns the cursor that the page's stream has reached, as soon as it has one.
+   * @returns {Promise<string>} Rejects if the server refuses the stream.
+   */
+  #position() {
+    const { connection } = this;
+    return new Promise((resolve, reject) => {
+      const check = () => {
+        const { cursor, kind, why } = connection.state;
+        if (cursor === "" && kind !== "refused") return;
+        unsubscribe();
+        if (cursor === "") reject(new Error(why));
+        else resolve(cursor);
+      };
+      const unsubscribe = connection.subscribe(check);
+      check();
+    });
   }
 
   /**

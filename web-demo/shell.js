@@ -11,15 +11,16 @@ import { Panels } from "./panels.js";
 import { PendingDecisions } from "./pending.js";
 import { SessionList, entryKey, failureText, isLive } from "./session-list.js";
 import { format, parse } from "./route.js";
+import { openBody, openKeys, openPalette } from "./dialogs.js";
 import { listenToKeys } from "./keys.js";
-import { loadStyle, upgrade } from "./lazy.js";
+import { upgrade } from "./lazy.js";
 import { resizable } from "./resize.js";
 import { icon } from "./ui/icons.js";
 import { html, render } from "./vendor/lit.js";
-import { Surface, element, setText, toText, keyOf } from "./surfaces/base.js";
+import { Surface, setText, toText, keyOf } from "./surfaces/base.js";
 import { Conversation } from "./surfaces/conversation.js";
 import { SessionRail } from "./surfaces/session-rail.js";
-import { Token } from "./token.js";
+import { Token, TokenForm } from "./token.js";
 import { showToast } from "./toasts.js";
 
 /** @typedef {import("./route.js").Route} Route */
@@ -33,9 +34,6 @@ const ADDRESS_MS = 300;
 
 /** The delay of the counts in the tabs, in milliseconds: they pass over all activities. */
 const COUNT_MS = 250;
-
-/** The panels that count activities of a type. @type {Record<string, string>} */
-const PANEL_OF = { agent: "team", task: "work", review: "work", artifact: "artifacts", diagnostics: "diagnostics", metrics: "diagnostics", state: "diagnostics" };
 
 /** The titles of the main views. @type {Record<import("./route.js").MainView, string>} */
 const VIEW_TITLES = { inbox: "Needs you", transcript: "Transcript", compare: "Audiences side by side" };
@@ -74,9 +72,11 @@ export class Shell {
 
   #token = new Token();
   #server = { token: () => this.#token.value };
+  #tokenForm = new TokenForm(this.#token, () => {
+    if (this.#hasTarget) this.#open();
+    this.#list.restart(this.#route.audience);
+  });
   #feeder;
-  /** @type {import("./body-dialog.js").BodyDialog | undefined} */
-  #detail;
   #panels;
   /** @type {Route} */
   #route = { audience: "user", at: null };
@@ -109,7 +109,7 @@ export class Shell {
 
   #page = {
     sessions: query("#sessions", SessionRail), bar: query("#connection-bar", ConnectionBar), stage: query("#stage", HTMLElement), title: query("#title", HTMLElement),
-    hydration: query("#hydration", HTMLElement), back: query("#back", HTMLButtonElement), past: query("#past", HTMLElement), token: query("#token", HTMLFormElement), tokenNote: query("#token-note", HTMLElement),
+    hydration: query("#hydration", HTMLElement), back: query("#back", HTMLButtonElement), past: query("#past", HTMLElement),
     audience: query("#audience", HTMLFieldSetElement), conversation: query("ps-conversation", Conversation), compare: query("#compare", HTMLButtonElement),
     side: query("#side", HTMLElement), needs: query("#needs-you", HTMLButtonElement), rail: query("#open-rail", HTMLButtonElement), extras: query("#open-extras", HTMLButtonElement), dock: query(".dock", HTMLElement),
   };
@@ -135,6 +135,35 @@ export class Shell {
     this.#panels.setFull(isFull);
   }
 
+  /** After the browser went back or forward, or a person changed the address. */
+  #addressChanged() {
+    if (location.hash === format(this.#route)) return;
+    clearTimeout(this.#addressTimer);
+    const { session, run, audience, at } = this.#route;
+    const route = parse(location.hash);
+    const isSame = route.session === session && route.run === run && route.audience === audience && route.at === at && !route.event;
+    this.#setRoute(route);
+    if (!isSame) return void (this.#hasTarget && this.#open());
+    this.#drawView();
+    this.#openArtifact();
+  }
+
+  /**
+   * Puts the artifact that a person opened, or the list of artifacts, into the address, as a step of the history.
+   * @param {Route["artifact"]} artifact
+   */
+  #setArtifact(artifact) {
+    clearTimeout(this.#addressTimer);
+    Object.assign(this.#route, { artifact, panel: this.#panels.current, full: this.#panels.isFull || undefined });
+    if (location.hash !== format(this.#route)) history.pushState(null, "", format(this.#route));
+  }
+
+  /** Shows the artifact of the address, or the list of artifacts. */
+  #openArtifact() {
+    const { artifact } = this.#route;
+    if (artifact || customElements.get("ps-artifacts")) void this.#useTool("ps-artifacts", (artifacts) => (artifact ? artifacts.open(artifact.id, artifact.runId) : artifacts.close()));
+  }
+
   /** @param {Partial<Route>} to */
   #navigate(to) {
     this.#setRoute({ audience: this.#route.audience, panel: this.#panels.current, at: null, full: this.#panels.isFull || undefined, ...to });
@@ -158,7 +187,7 @@ export class Shell {
     this.#page.bar.connection = model.connection;
     model.connection.subscribe(({ kind, why }) => {
       // Without a token, its form says what to do.
-      if (kind === "refused" && model === this.#model && this.#page.token.hidden) showToast({ text: `The server refused the connection: ${why}`, isFailure: true, action: { label: "Retry", run: () => model === this.#model && this.#open() } });
+      if (kind === "refused" && model === this.#model && !this.#tokenForm.isShown) showToast({ text: `The server refused the connection: ${why}`, isFailure: true, action: { label: "Retry", run: () => model === this.#model && this.#open() } });
     });
     const view = model.view();
     this.#feeder.show(view);
@@ -167,6 +196,7 @@ export class Shell {
     this.#page.sessions.current = this.#current;
     this.#drawView();
     if (this.#route.event) void this.#useTool("ps-events", (events) => events.openEvent(this.#route.event));
+    if (this.#route.artifact) this.#openArtifact();
     void model.hydrate().then(() => {
       if (at === null || model !== this.#model || model.runId === undefined) return;
       this.#followRun(model, model.runId);
@@ -236,7 +266,7 @@ export class Shell {
     switch (kind) {
       case "session": return this.#navigate({ session: id });
       case "run": return this.#navigate({ run: id });
-      case "blob": return void this.#openBody(toText(href));
+      case "blob": return void openBody(this.#server, toText(href), this.#route.audience);
       case "teammate":
         this.#panels.showConversation();
         this.#route.agent = id;
@@ -251,21 +281,11 @@ export class Shell {
         return this.#page.conversation.reveal(keyOf({ runId: runId ?? "", activityType: "action", activityId: id }));
       case "artifact":
         this.#showPanel("artifacts");
-        return void this.#useTool("ps-artifacts", (artifacts) => artifacts.open(id, runId));
+        this.#setArtifact({ id, runId });
+        return this.#openArtifact();
       case "evidence":
         this.#showPanel("trace");
         return void this.#useTool("ps-trace", (trace) => trace.open("evidence", id, runId));
-    }
-  }
-
-  /** @param {string} href */
-  async #openBody(href) {
-    try {
-      const { BodyDialog } = await import("./body-dialog.js");
-      this.#detail ??= new BodyDialog(query("#detail", HTMLDialogElement), this.#server);
-      this.#detail.open(href, this.#route.audience);
-    } catch {
-      showToast({ text: "The output did not load. Check that the server runs, then open it again.", isFailure: true });
     }
   }
 
@@ -360,29 +380,11 @@ export class Shell {
     this.#panels.showConversation();
   }
 
-  async #showPalette() {
-    try {
-      const [{ showPalette }] = await Promise.all([import("./palette.js"), loadStyle("palette.css")]);
-      showPalette(this.#paletteHost);
-    } catch {
-      showToast({ text: "The palette did not load. Check that the server runs.", isFailure: true });
-    }
-  }
-
-  async #showKeys() {
-    try {
-      const [{ showKeys }] = await Promise.all([import("./palette.js"), loadStyle("palette.css")]);
-      showKeys();
-    } catch {
-      showToast({ text: "The list of keys did not load. Check that the server runs.", isFailure: true });
-    }
-  }
-
   /** What the palette needs of the shell. @type {import("./palette.js").PaletteHost} */
   #paletteHost = {
-    lists: () => this.#lists, list: this.#list, items: () => this.#pending.items, panels: () => this.#panels, runId: () => this.#model?.runId,
+    lists: () => this.#lists, list: this.#list, items: () => this.#pending.items, panels: () => this.#panels, runId: () => this.#model?.runId, events: () => this.#model?.newestEvents(),
     navigate: (to) => this.#navigate(to), open: (target) => this.#openTarget(target), showView: (view) => this.#showView(view), showPanel: (name) => this.#showPanel(name),
-    create: () => this.#createSession(), toggleRail: () => this.#toggleRail(), showKeys: () => void this.#showKeys(),
+    create: () => this.#createSession(), toggleRail: () => this.#toggleRail(), showKeys: () => void openKeys(),
   };
 
   /** Hides or shows the rail; on a phone its drawer. */
@@ -446,23 +448,20 @@ export class Shell {
     model.moment = moment;
     this.#route.at = moment?.at ?? null;
     this.#updateAddress();
-    if (moment) this.#showPastNotice(`State at event ${moment.at}${moment.time ? `, ${new Date(moment.time).toLocaleTimeString()}` : ""}. Actions are disabled.`);
-    this.#page.past.hidden = moment === null;
+    this.#drawPast(moment);
     this.#page.stage.dataset.past = String(moment !== null);
     // A replay refills the same store, so the feeder draws its changes like any others.
     if (!isSame) this.#feeder.show(model.view(moment?.store ?? model.store));
   }
 
-  /** @param {string} text */
-  #showPastNotice(text) {
-    const backButton = element("button", "button", "Back to live");
-    backButton.type = "button";
-    backButton.addEventListener("click", () => {
+  /** @param {Moment | null} moment */
+  #drawPast(moment) {
+    const toLive = () => {
       void this.#useTool("ps-scrubber", (scrubber) => scrubber.toLive());
       this.travel(null);
-    });
-    if (this.#page.past.firstChild?.textContent !== text) this.#page.past.replaceChildren(element("span", "", text), backButton);
-    this.#page.past.hidden = false;
+    };
+    this.#page.past.hidden = moment === null;
+    if (moment) render(html`<span>State at event ${moment.at}${moment.time ? `, ${new Date(moment.time).toLocaleTimeString()}` : ""}. Actions are disabled.</span><button type="button" class="button" @click=${toLive}>Back to live</button>`, this.#page.past);
   }
 
   /** After each update: the scrubber follows the focused run. */
@@ -480,14 +479,7 @@ export class Shell {
   #drawCounts() {
     const model = this.#model;
     if (!model) return;
-    /** @type {Record<string, number>} */
-    const counts = {};
-    for (const { activityType, surface } of (model.moment?.store ?? model.store).sorted()) {
-      // Some tasks are the agent's own list, which the conversation shows.
-      const panel = activityType === "task" && surface !== "work_board" ? undefined : (PANEL_OF[activityType] ?? (surface === "diagnostics" ? "diagnostics" : undefined));
-      if (panel) counts[panel] = (counts[panel] ?? 0) + 1;
-    }
-    this.#panels.setCounts(counts);
+    this.#panels.count((model.moment?.store ?? model.store).sorted());
   }
 
   /**
@@ -506,9 +498,9 @@ export class Shell {
     const isFirst = this.#lists === undefined;
     const wasEmpty = this.#isServerEmpty;
     this.#lists = lists;
-    // A server without authentication needs no token form.
-    this.#page.token.hidden = !this.#token.hasToken;
-    this.#setTokenNote("");
+    this.#tokenForm.accept();
+    this.#emptyTitle = "No session selected";
+    if (!this.#hasTarget) this.#drawTitle();
     this.#page.bar.isReachable = true;
     this.#page.sessions.show(lists);
     void this.#pending.update(lists.all, this.#list.hydration);
@@ -554,37 +546,26 @@ export class Shell {
   }
 
   /** @param {Problem} error */
-  #handleRejection({ status, detail }) {
-    this.#page.token.hidden = false;
-    this.#setTokenNote(status === 403 ? `The token does not permit this: ${detail}` : this.#token.hasToken ? "The server rejected this token. Check that it is complete and has not expired, then paste another." : "This server requires a token. Paste one to see its sessions.");
-  }
-
-  /** @param {string} text Empty for none. */
-  #setTokenNote(text) {
-    const { tokenNote, sessions } = this.#page;
-    setText(tokenNote, text);
-    tokenNote.hidden = text === "";
-    tokenNote.dataset.state = this.#token.hasToken ? "failed" : "waiting";
-    if (text !== "") {
-      // The previous token may have allowed sessions that this one does not.
-      this.#lists = undefined;
-      this.#pending.clear();
-      sessions.clear(text);
-    }
-    this.#emptyTitle = text !== "" ? "Token required" : "No session selected";
+  #handleRejection(error) {
+    const text = this.#tokenForm.reject(error);
+    // The previous token may have allowed sessions that this one does not.
+    this.#lists = undefined;
+    this.#pending.clear();
+    this.#page.sessions.clear(text);
+    this.#emptyTitle = "Token required";
     if (!this.#hasTarget) this.#drawTitle();
   }
 
   /* ── event listeners ── */
 
   #addListeners() {
-    const { sessions, bar, token, audience, compare, needs, conversation, back, rail, extras } = this.#page;
+    const { sessions, bar, audience, compare, needs, conversation, back, rail, extras } = this.#page;
     sessions.addEventListener("filter", (event) => {
       const { filter, words } = /** @type {CustomEvent} */ (event).detail;
       this.#list.filter(filter, words);
     });
     sessions.addEventListener("retry", () => void this.#list.read());
-    sessions.addEventListener("find", () => void this.#showPalette());
+    sessions.addEventListener("find", () => void openPalette(this.#paletteHost));
     sessions.addEventListener("create", () => this.#createSession());
     needs.addEventListener("click", () => this.#showView(this.#route.view === "inbox" ? undefined : "inbox"));
     sessions.addEventListener("open", (event) => {
@@ -594,10 +575,10 @@ export class Shell {
       this.#navigate({ [kind]: id, full: undefined });
     });
     back.addEventListener("click", () => this.#back());
-    query("#keys", HTMLButtonElement).addEventListener("click", () => void this.#showKeys());
-    document.addEventListener("keys", () => void this.#showKeys());
+    query("#keys", HTMLButtonElement).addEventListener("click", () => void openKeys());
+    document.addEventListener("keys", () => void openKeys());
     listenToKeys({
-      palette: () => void this.#showPalette(), help: () => void this.#showKeys(), back: () => this.#escape(), move: (step) => this.#move(step), filter: () => sessions.search(),
+      palette: () => void openPalette(this.#paletteHost), help: () => void openKeys(), back: () => this.#escape(), move: (step) => this.#move(step), filter: () => sessions.search(),
       rail: () => this.#toggleRail(), pane: () => this.#panels.toggle(), go: (name) => (name === "inbox" ? this.#showView("inbox") : this.#showPanel(name)),
     });
     rail.addEventListener("click", () => this.#toggle("rail"));
@@ -607,14 +588,6 @@ export class Shell {
       this.#transport = /** @type {CustomEvent} */ (event).detail;
       if (this.#hasTarget) this.#open();
     });
-    token.addEventListener("submit", (event) => {
-      event.preventDefault();
-      const entered = new FormData(token).get("token");
-      token.reset();
-      this.#token.set(typeof entered === "string" ? entered.trim() : "");
-      if (this.#hasTarget) this.#open();
-      this.#list.restart(this.#route.audience);
-    });
     for (const choice of audience.querySelectorAll("input")) {
       choice.addEventListener("change", () => {
         const { session, run, at } = this.#route;
@@ -622,11 +595,8 @@ export class Shell {
       });
     }
     compare.addEventListener("click", () => this.#showView(this.#route.view === "compare" ? undefined : "compare"));
-    addEventListener("hashchange", () => {
-      if (location.hash === format(this.#route)) return;
-      this.#setRoute(parse(location.hash));
-      if (this.#hasTarget) this.#open();
-    });
+    addEventListener("hashchange", () => this.#addressChanged());
+    document.addEventListener("artifact", (event) => this.#setArtifact(/** @type {CustomEvent} */ (event).detail));
     document.addEventListener("reveal", (event) => {
       this.#panels.showConversation();
       if (this.#route.view) this.#showView(undefined);

@@ -279,3 +279,16 @@ for (const theme of ["light", "dark"]) {
     });
   }
 }
+
+test("the palette finds events of all runs of the session", limit, async () => {
+  await stage.publish("first-run", [fact("run.started"), fact("text.final", { role: "assistant", text: "quartz" }, { messageId: "m" })], { sessionId: "two-runs" });
+  await stage.publish("second-run", [fact("run.started"), fact("text.final", { role: "assistant", text: "granite" }, { messageId: "m" })], { sessionId: "two-runs" });
+  page = await stage.look({ session: "two-runs" });
+  for (const [words, run] of [["quartz", "first-run"], ["granite", "second-run"]]) {
+    await page.keyboard.press("Control+k");
+    await page.locator(".palette input").fill(words);
+    await page.locator(".palette-row", { hasText: `event 2 of ${run}` }).click();
+    await page.locator("ps-events .event-detail", { hasText: words }).waitFor();
+  }
+  assert.deepEqual(page.problems, []);
+});

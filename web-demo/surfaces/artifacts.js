@@ -91,6 +91,14 @@ export class Artifacts extends Surface {
     if (this.isConnectedToView) this.update(null);
   }
 
+  /** Shows the list again. */
+  close() {
+    this.#requested = undefined;
+    if (!this.isConnectedToView) return;
+    this.#select(undefined);
+    this.update(null);
+  }
+
   build() {
     this.#bodies.clear();
     this.setAttribute("role", "region");
@@ -185,6 +193,8 @@ export class Artifacts extends Surface {
   #show(key) {
     this.#select(key);
     this.update(null);
+    const artifact = this.#artifact();
+    this.dispatchEvent(new CustomEvent("artifact", { bubbles: true, detail: artifact && { id: artifact.activityId, runId: artifact.runId } }));
     /** @type {HTMLElement | null} */ (this.querySelector(key === undefined ? ".artifact-row" : ".artifact-title"))?.focus();
   }
 

@@ -1,5 +1,6 @@
 /**
- * The dialogs of the page, each loaded when it is first opened: the palette, the keys, and the output of a tool.
+ * The dialogs of the page, each loaded when it is first opened: the palette, the keys, the output of a tool, and the
+ * choice of a recording.
  */
 
 import { loadStyle } from "./lazy.js";
@@ -43,3 +44,23 @@ export const openBody = (server, href, audience) => opened("The output", async (
   bodyDialog ??= new BodyDialog(/** @type {HTMLDialogElement} */ (document.getElementById("detail")), server);
   bodyDialog.open(href, audience);
 });
+
+/**
+ * Lets a person choose a recording, and sends it to the server.
+ * @param {import("./client/http.js").Server} server
+ * @param {(target: { session: string } | { run: string }) => void} sent Takes what the recording is about.
+ */
+export function openRecording(server, sent) {
+  const input = Object.assign(document.createElement("input"), { type: "file", accept: ".ndjson,.jsonl,application/x-ndjson" });
+  input.addEventListener("change", async () => {
+    const [file] = input.files ?? [];
+    if (!file) return;
+    try {
+      const { sendRecording } = await import("./recording.js");
+      sent(await sendRecording(server, file));
+    } catch (error) {
+      showToast({ text: `${file.name} was not opened. ${error instanceof Error ? error.message : error}`, isFailure: true });
+    }
+  });
+  input.click();
+}

@@ -11,7 +11,7 @@ import { Panels } from "./panels.js";
 import { PendingDecisions } from "./pending.js";
 import { SessionList, entryKey, failureText, isLive } from "./session-list.js";
 import { format, parse } from "./route.js";
-import { openBody, openKeys, openPalette } from "./dialogs.js";
+import { openBody, openKeys, openPalette, openRecording } from "./dialogs.js";
 import { listenToKeys } from "./keys.js";
 import { upgrade } from "./lazy.js";
 import { resizable } from "./resize.js";
@@ -384,7 +384,7 @@ export class Shell {
   #paletteHost = {
     lists: () => this.#lists, list: this.#list, items: () => this.#pending.items, panels: () => this.#panels, runId: () => this.#model?.runId, events: () => this.#model?.newestEvents(),
     navigate: (to) => this.#navigate(to), open: (target) => this.#openTarget(target), showView: (view) => this.#showView(view), showPanel: (name) => this.#showPanel(name),
-    create: () => this.#createSession(), toggleRail: () => this.#toggleRail(), showKeys: () => void openKeys(),
+    create: () => this.#createSession(), toggleRail: () => this.#toggleRail(), showKeys: () => void openKeys(), openRecording: () => this.#openRecording(),
   };
 
   /** Hides or shows the rail; on a phone its drawer. */
@@ -577,6 +577,7 @@ export class Shell {
     back.addEventListener("click", () => this.#back());
     query("#keys", HTMLButtonElement).addEventListener("click", () => void openKeys());
     document.addEventListener("keys", () => void openKeys());
+    document.addEventListener("recording", () => this.#openRecording());
     listenToKeys({
       palette: () => void openPalette(this.#paletteHost), help: () => void openKeys(), back: () => this.#escape(), move: (step) => this.#move(step), filter: () => sessions.search(),
       rail: () => this.#toggleRail(), pane: () => this.#panels.toggle(), go: (name) => (name === "inbox" ? this.#showView("inbox") : this.#showPanel(name)),
@@ -604,6 +605,10 @@ export class Shell {
     });
     document.addEventListener("expanded", () => customElements.get("ps-trace") && /** @type {any} */ (document.querySelector("ps-trace")).refresh());
     this.#page.dock.querySelector("ps-scrubber")?.addEventListener("travel", (event) => this.travel(/** @type {CustomEvent} */ (event).detail));
+  }
+
+  #openRecording() {
+    openRecording(this.#server, (target) => this.#navigate(target));
   }
 
   #createSession() {

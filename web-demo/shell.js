@@ -111,7 +111,7 @@ export class Shell {
     sessions: query("#sessions", SessionRail), bar: query("#connection-bar", ConnectionBar), stage: query("#stage", HTMLElement), title: query("#title", HTMLElement),
     hydration: query("#hydration", HTMLElement), back: query("#back", HTMLButtonElement), past: query("#past", HTMLElement),
     audience: query("#audience", HTMLFieldSetElement), conversation: query("ps-conversation", Conversation), compare: query("#compare", HTMLButtonElement),
-    side: query("#side", HTMLElement), needs: query("#needs-you", HTMLButtonElement), rail: query("#open-rail", HTMLButtonElement), extras: query("#open-extras", HTMLButtonElement), dock: query(".dock", HTMLElement),
+    side: query("#side", HTMLElement), needs: query("#needs-you", HTMLButtonElement), rail: query("#open-rail", HTMLButtonElement), extras: query("#open-extras", HTMLButtonElement), dock: query("#open-dock", HTMLButtonElement), playback: query("#dock", HTMLElement),
   };
 
   /* ── the open session or run ── */
@@ -340,7 +340,7 @@ export class Shell {
 
   #drawView() {
     const { view, agent } = this.#route;
-    const { stage, side, compare, dock } = this.#page;
+    const { stage, side, compare, playback } = this.#page;
     const shown = this.#isServerEmpty ? "first-use" : view;
     document.body.dataset.view = shown ?? "conversation";
     for (const one of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".view"))) one.hidden = one.dataset.view !== shown;
@@ -348,7 +348,7 @@ export class Shell {
     // The others cover the pane, too.
     side.inert = shown !== undefined && shown !== "transcript";
     compare.setAttribute("aria-pressed", String(view === "compare"));
-    dock.inert = shown !== undefined && shown !== "transcript";
+    playback.inert = shown !== undefined && shown !== "transcript";
     this.#drawTitle();
     this.#loadShown();
     if (view === "inbox") this.#drawInbox();
@@ -584,6 +584,10 @@ export class Shell {
     });
     rail.addEventListener("click", () => this.#toggle("rail"));
     extras.addEventListener("click", () => this.#toggle("extras"));
+    this.#page.dock.addEventListener("click", () => {
+      this.#toggle("dock");
+      this.#toggle("extras", false);
+    });
     document.querySelector("ps-teammate-transcript")?.addEventListener("close", () => this.#route.view === "transcript" && this.#showView(undefined));
     bar.addEventListener("transport", (event) => {
       this.#transport = /** @type {CustomEvent} */ (event).detail;
@@ -604,7 +608,7 @@ export class Shell {
       conversation.reveal(/** @type {CustomEvent<string>} */ (event).detail);
     });
     document.addEventListener("expanded", () => customElements.get("ps-trace") && /** @type {any} */ (document.querySelector("ps-trace")).refresh());
-    this.#page.dock.querySelector("ps-scrubber")?.addEventListener("travel", (event) => this.travel(/** @type {CustomEvent} */ (event).detail));
+    this.#page.playback.querySelector("ps-scrubber")?.addEventListener("travel", (event) => this.travel(/** @type {CustomEvent} */ (event).detail));
   }
 
   #openRecording() {
@@ -619,7 +623,7 @@ export class Shell {
 
   /**
    * Shows or hides what a phone has behind a button.
-   * @param {"rail" | "extras"} name The list of sessions, or the controls of the header.
+   * @param {"rail" | "extras" | "dock"} name The list of sessions, the controls of the header, or the playback.
    * @param {boolean} [isOpen] Default: the opposite.
    */
   #toggle(name, isOpen = document.body.dataset[name] !== "open") {

@@ -338,3 +338,21 @@ test("a line that the server rejects is named by its number in the file", limit,
   await choose(page.locator(".palette-row", { hasText: "Open a recording" }), "bad.ndjson", facts.map((one) => ("type" in one ? JSON.stringify(one) : "")));
   await page.locator(".toast", { hasText: "bad.ndjson was not opened. Line 3: the fact has no" }).waitFor();
 });
+
+test("a phone plays the session behind one button", limit, async () => {
+  await stage.publish("played", [fact("run.started"), fact("text.final", { text: "One." }, { messageId: "a" }), fact("text.final", { text: "Two." }, { messageId: "b" })], { sessionId: "playable" });
+  page = await stage.blank();
+  await page.setViewportSize({ width: 390, height: 844 });
+  await stage.look({ session: "playable" }, page);
+  await page.locator(".speech", { hasText: "Two." }).waitFor();
+  const dock = page.locator("#dock");
+  assert.equal(await dock.isVisible(), false);
+  await page.locator("#open-extras").click();
+  await page.getByRole("button", { name: "Playback" }).click();
+  await dock.getByRole("button", { name: "Previous event" }).click();
+  await until(page, () => document.getElementById("stage").dataset.past === "true");
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "nothing exceeds the screen");
+  await dock.getByRole("button", { name: "Go live" }).click();
+  await until(page, () => document.getElementById("stage").dataset.past === "false");
+  assert.deepEqual(page.problems, []);
+});

@@ -70,7 +70,7 @@ export class AskAgent {
     return html`<button type="button" class="button" data-kind="quiet" data-does="open-question" @click=${() => this.#setOpen(true)}>Ask a question</button>`;
   }
 
-  /** The field, and what became of the last question. @param {string} name The agent's name. */
+  /** The field, or on a narrow card its button; and what became of the last question. @param {string} name The agent's name. */
   form(name) {
     const handleKey = (/** @type {KeyboardEvent} */ event) => {
       const isSend = event.key === "Enter" && (event.ctrlKey || event.metaKey);
@@ -83,6 +83,6 @@ export class AskAgent {
     if (!this.isPossible) this.#isOpen = false;
     const field = html`<div class="question" @keydown=${handleKey}><label class="field"><span>Question for ${name || "the agent"}. It decides nothing.</span>${this.#text}</label>
       <div class="row">${this.#send}<button type="button" class="button" data-kind="quiet" @click=${() => this.#setOpen(false)}>Cancel</button></div></div>`;
-    return html`${this.#isOpen ? field : nothing}${this.#feedback}`;
+    return html`${this.#isOpen ? field : html`<div class="ask-row">${this.button}</div>`}${this.#feedback}`;
   }
 }

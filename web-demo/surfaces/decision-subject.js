@@ -187,7 +187,7 @@ function statsOf(stat, isOld) {
 
 /**
  * Returns the id of the artifact that the action names.
- * @param {Activity} action
+ * @param {{ content: Record<string, any> }} action
  * @returns {string | undefined}
  */
 export function artifactOf({ content: { artifactId, artifactRefs } }) {

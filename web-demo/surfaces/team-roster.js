@@ -36,10 +36,10 @@ export class TeamRoster extends Lane {
     if (teams.length > 0) this.hidden = false;
     if (!this.top) return;
     updateChildren(this.top, teams, keyOf, () => this.#createTeamHead(), (head, team) => this.#updateTeam(head, team));
-    if (this.#delegateForm && this.#delegateForm.parentElement !== this.top) this.top.append(this.#delegateForm);
+    if (this.#delegateForm && this.#delegateForm.parentElement !== this) this.append(this.#delegateForm);
     if (this.#delegateForm) {
       this.#delegateForm.hidden = !this.view.isLive;
-      this.#updateAgentOptions(this.activities());
+      this.#updateAgentOptions(this.#agents());
     }
   }
 
@@ -98,7 +98,7 @@ export class TeamRoster extends Lane {
     const feedback = element("p", "hint told");
     feedback.setAttribute("role", "status");
     const team = () => this.#teams.get(head);
-    const workers = (/** @type {(agent: Activity) => boolean} */ filter) => this.activities().filter((agent) => isMemberOf(agent, team()) && filter(agent)).map(({ activityId }) => activityId);
+    const workers = (/** @type {(agent: Activity) => boolean} */ filter) => this.#agents().filter((agent) => isMemberOf(agent, team()) && filter(agent)).map(({ activityId }) => activityId);
     // The coordinator merges, so the request is sent to it.
     const merge = controlButton("Merge results", () => this.view, () => {
       const it = team();
@@ -132,7 +132,7 @@ export class TeamRoster extends Lane {
     const run = runOf(this.view, team);
     const phase = /** @type {HTMLElement} */ (head.querySelector(".phase"));
     if (run !== undefined && !isLiveRun(run) && phase.dataset.state === "running") phase.dataset.state = "stale";
-    const workers = this.activities().filter((agent) => isMemberOf(agent, team));
+    const workers = this.#agents().filter((agent) => isMemberOf(agent, team));
     const foot = /** @type {HTMLElement} */ (head.querySelector(".parallel"));
     const isParallel = toText(team.content.topology) === "parallel_workers";
     foot.hidden = !isParallel || !this.view.isLive;
@@ -142,15 +142,23 @@ export class TeamRoster extends Lane {
     /** @type {HTMLElement} */ (foot.querySelector('[data-does="retry"]')).hidden = failed.length === 0 || (team.runId === "" && failed.length > 1);
   }
 
-  /** Teammates have cards; teams are above them. */
-  activities() {
+  #agents() {
     return super.activities().filter((it) => it.activityType === "agent");
+  }
+
+  /** Teammates have cards, and so has the agent of the run that started them. Teams are above them. */
+  activities() {
+    const agents = this.#agents();
+    const run = agents.length > 0 && this.view.runId ? this.view.store.get(keyOf({ runId: this.view.runId, activityType: "run", activityId: this.view.runId })) : undefined;
+    const isCoordinator = run?.content.agentId !== undefined && agents.every(({ activityId }) => activityId !== run.content.agentId);
+    return run && isCoordinator ? [run, ...agents] : agents;
   }
 
   /** @param {Activity[]} activities */
   arrange(activities) {
-    const rank = (/** @type {Activity} */ { content }) => {
+    const rank = (/** @type {Activity} */ { activityType, content }) => {
       const status = toText(content.status);
+      if (activityType === "run") return -1;
       // Those that wait for the user come first, ended ones last.
       return shownStatus(displayedStatus(content)) === "waiting" ? 0 : ENDED_STATUSES.includes(status) ? 2 : 1;
     };
@@ -183,10 +191,34 @@ export class TeamRoster extends Lane {
   }
 
   /**
+   * Fills in the row of the run's own agent. The composer talks to it.
+   * @param {Card} card
+   * @param {Record<string, any>} content Of the run.
+   */
+  #fillCoordinator(card, content) {
+    const { activity } = card;
+    const agentId = toText(content.agentId);
+    const isAsking = this.view.store.sorted((it) => it.activityType === "action" && it.runId === activity.runId && it.content.status === "pending").length > 0;
+    const team = super.activities().find((it) => it.activityType === "team" && it.content.coordinator === agentId);
+    const { tokens, cost } = usageOf(content);
+    setText(card.title, agentId);
+    setText(card.body, "");
+    setPreview(card, isAsking ? "waiting for your decision" : toText(content.message) || humanize(displayedStatus(content)));
+    setFacts(card.facts, [
+      ["Role", team ? `coordinator of ${toText(team.content.teamName) || team.activityId}` : undefined],
+      ["Used", [formatCost(cost), tokens === undefined ? "" : `${formatShortCount(tokens)} tokens`].filter(Boolean).join(" · ")],
+      ["Run", activity.runId],
+    ]);
+  }
+
+  /**
    * @param {Card} card
    * @param {Record<string, any>} content
    */
   fillCard(card, content) {
+    const isRun = card.activity.activityType === "run";
+    for (const part of card.opened.querySelectorAll(".reading, .card-foot > *")) /** @type {HTMLElement} */ (part).hidden = isRun;
+    if (isRun) return this.#fillCoordinator(card, content);
     const name = toText(content.agentName) || card.activity.activityId;
     setText(card.title, name);
     setText(card.body, formatValue(content.error?.message ?? content.summary ?? content.message));

@@ -186,6 +186,14 @@ export class Trace extends Surface {
     return (this.#kinds.size === 0 || this.#kinds.has(kind)) && (this.#text === "" || `${name} ${detail}`.toLowerCase().includes(this.#text));
   }
 
+  /**
+   * Whether a step is shown without a filter: momentary items of other kinds would hide the work between them.
+   * @param {Span} span
+   */
+  #isMain({ key, kind, start, end, tokens }) {
+    return kind !== "other" || Number.isNaN(end) || end - start >= MOMENT_MS || tokens !== undefined || key === this.#selected;
+  }
+
   /** @param {Lane[]} lanes */
   #rowsOf(lanes) {
     /** @type {Row[]} */
@@ -195,7 +203,7 @@ export class Trace extends Surface {
     for (const lane of lanes) {
       const key = `lane ${lane.id}`;
       const isLaneMatched = this.#kinds.size === 0 && this.#text !== "" && `${lane.name} ${lane.role}`.toLowerCase().includes(this.#text);
-      const spans = isFiltered && !isLaneMatched ? lane.spans.filter((span) => this.#matches(span)) : lane.spans;
+      const spans = lane.spans.filter((span) => (isFiltered && !isLaneMatched ? this.#matches(span) : this.#isMain(span)));
       if (isFiltered && !isLaneMatched && spans.length === 0) continue;
       const isOpen = opensByDefault !== this.#toggled.has(key);
       rows.push({ key, lane, depth: 0, isOpen, isOpenable: spans.length > 0 });
@@ -523,7 +531,8 @@ export class Trace extends Surface {
     }
     const [from, to] = [place(span.start), Math.max(place(span.start) + BAR_MIN_PX, place(Number.isNaN(span.end) ? now : span.end))];
     const isLeft = to > width - LABEL_PX;
-    const isVisible = to >= 0 && from <= width;
+    // A bar over the whole width leaves no room. The row's column has its duration.
+    const isVisible = to >= 0 && from <= width && !(isLeft && from < LABEL_PX);
     return html`<svg width=${width} height=${ROW_PX} aria-hidden="true">${grid}${rect(span.kind, from, to, span.kind === "turn" ? 4 : 12)}${isVisible ? svg`<text class="bar-label" x=${(isLeft ? from - 6 : to + 6).toFixed(1)} y="18" text-anchor=${isLeft ? "end" : "start"}>${label}</text>` : nothing}</svg>`;
   }
 
@@ -563,7 +572,7 @@ export class Trace extends Surface {
     const now = this.view.now();
     const waiting = activity.activityType === "tool-call-progress" ? waitReason(this.view, activity) : undefined;
     const status = waiting || span.kind === "waiting" && Number.isNaN(span.end) ? "waiting" : span.kind === "failed" ? "failed" : Number.isNaN(span.end) ? "running" : description.state === "ok" ? "completed" : description.state === "failed" ? "failed" : "idle";
-    const word = waiting ? `waiting for ${waiting}` : humanize(description.status);
+    const word = (waiting ? `waiting for ${waiting}` : humanize(description.status)).replace(/^./, (first) => first.toUpperCase());
     const isElsewhere = this.isExpandedElsewhere(keyOf(activity));
     const links = [
       ...evidenceLinks(this.view, activity, content.evidenceRefs),

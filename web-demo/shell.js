@@ -8,16 +8,17 @@ import { ConnectionBar } from "./connection-bar.js";
 import { Feeder } from "./feeder.js";
 import { ViewModel } from "./view-model.js";
 import { Panels } from "./panels.js";
+import { query } from "./query.js";
 import { PendingDecisions } from "./pending.js";
 import { SessionList, entryKey, failureText, isLive } from "./session-list.js";
 import { format, parse } from "./route.js";
 import { openBody, openKeys, openPalette, openRecording } from "./dialogs.js";
+import { Heading, VIEW_TITLES } from "./heading.js";
 import { listenToKeys } from "./keys.js";
 import { upgrade } from "./lazy.js";
 import { resizable } from "./resize.js";
-import { icon } from "./ui/icons.js";
 import { html, render } from "./vendor/lit.js";
-import { Surface, setText, toText, keyOf } from "./surfaces/base.js";
+import { Surface, toText, keyOf } from "./surfaces/base.js";
 import { Conversation } from "./surfaces/conversation.js";
 import { SessionRail } from "./surfaces/session-rail.js";
 import { Token, TokenForm } from "./token.js";
@@ -31,29 +32,8 @@ import { showToast } from "./toasts.js";
 
 /** The delay before the address changes, in milliseconds: browsers limit the rate of `replaceState`. */
 const ADDRESS_MS = 300;
-
 /** The delay of the counts in the tabs, in milliseconds: they pass over all activities. */
 const COUNT_MS = 250;
-
-/** The titles of the main views. @type {Record<import("./route.js").MainView, string>} */
-const VIEW_TITLES = { inbox: "Needs you", transcript: "Transcript", compare: "Audiences side by side" };
-
-/** @type {Record<import("./view-model.js").Step | "none", string>} */
-const STEPS = {
-  none: "Opening…", shell: "Loading recent messages…", window: "Loading status…", status: "Loading references…", references: "", whole: "",
-};
-
-/**
- * @template {HTMLElement} T
- * @param {string} selector
- * @param {new () => T} kind
- * @returns {T}
- */
-export function query(selector, kind) {
-  const found = document.querySelector(selector);
-  if (!(found instanceof kind)) throw new Error(`The page has no element ${selector}.`);
-  return found;
-}
 
 export class Shell {
   /** @param {Feeder} feeder */
@@ -76,14 +56,14 @@ export class Shell {
     if (this.#hasTarget) this.#open();
     this.#list.restart(this.#route.audience);
   });
+  #heading = new Heading();
   #feeder;
   #panels;
   /** @type {Route} */
   #route = { audience: "user", at: null };
   /** @type {ViewModel | undefined} */
   #model;
-  /** @type {"sse" | "websocket"} */
-  #transport = "sse";
+  #transport = /** @type {"sse" | "websocket"} */ ("sse");
   #list = new SessionList(this.#server, {
     changed: (lists) => this.#setLists(lists),
     failed: (error) => this.#listFailed(error),
@@ -100,16 +80,13 @@ export class Shell {
   #emptyTitle = "No session selected";
   /** The run that the scrubber follows. */
   #followedRun = "";
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #addressTimer;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #countTimer;
+  #addressTimer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
+  #countTimer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
   /** The id of the session that the user created on this page. @type {string | undefined} */
   #createdSession;
 
   #page = {
-    sessions: query("#sessions", SessionRail), bar: query("#connection-bar", ConnectionBar), stage: query("#stage", HTMLElement), title: query("#title", HTMLElement),
-    hydration: query("#hydration", HTMLElement), back: query("#back", HTMLButtonElement), past: query("#past", HTMLElement),
+    sessions: query("#sessions", SessionRail), bar: query("#connection-bar", ConnectionBar), stage: query("#stage", HTMLElement), back: query("#back", HTMLButtonElement), past: query("#past", HTMLElement),
     audience: query("#audience", HTMLFieldSetElement), conversation: query("ps-conversation", Conversation), compare: query("#compare", HTMLButtonElement),
     side: query("#side", HTMLElement), needs: query("#needs-you", HTMLButtonElement), rail: query("#open-rail", HTMLButtonElement), extras: query("#open-extras", HTMLButtonElement), dock: query("#open-dock", HTMLButtonElement), playback: query("#dock", HTMLElement),
   };
@@ -238,22 +215,15 @@ export class Shell {
 
   /** Draws what is loading, or what the inbox holds. */
   #drawHint() {
-    const { items } = this.#pending;
-    const sessions = new Set(items.map(({ entry }) => entry.id)).size;
-    const isInbox = this.#route.view === "inbox";
-    const step = /** @type {keyof typeof STEPS} */ (this.#page.stage.dataset.hydration ?? "whole");
-    setText(this.#page.hydration, isInbox ? `${items.length} ${items.length === 1 ? "decision" : "decisions"} in ${sessions} ${sessions === 1 ? "session" : "sessions"}` : this.#hasTarget ? STEPS[step] : "");
+    if (this.#route.view === "inbox") this.#heading.showDecisions(this.#pending.items);
+    else this.#heading.showLoading(this.#hasTarget ? /** @type {import("./view-model.js").Step} */ (this.#page.stage.dataset.hydration) : "whole");
   }
 
   /** Draws the title of what is open, and the way back from a main view or a full panel. */
   #drawTitle() {
     const { view } = this.#route;
     const over = this.#isServerEmpty ? "No sessions yet" : view ? VIEW_TITLES[view] : this.#panels.isFull ? this.#panels.label : "";
-    const isOver = over !== "" && this.#hasTarget;
-    this.#page.back.hidden = !isOver;
-    render(html`${icon("back")}<span class="crumb-text truncate">${this.#title}</span>${icon("chevron-right")}`, this.#page.back);
-    this.#page.back.setAttribute("aria-label", `Back to ${this.#title}`);
-    setText(this.#page.title, over || this.#title || (this.#hasTarget ? "" : this.#emptyTitle));
+    this.#heading.show(this.#hasTarget ? this.#title : "", over, this.#emptyTitle);
     this.#drawHint();
     this.#attention.title = this.#title ? `${this.#title} · Proscenium` : "Proscenium";
   }
@@ -364,10 +334,7 @@ export class Shell {
   /** @param {number} step Goes to the next or previous decision in the inbox, else to a session in the rail. */
   #move(step) {
     if (this.#route.view === "inbox") return void this.#useTool("ps-inbox", (inbox) => inbox.move(step));
-    const { rows } = this.#page.sessions;
-    const at = rows.findIndex((row) => row === document.activeElement);
-    const from = at >= 0 ? at : rows.findIndex((row) => row.hasAttribute("aria-current"));
-    rows[Math.min(rows.length - 1, Math.max(0, from + step))]?.focus();
+    this.#page.sessions.move(step);
   }
 
   /** Closes what is open, one thing at a time: the drawers of a phone, a main view, a full panel, the pane over the stage. */
@@ -380,11 +347,13 @@ export class Shell {
     this.#panels.showConversation();
   }
 
+  #openRecording = () => openRecording(this.#server, (target) => this.#navigate(target));
+
   /** What the palette needs of the shell. @type {import("./palette.js").PaletteHost} */
   #paletteHost = {
     lists: () => this.#lists, list: this.#list, items: () => this.#pending.items, panels: () => this.#panels, runId: () => this.#model?.runId, events: () => this.#model?.newestEvents(),
     navigate: (to) => this.#navigate(to), open: (target) => this.#openTarget(target), showView: (view) => this.#showView(view), showPanel: (name) => this.#showPanel(name),
-    create: () => this.#createSession(), toggleRail: () => this.#toggleRail(), showKeys: () => void openKeys(), openRecording: () => this.#openRecording(),
+    create: () => this.#createSession(), toggleRail: () => this.#toggleRail(), showKeys: () => void openKeys(), openRecording: this.#openRecording,
   };
 
   /** Hides or shows the rail; on a phone its drawer. */
@@ -532,13 +501,8 @@ export class Shell {
   /** Draws the count and the questions of pending decisions. */
   #drawPending() {
     const { items } = this.#pending;
-    const { needs, sessions } = this.#page;
-    needs.hidden = items.length === 0;
-    render(html`${icon("inbox")}<span>${items.length}</span><span class="needs-word">${items.length === 1 ? "needs you" : "need you"}</span>`, needs);
-    /** @type {Map<string, string[]>} */
-    const questions = new Map();
-    for (const { entry, title } of items) questions.set(entryKey(entry), [...(questions.get(entryKey(entry)) ?? []), title]);
-    sessions.questions = questions;
+    this.#heading.showNeeds(items.length);
+    this.#page.sessions.questions = this.#pending.questions;
     this.#attention.show(items, this.#pending.isRead);
     if (this.#route.view !== "inbox") return;
     this.#drawHint();
@@ -577,7 +541,7 @@ export class Shell {
     back.addEventListener("click", () => this.#back());
     query("#keys", HTMLButtonElement).addEventListener("click", () => void openKeys());
     document.addEventListener("keys", () => void openKeys());
-    document.addEventListener("recording", () => this.#openRecording());
+    document.addEventListener("recording", this.#openRecording);
     listenToKeys({
       palette: () => void openPalette(this.#paletteHost), help: () => void openKeys(), back: () => this.#escape(), move: (step) => this.#move(step), filter: () => sessions.search(),
       rail: () => this.#toggleRail(), pane: () => this.#panels.toggle(), go: (name) => (name === "inbox" ? this.#showView("inbox") : this.#showPanel(name)),
@@ -609,10 +573,6 @@ export class Shell {
     });
     document.addEventListener("expanded", () => customElements.get("ps-trace") && /** @type {any} */ (document.querySelector("ps-trace")).refresh());
     this.#page.playback.querySelector("ps-scrubber")?.addEventListener("travel", (event) => this.travel(/** @type {CustomEvent} */ (event).detail));
-  }
-
-  #openRecording() {
-    openRecording(this.#server, (target) => this.#navigate(target));
   }
 
   #createSession() {

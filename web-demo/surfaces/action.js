@@ -9,11 +9,12 @@
 
 import { define, formatDuration, humanize, inspectButton, keyOf, stateOf, toText } from "./base.js";
 import { EDITABLE_KINDS, NOT_STATED, credentialKindOf, editableArguments, factsTemplate } from "./action-facts.js";
+import "./action-keys.js";
 import { actionTitle } from "./action-title.js";
 import { AskAgent } from "./ask-agent.js";
 import { Card } from "./card.js";
 import { QUESTIONS, contradicts, isApproval, optionOf } from "./decision.js";
-import { choiceOf, formOf } from "./form.js";
+import { choiceOf, formOf, questionOf } from "./form.js";
 import { POLL_MS, ACCEPTED_SHOWN_MS, readControlStatuses, hasFailed } from "./submitted-controls.js";
 import { formatValue } from "./lane.js";
 import { DecisionSubject } from "./decision-subject.js";
@@ -570,38 +571,6 @@ export class Action extends Card {
 }
 
 define("ps-action", Action);
-
-/** Keys of the open decision. */
-const KEYS = new Set(["y", "n", "d"]);
-
-document.addEventListener("keydown", (event) => {
-  const { target, key } = event;
-  if (!KEYS.has(key) || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-  if (target instanceof HTMLElement && (target.isContentEditable || target.matches("input:not([type=radio], [type=checkbox], [type=button]), select, textarea"))) return;
-  const cards = /** @type {Action[]} */ ([...document.querySelectorAll('ps-action[data-status="pending"]')]);
-  const card = cards.find((one) => target instanceof Node && one.contains(target)) ?? cards.findLast(isOnTop);
-  if (card?.handleKey(key)) event.preventDefault();
-});
-
-/**
- * Whether a card is in view, and nothing covers it.
- * @param {Action} card
- */
-function isOnTop(card) {
-  const { top, bottom, left, width } = card.getBoundingClientRect();
-  const middle = (Math.max(top, 0) + Math.min(bottom, innerHeight)) / 2;
-  const element = document.elementFromPoint(left + width / 2, middle);
-  return element !== null && card.contains(element);
-}
-
-/**
- * @param {string} kind
- * @param {unknown} schema
- */
-function questionOf(kind, schema) {
-  if (kind === "credential_request" && schema === undefined) return formOf({ title: "Credential. Only the runtime that asked receives it; this page does not store it.", type: "string", format: "password" }, { isQuestion: true });
-  return formOf(schema ?? { title: "Your answer", type: "string", format: "textarea" }, { isQuestion: true });
-}
 
 /**
  * Combines an option and a form: the option alone, or `{ optionId | option, …form }`.

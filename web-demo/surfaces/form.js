@@ -44,6 +44,16 @@ export function formOf(schema, { isQuestion = false } = {}) {
 }
 
 /**
+ * Builds the form of a question.
+ * @param {string} kind The kind of the action.
+ * @param {unknown} schema
+ */
+export function questionOf(kind, schema) {
+  if (kind === "credential_request" && schema === undefined) return formOf({ title: "Credential. Only the runtime that asked receives it; this page does not store it.", type: "string", format: "password" }, { isQuestion: true });
+  return formOf(schema ?? { title: "Your answer", type: "string", format: "textarea" }, { isQuestion: true });
+}
+
+/**
  * Builds the field of a decision. If several values approve (once, always), the field offers them.
  * @param {string} name
  * @param {Record<string, any>} schema

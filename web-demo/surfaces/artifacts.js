@@ -466,7 +466,7 @@ export class Artifacts extends Surface {
   /** @param {Activity} artifact */
   #decisions(artifact) {
     const pending = this.view.store.sorted(({ activityType, content, runId }) => activityType === "action" && runId === artifact.runId && content.status === "pending" && [artifactOf({ content }), content.target?.artifactId, content.safeInput?.artifactId].includes(artifact.activityId));
-    return pending.length === 0 ? nothing : html`<section><h4>Decision pending</h4>${pending.map((action) => html`<p class="artifact-line">${glyph("waiting")}<button type="button" class="link" @click=${() => this.view.open({ kind: "action", id: action.activityId, runId: action.runId })}>${actionTitle(this.view, action)}</button>${action.content.risk ? html`<span class="tag risk" data-tone=${["high", "critical"].includes(action.content.risk) ? "fail" : nothing}>${humanize(action.content.risk)} risk</span>` : nothing}</p>`)}</section>`;
+    return pending.length === 0 ? nothing : html`<section><h4>Decision pending</h4>${pending.map((action) => html`<p class="artifact-line">${glyph("waiting")}<button type="button" class="link" @click=${() => this.view.open({ kind: "action", id: action.activityId, runId: action.runId })}>${actionTitle(this.view, action)}</button>${action.content.risk ? html`<span class="tag risk" data-tone=${["high", "critical"].includes(action.content.risk) ? "fail" : nothing}>${humanize(action.content.risk).replace(/^./, (first) => first.toUpperCase())} risk</span>` : nothing}</p>`)}</section>`;
   }
 
   /** @param {Activity} artifact */

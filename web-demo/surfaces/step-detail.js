@@ -4,7 +4,7 @@
 
 import { humanize, toText } from "./base.js";
 import { describe } from "./describe.js";
-import { artifactLinks, evidenceLinks, formatValue, refLinks, splitWords } from "./lane.js";
+import { artifactLinks, evidenceLinks, formatValue, linksTemplate, refLinks, splitWords } from "./lane.js";
 import { kindOf } from "./row-model.js";
 import { textOfStep } from "./spans.js";
 import { waitReason } from "./tool.js";
@@ -74,7 +74,7 @@ export function stepDetail({ view, span, lane, isElsewhere, isOwn, onClose, onRe
       ${Object.entries(content.output_channels ?? {}).map(([channel, text]) => codeBlock(humanize(channel), textOf(text)))}
       ${textOfStep(activity) ? html`<h4>Text</h4><p class="detail-text">${textOfStep(activity).slice(0, TEXT_CHARS_MAX)}</p>` : activity.activityType === "message" ? html`<h4>Text</h4><p class="detail-text">${description.text}</p>` : nothing}
       ${factsTemplate(activity)}
-      ${links.length === 0 ? nothing : html`<h4>Links</h4><div class="row links">${links.map((link) => (link.go ? html`<button type="button" class="chip go" @click=${link.go}><span class="chip-label">${link.label}</span> <span class="mono truncate">${link.words}</span></button>` : html`<span class="chip"><span class="chip-label">${link.label}</span> <span class="mono truncate">${link.words}</span>${link.missing ? html` <span class="badge" data-state="unknown">${link.missing}</span>` : nothing}</span>`))}</div>`}`}
+      ${links.length === 0 ? nothing : html`<h4>Links</h4>${linksTemplate(links)}`}`}
     <footer class="detail-foot">
       ${kindOf(activity) === undefined ? nothing : html`<button type="button" class="button small" @click=${onReveal}>${isOwn ? "Show in conversation" : "Show in transcript"}</button>`}
       <button type="button" class="button small" data-kind="quiet" @click=${() => view.inspect(activity)}>Show events</button>

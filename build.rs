@@ -2,9 +2,11 @@
 //!
 //! `proscenium --version` prints the version, the commit and the features. The files are the page and the schemas.
 
+mod bundle;
+
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write as _;
@@ -12,10 +14,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The files that a binary is made of. If one changes, the commit may get or lose its suffix `-dirty`.
-const SOURCES: [&str; 6] = ["Cargo.lock", "Cargo.toml", "build.rs", "schema", "src", "web-demo"];
+const SOURCES: [&str; 7] = ["Cargo.lock", "Cargo.toml", "build.rs", "bundle.rs", "schema", "src", "web-demo"];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=bundle.rs");
     println!("cargo::rerun-if-env-changed=PROSCENIUM_BUILD_COMMIT");
     let version = std::env::var("CARGO_PKG_VERSION").expect("cargo sets the version");
     let commit = commit().unwrap_or_else(|| "unknown".into());
@@ -69,10 +72,20 @@ fn features() -> String {
 /// The page's folders that are not served: installed packages.
 const UNSERVED: [&str; 1] = ["node_modules"];
 
-/// Before the names of the client library's files with their comments.
+/// The modules that every page loads: its script, and what it loads right after the first paint.
+const FIRST_MODULES: [&str; 2] = ["app.js", "tools/scrubber.js"];
+
+/// Before the names of the client library's files. Other pages import them, and their authors read them.
 const LIBRARY: &str = "library/";
 
-/// Writes `embedded.rs`: the schemas by name, the page's files with their gzip bodies, and its version.
+/// The name of the file with the styles of the first paint.
+const STYLES: &str = "page.css";
+
+/// The compression of Brotli: the highest quality, and its usual window as a power of two.
+const BROTLI_QUALITY: u32 = 11;
+const BROTLI_WINDOW: u32 = 22;
+
+/// Writes `embedded.rs`: the schemas by name, the page's files with their gzip and Brotli bodies, and its version.
 fn write_embedded_files() {
     let (mut page, mut schemas) = (BTreeMap::new(), BTreeMap::new());
     list_files(Path::new("web-demo"), Path::new("web-demo"), &["html", "css", "js", "txt"], &mut page);
@@ -82,26 +95,28 @@ fn write_embedded_files() {
     texts.hash(&mut hasher);
     let version = format!("{:016x}", hasher.finish());
 
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets the output folder"));
-    let mut table = format!("pub const PAGE_VERSION: &str = {version:?};\npub const PAGE: &[(&str, &[u8], &[u8])] = &[\n");
-    let mut served: BTreeMap<String, String> = BTreeMap::new();
+    let mut served = bundle::bundle(&texts, &FIRST_MODULES);
     for (name, text) in &texts {
-        let text = match name.rsplit_once('.') {
-            _ if *name == "index.html" => index_page(text, &texts, &version),
-            Some((_, "js" | "css")) => without_comments(text),
-            _ => text.clone(),
-        };
-        served.insert((*name).to_owned(), text);
+        match name.rsplit_once('.') {
+            Some((_, "css")) => _ = served.insert((*name).to_owned(), bundle::minify_css(text)),
+            Some((_, "txt")) => _ = served.insert((*name).to_owned(), text.clone()),
+            _ if name.starts_with("client/") => _ = served.insert(format!("{LIBRARY}{name}"), text.clone()),
+            _ => {}
+        }
     }
-    // Other pages import the client library, and their authors read it.
-    let library = texts.iter().filter(|(name, _)| name.starts_with("client/"));
-    served.extend(library.map(|(name, text)| (format!("{LIBRARY}{name}"), text.clone())));
+    let (index, styles) = index_page(&texts["index.html"], &served, &version);
+    served.extend([("index.html".to_owned(), index), (STYLES.to_owned(), styles)]);
+
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets the output folder"));
+    let mut table = format!("pub const PAGE_VERSION: &str = {version:?};\npub const PAGE: &[(&str, [&[u8]; 3])] = &[\n");
     for (name, text) in &served {
-        let [plain, gzip] = ["", ".gz"].map(|ending| out.join("page").join(format!("{name}{ending}")));
+        let [plain, gzip, brotli] = ["", ".gz", ".br"].map(|ending| out.join("page").join(format!("{name}{ending}")));
         std::fs::create_dir_all(plain.parent().expect("it is in a folder")).expect("the output folder is writable");
         std::fs::write(&plain, text).expect("the output folder is writable");
-        std::fs::write(&gzip, compress(text.as_bytes())).expect("the output folder is writable");
-        writeln!(table, "    ({name:?}, {}, {}),", include(&plain), include(&gzip)).expect("a string takes all text");
+        std::fs::write(&gzip, to_gzip(text.as_bytes())).expect("the output folder is writable");
+        std::fs::write(&brotli, to_brotli(text.as_bytes())).expect("the output folder is writable");
+        writeln!(table, "    ({name:?}, [{}, {}, {}]),", include(&plain), include(&gzip), include(&brotli))
+            .expect("a string takes all text");
     }
     table.push_str("];\npub const SCHEMAS: &[(&str, &[u8])] = &[\n");
     for (name, path) in &schemas {
@@ -128,19 +143,6 @@ fn list_files(root: &Path, folder: &Path, endings: &[&str], found: &mut BTreeMap
     }
 }
 
-/// Removes the block comments that take whole lines: a fifth of the page's bytes on the wire.
-fn without_comments(text: &str) -> String {
-    let mut is_inside = false;
-    let is_code = |line: &&str| {
-        let line = line.trim();
-        let begins = !is_inside && line.starts_with("/*");
-        let was_inside = is_inside;
-        is_inside = (begins || is_inside) && !line.contains("*/");
-        !(was_inside || is_inside || begins && line.ends_with("*/"))
-    };
-    text.split_inclusive('\n').filter(is_code).collect()
-}
-
 /// Writes the expression that contains a file's bytes.
 fn include(path: &Path) -> String {
     format!("include_bytes!(r#\"{}\"#)", path.display())
@@ -150,46 +152,30 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn compress(bytes: &[u8]) -> Vec<u8> {
+fn to_gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(bytes).expect("memory takes all bytes");
     encoder.finish().expect("memory takes all bytes")
 }
 
-/// Puts the version into the addresses of the page's files, and announces the modules of its script.
-///
-/// A browser then requests all modules at once, instead of one level of imports after another.
-fn index_page(text: &str, texts: &BTreeMap<&str, String>, version: &str) -> String {
-    let mut modules = BTreeSet::new();
-    add_imports("app.js", texts, &mut modules);
-    let preloads: String =
-        modules.iter().map(|name| format!("  <link rel=\"modulepreload\" href=\"/assets/{name}\">\n")).collect();
-    text.replace("</head>", &format!("{preloads}</head>")).replace("\"/assets/", &format!("\"/assets/{version}/"))
+fn to_brotli(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = brotli::CompressorWriter::new(Vec::new(), bytes.len().max(1), BROTLI_QUALITY, BROTLI_WINDOW);
+    encoder.write_all(bytes).expect("memory takes all bytes");
+    encoder.into_inner()
 }
 
-/// Adds the modules that a module imports, and those that they import.
-fn add_imports(module: &str, texts: &BTreeMap<&str, String>, found: &mut BTreeSet<String>) {
-    let folder = Path::new(module).parent().unwrap_or(Path::new(""));
-    let imports =
-        texts[module].lines().filter(|line| line.starts_with("import ") || line.starts_with("export ") || line.starts_with('}'));
-    for line in imports {
-        let Some(target) = line.strip_suffix("\";").and_then(|line| line.rsplit_once('"')).map(|(_, target)| target) else {
-            continue;
-        };
-        if !target.starts_with('.') {
-            continue;
-        }
-        let mut path = folder.to_path_buf();
-        for part in target.split('/').filter(|part| *part != ".") {
-            match part {
-                ".." => _ = path.pop(),
-                part => path.push(part),
+/// Returns the page with one style sheet and with the version in the addresses of its files, and that sheet.
+fn index_page(text: &str, served: &BTreeMap<String, String>, version: &str) -> (String, String) {
+    let (mut page, mut styles) = (String::new(), String::new());
+    for line in text.split_inclusive('\n') {
+        match line.trim().strip_prefix("<link rel=\"stylesheet\" href=\"/assets/").and_then(|rest| rest.strip_suffix("\">")) {
+            Some(name) if styles.is_empty() => {
+                page.push_str(&line.replace(name, STYLES));
+                styles.push_str(&served[name]);
             }
-        }
-        let name = path.to_str().expect("file names are ASCII");
-        assert!(texts.contains_key(name), "{module} imports {target}, which does not exist");
-        if found.insert(name.to_owned()) {
-            add_imports(name, texts, found);
+            Some(name) => styles.push_str(&served[name]),
+            None => page.push_str(line),
         }
     }
+    (page.replace("\"/assets/", &format!("\"/assets/{version}/")), styles)
 }

@@ -54,6 +54,7 @@ try {
   await page.setViewportSize(WIDE);
   await page.locator("#tab-trace").click();
   await page.locator("#expand").click();
+  await page.locator('ps-trace .trace-row[data-kind="failed"]').first().click();
   await take(page, "trace");
   await page.locator("#tab-events").click();
   await page.locator("ps-events .event-row", { hasText: "action.required" }).last().click();
@@ -89,6 +90,7 @@ async function open(of, hash) {
  * @param {string} name
  */
 async function take(page, name) {
+  await page.mouse.move(0, 0);
   for (const colorScheme of ["light", "dark"]) {
     await page.emulateMedia({ colorScheme });
     await page.waitForTimeout(SETTLE_MS);

@@ -8,8 +8,11 @@
  *   tools/             the scrubber, the comparison of audiences
  *   ui/                icons and formats
  *   shell.js           navigation, panels and time. view-model.js models the open session or run, route.js its address,
- *                      panels.js the tabs, resize.js the splitters, connection-bar.js the connection, feeder.js passes
+ *                      heading.js the header, panels.js the tabs, dialogs.js the palette and other dialogs, recording.js
+ *                      sends a local file, resize.js the splitters, connection-bar.js the connection, feeder.js passes
  *                      changes to the surfaces, lazy.js loads the elements that the first screen does not need
+ *
+ * The binary has these modules in a few files, which bundle.rs makes of them.
  */
 
 import { Feeder } from "./feeder.js";
@@ -17,6 +20,7 @@ import { Shell } from "./shell.js";
 import { Surface } from "./surfaces/base.js";
 import "./surfaces/composer.js";
 import "./surfaces/session-header.js";
+import "./surfaces/task-capsule.js";
 import { iconButtons, themeSwitch } from "./theme.js";
 
 const feeder = new Feeder();

@@ -6,25 +6,21 @@
  * lazy, import its module nowhere statically (types by JSDoc only) and add it to `MODULES`.
  */
 
+/** The elements of the Team tab. */
+const TEAM = { load: () => import("./surfaces/team.js"), styles: ["surfaces/team.css"] };
+
 /** The modules that define lazy elements, with the styles that only they use. @type {Record<string, { load: () => Promise<unknown>, styles?: string[] }>} */
 const MODULES = {
-  "ps-background-teammates": { load: () => import("./surfaces/background-teammates.js"), styles: ["surfaces/team.css"] },
-  "ps-delegation-graph": { load: () => import("./surfaces/delegation-graph.js"), styles: ["surfaces/team.css"] },
-  "ps-handoff-lane": { load: () => import("./surfaces/handoff-lane.js"), styles: ["surfaces/team.css"] },
-  "ps-remote-teammates": { load: () => import("./surfaces/remote-teammates.js"), styles: ["surfaces/team.css"] },
+  "ps-background-teammates": TEAM, "ps-delegation-graph": TEAM, "ps-handoff-lane": TEAM, "ps-remote-teammates": TEAM, "ps-team-policy": TEAM, "ps-team-roster": TEAM, "ps-worker-notifications": TEAM,
   "ps-first-use": { load: () => import("./surfaces/first-use.js"), styles: ["surfaces/first-use.css"] },
   "ps-inbox": { load: () => import("./surfaces/inbox.js"), styles: ["surfaces/inbox.css"] },
   "ps-review-lane": { load: () => import("./surfaces/review-lane.js"), styles: ["surfaces/team.css"] },
-  "ps-team-policy": { load: () => import("./surfaces/team-policy.js"), styles: ["surfaces/team.css"] },
-  "ps-team-roster": { load: () => import("./surfaces/team-roster.js"), styles: ["surfaces/team.css"] },
   "ps-work-board": { load: () => import("./surfaces/work-board.js"), styles: ["surfaces/team.css"] },
-  "ps-worker-notifications": { load: () => import("./surfaces/worker-notifications.js"), styles: ["surfaces/team.css"] },
   "ps-artifacts": { load: () => import("./surfaces/artifacts.js"), styles: ["surfaces/artifacts.css", "ui/json.css"] },
   "ps-audiences": { load: () => import("./tools/audiences.js"), styles: ["tools/tools.css"] },
   "ps-diagnostics": { load: () => import("./surfaces/diagnostics.js"), styles: ["surfaces/diagnostics.css", "ui/json.css"] },
   "ps-events": { load: () => import("./surfaces/events.js"), styles: ["surfaces/events.css", "ui/json.css"] },
   "ps-scrubber": { load: () => import("./tools/scrubber.js"), styles: ["tools/tools.css"] },
-  "ps-task-capsule": { load: () => import("./surfaces/task-capsule.js") },
   "ps-teammate-transcript": { load: () => import("./surfaces/teammate-transcript.js"), styles: ["surfaces/team.css"] },
   "ps-trace": { load: () => import("./surfaces/trace.js"), styles: ["surfaces/trace.css"] },
 };

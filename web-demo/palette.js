@@ -25,6 +25,7 @@ import { toText } from "./surfaces/base.js";
  * @property {() => import("./pending.js").PendingItem[]} items
  * @property {() => import("./panels.js").Panels} panels
  * @property {() => string | undefined} runId The focused run.
+ * @property {() => AsyncGenerator<import("./client/types.js").Envelope[]> | undefined} events The events of all runs of what is open, newest first.
  * @property {(to: Partial<import("./route.js").Route>) => void} navigate
  * @property {(target: import("./surfaces/base.js").Target) => void} open
  * @property {(view: import("./route.js").MainView) => void} showView
@@ -32,6 +33,7 @@ import { toText } from "./surfaces/base.js";
  * @property {() => void} create
  * @property {() => void} toggleRail
  * @property {() => void} showKeys
+ * @property {() => void} openRecording
  */
 
 /** The keys and what they do, for the help. @type {[string, [string, string][]][]} */
@@ -46,7 +48,7 @@ const KEY_MAP = [
 /** Entries of one group on display. */
 const GROUP_MAX = 8;
 /** The newest events that are searched. */
-const EVENTS_MAX = 500;
+const EVENTS_MAX = 5000;
 /** The delay between a key and the server's search, in milliseconds. */
 const FIND_MS = 150;
 
@@ -105,6 +107,7 @@ function knownCommands(host) {
     ...runs.filter(({ sessionId }) => sessionId).map((run) => ({ group: "Runs", label: run.title || run.runId, hint: run.status, words: run.runId, icon: /** @type {IconName} */ ("play"), run: () => host.navigate({ run: run.runId }) })),
     action("Needs you", "inbox", () => host.showView("inbox"), "g i"),
     action("New session", "plus", host.create),
+    action("Open a recording…", "document", host.openRecording),
     ...panels.names.map(([name, label]) => action(label, "panel", () => host.showPanel(name), { trace: "g t", events: "g e" }[name])),
     action("Panel in full width", "expand", () => panels.setFull(!panels.isFull)),
     action("Compare audiences", "compare", click("#compare")),
@@ -126,8 +129,8 @@ export function showPalette(host) {
   let selected = 0;
   /** @type {Command[]} */
   let found = [];
-  /** @type {import("./client/types.js").Envelope[]} */
-  let events = [];
+  /** The events that are read, with the text that a search compares. @type {{ envelope: import("./client/types.js").Envelope, text: string }[]} */
+  const events = [];
   /** @type {Command[]} */
   let shown = [];
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -137,14 +140,15 @@ export function showPalette(host) {
     const text = `${label} ${hint} ${more}`.toLowerCase();
     return words.toLowerCase().split(/\s+/).every((word) => text.includes(word));
   };
+  const nameOfRun = (/** @type {string} */ id) => host.lists()?.runs.find(({ runId }) => runId === id)?.title || id;
   /** @returns {Command[]} */
   const eventCommands = () => {
     /** @type {Command[]} */
     const commands = /^#?\d+$/.test(words) ? [{ group: "Events", label: `Event ${words.replace("#", "")}`, icon: "filter", run: () => host.open({ kind: "event", id: words.replace("#", "") }) }] : [];
     if (words.length < 2) return commands;
     const text = words.toLowerCase();
-    const hits = events.filter((envelope) => JSON.stringify(envelope).toLowerCase().includes(text)).slice(0, GROUP_MAX);
-    return [...commands, ...hits.map((envelope) => ({ group: "Events", label: toText(envelope.type), hint: `event ${envelope.sequence}`, icon: /** @type {IconName} */ ("filter"), run: () => host.open({ kind: "event", id: `${envelope.runId ?? host.runId() ?? ""}:${envelope.sequence}` }) }))];
+    const hits = events.filter((event) => event.text.includes(text)).slice(0, GROUP_MAX);
+    return [...commands, ...hits.map(({ envelope }) => ({ group: "Events", label: toText(envelope.type), hint: `event ${envelope.sequence} of ${envelope.runId ? nameOfRun(envelope.runId) : "the session"}`, icon: /** @type {IconName} */ ("filter"), run: () => host.open({ kind: "event", id: `${envelope.runId ?? ""}:${envelope.sequence}` }) }))];
   };
   const choose = (/** @type {Command | undefined} */ command) => {
     if (!command) return;
@@ -198,9 +202,14 @@ export function showPalette(host) {
   };
   draw();
   dialog.querySelector("input")?.focus();
-  const run = host.runId();
-  if (run !== undefined) void host.list.hydration.events(run, { before: Number.MAX_SAFE_INTEGER, limit: EVENTS_MAX }).then((read) => {
-    events = read.events.reverse();
-    if (dialog.open) draw();
-  }, () => {});
+  const readEvents = async () => {
+    for await (const page of host.events() ?? []) {
+      if (!dialog.open) return;
+      events.push(...page.map((envelope) => ({ envelope, text: JSON.stringify(envelope).toLowerCase() })));
+      draw();
+      if (events.length >= EVENTS_MAX) return;
+    }
+  };
+  // Without an answer of the server, the palette finds everything else.
+  readEvents().catch(() => {});
 }

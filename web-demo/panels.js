@@ -9,6 +9,9 @@ import { setText } from "./surfaces/base.js";
 /** Whether the pane lies over the conversation: the breakpoint of shell.css. */
 const NARROW = matchMedia("(max-width: 1099px)");
 
+/** The panels that count activities of a type. @type {Record<string, string>} */
+const PANEL_OF = { agent: "team", task: "work", review: "work", artifact: "artifacts", diagnostics: "diagnostics", metrics: "diagnostics", state: "diagnostics" };
+
 export class Panels {
   /** @param {() => void} onChange Called when another panel, or another width, is shown. */
   constructor(onChange) {
@@ -123,9 +126,16 @@ export class Panels {
 
   /**
    * Shows the number of items of each panel in its tab. A panel with an optional tab has one only with items.
-   * @param {Record<string, number>} counts
+   * @param {import("./surfaces/base.js").Activity[]} activities
    */
-  setCounts(counts) {
+  count(activities) {
+    /** @type {Record<string, number>} */
+    const counts = {};
+    for (const { activityType, surface } of activities) {
+      // Some tasks are the agent's own list, which the conversation shows.
+      const panel = activityType === "task" && surface !== "work_board" ? undefined : (PANEL_OF[activityType] ?? (surface === "diagnostics" ? "diagnostics" : undefined));
+      if (panel) counts[panel] = (counts[panel] ?? 0) + 1;
+    }
     for (const tab of this.#tabs) {
       const count = counts[tab.dataset.panel ?? ""] ?? 0;
       tab.dataset.filled = String(count > 0);

@@ -35,6 +35,14 @@ export class PendingDecisions {
   /** Whether they have been read: until then, none are known. */
   isRead = false;
 
+  /** The titles of the decisions by the key of their entry. @returns {Map<string, string[]>} */
+  get questions() {
+    /** @type {Map<string, string[]>} */
+    const questions = new Map();
+    for (const { entry, title } of this.items) questions.set(entryKey(entry), [...(questions.get(entryKey(entry)) ?? []), title]);
+    return questions;
+  }
+
   /** Forgets everything: another audience or token sees other decisions. */
   clear() {
     this.#read.clear();

@@ -16,6 +16,7 @@
  * @property {boolean} [full] Whether the panel takes the whole width.
  * @property {MainView} [view] The main view over the conversation.
  * @property {string} [agent] The teammate of the transcript.
+ * @property {{ id: string, runId?: string }} [artifact] The open artifact of the panel.
  * @property {string} [event] The selected event: `<sequence>` of the focused run, or `<run>:<sequence>`.
  */
 
@@ -41,14 +42,29 @@ export function parse(hash) {
     view: VIEWS.find((name) => name === query.get("view")),
     agent: query.get("agent") ?? undefined,
     event: query.get("event") ?? undefined,
+    artifact: parseArtifact(query.get("artifact") ?? ""),
   };
+}
+
+/**
+ * @param {string} text `<id>`, or `<run>/<id>`; a slash in the run is encoded.
+ * @returns {Route["artifact"]}
+ */
+function parseArtifact(text) {
+  const [, run, id] = /^(?:([^/]*)\/)?(.+)$/s.exec(text) ?? [];
+  if (!id) return undefined;
+  try {
+    return run === undefined ? { id } : { id, runId: decodeURIComponent(run) };
+  } catch {
+    return { id: text };
+  }
 }
 
 /**
  * @param {Route} route
  * @returns {string} With its `#`.
  */
-export function format({ session, run, audience, at, panel, full, view, agent }) {
+export function format({ session, run, audience, at, panel, full, view, agent, artifact }) {
   const query = new URLSearchParams();
   if (session) query.set("session", session);
   if (run) query.set("run", run);
@@ -58,5 +74,6 @@ export function format({ session, run, audience, at, panel, full, view, agent })
   if (full) query.set("full", "1");
   if (view) query.set("view", view);
   if (view === "transcript" && agent) query.set("agent", agent);
+  if (panel === "artifacts" && artifact) query.set("artifact", `${artifact.runId === undefined ? "" : `${encodeURIComponent(artifact.runId)}/`}${artifact.id}`);
   return `#${query}`;
 }

@@ -8,18 +8,20 @@ import { ConnectionBar } from "./connection-bar.js";
 import { Feeder } from "./feeder.js";
 import { ViewModel } from "./view-model.js";
 import { Panels } from "./panels.js";
+import { query } from "./query.js";
 import { PendingDecisions } from "./pending.js";
 import { SessionList, entryKey, failureText, isLive } from "./session-list.js";
 import { format, parse } from "./route.js";
+import { openBody, openKeys, openPalette, openRecording } from "./dialogs.js";
+import { Heading, VIEW_TITLES } from "./heading.js";
 import { listenToKeys } from "./keys.js";
-import { loadStyle, upgrade } from "./lazy.js";
+import { upgrade } from "./lazy.js";
 import { resizable } from "./resize.js";
-import { icon } from "./ui/icons.js";
 import { html, render } from "./vendor/lit.js";
-import { Surface, element, setText, toText, keyOf } from "./surfaces/base.js";
+import { Surface, toText, keyOf } from "./surfaces/base.js";
 import { Conversation } from "./surfaces/conversation.js";
 import { SessionRail } from "./surfaces/session-rail.js";
-import { Token } from "./token.js";
+import { Token, TokenForm } from "./token.js";
 import { showToast } from "./toasts.js";
 
 /** @typedef {import("./route.js").Route} Route */
@@ -30,32 +32,8 @@ import { showToast } from "./toasts.js";
 
 /** The delay before the address changes, in milliseconds: browsers limit the rate of `replaceState`. */
 const ADDRESS_MS = 300;
-
 /** The delay of the counts in the tabs, in milliseconds: they pass over all activities. */
 const COUNT_MS = 250;
-
-/** The panels that count activities of a type. @type {Record<string, string>} */
-const PANEL_OF = { agent: "team", task: "work", review: "work", artifact: "artifacts", diagnostics: "diagnostics", metrics: "diagnostics", state: "diagnostics" };
-
-/** The titles of the main views. @type {Record<import("./route.js").MainView, string>} */
-const VIEW_TITLES = { inbox: "Needs you", transcript: "Transcript", compare: "Audiences side by side" };
-
-/** @type {Record<import("./view-model.js").Step | "none", string>} */
-const STEPS = {
-  none: "Opening…", shell: "Loading recent messages…", window: "Loading status…", status: "Loading references…", references: "", whole: "",
-};
-
-/**
- * @template {HTMLElement} T
- * @param {string} selector
- * @param {new () => T} kind
- * @returns {T}
- */
-export function query(selector, kind) {
-  const found = document.querySelector(selector);
-  if (!(found instanceof kind)) throw new Error(`The page has no element ${selector}.`);
-  return found;
-}
 
 export class Shell {
   /** @param {Feeder} feeder */
@@ -74,16 +52,18 @@ export class Shell {
 
   #token = new Token();
   #server = { token: () => this.#token.value };
+  #tokenForm = new TokenForm(this.#token, () => {
+    if (this.#hasTarget) this.#open();
+    this.#list.restart(this.#route.audience);
+  });
+  #heading = new Heading();
   #feeder;
-  /** @type {import("./body-dialog.js").BodyDialog | undefined} */
-  #detail;
   #panels;
   /** @type {Route} */
   #route = { audience: "user", at: null };
   /** @type {ViewModel | undefined} */
   #model;
-  /** @type {"sse" | "websocket"} */
-  #transport = "sse";
+  #transport = /** @type {"sse" | "websocket"} */ ("sse");
   #list = new SessionList(this.#server, {
     changed: (lists) => this.#setLists(lists),
     failed: (error) => this.#listFailed(error),
@@ -100,18 +80,15 @@ export class Shell {
   #emptyTitle = "No session selected";
   /** The run that the scrubber follows. */
   #followedRun = "";
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #addressTimer;
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #countTimer;
+  #addressTimer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
+  #countTimer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
   /** The id of the session that the user created on this page. @type {string | undefined} */
   #createdSession;
 
   #page = {
-    sessions: query("#sessions", SessionRail), bar: query("#connection-bar", ConnectionBar), stage: query("#stage", HTMLElement), title: query("#title", HTMLElement),
-    hydration: query("#hydration", HTMLElement), back: query("#back", HTMLButtonElement), past: query("#past", HTMLElement), token: query("#token", HTMLFormElement), tokenNote: query("#token-note", HTMLElement),
+    sessions: query("#sessions", SessionRail), bar: query("#connection-bar", ConnectionBar), stage: query("#stage", HTMLElement), back: query("#back", HTMLButtonElement), past: query("#past", HTMLElement),
     audience: query("#audience", HTMLFieldSetElement), conversation: query("ps-conversation", Conversation), compare: query("#compare", HTMLButtonElement),
-    side: query("#side", HTMLElement), needs: query("#needs-you", HTMLButtonElement), rail: query("#open-rail", HTMLButtonElement), extras: query("#open-extras", HTMLButtonElement), dock: query(".dock", HTMLElement),
+    side: query("#side", HTMLElement), needs: query("#needs-you", HTMLButtonElement), rail: query("#open-rail", HTMLButtonElement), extras: query("#open-extras", HTMLButtonElement), dock: query("#open-dock", HTMLButtonElement), playback: query("#dock", HTMLElement),
   };
 
   /* ── the open session or run ── */
@@ -133,6 +110,35 @@ export class Shell {
     const isFull = Boolean(route.full);
     if (route.panel) this.#panels.select(route.panel);
     this.#panels.setFull(isFull);
+  }
+
+  /** After the browser went back or forward, or a person changed the address. */
+  #addressChanged() {
+    if (location.hash === format(this.#route)) return;
+    clearTimeout(this.#addressTimer);
+    const { session, run, audience, at } = this.#route;
+    const route = parse(location.hash);
+    const isSame = route.session === session && route.run === run && route.audience === audience && route.at === at && !route.event;
+    this.#setRoute(route);
+    if (!isSame) return void (this.#hasTarget && this.#open());
+    this.#drawView();
+    this.#openArtifact();
+  }
+
+  /**
+   * Puts the artifact that a person opened, or the list of artifacts, into the address, as a step of the history.
+   * @param {Route["artifact"]} artifact
+   */
+  #setArtifact(artifact) {
+    clearTimeout(this.#addressTimer);
+    Object.assign(this.#route, { artifact, panel: this.#panels.current, full: this.#panels.isFull || undefined });
+    if (location.hash !== format(this.#route)) history.pushState(null, "", format(this.#route));
+  }
+
+  /** Shows the artifact of the address, or the list of artifacts. */
+  #openArtifact() {
+    const { artifact } = this.#route;
+    if (artifact || customElements.get("ps-artifacts")) void this.#useTool("ps-artifacts", (artifacts) => (artifact ? artifacts.open(artifact.id, artifact.runId) : artifacts.close()));
   }
 
   /** @param {Partial<Route>} to */
@@ -158,7 +164,7 @@ export class Shell {
     this.#page.bar.connection = model.connection;
     model.connection.subscribe(({ kind, why }) => {
       // Without a token, its form says what to do.
-      if (kind === "refused" && model === this.#model && this.#page.token.hidden) showToast({ text: `The server refused the connection: ${why}`, isFailure: true, action: { label: "Retry", run: () => model === this.#model && this.#open() } });
+      if (kind === "refused" && model === this.#model && !this.#tokenForm.isShown) showToast({ text: `The server refused the connection: ${why}`, isFailure: true, action: { label: "Retry", run: () => model === this.#model && this.#open() } });
     });
     const view = model.view();
     this.#feeder.show(view);
@@ -167,6 +173,7 @@ export class Shell {
     this.#page.sessions.current = this.#current;
     this.#drawView();
     if (this.#route.event) void this.#useTool("ps-events", (events) => events.openEvent(this.#route.event));
+    if (this.#route.artifact) this.#openArtifact();
     void model.hydrate().then(() => {
       if (at === null || model !== this.#model || model.runId === undefined) return;
       this.#followRun(model, model.runId);
@@ -208,22 +215,15 @@ export class Shell {
 
   /** Draws what is loading, or what the inbox holds. */
   #drawHint() {
-    const { items } = this.#pending;
-    const sessions = new Set(items.map(({ entry }) => entry.id)).size;
-    const isInbox = this.#route.view === "inbox";
-    const step = /** @type {keyof typeof STEPS} */ (this.#page.stage.dataset.hydration ?? "whole");
-    setText(this.#page.hydration, isInbox ? `${items.length} ${items.length === 1 ? "decision" : "decisions"} in ${sessions} ${sessions === 1 ? "session" : "sessions"}` : this.#hasTarget ? STEPS[step] : "");
+    if (this.#route.view === "inbox") this.#heading.showDecisions(this.#pending.items);
+    else this.#heading.showLoading(this.#hasTarget ? /** @type {import("./view-model.js").Step} */ (this.#page.stage.dataset.hydration) : "whole");
   }
 
   /** Draws the title of what is open, and the way back from a main view or a full panel. */
   #drawTitle() {
     const { view } = this.#route;
     const over = this.#isServerEmpty ? "No sessions yet" : view ? VIEW_TITLES[view] : this.#panels.isFull ? this.#panels.label : "";
-    const isOver = over !== "" && this.#hasTarget;
-    this.#page.back.hidden = !isOver;
-    render(html`${icon("back")}<span class="crumb-text truncate">${this.#title}</span>${icon("chevron-right")}`, this.#page.back);
-    this.#page.back.setAttribute("aria-label", `Back to ${this.#title}`);
-    setText(this.#page.title, over || this.#title || (this.#hasTarget ? "" : this.#emptyTitle));
+    this.#heading.show(this.#hasTarget ? this.#title : "", over, this.#emptyTitle);
     this.#drawHint();
     this.#attention.title = this.#title ? `${this.#title} · Proscenium` : "Proscenium";
   }
@@ -236,7 +236,7 @@ export class Shell {
     switch (kind) {
       case "session": return this.#navigate({ session: id });
       case "run": return this.#navigate({ run: id });
-      case "blob": return void this.#openBody(toText(href));
+      case "blob": return void openBody(this.#server, toText(href), this.#route.audience);
       case "teammate":
         this.#panels.showConversation();
         this.#route.agent = id;
@@ -251,21 +251,11 @@ export class Shell {
         return this.#page.conversation.reveal(keyOf({ runId: runId ?? "", activityType: "action", activityId: id }));
       case "artifact":
         this.#showPanel("artifacts");
-        return void this.#useTool("ps-artifacts", (artifacts) => artifacts.open(id, runId));
+        this.#setArtifact({ id, runId });
+        return this.#openArtifact();
       case "evidence":
         this.#showPanel("trace");
         return void this.#useTool("ps-trace", (trace) => trace.open("evidence", id, runId));
-    }
-  }
-
-  /** @param {string} href */
-  async #openBody(href) {
-    try {
-      const { BodyDialog } = await import("./body-dialog.js");
-      this.#detail ??= new BodyDialog(query("#detail", HTMLDialogElement), this.#server);
-      this.#detail.open(href, this.#route.audience);
-    } catch {
-      showToast({ text: "The output did not load. Check that the server runs, then open it again.", isFailure: true });
     }
   }
 
@@ -320,7 +310,7 @@ export class Shell {
 
   #drawView() {
     const { view, agent } = this.#route;
-    const { stage, side, compare, dock } = this.#page;
+    const { stage, side, compare, playback } = this.#page;
     const shown = this.#isServerEmpty ? "first-use" : view;
     document.body.dataset.view = shown ?? "conversation";
     for (const one of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".view"))) one.hidden = one.dataset.view !== shown;
@@ -328,7 +318,7 @@ export class Shell {
     // The others cover the pane, too.
     side.inert = shown !== undefined && shown !== "transcript";
     compare.setAttribute("aria-pressed", String(view === "compare"));
-    dock.inert = shown !== undefined && shown !== "transcript";
+    playback.inert = shown !== undefined && shown !== "transcript";
     this.#drawTitle();
     this.#loadShown();
     if (view === "inbox") this.#drawInbox();
@@ -344,10 +334,7 @@ export class Shell {
   /** @param {number} step Goes to the next or previous decision in the inbox, else to a session in the rail. */
   #move(step) {
     if (this.#route.view === "inbox") return void this.#useTool("ps-inbox", (inbox) => inbox.move(step));
-    const { rows } = this.#page.sessions;
-    const at = rows.findIndex((row) => row === document.activeElement);
-    const from = at >= 0 ? at : rows.findIndex((row) => row.hasAttribute("aria-current"));
-    rows[Math.min(rows.length - 1, Math.max(0, from + step))]?.focus();
+    this.#page.sessions.move(step);
   }
 
   /** Closes what is open, one thing at a time: the drawers of a phone, a main view, a full panel, the pane over the stage. */
@@ -360,29 +347,13 @@ export class Shell {
     this.#panels.showConversation();
   }
 
-  async #showPalette() {
-    try {
-      const [{ showPalette }] = await Promise.all([import("./palette.js"), loadStyle("palette.css")]);
-      showPalette(this.#paletteHost);
-    } catch {
-      showToast({ text: "The palette did not load. Check that the server runs.", isFailure: true });
-    }
-  }
-
-  async #showKeys() {
-    try {
-      const [{ showKeys }] = await Promise.all([import("./palette.js"), loadStyle("palette.css")]);
-      showKeys();
-    } catch {
-      showToast({ text: "The list of keys did not load. Check that the server runs.", isFailure: true });
-    }
-  }
+  #openRecording = () => openRecording(this.#server, (target) => this.#navigate(target));
 
   /** What the palette needs of the shell. @type {import("./palette.js").PaletteHost} */
   #paletteHost = {
-    lists: () => this.#lists, list: this.#list, items: () => this.#pending.items, panels: () => this.#panels, runId: () => this.#model?.runId,
+    lists: () => this.#lists, list: this.#list, items: () => this.#pending.items, panels: () => this.#panels, runId: () => this.#model?.runId, events: () => this.#model?.newestEvents(),
     navigate: (to) => this.#navigate(to), open: (target) => this.#openTarget(target), showView: (view) => this.#showView(view), showPanel: (name) => this.#showPanel(name),
-    create: () => this.#createSession(), toggleRail: () => this.#toggleRail(), showKeys: () => void this.#showKeys(),
+    create: () => this.#createSession(), toggleRail: () => this.#toggleRail(), showKeys: () => void openKeys(), openRecording: this.#openRecording,
   };
 
   /** Hides or shows the rail; on a phone its drawer. */
@@ -446,23 +417,20 @@ export class Shell {
     model.moment = moment;
     this.#route.at = moment?.at ?? null;
     this.#updateAddress();
-    if (moment) this.#showPastNotice(`State at event ${moment.at}${moment.time ? `, ${new Date(moment.time).toLocaleTimeString()}` : ""}. Actions are disabled.`);
-    this.#page.past.hidden = moment === null;
+    this.#drawPast(moment);
     this.#page.stage.dataset.past = String(moment !== null);
     // A replay refills the same store, so the feeder draws its changes like any others.
     if (!isSame) this.#feeder.show(model.view(moment?.store ?? model.store));
   }
 
-  /** @param {string} text */
-  #showPastNotice(text) {
-    const backButton = element("button", "button", "Back to live");
-    backButton.type = "button";
-    backButton.addEventListener("click", () => {
+  /** @param {Moment | null} moment */
+  #drawPast(moment) {
+    const toLive = () => {
       void this.#useTool("ps-scrubber", (scrubber) => scrubber.toLive());
       this.travel(null);
-    });
-    if (this.#page.past.firstChild?.textContent !== text) this.#page.past.replaceChildren(element("span", "", text), backButton);
-    this.#page.past.hidden = false;
+    };
+    this.#page.past.hidden = moment === null;
+    if (moment) render(html`<span>State at event ${moment.at}${moment.time ? `, ${new Date(moment.time).toLocaleTimeString()}` : ""}. Actions are disabled.</span><button type="button" class="button" @click=${toLive}>Back to live</button>`, this.#page.past);
   }
 
   /** After each update: the scrubber follows the focused run. */
@@ -480,14 +448,7 @@ export class Shell {
   #drawCounts() {
     const model = this.#model;
     if (!model) return;
-    /** @type {Record<string, number>} */
-    const counts = {};
-    for (const { activityType, surface } of (model.moment?.store ?? model.store).sorted()) {
-      // Some tasks are the agent's own list, which the conversation shows.
-      const panel = activityType === "task" && surface !== "work_board" ? undefined : (PANEL_OF[activityType] ?? (surface === "diagnostics" ? "diagnostics" : undefined));
-      if (panel) counts[panel] = (counts[panel] ?? 0) + 1;
-    }
-    this.#panels.setCounts(counts);
+    this.#panels.count((model.moment?.store ?? model.store).sorted());
   }
 
   /**
@@ -506,9 +467,9 @@ export class Shell {
     const isFirst = this.#lists === undefined;
     const wasEmpty = this.#isServerEmpty;
     this.#lists = lists;
-    // A server without authentication needs no token form.
-    this.#page.token.hidden = !this.#token.hasToken;
-    this.#setTokenNote("");
+    this.#tokenForm.accept();
+    this.#emptyTitle = "No session selected";
+    if (!this.#hasTarget) this.#drawTitle();
     this.#page.bar.isReachable = true;
     this.#page.sessions.show(lists);
     void this.#pending.update(lists.all, this.#list.hydration);
@@ -540,13 +501,8 @@ export class Shell {
   /** Draws the count and the questions of pending decisions. */
   #drawPending() {
     const { items } = this.#pending;
-    const { needs, sessions } = this.#page;
-    needs.hidden = items.length === 0;
-    render(html`${icon("inbox")}<span>${items.length}</span><span class="needs-word">${items.length === 1 ? "needs you" : "need you"}</span>`, needs);
-    /** @type {Map<string, string[]>} */
-    const questions = new Map();
-    for (const { entry, title } of items) questions.set(entryKey(entry), [...(questions.get(entryKey(entry)) ?? []), title]);
-    sessions.questions = questions;
+    this.#heading.showNeeds(items.length);
+    this.#page.sessions.questions = this.#pending.questions;
     this.#attention.show(items, this.#pending.isRead);
     if (this.#route.view !== "inbox") return;
     this.#drawHint();
@@ -554,37 +510,26 @@ export class Shell {
   }
 
   /** @param {Problem} error */
-  #handleRejection({ status, detail }) {
-    this.#page.token.hidden = false;
-    this.#setTokenNote(status === 403 ? `The token does not permit this: ${detail}` : this.#token.hasToken ? "The server rejected this token. Check that it is complete and has not expired, then paste another." : "This server requires a token. Paste one to see its sessions.");
-  }
-
-  /** @param {string} text Empty for none. */
-  #setTokenNote(text) {
-    const { tokenNote, sessions } = this.#page;
-    setText(tokenNote, text);
-    tokenNote.hidden = text === "";
-    tokenNote.dataset.state = this.#token.hasToken ? "failed" : "waiting";
-    if (text !== "") {
-      // The previous token may have allowed sessions that this one does not.
-      this.#lists = undefined;
-      this.#pending.clear();
-      sessions.clear(text);
-    }
-    this.#emptyTitle = text !== "" ? "Token required" : "No session selected";
+  #handleRejection(error) {
+    const text = this.#tokenForm.reject(error);
+    // The previous token may have allowed sessions that this one does not.
+    this.#lists = undefined;
+    this.#pending.clear();
+    this.#page.sessions.clear(text);
+    this.#emptyTitle = "Token required";
     if (!this.#hasTarget) this.#drawTitle();
   }
 
   /* ── event listeners ── */
 
   #addListeners() {
-    const { sessions, bar, token, audience, compare, needs, conversation, back, rail, extras } = this.#page;
+    const { sessions, bar, audience, compare, needs, conversation, back, rail, extras } = this.#page;
     sessions.addEventListener("filter", (event) => {
       const { filter, words } = /** @type {CustomEvent} */ (event).detail;
       this.#list.filter(filter, words);
     });
     sessions.addEventListener("retry", () => void this.#list.read());
-    sessions.addEventListener("find", () => void this.#showPalette());
+    sessions.addEventListener("find", () => void openPalette(this.#paletteHost));
     sessions.addEventListener("create", () => this.#createSession());
     needs.addEventListener("click", () => this.#showView(this.#route.view === "inbox" ? undefined : "inbox"));
     sessions.addEventListener("open", (event) => {
@@ -594,26 +539,23 @@ export class Shell {
       this.#navigate({ [kind]: id, full: undefined });
     });
     back.addEventListener("click", () => this.#back());
-    query("#keys", HTMLButtonElement).addEventListener("click", () => void this.#showKeys());
-    document.addEventListener("keys", () => void this.#showKeys());
+    query("#keys", HTMLButtonElement).addEventListener("click", () => void openKeys());
+    document.addEventListener("keys", () => void openKeys());
+    document.addEventListener("recording", this.#openRecording);
     listenToKeys({
-      palette: () => void this.#showPalette(), help: () => void this.#showKeys(), back: () => this.#escape(), move: (step) => this.#move(step), filter: () => sessions.search(),
+      palette: () => void openPalette(this.#paletteHost), help: () => void openKeys(), back: () => this.#escape(), move: (step) => this.#move(step), filter: () => sessions.search(),
       rail: () => this.#toggleRail(), pane: () => this.#panels.toggle(), go: (name) => (name === "inbox" ? this.#showView("inbox") : this.#showPanel(name)),
     });
     rail.addEventListener("click", () => this.#toggle("rail"));
     extras.addEventListener("click", () => this.#toggle("extras"));
+    this.#page.dock.addEventListener("click", () => {
+      this.#toggle("dock");
+      this.#toggle("extras", false);
+    });
     document.querySelector("ps-teammate-transcript")?.addEventListener("close", () => this.#route.view === "transcript" && this.#showView(undefined));
     bar.addEventListener("transport", (event) => {
       this.#transport = /** @type {CustomEvent} */ (event).detail;
       if (this.#hasTarget) this.#open();
-    });
-    token.addEventListener("submit", (event) => {
-      event.preventDefault();
-      const entered = new FormData(token).get("token");
-      token.reset();
-      this.#token.set(typeof entered === "string" ? entered.trim() : "");
-      if (this.#hasTarget) this.#open();
-      this.#list.restart(this.#route.audience);
     });
     for (const choice of audience.querySelectorAll("input")) {
       choice.addEventListener("change", () => {
@@ -622,18 +564,15 @@ export class Shell {
       });
     }
     compare.addEventListener("click", () => this.#showView(this.#route.view === "compare" ? undefined : "compare"));
-    addEventListener("hashchange", () => {
-      if (location.hash === format(this.#route)) return;
-      this.#setRoute(parse(location.hash));
-      if (this.#hasTarget) this.#open();
-    });
+    addEventListener("hashchange", () => this.#addressChanged());
+    document.addEventListener("artifact", (event) => this.#setArtifact(/** @type {CustomEvent} */ (event).detail));
     document.addEventListener("reveal", (event) => {
       this.#panels.showConversation();
       if (this.#route.view) this.#showView(undefined);
       conversation.reveal(/** @type {CustomEvent<string>} */ (event).detail);
     });
     document.addEventListener("expanded", () => customElements.get("ps-trace") && /** @type {any} */ (document.querySelector("ps-trace")).refresh());
-    this.#page.dock.querySelector("ps-scrubber")?.addEventListener("travel", (event) => this.travel(/** @type {CustomEvent} */ (event).detail));
+    this.#page.playback.querySelector("ps-scrubber")?.addEventListener("travel", (event) => this.travel(/** @type {CustomEvent} */ (event).detail));
   }
 
   #createSession() {
@@ -644,7 +583,7 @@ export class Shell {
 
   /**
    * Shows or hides what a phone has behind a button.
-   * @param {"rail" | "extras"} name The list of sessions, or the controls of the header.
+   * @param {"rail" | "extras" | "dock"} name The list of sessions, the controls of the header, or the playback.
    * @param {boolean} [isOpen] Default: the opposite.
    */
   #toggle(name, isOpen = document.body.dataset[name] !== "open") {

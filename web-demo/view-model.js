@@ -23,6 +23,8 @@ import { isLiveRun } from "./surfaces/runtime-status.js";
 /** Page sizes of the first messages and process details; the stream brings the rest. */
 const MESSAGES_PER_PAGE = 50;
 const DETAILS_PER_PAGE = 100;
+/** Envelopes of one request of a search. */
+const EVENTS_PER_PAGE = 1000;
 /** How long a message waits for the connection that will bring its answer, in milliseconds. */
 const CONNECT_WAIT_MS = 10_000;
 /** The error of every request while the user has disconnected the page. */
@@ -126,12 +128,49 @@ export class ViewModel {
       open: this.#events.open,
       travel: this.#events.travel,
       earlier: isLive ? { get hasMore() { return model.hasEarlier; }, load: () => model.loadEarlier() } : undefined,
+      position: () => model.#position(),
       follow: isLive ? (after, listener) => model.#follow(after, listener) : undefined,
       read: async (path) => {
         if (model.connection.isCut) throw new Error(DISCONNECTED);
         return (await request(model.#server, path)).json();
       },
     };
+  }
+
+  /**
+   * Reads the envelopes of all runs of the session, or of the run, newest first.
+   * @returns {AsyncGenerator<import("./client/types.js").Envelope[]>}
+   */
+  async *newestEvents() {
+    const { session } = this.route;
+    /** @type {string | number | null} */
+    let before = session ? await this.#position() : Number.MAX_SAFE_INTEGER;
+    while (before !== null) {
+      const call = { before, limit: EVENTS_PER_PAGE };
+      /** @type {{ events: import("./client/types.js").Envelope[], nextCursor: string | null }} */
+      const page = session ? await this.hydration.sessionEvents(session, call) : await this.hydration.events(this.runId ?? "", call);
+      yield page.events.toReversed();
+      before = page.nextCursor;
+    }
+  }
+
+  /**
+   * Returns the cursor that the page's stream has reached, as soon as it has one.
+   * @returns {Promise<string>} Rejects if the server refuses the stream.
+   */
+  #position() {
+    const { connection } = this;
+    return new Promise((resolve, reject) => {
+      const check = () => {
+        const { cursor, kind, why } = connection.state;
+        if (cursor === "" && kind !== "refused") return;
+        unsubscribe();
+        if (cursor === "") reject(new Error(why));
+        else resolve(cursor);
+      };
+      const unsubscribe = connection.subscribe(check);
+      check();
+    });
   }
 
   /**

@@ -417,3 +417,52 @@ test("arguments with redacted secrets cannot be edited", limit, async () => {
 /** Adds a pending action with these members to a run's stream (section 10 of the protocol). */
 const withMembers = (run, activityId, { agentId, ...content }) =>
   stage.bring(page, run, [{ activityType: "action", activityId, surface: "hitl", ...(agentId && { agentId }), content: { status: "pending", ...(agentId && { agentId }), ...content } }]);
+
+/* ── questions ── */
+
+/** Opens a run that asks for an approval, and returns its card. */
+async function openQuestion(more) {
+  const run = `question-${++runs}`;
+  await stage.publish(run, [
+    { type: "run.started" },
+    ...(more.agentId ? [{ type: "agent.changed", agentId: more.agentId, payload: { agentName: "Pia", status: "running" } }] : []),
+    { type: "action.required", actionId: "a", ...more, payload: { kind: "tool_approval", title: "Publish", toolName: "publish", parameters: {} } },
+  ]);
+  page = await stage.look({ run });
+  const card = page.locator("ps-conversation ps-action");
+  await card.getByRole("button", { name: "Ask a question" }).click();
+  return { run, card };
+}
+
+test("a question goes to the agent that asks, and leaves the decision open", limit, async () => {
+  const agent = `pia-${++runs}`;
+  const { run, card } = await openQuestion({ agentId: agent });
+  await card.getByLabel("Question for Pia").fill("Which version?");
+  await card.getByRole("button", { name: "Send question" }).click();
+  const control = await stage.claim(agent, { run });
+  assert.equal(control.control, "continue_agent");
+  assert.deepEqual(control.value, { text: "Which version?", actionId: "a" });
+  await card.locator(".asked", { hasText: "accepted" }).waitFor();
+  assert.ok(await card.locator(".yes .button").first().isEnabled(), "the decision is still open");
+  assert.deepEqual(page.problems, []);
+});
+
+test("without a named agent, a question steers the run, and a refusal is shown with its reason", limit, async () => {
+  const { run, card } = await openQuestion({});
+  await page.keyboard.type("Which version?");
+  await page.keyboard.press("Control+Enter");
+  const control = await stage.claim("default", { run, how: "nack", reason: "this runtime takes no messages" });
+  assert.equal(control.control, "steer");
+  await card.locator('.asked[data-state="failed"]', { hasText: "this runtime takes no messages" }).waitFor();
+  assert.equal(await card.getAttribute("data-submitted"), "false");
+  assert.deepEqual(page.problems, []);
+});
+
+test("a decision at a past moment offers no question", limit, async () => {
+  const run = `question-${++runs}`;
+  await stage.publish(run, [{ type: "run.started" }, { type: "action.required", actionId: "a", agentId: "w", payload: { kind: "tool_approval", title: "Publish" } }, { type: "text.final", messageId: "m", payload: { text: "Later." } }]);
+  page = await stage.look({ run, at: 2 });
+  await page.locator("ps-conversation ps-action .ask").waitFor();
+  await until(page, () => document.getElementById("stage").dataset.past === "true");
+  assert.equal(await page.getByRole("button", { name: "Ask a question" }).count(), 0);
+});

@@ -6,7 +6,7 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { after, afterEach, before, test } from "node:test";
-import { DEADLINE, Stage, text, until } from "./stage.js";
+import { DEADLINE, Stage, limit, text, until } from "./stage.js";
 import { BODY, TEAM } from "./fixtures/story.js";
 
 let stage, page;
@@ -234,4 +234,26 @@ test("an earlier version is restored by a control, and only live", { timeout: DE
   await page.locator("ps-scrubber .slider").fill(String(TEAM.length - 3));
   await until(page, () => window.bench.at !== null);
   await until(page, () => document.querySelector("ps-artifacts .writes") === null && document.querySelector("ps-artifacts .edit") === null);
+});
+
+test("an open artifact has an address: a link opens it, and the browser goes back to the list and forward again", limit, async () => {
+  await stage.publish("addressed/run", [
+    { type: "run.started" },
+    { type: "artifact.version.created", artifactId: "notes: one/two", payload: { title: "The notes", version: "1", content: "First." } },
+    { type: "artifact.version.created", artifactId: "other", payload: { title: "The other", version: "1", content: "Second." } },
+  ], { sessionId: "addressed" });
+  page = await stage.look({ session: "addressed", panel: "artifacts" });
+  await page.locator("ps-artifacts .artifact-row", { hasText: "The notes" }).click();
+  await until(page, () => location.hash.includes("artifact="));
+  const address = page.url();
+  await page.goBack();
+  await until(page, () => document.querySelector("ps-artifacts .artifact-sheet") === null && !location.hash.includes("artifact="));
+  await page.goForward();
+  await page.locator("ps-artifacts .artifact-title", { hasText: "The notes" }).waitFor();
+  await page.close();
+  page = await stage.blank();
+  await page.goto(address);
+  await page.locator("ps-artifacts .artifact-title", { hasText: "The notes" }).waitFor();
+  await page.locator("ps-artifacts", { hasText: "First." }).waitFor();
+  assert.deepEqual(page.problems, []);
 });

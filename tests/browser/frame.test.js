@@ -279,3 +279,80 @@ for (const theme of ["light", "dark"]) {
     });
   }
 }
+
+test("the palette finds events of all runs of the session", limit, async () => {
+  await stage.publish("first-run", [fact("run.started"), fact("text.final", { role: "assistant", text: "quartz" }, { messageId: "m" })], { sessionId: "two-runs" });
+  await stage.publish("second-run", [fact("run.started"), fact("text.final", { role: "assistant", text: "granite" }, { messageId: "m" })], { sessionId: "two-runs" });
+  page = await stage.look({ session: "two-runs" });
+  for (const [words, run] of [["quartz", "first-run"], ["granite", "second-run"]]) {
+    await page.keyboard.press("Control+k");
+    await page.locator(".palette input").fill(words);
+    await page.locator(".palette-row", { hasText: `event 2 of ${run}` }).click();
+    await page.locator("ps-events .event-detail", { hasText: words }).waitFor();
+  }
+  assert.deepEqual(page.problems, []);
+});
+
+/* ── recordings ── */
+
+/** Chooses a file by a button that opens the browser's file dialog. */
+async function choose(button, name, lines) {
+  const [chooser] = await Promise.all([page.waitForEvent("filechooser"), button.click()]);
+  await chooser.setFiles({ name, mimeType: "application/x-ndjson", buffer: Buffer.from(lines.join("\n")) });
+}
+
+test("an empty server opens a recording, and a second time adds nothing", { timeout: 4 * DEADLINE }, async () => {
+  const empty = await Stage.open();
+  try {
+    page = await empty.look();
+    const lines = [
+      { type: "run.started", eventId: "e1", sequence: 1, receivedAt: "2026-01-01T00:00:00Z", sessionId: "recorded", runId: "take" },
+      { type: "text.final", eventId: "e2", sequence: 2, receivedAt: "2026-01-01T00:00:01Z", sessionId: "recorded", runId: "take", messageId: "m", payload: { role: "assistant", text: "From a file." } },
+    ].map((envelope) => JSON.stringify(envelope));
+    const link = page.getByRole("button", { name: "Open a recording" });
+    await choose(link, "take.ndjson", [lines[0], "{\"type\":"]);
+    await page.locator(".toast", { hasText: "take.ndjson was not opened. Line 2 is not JSON" }).waitFor();
+    await choose(link, "take.ndjson", [lines[0], "", "{\"payload\":{}}"]);
+    await page.locator(".toast", { hasText: "Line 3 has no \"type\"" }).waitFor();
+    assert.equal((await empty.read("/v1/runs")).runs.length, 0, "nothing of an invalid file is sent");
+    await choose(link, "take.ndjson", lines);
+    await page.locator(".speech", { hasText: "From a file." }).waitFor();
+    await until(page, () => location.hash.includes("session=recorded"));
+    await page.keyboard.press("Control+k");
+    await page.locator(".palette input").fill("recording");
+    await choose(page.locator(".palette-row", { hasText: "Open a recording" }), "again.ndjson", lines);
+    await until(page, () => document.querySelector(".palette") === null && document.querySelector(".speech") !== null);
+    assert.equal((await empty.read("/v1/runs/take/events")).events.length, 2);
+    assert.deepEqual(page.problems, []);
+  } finally {
+    await page.close();
+    await empty.close();
+  }
+});
+
+test("a line that the server rejects is named by its number in the file", limit, async () => {
+  page = await stage.look({ session: "index" });
+  const facts = [{ type: "run.started", runId: "bad-take" }, {}, { type: "", runId: "bad-take" }];
+  await page.keyboard.press("Control+k");
+  await page.locator(".palette input").fill("recording");
+  await choose(page.locator(".palette-row", { hasText: "Open a recording" }), "bad.ndjson", facts.map((one) => ("type" in one ? JSON.stringify(one) : "")));
+  await page.locator(".toast", { hasText: "bad.ndjson was not opened. Line 3: the fact has no" }).waitFor();
+});
+
+test("a phone plays the session behind one button", limit, async () => {
+  await stage.publish("played", [fact("run.started"), fact("text.final", { text: "One." }, { messageId: "a" }), fact("text.final", { text: "Two." }, { messageId: "b" })], { sessionId: "playable" });
+  page = await stage.blank();
+  await page.setViewportSize({ width: 390, height: 844 });
+  await stage.look({ session: "playable" }, page);
+  await page.locator(".speech", { hasText: "Two." }).waitFor();
+  const dock = page.locator("#dock");
+  assert.equal(await dock.isVisible(), false);
+  await page.locator("#open-extras").click();
+  await page.getByRole("button", { name: "Playback" }).click();
+  await dock.getByRole("button", { name: "Previous event" }).click();
+  await until(page, () => document.getElementById("stage").dataset.past === "true");
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "nothing exceeds the screen");
+  await dock.getByRole("button", { name: "Go live" }).click();
+  await until(page, () => document.getElementById("stage").dataset.past === "false");
+  assert.deepEqual(page.problems, []);
+});

@@ -43,13 +43,25 @@ for (const theme of ["light", "dark"]) {
       await page.setViewportSize({ width, height: 900 });
       // On a narrow screen the panels are behind a button.
       if (width < 1100) await page.locator("#open-pane").click();
-      for (const tab of await page.locator("#panels [role=tab]:visible").all()) {
-        await tab.click();
+      const check = async (what) => {
         await page.evaluate(rules);
         const violations = await page.evaluate(async () => (await window.axe.run(document, { resultTypes: ["violations"] })).violations.map(({ id, impact, nodes }) => ({ id, impact, where: nodes.slice(0, 4).map(({ target, any }) => [target.join(" "), any[0]?.message]) })));
         const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
-        assert.deepEqual(serious, [], JSON.stringify([await tab.textContent(), serious], null, 1));
+        assert.deepEqual(serious, [], JSON.stringify([what, serious], null, 1));
+      };
+      for (const tab of await page.locator("#panels [role=tab]:visible").all()) {
+        await tab.click();
+        await check(await tab.textContent());
       }
+      if (width < 1100) {
+        await page.locator("#close-pane").click();
+        await page.locator("#open-extras").click();
+        await check("the controls of the header");
+        await page.getByRole("button", { name: "Playback" }).click();
+      }
+      await page.getByRole("button", { name: "Ask a question" }).last().click();
+      await check("a question, and the playback");
+      assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "nothing exceeds the screen");
     });
   }
 }

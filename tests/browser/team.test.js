@@ -50,7 +50,7 @@ test("Evidence, replay, review, and citations link to evidence facts.", { timeou
   const detail = page.locator("ps-trace .trace-detail");
   assert.match(await text(detail.locator(".card-title")), /^Evidence: 2025\.pdf, page 3$/);
   assert.equal((await facts(detail)).Id, "source-1");
-  assert.equal(await text(detail.locator(".status")), "verified");
+  assert.equal(await text(detail.locator(".status")), "Verified");
   assert.equal(await text(detail.locator(".links .mono")), "files/2025.pdf");
 
   await page.locator("ps-trace").getByRole("searchbox").fill("Replay of");
@@ -64,7 +64,7 @@ test("Multi-agent and background tasks use task/agent/team facts, not assistant 
   // The coordinator's text says that everything is completed; the facts do not.
   assert.ok((await textContentOf("ps-conversation")).includes("everybody has completed everything"));
   const statuses = (surface) => page.locator(`${surface} .card`).evaluateAll((cards) => cards.map((it) => [it.querySelector(".card-title").textContent, it.querySelector(".badge").dataset.status]));
-  assert.deepEqual(await statuses("ps-team-roster"), [["Writer", "needs_input"], ["Researcher", "running"], ["Checker", "running"], ["Translator", "working"]]);
+  assert.deepEqual(await statuses("ps-team-roster"), [["coordinator", "waiting"], ["Writer", "needs_input"], ["Researcher", "running"], ["Checker", "running"], ["Translator", "working"]]);
   assert.deepEqual(await statuses("ps-background-teammates"), [["Nightly sync", "sleeping"]]);
   assert.deepEqual(await facts(card("ps-background-teammates", "Nightly sync")), { Teammate: "watcher", Schedule: "daily at 02:00", "Last run": "runs/r-last" });
   assert.deepEqual(await statuses("ps-remote-teammates"), [["Translate", "auth_required"], ["Translator", "working"]]);
@@ -359,7 +359,7 @@ test("the trace shows lanes with bars, filters them and goes to the conversation
   const list = trace.getByRole("tree");
   for (const key of ["j", "j"]) await list.press(key);
   assert.equal(await text(trace.locator('.trace-row[aria-selected="true"] .title')), "open_archive");
-  assert.match(await text(trace.locator(".trace-detail .status")), /^waiting for/);
+  assert.match(await text(trace.locator(".trace-detail .status")), /^Waiting for/);
   const revealed = page.evaluate(() => new Promise((resolve) => document.addEventListener("reveal", ({ detail }) => resolve(detail), { once: true })));
   await list.press("j");
   assert.equal(await text(trace.locator('.trace-row[aria-selected="true"] .title')), "Waiting for approval");
@@ -390,5 +390,5 @@ test("the text of teammates is never markup", { timeout: DEADLINE }, async () =>
   await page.locator("ps-artifacts .artifact-row").click();
   await until(page, (hostileText) => document.querySelector("ps-artifacts .body")?.textContent === hostileText, hostileText);
   assert.equal(await page.locator("main img, main [onerror], main [onload], main a").count(), 0);
-  assert.equal(await text(card("ps-team-roster", hostileText.replace(/[()[\]]/g, "\\$&")).locator(".card-title")), hostileText);
+  assert.equal(await text(card("ps-team-roster", hostileText.replace(/[()[\]]/g, "\\$&")).locator(".card-title").first()), hostileText);
 });

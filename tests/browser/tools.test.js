@@ -47,10 +47,10 @@ test("the scrubber shows a run at any event, and then live again", { timeout: 2 
     assert.deepEqual(byId(await shownActivities()), await fetchActivitiesAt(run, sequence), `at event ${sequence}`);
   }
   await slider().fill("6", { force: true });
-  await until(page, () => document.querySelectorAll("ps-team-roster .card").length === 1);
+  await until(page, () => document.querySelectorAll("ps-team-roster .card").length === 2);
   // A past moment has no controls.
-  await page.locator("ps-team-roster .open-row-line").first().click();
-  assert.equal(await page.locator("ps-team-roster .card-foot").isVisible(), false);
+  await page.locator("ps-team-roster .open-row-line").nth(1).click();
+  assert.equal(await page.locator("ps-team-roster .card-foot").nth(1).isVisible(), false);
   assert.equal(await page.locator("ps-scrubber").getAttribute("data-mode"), "past");
 
   // Later facts do not change a past moment.
@@ -60,8 +60,8 @@ test("the scrubber shows a run at any event, and then live again", { timeout: 2 
   await page.locator("ps-scrubber .live").click();
   await page.locator("ps-team-roster .card", { hasText: "Latecomer" }).waitFor();
   assert.equal((await travels()).at(-1), null);
-  await page.locator("ps-team-roster .open-row-line").first().click();
-  assert.equal(await page.locator("ps-team-roster .card-foot").first().isVisible(), true);
+  await page.locator("ps-team-roster .open-row-line").nth(1).click();
+  assert.equal(await page.locator("ps-team-roster .card-foot").nth(1).isVisible(), true);
 });
 
 test("a step goes to the next visible event, and the keyboard moves the slider", { timeout: DEADLINE }, async () => {
@@ -232,9 +232,9 @@ test("the workbench connects surfaces and tools", { timeout: 2 * DEADLINE }, asy
   // To a past moment and back.
   await page.locator("#tab-team").click();
   await page.locator("ps-scrubber .slider").fill("6", { force: true });
-  await until(page, () => document.querySelectorAll("ps-team-roster .card").length === 1);
+  await until(page, () => document.querySelectorAll("ps-team-roster .card").length === 2);
   await page.locator("ps-scrubber .live").click();
-  await until(page, () => document.querySelectorAll("ps-team-roster .card").length === 4);
+  await until(page, () => document.querySelectorAll("ps-team-roster .card").length === 5);
   // Compare audiences.
   await page.locator("#compare").click();
   await until(page, () => document.querySelector("ps-audiences .audience-head")?.dataset.missing === "1");

@@ -47,6 +47,7 @@ mod ops;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod packages;
+mod page_bundle;
 mod power_loss;
 mod projection;
 mod redaction;

@@ -8,15 +8,16 @@
  */
 
 import { define, formatDuration, humanize, inspectButton, keyOf, stateOf, toText } from "./base.js";
-import { TITLES, actionTitle } from "./action-title.js";
-import { argumentsTemplate } from "./argument-list.js";
+import { EDITABLE_KINDS, NOT_STATED, credentialKindOf, editableArguments, factsTemplate } from "./action-facts.js";
+import "./action-keys.js";
+import { actionTitle } from "./action-title.js";
+import { AskAgent } from "./ask-agent.js";
 import { Card } from "./card.js";
 import { QUESTIONS, contradicts, isApproval, optionOf } from "./decision.js";
-import { choiceOf, formOf } from "./form.js";
+import { choiceOf, formOf, questionOf } from "./form.js";
 import { POLL_MS, ACCEPTED_SHOWN_MS, readControlStatuses, hasFailed } from "./submitted-controls.js";
 import { formatValue } from "./lane.js";
 import { DecisionSubject } from "./decision-subject.js";
-import { summarizeInput } from "./tool.js";
 import { formatExact, formatSpan, parseTime } from "../ui/format.js";
 import { SEND_KEYS } from "../ui/keys.js";
 import { glyph, icon, statusLabel } from "../ui/icons.js";
@@ -35,15 +36,7 @@ const DAY_MS = 24 * 3_600_000;
 /** Words for outcomes. @type {Record<string, string>} */
 const OUTCOMES = { approved: "Approved", rejected: "Rejected", answered: "Answered", cancelled: "Cancelled", expired: "Expired", interrupted: "Interrupted", resolved: "Resolved" };
 
-/** The text for a fact that the source omitted. */
-export const NOT_STATED = "not stated";
 const RESULT_NOT_STATED = "The source does not state the result.";
-/** Kinds for which the answer may request changes. */
-const EDITABLE_KINDS = new Set(["plan_decision", "teammate_plan_decision", "artifact_review"]);
-/** Kinds that permit an operation: tool, arguments, risk and scope each have a line, known or not. */
-const PERMISSION_KINDS = new Set(["tool_approval", "permission_grant", "delegated_permission"]);
-/** The server's replacement for a secret. Arguments with it differ from the real ones, so they cannot be edited. */
-const REDACTED = "[redacted]";
 /** Members of a schema that may contain the reason of a rejection. */
 const REASON_NAME = /reason|comment|feedback|note|message|explanation|remark/i;
 
@@ -66,6 +59,7 @@ const HIGH_RISKS = new Set(["high", "critical"]);
 
 export class Action extends Card {
   #subject = new DecisionSubject(() => this.draw());
+  #question = new AskAgent(this);
   #inspect = inspectButton(() => this.view, () => this.activity);
   /** The parts of the question of which the form was built. Another question builds another form. */
   #formKey = "";
@@ -143,7 +137,7 @@ export class Action extends Card {
         ${waited ? html`<span class="spent">waited ${waited}</span>` : nothing}
       </button>${this.#inspect}</div>
       ${status === "interrupted" ? html`<p class="told" data-state="warning">The run ended before a decision.</p>` : nothing}
-      ${this.#isOpen ? html`<div class="decided-details">${this.#requester(false)}${this.#message()}${this.#facts(false)}${this.#subject.template(this.view, this.activity, false)}</div>` : nothing}`;
+      ${this.#isOpen ? html`<div class="decided-details">${this.#requester(false)}${this.#message()}${factsTemplate(this, false, this.#subject.facts(this.view, this.activity))}${this.#subject.template(this.view, this.activity, false)}</div>` : nothing}`;
   }
 
   /* ── a pending card ── */
@@ -161,7 +155,7 @@ export class Action extends Card {
       </header>
       ${this.#message()}
       ${description === undefined ? nothing : html`<p class="description">${formatValue(description)}</p>`}
-      ${this.#facts(true)}
+      ${factsTemplate(this, true, this.#subject.facts(this.view, this.activity))}
       ${this.#subject.template(this.view, this.activity, true)}
       <form novalidate @submit=${submit} @keydown=${(/** @type {KeyboardEvent} */ event) => this.#handleFormKey(event)}>${this.#answers()}</form>
       ${this.#status()}
@@ -177,10 +171,9 @@ export class Action extends Card {
     return actionTitle(this.view, this.activity);
   }
 
-  /** Whether the decision permits an operation, so that its facts each have a line, known or not. */
-  get #isPermission() {
-    const { kind, toolCallId } = this.content;
-    return PERMISSION_KINDS.has(kind) || (toolCallId !== undefined && isApproval(this.content) && !EDITABLE_KINDS.has(kind));
+  get #requesterName() {
+    const { agentId, agentName } = this.content;
+    return agentId === undefined ? toText(agentName) : this.nameOf(toText(agentId));
   }
 
   /**
@@ -188,8 +181,8 @@ export class Action extends Card {
    * @param {boolean} isPending
    */
   #requester(isPending) {
-    const { agentId, parentRouting, agentName: sourceName } = this.content;
-    const name = agentId === undefined ? toText(sourceName) : this.nameOf(toText(agentId));
+    const { agentId, parentRouting } = this.content;
+    const name = this.#requesterName;
     const role = agentId === undefined ? undefined : this.sibling("agent", toText(agentId))?.content.role;
     const since = parseTime(this.activity.openedAt);
     const waits = isPending ? formatWhole(this.view.now() - since) : "";
@@ -199,63 +192,6 @@ export class Action extends Card {
       <span class="requester" title=${toText(agentId)}>${name ? html`<b>${name}</b>${role ? ` (${humanize(role)})` : ""} ${isPending ? "asks" : "asked"}${parentRouting === undefined ? "" : ` through ${this.nameOf(toText(parentRouting))}`}` : html`Requester: <i>${NOT_STATED}</i>`}</span>
       ${waits ? html`<span class="waits" title=${formatExact(since)}>waiting ${waits}</span>` : nothing}
     </p>`;
-  }
-
-  /** The tool call that waits for this decision, as this audience sees it. @returns {Record<string, any>} */
-  get #call() {
-    const { toolCallId } = this.content;
-    return (toolCallId === undefined ? undefined : this.sibling("tool-call-progress", toText(toolCallId))?.content) ?? {};
-  }
-
-  get #toolName() {
-    return formatValue(this.content.toolName ?? this.#call.tool_name);
-  }
-
-  /** The arguments of the tool call. */
-  get #arguments() {
-    const { parameters, safeInput, input } = this.content;
-    return parameters ?? safeInput ?? input ?? this.#call.input;
-  }
-
-  /** @param {boolean} isPending */
-  #facts(isPending) {
-    const { kind, scope, policyScope, risk, reason, taskId, toolName, toolCallId, outcome, value } = this.content;
-    // Facts that a decision depends on have a line even if the source omits them.
-    const needed = (/** @type {unknown} */ fact) => formatValue(fact) || (this.#isPermission && isPending ? NOT_STATED : "");
-    const shown = this.#arguments;
-    const needsArguments = kind === "tool_approval" || toolCallId !== undefined;
-    const details = isPending ? this.#details : undefined;
-    /** @type {[string, unknown][]} */
-    const facts = [
-      ["Tool", toolName === undefined && toolCallId === undefined && kind !== "tool_approval" ? "" : needed(this.#toolName)],
-      ["Arguments", shown === undefined ? (needsArguments && isPending ? NOT_STATED : "") : argumentsTemplate(shown)],
-      ["Kind", kind === "unknown" || TITLES[kind] === undefined ? humanize(kind) : ""],
-      ["Credential", this.#credentialKind === undefined ? "" : humanize(this.#credentialKind)],
-      ["Risk", risk === undefined ? needed(undefined) : typeof risk === "object" ? formatValue(risk) : ""],
-      ["Scope", humanizeName(needed(scope ?? policyScope))],
-      ...this.#subject.facts(this.view, this.activity),
-      ["Reason", formatValue(reason) === kind ? "" : humanizeName(formatValue(reason))],
-      ["Task", toText(taskId)],
-      ["Details", details === undefined ? "" : argumentsTemplate(details, "Details from the source")],
-      ["Outcome", isPending ? "" : humanize(outcome ?? this.content.status)],
-      // The answer to a credential request is a secret, even if a source repeats it.
-      ["Answer", isPending || value === undefined || kind === "credential_request" ? "" : summarizeInput(value)],
-    ];
-    const rows = facts.filter(([, fact]) => fact !== "");
-    return rows.length === 0 ? nothing : html`<dl class="facts">${rows.map(([name, fact]) => html`<dt>${name}</dt><dd class=${name === "Tool" ? "mono" : ""} ?data-unknown=${fact === NOT_STATED}>${fact}</dd>`)}</dl>`;
-  }
-
-  /** The kind of a credential: `oauth`, `api_key`, `text`, or a kind of the source. @returns {unknown} */
-  get #credentialKind() {
-    return this.content.kind === "credential_request" ? this.content.payload?.credentialKind : undefined;
-  }
-
-  /** The payload of the source, without the members that have their own line. */
-  get #details() {
-    const { payload } = this.content;
-    if (this.#credentialKind === undefined) return payload;
-    const { credentialKind: _, ...rest } = payload;
-    return Object.keys(rest).length === 0 ? undefined : rest;
   }
 
   /* ── the answer ── */
@@ -281,7 +217,7 @@ export class Action extends Card {
       return nothing;
     }
     const { kind, schema, responseSchema, options } = this.content;
-    const key = JSON.stringify([keyOf(this.activity), kind, schema, responseSchema, options, this.#credentialKind]);
+    const key = JSON.stringify([keyOf(this.activity), kind, schema, responseSchema, options, credentialKindOf(this.content)]);
     // An unrelated change must not replace a form that a person is filling in.
     if (key !== this.#formKey || !this.#form) {
       this.#formKey = key;
@@ -300,8 +236,8 @@ export class Action extends Card {
       <div class="outcomes" data-single=${form.isSignIn}>
         ${form.isSignIn ? nothing : html`<p class="yes-text">${this.#result(form.approve[this.#selected], form)}</p><div class="yes">${this.#approval(form, isDisabled)}</div>`}
         <p class="no-text">${this.#result(form.reject[0], form)}</p>
-        <div class="no">${this.#rejection(form, isDisabled)}</div>
-      </div>`;
+        <div class="no">${this.#rejection(form, isDisabled)}${this.#isRejecting ? nothing : this.#question.button}</div>
+      </div>${this.#question.form(this.#requesterName)}`;
   }
 
   /**
@@ -446,24 +382,15 @@ export class Action extends Card {
   #edits(isDisabled) {
     if (this.#form?.isQuestion) return nothing;
     if (EDITABLE_KINDS.has(this.content.kind)) return this.#edit("Which changes do you want?", "Request changes", "", (text) => (text.trim() === "" ? { problem: "Enter the changes that you want." } : { value: text }), isDisabled);
-    if (!this.#canEdit) return nothing;
-    return this.#edit("Arguments (JSON)", "Edit arguments", JSON.stringify(this.#editable, null, 2), (text) => {
+    const editable = editableArguments(this);
+    if (editable === undefined) return nothing;
+    return this.#edit("Arguments (JSON)", "Edit arguments", JSON.stringify(editable, null, 2), (text) => {
       try {
         return { value: JSON.parse(text) };
       } catch {
         return { problem: "The arguments are not JSON." };
       }
     }, isDisabled);
-  }
-
-  get #canEdit() {
-    return this.content.kind === "tool_approval" && this.#editable !== undefined && !JSON.stringify(this.#editable).includes(REDACTED);
-  }
-
-  /** The complete arguments. A version that the source shortened for display must not go back as the whole. */
-  get #editable() {
-    const { safeInput, parameters, input } = this.content;
-    return parameters ?? input ?? (safeInput === undefined ? this.#call.input : undefined);
   }
 
   /**
@@ -488,7 +415,7 @@ export class Action extends Card {
     const schema = this.content.responseSchema ?? this.content.schema;
     const offered = (Array.isArray(options) ? options : []).map(optionOf);
     const isQuestion = QUESTIONS.has(kind);
-    const isSignIn = kind === "credential_request" && schema === undefined && this.#credentialKind === "oauth";
+    const isSignIn = kind === "credential_request" && schema === undefined && credentialKindOf(this.content) === "oauth";
     /** @type {Form} */
     const form = { isQuestion, decides: !isQuestion, approve: [], reject: [], edits: [], isSignIn, asksReason: false };
     if (isSignIn) return form;
@@ -645,38 +572,6 @@ export class Action extends Card {
 
 define("ps-action", Action);
 
-/** Keys of the open decision. */
-const KEYS = new Set(["y", "n", "d"]);
-
-document.addEventListener("keydown", (event) => {
-  const { target, key } = event;
-  if (!KEYS.has(key) || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-  if (target instanceof HTMLElement && (target.isContentEditable || target.matches("input:not([type=radio], [type=checkbox], [type=button]), select, textarea"))) return;
-  const cards = /** @type {Action[]} */ ([...document.querySelectorAll('ps-action[data-status="pending"]')]);
-  const card = cards.find((one) => target instanceof Node && one.contains(target)) ?? cards.findLast(isOnTop);
-  if (card?.handleKey(key)) event.preventDefault();
-});
-
-/**
- * Whether a card is in view, and nothing covers it.
- * @param {Action} card
- */
-function isOnTop(card) {
-  const { top, bottom, left, width } = card.getBoundingClientRect();
-  const middle = (Math.max(top, 0) + Math.min(bottom, innerHeight)) / 2;
-  const element = document.elementFromPoint(left + width / 2, middle);
-  return element !== null && card.contains(element);
-}
-
-/**
- * @param {string} kind
- * @param {unknown} schema
- */
-function questionOf(kind, schema) {
-  if (kind === "credential_request" && schema === undefined) return formOf({ title: "Credential. Only the runtime that asked receives it; this page does not store it.", type: "string", format: "password" }, { isQuestion: true });
-  return formOf(schema ?? { title: "Your answer", type: "string", format: "textarea" }, { isQuestion: true });
-}
-
 /**
  * Combines an option and a form: the option alone, or `{ optionId | option, …form }`.
  * @param {Answer} option
@@ -699,6 +594,3 @@ const formatWhole = (ms) => (ms < 1000 ? "" : formatSpan(Math.floor(ms / 1000) *
 
 /** @param {string} text */
 const capitalize = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
-
-/** @param {string} text A name such as `tool_call`, or a sentence. */
-const humanizeName = (text) => (/^[a-z]+(_[a-z]+)+$/.test(text) ? text.replaceAll("_", " ") : text);

@@ -7,9 +7,11 @@ import { compareTexts, countChanges, diffView, parsePatch, patchView } from "../
 import { age, formatBytes } from "../ui/format.js";
 import { glyph, icon } from "../ui/icons.js";
 import { html, nothing, render } from "../vendor/lit.js";
+import { actionTitle } from "./action-title.js";
 import { ArtifactPreview, BODY_CHARS_MAX, KIND_NAMES, fileNameOf, kindOf, sourceOf } from "./artifact-preview.js";
 import { Surface, define, displayedStatus, element, formatCount, humanize, keyOf, setText, stateOf, toText } from "./base.js";
 import { bodyRefOf, readBody, readDiff, versionName } from "./bodies.js";
+import { artifactOf } from "./decision-subject.js";
 import { artifactState } from "./describe.js";
 import { controlTarget, evidenceLinks, findActivity, formatValue, refLinks } from "./lane.js";
 import { readImage } from "./media.js";
@@ -89,6 +91,14 @@ export class Artifacts extends Surface {
   open(id, runId) {
     this.#requested = { id, runId };
     if (this.isConnectedToView) this.update(null);
+  }
+
+  /** Shows the list again. */
+  close() {
+    this.#requested = undefined;
+    if (!this.isConnectedToView) return;
+    this.#select(undefined);
+    this.update(null);
   }
 
   build() {
@@ -185,6 +195,8 @@ export class Artifacts extends Surface {
   #show(key) {
     this.#select(key);
     this.update(null);
+    const artifact = this.#artifact();
+    this.dispatchEvent(new CustomEvent("artifact", { bubbles: true, detail: artifact && { id: artifact.activityId, runId: artifact.runId } }));
     /** @type {HTMLElement | null} */ (this.querySelector(key === undefined ? ".artifact-row" : ".artifact-title"))?.focus();
   }
 
@@ -453,8 +465,8 @@ export class Artifacts extends Surface {
 
   /** @param {Activity} artifact */
   #decisions(artifact) {
-    const pending = this.view.store.sorted(({ activityType, content, runId }) => activityType === "action" && runId === artifact.runId && content.status === "pending" && [content.artifactId, content.target?.artifactId, content.safeInput?.artifactId].includes(artifact.activityId));
-    return pending.length === 0 ? nothing : html`<section><h4>Decision pending</h4>${pending.map((action) => html`<p class="artifact-line">${glyph("waiting")}<button type="button" class="link" @click=${() => this.view.open({ kind: "action", id: action.activityId, runId: action.runId })}>${formatValue(action.content.title ?? action.content.message) || humanize(action.content.kind)}</button>${action.content.risk ? html`<span class="tag" data-tone=${["high", "critical"].includes(action.content.risk) ? "fail" : nothing}>${humanize(action.content.risk)} risk</span>` : nothing}</p>`)}</section>`;
+    const pending = this.view.store.sorted(({ activityType, content, runId }) => activityType === "action" && runId === artifact.runId && content.status === "pending" && [artifactOf({ content }), content.target?.artifactId, content.safeInput?.artifactId].includes(artifact.activityId));
+    return pending.length === 0 ? nothing : html`<section><h4>Decision pending</h4>${pending.map((action) => html`<p class="artifact-line">${glyph("waiting")}<button type="button" class="link" @click=${() => this.view.open({ kind: "action", id: action.activityId, runId: action.runId })}>${actionTitle(this.view, action)}</button>${action.content.risk ? html`<span class="tag risk" data-tone=${["high", "critical"].includes(action.content.risk) ? "fail" : nothing}>${humanize(action.content.risk).replace(/^./, (first) => first.toUpperCase())} risk</span>` : nothing}</p>`)}</section>`;
   }
 
   /** @param {Activity} artifact */

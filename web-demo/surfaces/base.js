@@ -57,6 +57,7 @@ export { keyOf };
  * @property {(moment: Moment | null) => void} travel Shows a past moment on all surfaces; null for live.
  * @property {{ hasMore: boolean, load: () => Promise<void> }} [earlier] Older history, loaded on demand.
  * @property {(path: string) => Promise<any>} read An authorized GET of JSON. Rejects with the server's problem.
+ * @property {() => Promise<string>} [position] The cursor that the stream of the session or run has reached.
  * @property {(after: string, listener: (frame: import("../client/types.js").Frame, cursor: string) => void) => () => void} [follow]
  * Follows the envelopes of the session or run from a cursor. Returns the function that stops.
  */

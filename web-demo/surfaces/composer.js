@@ -24,11 +24,11 @@ const ATTACHED_BYTES_MAX = 96 * 1024;
 
 /** @typedef {{ name: string, mediaType: string, bytes: number, data: string }} Attachment `data` is base64. */
 
-/** The modes of a message: the label, when the agent reads it, and the placeholder. */
+/** The modes of a message: the label, and when the agent reads it. */
 const MODES = /** @type {const} */ ({
-  send: { label: "Send", hint: "Starts a new turn.", placeholder: "Message the agent…" },
-  queue: { label: "Queue", hint: "The agent reads it after this turn.", placeholder: "Message for the next turn…" },
-  steer: { label: "Steer", hint: "The agent reads it before its next step.", placeholder: "Steer the running turn…" },
+  send: { label: "Send", hint: "Starts a new turn." },
+  queue: { label: "Queue", hint: "The agent reads it after this turn." },
+  steer: { label: "Steer", hint: "The agent reads it before its next step." },
 });
 const MODE_NAMES = /** @type {Mode[]} */ (Object.keys(MODES));
 
@@ -154,10 +154,10 @@ export class Composer extends Surface {
     const isPossible = this.#isPossible;
     if (!isRunning && this.#chosenMode !== "send") this.#chosenMode = undefined;
     this.#mode = this.#chosenMode ?? (isRunning ? "queue" : "send");
-    const { label, hint, placeholder } = MODES[this.#mode];
+    const { label, hint } = MODES[this.#mode];
     this.dataset.mode = this.#mode;
     this.#text.disabled = this.#pick.disabled = !isPossible;
-    this.#text.placeholder = isLive ? placeholder : "You are viewing a past state. Go back to live to send a message.";
+    this.#text.placeholder = isLive ? "Message the agent…" : "You are viewing a past state. Go back to live to send a message.";
     render(html`<label class="visually-hidden" for="composer-text">Message</label>${this.#text}
       ${this.#attachments.length === 0 ? nothing : html`<ul class="files" aria-label="Attached files">${this.#attachments.map((one) => this.#attachmentTemplate(one))}</ul>`}
       <div class="foot">

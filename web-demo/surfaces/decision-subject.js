@@ -9,7 +9,6 @@ import { readBody, readDiff } from "./bodies.js";
 import { evidenceLinks, findActivity, findAgentName, formatValue, refLinks } from "./lane.js";
 import { planOf, stepsTemplate } from "./plan.js";
 import { Prose } from "./prose.js";
-import { diffView, patchView } from "../ui/diff.js";
 import { glyph, icon } from "../ui/icons.js";
 import { html, nothing } from "../vendor/lit.js";
 
@@ -28,6 +27,8 @@ export class DecisionSubject {
   #diffKey = "";
   /** @type {Change | undefined} */
   #change;
+  /** The module that draws diffs: it loads with the first of them. @type {typeof import("../ui/diff.js") | undefined} */
+  #drawing;
   #isSplit = false;
   #isFolded = false;
   #planText = document.createElement("div");
@@ -121,6 +122,7 @@ export class DecisionSubject {
     if (!change) return html`<p class="subject-note" role="status">Loading the diff…</p>`;
     if ("problem" in change) return html`<p class="subject-note" role="status">${change.problem}</p>`;
     const options = /** @type {const} */ ({ mode: this.#isSplit ? "split" : "unified", context: 2 });
+    const { diffView, patchView } = /** @type {typeof import("../ui/diff.js")} */ (this.#drawing);
     if ("before" in change) return diffView(change.before, change.after, options);
     return html`${patchView(change.patch, options)}${change.isWhole ? nothing : html`<p class="subject-note">This is the beginning of the diff.</p>`}`;
   }
@@ -136,6 +138,7 @@ export class DecisionSubject {
     /** @type {Change} */
     let change;
     try {
+      this.#drawing ??= await import("../ui/diff.js");
       change = (await readBodies(view, artifact, version)) ?? { patch: "", isWhole: true };
       if ("patch" in change) {
         const { text, isWhole } = await readDiff(view, artifact, requested);
@@ -184,7 +187,7 @@ function statsOf(stat, isOld) {
 
 /**
  * Returns the id of the artifact that the action names.
- * @param {Activity} action
+ * @param {{ content: Record<string, any> }} action
  * @returns {string | undefined}
  */
 export function artifactOf({ content: { artifactId, artifactRefs } }) {

@@ -220,3 +220,17 @@ export function timeText(time) {
   const two = (/** @type {number} */ value) => String(value).padStart(2, "0");
   return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}.${String(date.getMilliseconds()).padStart(3, "0")}`;
 }
+
+/**
+ * The detail of an item while none of its envelopes is selected.
+ * @param {View} view
+ * @param {Activity} activity
+ */
+export function itemDetail(view, activity) {
+  const { label, title } = describe(activity);
+  /** @type {[string, unknown][]} */
+  const facts = [["Type", activity.activityType], ["Id", activity.activityId], ["Run", activity.runId], ["Session", activity.sessionId], ["Surface", activity.surface], ["Agent", activity.agentId], ["Opened by", `event ${activity.opened}`], ["Changed by", `event ${activity.sequence}`], ["Audience", view.audience], ["As of", view.at ? `event ${view.at}` : undefined]];
+  return html`<header class="event-head"><div class="event-title"><h3>${label}: ${title}</h3></div></header>
+    <div class="event-panel" tabindex="0" role="group" aria-label="${label}: ${title}"><dl class="facts">${facts.filter(([, value]) => value !== undefined && value !== "").map(([name, value]) => html`<dt>${name}</dt><dd class="mono">${value}</dd>`)}</dl>
+    <section><h4>Content</h4><pre class="json" aria-label="Content">${jsonText(activity.content)}</pre></section></div>`;
+}

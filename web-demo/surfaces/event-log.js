@@ -42,8 +42,6 @@ const LOADED_AT_FIRST = 10_000;
 const SCANNED_MAX = 5000;
 /** The maximum length of a summary, in characters. */
 const SUMMARY_CHARS_MAX = 240;
-/** A surface with few activities: a position is all that is read of it. */
-const SMALL_SURFACE = "session_tabs";
 
 const encoder = new TextEncoder();
 
@@ -138,13 +136,13 @@ export class EventLog {
     if (!this.isAvailable) return this.#notify();
     await this.#whileLoading(async () => {
       if (this.activity) return this.#scan();
-      const { sessionId, runId, hydration, audience } = this.#view;
-      const { signal } = this.#abort;
-      const call = { surfaces: [SMALL_SURFACE], audience, signal };
-      const { cursor = "", sequence = 0 } = /** @type {{ cursor?: string, sequence?: number }} */ (sessionId ? await hydration.sessionActivities(sessionId, call) : await hydration.activities(runId ?? "", call));
+      // Only the stream knows the position without reading the whole log, and a log without envelopes has none yet.
+      const position = this.#view.position?.() ?? Promise.resolve("");
+      this.isWhole = (await this.#read({ limit: 1 })).events.length === 0;
+      if (this.isWhole) return void position.then((cursor) => this.#follow(cursor), () => {});
+      const cursor = await position;
       this.#follow(cursor);
-      // A run's cursor is its last envelope, and `before` excludes its position.
-      this.#before = sessionId ? cursor : sequence + 1;
+      this.#before = this.#view.sessionId ? cursor : Number.MAX_SAFE_INTEGER;
       while (!this.isWhole && this.rows.length < LOADED_AT_FIRST) await this.#loadOlder();
     });
   }
@@ -174,11 +172,18 @@ export class EventLog {
     this.#notify();
   }
 
-  async #loadOlder() {
+  /**
+   * @param {{ before?: string | number, limit: number }} range
+   * @returns {Promise<{ events: Envelope[], cursors?: string[], nextCursor: string | null, holes?: [number, number][] }>}
+   */
+  #read(range) {
     const { sessionId, runId, hydration, audience } = this.#view;
-    const call = { before: this.#before, limit: PAGE_EVENTS, audience, signal: this.#abort.signal };
-    /** @type {{ events: Envelope[], cursors?: string[], nextCursor: string | null, holes?: [number, number][] }} */
-    const page = sessionId ? await hydration.sessionEvents(sessionId, call) : await hydration.events(runId ?? "", call);
+    const call = { ...range, audience, signal: this.#abort.signal };
+    return sessionId ? hydration.sessionEvents(sessionId, call) : hydration.events(runId ?? "", call);
+  }
+
+  async #loadOlder() {
+    const page = await this.#read({ before: this.#before, limit: PAGE_EVENTS });
     this.#before = page.nextCursor ?? undefined;
     this.isWhole = page.nextCursor === null;
     this.isCompacted ||= Boolean(page.holes?.length);
@@ -211,7 +216,7 @@ export class EventLog {
    * @param {string} after
    */
   #follow(after) {
-    if (!this.#view.isLive || !this.#view.follow) return;
+    if (!this.#view.isLive || !this.#view.follow || this.#abort.signal.aborted) return;
     this.isLive = true;
     this.#stop = this.#view.follow(after, (frame, cursor) => {
       if (frame.frame === "Event") this.#add([rowOf(frame.event, cursor)], "after");

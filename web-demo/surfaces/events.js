@@ -5,27 +5,23 @@
 
 import { formatBytes } from "../ui/format.js";
 import { glyph, icon } from "../ui/icons.js";
-import { jsonText } from "../ui/json.js";
 import { html, nothing, render } from "../vendor/lit.js";
-import { Surface, define, element, formatCount, keyOf, oncePerFrame, setText } from "./base.js";
+import { Surface, define, element, formatCount, keyOf, oncePerFrame } from "./base.js";
 import { describe } from "./describe.js";
-import { changesOf, eventDetail, timeText } from "./event-detail.js";
-import { FACETS, matcherOf, parseFilter } from "./event-filter.js";
+import { copyEvent, exportRows } from "./event-copy.js";
+import { changesOf, eventDetail, itemDetail } from "./event-detail.js";
+import { matcherOf, parseFilter } from "./event-filter.js";
 import { EventLog, rowOf } from "./event-log.js";
+import { EventMenus } from "./event-menus.js";
+import { COLUMNS, agentName, fillRow, makeRow } from "./event-row.js";
 import { FixedHeightList } from "./fixed-height-list.js";
 import { isLiveRun } from "./runtime-status.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./base.js").View} View */
 /** @typedef {import("./event-detail.js").Change} Change */
-/** @typedef {import("./event-filter.js").Facet} Facet */
-/** @typedef {import("./event-filter.js").Term} Term */
 /** @typedef {import("./event-log.js").Row} Row */
-
-/**
- * A line of the list: an envelope, or consecutive ones of one type and subject in the compact form.
- * @typedef {{ first: Row, last: Row, count: number, size: number, text: string }} Line `text`: the summary; of streamed text its beginning.
- */
+/** @typedef {import("./event-row.js").Line} Line */
 
 /** The height of a row in pixels: `--row-dense`. A finger needs more. */
 const ROW_PX = matchMedia("(pointer: coarse)").matches ? 40 : 26;
@@ -37,26 +33,6 @@ const SLICE_MS = 8;
 const CHANGES_DELAY_MS = 150;
 /** The maximum length of streamed text in a line, in characters. */
 const TEXT_CHARS_MAX = 200;
-/** How long a row keeps what it shows while its line does not change, in milliseconds. */
-const FILLED_MS = 1000;
-/** Values that a filter's menu lists. */
-const VALUES_MAX = 200;
-
-/** @type {Record<Facet, string>} */
-const FACET_LABELS = { type: "Type", owner: "Owner", audience: "Audience", agent: "Agent", run: "Run" };
-
-/** The families of event types, by their beginning; each has a colour. @type {[RegExp, string][]} */
-const FAMILIES = [
-  [/(^|\.)(failed|error)$|^diagnostic\./, "fail"],
-  [/^action\.required$/, "wait"],
-  [/^tool\./, "tool"],
-  [/^(reasoning|plan)\./, "think"],
-  [/^(text|messages?|artifact|evidence|review)\./, "message"],
-];
-
-/** @param {string} type */
-const familyOf = (type) => FAMILIES.find(([pattern]) => pattern.test(type))?.[1] ?? "turn";
-
 export class Events extends Surface {
   static shows() {
     return true;
@@ -68,12 +44,7 @@ export class Events extends Surface {
   #activity;
   /** The text of the filter's field. */
   #text = "";
-  /** The terms of the menus. @type {Term[]} */
-  #terms = [];
-  /** What each row shows: a write of the same text and attributes costs, too. @type {WeakMap<HTMLElement, string>} */
-  #fills = new WeakMap();
-  /** The facet whose menu is open. @type {Facet | undefined} */
-  #openMenu;
+  #menus = new EventMenus(() => void this.#refilter(), () => this.#draw());
   #isCompact = false;
   #isPaused = false;
   /** The matching rows. @type {Row[]} */
@@ -87,8 +58,6 @@ export class Events extends Surface {
   #filtering = 0;
   /** @type {(row: Row) => boolean} */
   #matches = () => true;
-  /** How many loaded rows have each value, by facet. @type {Map<Facet, Map<string, number>>} */
-  #counts = new Map();
   /** The past moment on display, as of the last filtering. @type {number | null} */
   #at = null;
   /** @type {Row | undefined} */
@@ -142,7 +111,7 @@ export class Events extends Surface {
     /** @type {FixedHeightList<Line>} */
     this.list = new FixedHeightList({
       height: ROW_PX, label: "Events, oldest first", isListbox: true, isRecycled: true,
-      keyOf: ({ first }) => first.key, make: makeRow, change: (row, line) => this.#fillRow(row, line),
+      keyOf: ({ first }) => first.key, make: makeRow, change: (row, line) => fillRow(this.view, row, line, this.#selected),
     });
     this.list.root.addEventListener("keydown", (event) => this.#handleListKey(event));
     this.list.root.addEventListener("click", (event) => {
@@ -211,7 +180,7 @@ export class Events extends Surface {
     this.#log?.close();
     this.#log = undefined;
     this.#activity = undefined;
-    this.#counts.clear();
+    this.#menus.clear();
     this.#setRows([]);
     this.#selected = undefined;
     if (this.list) this.list.isHeld = false;
@@ -238,13 +207,7 @@ export class Events extends Surface {
 
   /** @param {{ before: Row[], after: Row[] }} added */
   #take({ before, after }) {
-    for (const row of [...before, ...after]) {
-      for (const facet of FACETS) {
-        if (row[facet] === "") continue;
-        const values = this.#counts.get(facet) ?? new Map();
-        this.#counts.set(facet, values.set(row[facet], (values.get(row[facet]) ?? 0) + 1));
-      }
-    }
+    for (const row of [...before, ...after]) this.#menus.count(row);
     if (before.length > 0) {
       const added = before.filter(this.#matches);
       const lines = this.#lines.length;
@@ -291,7 +254,7 @@ export class Events extends Surface {
    */
   async #refilter() {
     const id = ++this.#filtering;
-    const matches = matcherOf([...parseFilter(this.#text), ...this.#terms]);
+    const matches = matcherOf([...parseFilter(this.#text), ...this.#menus.terms]);
     this.#at = this.view.at;
     const isEarlier = this.#isEarlier();
     this.#matches = (row) => isEarlier(row) && matches(row);
@@ -515,51 +478,13 @@ export class Events extends Surface {
           this.#text = /** @type {HTMLInputElement} */ (event.target).value;
           void this.#refilter();
         }} @keydown=${(/** @type {KeyboardEvent} */ event) => this.#handleFieldKey(event)}><kbd>/</kbd></label>
-      <div class="events-menus">${FACETS.filter((facet) => facet !== "run" || (this.#counts.get("run")?.size ?? 0) > 1).map((facet) => this.#menu(facet))}</div>
-      ${this.#terms.length > 0 ? html`<div class="events-terms">${this.#terms.map((term) => html`<button type="button" class="tag term" aria-label="Remove the filter ${FACET_LABELS[/** @type {Facet} */ (term.facet)]}: ${term.isExcluded ? "not " : ""}${term.pattern}" @click=${() => this.#setTerms(this.#terms.filter((one) => one !== term))}>${FACET_LABELS[/** @type {Facet} */ (term.facet)]}: ${term.isExcluded ? "not " : ""}${term.pattern}${icon("close")}</button>`)}</div>` : nothing}
+      ${this.#menus.template((facet, value) => (facet === "agent" ? agentName(this.view, value) : value))}
       <div class="events-side">
         <span class="events-count hint" role="status">${shown === all ? formatCount(all) : `${formatCount(shown)} of ${formatCount(all)}`} ${all === 1 ? "event" : "events"}${size && shown > 0 ? ` · ${size}` : ""}</span>
         <div class="segments" role="group" aria-label="Rows"><button type="button" aria-pressed=${!this.#isCompact} title="A row for each event" @click=${() => this.#setCompact(false)}>Full</button><button type="button" aria-pressed=${this.#isCompact} title="A row for consecutive events of the same item" @click=${() => this.#setCompact(true)}>Compact</button></div>
         <button type="button" class="button small" data-kind="quiet" aria-label=${this.#isPaused ? "Resume" : "Pause"} ?hidden=${!log?.isLive} @click=${() => this.#togglePause()}>${icon(this.#isPaused ? "play" : "pause")}<span>${this.#isPaused ? "Resume" : "Pause"}</span></button>
-        <button type="button" class="button small" data-kind="quiet" aria-label="Export" title="Download the filtered events as NDJSON" ?disabled=${shown === 0} @click=${() => this.#export()}>${icon("download")}<span>Export</span></button>
+        <button type="button" class="button small" data-kind="quiet" aria-label="Export" title="Download the filtered events as NDJSON" ?disabled=${shown === 0} @click=${() => exportRows(this.view, this.#shown)}>${icon("download")}<span>Export</span></button>
       </div>`;
-  }
-
-  /** @param {Facet} facet */
-  #menu(facet) {
-    // A closed menu is empty: it would be drawn with each new row.
-    const values = this.#openMenu === facet ? [...(this.#counts.get(facet) ?? [])].sort(([a], [b]) => (a < b ? -1 : 1)).slice(0, VALUES_MAX) : [];
-    const own = this.#terms.filter((term) => term.facet === facet);
-    const included = own.filter(({ isExcluded }) => !isExcluded).map(({ pattern }) => pattern);
-    const isShown = (/** @type {string} */ value) => (included.length === 0 || included.includes(value)) && !own.some(({ pattern, isExcluded }) => isExcluded && pattern === value);
-    const others = this.#terms.filter((term) => term.facet !== facet);
-    /** @type {(value: string) => void} */
-    const toggle = (value) => {
-      if (included.length > 0) this.#setTerms(included.includes(value) ? this.#terms.filter((term) => term.facet !== facet || term.pattern !== value) : [...this.#terms, { facet, pattern: value, isExcluded: false }]);
-      else if (isShown(value)) this.#setTerms([...this.#terms, { facet, pattern: value, isExcluded: true }]);
-      else this.#setTerms(this.#terms.filter((term) => term.facet !== facet || term.pattern !== value));
-    };
-    return html`<details class="events-menu" name="events-menu" @toggle=${(/** @type {ToggleEvent} */ event) => {
-      if (event.newState === "open") this.#openMenu = facet;
-      else if (this.#openMenu === facet) this.#openMenu = undefined;
-      this.#draw();
-    }} @keydown=${(/** @type {KeyboardEvent} */ event) => {
-      const menu = /** @type {HTMLDetailsElement} */ (event.currentTarget);
-      if (event.key !== "Escape" || !menu.open) return;
-      event.stopPropagation();
-      menu.open = false;
-      menu.querySelector("summary")?.focus();
-    }}><summary class="button small" ?data-active=${own.length > 0}>${FACET_LABELS[facet]}${icon("chevron-down")}</summary>
-      <div class="events-values" role="group" aria-label=${FACET_LABELS[facet]}>${values.map(([value, count]) => html`<div><label><input type="checkbox" .checked=${isShown(value)} @change=${() => toggle(value)}><span class="truncate" title=${value}>${this.#nameOf(facet, value)}</span><span class="count">${formatCount(count)}</span></label><button type="button" class="link" aria-label="Only ${value}" @click=${() => this.#setTerms([...others, { facet, pattern: value, isExcluded: false }])}>only</button></div>`)}
-        ${own.length > 0 ? html`<button type="button" class="button small" data-kind="quiet" @click=${() => this.#setTerms(others)}>Show all</button>` : nothing}</div></details>`;
-  }
-
-  /**
-   * @param {Facet} facet
-   * @param {string} value
-   */
-  #nameOf(facet, value) {
-    return facet === "agent" ? this.#agentName(value) : value;
   }
 
   #noticeTemplate() {
@@ -590,54 +515,6 @@ export class Events extends Surface {
     return run && isLiveRun(run) ? html`${glyph("running")}Following live events` : "No run is active. New events appear here.";
   }
 
-  /**
-   * @param {HTMLElement} row
-   * @param {Line} line
-   */
-  #fillRow(row, { first, last, count, size, text }) {
-    const [sequence, time, type, owner, agent, audience, summary, bytes] = /** @type {HTMLElement[]} */ ([...row.children]);
-    const selected = this.#selected;
-    const isSelected = selected !== undefined && (selected === first || selected === last || (selected.subject === first.subject && first.sequence <= selected.sequence && selected.sequence <= last.sequence));
-    // Titles and names of the store may arrive later.
-    const fill = `${first.key} ${count} ${isSelected} ${Math.floor(performance.now() / FILLED_MS)}`;
-    if (this.#fills.get(row) === fill) return;
-    this.#fills.set(row, fill);
-    row.dataset.key = first.key;
-    row.id = `event-${first.key}`;
-    row.setAttribute("aria-selected", String(isSelected));
-    row.dataset.sequence = String(first.sequence);
-    row.dataset.family = familyOf(first.type);
-    row.title = first.run ? `Run ${first.run}` : "The session's own log";
-    setText(sequence, count > 1 ? `${first.sequence}–${last.sequence}` : String(first.sequence));
-    setText(time, timeText(first.time));
-    setText(/** @type {Element} */ (type.lastElementChild), count > 1 ? `${first.type} ×${count}` : first.type);
-    setText(owner, first.owner);
-    setText(agent, first.agent === "" ? "" : this.#agentName(first.agent, first.run));
-    setText(/** @type {Element} */ (audience.firstElementChild), first.audience);
-    audience.dataset.audience = first.audience;
-    setText(summary, [last.hasTitle ? "" : this.#itemTitle(last), text, first.isWithheld ? "rest withheld" : ""].filter(Boolean).join(" · "));
-    setText(bytes, formatBytes(size));
-  }
-
-  /**
-   * Returns the title of the item that an envelope is about, where the store has it.
-   * @param {Row} row
-   */
-  #itemTitle({ run, item }) {
-    const activity = item ? this.view.store.get(keyOf({ runId: run, ...item })) : undefined;
-    return activity ? describe(activity).title : "";
-  }
-
-  /**
-   * Returns the name of an agent, where the store has it.
-   * @param {string} id
-   * @param {string} [runId]
-   */
-  #agentName(id, runId = this.view.runId ?? "") {
-    const name = this.view.store.get(keyOf({ runId, activityType: "agent", activityId: id }))?.content.agentName;
-    return typeof name === "string" && name !== "" ? name : id;
-  }
-
   /* ── actions ── */
 
   /** @param {KeyboardEvent} event */
@@ -654,12 +531,6 @@ export class Events extends Surface {
     }
   }
 
-  /** @param {Term[]} terms */
-  #setTerms(terms) {
-    this.#terms = terms;
-    void this.#refilter();
-  }
-
   /** @param {boolean} isCompact */
   #setCompact(isCompact) {
     this.#isCompact = isCompact;
@@ -673,79 +544,17 @@ export class Events extends Surface {
     this.#draw();
   }
 
-  #export() {
-    const name = `${this.view.sessionId ?? this.view.runId ?? "events"}-events.ndjson`;
-    const link = element("a");
-    link.href = URL.createObjectURL(new Blob(this.#shown.map(({ json }) => `${json}\n`), { type: "application/x-ndjson" }));
-    link.download = name;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href));
-  }
-
-  /** @param {"json" | "curl" | "link"} what */
-  async #copy(what) {
+  /** @param {import("./event-copy.js").CopyForm} form */
+  async #copy(form) {
     const row = this.#selected;
     if (!row) return;
-    const text = { json: () => JSON.stringify(JSON.parse(row.json), null, 2), curl: () => this.#curlOf(row), link: () => this.#linkOf(row) }[what]();
-    try {
-      await navigator.clipboard.writeText(text);
-      this.#feedback = { json: "Copied as JSON.", curl: "Copied as curl. Set PROSCENIUM_TOKEN if the server requires a token.", link: "Copied the link." }[what];
-    } catch {
-      this.#feedback = "The browser denied access to the clipboard.";
-    }
+    const rows = this.#log?.rows ?? [];
+    this.#feedback = await copyEvent(this.view, row, form, rows[rows.indexOf(row) - 1]?.cursor);
     this.#drawDetail();
   }
-
-  /** @param {Row} row */
-  #curlOf({ run, sequence, cursor }) {
-    const { origin } = location;
-    const before = this.#cursorBefore(cursor);
-    const query = run ? `after=${sequence - 1}&before=${sequence + 1}` : `limit=1${before ? `&after=${encodeURIComponent(before)}` : ""}`;
-    const path = run ? `/v1/runs/${encodeURIComponent(run)}/events` : `/v1/sessions/${encodeURIComponent(this.view.sessionId ?? "")}/events`;
-    return `curl -s \${PROSCENIUM_TOKEN:+-H "authorization: Bearer $PROSCENIUM_TOKEN"} '${origin}${path}?${query}&audience=${this.view.audience}'`;
-  }
-
-  /** @param {string} cursor */
-  #cursorBefore(cursor) {
-    const rows = this.#log?.rows ?? [];
-    return rows[rows.findIndex((row) => row.cursor === cursor) - 1]?.cursor;
-  }
-
-  /** @param {Row} row */
-  #linkOf({ run, sequence }) {
-    const query = new URLSearchParams(location.hash.slice(1));
-    query.set("panel", "events");
-    query.set("event", this.view.sessionId === undefined ? String(sequence) : `${run}:${sequence}`);
-    return `${location.origin}${location.pathname}#${query}`;
-  }
 }
-
-/** The columns: their classes and headings. @type {[string, string][]} */
-const COLUMNS = [["event-sequence", "Seq"], ["event-time", "Time"], ["event-type", "Type"], ["event-owner", "Owner"], ["event-agent", "Agent"], ["event-audience", "Audience"], ["event-summary", "Summary"], ["event-size", "Size"]];
 
 /** @param {Line} line */
 const rowId = ({ first }) => `event-${first.key}`;
-
-function makeRow() {
-  const row = element("div", "event-row");
-  for (const [name] of COLUMNS) row.append(element("span", name));
-  row.querySelector(".event-type")?.append(element("i", "event-square"), element("span", "truncate"));
-  row.querySelector(".event-audience")?.append(element("span", "tag"));
-  return row;
-}
-
-/**
- * The detail of an item while none of its envelopes is selected.
- * @param {View} view
- * @param {Activity} activity
- */
-function itemDetail(view, activity) {
-  const { label, title } = describe(activity);
-  /** @type {[string, unknown][]} */
-  const facts = [["Type", activity.activityType], ["Id", activity.activityId], ["Run", activity.runId], ["Session", activity.sessionId], ["Surface", activity.surface], ["Agent", activity.agentId], ["Opened by", `event ${activity.opened}`], ["Changed by", `event ${activity.sequence}`], ["Audience", view.audience], ["As of", view.at ? `event ${view.at}` : undefined]];
-  return html`<header class="event-head"><div class="event-title"><h3>${label}: ${title}</h3></div></header>
-    <div class="event-panel" tabindex="0" role="group" aria-label="${label}: ${title}"><dl class="facts">${facts.filter(([, value]) => value !== undefined && value !== "").map(([name, value]) => html`<dt>${name}</dt><dd class="mono">${value}</dd>`)}</dl>
-    <section><h4>Content</h4><pre class="json" aria-label="Content">${jsonText(activity.content)}</pre></section></div>`;
-}
 
 define("ps-events", Events);

@@ -6,10 +6,12 @@
  * field: the pressed button fills it in.
  */
 
-import { element, humanize, toText } from "./base.js";
+import { element, formatCount, humanize, toText } from "./base.js";
 import { decisionOf, optionOf } from "./decision.js";
+import { html, nothing, render } from "../vendor/lit.js";
 
 /** @typedef {import("./decision.js").Verdict} Verdict */
+/** @typedef {ReturnType<typeof html>} Template */
 /** @typedef {{ value?: unknown, problem?: string, field?: HTMLElement }} Answer A value, or a problem and its field. */
 /**
  * `decides`: whether the button fills in a part. `isEmpty`: whether it has no other field.
@@ -41,6 +43,16 @@ export function formOf(schema, { isQuestion = false } = {}) {
   // Unlike a checkbox, radio buttons send nothing before a choice.
   if (root.type === "boolean") return radioField(title, [{ value: true, label: "Yes", description: "" }, { value: false, label: "No", description: "" }], root.default, true);
   return field("value", { title: "Your answer", ...root }, true, 0);
+}
+
+/**
+ * Builds the form of a question.
+ * @param {string} kind The kind of the action.
+ * @param {unknown} schema
+ */
+export function questionOf(kind, schema) {
+  if (kind === "credential_request" && schema === undefined) return formOf({ title: "Credential. Only the runtime that asked receives it; this page does not store it.", type: "string", format: "password" }, { isQuestion: true });
+  return formOf(schema ?? { title: "Your answer", type: "string", format: "textarea" }, { isQuestion: true });
 }
 
 /**
@@ -126,36 +138,47 @@ function field(name, schema, isRequired, depth) {
  * @param {string} title
  * @param {Record<string, any>} schema
  * @param {boolean} isRequired
+ * @returns {Field}
  */
 function nestedField(title, schema, isRequired) {
   const inner = objectField(schema, 1);
-  const root = element("fieldset", "stack nested");
-  root.append(element("legend", "label", title), inner.root);
   const read = (/** @type {Verdict | undefined} */ verdict) => {
     const answer = inner.read(verdict);
     const isEmpty = !answer.problem && Object.keys(/** @type {object} */ (answer.value ?? {})).length === 0;
     return isEmpty && !isRequired ? {} : answer;
   };
-  return { root, read, decides: inner.decides, isEmpty: inner.isEmpty };
+  return { root: build(html`<fieldset class="stack nested"><legend class="label">${title}</legend>${inner.root}</fieldset>`), read, decides: inner.decides, isEmpty: inner.isEmpty };
 }
 
 /**
- * Builds a label with its control and the schema's description.
+ * Draws a template once. Its controls keep what a person enters.
+ * @param {Template} template
+ */
+function build(template) {
+  const frame = document.createDocumentFragment();
+  render(template, frame);
+  return /** @type {HTMLElement} */ (frame.firstElementChild);
+}
+
+/**
+ * Builds a label with its control and a hint: the range of a number, and the schema's description.
  * @param {string} title
  * @param {Record<string, any>} schema
- * @param {HTMLElement} control
  * @param {boolean} isRequired
+ * @param {(hint: string | typeof nothing) => Template} control Takes the id of the hint.
+ * @returns {{ root: HTMLElement, control: any }}
  */
-function labelled(title, schema, control, isRequired) {
-  const root = element("label", "field");
-  root.append(element("span", "", isRequired ? title : `${title} (optional)`), control);
-  if (schema.description) {
-    const hint = element("span", "hint", toText(schema.description));
-    hint.id = uniqueId();
-    control.setAttribute("aria-describedby", hint.id);
-    root.append(hint);
-  }
-  return root;
+function labelled(title, schema, isRequired, control) {
+  const hint = [rangeOf(schema), toText(schema.description)].filter(Boolean).join(". ");
+  const id = hint ? uniqueId() : nothing;
+  const root = build(html`<label class="field"><span>${isRequired ? title : `${title} (optional)`}</span>${control(id)}${hint ? html`<span class="hint" id=${id}>${hint}</span>` : nothing}</label>`);
+  return { root, control: root.querySelector("input, select, textarea") };
+}
+
+/** @param {Record<string, any>} schema */
+function rangeOf({ minimum, maximum }) {
+  const [least, most] = [minimum, maximum].map((one) => (typeof one === "number" ? formatCount(one) : undefined));
+  return least !== undefined && most !== undefined ? `Between ${least} and ${most}` : least !== undefined ? `At least ${least}` : most !== undefined ? `At most ${most}` : "";
 }
 
 /**
@@ -166,18 +189,18 @@ function labelled(title, schema, control, isRequired) {
  */
 function textField(title, schema, isRequired) {
   const isLong = (schema.maxLength ?? 0) > SINGLE_LINE_CHARS_MAX || schema.format === "textarea" || schema.contentMediaType !== undefined;
-  const control = isLong ? element("textarea") : element("input");
-  if (control instanceof HTMLInputElement) control.type = { email: "email", uri: "url", date: "date", password: "password" }[String(schema.format)] ?? "text";
-  control.autocomplete = "off";
-  control.value = toText(schema.default);
-  if (typeof schema.maxLength === "number") control.maxLength = schema.maxLength;
+  const type = { email: "email", uri: "url", date: "date", password: "password" }[String(schema.format)] ?? "text";
+  const [text, length] = [toText(schema.default), typeof schema.maxLength === "number" ? schema.maxLength : nothing];
+  const { root, control } = labelled(title, schema, isRequired, (hint) => (isLong
+    ? html`<textarea autocomplete="off" maxlength=${length} aria-describedby=${hint} .value=${text}></textarea>`
+    : html`<input type=${type} autocomplete="off" maxlength=${length} aria-describedby=${hint} .value=${text}>`));
   const read = () => {
-    const value = control.value;
+    const { value } = control;
     if (value === "") return isRequired ? { problem: `${title} is required.`, field: control } : {};
     if (typeof schema.minLength === "number" && value.length < schema.minLength) return { problem: `${title} needs at least ${schema.minLength} characters.`, field: control };
     return { value };
   };
-  return { root: labelled(title, schema, control, isRequired), read };
+  return { root, read };
 }
 
 /**
@@ -188,18 +211,14 @@ function textField(title, schema, isRequired) {
  * @returns {Field}
  */
 function numberField(title, schema, isRequired, isWhole) {
-  const control = element("input");
-  control.type = "number";
-  control.step = isWhole ? "1" : "any";
-  if (typeof schema.minimum === "number") control.min = String(schema.minimum);
-  if (typeof schema.maximum === "number") control.max = String(schema.maximum);
-  control.value = toText(schema.default);
+  const [least, most] = [schema.minimum, schema.maximum].map((one) => (typeof one === "number" ? one : nothing));
+  const { root, control } = labelled(title, schema, isRequired, (hint) => html`<input type="number" step=${isWhole ? "1" : "any"} min=${least} max=${most} aria-describedby=${hint} .value=${toText(schema.default)}>`);
   const read = () => {
     if (control.value === "" && !control.validity.badInput) return isRequired ? { problem: `${title} is required.`, field: control } : {};
     if (!control.validity.valid) return { problem: `${title}: ${control.validationMessage}`, field: control };
     return { value: control.valueAsNumber };
   };
-  return { root: labelled(title, schema, control, isRequired), read };
+  return { root, read };
 }
 
 /**
@@ -208,14 +227,12 @@ function numberField(title, schema, isRequired, isWhole) {
  * @returns {Field}
  */
 function checkboxField(title, schema) {
-  const root = element("label", "row check");
-  const control = element("input");
-  control.type = "checkbox";
-  control.checked = schema.default === true;
-  root.append(control, element("span", "", title));
-  if (schema.description) root.append(element("span", "hint", toText(schema.description)));
-  return { root, read: () => ({ value: control.checked }) };
+  const root = build(html`<label class="row check"><input type="checkbox" .checked=${schema.default === true}><span>${title}</span>${hintOf(schema.description)}</label>`);
+  return { root, read: () => ({ value: root.querySelector("input")?.checked }) };
 }
+
+/** @param {unknown} text */
+const hintOf = (text) => (text ? html`<span class="hint">${toText(text)}</span>` : nothing);
 
 /**
  * @param {string} title
@@ -229,14 +246,12 @@ function choice(title, schema, isRequired) {
   const labels = Array.isArray(schema.enumNames) ? schema.enumNames : [];
   const options = values.map((value, at) => ({ value, label: toText(labels[at]) || humanize(value), description: "" }));
   if (options.length <= RADIOS_MAX) return radioField(title, options, schema.default, isRequired);
-  const control = element("select");
-  control.append(new Option("Choose…", ""));
-  options.forEach((option, at) => control.append(new Option(option.label, String(at), false, option.value === schema.default)));
+  const { root, control } = labelled(title, schema, isRequired, (hint) => html`<select aria-describedby=${hint}><option value="">Choose…</option>${options.map(({ value, label }, at) => html`<option value=${at} ?selected=${value === schema.default}>${label}</option>`)}</select>`);
   const read = () => {
     if (control.value === "") return isRequired ? { problem: `${title} is required.`, field: control } : {};
     return { value: values[Number(control.value)] };
   };
-  return { root: labelled(title, schema, control, isRequired), read };
+  return { root, read };
 }
 
 /**
@@ -247,20 +262,9 @@ function choice(title, schema, isRequired) {
  * @returns {Field}
  */
 function radioField(title, options, chosen, isRequired) {
-  const root = element("fieldset", "stack choices");
   const name = uniqueId();
-  root.append(element("legend", "", title));
-  const controls = options.map((option) => {
-    const label = element("label", "row choice");
-    const control = element("input");
-    control.type = "radio";
-    control.name = name;
-    control.checked = chosen !== undefined && option.value === chosen;
-    label.append(control, element("span", "", option.label));
-    if (option.description) label.append(element("span", "hint", option.description));
-    root.append(label);
-    return control;
-  });
+  const root = build(html`<fieldset class="stack choices"><legend>${title}</legend>${options.map(({ value, label, description }) => html`<label class="row choice"><input type="radio" name=${name} .checked=${chosen !== undefined && value === chosen}><span>${label}</span>${hintOf(description)}</label>`)}</fieldset>`);
+  const controls = [...root.querySelectorAll("input")];
   const read = () => {
     const at = controls.findIndex((control) => control.checked);
     if (at < 0) return isRequired ? { problem: `${title}: choose one.`, field: controls[0] } : {};
@@ -276,34 +280,19 @@ function radioField(title, options, chosen, isRequired) {
  * @returns {Field}
  */
 function listField(title, schema, isRequired) {
+  /** @type {unknown[] | undefined} */
   const options = isObject(schema.items) && Array.isArray(schema.items.enum) ? schema.items.enum : undefined;
-  if (options) return checkboxListField(title, options);
-  const control = element("textarea");
-  control.rows = 3;
+  if (options) {
+    const root = build(html`<fieldset class="stack choices"><legend>${title}</legend>${options.map((option) => html`<label class="row check"><input type="checkbox"><span>${humanize(option)}</span></label>`)}</fieldset>`);
+    const controls = root.querySelectorAll("input");
+    return { root, read: () => ({ value: options.filter((_, at) => controls[at].checked) }) };
+  }
+  const { root, control } = labelled(title, { description: "One per line.", ...schema }, isRequired, (hint) => html`<textarea rows="3" aria-describedby=${hint}></textarea>`);
   const read = () => {
-    const value = control.value.split("\n").map((one) => one.trim()).filter(Boolean);
+    const value = control.value.split("\n").map((/** @type {string} */ one) => one.trim()).filter(Boolean);
     return value.length === 0 && isRequired ? { problem: `${title} is required.`, field: control } : { value };
   };
-  return { root: labelled(title, { description: "One per line.", ...schema }, control, isRequired), read };
-}
-
-/**
- * @param {string} title
- * @param {unknown[]} options
- * @returns {Field}
- */
-function checkboxListField(title, options) {
-  const root = element("fieldset", "stack choices");
-  root.append(element("legend", "", title));
-  const controls = options.map((option) => {
-    const label = element("label", "row check");
-    const control = element("input");
-    control.type = "checkbox";
-    label.append(control, element("span", "", humanize(option)));
-    root.append(label);
-    return control;
-  });
-  return { root, read: () => ({ value: options.filter((_, at) => controls[at].checked) }) };
+  return { root, read };
 }
 
 /**
@@ -313,9 +302,8 @@ function checkboxListField(title, options) {
  * @returns {Field}
  */
 function jsonField(title, schema, isRequired) {
-  const control = element("textarea", "mono");
-  control.rows = 4;
-  control.value = schema.default === undefined ? "" : JSON.stringify(schema.default, null, 2);
+  const text = schema.default === undefined ? "" : JSON.stringify(schema.default, null, 2);
+  const { root, control } = labelled(title, { description: "JSON.", ...schema }, isRequired, (hint) => html`<textarea class="mono" rows="4" aria-describedby=${hint} .value=${text}></textarea>`);
   const read = () => {
     if (control.value.trim() === "") return isRequired ? { problem: `${title} is required.`, field: control } : {};
     try {
@@ -324,7 +312,7 @@ function jsonField(title, schema, isRequired) {
       return { problem: `${title} is not valid JSON.`, field: control };
     }
   };
-  return { root: labelled(title, { description: "JSON.", ...schema }, control, isRequired), read };
+  return { root, read };
 }
 
 /**

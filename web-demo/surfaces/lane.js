@@ -3,11 +3,11 @@
  * and links.
  */
 
-import { Surface, createBadge, formatCount, element, inspectButton, updateChildren, setBadge, setText, humanize, displayedStatus, toText } from "./base.js";
+import { Surface, createBadge, formatCount, element, inspectButton, updateChildren, setBadge, setText, humanize, displayedStatus, stateOf, toText } from "./base.js";
 import { formatExact, formatSpan, parseTime } from "../ui/format.js";
 import { glyph, icon } from "../ui/icons.js";
 import { shownStatus } from "../ui/status.js";
-import { render } from "../vendor/lit.js";
+import { html, nothing, render } from "../vendor/lit.js";
 import { keyOf } from "../client/store.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
@@ -78,20 +78,45 @@ export function createOpenRow(view, activity) {
 }
 
 /**
- * Sets a row's glyph, and its time: how long an ended activity took, else how long nothing has changed.
+ * Returns the glyph of a row, and its time: how long an ended activity took, else how long nothing has changed.
+ * @param {View} view
+ * @param {Activity} activity
+ * @param {unknown} status
+ */
+function rowState(view, { openedAt, updatedAt, endedAt }, status) {
+  const [opened, updated, ended] = [openedAt, updatedAt, endedAt].map(parseTime);
+  // An accepted hand-off is over, although “accepted” is a status of running work.
+  const shown = Number.isFinite(ended) && shownStatus(status) === "running" ? "completed" : shownStatus(status);
+  const time = Number.isFinite(ended) ? formatSpan(ended - opened) : formatSpan(view.now() - updated);
+  return { shown, time, hint: Number.isFinite(ended) ? `Ended ${formatExact(ended)}` : Number.isFinite(updated) ? `Last change ${formatExact(updated)}` : "" };
+}
+
+/**
+ * Sets a row's glyph and its time.
  * @param {View} view
  * @param {OpenRow} row
  * @param {Activity} activity
  * @param {unknown} [status]
  */
-export function setOpenRow(view, { root, mark, time }, { openedAt, updatedAt, endedAt, content }, status = displayedStatus(content)) {
-  const [opened, updated, ended] = [openedAt, updatedAt, endedAt].map(parseTime);
-  // An accepted hand-off is over, although “accepted” is a status of running work.
-  const shown = Number.isFinite(ended) && shownStatus(status) === "running" ? "completed" : shownStatus(status);
-  if (root.dataset.shown !== shown) render(glyph(shown), mark);
-  root.dataset.shown = shown;
-  setText(time, Number.isFinite(ended) ? formatSpan(ended - opened) : formatSpan(view.now() - updated));
-  time.title = Number.isFinite(ended) ? `Ended ${formatExact(ended)}` : Number.isFinite(updated) ? `Last change ${formatExact(updated)}` : "";
+export function setOpenRow(view, { root, mark, time }, activity, status = displayedStatus(activity.content)) {
+  const state = rowState(view, activity, status);
+  if (root.dataset.shown !== state.shown) render(glyph(state.shown), mark);
+  root.dataset.shown = state.shown;
+  setText(time, state.time);
+  time.title = state.hint;
+}
+
+/**
+ * A row that opens in place, as a template.
+ * @param {{ view: View, activity: Activity, className: string, title: string, preview: string, side: unknown, opened: unknown, isOpen: boolean, toggle: () => void }} row
+ */
+export function openRowTemplate({ view, activity, className, title, preview, side, opened, isOpen, toggle }) {
+  const status = displayedStatus(activity.content);
+  const { shown, time, hint } = rowState(view, activity, status);
+  return html`<li class="card open-row ${className}" data-key=${keyOf(activity)} data-shown=${shown} data-state=${stateOf(status)} data-open=${isOpen}>
+    <div class="open-row-head"><button type="button" class="open-row-line" aria-expanded=${isOpen} @click=${toggle}><span class="row-mark">${glyph(shown)}</span><span class="card-title">${title}</span><span class="row-preview">${preview}</span><span class="row-side">${side}</span><span class="row-time" title=${hint}>${time}</span><span class="row-chevron">${icon(isOpen ? "chevron-down" : "chevron-right")}</span></button>
+      <button type="button" class="inspect" title="Show events" aria-label="Show events" @click=${() => view.inspect(activity)}>i</button></div>
+    <div class="opened" ?hidden=${!isOpen}>${opened}</div></li>`;
 }
 
 /** @type {WeakMap<Element, Card>} */
@@ -316,6 +341,25 @@ export function setFacts(root, pairs) {
     setText(child, row.text);
     child.toggleAttribute("data-unknown", row.text === UNKNOWN);
   });
+}
+
+/**
+ * The same as a template.
+ * @param {[label: string, value: unknown][]} pairs
+ */
+export function factsTemplate(pairs) {
+  const rows = pairs.map(([label, value]) => [label, formatValue(value)]).filter(([, text]) => text !== "");
+  return rows.length === 0 ? nothing : html`<dl class="facts">${rows.map(([label, text]) => html`<dt>${label}</dt><dd ?data-unknown=${text === UNKNOWN}>${text}</dd>`)}</dl>`;
+}
+
+/**
+ * Links as a template.
+ * @param {Link[]} links
+ */
+export function linksTemplate(links) {
+  if (links.length === 0) return nothing;
+  return html`<div class="row links">${links.map(({ label, words, go, missing }) => (go ? html`<button type="button" class="chip go" @click=${go}><span class="chip-label">${label}</span> <span class="mono truncate">${words}</span></button>`
+    : html`<span class="chip"><span class="chip-label">${label}</span> <span class="mono truncate">${words}</span>${missing ? html` <span class="badge" data-state="unknown">${missing}</span>` : nothing}</span>`))}</div>`;
 }
 
 /**

@@ -6,7 +6,6 @@
 import { createBadge, element, toText } from "./base.js";
 import { readBlobText, readImageAddress } from "./bodies.js";
 import { BLOB_PATH, setLinks, formatValue, refLinks } from "./lane.js";
-import { patchView } from "../ui/diff.js";
 import { render } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").View} View */
@@ -72,12 +71,12 @@ function drawChange(root, view, part) {
   if (part.diffStat !== undefined) head.append(element("span", "hint", formatValue(part.diffStat)));
   root.append(head);
   const diff = part.diff ?? part.patch;
-  const draw = (/** @type {string} */ text) => {
-    const body = element("div");
+  const draw = async (/** @type {string} */ text) => {
+    const body = root.appendChild(element("div"));
+    const { patchView } = await import("../ui/diff.js");
     render(patchView(text), body);
-    root.append(body);
   };
-  if (diff !== undefined) return draw(toText(diff));
+  if (diff !== undefined) return void draw(toText(diff)).catch((error) => console.warn("The diff did not load:", error));
   const ref = toText(part.diffRef?.href ?? part.diffRef);
   if (!BLOB_PATH.test(ref)) return void (ref && root.append(element("p", "hint mono", ref)));
   const show = element("button", "button", "Show diff");
@@ -86,7 +85,7 @@ function drawChange(root, view, part) {
   show.addEventListener("click", async () => {
     show.disabled = true;
     try {
-      draw((await readBlobText(view, ref)).text);
+      await draw((await readBlobText(view, ref)).text);
       show.remove();
     } catch (error) {
       show.disabled = false;

@@ -65,6 +65,17 @@ export class SessionRail extends HTMLElement {
     return [.../** @type {NodeListOf<HTMLElement>} */ (this.querySelectorAll(".session"))];
   }
 
+  /**
+   * Moves the focus to the next or previous session; from outside, from the open one.
+   * @param {number} step
+   */
+  move(step) {
+    const { rows } = this;
+    const at = rows.findIndex((row) => row === document.activeElement);
+    const from = at >= 0 ? at : rows.findIndex((row) => row.hasAttribute("aria-current"));
+    rows[Math.min(rows.length - 1, Math.max(0, from + step))]?.focus();
+  }
+
   /** Focuses the search field. */
   search() {
     /** @type {HTMLElement | null} */ (this.querySelector("input"))?.focus();

@@ -238,6 +238,18 @@ export function busyTime(all, now) {
  */
 export const timesOf = (lanes, now) => lanes.flatMap((lane) => [...lane.spans, ...lane.turns].map(({ kind, start, end }) => ({ start, end: Number.isNaN(end) ? Math.max(start, now) : end, isQuiet: kind === "turn" || kind === "waiting" })));
 
+/**
+ * Returns the tokens that sources reported, and when: with a step, else with the end of the lane's work.
+ * @param {Lane[]} lanes
+ * @param {number} now
+ * @returns {{ time: number, tokens: number }[]}
+ */
+export const tokensOf = (lanes, now) => lanes.flatMap((lane) => {
+  const steps = lane.spans.filter(({ tokens }) => tokens);
+  if (steps.length > 0) return steps.map(({ start, end, tokens }) => ({ time: Number.isNaN(end) ? start : end, tokens: /** @type {number} */ (tokens) }));
+  return lane.tokens ? [{ time: lastEnd(lane, now), tokens: lane.tokens }] : [];
+});
+
 /** @typedef {{ activities: Activity[], version: number }} Snapshot */
 /** @type {WeakMap<Store, Snapshot>} Subscribed stores: their sorted activities until the next change. */
 const snapshots = new WeakMap();

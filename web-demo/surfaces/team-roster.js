@@ -2,15 +2,16 @@
  * The team: its topology and its teammates, each with its own name.
  */
 
-import { define, element, updateChildren, setBadge, setText, humanize, displayedStatus, stateOf, toText } from "./base.js";
+import { define, element, updateChildren, setText, humanize, displayedStatus, stateOf, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { controlButton } from "./submitted-controls.js";
 import { isLiveRun } from "./runtime-status.js";
 import { Lane, ENDED_STATUSES, runOf, setLinks, setPreview, controlTarget, formatValue, setFacts, topologyOf } from "./lane.js";
-
-import { sumUsage, usageOf } from "./spans.js";
+import { usageOf } from "./spans.js";
+import { TeamHead } from "./team-head.js";
 import { formatCost, formatShortCount } from "../ui/format.js";
 import { shownStatus } from "../ui/status.js";
+import { html, render, repeat } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./lane.js").Card} Card */
@@ -35,23 +36,32 @@ export class TeamRoster extends Lane {
     const teams = super.activities().filter((it) => it.activityType === "team");
     if (teams.length > 0) this.hidden = false;
     if (!this.top) return;
-    updateChildren(this.top, teams, keyOf, () => this.#createTeamHead(), (head, team) => this.#updateTeam(head, team));
-    if (this.#delegateForm && this.#delegateForm.parentElement !== this.top) this.top.append(this.#delegateForm);
+    render(html`${repeat(teams, keyOf, (team) => this.#headTemplate(team))}`, this.top);
+    if (this.#delegateForm && this.#delegateForm.parentElement !== this) this.append(this.#delegateForm);
     if (this.#delegateForm) {
       this.#delegateForm.hidden = !this.view.isLive;
-      this.#updateAgentOptions(this.activities());
+      this.#updateAgentOptions(this.#agents());
     }
   }
 
   build() {
     super.build();
+    this.#heads.clear();
     this.#delegateForm = this.#createDelegateForm();
   }
 
   /** @type {HTMLElement | undefined} */
   #delegateForm;
-  /** @type {WeakMap<HTMLElement, Activity>} */
-  #teams = new WeakMap();
+  /** The heads of teams by the key of the team. @type {Map<string, TeamHead>} */
+  #heads = new Map();
+
+  /** @param {Activity} team */
+  #headTemplate(team) {
+    const head = this.#heads.get(keyOf(team)) ?? new TeamHead(() => this.view, team);
+    this.#heads.set(keyOf(team), head);
+    const isMember = (/** @type {Activity} */ agent) => isMemberOf(agent, team);
+    return head.template(team, this.activities().filter(isMember), this.#agents().filter(isMember));
+  }
 
   /** Creates the form that delegates a task to a teammate, or to one that the runtime chooses. */
   #createDelegateForm() {
@@ -93,64 +103,23 @@ export class TeamRoster extends Lane {
     }, (option, [, name]) => setText(option, name));
   }
 
-  #createTeamHead() {
-    const head = createTeamHead();
-    const feedback = element("p", "hint told");
-    feedback.setAttribute("role", "status");
-    const team = () => this.#teams.get(head);
-    const workers = (/** @type {(agent: Activity) => boolean} */ filter) => this.activities().filter((agent) => isMemberOf(agent, team()) && filter(agent)).map(({ activityId }) => activityId);
-    // The coordinator merges, so the request is sent to it.
-    const merge = controlButton("Merge results", () => this.view, () => {
-      const it = team();
-      if (!it) return null;
-      const run = runOf(this.view, it);
-      const coordinator = toText(it.content.coordinator ?? run?.content.agentId);
-      const value = { intent: "merge", teamId: it.activityId, agentIds: workers(({ content }) => content.status === "completed"), text: "Merge the results of the workers." };
-      return coordinator ? { control: "continue_agent", ...controlTarget(it), agentId: coordinator, value } : { control: "send", ...controlTarget(it), value };
-    }, { feedback });
-    const retry = controlButton("Retry failed workers", () => this.view, () => {
-      const it = team();
-      const failed = workers(({ content }) => content.status === "failed" || content.status === "killed");
-      return it ? { control: "retry", ...controlTarget(it), ...(failed.length === 1 ? { agentId: failed[0] } : {}), value: { teamId: it.activityId, agentIds: failed } } : null;
-    }, { feedback });
-    merge.dataset.does = "merge";
-    retry.dataset.does = "retry";
-    const foot = element("div", "row parallel");
-    foot.append(merge, retry);
-    head.append(foot, feedback);
-    return head;
-  }
-
-  /**
-   * @param {HTMLElement} head
-   * @param {Activity} team
-   */
-  #updateTeam(head, team) {
-    this.#teams.set(head, team);
-    updateTeamHead(head, team, this.activities().filter((agent) => isMemberOf(agent, team)));
-    // The phase of a team without a live run is stale.
-    const run = runOf(this.view, team);
-    const phase = /** @type {HTMLElement} */ (head.querySelector(".phase"));
-    if (run !== undefined && !isLiveRun(run) && phase.dataset.state === "running") phase.dataset.state = "stale";
-    const workers = this.activities().filter((agent) => isMemberOf(agent, team));
-    const foot = /** @type {HTMLElement} */ (head.querySelector(".parallel"));
-    const isParallel = toText(team.content.topology) === "parallel_workers";
-    foot.hidden = !isParallel || !this.view.isLive;
-    /** @type {HTMLElement} */ (foot.querySelector('[data-does="merge"]')).hidden = !workers.some(({ content }) => content.status === "completed");
-    // In a session's own log a retry names exactly one teammate; several are retried from their cards.
-    const failed = workers.filter(({ content }) => content.status === "failed" || content.status === "killed");
-    /** @type {HTMLElement} */ (foot.querySelector('[data-does="retry"]')).hidden = failed.length === 0 || (team.runId === "" && failed.length > 1);
-  }
-
-  /** Teammates have cards; teams are above them. */
-  activities() {
+  #agents() {
     return super.activities().filter((it) => it.activityType === "agent");
+  }
+
+  /** Teammates have cards, and so has the agent of the run that started them. Teams are above them. */
+  activities() {
+    const agents = this.#agents();
+    const run = agents.length > 0 && this.view.runId ? this.view.store.get(keyOf({ runId: this.view.runId, activityType: "run", activityId: this.view.runId })) : undefined;
+    const isCoordinator = run?.content.agentId !== undefined && agents.every(({ activityId }) => activityId !== run.content.agentId);
+    return run && isCoordinator ? [run, ...agents] : agents;
   }
 
   /** @param {Activity[]} activities */
   arrange(activities) {
-    const rank = (/** @type {Activity} */ { content }) => {
+    const rank = (/** @type {Activity} */ { activityType, content }) => {
       const status = toText(content.status);
+      if (activityType === "run") return -1;
       // Those that wait for the user come first, ended ones last.
       return shownStatus(displayedStatus(content)) === "waiting" ? 0 : ENDED_STATUSES.includes(status) ? 2 : 1;
     };
@@ -183,10 +152,34 @@ export class TeamRoster extends Lane {
   }
 
   /**
+   * Fills in the row of the run's own agent. The composer talks to it.
+   * @param {Card} card
+   * @param {Record<string, any>} content Of the run.
+   */
+  #fillCoordinator(card, content) {
+    const { activity } = card;
+    const agentId = toText(content.agentId);
+    const isAsking = this.view.store.sorted((it) => it.activityType === "action" && it.runId === activity.runId && it.content.status === "pending").length > 0;
+    const team = super.activities().find((it) => it.activityType === "team" && it.content.coordinator === agentId);
+    const { tokens, cost } = usageOf(content);
+    setText(card.title, agentId);
+    setText(card.body, "");
+    setPreview(card, isAsking ? "waiting for your decision" : toText(content.message) || humanize(displayedStatus(content)));
+    setFacts(card.facts, [
+      ["Role", team ? `coordinator of ${toText(team.content.teamName) || team.activityId}` : undefined],
+      ["Used", [formatCost(cost), tokens === undefined ? "" : `${formatShortCount(tokens)} tokens`].filter(Boolean).join(" · ")],
+      ["Run", activity.runId],
+    ]);
+  }
+
+  /**
    * @param {Card} card
    * @param {Record<string, any>} content
    */
   fillCard(card, content) {
+    const isRun = card.activity.activityType === "run";
+    for (const part of card.opened.querySelectorAll(".reading, .card-foot > *")) /** @type {HTMLElement} */ (part).hidden = isRun;
+    if (isRun) return this.#fillCoordinator(card, content);
     const name = toText(content.agentName) || card.activity.activityId;
     setText(card.title, name);
     setText(card.body, formatValue(content.error?.message ?? content.summary ?? content.message));
@@ -244,68 +237,6 @@ export function canStop(view, agent) {
 function isMemberOf({ content }, team) {
   const name = content.teamId ?? content.teamName;
   return team !== undefined && (name === undefined || name === team.activityId || name === team.content.teamName);
-}
-
-function createTeamHead() {
-  const head = element("div", "team-head");
-  const row = element("div", "team-line");
-  row.append(element("b", "card-title"), element("span", "team-counts hint"), element("span", "team-cost"));
-  const meter = element("progress", "meter");
-  const about = element("p", "hint about budget");
-  about.append(element("span", "topology"), element("span", "badge phase"), element("span", "hint"));
-  const more = element("details", "team-more");
-  more.append(element("summary", "", "Team details"), element("dl", "facts"));
-  head.append(row, meter, about, more);
-  return head;
-}
-
-/**
- * @param {HTMLElement} head
- * @param {Activity} team
- * @param {Activity[]} members
- */
-function updateTeamHead(head, team, members) {
-  const { content } = team;
-  const part = (/** @type {string} */ name) => /** @type {HTMLElement} */ (head.querySelector(name));
-  head.dataset.key = keyOf(team);
-  head.dataset.topology = toText(content.topology);
-  setText(part(".card-title"), toText(content.teamName) || team.activityId);
-  setBadge(part(".phase"), content.teamPhase ?? content.status);
-  setText(part(".topology"), content.topology && content.topology !== "unknown" ? humanize(content.topology) : "topology unknown");
-  const statuses = members.map((agent) => shownStatus(displayedStatus(agent.content)));
-  const count = (/** @type {string} */ status, /** @type {string} */ words) => {
-    const many = statuses.filter((one) => one === status).length;
-    return many > 0 ? `${many} ${words}` : "";
-  };
-  setText(part(".team-counts"), [count("running", "at work"), count("waiting", "waiting"), count("failed", "failed")].filter(Boolean).join(" · "));
-  // The budget is the source's; the cost is what its agents reported.
-  const { cost } = sumUsage(members.map((agent) => usageOf(agent.content)));
-  const budget = content.policy?.budgetUsd ?? content.budgetUsd;
-  const hasBudget = typeof budget === "number" && budget > 0;
-  setText(part(".team-cost"), cost === undefined ? "" : hasBudget ? `${formatCost(cost)} of ${formatCost(budget)}` : formatCost(cost));
-  const { teamActiveCount: active, teamParallelBudget: most, teamQueuedCount: queued } = content;
-  const meter = /** @type {HTMLProgressElement} */ (part(".meter"));
-  meter.hidden = !hasBudget || cost === undefined;
-  if (!meter.hidden) {
-    meter.max = budget;
-    meter.value = cost ?? 0;
-    meter.setAttribute("aria-label", `Cost of ${toText(content.teamName) || team.activityId}`);
-  }
-  // Limits and queues are not failures.
-  const counts = [
-    typeof active === "number" ? `${active} active` : "",
-    typeof most === "number" ? `at most ${most} at once` : "",
-    typeof queued === "number" ? `${queued} queued` : "",
-  ];
-  setText(part(".budget > .hint"), counts.filter(Boolean).join(", "));
-  setFacts(/** @type {HTMLDListElement} */ (part(".facts")), [
-    ["Coordinator", content.coordinator],
-    ["Members", content.members ?? content.agents ?? content.roster],
-    ["Queue", content.queueReason],
-    ["Shared memory", content.memoryRefs],
-    ["Policy", content.policy],
-  ]);
-  part(".team-more").hidden = part(".facts").childElementCount === 0;
 }
 
 define("ps-team-roster", TeamRoster);

@@ -3,12 +3,13 @@
  * goes to this teammate only.
  */
 
-import { Surface, define, element, inspectButton, joinText, updateChildren, setBadge, setText, humanize, toText } from "./base.js";
+import { TemplateSurface, define, element, humanize, joinText, stateOf, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
 import { describe } from "./describe.js";
 import { controlButton } from "./submitted-controls.js";
-import { ENDED_STATUSES, addHeading, findActivity, controlTarget, formatValue, setFacts } from "./lane.js";
+import { ENDED_STATUSES, controlTarget, factsTemplate, findActivity } from "./lane.js";
 import { waitReason } from "./tool.js";
+import { html, nothing, repeat } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 
@@ -19,7 +20,7 @@ const TEXT_CHARS_MAX = 20_000;
 /** Activity types of a transcript. */
 const ENTRY_TYPES = ["message", "reasoning", "plan", "tool-call-progress", "action"];
 
-export class TeammateTranscript extends Surface {
+export class TeammateTranscript extends TemplateSurface {
   /** @param {Activity} activity */
   static shows({ activityType, agentId, content }) {
     return activityType === "agent" || (ENTRY_TYPES.includes(activityType) && (agentId ?? content.agentId) !== undefined);
@@ -35,7 +36,10 @@ export class TeammateTranscript extends Surface {
   /** @type {string | null} */
   #cursor = null;
   #hasRead = false;
+  #isReading = false;
   #error = "";
+  /** The field, its button and what became of the last message. @type {HTMLElement[]} */
+  #writing = [];
 
   /**
    * Opens the transcript of a teammate.
@@ -61,85 +65,50 @@ export class TeammateTranscript extends Surface {
     this.#limit = ENTRIES_MAX;
     this.#history = [];
     this.#cursor = null;
-    this.#hasRead = false;
+    this.#hasRead = this.#isReading = false;
     this.#error = "";
   }
 
   build() {
     this.#reset();
-    this.head = addHeading(this, "Transcript");
-    const close = element("button", "button", "Close transcript");
-    close.type = "button";
-    close.dataset.kind = "quiet";
-    close.addEventListener("click", () => this.close());
-    this.heading = element("div", "spread who");
-    const name = element("div", "row");
-    name.append(element("span", "card-title"), element("span", "badge"));
-    this.heading.append(name, close);
-    this.facts = element("dl", "facts");
-    this.earlier = element("button", "button", "Load earlier");
-    this.earlier.type = "button";
-    this.earlier.dataset.kind = "quiet";
-    this.earlier.addEventListener("click", () => this.#loadEarlier());
-    this.note = element("p", "note");
-    this.note.setAttribute("role", "status");
-    this.list = element("ol", "entries");
-    this.append(this.heading, this.facts, this.earlier, this.note, this.list, this.#composer());
-  }
-
-  #composer() {
-    const form = element("form", "row write");
+    this.setAttribute("role", "region");
+    const field = element("input", "input");
+    field.setAttribute("aria-label", "Message to this teammate");
+    field.placeholder = "Message this teammate only";
     const feedback = element("p", "hint told");
     feedback.setAttribute("role", "status");
-    const input = element("input", "input");
-    input.setAttribute("aria-label", "Message to this teammate");
-    input.placeholder = "Message this teammate only";
     const send = controlButton("Send", () => this.view, () => {
       const agent = this.#agent();
-      const text = input.value.trim();
-      if (!agent || !text) return setText(feedback, "Enter a message."), null;
+      const text = field.value.trim();
+      if (!agent || !text) return (feedback.textContent = "Enter a message."), null;
       return { control: "continue_agent", ...controlTarget(agent), agentId: agent.activityId, value: { text } };
-    }, { feedback, sent: () => (input.value = "") });
-    form.addEventListener("submit", (event) => {
-      event.preventDefault();
-      send.click();
-    });
-    form.append(input, send, feedback);
-    this.form = form;
-    return form;
+    }, { feedback, sent: () => (field.value = "") });
+    this.#writing = [field, send, feedback];
   }
 
-  /** @param {Set<string> | null} _changed */
-  update(_changed) {
+  template() {
     this.hidden = this.#target === null;
-    if (!this.#target || !this.list || !this.heading || !this.facts || !this.note || !this.earlier || !this.form) return;
+    if (!this.#target) return nothing;
     const agent = this.#agent();
     const name = toText(agent?.content.agentName) || this.#target.id;
-    setText(/** @type {HTMLElement} */ (this.head?.querySelector("h2")), `Transcript of ${name}`);
-    const [, badge] = [...(this.heading.firstElementChild?.children ?? [])];
-    setText(/** @type {HTMLElement} */ (this.heading.querySelector(".card-title")), name);
-    setBadge(/** @type {HTMLElement} */ (badge), agent?.content.status);
-    setFacts(this.facts, [
-      ["Session", agent?.content.sessionId],
-      ["Thread", agent?.content.threadId],
-      ["Parent session", agent?.content.parentSessionId],
-      ["Parent thread", agent?.content.parentThreadId],
-      ["Task", agent?.content.taskId],
-      ["Queued turns", agent?.content.queuedTurnCount],
-    ]);
+    const { sessionId, threadId, parentSessionId, parentThreadId, taskId, queuedTurnCount, status } = agent?.content ?? {};
     const all = this.#entries();
     const shown = all.slice(-this.#limit);
-    const session = toText(agent?.content.sessionId);
+    const session = toText(sessionId);
     const canRead = session !== "" && (!this.#hasRead || this.#cursor !== null);
-    this.earlier.hidden = shown.length === all.length && !canRead;
-    this.earlier.disabled = false;
-    setText(this.earlier, shown.length < all.length ? `Show ${Math.min(ENTRIES_MAX, all.length - shown.length)} earlier` : this.#hasRead ? "Load earlier" : "Load session");
     const missing = this.#error || (all.length > 0 ? "" : session ? "No messages yet." : "Transcript unavailable: the source gave no session.");
-    this.note.hidden = missing === "";
-    this.note.dataset.state = this.#error ? "failed" : "unknown";
-    setText(this.note, missing);
-    updateChildren(this.list, shown, keyOf, (it) => this.#createEntry(it), (item, it) => this.#updateEntry(item, it));
-    this.form.hidden = !this.view.isLive || !agent || ENDED_STATUSES.includes(toText(agent.content.status));
+    const submit = (/** @type {Event} */ event) => {
+      event.preventDefault();
+      /** @type {HTMLElement} */ (this.#writing[1]).click();
+    };
+    this.setAttribute("aria-label", `Transcript of ${name}`);
+    return html`<header class="lane-head"><div class="spread"><h2>Transcript of ${name}</h2></div></header>
+      <div class="spread who"><div class="row"><span class="card-title">${name}</span>${badge(status)}</div><button type="button" class="button" data-kind="quiet" @click=${() => this.close()}>Close transcript</button></div>
+      ${factsTemplate([["Session", sessionId], ["Thread", threadId], ["Parent session", parentSessionId], ["Parent thread", parentThreadId], ["Task", taskId], ["Queued turns", queuedTurnCount]])}
+      ${shown.length === all.length && !canRead ? nothing : html`<button type="button" class="button" data-kind="quiet" ?disabled=${this.#isReading} @click=${() => this.#loadEarlier()}>${shown.length < all.length ? `Show ${Math.min(ENTRIES_MAX, all.length - shown.length)} earlier` : this.#hasRead ? "Load earlier" : "Load session"}</button>`}
+      <p class="note" role="status" data-state=${this.#error ? "failed" : "unknown"} ?hidden=${missing === ""}>${missing}</p>
+      <ol class="entries">${repeat(shown, keyOf, (activity) => this.#entry(activity))}</ol>
+      <form class="row write" ?hidden=${!this.view.isLive || !agent || ENDED_STATUSES.includes(toText(status))} @submit=${submit}>${this.#writing}</form>`;
   }
 
   /** The activity of the teammate. */
@@ -164,9 +133,10 @@ export class TeammateTranscript extends Surface {
       this.#limit += ENTRIES_MAX;
       return this.update(null);
     }
-    if (!session || !this.earlier) return;
+    if (!session || this.#isReading) return;
     const requestId = ++this.#requestId;
-    this.earlier.disabled = true;
+    this.#isReading = true;
+    this.update(null);
     try {
       const { audience } = this.view;
       const page = await this.view.hydration.window(session, { messages: ENTRIES_MAX, audience, ...(this.#cursor ? { cursor: this.#cursor } : {}) });
@@ -180,46 +150,40 @@ export class TeammateTranscript extends Surface {
       if (requestId !== this.#requestId) return;
       this.#error = `The session could not be loaded: ${error instanceof Error ? error.message : error}`;
     }
+    this.#isReading = false;
     this.update(null);
   }
 
-  /** @type {WeakMap<Element, Activity>} */
-  #drawnActivities = new WeakMap();
-
   /** @param {Activity} activity */
-  #createEntry(activity) {
-    const item = element("li", "entry");
-    const head = element("div", "spread");
-    const target = element("div", "row");
-    target.append(element("span", "label"), element("span", "title"));
-    const side = element("div", "row");
-    side.append(element("span", "badge"), inspectButton(() => this.view, () => this.#drawnActivities.get(item) ?? activity));
-    head.append(target, side);
-    item.append(head, element("p", "text"));
-    return item;
+  #entry(activity) {
+    const { activityType: type, content } = activity;
+    const { label, title, status } = describe(activity);
+    const waiting = type === "tool-call-progress" ? waitReason(this.view, activity) : undefined;
+    return html`<li class="entry" data-key=${keyOf(activity)} data-kind=${type} data-role=${toText(content.role)}>
+      <div class="spread"><div class="row"><span class="label">${type === "message" ? humanize(content.role) : label}</span><span class="title">${type === "message" ? "" : title}</span></div>
+        <div class="row">${waiting ? badge("waiting", `waiting for ${waiting}`) : badge(status)}<button type="button" class="inspect" title="Show events" aria-label="Show events" @click=${() => this.view.inspect(activity)}>i</button></div></div>
+      <p class="text">${textOf(activity)}</p></li>`;
   }
+}
 
-  /**
-   * @param {HTMLElement} item
-   * @param {Activity} activity
-   */
-  #updateEntry(item, activity) {
-    const description = describe(activity);
-    const waiting = activity.activityType === "tool-call-progress" ? waitReason(this.view, activity) : undefined;
-    const state = /** @type {HTMLElement} */ (item.querySelector(".badge"));
-    if (waiting) setBadge(state, "waiting", `waiting for ${waiting}`);
-    else setBadge(state, description.status);
-    if (this.#drawnActivities.get(item)?.content === activity.content) return;
-    this.#drawnActivities.set(item, activity);
-    const { content } = activity;
-    item.dataset.key = keyOf(activity);
-    item.dataset.kind = activity.activityType;
-    item.dataset.role = toText(content.role);
-    setText(/** @type {HTMLElement} */ (item.querySelector(".label")), activity.activityType === "message" ? humanize(content.role) : description.label);
-    setText(/** @type {HTMLElement} */ (item.querySelector(".title")), activity.activityType === "message" ? "" : description.title);
-    const text = activity.activityType === "message" ? (content.parts ?? []).map((/** @type {any} */ part) => joinText(part.text)).join("\n") : content.text ? joinText(content.text) : description.text;
-    setText(/** @type {HTMLElement} */ (item.querySelector(".text")), text.length > TEXT_CHARS_MAX ? `…${text.slice(-TEXT_CHARS_MAX)}` : text || formatValue(content.withheld === true ? "withheld from this audience" : ""));
-  }
+/**
+ * @param {unknown} status
+ * @param {string} [text] The text, if it is not the status.
+ */
+const badge = (status, text = humanize(status)) => html`<span class="badge" data-state=${stateOf(status)} data-status=${toText(status) || "unknown"}>${text}</span>`;
+
+/** The texts of entries: an unchanged activity is the same object. @type {WeakMap<Activity, string>} */
+const texts = new WeakMap();
+
+/** @param {Activity} activity */
+function textOf(activity) {
+  const known = texts.get(activity);
+  if (known !== undefined) return known;
+  const { activityType, content } = activity;
+  const text = activityType === "message" ? (content.parts ?? []).map((/** @type {any} */ part) => joinText(part.text)).join("\n") : content.text ? joinText(content.text) : describe(activity).text;
+  const shown = text.length > TEXT_CHARS_MAX ? `…${text.slice(-TEXT_CHARS_MAX)}` : text || (content.withheld === true ? "withheld from this audience" : "");
+  texts.set(activity, shown);
+  return shown;
 }
 
 define("ps-teammate-transcript", TeammateTranscript);

@@ -5,18 +5,18 @@
  * Older steps of the session are loaded by page.
  */
 
-import { Surface, define, element, humanize, toText } from "./base.js";
+import { Surface, define, element, toText } from "./base.js";
 import { keyOf } from "../client/store.js";
-import { describe } from "./describe.js";
 import { FixedHeightList } from "./fixed-height-list.js";
-import { artifactLinks, evidenceLinks, controlTarget, formatValue, refLinks, splitWords } from "./lane.js";
+import { controlTarget } from "./lane.js";
 import { controlButton } from "./submitted-controls.js";
-import { barsOf, busyTime, firstStart, groupedLanes, isStep, lanesIn, lastEnd, sumUsage, textOfStep, timesOf } from "./spans.js";
+import { barsOf, busyTime, firstStart, groupedLanes, isStep, lanesIn, lastEnd, sumUsage, timesOf } from "./spans.js";
 import { kindOf } from "./row-model.js";
+import { stepDetail } from "./step-detail.js";
 import { waitReason } from "./tool.js";
 import { html, nothing, render, svg } from "../vendor/lit.js";
-import { glyph, icon, statusLabel } from "../ui/icons.js";
-import { formatCost, formatExact, formatShortCount, formatSpan } from "../ui/format.js";
+import { glyph, icon } from "../ui/icons.js";
+import { formatCost, formatShortCount, formatSpan } from "../ui/format.js";
 import { formatElapsed, pageAxis } from "../ui/time-axis.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
@@ -44,12 +44,6 @@ const BAR_MIN_PX = 3;
 const MOMENT_MS = 50;
 /** The interval at which open bars grow, in milliseconds. */
 const GROW_MS = 1000;
-/** Lines of an output, and characters of a text, in the details. The event shows the whole. */
-const OUTPUT_LINES = 12;
-const TEXT_CHARS_MAX = 4000;
-/** Members that the details show elsewhere, or not at all. */
-const HIDDEN_MEMBERS = ["refs", "evidenceRefs", "artifactRefs", "text", "parts", "status", "state", "output_text", "output_channels", "input_text", "input", "output", "error", "schema", "versions", "agentId", "node_id", "call_id", "tool_name", "duration_ms", "usage", "costUsd", "cost_usd"];
-
 /** @type {[SpanKind, string][]} */
 const LEGEND = [["message", "Message"], ["thinking", "Thinking"], ["tool", "Tool"], ["waiting", "Waiting"], ["failed", "Failed"], ["turn", "Turn"], ["other", "Other"]];
 /** @type {[Grouping, string, string][]} */
@@ -91,7 +85,6 @@ export class Trace extends Surface {
   /** @type {Activity[]} The store's activities with the history, while they are unchanged. */
   #merged = [];
   #mergedFrom = {};
-  #width = 0;
   #barsWidth = 0;
   #isWide = false;
   /** @type {ReturnType<typeof setInterval> | undefined} */
@@ -186,6 +179,14 @@ export class Trace extends Surface {
     return (this.#kinds.size === 0 || this.#kinds.has(kind)) && (this.#text === "" || `${name} ${detail}`.toLowerCase().includes(this.#text));
   }
 
+  /**
+   * Whether a step is shown without a filter: momentary items of other kinds would hide the work between them.
+   * @param {Span} span
+   */
+  #isMain({ key, kind, start, end, tokens }) {
+    return kind !== "other" || Number.isNaN(end) || end - start >= MOMENT_MS || tokens !== undefined || key === this.#selected;
+  }
+
   /** @param {Lane[]} lanes */
   #rowsOf(lanes) {
     /** @type {Row[]} */
@@ -195,7 +196,7 @@ export class Trace extends Surface {
     for (const lane of lanes) {
       const key = `lane ${lane.id}`;
       const isLaneMatched = this.#kinds.size === 0 && this.#text !== "" && `${lane.name} ${lane.role}`.toLowerCase().includes(this.#text);
-      const spans = isFiltered && !isLaneMatched ? lane.spans.filter((span) => this.#matches(span)) : lane.spans;
+      const spans = lane.spans.filter((span) => (isFiltered && !isLaneMatched ? this.#matches(span) : this.#isMain(span)));
       if (isFiltered && !isLaneMatched && spans.length === 0) continue;
       const isOpen = opensByDefault !== this.#toggled.has(key);
       rows.push({ key, lane, depth: 0, isOpen, isOpenable: spans.length > 0 });
@@ -523,7 +524,8 @@ export class Trace extends Surface {
     }
     const [from, to] = [place(span.start), Math.max(place(span.start) + BAR_MIN_PX, place(Number.isNaN(span.end) ? now : span.end))];
     const isLeft = to > width - LABEL_PX;
-    const isVisible = to >= 0 && from <= width;
+    // A bar over the whole width leaves no room. The row's column has its duration.
+    const isVisible = to >= 0 && from <= width && !(isLeft && from < LABEL_PX);
     return html`<svg width=${width} height=${ROW_PX} aria-hidden="true">${grid}${rect(span.kind, from, to, span.kind === "turn" ? 4 : 12)}${isVisible ? svg`<text class="bar-label" x=${(isLeft ? from - 6 : to + 6).toFixed(1)} y="18" text-anchor=${isLeft ? "end" : "start"}>${label}</text>` : nothing}</svg>`;
   }
 
@@ -548,66 +550,11 @@ export class Trace extends Surface {
     detail.hidden = !activity;
     this.toggleAttribute("data-detail", !detail.hidden);
     if (!activity || !row?.span) return;
-    render(this.#detailTemplate(row.span, row.lane), detail);
+    render(stepDetail({
+      view: this.view, span: row.span, lane: row.lane, isElsewhere: this.isExpandedElsewhere(keyOf(activity)), isOwn: this.#isOwn(activity),
+      onClose: () => this.#select(undefined), onReveal: () => this.#reveal(activity),
+    }), detail);
     this.#drawExport(activity);
-  }
-
-  /**
-   * @param {Span} span
-   * @param {Lane} lane
-   */
-  #detailTemplate(span, lane) {
-    const { activity } = span;
-    const { content } = activity;
-    const description = describe(activity);
-    const now = this.view.now();
-    const waiting = activity.activityType === "tool-call-progress" ? waitReason(this.view, activity) : undefined;
-    const status = waiting || span.kind === "waiting" && Number.isNaN(span.end) ? "waiting" : span.kind === "failed" ? "failed" : Number.isNaN(span.end) ? "running" : description.state === "ok" ? "completed" : description.state === "failed" ? "failed" : "idle";
-    const word = waiting ? `waiting for ${waiting}` : humanize(description.status);
-    const isElsewhere = this.isExpandedElsewhere(keyOf(activity));
-    const links = [
-      ...evidenceLinks(this.view, activity, content.evidenceRefs),
-      ...artifactLinks(this.view, activity, content.artifactRefs ?? (activity.activityType === "artifact" ? activity.activityId : content.artifactId)),
-      ...refLinks(this.view, content.output_ref, "output"),
-      ...refLinks(this.view, content.refs),
-    ];
-    return html`
-      <header class="detail-head">
-        <h3 class="card-title">${span.activity.activityType === "tool-call-progress" ? span.name : `${description.label}: ${description.title}`}</h3>
-        <button type="button" class="button icon-button" data-kind="quiet" aria-label="Close the details" title="Close (Esc)" @click=${() => this.#select(undefined)}>${icon("close")}</button>
-        <p>${description.status || waiting ? statusLabel(status, word) : nothing} <span class="hint">${lane.name}${lane.role ? ` (${lane.role})` : ""}</span></p>
-      </header>
-      <dl class="facts">
-        <dt>Started</dt><dd title=${formatExact(span.start)}>${new Date(span.start).toLocaleTimeString()} <span class="hint">at ${formatElapsed(span.start - pageAxis.start)}</span></dd>
-        ${Number.isNaN(span.end) || span.end === span.start ? nothing : html`<dt>Ended</dt><dd title=${formatExact(span.end)}>${new Date(span.end).toLocaleTimeString()} <span class="hint">at ${formatElapsed(span.end - pageAxis.start)}</span></dd>`}
-        ${span.end === span.start ? nothing : html`<dt>Duration</dt><dd>${formatSpan((Number.isNaN(span.end) ? now : span.end) - span.start)}${typeof content.duration_ms === "number" ? html` <span class="hint">${formatSpan(content.duration_ms)} reported</span>` : nothing}</dd>`}
-        ${span.tokens === undefined ? nothing : html`<dt>Tokens</dt><dd>${formatShortCount(span.tokens)}</dd>`}
-        ${span.cost === undefined ? nothing : html`<dt>Cost</dt><dd>${formatCost(span.cost)}</dd>`}
-        <dt>Id</dt><dd class="mono">${activity.activityId}</dd>
-        <dt>Events</dt><dd><button type="button" class="link" @click=${() => this.view.inspect(activity)}>${activity.opened === activity.sequence ? activity.opened : `${activity.opened} – ${activity.sequence}`}</button></dd>
-      </dl>
-      <div class="row elsewhere" ?hidden=${!isElsewhere}><span class="hint">Expanded in the conversation.</span></div>
-      ${isElsewhere ? nothing : html`
-        ${content.error ? html`<h4>Error</h4><p class="detail-error">${toText(content.error.message ?? content.error)}</p>` : nothing}
-        ${codeBlock("Input", content.input ?? (content.input_text ? textOf(content.input_text) : undefined))}
-        ${codeBlock("Output", content.output_text ? textOf(content.output_text) : content.output)}
-        ${Object.entries(content.output_channels ?? {}).map(([channel, text]) => codeBlock(humanize(channel), textOf(text)))}
-        ${textOfStep(activity) ? html`<h4>Text</h4><p class="detail-text">${textOfStep(activity).slice(0, TEXT_CHARS_MAX)}</p>` : activity.activityType === "message" ? html`<h4>Text</h4><p class="detail-text">${description.text}</p>` : nothing}
-        ${this.#factsTemplate(activity)}
-        ${links.length === 0 ? nothing : html`<h4>Links</h4><div class="row links">${links.map((link) => (link.go ? html`<button type="button" class="chip go" @click=${link.go}><span class="chip-label">${link.label}</span> <span class="mono truncate">${link.words}</span></button>` : html`<span class="chip"><span class="chip-label">${link.label}</span> <span class="mono truncate">${link.words}</span>${link.missing ? html` <span class="badge" data-state="unknown">${link.missing}</span>` : nothing}</span>`))}</div>`}`}
-      <footer class="detail-foot">
-        ${kindOf(activity) === undefined ? nothing : html`<button type="button" class="button small" @click=${() => this.#reveal(activity)}>${this.#isOwn(activity) ? "Show in conversation" : "Show in transcript"}</button>`}
-        <button type="button" class="button small" data-kind="quiet" @click=${() => this.view.inspect(activity)}>Show events</button>
-        <span class="detail-export"></span>
-        <p class="hint told" role="status"></p>
-      </footer>`;
-  }
-
-  /** @param {Activity} activity */
-  #factsTemplate({ runId, agentId, content }) {
-    const facts = /** @type {[string, unknown][]} */ ([["Run", runId], ["Agent", agentId ?? content.agentId], ...Object.entries(content).filter(([name]) => !HIDDEN_MEMBERS.includes(name)).map(([name, value]) => [splitWords(name).replace(/^./, (first) => first.toUpperCase()), value])])
-      .map(([name, value]) => [name, formatValue(value)]).filter(([, value]) => value !== "");
-    return html`<h4>Facts</h4><dl class="facts members">${facts.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`;
   }
 
   /** Evidence can be exported by its runtime. @param {Activity} activity */
@@ -619,22 +566,6 @@ export class Trace extends Surface {
     const feedback = /** @type {HTMLElement} */ (this.detail?.querySelector(".told"));
     place.replaceChildren(...(isOffered ? [controlButton("Export", () => this.view, () => ({ control: "export", ...controlTarget(activity), evidenceId: activity.activityId }), { kind: "quiet", feedback })] : []));
   }
-}
-
-/** @param {unknown} chunks */
-const textOf = (chunks) => (Array.isArray(chunks) ? chunks.join("") : toText(chunks));
-
-/**
- * A value as code: the last lines of a text, or indented JSON.
- * @param {string} title
- * @param {unknown} value
- */
-function codeBlock(title, value) {
-  if (value === undefined || value === null || value === "") return nothing;
-  const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
-  const lines = text.trimEnd().split("\n");
-  const isCut = lines.length > OUTPUT_LINES || text.length > TEXT_CHARS_MAX;
-  return html`<h4>${title}${isCut ? html`<span class="hint">, last lines</span>` : nothing}</h4><pre class="preview" tabindex="0">${lines.slice(-OUTPUT_LINES).join("\n").slice(-TEXT_CHARS_MAX)}</pre>`;
 }
 
 define("ps-trace", Trace);

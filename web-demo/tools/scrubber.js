@@ -6,10 +6,11 @@
  */
 
 import { formatCount, define, oncePerFrame } from "../surfaces/base.js";
-import { barsOf, lanesIn, lastEnd, timesOf } from "../surfaces/spans.js";
+import { barsOf, lanesIn, lastEnd, timesOf, tokensOf } from "../surfaces/spans.js";
 import { Replay } from "../client/replay.js";
 import { html, nothing, render, svg } from "../vendor/lit.js";
 import { icon } from "../ui/icons.js";
+import { formatShortCount, formatSpan } from "../ui/format.js";
 import { formatElapsed, pageAxis } from "../ui/time-axis.js";
 
 /** @typedef {import("../surfaces/base.js").View} View */
@@ -26,6 +27,9 @@ const EXTEND_MS = 500;
 const LANES_MAX = 12;
 const LANES_TOP = 22;
 const LANES_HEIGHT = 36;
+/** The width of a column of tokens, and its largest height, in pixels. */
+const TOKENS_PX = 9;
+const TOKENS_HEIGHT = 34;
 
 export class Scrubber extends HTMLElement {
   /** @type {View | undefined} */
@@ -45,6 +49,8 @@ export class Scrubber extends HTMLElement {
   #clock = 0;
   #clockReadAt = 0;
   #width = 0;
+  /** The observed axis. @type {Element | undefined} */
+  #axis;
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #tickTimer;
   /** @type {ReturnType<typeof setInterval> | undefined} */
@@ -60,7 +66,6 @@ export class Scrubber extends HTMLElement {
     this.setAttribute("aria-label", "Playback");
     pageAxis.addEventListener("change", this.#scheduleDraw);
     document.addEventListener("keydown", this.#handlePageKey);
-    this.#resized.observe(this);
     this.#growTimer = setInterval(() => this.#hasOpenWork() && this.#scheduleDraw(), GROW_MS);
     this.#draw();
   }
@@ -70,6 +75,7 @@ export class Scrubber extends HTMLElement {
     pageAxis.removeEventListener("change", this.#scheduleDraw);
     document.removeEventListener("keydown", this.#handlePageKey);
     this.#resized.disconnect();
+    this.#axis = undefined;
     clearInterval(this.#growTimer);
   }
 
@@ -78,6 +84,11 @@ export class Scrubber extends HTMLElement {
     this.#width = this.querySelector(".axis")?.clientWidth ?? 0;
     this.#scheduleDraw();
   });
+
+  /** Whether the full trace is above: it has the lanes, so the axis shows the tokens. */
+  get #isBelowTrace() {
+    return document.body.dataset.full !== undefined && document.body.dataset.panel === "trace";
+  }
 
   /**
    * Follows a session, or the run of a view without one. A session's next run changes nothing.
@@ -349,7 +360,11 @@ export class Scrubber extends HTMLElement {
         <output class="says" title=${this.#error || (moment ? new Date(moment.time).toLocaleString() : "")} data-state=${this.#error ? "failed" : "idle"}>${text}</output>
         <button type="button" class="live" aria-pressed=${isLive} title=${isLive ? "The page is live" : "Back to live (l)"} @click=${() => this.toLive()}><span class="dot"></span>${isLive ? "Live" : "Go live"}</button>
       </div>`, this);
-    if (this.#width === 0) this.#width = this.querySelector(".axis")?.clientWidth ?? 0;
+    const axis = this.querySelector(".axis");
+    if (axis === this.#axis || axis === null) return;
+    // The columns change with the panel, and this element's own size does not.
+    this.#axis = axis;
+    this.#resized.observe(axis);
   }
 
   /** @param {number} wanted */
@@ -380,12 +395,33 @@ export class Scrubber extends HTMLElement {
     const shown = lanes.slice(0, LANES_MAX);
     const step = Math.min(4.5, LANES_HEIGHT / Math.max(1, shown.length));
     const x = Math.round(Math.min(width, Math.max(0, place(time))));
+    const tokens = this.#isBelowTrace ? tokensOf(lanes, now) : [];
     return html`<svg class="axis-lanes" width=${width} height="64" aria-hidden="true">
       <defs><pattern id="dock-hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect class="hatch-ground" width="5" height="5"/><rect class="hatch-line" width="2.5" height="5"/></pattern></defs>
       ${pageAxis.ticks(width).map((tick) => svg`<g><line class="tick-line" x1=${Math.round(tick.place * width) + 0.5} x2=${Math.round(tick.place * width) + 0.5} y1="22" y2="60"/><text class="tick" x=${tick.place * width} y="14" text-anchor=${tick.place < 0.02 ? "start" : tick.place > 0.98 ? "end" : "middle"}>${tick.label}</text></g>`)}
-      ${shown.map((lane, row) => this.#laneBars(lane, LANES_TOP + row * step, place, now))}
+      ${tokens.length > 0 ? this.#tokenBars(tokens, place) : shown.map((lane, row) => this.#laneBars(lane, LANES_TOP + row * step, place, now))}
       <line class="head-line" x1=${x} x2=${x} y1="0" y2="64"/><circle class="head-dot" cx=${x} cy="26" r="5"/>
     </svg>`;
+  }
+
+  /**
+   * The reported tokens over time. Each column is as tall as its share of the largest one.
+   * @param {{ time: number, tokens: number }[]} reports
+   * @param {(time: number) => number} place
+   */
+  #tokenBars(reports, place) {
+    /** @type {Map<number, number>} */
+    const columns = new Map();
+    for (const { time, tokens } of reports) {
+      const column = Math.floor(place(time) / TOKENS_PX);
+      if (column >= -1 && column * TOKENS_PX <= this.#width) columns.set(column, (columns.get(column) ?? 0) + tokens);
+    }
+    const most = Math.max(...columns.values());
+    const span = (pageAxis.time(1) - pageAxis.time(0)) * (TOKENS_PX / this.#width);
+    return svg`<text class="tokens-name" x="-12" y="48" text-anchor="end">Tokens reported per ${formatSpan(span)}</text>${[...columns].map(([column, tokens]) => {
+      const height = Math.max(2, (tokens / most) * TOKENS_HEIGHT);
+      return svg`<rect class="tokens-bar" x=${Math.min(column * TOKENS_PX, this.#width - TOKENS_PX) + 1} y=${(60 - height).toFixed(1)} width=${TOKENS_PX - 2} height=${height.toFixed(1)} rx="1"><title>${formatShortCount(tokens)} tokens</title></rect>`;
+    })}`;
   }
 
   /**

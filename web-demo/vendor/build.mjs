@@ -2,7 +2,7 @@
  * Writes the modules of other projects that the page imports, as one file each, and their licences.
  *
  * Run `npm run vendor` after a change of their versions in package.json. With `--check` it writes nothing, and fails if
- * a file differs. The page has no build step: a browser imports the files of this folder as they are.
+ * a file differs. A browser imports the files of this folder as they are; the bundle of the page contains them.
  */
 
 import { build } from "esbuild";

@@ -2,7 +2,7 @@
 //!
 //! Files in folders are served by their path, such as the client library for other pages (`/assets/client/index.js`). The
 //! page names its own files with a version before the path (`/assets/4f…/app.js`): a browser keeps those for good, and a
-//! new build has other addresses. Those have no comments; the client library that other pages import has them.
+//! new build has other addresses. Those are bundled by `build.rs`; other pages import the client library as it is written.
 
 use crate::serve::http::problem::Problem;
 use axum::response::{IntoResponse, Response};
@@ -43,7 +43,7 @@ pub async fn asset(uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
 
 fn file(name: &str, caching: &'static str, headers: &HeaderMap) -> Result<Response, Problem> {
     let found = PAGE.binary_search_by_key(&name, |(name, ..)| name);
-    let (_, plain, gzip) =
+    let (_, bodies) =
         found.map(|at| PAGE[at]).map_err(|_| Problem::not_found("no_such_asset", format!("The page has no file {name}.")))?;
     let kind = match name.rsplit_once('.').map(|(_, ending)| ending) {
         Some("html") => "text/html; charset=utf-8",
@@ -52,10 +52,12 @@ fn file(name: &str, caching: &'static str, headers: &HeaderMap) -> Result<Respon
         Some("txt") => "text/plain; charset=utf-8",
         _ => "text/javascript; charset=utf-8",
     };
+    let [plain, gzip, brotli] = bodies;
     // RFC 9110, section 8.8.3.3: the entity tags of two encodings differ.
-    let (body, tag, encoding) = match accepts_gzip(headers) {
-        true => (gzip, format!("\"{PAGE_VERSION}-gzip\""), Some(HeaderValue::from_static("gzip"))),
-        false => (plain, format!("\"{PAGE_VERSION}\""), None),
+    let (body, tag, encoding) = match best_coding(headers) {
+        Some(Coding::Brotli) => (brotli, format!("\"{PAGE_VERSION}-br\""), Some(HeaderValue::from_static("br"))),
+        Some(Coding::Gzip) => (gzip, format!("\"{PAGE_VERSION}-gzip\""), Some(HeaderValue::from_static("gzip"))),
+        None => (plain, format!("\"{PAGE_VERSION}\""), None),
     };
     let known =
         headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok()).flat_map(|tags| tags.split(','));
@@ -80,23 +82,30 @@ fn file(name: &str, caching: &'static str, headers: &HeaderMap) -> Result<Respon
     Ok(response)
 }
 
-/// Returns whether the client accepts gzip.
+/// The codings in which a file is stored, with the larger body first.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+enum Coding {
+    Gzip,
+    Brotli,
+}
+
+/// Returns the coding to send: of those that the client weights highest, the one with the smallest body.
 ///
-/// It names it or `*`, without the weight 0 (RFC 9110, section 12.5.3).
-fn accepts_gzip(headers: &HeaderMap) -> bool {
+/// `None` if it accepts none. A coding that it does not name has the weight of `*` (RFC 9110, section 12.5.3).
+fn best_coding(headers: &HeaderMap) -> Option<Coding> {
     let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
-    let codings = values.flat_map(|value| value.split(',')).map(|coding| {
+    let (mut gzip, mut brotli, mut other) = (None, None, 0.0);
+    for coding in values.flat_map(|value| value.split(',')) {
         let (name, weight) = coding.split_once(';').unwrap_or((coding, "q=1"));
-        let weight = weight.trim().strip_prefix("q=").and_then(|weight| weight.parse::<f32>().ok());
-        (name.trim(), weight.is_some_and(|weight| weight > 0.0))
-    });
-    let (mut gzip, mut any) = (None, None);
-    for (name, is_accepted) in codings {
-        match name {
-            _ if name.eq_ignore_ascii_case("gzip") => gzip = Some(is_accepted),
-            "*" => any = Some(is_accepted),
+        let weight: f32 = weight.trim().strip_prefix("q=").and_then(|weight| weight.parse().ok()).unwrap_or(0.0);
+        match name.trim() {
+            name if name.eq_ignore_ascii_case("gzip") => gzip = Some(weight),
+            name if name.eq_ignore_ascii_case("br") => brotli = Some(weight),
+            "*" => other = weight,
             _ => {}
         }
     }
-    gzip.or(any).unwrap_or(false)
+    let weights = [(gzip.unwrap_or(other), Coding::Gzip), (brotli.unwrap_or(other), Coding::Brotli)];
+    let accepted = weights.into_iter().filter(|(weight, _)| *weight > 0.0);
+    accepted.reduce(|best, one| if one >= best { one } else { best }).map(|(_, coding)| coding)
 }

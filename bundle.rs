@@ -1,0 +1,486 @@
+//! Bundles the page's modules into chunks, without comments and superfluous white space.
+//!
+//! One file per module costs the first load a response head for each, and a worse compression. A chunk holds the
+//! modules that the same entries need. The entries are the page's script and each module that an `import()` names. A
+//! chunk defines each module as a function that is called once and returns the module's exports, and exports these
+//! objects as `$0`, `$1` and so on. Other chunks import them, so no module is evaluated twice.
+//!
+//! The sources remain plain modules, which a browser loads unbundled. The bundler knows the forms of modules that they
+//! use, and panics on all others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+/// Modules that are minified already. Only their last statement is an export.
+const VENDOR: &str = "vendor/";
+
+/// The texts of all modules by their path.
+pub type Sources<'a> = BTreeMap<&'a str, String>;
+
+/// Returns the chunks of a page by their path.
+///
+/// Every page loads the modules of `first`, in this order, so all other chunks import what these need from them.
+pub fn bundle(sources: &Sources, first: &[&str]) -> BTreeMap<String, String> {
+    let mut modules = BTreeMap::new();
+    parse_all(first[0], sources, &mut modules, &mut Vec::new());
+    let lazy: BTreeSet<&str> = modules.values().flat_map(Module::dynamic_imports).collect();
+    let mut needed_by: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for entry in [first[0]].into_iter().chain(lazy) {
+        for name in in_order(entry, &modules) {
+            needed_by.entry(name).or_default().insert(entry);
+        }
+    }
+    let mut chunks: BTreeMap<BTreeSet<&str>, Vec<&str>> = BTreeMap::new();
+    for (name, entries) in needed_by {
+        let entries = first.iter().find(|one| entries.contains(*one)).map_or(entries, |one| BTreeSet::from([*one]));
+        chunks.entry(entries).or_default().push(name);
+    }
+    // A chunk of one entry has the entry's path, another one that of its first module.
+    let chunk_of: BTreeMap<&str, String> = chunks
+        .iter()
+        .flat_map(|(entries, names)| {
+            let path = if entries.len() == 1 { entries.first() } else { names.first() };
+            names.iter().map(move |name| (*name, (*path.expect("it has modules")).to_owned()))
+        })
+        .collect();
+    let ids: BTreeMap<&str, String> = modules.keys().enumerate().map(|(at, name)| (name.as_str(), format!("${at}"))).collect();
+    let graph = Graph { modules: &modules, chunk_of: &chunk_of, ids: &ids };
+    chunks
+        .values()
+        .map(|names| {
+            let path = &chunk_of[names[0]];
+            let mut order: Vec<&str> = Vec::new();
+            for one in names.iter().flat_map(|name| in_order(name, &modules)) {
+                if names.contains(&one) && !order.contains(&one) {
+                    order.push(one);
+                }
+            }
+            (path.clone(), graph.write_chunk(path, &order))
+        })
+        .collect()
+}
+
+/// Returns a script without comments and superfluous white space.
+#[cfg(test)]
+pub fn minify(script: &str) -> String {
+    let mut text = String::new();
+    for token in tokens(script) {
+        token.write(&mut text);
+    }
+    text
+}
+
+/// Returns a style sheet without comments and superfluous white space.
+pub fn minify_css(sheet: &str) -> String {
+    let mut text = String::with_capacity(sheet.len());
+    let mut rest = sheet;
+    let mut has_space = false;
+    while let Some(next) = rest.chars().next() {
+        let length = match next {
+            '/' if rest.starts_with("/*") => rest.find("*/").expect("a comment ends") + 2,
+            '"' | '\'' => 2 + rest[1..].find(next).expect("a string ends"),
+            _ => next.len_utf8(),
+        };
+        let (part, after) = rest.split_at(length);
+        rest = after;
+        if next.is_ascii_whitespace() || part.starts_with("/*") {
+            has_space = true;
+            continue;
+        }
+        if std::mem::take(&mut has_space) && !text.ends_with(['{', '}', ';', ',']) && !text.is_empty() && !"{};,".contains(next) {
+            text.push(' ');
+        }
+        if next == '}' && text.ends_with(';') {
+            text.pop();
+        }
+        text.push_str(part);
+    }
+    text
+}
+
+struct Graph<'a> {
+    modules: &'a BTreeMap<String, Module<'a>>,
+    chunk_of: &'a BTreeMap<&'a str, String>,
+    ids: &'a BTreeMap<&'a str, String>,
+}
+
+impl Graph<'_> {
+    /// Writes the modules of a chunk in an order in which each follows those that it imports.
+    fn write_chunk(&self, path: &str, names: &[&str]) -> String {
+        let mut text = String::new();
+        if names.iter().any(|name| name.starts_with(VENDOR)) {
+            text.push_str("/* Contains modules of other projects: see vendor/LICENCES.txt. */\n");
+        }
+        let mut imported: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for target in names.iter().flat_map(|name| &self.modules[*name].imports).map(|import| import.target.as_str()) {
+            if self.chunk_of[target] != path {
+                imported.entry(&self.chunk_of[target]).or_default().insert(&self.ids[target]);
+            }
+        }
+        for (chunk, ids) in imported {
+            let ids: Vec<_> = ids.into_iter().collect();
+            writeln!(text, "import{{{}}}from\"{}\";", ids.join(","), relative(path, chunk)).expect("a string takes all text");
+        }
+        for name in names {
+            self.write_module(path, name, &mut text);
+        }
+        let ids: Vec<_> = names.iter().map(|name| self.ids[name].as_str()).collect();
+        writeln!(text, "export{{{}}};", ids.join(",")).expect("a string takes all text");
+        text
+    }
+
+    fn write_module(&self, chunk: &str, name: &str, text: &mut String) {
+        let module = &self.modules[name];
+        write!(text, "const {}=(()=>{{", self.ids[name]).expect("a string takes all text");
+        for Import { target, names } in module.imports.iter().filter(|import| !import.names.is_empty()) {
+            let names: Vec<_> = names.iter().map(|(exported, local)| pair(exported, local)).collect();
+            write!(text, "const{{{}}}={};", names.join(","), self.ids[target.as_str()]).expect("a string takes all text");
+        }
+        for piece in &module.body {
+            match piece {
+                Piece::Token(token) => {
+                    assert!(
+                        token.text != "meta" || !text.ends_with("import.") || !chunk.contains('/'),
+                        "{name} uses import.meta in a folder"
+                    );
+                    token.write(text);
+                }
+                Piece::Text(verbatim) => text.push_str(verbatim),
+                Piece::Dynamic(token, target) => {
+                    token.write(text);
+                    let from = relative(chunk, &self.chunk_of[target.as_str()]);
+                    write!(text, "(\"{from}\").then(chunk=>chunk.{})", self.ids[target.as_str()])
+                        .expect("a string takes all text");
+                }
+            }
+        }
+        let exports: Vec<_> = module.exports.iter().map(|(exported, local)| pair(exported, local)).collect();
+        writeln!(text, "\nreturn{{{}}}}})();", exports.join(",")).expect("a string takes all text");
+    }
+}
+
+/// Writes `a:b`, or `a` if both are the same.
+fn pair(key: &str, value: &str) -> String {
+    if key == value { key.to_owned() } else { format!("{key}:{value}") }
+}
+
+/// Returns the modules that a module needs, each after those that it imports, and itself at the end.
+fn in_order<'a>(name: &'a str, modules: &'a BTreeMap<String, Module<'a>>) -> Vec<&'a str> {
+    fn add<'a>(name: &'a str, modules: &'a BTreeMap<String, Module<'a>>, order: &mut Vec<&'a str>) {
+        if order.contains(&name) {
+            return;
+        }
+        modules[name].imports.iter().for_each(|import| add(&import.target, modules, order));
+        order.push(name);
+    }
+    let mut order = Vec::new();
+    add(name, modules, &mut order);
+    order
+}
+
+/// Parses a module and those that it imports. `path` has the modules that lead to it.
+fn parse_all<'a>(name: &str, sources: &'a Sources, modules: &mut BTreeMap<String, Module<'a>>, path: &mut Vec<String>) {
+    assert!(!path.iter().any(|one| one == name), "modules import each other: {path:?}, {name}");
+    if modules.contains_key(name) {
+        return;
+    }
+    let source = sources.get(name).unwrap_or_else(|| panic!("{path:?} import {name}, which does not exist"));
+    let module = if name.starts_with(VENDOR) { Module::of_vendor(name, source) } else { Module::parse(name, source) };
+    path.push(name.to_owned());
+    module.imports.iter().for_each(|import| parse_all(&import.target, sources, modules, path));
+    path.pop();
+    // An `import()` may lead back to a module that runs already.
+    for target in module.dynamic_imports() {
+        parse_all(target, sources, modules, &mut Vec::new());
+    }
+    modules.insert(name.to_owned(), module);
+}
+
+struct Import {
+    /// The path of the imported module.
+    target: String,
+    /// The exported name and the local name of each value.
+    names: Vec<(String, String)>,
+}
+
+enum Piece<'a> {
+    Token(Token<'a>),
+    /// The text of a module that is minified already.
+    Text(&'a str),
+    /// `import()` of the module with this path.
+    Dynamic(Token<'a>, String),
+}
+
+struct Module<'a> {
+    imports: Vec<Import>,
+    /// The exported name and the local name of each value.
+    exports: Vec<(String, String)>,
+    body: Vec<Piece<'a>>,
+}
+
+impl<'a> Module<'a> {
+    fn dynamic_imports(&self) -> impl Iterator<Item = &str> {
+        self.body.iter().filter_map(|piece| if let Piece::Dynamic(_, target) = piece { Some(target.as_str()) } else { None })
+    }
+
+    /// Parses a module that ends with `export{…};` and imports nothing.
+    fn of_vendor(name: &str, source: &'a str) -> Self {
+        let (body, exports) = source.rsplit_once("export{").unwrap_or_else(|| panic!("{name} has no export at its end"));
+        let exports = exports.trim_end().strip_suffix("};").unwrap_or_else(|| panic!("{name} has no export at its end"));
+        let body = body.split_once("*/").map_or(body, |(_, body)| body).trim_start();
+        let exports = exports.split(',').map(|one| one.split_once(" as ").unwrap_or((one, one)));
+        Self {
+            imports: Vec::new(),
+            exports: exports.map(|(local, exported)| (exported.to_owned(), local.to_owned())).collect(),
+            body: vec![Piece::Text(body)],
+        }
+    }
+
+    fn parse(name: &str, source: &'a str) -> Self {
+        let mut module = Self { imports: Vec::new(), exports: Vec::new(), body: Vec::new() };
+        let mut tokens = Tokens { name, rest: tokens(source).into_iter().peekable() };
+        let mut depth = 0_u32;
+        while let Some(token) = tokens.rest.next() {
+            let next = tokens.peek();
+            match token.text {
+                "import" if next == "(" => {
+                    tokens.expect("(");
+                    let target = tokens.string();
+                    tokens.expect(")");
+                    module.body.push(Piece::Dynamic(token, resolve(name, target)));
+                }
+                "import" if depth == 0 && next != "." => {
+                    let names = if next == "{" { tokens.names() } else { Vec::new() };
+                    if next == "{" {
+                        tokens.expect("from");
+                    }
+                    module.imports.push(Import { target: resolve(name, tokens.string()), names });
+                    tokens.expect(";");
+                }
+                "export" if depth == 0 && next == "{" => {
+                    // The local name comes first here.
+                    module.exports.extend(tokens.names().into_iter().map(|(local, exported)| (exported, local)));
+                    tokens.expect(";");
+                }
+                "export" if depth == 0 => {
+                    let declaration: Vec<Token> = std::iter::from_fn(|| {
+                        tokens.rest.next_if(|one| ["async", "function", "class", "const", "*"].contains(&one.text))
+                    })
+                    .collect();
+                    let exported = tokens.peek();
+                    assert!(
+                        !declaration.is_empty() && exported.starts_with(is_word),
+                        "{name} exports by a form that the bundler does not know: {exported}"
+                    );
+                    module.exports.push((exported.to_owned(), exported.to_owned()));
+                    module.body.extend(declaration.into_iter().map(Piece::Token));
+                }
+                text => {
+                    match text {
+                        "{" => depth += 1,
+                        "}" => depth -= 1,
+                        _ => {}
+                    }
+                    module.body.push(Piece::Token(token));
+                }
+            }
+        }
+        module
+    }
+}
+
+/// The tokens of a module that are not read yet.
+struct Tokens<'a, 'n> {
+    name: &'n str,
+    rest: std::iter::Peekable<std::vec::IntoIter<Token<'a>>>,
+}
+
+impl<'a> Tokens<'a, '_> {
+    fn peek(&mut self) -> &'a str {
+        self.rest.peek().map_or("", |token| token.text)
+    }
+
+    fn expect(&mut self, text: &str) {
+        let found = self.rest.next().map_or("", |token| token.text);
+        assert!(found == text, "{}: the bundler expects {text} instead of {found}", self.name);
+    }
+
+    /// Reads a string, without its quotes.
+    fn string(&mut self) -> &'a str {
+        let found = self.rest.next().map_or("", |token| token.text);
+        found
+            .strip_prefix('"')
+            .and_then(|text| text.strip_suffix('"'))
+            .unwrap_or_else(|| panic!("{}: the bundler expects a string instead of {found}", self.name))
+    }
+
+    /// Reads `{ a, b as c }` as pairs of names.
+    fn names(&mut self) -> Vec<(String, String)> {
+        self.expect("{");
+        let mut names = Vec::new();
+        while self.peek() != "}" {
+            let first = self.rest.next().expect("a list of names ends").text;
+            let second = if self.rest.next_if(|token| token.text == "as").is_some() {
+                self.rest.next().expect("a name follows").text
+            } else {
+                first
+            };
+            names.push((first.to_owned(), second.to_owned()));
+            self.rest.next_if(|token| token.text == ",");
+        }
+        self.expect("}");
+        names
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Space {
+    None,
+    Blank,
+    /// White space with an end of line.
+    Line,
+}
+
+#[derive(Clone, Copy)]
+struct Token<'a> {
+    text: &'a str,
+    /// What stands before it.
+    before: Space,
+}
+
+impl Token<'_> {
+    fn write(&self, text: &mut String) {
+        let (last, first) = (text.chars().next_back().unwrap_or(';'), self.text.chars().next().unwrap_or(';'));
+        match self.before {
+            // JavaScript ends a statement at some ends of lines. After these there is no end of a statement.
+            Space::Line if "{([,;:?=&|<>".contains(last) || "})],;:?=&|.".contains(first) => {}
+            Space::Line => text.push('\n'),
+            Space::Blank
+                if is_word(last) && is_word(first) || last == first && "+-".contains(first) || last == '/' || first == '/' =>
+            {
+                text.push(' ');
+            }
+            _ => {}
+        }
+        text.push_str(self.text);
+    }
+}
+
+fn is_word(char: char) -> bool {
+    char.is_alphanumeric() || "_$#".contains(char)
+}
+
+/// Splits a script into words, strings, parts of templates, regular expressions and single marks.
+fn tokens(script: &str) -> Vec<Token<'_>> {
+    let mut found: Vec<Token> = Vec::new();
+    let mut before = Space::None;
+    // For each template that is open: the number of open braces in its expression.
+    let mut templates: Vec<u32> = Vec::new();
+    let mut rest = script;
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            _ if first.is_whitespace() => {
+                before = if first == '\n' || before == Space::Line { Space::Line } else { Space::Blank };
+                rest = &rest[first.len_utf8()..];
+                continue;
+            }
+            '/' if rest.starts_with("//") || rest.starts_with("/*") => {
+                let length = if rest.starts_with("//") {
+                    rest.find('\n').unwrap_or(rest.len())
+                } else {
+                    rest.find("*/").expect("a comment ends") + 2
+                };
+                before = if rest[..length].contains('\n') || before == Space::Line { Space::Line } else { Space::Blank };
+                rest = &rest[length..];
+                continue;
+            }
+            '"' | '\'' => quoted_length(rest, first),
+            '`' => template_length(rest, &mut templates),
+            '}' if templates.last() == Some(&0) => {
+                templates.pop();
+                template_length(rest, &mut templates)
+            }
+            '/' if begins_expression(&found) => regex_length(rest),
+            _ if is_word(first) => rest.find(|char| !is_word(char)).unwrap_or(rest.len()),
+            _ => {
+                match first {
+                    '{' => templates.iter_mut().last().into_iter().for_each(|open| *open += 1),
+                    '}' => templates.iter_mut().last().into_iter().for_each(|open| *open -= 1),
+                    _ => {}
+                }
+                first.len_utf8()
+            }
+        };
+        let (text, after) = rest.split_at(length);
+        found.push(Token { text, before: std::mem::replace(&mut before, Space::None) });
+        rest = after;
+    }
+    assert!(templates.is_empty(), "a template ends");
+    found
+}
+
+/// Returns whether an expression, and so a regular expression, may follow these tokens.
+fn begins_expression(found: &[Token]) -> bool {
+    let last = found.last().map_or(";", |token| token.text);
+    let is_operand = last.starts_with(is_word) || last.starts_with(['"', '\'', '`']) || last.ends_with([')', ']', '}', '`']);
+    !is_operand || ["return", "typeof", "case", "in", "of", "else", "await", "yield", "new", "throw"].contains(&last)
+}
+
+/// Returns the length of a string, with its quotes.
+fn quoted_length(rest: &str, quote: char) -> usize {
+    length_to(rest, |char, _| char == quote)
+}
+
+/// Returns the length of a regular expression, with its flags.
+fn regex_length(rest: &str) -> usize {
+    let mut is_in_class = false;
+    let length = length_to(rest, |char, _| {
+        is_in_class = char == '[' || is_in_class && char != ']';
+        char == '/' && !is_in_class
+    });
+    length + rest[length..].find(|char: char| !char.is_ascii_alphabetic()).unwrap_or(0)
+}
+
+/// Returns the length of a part of a template: to its end, or to its next expression.
+fn template_length(rest: &str, templates: &mut Vec<u32>) -> usize {
+    let length = length_to(rest, |char, after| char == '`' || char == '$' && after.starts_with('{'));
+    if rest[..length].ends_with('$') {
+        templates.push(0);
+        return length + 1;
+    }
+    length
+}
+
+/// Returns the length up to a character that is no escaped one, and not the first.
+fn length_to(rest: &str, mut is_end: impl FnMut(char, &str) -> bool) -> usize {
+    let mut chars = rest.char_indices().skip(1);
+    while let Some((at, char)) = chars.next() {
+        if char == '\\' {
+            chars.next();
+        } else if is_end(char, &rest[at + char.len_utf8()..]) {
+            return at + char.len_utf8();
+        }
+    }
+    panic!("a literal does not end: {}", rest.lines().next().unwrap_or_default());
+}
+
+/// Returns the path of a module that another one imports.
+fn resolve(from: &str, target: &str) -> String {
+    assert!(target.starts_with('.'), "{from} imports {target}: a bundled module has a relative address");
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    for part in target.split('/') {
+        match part {
+            "." => {}
+            ".." => _ = parts.pop(),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// Returns the address of a file for an import in another one.
+fn relative(from: &str, to: &str) -> String {
+    let up = from.matches('/').count();
+    if up == 0 { format!("./{to}") } else { format!("{}{to}", "../".repeat(up)) }
+}

@@ -1,0 +1,66 @@
+/**
+ * The dialogs of the page, each loaded when it is first opened: the palette, the keys, the output of a tool, and the
+ * choice of a recording.
+ */
+
+import { loadStyle } from "./lazy.js";
+import { showToast } from "./toasts.js";
+
+/** @type {import("./body-dialog.js").BodyDialog | undefined} */
+let bodyDialog;
+
+/**
+ * @param {string} what What the toast names if it does not load.
+ * @param {() => Promise<void>} open
+ */
+async function opened(what, open) {
+  try {
+    await open();
+  } catch (error) {
+    console.warn(`${what} did not load:`, error);
+    showToast({ text: `${what} did not load. Check that the server runs, then try again.`, isFailure: true });
+  }
+}
+
+/** @param {import("./palette.js").PaletteHost} host */
+export const openPalette = (host) => opened("The palette", async () => {
+  const [{ showPalette }] = await Promise.all([import("./palette.js"), loadStyle("palette.css")]);
+  showPalette(host);
+});
+
+export const openKeys = () => opened("The list of keys", async () => {
+  const [{ showKeys }] = await Promise.all([import("./palette.js"), loadStyle("palette.css")]);
+  showKeys();
+});
+
+/**
+ * Opens an output that the server stored apart.
+ * @param {import("./client/http.js").Server} server
+ * @param {string} href
+ * @param {string} audience
+ */
+export const openBody = (server, href, audience) => opened("The output", async () => {
+  const { BodyDialog } = await import("./body-dialog.js");
+  bodyDialog ??= new BodyDialog(/** @type {HTMLDialogElement} */ (document.getElementById("detail")), server);
+  bodyDialog.open(href, audience);
+});
+
+/**
+ * Lets a person choose a recording, and sends it to the server.
+ * @param {import("./client/http.js").Server} server
+ * @param {(target: { session: string } | { run: string }) => void} sent Takes what the recording is about.
+ */
+export function openRecording(server, sent) {
+  const input = Object.assign(document.createElement("input"), { type: "file", accept: ".ndjson,.jsonl,application/x-ndjson" });
+  input.addEventListener("change", async () => {
+    const [file] = input.files ?? [];
+    if (!file) return;
+    try {
+      const { sendRecording } = await import("./recording.js");
+      sent(await sendRecording(server, file));
+    } catch (error) {
+      showToast({ text: `${file.name} was not opened. ${error instanceof Error ? error.message : error}`, isFailure: true });
+    }
+  });
+  input.click();
+}

@@ -1,0 +1,96 @@
+/**
+ * The facts of a decision: tool, arguments, risk, scope and what else the source stated, as a list. Facts that a
+ * decision depends on have a line even if the source omits them.
+ */
+
+import { TITLES } from "./action-title.js";
+import { argumentsTemplate } from "./argument-list.js";
+import { humanize, toText } from "./base.js";
+import { isApproval } from "./decision.js";
+import { formatValue } from "./lane.js";
+import { summarizeInput } from "./tool.js";
+import { html, nothing } from "../vendor/lit.js";
+
+/** @typedef {import("./card.js").Card} Card */
+
+/** The text for a fact that the source omitted. */
+export const NOT_STATED = "not stated";
+/** Kinds for which the answer may request changes. */
+export const EDITABLE_KINDS = new Set(["plan_decision", "teammate_plan_decision", "artifact_review"]);
+/** Kinds that permit an operation: tool, arguments, risk and scope each have a line, known or not. */
+const PERMISSION_KINDS = new Set(["tool_approval", "permission_grant", "delegated_permission"]);
+/** The server's replacement for a secret. Arguments with it differ from the real ones, so they cannot be edited. */
+const REDACTED = "[redacted]";
+
+/** The tool call that waits for a decision, as this audience sees it. @param {Card} card @returns {Record<string, any>} */
+function callOf(card) {
+  const { toolCallId } = card.content;
+  return (toolCallId === undefined ? undefined : card.sibling("tool-call-progress", toText(toolCallId))?.content) ?? {};
+}
+
+/**
+ * Returns the arguments that a person may edit, as the source stated them in full.
+ * @param {Card} card
+ */
+export function editableArguments(card) {
+  const { kind, safeInput, parameters, input } = card.content;
+  if (kind !== "tool_approval") return undefined;
+  // A version that the source shortened for display must not go back as the whole.
+  const whole = parameters ?? input ?? (safeInput === undefined ? callOf(card).input : undefined);
+  return whole === undefined || JSON.stringify(whole).includes(REDACTED) ? undefined : whole;
+}
+
+/**
+ * Returns the kind of a credential: `oauth`, `api_key`, `text`, or a kind of the source.
+ * @param {Record<string, any>} content
+ * @returns {unknown}
+ */
+export const credentialKindOf = ({ kind, payload }) => (kind === "credential_request" ? payload?.credentialKind : undefined);
+
+/**
+ * Returns the payload of the source, without the members that have their own line.
+ * @param {Record<string, any>} content
+ */
+function detailsOf(content) {
+  if (credentialKindOf(content) === undefined) return content.payload;
+  const { credentialKind: _, ...rest } = content.payload;
+  return Object.keys(rest).length === 0 ? undefined : rest;
+}
+
+/**
+ * @param {Card} card
+ * @param {boolean} isPending
+ * @param {[string, unknown][]} subject Facts about what the decision changes.
+ */
+export function factsTemplate(card, isPending, subject) {
+  const { content } = card;
+  const { kind, scope, policyScope, risk, reason, taskId, toolName, toolCallId, outcome, value, parameters, safeInput, input } = content;
+  const isPermission = PERMISSION_KINDS.has(kind) || (toolCallId !== undefined && isApproval(content) && !EDITABLE_KINDS.has(kind));
+  const needed = (/** @type {unknown} */ fact) => formatValue(fact) || (isPermission && isPending ? NOT_STATED : "");
+  const call = callOf(card);
+  const shown = parameters ?? safeInput ?? input ?? call.input;
+  const needsArguments = kind === "tool_approval" || toolCallId !== undefined;
+  const details = isPending ? detailsOf(content) : undefined;
+  const credential = credentialKindOf(content);
+  /** @type {[string, unknown][]} */
+  const facts = [
+    ["Tool", toolName === undefined && toolCallId === undefined && kind !== "tool_approval" ? "" : needed(toolName ?? call.tool_name)],
+    ["Arguments", shown === undefined ? (needsArguments && isPending ? NOT_STATED : "") : argumentsTemplate(shown)],
+    ["Kind", kind === "unknown" || TITLES[kind] === undefined ? humanize(kind) : ""],
+    ["Credential", credential === undefined ? "" : humanize(credential)],
+    ["Risk", risk === undefined ? needed(undefined) : typeof risk === "object" ? formatValue(risk) : ""],
+    ["Scope", humanizeName(needed(scope ?? policyScope))],
+    ...subject,
+    ["Reason", formatValue(reason) === kind ? "" : humanizeName(formatValue(reason))],
+    ["Task", toText(taskId)],
+    ["Details", details === undefined ? "" : argumentsTemplate(details, "Details from the source")],
+    ["Outcome", isPending ? "" : humanize(outcome ?? content.status)],
+    // The answer to a credential request is a secret, even if a source repeats it.
+    ["Answer", isPending || value === undefined || kind === "credential_request" ? "" : summarizeInput(value)],
+  ];
+  const rows = facts.filter(([, fact]) => fact !== "");
+  return rows.length === 0 ? nothing : html`<dl class="facts">${rows.map(([name, fact]) => html`<dt>${name}</dt><dd class=${name === "Tool" ? "mono" : ""} ?data-unknown=${fact === NOT_STATED}>${fact}</dd>`)}</dl>`;
+}
+
+/** @param {string} text A name such as `tool_call`, or a sentence. */
+const humanizeName = (text) => (/^[a-z]+(_[a-z]+)+$/.test(text) ? text.replaceAll("_", " ") : text);

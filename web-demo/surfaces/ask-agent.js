@@ -1,0 +1,88 @@
+/**
+ * A question to the agent that waits for a decision. It decides nothing: the agent gets a message by the control that
+ * the page uses for messages to a teammate, or, if the source names no agent, by steering the run.
+ */
+
+import { element, toText } from "./base.js";
+import { isLiveRun } from "./runtime-status.js";
+import { controlButton } from "./submitted-controls.js";
+import { html, nothing } from "../vendor/lit.js";
+
+/** @typedef {import("./card.js").Card} Card */
+
+/** The maximum length of a question, in characters. */
+const QUESTION_CHARS_MAX = 4000;
+
+export class AskAgent {
+  #card;
+  #isOpen = false;
+  #feedback = element("p", "asked");
+  #text = element("textarea");
+  #send;
+
+  /** @param {Card} card The card of the decision. */
+  constructor(card) {
+    this.#card = card;
+    this.#text.rows = 2;
+    this.#text.maxLength = QUESTION_CHARS_MAX;
+    this.#feedback.setAttribute("role", "status");
+    this.#send = controlButton("Send question", () => card.view, () => this.#control(), {
+      feedback: this.#feedback,
+      sent: () => {
+        this.#text.value = "";
+        this.#setOpen(false);
+      },
+    });
+    this.#send.dataset.does = "ask";
+  }
+
+  /** Whether a runtime can get a question: the agent is known, or its run is active. */
+  get isPossible() {
+    const { view, activity, content } = this.#card;
+    const run = this.#card.sibling("run", activity.runId);
+    return view.isLive && activity.runId !== "" && (content.agentId !== undefined || (run !== undefined && isLiveRun(run)));
+  }
+
+  /** @returns {import("./base.js").Control | null} Null without a text. */
+  #control() {
+    const { activity, content } = this.#card;
+    const text = this.#text.value.trim();
+    if (text === "") {
+      this.#text.focus();
+      return null;
+    }
+    const agentId = content.agentId === undefined ? undefined : toText(content.agentId);
+    return { run: activity.runId, ...(agentId ? { control: "continue_agent", agentId } : { control: "steer" }), value: { text, actionId: activity.activityId } };
+  }
+
+  /** @param {boolean} isOpen */
+  #setOpen(isOpen) {
+    const hadFocus = this.#card.contains(document.activeElement);
+    this.#isOpen = isOpen;
+    this.#card.draw();
+    if (isOpen) this.#text.focus();
+    else if (hadFocus) /** @type {HTMLElement | null} */ (this.#card.querySelector("[data-does=open-question]"))?.focus();
+  }
+
+  /** The button beside the answers. */
+  get button() {
+    if (!this.isPossible || this.#isOpen) return nothing;
+    return html`<button type="button" class="button" data-kind="quiet" data-does="open-question" @click=${() => this.#setOpen(true)}>Ask a question</button>`;
+  }
+
+  /** The field, or on a narrow card its button; and what became of the last question. @param {string} name The agent's name. */
+  form(name) {
+    const handleKey = (/** @type {KeyboardEvent} */ event) => {
+      const isSend = event.key === "Enter" && (event.ctrlKey || event.metaKey);
+      if (event.key !== "Escape" && !isSend) return;
+      event.preventDefault();
+      event.stopPropagation();
+      if (isSend) this.#send.click();
+      else this.#setOpen(false);
+    };
+    if (!this.isPossible) this.#isOpen = false;
+    const field = html`<div class="question" @keydown=${handleKey}><label class="field"><span>Question for ${name || "the agent"}. It decides nothing.</span>${this.#text}</label>
+      <div class="row">${this.#send}<button type="button" class="button" data-kind="quiet" @click=${() => this.#setOpen(false)}>Cancel</button></div></div>`;
+    return html`${this.#isOpen ? field : html`<div class="ask-row">${this.button}</div>`}${this.#feedback}`;
+  }
+}

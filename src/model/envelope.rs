@@ -89,6 +89,13 @@ impl Draft {
         self
     }
 
+    /// Sets a payload member, if there is a value.
+    pub fn set(&mut self, member: &str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.payload.insert(member.into(), value.into());
+        }
+    }
+
     /// A member of the fact, from its top level or else from its payload.
     #[must_use]
     pub fn member(&self, member: &str) -> Option<&Value> {

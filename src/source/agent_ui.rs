@@ -6,19 +6,14 @@
 //! ids and reuses them for later chunks. It infers nothing from prose, and a producer cannot forge the members that the
 //! server stamps.
 
-use super::members::{RESERVED, carry, invalid_id_error, parse_timestamp, take_type};
-use super::{Adapter, Fact, FactError, SourceKind};
+use super::members::{RESERVED, carry, invalid_id_error, next_id, parse_timestamp, take_type};
+use super::{Fact, FactError, Runtime, SourceKind};
 use crate::model::{AgentId, Audience, Draft, EventType, Ids, MessageId, PartId, Phase, Scope};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// The source `agentui`.
-pub const SOURCE: SourceKind = SourceKind {
-    name: "agentui",
-    fresh: || Box::new(AgentUi::default()),
-    restore: |memory| Ok(Box::new(serde_json::from_slice::<AgentUi>(memory)?)),
-    answers: None,
-};
+pub const SOURCE: SourceKind = SourceKind::of::<AgentUi>("agentui");
 
 /// The most speakers (an agent in a role) whose message and parts the adapter stores.
 ///
@@ -36,8 +31,8 @@ const ROLE_CHARS_MAX: usize = 32;
 /// Each audience has its own prefix and counter: a reader that counts visible ids must not learn of hidden ones.
 fn prefix(kind: &str, audience: Audience) -> String {
     match audience {
-        Audience::User => format!("agentui-{kind}-"),
-        narrower => format!("agentui-{narrower}-{kind}-"),
+        Audience::User => format!("agentui-{kind}"),
+        narrower => format!("agentui-{narrower}-{kind}"),
     }
 }
 
@@ -103,12 +98,20 @@ struct AgentUi {
     speakers: Vec<Speaker>,
 }
 
-impl Adapter for AgentUi {
-    fn adapt(&mut self, mut fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
+/// A parsed fact: its draft, without the ids that follow from earlier facts.
+struct Event {
+    draft: Draft,
+    /// A message of a worker in the user's role; `true` for its end.
+    notification: Option<bool>,
+}
+
+impl Runtime for AgentUi {
+    type Event = Event;
+
+    fn parse(mut fact: Fact) -> Result<Event, FactError> {
         let mut class = EventType::from(take_type(&mut fact, "type")?.as_str());
-        let is_final = class == EventType::TextFinal;
-        let worker_spoke = is_worker_speech(&class, &fact);
-        if worker_spoke {
+        let notification = is_worker_speech(&class, &fact).then_some(class == EventType::TextFinal);
+        if notification.is_some() {
             class = EventType::WorkerNotification;
         }
         let mut draft = Draft::new(class);
@@ -120,23 +123,22 @@ impl Adapter for AgentUi {
             draft.payload.entry("scope").or_insert(scope);
         }
         read_ids_of_payload(&mut draft);
-        settle_run(&mut draft, given);
         if !knows_phase {
             refine_phase(&mut draft);
-        }
-        if worker_spoke {
-            settle_notification(&mut draft, is_final);
         }
         if draft.event_type == EventType::MessagesSnapshot {
             mark_notifications(&mut draft);
         }
-        self.follow(&mut draft);
-        out.push(draft);
-        Ok(())
+        Ok(Event { draft, notification })
     }
 
-    fn save(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("memory has only string keys")
+    fn apply(&mut self, Event { mut draft, notification }: Event, given: &Ids, out: &mut Vec<Draft>) {
+        settle_run(&mut draft, given);
+        if let Some(is_final) = notification {
+            settle_notification(&mut draft, is_final);
+        }
+        self.follow(&mut draft);
+        out.push(draft);
     }
 }
 
@@ -346,11 +348,8 @@ impl AgentUi {
     /// Sets the draft's message and part ids, generates missing ones, and updates the speaker.
     fn name(&mut self, speaker: &mut Speaker, draft: &mut Draft, channel: Channel, is_final: bool) {
         let audience = speaker.audience;
-        let message = speaker.message.get_or_insert_with(|| {
-            let made = &mut self.messages_made[audience.index()];
-            *made += 1;
-            MessageId::new(&format!("{}{made}", prefix("message", audience))).expect("a short name with a number is a valid id")
-        });
+        let made = &mut self.messages_made[audience.index()];
+        let message = speaker.message.get_or_insert_with(|| next_id(&prefix("message", audience), made));
         draft.ids.message = Some(message.clone());
         let part = &mut speaker.parts[channel as usize];
         let continues = part.is_some() && (is_final || speaker.open == Some(channel));
@@ -359,10 +358,7 @@ impl AgentUi {
         } else if !(channel == Channel::Text && is_final) {
             // A final text without a part id covers the whole message, so it gets no part id.
             if !continues {
-                let made = &mut self.parts_made[audience.index()];
-                *made += 1;
-                let made = PartId::new(&format!("{}{made}", prefix("part", audience)));
-                *part = Some(made.expect("a short name with a number is a valid id"));
+                *part = Some(next_id(&prefix("part", audience), &mut self.parts_made[audience.index()]));
             }
             draft.ids.part.clone_from(part);
         }
@@ -381,7 +377,7 @@ impl AgentUi {
         fn past(made: &mut [u64; 3], id: Option<&str>, kind: &str) {
             let Some(id) = id.filter(|id| id.starts_with("agentui-")) else { return };
             for audience in Audience::ALL {
-                let number = id.strip_prefix(&prefix(kind, audience)).and_then(|number| number.parse().ok());
+                let number = id.strip_prefix(&prefix(kind, audience)).and_then(|rest| rest.strip_prefix('-')?.parse().ok());
                 let made = &mut made[audience.index()];
                 *made = (*made).max(number.unwrap_or(0));
             }
@@ -406,6 +402,7 @@ mod tests {
     use super::super::samples::{given, object};
     use super::*;
     use crate::model::{Control, Owner, Topology};
+    use crate::source::Adapter;
     use serde_json::json;
 
     /// Adapts the facts one by one; saves and restores the adapter after each.

@@ -28,12 +28,7 @@ impl EventHandler<'_> {
             }
         }
         if let Some(agent) = self.agent.clone() {
-            let agents = &mut self.memory.agents;
-            agents.retain(|open| *open != agent);
-            if agents.len() == OPEN_MAX {
-                agents.remove(0);
-            }
-            agents.push(agent);
+            self.memory.agents.add(agent);
         }
         self.push_own(carry_all(draft, fact));
     }
@@ -76,7 +71,9 @@ impl EventHandler<'_> {
     }
 
     fn forget_agent(&mut self) {
-        self.memory.agents.retain(|open| self.agent.as_ref() != Some(open));
+        if let Some(agent) = &self.agent {
+            self.memory.agents.take(agent);
+        }
     }
 
     /// Ends the sub-agents that still run when their run ends: no later event can end them.
@@ -85,7 +82,7 @@ impl EventHandler<'_> {
             Phase::Cancelled => ("cancelled", Phase::Cancelled),
             _ => ("interrupted", Phase::Interrupted),
         };
-        for agent in std::mem::take(&mut self.memory.agents) {
+        for agent in self.memory.agents.take_all() {
             let mut draft = self.agent(EventType::AgentCompleted, status);
             draft.phase = phase.clone();
             draft.ids.agent = Some(agent);

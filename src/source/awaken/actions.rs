@@ -2,10 +2,10 @@
 //!
 //! Awaken's answers name the call's id or the suspension's id.
 
-use super::{CALLS_OPEN_MAX, EventHandler, Pending, add_rest};
+use super::{EventHandler, Pending, add_rest};
 use crate::model::{ActionId, Audience, Draft, EventType, Owner, ToolCallId};
-use crate::source::members::{take_id, take_question, take_required_id, take_text};
-use crate::source::{Fact, FactError};
+use crate::source::Fact;
+use crate::source::members::{take_checked_id, take_id, take_question, take_text};
 use serde_json::{Map, Value, json};
 
 impl EventHandler<'_> {
@@ -53,11 +53,7 @@ impl EventHandler<'_> {
             add_rest(&mut draft, rest);
         }
         draft.ids.action = Some(action.clone());
-        self.memory.pending.retain(|pending| pending.call != id);
-        if self.memory.pending.len() == CALLS_OPEN_MAX {
-            self.memory.pending.remove(0);
-        }
-        self.memory.pending.push(Pending { call: id, action, approval, asked: None });
+        self.memory.pending.add(Pending { call: id, action, approval, asked: None });
         self.push(draft);
     }
 
@@ -66,14 +62,13 @@ impl EventHandler<'_> {
     /// Awaken sends neither `tool_call_done` nor an outcome for it. Like Awaken's own encoders, the adapter reads the
     /// outcome from the result. A textual `error` is a failure, `approved: false` is a refusal before the tool ran, and
     /// any other result is a success.
-    pub(super) fn tool_call_resumed(&mut self, mut fact: Fact) -> Result<(), FactError> {
-        let target: ToolCallId = take_required_id(&mut fact, "target_id")?;
+    pub(super) fn tool_call_resumed(&mut self, mut fact: Fact) {
+        let target: ToolCallId = take_checked_id(&mut fact, "target_id");
         let result = fact.shift_remove("result").unwrap_or(Value::Null);
-        let at = self.memory.pending.iter().position(|p| p.call == target || p.action.as_str() == target.as_str());
-        let pending = at.map(|at| self.memory.pending.remove(at));
-        let id = pending.as_ref().map_or(target, |pending| pending.call.clone());
-        let name = self.memory.call(&id).map(|call| call.name.clone());
-        self.memory.end_call(&id);
+        let asked = self.memory.pending.iter().find(|p| p.call == target || p.action.as_str() == target.as_str());
+        let id = asked.map_or(target, |pending| pending.call.clone());
+        let pending = self.memory.pending.take(&id);
+        let name = self.memory.calls.end(&id).map(|call| call.name);
         let refused = result.get("approved") == Some(&Value::Bool(false));
         let error = result.get("error").and_then(Value::as_str).map(str::to_owned);
         if let Some(pending) = pending {
@@ -101,7 +96,6 @@ impl EventHandler<'_> {
         };
         draft.payload.extend(name.map(|name| ("toolName".to_owned(), name.into())));
         self.push(draft);
-        Ok(())
     }
 
     fn resolved(&mut self, pending: Pending, call: &ToolCallId, result: &Value, refused: bool) {

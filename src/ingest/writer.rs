@@ -134,7 +134,7 @@ impl<'s> Entries<'s> {
             self.guard = Some((Guard::restore(memory).map_err(|why| unreadable(&why))?, value.clone()));
         } else if let Some(subject) = name.strip_prefix("t:") {
             match value[..] {
-                [byte] if Ledger::has_byte(byte) => self.subjects.push((subject, byte)),
+                [byte] if Ledger::can_restore(subject, byte) => self.subjects.push((subject, byte)),
                 _ => return Err(unreadable(&format_args!("{:?} is not the state of a subject", &value[..]))),
             }
         } else if let Some(source) = name.strip_prefix("a:") {

@@ -188,6 +188,14 @@ impl Facts {
         }
     }
 
+    /// The text of the fact with this index, if it came as text.
+    pub(super) fn text(&self, index: usize) -> Option<&[u8]> {
+        match &self.0 {
+            Source::Values(_) => None,
+            Source::Text { body, ranges, .. } => Some(&body[ranges[index].clone()]),
+        }
+    }
+
     /// The fact with this index.
     ///
     /// # Errors

@@ -83,6 +83,9 @@ impl Parsed {
 
 /// Parses one fact.
 pub(super) fn parse(delivery: &Delivery, index: usize) -> Result<Event, Refused> {
+    if let Some(parsed) = delivery.facts.text(index).and_then(delivery.source.parse_text) {
+        return parsed.map_err(Refused::Fact);
+    }
     match delivery.facts.get(index) {
         Ok(Value::Object(fact)) => (delivery.source.parse)(fact).map_err(Refused::Fact),
         Ok(other) => Err(Refused::Fact(FactError::NotAnObject { found: source::kind_of(&other) })),

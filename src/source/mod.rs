@@ -78,6 +78,14 @@ pub trait Runtime: Clone + Default + Serialize + DeserializeOwned + Send + 'stat
     /// [`FactError`] if the fact is invalid, whatever the run's state.
     fn parse(fact: Fact) -> Result<Self::Event, FactError>;
 
+    /// Parses the text of a fact without a map between. `None`: [`Runtime::parse`] decides.
+    ///
+    /// Only a runtime whose facts are the most frequent needs it.
+    #[must_use]
+    fn parse_text(_text: &[u8]) -> Option<Result<Self::Event, FactError>> {
+        None
+    }
+
     /// Applies a parsed fact: changes the state and appends the resulting drafts (possibly none) to `out`.
     ///
     /// `given` holds the ids of the request's query. They override the source's own ids, except where the fact is
@@ -97,6 +105,12 @@ pub struct Event {
     parsed: Box<dyn Any + Send>,
     /// See [`Runtime::answers`].
     pub answers: Vec<ActionAnswer>,
+}
+
+impl Event {
+    fn of<R: Runtime>(event: R::Event) -> Self {
+        Self { answers: R::answers(&event), parsed: Box::new(event) }
+    }
 }
 
 /// The state of any runtime.
@@ -152,6 +166,8 @@ pub struct SourceKind {
     pub name: &'static str,
     /// Parses a fact, as [`Runtime::parse`].
     pub parse: fn(Fact) -> Result<Event, FactError>,
+    /// Parses a fact's text, as [`Runtime::parse_text`].
+    pub parse_text: fn(&[u8]) -> Option<Result<Event, FactError>>,
     /// Returns the state at the beginning of a run.
     pub fresh: fn() -> Box<dyn Adapter>,
     /// Restores the state from the bytes that [`Adapter::save`] returned.
@@ -165,10 +181,8 @@ impl SourceKind {
     pub const fn of<R: Runtime>(name: &'static str) -> Self {
         Self {
             name,
-            parse: |fact| {
-                let event = R::parse(fact)?;
-                Ok(Event { answers: R::answers(&event), parsed: Box::new(event) })
-            },
+            parse: |fact| R::parse(fact).map(Event::of::<R>),
+            parse_text: |text| Some(R::parse_text(text)?.map(Event::of::<R>)),
             fresh: || Box::new(R::default()),
             restore: |saved| Ok(Box::new(state::restore::<R>(saved)?)),
         }

@@ -47,12 +47,11 @@ mod maintenance;
 pub use accept::ENVELOPES_BYTES_MAX;
 pub use amend::{ServerAppend, Verdict, WriterView};
 pub use delivery::{
-    Delivery, ENVELOPE_BYTES, Facts, PARSED_FACT_BYTES_MAX, PRODUCERS_MAX, Producer, WriteScope, WriteTarget,
-    envelope_bytes_with, string_end,
+    Delivery, ENVELOPE_BYTES, Facts, PARSED_FACT_BYTES_MAX, PARSED_FACTS_MAX, PARSED_TEXT_BYTES_MAX, PRODUCERS_MAX, Producer,
+    WriteScope, WriteTarget, envelope_bytes_with, string_end,
 };
 pub use limits::{IngestCounters, IngestLimits};
 pub use maintenance::CompactionPlan;
-pub use parse::{PARSED_FACTS_MAX, PARSED_TEXT_BYTES_MAX};
 pub use pending::{Admitted, Pending};
 pub use receipt::{IngestError, OutOfScope, Receipt, VIOLATIONS_MAX};
 pub use stamp::BlobMeta;

@@ -6,13 +6,6 @@ use super::delivery::Delivery;
 use crate::source::{self, ActionAnswer, Event, FactError};
 use serde_json::Value;
 
-/// The most facts, and about the most bytes of text, that are parsed ahead of the writer and held in memory.
-///
-/// A parsed fact takes many times its text. A larger delivery is judged first, and its facts are parsed again one by one
-/// when the writer applies them.
-pub const PARSED_FACTS_MAX: usize = 1024;
-pub const PARSED_TEXT_BYTES_MAX: usize = 1024 * 1024;
-
 /// Why a fact is refused for what it is.
 #[derive(Debug, Clone)]
 pub(super) enum Refused {
@@ -36,7 +29,8 @@ impl Parsed {
     /// Parses the facts of a delivery from this index on, up to the first that is refused.
     pub fn of(delivery: &Delivery, from: usize) -> Self {
         let Delivery { facts, atomic, .. } = delivery;
-        let holds = facts.len().saturating_sub(from) <= PARSED_FACTS_MAX && facts.text_bytes() <= PARSED_TEXT_BYTES_MAX;
+        // A larger delivery is judged now, and its facts are parsed again one by one when the writer applies them.
+        let holds = delivery.may_hold_parsed(from);
         let mut events = Vec::with_capacity(if holds { facts.len() - from } else { 0 });
         let (mut answers, mut refused) = (Vec::new(), None);
         for index in from..facts.len() {

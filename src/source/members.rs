@@ -250,7 +250,7 @@ const QUESTION_MEMBERS: &[&str] = &[
 pub(super) fn take_question(draft: &mut Draft, own: &mut Map<String, Value>) {
     for member in QUESTION_MEMBERS {
         if own.get(*member).is_some_and(|value| !value.is_null()) && !draft.payload.contains_key(*member) {
-            draft.payload.extend(own.shift_remove(*member).map(|value| ((*member).to_owned(), value)));
+            draft.set(member, own.shift_remove(*member));
         }
     }
     draft.ids.artifact = draft.ids.artifact.take().or_else(|| take_id(own, "artifactId"));

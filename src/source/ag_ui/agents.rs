@@ -16,8 +16,8 @@ impl EventHandler<'_> {
     pub(super) fn subagent_started(&mut self, mut fact: Fact) {
         let name = take_text(&mut fact, "name").filter(|name| !name.is_empty());
         let mut draft = self.agent(EventType::AgentSpawned, "running");
-        draft.payload.extend(name.map(|name| ("agentName".to_owned(), name.into())));
-        draft.payload.extend(take_text(&mut fact, "description").map(|text| ("description".to_owned(), text.into())));
+        draft.set("agentName", name);
+        draft.set("description", take_text(&mut fact, "description"));
         for (member, rel) in [
             ("parentSubagentRunId", "parentAgentId"),
             ("parentToolCallId", "parentToolCallId"),
@@ -41,7 +41,7 @@ impl EventHandler<'_> {
                 let mut draft = self.agent(EventType::AgentChanged, "waiting");
                 draft.phase = Phase::Waiting;
                 let asked = fact.get("outcome").and_then(|outcome| outcome.get("interruptIds")).cloned();
-                draft.payload.extend(asked.map(|asked| ("interruptIds".to_owned(), asked)));
+                draft.set("interruptIds", asked);
                 draft
             }
             Some(_) => {
@@ -53,7 +53,7 @@ impl EventHandler<'_> {
         if draft.text("status") != Some("unknown") {
             fact.shift_remove("outcome");
         }
-        draft.payload.extend(fact.shift_remove("result").map(|result| ("result".to_owned(), result)));
+        draft.set("result", fact.shift_remove("result"));
         self.forget_agent();
         self.push_own(carry_all(draft, fact));
     }

@@ -209,8 +209,8 @@ impl EventHandler<'_> {
     ) {
         let mut draft = self.tool(EventType::ToolResult, id.clone(), rest).with("outcome", "unknown");
         self.name_call(&mut draft, &id);
-        draft.payload.extend(content.map(|content| ("output".to_owned(), content)));
-        draft.payload.extend(role.map(|role| ("role".to_owned(), role.into())));
+        draft.set("output", content);
+        draft.set("role", role);
         draft.ids.message = message;
         draft.audience = Audience::User;
         self.memory.calls.end(&id);
@@ -221,7 +221,7 @@ impl EventHandler<'_> {
     pub(super) fn failure(&mut self, id: ToolCallId, message: Option<MessageId>, error: String, content: Option<Value>) {
         let mut draft = self.tool(EventType::ToolFailed, id.clone(), Map::new()).with("error", json!({ "message": error }));
         self.name_call(&mut draft, &id);
-        draft.payload.extend(content.map(|content| ("output".to_owned(), content)));
+        draft.set("output", content);
         draft.ids.message = message;
         self.memory.calls.end(&id);
         self.push(draft);

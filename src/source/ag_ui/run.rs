@@ -122,7 +122,7 @@ impl EventHandler<'_> {
             draft.payload.insert("attempt".into(), self.memory.attempt.into());
         }
         let version = take_text(&mut fact, "protocolVersion");
-        draft.payload.extend(version.map(|version| ("protocolVersion".to_owned(), version.into())));
+        draft.set("protocolVersion", version);
         self.add_run_reference(&mut draft);
         if let Some(parent) = parent {
             draft.add_ref("parentRunId", parent.into());
@@ -157,7 +157,7 @@ impl EventHandler<'_> {
 
     fn resolved(&mut self, pending: Pending, outcome: &str, value: Option<Value>) {
         let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome);
-        draft.payload.extend(value.map(|value| ("value".to_owned(), value)));
+        draft.set("value", value);
         draft.owner = ActionKind::from(pending.kind.as_str()).owner();
         draft.ids.action = Some(pending.action);
         draft.ids.tool_call = pending.call;
@@ -205,7 +205,7 @@ impl EventHandler<'_> {
         for (member, value) in outcome.rest {
             draft.payload.entry(member).or_insert(value);
         }
-        draft.payload.extend(result.map(|result| ("result".to_owned(), result)));
+        draft.set("result", result);
         self.close(carry_all(draft, fact), usage);
     }
 
@@ -273,12 +273,12 @@ impl EventHandler<'_> {
         let call = call.or_else(|| self.memory.only_ready_call().filter(|_| kind == ActionKind::ToolApproval));
         let mut draft = Draft::new(EventType::ActionRequired).with("kind", kind.as_str());
         draft.owner = kind.owner();
-        draft.payload.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
+        draft.set("reason", reason);
         let metadata = interrupt.shift_remove("metadata");
         for (member, ours) in
             [("message", "message"), ("responseSchema", "schema"), ("expiresAt", "expiresAt"), ("payload", "payload")]
         {
-            draft.payload.extend(interrupt.shift_remove(member).map(|value| (ours.to_owned(), value)));
+            draft.set(ours, interrupt.shift_remove(member));
         }
         if let Some(id) = &call {
             self.name_call(&mut draft, id);

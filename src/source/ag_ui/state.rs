@@ -80,7 +80,7 @@ impl EventHandler<'_> {
             content => {
                 let mut draft = self.activity(EventType::StateSnapshot, target, activity, fact).with("content", content);
                 // The default of `replace` is true, so an absent member adds nothing.
-                draft.payload.extend(replace.map(|replace| ("replace".to_owned(), replace)));
+                draft.set("replace", replace);
                 self.push(draft);
             }
         }
@@ -155,7 +155,7 @@ impl EventHandler<'_> {
     pub(super) fn custom(&mut self, mut fact: Fact) {
         let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", "custom");
         for member in ["name", "value"] {
-            draft.payload.extend(fact.shift_remove(member).map(|value| (member.to_owned(), value)));
+            draft.set(member, fact.shift_remove(member));
         }
         (draft.owner, draft.surface, draft.persistence) = (Owner::Runtime, Surface::Custom, Persistence::EphemeralLive);
         draft.audience = Audience::Dashboard;
@@ -166,7 +166,7 @@ impl EventHandler<'_> {
     pub(super) fn raw(&mut self, mut fact: Fact) {
         let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", "raw");
         for member in ["event", "source"] {
-            draft.payload.extend(fact.shift_remove(member).map(|value| (member.to_owned(), value)));
+            draft.set(member, fact.shift_remove(member));
         }
         self.push_own(carry_all(draft, fact));
     }

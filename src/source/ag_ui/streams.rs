@@ -272,7 +272,7 @@ impl EventHandler<'_> {
     pub(super) fn reasoning_span(&mut self, edge: &str, mut fact: Fact) {
         let message = take_id(&mut fact, "messageId");
         let mut draft = Draft::new(EventType::RunStatus).with("reasoning", edge);
-        draft.payload.extend(take_text(&mut fact, "title").map(|title| ("title".to_owned(), title.into())));
+        draft.set("title", take_text(&mut fact, "title"));
         draft.audience = Audience::Dashboard;
         if edge == "started" {
             draft.phase = Phase::Reasoning;
@@ -293,7 +293,7 @@ impl EventHandler<'_> {
             _ => draft.ids.message = entity.as_deref().and_then(|id| MessageId::new(id).ok()),
         }
         for (member, value) in [("subtype", subtype), ("entityId", entity)] {
-            draft.payload.extend(value.map(|value| (member.to_owned(), value.into())));
+            draft.set(member, value);
         }
         self.push_own(carry_all(draft, fact));
     }

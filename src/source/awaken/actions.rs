@@ -29,7 +29,7 @@ impl EventHandler<'_> {
             draft.payload.insert("message".into(), message.into());
         }
         let schema = suspension.shift_remove("response_schema").filter(|schema| !schema.is_null());
-        draft.payload.extend(schema.map(|schema| ("schema".to_owned(), schema)));
+        draft.set("schema", schema);
         take_question(&mut draft, &mut parameters);
         let input = pending.shift_remove("arguments").or_else(|| parameters.shift_remove("args"));
         // The draft has the arguments once, although Awaken repeats them.
@@ -41,9 +41,9 @@ impl EventHandler<'_> {
         if parameters.get("tool") == draft.payload.get("toolName") {
             parameters.shift_remove("tool");
         }
-        draft.payload.extend(input.map(|input| ("input".to_owned(), input)));
-        draft.payload.extend(mode.map(|mode| ("resumeMode".to_owned(), mode.into())));
-        draft.payload.extend(suspension.shift_remove("action").map(|action| ("action".to_owned(), action)));
+        draft.set("input", input);
+        draft.set("resumeMode", mode);
+        draft.set("action", suspension.shift_remove("action"));
         if !parameters.is_empty() {
             draft.payload.insert("payload".into(), Value::Object(parameters));
         }
@@ -90,11 +90,11 @@ impl EventHandler<'_> {
                 let mut draft = self.tool(EventType::ToolResult, id, fact).with("status", "completed");
                 draft.audience = Audience::User;
                 let (output, metadata) = unwrapped(result);
-                draft.payload.extend(metadata.map(|metadata| ("metadata".to_owned(), metadata)));
+                draft.set("metadata", metadata);
                 draft.with("output", output)
             }
         };
-        draft.payload.extend(name.map(|name| ("toolName".to_owned(), name.into())));
+        draft.set("toolName", name);
         self.push(draft);
     }
 

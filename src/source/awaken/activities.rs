@@ -19,7 +19,7 @@ impl EventHandler<'_> {
             Value::Object(content) if activity == PROGRESS => self.progress(target, content, replace, fact),
             content => {
                 let mut draft = self.activity(target, activity, fact).with("content", content);
-                draft.payload.extend(replace.map(|replace| ("replace".to_owned(), replace)));
+                draft.set("replace", replace);
                 self.push(draft);
             }
         }

@@ -187,7 +187,7 @@ impl EventHandler<'_> {
         }
         add_rest(&mut draft, result);
         let child = child_of(&draft, data.as_ref(), "failed");
-        draft.payload.extend(data.map(|data| ("data".to_owned(), data)));
+        draft.set("data", data);
         self.push(draft);
         self.push_child(child);
     }

@@ -76,7 +76,7 @@ impl EventHandler<'_> {
     /// Creates a draft of this call with the remaining members of the event.
     fn tool(class: EventType, id: ToolCallId, name: Option<String>, rest: Fact) -> Draft {
         let mut draft = carry_all(Draft::new(class), rest);
-        draft.payload.extend(name.map(|name| ("toolName".to_owned(), name.into())));
+        draft.set("toolName", name);
         if let Some(parent) = parent_of(&id) {
             draft.add_ref("parentToolCallId", parent.into());
         }
@@ -106,7 +106,7 @@ impl EventHandler<'_> {
         self.memory.resume();
         self.memory.calls.start(Call { id: id.clone(), name: name_of(&name), start: audience, untrusted });
         let mut draft = Self::tool(EventType::ToolStarted, id, Some(name), fact);
-        draft.payload.extend(input.map(|input| ("input".to_owned(), input)));
+        draft.set("input", input);
         draft.audience = audience;
         draft.ids.message.clone_from(&self.memory.message);
         self.push(draft);
@@ -136,7 +136,7 @@ impl EventHandler<'_> {
                 draft
             }
         };
-        draft.payload.extend(message.map(|message| ("message".to_owned(), message.into())));
+        draft.set("message", message);
         if let Some(percent) = percent {
             // The range is 0 to 100, even if the value looks like a fraction: 1 is one hundredth.
             draft.payload.extend(percent.as_f64().map(|n| ("progress".to_owned(), (n / 100.0).clamp(0.0, 1.0).into())));
@@ -186,7 +186,7 @@ impl EventHandler<'_> {
         if let Some(cut) = result.as_ref().and_then(Value::as_str).and_then(truncated) {
             draft.payload.insert("truncated".into(), cut);
         }
-        draft.payload.extend(result.map(|result| ("output".to_owned(), result)));
+        draft.set("output", result);
         draft.audience = audience;
         draft
     }
@@ -230,7 +230,7 @@ impl EventHandler<'_> {
             audience = Audience::User;
         }
         let mut draft = Self::ended(EventType::ToolFailed, id, name, fact).with("error", Value::Object(error));
-        draft.payload.extend(output.map(|output| ("output".to_owned(), output)));
+        draft.set("output", output);
         draft.audience = audience;
         draft
     }
@@ -240,7 +240,7 @@ impl EventHandler<'_> {
         move_members(&mut known, &mut fact, &[("structured", "structured")]);
         for (member, ours) in [("durationMs", "durationMs"), ("cost_usd", "costUsd"), ("costUsd", "costUsd")] {
             let number = take_number(&mut fact, member);
-            known.payload.extend(number.map(|number| (ours.to_owned(), number)));
+            known.set(ours, number);
         }
         let mut draft = Self::tool(class, id, name, fact);
         draft.payload.extend(known.payload);
@@ -259,7 +259,7 @@ impl EventHandler<'_> {
         let permission = Value::from(id.as_str());
         let mut draft = Self::tool(EventType::PermissionChanged, id, name, fact).with("permissionId", permission);
         draft = draft.with("requiresApproval", true).with("gated", false);
-        draft.payload.extend(input.map(|input| ("input".to_owned(), input)));
+        draft.set("input", input);
         (draft.scope, draft.surface, draft.audience) = (Scope::ToolCall, Surface::ToolUi, audience);
         self.push(draft);
     }

@@ -57,7 +57,7 @@ impl EventHandler<'_> {
             _ => None,
         };
         let mut draft = Draft::new(EventType::ActionResolved);
-        draft.payload.extend(outcome.map(|outcome| ("outcome".to_owned(), outcome.into())));
+        draft.set("outcome", outcome);
         move_members(&mut draft, &mut fact, &[("decision", "decision"), ("decidedBy", "decidedBy")]);
         draft.owner = Owner::Policy;
         draft.ids.tool_call = self.memory.pending.take(&action).and_then(|pending| pending.call);
@@ -91,7 +91,7 @@ impl EventHandler<'_> {
             _ => None,
         };
         let mut draft = Draft::new(EventType::ActionResolved);
-        draft.payload.extend(outcome.map(|outcome| ("outcome".to_owned(), outcome.into())));
+        draft.set("outcome", outcome);
         move_members(&mut draft, &mut fact, &[("source", "resolvedBy")]);
         draft.owner = Owner::Runtime;
         self.memory.pending.take(&action);

@@ -101,7 +101,7 @@ impl EventHandler<'_> {
 
     pub(super) fn whole(&mut self, text: Option<String>, message: MessageId, part: Option<PartId>) {
         let mut draft = Draft::new(EventType::TextFinal);
-        draft.payload.extend(text.map(|text| ("text".to_owned(), text.into())));
+        draft.set("text", text);
         draft.ids.message = Some(message);
         draft.ids.part = part;
         self.push(draft);

@@ -145,8 +145,8 @@ impl EventHandler<'_> {
             (false, None) => (EventType::RunFinished, Phase::Completed, "completed"),
         };
         let mut draft = Draft::new(class).with("status", status);
-        draft.payload.extend(memory.halted.clone().map(|rule| ("haltRule".to_owned(), rule.into())));
-        draft.payload.extend(take_number(&mut fact, "turnCount").map(|count| ("turnCount".to_owned(), count)));
+        draft.set("haltRule", memory.halted.clone());
+        draft.set("turnCount", take_number(&mut fact, "turnCount"));
         // A provider that simply stops on abort produces an ordinary end.
         draft.may_be_abort = draft.event_type == EventType::RunFinished && phase == Phase::Completed;
         (draft.scope, draft.phase) = (Scope::Turn, phase);
@@ -202,7 +202,7 @@ impl EventHandler<'_> {
         if code == "aborted" {
             let mut draft = Draft::new(EventType::RunFinished).with("status", "cancelled").with("code", code);
             fact.shift_remove("code");
-            draft.payload.extend(message.map(|message| ("message".to_owned(), message.into())));
+            draft.set("message", message);
             (draft.scope, draft.phase) = (Scope::Turn, Phase::Cancelled);
             return self.end(draft, fact);
         }

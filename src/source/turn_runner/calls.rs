@@ -124,8 +124,8 @@ impl EventHandler<'_> {
             let mut draft = of(EventType::ToolStarted);
             // Until its result, the call is the model's request and not yet the tool's work.
             draft.owner = Owner::Model;
-            draft.payload.extend(name.as_deref().map(|name| ("toolName".to_owned(), name.into())));
-            draft.payload.extend(created.map(|at| ("createdAt".to_owned(), at)));
+            draft.set("toolName", name.as_deref());
+            draft.set("createdAt", created);
             if id.as_str() != native {
                 draft.add_ref("nativeId", native.into());
             }
@@ -133,18 +133,16 @@ impl EventHandler<'_> {
         }
         if has_news {
             let mut draft = of(EventType::ToolArgs);
-            draft
-                .payload
-                .extend(name.as_deref().filter(|_| is_renamed && !is_new).map(|name| ("toolName".to_owned(), name.into())));
+            draft.set("toolName", name.as_deref().filter(|_| is_renamed && !is_new));
             // The event has the whole current arguments. They replace the earlier ones.
-            draft.payload.extend(args.map(|args| ("input".to_owned(), args)));
+            draft.set("input", args);
             self.push(draft);
         }
         if is_complete {
             self.memory.end_call(key);
             let mut draft = of(if is_error { EventType::ToolFailed } else { EventType::ToolResult });
-            draft.payload.extend(name.map(|name| ("toolName".to_owned(), name.into())));
-            draft.payload.extend(completed.map(|at| ("completedAt".to_owned(), at)));
+            draft.set("toolName", name);
+            draft.set("completedAt", completed);
             self.end_of_call(draft, results.unwrap_or(Value::Null));
         } else if let Some(results) = results.filter(|results| !results.is_null()) {
             // Only the end of a call carries its result.

@@ -79,7 +79,7 @@ impl EventHandler<'_> {
         draft.timestamp = take_time(&mut payload, "createdAt");
         draft.ids.action = Some(id.clone());
         draft.ids.tool_call.clone_from(&call);
-        draft.payload.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
+        draft.set("reason", reason);
         if payload.get("isSettled") == Some(&Value::Bool(false)) {
             payload.shift_remove("isSettled");
         }
@@ -117,7 +117,7 @@ impl EventHandler<'_> {
         draft.timestamp = take_time(&mut payload, "settledAt");
         draft.ids.action = Some(id);
         draft.ids.tool_call = gate.and_then(|gate| gate.call);
-        draft.payload.extend(result.map(|result| ("result".to_owned(), result.into())));
+        draft.set("result", result);
         self.carry_remaining(payload);
         self.push(draft);
     }

@@ -173,7 +173,7 @@ impl EventHandler<'_> {
         let bytes = stream.bytes;
         if let Some(mut draft) = added {
             if is_first {
-                draft.payload.extend(created.map(|at| ("createdAt".to_owned(), at)));
+                draft.set("createdAt", created);
                 if message.as_str() != id {
                     draft.add_ref("nativeId", id.into());
                 }
@@ -185,8 +185,8 @@ impl EventHandler<'_> {
             let mut draft = of(channel.draft(true));
             // An empty `full` of a non-empty stream means that the producer does not track the whole text.
             let whole = full.filter(|full| !full.is_empty() || bytes == 0);
-            draft.payload.extend(whole.map(|whole| ("text".to_owned(), whole.into())));
-            draft.payload.extend(completed.map(|at| ("completedAt".to_owned(), at)));
+            draft.set("text", whole);
+            draft.set("completedAt", completed);
             self.push(draft);
         }
     }

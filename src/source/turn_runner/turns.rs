@@ -180,7 +180,7 @@ impl EventHandler<'_> {
             ("durationMs", "durationMs"),
         ];
         move_members(&mut draft, &mut payload, &members);
-        draft.payload.extend(error.map(|error| ("error".to_owned(), error)));
+        draft.set("error", error);
         self.carry_remaining(payload);
         self.push(draft);
     }

@@ -22,6 +22,11 @@ mod report;
 mod state;
 pub mod turn_runner;
 
+/// The runtime that the guide "Add a runtime" adds, to keep the guide true.
+#[cfg(test)]
+#[path = "../../tests/runtime/mod.rs"]
+mod relay;
+
 pub use state::StateError;
 
 use crate::model::{ActionId, Draft, Ids, SessionId};
@@ -203,7 +208,15 @@ pub struct ActionAnswer {
 }
 
 /// All supported sources.
-pub static SOURCES: &[SourceKind] = &[agent_ui::SOURCE, awaken::SOURCE, ethos::SOURCE, turn_runner::SOURCE, ag_ui::SOURCE];
+pub static SOURCES: &[SourceKind] = &[
+    agent_ui::SOURCE,
+    awaken::SOURCE,
+    ethos::SOURCE,
+    turn_runner::SOURCE,
+    ag_ui::SOURCE,
+    #[cfg(test)]
+    relay::SOURCE,
+];
 
 /// Returns the source with this name.
 #[must_use]

@@ -86,3 +86,61 @@ pub(super) fn parse(delivery: &Delivery, index: usize) -> Result<Event, Refused>
         Err(error) => Err(Refused::NotJson(error.to_string())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::delivery::{Facts, PARSED_FACTS_MAX, PARSED_TEXT_BYTES_MAX};
+    use super::*;
+    use crate::log::LogId;
+    use crate::model::{Ids, RunId};
+
+    fn delivery(facts: &[String], atomic: bool) -> Delivery {
+        let ends = facts.iter().scan(0, |end, fact| {
+            *end += fact.len();
+            Some(*end - fact.len()..*end)
+        });
+        Delivery {
+            log: LogId::Run(RunId::new("r").unwrap()),
+            source: &source::agent_ui::SOURCE,
+            given: Ids::default(),
+            producer: None,
+            facts: Facts::from_text(facts.concat().into(), ends.collect()),
+            atomic,
+            epoch: None,
+            write_scope: None,
+        }
+    }
+
+    fn fact(text: &str) -> String {
+        format!(r#"{{"type":"text.delta","payload":{text}}}"#)
+    }
+
+    #[test]
+    fn facts_beyond_a_limit_are_judged_and_parsed_again() {
+        let long = fact(&format!("{:?}", "x".repeat(PARSED_TEXT_BYTES_MAX)));
+        for (facts, holds) in [
+            (vec![fact("{}"); PARSED_FACTS_MAX], true),
+            (vec![fact("{}"); PARSED_FACTS_MAX + 1], false),
+            (vec![long], false),
+            (vec![fact(&format!("{}{}", "[".repeat(64), "]".repeat(64))); 8], false),
+        ] {
+            let delivery = delivery(&facts, true);
+            let mut parsed = Parsed::of(&delivery, 0);
+            assert_eq!((parsed.events.is_some(), parsed.refused.is_none()), (holds, true));
+            // Facts may be left out, as duplicates are.
+            for index in (0..facts.len()).skip(3) {
+                parsed.take(&delivery, index);
+            }
+        }
+    }
+
+    #[test]
+    fn an_atomic_body_that_is_not_json_gets_that_error_before_any_other() {
+        let facts = [fact("{}"), "{}".to_owned(), fact("{}"), "{".to_owned()];
+        let refused = |atomic: bool| Parsed::of(&delivery(&facts, atomic), 0).refused;
+        assert!(matches!(refused(false), Some((1, Refused::Fact(FactError::NoType { member: "type" })))));
+        assert!(matches!(refused(true), Some((3, Refused::NotJson(_)))));
+        let parsed = Parsed::of(&delivery(&facts, false), 0);
+        assert_eq!((parsed.is_before(1), parsed.is_before(2)), (false, true));
+    }
+}

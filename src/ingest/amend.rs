@@ -1,7 +1,6 @@
 //! Appends by the server itself, ordered after all accepted facts and before any later ones.
 
 use super::pending::ATTEMPTS_MAX;
-use super::rows::EncodedRows;
 use super::stamp::StampContext;
 use super::writer::{LogWriter, WriterState};
 use super::{Environment, Ingest};
@@ -169,7 +168,7 @@ impl LogWriter {
         self.is_used = true;
         // Until the append is complete: a panic leaves the writer in this state.
         self.state = WriterState::Lost;
-        let ServerAppend { drafts, controls } = addition;
+        let ServerAppend { mut drafts, controls } = addition;
         for record in controls {
             self.controls_changed.push(record.id.clone());
             self.controls.insert(record.id.clone(), record);
@@ -180,10 +179,11 @@ impl LogWriter {
         let run = if let LogId::Run(run) = &self.id { Some(run.clone()) } else { None };
         let session = if let LogId::Session(id) = &self.id { Some(id.clone()) } else { self.summary.session_id.clone() };
         let given = Ids { session, thread: self.summary.thread_id.clone(), run, ..Ids::default() };
-        let (before, mut rows) = (self.summary.last_sequence, EncodedRows::default());
-        let ends: Vec<_> = (1..=drafts.len()).collect();
+        let before = self.summary.last_sequence;
         let context = StampContext { given: &given, policy, environment, now: (environment.now)() };
-        self.stamp(drafts, &ends, 0, context, &mut rows, &mut Vec::new());
+        let mut stamped = self.begin_stamp(context, drafts.len());
+        self.stamp(&mut drafts, 0, context, &mut stamped);
+        let rows = self.end_stamp(stamped).rows;
         self.prepare_append(None, None, before, rows, true);
         self.state = WriterState::Active;
     }

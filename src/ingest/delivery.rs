@@ -78,6 +78,23 @@ impl Delivery {
     }
 }
 
+/// The most facts, and the most bytes of text, that are parsed ahead of the writer.
+pub const PARSED_FACTS_MAX: usize = 1024;
+pub const PARSED_TEXT_BYTES_MAX: usize = 1024 * 1024;
+
+impl Delivery {
+    /// Whether the facts from this index on may wait for the writer in parsed form.
+    ///
+    /// They may if they take no more than the admission has reserved for their envelopes, which do not exist until then:
+    /// twice, plus as much again because a value counts at its largest. Text of small nested arrays takes a hundred times
+    /// its size.
+    pub(super) fn may_hold_parsed(&self, from: usize) -> bool {
+        self.facts.len().saturating_sub(from) <= PARSED_FACTS_MAX
+            && self.facts.text_bytes() <= PARSED_TEXT_BYTES_MAX
+            && self.facts.parsed_bytes() <= self.envelope_bytes().saturating_mul(4)
+    }
+}
+
 /// The bytes of an envelope with these ids, besides its fact.
 #[must_use]
 pub fn envelope_bytes_with(given: &Ids) -> usize {
@@ -164,6 +181,14 @@ impl Facts {
         }
     }
 
+    /// The approximate memory of all facts once they are parsed, in bytes; 0 for facts that were never text.
+    fn parsed_bytes(&self) -> usize {
+        match &self.0 {
+            Source::Values(_) => 0,
+            Source::Text { body, .. } => count_values(body).saturating_mul(VALUE_BYTES),
+        }
+    }
+
     /// The number of facts.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -185,6 +210,14 @@ impl Facts {
         match &self.0 {
             Source::Values(_) => 0,
             Source::Text { body, .. } => body.len(),
+        }
+    }
+
+    /// The text of the fact with this index, if it came as text.
+    pub(super) fn text(&self, index: usize) -> Option<&[u8]> {
+        match &self.0 {
+            Source::Values(_) => None,
+            Source::Text { body, ranges, .. } => Some(&body[ranges[index].clone()]),
         }
     }
 

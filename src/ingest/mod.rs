@@ -1,9 +1,10 @@
 //! The write path: facts in, an append out.
 //!
 //! ```text
-//! facts ─▶ adapter ─▶ ledger ─▶ guard ─▶ stamp ─▶ committer
+//! facts ─▶ parse ─▶ apply ─▶ ledger ─▶ guard ─▶ stamp ─▶ committer
 //! ```
-//! One [`LogWriter`] per log accepts facts in order under one lock. It queues the log's append for the committer before
+//! [`parse`] judges all facts of a delivery outside any lock. One [`LogWriter`] per log applies them in order under one
+//! lock. It queues the log's append for the committer before
 //! it releases the lock, so sequences are gapless and in order. The same append saves all state of the stages. Time and
 //! randomness come from [`Environment`]. Nothing here knows readers.
 //!
@@ -15,8 +16,8 @@
 //! the log; later deliveries wait for a new writer.
 //!
 //! Submodules, in the order in which they may use each other: [`delivery`] is the input, [`receipt`] the result,
-//! [`rows`] the output, [`writer`] the writer with the state of the stages, [`pending`] the deliveries between writer
-//! and store. [`accept`] runs the adapter, [`stamp`] the ledger and the guard. Beside this path are [`answers`] (answers
+//! [`rows`] the output, [`parse`] the judgement of facts, [`writer`] the writer with the state of the stages, [`pending`]
+//! the deliveries between writer and store. [`accept`] applies facts, [`stamp`] runs the ledger and the guard. Beside this path are [`answers`] (answers
 //! to actions of other runs), [`amend`] (appends by the server itself), and [`maintenance`] (erasure and compaction).
 
 mod limits;
@@ -28,6 +29,8 @@ mod receipt;
 mod rows;
 
 mod writer;
+
+mod parse;
 
 mod pending;
 
@@ -44,8 +47,8 @@ mod maintenance;
 pub use accept::ENVELOPES_BYTES_MAX;
 pub use amend::{ServerAppend, Verdict, WriterView};
 pub use delivery::{
-    Delivery, ENVELOPE_BYTES, Facts, PARSED_FACT_BYTES_MAX, PRODUCERS_MAX, Producer, WriteScope, WriteTarget,
-    envelope_bytes_with, string_end,
+    Delivery, ENVELOPE_BYTES, Facts, PARSED_FACT_BYTES_MAX, PARSED_FACTS_MAX, PARSED_TEXT_BYTES_MAX, PRODUCERS_MAX, Producer,
+    WriteScope, WriteTarget, envelope_bytes_with, string_end,
 };
 pub use limits::{IngestCounters, IngestLimits};
 pub use maintenance::CompactionPlan;
@@ -203,18 +206,10 @@ impl Ingest {
     /// [`StoreError`] when the log's state cannot be loaded; `TooManyRuns` and `Panicked`, when nothing was accepted.
     pub async fn submit<'i>(&'i self, delivery: Delivery, admitted: Admitted<'i>) -> Result<Pending<'i>, IngestError> {
         let in_flight = InFlight::new(delivery, admitted.sheds);
-        if let Some(answers) = in_flight.delivery.source.answers {
-            let of = in_flight.clone();
-            let answers = move || {
-                let facts = &of.delivery.facts;
-                // An unreadable fact is refused later, in its order.
-                let facts = (0..facts.len()).filter_map(|index| facts.get(index).ok());
-                facts.filter_map(|fact| fact.as_object().map(answers)).flatten().collect::<Vec<_>>()
-            };
-            let answers = self.run_work(in_flight.delivery.envelope_bytes(), answers).await;
-            if !answers.is_empty() {
-                self.forward_answers(&in_flight.delivery, answers).await?;
-            }
+        let of = in_flight.clone();
+        let answers = self.run_work(in_flight.delivery.envelope_bytes(), move || of.parse()).await;
+        if !answers.is_empty() {
+            self.forward_answers(&in_flight.delivery, answers).await?;
         }
         self.submit_in_flight(&in_flight).await?;
         Ok(Pending { ingest: self, in_flight, durable: None, _admitted: admitted })
@@ -350,7 +345,8 @@ impl Core {
             return Err(IngestError::TooManySubjects { limit: self.subjects_max });
         }
         log.touch();
-        let accepting = || writer.accept(&in_flight.delivery, in_flight.sheds, &self.policy, self.environment);
+        let InFlight { delivery, sheds, .. } = &**in_flight;
+        let accepting = || writer.accept(delivery, in_flight.take_parsed(), *sheds, &self.policy, self.environment);
         let Ok(taken) = catch_unwind(AssertUnwindSafe(accepting)) else {
             tracing::error!(log = %log.id, "accepting facts panicked; the server loads the log's state again");
             return Err(IngestError::Panicked);

@@ -2,10 +2,12 @@
 
 use super::Ingest;
 use super::delivery::Delivery;
+use super::parse::Parsed;
 use super::receipt::{IngestError, Receipt, committed};
 use crate::log::StoreError;
 use crate::log::commit::Chain;
 use crate::model::Epoch;
+use crate::source::ActionAnswer;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::sync::{SemaphorePermit, oneshot};
@@ -20,6 +22,7 @@ pub(super) struct InFlight {
     pub delivery: Delivery,
     /// Whether the writer drops its diagnostics and metrics.
     pub sheds: bool,
+    parsed: Mutex<Option<Parsed>>,
     outcome: Mutex<Outcome>,
 }
 
@@ -56,7 +59,20 @@ impl Commit {
 
 impl InFlight {
     pub fn new(delivery: Delivery, sheds: bool) -> Arc<Self> {
-        Arc::new(Self { delivery, sheds, outcome: Mutex::default() })
+        Arc::new(Self { delivery, sheds, parsed: Mutex::default(), outcome: Mutex::default() })
+    }
+
+    /// Parses the delivery. Returns the answers that it brings to actions of other runs.
+    pub fn parse(&self) -> Vec<ActionAnswer> {
+        let mut parsed = Parsed::of(&self.delivery, 0);
+        let answers = std::mem::take(&mut parsed.answers);
+        *self.parsed.lock() = Some(parsed);
+        answers
+    }
+
+    /// Takes the parsed delivery; parses it again when a writer had it before.
+    pub fn take_parsed(&self) -> Parsed {
+        self.parsed.lock().take().unwrap_or_else(|| Parsed::of(&self.delivery, 0))
     }
 
     /// Whether a writer must accept it: for the first time, or again after a conflict.

@@ -68,7 +68,7 @@ impl Receipt {
         self.bound();
     }
 
-    pub(super) fn bound(&mut self) {
+    fn bound(&mut self) {
         self.violations_omitted += self.violations.len().saturating_sub(VIOLATIONS_MAX) as u64;
         self.violations.truncate(VIOLATIONS_MAX);
     }

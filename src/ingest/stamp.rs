@@ -3,6 +3,7 @@
 //! The ledger records each draft, the guard redacts it, and each audience gets its view.
 
 use super::Environment;
+use super::receipt::VIOLATIONS_MAX;
 use super::rows::EncodedRows;
 use super::writer::LogWriter;
 use crate::guard::{Guarded, Policy};
@@ -25,37 +26,38 @@ pub(super) struct StampContext<'p> {
     pub now: jiff::Timestamp,
 }
 
+/// What stamping has made of a delivery so far.
+#[derive(Default)]
+pub(super) struct Stamped {
+    pub rows: EncodedRows,
+    /// The first [`VIOLATIONS_MAX`] violations, and the number of further ones.
+    pub violations: Vec<Violation>,
+    pub violations_omitted: u64,
+    has_drafts: bool,
+    received_at: Box<str>,
+    scratch: Scratch,
+    guarded: Vec<Guarded>,
+}
+
 impl LogWriter {
-    /// Runs ledger, guard and encoder: drafts become encoded rows.
+    /// Begins to stamp about this many drafts.
+    pub fn begin_stamp(&mut self, context: StampContext<'_>, drafts: usize) -> Stamped {
+        self.event_ids.millis = u64::try_from(context.now.as_millisecond()).unwrap_or(0);
+        let mut stamped = Stamped { received_at: format!("{:.3}", context.now).into(), ..Stamped::default() };
+        stamped.rows.reserve(drafts);
+        stamped
+    }
+
+    /// Runs ledger, guard and encoder: the drafts of one fact become encoded rows.
     ///
-    /// `ends` holds the end of each fact's drafts; `first_index` is the index of the first fact.
-    pub fn stamp(
-        &mut self,
-        drafts: Vec<Draft>,
-        ends: &[usize],
-        first_index: u64,
-        StampContext { given, policy, environment, now }: StampContext<'_>,
-        rows: &mut EncodedRows,
-        violations: &mut Vec<Violation>,
-    ) {
-        if drafts.is_empty() {
-            return;
-        }
-        let received_at: Box<str> = format!("{now:.3}").into();
-        let millis = u64::try_from(now.as_millisecond()).unwrap_or(0);
-        self.event_ids.millis = millis;
+    /// `index` is the index of the fact.
+    pub fn stamp(&mut self, drafts: &mut Vec<Draft>, index: u64, context: StampContext<'_>, stamped: &mut Stamped) {
+        let StampContext { given, policy, environment, .. } = context;
         let mut new_blob_id = || {
             let random = Uuid::from_u128((environment.random)());
             BlobId::new(&random.simple().to_string()).expect("hexadecimal digits are a valid id")
         };
-        rows.reserve(drafts.len());
-        let mut scratch = Scratch::default();
-        let mut guarded = Vec::new();
-        let mut fact = 0;
-        for (n, mut draft) in drafts.into_iter().enumerate() {
-            while ends.get(fact).is_some_and(|end| *end <= n) {
-                fact += 1;
-            }
+        for mut draft in drafts.drain(..) {
             draft.ids.fill_from(given);
             if draft.may_be_abort
                 && !self.ledger.run.status.is_end()
@@ -63,12 +65,25 @@ impl LogWriter {
             {
                 mark_cancelled(&mut draft, control);
             }
-            violations.extend(self.ledger.record(&mut draft, first_index + fact as u64));
-            self.guard.pass(policy, &mut new_blob_id, draft, &mut guarded);
-            for guarded in guarded.drain(..) {
-                self.encode_row(guarded, &received_at, &mut scratch, rows);
+            match self.ledger.record(&mut draft, index) {
+                Some(violation) if stamped.violations.len() < VIOLATIONS_MAX => stamped.violations.push(violation),
+                Some(_) => stamped.violations_omitted += 1,
+                None => {}
             }
+            self.guard.pass(policy, &mut new_blob_id, draft, &mut stamped.guarded);
+            for guarded in stamped.guarded.drain(..) {
+                self.encode_row(guarded, &stamped.received_at, &mut stamped.scratch, &mut stamped.rows);
+            }
+            stamped.has_drafts = true;
         }
+    }
+
+    /// Updates the summary, if there was a draft.
+    pub fn end_stamp(&mut self, stamped: Stamped) -> Stamped {
+        if !stamped.has_drafts {
+            return stamped;
+        }
+        let received_at = &stamped.received_at;
         let summary = &mut self.summary;
         summary.run.clone_from(&self.ledger.run);
         summary.pending_actions.retain(|asked| summary.run.pending.contains(asked.action.as_str()));
@@ -76,12 +91,13 @@ impl LogWriter {
         for (preview, seen) in [(&mut summary.run_for_user, user), (&mut summary.run_for_dashboard, dashboard)] {
             *preview = (*seen != summary.run).then(|| Box::new(seen.clone()));
         }
-        self.summary.last_activity = Some(received_at.clone());
-        self.summary.started_at.get_or_insert_with(|| received_at.clone());
-        match self.summary.run.status.is_end() {
-            true => drop(self.summary.ended_at.get_or_insert(received_at)),
-            false => self.summary.ended_at = None,
+        summary.last_activity = Some(received_at.clone());
+        summary.started_at.get_or_insert_with(|| received_at.clone());
+        match summary.run.status.is_end() {
+            true => drop(summary.ended_at.get_or_insert_with(|| received_at.clone())),
+            false => summary.ended_at = None,
         }
+        stamped
     }
 
     /// Assigns a sequence to one guarded draft, and encodes its row with each audience's view.

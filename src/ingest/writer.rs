@@ -68,7 +68,27 @@ pub(super) struct LogWriter {
 pub(super) struct AdapterEntry {
     pub kind: &'static SourceKind,
     pub adapter: Box<dyn Adapter>,
-    pub saved: Vec<u8>,
+    /// Whether facts were applied since the last save.
+    is_dirty: bool,
+    saved: Bytes,
+}
+
+impl AdapterEntry {
+    /// The adapter, to apply facts to it.
+    pub fn adapter_mut(&mut self) -> &mut dyn Adapter {
+        self.is_dirty = true;
+        &mut *self.adapter
+    }
+
+    /// Saves the state if it has changed.
+    fn save(&mut self) -> Option<Bytes> {
+        let saved = Bytes::from(std::mem::take(&mut self.is_dirty).then(|| self.adapter.save())?);
+        if saved == self.saved {
+            return None;
+        }
+        self.saved = saved.clone();
+        Some(saved)
+    }
 }
 
 /// How far a producer's facts are known.
@@ -114,13 +134,13 @@ impl<'s> Entries<'s> {
             self.guard = Some((Guard::restore(memory).map_err(|why| unreadable(&why))?, value.clone()));
         } else if let Some(subject) = name.strip_prefix("t:") {
             match value[..] {
-                [byte] if Ledger::has_byte(byte) => self.subjects.push((subject, byte)),
+                [byte] if Ledger::can_restore(subject, byte) => self.subjects.push((subject, byte)),
                 _ => return Err(unreadable(&format_args!("{:?} is not the state of a subject", &value[..]))),
             }
         } else if let Some(source) = name.strip_prefix("a:") {
             let kind = source::by_name(source).ok_or_else(|| unreadable(&"this version has no such source"))?;
             let adapter = (kind.restore)(value).map_err(|error| unreadable(&error))?;
-            self.adapters.push(AdapterEntry { kind, adapter, saved: value.to_vec() });
+            self.adapters.push(AdapterEntry { kind, adapter, is_dirty: false, saved: value.clone() });
         } else if let Some(producer) = name.strip_prefix("p:") {
             let producer = ProducerId::new(producer).map_err(|error| unreadable(&error))?;
             let numbering = serde_json::from_slice(value).map_err(|error| unreadable(&error))?;
@@ -149,16 +169,6 @@ pub fn unreadable_entries(id: &LogId, loaded: &LoadedLog) -> Vec<StoreError> {
     let others = loaded.state.iter().filter(|(key, _)| key != META);
     let others = others.filter_map(|(key, value)| Entries::default().add(id, key, value).err());
     summary_at(id, loaded).err().into_iter().chain(others).collect()
-}
-
-impl AdapterEntry {
-    /// Restores the adapter to its last saved state, which is the state before the current delivery.
-    pub fn rewind(&mut self) {
-        self.adapter = match &self.saved[..] {
-            [] => (self.kind.fresh)(),
-            saved => (self.kind.restore)(saved).expect("an adapter reads its own saved state"),
-        };
-    }
 }
 
 /// The key of the guard's state.
@@ -246,7 +256,7 @@ impl LogWriter {
 
     pub fn adapter_entry(&mut self, kind: &'static SourceKind) -> &mut AdapterEntry {
         let at = self.adapters.iter().position(|seated| seated.kind.name == kind.name).unwrap_or_else(|| {
-            self.adapters.push(AdapterEntry { kind, adapter: (kind.fresh)(), saved: Vec::new() });
+            self.adapters.push(AdapterEntry { kind, adapter: (kind.fresh)(), is_dirty: false, saved: Bytes::new() });
             self.adapters.len() - 1
         });
         &mut self.adapters[at]
@@ -280,12 +290,8 @@ impl LogWriter {
             self.is_written = true;
             state.push((Bytes::from_static(META), Some(to_json(&self.summary))));
             if let Some(source) = source {
-                let slot = self.adapter_entry(source);
-                let memory = slot.adapter.save();
-                if memory != slot.saved {
-                    slot.saved.clone_from(&memory);
-                    state.push(set(format!("a:{}", slot.kind.name), memory));
-                }
+                let saved = self.adapter_entry(source).save();
+                state.extend(saved.map(|saved| (Bytes::from(format!("a:{}", source.name)), Some(saved))));
             }
             let held = self.guard.save().as_ref().map_or_else(Bytes::new, to_json);
             if held != self.guard_saved {

@@ -4,8 +4,8 @@ use super::audience::Audience;
 use super::cursor::Sequence;
 use super::id::Ids;
 use super::taxonomy::{Control, EventType, Owner, Persistence, Phase, Scope, Surface, Topology};
-use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
@@ -89,6 +89,13 @@ impl Draft {
         self
     }
 
+    /// Sets a payload member, if there is a value.
+    pub fn set(&mut self, member: &str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.payload.insert(member.into(), value.into());
+        }
+    }
+
     /// A member of the fact, from its top level or else from its payload.
     #[must_use]
     pub fn member(&self, member: &str) -> Option<&Value> {
@@ -147,63 +154,148 @@ pub struct Envelope {
     pub draft: Draft,
 }
 
-impl Serialize for Envelope {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+impl Envelope {
+    /// Appends the envelope's JSON to `out`.
+    ///
+    /// Every row is written by this function, so it writes names and words as they are, without a serializer between.
+    pub fn write_json(&self, out: &mut Vec<u8>) {
         let d = &self.draft;
-        let mut map = to.serialize_map(None)?;
-        map.serialize_entry("type", &d.event_type)?;
-        map.serialize_entry("eventId", self.event_id.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()))?;
-        map.serialize_entry("sequence", &self.sequence)?;
+        out.extend_from_slice(b"{\"type\":");
+        write_text(out, d.event_type.as_str());
+        let mut event_id = Uuid::encode_buffer();
+        write_member(out, "eventId", self.event_id.as_hyphenated().encode_lower(&mut event_id));
+        write_number(out, "sequence", self.sequence.0);
         if let Some(n) = d.source_sequence {
-            map.serialize_entry("sourceSequence", &n)?;
+            write_number(out, "sourceSequence", n);
         }
         if let Some(timestamp) = &d.timestamp {
-            map.serialize_entry("timestamp", timestamp)?;
+            write_member(out, "timestamp", timestamp);
         }
-        map.serialize_entry("receivedAt", &self.received_at)?;
-        let mut failed = None;
-        d.ids.for_each(|member, id| {
-            if failed.is_none() {
-                failed = map.serialize_entry(member, id).err();
-            }
-        });
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        map.serialize_entry("owner", &d.owner)?;
-        map.serialize_entry("scope", &d.scope)?;
-        map.serialize_entry("phase", &d.phase)?;
-        map.serialize_entry("surface", &d.surface)?;
-        map.serialize_entry("persistence", &d.persistence)?;
+        write_member(out, "receivedAt", &self.received_at);
+        d.ids.for_each(|member, id| write_member(out, member, id));
+        write_member(out, "owner", d.owner.as_str());
+        write_member(out, "scope", d.scope.as_str());
+        write_member(out, "phase", d.phase.as_str());
+        write_member(out, "surface", d.surface.as_str());
+        write_member(out, "persistence", d.persistence.as_str());
         if let Some(control) = &d.control {
-            map.serialize_entry("control", control)?;
+            write_member(out, "control", control.as_str());
         }
         if let Some(topology) = &d.topology {
-            map.serialize_entry("topology", topology)?;
+            write_member(out, "topology", topology.as_str());
         }
-        map.serialize_entry("audience", &d.audience)?;
-        if let Some(start) = &d.start_audience {
-            map.serialize_entry("startAudience", start)?;
+        write_member(out, "audience", d.audience.as_str());
+        if let Some(start) = d.start_audience {
+            write_member(out, "startAudience", start.as_str());
         }
         if !d.payload.is_empty() {
-            map.serialize_entry("payload", &d.payload)?;
+            write_name(out, "payload");
+            write_object(out, &d.payload);
         }
-        if let Some(refs) = &d.refs {
-            map.serialize_entry("refs", refs)?;
-        }
-        if let Some(raw) = &d.raw_event_ref {
-            map.serialize_entry("rawEventRef", raw)?;
+        for (member, value) in [("refs", &d.refs), ("rawEventRef", &d.raw_event_ref)] {
+            if let Some(value) = value {
+                write_name(out, member);
+                write_value(out, value);
+            }
         }
         for (member, value) in &d.extra {
-            map.serialize_entry(member, value)?;
+            out.push(b',');
+            write_text(out, member);
+            out.push(b':');
+            write_value(out, value);
         }
-        map.end()
+        out.push(b'}');
     }
 }
 
-impl Envelope {
-    /// Appends the envelope's JSON to `out`.
-    pub fn write_json(&self, out: &mut Vec<u8>) {
-        serde_json::to_writer(out, self).expect("an envelope has only string keys, and a Vec takes every byte");
+impl Serialize for Envelope {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut json = Vec::new();
+        self.write_json(&mut json);
+        serde_json::from_slice::<Box<RawValue>>(&json).map_err(serde::ser::Error::custom)?.serialize(to)
+    }
+}
+
+/// Writes the name of a member that is not the first. The name needs no escapes.
+fn write_name(out: &mut Vec<u8>, name: &str) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+}
+
+fn write_member(out: &mut Vec<u8>, name: &str, text: &str) {
+    write_name(out, name);
+    write_text(out, text);
+}
+
+fn write_number(out: &mut Vec<u8>, name: &str, number: u64) {
+    write_name(out, name);
+    write_plain(out, &number);
+}
+
+fn write_text(out: &mut Vec<u8>, text: &str) {
+    if needs_escape(text.as_bytes()) {
+        return write_plain(out, text);
+    }
+    out.push(b'"');
+    out.extend_from_slice(text.as_bytes());
+    out.push(b'"');
+}
+
+/// Whether JSON escapes a byte of this text. It looks at eight bytes at once, since nearly every text needs none.
+fn needs_escape(text: &[u8]) -> bool {
+    const ONES: u64 = u64::MAX / 255;
+    let (words, rest) = text.as_chunks::<8>();
+    let has_byte_below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word & (ONES << 7) != 0;
+    let has_byte = |word: u64, byte: u8| has_byte_below(word ^ (ONES * u64::from(byte)), 1);
+    words
+        .iter()
+        .map(|word| u64::from_le_bytes(*word))
+        .any(|word| has_byte_below(word, b' ') || has_byte(word, b'"') || has_byte(word, b'\\'))
+        || rest.iter().any(|byte| *byte < b' ' || matches!(byte, b'"' | b'\\'))
+}
+
+fn write_plain<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    serde_json::to_writer(out, value).expect("JSON has only string keys, and a Vec takes every byte");
+}
+
+fn write_object(out: &mut Vec<u8>, object: &Map<String, Value>) {
+    out.push(b'{');
+    for (n, (member, value)) in object.iter().enumerate() {
+        if n > 0 {
+            out.push(b',');
+        }
+        write_text(out, member);
+        out.push(b':');
+        write_value(out, value);
+    }
+    out.push(b'}');
+}
+
+fn write_value(out: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::String(text) => write_text(out, text),
+        Value::Object(object) => write_object(out, object),
+        other => write_plain(out, other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_written_as_serde_writes_it() {
+        for byte in 0..=255_u8 {
+            for at in 0..17 {
+                let mut text = "é234567890abcdefgh".to_owned();
+                text.insert(text.char_indices().nth(at).map_or(0, |(at, _)| at), char::from(byte));
+                let mut written = Vec::new();
+                write_text(&mut written, &text);
+                assert_eq!(written, serde_json::to_vec(&text).unwrap());
+                let escapes = text.bytes().any(|byte| byte < b' ' || matches!(byte, b'"' | b'\\'));
+                assert_eq!(needs_escape(text.as_bytes()), escapes, "{text:?}");
+            }
+        }
     }
 }

@@ -137,6 +137,15 @@ macro_rules! id_members {
                 $(if self.$field.is_none() { self.$field.clone_from(&defaults.$field); })*
             }
 
+            /// Whether the id of this member is present.
+            #[must_use]
+            pub fn has(&self, member: &str) -> bool {
+                match member {
+                    $($member => self.$field.is_some(),)*
+                    _ => false,
+                }
+            }
+
             /// Sets the id of this member if it is missing. Ignores a name that is not a member.
             ///
             /// # Errors

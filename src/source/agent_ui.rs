@@ -6,19 +6,17 @@
 //! ids and reuses them for later chunks. It infers nothing from prose, and a producer cannot forge the members that the
 //! server stamps.
 
-use super::members::{RESERVED, carry, invalid_id_error, parse_timestamp, take_type};
-use super::{Adapter, Fact, FactError, SourceKind};
+use super::members::{RESERVED, carry, invalid_id_error, next_id, parse_timestamp};
+use super::{Fact, FactError, Runtime, SourceKind};
+use crate::model::id::IdError;
 use crate::model::{AgentId, Audience, Draft, EventType, Ids, MessageId, PartId, Phase, Scope};
-use serde::{Deserialize, Serialize};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
+use std::fmt;
 
 /// The source `agentui`.
-pub const SOURCE: SourceKind = SourceKind {
-    name: "agentui",
-    fresh: || Box::new(AgentUi::default()),
-    restore: |memory| Ok(Box::new(serde_json::from_slice::<AgentUi>(memory)?)),
-    answers: None,
-};
+pub const SOURCE: SourceKind = SourceKind::of::<AgentUi>("agentui");
 
 /// The most speakers (an agent in a role) whose message and parts the adapter stores.
 ///
@@ -36,8 +34,8 @@ const ROLE_CHARS_MAX: usize = 32;
 /// Each audience has its own prefix and counter: a reader that counts visible ids must not learn of hidden ones.
 fn prefix(kind: &str, audience: Audience) -> String {
     match audience {
-        Audience::User => format!("agentui-{kind}-"),
-        narrower => format!("agentui-{narrower}-{kind}-"),
+        Audience::User => format!("agentui-{kind}"),
+        narrower => format!("agentui-{narrower}-{kind}"),
     }
 }
 
@@ -103,40 +101,163 @@ struct AgentUi {
     speakers: Vec<Speaker>,
 }
 
-impl Adapter for AgentUi {
-    fn adapt(&mut self, mut fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
-        let mut class = EventType::from(take_type(&mut fact, "type")?.as_str());
-        let is_final = class == EventType::TextFinal;
-        let worker_spoke = is_worker_speech(&class, &fact);
-        if worker_spoke {
+/// A parsed fact: its draft, without the ids that follow from earlier facts.
+struct Event {
+    draft: Draft,
+    /// A message of a worker in the user's role; `true` for its end.
+    notification: Option<bool>,
+}
+
+impl Runtime for AgentUi {
+    type Event = Event;
+
+    fn parse(fact: Fact) -> Result<Event, FactError> {
+        let mut members = Members::default();
+        for (member, value) in fact {
+            members.add(Member::of(&member), value);
+        }
+        members.into_event()
+    }
+
+    fn parse_text(text: &[u8]) -> Option<Result<Event, FactError>> {
+        let members = serde_json::from_slice::<Members>(text).ok().filter(|members| !members.is_repeated)?;
+        Some(members.into_event())
+    }
+
+    fn apply(&mut self, Event { mut draft, notification }: Event, given: &Ids, out: &mut Vec<Draft>) {
+        settle_run(&mut draft, given);
+        if let Some(is_final) = notification {
+            settle_notification(&mut draft, is_final);
+        }
+        self.follow(&mut draft);
+        out.push(draft);
+    }
+}
+
+/// The members of a fact, as they come. Most facts have no others than a type, ids and a payload.
+#[derive(Default)]
+struct Members {
+    event_type: Option<Value>,
+    ids: Ids,
+    /// The first id that is none.
+    bad_id: Option<(&'static str, IdError)>,
+    payload: Option<Value>,
+    rest: Fact,
+    /// Whether a member occurs twice. Only a map knows which value counts.
+    is_repeated: bool,
+}
+
+/// The name of a member.
+enum Member {
+    Type,
+    Payload,
+    Id(&'static str),
+    Other(String),
+}
+
+impl Member {
+    fn of(name: &str) -> Self {
+        match name {
+            "type" => Self::Type,
+            "payload" => Self::Payload,
+            _ => Ids::MEMBERS.iter().find(|id| **id == name).map_or_else(|| Self::Other(name.to_owned()), |id| Self::Id(id)),
+        }
+    }
+}
+
+impl Members {
+    fn add(&mut self, member: Member, value: Value) {
+        let before = match (member, value) {
+            (Member::Type, value) => self.event_type.replace(value),
+            (Member::Payload, value) => self.payload.replace(value),
+            (Member::Id(name), Value::String(text)) => {
+                let was_bad = self.bad_id.as_ref().is_some_and(|(bad, _)| *bad == name);
+                self.is_repeated |= was_bad || self.ids.has(name) || self.rest.contains_key(name);
+                if let Err(error) = self.ids.set(name, &text) {
+                    self.bad_id.get_or_insert((name, error));
+                }
+                None
+            }
+            (Member::Id(name), value) => {
+                self.is_repeated |= self.ids.has(name) || self.bad_id.is_some();
+                self.rest.insert(name.to_owned(), value)
+            }
+            (Member::Other(name), value) => self.rest.insert(name, value),
+        };
+        self.is_repeated |= before.is_some();
+    }
+
+    fn into_event(self) -> Result<Event, FactError> {
+        let Self { event_type, ids, bad_id, payload, rest, .. } = self;
+        let name = event_type.as_ref().and_then(Value::as_str).filter(|name| !name.is_empty());
+        let mut class = EventType::from(name.ok_or(FactError::NoType { member: "type" })?);
+        let notification = is_worker_speech(&class, payload.as_ref(), &rest).then_some(class == EventType::TextFinal);
+        if notification.is_some() {
             class = EventType::WorkerNotification;
         }
-        let mut draft = Draft::new(class);
-        draft.ids.take_from(&mut fact).map_err(|(member, error)| invalid_id_error(member, &error))?;
-        let knows_phase = matches!(fact.get("phase"), Some(Value::String(_)));
-        let permission_scope = if draft.event_type == EventType::ActionRequired { scope_of_permission(&fact) } else { None };
-        take_members(fact, &mut draft);
+        if let Some((member, error)) = bad_id {
+            return Err(invalid_id_error(member, &error));
+        }
+        let mut draft = Draft { ids, ..Draft::new(class) };
+        let knows_phase = matches!(rest.get("phase"), Some(Value::String(_)));
+        let permission_scope = if draft.event_type == EventType::ActionRequired { scope_of_permission(&rest) } else { None };
+        draft.payload = match payload {
+            Some(Value::Object(payload)) => payload,
+            Some(Value::Null) | None => Map::new(),
+            Some(bare) => Map::from_iter([("value".to_owned(), bare)]),
+        };
+        take_members(rest, &mut draft);
         if let Some(scope) = permission_scope {
             draft.payload.entry("scope").or_insert(scope);
         }
         read_ids_of_payload(&mut draft);
-        settle_run(&mut draft, given);
         if !knows_phase {
             refine_phase(&mut draft);
-        }
-        if worker_spoke {
-            settle_notification(&mut draft, is_final);
         }
         if draft.event_type == EventType::MessagesSnapshot {
             mark_notifications(&mut draft);
         }
-        self.follow(&mut draft);
-        out.push(draft);
-        Ok(())
+        Ok(Event { draft, notification })
     }
+}
 
-    fn save(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("memory has only string keys")
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Whole;
+        impl<'de> Visitor<'de> for Whole {
+            type Value = Members;
+
+            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.write_str("a fact")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members = Members::default();
+                while let Some(member) = map.next_key()? {
+                    members.add(member, map.next_value()?);
+                }
+                Ok(members)
+            }
+        }
+        from.deserialize_map(Whole)
+    }
+}
+
+impl<'de> Deserialize<'de> for Member {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Name;
+        impl Visitor<'_> for Name {
+            type Value = Member;
+
+            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.write_str("a name")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<Member, E> {
+                Ok(Member::of(name))
+            }
+        }
+        from.deserialize_str(Name)
     }
 }
 
@@ -144,18 +265,17 @@ impl Adapter for AgentUi {
 ///
 /// The marks are `isWorkerNotification: true`, and `origin` or `source` with the value `worker` or `subagent`. Such a
 /// message must never appear as the user's own words (seed 003).
-fn is_worker_speech(class: &EventType, fact: &Fact) -> bool {
+fn is_worker_speech(class: &EventType, payload: Option<&Value>, rest: &Fact) -> bool {
     if !matches!(class, EventType::TextDelta | EventType::TextFinal) {
         return false;
     }
-    let payload = fact.get("payload").and_then(Value::as_object);
-    let said = |member: &str| payload.and_then(|p| p.get(member)).or_else(|| fact.get(member));
+    let said = |member: &str| payload.and_then(|payload| payload.get(member)).or_else(|| rest.get(member));
     said("role").and_then(Value::as_str) == Some("user") && is_workers(said)
 }
 
 /// Reads the scope of a question's permission: a `scope` that is no scope name of the protocol.
-fn scope_of_permission(fact: &Fact) -> Option<Value> {
-    let scope = fact.get("scope").filter(|scope| !scope.is_null())?;
+fn scope_of_permission(rest: &Fact) -> Option<Value> {
+    let scope = rest.get("scope").filter(|scope| !scope.is_null())?;
     (!scope.as_str().is_some_and(|name| Scope::NAMES.contains(&name))).then(|| scope.clone())
 }
 
@@ -193,13 +313,8 @@ fn mark_notifications(draft: &mut Draft) {
     }
 }
 
-/// Moves every member of the fact to its place in the draft.
+/// Moves the other members of the fact to their place in the draft.
 fn take_members(mut fact: Fact, draft: &mut Draft) {
-    draft.payload = match fact.shift_remove("payload") {
-        Some(Value::Object(payload)) => payload,
-        Some(Value::Null) | None => Map::new(),
-        Some(bare) => Map::from_iter([("value".to_owned(), bare)]),
-    };
     take_sequence(&mut fact, draft);
     for (member, value) in fact {
         match (member.as_str(), value) {
@@ -346,11 +461,8 @@ impl AgentUi {
     /// Sets the draft's message and part ids, generates missing ones, and updates the speaker.
     fn name(&mut self, speaker: &mut Speaker, draft: &mut Draft, channel: Channel, is_final: bool) {
         let audience = speaker.audience;
-        let message = speaker.message.get_or_insert_with(|| {
-            let made = &mut self.messages_made[audience.index()];
-            *made += 1;
-            MessageId::new(&format!("{}{made}", prefix("message", audience))).expect("a short name with a number is a valid id")
-        });
+        let made = &mut self.messages_made[audience.index()];
+        let message = speaker.message.get_or_insert_with(|| next_id(&prefix("message", audience), made));
         draft.ids.message = Some(message.clone());
         let part = &mut speaker.parts[channel as usize];
         let continues = part.is_some() && (is_final || speaker.open == Some(channel));
@@ -359,10 +471,7 @@ impl AgentUi {
         } else if !(channel == Channel::Text && is_final) {
             // A final text without a part id covers the whole message, so it gets no part id.
             if !continues {
-                let made = &mut self.parts_made[audience.index()];
-                *made += 1;
-                let made = PartId::new(&format!("{}{made}", prefix("part", audience)));
-                *part = Some(made.expect("a short name with a number is a valid id"));
+                *part = Some(next_id(&prefix("part", audience), &mut self.parts_made[audience.index()]));
             }
             draft.ids.part.clone_from(part);
         }
@@ -381,7 +490,7 @@ impl AgentUi {
         fn past(made: &mut [u64; 3], id: Option<&str>, kind: &str) {
             let Some(id) = id.filter(|id| id.starts_with("agentui-")) else { return };
             for audience in Audience::ALL {
-                let number = id.strip_prefix(&prefix(kind, audience)).and_then(|number| number.parse().ok());
+                let number = id.strip_prefix(&prefix(kind, audience)).and_then(|rest| rest.strip_prefix('-')?.parse().ok());
                 let made = &mut made[audience.index()];
                 *made = (*made).max(number.unwrap_or(0));
             }
@@ -406,6 +515,7 @@ mod tests {
     use super::super::samples::{given, object};
     use super::*;
     use crate::model::{Control, Owner, Topology};
+    use crate::source::Adapter;
     use serde_json::json;
 
     /// Adapts the facts one by one; saves and restores the adapter after each.
@@ -435,6 +545,32 @@ mod tests {
             format!("{message}/{}", or_dash(d.ids.part.as_ref().map(PartId::as_str)))
         };
         adapt(facts).iter().map(name).collect()
+    }
+
+    #[test]
+    fn the_text_of_a_fact_gives_what_its_map_gives() {
+        for text in [
+            r#"{"type":"text.delta","messageId":"m","payload":{"text":"a\n\u00e9"},"vendor":[1,{"x":null}]}"#,
+            r#"{"payload":"bare","runId":"other","type":"run.status","sequence":3,"refs":{"a":1},"timestamp":"yesterday"}"#,
+            r#"{"type":"text.final","role":"user","origin":"worker","text":"done","payload":null}"#,
+            r#"{"type":"action.required","scope":{"x":1},"phase":"waiting","actionId":"a"}"#,
+            r#"{"type":"text.delta","messageId":7,"partId":null,"taskId":""}"#,
+            r#"{"type":"text.delta","messageId":"","partId":"\n"}"#,
+            r#"{"type":"text.delta","messageId":"","messageId":"m"}"#,
+            r#"{"type":"text.delta","messageId":"m","messageId":""}"#,
+            r#"{"type":"text.delta","messageId":"m","messageId":7,"type":"text.final","payload":1,"payload":{}}"#,
+            r#"{"type":"text.delta","messageId":7,"messageId":"m","x":1,"y":2,"x":3}"#,
+            r#"{"t\u0079pe":"text.delta","type":""}"#,
+            r#"{"type":7}"#,
+            "{}",
+        ] {
+            let map = || AgentUi::parse(serde_json::from_str(text).unwrap());
+            let read = |parsed: Result<Event, FactError>| parsed.map(|event| (event.draft, event.notification));
+            assert_eq!(read(AgentUi::parse_text(text.as_bytes()).unwrap_or_else(map)), read(map()), "{text}");
+        }
+        for text in ["", "7", "[]", "{", r#"{"type":"text.delta"} x"#] {
+            assert!(AgentUi::parse_text(text.as_bytes()).is_none(), "{text}");
+        }
     }
 
     #[test]

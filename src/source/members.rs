@@ -6,8 +6,10 @@
 
 use super::{Fact, FactError};
 use crate::model::id::IdError;
-use crate::model::{Draft, EventType, Ids};
+use crate::model::{ActionId, Draft, EventType, Ids};
 use jiff::Timestamp;
+use serde::Deserialize;
+use serde::de::value::{BorrowedStrDeserializer, Error};
 use serde_json::{Map, Value};
 use std::str::FromStr;
 
@@ -74,6 +76,46 @@ pub(super) fn parse_timestamp(value: &Value) -> Option<Box<str>> {
     Some(at.to_string().into())
 }
 
+/// Reads the name of an event type. `None`: the runtime's vocabulary does not have it.
+pub(super) fn known<'de, K: Deserialize<'de>>(name: &'de str) -> Option<K> {
+    K::deserialize(BorrowedStrDeserializer::<Error>::new(name)).ok()
+}
+
+/// The required type of a required member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Text that is a valid id.
+    Id,
+    /// Text, not empty.
+    Name,
+    Text,
+    Flag,
+    List,
+    /// Any value, including null.
+    Value,
+}
+
+/// Describes the first required member that the event lacks, as "member as type".
+pub(super) fn unmet(fact: &Fact, needs: &[(&'static str, Need)]) -> Option<String> {
+    needs.iter().find_map(|(member, need)| {
+        let (is_met, expected) = match (need, fact.get(*member)) {
+            // All id types have the same format.
+            (Need::Id, value) => (value.and_then(Value::as_str).is_some_and(|id| ActionId::new(id).is_ok()), "an id"),
+            (Need::Name, value) => (value.and_then(Value::as_str).is_some_and(|name| !name.is_empty()), "a name"),
+            (Need::Text, value) => (matches!(value, Some(Value::String(_))), "text"),
+            (Need::Flag, value) => (matches!(value, Some(Value::Bool(_))), "a boolean"),
+            (Need::List, value) => (matches!(value, Some(Value::Array(_))), "a list"),
+            (Need::Value, value) => (value.is_some(), "a value"),
+        };
+        (!is_met).then(|| format!("{member} as {expected}"))
+    })
+}
+
+/// Keeps an event that lacks a required member as a diagnostic for the internal audience.
+pub(super) fn malformed(event_type: &str, event: Fact, expected: &str) -> Draft {
+    diagnostic("malformed_event", event_type, event).with("expected", expected)
+}
+
 /// Takes the fact's type out of `member`.
 pub(super) fn take_type(fact: &mut Fact, member: &'static str) -> Result<String, FactError> {
     match fact.get(member) {
@@ -123,9 +165,69 @@ pub(super) fn take_id<T: FromStr>(map: &mut Map<String, Value>, member: &str) ->
     id
 }
 
-/// Takes an id that the event requires.
-pub(super) fn take_required_id<T: FromStr<Err = IdError>>(fact: &mut Fact, member: &'static str) -> Result<T, FactError> {
-    take_text(fact, member).unwrap_or_default().parse().map_err(|error| invalid_id_error(member, &error))
+/// Takes an id that the source's `parse` has checked.
+pub(super) fn take_checked_id<T: FromStr>(fact: &mut Map<String, Value>, member: &str) -> T {
+    take_id(fact, member).expect("`parse` has checked the id, and all id types have one format")
+}
+
+/// Takes a boolean member.
+/// A value of any other type stays in the map.
+pub(super) fn take_flag(map: &mut Map<String, Value>, member: &str) -> Option<bool> {
+    let flag = map.get(member)?.as_bool();
+    if flag.is_some() {
+        map.shift_remove(member);
+    }
+    flag
+}
+
+/// Takes a member that is a number.
+/// A value of any other type stays in the map.
+pub(super) fn take_number(map: &mut Map<String, Value>, member: &str) -> Option<Value> {
+    map.get(member).filter(|value| value.is_number())?;
+    map.shift_remove(member)
+}
+
+/// Takes a timestamp.
+/// An invalid value stays in the map.
+pub(super) fn take_time(map: &mut Map<String, Value>, member: &str) -> Option<Box<str>> {
+    let at = map.get(member).and_then(parse_timestamp);
+    if at.is_some() {
+        map.shift_remove(member);
+    }
+    at
+}
+
+/// Takes a list; wraps any other value in a list, and returns an empty list without the member.
+pub(super) fn take_list(map: &mut Map<String, Value>, member: &str) -> Vec<Value> {
+    match map.shift_remove(member) {
+        Some(Value::Array(list)) => list,
+        Some(bare) => vec![bare],
+        None => Vec::new(),
+    }
+}
+
+/// Moves members unchanged into the payload, each under its new name.
+/// It drops null values.
+pub(super) fn move_members(draft: &mut Draft, from: &mut Map<String, Value>, members: &[(&str, &str)]) {
+    for (member, ours) in members {
+        draft.set(ours, from.shift_remove(*member).filter(|value| !value.is_null()));
+    }
+}
+
+/// Truncates a name to the length that the state may store.
+pub(super) fn name_of(text: &str) -> String {
+    text.chars().take(NAME_CHARS_MAX).collect()
+}
+
+/// The length of a name in the state (of a tool, a trace, a rule), in characters.
+pub(super) const NAME_CHARS_MAX: usize = 128;
+
+/// Generates the next id of a kind.
+///
+/// The prefix prevents collisions with a producer's ids and with ids that another source generates for the same run.
+pub(super) fn next_id<T: FromStr>(prefix: &str, made: &mut u64) -> T {
+    *made += 1;
+    format!("{prefix}-{made}").parse().ok().expect("a short name with a number is a valid id")
 }
 
 /// Carries every remaining member of the event in the draft.
@@ -148,7 +250,7 @@ const QUESTION_MEMBERS: &[&str] = &[
 pub(super) fn take_question(draft: &mut Draft, own: &mut Map<String, Value>) {
     for member in QUESTION_MEMBERS {
         if own.get(*member).is_some_and(|value| !value.is_null()) && !draft.payload.contains_key(*member) {
-            draft.payload.extend(own.shift_remove(*member).map(|value| ((*member).to_owned(), value)));
+            draft.set(member, own.shift_remove(*member));
         }
     }
     draft.ids.artifact = draft.ids.artifact.take().or_else(|| take_id(own, "artifactId"));

@@ -1,30 +1,45 @@
-//! Sources: the adapters that translate each runtime's vocabulary into ours.
+//! Sources: how the server reads each runtime's vocabulary.
 //!
-//! Each runtime has one module and one row in [`SOURCES`].
+//! Each runtime has one folder and one row in [`SOURCES`]. A runtime does two things with a fact:
 //!
-//! An adapter is a state machine over the facts of one run: the same facts in the same order give the same drafts. Its
-//! memory (open parts, pending actions) holds ids, counters and lengths, never bodies. The commit that stores the
-//! resulting envelopes also stores the memory. An adapter never rejects unknown input: an unknown event type becomes
-//! `diagnostic.changed`, and the draft carries an unknown member.
+//! * [`Runtime::parse`] understands the fact alone. It is pure, runs outside any lock, and is the only step that refuses.
+//! * [`Runtime::apply`] relates the parsed fact to those before it. It cannot fail: the same facts in the same order give
+//!   the same drafts.
+//!
+//! The state between facts (open parts, pending actions) holds ids, counters and lengths, never bodies. The commit that
+//! stores the resulting envelopes also stores the state. A runtime never refuses unknown input: an unknown event type
+//! becomes `diagnostic.changed`, and the draft carries an unknown member.
 
 pub mod ag_ui;
 pub mod agent_ui;
 pub mod awaken;
+mod bounded;
 mod digest;
 pub mod ethos;
 pub mod ledger;
 mod members;
 mod report;
+mod state;
 pub mod turn_runner;
 
+/// The runtime that the guide "Add a runtime" adds, to keep the guide true.
+#[cfg(test)]
+#[path = "../../tests/runtime/mod.rs"]
+mod relay;
+
+pub use state::StateError;
+
 use crate::model::{ActionId, Draft, Ids, SessionId};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use std::any::Any;
 
 /// A fact as received: one JSON object in its source's vocabulary.
 pub type Fact = Map<String, Value>;
 
-/// Why an adapter rejected a fact.
-/// Adapters accept all other input.
+/// Why [`Runtime::parse`] refused a fact.
+/// It accepts all other input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FactError {
     #[error("a fact must be a JSON object; this is {found}")]
@@ -57,37 +72,126 @@ impl FactError {
     }
 }
 
-/// Translates the facts of one source into drafts and keeps the state needed between facts.
-pub trait Adapter: Send {
-    /// Adapts one fact and appends the resulting drafts (possibly none) to `out`.
+/// What one runtime's facts mean. The value is the state of one run between two facts.
+pub trait Runtime: Clone + Default + Serialize + DeserializeOwned + Send + 'static {
+    /// A parsed fact, with its unknown members.
+    type Event: Send + 'static;
+
+    /// Parses a fact.
+    ///
+    /// # Errors
+    /// [`FactError`] if the fact is invalid, whatever the run's state.
+    fn parse(fact: Fact) -> Result<Self::Event, FactError>;
+
+    /// Parses the text of a fact without a map between. `None`: [`Runtime::parse`] decides.
+    ///
+    /// Only a runtime whose facts are the most frequent needs it.
+    #[must_use]
+    fn parse_text(_text: &[u8]) -> Option<Result<Self::Event, FactError>> {
+        None
+    }
+
+    /// Applies a parsed fact: changes the state and appends the resulting drafts (possibly none) to `out`.
     ///
     /// `given` holds the ids of the request's query. They override the source's own ids, except where the fact is
     /// clearly about another agent (a child agent).
-    ///
-    /// # Errors
-    /// [`FactError`] if the fact is invalid. Memory and `out` are then unchanged.
-    fn adapt(&mut self, fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError>;
+    fn apply(&mut self, event: Self::Event, given: &Ids, out: &mut Vec<Draft>);
 
-    /// Serialises the memory for storage with the commit; [`SourceKind::restore`] reads it back.
+    /// Returns the answers that a fact brings to actions of earlier runs.
     ///
-    /// Equal memory gives equal bytes, so the committer need not store unchanged memory again.
-    fn save(&self) -> Vec<u8>;
+    /// The log that asked may be a different one than the fact's log, so this function has no state.
+    fn answers(_event: &Self::Event) -> Vec<ActionAnswer> {
+        Vec::new()
+    }
 }
 
-/// One source: its name on the wire, and how to create or restore its adapter.
+/// A fact that its source has parsed.
+pub struct Event {
+    parsed: Box<dyn Any + Send>,
+    /// See [`Runtime::answers`].
+    pub answers: Vec<ActionAnswer>,
+}
+
+impl Event {
+    fn of<R: Runtime>(event: R::Event) -> Self {
+        Self { answers: R::answers(&event), parsed: Box::new(event) }
+    }
+}
+
+/// The state of any runtime.
+pub trait Adapter: Send {
+    /// Applies a fact that the same source has parsed, as [`Runtime::apply`].
+    fn apply_event(&mut self, event: Event, given: &Ids, out: &mut Vec<Draft>);
+
+    /// Parses and applies one fact. A refused fact changes nothing.
+    ///
+    /// # Errors
+    /// As [`Runtime::parse`].
+    fn adapt(&mut self, fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError>;
+
+    /// Copies the state, to try facts on it.
+    fn copy(&self) -> Box<dyn Adapter>;
+
+    /// Serialises the state for storage with the commit; [`SourceKind::restore`] reads it back.
+    ///
+    /// Equal state gives equal bytes, so the committer need not store unchanged state again.
+    fn save(&self) -> Vec<u8>;
+
+    /// Returns the state as JSON, for people.
+    fn describe(&self) -> Value;
+}
+
+impl<R: Runtime> Adapter for R {
+    fn apply_event(&mut self, event: Event, given: &Ids, out: &mut Vec<Draft>) {
+        let event = event.parsed.downcast().expect("the source of a delivery parses all its facts");
+        self.apply(*event, given, out);
+    }
+
+    fn adapt(&mut self, fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
+        self.apply(R::parse(fact)?, given, out);
+        Ok(())
+    }
+
+    fn copy(&self) -> Box<dyn Adapter> {
+        Box::new(self.clone())
+    }
+
+    fn save(&self) -> Vec<u8> {
+        state::save(self)
+    }
+
+    fn describe(&self) -> Value {
+        serde_json::to_value(self).expect("state has only string keys")
+    }
+}
+
+/// One source: its name on the wire, and what its runtime does with facts.
 pub struct SourceKind {
     /// The `source` query member.
     pub name: &'static str,
-    /// Creates an adapter for the beginning of a run.
+    /// Parses a fact, as [`Runtime::parse`].
+    pub parse: fn(Fact) -> Result<Event, FactError>,
+    /// Parses a fact's text, as [`Runtime::parse_text`].
+    pub parse_text: fn(&[u8]) -> Option<Result<Event, FactError>>,
+    /// Returns the state at the beginning of a run.
     pub fresh: fn() -> Box<dyn Adapter>,
-    /// Restores an adapter from the bytes that [`Adapter::save`] returned.
-    /// Fails on any other bytes.
-    pub restore: fn(&[u8]) -> serde_json::Result<Box<dyn Adapter>>,
-    /// Reads the answers that a fact brings to actions of earlier runs.
-    ///
-    /// The log that asked may be a different one than the fact's log, so this function reads the fact alone. `None`:
-    /// runs of this source answer only their own actions.
-    pub answers: Option<fn(&Fact) -> Vec<ActionAnswer>>,
+    /// Restores the state from the bytes that [`Adapter::save`] returned.
+    /// Fails on any other bytes, but for those of earlier releases.
+    pub restore: fn(&[u8]) -> Result<Box<dyn Adapter>, StateError>,
+}
+
+impl SourceKind {
+    /// The source of this runtime.
+    #[must_use]
+    pub const fn of<R: Runtime>(name: &'static str) -> Self {
+        Self {
+            name,
+            parse: |fact| R::parse(fact).map(Event::of::<R>),
+            parse_text: |text| Some(R::parse_text(text)?.map(Event::of::<R>)),
+            fresh: || Box::new(R::default()),
+            restore: |saved| Ok(Box::new(state::restore::<R>(saved)?)),
+        }
+    }
 }
 
 /// The answer to an action that a run required.
@@ -104,7 +208,15 @@ pub struct ActionAnswer {
 }
 
 /// All supported sources.
-pub static SOURCES: &[SourceKind] = &[agent_ui::SOURCE, awaken::SOURCE, ethos::SOURCE, turn_runner::SOURCE, ag_ui::SOURCE];
+pub static SOURCES: &[SourceKind] = &[
+    agent_ui::SOURCE,
+    awaken::SOURCE,
+    ethos::SOURCE,
+    turn_runner::SOURCE,
+    ag_ui::SOURCE,
+    #[cfg(test)]
+    relay::SOURCE,
+];
 
 /// Returns the source with this name.
 #[must_use]

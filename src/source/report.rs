@@ -36,9 +36,9 @@ pub(super) fn report_draft(
     let is_child = parent.is_some() || child_run.is_some();
     let mut draft = carry_all(Draft::new(EventType::ToolProgress), rest);
     draft.ids.tool_call = Some(call);
-    draft.payload.extend(content.shift_remove("tool_name").map(|name| ("toolName".to_owned(), name)));
+    draft.set("toolName", content.shift_remove("tool_name"));
     for member in ["status", "progress", "loaded", "total", "message"] {
-        draft.payload.extend(content.shift_remove(member).map(|value| (member.to_owned(), value)));
+        draft.set(member, content.shift_remove(member));
     }
     draft.payload.extend(content);
     draft.audience = Audience::User;

@@ -135,7 +135,7 @@ async fn every_answer_about_a_store_of_0_2_0_is_that_of_0_2_0() {
 }
 
 #[tokio::test]
-async fn every_adapter_saves_what_0_1_0_saved() {
+async fn every_adapter_keeps_what_0_1_0_saved() {
     let (_dir, data) = unpack();
     let store = opened(&data);
     let mut sources = std::collections::BTreeSet::new();
@@ -150,7 +150,15 @@ async fn every_adapter_saves_what_0_1_0_saved() {
             let Some(source) = std::str::from_utf8(&key).unwrap().strip_prefix("a:").map(str::to_owned) else { continue };
             let kind = proscenium::source::by_name(&source).unwrap();
             let again = (kind.restore)(&saved).unwrap().save();
-            let [before, now] = [&saved[..], &again].map(|text| serde_json::from_slice::<Value>(text).unwrap());
+            assert!(again.len() < saved.len(), "{name}, {source}: {} bytes", again.len());
+            let mut now = (kind.restore)(&again).unwrap().describe();
+            // 0.1.0 kept the parts of an account of calls beside each other.
+            if let Some(calls) = now["calls"].as_object().cloned() {
+                now["calls"] = calls["open"].clone();
+                now["ended_calls"] = calls["ended"].clone();
+                now["has_forgotten_calls"] = calls["has_forgotten"].clone();
+            }
+            let before = serde_json::from_slice::<Value>(&saved).unwrap();
             covers(&now, &before).unwrap_or_else(|what| panic!("{name}, {source}: {what}"));
             sources.insert(source);
         }

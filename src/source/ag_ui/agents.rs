@@ -16,8 +16,8 @@ impl EventHandler<'_> {
     pub(super) fn subagent_started(&mut self, mut fact: Fact) {
         let name = take_text(&mut fact, "name").filter(|name| !name.is_empty());
         let mut draft = self.agent(EventType::AgentSpawned, "running");
-        draft.payload.extend(name.map(|name| ("agentName".to_owned(), name.into())));
-        draft.payload.extend(take_text(&mut fact, "description").map(|text| ("description".to_owned(), text.into())));
+        draft.set("agentName", name);
+        draft.set("description", take_text(&mut fact, "description"));
         for (member, rel) in [
             ("parentSubagentRunId", "parentAgentId"),
             ("parentToolCallId", "parentToolCallId"),
@@ -28,12 +28,7 @@ impl EventHandler<'_> {
             }
         }
         if let Some(agent) = self.agent.clone() {
-            let agents = &mut self.memory.agents;
-            agents.retain(|open| *open != agent);
-            if agents.len() == OPEN_MAX {
-                agents.remove(0);
-            }
-            agents.push(agent);
+            self.memory.agents.add(agent);
         }
         self.push_own(carry_all(draft, fact));
     }
@@ -46,7 +41,7 @@ impl EventHandler<'_> {
                 let mut draft = self.agent(EventType::AgentChanged, "waiting");
                 draft.phase = Phase::Waiting;
                 let asked = fact.get("outcome").and_then(|outcome| outcome.get("interruptIds")).cloned();
-                draft.payload.extend(asked.map(|asked| ("interruptIds".to_owned(), asked)));
+                draft.set("interruptIds", asked);
                 draft
             }
             Some(_) => {
@@ -58,7 +53,7 @@ impl EventHandler<'_> {
         if draft.text("status") != Some("unknown") {
             fact.shift_remove("outcome");
         }
-        draft.payload.extend(fact.shift_remove("result").map(|result| ("result".to_owned(), result)));
+        draft.set("result", fact.shift_remove("result"));
         self.forget_agent();
         self.push_own(carry_all(draft, fact));
     }
@@ -76,7 +71,9 @@ impl EventHandler<'_> {
     }
 
     fn forget_agent(&mut self) {
-        self.memory.agents.retain(|open| self.agent.as_ref() != Some(open));
+        if let Some(agent) = &self.agent {
+            self.memory.agents.take(agent);
+        }
     }
 
     /// Ends the sub-agents that still run when their run ends: no later event can end them.
@@ -85,7 +82,7 @@ impl EventHandler<'_> {
             Phase::Cancelled => ("cancelled", Phase::Cancelled),
             _ => ("interrupted", Phase::Interrupted),
         };
-        for agent in std::mem::take(&mut self.memory.agents) {
+        for agent in self.memory.agents.take_all() {
             let mut draft = self.agent(EventType::AgentCompleted, status);
             draft.phase = phase.clone();
             draft.ids.agent = Some(agent);

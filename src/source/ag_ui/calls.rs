@@ -6,22 +6,13 @@
 //! reports complete arguments does not repeat them.
 
 use super::streams::Chunk;
-use super::{AgUi, EventHandler, known_id};
+use super::{AgUi, EventHandler};
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{carry_all, diagnostic, take_id, take_text};
+use crate::source::bounded::keyed;
+use crate::source::members::{carry_all, diagnostic, malformed, name_of, take_checked_id, take_id, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-
-/// The most open calls.
-/// Beyond this limit the oldest counts as ended. Real runs have a handful.
-pub(super) const OPEN_MAX: usize = 256;
-
-/// The most ended calls that the adapter remembers.
-pub(super) const ENDED_MAX: usize = 64;
-
-/// The length of a stored tool name, in characters.
-const NAME_CHARS_MAX: usize = 128;
 
 /// The greatest depth of textual arguments that the adapter parses as JSON, in levels.
 ///
@@ -33,7 +24,7 @@ const INPUT_DEPTH_MAX: usize = 64;
 pub(super) struct Call {
     pub id: ToolCallId,
     pub name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub agent: Option<AgentId>,
     /// The length of the streamed arguments, in bytes.
     pub args_bytes: u64,
@@ -42,81 +33,39 @@ pub(super) struct Call {
     pub ready: bool,
     /// Whether the run was interrupted while the call was open.
     /// The runtime then runs the call, not the client.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub held: bool,
     /// Whether the client has been notified that the run awaits its result.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub awaited: bool,
 }
 
+keyed! { Call: ToolCallId = id; }
+
 impl Call {
     fn new(id: ToolCallId, name: &str, agent: Option<AgentId>) -> Self {
-        let name = name.chars().take(NAME_CHARS_MAX).collect();
-        Self { id, name, agent, args_bytes: 0, ready: false, held: false, awaited: false }
+        Self { id, name: name_of(name), agent, args_bytes: 0, ready: false, held: false, awaited: false }
     }
 }
 
 impl AgUi {
-    pub(super) fn call(&self, id: &ToolCallId) -> Option<&Call> {
-        self.calls.iter().find(|call| call.id == *id)
-    }
-
-    fn call_mut(&mut self, id: &ToolCallId) -> Option<&mut Call> {
-        self.calls.iter_mut().find(|call| call.id == *id)
-    }
-
     /// Returns the one call that is ready and not held or awaited.
     /// `None`: no such call, or several.
     pub(super) fn only_ready_call(&self) -> Option<ToolCallId> {
-        let mut ready = self.calls.iter().filter(|call| call.ready && !call.held && !call.awaited);
-        match (ready.next(), ready.next()) {
-            (Some(call), None) => Some(call.id.clone()),
-            _ => None,
-        }
-    }
-
-    pub(super) fn knows_call(&self, id: &ToolCallId) -> bool {
-        self.call(id).is_some() || self.ended_calls.contains(id)
-    }
-
-    fn open_call(&mut self, call: Call) {
-        self.calls.retain(|open| open.id != call.id);
-        self.ended_calls.retain(|ended| *ended != call.id);
-        if self.calls.len() == OPEN_MAX {
-            let oldest = self.calls.remove(0);
-            self.remember_ended_call(oldest.id);
-        }
-        self.calls.push(call);
-    }
-
-    fn end_call(&mut self, id: &ToolCallId) {
-        self.calls.retain(|open| open.id != *id);
-        self.remember_ended_call(id.clone());
-    }
-
-    pub(super) fn remember_ended_call(&mut self, id: ToolCallId) {
-        if self.ended_calls.contains(&id) {
-            return;
-        }
-        if self.ended_calls.len() == ENDED_MAX {
-            self.ended_calls.pop_front();
-            self.has_forgotten_calls = true;
-        }
-        self.ended_calls.push_back(id);
+        self.calls.only(|call| call.ready && !call.held && !call.awaited).map(|call| call.id.clone())
     }
 
     /// Ends every call of an ended run, except calls that await the client's result.
     pub(super) fn end_calls(&mut self) {
-        let (awaited, over): (Vec<_>, Vec<_>) = std::mem::take(&mut self.calls).into_iter().partition(|call| call.awaited);
-        self.calls = awaited;
-        for call in over {
-            self.remember_ended_call(call.id);
+        let over: Vec<_> = self.calls.open.iter().filter(|call| !call.awaited).map(|call| call.id.clone()).collect();
+        for id in &over {
+            self.calls.end(id);
         }
     }
 
     /// Marks the open calls of an interrupted run as held: the runtime runs them, not the client.
     pub(super) fn hold_calls(&mut self) {
-        for call in &mut self.calls {
+        for call in self.calls.open.iter_mut() {
             call.held = true;
         }
     }
@@ -127,20 +76,20 @@ impl EventHandler<'_> {
     /// The agent is that of the call's start; later events need not name it.
     fn tool(&self, class: EventType, id: ToolCallId, rest: Fact) -> Draft {
         let mut draft = carry_all(Draft::new(class), rest);
-        draft.ids.agent = self.memory.call(&id).map_or_else(|| self.agent.clone(), |call| call.agent.clone());
+        draft.ids.agent = self.memory.calls.open.find(&id).map_or_else(|| self.agent.clone(), |call| call.agent.clone());
         draft.ids.tool_call = Some(id);
         draft
     }
 
     pub(super) fn tool_call_start(&mut self, mut fact: Fact) {
-        let id: ToolCallId = known_id(&mut fact, "toolCallId");
+        let id: ToolCallId = take_checked_id(&mut fact, "toolCallId");
         let name = take_text(&mut fact, "toolCallName").unwrap_or_default();
         let parent = take_id(&mut fact, "parentMessageId");
         self.start_call(id, &name, parent, fact);
     }
 
     pub(super) fn start_call(&mut self, id: ToolCallId, name: &str, parent: Option<MessageId>, rest: Fact) {
-        self.memory.open_call(Call::new(id.clone(), name, self.agent.clone()));
+        self.memory.calls.start(Call::new(id.clone(), name, self.agent.clone()));
         let mut draft = self.tool(EventType::ToolStarted, id, rest).with("toolName", name);
         // Until the arguments are complete, the call is the model's request and not yet the tool's work.
         draft.owner = Owner::Model;
@@ -149,8 +98,8 @@ impl EventHandler<'_> {
     }
 
     pub(super) fn tool_call_args(&mut self, mut fact: Fact) {
-        let id: ToolCallId = known_id(&mut fact, "toolCallId");
-        let is_over = self.memory.call(&id).map_or_else(|| self.memory.ended_calls.contains(&id), |call| call.ready);
+        let id: ToolCallId = take_checked_id(&mut fact, "toolCallId");
+        let is_over = self.memory.calls.open.find(&id).map_or_else(|| self.memory.calls.ended.has(&id), |call| call.ready);
         if is_over {
             let mut draft = diagnostic("write_after_seal", "TOOL_CALL_ARGS", fact);
             draft.ids.tool_call = Some(id);
@@ -161,10 +110,10 @@ impl EventHandler<'_> {
     }
 
     fn args(&mut self, id: ToolCallId, text: String, rest: Fact) {
-        if self.memory.call(&id).is_none() {
-            self.memory.open_call(Call::new(id.clone(), "", self.agent.clone()));
+        if self.memory.calls.open.find(&id).is_none() {
+            self.memory.calls.start(Call::new(id.clone(), "", self.agent.clone()));
         }
-        if let Some(call) = self.memory.call_mut(&id) {
+        if let Some(call) = self.memory.calls.open.find_mut(&id) {
             call.args_bytes += text.len() as u64;
         }
         let draft = self.tool(EventType::ToolArgs, id, rest).with("inputText", text);
@@ -172,9 +121,9 @@ impl EventHandler<'_> {
     }
 
     pub(super) fn tool_call_end(&mut self, mut fact: Fact) {
-        let id: ToolCallId = known_id(&mut fact, "toolCallId");
-        if !self.memory.knows_call(&id) {
-            self.memory.open_call(Call::new(id.clone(), "", self.agent.clone()));
+        let id: ToolCallId = take_checked_id(&mut fact, "toolCallId");
+        if !self.memory.calls.know(&id) {
+            self.memory.calls.start(Call::new(id.clone(), "", self.agent.clone()));
         }
         self.report_complete_args(&id, fact);
     }
@@ -183,7 +132,7 @@ impl EventHandler<'_> {
     pub(super) fn report_complete_args(&mut self, id: &ToolCallId, rest: Fact) {
         let mut draft = self.tool(EventType::ToolArgs, id.clone(), rest).with("state", "input-available");
         draft.persistence = Persistence::Archive;
-        if let Some(call) = self.memory.call_mut(id) {
+        if let Some(call) = self.memory.calls.open.find_mut(id) {
             call.ready = true;
             draft = draft.with("inputTextBytes", call.args_bytes);
         }
@@ -196,7 +145,7 @@ impl EventHandler<'_> {
             ("input", input) => {
                 let mut draft = self.tool(EventType::ToolArgs, id.clone(), Map::new()).with("input", input);
                 draft.persistence = Persistence::Archive;
-                if let Some(call) = self.memory.call_mut(id) {
+                if let Some(call) = self.memory.calls.open.find_mut(id) {
                     (call.ready, call.args_bytes) = (true, text.len() as u64);
                 }
                 self.push(draft);
@@ -223,10 +172,10 @@ impl EventHandler<'_> {
         self.end_chunk();
         let Some(id) = named else {
             fact.extend(text.map(|text| ("delta".to_owned(), text.into())));
-            return self.malformed("TOOL_CALL_CHUNK", fact, "toolCallId as an id");
+            return self.push(malformed("TOOL_CALL_CHUNK", fact, "toolCallId as an id"));
         };
         let name = take_text(&mut fact, "toolCallName");
-        if let Some(call) = self.memory.call_mut(&id).filter(|_| name.is_none()) {
+        if let Some(call) = self.memory.calls.open.find_mut(&id).filter(|_| name.is_none()) {
             // The chunks of two calls interleave: this call continues.
             call.ready = false;
             self.memory.chunk = Some(Chunk::Called(id.clone(), call.agent.clone()));
@@ -241,7 +190,7 @@ impl EventHandler<'_> {
     }
 
     pub(super) fn tool_call_result(&mut self, mut fact: Fact) {
-        let id: ToolCallId = known_id(&mut fact, "toolCallId");
+        let id: ToolCallId = take_checked_id(&mut fact, "toolCallId");
         let message = take_id(&mut fact, "messageId");
         let content = fact.shift_remove("content");
         let role = take_text(&mut fact, "role");
@@ -260,11 +209,11 @@ impl EventHandler<'_> {
     ) {
         let mut draft = self.tool(EventType::ToolResult, id.clone(), rest).with("outcome", "unknown");
         self.name_call(&mut draft, &id);
-        draft.payload.extend(content.map(|content| ("output".to_owned(), content)));
-        draft.payload.extend(role.map(|role| ("role".to_owned(), role.into())));
+        draft.set("output", content);
+        draft.set("role", role);
         draft.ids.message = message;
         draft.audience = Audience::User;
-        self.memory.end_call(&id);
+        self.memory.calls.end(&id);
         self.push(draft);
     }
 
@@ -272,15 +221,15 @@ impl EventHandler<'_> {
     pub(super) fn failure(&mut self, id: ToolCallId, message: Option<MessageId>, error: String, content: Option<Value>) {
         let mut draft = self.tool(EventType::ToolFailed, id.clone(), Map::new()).with("error", json!({ "message": error }));
         self.name_call(&mut draft, &id);
-        draft.payload.extend(content.map(|content| ("output".to_owned(), content)));
+        draft.set("output", content);
         draft.ids.message = message;
-        self.memory.end_call(&id);
+        self.memory.calls.end(&id);
         self.push(draft);
     }
 
     /// Adds the name of the call's tool, if known.
     pub(super) fn name_call(&self, draft: &mut Draft, id: &ToolCallId) {
-        if let Some(call) = self.memory.call(id).filter(|call| !call.name.is_empty()) {
+        if let Some(call) = self.memory.calls.open.find(id).filter(|call| !call.name.is_empty()) {
             draft.payload.insert("toolName".into(), call.name.as_str().into());
         }
     }
@@ -289,21 +238,21 @@ impl EventHandler<'_> {
     ///
     /// If the run does not name them, they are the calls with complete arguments that the runtime does not hold.
     pub(super) fn await_client(&mut self, named: Option<Vec<ToolCallId>>) {
-        let calls = &self.memory.calls;
+        let calls = &self.memory.calls.open;
         let waiting =
             named.unwrap_or_else(|| calls.iter().filter(|call| call.ready && !call.held).map(|call| call.id.clone()).collect());
         for id in waiting {
-            if self.memory.call(&id).is_some_and(|call| call.awaited) || self.memory.ended_calls.contains(&id) {
+            if self.memory.calls.open.find(&id).is_some_and(|call| call.awaited) || self.memory.calls.ended.has(&id) {
                 continue;
             }
-            if self.memory.call(&id).is_none() {
-                self.memory.open_call(Call::new(id.clone(), "", None));
+            if self.memory.calls.open.find(&id).is_none() {
+                self.memory.calls.start(Call::new(id.clone(), "", None));
             }
             let mut draft = self.tool(EventType::ToolProgress, id.clone(), Map::new());
             draft = draft.with("status", "pending").with("awaits", "client");
             self.name_call(&mut draft, &id);
             (draft.audience, draft.persistence) = (Audience::User, Persistence::Snapshot);
-            if let Some(call) = self.memory.call_mut(&id) {
+            if let Some(call) = self.memory.calls.open.find_mut(&id) {
                 call.awaited = true;
             }
             self.push(draft);

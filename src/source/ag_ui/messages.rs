@@ -9,7 +9,7 @@ use super::streams::{byte_count, part_name};
 use super::{EventHandler, id_of, internal};
 use crate::model::{AgentId, Draft, EventType, MessageId, PartId, PartKind, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{carry_all, take_id, take_text};
+use crate::source::members::{carry_all, next_id, take_id, take_text};
 use serde_json::{Map, Value, json};
 
 /// Members of a message, or of a call in it, that are for the internal audience.
@@ -70,7 +70,7 @@ impl EventHandler<'_> {
         let mut extras = SnapshotExtras::default();
         let mut window = Vec::with_capacity(messages.len());
         for (n, message) in messages.into_iter().enumerate() {
-            extras.results.extend(CallAnswer::of(&message, |call| n >= own_from || self.memory.call(call).is_some()));
+            extras.results.extend(CallAnswer::of(&message, |call| n >= own_from || self.memory.calls.open.find(call).is_some()));
             let calls_before = extras.calls.len();
             window.extend(self.convert_message(message, &mut extras));
             if n < own_from {
@@ -99,7 +99,8 @@ impl EventHandler<'_> {
     fn convert_message(&mut self, message: Value, extras: &mut SnapshotExtras) -> Option<Value> {
         let Value::Object(mut message) = message else { return Some(message) };
         message.retain(|_, value| !value.is_null());
-        let id: MessageId = take_id(&mut message, "id").unwrap_or_else(|| self.memory.new_message_id());
+        let id: MessageId =
+            take_id(&mut message, "id").unwrap_or_else(|| next_id("ag-ui-message", &mut self.memory.messages_made));
         let agent: Option<AgentId> = take_id(&mut message, "subagentRunId");
         let role = take_text(&mut message, "role").unwrap_or_else(|| "unknown".into());
         extras.narrower.extend(narrower(&mut message, &[("messageId", id.as_str())]));
@@ -199,7 +200,7 @@ impl EventHandler<'_> {
     ///
     /// Once the adapter has forgotten ended calls, it reports none: a forgotten call must not start again.
     fn announce(&mut self, call: RequestedCall) {
-        if self.memory.knows_call(&call.id) || self.memory.has_forgotten_calls {
+        if self.memory.calls.know(&call.id) || self.memory.calls.has_forgotten {
             return;
         }
         let own = self.agent.clone();
@@ -212,14 +213,14 @@ impl EventHandler<'_> {
     /// Returns the answers to open calls in a run's input.
     pub(super) fn answered_calls(&self, input: &Value) -> Vec<CallAnswer> {
         let messages = input.get("messages").and_then(Value::as_array);
-        let is_open = |call: &ToolCallId| self.memory.call(call).is_some();
+        let is_open = |call: &ToolCallId| self.memory.calls.open.find(call).is_some();
         messages.into_iter().flatten().filter_map(|message| CallAnswer::of(message, is_open)).collect()
     }
 
     /// Ends an open call with its tool's message.
     /// For any other call the message is history.
     pub(super) fn answer_call(&mut self, answer: CallAnswer) {
-        if self.memory.call(&answer.call).is_none() {
+        if self.memory.calls.open.find(&answer.call).is_none() {
             return;
         }
         match answer.error {

@@ -28,41 +28,106 @@ mod run;
 mod state;
 mod streams;
 
-use super::members::{diagnostic, parse_timestamp, take_id, take_type, unknown_type};
-use super::{ActionAnswer, Adapter, Fact, FactError, SourceKind};
-use crate::model::{ActionId, AgentId, Draft, EventType, Ids, MessageId, RunId, SessionId, ThreadId, ToolCallId};
+use super::bounded::{Bounded, Calls, PENDING_MAX};
+use super::members::{Need, known, malformed, take_id, take_time, take_type, unknown_type, unmet};
+use super::{ActionAnswer, Fact, FactError, Runtime, SourceKind};
+use crate::model::{AgentId, Draft, EventType, Ids, MessageId, RunId, SessionId, ThreadId, ToolCallId};
 use calls::Call;
 use run::{Pending, TurnState};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::collections::VecDeque;
 use std::str::FromStr;
 use streams::{Chunk, Stream};
 
 /// The source `ag-ui`.
-pub const SOURCE: SourceKind = SourceKind {
-    name: "ag-ui",
-    fresh: || Box::new(AgUi::default()),
-    restore: |memory| Ok(Box::new(serde_json::from_slice::<AgUi>(memory)?)),
-    answers: Some(resume::answers),
-};
+pub const SOURCE: SourceKind = SourceKind::of::<AgUi>("ag-ui");
 
 /// The discriminator.
 const TYPE: &str = "type";
 
-/// All event types: first those of 1.0, then those that only 0.x has.
-#[rustfmt::skip]
-const EVENTS: &[&str] = &[
-    "RUN_STARTED", "RUN_FINISHED", "RUN_ERROR", "STEP_STARTED", "STEP_FINISHED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT",
-    "TEXT_MESSAGE_END", "TEXT_MESSAGE_CHUNK", "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_CHUNK",
-    "TOOL_CALL_RESULT", "STATE_SNAPSHOT", "STATE_DELTA", "MESSAGES_SNAPSHOT", "ACTIVITY_SNAPSHOT", "ACTIVITY_DELTA", "RAW",
-    "CUSTOM", "REASONING_START", "REASONING_MESSAGE_START", "REASONING_MESSAGE_CONTENT", "REASONING_MESSAGE_END",
-    "REASONING_MESSAGE_CHUNK", "REASONING_END", "REASONING_ENCRYPTED_VALUE", "SUBAGENT_STARTED", "SUBAGENT_FINISHED",
-    "SUBAGENT_ERROR",
+/// The event types of 1.0, and as aliases those that only 0.x has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+enum Kind {
+    RunStarted,
+    RunFinished,
+    RunError,
+    StepStarted,
+    StepFinished,
+    TextMessageStart,
+    TextMessageContent,
+    TextMessageEnd,
+    TextMessageChunk,
+    ToolCallStart,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallChunk,
+    ToolCallResult,
+    StateSnapshot,
+    StateDelta,
+    MessagesSnapshot,
+    ActivitySnapshot,
+    ActivityDelta,
+    Raw,
+    Custom,
+    #[serde(alias = "THINKING_START")]
+    ReasoningStart,
+    #[serde(alias = "THINKING_TEXT_MESSAGE_START")]
+    ReasoningMessageStart,
+    #[serde(alias = "THINKING_TEXT_MESSAGE_CONTENT")]
+    ReasoningMessageContent,
+    #[serde(alias = "THINKING_TEXT_MESSAGE_END")]
+    ReasoningMessageEnd,
+    ReasoningMessageChunk,
+    #[serde(alias = "THINKING_END")]
+    ReasoningEnd,
+    ReasoningEncryptedValue,
+    SubagentStarted,
+    SubagentFinished,
+    SubagentError,
+}
 
-    "THINKING_START", "THINKING_END", "THINKING_TEXT_MESSAGE_START", "THINKING_TEXT_MESSAGE_CONTENT",
-    "THINKING_TEXT_MESSAGE_END",
-];
+impl Kind {
+    /// Returns the required members of an event.
+    const fn needs(self) -> &'static [(&'static str, Need)] {
+        use Need::{Id, List, Name, Text, Value};
+        match self {
+            Self::StepStarted | Self::StepFinished => &[("stepName", Text)],
+            Self::TextMessageStart | Self::TextMessageEnd => &[("messageId", Id)],
+            Self::TextMessageContent => &[("messageId", Id), ("delta", Text)],
+            Self::ReasoningMessageContent => &[("delta", Text)],
+            Self::ToolCallStart | Self::ToolCallEnd | Self::ToolCallResult => &[("toolCallId", Id)],
+            Self::ToolCallArgs => &[("toolCallId", Id), ("delta", Text)],
+            Self::StateSnapshot => &[("snapshot", Value)],
+            Self::StateDelta => &[("delta", Value)],
+            Self::MessagesSnapshot => &[("messages", List)],
+            Self::ActivitySnapshot => &[("messageId", Id), ("activityType", Name), ("content", Value)],
+            Self::ActivityDelta => &[("messageId", Id), ("activityType", Name), ("patch", Value)],
+            Self::SubagentStarted | Self::SubagentFinished | Self::SubagentError => &[("subagentRunId", Id)],
+            _ => &[],
+        }
+    }
+
+    const fn is_boundary(self) -> bool {
+        matches!(self, Self::RunStarted | Self::RunFinished | Self::RunError)
+    }
+
+    /// Whether the event ends an item that a chunk opened.
+    /// Chunk events end the item themselves.
+    const fn ends_chunks(self) -> bool {
+        use Kind::{ActivityDelta, ActivitySnapshot, Raw, ReasoningEncryptedValue};
+        use Kind::{ReasoningMessageChunk, TextMessageChunk, ToolCallChunk};
+        !matches!(
+            self,
+            Raw | ActivitySnapshot
+                | ActivityDelta
+                | ReasoningEncryptedValue
+                | TextMessageChunk
+                | ReasoningMessageChunk
+                | ToolCallChunk
+        )
+    }
+}
 
 /// Optional members.
 /// Some servers write null for an absent member; the adapter ignores it.
@@ -75,67 +140,6 @@ const OPTIONAL: &[&str] = &[
 
 /// Members of any event that are for the internal audience, with the `kind` of their diagnostic.
 const NARROWER: &[(&str, &str)] = &[("rawEvent", "raw_event"), ("metadata", "metadata")];
-
-/// The required type of a required member.
-#[derive(Debug, Clone, Copy)]
-enum Need {
-    Id,
-    /// Non-empty text.
-    Name,
-    /// Text, possibly empty.
-    Chunk,
-    List,
-    /// Any value, including null.
-    Value,
-}
-
-impl Need {
-    fn is_met(self, value: Option<&Value>) -> bool {
-        match (self, value) {
-            // All id types have the same format.
-            (Self::Id, Some(Value::String(text))) => MessageId::new(text).is_ok(),
-            (Self::Name, Some(Value::String(text))) => !text.is_empty(),
-            (Self::Chunk, Some(Value::String(_))) | (Self::List, Some(Value::Array(_))) | (Self::Value, Some(_)) => true,
-            _ => false,
-        }
-    }
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Id => "an id",
-            Self::Name => "a name",
-            Self::Chunk => "text",
-            Self::List => "a list",
-            Self::Value => "a value",
-        }
-    }
-}
-
-fn needs(event_type: &str) -> &'static [(&'static str, Need)] {
-    use Need::{Chunk, Id, List, Name, Value};
-    match event_type {
-        "STEP_STARTED" | "STEP_FINISHED" => &[("stepName", Chunk)],
-        "TEXT_MESSAGE_START" | "TEXT_MESSAGE_END" => &[("messageId", Id)],
-        "TEXT_MESSAGE_CONTENT" => &[("messageId", Id), ("delta", Chunk)],
-        "REASONING_MESSAGE_CONTENT" | "THINKING_TEXT_MESSAGE_CONTENT" => &[("delta", Chunk)],
-        "TOOL_CALL_START" | "TOOL_CALL_END" | "TOOL_CALL_RESULT" => &[("toolCallId", Id)],
-        "TOOL_CALL_ARGS" => &[("toolCallId", Id), ("delta", Chunk)],
-        "STATE_SNAPSHOT" => &[("snapshot", Value)],
-        "STATE_DELTA" => &[("delta", Value)],
-        "MESSAGES_SNAPSHOT" => &[("messages", List)],
-        "ACTIVITY_SNAPSHOT" => &[("messageId", Id), ("activityType", Name), ("content", Value)],
-        "ACTIVITY_DELTA" => &[("messageId", Id), ("activityType", Name), ("patch", Value)],
-        "SUBAGENT_STARTED" | "SUBAGENT_FINISHED" | "SUBAGENT_ERROR" => &[("subagentRunId", Id)],
-        _ => &[],
-    }
-}
-
-/// Whether an event of this type ends an item that a chunk opened.
-/// Chunk events end the item themselves.
-fn ends_chunks(event_type: &str) -> bool {
-    !matches!(event_type, "RAW" | "ACTIVITY_SNAPSHOT" | "ACTIVITY_DELTA" | "REASONING_ENCRYPTED_VALUE")
-        && !event_type.ends_with("_CHUNK")
-}
 
 /// The adapter.
 /// All its fields are memory.
@@ -150,9 +154,9 @@ struct AgUi {
     run: Option<RunId>,
     session: Option<SessionId>,
     thread: Option<ThreadId>,
-    /// Runs that started while another run was open, at most [`run::INTERLEAVED_MAX`].
+    /// Runs that started while another run was open.
     /// Their ends do not end the open run.
-    interleaved: VecDeque<RunId>,
+    interleaved: Bounded<RunId, { run::INTERLEAVED_MAX }>,
     /// Open streams, at most [`streams::OPEN_MAX`], the oldest first.
     streams: Vec<Stream>,
     /// Ended streams, at most [`streams::ENDED_MAX`].
@@ -162,18 +166,13 @@ struct AgUi {
     chunk: Option<Chunk>,
     /// The message of reasoning events without an id.
     thinking: Option<MessageId>,
-    /// Calls without a result, at most [`calls::OPEN_MAX`], the oldest first.
-    calls: Vec<Call>,
-    /// Ended calls, at most [`calls::ENDED_MAX`].
-    ended_calls: VecDeque<ToolCallId>,
-    /// Whether more calls have ended than `ended_calls` holds.
-    has_forgotten_calls: bool,
-    /// Progress reports whose message id differs from the call's id, at most [`state::REPORTS_MAX`].
-    reports: VecDeque<(MessageId, ToolCallId)>,
-    /// Pending actions, at most [`run::PENDING_MAX`], the oldest first.
-    pending: Vec<Pending>,
-    /// Running sub-agents, at most [`agents::OPEN_MAX`], the oldest first.
-    agents: Vec<AgentId>,
+    /// Calls without a result, and ended ones.
+    calls: Calls<Call>,
+    /// Progress reports whose message id differs from the call's id.
+    reports: Bounded<(MessageId, ToolCallId), { state::REPORTS_MAX }>,
+    pending: Bounded<Pending, PENDING_MAX>,
+    /// Running sub-agents.
+    agents: Bounded<AgentId, { agents::OPEN_MAX }>,
     /// Agents whose state holds runtime internals, at most [`state::INTERNAL_MAX`].
     /// `None`: the run's own state.
     internal_states: Vec<Option<AgentId>>,
@@ -181,24 +180,68 @@ struct AgUi {
     actions_made: u64,
 }
 
-impl Adapter for AgUi {
-    fn adapt(&mut self, mut fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
+/// A parsed fact.
+struct Event {
+    timestamp: Option<Box<str>>,
+    content: Content,
+}
+
+enum Content {
+    Known(Box<Known>),
+    /// An event without a meaning for the run, as its diagnostic.
+    Diagnostic(Box<Draft>),
+}
+
+/// An event of a known type.
+struct Known {
+    kind: Kind,
+    name: String,
+    members: Fact,
+    /// The sub-agent that the event names.
+    agent: Option<AgentId>,
+    /// A diagnostic for each internal member.
+    internals: Vec<Draft>,
+    /// The answers that a run's start brings.
+    answers: Vec<ActionAnswer>,
+}
+
+impl Runtime for AgUi {
+    type Event = Event;
+
+    fn parse(mut fact: Fact) -> Result<Event, FactError> {
         let answers = resume::answers(&fact);
-        let event_type = take_type(&mut fact, TYPE)?;
-        let timestamp = fact.get("timestamp").and_then(parse_timestamp);
-        if timestamp.is_some() {
-            fact.shift_remove("timestamp");
+        let name = take_type(&mut fact, TYPE)?;
+        let timestamp = take_time(&mut fact, "timestamp");
+        let Some(kind) = known::<Kind>(&name) else {
+            return Ok(Event { timestamp, content: Content::Diagnostic(unknown_type(&name, fact).into()) });
+        };
+        fact.retain(|member, value| !(value.is_null() && OPTIONAL.contains(&member.as_str())));
+        if let Some(expected) = unmet(&fact, kind.needs()) {
+            return Ok(Event { timestamp, content: Content::Diagnostic(malformed(&name, fact, &expected).into()) });
         }
+        let internals = take_internals(&name, &mut fact);
+        let agent = if kind.is_boundary() { None } else { take_id(&mut fact, "subagentRunId") };
+        let known = Known { kind, name, members: fact, agent, internals, answers };
+        Ok(Event { timestamp, content: Content::Known(known.into()) })
+    }
+
+    fn apply(&mut self, Event { timestamp, content }: Event, given: &Ids, out: &mut Vec<Draft>) {
         let from = out.len();
-        EventHandler { memory: self, given, agent: None, out }.event(&event_type, fact, answers);
+        let mut handler = EventHandler { memory: self, given, agent: None, out };
+        match content {
+            Content::Known(known) => handler.event(*known),
+            Content::Diagnostic(draft) => handler.push(*draft),
+        }
         for draft in &mut out[from..] {
             draft.timestamp.clone_from(&timestamp);
         }
-        Ok(())
     }
 
-    fn save(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("memory has only string keys")
+    fn answers(event: &Event) -> Vec<ActionAnswer> {
+        match &event.content {
+            Content::Known(known) => known.answers.clone(),
+            Content::Diagnostic(_) => Vec::new(),
+        }
     }
 }
 
@@ -209,17 +252,6 @@ impl AgUi {
         draft.ids.fill_from(given);
         draft.ids.fill_from(&Ids { session: self.session.clone(), thread: self.thread.clone(), ..Ids::default() });
         draft
-    }
-
-    // The prefix prevents collisions with ids that another source's adapter generates for the same run.
-    fn new_message_id(&mut self) -> MessageId {
-        self.messages_made += 1;
-        MessageId::new(&format!("ag-ui-message-{}", self.messages_made)).expect("a short name with a number is a valid id")
-    }
-
-    fn new_action_id(&mut self) -> ActionId {
-        self.actions_made += 1;
-        ActionId::new(&format!("ag-ui-action-{}", self.actions_made)).expect("a short name with a number is a valid id")
     }
 }
 
@@ -244,72 +276,57 @@ impl EventHandler<'_> {
         self.push(draft);
     }
 
-    fn event(&mut self, event_type: &str, mut fact: Fact, answers: Vec<ActionAnswer>) {
-        if !EVENTS.contains(&event_type) {
-            return self.push(unknown_type(event_type, fact));
-        }
-        fact.retain(|member, value| !(value.is_null() && OPTIONAL.contains(&member.as_str())));
-        if let Some((member, need)) = needs(event_type).iter().find(|(member, need)| !need.is_met(fact.get(*member))) {
-            return self.malformed(event_type, fact, &format!("{member} as {}", need.as_str()));
-        }
-        let narrower = narrower(event_type, &mut fact);
-        if !event_type.starts_with("RUN_") {
-            self.agent = take_id(&mut fact, "subagentRunId");
-        }
-        if ends_chunks(event_type) {
+    fn event(&mut self, event: Known) {
+        use streams::Channel::{Reasoning, Text};
+        let Known { kind, name, members: fact, agent, internals, answers } = event;
+        self.agent = agent;
+        if kind.ends_chunks() {
             self.end_chunk();
         }
-        self.dispatch(event_type, fact, answers);
-        for draft in narrower {
+        match kind {
+            Kind::RunStarted => self.run_started(fact, answers),
+            Kind::RunFinished => self.run_finished(fact),
+            Kind::RunError => self.run_error(fact),
+            Kind::StepStarted => self.step("started", fact),
+            Kind::StepFinished => self.step("ended", fact),
+            Kind::TextMessageStart => self.message_start(Text, fact),
+            Kind::TextMessageContent => self.message_content(Text, fact),
+            Kind::TextMessageEnd => self.message_end(Text, &name, fact),
+            Kind::TextMessageChunk => self.message_chunk(Text, fact),
+            Kind::ReasoningMessageStart => self.message_start(Reasoning, fact),
+            Kind::ReasoningMessageContent => self.message_content(Reasoning, fact),
+            Kind::ReasoningMessageEnd => self.message_end(Reasoning, &name, fact),
+            Kind::ReasoningMessageChunk => self.message_chunk(Reasoning, fact),
+            Kind::ReasoningStart => self.reasoning_span("started", fact),
+            Kind::ReasoningEnd => self.reasoning_span("ended", fact),
+            Kind::ReasoningEncryptedValue => self.reasoning_encrypted_value(fact),
+            Kind::ToolCallStart => self.tool_call_start(fact),
+            Kind::ToolCallArgs => self.tool_call_args(fact),
+            Kind::ToolCallEnd => self.tool_call_end(fact),
+            Kind::ToolCallChunk => self.tool_call_chunk(fact),
+            Kind::ToolCallResult => self.tool_call_result(fact),
+            Kind::StateSnapshot => self.state_snapshot(fact),
+            Kind::StateDelta => self.state_delta(fact),
+            Kind::MessagesSnapshot => self.messages_snapshot(fact),
+            Kind::ActivitySnapshot => self.activity_snapshot(fact),
+            Kind::ActivityDelta => self.activity_delta(fact),
+            Kind::SubagentStarted => self.subagent_started(fact),
+            Kind::SubagentFinished => self.subagent_finished(fact),
+            Kind::SubagentError => self.subagent_error(fact),
+            Kind::Custom => self.custom(fact),
+            Kind::Raw => self.raw(fact),
+        }
+        for draft in internals {
             self.push(draft);
         }
-    }
-
-    fn dispatch(&mut self, event_type: &str, fact: Fact, answers: Vec<ActionAnswer>) {
-        use streams::Channel::{Reasoning, Text};
-        match event_type {
-            "RUN_STARTED" => self.run_started(fact, answers),
-            "RUN_FINISHED" => self.run_finished(fact),
-            "RUN_ERROR" => self.run_error(fact),
-            "STEP_STARTED" => self.step("started", fact),
-            "STEP_FINISHED" => self.step("ended", fact),
-            "TEXT_MESSAGE_START" => self.message_start(Text, fact),
-            "TEXT_MESSAGE_CONTENT" => self.message_content(Text, fact),
-            "TEXT_MESSAGE_END" => self.message_end(Text, event_type, fact),
-            "TEXT_MESSAGE_CHUNK" => self.message_chunk(Text, fact),
-            "REASONING_MESSAGE_START" | "THINKING_TEXT_MESSAGE_START" => self.message_start(Reasoning, fact),
-            "REASONING_MESSAGE_CONTENT" | "THINKING_TEXT_MESSAGE_CONTENT" => self.message_content(Reasoning, fact),
-            "REASONING_MESSAGE_END" | "THINKING_TEXT_MESSAGE_END" => self.message_end(Reasoning, event_type, fact),
-            "REASONING_MESSAGE_CHUNK" => self.message_chunk(Reasoning, fact),
-            "REASONING_START" | "THINKING_START" => self.reasoning_span("started", fact),
-            "REASONING_END" | "THINKING_END" => self.reasoning_span("ended", fact),
-            "REASONING_ENCRYPTED_VALUE" => self.reasoning_encrypted_value(fact),
-            "TOOL_CALL_START" => self.tool_call_start(fact),
-            "TOOL_CALL_ARGS" => self.tool_call_args(fact),
-            "TOOL_CALL_END" => self.tool_call_end(fact),
-            "TOOL_CALL_CHUNK" => self.tool_call_chunk(fact),
-            "TOOL_CALL_RESULT" => self.tool_call_result(fact),
-            "STATE_SNAPSHOT" => self.state_snapshot(fact),
-            "STATE_DELTA" => self.state_delta(fact),
-            "MESSAGES_SNAPSHOT" => self.messages_snapshot(fact),
-            "ACTIVITY_SNAPSHOT" => self.activity_snapshot(fact),
-            "ACTIVITY_DELTA" => self.activity_delta(fact),
-            "SUBAGENT_STARTED" => self.subagent_started(fact),
-            "SUBAGENT_FINISHED" => self.subagent_finished(fact),
-            "SUBAGENT_ERROR" => self.subagent_error(fact),
-            "CUSTOM" => self.custom(fact),
-            "RAW" => self.raw(fact),
-            _ => unreachable!("a test checks that the match lists every event type"),
-        }
-    }
-
-    fn malformed(&mut self, event_type: &str, fact: Fact, expected: &str) {
-        self.push(diagnostic("malformed_event", event_type, fact).with("expected", expected));
     }
 }
 
 /// Takes the event's internal members and returns a diagnostic for each.
-fn narrower(event_type: &str, fact: &mut Fact) -> Vec<Draft> {
+fn take_internals(event_type: &str, fact: &mut Fact) -> Vec<Draft> {
+    if NARROWER.iter().all(|(member, _)| !fact.contains_key(*member)) {
+        return Vec::new();
+    }
     let ids = Ids {
         message: id_of(fact, "messageId"),
         tool_call: id_of(fact, "toolCallId"),
@@ -333,11 +350,6 @@ fn internal(kind: &str, event_type: &str) -> Draft {
 /// The member stays there.
 fn id_of<T: FromStr>(fact: &Fact, member: &str) -> Option<T> {
     fact.get(member)?.as_str()?.parse().ok()
-}
-
-/// Takes an id that [`needs`] has already checked.
-fn known_id<T: FromStr>(fact: &mut Fact, member: &str) -> T {
-    take_id(fact, member).expect("the handler has rejected events without this id as malformed")
 }
 
 #[cfg(test)]

@@ -9,13 +9,10 @@ use crate::model::{
     ActionId, ActionKind, AgentId, Audience, Draft, EventType, Owner, Persistence, Phase, RunId, SessionId, ThreadId, ToolCallId,
 };
 use crate::source::Fact;
-use crate::source::members::{carry_all, diagnostic, take_id, take_question, take_text};
+use crate::source::bounded::keyed;
+use crate::source::members::{carry_all, diagnostic, next_id, take_id, take_question, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-
-/// The most pending actions.
-/// Beyond this limit the adapter evicts the oldest.
-pub(super) const PENDING_MAX: usize = 64;
 
 /// The most interleaved runs without an end.
 /// Beyond this limit the adapter evicts the oldest.
@@ -53,14 +50,16 @@ pub(super) enum TurnState {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Pending {
     pub action: ActionId,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub call: Option<ToolCallId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub agent: Option<AgentId>,
     /// The kind of action.
     /// It determines the owner of the resolution.
     pub kind: String,
 }
+
+keyed! { Pending: ActionId = action; }
 
 impl EventHandler<'_> {
     // ── the start ──
@@ -89,10 +88,7 @@ impl EventHandler<'_> {
     fn interleaved(&mut self, named: Option<RunId>, fact: Fact) {
         let open = self.memory.run.as_ref().map_or(Value::Null, |run| run.as_str().into());
         if let Some(run) = named.filter(|run| self.memory.run.as_ref() != Some(run)) {
-            if self.memory.interleaved.len() == INTERLEAVED_MAX {
-                self.memory.interleaved.pop_front();
-            }
-            self.memory.interleaved.push_back(run);
+            self.memory.interleaved.push(run);
         }
         self.push(diagnostic("interleaved_run", "RUN_STARTED", fact).with("openRun", open));
     }
@@ -105,7 +101,7 @@ impl EventHandler<'_> {
         let continues = was_paused && parent.is_some() && parent.as_deref() == self.memory.run.as_ref().map(RunId::as_str);
         if is_resumed || continues {
             // An interrupted run continues only after an answer, but its start need not contain the answer.
-            for pending in std::mem::take(&mut self.memory.pending) {
+            for pending in self.memory.pending.take_all() {
                 self.resolved(pending, "answered", None);
             }
         }
@@ -126,7 +122,7 @@ impl EventHandler<'_> {
             draft.payload.insert("attempt".into(), self.memory.attempt.into());
         }
         let version = take_text(&mut fact, "protocolVersion");
-        draft.payload.extend(version.map(|version| ("protocolVersion".to_owned(), version.into())));
+        draft.set("protocolVersion", version);
         self.add_run_reference(&mut draft);
         if let Some(parent) = parent {
             draft.add_ref("parentRunId", parent.into());
@@ -154,16 +150,14 @@ impl EventHandler<'_> {
     /// Resolves a pending action of this log.
     /// Other answers belong to other logs.
     fn resolve_answer(&mut self, answer: ActionAnswer) {
-        let at = self.memory.pending.iter().position(|pending| pending.action == answer.action);
-        if let Some(at) = at {
-            let pending = self.memory.pending.remove(at);
+        if let Some(pending) = self.memory.pending.take(&answer.action) {
             self.resolved(pending, answer.outcome, answer.value);
         }
     }
 
     fn resolved(&mut self, pending: Pending, outcome: &str, value: Option<Value>) {
         let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome);
-        draft.payload.extend(value.map(|value| ("value".to_owned(), value)));
+        draft.set("value", value);
         draft.owner = ActionKind::from(pending.kind.as_str()).owner();
         draft.ids.action = Some(pending.action);
         draft.ids.tool_call = pending.call;
@@ -175,8 +169,7 @@ impl EventHandler<'_> {
 
     pub(super) fn run_finished(&mut self, mut fact: Fact) {
         let named: Option<RunId> = id_of(&fact, "runId");
-        if let Some(at) = named.and_then(|run| self.memory.interleaved.iter().position(|known| *known == run)) {
-            self.memory.interleaved.remove(at);
+        if named.is_some_and(|run| self.memory.interleaved.take(&run).is_some()) {
             return self.push(diagnostic("interleaved_run", "RUN_FINISHED", fact));
         }
         if self.memory.turn_state == TurnState::New {
@@ -212,7 +205,7 @@ impl EventHandler<'_> {
         for (member, value) in outcome.rest {
             draft.payload.entry(member).or_insert(value);
         }
-        draft.payload.extend(result.map(|result| ("result".to_owned(), result)));
+        draft.set("result", result);
         self.close(carry_all(draft, fact), usage);
     }
 
@@ -271,7 +264,8 @@ impl EventHandler<'_> {
     /// Translates one interrupt into a required action.
     fn require_action(&mut self, mut interrupt: Map<String, Value>) {
         interrupt.retain(|_, value| !value.is_null());
-        let action: ActionId = take_id(&mut interrupt, "id").unwrap_or_else(|| self.memory.new_action_id());
+        let action: ActionId =
+            take_id(&mut interrupt, "id").unwrap_or_else(|| next_id("ag-ui-action", &mut self.memory.actions_made));
         let call: Option<ToolCallId> = take_id(&mut interrupt, "toolCallId");
         let agent: Option<AgentId> = take_id(&mut interrupt, "subagentRunId");
         let reason = take_text(&mut interrupt, "reason");
@@ -279,12 +273,12 @@ impl EventHandler<'_> {
         let call = call.or_else(|| self.memory.only_ready_call().filter(|_| kind == ActionKind::ToolApproval));
         let mut draft = Draft::new(EventType::ActionRequired).with("kind", kind.as_str());
         draft.owner = kind.owner();
-        draft.payload.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
+        draft.set("reason", reason);
         let metadata = interrupt.shift_remove("metadata");
         for (member, ours) in
             [("message", "message"), ("responseSchema", "schema"), ("expiresAt", "expiresAt"), ("payload", "payload")]
         {
-            draft.payload.extend(interrupt.shift_remove(member).map(|value| (ours.to_owned(), value)));
+            draft.set(ours, interrupt.shift_remove(member));
         }
         if let Some(id) = &call {
             self.name_call(&mut draft, id);
@@ -304,12 +298,7 @@ impl EventHandler<'_> {
             draft.ids = ids;
             self.push(draft);
         }
-        let pending = &mut self.memory.pending;
-        pending.retain(|known| known.action != action);
-        if pending.len() == PENDING_MAX {
-            pending.remove(0);
-        }
-        pending.push(Pending { action, call, agent, kind: kind.to_string() });
+        self.memory.pending.add(Pending { action, call, agent, kind: kind.to_string() });
     }
 
     // ── between ──

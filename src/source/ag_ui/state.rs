@@ -5,10 +5,9 @@
 //! reports of a tool, which belong to the call.
 
 use super::EventHandler;
-use super::known_id;
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, Surface, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{carry_all, take_text};
+use crate::source::members::{carry_all, take_checked_id, take_list, take_text};
 use crate::source::report::{PROGRESS, call_of, report_draft};
 use serde_json::{Map, Value};
 
@@ -42,7 +41,7 @@ impl EventHandler<'_> {
     }
 
     pub(super) fn state_delta(&mut self, mut fact: Fact) {
-        let patch = list(fact.shift_remove("delta"));
+        let patch = take_list(&mut fact, "delta");
         if patch.iter().any(touches_internals) {
             remember_internal(&mut self.memory.internal_states, self.agent.as_ref());
         }
@@ -67,7 +66,7 @@ impl EventHandler<'_> {
     // ── activities ──
 
     pub(super) fn activity_snapshot(&mut self, mut fact: Fact) {
-        let target: MessageId = known_id(&mut fact, "messageId");
+        let target: MessageId = take_checked_id(&mut fact, "messageId");
         let activity = take_text(&mut fact, "activityType").unwrap_or_default();
         let content = fact.shift_remove("content").unwrap_or(Value::Null);
         let replace = fact.shift_remove("replace");
@@ -81,16 +80,16 @@ impl EventHandler<'_> {
             content => {
                 let mut draft = self.activity(EventType::StateSnapshot, target, activity, fact).with("content", content);
                 // The default of `replace` is true, so an absent member adds nothing.
-                draft.payload.extend(replace.map(|replace| ("replace".to_owned(), replace)));
+                draft.set("replace", replace);
                 self.push(draft);
             }
         }
     }
 
     pub(super) fn activity_delta(&mut self, mut fact: Fact) {
-        let target: MessageId = known_id(&mut fact, "messageId");
+        let target: MessageId = take_checked_id(&mut fact, "messageId");
         let activity = take_text(&mut fact, "activityType").unwrap_or_default();
-        let patch = list(fact.shift_remove("patch"));
+        let patch = take_list(&mut fact, "patch");
         let call = ToolCallId::new(target.as_str()).ok().filter(|_| activity == OUTPUT);
         if let (Some(call), Some(text)) = (call, streamed(&patch)) {
             let mut draft = carry_all(Draft::new(EventType::ToolOutputDelta).with("text", text), fact);
@@ -106,11 +105,8 @@ impl EventHandler<'_> {
     /// Creates a draft of a source's own activity.
     /// Awaken puts the id of the call in place of the message id.
     pub(super) fn activity(&self, class: EventType, target: MessageId, activity: String, rest: Fact) -> Draft {
-        let call = ToolCallId::new(target.as_str()).ok().filter(|call| self.memory.knows_call(call));
-        let reported = || {
-            let (_, call) = self.memory.reports.iter().rfind(|(message, _)| *message == target)?;
-            Some(call.clone())
-        };
+        let call = ToolCallId::new(target.as_str()).ok().filter(|call| self.memory.calls.know(call));
+        let reported = || self.memory.reports.find(&target).map(|(_, call)| call.clone());
         let call = call.or_else(|| reported().filter(|_| activity == PROGRESS));
         let mut draft = carry_all(Draft::new(class).with("activityType", activity), rest);
         (draft.scope, draft.phase, draft.surface) = (Scope::Message, Phase::Acting, Surface::InlineProcess);
@@ -121,22 +117,17 @@ impl EventHandler<'_> {
     }
 
     fn agent_of(&self, call: &ToolCallId) -> Option<AgentId> {
-        self.memory.call(call).map_or_else(|| self.agent.clone(), |call| call.agent.clone())
+        self.memory.calls.open.find(call).map_or_else(|| self.agent.clone(), |call| call.agent.clone())
     }
 
     /// Remembers the call of a report whose message id differs.
     /// Patches of the report name only the message id.
     fn remember_report(&mut self, target: &MessageId, content: &Value) {
         let Some(call) = content.get("call_id").and_then(Value::as_str).and_then(|id| ToolCallId::new(id).ok()) else { return };
-        let reports = &mut self.memory.reports;
-        reports.retain(|(message, _)| message != target);
-        if call.as_str() == target.as_str() {
-            return;
+        self.memory.reports.take(target);
+        if call.as_str() != target.as_str() {
+            self.memory.reports.add((target.clone(), call));
         }
-        if reports.len() == REPORTS_MAX {
-            reports.pop_front();
-        }
-        reports.push_back((target.clone(), call));
     }
 
     fn progress(&mut self, target: &MessageId, content: Map<String, Value>, rest: Fact) {
@@ -144,9 +135,9 @@ impl EventHandler<'_> {
         let own = [self.memory.run.as_ref(), self.given.run.as_ref()];
         let (mut draft, is_child) = report_draft(id.clone(), content, own, rest);
         draft.ids.agent = self.agent_of(&id);
-        if !self.memory.knows_call(&id) {
+        if !self.memory.calls.know(&id) {
             // No other event announces a child's call. From now on the adapter assigns its activities to the call.
-            self.memory.remember_ended_call(id);
+            self.memory.calls.remember(id);
         }
         let names_agent = draft.ids.agent.is_some();
         let mut draft = self.memory.about(draft, self.given);
@@ -164,7 +155,7 @@ impl EventHandler<'_> {
     pub(super) fn custom(&mut self, mut fact: Fact) {
         let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", "custom");
         for member in ["name", "value"] {
-            draft.payload.extend(fact.shift_remove(member).map(|value| (member.to_owned(), value)));
+            draft.set(member, fact.shift_remove(member));
         }
         (draft.owner, draft.surface, draft.persistence) = (Owner::Runtime, Surface::Custom, Persistence::EphemeralLive);
         draft.audience = Audience::Dashboard;
@@ -175,18 +166,9 @@ impl EventHandler<'_> {
     pub(super) fn raw(&mut self, mut fact: Fact) {
         let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", "raw");
         for member in ["event", "source"] {
-            draft.payload.extend(fact.shift_remove(member).map(|value| (member.to_owned(), value)));
+            draft.set(member, fact.shift_remove(member));
         }
         self.push_own(carry_all(draft, fact));
-    }
-}
-
-/// Returns a patch as a list; wraps a single operation.
-fn list(patch: Option<Value>) -> Vec<Value> {
-    match patch {
-        Some(Value::Array(patch)) => patch,
-        Some(bare) => vec![bare],
-        None => Vec::new(),
     }
 }
 

@@ -3,10 +3,10 @@
 //! A start opens a part at once, so that readers see the speaker before the first word. The end has no text: the
 //! streamed chunks are the text. The adapter forwards late content under the same ids, and the ledger rejects it.
 
-use super::{AgUi, EventHandler, known_id};
+use super::{AgUi, EventHandler};
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, PartId, Phase, Scope, Surface, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{carry_all, diagnostic, take_id, take_text};
+use crate::source::members::{carry_all, diagnostic, next_id, take_checked_id, take_id, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -56,13 +56,13 @@ impl Channel {
 pub(super) struct Stream {
     channel: Channel,
     message: MessageId,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     agent: Option<AgentId>,
     /// The part number: 1, plus 1 for each restart after an end.
     part: u32,
     /// The speaker's role.
     /// `None`: the assistant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     role: Option<String>,
 }
 
@@ -126,7 +126,7 @@ impl EventHandler<'_> {
 
     pub(super) fn message_start(&mut self, channel: Channel, mut fact: Fact) {
         let message = match channel {
-            Channel::Text => known_id(&mut fact, "messageId"),
+            Channel::Text => take_checked_id(&mut fact, "messageId"),
             Channel::Reasoning => self.thought(&mut fact, true),
         };
         let stream = self.open(channel, message, role(channel, &mut fact));
@@ -135,7 +135,7 @@ impl EventHandler<'_> {
 
     pub(super) fn message_content(&mut self, channel: Channel, mut fact: Fact) {
         let message = match channel {
-            Channel::Text => known_id(&mut fact, "messageId"),
+            Channel::Text => take_checked_id(&mut fact, "messageId"),
             Channel::Reasoning => self.thought(&mut fact, false),
         };
         let text = take_text(&mut fact, "delta").unwrap_or_default();
@@ -147,7 +147,7 @@ impl EventHandler<'_> {
 
     pub(super) fn message_end(&mut self, channel: Channel, event_type: &str, mut fact: Fact) {
         let message = match channel {
-            Channel::Text => Some(known_id(&mut fact, "messageId")),
+            Channel::Text => Some(take_checked_id(&mut fact, "messageId")),
             Channel::Reasoning => take_id(&mut fact, "messageId").or_else(|| self.memory.thinking.take()),
         };
         let known = message.as_ref().and_then(|id| self.memory.stream(channel, id, |opener| self.may_continue(opener)).cloned());
@@ -170,7 +170,7 @@ impl EventHandler<'_> {
         match self.memory.thinking.take().filter(|_| !begins) {
             Some(known) => self.memory.thinking.insert(known).clone(),
             None => {
-                let made = self.memory.new_message_id();
+                let made: MessageId = next_id("ag-ui-message", &mut self.memory.messages_made);
                 self.memory.thinking.insert(made).clone()
             }
         }
@@ -243,7 +243,7 @@ impl EventHandler<'_> {
             Some(stream) => stream,
             None => {
                 self.end_chunk();
-                let message = named.unwrap_or_else(|| self.memory.new_message_id());
+                let message: MessageId = named.unwrap_or_else(|| next_id("ag-ui-message", &mut self.memory.messages_made));
                 let stream = self.open(channel, message.clone(), role(channel, &mut fact));
                 self.memory.chunk = Some(Chunk::Said(channel, message, stream.agent.clone()));
                 stream
@@ -272,7 +272,7 @@ impl EventHandler<'_> {
     pub(super) fn reasoning_span(&mut self, edge: &str, mut fact: Fact) {
         let message = take_id(&mut fact, "messageId");
         let mut draft = Draft::new(EventType::RunStatus).with("reasoning", edge);
-        draft.payload.extend(take_text(&mut fact, "title").map(|title| ("title".to_owned(), title.into())));
+        draft.set("title", take_text(&mut fact, "title"));
         draft.audience = Audience::Dashboard;
         if edge == "started" {
             draft.phase = Phase::Reasoning;
@@ -293,7 +293,7 @@ impl EventHandler<'_> {
             _ => draft.ids.message = entity.as_deref().and_then(|id| MessageId::new(id).ok()),
         }
         for (member, value) in [("subtype", subtype), ("entityId", entity)] {
-            draft.payload.extend(value.map(|value| (member.to_owned(), value.into())));
+            draft.set(member, value);
         }
         self.push_own(carry_all(draft, fact));
     }

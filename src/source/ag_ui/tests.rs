@@ -3,9 +3,26 @@
 
 use super::resume::answers;
 use super::*;
-use crate::model::{Audience, Owner, PartId, Phase, Surface};
+use crate::model::{ActionId, Audience, Owner, PartId, Phase, Surface};
+use crate::source::Adapter;
+use crate::source::bounded::{CALLS_ENDED_MAX, CALLS_OPEN_MAX};
+use crate::source::members::known;
 use crate::source::samples::{given, object};
-use serde_json::json;
+use serde_json::{Value, json};
+
+/// All event types: first those of 1.0, then those that only 0.x has.
+#[rustfmt::skip]
+const EVENTS: &[&str] = &[
+    "RUN_STARTED", "RUN_FINISHED", "RUN_ERROR", "STEP_STARTED", "STEP_FINISHED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT",
+    "TEXT_MESSAGE_END", "TEXT_MESSAGE_CHUNK", "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_CHUNK",
+    "TOOL_CALL_RESULT", "STATE_SNAPSHOT", "STATE_DELTA", "MESSAGES_SNAPSHOT", "ACTIVITY_SNAPSHOT", "ACTIVITY_DELTA", "RAW",
+    "CUSTOM", "REASONING_START", "REASONING_MESSAGE_START", "REASONING_MESSAGE_CONTENT", "REASONING_MESSAGE_END",
+    "REASONING_MESSAGE_CHUNK", "REASONING_END", "REASONING_ENCRYPTED_VALUE", "SUBAGENT_STARTED", "SUBAGENT_FINISHED",
+    "SUBAGENT_ERROR",
+
+    "THINKING_START", "THINKING_END", "THINKING_TEXT_MESSAGE_START", "THINKING_TEXT_MESSAGE_CONTENT",
+    "THINKING_TEXT_MESSAGE_END",
+];
 
 fn event(event_type: &str, mut members: Value) -> Value {
     members[TYPE] = event_type.into();
@@ -317,6 +334,7 @@ fn unknown_and_malformed_events_are_kept_internal_and_never_an_error() {
 #[test]
 fn every_event_type_gives_a_draft_even_without_members() {
     for event_type in EVENTS {
+        assert!(known::<Kind>(event_type).is_some(), "{event_type}");
         let drafts = adapt([event(event_type, json!({}))]);
         assert!(!drafts.is_empty(), "{event_type}");
         let whole = json!({
@@ -1193,11 +1211,11 @@ fn memory_is_bounded_with_many_open_items() {
     }
     assert!(adapter.streams.len() <= streams::OPEN_MAX);
     assert_eq!(adapter.ended_streams.len(), streams::ENDED_MAX);
-    assert_eq!((adapter.calls.len(), adapter.ended_calls.len()), (calls::OPEN_MAX, calls::ENDED_MAX));
-    assert_eq!((adapter.pending.len(), adapter.interleaved.len()), (run::PENDING_MAX, run::INTERLEAVED_MAX));
+    assert_eq!((adapter.calls.open.len(), adapter.calls.ended.len()), (CALLS_OPEN_MAX, CALLS_ENDED_MAX));
+    assert_eq!((adapter.pending.len(), adapter.interleaved.len()), (PENDING_MAX, run::INTERLEAVED_MAX));
     assert_eq!((adapter.agents.len(), adapter.reports.len()), (agents::OPEN_MAX, state::REPORTS_MAX));
     assert_eq!(adapter.internal_states.len(), state::INTERNAL_MAX);
-    assert!(adapter.has_forgotten_calls);
+    assert!(adapter.calls.has_forgotten);
     assert!(adapter.save().len() < 256 * 1024, "{}", adapter.save().len());
     let draft = adapt_with(&mut adapter, event("STATE_SNAPSHOT", json!({"snapshot": {}})));
     assert_eq!(draft.audience, Audience::Internal, "beyond the limit every state is internal");

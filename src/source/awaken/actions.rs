@@ -2,10 +2,10 @@
 //!
 //! Awaken's answers name the call's id or the suspension's id.
 
-use super::{CALLS_OPEN_MAX, EventHandler, Pending, add_rest};
+use super::{EventHandler, Pending, add_rest};
 use crate::model::{ActionId, Audience, Draft, EventType, Owner, ToolCallId};
-use crate::source::members::{take_id, take_question, take_required_id, take_text};
-use crate::source::{Fact, FactError};
+use crate::source::Fact;
+use crate::source::members::{take_checked_id, take_id, take_question, take_text};
 use serde_json::{Map, Value, json};
 
 impl EventHandler<'_> {
@@ -29,7 +29,7 @@ impl EventHandler<'_> {
             draft.payload.insert("message".into(), message.into());
         }
         let schema = suspension.shift_remove("response_schema").filter(|schema| !schema.is_null());
-        draft.payload.extend(schema.map(|schema| ("schema".to_owned(), schema)));
+        draft.set("schema", schema);
         take_question(&mut draft, &mut parameters);
         let input = pending.shift_remove("arguments").or_else(|| parameters.shift_remove("args"));
         // The draft has the arguments once, although Awaken repeats them.
@@ -41,9 +41,9 @@ impl EventHandler<'_> {
         if parameters.get("tool") == draft.payload.get("toolName") {
             parameters.shift_remove("tool");
         }
-        draft.payload.extend(input.map(|input| ("input".to_owned(), input)));
-        draft.payload.extend(mode.map(|mode| ("resumeMode".to_owned(), mode.into())));
-        draft.payload.extend(suspension.shift_remove("action").map(|action| ("action".to_owned(), action)));
+        draft.set("input", input);
+        draft.set("resumeMode", mode);
+        draft.set("action", suspension.shift_remove("action"));
         if !parameters.is_empty() {
             draft.payload.insert("payload".into(), Value::Object(parameters));
         }
@@ -53,11 +53,7 @@ impl EventHandler<'_> {
             add_rest(&mut draft, rest);
         }
         draft.ids.action = Some(action.clone());
-        self.memory.pending.retain(|pending| pending.call != id);
-        if self.memory.pending.len() == CALLS_OPEN_MAX {
-            self.memory.pending.remove(0);
-        }
-        self.memory.pending.push(Pending { call: id, action, approval, asked: None });
+        self.memory.pending.add(Pending { call: id, action, approval, asked: None });
         self.push(draft);
     }
 
@@ -66,14 +62,13 @@ impl EventHandler<'_> {
     /// Awaken sends neither `tool_call_done` nor an outcome for it. Like Awaken's own encoders, the adapter reads the
     /// outcome from the result. A textual `error` is a failure, `approved: false` is a refusal before the tool ran, and
     /// any other result is a success.
-    pub(super) fn tool_call_resumed(&mut self, mut fact: Fact) -> Result<(), FactError> {
-        let target: ToolCallId = take_required_id(&mut fact, "target_id")?;
+    pub(super) fn tool_call_resumed(&mut self, mut fact: Fact) {
+        let target: ToolCallId = take_checked_id(&mut fact, "target_id");
         let result = fact.shift_remove("result").unwrap_or(Value::Null);
-        let at = self.memory.pending.iter().position(|p| p.call == target || p.action.as_str() == target.as_str());
-        let pending = at.map(|at| self.memory.pending.remove(at));
-        let id = pending.as_ref().map_or(target, |pending| pending.call.clone());
-        let name = self.memory.call(&id).map(|call| call.name.clone());
-        self.memory.end_call(&id);
+        let asked = self.memory.pending.iter().find(|p| p.call == target || p.action.as_str() == target.as_str());
+        let id = asked.map_or(target, |pending| pending.call.clone());
+        let pending = self.memory.pending.take(&id);
+        let name = self.memory.calls.end(&id).map(|call| call.name);
         let refused = result.get("approved") == Some(&Value::Bool(false));
         let error = result.get("error").and_then(Value::as_str).map(str::to_owned);
         if let Some(pending) = pending {
@@ -95,13 +90,12 @@ impl EventHandler<'_> {
                 let mut draft = self.tool(EventType::ToolResult, id, fact).with("status", "completed");
                 draft.audience = Audience::User;
                 let (output, metadata) = unwrapped(result);
-                draft.payload.extend(metadata.map(|metadata| ("metadata".to_owned(), metadata)));
+                draft.set("metadata", metadata);
                 draft.with("output", output)
             }
         };
-        draft.payload.extend(name.map(|name| ("toolName".to_owned(), name.into())));
+        draft.set("toolName", name);
         self.push(draft);
-        Ok(())
     }
 
     fn resolved(&mut self, pending: Pending, call: &ToolCallId, result: &Value, refused: bool) {

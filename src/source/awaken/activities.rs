@@ -4,14 +4,14 @@
 
 use super::EventHandler;
 use crate::model::{Audience, Draft, EventType, MessageId, Persistence, ToolCallId};
-use crate::source::members::{carry_all, take_required_id, take_text};
+use crate::source::Fact;
+use crate::source::members::{carry_all, take_checked_id, take_list, take_text};
 use crate::source::report::{PROGRESS, call_of, report_draft};
-use crate::source::{Fact, FactError};
 use serde_json::{Map, Value};
 
 impl EventHandler<'_> {
-    pub(super) fn activity_snapshot(&mut self, mut fact: Fact) -> Result<(), FactError> {
-        let target = take_required_id(&mut fact, "message_id")?;
+    pub(super) fn activity_snapshot(&mut self, mut fact: Fact) {
+        let target = take_checked_id(&mut fact, "message_id");
         let activity = take_text(&mut fact, "activity_type").unwrap_or_default();
         let content = fact.shift_remove("content").unwrap_or(Value::Null);
         let replace = fact.shift_remove("replace").filter(|v| !v.is_null());
@@ -19,31 +19,25 @@ impl EventHandler<'_> {
             Value::Object(content) if activity == PROGRESS => self.progress(target, content, replace, fact),
             content => {
                 let mut draft = self.activity(target, activity, fact).with("content", content);
-                draft.payload.extend(replace.map(|replace| ("replace".to_owned(), replace)));
+                draft.set("replace", replace);
                 self.push(draft);
             }
         }
-        Ok(())
     }
 
-    pub(super) fn activity_delta(&mut self, mut fact: Fact) -> Result<(), FactError> {
-        let target = take_required_id(&mut fact, "message_id")?;
+    pub(super) fn activity_delta(&mut self, mut fact: Fact) {
+        let target = take_checked_id(&mut fact, "message_id");
         let activity = take_text(&mut fact, "activity_type").unwrap_or_default();
-        let patch = match fact.shift_remove("patch") {
-            Some(patch @ Value::Array(_)) => patch,
-            None => Value::Array(Vec::new()),
-            Some(bare) => Value::Array(vec![bare]),
-        };
+        let patch = take_list(&mut fact, "patch");
         let draft = self.activity(target, activity, fact).with("patch", patch);
         self.push(draft);
-        Ok(())
     }
 
     /// Creates a draft of a tool's own activity.
     /// Awaken puts the id of the call in place of the message id.
     fn activity(&self, target: ToolCallId, activity: String, rest: Fact) -> Draft {
         let mut draft = carry_all(Draft::new(EventType::ToolProgress).with("activityType", activity), rest);
-        if self.memory.knows_call(&target) {
+        if self.memory.calls.know(&target) {
             draft.ids.tool_call = Some(target);
         } else {
             draft.ids.message = MessageId::new(target.as_str()).ok();
@@ -59,9 +53,9 @@ impl EventHandler<'_> {
         if replace == Some(Value::Bool(false)) {
             draft.payload.insert("replace".into(), false.into());
         }
-        if !self.memory.knows_call(&id) {
+        if !self.memory.calls.know(&id) {
             // No other event announces a child's call. From now on the adapter assigns its activities to the call.
-            self.memory.remember_ended(id);
+            self.memory.calls.remember(id);
         }
         let mut draft = self.memory.about(draft, self.given);
         if is_child {

@@ -5,16 +5,9 @@
 
 use super::{Call, EventHandler, add_rest};
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, TaskId, ToolCallId};
-use crate::source::members::{carry_all, diagnostic, take_id, take_required_id, take_text};
-use crate::source::{Fact, FactError};
+use crate::source::Fact;
+use crate::source::members::{carry_all, diagnostic, name_of, take_checked_id, take_id, take_text};
 use serde_json::{Map, Value, json};
-
-/// The length of a stored tool name, in characters.
-const NAME_CHARS_MAX: usize = 128;
-
-fn name_of(text: &str) -> String {
-    text.chars().take(NAME_CHARS_MAX).collect()
-}
 
 impl EventHandler<'_> {
     pub(super) fn tool(&self, class: EventType, call: ToolCallId, rest: Fact) -> Draft {
@@ -23,73 +16,68 @@ impl EventHandler<'_> {
         draft
     }
 
-    pub(super) fn tool_call_start(&mut self, mut fact: Fact) -> Result<(), FactError> {
-        let id: ToolCallId = take_required_id(&mut fact, "id")?;
+    pub(super) fn tool_call_start(&mut self, mut fact: Fact) {
+        let id: ToolCallId = take_checked_id(&mut fact, "id");
         let name = take_text(&mut fact, "name").unwrap_or_default();
         self.memory.text = None;
-        self.memory.open_call(Call { id: id.clone(), name: name_of(&name), args_bytes: 0, ready: false });
+        self.memory.calls.start(Call { id: id.clone(), name: name_of(&name), args_bytes: 0, ready: false });
         let mut draft = self.tool(EventType::ToolStarted, id, fact).with("toolName", name);
         // Until the arguments are complete, the call is the model's request and not yet the tool's work.
         draft.owner = Owner::Model;
         draft.ids.message.clone_from(&self.memory.message);
         self.push(draft);
-        Ok(())
     }
 
-    pub(super) fn tool_call_delta(&mut self, mut fact: Fact) -> Result<(), FactError> {
-        let id: ToolCallId = take_required_id(&mut fact, "id")?;
+    pub(super) fn tool_call_delta(&mut self, mut fact: Fact) {
+        let id: ToolCallId = take_checked_id(&mut fact, "id");
         let text = take_text(&mut fact, "args_delta").unwrap_or_default();
-        if let Some(call) = self.memory.calls.iter_mut().find(|call| call.id == id) {
+        if let Some(call) = self.memory.calls.open.find_mut(&id) {
             call.args_bytes += text.len() as u64;
         }
         let mut draft = self.tool(EventType::ToolArgs, id, fact).with("inputText", text);
         draft.audience = Audience::Dashboard;
         self.push(draft);
-        Ok(())
     }
 
-    pub(super) fn tool_call_ready(&mut self, mut fact: Fact) -> Result<(), FactError> {
-        let id: ToolCallId = take_required_id(&mut fact, "id")?;
+    pub(super) fn tool_call_ready(&mut self, mut fact: Fact) {
+        let id: ToolCallId = take_checked_id(&mut fact, "id");
         let name = take_text(&mut fact, "name").unwrap_or_default();
         let input = fact.shift_remove("arguments").unwrap_or(Value::Null);
         let mut draft = self.tool(EventType::ToolArgs, id.clone(), fact).with("input", input);
         draft.persistence = Persistence::Archive;
-        match self.memory.calls.iter_mut().find(|call| call.id == id) {
+        match self.memory.calls.open.find_mut(&id) {
             Some(call) => call.ready = true,
             None => {
-                self.memory.open_call(Call { id, name: name_of(&name), args_bytes: 0, ready: true });
+                self.memory.calls.start(Call { id, name: name_of(&name), args_bytes: 0, ready: true });
                 draft.payload.insert("toolName".into(), name.into());
             }
         }
         self.push(draft);
-        Ok(())
     }
 
-    pub(super) fn tool_call_stream_delta(&mut self, mut fact: Fact) -> Result<(), FactError> {
-        let id: ToolCallId = take_required_id(&mut fact, "id")?;
+    pub(super) fn tool_call_stream_delta(&mut self, mut fact: Fact) {
+        let id: ToolCallId = take_checked_id(&mut fact, "id");
         let name = take_text(&mut fact, "name");
         let text = take_text(&mut fact, "delta");
-        let is_announced = self.memory.knows_call(&id);
+        let is_announced = self.memory.calls.know(&id);
         let mut draft = self.tool(EventType::ToolOutputDelta, id, fact).with("text", text);
         if let Some(name) = name.filter(|_| !is_announced) {
             draft.payload.insert("toolName".into(), name.into());
         }
         draft.audience = Audience::User;
         self.push(draft);
-        Ok(())
     }
 
-    pub(super) fn tool_call_cancel(&mut self, mut fact: Fact) -> Result<(), FactError> {
-        let id: ToolCallId = take_required_id(&mut fact, "id")?;
+    pub(super) fn tool_call_cancel(&mut self, mut fact: Fact) {
+        let id: ToolCallId = take_checked_id(&mut fact, "id");
         let name = take_text(&mut fact, "name");
         let reason = take_text(&mut fact, "reason").unwrap_or_else(|| "cancelled before it ran".into());
-        self.memory.end_call(&id);
+        self.memory.calls.end(&id);
         let mut draft = self.never_ran(id, &reason, fact);
         if let Some(name) = name {
             draft.payload.insert("toolName".into(), name.into());
         }
         self.push(draft);
-        Ok(())
     }
 
     /// Creates the end of a call that the runtime cancelled before it ran.
@@ -103,30 +91,27 @@ impl EventHandler<'_> {
     }
 
     pub(super) fn drop_unready(&mut self, reason: &str) {
-        let (ready, dropped) = std::mem::take(&mut self.memory.calls).into_iter().partition(|call| call.ready);
-        self.memory.calls = ready;
-        for call in dropped {
-            let draft = self.never_ran(call.id.clone(), reason, Map::new());
+        let dropped = self.memory.calls.open.iter().filter(|call| !call.ready).map(|call| call.id.clone()).collect::<Vec<_>>();
+        for call in dropped.iter().filter_map(|id| self.memory.calls.end(id)).collect::<Vec<_>>() {
+            let draft = self.never_ran(call.id, reason, Map::new());
             self.push(draft.with("toolName", call.name).with("inputTextBytes", call.args_bytes));
-            self.memory.remember_ended(call.id);
         }
     }
 
     /// Ends the calls of an attempt that stopped without an end event.
     pub(super) fn interrupt_calls(&mut self) {
-        for call in std::mem::take(&mut self.memory.calls) {
+        for call in self.memory.calls.end_all() {
             let error = json!({ "code": "interrupted", "message": "the run was started again before the call ended" });
             let mut draft =
-                self.tool(EventType::ToolFailed, call.id.clone(), Map::new()).with("error", error).with("toolName", call.name);
+                self.tool(EventType::ToolFailed, call.id, Map::new()).with("error", error).with("toolName", call.name);
             (draft.owner, draft.phase) = (Owner::Runtime, Phase::Interrupted);
             self.push(draft);
-            self.memory.remember_ended(call.id);
         }
         self.memory.pending.clear();
     }
 
-    pub(super) fn tool_call_done(&mut self, mut fact: Fact) -> Result<(), FactError> {
-        let id: ToolCallId = take_required_id(&mut fact, "id")?;
+    pub(super) fn tool_call_done(&mut self, mut fact: Fact) {
+        let id: ToolCallId = take_checked_id(&mut fact, "id");
         let message: Option<MessageId> = take_id(&mut fact, "message_id");
         let outcome = take_text(&mut fact, "outcome");
         let mut result = match fact.shift_remove("result") {
@@ -144,13 +129,15 @@ impl EventHandler<'_> {
                 let mut draft = diagnostic("unknown_outcome", "tool_call_done", fact).with("outcome", outcome);
                 draft.ids.tool_call = Some(id);
                 self.push(draft);
-                return Ok(());
+                return;
             }
         };
         result.shift_remove("status");
         let mut draft = self.tool(outcome, id.clone(), fact);
         draft.ids.message = message;
-        if let Some(name) = take_text(&mut result, "tool_name").or_else(|| self.memory.call(&id).map(|call| call.name.clone())) {
+        if let Some(name) =
+            take_text(&mut result, "tool_name").or_else(|| self.memory.calls.open.find(&id).map(|call| call.name.clone()))
+        {
             draft.payload.insert("toolName".into(), name.into());
         }
         match draft.event_type {
@@ -158,7 +145,6 @@ impl EventHandler<'_> {
             EventType::ToolFailed => self.failed(draft, result),
             _ => self.succeeded(draft, result),
         }
-        Ok(())
     }
 
     fn succeeded(&mut self, mut draft: Draft, mut result: Map<String, Value>) {
@@ -201,7 +187,7 @@ impl EventHandler<'_> {
         }
         add_rest(&mut draft, result);
         let child = child_of(&draft, data.as_ref(), "failed");
-        draft.payload.extend(data.map(|data| ("data".to_owned(), data)));
+        draft.set("data", data);
         self.push(draft);
         self.push_child(child);
     }
@@ -219,7 +205,7 @@ impl EventHandler<'_> {
 
     fn end_of(&mut self, draft: &Draft) {
         if let Some(id) = &draft.ids.tool_call {
-            self.memory.end_call(id);
+            self.memory.calls.end(id);
         }
     }
 

@@ -7,9 +7,9 @@
 //! Two rules apply only to wrapped events. Awaken stores a suspended call twice, under two kinds; both are one
 //! question. A wrapped event names its run, so the adapter can identify and flag events of another run.
 
-use super::{Awaken, TYPE, TurnState, hash_of};
+use super::{Awaken, Event, Kind, Native, TYPE, TurnState, hash_of, name_of_type};
 use crate::model::{Audience, Draft, EventType, Ids, RunId, SessionId, ThreadId};
-use crate::source::members::{carry, diagnostic, parse_timestamp, take_text};
+use crate::source::members::{carry, diagnostic, malformed, take_text, take_time};
 use crate::source::{Fact, FactError};
 use serde_json::{Map, Value};
 
@@ -25,7 +25,7 @@ const MARKS: &[(&str, &str)] = &[
 const PUBLIC_MEMBERS: &[&str] = &["status", "attempt", "resumed"];
 
 /// The members around a native event.
-struct Wrapper {
+pub(super) struct Wrapper {
     kind: String,
     /// The event's names in Awaken's store.
     marks: Map<String, Value>,
@@ -33,6 +33,8 @@ struct Wrapper {
     run: Option<String>,
     created: Option<Box<str>>,
     is_public: bool,
+    /// The hash of the question that the event asks.
+    question: Option<String>,
     /// Unknown members.
     rest: Fact,
 }
@@ -66,11 +68,8 @@ impl Wrapper {
         let taken = |(theirs, ours): &(&str, &str)| Some(((*ours).to_owned(), fact.shift_remove(*theirs)?));
         let marks = MARKS.iter().filter_map(taken).filter(|(_, value)| !value.is_null()).collect();
         let (thread, run) = (take_scope(&mut fact, "thread"), take_scope(&mut fact, "run"));
-        let created = fact.get("created_at").and_then(parse_timestamp);
-        if created.is_some() {
-            fact.shift_remove("created_at");
-        }
-        Self { kind, marks, thread, run, created, is_public, rest: fact }
+        let created = take_time(&mut fact, "created_at");
+        Self { kind, marks, thread, run, created, is_public, question: None, rest: fact }
     }
 
     /// Adds missing ids to a boundary event.
@@ -128,25 +127,27 @@ fn question(native: &Fact) -> Option<String> {
         .then(|| hash_of(&serde_json::to_string(native).expect("JSON object keys are strings")))
 }
 
+/// Parses a wrapped event.
+pub(super) fn parse(fact: Fact) -> Result<Event, FactError> {
+    let mut fact = flattened(fact);
+    let is_native = |payload: &Value| payload.get(TYPE).and_then(Value::as_str).is_some_and(|name| !name.is_empty());
+    let Some(payload) = fact.get_mut("payload").filter(|payload| is_native(payload)).and_then(Value::as_object_mut) else {
+        let kind = fact.get("event_kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let expected = "payload as the native event: an object that names its event_type";
+        return Ok(Event::Malformed(malformed(&kind, fact, expected).into()));
+    };
+    let mut native = std::mem::take(payload);
+    fact.shift_remove("payload");
+    let mut wrapper = Wrapper::take(fact);
+    wrapper.complete(&mut native);
+    wrapper.question = question(&native);
+    Ok(Event::Wrapped(wrapper.into(), Native::parse(native)?))
+}
+
 impl Awaken {
-    /// Adapts a wrapped event.
-    pub(super) fn adapt_wrapped(&mut self, fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
-        let mut fact = flattened(fact);
-        let is_native = |payload: &Value| payload.get(TYPE).and_then(Value::as_str).is_some_and(|name| !name.is_empty());
-        let mut native = match fact.get_mut("payload").filter(|payload| is_native(payload)).and_then(Value::as_object_mut) {
-            Some(native) => std::mem::take(native),
-            None => {
-                let kind = fact.get("event_kind").and_then(Value::as_str).unwrap_or_default().to_owned();
-                let malformed = diagnostic("malformed_event", &kind, fact);
-                let expected = "payload as the native event: an object that names its event_type";
-                out.push(self.about(malformed.with("expected", expected), given));
-                return Ok(());
-            }
-        };
-        fact.shift_remove("payload");
-        let mut wrapper = Wrapper::take(fact);
-        wrapper.complete(&mut native);
-        let mut drafts = self.unwrapped(&wrapper, native, given)?;
+    /// Applies a wrapped event.
+    pub(super) fn apply_wrapped(&mut self, mut wrapper: Wrapper, native: Native, given: &Ids, out: &mut Vec<Draft>) {
+        let mut drafts = self.unwrapped(&wrapper, native, given);
         self.learn_scope(&mut wrapper);
         let rest = std::mem::take(&mut wrapper.rest);
         for draft in &mut drafts {
@@ -162,34 +163,32 @@ impl Awaken {
                 withhold(draft, out);
             }
         }
-        Ok(())
     }
 
-    /// Adapts the inner event.
-    fn unwrapped(&mut self, wrapper: &Wrapper, native: Fact, given: &Ids) -> Result<Vec<Draft>, FactError> {
-        let event_type = native[TYPE].as_str().unwrap_or_default().to_owned();
+    /// Applies the inner event.
+    fn unwrapped(&mut self, wrapper: &Wrapper, native: Native, given: &Ids) -> Vec<Draft> {
+        let event_type = name_of_type(&native.members);
         let (open, said) = (self.run.as_ref().map(RunId::as_str), wrapper.run.as_deref());
-        let is_boundary = matches!(event_type.as_str(), "run_start" | "run_finish");
+        let is_boundary = matches!(native.kind, Ok(Kind::RunStart | Kind::RunFinish));
         if self.turn_state == TurnState::Open && !is_boundary && said.is_some() && open.is_some() && said != open {
-            let flagged = diagnostic("interleaved_run", &event_type, native).with("openRun", open).with("run", said);
-            return Ok(vec![self.about(flagged, given)]);
+            let flagged = diagnostic("interleaved_run", event_type, native.members.clone());
+            return vec![self.about(flagged.with("openRun", open).with("run", said), given)];
         }
-        let question = question(&native);
-        if let Some(asked) = self.pending.iter().find(|pending| pending.asked.is_some() && pending.asked == question) {
+        let question = &wrapper.question;
+        if let Some(asked) = self.pending.iter().find(|pending| pending.asked.is_some() && pending.asked == *question) {
             // The same suspension under its other kind: the question is pending already, so only a diagnostic follows.
             let mut repeated = Draft::new(EventType::DiagnosticChanged).with("kind", "repeated_event");
             repeated = repeated.with("eventType", event_type).with("eventKind", wrapper.kind.as_str());
             (repeated.ids.tool_call, repeated.ids.action) = (Some(asked.call.clone()), Some(asked.action.clone()));
-            return Ok(vec![self.about(repeated, given)]);
+            return vec![self.about(repeated, given)];
         }
         let mut drafts = Vec::new();
-        self.adapt_native(native, given, &mut drafts)?;
-        let asks =
-            drafts.iter().find(|draft| draft.event_type == EventType::ActionRequired).and_then(|d| d.ids.tool_call.as_ref());
-        if let Some(pending) = asks.and_then(|call| self.pending.iter_mut().find(|pending| pending.call == *call)) {
-            pending.asked = question;
+        self.apply_native(native, given, &mut drafts);
+        let asks = drafts.iter().find(|draft| draft.event_type == EventType::ActionRequired);
+        if let Some(pending) = asks.and_then(|draft| self.pending.find_mut(draft.ids.tool_call.as_ref()?)) {
+            pending.asked.clone_from(question);
         }
-        Ok(drafts)
+        drafts
     }
 
     /// Stores the wrapper's thread and run ids if no boundary set them.

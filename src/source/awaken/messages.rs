@@ -4,21 +4,16 @@
 
 use super::EventHandler;
 use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, PartKind, Persistence, Phase, Scope};
-use crate::source::members::{carry_all, invalid_id_error, take_id, take_text};
-use crate::source::{Fact, FactError};
+use crate::source::Fact;
+use crate::source::members::{carry_all, next_id, take_id, take_text};
 use serde_json::{Map, Value, json};
 
 impl EventHandler<'_> {
-    pub(super) fn step_start(&mut self, mut fact: Fact) -> Result<(), FactError> {
-        let named = match take_text(&mut fact, "message_id").filter(|id| !id.is_empty()) {
-            Some(id) => Some(MessageId::new(&id).map_err(|error| invalid_id_error("message_id", &error))?),
-            None => None,
-        };
+    pub(super) fn step_start(&mut self, mut fact: Fact) {
         self.seal();
-        self.memory.message = named;
+        self.memory.message = take_id(&mut fact, "message_id");
         self.memory.message();
         self.step_status("started", fact);
-        Ok(())
     }
 
     pub(super) fn step_end(&mut self, fact: Fact) {
@@ -56,7 +51,7 @@ impl EventHandler<'_> {
     pub(super) fn text_delta(&mut self, mut fact: Fact) {
         let memory = &mut *self.memory;
         let message = memory.message();
-        let part = memory.text.take().unwrap_or_else(|| memory.new_part_id());
+        let part = memory.text.take().unwrap_or_else(|| next_id("awaken-part", &mut memory.parts_made));
         memory.text = Some(part.clone());
         memory.text_is_unsealed = true;
         memory.text_was_streamed = true;
@@ -66,7 +61,7 @@ impl EventHandler<'_> {
     pub(super) fn reasoning_delta(&mut self, mut fact: Fact) {
         let memory = &mut *self.memory;
         let message = memory.message();
-        let part = memory.reasoning.take().unwrap_or_else(|| memory.new_part_id());
+        let part = memory.reasoning.take().unwrap_or_else(|| next_id("awaken-part", &mut memory.parts_made));
         memory.reasoning = Some(part.clone());
         self.chunk(EventType::ReasoningDelta, take_text(&mut fact, "delta"), message, part, fact);
     }
@@ -125,7 +120,7 @@ impl EventHandler<'_> {
     fn convert_message(&mut self, message: Value) -> Value {
         let Value::Object(mut message) = message else { return message };
         let named: Option<MessageId> = ["messageId", "message_id", "id"].iter().find_map(|member| take_id(&mut message, member));
-        let id = named.unwrap_or_else(|| self.memory.new_message_id());
+        let id = named.unwrap_or_else(|| next_id("awaken-message", &mut self.memory.messages_made));
         let role = take_text(&mut message, "role").unwrap_or_else(|| "unknown".into());
         let kind = PartKind::of_role(&role);
         let mut parts = match message.shift_remove("parts") {
@@ -161,7 +156,8 @@ impl EventHandler<'_> {
     }
 
     fn part(&mut self, kind: &str, text: String) -> Value {
-        json!({ "partId": self.memory.new_part_id().as_str(), "kind": kind, "text": [text] })
+        let id: PartId = next_id("awaken-part", &mut self.memory.parts_made);
+        json!({ "partId": id.as_str(), "kind": kind, "text": [text] })
     }
 }
 

@@ -18,32 +18,21 @@ mod messages;
 mod run;
 mod state;
 
-use super::members::{diagnostic, take_type, unknown_type};
-use super::{Adapter, Fact, FactError, SourceKind};
+use super::bounded::{Bounded, CALLS_OPEN_MAX, Calls, keyed};
+use super::members::{Need, invalid_id_error, known, malformed, next_id, take_text, unknown_type, unmet};
+use super::{Fact, FactError, Runtime, SourceKind};
 use crate::model::{ActionId, AgentId, Draft, Ids, MessageId, PartId, RunId, SessionId, ThreadId, ToolCallId, TurnId};
+use canonical::Wrapper;
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use std::collections::VecDeque;
 
 /// The source `awaken`.
-pub const SOURCE: SourceKind = SourceKind {
-    name: "awaken",
-    fresh: || Box::new(Awaken::default()),
-    restore: |memory| Ok(Box::new(serde_json::from_slice::<Awaken>(memory)?)),
-    answers: None,
-};
+pub const SOURCE: SourceKind = SourceKind::of::<Awaken>("awaken");
 
 /// The discriminator.
 const TYPE: &str = "event_type";
-
-/// The most open calls.
-/// Beyond this limit the oldest counts as ended. Real steps have a handful.
-const CALLS_OPEN_MAX: usize = 256;
-
-/// The most ended calls that the adapter remembers, to assign late activities to them.
-const CALLS_ENDED_MAX: usize = 64;
 
 /// The lifecycle state of the run, according to its boundary events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,9 +67,11 @@ struct Pending {
     action: ActionId,
     approval: bool,
     /// The hash of the question, if it arrived in a wrapper: Awaken stores such a question twice.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     asked: Option<String>,
 }
+
+keyed! { Call: ToolCallId = id; Pending: ToolCallId = call; }
 
 /// The adapter.
 /// All its fields are memory.
@@ -111,76 +102,162 @@ struct Awaken {
     text_was_streamed: bool,
     messages_made: u64,
     parts_made: u64,
-    calls: Vec<Call>,
-    ended_calls: VecDeque<ToolCallId>,
-    pending: Vec<Pending>,
+    calls: Calls<Call>,
+    pending: Bounded<Pending, CALLS_OPEN_MAX>,
     /// The hash of the last compaction state.
     compaction: Option<String>,
 }
 
-/// Returns the required members of an event.
-/// Each is text, and an id must not be empty.
-fn required(event_type: &str) -> &'static [&'static str] {
-    match event_type {
-        "text_delta" | "reasoning_delta" => &["delta"],
-        "tool_call_start" | "tool_call_ready" | "tool_call_done" | "tool_call_cancel" => &["id"],
-        "tool_call_delta" => &["id", "args_delta"],
-        "tool_call_stream_delta" => &["id", "delta"],
-        "tool_call_resumed" => &["target_id"],
-        "activity_snapshot" | "activity_delta" => &["message_id", "activity_type"],
-        _ => &[],
+/// The event types of the runtime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    RunStart,
+    RunFinish,
+    StepStart,
+    StepEnd,
+    TextDelta,
+    ReasoningDelta,
+    ReasoningEncryptedValue,
+    ToolCallStart,
+    ToolCallDelta,
+    ToolCallReady,
+    ToolCallStreamDelta,
+    ToolCallDone,
+    ToolCallResumed,
+    ToolCallCancel,
+    StreamReset,
+    ActivitySnapshot,
+    ActivityDelta,
+    MessagesSnapshot,
+    InferenceComplete,
+    StateSnapshot,
+    StateDelta,
+    Error,
+}
+
+impl Kind {
+    /// Returns the required members of an event.
+    const fn needs(self) -> &'static [(&'static str, Need)] {
+        use Need::{Name, Text};
+        match self {
+            Self::TextDelta | Self::ReasoningDelta => &[("delta", Text)],
+            Self::ToolCallStart | Self::ToolCallReady | Self::ToolCallDone | Self::ToolCallCancel => &[("id", Name)],
+            Self::ToolCallDelta => &[("id", Name), ("args_delta", Text)],
+            Self::ToolCallStreamDelta => &[("id", Name), ("delta", Text)],
+            Self::ToolCallResumed => &[("target_id", Name)],
+            Self::ActivitySnapshot | Self::ActivityDelta => &[("message_id", Name), ("activity_type", Name)],
+            _ => &[],
+        }
     }
 }
 
-impl Adapter for Awaken {
-    fn adapt(&mut self, fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
-        if canonical::is_wrapped(&fact) { self.adapt_wrapped(fact, given, out) } else { self.adapt_native(fact, given, out) }
+/// A parsed fact.
+enum Event {
+    Bare(Native),
+    Wrapped(Box<Wrapper>, Native),
+    /// A wrapper without a native event, as its diagnostic.
+    Malformed(Box<Draft>),
+}
+
+/// An event of the runtime.
+struct Native {
+    /// `Err`: the event stays whole, as this kind of diagnostic.
+    kind: Result<Kind, Unread>,
+    /// All members, with the event's type.
+    members: Fact,
+}
+
+/// Why an event has no meaning for the run.
+enum Unread {
+    UnknownType,
+    /// The member that it lacks.
+    Malformed(String),
+}
+
+impl Native {
+    /// Parses an event whose type is text.
+    ///
+    /// # Errors
+    /// For an id that no reader accepts. Awaken's own ids are always valid.
+    fn parse(members: Fact) -> Result<Self, FactError> {
+        let kind = match known::<Kind>(name_of_type(&members)) {
+            None => Err(Unread::UnknownType),
+            Some(kind) => unmet(&members, kind.needs()).map_or(Ok(kind), |expected| Err(Unread::Malformed(expected))),
+        };
+        let id = match kind {
+            Ok(Kind::StepStart) => Some("message_id"),
+            Ok(kind) => kind.needs().first().map(|(member, _)| *member).filter(|member| member.ends_with("id")),
+            Err(_) => None,
+        };
+        if let Some(member) = id
+            && let Some(id) = members.get(member).and_then(Value::as_str).filter(|id| !id.is_empty())
+        {
+            ActionId::new(id).map_err(|error| invalid_id_error(member, &error))?;
+        }
+        Ok(Self { kind, members })
+    }
+}
+
+/// Returns the event's type, without taking it.
+fn name_of_type(members: &Fact) -> &str {
+    members.get(TYPE).and_then(Value::as_str).unwrap_or_default()
+}
+
+impl Runtime for Awaken {
+    type Event = Event;
+
+    fn parse(fact: Fact) -> Result<Event, FactError> {
+        match canonical::is_wrapped(&fact) {
+            true => canonical::parse(fact),
+            false if name_of_type(&fact).is_empty() => Err(FactError::NoType { member: TYPE }),
+            false => Native::parse(fact).map(Event::Bare),
+        }
     }
 
-    fn save(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("memory has only string keys")
+    fn apply(&mut self, event: Event, given: &Ids, out: &mut Vec<Draft>) {
+        match event {
+            Event::Bare(native) => self.apply_native(native, given, out),
+            Event::Wrapped(wrapper, native) => self.apply_wrapped(*wrapper, native, given, out),
+            Event::Malformed(draft) => out.push(self.about(*draft, given)),
+        }
     }
 }
 
 impl Awaken {
-    /// Adapts a bare event of the runtime.
-    fn adapt_native(&mut self, mut fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
-        let event_type = take_type(&mut fact, TYPE)?;
-        let has = |member: &str| {
-            fact.get(member).and_then(Value::as_str).is_some_and(|text| !text.is_empty() || member.ends_with("delta"))
-        };
-        if let Some(member) = required(&event_type).iter().find(|member| !has(member)) {
-            let malformed = diagnostic("malformed_event", &event_type, fact).with("expected", format!("{member} as text"));
-            out.push(self.about(malformed, given));
-            return Ok(());
-        }
+    /// Applies an event of the runtime.
+    fn apply_native(&mut self, Native { kind, members: mut fact }: Native, given: &Ids, out: &mut Vec<Draft>) {
         let mut handler = EventHandler { memory: self, given, out };
-        match event_type.as_str() {
-            "run_start" => handler.run_start(fact),
-            "run_finish" => handler.run_finish(fact),
-            "step_start" => handler.step_start(fact)?,
-            "step_end" => handler.step_end(fact),
-            "text_delta" => handler.text_delta(fact),
-            "reasoning_delta" => handler.reasoning_delta(fact),
-            "reasoning_encrypted_value" => handler.reasoning_encrypted_value(fact),
-            "tool_call_start" => handler.tool_call_start(fact)?,
-            "tool_call_delta" => handler.tool_call_delta(fact)?,
-            "tool_call_ready" => handler.tool_call_ready(fact)?,
-            "tool_call_stream_delta" => handler.tool_call_stream_delta(fact)?,
-            "tool_call_done" => handler.tool_call_done(fact)?,
-            "tool_call_resumed" => handler.tool_call_resumed(fact)?,
-            "tool_call_cancel" => handler.tool_call_cancel(fact)?,
-            "stream_reset" => handler.stream_reset(fact),
-            "activity_snapshot" => handler.activity_snapshot(fact)?,
-            "activity_delta" => handler.activity_delta(fact)?,
-            "messages_snapshot" => handler.messages_snapshot(fact),
-            "inference_complete" => handler.inference_complete(fact),
-            "state_snapshot" => handler.state_snapshot(fact),
-            "state_delta" => handler.state_delta(fact),
-            "error" => handler.error(fact),
-            unknown => handler.push(unknown_type(unknown, fact)),
+        let event_type = take_text(&mut fact, TYPE).unwrap_or_default();
+        let kind = match kind {
+            Ok(kind) => kind,
+            Err(Unread::UnknownType) => return handler.push(unknown_type(&event_type, fact)),
+            Err(Unread::Malformed(expected)) => return handler.push(malformed(&event_type, fact, &expected)),
+        };
+        match kind {
+            Kind::RunStart => handler.run_start(fact),
+            Kind::RunFinish => handler.run_finish(fact),
+            Kind::StepStart => handler.step_start(fact),
+            Kind::StepEnd => handler.step_end(fact),
+            Kind::TextDelta => handler.text_delta(fact),
+            Kind::ReasoningDelta => handler.reasoning_delta(fact),
+            Kind::ReasoningEncryptedValue => handler.reasoning_encrypted_value(fact),
+            Kind::ToolCallStart => handler.tool_call_start(fact),
+            Kind::ToolCallDelta => handler.tool_call_delta(fact),
+            Kind::ToolCallReady => handler.tool_call_ready(fact),
+            Kind::ToolCallStreamDelta => handler.tool_call_stream_delta(fact),
+            Kind::ToolCallDone => handler.tool_call_done(fact),
+            Kind::ToolCallResumed => handler.tool_call_resumed(fact),
+            Kind::ToolCallCancel => handler.tool_call_cancel(fact),
+            Kind::StreamReset => handler.stream_reset(fact),
+            Kind::ActivitySnapshot => handler.activity_snapshot(fact),
+            Kind::ActivityDelta => handler.activity_delta(fact),
+            Kind::MessagesSnapshot => handler.messages_snapshot(fact),
+            Kind::InferenceComplete => handler.inference_complete(fact),
+            Kind::StateSnapshot => handler.state_snapshot(fact),
+            Kind::StateDelta => handler.state_delta(fact),
+            Kind::Error => handler.error(fact),
         }
-        Ok(())
     }
 
     /// Adds the run's current ids to the draft.
@@ -202,53 +279,7 @@ impl Awaken {
     /// Returns the message of the current step.
     /// Generates an id if Awaken gives none.
     fn message(&mut self) -> MessageId {
-        if self.message.is_none() {
-            self.message = Some(self.new_message_id());
-        }
-        self.message.clone().expect("the lines above set the message")
-    }
-
-    // The prefix prevents collisions with ids that another source's adapter generates for the same run.
-    fn new_message_id(&mut self) -> MessageId {
-        self.messages_made += 1;
-        MessageId::new(&format!("awaken-message-{}", self.messages_made)).expect("a short name with a number is a valid id")
-    }
-
-    fn new_part_id(&mut self) -> PartId {
-        self.parts_made += 1;
-        PartId::new(&format!("awaken-part-{}", self.parts_made)).expect("a short name with a number is a valid id")
-    }
-
-    fn call(&self, id: &ToolCallId) -> Option<&Call> {
-        self.calls.iter().find(|call| call.id == *id)
-    }
-
-    fn knows_call(&self, id: &ToolCallId) -> bool {
-        self.call(id).is_some() || self.ended_calls.contains(id)
-    }
-
-    fn open_call(&mut self, call: Call) {
-        self.calls.retain(|open| open.id != call.id);
-        if self.calls.len() == CALLS_OPEN_MAX {
-            let oldest = self.calls.remove(0);
-            self.remember_ended(oldest.id);
-        }
-        self.calls.push(call);
-    }
-
-    fn end_call(&mut self, id: &ToolCallId) {
-        self.calls.retain(|open| open.id != *id);
-        self.remember_ended(id.clone());
-    }
-
-    fn remember_ended(&mut self, id: ToolCallId) {
-        if self.ended_calls.contains(&id) {
-            return;
-        }
-        if self.ended_calls.len() == CALLS_ENDED_MAX {
-            self.ended_calls.pop_front();
-        }
-        self.ended_calls.push_back(id);
+        self.message.get_or_insert_with(|| next_id("awaken-message", &mut self.messages_made)).clone()
     }
 
     fn has_another_run(&self, fact: &Fact) -> bool {

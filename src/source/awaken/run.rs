@@ -210,9 +210,7 @@ impl EventHandler<'_> {
     fn end(&mut self) {
         self.memory.turn_state = TurnState::Ended;
         self.memory.pending.clear();
-        for call in std::mem::take(&mut self.memory.calls) {
-            self.memory.remember_ended(call.id);
-        }
+        self.memory.calls.end_all();
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{EventHandler, hash_of};
 use crate::model::{Audience, Draft, EventType, Phase, Scope, Surface};
 use crate::source::Fact;
-use crate::source::members::{carry_all, parse_timestamp};
+use crate::source::members::{carry_all, parse_timestamp, take_list};
 use serde_json::{Map, Value};
 
 impl EventHandler<'_> {
@@ -32,11 +32,7 @@ impl EventHandler<'_> {
     }
 
     pub(super) fn state_delta(&mut self, mut fact: Fact) {
-        let patch = match fact.shift_remove("delta") {
-            Some(patch @ Value::Array(_)) => patch,
-            None => Value::Array(Vec::new()),
-            Some(bare) => Value::Array(vec![bare]),
-        };
+        let patch = take_list(&mut fact, "delta");
         self.push(internal_state(carry_all(Draft::new(EventType::StateDelta), fact).with("patch", patch)));
     }
 

@@ -1,8 +1,9 @@
 //! Tests of the adapter, one rule per test.
 //! The tests save and restore the adapter after each fact.
 
-use super::{Awaken, CALLS_ENDED_MAX, CALLS_OPEN_MAX, SOURCE, TYPE};
+use super::{Awaken, SOURCE, TYPE};
 use crate::model::{AgentId, Audience, Draft, EventType, Ids, Owner, Phase, SessionId, Surface, ToolCallId};
+use crate::source::bounded::{CALLS_ENDED_MAX, CALLS_OPEN_MAX};
 use crate::source::report::PROGRESS;
 use crate::source::samples::{given, object};
 use crate::source::{Adapter, FactError};
@@ -566,9 +567,9 @@ fn memory_is_bounded_with_many_open_calls() {
         }
     }
     assert_eq!(
-        (adapter.calls.len(), adapter.ended_calls.len(), adapter.pending.len()),
+        (adapter.calls.open.len(), adapter.calls.ended.len(), adapter.pending.len()),
         (CALLS_OPEN_MAX, CALLS_ENDED_MAX, CALLS_OPEN_MAX)
     );
-    assert!(adapter.knows_call(&ToolCallId::new("c20").unwrap()));
-    assert!(!adapter.knows_call(&ToolCallId::new("c1").unwrap()));
+    assert!(adapter.calls.know(&ToolCallId::new("c20").unwrap()));
+    assert!(!adapter.calls.know(&ToolCallId::new("c1").unwrap()));
 }

@@ -4,13 +4,10 @@
 //! the turn. A call that a script makes inside another call (`parent#2`) is nested in that call and internal. The end
 //! of a call reaches every reader of its start; the end's own audience decides which readers get the body.
 
-use super::{
-    CALLS_ENDED_MAX, CALLS_OPEN_MAX, Ethos, EventHandler, RESULTS_MAX, move_members, name_of, take_audience, take_checked_id,
-    take_number,
-};
+use super::{EventHandler, TextDigest, take_audience};
 use crate::model::{ActionId, Audience, Draft, EventType, Owner, Scope, Surface, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{carry_all, diagnostic, take_text};
+use crate::source::members::{carry_all, diagnostic, move_members, name_of, take_checked_id, take_flag, take_number, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -29,45 +26,6 @@ pub(super) struct Call {
 pub(super) struct BilledCall {
     pub(super) call: ToolCallId,
     pub(super) start: Audience,
-}
-
-impl Ethos {
-    pub(super) fn remember_ended(&mut self, id: ToolCallId) {
-        if self.ended_calls.contains(&id) {
-            return;
-        }
-        if self.ended_calls.len() == CALLS_ENDED_MAX {
-            self.ended_calls.pop_front();
-        }
-        self.ended_calls.push_back(id);
-    }
-
-    fn open_call(&mut self, call: Call) {
-        self.calls.retain(|open| open.id != call.id);
-        if self.calls.len() == CALLS_OPEN_MAX {
-            let oldest = self.calls.remove(0);
-            self.remember_ended(oldest.id);
-        }
-        self.calls.push(call);
-    }
-
-    /// Removes the call from the open calls and remembers it as ended.
-    fn take_call(&mut self, id: &ToolCallId) -> Option<Call> {
-        let at = self.calls.iter().position(|call| call.id == *id)?;
-        self.remember_ended(id.clone());
-        Some(self.calls.remove(at))
-    }
-
-    /// Returns the one open call of this tool.
-    /// `None`: no such call, or several.
-    fn only_call_of(&self, name: &str) -> Option<ToolCallId> {
-        let name = name_of(name);
-        let mut open = self.calls.iter().filter(|call| call.name == name);
-        match (open.next(), open.next()) {
-            (Some(call), None) => Some(call.id.clone()),
-            _ => None,
-        }
-    }
 }
 
 /// Returns the parent of a script's nested call, whose id is the parent's id plus `#` and a number.
@@ -109,10 +67,7 @@ fn is_wrapped(result: &str) -> bool {
 fn take_untrusted_flag(fact: &mut Fact) -> bool {
     let mut warns = false;
     for member in ["untrusted", "outputIsUntrusted"] {
-        if let Some(Value::Bool(flag)) = fact.get(member) {
-            warns |= flag;
-            fact.shift_remove(member);
-        }
+        warns |= take_flag(fact, member) == Some(true);
     }
     warns
 }
@@ -121,7 +76,7 @@ impl EventHandler<'_> {
     /// Creates a draft of this call with the remaining members of the event.
     fn tool(class: EventType, id: ToolCallId, name: Option<String>, rest: Fact) -> Draft {
         let mut draft = carry_all(Draft::new(class), rest);
-        draft.payload.extend(name.map(|name| ("toolName".to_owned(), name.into())));
+        draft.set("toolName", name);
         if let Some(parent) = parent_of(&id) {
             draft.add_ref("parentToolCallId", parent.into());
         }
@@ -149,9 +104,9 @@ impl EventHandler<'_> {
         self.end_thought();
         self.close_text_part(audience);
         self.memory.resume();
-        self.memory.open_call(Call { id: id.clone(), name: name_of(&name), start: audience, untrusted });
+        self.memory.calls.start(Call { id: id.clone(), name: name_of(&name), start: audience, untrusted });
         let mut draft = Self::tool(EventType::ToolStarted, id, Some(name), fact);
-        draft.payload.extend(input.map(|input| ("input".to_owned(), input)));
+        draft.set("input", input);
         draft.audience = audience;
         draft.ids.message.clone_from(&self.memory.message);
         self.push(draft);
@@ -172,7 +127,8 @@ impl EventHandler<'_> {
         let audience = take_audience(&mut fact, Audience::Internal);
         let percent = take_number(&mut fact, "percent");
         let message = take_text(&mut fact, "message");
-        let mut draft = match self.memory.only_call_of(&name) {
+        let stored = name_of(&name);
+        let mut draft = match self.memory.calls.only(|call| call.name == stored).map(|call| call.id.clone()) {
             Some(id) => Self::tool(EventType::ToolProgress, id, Some(name), fact),
             None => {
                 let mut draft = carry_all(Draft::new(EventType::ToolProgress), fact).with("toolName", name);
@@ -180,7 +136,7 @@ impl EventHandler<'_> {
                 draft
             }
         };
-        draft.payload.extend(message.map(|message| ("message".to_owned(), message.into())));
+        draft.set("message", message);
         if let Some(percent) = percent {
             // The range is 0 to 100, even if the value looks like a fraction: 1 is one hundredth.
             draft.payload.extend(percent.as_f64().map(|n| ("progress".to_owned(), (n / 100.0).clamp(0.0, 1.0).into())));
@@ -196,8 +152,8 @@ impl EventHandler<'_> {
         if let Some(name) = named.as_deref().filter(|name| is_loop_name(name)) {
             return self.no_tool("tool_end", &id, name, fact);
         }
-        let has_ended = self.memory.ended_calls.contains(&id);
-        let call = self.memory.take_call(&id);
+        let has_ended = self.memory.calls.ended.has(&id);
+        let call = self.memory.calls.end(&id);
         let name = named.or_else(|| call.as_ref().map(|call| call.name.clone()));
         let warns = take_untrusted_flag(&mut fact) || call.as_ref().is_some_and(|call| call.untrusted);
         let is_ok = fact.shift_remove("ok") == Some(Value::Bool(true));
@@ -213,15 +169,10 @@ impl EventHandler<'_> {
         if parent_of(&id).is_none() {
             self.memory.ends_with_tools = true;
             if let Some(result) = draft.text("output").filter(|_| is_ok) {
-                let digest = super::TextDigest::of(result.as_bytes());
-                if self.memory.results.len() == RESULTS_MAX {
-                    self.memory.results.pop_front();
-                }
-                self.memory.results.push_back(digest);
+                self.memory.results.add(TextDigest::of(result.as_bytes()));
             }
         }
         self.close_text_part(start);
-        self.memory.remember_ended(id.clone());
         self.memory.just_ended = Some(BilledCall { call: id, start }).filter(|_| is_ok);
         self.push(draft);
     }
@@ -235,7 +186,7 @@ impl EventHandler<'_> {
         if let Some(cut) = result.as_ref().and_then(Value::as_str).and_then(truncated) {
             draft.payload.insert("truncated".into(), cut);
         }
-        draft.payload.extend(result.map(|result| ("output".to_owned(), result)));
+        draft.set("output", result);
         draft.audience = audience;
         draft
     }
@@ -279,7 +230,7 @@ impl EventHandler<'_> {
             audience = Audience::User;
         }
         let mut draft = Self::ended(EventType::ToolFailed, id, name, fact).with("error", Value::Object(error));
-        draft.payload.extend(output.map(|output| ("output".to_owned(), output)));
+        draft.set("output", output);
         draft.audience = audience;
         draft
     }
@@ -289,7 +240,7 @@ impl EventHandler<'_> {
         move_members(&mut known, &mut fact, &[("structured", "structured")]);
         for (member, ours) in [("durationMs", "durationMs"), ("cost_usd", "costUsd"), ("costUsd", "costUsd")] {
             let number = take_number(&mut fact, member);
-            known.payload.extend(number.map(|number| (ours.to_owned(), number)));
+            known.set(ours, number);
         }
         let mut draft = Self::tool(class, id, name, fact);
         draft.payload.extend(known.payload);
@@ -308,7 +259,7 @@ impl EventHandler<'_> {
         let permission = Value::from(id.as_str());
         let mut draft = Self::tool(EventType::PermissionChanged, id, name, fact).with("permissionId", permission);
         draft = draft.with("requiresApproval", true).with("gated", false);
-        draft.payload.extend(input.map(|input| ("input".to_owned(), input)));
+        draft.set("input", input);
         (draft.scope, draft.surface, draft.audience) = (Scope::ToolCall, Surface::ToolUi, audience);
         self.push(draft);
     }
@@ -319,7 +270,7 @@ impl EventHandler<'_> {
         let is_approved = fact.shift_remove("approved") == Some(Value::Bool(true));
         let asked = self.memory.pending.iter().find(|pending| pending.call.as_ref() == Some(&id));
         let action: ActionId = asked.map_or_else(|| super::action_id("approval", id.as_str()), |pending| pending.action.clone());
-        self.memory.answered(&action);
+        self.memory.pending.take(&action);
         let mut draft = Draft::new(EventType::ActionResolved).with("kind", "tool_approval");
         draft = draft.with("outcome", if is_approved { "approved" } else { "rejected" });
         move_members(&mut draft, &mut fact, &[("reason", "reason")]);

@@ -22,47 +22,27 @@ mod pushes;
 mod text;
 mod turn;
 
+use super::bounded::{Bounded, Calls, PENDING_MAX, keyed};
 use super::digest::TextDigest;
-use super::members::{carry_all, diagnostic, take_text, take_type, unknown_type};
-use super::{Adapter, Fact, FactError, SourceKind};
+use super::members::{Need, carry_all, diagnostic, known, malformed, name_of, next_id, take_type, unknown_type, unmet};
+use super::{Fact, FactError, Runtime, SourceKind};
 use crate::model::{ActionId, Audience, Draft, EventType, Ids, MessageId, PartId, Scope, ToolCallId, TurnId};
 use calls::{BilledCall, Call};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use std::collections::VecDeque;
-use std::str::FromStr;
 
 /// The source `ethos`.
-pub const SOURCE: SourceKind = SourceKind {
-    name: "ethos",
-    fresh: || Box::new(Ethos::default()),
-    restore: |memory| Ok(Box::new(serde_json::from_slice::<Ethos>(memory)?)),
-    answers: None,
-};
+pub const SOURCE: SourceKind = SourceKind::of::<Ethos>("ethos");
 
 /// The discriminator.
 const TYPE: &str = "type";
 
-/// The most open calls.
-/// Beyond this limit the oldest counts as ended. Ethos' own limit is far lower.
-const CALLS_OPEN_MAX: usize = 256;
-
-/// The most ended calls that the adapter remembers.
-const CALLS_ENDED_MAX: usize = 32;
-
 /// The most stored result digests of the last batch of calls; they identify text that a tool returned.
 const RESULTS_MAX: usize = 32;
 
-/// The most pending actions.
-/// Beyond this limit the answer to the oldest does not name its call.
-const PENDING_MAX: usize = 64;
-
 /// The most turns without an end that started while another turn was open.
 const CONCURRENT_TURNS_MAX: usize = 8;
-
-/// The length of a stored name (of a tool, a trace, a rule), in characters.
-const NAME_CHARS_MAX: usize = 128;
 
 /// A URL that contains the state of an OAuth exchange.
 const AUTH_URL: &str = "authUrl";
@@ -71,11 +51,6 @@ const AUTH_URL: &str = "authUrl";
 ///
 /// They are that URL, and the user's pending message.
 const DROPPED_MEMBERS: &[&str] = &[AUTH_URL, "pendingUserMessage"];
-
-/// Events with an `audience` member.
-///
-/// On any other event, a future `audience` can narrow the event type table's audience but not widen it.
-const EVENTS_WITH_AUDIENCE: &[&str] = &["tool_start", "tool_progress", "tool_end", "tool_approval_required"];
 
 /// The lifecycle state of the turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +71,8 @@ struct Pending {
     action: ActionId,
     call: Option<ToolCallId>,
 }
+
+keyed! { Pending: ActionId = action; Call: ToolCallId = id; TextDigest: TextDigest = ; }
 
 /// The adapter.
 /// All its fields are memory.
@@ -135,7 +112,7 @@ struct Ethos {
     /// Whether a tool call ended after the last text chunk.
     ends_with_tools: bool,
     /// The digests of the results of the last batch of calls.
-    results: VecDeque<TextDigest>,
+    results: Bounded<TextDigest, RESULTS_MAX>,
     messages_made: u64,
     parts_made: u64,
     thoughts_made: u64,
@@ -145,117 +122,147 @@ struct Ethos {
     ///
     /// A reader that counts visible ids must not learn of hidden ones.
     compactions_made: [u64; 3],
-    calls: Vec<Call>,
-    ended_calls: VecDeque<ToolCallId>,
+    calls: Calls<Call>,
     /// The call that the previous event ended.
     /// A cost event directly after it is the call's cost.
     just_ended: Option<BilledCall>,
-    pending: Vec<Pending>,
+    pending: Bounded<Pending, PENDING_MAX>,
 }
 
-/// The required type of a required member.
-#[derive(Debug, Clone, Copy)]
-enum Need {
-    Text,
-    /// Text that is a valid id.
-    Id,
-    Flag,
-    List,
+/// The event types of the loop and of the web server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    RunStart,
+    Done,
+    Error,
+    Halt,
+    ContextMeta,
+    Usage,
+    CredentialRequired,
+    DryRunSummary,
+    EvaluatorsComplete,
+    TextDelta,
+    ThinkingDelta,
+    ToolStart,
+    ToolProgress,
+    ToolEnd,
+    ToolApprovalRequired,
+    ToolApprovalResponse,
+    #[serde(alias = "notification")]
+    NotificationReceived,
+    MessagePersisted,
+    #[serde(rename = "tool.approval_required")]
+    ApprovalRequired,
+    #[serde(rename = "approval.resolved")]
+    ApprovalResolved,
+    #[serde(rename = "clarify.request")]
+    ClarifyRequest,
+    #[serde(rename = "clarify.resolved")]
+    ClarifyResolved,
+    #[serde(rename = "run.update")]
+    JobUpdate,
+    #[serde(rename = "cron.fired")]
+    CronFired,
 }
 
-impl Need {
-    fn is_met(self, value: Option<&Value>) -> bool {
-        match (self, value) {
-            (Self::Text, Some(Value::String(_))) | (Self::Flag, Some(Value::Bool(_))) | (Self::List, Some(Value::Array(_))) => {
-                true
-            }
-            (Self::Id, Some(Value::String(text))) => ToolCallId::new(text).is_ok(),
-            _ => false,
-        }
-    }
-
-    const fn name(self) -> &'static str {
+impl Kind {
+    /// Returns the required members of an event.
+    const fn needs(self) -> &'static [(&'static str, Need)] {
+        use Need::{Flag, Id, List, Text};
         match self {
-            Self::Text => "text",
-            Self::Id => "text that can be an id",
-            Self::Flag => "a boolean",
-            Self::List => "an array",
+            Self::TextDelta => &[("text", Text)],
+            Self::ThinkingDelta => &[("thinking", Text)],
+            Self::ToolStart | Self::ToolApprovalRequired => &[("toolCallId", Id)],
+            Self::ToolProgress => &[("toolName", Text)],
+            Self::ToolEnd => &[("toolCallId", Id), ("ok", Flag)],
+            Self::ToolApprovalResponse => &[("toolCallId", Id), ("approved", Flag)],
+            Self::CredentialRequired => &[("pluginId", Text), ("credentialKey", Text)],
+            Self::EvaluatorsComplete => &[("results", List)],
+            Self::DryRunSummary => &[("plan", List)],
+            Self::MessagePersisted => &[("messageId", Id)],
+            Self::ApprovalResolved => &[("approvalId", Id)],
+            Self::ClarifyRequest | Self::ClarifyResolved => &[("requestId", Id)],
+            Self::JobUpdate | Self::CronFired => &[("jobId", Id)],
+            _ => &[],
         }
     }
-}
 
-/// Returns the required members of an event.
-fn required(event_type: &str) -> &'static [(&'static str, Need)] {
-    use Need::{Flag, Id, List, Text};
-    match event_type {
-        "text_delta" => &[("text", Text)],
-        "thinking_delta" => &[("thinking", Text)],
-        "tool_start" | "tool_approval_required" => &[("toolCallId", Id)],
-        "tool_progress" => &[("toolName", Text)],
-        "tool_end" => &[("toolCallId", Id), ("ok", Flag)],
-        "tool_approval_response" => &[("toolCallId", Id), ("approved", Flag)],
-        "credential_required" => &[("pluginId", Text), ("credentialKey", Text)],
-        "evaluators_complete" => &[("results", List)],
-        "dry_run_summary" => &[("plan", List)],
-        "message_persisted" => &[("messageId", Id)],
-        "approval.resolved" => &[("approvalId", Id)],
-        "clarify.request" | "clarify.resolved" => &[("requestId", Id)],
-        "run.update" | "cron.fired" => &[("jobId", Id)],
-        _ => &[],
+    /// Whether the event has an `audience` member.
+    ///
+    /// On any other event, a future `audience` can narrow the event type table's audience but not widen it.
+    const fn has_audience(self) -> bool {
+        matches!(self, Self::ToolStart | Self::ToolProgress | Self::ToolEnd | Self::ToolApprovalRequired)
     }
 }
 
-impl Adapter for Ethos {
-    fn adapt(&mut self, mut fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
+/// A parsed fact.
+struct Event {
+    /// The widest audience of the event's drafts.
+    widest_audience: Audience,
+    content: Content,
+}
+
+enum Content {
+    /// An event of a known type, without its type and its dropped members.
+    Known { kind: Kind, has_address: bool, members: Fact },
+    /// An event without a meaning for the turn, as its diagnostic.
+    Diagnostic(Box<Draft>),
+}
+
+impl Runtime for Ethos {
+    type Event = Event;
+
+    fn parse(mut fact: Fact) -> Result<Event, FactError> {
         let event_type = take_type(&mut fact, TYPE)?;
         let has_address = fact.contains_key(AUTH_URL);
         fact.retain(|member, _| !DROPPED_MEMBERS.contains(&member.as_str()));
-        let widest_audience =
-            if EVENTS_WITH_AUDIENCE.contains(&event_type.as_str()) { Audience::User } else { audience_of(&fact) };
+        let kind = known::<Kind>(&event_type);
+        let widest_audience = if kind.is_some_and(Kind::has_audience) { Audience::User } else { audience_of(&fact) };
+        let content = match (kind, kind.and_then(|kind| unmet(&fact, kind.needs()))) {
+            (_, Some(expected)) => Content::Diagnostic(malformed(&event_type, fact, &expected).into()),
+            (Some(kind), None) => Content::Known { kind, has_address, members: fact },
+            (None, None) if pushes::SERVER_EVENTS.contains(&event_type.as_str()) => {
+                Content::Diagnostic(diagnostic(&event_type, &event_type, fact).into())
+            }
+            (None, None) => Content::Diagnostic(unknown_type(&event_type, fact).into()),
+        };
+        Ok(Event { widest_audience, content })
+    }
+
+    fn apply(&mut self, Event { widest_audience, content }: Event, given: &Ids, out: &mut Vec<Draft>) {
         let mut handler = EventHandler { given, out, widest_audience, just_ended: self.just_ended.take(), memory: self };
-        if let Some((member, need)) = required(&event_type).iter().find(|(member, need)| !need.is_met(fact.get(*member))) {
-            handler.malformed(&event_type, fact, &format!("{member} as {}", need.name()));
-            return Ok(());
+        let (kind, has_address, fact) = match content {
+            Content::Known { kind, has_address, members } => (kind, has_address, members),
+            Content::Diagnostic(draft) => return handler.push(*draft),
+        };
+        match kind {
+            Kind::RunStart => handler.run_start(fact),
+            Kind::Done => handler.done(fact),
+            Kind::Error => handler.error(fact),
+            Kind::Halt => handler.halt(fact),
+            Kind::ContextMeta => handler.context_meta(fact),
+            Kind::Usage => handler.usage(fact),
+            Kind::CredentialRequired => handler.credential_required(fact, has_address),
+            Kind::DryRunSummary => handler.dry_run_summary(fact),
+            Kind::EvaluatorsComplete => handler.evaluators_complete(fact),
+            Kind::TextDelta => handler.text_delta(fact),
+            Kind::ThinkingDelta => handler.thinking_delta(fact),
+            Kind::ToolStart => handler.tool_start(fact),
+            Kind::ToolProgress => handler.tool_progress(fact),
+            Kind::ToolEnd => handler.tool_end(fact),
+            Kind::ToolApprovalRequired => handler.approval_announced(fact),
+            Kind::ToolApprovalResponse => handler.approval_response(fact),
+            Kind::NotificationReceived => handler.notification(fact),
+            Kind::MessagePersisted => handler.message_persisted(fact),
+            Kind::ApprovalRequired => handler.approval_required(fact),
+            Kind::ApprovalResolved => handler.approval_resolved(fact),
+            Kind::ClarifyRequest => handler.clarify_request(fact),
+            Kind::ClarifyResolved => handler.clarify_resolved(fact),
+            Kind::JobUpdate => handler.job_update(fact),
+            Kind::CronFired => handler.cron_fired(fact),
         }
-        match event_type.as_str() {
-            "run_start" => handler.run_start(fact),
-            "done" => handler.done(fact),
-            "error" => handler.error(fact),
-            "halt" => handler.halt(fact),
-            "context_meta" => handler.context_meta(fact),
-            "usage" => handler.usage(fact),
-            "credential_required" => handler.credential_required(fact, has_address),
-            "dry_run_summary" => handler.dry_run_summary(fact),
-            "evaluators_complete" => handler.evaluators_complete(fact),
-            "text_delta" => handler.text_delta(fact),
-            "thinking_delta" => handler.thinking_delta(fact),
-            "tool_start" => handler.tool_start(fact),
-            "tool_progress" => handler.tool_progress(fact),
-            "tool_end" => handler.tool_end(fact),
-            "tool_approval_required" => handler.approval_announced(fact),
-            "tool_approval_response" => handler.approval_response(fact),
-            "notification_received" | "notification" => handler.notification(fact),
-            "message_persisted" => handler.message_persisted(fact),
-            "tool.approval_required" => handler.approval_required(fact),
-            "approval.resolved" => handler.approval_resolved(fact),
-            "clarify.request" => handler.clarify_request(fact),
-            "clarify.resolved" => handler.clarify_resolved(fact),
-            "run.update" => handler.job_update(fact),
-            "cron.fired" => handler.cron_fired(fact),
-            known if pushes::SERVER_EVENTS.contains(&known) => handler.push(diagnostic(known, known, fact)),
-            unknown => handler.push(unknown_type(unknown, fact)),
-        }
-        Ok(())
     }
-
-    fn save(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("memory has only string keys")
-    }
-}
-
-/// Truncates a name to the stored length.
-fn name_of(text: &str) -> String {
-    text.chars().take(NAME_CHARS_MAX).collect()
 }
 
 /// Reads Ethos' trace id of the event's turn.
@@ -284,28 +291,6 @@ fn take_audience(fact: &mut Fact, absent: Audience) -> Audience {
         fact.shift_remove("audience");
     }
     audience.unwrap_or(Audience::Internal)
-}
-
-/// Takes an id that [`required`] has already checked.
-fn take_checked_id<T: FromStr>(fact: &mut Fact, member: &str) -> T {
-    let text = take_text(fact, member).unwrap_or_default();
-    text.parse().ok().expect("all id types have one format, and `required` has checked it")
-}
-
-/// Takes a member that is a number.
-/// A value of any other type stays in the fact.
-fn take_number(fact: &mut Fact, member: &str) -> Option<Value> {
-    fact.get(member).filter(|value| value.is_number())?;
-    fact.shift_remove(member)
-}
-
-/// Moves members unchanged into the payload, each under its new name.
-/// It drops null values.
-fn move_members(draft: &mut Draft, fact: &mut Fact, members: &[(&str, &str)]) {
-    for (member, ours) in members {
-        let value = fact.shift_remove(*member).filter(|value| !value.is_null());
-        draft.payload.extend(value.map(|value| ((*ours).to_owned(), value)));
-    }
 }
 
 /// Builds an action's id from a name; hashes a name that is too long.
@@ -344,42 +329,7 @@ impl Ethos {
     /// Returns the message of the turn.
     /// Ethos sends no id, so the adapter generates one.
     fn message(&mut self) -> MessageId {
-        if self.message.is_none() {
-            self.message = Some(self.new_message_id());
-        }
-        self.message.clone().expect("the lines above set the message")
-    }
-
-    // The prefix prevents collisions with ids that another source's adapter generates for the same run.
-    fn new_message_id(&mut self) -> MessageId {
-        self.messages_made += 1;
-        MessageId::new(&format!("ethos-message-{}", self.messages_made)).expect("a short name with a number is a valid id")
-    }
-
-    fn new_part_id(&mut self) -> PartId {
-        self.parts_made += 1;
-        PartId::new(&format!("ethos-part-{}", self.parts_made)).expect("a short name with a number is a valid id")
-    }
-
-    /// Generates a part id for reasoning.
-    /// It has its own counter because fewer readers see reasoning than text.
-    fn new_thought_id(&mut self) -> PartId {
-        self.thoughts_made += 1;
-        PartId::new(&format!("ethos-thought-{}", self.thoughts_made)).expect("a short name with a number is a valid id")
-    }
-
-    fn await_answer(&mut self, action: &ActionId, call: Option<ToolCallId>) {
-        self.pending.retain(|pending| pending.action != *action);
-        if self.pending.len() == PENDING_MAX {
-            self.pending.remove(0);
-        }
-        self.pending.push(Pending { action: action.clone(), call });
-    }
-
-    /// Removes the pending action and returns its call, if any.
-    fn answered(&mut self, action: &ActionId) -> Option<ToolCallId> {
-        let at = self.pending.iter().position(|pending| pending.action == *action)?;
-        self.pending.remove(at).call
+        self.message.get_or_insert_with(|| next_id("ethos-message", &mut self.messages_made)).clone()
     }
 }
 
@@ -399,11 +349,6 @@ impl EventHandler<'_> {
         draft.audience = draft.audience.max(self.widest_audience);
         let draft = self.memory.about(draft, self.given);
         self.out.push(draft);
-    }
-
-    /// Keeps a malformed event as a diagnostic.
-    fn malformed(&mut self, event_type: &str, fact: Fact, expected: &str) {
-        self.push(diagnostic("malformed_event", event_type, fact).with("expected", expected));
     }
 
     /// Keeps an event with an ambiguous turn as a flagged diagnostic, so that two turns do not merge.

@@ -4,10 +4,12 @@
 //!
 //! The server waits for an approval that is requested here. It does not wait for the turn's own announcement.
 
-use super::{EventHandler, move_members, take_checked_id};
+use super::{EventHandler, Pending};
 use crate::model::{ActionId, Draft, EventType, MessageId, Owner, SessionId, Surface, TaskId, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{carry_all, parse_timestamp, take_id, take_question, take_text};
+use crate::source::members::{
+    carry_all, malformed, move_members, parse_timestamp, take_checked_id, take_id, take_number, take_question, take_text,
+};
 use serde_json::{Map, Value, json};
 
 /// Events of the server itself, without a turn or task.
@@ -29,7 +31,7 @@ impl EventHandler<'_> {
             _ => Map::new(),
         };
         let Some(action) = take_id::<ActionId>(&mut request, "approvalId") else {
-            return self.malformed("tool.approval_required", fact, "request as an object with an approvalId");
+            return self.push(malformed("tool.approval_required", fact, "request as an object with an approvalId"));
         };
         fact.shift_remove("request");
         let call: Option<ToolCallId> = take_id(&mut request, "toolCallId");
@@ -42,7 +44,7 @@ impl EventHandler<'_> {
         (draft.ids.action, draft.ids.tool_call) = (Some(action.clone()), call.clone());
         // The session of the request's query overrides Ethos' session.
         draft.ids.session = self.given.session.clone().or(session);
-        self.memory.await_answer(&action, call);
+        self.memory.pending.add(Pending { action, call });
         self.push(draft);
     }
 
@@ -55,10 +57,10 @@ impl EventHandler<'_> {
             _ => None,
         };
         let mut draft = Draft::new(EventType::ActionResolved);
-        draft.payload.extend(outcome.map(|outcome| ("outcome".to_owned(), outcome.into())));
+        draft.set("outcome", outcome);
         move_members(&mut draft, &mut fact, &[("decision", "decision"), ("decidedBy", "decidedBy")]);
         draft.owner = Owner::Policy;
-        draft.ids.tool_call = self.memory.answered(&action);
+        draft.ids.tool_call = self.memory.pending.take(&action).and_then(|pending| pending.call);
         draft.ids.action = Some(action);
         self.push_carrying(draft, fact);
     }
@@ -76,7 +78,7 @@ impl EventHandler<'_> {
         draft.owner = Owner::Runtime;
         draft.ids.task = take_id(&mut fact, "jobId");
         draft.ids.action = Some(action.clone());
-        self.memory.await_answer(&action, None);
+        self.memory.pending.add(Pending { action, call: None });
         self.push_carrying(draft, fact);
     }
 
@@ -89,10 +91,10 @@ impl EventHandler<'_> {
             _ => None,
         };
         let mut draft = Draft::new(EventType::ActionResolved);
-        draft.payload.extend(outcome.map(|outcome| ("outcome".to_owned(), outcome.into())));
+        draft.set("outcome", outcome);
         move_members(&mut draft, &mut fact, &[("source", "resolvedBy")]);
         draft.owner = Owner::Runtime;
-        self.memory.answered(&action);
+        self.memory.pending.take(&action);
         draft.ids.action = Some(action);
         self.push_carrying(draft, fact);
     }
@@ -138,7 +140,7 @@ impl EventHandler<'_> {
             ("runner", "runner"),
         ];
         move_members(&mut draft, &mut fact, &members);
-        if let Some(spent) = super::take_number(&mut fact, "spendUsd") {
+        if let Some(spent) = take_number(&mut fact, "spendUsd") {
             draft.payload.insert("usage".into(), json!({ "costUsd": spent }));
         }
         self.push_carrying(draft, fact);

@@ -3,6 +3,9 @@
 
 use super::*;
 use crate::model::{Owner, Persistence, Phase, SessionId, Surface};
+use crate::source::Adapter;
+use crate::source::bounded::{CALLS_ENDED_MAX, CALLS_OPEN_MAX};
+use crate::source::members::NAME_CHARS_MAX;
 use crate::source::samples::{given, object};
 use proptest::prelude::*;
 use serde_json::json;
@@ -801,12 +804,17 @@ fn memory_is_bounded_with_many_open_items() {
     for n in 0..=CONCURRENT_TURNS_MAX {
         take(start_of(&format!("{n}{}", "t".repeat(1000))));
     }
-    assert_eq!((adapter.calls.len(), adapter.ended_calls.len()), (CALLS_OPEN_MAX, CALLS_ENDED_MAX));
+    assert_eq!((adapter.calls.open.len(), adapter.calls.ended.len()), (CALLS_OPEN_MAX, CALLS_ENDED_MAX));
     assert_eq!(
         (adapter.results.len(), adapter.pending.len(), adapter.concurrent_turns.len()),
         (RESULTS_MAX, PENDING_MAX, CONCURRENT_TURNS_MAX)
     );
-    let longest =
-        adapter.calls.iter().map(|call| call.name.len()).chain(adapter.concurrent_turns.iter().flatten().map(String::len)).max();
+    let longest = adapter
+        .calls
+        .open
+        .iter()
+        .map(|call| call.name.len())
+        .chain(adapter.concurrent_turns.iter().flatten().map(String::len))
+        .max();
     assert_eq!((longest, adapter.halted.as_ref().map(String::len)), (Some(NAME_CHARS_MAX), Some(NAME_CHARS_MAX)));
 }

@@ -4,7 +4,7 @@ use super::{Ethos, EventHandler};
 use crate::model::{Audience, Draft, EventType, MessageId, PartId};
 use crate::source::Fact;
 use crate::source::digest::TextDigest;
-use crate::source::members::{carry_all, take_text};
+use crate::source::members::{carry_all, next_id, take_text};
 
 impl Ethos {
     pub(super) const fn has_streamed(&self) -> bool {
@@ -36,7 +36,7 @@ impl EventHandler<'_> {
         let memory = &mut *self.memory;
         memory.resume();
         let message = memory.message();
-        let part = memory.text.take().unwrap_or_else(|| memory.new_part_id());
+        let part = memory.text.take().unwrap_or_else(|| next_id("ethos-part", &mut memory.parts_made));
         memory.text = Some(part.clone());
         let text = take_text(&mut fact, "text").unwrap_or_default();
         memory.streamed.update(text.as_bytes());
@@ -51,7 +51,8 @@ impl EventHandler<'_> {
         let memory = &mut *self.memory;
         memory.resume();
         let message = memory.message();
-        let part = memory.thought.take().unwrap_or_else(|| memory.new_thought_id());
+        // Thoughts have a counter of their own, because fewer readers see reasoning than text.
+        let part = memory.thought.take().unwrap_or_else(|| next_id("ethos-thought", &mut memory.thoughts_made));
         memory.thought = Some(part.clone());
         let text = take_text(&mut fact, "thinking").unwrap_or_default();
         self.chunk(EventType::ReasoningDelta, text, message, part, fact);
@@ -92,7 +93,7 @@ impl EventHandler<'_> {
         }
         let message = self.memory.message();
         if self.memory.has_streamed() && text.as_deref().is_some_and(|text| self.memory.is_returned_by_a_tool(text)) {
-            let part = self.memory.new_part_id();
+            let part = next_id("ethos-part", &mut self.memory.parts_made);
             self.whole(text.take(), message.clone(), Some(part));
         }
         self.whole(text, message, None);
@@ -100,7 +101,7 @@ impl EventHandler<'_> {
 
     pub(super) fn whole(&mut self, text: Option<String>, message: MessageId, part: Option<PartId>) {
         let mut draft = Draft::new(EventType::TextFinal);
-        draft.payload.extend(text.map(|text| ("text".to_owned(), text.into())));
+        draft.set("text", text);
         draft.ids.message = Some(message);
         draft.ids.part = part;
         self.push(draft);

@@ -2,12 +2,10 @@
 //!
 //! The first end holds. Later events are projected but do not reopen the turn; a second end becomes a diagnostic.
 
-use super::{
-    CONCURRENT_TURNS_MAX, Ethos, EventHandler, TurnState, action_id, move_members, name_of, take_audience, take_number, trace_of,
-};
-use crate::model::{Audience, Draft, EventType, Owner, PartId, Persistence, Phase, Scope, Surface};
+use super::{CONCURRENT_TURNS_MAX, Ethos, EventHandler, Pending, TextDigest, TurnState, action_id, take_audience, trace_of};
+use crate::model::{Audience, Draft, EventType, Owner, Persistence, Phase, Scope, Surface};
 use crate::source::Fact;
-use crate::source::members::{diagnostic, take_text};
+use crate::source::members::{diagnostic, move_members, name_of, next_id, take_number, take_text};
 use serde_json::{Map, Value, json};
 
 /// Error codes of a turn that Ethos refused before it started.
@@ -71,13 +69,11 @@ impl Ethos {
         self.wants_credential = false;
         self.halted = None;
         (self.text, self.thought) = (None, None);
-        self.streamed = super::TextDigest::default();
+        self.streamed = TextDigest::default();
         (self.has_gap, self.ends_with_tools) = (false, false);
         self.results.clear();
         self.last_message = self.message.take().or(self.last_message.take());
-        for call in std::mem::take(&mut self.calls) {
-            self.remember_ended(call.id);
-        }
+        self.calls.end_all();
     }
 }
 
@@ -121,7 +117,7 @@ impl EventHandler<'_> {
     /// Expires the pending actions of the previous turn.
     /// Ethos does not report their outcome.
     fn expire_pending(&mut self) {
-        for pending in std::mem::take(&mut self.memory.pending) {
+        for pending in self.memory.pending.take_all() {
             let mut draft = Draft::new(EventType::ActionResolved).with("outcome", "expired");
             draft = draft.with("reason", "the next turn began");
             draft.owner = Owner::Policy;
@@ -149,8 +145,8 @@ impl EventHandler<'_> {
             (false, None) => (EventType::RunFinished, Phase::Completed, "completed"),
         };
         let mut draft = Draft::new(class).with("status", status);
-        draft.payload.extend(memory.halted.clone().map(|rule| ("haltRule".to_owned(), rule.into())));
-        draft.payload.extend(take_number(&mut fact, "turnCount").map(|count| ("turnCount".to_owned(), count)));
+        draft.set("haltRule", memory.halted.clone());
+        draft.set("turnCount", take_number(&mut fact, "turnCount"));
         // A provider that simply stops on abort produces an ordinary end.
         draft.may_be_abort = draft.event_type == EventType::RunFinished && phase == Phase::Completed;
         (draft.scope, draft.phase) = (Scope::Turn, phase);
@@ -176,7 +172,7 @@ impl EventHandler<'_> {
     /// Its text becomes a separate message.
     fn concurrent_turn_done(&mut self, at: usize, mut fact: Fact) {
         if let Some(text) = take_text(&mut fact, "text").filter(|text| !text.is_empty()) {
-            let message = self.memory.new_message_id();
+            let message = next_id("ethos-message", &mut self.memory.messages_made);
             self.whole(Some(text), message, None);
         }
         self.set_aside("done", fact);
@@ -206,7 +202,7 @@ impl EventHandler<'_> {
         if code == "aborted" {
             let mut draft = Draft::new(EventType::RunFinished).with("status", "cancelled").with("code", code);
             fact.shift_remove("code");
-            draft.payload.extend(message.map(|message| ("message".to_owned(), message.into())));
+            draft.set("message", message);
             (draft.scope, draft.phase) = (Scope::Turn, Phase::Cancelled);
             return self.end(draft, fact);
         }
@@ -313,7 +309,7 @@ impl EventHandler<'_> {
         draft.ids.action = Some(action.clone());
         if self.memory.turn_state != TurnState::Ended {
             self.memory.wants_credential = true;
-            self.memory.await_answer(&action, None);
+            self.memory.pending.add(Pending { action, call: None });
         }
         self.push_carrying(draft, fact);
     }
@@ -321,9 +317,7 @@ impl EventHandler<'_> {
     /// Reports the plan of a dry run.
     /// The event arrives after the turn's end.
     pub(super) fn dry_run_summary(&mut self, mut fact: Fact) {
-        self.memory.plans_made += 1;
-        let part =
-            PartId::new(&format!("ethos-plan-{}", self.memory.plans_made)).expect("a short name with a number is a valid id");
+        let part = next_id("ethos-plan", &mut self.memory.plans_made);
         let ended = self.memory.last_message.clone().filter(|_| self.memory.message.is_none());
         let mut draft = Draft::new(EventType::PlanFinal);
         move_members(&mut draft, &mut fact, &[("plan", "plan"), ("capped", "capped")]);
@@ -382,13 +376,12 @@ impl EventHandler<'_> {
     /// Ends the open calls of a turn that pauses.
     /// Only the end of a run closes calls by itself.
     fn interrupt_calls(&mut self) {
-        for call in std::mem::take(&mut self.memory.calls) {
+        for call in self.memory.calls.end_all() {
             let error = json!({ "code": "interrupted", "message": "the turn stopped before the call ended" });
             let mut draft = Draft::new(EventType::ToolFailed).with("error", error).with("toolName", call.name);
             (draft.owner, draft.phase) = (Owner::Runtime, Phase::Interrupted);
-            draft.ids.tool_call = Some(call.id.clone());
+            draft.ids.tool_call = Some(call.id);
             self.push(draft);
-            self.memory.remember_ended(call.id);
         }
     }
 }

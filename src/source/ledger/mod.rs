@@ -20,7 +20,7 @@ use crate::model::{AgentId, Draft, Envelope, EventType, Ids, ToolCallId};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeSet, HashMap};
-use subject::{ActivityChange, Subject, bounded, change_of, subject_of, whole_message};
+use subject::{ActivityChange, Subject, SubjectKind, SubjectState, change_of, subject_of};
 
 /// A chunk that arrived after its stream was sealed.
 ///
@@ -39,93 +39,121 @@ pub struct Violation {
 }
 
 /// The ledger of one log.
+///
+/// It is the log's account of its calls, messages, parts and actions. `IngestLimits::subjects_max` bounds it.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    subjects: HashMap<Box<str>, Subject>,
+    /// The subjects of each kind, in the order of [`SubjectKind`].
+    subjects: [HashMap<Box<str>, SubjectState>; SubjectKind::ALL.len()],
     /// Keys of subjects that changed since the last save.
     changed: BTreeSet<Box<str>>,
     pub run: RunState,
+    /// The id of the subject at hand, to allocate none for each draft.
+    buffer: String,
 }
 
 impl Ledger {
     /// Restores a saved ledger: the run's state, and one byte per subject.
     pub fn restore<'a>(run: RunState, subjects: impl Iterator<Item = (&'a str, u8)>) -> Self {
-        let subjects = subjects.filter_map(|(key, byte)| Some((key.into(), Subject::from_byte(byte)?))).collect();
-        Self { subjects, changed: BTreeSet::new(), run }
+        let mut ledger = Self { run, ..Self::default() };
+        for (key, byte) in subjects {
+            if let (Some(subject), Some(state)) = (Subject::of_key(key), SubjectState::from_byte(byte)) {
+                ledger.subjects[subject.kind as usize].insert(subject.id.into(), state);
+            }
+        }
+        ledger
     }
 
     /// Returns the number of subjects.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.subjects.len()
+        self.subjects.iter().map(HashMap::len).sum()
     }
 
     /// Whether the ledger has no subjects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.subjects.is_empty()
+        self.len() == 0
     }
 
-    /// Whether this byte is a valid saved subject.
+    /// Whether these are the key and the byte of a saved subject.
     #[must_use]
-    pub fn has_byte(byte: u8) -> bool {
-        Subject::from_byte(byte).is_some()
+    pub fn can_restore(key: &str, byte: u8) -> bool {
+        Subject::of_key(key).is_some() && SubjectState::from_byte(byte).is_some()
     }
 
     /// Returns the subjects that changed since the last call, with the byte to save for each.
     pub fn take_changed(&mut self) -> Vec<(Box<str>, u8)> {
-        std::mem::take(&mut self.changed)
-            .into_iter()
-            .filter_map(|key| self.subjects.get(&key).map(|t| t.to_byte()).map(|b| (key, b)))
-            .collect()
+        let changed = std::mem::take(&mut self.changed);
+        let byte = |key: &str| Some(self.get(Subject::of_key(key)?)?.to_byte());
+        changed.into_iter().filter_map(|key| byte(&key).map(|byte| (key, byte))).collect()
+    }
+
+    fn get(&self, subject: Subject<'_>) -> Option<SubjectState> {
+        self.subjects[subject.kind as usize].get(subject.id).copied()
+    }
+
+    fn store(&mut self, subject: Subject<'_>, state: SubjectState) {
+        match self.subjects[subject.kind as usize].get_mut(subject.id) {
+            Some(known) if *known == state => return,
+            Some(known) => *known = state,
+            None => drop(self.subjects[subject.kind as usize].insert(subject.id.into(), state)),
+        }
+        self.changed.insert(subject.to_key());
     }
 
     /// Records a draft: stamps it and updates the run's state.
     ///
     /// Returns a [`Violation`], and replaces the draft with a diagnostic, if the draft's stream is already sealed.
     pub fn record(&mut self, draft: &mut Draft, index: u64) -> Option<Violation> {
-        let subject = subject_of(draft).map(bounded);
-        if let Some(key) = subject.as_deref().filter(|_| is_chunk(&draft.event_type)).filter(|key| self.is_sealed(key, draft)) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let violation = self.record_subject(draft, subject_of(draft, &mut buffer), index);
+        self.buffer = buffer;
+        if violation.is_none() {
+            self.run.apply(&draft.event_type, &draft.phase, draft.ids.action.as_ref(), &draft.payload);
+        }
+        violation
+    }
+
+    fn record_subject(&mut self, draft: &mut Draft, subject: Option<Subject<'_>>, index: u64) -> Option<Violation> {
+        let known = subject.and_then(|subject| self.get(subject));
+        if let Some(late) = subject.filter(|subject| is_chunk(&draft.event_type) && self.is_sealed(*subject, known, draft)) {
             let violation = Violation {
                 index,
                 code: "write_after_seal",
                 event_type: draft.event_type.as_str().into(),
-                thing: key.to_owned(),
+                thing: late.to_key().into(),
             };
             *draft = rejected(draft, &violation);
             return Some(violation);
         }
-        let change = change_of(draft).map(|(key, change)| (bounded(key), change));
-        let is_known = change.as_ref().is_some_and(|(key, _)| self.subjects.contains_key(key.as_str()));
-        let call =
-            subject.as_deref().filter(|key| key.starts_with("tool:")).and_then(|key| Some((key, *self.subjects.get(key)?)));
-        let before = call.map(|(_, before)| before);
-        self.stamp(draft, subject.as_deref());
-        if let Some((key, before)) = call {
-            self.track_restart(draft, key, before);
+        let mut changed = String::new();
+        let change = change_of(draft, &mut changed);
+        let is_known = change.is_some_and(|(subject, _)| self.get(subject).is_some());
+        self.stamp(draft, subject, known);
+        let call = subject.filter(|subject| subject.kind == SubjectKind::Tool);
+        if let (Some(call), Some(before)) = (call, known) {
+            self.track_restart(draft, call, before);
         }
         // A snapshot with `replace: false` only reaches readers that have no state yet.
-        if let Some((key, change)) = change.filter(|_| !(is_known && draft.member("replace") == Some(&Value::Bool(false)))) {
-            self.track_change(draft, &key, change);
+        if let Some((subject, change)) = change.filter(|_| !(is_known && draft.member("replace") == Some(&Value::Bool(false)))) {
+            self.track_change(draft, subject, change);
         }
-        if let (Some(key), Some(missed)) = (subject.as_deref(), draft.missed_by) {
-            self.narrow_unstarted(draft, key, missed, before);
+        if let (Some(subject), Some(missed)) = (subject, draft.missed_by) {
+            self.narrow_unstarted(draft, subject, missed, known.filter(|_| call.is_some()));
         }
-        self.run.apply(&draft.event_type, &draft.phase, draft.ids.action.as_ref(), &draft.payload);
         None
     }
 
-    fn is_sealed(&self, key: &str, draft: &Draft) -> bool {
-        if let Some(subject) = self.subjects.get(key)
-            && (subject.sealed || draft.ids.part.is_none())
-        {
-            return subject.sealed;
+    fn is_sealed(&self, subject: Subject<'_>, known: Option<SubjectState>, draft: &Draft) -> bool {
+        if let Some(state) = known.filter(|state| state.sealed || draft.ids.part.is_none()) {
+            return state.sealed;
         }
         // The end of the whole message ends every part. For readers that saw neither the message nor its end, a new
         // part starts the message.
-        let start = self.subjects.get(key).map_or_else(|| first_audience(draft).max(self.agent_of(draft)), |part| part.start);
-        let whole = whole_message(draft).and_then(|message| self.subjects.get(message.as_str()));
-        draft.ids.part.is_some() && whole.is_some_and(|whole| whole.sealed && whole.start <= start)
+        let start = known.map_or_else(|| first_audience(draft).max(self.agent_of(draft)), |part| part.start);
+        let whole = subject.message().and_then(|message| self.get(message));
+        whole.is_some_and(|whole| whole.sealed && whole.start <= start)
     }
 
     /// Returns the audience of the draft's agent; `User` if no event set another.
@@ -134,7 +162,7 @@ impl Ledger {
     }
 
     fn agent_audience(&self, agent: Option<&AgentId>) -> Audience {
-        let agent = agent.and_then(|id| self.subjects.get(format!("agent:{id}").as_str()));
+        let agent = agent.and_then(|id| self.get(Subject::new(SubjectKind::Agent, id.as_str())));
         agent.map_or(Audience::User, |agent| agent.start)
     }
 
@@ -143,35 +171,35 @@ impl Ledger {
     /// It is the narrower of two audiences: that of the action (else of the call), and that of the agent.
     #[must_use]
     pub fn audience_about(&self, ids: &Ids) -> Audience {
-        let action = ids.action.as_ref().map(|id| format!("action:{id}"));
-        let target = action.or_else(|| ids.tool_call.as_ref().map(|id| format!("tool:{id}"))).map(bounded);
-        let target = target.and_then(|key| self.subjects.get(key.as_str())).map_or(Audience::User, |subject| subject.start);
+        let action = ids.action.as_ref().map(|id| Subject::new(SubjectKind::Action, id.as_str()));
+        let target = action.or_else(|| ids.tool_call.as_ref().map(call));
+        let target = target.and_then(|target| self.get(target)).map_or(Audience::User, |state| state.start);
         target.max(self.agent_audience(ids.agent.as_ref()))
     }
 
     /// Returns the audience of a call.
     /// `None`: the call is unknown in this log.
     #[must_use]
-    pub fn call_audience(&self, call: &ToolCallId) -> Option<Audience> {
-        self.subjects.get(bounded(format!("tool:{call}")).as_str()).map(|subject| subject.start)
+    pub fn call_audience(&self, id: &ToolCallId) -> Option<Audience> {
+        self.get(call(id)).map(|state| state.start)
     }
 
     /// Whether an event of this log announced the agent: then it is a teammate, not the run's own agent.
     #[must_use]
     pub fn knows_agent(&self, agent: &AgentId) -> bool {
-        self.subjects.contains_key(format!("agent:{agent}").as_str())
+        self.get(Subject::new(SubjectKind::Agent, agent.as_str())).is_some()
     }
 
-    fn stamp(&mut self, draft: &mut Draft, subject: Option<&str>) {
+    fn stamp(&mut self, draft: &mut Draft, subject: Option<Subject<'_>>, known: Option<SubjectState>) {
         let agent = self.agent_of(draft);
         draft.call_audience = match draft.event_type {
             EventType::ActionRequired | EventType::ActionResolved | EventType::ControlChanged => {
-                let call = draft.ids.tool_call.as_ref().and_then(|id| self.subjects.get(bounded(format!("tool:{id}")).as_str()));
+                let call = draft.ids.tool_call.as_ref().and_then(|id| self.get(call(id)));
                 call.filter(|call| !call.unstarted).map(|call| call.start)
             }
             _ => None,
         };
-        let Some(key) = subject else {
+        let Some(subject) = subject else {
             // Readers that see the target of a control see the control's progress.
             let about = match draft.event_type {
                 EventType::ControlChanged => self.audience_about(&draft.ids),
@@ -181,12 +209,11 @@ impl Ledger {
             draft.start_audience = Some(about).filter(|a| *a != Audience::User && !draft.event_type.is_run_boundary());
             return;
         };
-        let is_agent = key.starts_with("agent:");
-        let known = self.subjects.get(key).copied();
+        let is_agent = subject.kind == SubjectKind::Agent;
         let own = if is_agent { draft.audience } else { first_audience(draft).max(agent) };
         // The subject's first envelope fixes its audience. For a call, this is the start: earlier envelopes start
         // nothing.
-        let unstarted = key.starts_with("tool:")
+        let unstarted = subject.kind == SubjectKind::Tool
             && draft.event_type != EventType::ToolStarted
             && known.is_none_or(|subject| subject.unstarted);
         let first = match known {
@@ -208,79 +235,67 @@ impl Ledger {
         });
         // A second start of a call is another attempt under the same id: providers reuse ids after a reset.
         let sealed = ends || draft.event_type != EventType::ToolStarted && known.is_some_and(|t| t.sealed);
-        let subject = match known {
-            Some(subject) if !subject.unstarted => subject,
-            subject => Subject { missed: subject.and_then(|subject| subject.missed), unstarted, ..Subject::new(first) },
+        let state = match known {
+            Some(state) if !state.unstarted => state,
+            state => SubjectState { missed: state.and_then(|state| state.missed), unstarted, ..SubjectState::new(first) },
         };
-        self.store(key, Subject { start: first, sealed, ..subject });
-        if draft.ids.part.is_some()
-            && let Some(message) = whole_message(draft)
-        {
-            let whole = self.subjects.get(message.as_str()).copied();
-            let whole = whole.unwrap_or(Subject::new(first));
+        self.store(subject, SubjectState { start: first, sealed, ..state });
+        if let Some(message) = subject.message() {
+            let whole = self.get(message).unwrap_or(SubjectState::new(first));
             let sealed = whole.sealed && whole.start <= first;
-            self.store(
-                &message,
-                Subject { start: whole.start.min(first), narrowest: whole.narrowest.max(first), sealed, ..whole },
-            );
+            let (start, narrowest) = (whole.start.min(first), whole.narrowest.max(first));
+            self.store(message, SubjectState { start, narrowest, sealed, ..whole });
         }
     }
 
     /// Tracks which audience missed a change of an activity or the state.
     ///
     /// A reader that missed a change cannot apply later patches. A snapshot that the reader sees repairs this.
-    fn track_change(&mut self, draft: &mut Draft, key: &str, change: ActivityChange) {
-        let subject = self.subjects.get(key).copied().unwrap_or(Subject::new(Audience::User));
+    fn track_change(&mut self, draft: &mut Draft, subject: Subject<'_>, change: ActivityChange) {
+        let state = self.get(subject).unwrap_or(SubjectState::new(Audience::User));
         let missed = match change {
             ActivityChange::Snapshot => hidden_from(draft),
             ActivityChange::Patch => {
-                draft.missed_by = subject.missed;
-                subject.missed.max(hidden_from(draft))
+                draft.missed_by = state.missed;
+                state.missed.max(hidden_from(draft))
             }
         };
-        self.store(key, Subject { missed, ..subject });
+        self.store(subject, SubjectState { missed, ..state });
     }
 
     /// Narrows the audience of a call that has not started to the readers that saw this draft.
-    fn narrow_unstarted(&mut self, draft: &Draft, key: &str, missed: Audience, before: Option<Subject>) {
-        let Some(subject) = self.subjects.get(key).copied().filter(|subject| subject.unstarted) else { return };
+    fn narrow_unstarted(&mut self, draft: &Draft, subject: Subject<'_>, missed: Audience, before: Option<SubjectState>) {
+        let Some(state) = self.get(subject).filter(|state| state.unstarted) else { return };
         let seen_by = draft.audience.max(self.agent_of(draft)).max(narrower(missed));
         let start = before.filter(|before| before.unstarted).map_or(seen_by, |before| before.start.min(seen_by));
-        self.store(key, Subject { start, narrowest: start, ..subject });
+        self.store(subject, SubjectState { start, narrowest: start, ..state });
     }
 
     /// Tracks which audience missed the restart of a call.
     ///
     /// For a reader that did not see the restart, the call has ended, and later output must not reach that reader.
-    fn track_restart(&mut self, draft: &mut Draft, key: &str, before: Subject) {
+    fn track_restart(&mut self, draft: &mut Draft, call: Subject<'_>, before: SubjectState) {
         match draft.event_type {
             EventType::ToolOutputDelta => draft.missed_by = before.missed,
             EventType::ToolStarted => {
                 let hidden_from = hidden_from(draft);
                 let missed = if before.sealed { hidden_from } else { before.missed.min(hidden_from) };
-                let subject = self.subjects.get(key).copied().unwrap_or(before);
-                self.store(key, Subject { missed, ..subject });
+                let state = self.get(call).unwrap_or(before);
+                self.store(call, SubjectState { missed, ..state });
             }
             _ => {}
         }
     }
 
-    fn store(&mut self, key: &str, subject: Subject) {
-        if self.subjects.get(key) != Some(&subject) {
-            self.subjects.insert(key.into(), subject);
-            self.changed.insert(key.into());
-        }
-    }
-
-    fn hides(&self, kind: &str, id: Option<&Value>, reader: Audience) -> bool {
+    fn hides(&self, kind: SubjectKind, id: Option<&Value>, reader: Audience) -> bool {
         let Some(id) = id.and_then(Value::as_str) else { return false };
-        self.subjects.get(format!("{kind}:{id}").as_str()).is_some_and(|t| !t.unstarted && !reader.admits(t.start))
+        self.get(Subject::new(kind, id)).is_some_and(|state| !state.unstarted && !reader.admits(state.start))
     }
 
     /// Whether the log has a subject that this reader cannot see.
     #[must_use]
     pub fn hides_from(&self, reader: Audience) -> bool {
-        self.subjects.values().any(|subject| !reader.admits(subject.narrowest))
+        self.subjects.iter().flat_map(HashMap::values).any(|state| !reader.admits(state.narrowest))
     }
 
     /// Filters a `messages.snapshot` for `reader`.
@@ -293,17 +308,17 @@ impl Ledger {
             return None;
         }
         let messages = envelope.draft.payload.get("messages")?.as_array()?;
-        let call = |of: &Value| self.hides("tool", of.get("toolCallId").or_else(|| of.get("tool_call_id")), reader);
+        let call = |of: &Value| self.hides(SubjectKind::Tool, of.get("toolCallId").or_else(|| of.get("tool_call_id")), reader);
         let mut gone = false;
         let kept = messages
             .iter()
-            .filter(|m| !(self.hides("agent", m.get("agentId"), reader) || call(m)))
+            .filter(|m| !(self.hides(SubjectKind::Agent, m.get("agentId"), reader) || call(m)))
             .map(|message| {
                 let mut message = message.clone();
                 for (member, by) in [("parts", None), ("toolCalls", Some("id")), ("tool_calls", Some("id"))] {
                     let Some(list) = message.get_mut(member).and_then(Value::as_array_mut) else { continue };
                     let before = list.len();
-                    list.retain(|of| !(call(of) || by.is_some_and(|id| self.hides("tool", of.get(id), reader))));
+                    list.retain(|of| !(call(of) || by.is_some_and(|id| self.hides(SubjectKind::Tool, of.get(id), reader))));
                     gone |= list.len() != before;
                 }
                 message
@@ -316,6 +331,10 @@ impl Ledger {
         filtered.draft.payload.insert("messages".into(), Value::Array(kept));
         Some(filtered)
     }
+}
+
+fn call(id: &ToolCallId) -> Subject<'_> {
+    Subject::new(SubjectKind::Tool, id.as_str())
 }
 
 /// Returns the next narrower audience.

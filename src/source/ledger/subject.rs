@@ -1,22 +1,100 @@
-//! Subjects of a log: the state of a subject in one byte, and the subject of a draft.
+//! Subjects of a log: what they are, the state of one in one byte, and the subject of a draft.
 
 use crate::model::audience::Audience;
-use crate::model::{Draft, EventType, MessageId, ToolCallId};
+use crate::model::{AgentId, Draft, EventType, MessageId, ToolCallId};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 /// The activity type of seed 002's progress of a tool call.
 const PROGRESS: &str = "tool-call-progress";
 
-/// The longest key of a subject, in bytes: three ids and their separators.
+/// The longest stored key of a subject, in bytes: three ids and their separators.
 /// The ledger hashes longer keys.
 pub(super) const SUBJECT_KEY_BYTES_MAX: usize = 800;
+
+/// The kind of a subject. Its name stands in stored keys and in violations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum SubjectKind {
+    Tool,
+    Action,
+    Text,
+    Reasoning,
+    Plan,
+    Agent,
+    Review,
+    Compaction,
+    Activity,
+    State,
+}
+
+impl SubjectKind {
+    pub const ALL: [Self; 10] = [
+        Self::Tool,
+        Self::Action,
+        Self::Text,
+        Self::Reasoning,
+        Self::Plan,
+        Self::Agent,
+        Self::Review,
+        Self::Compaction,
+        Self::Activity,
+        Self::State,
+    ];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Action => "action",
+            Self::Text => "text",
+            Self::Reasoning => "reasoning",
+            Self::Plan => "plan",
+            Self::Agent => "agent",
+            Self::Review => "review",
+            Self::Compaction => "compaction",
+            Self::Activity => "activity",
+            Self::State => "state",
+        }
+    }
+}
+
+/// A thing that starts and ends: its kind, and its id among those of the kind.
+///
+/// A message is one of an agent, and a part one of a message, so their ids have the outer ids before them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Subject<'a> {
+    pub kind: SubjectKind,
+    pub id: &'a str,
+    /// For a part: the length of its message's id, in bytes.
+    message: Option<usize>,
+}
+
+impl<'a> Subject<'a> {
+    pub const fn new(kind: SubjectKind, id: &'a str) -> Self {
+        Self { kind, id, message: None }
+    }
+
+    /// Reads a stored key.
+    pub fn of_key(key: &'a str) -> Option<Self> {
+        let (name, id) = key.split_once(':')?;
+        SubjectKind::ALL.into_iter().find(|kind| kind.name() == name).map(|kind| Self::new(kind, id))
+    }
+
+    /// The stored key.
+    pub fn to_key(self) -> Box<str> {
+        format!("{}:{}", self.kind.name(), self.id).into()
+    }
+
+    /// The message of a part.
+    pub fn message(self) -> Option<Self> {
+        self.message.map(|bytes| Self::new(self.kind, &self.id[..bytes]))
+    }
+}
 
 /// The ledger's state of one subject.
 ///
 /// A subject is a message, part, call, action, agent, activity, review or compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Subject {
+pub(super) struct SubjectState {
     /// The audience of the first envelope.
     ///
     /// For a call: the audience of its `tool.started`, and before the start the widest audience of its envelopes. For a
@@ -35,7 +113,7 @@ pub(super) struct Subject {
     pub unstarted: bool,
 }
 
-impl Subject {
+impl SubjectState {
     pub const fn new(start: Audience) -> Self {
         Self { start, narrowest: start, sealed: false, missed: None, unstarted: false }
     }
@@ -66,14 +144,16 @@ pub(super) enum ActivityChange {
     Patch,
 }
 
-/// Hashes a key that is too long.
+/// Writes the subject's id into the buffer; hashes one that is too long.
 /// Names in payloads have no length limit, but the server stores these keys.
-pub(super) fn bounded(key: String) -> String {
-    if key.len() <= SUBJECT_KEY_BYTES_MAX {
-        return key;
+#[expect(clippy::unnecessary_wraps, reason = "every caller returns an option")]
+fn subject<'b>(buffer: &'b mut String, kind: SubjectKind, parts: &[&str]) -> Option<Subject<'b>> {
+    buffer.clear();
+    buffer.extend(parts.iter().copied());
+    if kind.name().len() + 1 + buffer.len() > SUBJECT_KEY_BYTES_MAX {
+        *buffer = format!("{:x}", Sha256::digest(Subject::new(kind, buffer).to_key().as_bytes()));
     }
-    let kind = key.split(':').next().unwrap_or_default();
-    format!("{kind}:{:x}", Sha256::digest(&key))
+    Some(Subject::new(kind, buffer))
 }
 
 /// Returns the activity type that the source gave the draft, if its event type can have one.
@@ -93,8 +173,8 @@ fn reported_call(draft: &Draft) -> Option<&str> {
     of.or_else(|| named().filter(|id| ToolCallId::new(id).is_ok())).or_else(|| draft.ids.message.as_ref().map(MessageId::as_str))
 }
 
-/// Returns the key of the activity, or of the state (`state:`), that a draft replaces or patches.
-pub(super) fn change_of(draft: &Draft) -> Option<(String, ActivityChange)> {
+/// Returns the activity, or the state (with an empty id), that a draft replaces or patches.
+pub(super) fn change_of<'b>(draft: &Draft, buffer: &'b mut String) -> Option<(Subject<'b>, ActivityChange)> {
     let ids = &draft.ids;
     let says = |member: &str| draft.member(member).is_some_and(|value| !value.is_null());
     if let Some(activity) = activity_of(draft) {
@@ -107,27 +187,29 @@ pub(super) fn change_of(draft: &Draft) -> Option<(String, ActivityChange)> {
             PROGRESS => reported_call(draft),
             _ => ids.tool_call.as_ref().map(ToolCallId::as_str).or_else(|| ids.message.as_ref().map(MessageId::as_str)),
         };
-        return Some((format!("activity:{activity}/{}", of.unwrap_or_default()), change));
+        return Some((subject(buffer, SubjectKind::Activity, &[activity, "/", of.unwrap_or_default()])?, change));
     }
-    match draft.event_type {
-        EventType::StateSnapshot if draft.member("state").is_some() => Some(("state:".into(), ActivityChange::Snapshot)),
-        EventType::StateDelta if says("patch") => Some(("state:".into(), ActivityChange::Patch)),
-        _ => None,
-    }
+    let change = match draft.event_type {
+        EventType::StateSnapshot if draft.member("state").is_some() => ActivityChange::Snapshot,
+        EventType::StateDelta if says("patch") => ActivityChange::Patch,
+        _ => return None,
+    };
+    Some((Subject::new(SubjectKind::State, ""), change))
 }
 
-/// Returns the subject of a draft, as `kind:id`.
-/// `None`: it has none (runs, sessions, state, diagnostics …).
-pub(super) fn subject_of(draft: &Draft) -> Option<String> {
+/// Returns the subject of a draft. `None`: it has none (runs, sessions, state, diagnostics …).
+///
+/// The subject's id is written into the buffer, which the ledger uses for every draft.
+pub(super) fn subject_of<'b>(draft: &Draft, buffer: &'b mut String) -> Option<Subject<'b>> {
     use EventType as E;
     let ids = &draft.ids;
     match activity_of(draft) {
         // A progress report belongs to the call itself.
-        Some(PROGRESS) => return reported_call(draft).map(|id| format!("tool:{id}")),
+        Some(PROGRESS) => return subject(buffer, SubjectKind::Tool, &[reported_call(draft)?]),
         Some(activity) => {
             let message = ids.message.as_ref().map(MessageId::as_str);
-            let of = ids.tool_call.as_ref().map(ToolCallId::as_str).or(message).unwrap_or_default();
-            return Some(format!("activity:{activity}/{of}"));
+            let id = ids.tool_call.as_ref().map(ToolCallId::as_str).or(message).unwrap_or_default();
+            return subject(buffer, SubjectKind::Activity, &[activity, "/", id]);
         }
         None => {}
     }
@@ -138,40 +220,35 @@ pub(super) fn subject_of(draft: &Draft) -> Option<String> {
             _ => None,
         })
     };
+    let agent = ids.agent.as_ref().map(AgentId::as_str);
     match draft.event_type {
         E::ToolStarted | E::ToolArgs | E::ToolProgress | E::ToolOutputDelta | E::ToolResult | E::ToolFailed => {
-            ids.tool_call.as_ref().map(|id| format!("tool:{id}"))
+            subject(buffer, SubjectKind::Tool, &[ids.tool_call.as_ref()?.as_str()])
         }
-        E::ActionRequired | E::ActionResolved => ids.action.as_ref().map(|id| format!("action:{id}")),
-        E::TextDelta | E::TextFinal | E::ReasoningDelta | E::ReasoningSummary | E::PlanDelta | E::PlanFinal => match &ids.part {
-            Some(part) => whole_message(draft).map(|message| format!("{message}/{part}")),
-            None => whole_message(draft),
+        E::ActionRequired | E::ActionResolved => subject(buffer, SubjectKind::Action, &[ids.action.as_ref()?.as_str()]),
+        E::TextDelta | E::TextFinal | E::ReasoningDelta | E::ReasoningSummary | E::PlanDelta | E::PlanFinal => {
+            let kind = match draft.event_type {
+                E::TextDelta | E::TextFinal => SubjectKind::Text,
+                E::ReasoningDelta | E::ReasoningSummary => SubjectKind::Reasoning,
+                _ => SubjectKind::Plan,
+            };
+            let message = ids.message.as_ref()?.as_str();
+            let (agent, slash) = agent.map_or(("", ""), |agent| (agent, "/"));
+            let Some(part) = &ids.part else { return subject(buffer, kind, &[agent, slash, message]) };
+            let subject = subject(buffer, kind, &[agent, slash, message, "/", part.as_str()])?;
+            Some(Subject { message: Some(agent.len() + slash.len() + message.len()), ..subject })
+        }
+        E::AgentSpawned | E::AgentChanged | E::AgentCompleted => subject(buffer, SubjectKind::Agent, &[agent?]),
+        E::ReviewRequested | E::ReviewCompleted => {
+            let evidence = || ids.evidence.as_ref().map(|id| id.as_str().to_owned());
+            subject(buffer, SubjectKind::Review, &[&by_payload(&["reviewId"]).or_else(evidence)?])
+        }
+        // Without an id the compaction belongs to the agent: a teammate's memory is not the run's.
+        E::ContextCompactionStarted | E::ContextCompactionCompleted => match (by_payload(&["compactionId", "id"]), agent) {
+            (Some(id), _) => subject(buffer, SubjectKind::Compaction, &[&id]),
+            (None, Some(agent)) => subject(buffer, SubjectKind::Compaction, &["@", agent]),
+            (None, None) => subject(buffer, SubjectKind::Compaction, &[]),
         },
-        E::AgentSpawned | E::AgentChanged | E::AgentCompleted => ids.agent.as_ref().map(|id| format!("agent:{id}")),
-        E::ReviewRequested | E::ReviewCompleted => by_payload(&["reviewId"])
-            .or_else(|| ids.evidence.as_ref().map(|id| id.as_str().to_owned()))
-            .map(|id| format!("review:{id}")),
-        E::ContextCompactionStarted | E::ContextCompactionCompleted => {
-            // Without an id the compaction belongs to the agent: a teammate's memory is not the run's.
-            let agent = || draft.ids.agent.as_ref().map(|id| format!("@{id}"));
-            Some(format!("compaction:{}", by_payload(&["compactionId", "id"]).or_else(agent).unwrap_or_default()))
-        }
         _ => None,
     }
-}
-
-/// Returns the message, reasoning or plan of the draft's part, as `kind:id`.
-pub(super) fn whole_message(draft: &Draft) -> Option<String> {
-    use EventType as E;
-    let kind = match draft.event_type {
-        E::TextDelta | E::TextFinal => "text",
-        E::ReasoningDelta | E::ReasoningSummary => "reasoning",
-        E::PlanDelta | E::PlanFinal => "plan",
-        _ => return None,
-    };
-    let message = draft.ids.message.as_ref()?;
-    Some(match &draft.ids.agent {
-        Some(agent) => format!("{kind}:{agent}/{message}"),
-        None => format!("{kind}:{message}"),
-    })
 }

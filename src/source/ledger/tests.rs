@@ -107,8 +107,10 @@ fn envelopes_before_a_call_s_start_keep_their_own_audience() {
         for (draft, expected) in story.into_iter().zip(expected) {
             assert_eq!(visibilities(&mut ledger, vec![draft]), [expected]);
             let saved = ledger.take_changed();
-            let saved: Vec<_> =
-                ledger.subjects.iter().map(|(key, subject)| (key.clone(), subject.to_byte())).chain(saved).collect();
+            let all = SubjectKind::ALL.into_iter().flat_map(|kind| {
+                ledger.subjects[kind as usize].iter().map(move |(id, state)| (Subject::new(kind, id).to_key(), state.to_byte()))
+            });
+            let saved: Vec<_> = all.chain(saved).collect();
             ledger = Ledger::restore(ledger.run.clone(), saved.iter().map(|(key, byte)| (&**key, *byte)));
         }
     }
@@ -354,10 +356,13 @@ fn the_missed_audience_survives_a_save_and_old_bytes_are_readable() {
     for start in Audience::ALL {
         for (sealed, narrowest) in [(false, start), (true, Audience::Internal)] {
             let old = start as u8 | u8::from(sealed) << 2 | (narrowest as u8) << 3;
-            assert_eq!(Subject::from_byte(old), Some(Subject { start, narrowest, sealed, missed: None, unstarted: false }));
+            assert_eq!(
+                SubjectState::from_byte(old),
+                Some(SubjectState { start, narrowest, sealed, missed: None, unstarted: false })
+            );
             for (missed, unstarted) in [(None, true), (Some(Audience::User), false), (Some(Audience::Dashboard), true)] {
-                let subject = Subject { start, narrowest, sealed, missed, unstarted };
-                assert_eq!(Subject::from_byte(subject.to_byte()), Some(subject));
+                let subject = SubjectState { start, narrowest, sealed, missed, unstarted };
+                assert_eq!(SubjectState::from_byte(subject.to_byte()), Some(subject));
             }
         }
     }

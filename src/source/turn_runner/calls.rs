@@ -4,19 +4,14 @@
 //! body that the runtime stores elsewhere (`{}` on the wire), or the description of a media file. The handling and
 //! trust members of a media file are internal.
 
-use super::{EventHandler, TurnRunner, key_of, take_flag, take_time};
+use super::{EventHandler, TurnRunner, key_of};
 use crate::model::{ArtifactId, Audience, Draft, EventType, Owner, Phase, ToolCallId};
 use crate::source::Fact;
+use crate::source::bounded::keyed;
 use crate::source::digest::{FNV1A_OFFSET_BASIS, fnv1a};
-use crate::source::members::{diagnostic, take_text};
+use crate::source::members::{diagnostic, take_flag, take_text, take_time};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-
-/// The most open calls.
-/// Real turns have a handful.
-///
-/// Beyond this limit the adapter evicts the oldest; the next event of that call starts it anew.
-const CALLS_OPEN_MAX: usize = 256;
 
 /// Members of a media file that are public.
 /// All others are internal.
@@ -50,6 +45,8 @@ pub(super) struct Call {
     pub execution: Execution,
 }
 
+keyed! { Call: u64 = key; }
+
 /// Hashes a tool's name or a checksum.
 pub(super) fn hash_of(text: &str) -> u64 {
     fnv1a(FNV1A_OFFSET_BASIS, text.as_bytes())
@@ -58,22 +55,20 @@ pub(super) fn hash_of(text: &str) -> u64 {
 impl TurnRunner {
     /// Returns the open call with this key, and whether it is new.
     fn call(&mut self, key: u64, id: &ToolCallId) -> (&mut Call, bool) {
-        let known = self.calls.iter().position(|call| call.key == key);
-        let at = known.unwrap_or_else(|| {
-            if self.calls.len() == CALLS_OPEN_MAX {
-                let oldest = self.calls.remove(0);
+        let is_new = !self.calls.has(&key);
+        if is_new {
+            let call = Call { key, id: id.clone(), tool: None, checksum: None, args: None, execution: Execution::None };
+            if let Some(oldest) = self.calls.add(call) {
+                // The next event of that call starts it anew.
                 self.used.forget(oldest.key);
             }
             self.used.add(key);
-            let call = Call { key, id: id.clone(), tool: None, checksum: None, args: None, execution: Execution::None };
-            self.calls.push(call);
-            self.calls.len() - 1
-        });
-        (&mut self.calls[at], known.is_none())
+        }
+        (self.calls.find_mut(&key).expect("the lines above have added it"), is_new)
     }
 
     fn end_call(&mut self, key: u64) {
-        self.calls.retain(|call| call.key != key);
+        self.calls.take(&key);
         self.used.add(key);
     }
 
@@ -129,8 +124,8 @@ impl EventHandler<'_> {
             let mut draft = of(EventType::ToolStarted);
             // Until its result, the call is the model's request and not yet the tool's work.
             draft.owner = Owner::Model;
-            draft.payload.extend(name.as_deref().map(|name| ("toolName".to_owned(), name.into())));
-            draft.payload.extend(created.map(|at| ("createdAt".to_owned(), at)));
+            draft.set("toolName", name.as_deref());
+            draft.set("createdAt", created);
             if id.as_str() != native {
                 draft.add_ref("nativeId", native.into());
             }
@@ -138,18 +133,16 @@ impl EventHandler<'_> {
         }
         if has_news {
             let mut draft = of(EventType::ToolArgs);
-            draft
-                .payload
-                .extend(name.as_deref().filter(|_| is_renamed && !is_new).map(|name| ("toolName".to_owned(), name.into())));
+            draft.set("toolName", name.as_deref().filter(|_| is_renamed && !is_new));
             // The event has the whole current arguments. They replace the earlier ones.
-            draft.payload.extend(args.map(|args| ("input".to_owned(), args)));
+            draft.set("input", args);
             self.push(draft);
         }
         if is_complete {
             self.memory.end_call(key);
             let mut draft = of(if is_error { EventType::ToolFailed } else { EventType::ToolResult });
-            draft.payload.extend(name.map(|name| ("toolName".to_owned(), name.into())));
-            draft.payload.extend(completed.map(|at| ("completedAt".to_owned(), at)));
+            draft.set("toolName", name);
+            draft.set("completedAt", completed);
             self.end_of_call(draft, results.unwrap_or(Value::Null));
         } else if let Some(results) = results.filter(|results| !results.is_null()) {
             // Only the end of a call carries its result.

@@ -5,16 +5,13 @@
 //! reports. The wire does not contain the answer, only the gate's result.
 
 use super::calls::{Call, Execution, hash_of};
-use super::{EventHandler, TurnRunner, move_members, take_time};
+use super::{EventHandler, TurnRunner};
 use crate::model::{ActionId, Draft, EventType, Owner, Phase, ToolCallId, TurnId};
 use crate::source::Fact;
-use crate::source::members::{take_id, take_question, take_text};
+use crate::source::bounded::keyed;
+use crate::source::members::{move_members, take_checked_id, take_question, take_text, take_time};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-/// The most open gates.
-/// Beyond this limit the adapter evicts the oldest, whose call and kind it then does not know.
-const GATES_OPEN_MAX: usize = 64;
 
 /// An open gate.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -23,6 +20,8 @@ pub(super) struct Gate {
     call: Option<ToolCallId>,
     is_approval: bool,
 }
+
+keyed! { Gate: ActionId = id; }
 
 impl TurnRunner {
     /// Returns the call of a gate, if it is unambiguous.
@@ -45,19 +44,6 @@ impl TurnRunner {
         }
     }
 
-    fn open_gate(&mut self, gate: Gate) {
-        self.gates.retain(|open| open.id != gate.id);
-        if self.gates.len() == GATES_OPEN_MAX {
-            self.gates.remove(0);
-        }
-        self.gates.push(gate);
-    }
-
-    fn close_gate(&mut self, id: &ActionId) -> Option<Gate> {
-        let at = self.gates.iter().position(|gate| gate.id == *id)?;
-        Some(self.gates.remove(at))
-    }
-
     /// Removes the open turn's id.
     /// The id of another turn stays and is carried.
     fn drop_turn(&self, payload: &mut Fact) {
@@ -74,7 +60,7 @@ const fn owner(is_approval: bool) -> Owner {
 impl EventHandler<'_> {
     pub(super) fn turn_gate_open(&mut self, mut payload: Fact) {
         self.memory.drop_turn(&mut payload);
-        let id: ActionId = take_id(&mut payload, "id").expect("`missing_member` has checked the id");
+        let id: ActionId = take_checked_id(&mut payload, "id");
         let reason = take_text(&mut payload, "reason");
         let kind = match reason.as_deref() {
             Some("tool_approval") => "tool_approval",
@@ -93,7 +79,7 @@ impl EventHandler<'_> {
         draft.timestamp = take_time(&mut payload, "createdAt");
         draft.ids.action = Some(id.clone());
         draft.ids.tool_call.clone_from(&call);
-        draft.payload.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
+        draft.set("reason", reason);
         if payload.get("isSettled") == Some(&Value::Bool(false)) {
             payload.shift_remove("isSettled");
         }
@@ -105,15 +91,15 @@ impl EventHandler<'_> {
         if !opener.is_empty() {
             draft.payload.insert("payload".into(), Value::Object(opener));
         }
-        self.memory.open_gate(Gate { id, call, is_approval });
+        self.memory.gates.add(Gate { id, call, is_approval });
         self.carry_remaining(payload);
         self.push(draft);
     }
 
     pub(super) fn turn_gate_closed(&mut self, mut payload: Fact) {
         self.memory.drop_turn(&mut payload);
-        let id: ActionId = take_id(&mut payload, "gateId").expect("`missing_member` has checked the id");
-        let gate = self.memory.close_gate(&id);
+        let id: ActionId = take_checked_id(&mut payload, "gateId");
+        let gate = self.memory.gates.take(&id);
         let is_approval = gate.as_ref().is_some_and(|gate| gate.is_approval);
         let result = take_text(&mut payload, "result");
         let (outcome, phase) = match result.as_deref() {
@@ -131,7 +117,7 @@ impl EventHandler<'_> {
         draft.timestamp = take_time(&mut payload, "settledAt");
         draft.ids.action = Some(id);
         draft.ids.tool_call = gate.and_then(|gate| gate.call);
-        draft.payload.extend(result.map(|result| ("result".to_owned(), result.into())));
+        draft.set("result", result);
         self.carry_remaining(payload);
         self.push(draft);
     }

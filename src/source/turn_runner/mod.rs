@@ -29,9 +29,10 @@ mod telemetry;
 mod tests;
 mod turns;
 
+use super::bounded::{Bounded, CALLS_OPEN_MAX, PENDING_MAX};
 use super::digest::{FNV1A_OFFSET_BASIS, fnv1a};
-use super::members::{carry_all, diagnostic, parse_timestamp, take_type, unknown_type};
-use super::{Adapter, Fact, FactError, SourceKind};
+use super::members::{carry_all, diagnostic, known, malformed, take_type, unknown_type};
+use super::{Fact, FactError, Runtime, SourceKind};
 use crate::model::id::ID_BYTES_MAX;
 use crate::model::{ActionId, Draft, Ids, TurnId};
 use calls::Call;
@@ -39,30 +40,69 @@ use failure::Cause;
 use gates::Gate;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::{BTreeSet, VecDeque};
-use streams::{Channel, Stream};
+use std::collections::BTreeSet;
+use streams::{Channel, STREAMS_OPEN_MAX, Stream};
 use turns::{Outcome, TurnState};
 
 /// The source `turnrunner`.
-pub const SOURCE: SourceKind = SourceKind {
-    name: "turnrunner",
-    fresh: || Box::new(TurnRunner::default()),
-    restore: |memory| Ok(Box::new(serde_json::from_slice::<TurnRunner>(memory)?)),
-    answers: None,
-};
+pub const SOURCE: SourceKind = SourceKind::of::<TurnRunner>("turnrunner");
 
 /// The discriminator, beside `bus`.
 const EVENT: &str = "event";
 
-/// The events of the functional bus.
-const FUNCTIONAL: &[&str] = &["message", "thought", "toolCall"];
+/// The events of both buses: first those of the functional one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Kind {
+    Message,
+    Thought,
+    ToolCall,
 
-/// The events of the observability bus.
-#[rustfmt::skip]
-const OBSERVABILITY: &[&str] = &[
-    "turnStart", "turnEnd", "dispatchStart", "dispatchEnd", "iterationStart", "iterationEnd", "toolExecutionStart",
-    "toolExecutionEnd", "turnGateOpen", "turnGateClosed", "log", "warning", "error",
-];
+    TurnStart,
+    TurnEnd,
+    DispatchStart,
+    DispatchEnd,
+    IterationStart,
+    IterationEnd,
+    ToolExecutionStart,
+    ToolExecutionEnd,
+    TurnGateOpen,
+    TurnGateClosed,
+    Log,
+    Warning,
+    Error,
+}
+
+impl Kind {
+    /// Whether the bus has this event.
+    /// Without a bus the name alone decides: event names are unique.
+    fn is_on(self, bus: Option<&Value>) -> bool {
+        let is_functional = matches!(self, Self::Message | Self::Thought | Self::ToolCall);
+        match bus {
+            None | Some(Value::Null) => true,
+            Some(bus) => bus == if is_functional { "functional" } else { "observability" },
+        }
+    }
+
+    /// Describes a required member that the event lacks.
+    fn missing_member(self, fact: &Fact) -> Option<&'static str> {
+        let said = |member: &str| fact.get("payload").and_then(|payload| payload.get(member));
+        let names = |member: &str| said(member).and_then(Value::as_str).is_some_and(|id| ActionId::new(id).is_ok());
+        let is_text = |member: &str| said(member).is_some_and(Value::is_string);
+        match self {
+            Self::Message | Self::Thought | Self::ToolCall | Self::TurnGateOpen if !names("id") => {
+                Some("id as text of 1 to 256 bytes")
+            }
+            Self::TurnGateClosed if !names("gateId") => Some("gateId as text of 1 to 256 bytes"),
+            Self::Message | Self::Thought
+                if !is_text("aDelta") && !is_text("full") && said("isComplete") != Some(&Value::Bool(true)) =>
+            {
+                Some("aDelta or full as text, or isComplete")
+            }
+            _ => None,
+        }
+    }
+}
 
 /// The most ids of one turn whose use the adapter remembers, and the most of all earlier turns.
 const IDS_MAX: usize = 256;
@@ -96,9 +136,9 @@ struct TurnRunner {
     /// The error that may have ended the turn.
     cause: Option<Cause>,
     used: UsedIds,
-    streams: Vec<Stream>,
-    calls: Vec<Call>,
-    gates: Vec<Gate>,
+    streams: Bounded<Stream, STREAMS_OPEN_MAX>,
+    calls: Bounded<Call, CALLS_OPEN_MAX>,
+    gates: Bounded<Gate, PENDING_MAX>,
 }
 
 /// The hashes of used ADK ids.
@@ -107,7 +147,7 @@ struct TurnRunner {
 #[serde(default)]
 struct UsedIds {
     /// Ids of this turn, at most [`IDS_MAX`], the most recently used last.
-    turn: VecDeque<u64>,
+    turn: Bounded<u64, IDS_MAX>,
     /// Whether this turn used more ids than `turn` holds.
     turn_has_more: bool,
     /// Ids of earlier turns, at most [`IDS_MAX`].
@@ -119,21 +159,16 @@ struct UsedIds {
 
 impl UsedIds {
     fn add(&mut self, key: u64) {
-        self.turn.retain(|used| *used != key);
-        if self.turn.len() == IDS_MAX {
-            self.turn.pop_front();
-            self.turn_has_more = true;
-        }
-        self.turn.push_back(key);
+        self.turn_has_more |= self.turn.add(key).is_some();
     }
 
     fn forget(&mut self, key: u64) {
-        self.turn.retain(|used| *used != key);
+        self.turn.take(&key);
         self.turn_has_more = true;
     }
 
     fn begin_turn(&mut self) {
-        self.earlier.extend(self.turn.drain(..));
+        self.earlier.extend(self.turn.take_all());
         self.earlier_has_more |= std::mem::take(&mut self.turn_has_more) || self.earlier.len() > IDS_MAX;
         if self.earlier_has_more {
             self.earlier.clear();
@@ -145,89 +180,81 @@ impl UsedIds {
     }
 }
 
-/// Whether the bus has an event of this name.
-/// Without a bus the name alone decides: event names are unique.
-fn is_known(bus: Option<&Value>, event: &str) -> bool {
-    match bus {
-        None | Some(Value::Null) => FUNCTIONAL.contains(&event) || OBSERVABILITY.contains(&event),
-        Some(Value::String(bus)) if bus == "functional" => FUNCTIONAL.contains(&event),
-        Some(Value::String(bus)) if bus == "observability" => OBSERVABILITY.contains(&event),
-        Some(_) => false,
-    }
+/// A parsed fact.
+enum Event {
+    Known {
+        kind: Kind,
+        name: String,
+        /// Of any type for an error; an object otherwise.
+        payload: Value,
+        /// The members around the payload.
+        rest: Fact,
+    },
+    /// An event without a meaning for the turn, as its diagnostic.
+    Diagnostic(Box<Draft>),
 }
 
-/// Describes a required member that the event lacks.
-fn missing_member(event: &str, fact: &Fact) -> Option<&'static str> {
-    let said = |member: &str| fact.get("payload").and_then(|payload| payload.get(member));
-    let names = |member: &str| said(member).and_then(Value::as_str).is_some_and(|id| ActionId::new(id).is_ok());
-    let is_text = |member: &str| said(member).is_some_and(Value::is_string);
-    match event {
-        "message" | "thought" | "toolCall" | "turnGateOpen" if !names("id") => Some("id as text of 1 to 256 bytes"),
-        "turnGateClosed" if !names("gateId") => Some("gateId as text of 1 to 256 bytes"),
-        "message" | "thought" if !is_text("aDelta") && !is_text("full") && said("isComplete") != Some(&Value::Bool(true)) => {
-            Some("aDelta or full as text, or isComplete")
-        }
-        _ => None,
-    }
-}
+impl Runtime for TurnRunner {
+    type Event = Event;
 
-impl Adapter for TurnRunner {
-    fn adapt(&mut self, mut fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
-        let event = take_type(&mut fact, EVENT)?;
-        let mut handler = EventHandler { memory: self, given, out, event: &event, rest: Fact::new() };
-        if !is_known(fact.get("bus"), &event) {
-            handler.push(unknown_type(&event, fact));
-            return Ok(());
-        }
-        if let Some(expected) = missing_member(&event, &fact) {
-            handler.push(diagnostic("malformed_event", &event, fact).with("expected", expected));
-            return Ok(());
+    fn parse(mut fact: Fact) -> Result<Event, FactError> {
+        let name = take_type(&mut fact, EVENT)?;
+        let Some(kind) = known::<Kind>(&name).filter(|kind| kind.is_on(fact.get("bus"))) else {
+            return Ok(Event::Diagnostic(unknown_type(&name, fact).into()));
+        };
+        if let Some(expected) = kind.missing_member(&fact) {
+            return Ok(Event::Diagnostic(malformed(&name, fact, expected).into()));
         }
         fact.shift_remove("bus");
-        if event == "error" {
-            // JavaScript can throw a value of any type.
-            let error = fact.shift_remove("payload").unwrap_or(Value::Null);
-            handler.rest = fact;
-            handler.error(error);
-            return Ok(());
-        }
         let payload = match fact.shift_remove("payload") {
-            Some(Value::Object(payload)) => payload,
-            Some(Value::Null) | None => Fact::new(),
+            // JavaScript can throw a value of any type.
+            payload if kind == Kind::Error => payload.unwrap_or_default(),
+            Some(payload @ Value::Object(_)) => payload,
+            Some(Value::Null) | None => Fact::new().into(),
             Some(other) => {
                 fact.insert("payload".into(), other);
-                Fact::new()
+                Fact::new().into()
             }
         };
-        handler.rest = fact;
-        match event.as_str() {
-            "message" => handler.chunk(Channel::Message, payload),
-            "thought" => handler.chunk(Channel::Thought, payload),
-            "toolCall" => handler.tool_call(payload),
-            "turnStart" => handler.turn_start(payload),
-            "turnEnd" => handler.turn_end(payload),
-            "dispatchStart" => handler.dispatch_start(payload),
-            "dispatchEnd" => handler.dispatch_end(payload),
-            "iterationStart" => handler.iteration_start(payload),
-            "iterationEnd" => handler.iteration_end(payload),
-            "toolExecutionStart" => handler.tool_execution_start(payload),
-            "toolExecutionEnd" => handler.tool_execution_end(payload),
-            "turnGateOpen" => handler.turn_gate_open(payload),
-            "turnGateClosed" => handler.turn_gate_closed(payload),
-            "log" => handler.log(payload),
-            "warning" => handler.warning(payload),
-            _ => unreachable!("the events of both buses are listed above"),
+        Ok(Event::Known { kind, name, payload, rest: fact })
+    }
+
+    fn apply(&mut self, event: Event, given: &Ids, out: &mut Vec<Draft>) {
+        let (kind, event, payload, rest) = match event {
+            Event::Known { kind, name, payload, rest } => (kind, name, payload, rest),
+            Event::Diagnostic(draft) => {
+                return EventHandler { memory: self, given, out, event: "", rest: Fact::new() }.push(*draft);
+            }
+        };
+        let mut handler = EventHandler { memory: self, given, out, event: &event, rest };
+        let payload = match payload {
+            error if kind == Kind::Error => return handler.error(error),
+            Value::Object(payload) => payload,
+            _ => Fact::new(),
+        };
+        match kind {
+            Kind::Message => handler.chunk(Channel::Message, payload),
+            Kind::Thought => handler.chunk(Channel::Thought, payload),
+            Kind::ToolCall => handler.tool_call(payload),
+            Kind::TurnStart => handler.turn_start(payload),
+            Kind::TurnEnd => handler.turn_end(payload),
+            Kind::DispatchStart => handler.dispatch_start(payload),
+            Kind::DispatchEnd => handler.dispatch_end(payload),
+            Kind::IterationStart => handler.iteration_start(payload),
+            Kind::IterationEnd => handler.iteration_end(payload),
+            Kind::ToolExecutionStart => handler.tool_execution_start(payload),
+            Kind::ToolExecutionEnd => handler.tool_execution_end(payload),
+            Kind::TurnGateOpen => handler.turn_gate_open(payload),
+            Kind::TurnGateClosed => handler.turn_gate_closed(payload),
+            Kind::Log => handler.log(payload),
+            Kind::Warning => handler.warning(payload),
+            Kind::Error => {}
         }
         if !handler.rest.is_empty() {
             // The event gave no draft that could carry the remaining members.
             let rest = std::mem::take(&mut handler.rest);
             handler.push(diagnostic("unplaced_members", &event, rest));
         }
-        Ok(())
-    }
-
-    fn save(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("memory has only string keys")
     }
 }
 
@@ -243,8 +270,7 @@ impl TurnRunner {
 
     /// Whether a stream or call of this turn with this key has ended.
     fn has_ended(&self, key: u64) -> bool {
-        let is_open = self.streams.iter().any(|stream| stream.key == key) || self.calls.iter().any(|call| call.key == key);
-        !is_open && self.used.turn.contains(&key)
+        !self.streams.has(&key) && !self.calls.has(&key) && self.used.turn.has(&key)
     }
 }
 
@@ -277,34 +303,5 @@ impl EventHandler<'_> {
                 self.rest.insert(format!("fact.{member}"), around);
             }
         }
-    }
-}
-
-/// Takes a boolean member.
-/// A value of any other type stays in the payload.
-fn take_flag(payload: &mut Fact, member: &str) -> Option<bool> {
-    let flag = payload.get(member)?.as_bool();
-    if flag.is_some() {
-        payload.shift_remove(member);
-    }
-    flag
-}
-
-/// Takes a timestamp.
-/// An invalid value stays in the payload.
-fn take_time(payload: &mut Fact, member: &str) -> Option<Box<str>> {
-    let at = payload.get(member).and_then(parse_timestamp);
-    if at.is_some() {
-        payload.shift_remove(member);
-    }
-    at
-}
-
-/// Moves members unchanged into the draft's payload, each under its new name.
-/// It drops null values.
-fn move_members(draft: &mut Draft, payload: &mut Fact, members: &[(&str, &str)]) {
-    for (member, ours) in members {
-        let value = payload.shift_remove(*member).filter(|value| !value.is_null());
-        draft.payload.extend(value.map(|value| ((*ours).to_owned(), value)));
     }
 }

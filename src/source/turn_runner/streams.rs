@@ -5,11 +5,12 @@
 //! a missed, a repeated or a different chunk. A sealed stream accepts no more text. An unsealed stream ends with its
 //! run.
 
-use super::{EventHandler, TurnRunner, key_of, take_flag, take_time};
+use super::{EventHandler, TurnRunner, key_of};
 use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, Persistence, Scope};
 use crate::source::Fact;
+use crate::source::bounded::keyed;
 use crate::source::digest::{FNV1A_OFFSET_BASIS, fnv1a};
-use crate::source::members::{diagnostic, take_text};
+use crate::source::members::{diagnostic, take_flag, take_text, take_time};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 /// Real turns have a handful.
 ///
 /// Beyond this limit the adapter evicts the oldest; the next chunk of that stream starts it anew.
-const STREAMS_OPEN_MAX: usize = 64;
+pub(super) const STREAMS_OPEN_MAX: usize = 64;
 
 /// The kind of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +62,8 @@ pub(super) struct Stream {
     hash: u64,
 }
 
+keyed! { Stream: u64 = key; }
+
 /// The effect of a chunk on a stream.
 #[derive(Debug, PartialEq, Eq)]
 enum ChunkEffect<'t> {
@@ -100,20 +103,17 @@ impl Stream {
 
 impl TurnRunner {
     fn stream(&mut self, key: u64) -> &mut Stream {
-        let at = self.streams.iter().position(|stream| stream.key == key).unwrap_or_else(|| {
-            if self.streams.len() == STREAMS_OPEN_MAX {
-                let oldest = self.streams.remove(0);
+        if !self.streams.has(&key) {
+            if let Some(oldest) = self.streams.add(Stream { key, bytes: 0, hash: FNV1A_OFFSET_BASIS }) {
                 self.used.forget(oldest.key);
             }
             self.used.add(key);
-            self.streams.push(Stream { key, bytes: 0, hash: FNV1A_OFFSET_BASIS });
-            self.streams.len() - 1
-        });
-        &mut self.streams[at]
+        }
+        self.streams.find_mut(&key).expect("the lines above have added it")
     }
 
     fn seal(&mut self, key: u64) {
-        self.streams.retain(|stream| stream.key != key);
+        self.streams.take(&key);
         self.used.add(key);
     }
 }
@@ -173,7 +173,7 @@ impl EventHandler<'_> {
         let bytes = stream.bytes;
         if let Some(mut draft) = added {
             if is_first {
-                draft.payload.extend(created.map(|at| ("createdAt".to_owned(), at)));
+                draft.set("createdAt", created);
                 if message.as_str() != id {
                     draft.add_ref("nativeId", id.into());
                 }
@@ -185,8 +185,8 @@ impl EventHandler<'_> {
             let mut draft = of(channel.draft(true));
             // An empty `full` of a non-empty stream means that the producer does not track the whole text.
             let whole = full.filter(|full| !full.is_empty() || bytes == 0);
-            draft.payload.extend(whole.map(|whole| ("text".to_owned(), whole.into())));
-            draft.payload.extend(completed.map(|at| ("completedAt".to_owned(), at)));
+            draft.set("text", whole);
+            draft.set("completedAt", completed);
             self.push(draft);
         }
     }

@@ -2,12 +2,12 @@
 //!
 //! It becomes only diagnostics and metrics. Messages, calls and runs do not depend on it.
 
+use super::EventHandler;
 use super::calls::{Call, Execution, hash_of};
 use super::turns::move_step_ids;
-use super::{EventHandler, move_members, take_time};
 use crate::model::{Audience, Draft, EventType, Owner, Phase, Scope};
 use crate::source::Fact;
-use crate::source::members::take_text;
+use crate::source::members::{move_members, take_text, take_time};
 use serde_json::Value;
 
 /// Log levels that operators see.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::{Audience, EventType, Owner, Phase, Surface, ToolCallId};
+use crate::source::Adapter;
 use crate::source::samples::{given, object};
 use serde_json::json;
 
@@ -754,8 +755,9 @@ fn a_body_is_never_stored() {
         error(json!({"message": format!("token: {TELLING}")})),
     ] {
         adapter.adapt(object(fact), &given(), &mut Vec::new()).unwrap();
-        let memory = String::from_utf8(adapter.save()).unwrap();
-        assert!(!memory.contains(TELLING), "{memory}");
-        adapter = (SOURCE.restore)(memory.as_bytes()).unwrap();
+        let memory = adapter.save();
+        let text = String::from_utf8_lossy(&memory);
+        assert!(!text.contains(TELLING) && !adapter.describe().to_string().contains(TELLING), "{text}");
+        adapter = (SOURCE.restore)(&memory).unwrap();
     }
 }

@@ -5,10 +5,10 @@
 //! ended.
 
 use super::failure::{Cause, text};
-use super::{EventHandler, TurnRunner, move_members, take_time};
+use super::{EventHandler, TurnRunner};
 use crate::model::{Audience, Draft, EventType, Phase, Scope, TurnId};
 use crate::source::Fact;
-use crate::source::members::{diagnostic, take_id};
+use crate::source::members::{diagnostic, move_members, take_id, take_time};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -180,7 +180,7 @@ impl EventHandler<'_> {
             ("durationMs", "durationMs"),
         ];
         move_members(&mut draft, &mut payload, &members);
-        draft.payload.extend(error.map(|error| ("error".to_owned(), error)));
+        draft.set("error", error);
         self.carry_remaining(payload);
         self.push(draft);
     }

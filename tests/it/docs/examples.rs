@@ -3,7 +3,8 @@
 //! Each page has a server, a working directory and one `bash` of its own, which runs the page's `sh` blocks from top to bottom.
 //! The script has the lines of the page at their own numbers, so that the shell names the line of the page where it fails.
 //!
-//! A `rust` block has a copy in the documentation of the library, which compiles it.
+//! A `rust` block has a copy in the documentation of the library, or is a whole file of `tests/runtime`. Cargo compiles
+//! both.
 //!
 //! A `text` block that directly follows an `sh` block is compared with what that block printed. White space, ids, cursors and
 //! times do not count, and `…` stands for anything.
@@ -217,12 +218,20 @@ fn every_example_runs_and_prints_what_the_page_shows() {
 fn every_rust_example_is_one_that_compiles() {
     // Cargo compiles and runs the examples of this page, because it is the library's documentation.
     let library = Page::read(&repository("sdk/rust/README.md"));
-    let compiled: Vec<Vec<&str>> = markdown::blocks(&library.text).into_iter().map(|block| block.lines).collect();
+    let files = ["mod", "event", "map"].map(|name| Page::read(&repository(&format!("tests/runtime/{name}.rs"))));
+    let blocks = markdown::blocks(&library.text).into_iter().map(|block| block.lines);
+    let compiled: Vec<Vec<&str>> = blocks.chain(files.iter().map(|file| file.text.lines().collect())).collect();
     for page in site_pages() {
         for block in markdown::blocks(&page.text).into_iter().filter(|block| block.language == "rust") {
             let place = format!("{}:{}", page.name, block.first_line);
-            assert!(compiled.contains(&block.lines), "{place}: {} has no such example; copy it from there", library.name);
+            let places = format!("neither {} nor a file of tests/runtime", library.name);
+            assert!(compiled.contains(&block.lines), "{place}: {places} has this example; copy it from there");
         }
+    }
+    let guide = Page::read(&repository("docs/src/guides/add-a-runtime.md"));
+    let shown = markdown::blocks(&guide.text);
+    for file in &files {
+        assert!(shown.iter().any(|block| file.text.lines().eq(block.lines.iter().copied())), "the guide lacks {}", file.name);
     }
 }
 

@@ -76,8 +76,11 @@ fn assert_restored_adapter_continues(source: &SourceKind, facts: &[Value]) {
     let mut original = (source.fresh)();
     let mut saved = original.save();
     for fact in facts.iter().filter_map(Value::as_object) {
-        if let Some(answers) = source.answers {
-            answers(fact);
+        // A text is refused exactly if its map is.
+        let parsed = (source.parse)(fact.clone()).err();
+        let text = serde_json::to_vec(fact).expect("a map is JSON");
+        if let Some(by_text) = (source.parse_text)(&text) {
+            assert_eq!(by_text.err(), parsed);
         }
         let mut restored = (source.restore)(&saved).expect("a saved state is valid");
         let (mut by_original, mut by_restored) = (Vec::new(), Vec::new());

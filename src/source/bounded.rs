@@ -1,0 +1,167 @@
+//! What runtimes remember of open and ended things, each kind with a named bound.
+
+use crate::model::{ActionId, AgentId, MessageId, RunId, ToolCallId};
+use serde::{Deserialize, Serialize};
+use std::ops::{Deref, DerefMut};
+
+/// The most open calls of a run. Real runs have a handful.
+///
+/// Beyond this limit the oldest counts as ended.
+pub(super) const CALLS_OPEN_MAX: usize = 256;
+
+/// The most ended calls that are remembered, to assign late events to them.
+pub(super) const CALLS_ENDED_MAX: usize = 64;
+
+/// The most pending actions of a run.
+///
+/// Beyond this limit the oldest is forgotten: its answer then does not name its call.
+pub(super) const PENDING_MAX: usize = 64;
+
+/// An item with a key.
+pub(super) trait Keyed {
+    type Key: PartialEq;
+    fn key(&self) -> &Self::Key;
+}
+
+/// Implements [`Keyed`] by a field, or for a type that is its own key.
+macro_rules! keyed {
+    ($($item:ty: $key:ty = $($field:ident)?;)*) => {$(
+        impl $crate::source::bounded::Keyed for $item {
+            type Key = $key;
+            fn key(&self) -> &$key {
+                &self$(.$field)?
+            }
+        }
+    )*};
+}
+pub(super) use keyed;
+
+keyed! { u64: u64 = ; ToolCallId: ToolCallId = ; ActionId: ActionId = ; AgentId: AgentId = ; RunId: RunId = ; }
+
+impl Keyed for (MessageId, ToolCallId) {
+    type Key = MessageId;
+    fn key(&self) -> &MessageId {
+        &self.0
+    }
+}
+
+/// At most `MAX` items, the one that was added last at the end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Bounded<T, const MAX: usize>(Vec<T>);
+
+impl<T, const MAX: usize> Default for Bounded<T, MAX> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T, const MAX: usize> Deref for Bounded<T, MAX> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T, const MAX: usize> DerefMut for Bounded<T, MAX> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.0
+    }
+}
+
+impl<T, const MAX: usize> Bounded<T, MAX> {
+    /// Adds an item. Returns the oldest item if there are too many.
+    pub fn push(&mut self, item: T) -> Option<T> {
+        let oldest = (self.0.len() >= MAX).then(|| self.0.remove(0));
+        self.0.push(item);
+        oldest
+    }
+
+    pub fn take_all(&mut self) -> Vec<T> {
+        std::mem::take(&mut self.0)
+    }
+
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl<T: Keyed, const MAX: usize> Bounded<T, MAX> {
+    /// Adds an item in place of one with the same key. Returns the oldest item if there are too many.
+    pub fn add(&mut self, item: T) -> Option<T> {
+        self.take(item.key());
+        self.push(item)
+    }
+
+    pub fn find(&self, key: &T::Key) -> Option<&T> {
+        self.0.iter().find(|item| item.key() == key)
+    }
+
+    pub fn find_mut(&mut self, key: &T::Key) -> Option<&mut T> {
+        self.0.iter_mut().find(|item| item.key() == key)
+    }
+
+    pub fn take(&mut self, key: &T::Key) -> Option<T> {
+        self.0.iter().position(|item| item.key() == key).map(|at| self.0.remove(at))
+    }
+
+    pub fn has(&self, key: &T::Key) -> bool {
+        self.find(key).is_some()
+    }
+}
+
+/// The calls of a run: open ones with what the runtime needs of each, and the ids of ended ones.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Calls<C> {
+    pub open: Bounded<C, CALLS_OPEN_MAX>,
+    pub ended: Bounded<ToolCallId, CALLS_ENDED_MAX>,
+    /// Whether more calls have ended than `ended` holds.
+    #[serde(default)]
+    pub has_forgotten: bool,
+}
+
+impl<C> Default for Calls<C> {
+    fn default() -> Self {
+        Self { open: Bounded::default(), ended: Bounded::default(), has_forgotten: false }
+    }
+}
+
+impl<C: Keyed<Key = ToolCallId>> Calls<C> {
+    pub fn start(&mut self, call: C) {
+        self.ended.take(call.key());
+        if let Some(oldest) = self.open.add(call) {
+            self.remember(oldest.key().clone());
+        }
+    }
+
+    pub fn end(&mut self, id: &ToolCallId) -> Option<C> {
+        self.remember(id.clone());
+        self.open.take(id)
+    }
+
+    pub fn end_all(&mut self) -> Vec<C> {
+        let over = self.open.take_all();
+        for call in &over {
+            self.remember(call.key().clone());
+        }
+        over
+    }
+
+    /// Remembers a call as ended.
+    pub fn remember(&mut self, id: ToolCallId) {
+        if !self.ended.has(&id) {
+            self.has_forgotten |= self.ended.add(id).is_some();
+        }
+    }
+
+    /// Whether the call is open, or ended and remembered.
+    pub fn know(&self, id: &ToolCallId) -> bool {
+        self.open.has(id) || self.ended.has(id)
+    }
+
+    /// Returns the one open call for which `is_it` is true. `None`: no such call, or several.
+    pub fn only(&self, is_it: impl Fn(&C) -> bool) -> Option<&C> {
+        let mut open = self.open.iter().filter(|call| is_it(call));
+        open.next().filter(|_| open.next().is_none())
+    }
+}

@@ -1,0 +1,80 @@
+//! The state of a run of Relay, and the drafts of its events.
+
+use super::event::{Event, Kind, parse};
+use crate::model::{Draft, EventType, Ids, MessageId, ToolCallId};
+use crate::source::bounded::{Calls, keyed};
+use crate::source::members::{carry_all, move_members, name_of, next_id, take_checked_id, take_text};
+use crate::source::{Fact, FactError, Runtime};
+use serde::{Deserialize, Serialize};
+
+/// What the facts so far say about the next one.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Relay {
+    /// The message that text continues.
+    message: Option<MessageId>,
+    messages_made: u64,
+    calls: Calls<Call>,
+}
+
+/// A call without a result. A result does not name its tool.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Call {
+    id: ToolCallId,
+    tool: String,
+}
+
+keyed! { Call: ToolCallId = id; }
+
+impl Runtime for Relay {
+    type Event = Event;
+
+    fn parse(fact: Fact) -> Result<Event, FactError> {
+        parse(fact)
+    }
+
+    fn apply(&mut self, event: Event, given: &Ids, out: &mut Vec<Draft>) {
+        let mut draft = match event {
+            Event::Known(kind, members) => self.draft(kind, members),
+            Event::Diagnostic(draft) => *draft,
+        };
+        draft.ids.fill_from(given);
+        out.push(draft);
+    }
+}
+
+impl Relay {
+    fn draft(&mut self, kind: Kind, mut members: Fact) -> Draft {
+        let draft = match kind {
+            Kind::Begin => {
+                *self = Self { messages_made: self.messages_made, ..Self::default() };
+                Draft::new(EventType::RunStarted)
+            }
+            Kind::Say => {
+                let message = self.message.get_or_insert_with(|| next_id("relay-message", &mut self.messages_made));
+                let mut draft = Draft::new(EventType::TextDelta).with("text", take_text(&mut members, "text"));
+                draft.ids.message = Some(message.clone());
+                draft
+            }
+            Kind::Call => {
+                let id: ToolCallId = take_checked_id(&mut members, "id");
+                let tool = take_text(&mut members, "tool").unwrap_or_default();
+                self.calls.start(Call { id: id.clone(), tool: name_of(&tool) });
+                let mut draft = Draft::new(EventType::ToolStarted).with("toolName", tool);
+                move_members(&mut draft, &mut members, &[("args", "input")]);
+                draft.ids.tool_call = Some(id);
+                draft
+            }
+            Kind::Returned => {
+                let id: ToolCallId = take_checked_id(&mut members, "id");
+                let mut draft = Draft::new(EventType::ToolResult);
+                draft.set("toolName", self.calls.end(&id).map(|call| call.tool));
+                move_members(&mut draft, &mut members, &[("value", "output")]);
+                draft.ids.tool_call = Some(id);
+                draft
+            }
+            Kind::End => Draft::new(EventType::RunFinished),
+        };
+        carry_all(draft, members)
+    }
+}

@@ -1,0 +1,66 @@
+//! Tests of the source `relay`.
+
+use super::SOURCE;
+use crate::check::source::envelopes;
+use crate::ingest::Environment;
+use crate::model::{Audience, Draft, Ids};
+use crate::source::{Fact, FactError, by_name};
+use serde_json::{Value, json};
+
+const FACTS: &str = r#"[
+    {"kind": "begin", "host": "a"},
+    {"kind": "say", "text": "One "}, {"kind": "say", "text": "moment."},
+    {"kind": "call", "id": "c", "tool": "tides", "args": {"port": "Brest"}},
+    {"kind": "returned", "id": "c", "value": "14:32"},
+    {"kind": "say"}, {"kind": "of_tomorrow"},
+    {"kind": "end"}
+]"#;
+
+/// Applies the facts one by one; saves and restores the state after each.
+fn drafts() -> Vec<Draft> {
+    let mut adapter = (SOURCE.fresh)();
+    let mut out = Vec::new();
+    for fact in serde_json::from_str::<Vec<Fact>>(FACTS).unwrap() {
+        adapter.adapt(fact, &Ids::default(), &mut out).unwrap();
+        adapter = (SOURCE.restore)(&adapter.save()).unwrap();
+    }
+    out
+}
+
+#[test]
+fn events_become_drafts_with_the_ids_and_names_of_earlier_events() {
+    let drafts = drafts();
+    let classes: Vec<_> = drafts.iter().map(|draft| draft.event_type.as_str()).collect();
+    let expected = [
+        "run.started",
+        "text.delta",
+        "text.delta",
+        "tool.started",
+        "tool.result",
+        "diagnostic.changed",
+        "diagnostic.changed",
+        "run.finished",
+    ];
+    assert_eq!(classes, expected);
+    assert_eq!(drafts[0].extra["host"], "a", "an unknown member is carried");
+    assert_eq!(drafts[1].ids.message, drafts[2].ids.message);
+    assert_eq!(Value::Object(drafts[4].payload.clone()), json!({"toolName": "tides", "output": "14:32"}));
+    assert_eq!((&drafts[5].payload["expected"], drafts[5].audience), (&json!("text as text"), Audience::Internal));
+}
+
+#[test]
+fn only_a_fact_without_a_type_is_refused() {
+    let refused = |fact: Value| (SOURCE.parse)(fact.as_object().unwrap().clone()).err();
+    assert_eq!(refused(json!({"text": "x"})), Some(FactError::NoType { member: "kind" }));
+    assert_eq!(refused(json!({"kind": "call", "id": "\n"})), None);
+}
+
+#[tokio::test]
+async fn the_write_path_accepts_the_source_by_its_name() {
+    let environment = Environment { now: || jiff::Timestamp::UNIX_EPOCH, random: || 4 };
+    let facts = serde_json::from_str(FACTS).unwrap();
+    let seen = envelopes(by_name("relay").unwrap(), facts, Audience::User, environment).await.unwrap();
+    let seen: Vec<Value> = seen.iter().map(|envelope| serde_json::from_slice(envelope).unwrap()).collect();
+    let types: Vec<_> = seen.iter().map(|envelope| envelope["type"].as_str().unwrap()).collect();
+    assert_eq!(types, ["run.started", "text.delta", "text.delta", "tool.started", "tool.result", "run.finished"]);
+}

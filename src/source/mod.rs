@@ -80,7 +80,7 @@ pub trait Runtime: Clone + Default + Serialize + DeserializeOwned + Send + 'stat
     /// Parses a fact.
     ///
     /// # Errors
-    /// [`FactError`] if the fact is invalid, whatever the run's state.
+    /// [`FactError`] if the fact is invalid. The run's state does not matter.
     fn parse(fact: Fact) -> Result<Self::Event, FactError>;
 
     /// Parses the text of a fact without a map between. `None`: [`Runtime::parse`] decides.

@@ -27,7 +27,7 @@ pub struct Orderer<S: ?Sized, J, F = StoreOnly> {
     store: Arc<S>,
     journal: Arc<J>,
     follow: F,
-    /// The journal was told that it may forget commits up to this position.
+    /// The journal may forget commits up to this position.
     forgotten: AtomicU64,
 }
 

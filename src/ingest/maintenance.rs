@@ -1,7 +1,7 @@
 //! Erasure and compaction of a log. Both retire its writer first.
 
 use super::pending::{ATTEMPTS_MAX, Commit};
-use super::writer::{LogWriter, WriterState, to_json};
+use super::writer::{LogWriter, WriterState};
 use super::{Ingest, WriterSlot};
 use crate::log::commit::{CompactionState, Tail};
 use crate::log::{Compaction, LogId, META, RewrittenAppend, StoreError};
@@ -93,7 +93,7 @@ impl Ingest {
             *count = count.saturating_sub(unseen);
         }
         summary.compacted = plan.compacted;
-        let state = vec![(Bytes::from_static(META), Some(to_json(&summary)))];
+        let state = vec![(Bytes::from_static(META), Some(summary.save()))];
         let compaction = Compaction { log: id.clone(), epoch, last: found.last, appends: plan.appends, state };
         self.core.logs.compact(&retired_writer.slot.log, compaction, Arc::new(summary)).await
     }

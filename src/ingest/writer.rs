@@ -7,6 +7,7 @@ use crate::guard::Guard;
 use crate::log::commit::{Chain, Log, Logs, Submission, Summary, summary_of};
 use crate::log::control::{CONTROL_KEY_PREFIX, ControlRecord};
 use crate::log::{Append, LoadedLog, LogId, META, StoreError};
+use crate::model::stored;
 use crate::model::{Audience, ControlId, Epoch, ProducerId, Sequence};
 use crate::source::ledger::{Ledger, RunState};
 use crate::source::{self, Adapter, SourceKind};
@@ -143,7 +144,7 @@ impl<'s> Entries<'s> {
             self.adapters.push(AdapterEntry { kind, adapter, is_dirty: false, saved: value.clone() });
         } else if let Some(producer) = name.strip_prefix("p:") {
             let producer = ProducerId::new(producer).map_err(|error| unreadable(&error))?;
-            let numbering = serde_json::from_slice(value).map_err(|error| unreadable(&error))?;
+            let numbering = stored::restore(value).map_err(|error| unreadable(&error))?;
             self.producers.insert(producer, numbering);
         } else if name.starts_with(CONTROL_KEY_PREFIX) {
             let record = ControlRecord::read(log, key, value)?;
@@ -288,7 +289,7 @@ impl LogWriter {
         let set = |key: String, value: Vec<u8>| (Bytes::from(key), Some(Bytes::from(value)));
         if moved {
             self.is_written = true;
-            state.push((Bytes::from_static(META), Some(to_json(&self.summary))));
+            state.push((Bytes::from_static(META), Some(self.summary.save())));
             if let Some(source) = source {
                 let saved = self.adapter_entry(source).save();
                 state.extend(saved.map(|saved| (Bytes::from(format!("a:{}", source.name)), Some(saved))));
@@ -304,7 +305,7 @@ impl LogWriter {
                 state.push((Bytes::from(format!("{CONTROL_KEY_PREFIX}{id}")), saved));
             }
             if let Some((id, numbering)) = producer {
-                state.push(set(format!("p:{id}"), to_json(&numbering).into()));
+                state.push(set(format!("p:{id}"), stored::save(&numbering)));
             }
         }
         let (mut expected, mut appends) = (expected, Vec::new());
@@ -325,6 +326,6 @@ impl LogWriter {
     }
 }
 
-pub(super) fn to_json<T: Serialize>(value: &T) -> Bytes {
+fn to_json<T: Serialize>(value: &T) -> Bytes {
     serde_json::to_vec(value).expect("plain data serializes").into()
 }

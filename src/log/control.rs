@@ -185,9 +185,9 @@ pub struct OpenControl {
     pub expires_at: i64,
     pub attempt: u32,
     /// The action that it answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub action: Option<ActionId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub of_attempt: Option<u32>,
 }
 
@@ -208,18 +208,18 @@ impl OpenControl {
 #[serde(rename_all = "camelCase")]
 pub struct PendingAction {
     pub action: ActionId,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub agent: Option<AgentId>,
     /// The action type, if the seed defines it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub kind: Option<Box<str>>,
     /// In milliseconds since 1970.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub expires_at: Option<i64>,
     /// For each option id, whether the option allows the request.
     ///
     /// At most [`OPTIONS_MAX`] options that declare it.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default)]
     pub options: BTreeMap<Box<str>, bool>,
 }
 

@@ -7,6 +7,7 @@ pub mod cursor;
 pub mod envelope;
 pub mod id;
 pub mod schema;
+pub mod stored;
 pub mod taxonomy;
 pub mod time;
 pub mod visibility;

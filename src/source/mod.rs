@@ -27,8 +27,7 @@ pub mod turn_runner;
 #[path = "../../tests/runtime/mod.rs"]
 mod relay;
 
-pub use state::StateError;
-
+use crate::model::stored::{self, StoredError};
 use crate::model::{ActionId, Draft, Ids, SessionId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -157,7 +156,7 @@ impl<R: Runtime> Adapter for R {
     }
 
     fn save(&self) -> Vec<u8> {
-        state::save(self)
+        stored::save(self)
     }
 
     fn describe(&self) -> Value {
@@ -177,7 +176,7 @@ pub struct SourceKind {
     pub fresh: fn() -> Box<dyn Adapter>,
     /// Restores the state from the bytes that [`Adapter::save`] returned.
     /// Fails on any other bytes, but for those of earlier releases.
-    pub restore: fn(&[u8]) -> Result<Box<dyn Adapter>, StateError>,
+    pub restore: fn(&[u8]) -> Result<Box<dyn Adapter>, StoredError>,
 }
 
 impl SourceKind {

@@ -1,44 +1,11 @@
-//! The stored form of a runtime's state: a version, then the fields in their order (postcard).
-//!
-//! A field has no name in this form. So a change of the fields of a state needs a new version, and a reader of the version
-//! before it. `tests/it/upgrade.rs` reads the states that releases wrote.
+//! The stored state of a runtime, in the form of [`stored`].
 
-use serde::Serialize;
+use crate::model::stored::{self, StoredError};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// The first byte of a stored state.
-const VERSION: u8 = 1;
-
-/// Why a stored state is unreadable.
-#[derive(Debug, thiserror::Error)]
-pub enum StateError {
-    #[error("the state has version {0}; this server reads version {VERSION} and the JSON of releases before it")]
-    Version(u8),
-    #[error("the state is empty")]
-    Empty,
-    #[error("the state does not have the fields of version {VERSION}: {0}")]
-    Fields(#[from] postcard::Error),
-    #[error("{0} bytes follow the state")]
-    Longer(usize),
-    #[error("the state is not the JSON of an earlier release: {0}")]
-    Json(#[from] serde_json::Error),
-}
-
-pub(super) fn save<S: Serialize>(state: &S) -> Vec<u8> {
-    postcard::to_extend(state, vec![VERSION]).expect("a state is plain data of known length")
-}
-
-pub(super) fn restore<S: DeserializeOwned>(saved: &[u8]) -> Result<S, StateError> {
-    match saved {
-        [] => Err(StateError::Empty),
-        [VERSION, fields @ ..] => match postcard::take_from_bytes(fields)? {
-            (state, []) => Ok(state),
-            (_, rest) => Err(StateError::Longer(rest.len())),
-        },
-        [b'{', ..] => Ok(serde_json::from_value(with_calls(serde_json::from_slice(saved)?))?),
-        [version, ..] => Err(StateError::Version(*version)),
-    }
+pub(super) fn restore<S: DeserializeOwned>(saved: &[u8]) -> Result<S, StoredError> {
+    stored::restore_with(saved, with_calls)
 }
 
 /// Moves open and ended calls into one member. Releases up to 0.2.0 kept them beside each other.
@@ -90,19 +57,7 @@ mod tests {
         assert_eq!(
             &form[..16],
             "e36f7df9b3168a8b",
-            "the stored form has changed: VERSION must change, and the old form stay readable"
+            "the stored form has changed: its version must change, and the old form stay readable"
         );
-    }
-
-    #[test]
-    fn anything_but_a_whole_state_is_an_error() {
-        let saved = save(&(7_u64, "text"));
-        assert!(restore::<(u64, String)>(&saved).is_ok());
-        for end in 0..saved.len() {
-            assert!(restore::<(u64, String)>(&saved[..end]).is_err(), "{end}");
-        }
-        assert!(matches!(restore::<(u64, String)>(&[&saved[..], b"x"].concat()), Err(StateError::Longer(1))));
-        assert!(matches!(restore::<(u64, String)>(b"\x02"), Err(StateError::Version(2))));
-        assert!(matches!(restore::<(u64, String)>(b"{\"streams"), Err(StateError::Json(_))));
     }
 }

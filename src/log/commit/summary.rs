@@ -2,8 +2,10 @@
 
 use crate::log::control::{OpenControl, PendingAction};
 use crate::log::{ListedLog, LoadedLog, LogId, META, StoreError};
+use crate::model::stored;
 use crate::model::{AgentId, Audience, Sequence, SessionId, ThreadId};
 use crate::source::ledger::RunState;
+use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
@@ -11,45 +13,45 @@ use serde_json::Value;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub session_id: Option<SessionId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub thread_id: Option<ThreadId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub parent_session_id: Option<SessionId>,
     /// The run's own agent, from its first start that names one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub agent: Option<AgentId>,
     /// The state of the run, by all envelopes.
     pub run: RunState,
     /// The state by the envelopes that users (and dashboards) see, where it differs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub run_for_user: Option<Box<RunState>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub run_for_dashboard: Option<Box<RunState>>,
     /// RFC 3339 in UTC, like all times here.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub started_at: Option<Box<str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub ended_at: Option<Box<str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub last_activity: Option<Box<str>>,
     pub last_sequence: Sequence,
     /// The log's preview in lists, for users.
-    #[serde(default, skip_serializing_if = "Preview::is_empty")]
+    #[serde(default)]
     #[serde(rename = "shown")]
     pub preview: Preview,
     /// Per audience: the last visible sequence, and the number of visible envelopes.
     pub seen_last: [Sequence; 3],
     pub seen_count: [u64; 3],
-    #[serde(default, skip_serializing_if = "CompactionState::is_never")]
+    #[serde(default)]
     pub compacted: CompactionState,
     /// The pending actions, with the agents that ask.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     #[serde(rename = "asking")]
     pub pending_actions: Vec<PendingAction>,
     /// The open controls, oldest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub controls: Vec<OpenControl>,
 }
 
@@ -59,7 +61,13 @@ impl Summary {
     /// # Errors
     /// `Unreadable` for bytes that are not a summary.
     pub fn read(log: &LogId, meta: &[u8]) -> Result<Self, StoreError> {
-        serde_json::from_slice(meta).map_err(|error| StoreError::unreadable(log, META, &error))
+        stored::restore(meta).map_err(|error| StoreError::unreadable(log, META, &error))
+    }
+
+    /// Encodes the summary for the entry [`META`].
+    #[must_use]
+    pub fn save(&self) -> Bytes {
+        stored::save(self).into()
     }
 
     /// Reads the summary of a listed log.
@@ -97,28 +105,22 @@ pub struct CompactionState {
     pub considered: Sequence,
 }
 
-impl CompactionState {
-    fn is_never(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// The preview of a log in lists. It contains only data that every audience may see.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Preview {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub title: Option<Box<str>>,
     /// The id and the beginning of the newest message.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[serde(rename = "preview")]
     pub message: Option<(Box<str>, Box<str>)>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[serde(deserialize_with = "count")]
     pub unread: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub pinned: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub stale: Option<bool>,
 }
 
@@ -128,19 +130,18 @@ pub fn count_of(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_bool().map(u64::from))
 }
 
-// Older stores saved a flag instead of a count.
+// The JSON of older stores may have a flag instead of a count.
 fn count<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-    Ok(count_of(&Value::deserialize(from)?))
+    match from.is_human_readable() {
+        true => Ok(count_of(&Value::deserialize(from)?)),
+        false => Option::deserialize(from),
+    }
 }
 
 /// The longest title and preview text, in characters.
 pub const PREVIEW_CHARS_MAX: usize = 160;
 
 impl Preview {
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Sets the title.
     pub fn set_title(&mut self, title: &str) {
         self.title = Some(title.chars().take(PREVIEW_CHARS_MAX).collect());

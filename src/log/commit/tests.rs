@@ -294,3 +294,26 @@ async fn a_failed_sync_between_commits_is_a_failure_of_the_log() {
     let failure = failure.expect("the failure is known").to_string();
     assert!(failure.contains("writing the tail file"), "{failure}");
 }
+
+#[test]
+fn a_summary_has_the_form_of_its_version_and_the_json_of_earlier_releases_stays_readable() {
+    let json = serde_json::json!({
+        "sessionId": "s", "threadId": "t", "parentSessionId": "p", "agent": "a",
+        "run": {"status": "waiting", "phase": "tools", "attempt": 2, "begun": true, "pending": ["x"], "stale": true},
+        "runForUser": {"status": "running", "phase": "producing", "attempt": 1, "settled": true, "paused": true},
+        "startedAt": "2026-01-01T00:00:00Z", "endedAt": "2026-01-02T00:00:00Z", "lastActivity": "2026-01-03T00:00:00Z",
+        "lastSequence": 9, "seenLast": [1, 2, 9], "seenCount": [1, 2, 3],
+        "shown": {"title": "T", "preview": ["m", "text"], "unread": true, "pinned": true, "stale": false},
+        "compacted": {"times": 1, "through": 4, "considered": 5},
+        "asking": [{"action": "x", "agent": "a", "kind": "tool_approval", "expiresAt": -1, "options": {"once": true}}],
+        "controls": [{"id": "c", "agent": "a", "number": 7, "expiresAt": 8, "attempt": 1, "action": "x", "ofAttempt": 2}],
+    });
+    let summary = Summary::read(&run("a"), json.to_string().as_bytes()).unwrap();
+    assert_eq!((summary.preview.unread, summary.controls.len(), summary.pending_actions.len()), (Some(1), 1, 1));
+    let saved = summary.save();
+    assert_eq!(Summary::read(&run("a"), &saved).unwrap(), summary);
+    let form = format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&saved));
+    assert_eq!(form, "ea375244f6f42ffc", "the stored form has changed: its version must change, and the old form stay readable");
+    let empty = Summary::default();
+    assert_eq!(Summary::read(&run("a"), &empty.save()).unwrap(), empty);
+}

@@ -20,7 +20,7 @@
 //! | --- | --- | --- |
 //! | 1 | 0.1.0 | |
 //! | 2 | 0.2.0 | held text in parts, counts of unread items, calls without a start, the format file itself |
-//! | 3 | after 0.2.0 | a journal of its own, and trees without one; compressed blocks |
+//! | 3 | after 0.2.0 | a journal of its own, and trees without one; compressed blocks; states without the names of their fields |
 
 use super::{StoreError, in_path, sync_dir};
 use std::collections::HashSet;

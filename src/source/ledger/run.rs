@@ -53,20 +53,20 @@ pub struct RunState {
     /// The attempt number: 1 for the first start, plus 1 for each start after an end.
     pub attempt: u32,
     /// Whether text, a tool, an action or an acceptance arrived without a start.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub begun: bool,
     /// Ids of pending actions.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[serde(default)]
     pub pending: BTreeSet<String>,
     /// Whether the source itself reported that the run waits, independent of pending actions.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub paused: bool,
     /// Whether the server reported the run as stale because no fact arrived for too long.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub stale: bool,
     /// Whether the server ended the run instead of its source.
     /// Any fact then reopens it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub settled: bool,
 }
 

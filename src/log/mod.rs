@@ -18,7 +18,7 @@
 //! not read those rows again. A store may lose checkpoints. Compaction deletes the checkpoints of the log that it
 //! changes.
 //!
-//! A store applies commits in the order of the [journal](journal), and decides nothing: [`commit::Orderer`] compares
+//! A store applies commits in the order of the [journal], and decides nothing: [`commit::Orderer`] compares
 //! appends with the heads of their logs before it orders them. So a store that applies the same commits again, or on
 //! another machine, has the same content. A store never looks inside a row, a body or a state entry.
 

@@ -100,7 +100,7 @@ http {{
 def proscenium(name, binary, arguments):
     return Peer(name, lambda port, d: [binary, "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", f"{d}/data", *arguments],
                 ["--pub-header", "Content-Type: application/json", "--publish", "POST /v1/runs/c{ch}/facts",
-                 "--sub", "GET /v1/runs/c{ch}/stream?frames=events&audience=user", "--body", FACT],
+                 "--sub", "GET /v1/runs/c{ch}/stream?frames=activities&audience=user", "--body", FACT],
                 ["--open", "[", "--join", ",", "--close", "]"])
 
 
@@ -115,6 +115,8 @@ def peers(args):
              [*json_header, "--init", "PUT /c{ch}", "--publish", "POST /c{ch}", "--sub", "GET /c{ch}?offset=-1&live=sse",
               "--body", '{"t":"{payload}"}'],
              ["--open", "[", "--join", ",", "--close", "]"]),
+        Peer("floor", lambda port, d: [args.floor, f"127.0.0.1:{port}"],
+             ["--publish", "POST /c{ch}", "--sub", "GET /c{ch}", "--body", '{"t":"{payload}"}']),
         Peer("nchan", nginx, ["--publish", "POST /pub/c{ch}", "--sub", "GET /sub/c{ch}"], child=True),
         Peer("s2-lite", lambda port, d: ["s2", "lite", "--port", str(port)],
              [*json_header, "--pub-header", "s2-basin: bench-basin", "--sub-header", "s2-basin: bench-basin",
@@ -122,7 +124,7 @@ def peers(args):
               "--body", '{"records":[{"body":"{payload}"}]}']),
     ]
     wanted = args.servers.split(",") if args.servers else None
-    tools = {"proscenium": ours, **{name: binary for name, _, binary in builds}, "durable-streams": "durable-streams-server", "nchan": "nginx", "s2-lite": "s2"}
+    tools = {"proscenium": ours, **{name: binary for name, _, binary in builds}, "durable-streams": "durable-streams-server", "floor": args.floor, "nchan": "nginx", "s2-lite": "s2"}
     named = [name for name, _, _ in builds]
     return [p for p in found if (not wanted or p.name in wanted or p.name in named) and shutil.which(tools[p.name])]
 
@@ -171,6 +173,7 @@ FIGURES = {
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fanbench", default=os.environ.get("FANBENCH", "fanbench"), help="the load generator")
+    parser.add_argument("--floor", default="fanout-floor", help="the kernel's floor: one blocking write a delivery, nothing else")
     parser.add_argument("--binary", default=str(pathlib.Path(__file__).resolve().parent.parent / "target/dist/proscenium"))
     parser.add_argument("--serve", default="", help="further arguments of `proscenium serve`")
     parser.add_argument("--also", action="append", default=[], metavar="NAME=BINARY",

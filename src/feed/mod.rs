@@ -10,7 +10,9 @@
 //! delayed, and a burst costs each reader one socket write per tick. The read path cannot slow the write path; it only
 //! follows tails.
 
+pub mod fan_out;
 pub mod folds;
+mod hub;
 pub mod merged;
 pub mod merged_reader;
 pub mod reader;
@@ -19,7 +21,6 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
-use crate::encode::native::Encoder;
 use crate::log::commit::{CommittedGroup, CompactionState, Log, Logs, Tail, rows_after};
 use crate::log::row::{Row, Rows};
 use crate::log::{Limit, LogId, StoreError};
@@ -29,18 +30,19 @@ use crate::projection;
 use crate::projection::activity_set::Activity;
 use bytes::Bytes;
 use dashmap::DashMap;
+use fan_out::Followers;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use hub::{Hub, SharedView};
 use merged_reader::{LogSet, MergedReader};
-use parking_lot::{Mutex, MutexGuard};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use reader::{Frames, Reader};
-use ring::{Chunk, Ring, last_framed_of};
+use ring::{Chunk, last_framed_of};
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
@@ -177,6 +179,28 @@ impl AnyReader {
         }
     }
 
+    /// The next frames, if the reader has them now; see [`Reader::try_next`].
+    pub fn try_next(&mut self) -> TryNext {
+        match self {
+            Self::One(reader) => reader.try_next(),
+            Self::Merged(_) => TryNext::Busy,
+        }
+    }
+
+    /// Leaves the wakes of this reader to `followers`; see [`Reader::follow`].
+    pub fn follow(&mut self, followers: &Arc<Followers>, key: usize) {
+        if let Self::One(reader) = self {
+            reader.follow(followers, key);
+        }
+    }
+
+    /// Gives the reader its own wakes again; see [`Reader::unfollow`].
+    pub fn unfollow(&mut self) {
+        if let Self::One(reader) = self {
+            reader.unfollow();
+        }
+    }
+
     /// Whether the last frame was returned; see [`Reader::is_done`].
     #[must_use]
     pub const fn is_done(&self) -> bool {
@@ -209,185 +233,21 @@ impl AnyReader {
     }
 }
 
+/// What a reader has without waiting.
+pub enum TryNext {
+    Frames(Bytes),
+    /// Nothing before the log's next flush.
+    Idle,
+    /// [`AnyReader::next`] knows: the reader reads the log, or has returned its last frame.
+    Busy,
+}
+
 /// The position at which a reader starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartAt {
     Start,
     Now,
     After(Cursor),
-}
-
-/// One log for one audience in one kind of frames, shared by all of its readers.
-struct SharedView {
-    audience: Audience,
-    frames: Frames,
-    ring: Mutex<Ring>,
-    /// Held by the reader that builds the fold; the others wait for it.
-    building: tokio::sync::Mutex<()>,
-    /// The wake groups of the view's readers; a flush wakes one after the other.
-    wake_groups: Mutex<Vec<WakeGroup>>,
-}
-
-/// Counts flushes; the readers of the group wait for it to change.
-type WakeGroup = Arc<watch::Sender<u64>>;
-
-/// The number of envelopes in one flush from which a log counts as written at full speed.
-const BURST_ENVELOPES_MIN: u64 = 8;
-
-/// The most readers of one wake group.
-///
-/// Between groups the flusher yields, so that a producer's answer does not wait for a thousand socket writes.
-const WAKE_GROUP_READERS_MAX: usize = 16;
-
-impl SharedView {
-    /// Subscribes a reader, and returns the log's tail.
-    ///
-    /// The first reader restarts the ring at the tail, under the lock that the next reader takes: that one cannot find
-    /// an outdated ring.
-    fn join(&self, log: &Log) -> (watch::Receiver<u64>, Tail) {
-        let mut wake_groups = self.wake_groups.lock();
-        wake_groups.retain(|group| group.receiver_count() > 0);
-        let tail = if wake_groups.is_empty() { self.restart(log) } else { log.tail() };
-        if let Some(group) = wake_groups.iter().find(|group| group.receiver_count() < WAKE_GROUP_READERS_MAX) {
-            return (group.subscribe(), tail);
-        }
-        let group = WakeGroup::default();
-        let place = group.subscribe();
-        wake_groups.push(group);
-        (place, tail)
-    }
-
-    /// Restarts the ring at the log's tail.
-    ///
-    /// The tail is read under the lock, because an earlier one may have been erased since.
-    fn restart(&self, log: &Log) -> Tail {
-        let mut ring = self.ring.lock();
-        let tail = log.tail();
-        ring.restart(&tail);
-        tail
-    }
-
-    /// Whether the view has no readers. An idle view does no work; its first reader brings it up to date.
-    fn is_idle(&self) -> bool {
-        self.wake_groups.lock().iter().all(|group| group.receiver_count() == 0)
-    }
-}
-
-/// One log and its views.
-struct Hub {
-    log: Arc<Log>,
-    encoder: Encoder,
-    /// The views for events and for activities, per audience; created at the first use.
-    views: [OnceLock<Box<SharedView>>; 6],
-    readers: AtomicUsize,
-    /// The earliest time of the next flush.
-    next_flush_at: Mutex<Option<Instant>>,
-}
-
-impl Hub {
-    fn new(log: Arc<Log>) -> Self {
-        log.watch();
-        let encoder = Encoder::new(&log.id);
-        Self { views: Default::default(), encoder, log, readers: AtomicUsize::new(0), next_flush_at: Mutex::new(None) }
-    }
-
-    fn view(&self, audience: Audience, frames: Frames) -> &SharedView {
-        let at = audience.index() + if frames == Frames::Events { 0 } else { Audience::ALL.len() };
-        self.views[at].get_or_init(|| {
-            let ring = Mutex::new(Ring::new(&self.log.tail()));
-            Box::new(SharedView {
-                audience,
-                frames,
-                ring,
-                building: tokio::sync::Mutex::default(),
-                wake_groups: Mutex::default(),
-            })
-        })
-    }
-
-    /// The view's ring, after removing frames of rows that compaction has deleted.
-    fn ring<'v>(&self, view: &'v SharedView) -> MutexGuard<'v, Ring> {
-        let mut ring = view.ring.lock();
-        if ring.compacted != self.log.compaction_count() {
-            ring.drop_history(&self.log.tail());
-        }
-        ring
-    }
-
-    /// The views that have readers.
-    fn read(&self) -> impl Iterator<Item = &SharedView> {
-        self.views.iter().filter_map(|view| view.get()).map(|view| &**view).filter(|view| !view.is_idle())
-    }
-
-    /// Encodes the frames since the last flush, for every view with readers, and wakes the readers.
-    ///
-    /// Returns the number of envelopes.
-    async fn flush(&self, ring_bytes_max: usize, counts: &ReaderCounts) -> u64 {
-        let committed = self.log.acknowledge_announcement();
-        let mut flushed = 0;
-        for view in self.read() {
-            let before = view.ring.lock().through;
-            counts.frames.add(self.encode(view, ring_bytes_max) as u64);
-            flushed = flushed.max(view.ring.lock().through.0.saturating_sub(before.0));
-        }
-        self.log.drop_recent(self.read().map(|view| view.ring.lock().through).min().unwrap_or(Sequence::MAX));
-        for view in self.read() {
-            // A copy of the current groups: a reader that subscribes now finds the ring up to date and misses nothing.
-            let wake_groups = view.wake_groups.lock().clone();
-            for (n, group) in wake_groups.iter().enumerate() {
-                if n > 0 {
-                    tokio::task::yield_now().await;
-                    // The committer is a thread: on a shared core it would otherwise wait for a whole time slice.
-                    std::thread::yield_now();
-                }
-                group.send_modify(|flushes| *flushes += 1);
-            }
-        }
-        if let Some(committed) = committed.filter(|_| flushed > 0) {
-            counts.flushes.observe(committed.elapsed());
-        }
-        flushed
-    }
-
-    /// Brings a view's ring to the log's tail. Returns the number of encoded frames.
-    fn encode(&self, view: &SharedView, ring_bytes_max: usize) -> usize {
-        let mut ring = self.ring(view);
-        let (tail, rows) = self.log.recent_rows_after(ring.through);
-        match (rows, tail.epoch) {
-            (Some(rows), Some(epoch)) if ring.epoch.is_none_or(|known| known == epoch) => {
-                ring.epoch = tail.epoch;
-                let rows = rows.into_iter().flat_map(Rows);
-                let chunk = match (view.frames, &mut ring.fold) {
-                    (Frames::Events, _) => Chunk::events(&self.encoder, epoch, view.audience, rows, ring.through),
-                    (Frames::Activities, Some(fold)) => Chunk::activities(&self.encoder, epoch, fold, rows),
-                    // No reader has built the fold yet; the first one starts at the tail.
-                    (Frames::Activities, None) => {
-                        ring.restart(&tail);
-                        return 0;
-                    }
-                };
-                let frames = chunk.frame_count();
-                if chunk.last > chunk.after {
-                    ring.push(chunk, ring_bytes_max);
-                }
-                ring.ended = tail.end();
-                return frames;
-            }
-            // The log was never written, and the ring knows that. It keeps its fold; otherwise readers would rebuild it
-            // forever.
-            (_, None) if ring.epoch.is_none() => {}
-            // The log has more rows since the last flush than it keeps in memory, or its epoch changed: readers read
-            // the store.
-            _ => ring.restart(&tail),
-        }
-        0
-    }
-}
-
-impl Drop for Hub {
-    fn drop(&mut self) {
-        self.log.unwatch();
-    }
 }
 
 /// A page of a log's history, as activity frames.
@@ -486,46 +346,36 @@ impl Feed {
 
     /// Flushes logs as they move: at once if the last flush is a tick ago, else when the tick ends.
     async fn flush_moved_logs(self: Arc<Self>, mut moved: mpsc::UnboundedReceiver<Arc<Log>>) {
+        // In due order: a flush that would be earlier than the one before it runs with that one.
         let mut due: VecDeque<(tokio::time::Instant, Arc<Hub>)> = VecDeque::new();
         loop {
             let next = due.front().map(|(at, _)| *at);
-            let log = tokio::select! {
+            let hub = tokio::select! {
                 log = moved.recv() => match log {
-                    Some(log) => log,
+                    Some(log) => find_readers(&log, || self.hubs.get(&log.id).map(|hub| hub.clone())),
                     None => return,
                 },
                 () = tokio::time::sleep_until(next.unwrap_or_else(tokio::time::Instant::now)), if next.is_some() => {
-                    // All flushes that are due by now run together.
-                    let until = tokio::time::Instant::now();
-                    while due.front().is_some_and(|(at, _)| *at <= until) {
-                        let (_, hub) = due.pop_front().expect("the condition has checked the front");
-                        self.flush(&hub).await;
-                    }
-                    continue;
+                    due.pop_front().map(|(_, hub)| hub)
                 }
             };
-            let Some(hub) = find_readers(&log, || self.hubs.get(&log.id).map(|hub| hub.clone())) else { continue };
-            let next_flush_at = hub.next_flush_at.lock().filter(|at| *at > Instant::now());
-            match next_flush_at {
-                None => self.flush(&hub).await,
-                Some(at) => {
-                    // The queue is in due order; a flush that would be earlier runs with the one before it.
-                    let at = due.back().map_or(at.into(), |(last, _)| (*last).max(at.into()));
-                    due.push_back((at, hub));
-                }
+            let Some(hub) = hub else { continue };
+            if let Some(at) = self.flush_or_delay(&hub).await {
+                let at = due.back().map_or(at.into(), |(last, _)| (*last).max(at.into()));
+                due.push_back((at, hub));
             }
         }
     }
 
-    async fn flush(&self, hub: &Hub) {
-        let begun = Instant::now();
-        let flushed = hub.flush(self.sizes.ring_bytes_max, &self.counts).await;
-        // A fan-out that takes longer than a tick is followed by a pause, which leaves time for incoming requests. If
-        // many envelopes arrive between two flushes, the pause is longer: more writes would not deliver them sooner.
-        let took = begun.elapsed();
-        let rest =
-            if flushed >= BURST_ENVELOPES_MIN { took.min(self.sizes.tick * 2) } else { (took / 4).min(self.sizes.tick / 2) };
-        *hub.next_flush_at.lock() = Some((begun + self.sizes.tick).max(Instant::now() + rest));
+    /// Flushes the log if that is due; else returns the earliest time.
+    async fn flush_or_delay(self: &Arc<Self>, hub: &Arc<Hub>) -> Option<Instant> {
+        let now = Instant::now();
+        let at = if hub.is_fanning_out() { Some(now + self.sizes.tick) } else { *hub.next_flush_at.lock() };
+        let later = at.filter(|at| *at > now);
+        if later.is_none() {
+            hub.flush(self).await;
+        }
+        later
     }
 
     /// Opens a reader of a log, which may not be written yet.
@@ -724,13 +574,13 @@ impl Feed {
     /// Drops all cached data of an erased log.
     ///
     /// After that its readers receive nothing more of it; they wait for its next epoch.
-    pub async fn forget(&self, id: &LogId) {
+    pub async fn forget(self: &Arc<Self>, id: &LogId) {
         self.pages.retain(|page, _| page.log != *id);
         let Some(hub) = self.hubs.get(id).map(|hub| hub.clone()) else { return };
         for view in hub.views.iter().filter_map(OnceLock::get) {
             view.restart(&hub.log);
         }
-        self.flush(&hub).await;
+        hub.flush(self).await;
     }
 
     /// Drops cached data of a log's history after a compaction, and makes the deleted checkpoints again.

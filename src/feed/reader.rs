@@ -1,7 +1,9 @@
 //! A reader of one log: its position, and the steps from there.
 
+use super::fan_out::Followers;
+use super::hub::{Hub, SharedView};
 use super::ring::{HYDRATION_BYTES_MAX, HydrationPass, Ring};
-use super::{Feed, Filter, Hub, PAGE, ReadRequest, ReplayState, SharedView, StartAt};
+use super::{Feed, Filter, PAGE, ReadRequest, ReplayState, StartAt, TryNext};
 use crate::encode::native::with_prev;
 use crate::log::StoreError;
 use crate::log::commit::{Tail, rows_after};
@@ -27,7 +29,7 @@ pub struct Reader {
     audience: Audience,
     filter: Filter,
     frames: Frames,
-    moved: watch::Receiver<u64>,
+    place: Place,
     epoch: Option<Epoch>,
     after: Sequence,
     /// The last envelope of which this reader had a frame, if it needs that; `None` until it was looked up.
@@ -43,6 +45,14 @@ pub struct Reader {
     is_done: bool,
 }
 
+/// How the reader learns of its view's flushes.
+enum Place {
+    /// By a wake of its own.
+    Woken(watch::Receiver<u64>),
+    /// By the task that serves it, under this key.
+    Following(Arc<Followers>, usize),
+}
+
 /// Whether activities before the tail come as deltas.
 enum Replay {
     Never,
@@ -52,6 +62,9 @@ enum Replay {
 
 impl Drop for Reader {
     fn drop(&mut self) {
+        if let Place::Following(followers, key) = &self.place {
+            self.view().unfollow(followers, *key);
+        }
         self.hub.readers.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -60,7 +73,11 @@ enum Step {
     Frames(Bytes),
     Last(Bytes),
     /// Read the next frames from the log.
-    Page(Epoch, Sequence),
+    Page {
+        epoch: Epoch,
+        through: Sequence,
+        is_ring_miss: bool,
+    },
     /// Replay the next frames from the log.
     Replay(Epoch),
     /// Build the fold first.
@@ -98,7 +115,7 @@ impl Reader {
             audience,
             filter,
             frames,
-            moved,
+            place: Place::Woken(moved),
             epoch,
             after,
             prev,
@@ -150,14 +167,17 @@ impl Reader {
         }
         // The steps that read the log are boxed: most readers wait, and should not reserve space for their state.
         loop {
-            self.moved.mark_unchanged();
+            if let Place::Woken(moved) = &mut self.place {
+                moved.mark_unchanged();
+            }
             match self.step() {
                 Step::Frames(bytes) => return Ok(Some(bytes)),
                 Step::Last(bytes) => {
                     self.is_done = true;
                     return Ok(Some(bytes));
                 }
-                Step::Page(epoch, through) => {
+                Step::Page { epoch, through, is_ring_miss } => {
+                    self.feed.counts.ring_misses.add(u64::from(is_ring_miss));
                     if let Some(bytes) = Box::pin(self.catch_up(epoch, through)).await? {
                         return Ok(Some(bytes));
                     }
@@ -172,12 +192,48 @@ impl Reader {
                     Box::pin(self.feed.build_fold(&hub, hub.view(self.audience, self.frames))).await?;
                 }
                 Step::Wait => {
-                    if self.moved.changed().await.is_err() {
+                    if !self.moved().await {
                         return Ok(None);
                     }
                 }
             }
         }
+    }
+
+    /// The next frames, if the reader has them without reading the log.
+    pub fn try_next(&mut self) -> TryNext {
+        if self.is_done {
+            return TryNext::Busy;
+        }
+        match self.step() {
+            Step::Frames(bytes) => TryNext::Frames(bytes),
+            Step::Last(bytes) => {
+                self.is_done = true;
+                TryNext::Frames(bytes)
+            }
+            Step::Wait => TryNext::Idle,
+            Step::Page { .. } | Step::Replay(_) | Step::BuildFold => TryNext::Busy,
+        }
+    }
+
+    /// Leaves the wakes of this reader to `followers`, which know it as `key`.
+    ///
+    /// They call [`Self::try_next`] once now, and after each flush.
+    pub fn follow(&mut self, followers: &Arc<Followers>, key: usize) {
+        self.view().follow(followers, key);
+        self.place = Place::Following(followers.clone(), key);
+    }
+
+    /// Gives the reader its own wakes again, for [`Self::next`].
+    pub fn unfollow(&mut self) {
+        let moved = self.view().rejoin();
+        if let Place::Following(followers, key) = std::mem::replace(&mut self.place, Place::Woken(moved)) {
+            self.view().unfollow(&followers, key);
+        }
+    }
+
+    fn view(&self) -> &SharedView {
+        self.hub.view(self.audience, self.frames)
     }
 
     /// The Error frame that ends the stream.
@@ -271,8 +327,7 @@ impl Reader {
         }
         if self.after < ring.through {
             if self.frames == Frames::Events && (self.after < ring.base || self.is_filtered()) {
-                self.feed.counts.ring_misses.add(u64::from(self.after < ring.base));
-                return Step::Page(epoch, ring.through);
+                return Step::Page { epoch, through: ring.through, is_ring_miss: self.after < ring.base };
             }
             if let Some(frames) = self.chunk(&ring, epoch) {
                 return Step::Frames(frames);
@@ -404,8 +459,16 @@ impl Reader {
     /// A flush announces its next epoch or its end.
     async fn found_nothing(&mut self, through: Sequence) {
         tracing::debug!(log = %self.hub.log.id, after = %self.after, through = %through, "the log has no rows where the ring has some");
-        if self.moved.changed().await.is_err() {
+        if !self.moved().await {
             self.is_done = true;
+        }
+    }
+
+    /// Waits for the view's next flush. Returns false if none will come.
+    async fn moved(&mut self) -> bool {
+        match &mut self.place {
+            Place::Woken(moved) => moved.changed().await.is_ok(),
+            Place::Following(..) => unreachable!("a reader that follows another task's wakes is not awaited"),
         }
     }
 }

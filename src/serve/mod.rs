@@ -56,6 +56,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use transport::connection::{self, Connections};
 use transport::tls::Tls;
+use transport::writers::Writers;
 
 /// Limits on what clients may send. Each has its own problem code.
 #[derive(Debug, Clone, Copy)]
@@ -370,7 +371,11 @@ impl Server {
             tasks.spawn("key-renewal", authenticator.run());
         }
         let is_plain = tls.is_none();
-        let connections = Connections::new(app.limits.connections_max);
+        let writers = Writers::new(tokio::runtime::Handle::current().metrics().num_workers());
+        for writer in writers.tasks() {
+            tasks.spawn("writer", writer);
+        }
+        let connections = Connections::new(app.limits.connections_max, writers);
         let router = router(app.clone());
         let accepting = connections.accept(&listener, &app, &router, tls);
         let mut ended: Result<(), Failure> = tokio::select! {

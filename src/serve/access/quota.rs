@@ -13,6 +13,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 /// A limit on concurrently open resources per key.
@@ -75,6 +76,22 @@ impl<K: Eq + Hash + Clone> ConnectionQuota<K> {
         *count += 1;
         self.total.fetch_add(1, Ordering::Relaxed);
         Ok(QuotaSlot { quota: self.clone(), key })
+    }
+}
+
+/// A connection's slot in the connection limits.
+///
+/// Every request on hyper carries it, so that a handler that takes over the connection keeps the slot.
+#[derive(Debug, Clone)]
+pub struct ConnectionPermit {
+    _held: Arc<(OwnedSemaphorePermit, QuotaSlot<Client>)>,
+}
+
+impl ConnectionPermit {
+    /// Holds a slot of the server's limit, and of the client's.
+    #[must_use]
+    pub fn new(held: (OwnedSemaphorePermit, QuotaSlot<Client>)) -> Self {
+        Self { _held: Arc::new(held) }
     }
 }
 

@@ -6,8 +6,9 @@
 
 use crate::auth::rights::Verb;
 use crate::encode::native::HEARTBEAT;
-use crate::feed::AnyReader;
+use crate::feed::fan_out::Followers;
 use crate::feed::merged_reader::LogSet;
+use crate::feed::{AnyReader, TryNext};
 use crate::log::LogId;
 use crate::model::{Audience, Cursor, RunId};
 use crate::serve::access::authorization::{Authorization, OpenAccess, authorize_runs};
@@ -50,7 +51,8 @@ pub struct Stream {
     reconnect_delay_ms: Option<u64>,
     /// A large first page, which follows its `retry:` line.
     first_page: Option<Bytes>,
-    heartbeat_timer: std::pin::Pin<Box<Sleep>>,
+    /// Runs while the stream is awaited.
+    heartbeat_timer: Option<std::pin::Pin<Box<Sleep>>>,
     heartbeat: Duration,
     drain: Duration,
     stopping: watch::Receiver<Option<Instant>>,
@@ -164,7 +166,7 @@ impl Stream {
             is_over: false,
             reconnect_delay_ms: Some(app.reconnect_delay_ms()),
             first_page: None,
-            heartbeat_timer: Box::pin(tokio::time::sleep(app.keep_alive.heartbeat)),
+            heartbeat_timer: None,
             heartbeat: app.keep_alive.heartbeat,
             drain: app.drain_delay(),
             stopping: app.stopping.subscribe(),
@@ -190,47 +192,92 @@ impl Stream {
 
     /// Returns the next bytes to send; `None` at the end. Cancel safe.
     pub async fn next(&mut self) -> Option<Bytes> {
-        if !self.has_opened {
-            self.has_opened = true;
-            return Some(Bytes::from_static(HEARTBEAT));
-        }
-        if let Some(page) = self.first_page.take() {
-            return Some(page);
+        if let Some(bytes) = self.at_hand() {
+            return Some(bytes);
         }
         if self.is_over {
             return None;
         }
+        let heartbeat = self.heartbeat;
+        let heartbeat_timer = self.heartbeat_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(heartbeat)));
         let frames = tokio::select! {
             biased;
             // First, because a reader that is always behind would never notice the stop.
             () = drain_elapsed(&mut self.stopping, self.drain) => return None,
             problem = self.access.ended() => return Some(self.last_frame(&problem)),
             frames = self.reader.next() => frames,
-            () = &mut self.heartbeat_timer => {
-                self.heartbeat_timer.as_mut().reset(Instant::now() + self.heartbeat);
+            () = heartbeat_timer.as_mut() => {
+                heartbeat_timer.as_mut().reset(Instant::now() + heartbeat);
                 return Some(Bytes::from_static(HEARTBEAT));
             }
         };
-        let frames = match frames {
-            Ok(frames) => match self.access.check() {
-                Ok(()) => frames?,
-                Err(problem) => self.last_frame(&problem),
-            },
-            Err(error) => self.last_frame(&error.into()),
+        match frames {
+            Ok(frames) => frames.map(|frames| self.checked(frames)),
+            Err(error) => Some(self.last_frame(&error.into())),
+        }
+    }
+
+    /// Returns the next bytes to send, if they are here now. A stream that ends is [`TryNext::Busy`].
+    pub fn try_next(&mut self) -> TryNext {
+        if let Some(bytes) = self.at_hand() {
+            return TryNext::Frames(bytes);
+        }
+        if self.is_over || self.must_end() {
+            return TryNext::Busy;
+        }
+        match self.reader.try_next() {
+            TryNext::Frames(frames) => TryNext::Frames(self.checked(frames)),
+            other => other,
+        }
+    }
+
+    /// Leaves the wakes of this stream to `followers`, which call [`Self::try_next`] and send the heartbeats.
+    pub fn follow(&mut self, followers: &Arc<Followers>, key: usize) {
+        self.heartbeat_timer = None;
+        self.reader.follow(followers, key);
+    }
+
+    /// Gives the stream its own wakes again, for [`Self::next`].
+    pub fn unfollow(&mut self) {
+        self.reader.unfollow();
+    }
+
+    /// Whether the server is stopping, or the stream's token has ended.
+    pub fn must_end(&self) -> bool {
+        self.stopping.borrow().is_some() || self.access.end_reason().is_some()
+    }
+
+    /// The time between two heartbeats.
+    pub const fn heartbeat(&self) -> Duration {
+        self.heartbeat
+    }
+
+    /// What precedes the reader's next frames.
+    fn at_hand(&mut self) -> Option<Bytes> {
+        if !self.has_opened {
+            self.has_opened = true;
+            return Some(Bytes::from_static(HEARTBEAT));
+        }
+        self.first_page.take()
+    }
+
+    /// Returns frames if they may still be sent, with the reconnect delay before the first.
+    fn checked(&mut self, frames: Bytes) -> Bytes {
+        let frames = match self.access.check() {
+            Ok(()) => frames,
+            Err(problem) => self.last_frame(&problem),
         };
         self.counted.delivered();
-        let Some(delay_ms) = self.reconnect_delay_ms.take() else { return Some(frames) };
+        let Some(delay_ms) = self.reconnect_delay_ms.take() else { return frames };
         let line = format!("retry: {delay_ms}\n");
         if frames.len() <= COPIED_BYTES_MAX {
-            return Some([line.as_bytes(), &frames].concat().into());
+            return [line.as_bytes(), &frames].concat().into();
         }
         // Readers share a page. A copy of a large page would belong to one stalled reader alone.
         self.first_page = Some(frames);
-        Some(line.into())
+        line.into()
     }
-}
 
-impl Stream {
     /// Builds the last frame: the status is already sent, but the client can read why the stream ends.
     fn last_frame(&mut self, problem: &Problem) -> Bytes {
         self.is_over = true;

@@ -11,7 +11,7 @@ use crate::serve::access::authorization::{OpenAccess, Resource, authorize};
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{id_of, start_at};
 use crate::serve::telemetry::meters::{Counted, Transport};
-use crate::serve::transport::connection::UNSENT_BYTES_MAX;
+use crate::serve::transport::writers::UNSENT_BYTES_MAX;
 use bytes::Bytes;
 use futures_util::future::{AbortHandle, Abortable};
 use http::StatusCode;

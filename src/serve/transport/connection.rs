@@ -8,13 +8,14 @@
 
 use super::head::{self, BodyFraming, CheckedStream, HEADERS_MAX, RequestHead};
 use super::tls::{H2, Tls};
+use super::writers::{LiveStream, Writers};
 use crate::ingest::Receipt;
 use crate::serve::access::authorization::authorize_request;
 use crate::serve::access::origin::{FETCH_SITE, check_host};
-use crate::serve::access::quota::{Client, QuotaSlot};
+use crate::serve::access::quota::{Client, ConnectionPermit};
 use crate::serve::api::facts::{accept_body, is_facts_path};
 use crate::serve::api::ops;
-use crate::serve::api::stream::{self, COPIED_BYTES_MAX, HEADERS, Stream, StreamResponse};
+use crate::serve::api::stream::{self, HEADERS, StreamResponse};
 use crate::serve::contract::operations::{METRICS_ACCESS, PUBLISH_ACCESS, STREAM_ACCESS};
 use crate::serve::http::body::{BodyDeadline, is_lines};
 use crate::serve::http::problem::{CHALLENGE, Problem};
@@ -39,12 +40,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio_rustls::server::TlsStream;
 use tracing::Instrument;
 
-/// Maximum unsent bytes that a stalled reader holds, unless a single frame is larger.
-pub const UNSENT_BYTES_MAX: usize = 8 * 1024;
 /// Maximum body of a post that stays here, in bytes.
 const POST_BYTES_MAX: u64 = 256 * 1024;
 /// Read size for a request's head, in bytes: enough for nearly all heads with a small fact.
@@ -58,25 +57,18 @@ const REFUSAL_TIME_MAX: Duration = Duration::from_secs(1);
 /// Maximum idle time between two requests of a connection.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(75);
 
-/// A connection's slot in the connection limits.
-///
-/// Every request on hyper carries it, so that a handler that takes over the connection keeps the slot.
-#[derive(Debug, Clone)]
-pub struct ConnectionPermit {
-    _held: Arc<(OwnedSemaphorePermit, QuotaSlot<Client>)>,
-}
-
 /// The server's connections and their limit.
 pub struct Connections {
     slots: Arc<Semaphore>,
     limit: usize,
+    writers: Arc<Writers>,
 }
 
 impl Connections {
     /// Allows this many concurrent connections.
     #[must_use]
-    pub fn new(limit: usize) -> Self {
-        Self { slots: Arc::new(Semaphore::new(limit)), limit }
+    pub fn new(limit: usize, writers: Arc<Writers>) -> Self {
+        Self { slots: Arc::new(Semaphore::new(limit)), limit, writers }
     }
 
     /// Accepts connections forever.
@@ -107,11 +99,11 @@ impl Connections {
                 }
             };
             app.meters.connections.add(1);
-            let (app, router, permit) = (app.clone(), router.clone(), ConnectionPermit { _held: Arc::new(slot) });
-            let tls = tls.clone();
+            let (app, router, permit) = (app.clone(), router.clone(), ConnectionPermit::new(slot));
+            let (tls, writers) = (tls.clone(), self.writers.clone());
             tokio::spawn(async move {
                 let served = match tls {
-                    None => serve_plain(app, router, socket, permit.clone()).await,
+                    None => serve_plain(app, router, writers, socket, permit.clone()).await,
                     Some(tls) => Box::pin(serve_tls(app, router, tls, socket, permit.clone())).await,
                 };
                 if let Err(error) = served {
@@ -277,7 +269,13 @@ enum NextRequest {
     Gone,
 }
 
-async fn serve_plain(app: Arc<App>, router: Router, mut socket: TcpStream, permit: ConnectionPermit) -> io::Result<()> {
+async fn serve_plain(
+    app: Arc<App>,
+    router: Router,
+    writers: Arc<Writers>,
+    mut socket: TcpStream,
+    permit: ConnectionPermit,
+) -> io::Result<()> {
     let mut stopping = app.stopping.subscribe();
     let mut read = BytesMut::new();
     let mut time_max = app.limits.head_time_max;
@@ -293,7 +291,7 @@ async fn serve_plain(app: Arc<App>, router: Router, mut socket: TcpStream, permi
             Ok(Ok(NextRequest::Gone)) => return Ok(()),
             Ok(Ok(NextRequest::Stream(uri, headers))) => {
                 drop((read, router, stopping));
-                return Box::pin(serve_stream(app, socket, uri, headers, permit)).await;
+                return Box::pin(serve_stream(app, &writers, socket, uri, headers, permit)).await;
             }
             Ok(Ok(NextRequest::Facts(uri, headers, length))) => {
                 let id = app.request_ids.for_request(&headers);
@@ -478,9 +476,10 @@ fn http_response(answer: Result<Receipt, Problem>, now: jiff::Timestamp, id: Opt
     text
 }
 
-/// Opens a stream, and leaves it to a task of its own: this one reserves memory for every kind of request.
+/// Opens a stream, and leaves it to the writers: this task reserves memory for every kind of request.
 async fn serve_stream(
     app: Arc<App>,
+    writers: &Arc<Writers>,
     mut socket: TcpStream,
     uri: Uri,
     headers: HeaderMap,
@@ -503,13 +502,7 @@ async fn serve_stream(
     record.answered(&app, status, code);
     let response = match opened {
         Ok(StreamResponse::Live(stream)) => {
-            let head = stream_head(now, &id);
-            tokio::spawn(async move {
-                if let Err(error) = write_stream(socket, stream, head).await {
-                    tracing::debug!(%error, "a connection failed");
-                }
-                drop(permit);
-            });
+            writers.serve(LiveStream { socket, stream, permit }, stream_head(now, &id));
             return Ok(());
         }
         Ok(StreamResponse::NoContent) => {
@@ -535,69 +528,6 @@ fn stream_head(now: jiff::Timestamp, id: &HeaderValue) -> Bytes {
     }
     head.push_str("\r\n");
     head.into()
-}
-
-/// Writes a stream until it ends or its client disconnects.
-async fn write_stream(mut socket: TcpStream, mut stream: Box<Stream>, mut bytes: Bytes) -> io::Result<()> {
-    loop {
-        while !bytes.is_empty() {
-            match socket.try_write(&bytes) {
-                Ok(written) => bytes.advance(written),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    bytes = shrink_unsent(bytes, &mut stream);
-                    socket.writable().await?;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        let next = tokio::select! {
-            biased;
-            next = stream.next() => next,
-            gone = closed_by_peer(&socket) => return gone,
-        };
-        match next {
-            Some(next) => bytes = next,
-            None => return socket.shutdown().await,
-        }
-    }
-}
-
-/// Reduces the bytes that a stalled reader holds to the rest of the current frame.
-///
-/// Everything after that frame is returned to the stream, to be read again when the socket accepts more. A small frame is
-/// copied, so that the reader keeps no shared chunk alive. A large frame stays shared: it is nearly all of its chunk, and a
-/// copy would belong to one reader alone.
-fn shrink_unsent(rest: Bytes, stream: &mut Stream) -> Bytes {
-    if rest.len() <= UNSENT_BYTES_MAX {
-        return Bytes::copy_from_slice(&rest);
-    }
-    let Some(end) = memchr::memmem::find(&rest, b"\n\n").map(|at| at + 2) else { return rest };
-    let frame = &rest[..end];
-    let cursor = memchr::memmem::rfind(frame, b"id: ").and_then(|at| std::str::from_utf8(&frame[at + 4..end - 2]).ok());
-    match cursor.and_then(|cursor| cursor.parse().ok()) {
-        Some(cursor) if stream.rewind(cursor) => match end {
-            ..=COPIED_BYTES_MAX => Bytes::copy_from_slice(frame),
-            _ => rest.slice(..end),
-        },
-        // A frame without a cursor, or cut inside its cursor: keep the bytes.
-        _ => rest,
-    }
-}
-
-/// Resolves when the client has closed its side.
-///
-/// Further input is discarded: a stream's request is its only one.
-async fn closed_by_peer(socket: &TcpStream) -> io::Result<()> {
-    let mut void = [0; 64];
-    loop {
-        socket.readable().await?;
-        match socket.try_read(&mut void) {
-            Ok(0) => return Ok(()),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
 }
 
 /// The service that hyper calls for each request of a connection.

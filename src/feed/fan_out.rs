@@ -1,0 +1,120 @@
+//! Fan-out: how the readers of a view learn of a flush.
+//!
+//! ```text
+//!            ┌▶ wake groups: 16 readers each, a task per reader       sockets of all kinds, readers that catch up
+//!   flush ───┤
+//!            └▶ followers: the keys of their readers, one task        sockets that accept every byte at once
+//! ```
+//!
+//! A flush has arrived when the last of them has written it.
+
+use parking_lot::Mutex;
+use std::any::Any;
+use std::sync::Arc;
+use tokio::sync::{Notify, watch};
+
+/// Counts flushes; the readers of the group wait for it to change.
+type WakeGroup = Arc<watch::Sender<u64>>;
+
+/// The most readers of one wake group.
+///
+/// Between groups the flusher yields, so that a producer's answer does not wait for a thousand socket writes.
+const WAKE_GROUP_READERS_MAX: usize = 16;
+
+/// Readers of any views that one task serves. The task knows each by a key.
+pub struct Followers {
+    flushes: Mutex<Vec<Flush>>,
+    wake: Arc<Notify>,
+}
+
+/// A flush of one view, as its followers get it.
+pub struct Flush {
+    /// The readers of the view. A reader that left meanwhile may be among them.
+    pub readers: Box<[usize]>,
+    /// Held until the readers have the frames.
+    _arrival: Arc<dyn Any + Send + Sync>,
+}
+
+impl Followers {
+    /// Followers of no view yet. Each flush notifies `wake`.
+    #[must_use]
+    pub fn new(wake: Arc<Notify>) -> Arc<Self> {
+        Arc::new(Self { flushes: Mutex::default(), wake })
+    }
+
+    /// Takes the flushes since the last call, in order.
+    #[must_use]
+    pub fn take(&self) -> Vec<Flush> {
+        std::mem::take(&mut self.flushes.lock())
+    }
+}
+
+/// The followers of one view that one task serves.
+struct Seats {
+    followers: Arc<Followers>,
+    readers: Vec<usize>,
+}
+
+/// The readers of one view.
+#[derive(Default)]
+pub(super) struct Listeners {
+    groups: Vec<WakeGroup>,
+    seats: Vec<Seats>,
+}
+
+impl Listeners {
+    /// Whether nobody reads the view.
+    pub fn is_empty(&self) -> bool {
+        self.seats.is_empty() && self.groups.iter().all(|group| group.receiver_count() == 0)
+    }
+
+    /// Adds a reader with a task of its own.
+    pub fn join(&mut self) -> watch::Receiver<u64> {
+        self.groups.retain(|group| group.receiver_count() > 0);
+        if let Some(group) = self.groups.iter().find(|group| group.receiver_count() < WAKE_GROUP_READERS_MAX) {
+            return group.subscribe();
+        }
+        let group = WakeGroup::default();
+        let place = group.subscribe();
+        self.groups.push(group);
+        place
+    }
+
+    /// Adds a reader that `followers` serve.
+    pub fn follow(&mut self, followers: &Arc<Followers>, reader: usize) {
+        match self.seats.iter_mut().find(|seats| Arc::ptr_eq(&seats.followers, followers)) {
+            Some(seats) => seats.readers.push(reader),
+            None => self.seats.push(Seats { followers: followers.clone(), readers: vec![reader] }),
+        }
+    }
+
+    /// Removes a reader that `followers` served.
+    pub fn unfollow(&mut self, followers: &Arc<Followers>, reader: usize) {
+        for seats in self.seats.iter_mut().filter(|seats| Arc::ptr_eq(&seats.followers, followers)) {
+            if let Some(at) = seats.readers.iter().position(|one| *one == reader) {
+                seats.readers.swap_remove(at);
+            }
+        }
+        self.seats.retain(|seats| !seats.readers.is_empty());
+    }
+
+    /// Tells the followers of a flush, and returns the groups that are still to wake.
+    ///
+    /// A reader that joins now finds the ring up to date and misses nothing.
+    pub fn announce(&self, arrival: &Arc<impl Any + Send + Sync>) -> Vec<WakeGroup> {
+        for Seats { followers, readers } in &self.seats {
+            let flush = Flush { readers: readers.as_slice().into(), _arrival: arrival.clone() };
+            followers.flushes.lock().push(flush);
+            followers.wake.notify_one();
+        }
+        self.groups.clone()
+    }
+}
+
+/// Lets the other tasks of this thread run, and the other threads of this core.
+///
+/// The committer is a thread: on a shared core it would otherwise wait for a whole time slice.
+pub async fn give_way() {
+    tokio::task::yield_now().await;
+    std::thread::yield_now();
+}

@@ -1,0 +1,225 @@
+//! Hubs: one log, its views, and the flushes that bring their rings to the log's tail.
+
+use super::Feed;
+use super::fan_out::{Followers, Listeners, give_way};
+use super::reader::Frames;
+use super::ring::{Chunk, Ring};
+use crate::encode::native::Encoder;
+use crate::log::commit::{Log, Tail};
+use crate::log::row::Rows;
+use crate::model::{Audience, Sequence};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// One log for one audience in one kind of frames, shared by all of its readers.
+pub(super) struct SharedView {
+    pub audience: Audience,
+    pub frames: Frames,
+    pub ring: Mutex<Ring>,
+    /// Held by the reader that builds the fold; the others wait for it.
+    pub building: tokio::sync::Mutex<()>,
+    listeners: Mutex<Listeners>,
+}
+
+impl SharedView {
+    /// Subscribes a reader, and returns the log's tail.
+    ///
+    /// The first reader restarts the ring at the tail, under the lock that the next reader takes: that one cannot find
+    /// an outdated ring.
+    pub fn join(&self, log: &Log) -> (watch::Receiver<u64>, Tail) {
+        let mut listeners = self.listeners.lock();
+        let tail = if listeners.is_empty() { self.restart(log) } else { log.tail() };
+        (listeners.join(), tail)
+    }
+
+    /// Subscribes a reader of this view again, before it stops to follow.
+    pub fn rejoin(&self) -> watch::Receiver<u64> {
+        self.listeners.lock().join()
+    }
+
+    /// Adds a reader of this view to those that a task serves.
+    pub fn follow(&self, followers: &Arc<Followers>, reader: usize) {
+        self.listeners.lock().follow(followers, reader);
+    }
+
+    /// Removes a reader from those that a task serves.
+    pub fn unfollow(&self, followers: &Arc<Followers>, reader: usize) {
+        self.listeners.lock().unfollow(followers, reader);
+    }
+
+    /// Restarts the ring at the log's tail.
+    ///
+    /// The tail is read under the lock, because an earlier one may have been erased since.
+    pub fn restart(&self, log: &Log) -> Tail {
+        let mut ring = self.ring.lock();
+        let tail = log.tail();
+        ring.restart(&tail);
+        tail
+    }
+
+    /// Whether the view has no readers. An idle view does no work; its first reader brings it up to date.
+    pub fn is_idle(&self) -> bool {
+        self.listeners.lock().is_empty()
+    }
+}
+
+/// One log and its views.
+pub(super) struct Hub {
+    pub log: Arc<Log>,
+    pub encoder: Encoder,
+    /// The views for events and for activities, per audience; created at the first use.
+    pub views: [OnceLock<Box<SharedView>>; 6],
+    pub readers: AtomicUsize,
+    /// The earliest time of the next flush.
+    pub next_flush_at: Mutex<Option<Instant>>,
+    /// Flushes on their way to readers.
+    pub fan_outs: AtomicUsize,
+}
+
+impl Hub {
+    pub fn new(log: Arc<Log>) -> Self {
+        log.watch();
+        let encoder = Encoder::new(&log.id);
+        Self {
+            views: Default::default(),
+            encoder,
+            log,
+            readers: AtomicUsize::new(0),
+            next_flush_at: Mutex::new(None),
+            fan_outs: AtomicUsize::new(0),
+        }
+    }
+
+    pub fn view(&self, audience: Audience, frames: Frames) -> &SharedView {
+        let at = audience.index() + if frames == Frames::Events { 0 } else { Audience::ALL.len() };
+        self.views[at].get_or_init(|| {
+            let ring = Mutex::new(Ring::new(&self.log.tail()));
+            Box::new(SharedView { audience, frames, ring, building: tokio::sync::Mutex::default(), listeners: Mutex::default() })
+        })
+    }
+
+    /// The view's ring, after removing frames of rows that compaction has deleted.
+    pub fn ring<'v>(&self, view: &'v SharedView) -> MutexGuard<'v, Ring> {
+        let mut ring = view.ring.lock();
+        if ring.compacted != self.log.compaction_count() {
+            ring.drop_history(&self.log.tail());
+        }
+        ring
+    }
+
+    /// The views that have readers.
+    fn read(&self) -> impl Iterator<Item = &SharedView> {
+        self.views.iter().filter_map(|view| view.get()).map(|view| &**view).filter(|view| !view.is_idle())
+    }
+
+    /// Encodes the frames since the last flush, for every view with readers, and wakes the readers.
+    pub async fn flush(self: &Arc<Self>, feed: &Arc<Feed>) {
+        let begun = Instant::now();
+        let committed = self.log.acknowledge_announcement();
+        let mut envelopes = 0;
+        for view in self.read() {
+            let before = view.ring.lock().through;
+            feed.counts.frames.add(self.encode(view, feed.sizes.ring_bytes_max) as u64);
+            envelopes = envelopes.max(view.ring.lock().through.0.saturating_sub(before.0));
+        }
+        self.log.drop_recent(self.read().map(|view| view.ring.lock().through).min().unwrap_or(Sequence::MAX));
+        let fan_out = FanOut::new(feed.clone(), self.clone(), begun, envelopes, committed);
+        for view in self.read() {
+            let groups = view.listeners.lock().announce(&fan_out);
+            for (n, group) in groups.iter().enumerate() {
+                if n > 0 {
+                    give_way().await;
+                }
+                group.send_modify(|flushes| *flushes += 1);
+            }
+        }
+    }
+
+    /// Whether readers are still to take an earlier flush.
+    pub fn is_fanning_out(&self) -> bool {
+        self.fan_outs.load(Ordering::Relaxed) > 0
+    }
+
+    /// Brings a view's ring to the log's tail. Returns the number of encoded frames.
+    pub fn encode(&self, view: &SharedView, ring_bytes_max: usize) -> usize {
+        let mut ring = self.ring(view);
+        let (tail, rows) = self.log.recent_rows_after(ring.through);
+        match (rows, tail.epoch) {
+            (Some(rows), Some(epoch)) if ring.epoch.is_none_or(|known| known == epoch) => {
+                ring.epoch = tail.epoch;
+                let rows = rows.into_iter().flat_map(Rows);
+                let chunk = match (view.frames, &mut ring.fold) {
+                    (Frames::Events, _) => Chunk::events(&self.encoder, epoch, view.audience, rows, ring.through),
+                    (Frames::Activities, Some(fold)) => Chunk::activities(&self.encoder, epoch, fold, rows),
+                    // No reader has built the fold yet; the first one starts at the tail.
+                    (Frames::Activities, None) => {
+                        ring.restart(&tail);
+                        return 0;
+                    }
+                };
+                let frames = chunk.frame_count();
+                if chunk.last > chunk.after {
+                    ring.push(chunk, ring_bytes_max);
+                }
+                ring.ended = tail.end();
+                return frames;
+            }
+            // The log was never written, and the ring knows that. It keeps its fold; otherwise readers would rebuild it
+            // forever.
+            (_, None) if ring.epoch.is_none() => {}
+            // The log has more rows since the last flush than it keeps in memory, or its epoch changed: readers read
+            // the store.
+            _ => ring.restart(&tail),
+        }
+        0
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        self.log.unwatch();
+    }
+}
+
+/// The number of envelopes in one flush from which a log counts as written at full speed.
+const BURST_ENVELOPES_MIN: u64 = 8;
+
+/// A flush on its way to readers. Its drop is the arrival, and sets the time of the log's next flush.
+struct FanOut {
+    feed: Arc<Feed>,
+    hub: Arc<Hub>,
+    begun: Instant,
+    envelopes: u64,
+    /// The commit of the first envelope.
+    committed: Option<Instant>,
+}
+
+impl FanOut {
+    fn new(feed: Arc<Feed>, hub: Arc<Hub>, begun: Instant, envelopes: u64, committed: Option<Instant>) -> Arc<Self> {
+        hub.fan_outs.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Self { feed, hub, begun, envelopes, committed })
+    }
+
+    /// The shortest time from the arrival to the next flush.
+    ///
+    /// A fan-out that takes longer than a tick is followed by a pause, which leaves time for incoming requests. If many
+    /// envelopes arrive between two flushes, the pause is longer: more writes would not deliver them sooner.
+    fn rest(&self, tick: Duration) -> Duration {
+        let took = self.begun.elapsed();
+        if self.envelopes >= BURST_ENVELOPES_MIN { took.min(tick * 2) } else { (took / 4).min(tick / 2) }
+    }
+}
+
+impl Drop for FanOut {
+    fn drop(&mut self) {
+        let tick = self.feed.sizes.tick;
+        *self.hub.next_flush_at.lock() = Some((self.begun + tick).max(Instant::now() + self.rest(tick)));
+        self.hub.fan_outs.fetch_sub(1, Ordering::Relaxed);
+        if let Some(committed) = self.committed.filter(|_| self.envelopes > 0) {
+            self.feed.counts.flushes.observe(committed.elapsed());
+        }
+    }
+}

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!            ┌▶ wake groups: 16 readers each, a task per reader       sockets of all kinds, readers that catch up
-//!   flush ───┤
-//!            └▶ followers: the keys of their readers, one task        sockets that accept every byte at once
+//!   flush ───┼▶ followers: the keys of their readers, one task        sockets that accept every byte at once
+//!            └▶ readers of several logs, which know what has moved
 //! ```
 //!
 //! A flush has arrived when the last of them has written it.
 
+use crate::log::commit::Moves;
 use parking_lot::Mutex;
 use std::any::Any;
 use std::sync::Arc;
@@ -60,12 +61,14 @@ struct Seats {
 pub(super) struct Listeners {
     groups: Vec<WakeGroup>,
     seats: Vec<Seats>,
+    /// Readers of several logs.
+    sets: Vec<Arc<Moves>>,
 }
 
 impl Listeners {
     /// Whether nobody reads the view.
     pub fn is_empty(&self) -> bool {
-        self.seats.is_empty() && self.groups.iter().all(|group| group.receiver_count() == 0)
+        self.seats.is_empty() && self.sets.is_empty() && self.groups.iter().all(|group| group.receiver_count() == 0)
     }
 
     /// Adds a reader with a task of its own.
@@ -98,6 +101,18 @@ impl Listeners {
         self.seats.retain(|seats| !seats.readers.is_empty());
     }
 
+    /// Adds a reader of several logs.
+    pub fn join_set(&mut self, moves: &Arc<Moves>) {
+        self.sets.push(moves.clone());
+    }
+
+    /// Removes a reader of several logs.
+    pub fn leave_set(&mut self, moves: &Arc<Moves>) {
+        if let Some(at) = self.sets.iter().position(|one| Arc::ptr_eq(one, moves)) {
+            self.sets.swap_remove(at);
+        }
+    }
+
     /// Tells the followers of a flush, and returns the groups that are still to wake.
     ///
     /// A reader that joins now finds the ring up to date and misses nothing.
@@ -107,6 +122,7 @@ impl Listeners {
             followers.flushes.lock().push(flush);
             followers.wake.notify_one();
         }
+        self.sets.iter().for_each(|moves| moves.wake());
         self.groups.clone()
     }
 }

@@ -5,7 +5,7 @@ use super::fan_out::{Followers, Listeners, give_way};
 use super::reader::Frames;
 use super::ring::{Chunk, Ring};
 use crate::encode::native::Encoder;
-use crate::log::commit::{Log, Tail};
+use crate::log::commit::{Log, Moves, Tail};
 use crate::log::row::Rows;
 use crate::model::{Audience, Sequence};
 use parking_lot::{Mutex, MutexGuard};
@@ -29,10 +29,15 @@ impl SharedView {
     ///
     /// The first reader restarts the ring at the tail, under the lock that the next reader takes: that one cannot find
     /// an outdated ring.
-    pub fn join(&self, log: &Log) -> (watch::Receiver<u64>, Tail) {
+    pub fn subscribe<T>(&self, log: &Log, join: impl FnOnce(&mut Listeners) -> T) -> (T, Tail) {
         let mut listeners = self.listeners.lock();
         let tail = if listeners.is_empty() { self.restart(log) } else { log.tail() };
-        (listeners.join(), tail)
+        (join(&mut listeners), tail)
+    }
+
+    /// Removes a reader of several logs.
+    pub fn leave_set(&self, moves: &Arc<Moves>) {
+        self.listeners.lock().leave_set(moves);
     }
 
     /// Subscribes a reader of this view again, before it stops to follow.

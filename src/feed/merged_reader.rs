@@ -5,17 +5,19 @@
 //! round does. A round covers everything committed when it began. The reader holds no frames beyond those of one log in
 //! one round.
 
+use super::fan_out::Listeners;
+use super::hub::{Hub, SharedView};
 use super::reader::Frames;
 use super::ring::last_framed_of;
-use super::{Feed, Filter, Hub, PAGE, ReadRequest, ReplayState, SharedView, StartAt};
+use super::{Feed, Filter, PAGE, ReadRequest, ReplayState, StartAt};
 use crate::encode::native::{append_cursor, without_cursors};
-use crate::log::commit::Logs;
+use crate::log::commit::{Log, Logs, Moves};
 use crate::log::row::{APPEND_ROWS_MAX, Row, Rows};
 use crate::log::{LogId, StoreError, StoredAppend};
-use crate::model::{Cursor, Epoch, Sequence, SessionId};
+use crate::model::{Audience, Cursor, Epoch, Sequence, SessionId};
 use bytes::Bytes;
-use futures_util::future::select_all;
-use std::collections::{HashMap, VecDeque};
+use slab::Slab;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::watch;
@@ -44,7 +46,7 @@ pub fn now(logs: &Logs) -> Sequence {
     order_position(logs.position(), ALL_ROWS)
 }
 
-/// The most logs of one reader: each log costs memory, and a little time for every fact in any of them.
+/// The most logs of one reader: each log costs memory.
 pub(super) const MEMBERS_MAX: usize = 16_384;
 
 /// The logs of a reader.
@@ -116,7 +118,9 @@ impl LogSet {
 /// One log of several.
 struct Member {
     hub: Arc<Hub>,
-    moved: watch::Receiver<u64>,
+    audience: Audience,
+    frames: Frames,
+    moves: Arc<Moves>,
     epoch: Option<Epoch>,
     after: Sequence,
     is_hydrated: bool,
@@ -134,6 +138,8 @@ struct Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
+        self.hub.log.unfollow(&self.moves);
+        self.hub.view(self.audience, self.frames).leave_set(&self.moves);
         self.hub.readers.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -146,12 +152,24 @@ enum MemberStep {
     Replay(Epoch),
 }
 
+/// What came of one look at the active members.
+struct Round {
+    /// The members that have more.
+    more: Vec<usize>,
+    /// Whether the reader's position in any of them may have changed.
+    has_advanced: bool,
+}
+
 /// A reader of several logs.
 pub struct MergedReader {
     feed: Arc<Feed>,
     request: ReadRequest,
     membership: LogSet,
-    members: Vec<Member>,
+    members: Slab<Member>,
+    keys: HashMap<LogId, usize>,
+    /// The members that may have more for this reader. It looks at no other.
+    active: Vec<usize>,
+    moves: Arc<Moves>,
     /// The epochs of erased logs: for a log with another epoch the reader gets a Reset.
     erased: HashMap<LogId, Epoch>,
     /// The position at which new members start during the first join.
@@ -167,8 +185,20 @@ impl MergedReader {
     /// Creates a reader of these logs.
     #[must_use]
     pub fn new(feed: Arc<Feed>, request: ReadRequest, membership: LogSet, start: StartAt) -> Self {
-        let (members, erased, ready) = (Vec::new(), HashMap::new(), VecDeque::new());
-        Self { feed, request, membership, members, erased, start, ready, is_joined: false, join_pending: true }
+        Self {
+            feed,
+            request,
+            membership,
+            members: Slab::new(),
+            keys: HashMap::new(),
+            active: Vec::new(),
+            moves: Arc::default(),
+            erased: HashMap::new(),
+            start,
+            ready: VecDeque::new(),
+            is_joined: false,
+            join_pending: true,
+        }
     }
 
     fn store_epoch(&self) -> Epoch {
@@ -179,8 +209,8 @@ impl MergedReader {
     #[must_use]
     pub fn error(&self, problem: &serde_json::Value) -> Bytes {
         // The error belongs to no single run. It names the first, because every frame names a log.
-        match self.members.first() {
-            Some(member) => member.hub.encoder.error(member.after, problem).into(),
+        match self.members.iter().next() {
+            Some((_, member)) => member.hub.encoder.error(member.after, problem).into(),
             None => {
                 let mut frame = serde_json::json!({ "frame": "Error", "sequence": 0, "problem": problem });
                 match &self.membership {
@@ -205,34 +235,28 @@ impl MergedReader {
             if let Some(frames) = self.ready.pop_front() {
                 return Ok(frames.into());
             }
-            for member in &mut self.members {
-                member.moved.mark_unchanged();
-            }
+            // First: what was committed up to here has moved its members, and changed the set of logs.
+            let now = self.feed.logs.position();
             if self.join_pending || self.membership.has_changed() {
                 self.join_pending = true;
                 self.join().await?;
             }
-            let is_whole = match self.request.frames {
-                Frames::Events => self.events().await?,
-                Frames::Activities => self.activities().await?,
+            self.active.extend(self.moves.take());
+            self.active.sort_unstable();
+            self.active.dedup();
+            self.active.retain(|key| self.members.contains(*key));
+            let round = match self.request.frames {
+                Frames::Events => self.events(now).await?,
+                Frames::Activities => self.activities(now).await?,
             };
-            if self.ready.is_empty() && is_whole {
-                self.moved().await;
+            self.active = round.more;
+            // What was committed after the round began is announced.
+            if self.ready.is_empty() && !round.has_advanced {
+                tokio::select! {
+                    () = self.moves.woken() => {}
+                    () = self.membership.changed() => self.join_pending = true,
+                }
             }
-        }
-    }
-
-    /// Waits until a log has moved, or the list of logs may have changed.
-    async fn moved(&mut self) {
-        if self.members.is_empty() {
-            self.membership.changed().await;
-            self.join_pending = true;
-            return;
-        }
-        let moves = self.members.iter_mut().map(|member| Box::pin(member.moved.changed()));
-        tokio::select! {
-            _ = select_all(moves) => {}
-            () = self.membership.changed() => self.join_pending = true,
         }
     }
 
@@ -242,16 +266,24 @@ impl MergedReader {
         if logs.len() > MEMBERS_MAX {
             return Err(StoreError::TooManyLogs { count: logs.len(), limit: MEMBERS_MAX });
         }
-        self.members.retain(|member| {
-            let stays = logs.contains(&member.hub.log.id);
-            self.erased.extend(member.epoch.filter(|_| !stays).map(|epoch| (member.hub.log.id.clone(), epoch)));
+        let stay: HashSet<&LogId> = logs.iter().collect();
+        self.keys.retain(|log, key| {
+            let stays = stay.contains(log);
+            if !stays {
+                self.erased.extend(self.members.remove(*key).epoch.map(|epoch| (log.clone(), epoch)));
+            }
             stays
         });
         for id in logs {
-            if self.members.iter().any(|member| member.hub.log.id == id) {
+            if self.keys.contains_key(&id) {
                 continue;
             }
-            let (hub, moved, tail) = self.feed.subscribe(&id, &self.request).await?;
+            let (key, moves) = (self.members.vacant_key(), &self.moves);
+            let join = |log: &Log, listeners: &mut Listeners| {
+                log.follow(moves, key);
+                listeners.join_set(moves);
+            };
+            let (hub, (), tail) = self.feed.subscribe(&id, &self.request, join).await?;
             let mut member = Member {
                 // If the epoch has changed, the first round finds that.
                 epoch: self.erased.remove(&id).or(tail.epoch),
@@ -262,7 +294,9 @@ impl MergedReader {
                 can_replay: true,
                 end_pending: true,
                 hub,
-                moved,
+                audience: self.request.filter.audience,
+                frames: self.request.frames,
+                moves: moves.clone(),
             };
             match self.start {
                 // A log that appears after the first join is read from its start.
@@ -280,7 +314,8 @@ impl MergedReader {
                     self.ready.push_back(without_cursors(&member.hub.encoder.reset(epoch, "epoch")));
                 }
             }
-            self.members.push(member);
+            self.keys.insert(id, self.members.insert(member));
+            self.active.push(key);
         }
         // From here on, every log that is new to this reader is a new log.
         (self.is_joined, self.join_pending) = (true, false);
@@ -298,14 +333,11 @@ impl MergedReader {
         Ok(before.plus(rows).min(last))
     }
 
-    /// Runs a round of events: everything committed when it began, as far as it can be ordered.
-    ///
-    /// Returns false if more remain.
-    async fn events(&mut self) -> Result<bool, StoreError> {
-        let mut is_whole = true;
-        let mut until = self.feed.logs.position();
+    /// Runs a round of events: everything committed up to `until`, as far as it can be ordered.
+    async fn events(&mut self, mut until: u64) -> Result<Round, StoreError> {
         let mut came: Vec<(usize, Vec<StoredAppend>)> = Vec::new();
-        for (n, member) in self.members.iter_mut().enumerate() {
+        for key in &self.active {
+            let member = &mut self.members[*key];
             let tail = member.hub.log.tail();
             // An erased log keeps its old epoch, to tell it from the next one.
             if let Some(epoch) = tail.epoch.filter(|epoch| member.epoch != Some(*epoch)) {
@@ -322,7 +354,6 @@ impl MergedReader {
                     if let Some(last) = page.last() {
                         // The log may continue after this page: no later append of another log may overtake that.
                         until = until.min(last.position);
-                        is_whole = false;
                     }
                     page
                 }
@@ -332,17 +363,23 @@ impl MergedReader {
                 let log = &member.hub.log.id;
                 member.prev = Some(self.feed.prev_at(log, epoch, &self.request.filter, member.after).await?);
             }
-            came.push((n, appends));
+            came.push((*key, appends));
         }
         let mut placed: Vec<(u64, usize, StoredAppend)> = Vec::new();
-        for (n, appends) in came {
-            placed.extend(appends.into_iter().filter(|append| append.position <= until).map(|a| (a.position, n, a)));
+        let mut more = Vec::new();
+        for (key, appends) in came {
+            // A page without appends belongs to a log that was erased meanwhile; that moves it again.
+            if appends.last().is_some_and(|last| last.position >= until) {
+                more.push(key);
+            }
+            placed.extend(appends.into_iter().filter(|append| append.position <= until).map(|a| (a.position, key, a)));
         }
         placed.sort_by_key(|(position, ..)| *position);
+        let has_advanced = !placed.is_empty();
         let epoch = self.store_epoch();
         let mut out = Vec::new();
-        for (position, n, append) in placed {
-            let member = &mut self.members[n];
+        for (position, key, append) in placed {
+            let member = &mut self.members[key];
             let after = member.after;
             for row in Rows(append.rows).filter(|row| row.sequence() > after) {
                 member.after = row.sequence();
@@ -356,25 +393,25 @@ impl MergedReader {
             self.ready.push_back(out);
         }
         self.push_ends();
-        Ok(is_whole)
+        Ok(Round { more, has_advanced })
     }
 
-    /// Runs a round of activities, which brings every log to its tail. Returns false if more remain.
-    async fn activities(&mut self) -> Result<bool, StoreError> {
-        let now = self.feed.logs.position();
+    /// Runs a round of activities, which brings every member that has moved to its tail, and the reader to `now`.
+    async fn activities(&mut self, now: u64) -> Result<Round, StoreError> {
         let before = self.ready.len();
         // A log in replay has more than this round sends.
-        let mut is_whole = true;
-        for n in 0..self.members.len() {
-            let (hub, audience) = (self.members[n].hub.clone(), self.request.filter.audience);
+        let mut more = Vec::new();
+        for n in 0..self.active.len() {
+            let key = self.active[n];
+            let (hub, audience) = (self.members[key].hub.clone(), self.request.filter.audience);
             let view = hub.view(audience, Frames::Activities);
             let frames = loop {
-                match self.step(n, &hub, view) {
+                match self.step(key, &hub, view) {
                     MemberStep::Frames(frames) => break frames,
                     MemberStep::BuildFold => self.feed.build_fold(&hub, view).await?,
                     MemberStep::Replay(epoch) => {
-                        is_whole = false;
-                        break self.replay(n, &hub, epoch).await?;
+                        more.push(key);
+                        break self.replay(key, &hub, epoch).await?;
                     }
                 }
             };
@@ -383,14 +420,14 @@ impl MergedReader {
             }
         }
         let cursor = Cursor::at(self.store_epoch(), order_position(now, ALL_ROWS));
-        if is_whole
+        if more.is_empty()
             && self.ready.len() > before
             && let Some(last) = self.ready.back_mut()
         {
             append_cursor(last, cursor);
         }
         self.push_ends();
-        Ok(is_whole)
+        Ok(Round { has_advanced: !more.is_empty(), more })
     }
 
     /// Reads a page of a log's history as deltas.
@@ -455,7 +492,11 @@ impl MergedReader {
     /// Sends the ends of runs that are fully sent. The stream stays open.
     fn push_ends(&mut self) {
         let is_sent = |member: &&mut Member| member.is_hydrated || self.request.frames == Frames::Events;
-        for member in self.members.iter_mut().filter(|member| member.end_pending).filter(is_sent) {
+        for key in &self.active {
+            let member = &mut self.members[*key];
+            if !member.end_pending || !is_sent(&member) {
+                continue;
+            }
             let tail = member.hub.log.tail();
             if let (Some(status), Some(epoch)) = (tail.end(), tail.epoch)
                 && (member.epoch, member.after) == (Some(epoch), tail.last)

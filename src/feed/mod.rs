@@ -30,7 +30,7 @@ use crate::projection;
 use crate::projection::activity_set::Activity;
 use bytes::Bytes;
 use dashmap::DashMap;
-use fan_out::Followers;
+use fan_out::{Followers, Listeners};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use hub::{Hub, SharedView};
@@ -45,7 +45,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 /// The sizes and the tick of the read path.
 #[derive(Debug, Clone, Copy)]
@@ -383,7 +383,7 @@ impl Feed {
     /// # Errors
     /// [`StoreError`] from the store.
     pub async fn read(self: &Arc<Self>, id: &LogId, request: ReadRequest, start: StartAt) -> Result<Reader, StoreError> {
-        let (hub, moved, tail) = self.subscribe(id, &request).await?;
+        let (hub, moved, tail) = self.subscribe(id, &request, |_, listeners| listeners.join()).await?;
         Ok(Reader::new(self.clone(), hub, request, start, moved, &tail))
     }
 
@@ -394,12 +394,18 @@ impl Feed {
     }
 
     /// Subscribes to a log, and returns its tail at that time.
-    async fn subscribe(&self, id: &LogId, request: &ReadRequest) -> Result<(Arc<Hub>, watch::Receiver<u64>, Tail), StoreError> {
+    async fn subscribe<T>(
+        &self,
+        id: &LogId,
+        request: &ReadRequest,
+        join: impl FnOnce(&Log, &mut Listeners) -> T,
+    ) -> Result<(Arc<Hub>, T, Tail), StoreError> {
         let log = self.logs.log(id).await?;
         let hub = self.hubs.entry(id.clone()).or_insert_with(|| Arc::new(Hub::new(log))).clone();
         hub.readers.fetch_add(1, Ordering::Relaxed);
-        let (moved, tail) = hub.view(request.filter.audience, request.frames).join(&hub.log);
-        Ok((hub, moved, tail))
+        let view = hub.view(request.filter.audience, request.frames);
+        let (joined, tail) = view.subscribe(&hub.log, |listeners| join(&hub.log, listeners));
+        Ok((hub, joined, tail))
     }
 
     /// Builds the fold of a view's activities at the log's tail, if the view has none.

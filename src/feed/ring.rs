@@ -329,7 +329,8 @@ impl Ring {
             out.extend_from_slice(&encoder.hydrated(framed, self.epoch.map(|epoch| Cursor::at(epoch, through))));
         }
         let bytes = Bytes::from(out);
-        if is_shared && at.known == Sequence::NONE {
+        // The empty page of a new log costs less to encode again than to keep.
+        if is_shared && at.known == Sequence::NONE && !fold.activities().is_empty() {
             self.pages.push(HydrationPage { from, next: at.next, bytes: bytes.clone(), framed });
         }
         *pass = framed.is_none().then_some(at);

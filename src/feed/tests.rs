@@ -54,7 +54,7 @@ async fn a_second_reader_finds_no_outdated_ring_while_the_first_one_joins() {
     // The view has no readers, so its ring does not move.
     write(&logs, &mut groups, &log).await;
     // The first reader has subscribed, and its thread goes no further.
-    let _first = feed.subscribe(&log.id, &activities()).await.unwrap();
+    let _first = feed.subscribe(&log.id, &activities(), |_, listeners| listeners.join()).await.unwrap();
     let mut second = feed.read(&log.id, activities(), StartAt::Start).await.unwrap();
     let hydration = second.next().await.unwrap().unwrap();
     let text = String::from_utf8_lossy(&hydration);

@@ -89,14 +89,14 @@ impl Applier {
         moved.affected.extend(self.sessions.apply(&log.id, number, before, now));
     }
 
-    /// Makes the position of a commit visible, after its tails.
+    /// Makes the position of a commit visible, after its tails and the sets of logs that it changed.
     ///
-    /// A reader that loads the position first finds everything up to it. Returns whom to notify.
-    pub fn finish(&self, moved: Moved) -> AffectedWatchers {
+    /// A reader that loads the position first finds everything up to it.
+    pub fn finish(&self, moved: Moved) {
+        moved.affected.notify();
         if let Some(position) = moved.position {
             self.position.store(position, Ordering::Release);
         }
-        moved.affected
     }
 
     /// Applies the erasure of a log, which is then open like one that was never written.

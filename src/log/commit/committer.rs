@@ -401,12 +401,11 @@ impl Follower {
 
     /// Shows readers and callers what a commit has moved.
     fn finish(&self, moved: Moved, done: CommittedGroup) {
-        let affected = self.applier.finish(moved);
+        self.applier.finish(moved);
         if !done.is_empty() {
             // Without a receiver the process is shutting down.
             let _ = self.groups.send(done);
         }
-        affected.notify();
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod applier;
 mod committer;
+mod moves;
 mod open_logs;
 mod orderer;
 mod summary;
@@ -18,6 +19,7 @@ mod tail;
 mod tests;
 
 pub use committer::{Ack, Chain, CommitCounters, CommittedGroup, Submission};
+pub use moves::Moves;
 pub use orderer::{Follow, OrderedGroup, Orderer, StoreOnly};
 pub use summary::{CompactionState, PREVIEW_CHARS_MAX, Preview, Summary, count_of, summary_of};
 pub use tail::{Connected, Log, Tail};

@@ -1,13 +1,14 @@
 //! One log: its tail, its newest rows, its watchers, and the last activity of its producers.
 
+use super::moves::{Follower, Moves};
 use super::summary::Summary;
 use crate::log::{Append, LogId, PlacedAppend, StoredAppend};
 use crate::model::{Epoch, Sequence};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
@@ -18,12 +19,20 @@ const RECENT_BYTES_MAX: usize = 1024 * 1024;
 const RECENT_BYTES_KEPT: usize = 16 * 1024;
 
 /// The tail of a log, for readers: everything up to it is durable.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Tail {
     /// `None` until the log is first written.
     pub epoch: Option<Epoch>,
     pub last: Sequence,
     pub summary: Arc<Summary>,
+}
+
+impl Default for Tail {
+    /// The tail of a log that was never written. All of them share one summary.
+    fn default() -> Self {
+        static EMPTY: LazyLock<Arc<Summary>> = LazyLock::new(Arc::default);
+        Self { epoch: None, last: Sequence::NONE, summary: EMPTY.clone() }
+    }
 }
 
 impl Tail {
@@ -42,6 +51,16 @@ struct Recent {
     bytes: usize,
     /// The commit time of the first announced append.
     announced_at: Option<Instant>,
+    /// The readers of several logs that this one belongs to.
+    followers: Vec<Follower>,
+}
+
+impl Recent {
+    fn list_move(&self) {
+        for Follower { moves, member } in &self.followers {
+            moves.add(*member);
+        }
+    }
 }
 
 /// One open log.
@@ -93,7 +112,7 @@ impl Log {
         Self {
             id,
             compacted: AtomicU64::new(tail.summary.compacted.times),
-            recent: Mutex::new(Recent { tail, rows: VecDeque::new(), bytes: 0, announced_at: None }),
+            recent: Mutex::new(Recent { tail, rows: VecDeque::new(), bytes: 0, announced_at: None, followers: Vec::new() }),
             watchers: AtomicUsize::new(0),
             announced: AtomicBool::new(false),
             growth_mark: AtomicU64::new(FIRST_GROWTH_MARK),
@@ -156,6 +175,19 @@ impl Log {
     pub fn mark_connected(self: &Arc<Self>) -> Connected {
         self.bodies.fetch_add(1, Ordering::Relaxed);
         Connected(self.clone())
+    }
+
+    /// Adds this log to `moves`, as this member, at every commit from now on.
+    pub fn follow(&self, moves: &Arc<Moves>, member: usize) {
+        self.recent.lock().followers.push(Follower { moves: moves.clone(), member });
+    }
+
+    /// Undoes [`Self::follow`].
+    pub fn unfollow(&self, moves: &Arc<Moves>) {
+        let followers = &mut self.recent.lock().followers;
+        if let Some(at) = followers.iter().position(|follower| Arc::ptr_eq(&follower.moves, moves)) {
+            followers.swap_remove(at);
+        }
     }
 
     /// The current tail.
@@ -251,6 +283,7 @@ impl Log {
         let _ =
             self.growth_mark.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |at| (at != u64::MAX).then_some(FIRST_GROWTH_MARK));
         self.compacted.store(0, Ordering::Release);
+        recent.list_move();
         std::mem::take(&mut recent.tail)
     }
 
@@ -282,6 +315,7 @@ impl Log {
         if watched {
             recent.announced_at.get_or_insert_with(Instant::now);
         }
+        recent.list_move();
         (before, is_announced)
     }
 

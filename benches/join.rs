@@ -4,7 +4,7 @@
 //! prints the bytes of a join, and the bytes of a chunk at several positions of a long message.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use proscenium::feed::reader::Frames;
+use proscenium::feed::Frames;
 use proscenium::feed::{Feed, FeedConfig, Filter, ReadRequest, StartAt};
 use proscenium::guard::Policy;
 use proscenium::ingest::{Delivery, Environment, Ingest};

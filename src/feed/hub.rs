@@ -1,9 +1,8 @@
 //! Hubs: one log, its views, and the flushes that bring their rings to the log's tail.
 
-use super::Feed;
 use super::fan_out::{Followers, Listeners, give_way};
-use super::reader::Frames;
 use super::ring::{Chunk, Ring};
+use super::{Feed, Frames};
 use crate::encode::native::Encoder;
 use crate::log::commit::{Log, Moves, Tail};
 use crate::log::row::Rows;

@@ -7,9 +7,8 @@
 
 use super::fan_out::Listeners;
 use super::hub::{Hub, SharedView};
-use super::reader::Frames;
 use super::ring::last_framed_of;
-use super::{Feed, Filter, PAGE, ReadRequest, ReplayState, StartAt};
+use super::{Feed, Filter, Frames, PAGE, ReadRequest, ReplayState, StartAt};
 use crate::encode::native::{append_cursor, without_cursors};
 use crate::log::commit::{Log, Logs, Moves};
 use crate::log::row::{APPEND_ROWS_MAX, Row, Rows};

@@ -37,7 +37,7 @@ use hub::{Hub, SharedView};
 use merged_reader::{LogSet, MergedReader};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use reader::{Frames, Reader};
+use reader::Reader;
 use ring::{Chunk, last_framed_of};
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -143,6 +143,15 @@ impl Filter {
 /// Whether a list contains a value; an empty list contains all.
 fn matches_list(list: &[Box<str>], value: &str) -> bool {
     list.is_empty() || list.iter().any(|name| **name == *value)
+}
+
+/// The kind of frames of a reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Frames {
+    /// Every envelope, unchanged.
+    Events,
+    /// The activities that the projection folds from the envelopes.
+    Activities,
 }
 
 /// The frames that a reader requests.

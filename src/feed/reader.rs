@@ -3,7 +3,7 @@
 use super::fan_out::Followers;
 use super::hub::{Hub, SharedView};
 use super::ring::{HYDRATION_BYTES_MAX, HydrationPass, Ring};
-use super::{Feed, Filter, PAGE, ReadRequest, ReplayState, StartAt, TryNext};
+use super::{Feed, Filter, Frames, PAGE, ReadRequest, ReplayState, StartAt, TryNext};
 use crate::encode::native::with_prev;
 use crate::log::StoreError;
 use crate::log::commit::{Tail, rows_after};
@@ -12,15 +12,6 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::watch;
-
-/// The kind of frames of a reader.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Frames {
-    /// Every envelope, unchanged.
-    Events,
-    /// The activities that the projection folds from the envelopes.
-    Activities,
-}
 
 /// A reader of one log.
 pub struct Reader {

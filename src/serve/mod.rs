@@ -54,7 +54,8 @@ use telemetry::meters::Meters;
 use telemetry::trace;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use transport::connection::{self, Connections};
+use transport::connection::Connections;
+use transport::refusal;
 use transport::tls::Tls;
 use transport::writers::Writers;
 
@@ -391,7 +392,7 @@ impl Server {
                 ended = tasks.ended() => Err(ended.into()),
                 () = connections.wait_closed(app.keep_alive.drain + FINISH_TIME_MAX) => Ok(()),
                 // A load balancer must learn from `/readyz` that the server is not ready.
-                () = connection::refuse_while_stopping(&listener, &app, is_plain) => Ok(()),
+                () = refusal::refuse_while_stopping(&listener, &app, is_plain) => Ok(()),
             };
         }
         drop(listener);

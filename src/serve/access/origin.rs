@@ -191,47 +191,54 @@ fn foreign_origin(from: &str) -> Problem {
     Problem::new(StatusCode::FORBIDDEN, "foreign_origin", detail)
 }
 
+/// Checks the host and the origin of a request, and returns the headers that its answer needs for them.
+///
+/// # Errors
+/// 403 for an unknown host name or a foreign origin.
+pub fn admit(app: &App, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<HeaderMap, Problem> {
+    check_host(app, uri, headers)?;
+    let mut answer = vary(app);
+    match RequestOrigin::from_request(&app.origins, method, uri, headers) {
+        RequestOrigin::SameOrigin => {}
+        RequestOrigin::Allowed(origin) => {
+            answer.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+            answer.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+            answer.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED_HEADERS));
+        }
+        RequestOrigin::Foreign(from) => return Err(foreign_origin(&from)),
+    }
+    Ok(answer)
+}
+
 /// The middleware of all requests on hyper.
 ///
-/// Requests with origin information or an unknown host never stay on the crate's own sockets, so it sees them all.
+/// On the crate's own sockets only requests for streams name an origin; [`admit`] sees each of them.
 pub async fn check(State(app): State<Arc<App>>, request: Request<Body>, next: Next) -> Response {
-    if let Err(problem) = check_host(&app, request.uri(), request.headers()) {
-        return with_vary(&app, problem.into_response());
-    }
-    let allowed_origin = match RequestOrigin::from_request(&app.origins, request.method(), request.uri(), request.headers()) {
-        RequestOrigin::SameOrigin => None,
-        RequestOrigin::Allowed(origin) => Some(origin.clone()),
-        RequestOrigin::Foreign(from) => return with_vary(&app, foreign_origin(&from).into_response()),
-    };
-    let is_preflight = request.method() == Method::OPTIONS
-        && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
-        && allowed_origin.is_some();
-    let mut response = match is_preflight {
-        true => {
+    let admitted = admit(&app, request.method(), request.uri(), request.headers());
+    let mut response = match &admitted {
+        Err(problem) => problem.clone().into_response(),
+        Ok(answer) => {
+            let is_preflight = request.method() == Method::OPTIONS
+                && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+                && answer.contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN);
             let preflight = [
                 (header::ACCESS_CONTROL_ALLOW_METHODS, METHODS),
                 (header::ACCESS_CONTROL_ALLOW_HEADERS, REQUEST_HEADERS),
                 (header::ACCESS_CONTROL_MAX_AGE, PREFLIGHT_MAX_AGE_SECS),
             ];
-            (StatusCode::NO_CONTENT, preflight).into_response()
+            if is_preflight { (StatusCode::NO_CONTENT, preflight).into_response() } else { next.run(request).await }
         }
-        false => next.run(request).await,
     };
-    if let Some(origin) = allowed_origin {
-        let headers = response.headers_mut();
-        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        headers.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
-        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED_HEADERS));
-    }
-    with_vary(&app, response)
-}
-
-/// Adds `Vary: Origin` if answers differ by origin.
-fn with_vary(app: &App, mut response: Response) -> Response {
-    if !app.origins.0.is_empty() {
-        response.headers_mut().append(header::VARY, HeaderValue::from_static("Origin"));
+    for (name, value) in &admitted.unwrap_or_else(|_| vary(&app)) {
+        response.headers_mut().append(name, value.clone());
     }
     response
+}
+
+/// `Vary: Origin`, if answers differ by origin.
+fn vary(app: &App) -> HeaderMap {
+    let differ = !app.origins.0.is_empty();
+    differ.then(|| (header::VARY, HeaderValue::from_static("Origin"))).into_iter().collect()
 }
 
 #[cfg(test)]

@@ -252,6 +252,14 @@ impl Stream {
         self.heartbeat
     }
 
+    /// Converts the stream into a response.
+    pub fn respond(self: Box<Self>) -> Response {
+        let frames = futures_util::stream::unfold(self, async |mut stream| {
+            stream.next().await.map(|bytes| (Ok::<_, std::convert::Infallible>(bytes), stream))
+        });
+        (HEADERS, Body::from_stream(frames)).into_response()
+    }
+
     /// What precedes the reader's next frames.
     fn at_hand(&mut self) -> Option<Bytes> {
         if !self.has_opened {
@@ -285,15 +293,10 @@ impl Stream {
     }
 }
 
-/// A stream of frames, on a connection that hyper carries.
+/// A stream of frames of several runs, on a connection that hyper carries.
 pub async fn get(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri, headers: HeaderMap) -> Response {
     match open(&app, authorization, &uri, &headers).await {
-        Ok(StreamResponse::Live(stream)) => {
-            let frames = futures_util::stream::unfold(stream, async |mut stream| {
-                stream.next().await.map(|bytes| (Ok::<_, std::convert::Infallible>(bytes), stream))
-            });
-            (HEADERS, Body::from_stream(frames)).into_response()
-        }
+        Ok(StreamResponse::Live(stream)) => stream.respond(),
         Ok(StreamResponse::NoContent) => no_content(),
         Err(problem) => problem.into_response(),
     }

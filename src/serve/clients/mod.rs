@@ -22,7 +22,7 @@ pub mod view;
 use crate::encode::frames::{self, ActivityView, Frame};
 use crate::encode::native::HEARTBEAT;
 use crate::encode::{Dialect, Flow};
-use crate::feed::reader::Frames;
+use crate::feed::Frames;
 use crate::feed::{AnyReader, Filter, ReadRequest, StartAt};
 use crate::log::LogId;
 use crate::model::{Audience, Cursor, RunId, Sequence};

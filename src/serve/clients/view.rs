@@ -12,7 +12,7 @@ use crate::log::LogId;
 use crate::model::{RunId, SessionId, ThreadId};
 use crate::serve::App;
 use crate::serve::access::authorization::Authorization;
-use crate::serve::api::stream::{self, no_content, start_param};
+use crate::serve::api::stream::{self, Stream, StreamResponse, no_content, start_param};
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{Query, cursor, path_id};
 use axum::extract::State;
@@ -26,32 +26,56 @@ pub(super) const AI_SDK: &[(&str, &str)] = &[("x-vercel-ai-ui-message-stream", "
 /// The supported major versions of the AI SDK. The first is the default.
 const AI_SDK_VERSIONS: [u8; 3] = [5, 6, 7];
 
-/// `GET /v1/runs/{run}/stream`: a run in the server's own format or a client's.
+/// A run as a client asked to see it.
+pub enum RunStream {
+    /// The client has received everything up to the end.
+    Ended,
+    Native(Box<Stream>),
+    /// In another client's format, with the headers of that format.
+    InFormat(Box<DialectStream>, &'static [(&'static str, &'static str)]),
+}
+
+/// Opens the stream that a request names, in the server's own format or in a client's.
+///
+/// # Errors
+/// The [`Problem`] to answer with.
+pub async fn open(app: &Arc<App>, authorization: Authorization, uri: &Uri, headers: &HeaderMap) -> Result<RunStream, Problem> {
+    let query = Query::from_uri(uri);
+    match query.get("format").filter(|_| uri.path().starts_with("/v1/runs/")) {
+        None => Ok(match stream::open(app, authorization, uri, headers).await? {
+            StreamResponse::NoContent => RunStream::Ended,
+            StreamResponse::Live(stream) => RunStream::Native(stream),
+        }),
+        Some(format) => open_in_format(app, authorization, uri, headers, &query, format).await,
+    }
+}
+
+/// `GET /v1/runs/{run}/stream`, on a connection that hyper carries.
 pub async fn get(
     State(app): State<Arc<App>>,
     authorization: Authorization,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let query = Query::from_uri(&uri);
-    match query.get("format") {
-        None => Ok(stream::get(State(app), authorization, uri, headers).await),
-        Some(format) => get_in_format(&app, authorization, &uri, &headers, &query, format).await,
-    }
+    Ok(match open(&app, authorization, &uri, &headers).await? {
+        RunStream::Ended => no_content(),
+        RunStream::Native(stream) => stream.respond(),
+        RunStream::InFormat(stream, further) => stream.respond(further),
+    })
 }
 
-/// Answers with a run in this format.
+/// Opens the stream of a run in this format.
 ///
 /// # Errors
 /// 501 for an unknown format, 400 for parameters that do not fit the format, or the store's failure.
-async fn get_in_format(
+async fn open_in_format(
     app: &Arc<App>,
     authorization: Authorization,
     uri: &Uri,
     headers: &HeaderMap,
     query: &Query,
     format: &str,
-) -> Result<Response, Problem> {
+) -> Result<RunStream, Problem> {
     let run = path_id::<RunId>("runId", uri)?;
     let start: Option<DialectCursor> = match start_param(query, headers) {
         Some("now") => {
@@ -66,7 +90,7 @@ async fn get_in_format(
     if let Some(DialectCursor { cursor, .. }) = start {
         let reader = app.feed.read(&LogId::Run(run.clone()), read_request, StartAt::After(cursor)).await?;
         if reader.has_seen_end() {
-            return Ok(no_content());
+            return Ok(RunStream::Ended);
         }
     }
     let audience = query.audience()?;
@@ -85,7 +109,7 @@ async fn get_in_format(
     // The client saw the end, and the log went on: it joins as a new client does.
     let after = start.filter(|start| !start.cursor.knows_end);
     let opening = StreamOpening { run, audience, after, replay, ids: IdPosition::Last, earlier: Vec::new(), dialect };
-    Ok(DialectStream::open(app, authorization, opening).await?.respond(response_headers))
+    Ok(RunStream::InFormat(Box::new(DialectStream::open(app, authorization, opening).await?), response_headers))
 }
 
 /// The options of a viewer: the current state, then changes up to the run's end.

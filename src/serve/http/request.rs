@@ -1,7 +1,7 @@
 //! Parsing of paths, queries and WebSocket messages into typed values.
 
 use super::problem::Problem;
-use crate::feed::reader::Frames;
+use crate::feed::Frames;
 use crate::feed::{Filter, ReadRequest};
 use crate::model::cursor::CursorError;
 use crate::model::id::IdError;

@@ -6,54 +6,39 @@
 //! other request moves its connection to hyper, with the bytes already read: same handlers, same answers. With TLS the
 //! handshake selects HTTP/2 or HTTP/1.1 (ALPN), and hyper carries both.
 
-use super::head::{self, BodyFraming, CheckedStream, HEADERS_MAX, RequestHead};
+use super::chunked::write_chunked;
+use super::head::{self, BodyFraming, HEADERS_MAX, RequestHead};
+use super::http1_answer::Http1Answer;
+use super::on_hyper::{serve_http1, serve_http2};
+use super::refusal::refuse;
 use super::tls::{H2, Tls};
 use super::writers::{LiveStream, Writers};
-use crate::ingest::Receipt;
 use crate::serve::access::authorization::authorize_request;
-use crate::serve::access::origin::{FETCH_SITE, check_host};
+use crate::serve::access::origin::{FETCH_SITE, admit};
 use crate::serve::access::quota::{Client, ConnectionPermit};
 use crate::serve::api::facts::{accept_body, is_facts_path};
-use crate::serve::api::ops;
-use crate::serve::api::stream::{self, HEADERS, StreamResponse};
-use crate::serve::contract::operations::{METRICS_ACCESS, PUBLISH_ACCESS, STREAM_ACCESS};
+use crate::serve::clients::view::{self, RunStream};
+use crate::serve::contract::operations::{PUBLISH_ACCESS, STREAM_ACCESS};
 use crate::serve::http::body::{BodyDeadline, is_lines};
-use crate::serve::http::problem::{CHALLENGE, Problem};
+use crate::serve::http::problem::Problem;
 use crate::serve::http::request::is_stream;
-use crate::serve::telemetry::meters;
 use crate::serve::telemetry::trace::{self, RequestRecord};
 use crate::serve::{App, stop_requested};
 use axum::Router;
-use axum::response::IntoResponse;
 use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
-use hyper::body::Incoming;
-use hyper::server::conn::http1::{self, UpgradeableConnection};
-use hyper::server::conn::http2;
-use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
-use std::convert::Infallible;
-use std::io::{self, Write};
-use std::pin::Pin;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio_rustls::server::TlsStream;
 use tracing::Instrument;
 
 /// Maximum body of a post that stays here, in bytes.
 const POST_BYTES_MAX: u64 = 256 * 1024;
 /// Read size for a request's head, in bytes: enough for nearly all heads with a small fact.
 const READ_BYTES: usize = 4096;
-/// Length of the HTTP/2 connection preface, in bytes (RFC 9113, section 3.4).
-const PREFACE_BYTES: usize = 24;
-/// Maximum unsent bytes of one HTTP/2 stream. hyper's default is 400 KiB.
-const HTTP2_STREAM_BYTES_MAX: usize = 64 * 1024;
-/// Time that a refused client gets to read the reason.
-const REFUSAL_TIME_MAX: Duration = Duration::from_secs(1);
 /// Maximum idle time between two requests of a connection.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(75);
 
@@ -133,96 +118,6 @@ impl Connections {
     }
 }
 
-/// Sends the reason and closes the connection.
-async fn refuse(mut socket: TcpStream, problem: Problem, now: jiff::Timestamp) -> io::Result<()> {
-    let sending = async {
-        socket.write_all(&http_response(Err(problem), now, None, true)).await?;
-        socket.shutdown().await?;
-        // Closing a socket with unread input resets it, and the client would lose the answer.
-        let mut void = [0; 512];
-        while socket.read(&mut void).await? > 0 {}
-        Ok(())
-    };
-    // A client that does not read the answer loses nothing.
-    tokio::time::timeout(REFUSAL_TIME_MAX, sending).await.unwrap_or(Ok(()))
-}
-
-/// Maximum concurrent connections that a stopping server answers.
-///
-/// Further ones are closed without an answer.
-const STOPPING_CONNECTIONS_MAX: usize = 64;
-/// Maximum time of one such answer.
-const STOPPING_TIME_MAX: Duration = Duration::from_secs(2);
-
-/// Accepts connections forever and answers each that the server is stopping.
-///
-/// Health and metrics are still answered, so that a load balancer learns the state from the server itself. A TLS
-/// connection is only closed: a handshake for each would be too expensive now.
-pub async fn refuse_while_stopping(listener: &TcpListener, app: &Arc<App>, is_plain: bool) {
-    let slots = Arc::new(Semaphore::new(STOPPING_CONNECTIONS_MAX));
-    loop {
-        let Ok((socket, _)) = listener.accept().await else {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        if !is_plain {
-            continue;
-        }
-        let Ok(slot) = slots.clone().try_acquire_owned() else { continue };
-        let app = app.clone();
-        tokio::spawn(async move {
-            // A client that takes longer only sees the connection close.
-            let _ = tokio::time::timeout(STOPPING_TIME_MAX, answer_while_stopping(&app, socket)).await;
-            drop(slot);
-        });
-    }
-}
-
-/// Answers one request while the server is stopping.
-async fn answer_while_stopping<S: AsyncRead + AsyncWrite + Unpin>(app: &App, mut socket: S) -> io::Result<()> {
-    let mut read = BytesMut::new();
-    while memchr::memmem::find(&read, b"\r\n\r\n").is_none() {
-        if read.len() >= app.limits.head_bytes_max || socket.read_buf(&mut read).await? == 0 {
-            return Ok(());
-        }
-    }
-    let parsed = parse_head(&read);
-    let path = parsed.as_ref().map(|(uri, _)| uri.path());
-    // Metrics need the same authorization as at any other time.
-    let may_read_metrics = match &parsed {
-        Some((uri, headers)) if path == Some("/metrics") => {
-            check_host(app, uri, headers).is_ok() && authorize_request(app, METRICS_ACCESS, uri, headers).await.is_ok()
-        }
-        _ => false,
-    };
-    let plain = |kind: &str, body: &str| {
-        let length = body.len();
-        format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\ncache-control: no-store\r\nconnection: close\r\n\r\n{body}")
-            .into_bytes()
-    };
-    let text = match path {
-        Some("/healthz") => plain("application/json", &ops::health().await.0.to_string()),
-        Some("/metrics") if may_read_metrics => plain(meters::CONTENT_TYPE, &meters::text(app).await),
-        _ => {
-            app.meters.problems.add("stopping");
-            http_response(Err(Problem::stopping()), (app.environment.now)(), None, true)
-        }
-    };
-    socket.write_all(&text).await?;
-    socket.shutdown().await
-}
-
-/// Parses the target and the headers of a head. `None`: malformed.
-fn parse_head(head: &[u8]) -> Option<(Uri, HeaderMap)> {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
-    let mut request = httparse::Request::new(&mut headers);
-    request.parse(head).ok()?;
-    let pair = |header: &httparse::Header<'_>| {
-        Some((HeaderName::from_bytes(header.name.as_bytes()).ok()?, HeaderValue::from_bytes(header.value).ok()?))
-    };
-    Some((request.path?.parse().ok()?, request.headers.iter().filter_map(pair).collect()))
-}
-
 /// Serves a connection that begins with a TLS handshake.
 async fn serve_tls(app: Arc<App>, router: Router, tls: Arc<Tls>, socket: TcpStream, permit: ConnectionPermit) -> io::Result<()> {
     let mut stopping = app.stopping.subscribe();
@@ -258,7 +153,8 @@ async fn serve_tls(app: Arc<App>, router: Router, tls: Arc<Tls>, socket: TcpStre
 
 /// The kind of a connection's next request.
 enum NextRequest {
-    Stream(Uri, HeaderMap),
+    /// A stream, and the headers that its answer needs for the page's origin.
+    Stream(Uri, HeaderMap, HeaderMap),
     /// Facts in a JSON body of this many bytes.
     Facts(Uri, HeaderMap, usize),
     /// A request for hyper.
@@ -289,9 +185,9 @@ async fn serve_plain(
             Err(_) => return socket.shutdown().await,
             Ok(Err(error)) => return Err(error),
             Ok(Ok(NextRequest::Gone)) => return Ok(()),
-            Ok(Ok(NextRequest::Stream(uri, headers))) => {
+            Ok(Ok(NextRequest::Stream(uri, headers, answer_headers))) => {
                 drop((read, router, stopping));
-                return Box::pin(serve_stream(app, &writers, socket, uri, headers, permit)).await;
+                return Box::pin(serve_stream(app, &writers, socket, uri, headers, answer_headers, permit)).await;
             }
             Ok(Ok(NextRequest::Facts(uri, headers, length))) => {
                 let id = app.request_ids.for_request(&headers);
@@ -317,7 +213,7 @@ async fn serve_plain(
                 };
                 let (status, code) = answer.as_ref().map_or_else(|p| (p.status, Some(p.code)), |_| (StatusCode::OK, None));
                 record.answered(&app, status, code);
-                socket.write_all(&http_response(answer, (app.environment.now)(), Some(&id), is_cut)).await?;
+                socket.write_all(&Http1Answer::new((app.environment.now)(), Some(&id)).whole(answer, is_cut)).await?;
                 if is_cut {
                     // The rest of the body may still arrive, and must not be parsed as a request.
                     return socket.shutdown().await;
@@ -380,8 +276,7 @@ fn classify(app: &App, head: &RequestHead<'_, '_>) -> Option<NextRequest> {
     let target = request.path?;
     let path = target.split('?').next().unwrap_or(target);
     let is_facts = match request.method? {
-        // A stream in another format must be reset when cut, not end cleanly; hyper does that.
-        "GET" if is_stream(path) && !target.contains("format=") => false,
+        "GET" if is_stream(path) => false,
         "POST" if is_facts_path(path) => true,
         _ => return None,
     };
@@ -395,8 +290,9 @@ fn classify(app: &App, head: &RequestHead<'_, '_>) -> Option<NextRequest> {
         if [header::UPGRADE, header::TRANSFER_ENCODING, header::EXPECT, header::CONTENT_ENCODING].contains(&name) {
             return None;
         }
-        // The middleware of the router decides about other origins.
-        if name == header::ORIGIN || name == FETCH_SITE && !matches!(header.value, b"same-origin" | b"none") {
+        // The middleware of the router decides about posts of other origins.
+        let names_origin = name == header::ORIGIN || name == FETCH_SITE && !matches!(header.value, b"same-origin" | b"none");
+        if is_facts && names_origin {
             return None;
         }
         if name == header::CONNECTION && is_facts && !header.value.eq_ignore_ascii_case(b"keep-alive") {
@@ -406,11 +302,11 @@ fn classify(app: &App, head: &RequestHead<'_, '_>) -> Option<NextRequest> {
     }
     // A request target has no fragment. One with a fragment matches no address.
     let uri: Uri = target.parse().ok().filter(|uri: &Uri| uri.path() == path)?;
-    // The router's middleware answers an unknown host, too.
-    check_host(app, &uri, &headers).ok()?;
+    // The router's middleware answers an unknown host and a foreign origin.
+    let answer_headers = admit(app, if is_facts { &Method::POST } else { &Method::GET }, &uri, &headers).ok()?;
     let has_length = headers.contains_key(header::CONTENT_LENGTH);
     match (is_facts, head.body) {
-        (false, BodyFraming::Length(0)) if !has_length => Some(NextRequest::Stream(uri, headers)),
+        (false, BodyFraming::Length(0)) if !has_length => Some(NextRequest::Stream(uri, headers, answer_headers)),
         (true, BodyFraming::Length(length))
             if has_length && length <= POST_BYTES_MAX && matches!(is_lines(&headers), Ok(false)) =>
         {
@@ -441,41 +337,6 @@ async fn read_body(
     Ok(Ok(read.split_to(length).freeze()))
 }
 
-/// Formats a complete HTTP/1.1 response.
-fn http_response(answer: Result<Receipt, Problem>, now: jiff::Timestamp, id: Option<&HeaderValue>, is_last: bool) -> Vec<u8> {
-    let mut further = String::new();
-    let mut header = |name: &str, value: &str| further.extend([name, ": ", value, "\r\n"]);
-    if let Some(id) = id {
-        header("x-request-id", trace::text(id));
-    }
-    if is_last {
-        header("connection", "close");
-    }
-    if answer.as_ref().is_err_and(|problem| problem.status == StatusCode::UNAUTHORIZED) {
-        header("www-authenticate", CHALLENGE);
-    }
-    let (status, kind, body) = match answer {
-        Ok(receipt) => (StatusCode::OK, "application/json", serde_json::to_vec(&receipt).expect("a receipt serializes to JSON")),
-        Err(problem) => {
-            header("cache-control", "no-store");
-            if let Some(seconds) = problem.retry_after_secs() {
-                header("retry-after", &seconds.to_string());
-            }
-            let problem = match id {
-                Some(id) => problem.with("requestId", trace::text(id)),
-                None => problem,
-            };
-            (problem.status, "application/problem+json", problem.to_json().to_string().into())
-        }
-    };
-    let mut text = Vec::with_capacity(body.len() + 200);
-    let (date, length) = (httpdate::fmt_http_date(now.into()), body.len());
-    write!(text, "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n{further}date: {date}\r\n\r\n")
-        .expect("a Vec takes every byte");
-    text.extend_from_slice(&body);
-    text
-}
-
 /// Opens a stream, and leaves it to the writers: this task reserves memory for every kind of request.
 async fn serve_stream(
     app: Arc<App>,
@@ -483,6 +344,7 @@ async fn serve_stream(
     mut socket: TcpStream,
     uri: Uri,
     headers: HeaderMap,
+    answer_headers: HeaderMap,
     permit: ConnectionPermit,
 ) -> io::Result<()> {
     let (now, id) = ((app.environment.now)(), app.request_ids.for_request(&headers));
@@ -491,153 +353,28 @@ async fn serve_stream(
     let span = tracing::debug_span!("request", id = trace::text(&id), run);
     let opening = async {
         let authorization = authorize_request(&app, STREAM_ACCESS, &uri, &headers).await?;
-        stream::open(&app, authorization, &uri, &headers).await
+        view::open(&app, authorization, &uri, &headers).await
     };
     let opened = record.traced(opening.instrument(span)).await;
     let (status, code) = match &opened {
-        Ok(StreamResponse::Live(_)) => (StatusCode::OK, None),
-        Ok(StreamResponse::NoContent) => (StatusCode::NO_CONTENT, None),
+        Ok(RunStream::Native(_) | RunStream::InFormat(..)) => (StatusCode::OK, None),
+        Ok(RunStream::Ended) => (StatusCode::NO_CONTENT, None),
         Err(problem) => (problem.status, Some(problem.code)),
     };
     record.answered(&app, status, code);
+    let answer = Http1Answer::new(now, Some(&id)).with(answer_headers);
     let response = match opened {
-        Ok(StreamResponse::Live(stream)) => {
-            writers.serve(LiveStream { socket, stream, permit }, stream_head(now, &id));
+        Ok(RunStream::Native(stream)) => {
+            writers.serve(LiveStream { socket, stream, permit }, answer.stream());
             return Ok(());
         }
-        Ok(StreamResponse::NoContent) => {
-            let (date, id) = (httpdate::fmt_http_date(now.into()), trace::text(&id));
-            format!("HTTP/1.1 204 No Content\r\nconnection: close\r\ncache-control: no-store\r\nx-request-id: {id}\r\ndate: {date}\r\n\r\n")
-                .into_bytes()
+        Ok(RunStream::InFormat(stream, further)) => {
+            write_chunked(socket, stream, answer.chunked_stream(further), permit);
+            return Ok(());
         }
-        Err(problem) => http_response(Err(problem), now, Some(&id), true),
+        Ok(RunStream::Ended) => answer.no_content(),
+        Err(problem) => answer.whole(Err(problem), true),
     };
     socket.write_all(&response).await?;
     socket.shutdown().await
-}
-
-/// The response head of a stream.
-///
-/// Without a length the body ends with the connection. That needs no framing, so shared bytes can be written as they
-/// are.
-fn stream_head(now: jiff::Timestamp, id: &HeaderValue) -> Bytes {
-    let (date, id) = (httpdate::fmt_http_date(now.into()), trace::text(id));
-    let mut head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\nx-request-id: {id}\r\ndate: {date}\r\n");
-    for (name, value) in HEADERS {
-        head.extend([name, ": ", value, "\r\n"]);
-    }
-    head.push_str("\r\n");
-    head.into()
-}
-
-/// The service that hyper calls for each request of a connection.
-macro_rules! service {
-    ($app:expr, $router:expr, $permit:expr, $refusal:expr) => {{
-        let (meters, router, permit) = ($app.meters.clone(), TowerToHyperService::new($router), $permit);
-        let refusal: head::RefusedHead = $refusal;
-        service_fn(move |mut request: http::Request<Incoming>| {
-            request.extensions_mut().insert(permit.clone());
-            let refused = refusal.get().filter(|_| request.method().as_str() == head::REFUSED).cloned();
-            if let Some(problem) = &refused {
-                meters.problems.add(problem.code);
-            }
-            // Bytes after a WebSocket request were not checked, so they must not be parsed as another request.
-            let is_last = refused.is_some()
-                || request
-                    .headers()
-                    .get_all(header::UPGRADE)
-                    .iter()
-                    .any(|name| name.as_bytes().eq_ignore_ascii_case(b"websocket"));
-            let response = refused.map_or_else(|| Ok(router.call(request)), Err);
-            async move {
-                let mut response = match response {
-                    Ok(response) => response.await?,
-                    Err(problem) => problem.into_response(),
-                };
-                if is_last && response.status() != StatusCode::SWITCHING_PROTOCOLS {
-                    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-                }
-                Ok::<_, Infallible>(response)
-            }
-        })
-    }};
-}
-
-/// Serves HTTP/1.1 through hyper. `read`: the bytes already read.
-///
-/// With `half_close` a client that has shut down its sending side is still answered; without, it counts as gone.
-async fn serve_http1<S>(
-    app: Arc<App>,
-    router: Router,
-    socket: S,
-    read: BytesMut,
-    permit: ConnectionPermit,
-    half_close: bool,
-) -> io::Result<()>
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(app.limits.head_time_max).half_close(half_close);
-    let socket = CheckedStream::new(socket, read, app.limits.head_bytes_max);
-    let service = service!(app, router, permit, socket.refusal());
-    let connection = http.serve_connection(TokioIo::new(socket), service).with_upgrades();
-    serve_until_stopped(&app, connection, UpgradeableConnection::graceful_shutdown).await
-}
-
-/// Serves HTTP/2 through hyper, with the configured stream limit.
-///
-/// hyper bounds the work that a client can cause by resetting its streams (CVE-2023-44487).
-async fn serve_http2(
-    app: Arc<App>,
-    router: Router,
-    mut socket: TlsStream<TcpStream>,
-    permit: ConnectionPermit,
-) -> io::Result<()> {
-    // hyper would wait for a client's preface forever.
-    let mut read = BytesMut::with_capacity(PREFACE_BYTES);
-    let preface = async {
-        while read.len() < PREFACE_BYTES && socket.read_buf(&mut read).await? > 0 {}
-        Ok::<_, io::Error>(())
-    };
-    let mut stopping = app.stopping.subscribe();
-    tokio::select! {
-        spoken = tokio::time::timeout(app.limits.head_time_max, preface) => match spoken {
-            Ok(spoken) => spoken?,
-            Err(_) => return socket.shutdown().await,
-        },
-        _ = stop_requested(&mut stopping) => return socket.shutdown().await,
-    }
-    let mut http = http2::Builder::new(TokioExecutor::new());
-    http.timer(TokioTimer::new())
-        .max_concurrent_streams(app.limits.streams_max)
-        .max_header_list_size(u32::try_from(app.limits.head_bytes_max).unwrap_or(u32::MAX))
-        .max_send_buf_size(HTTP2_STREAM_BYTES_MAX)
-        // As for a WebSocket, a client that leaves a ping unanswered is gone.
-        .keep_alive_interval(app.keep_alive.heartbeat)
-        .keep_alive_timeout(app.keep_alive.heartbeat);
-    let service = service!(app, router, permit, head::RefusedHead::default());
-    let connection = http.serve_connection(TokioIo::new(CheckedStream::unchecked(socket, read)), service);
-    serve_until_stopped(&app, connection, http2::Connection::graceful_shutdown).await
-}
-
-/// Serves a connection to its end. After the stop signal it accepts no further request.
-async fn serve_until_stopped<C>(app: &App, connection: C, take_no_more: impl FnOnce(Pin<&mut C>)) -> io::Result<()>
-where
-    C: Future<Output = hyper::Result<()>>,
-{
-    let mut connection = std::pin::pin!(connection);
-    let mut stopping = app.stopping.subscribe();
-    let ended = tokio::select! {
-        ended = connection.as_mut() => Some(ended),
-        _ = stop_requested(&mut stopping) => None,
-    };
-    let ended = match ended {
-        Some(ended) => ended,
-        None => {
-            take_no_more(connection.as_mut());
-            connection.await
-        }
-    };
-    ended.map_err(io::Error::other)
 }

@@ -1,6 +1,10 @@
 //! Connections: sockets, request heads and TLS.
 
+pub mod chunked;
 pub mod connection;
 pub mod head;
+pub mod http1_answer;
+pub mod on_hyper;
+pub mod refusal;
 pub mod tls;
 pub mod writers;

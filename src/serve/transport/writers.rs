@@ -321,7 +321,7 @@ fn shrink_unsent(rest: Bytes, stream: &mut Stream) -> Bytes {
 /// Resolves when the client has closed its side.
 ///
 /// Further input is discarded: a stream's request is its only one.
-async fn closed_by_peer(socket: &TcpStream) -> io::Result<()> {
+pub async fn closed_by_peer(socket: &TcpStream) -> io::Result<()> {
     let mut void = [0; 64];
     loop {
         socket.readable().await?;

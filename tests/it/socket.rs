@@ -742,5 +742,5 @@ async fn a_session_subscription_covers_all_runs_and_resumes_from_its_cursor() {
     asked["after"] = frame["cursor"].clone();
     assert_eq!(again.request(asked).await["recovered"], true);
     let frame = again.next_frame().await;
-    assert_eq!((&frame["runId"], &frame["event"]["payload"]["text"]), (&json!("a"), &json!("3")));
+    assert_eq!((&frame["runId"], &frame["event"]["payload"]["text"]), (&json!("a"), &json!("3")), "{frame}");
 }

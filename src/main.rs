@@ -8,6 +8,7 @@ use cli::otlp;
 use cli::{check, demo, doctor, health, help_files, tail, token, transfer};
 use proscenium::auth::Authenticator;
 use proscenium::config::{Config, LogFormat, StoreKind};
+use proscenium::connect;
 use proscenium::ingest::{Environment, LARGE_DELIVERIES_MAX};
 use proscenium::log::commit::STORE_THREADS;
 use proscenium::log::{Storage, StoreError};
@@ -218,6 +219,9 @@ fn serve(config: &Config) -> Result<(), Failure> {
             Some(renewal) => server.with_task("certificate-renewal-at-hangup", renewal),
             None => server,
         };
+        let agents = config.agents_to_connect(&|name| std::env::var(name).ok())?;
+        let connecting = connect::connect(&server.app(), agents)?;
+        let server = server.with_task("connectors", connecting);
         // A parent process without a standard output does not need the line.
         let _ = writeln!(std::io::stdout(), "listening on {scheme}://{address}").and_then(|()| std::io::stdout().flush());
         tracing::info!(%address, store = ?config.store, workers = config.workers, "serving");

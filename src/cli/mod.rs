@@ -11,7 +11,7 @@ pub mod help_files;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 mod screen;
-mod sse;
+
 pub mod tail;
 pub mod token;
 pub mod transfer;

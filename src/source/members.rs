@@ -165,6 +165,12 @@ pub(super) fn take_id<T: FromStr>(map: &mut Map<String, Value>, member: &str) ->
     id
 }
 
+/// Reads an id of the event.
+/// The member stays there.
+pub(super) fn id_of<T: FromStr>(fact: &Fact, member: &str) -> Option<T> {
+    fact.get(member)?.as_str()?.parse().ok()
+}
+
 /// Takes an id that the source's `parse` has checked.
 pub(super) fn take_checked_id<T: FromStr>(fact: &mut Map<String, Value>, member: &str) -> T {
     take_id(fact, member).expect("`parse` has checked the id, and all id types have one format")
@@ -212,6 +218,14 @@ pub(super) fn move_members(draft: &mut Draft, from: &mut Map<String, Value>, mem
     for (member, ours) in members {
         draft.set(ours, from.shift_remove(*member).filter(|value| !value.is_null()));
     }
+}
+
+/// Sets the body of an artifact: its bytes in a `data:` URL, or the URL where it is.
+///
+/// The guard moves the bytes out of the envelope.
+pub(super) fn set_body(draft: &mut Draft, url: Option<String>) {
+    let member = if url.as_deref().is_some_and(|url| url.starts_with("data:")) { "body" } else { "url" };
+    draft.set(member, url);
 }
 
 /// Truncates a name to the length that the state may store.

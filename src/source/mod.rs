@@ -12,6 +12,7 @@
 
 pub mod ag_ui;
 pub mod agent_ui;
+pub mod ai_sdk;
 pub mod awaken;
 mod bounded;
 mod digest;
@@ -213,6 +214,7 @@ pub static SOURCES: &[SourceKind] = &[
     ethos::SOURCE,
     turn_runner::SOURCE,
     ag_ui::SOURCE,
+    ai_sdk::SOURCE,
     #[cfg(test)]
     relay::SOURCE,
 ];

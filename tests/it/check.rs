@@ -83,6 +83,25 @@ const RECORDINGS: &[(&str, &str, &[(&str, &[(&str, usize)])])] = &[
             ("awaken-encoder-tool_progress_activity", &[("patch-not-applied", 3)]),
         ],
     ),
+    (
+        "ai-sdk",
+        "ai-sdk",
+        &[
+            // An abort or an error ends the stream at once: open parts and calls get no end.
+            ("abort_mid_text", &[("part-never-ended", 1)]),
+            ("abort_mid_tool", &[("tool-never-ended", 2)]),
+            ("error_in_execute", &[("part-never-ended", 1)]),
+            ("error_midstream_part", &[("part-never-ended", 1), ("work-after-end", 1)]),
+            ("v5-abort_mid_text", &[("part-never-ended", 1)]),
+            // Approvals state no risk.
+            ("approval_approved", &[("action-fields", 1)]),
+            ("approval_automatic", &[("action-fields", 1)]),
+            ("approval_denied", &[("action-fields", 1)]),
+            ("v6-approval_approved", &[("action-fields", 1)]),
+            // The output of a client's tool is on no stream.
+            ("client_tool_answered", &[("result-without-output", 1)]),
+        ],
+    ),
 ];
 
 fn run_check(arguments: &[&str]) -> Output {

@@ -19,6 +19,7 @@ mod digest;
 pub mod ethos;
 pub mod ledger;
 mod members;
+pub mod openai_responses;
 mod report;
 mod state;
 pub mod turn_runner;
@@ -215,6 +216,7 @@ pub static SOURCES: &[SourceKind] = &[
     turn_runner::SOURCE,
     ag_ui::SOURCE,
     ai_sdk::SOURCE,
+    openai_responses::SOURCE,
     #[cfg(test)]
     relay::SOURCE,
 ];

@@ -69,6 +69,7 @@ pub fn recordings() -> Vec<(&'static str, String, Vec<Value>)> {
         ("turn-runner", "turnrunner"),
         ("ag-ui", "ag-ui"),
         ("ai-sdk", "ai-sdk"),
+        ("openai-responses", "openai-responses"),
     ];
     let named = directories.iter().flat_map(|(directory, source)| {
         list_recordings(directory).into_iter().map(move |name| (*source, format!("{directory}/{name}")))

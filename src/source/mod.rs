@@ -12,12 +12,14 @@
 
 pub mod ag_ui;
 pub mod agent_ui;
+pub mod ai_sdk;
 pub mod awaken;
 mod bounded;
 mod digest;
 pub mod ethos;
 pub mod ledger;
 mod members;
+pub mod openai_responses;
 mod report;
 mod state;
 pub mod turn_runner;
@@ -213,6 +215,8 @@ pub static SOURCES: &[SourceKind] = &[
     ethos::SOURCE,
     turn_runner::SOURCE,
     ag_ui::SOURCE,
+    ai_sdk::SOURCE,
+    openai_responses::SOURCE,
     #[cfg(test)]
     relay::SOURCE,
 ];

@@ -83,6 +83,52 @@ const RECORDINGS: &[(&str, &str, &[(&str, &[(&str, usize)])])] = &[
             ("awaken-encoder-tool_progress_activity", &[("patch-not-applied", 3)]),
         ],
     ),
+    (
+        "ai-sdk",
+        "ai-sdk",
+        &[
+            // An abort or an error ends the stream at once: open parts and calls get no end.
+            ("abort_mid_text", &[("part-never-ended", 1)]),
+            ("abort_mid_tool", &[("tool-never-ended", 2)]),
+            ("error_in_execute", &[("part-never-ended", 1)]),
+            ("error_midstream_part", &[("part-never-ended", 1), ("work-after-end", 1)]),
+            ("v5-abort_mid_text", &[("part-never-ended", 1)]),
+            // Approvals state no risk.
+            ("approval_approved", &[("action-fields", 1)]),
+            ("approval_automatic", &[("action-fields", 1)]),
+            ("approval_denied", &[("action-fields", 1)]),
+            ("v6-approval_approved", &[("action-fields", 1)]),
+            // The output of a client's tool is on no stream.
+            ("client_tool_answered", &[("result-without-output", 1)]),
+        ],
+    ),
+    (
+        "openai-responses",
+        "openai-responses",
+        &[
+            // The Agents SDK names its agents alone, and sends no end when it stops.
+            ("agents-chatcmpl-cancel_immediate", &[("agent-lineage", 1), ("part-never-ended", 1), ("run-never-ended", 1)]),
+            ("agents-chatcmpl-error_midstream", &[("agent-lineage", 1), ("part-never-ended", 1), ("run-never-ended", 1)]),
+            ("agents-chatcmpl-handoff", &[("agent-lineage", 2), ("handoff-details", 2)]),
+            ("agents-chatcmpl-one_tool", &[("agent-lineage", 1)]),
+            ("agents-chatcmpl-parallel_tools", &[("agent-lineage", 1)]),
+            ("agents-chatcmpl-reasoning_text", &[("agent-lineage", 1)]),
+            ("agents-chatcmpl-tool_approval_mixed", &[("agent-lineage", 1)]),
+            ("agents-chatcmpl-tool_failures_soft", &[("agent-lineage", 1)]),
+            ("agents-chatcmpl-two_turns", &[("agent-lineage", 1)]),
+            ("agents-responses-mcp_approval_callback", &[("agent-lineage", 1)]),
+            // The caller runs a function now, and its next request is not in the file.
+            ("endpoint-custom_tool_and_shell", &[("run-never-ended", 1), ("tool-never-ended", 1)]),
+            ("endpoint-dialect_no_sequence_numbers", &[("run-never-ended", 1), ("tool-never-ended", 1)]),
+            ("endpoint-unicode_split", &[("run-never-ended", 1), ("tool-never-ended", 1)]),
+            // An error ends the stream at once.
+            ("endpoint-error_event_flat", &[("part-never-ended", 1)]),
+            ("endpoint-error_event_nested", &[("part-never-ended", 1)]),
+            ("endpoint-failed_midstream", &[("part-never-ended", 1)]),
+            // The output of a function is on no stream.
+            ("endpoint-one_function_tool_two_responses", &[("result-without-output", 1)]),
+        ],
+    ),
 ];
 
 fn run_check(arguments: &[&str]) -> Output {

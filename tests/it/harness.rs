@@ -68,6 +68,8 @@ pub fn recordings() -> Vec<(&'static str, String, Vec<Value>)> {
         ("ethos", "ethos"),
         ("turn-runner", "turnrunner"),
         ("ag-ui", "ag-ui"),
+        ("ai-sdk", "ai-sdk"),
+        ("openai-responses", "openai-responses"),
     ];
     let named = directories.iter().flat_map(|(directory, source)| {
         list_recordings(directory).into_iter().map(move |name| (*source, format!("{directory}/{name}")))

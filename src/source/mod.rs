@@ -10,6 +10,7 @@
 //! stores the resulting envelopes also stores the state. A runtime never refuses unknown input: an unknown event type
 //! becomes `diagnostic.changed`, and the draft carries an unknown member.
 
+pub mod acp;
 pub mod ag_ui;
 pub mod agent_ui;
 pub mod awaken;
@@ -213,6 +214,7 @@ pub static SOURCES: &[SourceKind] = &[
     ethos::SOURCE,
     turn_runner::SOURCE,
     ag_ui::SOURCE,
+    acp::SOURCE,
     #[cfg(test)]
     relay::SOURCE,
 ];

@@ -19,6 +19,7 @@ const FOLDERS: &[(&str, &str)] = &[
     ("ethos", "ethos"),
     ("turn-runner", "turnrunner"),
     ("ag-ui", "ag-ui"),
+    ("acp", "acp"),
 ];
 
 /// Secrets planted in recordings, which no reader may see.

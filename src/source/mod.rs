@@ -15,6 +15,7 @@ pub mod ag_ui;
 pub mod agent_ui;
 pub mod awaken;
 mod bounded;
+pub mod claude_stream_json;
 mod digest;
 pub mod ethos;
 pub mod ledger;
@@ -215,6 +216,7 @@ pub static SOURCES: &[SourceKind] = &[
     turn_runner::SOURCE,
     ag_ui::SOURCE,
     acp::SOURCE,
+    claude_stream_json::SOURCE,
     #[cfg(test)]
     relay::SOURCE,
 ];

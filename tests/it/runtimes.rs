@@ -20,6 +20,7 @@ const FOLDERS: &[(&str, &str)] = &[
     ("turn-runner", "turnrunner"),
     ("ag-ui", "ag-ui"),
     ("acp", "acp"),
+    ("claude-stream-json", "claude-stream-json"),
 ];
 
 /// Secrets planted in recordings, which no reader may see.

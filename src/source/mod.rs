@@ -10,11 +10,13 @@
 //! stores the resulting envelopes also stores the state. A runtime never refuses unknown input: an unknown event type
 //! becomes `diagnostic.changed`, and the draft carries an unknown member.
 
+pub mod acp;
 pub mod ag_ui;
 pub mod agent_ui;
 pub mod ai_sdk;
 pub mod awaken;
 mod bounded;
+pub mod claude_stream_json;
 mod digest;
 pub mod ethos;
 pub mod ledger;
@@ -217,6 +219,8 @@ pub static SOURCES: &[SourceKind] = &[
     ag_ui::SOURCE,
     ai_sdk::SOURCE,
     openai_responses::SOURCE,
+    acp::SOURCE,
+    claude_stream_json::SOURCE,
     #[cfg(test)]
     relay::SOURCE,
 ];

@@ -21,6 +21,8 @@ const FOLDERS: &[(&str, &str)] = &[
     ("ag-ui", "ag-ui"),
     ("ai-sdk", "ai-sdk"),
     ("openai-responses", "openai-responses"),
+    ("acp", "acp"),
+    ("claude-stream-json", "claude-stream-json"),
 ];
 
 /// Secrets planted in recordings, which no reader may see.

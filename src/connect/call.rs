@@ -1,15 +1,16 @@
 //! What a protocol gets and gives: a call, and the live stream that it leads to.
 
 use super::error::UpstreamError;
-use crate::model::{ActionId, AgentId, Control, RunId, SessionId};
+use crate::model::{ActionId, Control, RunId, SessionId};
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 use std::future::ready;
+use uuid::Uuid;
 
 /// One call to an agent.
 #[derive(Debug, Clone)]
 pub(super) struct UpstreamCall {
-    pub agent: AgentId,
     pub session: SessionId,
     pub run: RunId,
     /// The conversation before this call, from the log, in the form of AG-UI messages.
@@ -126,17 +127,22 @@ pub(super) trait Upstream: Send {
     }
 }
 
+/// A UUID made from these parts, for agents whose sessions have one.
+pub(super) fn uuid_of(parts: &[&str]) -> Uuid {
+    let hash = Sha256::digest(parts.join("\0"));
+    uuid::Builder::from_custom_bytes(std::array::from_fn(|n| hash[n])).into_uuid()
+}
+
 /// Calls for the tests of protocols.
 #[cfg(test)]
 pub(super) mod samples {
     use super::{ActionReply, TurnInput, UpstreamCall};
-    use crate::model::{ActionId, AgentId, Control, RunId, SessionId};
+    use crate::model::{ActionId, Control, RunId, SessionId};
     use serde_json::{Map, Value};
 
     pub(in crate::connect) fn call(history: Vec<Value>, input: TurnInput) -> UpstreamCall {
-        let (agent, session, run) = (AgentId::new("helper"), SessionId::new("s"), RunId::new("r"));
-        let (agent, session, run) = (agent.unwrap(), session.unwrap(), run.unwrap());
-        UpstreamCall { agent, session, run, history, input, memory: Map::new(), session_memory: Map::new() }
+        let (session, run) = (SessionId::new("s").unwrap(), RunId::new("r").unwrap());
+        UpstreamCall { session, run, history, input, memory: Map::new(), session_memory: Map::new() }
     }
 
     /// An answer; `null` is no value.

@@ -4,7 +4,7 @@
 //! stream ends in the same way whether the run completed, waits or was cancelled, so the connector asks afterwards. A
 //! run continues at the server while this process restarts, and the connector then joins it.
 
-use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall};
+use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall, uuid_of};
 use super::entry::AgentEntry;
 use super::error::UpstreamError;
 use super::http::{EventReader, HttpEndpoint, HttpUpstream};
@@ -15,7 +15,6 @@ use futures_util::FutureExt;
 use http::Method;
 use reqwest::RequestBuilder;
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 pub(super) const CONNECTOR: ConnectorKind = ConnectorKind {

@@ -14,15 +14,18 @@
 //! What later calls need (a session or response of the agent) stands in the log, as an internal activity of the run.
 
 mod a2a;
+mod acp;
 mod ag_ui;
 mod ai_sdk;
 mod call;
+mod claude;
 mod conversation;
 pub mod entry;
 mod error;
 mod http;
 mod langgraph;
 mod openai_responses;
+mod process;
 pub mod sse;
 mod turn;
 mod worker;
@@ -66,7 +69,15 @@ pub enum TargetKind {
 }
 
 /// All protocols.
-pub static CONNECTORS: &[ConnectorKind] = &[ag_ui::CONNECTOR];
+pub static CONNECTORS: &[ConnectorKind] = &[
+    ag_ui::CONNECTOR,
+    ai_sdk::CONNECTOR,
+    langgraph::CONNECTOR,
+    openai_responses::CONNECTOR,
+    a2a::CONNECTOR,
+    acp::CONNECTOR,
+    claude::CONNECTOR,
+];
 
 /// The endpoint of an entry with a URL.
 fn http_endpoint(entry: &AgentEntry, event_bytes_max: usize) -> Result<HttpEndpoint, String> {

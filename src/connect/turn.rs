@@ -9,7 +9,7 @@
 use super::call::{ActionReply, Protocol, TurnInput, Upstream, UpstreamCall};
 use super::conversation::{self, MEMORY};
 use super::entry::AgentEntry;
-use super::error::{RetryHint, UpstreamError};
+use super::error::{RetryHint, UpstreamError, excerpt};
 use crate::control::Answer;
 use crate::log::LogId;
 use crate::log::commit::Tail;
@@ -211,7 +211,6 @@ impl Turn<'_> {
             self.publish_native(&facts).await?;
         }
         Ok(UpstreamCall {
-            agent: entry.name.clone(),
             session: self.job.session.clone(),
             run: self.job.run.clone(),
             history: state.history,
@@ -296,7 +295,7 @@ impl Turn<'_> {
     async fn store(&mut self, upstream: &mut dyn Upstream, facts: &[String]) -> Result<(), UpstreamError> {
         if !facts.is_empty() {
             self.resolve().await?;
-            self.publisher.publish(self.agent.source(), facts).await?;
+            self.publisher.publish(self.agent.source(), facts).await.map_err(|problem| refused(problem, facts))?;
             self.acknowledge().await;
         }
         if let Some(memory) = upstream.memory() {
@@ -389,6 +388,17 @@ impl Turn<'_> {
         self.acknowledge().await;
         Ok(())
     }
+}
+
+/// The error of facts that the log did not accept. It quotes one that is not JSON.
+fn refused(problem: Problem, facts: &[String]) -> UpstreamError {
+    let invalid = facts.iter().find(|fact| serde_json::from_str::<serde::de::IgnoredAny>(fact).is_err());
+    let mut error = UpstreamError::from(problem);
+    if let Some(invalid) = invalid {
+        error.reason.push_str(": ");
+        error.reason.push_str(&excerpt(invalid));
+    }
+    error
 }
 
 const NO_STEERING: &str = "The agent takes no message in the middle of a turn. Queue it instead.";

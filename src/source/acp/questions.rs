@@ -76,7 +76,11 @@ impl EventHandler<'_> {
         let call = self.call_of(&params);
         params.shift_remove("toolCallId");
         let mut draft = Draft::new(EventType::ActionRequired).with("kind", "structured_input");
-        move_members(&mut draft, &mut params, &[("requestedSchema", "schema"), ("message", "message"), ("mode", "mode"), ("url", "url")]);
+        move_members(
+            &mut draft,
+            &mut params,
+            &[("requestedSchema", "schema"), ("message", "message"), ("mode", "mode"), ("url", "url")],
+        );
         take_question(&mut draft, &mut params);
         draft.set("requestId", Some(request.clone()));
         (draft.owner, draft.ids.action, draft.ids.tool_call) = (Owner::Runtime, Some(action.clone()), call.clone());

@@ -96,7 +96,8 @@ pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
         let subtype = take_text(&mut fact, "subtype").unwrap_or_default();
         name = format!("system/{subtype}");
     }
-    let line = take_text(&mut fact, "uuid").map(|id| crate::source::digest::fnv1a(crate::source::digest::FNV1A_OFFSET_BASIS, id.as_bytes()));
+    let line = take_text(&mut fact, "uuid")
+        .map(|id| crate::source::digest::fnv1a(crate::source::digest::FNV1A_OFFSET_BASIS, id.as_bytes()));
     let session = take_text(&mut fact, "session_id");
     let timestamp = take_time(&mut fact, "timestamp");
     let content = match known::<Kind>(&name) {

@@ -31,7 +31,9 @@ impl EventHandler<'_> {
     /// Sets the agent of a line: a child has an id of its own, else that of the call that started it.
     pub(super) fn enter_agent(&mut self, line: &Line) {
         self.agent = line.parent.as_ref().map(|parent| {
-            let by_call = || self.memory.children.iter().find(|child| child.call.as_deref() == Some(parent)).map(|child| child.agent.clone());
+            let by_call = || {
+                self.memory.children.iter().find(|child| child.call.as_deref() == Some(parent)).map(|child| child.agent.clone())
+            };
             line.agent.clone().or_else(by_call).unwrap_or_else(|| id_of::<AgentId>(parent))
         });
     }

@@ -53,7 +53,8 @@ impl EventHandler<'_> {
             TaskKind::Agent => {
                 let agent: AgentId = id_of(id.as_str());
                 self.memory.children.add(Child { agent: agent.clone(), call: call.clone(), has_prompt: false });
-                let mut draft = Draft::new(EventType::AgentSpawned).with("runtimeEntity", "subagent_turn").with("status", "running");
+                let mut draft =
+                    Draft::new(EventType::AgentSpawned).with("runtimeEntity", "subagent_turn").with("status", "running");
                 draft.set("agentName", take_text(&mut fact, "subagent_type"));
                 draft.set("spawnReason", description);
                 (draft.persistence, draft.ids.agent) = (Persistence::Archive, Some(agent));
@@ -106,7 +107,11 @@ impl EventHandler<'_> {
         draft.set("message", message);
         // The counts are sums, which the roster would add up again.
         if let Some(Value::Object(mut usage)) = fact.shift_remove("usage") {
-            move_members(&mut draft, &mut usage, &[("tool_uses", "toolCount"), ("duration_ms", "durationMs"), ("total_tokens", "totalTokens")]);
+            move_members(
+                &mut draft,
+                &mut usage,
+                &[("tool_uses", "toolCount"), ("duration_ms", "durationMs"), ("total_tokens", "totalTokens")],
+            );
         }
         move_members(&mut draft, &mut fact, &[("last_tool_name", "toolActivity")]);
         for known in ["tool_use_id", "subagent_type"] {
@@ -130,7 +135,8 @@ impl EventHandler<'_> {
             }
             Some(TaskKind::Foreground) | None => {
                 patch.extend(status.map(|status| ("status".to_owned(), status.into())));
-                return self.push_carrying(diagnostic("task_updated", "system/task_updated", patch).with("taskId", id.as_str()), fact);
+                return self
+                    .push_carrying(diagnostic("task_updated", "system/task_updated", patch).with("taskId", id.as_str()), fact);
             }
         };
         move_members(&mut draft, &mut patch, &[("error", "error")]);
@@ -174,7 +180,11 @@ impl EventHandler<'_> {
         };
         ended.set("summary", summary);
         if let Some(Value::Object(mut usage)) = usage {
-            move_members(&mut ended, &mut usage, &[("tool_uses", "toolCount"), ("duration_ms", "durationMs"), ("total_tokens", "totalTokens")]);
+            move_members(
+                &mut ended,
+                &mut usage,
+                &[("tool_uses", "toolCount"), ("duration_ms", "durationMs"), ("total_tokens", "totalTokens")],
+            );
         }
         ended.ids.agent = Some(agent.clone());
         self.push(ended);

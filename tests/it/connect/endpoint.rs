@@ -8,8 +8,8 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
+use proscenium::connect;
 use proscenium::connect::entry::AgentEntry;
-use proscenium::connect::{self};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::Storage;
@@ -112,6 +112,10 @@ async fn answer(state: Arc<State>, request: Request) -> Response {
     let events = |events: Vec<Value>| -> String { events.iter().map(|event| format!("data: {event}\n\n")).collect() };
     let stream = |body: Body| Response::builder().header("content-type", "text/event-stream; charset=utf-8").body(body);
     let response = match reply.expect("the test gives an answer for each request") {
+        // AI SDK clients need the mark at the end; it means nothing to others.
+        Reply::Events(list) if list.last().is_some_and(|last| last["type"] == "finish") => {
+            stream(format!("{}data: [DONE]\n\n", events(list)).into())
+        }
         Reply::Events(list) => stream(events(list).into()),
         Reply::Raw(text) => stream(text.into()),
         Reply::Cut(list) => {

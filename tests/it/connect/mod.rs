@@ -5,3 +5,4 @@
 mod ag_ui;
 mod endpoint;
 mod failures;
+mod protocols;

@@ -96,12 +96,7 @@ impl LangGraphServer {
 
 /// The thread of a session: its id, if that is a UUID, else one made from it.
 fn thread_of(session: &SessionId) -> String {
-    Uuid::parse_str(session.as_str())
-        .unwrap_or_else(|_| {
-            let hash = Sha256::digest(session.as_str());
-            uuid::Builder::from_custom_bytes(std::array::from_fn(|n| hash[n])).into_uuid()
-        })
-        .to_string()
+    Uuid::parse_str(session.as_str()).unwrap_or_else(|_| uuid_of(&[session.as_str()])).to_string()
 }
 
 /// The answers, by interrupt.

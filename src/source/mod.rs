@@ -10,6 +10,7 @@
 //! stores the resulting envelopes also stores the state. A runtime never refuses unknown input: an unknown event type
 //! becomes `diagnostic.changed`, and the draft carries an unknown member.
 
+pub mod a2a;
 pub mod ag_ui;
 pub mod agent_ui;
 pub mod ai_sdk;
@@ -217,6 +218,7 @@ pub static SOURCES: &[SourceKind] = &[
     ag_ui::SOURCE,
     ai_sdk::SOURCE,
     openai_responses::SOURCE,
+    a2a::SOURCE,
     #[cfg(test)]
     relay::SOURCE,
 ];

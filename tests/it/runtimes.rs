@@ -21,6 +21,7 @@ const FOLDERS: &[(&str, &str)] = &[
     ("ag-ui", "ag-ui"),
     ("ai-sdk", "ai-sdk"),
     ("openai-responses", "openai-responses"),
+    ("a2a", "a2a"),
 ];
 
 /// Secrets planted in recordings, which no reader may see.
@@ -245,6 +246,7 @@ async fn a_recording_cut_anywhere_is_settled_with_nothing_left_open() {
     }
 }
 
+/// AI SDK chunks and Responses events name no run.
 #[tokio::test]
 async fn two_runs_in_one_stream_are_flagged_for_every_runtime_that_tells_them_apart() {
     let client = start_local().await;
@@ -276,6 +278,8 @@ async fn two_runs_in_one_stream_are_flagged_for_every_runtime_that_tells_them_ap
     .await;
     let turn = |id: &str| json!({"bus": "observability", "event": "turnStart", "payload": {"turnId": id, "startedAt": "2026-01-01T00:00:00Z"}});
     flagged("turnrunner", vec![turn("a"), turn("b")]).await;
+    let a2a = |member: &str, id: &str| json!({member: {"id": id, "taskId": id, "status": {"state": "TASK_STATE_WORKING"}}});
+    flagged("a2a", vec![a2a("task", "a"), a2a("task", "b"), a2a("statusUpdate", "a")]).await;
     flagged(
         "ag-ui",
         vec![

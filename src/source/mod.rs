@@ -11,6 +11,7 @@
 //! becomes `diagnostic.changed`, and the draft carries an unknown member.
 
 pub mod acp;
+pub mod a2a;
 pub mod ag_ui;
 pub mod agent_ui;
 pub mod ai_sdk;
@@ -221,6 +222,7 @@ pub static SOURCES: &[SourceKind] = &[
     openai_responses::SOURCE,
     acp::SOURCE,
     claude_stream_json::SOURCE,
+    a2a::SOURCE,
     #[cfg(test)]
     relay::SOURCE,
 ];

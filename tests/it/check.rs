@@ -129,6 +129,22 @@ const RECORDINGS: &[(&str, &str, &[(&str, &[(&str, usize)])])] = &[
             ("endpoint-one_function_tool_two_responses", &[("result-without-output", 1)]),
         ],
     ),
+    (
+        "a2a",
+        "a2a",
+        // A stream does not name its agent, whose card says what it can do.
+        &[
+            ("rest-text_artifact", &[("entity-details", 1), ("entity-ids", 1)]),
+            ("v0.3-text_artifact", &[("entity-details", 1), ("entity-ids", 1)]),
+            ("v1-cancel", &[("entity-details", 1), ("entity-ids", 1)]),
+            ("v1-executor_raises", &[("entity-details", 1), ("entity-ids", 1)]),
+            ("v1-input_required_then_answer", &[("entity-details", 1), ("entity-ids", 1)]),
+            // The table of the second artifact is small, and stays in its envelope.
+            ("v1-multi_artifacts_unicode", &[("artifact-body", 1), ("entity-details", 1), ("entity-ids", 1)]),
+            ("v1-text_artifact", &[("entity-details", 1), ("entity-ids", 1)]),
+            ("v1-two_tasks_one_context", &[("entity-details", 2), ("entity-ids", 2)]),
+        ],
+    ),
 ];
 
 fn run_check(arguments: &[&str]) -> Output {

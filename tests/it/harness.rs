@@ -70,6 +70,7 @@ pub fn recordings() -> Vec<(&'static str, String, Vec<Value>)> {
         ("ag-ui", "ag-ui"),
         ("ai-sdk", "ai-sdk"),
         ("openai-responses", "openai-responses"),
+        ("a2a", "a2a"),
     ];
     let named = directories.iter().flat_map(|(directory, source)| {
         list_recordings(directory).into_iter().map(move |name| (*source, format!("{directory}/{name}")))

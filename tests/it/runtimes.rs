@@ -23,6 +23,7 @@ const FOLDERS: &[(&str, &str)] = &[
     ("openai-responses", "openai-responses"),
     ("acp", "acp"),
     ("claude-stream-json", "claude-stream-json"),
+    ("a2a", "a2a"),
 ];
 
 /// Secrets planted in recordings, which no reader may see.
@@ -247,6 +248,7 @@ async fn a_recording_cut_anywhere_is_settled_with_nothing_left_open() {
     }
 }
 
+/// AI SDK chunks and Responses events name no run.
 #[tokio::test]
 async fn two_runs_in_one_stream_are_flagged_for_every_runtime_that_tells_them_apart() {
     let client = start_local().await;
@@ -278,6 +280,8 @@ async fn two_runs_in_one_stream_are_flagged_for_every_runtime_that_tells_them_ap
     .await;
     let turn = |id: &str| json!({"bus": "observability", "event": "turnStart", "payload": {"turnId": id, "startedAt": "2026-01-01T00:00:00Z"}});
     flagged("turnrunner", vec![turn("a"), turn("b")]).await;
+    let a2a = |member: &str, id: &str| json!({member: {"id": id, "taskId": id, "status": {"state": "TASK_STATE_WORKING"}}});
+    flagged("a2a", vec![a2a("task", "a"), a2a("task", "b"), a2a("statusUpdate", "a")]).await;
     flagged(
         "ag-ui",
         vec![

@@ -101,7 +101,7 @@ impl EventHandler<'_> {
 
     /// Adds an item to the response, and returns its index.
     fn add_item(&mut self, kind: ItemKind, place: Option<u64>, item: &Map<String, Value>) -> usize {
-        let next = self.memory.items.iter().map(|item| item.index + 1).max().unwrap_or(0);
+        let next = self.memory.items.iter().map(|item| item.index.saturating_add(1)).max().unwrap_or(0);
         let is_free = |place: &u64| self.memory.items.iter().all(|item| item.index != *place);
         let index = place.filter(is_free).unwrap_or(next);
         let id = item.get("id").and_then(Value::as_str).map(name_of);

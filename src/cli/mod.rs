@@ -6,6 +6,7 @@
 pub mod check;
 pub mod demo;
 pub mod doctor;
+pub mod follow;
 pub mod health;
 pub mod help_files;
 #[cfg(feature = "otlp")]

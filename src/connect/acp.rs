@@ -46,8 +46,11 @@ impl Protocol for AcpAgent {
             let texts = context.into_iter().chain(messages.iter().map(|message| message.text.clone()));
             let prompt: Vec<Value> = texts.map(|text| json!({ "type": "text", "text": text })).collect();
             let params = json!({ "sessionId": process.session, "prompt": prompt });
-            let mut facts = Vec::new();
-            let prompt = process.request("session/prompt", params, &mut facts).await?;
+            let prompt = process.request("session/prompt", params, &mut Vec::new()).await?;
+            // The log has the user's words already.
+            let params = json!({ "sessionId": process.session, "prompt": [] });
+            let request = json!({ "jsonrpc": "2.0", "id": prompt, "method": "session/prompt", "params": params });
+            let facts = vec![json!({ "from": "client", "message": request }).to_string()];
             let memory = Some(Map::from_iter([(SESSION.to_owned(), Value::from(process.session.as_str()))]));
             let (pool, session) = (self.0.clone(), call.session.clone());
             Ok(Box::new(AcpTurn { pool, session, process: Some(process), prompt, facts, questions: Vec::new(), memory })

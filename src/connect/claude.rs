@@ -80,6 +80,8 @@ impl Protocol for ClaudeAgent {
             let mut turn = ClaudeTurn { pool, session, process: Some(process), facts, questions, interrupts: 0, memory };
             let texts: Vec<String> = context.into_iter().chain(messages.iter().map(|message| message.text.clone())).collect();
             turn.say(&texts).await?;
+            // The log has the user's words already.
+            turn.facts.clear();
             Ok(Box::new(turn) as Box<dyn Upstream>)
         }
         .boxed()

@@ -288,3 +288,72 @@ fn environment(
     }
     Ok(environment)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variable(name: &str) -> Option<String> {
+        match name {
+            "TOKEN" => Some("words".into()),
+            "PATH" => Some("/bin".into()),
+            _ => None,
+        }
+    }
+
+    fn read(text: &str) -> Result<Vec<AgentEntry>, EntryError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        AgentEntry::read_file(file.path(), &variable)
+    }
+
+    #[test]
+    fn a_flag_names_the_agent_its_protocol_and_where_it_is() {
+        let entry = AgentEntry::parse("support=ag-ui:http://127.0.0.1:8000/agent", &variable).unwrap();
+        assert_eq!((entry.name.as_str(), entry.connector.name), ("support", "ag-ui"));
+        assert!(matches!(entry.target, AgentTarget::Url { url, .. } if url.as_str() == "http://127.0.0.1:8000/agent"));
+        let entry = AgentEntry::parse("coder=acp:codex-acp --mode 'two words'", &variable).unwrap();
+        let AgentTarget::Command(command) = entry.target else { panic!("a program") };
+        assert_eq!(command.words, ["codex-acp", "--mode", "two words"]);
+    }
+
+    #[test]
+    fn a_file_has_credentials_by_their_names_and_nothing_prints_them() {
+        let table = "[a]\nprotocol = \"ag-ui\"\nurl = \"http://h/\"\nheaders = { x = { env = \"TOKEN\", prefix = \"Bearer \" } }\n\
+                     [b]\nprotocol = \"acp\"\ncommand = [\"x\"]\nenvironment = { KEY = { env = \"TOKEN\" } }\n";
+        let entries = read(table).unwrap();
+        let AgentTarget::Url { headers, .. } = &entries[0].target else { panic!("an address") };
+        assert_eq!(headers["x"], "Bearer words");
+        let AgentTarget::Command(command) = &entries[1].target else { panic!("a program") };
+        let environment: Vec<_> = command.environment.iter().map(|(name, value)| (name.as_str(), value.0.as_str())).collect();
+        assert_eq!(environment, [("KEY", "words"), ("PATH", "/bin")]);
+        assert!(!format!("{entries:?}").contains("words"), "{entries:?}");
+    }
+
+    #[test]
+    fn an_entry_that_is_not_valid_names_the_place_and_the_remedy() {
+        let flag = |text: &str| AgentEntry::parse(text, &variable).unwrap_err().to_string();
+        for (text, part) in [
+            ("support", "NAME=PROTOCOL:TARGET"),
+            ("support=http://h", "must be one of ag-ui"),
+            ("support=ag-ui:localhost:8000", "http:// or https://"),
+            ("support=ag-ui:http://me:secret@h/", "from the environment or a file"),
+            ("coder=acp:'x", "quotation mark"),
+            ("=ag-ui:http://h", "the agent's name"),
+        ] {
+            let error = flag(text);
+            assert!(error.contains(part) && error.starts_with("--connect"), "{error}");
+        }
+        for (text, part) in [
+            ("protocol = \"ag-ui\"\nurl = \"http://h\"\nmodel = 1", "unknown field `model`"),
+            ("protocol = \"ag-ui\"\nurl = \"http://h\"\noptions = { model = 1 }", "ag-ui has none"),
+            ("protocol = \"ag-ui\"\ncommand = [\"x\"]", "give url"),
+            ("protocol = \"acp\"\nurl = \"http://h\"", "give command"),
+            ("protocol = \"ag-ui\"\nurl = \"http://h\"\nheaders = { x = { env = \"NONE\" } }", "the variable NONE is not set"),
+            ("protocol = \"ag-ui\"\nurl = \"http://h\"\nheaders = { x = { file = \"/nowhere/at/all\" } }", "/nowhere/at/all"),
+        ] {
+            let error = read(&format!("[a]\n{text}\n")).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

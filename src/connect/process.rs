@@ -17,6 +17,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// Lines of a process that wait for the turn.
@@ -25,6 +26,8 @@ const LINES_MAX: usize = 64;
 const IDLE_MAX: usize = 16;
 /// Lines of standard error that a failure quotes.
 const ERROR_LINES_MAX: usize = 8;
+/// Time that a process has to exit after its output ended, and to say why.
+const LAST_WORDS_TIME_MAX: Duration = Duration::from_secs(1);
 /// Time to write one message to a process.
 const WRITE_TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -34,6 +37,8 @@ pub(super) struct AgentProcess {
     input: ChildStdin,
     lines: mpsc::Receiver<Result<String, UpstreamError>>,
     errors: Arc<Mutex<VecDeque<String>>>,
+    /// Reads standard error to its end.
+    reading_errors: JoinHandle<()>,
 }
 
 impl AgentProcess {
@@ -60,7 +65,7 @@ impl AgentProcess {
         let errors = Arc::default();
         let kept: Arc<Mutex<VecDeque<String>>> = Arc::clone(&errors);
         let name = program.clone();
-        tokio::spawn(async move {
+        let reading_errors = tokio::spawn(async move {
             let mut lines = BufReader::new(error.expect("standard error is piped")).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 tracing::debug!(program = name, line, "an agent's standard error");
@@ -71,7 +76,7 @@ impl AgentProcess {
                 kept.push_back(line);
             }
         });
-        Ok(Self { child, input, lines, errors })
+        Ok(Self { child, input, lines, errors, reading_errors })
     }
 
     /// Writes one message.
@@ -114,7 +119,8 @@ impl AgentProcess {
     /// The error of a process that has ended.
     async fn ended(&mut self, how: &str) -> UpstreamError {
         // Its exit and its last words may follow its output by a moment.
-        let status = timeout(Duration::from_secs(1), self.child.wait()).await;
+        let status = timeout(LAST_WORDS_TIME_MAX, self.child.wait()).await;
+        let _ = timeout(LAST_WORDS_TIME_MAX, &mut self.reading_errors).await;
         let status = match status {
             Ok(Ok(status)) => status.to_string(),
             _ => how.to_owned(),

@@ -18,6 +18,7 @@ mod bounded;
 pub mod claude_stream_json;
 mod digest;
 pub mod ethos;
+pub mod langgraph;
 pub mod ledger;
 mod members;
 mod report;
@@ -217,6 +218,7 @@ pub static SOURCES: &[SourceKind] = &[
     ag_ui::SOURCE,
     acp::SOURCE,
     claude_stream_json::SOURCE,
+    langgraph::SOURCE,
     #[cfg(test)]
     relay::SOURCE,
 ];

@@ -21,6 +21,7 @@ const FOLDERS: &[(&str, &str)] = &[
     ("ag-ui", "ag-ui"),
     ("acp", "acp"),
     ("claude-stream-json", "claude-stream-json"),
+    ("langgraph", "langgraph"),
 ];
 
 /// Secrets planted in recordings, which no reader may see.
@@ -102,6 +103,17 @@ const EXCEPTIONS: &[(&str, &str, &[u64])] = &[
     ("ag-ui/scripted-sdk1.0-interrupt_resume.ndjson", "completed", &[0, 1]),
 ];
 
+/// Whether the runtime cannot say how a recording ends.
+///
+/// LangGraph's run stream just stops: whether the run is complete, cancelled or waiting is the same in it. Only its
+/// caller can find out, or the server settles the run.
+fn has_no_end(recording: &Recording) -> bool {
+    let says_end = |fact: &Value| {
+        fact["event"] == "error" || fact["method"] == "lifecycle" || fact.to_string().contains("\"on_chain_end\"")
+    };
+    recording.source == "langgraph" && !recording.facts.iter().any(says_end)
+}
+
 #[tokio::test]
 async fn every_recording_is_accepted_and_has_one_end_with_nothing_left_open() {
     let client = start_local().await;
@@ -131,6 +143,9 @@ async fn every_recording_is_accepted_and_has_one_end_with_nothing_left_open() {
         }
         let is_so = match known {
             Some((_, known, expected_ends)) => (status == *known, ends == *expected_ends),
+            None if has_no_end(recording) => {
+                (["running", "waiting"].contains(&status.as_str()), ends.iter().all(|ends| *ends == 0))
+            }
             // A run that its runtime retries or continues after a pause has one end per attempt.
             None => (left.is_empty(), ends.iter().all(|ends| *ends == 1)),
         };

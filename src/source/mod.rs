@@ -20,6 +20,7 @@ mod bounded;
 pub mod claude_stream_json;
 mod digest;
 pub mod ethos;
+pub mod langgraph;
 pub mod ledger;
 mod members;
 pub mod openai_responses;
@@ -223,6 +224,7 @@ pub static SOURCES: &[SourceKind] = &[
     acp::SOURCE,
     claude_stream_json::SOURCE,
     a2a::SOURCE,
+    langgraph::SOURCE,
     #[cfg(test)]
     relay::SOURCE,
 ];

@@ -24,6 +24,7 @@ const FOLDERS: &[(&str, &str)] = &[
     ("acp", "acp"),
     ("claude-stream-json", "claude-stream-json"),
     ("a2a", "a2a"),
+    ("langgraph", "langgraph"),
 ];
 
 /// Secrets planted in recordings, which no reader may see.
@@ -114,6 +115,17 @@ const EXCEPTIONS: &[(&str, &str, &[u64])] = &[
     ("openai-responses/endpoint-unicode_split.ndjson", "running", &[0]),
 ];
 
+/// Whether the runtime cannot say how a recording ends.
+///
+/// LangGraph's run stream just stops: whether the run is complete, cancelled or waiting is the same in it. Only its
+/// caller can find out, or the server settles the run.
+fn has_no_end(recording: &Recording) -> bool {
+    let says_end = |fact: &Value| {
+        fact["event"] == "error" || fact["method"] == "lifecycle" || fact.to_string().contains("\"on_chain_end\"")
+    };
+    recording.source == "langgraph" && !recording.facts.iter().any(says_end)
+}
+
 #[tokio::test]
 async fn every_recording_is_accepted_and_has_one_end_with_nothing_left_open() {
     let client = start_local().await;
@@ -143,6 +155,9 @@ async fn every_recording_is_accepted_and_has_one_end_with_nothing_left_open() {
         }
         let is_so = match known {
             Some((_, known, expected_ends)) => (status == *known, ends == *expected_ends),
+            None if has_no_end(recording) => {
+                (["running", "waiting"].contains(&status.as_str()), ends.iter().all(|ends| *ends == 0))
+            }
             // A run that its runtime retries or continues after a pause has one end per attempt.
             None => (left.is_empty(), ends.iter().all(|ends| *ends == 1)),
         };

@@ -10,8 +10,8 @@
 //! stores the resulting envelopes also stores the state. A runtime never refuses unknown input: an unknown event type
 //! becomes `diagnostic.changed`, and the draft carries an unknown member.
 
-pub mod acp;
 pub mod a2a;
+pub mod acp;
 pub mod ag_ui;
 pub mod agent_ui;
 pub mod ai_sdk;

@@ -60,7 +60,12 @@ impl EventHandler<'_> {
                 }
             }
             None => {
-                self.memory.children.add(Child { namespace: key, name: agent.map(name_of), answer: TextDigest::default(), has_ended: false });
+                self.memory.children.add(Child {
+                    namespace: key,
+                    name: agent.map(name_of),
+                    answer: TextDigest::default(),
+                    has_ended: false,
+                });
                 let draft = self.spawned(&id, agent, node);
                 self.push(draft);
             }

@@ -35,7 +35,11 @@ pub(super) struct Event {
 
 pub(super) enum Content {
     /// An event of a stream mode: what nodes and the server write.
-    Mode { mode: String, data: Value, rest: Fact },
+    Mode {
+        mode: String,
+        data: Value,
+        rest: Fact,
+    },
     Lifecycle(Fact),
     /// An event of a message in blocks.
     Block(Fact),
@@ -139,7 +143,9 @@ fn protocol_event(mut fact: Fact) -> Event {
         ("tools", Value::Object(data)) => Content::Tool(data),
         ("input.requested", Value::Object(data)) => Content::InterruptRequested(data),
         ("values" | "updates", data) => Content::Mode { mode: method, data, rest: fact },
-        (mode, data) if mode == "custom" || mode.starts_with("custom:") => Content::Mode { mode: "custom".into(), data, rest: fact },
+        (mode, data) if mode == "custom" || mode.starts_with("custom:") => {
+            Content::Mode { mode: "custom".into(), data, rest: fact }
+        }
         (_, data) => {
             fact.insert("data".into(), data);
             Content::Diagnostic(diagnostic("event", &method, fact).into())
@@ -246,7 +252,11 @@ impl Message {
     /// The content as a tool's output: its text, if it is only text.
     pub fn output(&self) -> Value {
         match self.members.get("content") {
-            Some(Value::Array(blocks)) if blocks.iter().all(|block| block.get("type").and_then(Value::as_str) == Some("text")) => self.text().into(),
+            Some(Value::Array(blocks))
+                if blocks.iter().all(|block| block.get("type").and_then(Value::as_str) == Some("text")) =>
+            {
+                self.text().into()
+            }
             content => content.cloned().unwrap_or(Value::Null),
         }
     }

@@ -120,9 +120,11 @@ impl EventHandler<'_> {
         let args = piece.get("args").and_then(Value::as_str).filter(|args| !args.is_empty());
         let name = super::text_of(piece, "name");
         let named = super::text_of(piece, "id");
-        let known = self.memory.messages.find(message).and_then(|known| {
-            known.calls.iter().rfind(|(at, _)| *at == index).map(|(_, call)| call.clone())
-        });
+        let known = self
+            .memory
+            .messages
+            .find(message)
+            .and_then(|known| known.calls.iter().rfind(|(at, _)| *at == index).map(|(_, call)| call.clone()));
         let call: ToolCallId = match (known, named) {
             (Some(call), None) => call,
             (Some(call), Some(named)) if call.as_str() == named => call,
@@ -304,7 +306,9 @@ impl EventHandler<'_> {
         for (member, ours) in [("input_tokens", "inputTokens"), ("output_tokens", "outputTokens")] {
             counts.extend(take_number(&mut usage, member).map(|count| (ours.to_owned(), count)));
         }
-        let details = |member: &str, count: &str| usage.get(member).and_then(|details| details.get(count)).filter(|n| n.is_number()).cloned();
+        let details = |member: &str, count: &str| {
+            usage.get(member).and_then(|details| details.get(count)).filter(|n| n.is_number()).cloned()
+        };
         let more = [
             ("cacheReadTokens", details("input_token_details", "cache_read")),
             ("cacheCreationTokens", details("input_token_details", "cache_creation")),
@@ -320,7 +324,13 @@ impl EventHandler<'_> {
 
     /// Ends the parts of messages that were streamed and never came whole.
     pub(super) fn close_messages(&mut self) {
-        let open: Vec<_> = self.memory.messages.iter().filter(|known| known.is_open && known.whole.is_none()).map(|known| known.id.clone()).collect();
+        let open: Vec<_> = self
+            .memory
+            .messages
+            .iter()
+            .filter(|known| known.is_open && known.whole.is_none())
+            .map(|known| known.id.clone())
+            .collect();
         for id in open {
             self.reconcile(&id, Vec::new());
             if let Some(known) = self.memory.messages.find_mut(&id) {
@@ -332,7 +342,13 @@ impl EventHandler<'_> {
 
     /// Empties the messages that a failed attempt left unfinished: the next attempt writes them again.
     pub(super) fn retract_unfinished(&mut self) {
-        let open: Vec<_> = self.memory.messages.iter().filter(|known| known.is_open && known.whole.is_none()).map(|known| known.id.clone()).collect();
+        let open: Vec<_> = self
+            .memory
+            .messages
+            .iter()
+            .filter(|known| known.is_open && known.whole.is_none())
+            .map(|known| known.id.clone())
+            .collect();
         for id in open {
             self.repair(&id, Vec::new());
             if let Some(known) = self.memory.messages.find_mut(&id) {

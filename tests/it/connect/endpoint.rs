@@ -32,6 +32,10 @@ pub enum Reply {
     Open(Vec<Value>),
     /// Data of events as it stands.
     Raw(&'static str),
+    /// A stream of these events with their names, in the line ends of LangGraph's server; `true`: it stays open.
+    Named(Vec<(&'static str, Value)>, bool),
+    /// A JSON document.
+    Json(Value),
     /// Another status, content type and body.
     Other(u16, &'static str, &'static str),
     /// A redirect to this address.
@@ -103,6 +107,17 @@ impl Drop for OpenAnswer {
     }
 }
 
+/// A body that begins with this text and does not end.
+fn open_body(state: Arc<State>, text: String) -> Body {
+    let open = OpenAnswer(state);
+    let first = futures_util::stream::iter([Ok::<_, std::io::Error>(Bytes::from(text))]);
+    let never = futures_util::stream::once(async move {
+        let _open = open;
+        std::future::pending().await
+    });
+    Body::from_stream(first.chain(never))
+}
+
 async fn answer(state: Arc<State>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
@@ -118,19 +133,16 @@ async fn answer(state: Arc<State>, request: Request) -> Response {
         }
         Reply::Events(list) => stream(events(list).into()),
         Reply::Raw(text) => stream(text.into()),
+        Reply::Json(document) => Response::builder().header("content-type", "application/json").body(document.to_string().into()),
+        Reply::Named(list, is_open) => {
+            let text = list.iter().map(|(name, data)| format!("event: {name}\r\ndata: {data}\r\n\r\n")).collect::<String>();
+            stream(if is_open { open_body(state, text) } else { text.into() })
+        }
         Reply::Cut(list) => {
             let parts = vec![Ok(Bytes::from(events(list))), Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset))];
             stream(Body::from_stream(futures_util::stream::iter(parts)))
         }
-        Reply::Open(list) => {
-            let open = OpenAnswer(state);
-            let first = futures_util::stream::iter([Ok::<_, std::io::Error>(Bytes::from(events(list)))]);
-            let never = futures_util::stream::once(async move {
-                let _open = open;
-                std::future::pending().await
-            });
-            stream(Body::from_stream(first.chain(never)))
-        }
+        Reply::Open(list) => stream(open_body(state, events(list))),
         Reply::Other(status, kind, body) => Response::builder().status(status).header("content-type", kind).body(body.into()),
         Reply::Redirect(to) => Response::builder().status(307).header("location", to).body(Body::empty()),
         Reply::Silence => {

@@ -1,8 +1,9 @@
 //! The other connectors: a turn, a second one with the log's conversation, and an approval, in each protocol.
 
-use super::endpoint::{Endpoint, Reply, activities, post, say, start_server, text_of, wait_for_status};
-use crate::harness::with_timeout;
+use super::endpoint::{Endpoint, Reply, activities, post, say, start_server, start_server_on, text_of, wait_for_status};
+use crate::harness::{storage_in, with_timeout};
 use proscenium::connect::CONNECTORS;
+use proscenium::log::embedded::Sync;
 use proscenium::source;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -165,6 +166,153 @@ async fn a_responses_approval_names_the_response_that_asked() {
         wait_for_status(&client, "r1", "completed").await;
         assert_eq!(activities(&client, "r1", "user", "action").await[0]["outcome"], outcome);
     }
+}
+
+fn langgraph(endpoint: &Endpoint) -> String {
+    format!("[helper]\nprotocol = \"langgraph\"\nurl = \"{}\"\noptions = {{ assistant = \"graph\" }}\n", endpoint.url)
+}
+
+fn run_metadata(run: &str) -> (&'static str, Value) {
+    ("metadata", json!({ "run_id": run, "attempt": 1 }))
+}
+
+/// The whole message of a node.
+fn node_says(id: &str, text: &str) -> (&'static str, Value) {
+    ("updates", json!({ "model": { "messages": [{ "type": "ai", "id": id, "content": text, "tool_calls": [] }] } }))
+}
+
+fn ended(status: &str) -> Vec<Reply> {
+    vec![Reply::Json(json!({ "run_id": "up", "status": status })), Reply::Json(json!({ "next": [], "tasks": [] }))]
+}
+
+#[tokio::test]
+async fn a_langgraph_run_is_looked_at_after_its_stream_which_has_no_end() {
+    for (status, ours) in [("success", "completed"), ("interrupted", "cancelled"), ("error", "failed")] {
+        let mut answers = vec![Reply::Named(vec![run_metadata("up"), node_says("m1", "Bonjour")], false)];
+        answers.extend(ended(status));
+        let endpoint = Endpoint::start(answers).await;
+        let client = start_server(&langgraph(&endpoint)).await;
+        say(&client, "67e55044-10b1-426f-9247-bb680e5fe0c8", "r1", user("u1", "Hello")).await;
+        wait_for_status(&client, "r1", ours).await;
+        let sent = endpoint.received().await;
+        assert_eq!(sent.path, "/agent/threads/67e55044-10b1-426f-9247-bb680e5fe0c8/runs/stream");
+        let messages = json!({ "messages": [{ "id": "u1", "role": "user", "content": "Hello" }] });
+        assert_eq!(json!([sent.body["assistant_id"], sent.body["input"]]), json!(["graph", messages]));
+        assert!(endpoint.received().await.path.ends_with("/runs/up"));
+        let messages = activities(&client, "r1", "user", "message").await;
+        assert_eq!(messages.last().unwrap()["parts"][0]["text"], json!(["Bonjour"]));
+    }
+}
+
+#[tokio::test]
+async fn a_langgraph_interrupt_is_resumed_with_the_user_s_value() {
+    let asks = ("updates", json!({ "__interrupt__": [{ "id": "i1", "value": { "question": "Which city?" } }] }));
+    let mut answers = vec![
+        Reply::Named(vec![run_metadata("up-1"), asks], false),
+        Reply::Named(vec![run_metadata("up-2"), node_says("m1", "Oslo it is")], false),
+    ];
+    answers.extend(ended("success"));
+    let endpoint = Endpoint::start(answers).await;
+    let client = start_server(&langgraph(&endpoint)).await;
+    say(&client, "t", "r1", user("u1", "Plan")).await;
+    wait_for_status(&client, "r1", "waiting").await;
+    endpoint.received().await;
+    let answer = json!({ "control": "answer", "actionId": "i1", "value": "Oslo" });
+    assert_eq!(post(&client, "/v1/runs/r1/controls", &answer).await.status, 202);
+    let body = endpoint.received().await.body;
+    assert_eq!(json!([body["command"], body["input"]]), json!([{ "resume": "Oslo" }, null]));
+    wait_for_status(&client, "r1", "completed").await;
+    let action = activities(&client, "r1", "user", "action").await[0].clone();
+    assert_eq!(json!([action["outcome"], action["value"]]), json!(["answered", "Oslo"]));
+}
+
+#[tokio::test]
+async fn a_stop_cancels_the_run_at_the_langgraph_server() {
+    let endpoint =
+        Endpoint::start(vec![Reply::Named(vec![run_metadata("up"), node_says("m1", "Once")], true), Reply::Json(json!({}))])
+            .await;
+    let client = start_server(&langgraph(&endpoint)).await;
+    let page = tokio::spawn({
+        let client = client.clone();
+        async move { say(&client, "t", "r1", user("u1", "Tell")).await }
+    });
+    wait_for_status(&client, "r1", "running").await;
+    endpoint.received().await;
+    post(&client, "/v1/runs/r1/controls", &json!({ "control": "interrupt" })).await;
+    assert!(endpoint.received().await.path.ends_with("/runs/up/cancel"));
+    wait_for_status(&client, "r1", "cancelled").await;
+    page.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_langgraph_run_is_joined_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut answers = vec![
+        Reply::Named(vec![run_metadata("up"), node_says("m1", "Before")], true),
+        Reply::Named(vec![node_says("m2", "After")], false),
+    ];
+    answers.extend(ended("success"));
+    let endpoint = Endpoint::start(answers).await;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let store = storage_in(dir.path(), Sync::Never).await;
+    let (client, serving) = start_server_on(store, &langgraph(&endpoint), async { drop(stopped.await) }).await;
+    let send = json!({ "control": "send", "agentId": "helper", "value": { "runId": "r1", "messages": user("u1", "Go") } });
+    post(&client, "/v1/sessions/t/controls", &send).await;
+    endpoint.received().await;
+    let remembered = async {
+        while activities(&client, "r1", "internal", "connector").await.iter().all(|memory| memory["langgraphRun"] != "up") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    wait_for_status(&client, "r1", "running").await;
+    with_timeout("the run's id in the log", remembered).await;
+    stop.send(()).unwrap();
+    serving.await.unwrap();
+    let store = storage_in(dir.path(), Sync::Never).await;
+    let (client, _serving) = start_server_on(store, &langgraph(&endpoint), std::future::pending()).await;
+    assert!(endpoint.received().await.path.ends_with("/runs/up/stream"));
+    wait_for_status(&client, "r1", "completed").await;
+    let texts = activities(&client, "r1", "user", "message").await;
+    let texts: Vec<_> = texts.iter().map(|message| message["parts"][0]["text"][0].clone()).collect();
+    assert_eq!(texts, ["Go", "Before", "After"]);
+}
+
+fn a2a(state: &str, text: &str) -> Value {
+    let status = json!({ "state": state, "message": { "messageId": text, "role": "ROLE_AGENT", "parts": [{ "text": text }] } });
+    json!({ "jsonrpc": "2.0", "id": "r1", "result": { "statusUpdate": { "taskId": "task-1", "contextId": "c", "status": status } } })
+}
+
+#[tokio::test]
+async fn an_a2a_question_is_answered_in_its_task_and_the_next_turn_is_in_its_context() {
+    let task = json!({ "jsonrpc": "2.0", "id": "r1", "result": { "task": { "id": "task-1", "contextId": "c", "status": { "state": "TASK_STATE_SUBMITTED" } } } });
+    let message = json!({ "jsonrpc": "2.0", "id": "r2", "result": { "message": { "messageId": "m", "role": "ROLE_AGENT", "contextId": "c", "parts": [{ "text": "Of course" }] } } });
+    let answers = vec![
+        Reply::Events(vec![task, a2a("TASK_STATE_INPUT_REQUIRED", "Which city?")]),
+        Reply::Events(vec![a2a("TASK_STATE_COMPLETED", "Oslo it is")]),
+        Reply::Events(vec![message]),
+    ];
+    let endpoint = Endpoint::start(answers).await;
+    let client = start_server(&format!("[helper]\nprotocol = \"a2a\"\nurl = \"{}\"\n", endpoint.url)).await;
+    say(&client, "t", "r1", user("u1", "Plan")).await;
+    let sent = endpoint.received().await;
+    assert_eq!(sent.headers["a2a-version"], "1.0");
+    assert_eq!(
+        json!([sent.body["method"], sent.body["params"]["message"]]),
+        json!(["SendStreamingMessage", { "messageId": "u1", "role": "ROLE_USER", "parts": [{ "text": "Plan" }] }])
+    );
+    let asked = activities(&client, "r1", "user", "action").await;
+    assert_eq!(asked[0]["status"], "pending", "{asked:#?}");
+    let summary = client.get("/v1/runs/r1/activities?audience=user").await.ok();
+    let action = summary["activities"].as_array().unwrap().iter().find(|one| one["activityType"] == "action").unwrap();
+    let answer = json!({ "control": "answer", "actionId": action["activityId"], "value": "Oslo" });
+    assert_eq!(post(&client, "/v1/runs/r1/controls", &answer).await.status, 202);
+    let sent = endpoint.received().await.body["params"]["message"].clone();
+    assert_eq!(json!([sent["taskId"], sent["contextId"], sent["parts"]]), json!(["task-1", "c", [{ "text": "Oslo" }]]));
+    wait_for_status(&client, "r1", "completed").await;
+    say(&client, "t", "r2", user("u2", "Thanks")).await;
+    let sent = endpoint.received().await.body["params"]["message"].clone();
+    assert_eq!(json!([sent["taskId"], sent["contextId"]]), json!([null, "c"]));
+    wait_for_status(&client, "r2", "completed").await;
 }
 
 /// Writes a program that speaks the lines of a test, and returns the agent's table.

@@ -126,11 +126,23 @@ pub(super) fn request(value: Option<&Value>, id: &str) -> TurnRequest {
         Some(value) => {
             let text = value.as_str().or_else(|| value.get("text").and_then(Value::as_str));
             let text = text.map_or_else(|| value.to_string(), str::to_owned);
-            request.messages.push(UserMessage { id: id.to_owned(), content: text.clone().into(), text });
+            let files: Vec<Value> = value["attachments"].as_array().into_iter().flatten().map(attachment).collect();
+            let content = match files.is_empty() {
+                true => text.clone().into(),
+                false => [vec![json!({ "type": "text", "text": text })], files].concat().into(),
+            };
+            request.messages.push(UserMessage { id: id.to_owned(), text, content });
         }
         None => {}
     }
     request
+}
+
+/// A file that the workbench sends with a message, as a content part.
+fn attachment(file: &Value) -> Value {
+    let text = |member: &str| file[member].as_str().unwrap_or_default();
+    let url = format!("data:{};base64,{}", text("mediaType"), text("data"));
+    json!({ "type": "binary", "mimeType": file["mediaType"], "url": url, "filename": file["name"] })
 }
 
 fn page_result(of: &Value, member: &str) -> Option<(String, Value)> {
@@ -195,6 +207,12 @@ mod tests {
     fn a_request_has_the_new_messages_of_the_user_in_the_form_of_each_client() {
         assert_eq!(request(Some(&json!("Hello")), "c").messages, [user("c", "Hello")]);
         assert_eq!(request(Some(&json!({ "text": "Hello" })), "c").messages, [user("c", "Hello")]);
+        let file = json!({ "text": "See", "attachments": [{ "name": "a.png", "mediaType": "image/png", "bytes": 1, "data": "AA==" }] });
+        let url = "data:image/png;base64,AA==";
+        assert_eq!(
+            request(Some(&file), "c").messages[0].content,
+            json!([{ "type": "text", "text": "See" }, { "type": "binary", "mimeType": "image/png", "url": url, "filename": "a.png" }])
+        );
         let of_page = json!({ "protocol": "ag-ui", "threadId": "t", "runId": "r", "state": { "n": 1 }, "messages": [
             { "id": "s", "role": "system", "content": "Obey the page." },
             { "id": "u", "role": "user", "content": [{ "type": "text", "text": "Hello" }] },

@@ -15,7 +15,7 @@ use crate::log::LogId;
 use crate::log::commit::Tail;
 use crate::model::{Control, ControlId, Ids, RunId, SessionId, ThreadId};
 use crate::serve::App;
-use crate::serve::api::facts::FactPublisher;
+use crate::serve::api::facts::publisher::FactPublisher;
 use crate::serve::http::problem::Problem;
 use crate::source::ledger::Status;
 use crate::source::{self, SourceKind};

@@ -10,7 +10,7 @@ use super::turn::{ConnectedAgent, HeldControl, TurnCommand, TurnJob, cancelled_f
 use crate::control::{Answer, Claim, ClaimedControl};
 use crate::log::LogId;
 use crate::model::{ActionId, Audience, Control, Ids, RunId, SessionId};
-use crate::serve::api::facts::FactPublisher;
+use crate::serve::api::facts::publisher::FactPublisher;
 use crate::serve::clients::shown_activities;
 use crate::serve::clients::threads::Thread;
 use crate::serve::http::problem::Problem;

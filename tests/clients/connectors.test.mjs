@@ -5,7 +5,7 @@ import { createServer } from "node:http";
 import { after, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { HttpAgent } from "@ag-ui/client";
-import { RunAgentInputSchema } from "@ag-ui/core";
+import { RunAgentInputSchema } from "@ag-ui/core/schemas";
 import { EventEncoder } from "@ag-ui/encoder";
 import { convertToModelMessages, pipeUIMessageStreamToResponse, stepCountIs, streamText, tool, jsonSchema } from "ai-7";
 import { MockLanguageModelV4, simulateReadableStream } from "ai-7/test";

@@ -6,6 +6,8 @@
 //! This module only splits a body into facts. Parsing takes many times the body's memory, so it waits for the ingest's
 //! admission.
 
+pub mod publisher;
+
 use crate::ingest::{
     Admitted, Delivery, Facts, IngestError, OutOfScope, Pending, Producer, Receipt, WriteScope, envelope_bytes_with, string_end,
 };
@@ -321,38 +323,6 @@ fn too_many_facts() -> Problem {
 fn fact_too_large(bytes: usize, limit: usize) -> Problem {
     let detail = format!("A fact has {bytes} bytes. The limit is {limit}. Store large output elsewhere, and send a reference.");
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "fact_too_large", detail).with("limit", limit)
-}
-
-/// A producer within the server. It has the path and the limits of a streamed body.
-pub struct FactPublisher<'a>(LineBody<'a>);
-
-impl<'a> FactPublisher<'a> {
-    /// Connects to a log. `default_ids` are ids for facts without their own.
-    ///
-    /// # Errors
-    /// The store's failure.
-    pub async fn connect(app: &'a App, log: LogId, default_ids: Ids) -> Result<Self, Problem> {
-        let (source, principal) = (&source::agent_ui::SOURCE, Principal::anonymous());
-        let to = Destination { log, source, default_ids, producer: None, write_scope: None, principal };
-        LineBody::new(app, to, OpenAccess::default()).await.map(Self)
-    }
-
-    /// Publishes facts, each a line of JSON, and waits until they are durable.
-    ///
-    /// The log keeps the facts before one that it does not accept.
-    ///
-    /// # Errors
-    /// The [`Problem`] of the first fact that the log does not accept.
-    pub async fn publish(&mut self, source: &'static SourceKind, facts: &[String]) -> Result<(), Problem> {
-        self.0.app.disk.check_space()?;
-        self.0.to.source = source;
-        for fact in facts {
-            self.0.buffer.extend_from_slice(fact.as_bytes());
-            self.0.buffer.extend_from_slice(b"\n");
-        }
-        let outcome = self.0.group(true).await;
-        outcome.and(self.0.drain_to(0).await)
-    }
 }
 
 /// A streamed body with a fact per line.

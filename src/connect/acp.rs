@@ -6,10 +6,10 @@
 //! A fact is a message with its direction, because both ends number their requests from 0.
 
 use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall};
-use super::entry::{AgentEntry, AgentTarget};
+use super::entry::AgentEntry;
 use super::error::UpstreamError;
 use super::process::{AgentProcess, Pooled, ProcessPool, told};
-use super::{ConnectorKind, TargetKind};
+use super::{ConnectorKind, TargetKind, process_pool};
 use crate::model::SessionId;
 use futures_util::FutureExt;
 use serde_json::{Map, Value, json};
@@ -19,8 +19,7 @@ pub(super) const CONNECTOR: ConnectorKind =
     ConnectorKind { name: "acp", source: "acp", target: TargetKind::Command, options: &[], resolves: false, open };
 
 fn open(entry: &AgentEntry, line_bytes_max: usize) -> Result<Box<dyn Protocol>, String> {
-    let AgentTarget::Command(command) = &entry.target else { unreachable!("an entry has the target of its connector") };
-    Ok(Box::new(AcpAgent(Arc::new(ProcessPool::new(command.clone(), entry.limits, line_bytes_max)))))
+    Ok(Box::new(AcpAgent(process_pool(entry, line_bytes_max)?)))
 }
 
 struct AcpAgent(Arc<ProcessPool<AcpProcess>>);
@@ -271,6 +270,7 @@ impl Upstream for AcpTurn {
 mod tests {
     use super::super::call::samples::reply;
     use super::*;
+    use crate::model::Control;
 
     #[test]
     fn an_answer_is_one_of_the_offered_options() {

@@ -5,10 +5,10 @@
 //! A fact is a line with its direction, because the answers of the host are not in the output.
 
 use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall, uuid_of};
-use super::entry::{AgentEntry, AgentTarget};
+use super::entry::AgentEntry;
 use super::error::{UpstreamError, excerpt};
 use super::process::{AgentProcess, Pooled, ProcessPool, told};
-use super::{ConnectorKind, TargetKind};
+use super::{ConnectorKind, TargetKind, process_pool};
 use crate::model::{Control, SessionId};
 use futures_util::FutureExt;
 use serde_json::{Map, Value, json};
@@ -37,8 +37,7 @@ const ARGUMENTS: [&str; 9] = [
 ];
 
 fn open(entry: &AgentEntry, line_bytes_max: usize) -> Result<Box<dyn Protocol>, String> {
-    let AgentTarget::Command(command) = &entry.target else { unreachable!("an entry has the target of its connector") };
-    Ok(Box::new(ClaudeAgent(Arc::new(ProcessPool::new(command.clone(), entry.limits, line_bytes_max)))))
+    Ok(Box::new(ClaudeAgent(process_pool(entry, line_bytes_max)?)))
 }
 
 struct ClaudeAgent(Arc<ProcessPool<ClaudeProcess>>);

@@ -207,7 +207,8 @@ mod tests {
     fn a_request_has_the_new_messages_of_the_user_in_the_form_of_each_client() {
         assert_eq!(request(Some(&json!("Hello")), "c").messages, [user("c", "Hello")]);
         assert_eq!(request(Some(&json!({ "text": "Hello" })), "c").messages, [user("c", "Hello")]);
-        let file = json!({ "text": "See", "attachments": [{ "name": "a.png", "mediaType": "image/png", "bytes": 1, "data": "AA==" }] });
+        let file =
+            json!({ "text": "See", "attachments": [{ "name": "a.png", "mediaType": "image/png", "bytes": 1, "data": "AA==" }] });
         let url = "data:image/png;base64,AA==";
         assert_eq!(
             request(Some(&file), "c").messages[0].content,

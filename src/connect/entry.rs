@@ -295,7 +295,7 @@ mod tests {
 
     fn variable(name: &str) -> Option<String> {
         match name {
-            "TOKEN" => Some("words".into()),
+            "TOKEN" => Some("plain-value".into()),
             "PATH" => Some("/bin".into()),
             _ => None,
         }
@@ -323,11 +323,11 @@ mod tests {
                      [b]\nprotocol = \"acp\"\ncommand = [\"x\"]\nenvironment = { KEY = { env = \"TOKEN\" } }\n";
         let entries = read(table).unwrap();
         let AgentTarget::Url { headers, .. } = &entries[0].target else { panic!("an address") };
-        assert_eq!(headers["x"], "Bearer words");
+        assert_eq!(headers["x"], "Bearer plain-value");
         let AgentTarget::Command(command) = &entries[1].target else { panic!("a program") };
         let environment: Vec<_> = command.environment.iter().map(|(name, value)| (name.as_str(), value.0.as_str())).collect();
-        assert_eq!(environment, [("KEY", "words"), ("PATH", "/bin")]);
-        assert!(!format!("{entries:?}").contains("words"), "{entries:?}");
+        assert_eq!(environment, [("KEY", "plain-value"), ("PATH", "/bin")]);
+        assert!(!format!("{entries:?}").contains("plain-value"), "{entries:?}");
     }
 
     #[test]

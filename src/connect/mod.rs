@@ -35,6 +35,7 @@ use call::Protocol;
 use entry::{AgentEntry, AgentTarget, EntryError};
 use futures_util::future::join_all;
 use http::HttpEndpoint;
+use process::ProcessPool;
 use std::sync::Arc;
 use turn::ConnectedAgent;
 use worker::Worker;
@@ -83,7 +84,15 @@ pub static CONNECTORS: &[ConnectorKind] = &[
 fn http_endpoint(entry: &AgentEntry, event_bytes_max: usize) -> Result<HttpEndpoint, String> {
     match &entry.target {
         AgentTarget::Url { url, headers } => HttpEndpoint::new(url.clone(), headers.clone(), entry.limits, event_bytes_max),
-        AgentTarget::Command(_) => unreachable!("an entry has the target of its connector"),
+        AgentTarget::Command(_) => Err("the agent has no url".into()),
+    }
+}
+
+/// The processes of an entry with a program.
+fn process_pool<P: process::Pooled>(entry: &AgentEntry, line_bytes_max: usize) -> Result<Arc<ProcessPool<P>>, String> {
+    match &entry.target {
+        AgentTarget::Command(command) => Ok(Arc::new(ProcessPool::new(command.clone(), entry.limits, line_bytes_max))),
+        AgentTarget::Url { .. } => Err("the agent has no command".into()),
     }
 }
 

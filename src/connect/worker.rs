@@ -139,7 +139,8 @@ impl Worker {
             Control::Steer => self.steer(control.run_id, &held).await,
             other => {
                 let name = self.agent.entry.connector.name;
-                Ok(self.agent.refuse(&held, format!("{name} has nothing for the control {other}.")).await)
+                self.agent.refuse(&held, format!("{name} has nothing for the control {other}.")).await;
+                Ok(())
             }
         };
         if let Err(problem) = taken {
@@ -154,7 +155,8 @@ impl Worker {
         let run = request.run.unwrap_or_else(|| RunId::new(held.id.as_str()).expect("runs and controls share one id syntax"));
         if self.active.contains_key(&run) || self.agent.tail(&run).await?.epoch.is_some() {
             // The run began, and its acknowledgement was lost.
-            return Ok(self.agent.answer(held, Answer::Ack).await);
+            self.agent.answer(held, Answer::Ack).await;
+            return Ok(());
         }
         let session = match (control.session_id, control.run_id) {
             (Some(session), _) => session,
@@ -238,12 +240,14 @@ impl Worker {
     async fn reply(&mut self, run: Option<RunId>, held: &HeldControl) -> Result<(), Problem> {
         let agent = self.agent.clone();
         let (Some(run), Some(action)) = (run, &held.action) else {
-            return Ok(agent.refuse(held, "Name the run that asked, and its action.").await);
+            agent.refuse(held, "Name the run that asked, and its action.").await;
+            return Ok(());
         };
         let tail = agent.tail(&run).await?;
         let pending = &tail.summary.run.pending;
         if !pending.contains(action.as_str()) {
-            return Ok(agent.answer(held, Answer::Ack).await);
+            agent.answer(held, Answer::Ack).await;
+            return Ok(());
         }
         let shown = shown_activities(&agent.app, &run, Audience::Internal, None).await?;
         let asked = shown.into_iter().find(|shown| &*shown.kind == "action" && *shown.id == **action);
@@ -269,7 +273,10 @@ impl Worker {
 
     async fn stop(&mut self, run: Option<RunId>, held: &HeldControl) -> Result<(), Problem> {
         let agent = self.agent.clone();
-        let Some(run) = run else { return Ok(agent.refuse(held, "Name the run to stop.").await) };
+        let Some(run) = run else {
+            agent.refuse(held, "Name the run to stop.").await;
+            return Ok(());
+        };
         if let Some(turn) = self.active.get(&run) {
             let _ = turn.commands.send(TurnCommand::Cancel(held.clone()));
             return Ok(());
@@ -280,7 +287,8 @@ impl Worker {
         if agent.tail(&run).await?.summary.run.status == Status::Waiting {
             self.publish(&run, None, &[cancelled_fact()]).await?;
         }
-        Ok(agent.answer(held, Answer::Ack).await)
+        agent.answer(held, Answer::Ack).await;
+        Ok(())
     }
 
     async fn steer(&mut self, run: Option<RunId>, held: &HeldControl) -> Result<(), Problem> {

@@ -306,6 +306,21 @@ async fn two_runs_in_one_stream_are_flagged_for_every_runtime_that_tells_them_ap
     .await;
 }
 
+#[tokio::test]
+async fn chunks_of_the_ai_sdk_that_split_a_character_are_accepted_and_joined() {
+    let client = start_local().await;
+    let chunks = [r#"{"type":"text-delta","id":"0","delta":"Hi \ud83d"}"#, r#"{"type":"text-delta","id":"0","delta":"\udc4b!"}"#];
+    let lines = client.post_lines("/v1/runs/lines/facts?source=ai-sdk", chunks.join("\n")).await.ok();
+    let json = [("content-type", "application/json")];
+    let list = client.post("/v1/runs/list/facts?source=ai-sdk", &json, format!("[{}]", chunks.join(","))).await.ok();
+    assert_eq!((&lines["accepted"], &list["accepted"]), (&json!(2), &json!(2)));
+    for run in ["lines", "list"] {
+        let shown = list_activities(&client, run, "user").await;
+        let message = shown.iter().find(|activity| activity["activityType"] == "message").expect("the run has a message");
+        assert_eq!(message["content"]["parts"][0]["text"], json!(["Hi 👋!"]));
+    }
+}
+
 /// Reads the recordings that are short enough to be read in every way.
 fn short_recordings() -> Vec<Recording> {
     read_recordings().into_iter().filter(|recording| recording.facts.len() < 200).collect()

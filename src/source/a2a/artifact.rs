@@ -127,24 +127,21 @@ impl EventHandler<'_> {
 
     /// Replaces an artifact: the snapshot empties the parts of its text before.
     fn replace(&mut self, artifact: &mut Artifact, text: Option<String>, has_files: bool) {
-        if !artifact.has_text() {
-            if artifact.files > 0 && !has_files {
-                self.delete_files(artifact);
-            }
-            if let Some(text) = text {
-                self.append(artifact, text);
-            }
-        } else {
-            let parts =
-                text.map(|text| json!([{ "partId": artifact.part().as_str(), "kind": "assistant_text", "text": [text] }]));
-            let message =
-                json!({ "messageId": artifact.id.as_str(), "role": "assistant", "parts": parts.unwrap_or_else(|| json!([])) });
+        if !has_files {
+            self.delete_files(artifact);
+        }
+        artifact.files = 0;
+        if artifact.has_text() {
+            let part = |text| json!({ "partId": artifact.part().as_str(), "kind": "assistant_text", "text": [text] });
+            let parts: Vec<Value> = text.map(part).into_iter().collect();
+            let message = json!({ "messageId": artifact.id.as_str(), "role": "assistant", "parts": parts });
             let mut draft = Draft::new(EventType::MessagesSnapshot).with("mode", "repair").with("messages", json!([message]));
             (draft.owner, draft.scope) = (Owner::Model, Scope::Message);
             draft.ids.message = Some(artifact.id.clone());
             self.push(draft);
+        } else if let Some(text) = text {
+            self.append(artifact, text);
         }
-        artifact.files = 0;
     }
 
     /// Repairs the artifacts of a task that comes again.

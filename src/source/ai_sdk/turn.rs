@@ -167,7 +167,7 @@ impl EventHandler<'_> {
             return self.pause(reason, fact);
         }
         match reason.as_deref() {
-            Some("error") => return self.fail("the model failed without saying why".into(), fact),
+            Some("error") => self.fail("the model failed without saying why".into(), fact),
             None | Some("stop" | "tool-calls") => {
                 self.end_streams();
                 let mut draft = Draft::new(EventType::RunFinished).with("status", "completed");

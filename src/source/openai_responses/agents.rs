@@ -5,7 +5,7 @@
 
 use super::event::RunItem;
 use super::{EventHandler, event};
-use crate::model::{AgentId, Draft, EventType, Phase};
+use crate::model::{AgentId, Draft, EventType, Phase, ToolCallId};
 use crate::source::Fact;
 use crate::source::members::{carry_all, take_text};
 use serde_json::{Map, Value};
@@ -59,7 +59,7 @@ impl EventHandler<'_> {
     fn handoff(&mut self, status: &str, mut item: Map<String, Value>, members: Fact) {
         let call = event::call_of(&item);
         let mut draft = Draft::new(EventType::AgentHandoff).with("status", status);
-        draft.set("handoffId", call.as_ref().map(|call| call.as_str()));
+        draft.set("handoffId", call.as_ref().map(ToolCallId::as_str));
         draft.set("from", name_of_agent(&members, "source_agent").or_else(|| name_of_agent(&members, "agent")));
         draft = draft.with("to", name_of_agent(&members, "target_agent").unwrap_or_else(|| "unknown".into()));
         let asked = call.as_ref().and_then(|call| self.memory.calls.open.find(call)).map(|call| call.name().to_owned());

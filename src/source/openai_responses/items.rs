@@ -3,8 +3,7 @@
 //! The key of an item is its place and kind, because ids repeat or change from event to event. A server that numbers no
 //! places gives each item place 0: then an event belongs to the newest item of its kind.
 
-use super::event::{FAKE_ID, call_of};
-use super::text::Part;
+use super::event::{Channel, FAKE_ID, call_of};
 use super::{EventHandler, OpenAiResponses};
 use crate::model::{Audience, Draft, EventType, MessageId, Persistence, Phase, Scope, Surface, ToolCallId};
 use crate::source::Fact;
@@ -15,6 +14,19 @@ use serde_json::{Map, Value};
 /// The most items of a response that the adapter tracks.
 /// Beyond this limit it forgets the oldest.
 pub(super) const ITEMS_MAX: usize = 256;
+
+/// The most parts of an item that the adapter tracks. Further parts are not reconciled.
+pub(super) const PARTS_MAX: usize = 64;
+
+/// A part of a message, or of the model's reasoning.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Part {
+    pub channel: Channel,
+    pub index: u64,
+    pub is_final: bool,
+    /// The number of reported annotations.
+    pub annotations: usize,
+}
 
 /// What an item is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,6 +7,7 @@ use super::event::FAKE_ID;
 use super::{EventHandler, OpenAiResponses};
 use crate::model::{Audience, Draft, EventType, Owner, Persistence, Phase, ThreadId};
 use crate::source::Fact;
+use crate::source::bounded::Calls;
 use crate::source::members::{carry_all, diagnostic, name_of, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -113,7 +114,7 @@ impl EventHandler<'_> {
         memory.attempt += 1;
         memory.turn_state = TurnState::Open;
         memory.pending.clear();
-        memory.calls = Default::default();
+        memory.calls = Calls::default();
         // A stream that was resumed in its middle has no event that counts the response.
         memory.responses = memory.responses.max(1);
         let draft = Draft::new(EventType::RunStarted).with("attempt", memory.attempt);

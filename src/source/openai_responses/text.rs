@@ -3,26 +3,12 @@
 //! A part ends once, with the first whole text that an event has of it.
 
 use super::event::Channel;
-use super::items::ItemKind;
+use super::items::{ItemKind, PARTS_MAX, Part};
 use super::{EventHandler, OpenAiResponses};
 use crate::model::{Audience, Draft, EventType, EvidenceId, PartId, Persistence, Phase, Scope};
 use crate::source::Fact;
 use crate::source::members::{carry_all, move_members, next_id, take_list, take_text};
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-/// The most parts of an item that the adapter tracks. Further parts are not reconciled.
-const PARTS_MAX: usize = 64;
-
-/// A part of a message, or of the model's reasoning.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Part {
-    channel: Channel,
-    index: u64,
-    is_final: bool,
-    /// The number of reported annotations.
-    annotations: usize,
-}
 
 impl Channel {
     const fn is_of_message(self) -> bool {

@@ -1,8 +1,16 @@
-/** Connectors with the packages of the agents: AG-UI's schema and encoder, the AI SDK's own server, an ACP agent. */
+/**
+ * Connectors with the packages of the agents: AG-UI's schema and encoder, the AI SDK's own server, LangGraph's server,
+ * and agents by the SDKs of A2A and ACP.
+ *
+ * The agents of Python packages need `PROSCENIUM_PYTHON`, the directory of an environment's programs
+ * (`python/requirements.txt`).
+ */
 
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { createServer } from "node:http";
-import { after, describe, test } from "node:test";
+import { createInterface } from "node:readline";
+import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { HttpAgent } from "@ag-ui/client";
 import { RunAgentInputSchema } from "@ag-ui/core/schemas";
@@ -160,6 +168,76 @@ describe("ai-sdk", () => {
     });
   }
 });
+
+const python = process.env.PROSCENIUM_PYTHON;
+const inPython = fileURLToPath(new URL("python/", import.meta.url));
+
+/** Starts a program of the Python environment, and stops it with its children after the tests. */
+function startProgram(name, ...args) {
+  const child = spawn(`${python}/${name}`, args, { cwd: inPython, stdio: ["ignore", "pipe", "ignore"], detached: true });
+  const ended = new Promise((resolve) => child.once("exit", resolve));
+  stops.push(() => (process.kill(-child.pid), ended));
+  return child;
+}
+
+/** An agent that asks which file to delete, and works until it is stopped. */
+function describeAgentWithQuestion(name, startAgent, turns) {
+  describe(name, { skip: python ? false : "PROSCENIUM_PYTHON is not set" }, () => {
+    let agent;
+    before(async () => (agent = await startAgent()), { timeout: 120_000 });
+
+    test("two turns are one conversation", { timeout: 60_000 }, async () => {
+      const { say, texts } = await openPage(agent, `${name}-turns`);
+      await say("Hello");
+      await say("Again");
+      assert.deepEqual(texts(), turns);
+    });
+
+    test("a question is answered on the page", { timeout: 60_000 }, async () => {
+      const { server, page, say, texts } = await openPage(agent, `${name}-question`);
+      await say("Delete");
+      const [interrupt] = page.pendingInterrupts;
+      assert.equal(interrupt.message, "Which file?");
+      await page.runAgent({ resume: [{ interruptId: interrupt.id, status: "resolved", payload: "a.txt" }] });
+      const run = await runWith(server, `${name}-question`, "completed");
+      assert.equal(texts().at(-1), "answer: a.txt");
+      assert.equal((await actionOf(server, run.runId)).outcome, "answered");
+    });
+
+    test("a stop reaches the agent", { timeout: 60_000 }, async () => {
+      const { server, say } = await openPage(agent, `${name}-stop`);
+      const turn = say("Work").catch(() => {});
+      const run = await waitFor("a run at work", async () => {
+        const { runs } = await (await fetch(`${server.url}/v1/sessions/${name}-stop`)).json();
+        const [run] = runs ?? [];
+        const memory = run && (await (await fetch(`${server.url}/v1/runs/${run.runId}/activities?audience=internal`)).json());
+        return memory?.activities.some(({ content }) => content.langgraphRun ?? content.a2aTask) && run;
+      });
+      await fetch(`${server.url}/v1/runs/${run.runId}/controls`, { method: "POST", headers: { "content-type": "application/json" }, body: '{"control":"interrupt"}' });
+      await runWith(server, `${name}-stop`, "cancelled");
+      await turn;
+    });
+  });
+}
+
+async function startLangGraph() {
+  // The server of LangGraph prints no port that it chose itself.
+  const free = createServer().listen(0, "127.0.0.1");
+  await new Promise((resolve) => free.once("listening", resolve));
+  const { port } = free.address();
+  await new Promise((resolve) => free.close(resolve));
+  startProgram("langgraph", "dev", "--no-browser", "--no-reload", "--host", "127.0.0.1", "--port", String(port));
+  await waitFor("the server of LangGraph", async () => (await fetch(`http://127.0.0.1:${port}/ok`).catch(() => {}))?.ok);
+  return `langgraph:http://127.0.0.1:${port}`;
+}
+
+async function startA2a() {
+  const child = startProgram("python", "a2a_agent.py");
+  for await (const line of createInterface({ input: child.stdout })) return `a2a:${line.replace("listening on ", "")}/agent`;
+}
+
+describeAgentWithQuestion("langgraph", startLangGraph, ["I have 1 messages.", "I have 3 messages."]);
+describeAgentWithQuestion("a2a", startA2a, ["Turn 1: Hello", "Turn 2: Again"]);
 
 describe("acp", () => {
   const agent = `acp:${process.execPath} ${fileURLToPath(new URL("acp-agent.mjs", import.meta.url))}`;

@@ -19,6 +19,8 @@ pub(super) struct UpstreamCall {
     /// What the protocol remembered in earlier calls of this run, and of this session.
     pub memory: Map<String, Value>,
     pub session_memory: Map<String, Value>,
+    /// A random number, for an id of the agent's.
+    pub nonce: u128,
 }
 
 /// The reason of a call.
@@ -142,7 +144,7 @@ pub(super) mod samples {
 
     pub(in crate::connect) fn call(history: Vec<Value>, input: TurnInput) -> UpstreamCall {
         let (session, run) = (SessionId::new("s").unwrap(), RunId::new("r").unwrap());
-        UpstreamCall { session, run, history, input, memory: Map::new(), session_memory: Map::new() }
+        UpstreamCall { session, run, history, input, memory: Map::new(), session_memory: Map::new(), nonce: 0 }
     }
 
     /// An answer; `null` is no value.

@@ -1,10 +1,10 @@
 //! Claude Code as a process: lines of JSON in both directions.
 //!
-//! The session's id follows from ours. A process serves one session, and a new one after a restart resumes it.
+//! A process serves one session, and a new one after a restart resumes it.
 //!
 //! A fact is a line with its direction, because the answers of the host are not in the output.
 
-use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall, uuid_of};
+use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall};
 use super::entry::AgentEntry;
 use super::error::{UpstreamError, excerpt};
 use super::process::{AgentProcess, Pooled, ProcessPool, told};
@@ -13,6 +13,7 @@ use crate::model::{Control, SessionId};
 use futures_util::FutureExt;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
+use uuid::Uuid;
 
 pub(super) const CONNECTOR: ConnectorKind = ConnectorKind {
     name: "claude-stream-json",
@@ -63,7 +64,7 @@ impl Protocol for ClaudeAgent {
                 ));
             };
             let known = call.session_memory.get(SESSION).and_then(Value::as_str);
-            let session = known.map_or_else(|| uuid_of(&[call.session.as_str(), call.run.as_str()]).to_string(), str::to_owned);
+            let session = known.map_or_else(|| Uuid::from_u128(call.nonce).to_string(), str::to_owned);
             let (process, context) = match self.0.take(&call.session) {
                 Some(process) => (process, None),
                 None => {

@@ -217,6 +217,7 @@ impl Turn<'_> {
             input: self.job.input.clone(),
             memory: self.memory.clone(),
             session_memory: state.memory,
+            nonce: (app.environment.random)(),
         })
     }
 

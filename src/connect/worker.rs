@@ -26,7 +26,7 @@ use tokio::task::JoinSet;
 /// How long a claim is exclusive: the longest lease.
 const LEASE: Duration = Duration::from_mins(10);
 /// Controls of one claim, and controls that wait for a session or for further answers.
-const CLAIM_MAX: usize = 16;
+const CONTROLS_PER_CLAIM: usize = 16;
 const HELD_MAX: usize = 1024;
 /// The pause after a failure of the store.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
@@ -63,7 +63,7 @@ impl Worker {
         loop {
             let agent = self.agent.clone();
             let app = &agent.app;
-            let claim = Claim { max: CLAIM_MAX.min(HELD_MAX.saturating_sub(self.held())), lease: LEASE };
+            let claim = Claim { max: CONTROLS_PER_CLAIM.min(HELD_MAX.saturating_sub(self.held())), lease: LEASE };
             let claimed = async {
                 if claim.max == 0 {
                     return std::future::pending().await;

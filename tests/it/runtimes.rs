@@ -108,9 +108,8 @@ const EXCEPTIONS: &[(&str, &str, &[u64])] = &[
 /// LangGraph's run stream just stops: whether the run is complete, cancelled or waiting is the same in it. Only its
 /// caller can find out, or the server settles the run.
 fn has_no_end(recording: &Recording) -> bool {
-    let says_end = |fact: &Value| {
-        fact["event"] == "error" || fact["method"] == "lifecycle" || fact.to_string().contains("\"on_chain_end\"")
-    };
+    let says_end =
+        |fact: &Value| fact["event"] == "error" || fact["method"] == "lifecycle" || fact.to_string().contains("\"on_chain_end\"");
     recording.source == "langgraph" && !recording.facts.iter().any(says_end)
 }
 

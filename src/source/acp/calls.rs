@@ -209,7 +209,8 @@ impl EventHandler<'_> {
 
     fn failed(&mut self, id: ToolCallId, text: Option<String>, mut rest: Fact) {
         let raw = rest.shift_remove("rawOutput");
-        let said = raw.as_ref().and_then(|raw| raw.as_str().or_else(|| ["error", "message"].iter().find_map(|m| raw.get(*m)?.as_str())));
+        let said =
+            raw.as_ref().and_then(|raw| raw.as_str().or_else(|| ["error", "message"].iter().find_map(|m| raw.get(*m)?.as_str())));
         let message = text.or_else(|| said.map(str::to_owned)).unwrap_or_else(|| "the tool failed without saying why".into());
         let mut draft = self.about(EventType::ToolFailed, &id).with("error", json!({ "message": message }));
         draft.set("rawOutput", raw);

@@ -66,7 +66,8 @@ impl EventHandler<'_> {
             let kind = block.get("type").cloned().unwrap_or(Value::Null);
             json!({ "kind": kind, "content": block })
         }));
-        let mut shaped = Map::from_iter([("messageId".to_owned(), Value::from(message.as_str())), ("role".to_owned(), role.into())]);
+        let mut shaped =
+            Map::from_iter([("messageId".to_owned(), Value::from(message.as_str())), ("role".to_owned(), role.into())]);
         shaped.extend(named.map(|named| ("sourceMessageId".to_owned(), named.as_str().into())));
         shaped.insert("parts".into(), parts.into());
         shaped.extend(update);
@@ -82,7 +83,8 @@ impl EventHandler<'_> {
         let ends = update.get("status").and_then(Value::as_str).is_some_and(is_final);
         let kind = if event_type == "tool_call" { PartKind::ToolCall } else { PartKind::ToolResult };
         let name = self.tool_name.take().or_else(|| take_text(&mut update, "name"));
-        let mut part = Map::from_iter([("partId".to_owned(), Value::from(call.as_str())), ("kind".to_owned(), kind.as_str().into())]);
+        let mut part =
+            Map::from_iter([("partId".to_owned(), Value::from(call.as_str())), ("kind".to_owned(), kind.as_str().into())]);
         part.insert("toolCallId".into(), call.as_str().into());
         part.extend(name.map(|name| ("toolName".to_owned(), name.into())));
         if ends && let Some(text) = content_text(update.get("content")) {

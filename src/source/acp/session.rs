@@ -98,7 +98,8 @@ impl EventHandler<'_> {
         let is_known = self.memory.children.has(&child);
         let class = if is_known { EventType::AgentChanged } else { EventType::AgentSpawned };
         let mut draft = Draft::new(class).with("runtimeEntity", "subagent_turn");
-        let members = [("name", "agentName"), ("title", "agentName"), ("status", "status"), ("state", "status"), ("message", "message")];
+        let members =
+            [("name", "agentName"), ("title", "agentName"), ("status", "status"), ("state", "status"), ("message", "message")];
         move_members(&mut draft, &mut update, &members);
         if let Some(call) = self.call_of(&update) {
             update.shift_remove("toolCallId");

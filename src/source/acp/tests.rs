@@ -52,7 +52,9 @@ fn permission(id: u64, call: &str) -> Value {
         {"optionId": "yes", "name": "Never", "kind": "reject_always"},
     ]);
     let call = json!({"toolCallId": call, "title": "Remove", "rawInput": {"command": "rm"}});
-    agent(json!({"id": id, "method": "session/request_permission", "params": {"sessionId": "s", "toolCall": call, "options": options}}))
+    agent(
+        json!({"id": id, "method": "session/request_permission", "params": {"sessionId": "s", "toolCall": call, "options": options}}),
+    )
 }
 
 fn chosen(id: u64, option: &str) -> Value {
@@ -133,8 +135,7 @@ fn an_error_response_fails_the_turn_with_its_details() {
 fn an_agent_that_wants_a_sign_in_waits_for_it() {
     let error = agent(json!({"id": 0, "error": {"code": -32000, "message": "Sign in"}}));
     let drafts = drafts([prompt(), error, prompt_in("s", 1)]);
-    let expected =
-        ["run.started", "text.final", "action.required", "run.status", "action.resolved", "run.started", "text.final"];
+    let expected = ["run.started", "text.final", "action.required", "run.status", "action.resolved", "run.started", "text.final"];
     assert_eq!(classes(&drafts), expected);
     assert_eq!((drafts[2].text("kind"), drafts[3].phase.clone()), (Some("credential_request"), Phase::Waiting));
     assert_eq!(drafts[2].ids.action, drafts[4].ids.action);
@@ -192,7 +193,10 @@ fn content_replaces_and_is_never_appended() {
 fn the_output_is_the_text_else_the_raw_output() {
     let text = json!({"status": "completed", "rawOutput": {"n": 1}, "content": [{"type": "content", "content": {"type": "text", "text": "one"}}]});
     let result = last([prompt(), call("c", text)]);
-    assert_eq!((&result.payload["output"], &result.payload["rawOutput"], result.audience), (&json!("one"), &json!({"n": 1}), Audience::User));
+    assert_eq!(
+        (&result.payload["output"], &result.payload["rawOutput"], result.audience),
+        (&json!("one"), &json!({"n": 1}), Audience::User)
+    );
     let result = last([prompt(), call("c", json!({"status": "completed", "rawOutput": {"n": 1}}))]);
     assert_eq!(result.payload["output"], json!({"n": 1}));
     let failed = last([prompt(), call("c", json!({"status": "failed", "rawOutput": "no file"}))]);
@@ -295,7 +299,8 @@ fn a_late_chunk_is_whole_because_no_end_follows_it() {
 
 #[test]
 fn a_late_result_of_a_call_is_its_result() {
-    let late = last([prompt(), call("c", json!({"kind": "read"})), stopped("end_turn"), call("c", json!({"status": "completed"}))]);
+    let late =
+        last([prompt(), call("c", json!({"kind": "read"})), stopped("end_turn"), call("c", json!({"status": "completed"}))]);
     assert_eq!(late.event_type, EventType::ToolResult);
 }
 
@@ -331,7 +336,10 @@ fn the_plan_of_a_session_is_replaced_as_a_whole() {
 #[test]
 fn how_full_the_context_is_is_a_level_and_no_sum() {
     let level = last([update(json!({"sessionUpdate": "usage_update", "used": 10, "size": 100}))]);
-    assert_eq!((level.event_type.clone(), level.payload.get("usage"), level.audience), (EventType::MetricChanged, None, Audience::Dashboard));
+    assert_eq!(
+        (level.event_type.clone(), level.payload.get("usage"), level.audience),
+        (EventType::MetricChanged, None, Audience::Dashboard)
+    );
 }
 
 #[test]
@@ -349,7 +357,10 @@ fn what_is_internal_never_reaches_a_user() {
         client(json!({"id": 0, "method": "initialize", "params": {"clientInfo": "hidden"}})),
         agent(json!({"id": 0, "result": {"agentInfo": {"name": "A"}, "x": "hidden", "_meta": {"y": "hidden"}}})),
         prompt(),
-        call("c", json!({"status": "completed", "_meta": secret, "content": [{"type": "content", "_meta": "hidden", "content": {"type": "text", "text": "ok"}}]})),
+        call(
+            "c",
+            json!({"status": "completed", "_meta": secret, "content": [{"type": "content", "_meta": "hidden", "content": {"type": "text", "text": "ok"}}]}),
+        ),
         agent(json!({"id": 5, "method": "fs/read_text_file", "params": {"sessionId": "s", "path": "hidden"}})),
         client(json!({"id": 5, "result": {"content": "hidden"}})),
         agent(json!({"method": "_vendor/x", "params": {"x": "hidden"}})),
@@ -377,7 +388,8 @@ fn two_sessions_in_one_stream_are_flagged_and_their_calls_stay_apart() {
     ]);
     let kinds: Vec<_> = of(&drafts, EventType::DiagnosticChanged).iter().map(|draft| draft.text("kind").unwrap()).collect();
     assert_eq!(kinds, ["interleaved_run", "interleaved_run"]);
-    let calls: Vec<_> = of(&drafts, EventType::ToolStarted).iter().map(|d| d.ids.tool_call.clone().unwrap().to_string()).collect();
+    let calls: Vec<_> =
+        of(&drafts, EventType::ToolStarted).iter().map(|d| d.ids.tool_call.clone().unwrap().to_string()).collect();
     assert_eq!(calls, ["c", "t/c"]);
     assert_eq!(of(&drafts, EventType::RunFinished).len(), 1);
 }
@@ -385,7 +397,8 @@ fn two_sessions_in_one_stream_are_flagged_and_their_calls_stay_apart() {
 #[test]
 fn a_child_agent_speaks_in_its_own_session() {
     let child = update(json!({"sessionUpdate": "subagent_update", "sessionId": "child", "name": "Reviewer"}));
-    let said = agent(update_in("child", json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "x"}})));
+    let said =
+        agent(update_in("child", json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "x"}})));
     let drafts = drafts([prompt(), child.clone(), said, child, stopped("end_turn")]);
     let agents: Vec<_> = drafts[2..].iter().map(|draft| draft.ids.agent.as_ref().map(AgentId::as_str)).collect();
     assert_eq!(classes(&drafts[2..]), ["agent.spawned", "text.delta", "agent.changed", "text.final", "run.finished"]);
@@ -402,7 +415,9 @@ fn the_second_protocol_marks_turns_by_the_session_state() {
         update(json!({"sessionUpdate": "agent_message_chunk", "messageId": "m", "content": {"type": "text", "text": "Buillt"}})),
         update(json!({"sessionUpdate": "agent_message", "messageId": "m", "content": [{"type": "text", "text": "Built"}]})),
         call("c", json!({"kind": "execute"})),
-        update(json!({"sessionUpdate": "tool_call_content_chunk", "toolCallId": "c", "content": {"type": "terminal", "terminalId": "t"}})),
+        update(
+            json!({"sessionUpdate": "tool_call_content_chunk", "toolCallId": "c", "content": {"type": "terminal", "terminalId": "t"}}),
+        ),
         update(json!({"sessionUpdate": "terminal_output_chunk", "terminalId": "t", "data": "Y8M="})),
         update(json!({"sessionUpdate": "terminal_output_chunk", "terminalId": "t", "data": "qQo="})),
         state(json!("idle")),

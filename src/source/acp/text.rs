@@ -87,7 +87,9 @@ impl EventHandler<'_> {
     /// Returns the part that a chunk continues: the open one, or a new one.
     fn part(&mut self, session: ThreadId, channel: Channel, named: Option<MessageId>) -> OpenPart {
         let continues = |part: &OpenPart| {
-            part.channel == channel && part.is_named == named.is_some() && named.as_ref().is_none_or(|named| *named == part.message)
+            part.channel == channel
+                && part.is_named == named.is_some()
+                && named.as_ref().is_none_or(|named| *named == part.message)
         };
         if let Some(open) = self.memory.parts.find(&session).filter(|part| continues(part)) {
             return open.clone();
@@ -142,7 +144,8 @@ impl EventHandler<'_> {
             return self.repeated("user_message", text, update);
         }
         let Some(session) = self.session.clone() else { return };
-        let open = self.memory.parts.take(&session).filter(|part| part.channel == channel && named.as_ref() == Some(&part.message));
+        let open =
+            self.memory.parts.take(&session).filter(|part| part.channel == channel && named.as_ref() == Some(&part.message));
         let part = open.unwrap_or_else(|| self.part(session, channel, named));
         let draft = part.draft(channel.end()).with("text", text);
         self.memory.texts.add(digest);
@@ -168,7 +171,13 @@ impl EventHandler<'_> {
     }
 
     /// Reports an image, a recording or a file that the agent shows.
-    pub(super) fn artifact(&mut self, block: Value, message: Option<MessageId>, call: Option<crate::model::ToolCallId>, rest: Fact) {
+    pub(super) fn artifact(
+        &mut self,
+        block: Value,
+        message: Option<MessageId>,
+        call: Option<crate::model::ToolCallId>,
+        rest: Fact,
+    ) {
         let mut block = members(block, "content");
         let kind = take_text(&mut block, "type").unwrap_or_else(|| "unknown".into());
         if let Some(Value::Object(resource)) = block.get("resource")
@@ -184,7 +193,11 @@ impl EventHandler<'_> {
             None => next_id("acp-artifact", &mut self.memory.artifacts_made),
         };
         let mut draft = Draft::new(EventType::ArtifactChanged).with("kind", kind);
-        move_members(&mut draft, &mut block, &["mimeType", "uri", "name", "title", "description", "size"].map(|member| (member, member)));
+        move_members(
+            &mut draft,
+            &mut block,
+            &["mimeType", "uri", "name", "title", "description", "size"].map(|member| (member, member)),
+        );
         for member in ["data", "blob", "text"] {
             if let Some(body) = block.get(member).and_then(Value::as_str).filter(|_| !draft.payload.contains_key("sha256")) {
                 draft = draft.with("sha256", format!("{:x}", Sha256::digest(body))).with("bodyBytes", body.len());

@@ -4,7 +4,10 @@
 //! members beside the message; those are for operators.
 
 use super::{EventHandler, id_of};
-use crate::model::{AgentId, ArtifactId, Audience, Draft, EventType, MessageId, Owner, PartId, Persistence, Phase, Scope, Surface, TaskId, ToolCallId};
+use crate::model::{
+    AgentId, ArtifactId, Audience, Draft, EventType, MessageId, Owner, PartId, Persistence, Phase, Scope, Surface, TaskId,
+    ToolCallId,
+};
 use crate::source::Fact;
 use crate::source::members::{name_of, take_text};
 use serde::{Deserialize, Serialize};
@@ -117,7 +120,8 @@ impl EventHandler<'_> {
         let is_error = code.is_some() || block.get("is_error") == Some(&Value::Bool(true));
         let mut draft = if is_error {
             let code = code.unwrap_or_else(|| "error".into());
-            self.about(EventType::ToolFailed, &raw).with("error", json!({ "code": code, "message": format!("The tool failed: {code}.") }))
+            self.about(EventType::ToolFailed, &raw)
+                .with("error", json!({ "code": code, "message": format!("The tool failed: {code}.") }))
         } else {
             self.about(EventType::ToolResult, &raw).with("output", output_of(content))
         };
@@ -137,7 +141,8 @@ impl EventHandler<'_> {
         self.answered_by_result(&id, &meta, is_error, structured.as_ref());
         let tool = self.memory.calls.open.find(&id).map(|call| call.name.clone()).unwrap_or_default();
         let output = output_of(block.shift_remove("content").unwrap_or(Value::Null));
-        let mut draft = if is_error { self.failure(&raw, output, &meta) } else { self.success(&raw, output, structured.as_ref()) };
+        let mut draft =
+            if is_error { self.failure(&raw, output, &meta) } else { self.success(&raw, output, structured.as_ref()) };
         block.shift_remove("is_error");
         block.shift_remove("type");
         draft.payload.extend(block);
@@ -166,7 +171,9 @@ impl EventHandler<'_> {
 
     fn failure(&self, raw: &str, output: Value, meta: &Map<String, Value>) -> Draft {
         let text = match &output {
-            Value::String(text) => text.trim().trim_start_matches("<tool_use_error>").trim_end_matches("</tool_use_error>").to_owned(),
+            Value::String(text) => {
+                text.trim().trim_start_matches("<tool_use_error>").trim_end_matches("</tool_use_error>").to_owned()
+            }
             Value::Array(blocks) => blocks.iter().filter_map(text_of).collect::<Vec<_>>().join("\n"),
             _ => String::new(),
         };
@@ -218,7 +225,13 @@ impl EventHandler<'_> {
 
     fn todo(&mut self, call: &ToolCallId, id: &str, status: Option<String>, title: Option<String>, summary: Option<String>) {
         let mut draft = Draft::new(EventType::TaskChanged);
-        draft.set("status", status.map(|status| if status == "deleted" { "removed".into() } else { status }));
+        let status = status.map(|status| match status.as_str() {
+            "pending" => "open".to_owned(),
+            "in_progress" => "running".to_owned(),
+            "deleted" => "removed".to_owned(),
+            _ => status,
+        });
+        draft.set("status", status);
         draft.set("title", title);
         draft.set("summary", summary);
         (draft.owner, draft.scope, draft.phase) = (Owner::Runtime, Scope::Session, Phase::Planning);
@@ -231,7 +244,15 @@ impl EventHandler<'_> {
     fn diff(&mut self, call: &ToolCallId, result: &Value) {
         let path = result.get("filePath").and_then(Value::as_str).unwrap_or_default();
         let patch = result.get("structuredPatch").cloned().unwrap_or_default();
-        let lines = || patch.as_array().into_iter().flatten().filter_map(|hunk| hunk.get("lines")?.as_array()).flatten().filter_map(Value::as_str);
+        let lines = || {
+            patch
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|hunk| hunk.get("lines")?.as_array())
+                .flatten()
+                .filter_map(Value::as_str)
+        };
         let count = |mark: char| lines().filter(|line| line.starts_with(mark)).count();
         let stat = json!({ "added": count('+'), "removed": count('-') });
         let is_new = result.get("originalFile").is_none_or(Value::is_null);

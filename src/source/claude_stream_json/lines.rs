@@ -31,7 +31,9 @@ impl EventHandler<'_> {
     /// Sets the agent of a line: a child has an id of its own, else that of the call that started it.
     pub(super) fn enter_agent(&mut self, line: &Line) {
         self.agent = line.parent.as_ref().map(|parent| {
-            let by_call = || self.memory.children.iter().find(|child| child.call.as_deref() == Some(parent)).map(|child| child.agent.clone());
+            let by_call = || {
+                self.memory.children.iter().find(|child| child.call.as_deref() == Some(parent)).map(|child| child.agent.clone())
+            };
             line.agent.clone().or_else(by_call).unwrap_or_else(|| id_of::<AgentId>(parent))
         });
     }
@@ -43,7 +45,8 @@ impl EventHandler<'_> {
         if is_error {
             return self.api_error(line);
         }
-        let message: MessageId = line.id.take().unwrap_or_else(|| next_id("claude-message", &mut self.memory.messages_made));
+        let message: MessageId =
+            line.id.take().unwrap_or_else(|| next_id("claude-stream-json-message", &mut self.memory.messages_made));
         for block in std::mem::take(&mut line.blocks) {
             let index = self.next_index(&message);
             if self.agent.is_none() {
@@ -145,7 +148,7 @@ impl EventHandler<'_> {
         if self.agent.is_none() && self.memory.inputs.take(&digest).is_some() {
             return self.push(internal("repeated", "user").with("text", text));
         }
-        let message: MessageId = next_id("claude-input", &mut self.memory.messages_made);
+        let message: MessageId = next_id("claude-stream-json-input", &mut self.memory.messages_made);
         let mut draft = Draft::new(EventType::TextFinal).with("role", "user").with("text", text);
         if self.agent.is_some() {
             draft.surface = Surface::TeammateTranscript;

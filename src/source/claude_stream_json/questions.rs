@@ -65,14 +65,15 @@ impl EventHandler<'_> {
         }
         draft.set("plan", input.as_ref().filter(|_| tool == EXIT_PLAN_MODE).and_then(|input| input.get("plan")).cloned());
         draft.set("input", input);
-        let names = [("description", "message"), ("display_name", "title"), ("decision_reason", "reason"), ("blocked_path", "blockedPath")];
+        let names = [("description", "message"), ("display_name", "title"), ("decision_reason", "reason")];
         move_members(&mut draft, &mut request, &names);
         if let Some(Value::Array(suggestions)) = request.shift_remove("permission_suggestions")
             && !suggestions.is_empty()
         {
             draft = draft.with("options", options_of(suggestions));
         }
-        draft.payload.extend(request);
+        request.insert("requestId".into(), action.as_str().into());
+        draft = draft.with("payload", request);
         draft.owner = owner;
         (draft.ids.action, draft.ids.tool_call) = (Some(action.clone()), call.clone());
         self.memory.pending.add(Pending { action, call, agent, is_question: tool == ASK_USER_QUESTION });
@@ -163,7 +164,9 @@ fn options_of(suggestions: Vec<Value>) -> Vec<Value> {
         };
         let label = match text("type") {
             "addRules" => format!("Always allow {}", list("rules", rule)),
-            "addDirectories" => format!("Always allow access to {}", list("directories", |path| path.as_str().unwrap_or_default().into())),
+            "addDirectories" => {
+                format!("Always allow access to {}", list("directories", |path| path.as_str().unwrap_or_default().into()))
+            }
             "setMode" => format!("Allow, and use the mode {}", text("mode")),
             kind => format!("Allow, and apply {kind}"),
         };
@@ -187,7 +190,13 @@ fn schema_of(questions: &[Value]) -> Value {
     let mut properties = Map::new();
     for question in questions {
         let Some(text) = question.get("question").and_then(Value::as_str) else { continue };
-        let labels: Vec<&Value> = question.get("options").and_then(Value::as_array).into_iter().flatten().filter_map(|option| option.get("label")).collect();
+        let labels: Vec<&Value> = question
+            .get("options")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(|option| option.get("label"))
+            .collect();
         let one = json!({ "type": "string", "enum": labels });
         let mut property = match question.get("multiSelect") {
             Some(Value::Bool(true)) => json!({ "type": "array", "items": one }),

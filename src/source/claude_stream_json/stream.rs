@@ -80,7 +80,6 @@ impl EventHandler<'_> {
             }
             "content_block_start" => self.block_start(index, event, fact),
             "content_block_delta" => self.block_delta(index, event, fact),
-            "content_block_stop" => {}
             "message_stop" => {
                 let from = abandoned.as_ref().and_then(|blocks| blocks.get("from_block_index")).and_then(Value::as_u64);
                 if let Some(from) = from {
@@ -89,7 +88,7 @@ impl EventHandler<'_> {
                 self.close_message();
             }
             "message_delta" => self.push(diagnostic("message_delta", "stream_event", event)),
-            "ping" => {}
+            "content_block_stop" | "ping" => {}
             _ => self.push(diagnostic("stream_event", &kind, event)),
         }
     }
@@ -103,7 +102,10 @@ impl EventHandler<'_> {
             message.blocks.push(Block { index, kind, call: call.as_deref().map(name_of) });
         }
         match (kind, call) {
-            (BlockKind::Text, _) => self.chunk(EventType::TextDelta, index, take_text(&mut block, "text").unwrap_or_default(), rest),
+            (BlockKind::Text, _) => {
+                let text = take_text(&mut block, "text").unwrap_or_default();
+                self.chunk(EventType::TextDelta, index, text, rest);
+            }
             (BlockKind::Thought, _) => {
                 let text = take_text(&mut block, "thinking").unwrap_or_default();
                 self.chunk(EventType::ReasoningDelta, index, text, rest);
@@ -129,7 +131,8 @@ impl EventHandler<'_> {
             }
             Some("input_json_delta") => {
                 let text = take_text(&mut delta, "partial_json").filter(|text| !text.is_empty());
-                let block = self.memory.message.as_ref().and_then(|message| message.blocks.iter().rfind(|block| block.index == index));
+                let block =
+                    self.memory.message.as_ref().and_then(|message| message.blocks.iter().rfind(|block| block.index == index));
                 if let (Some(text), Some(call)) = (text, block.and_then(|block| block.call.clone())) {
                     let mut draft = self.about(EventType::ToolArgs, &call).with("inputText", text);
                     (draft.owner, draft.audience) = (Owner::Model, Audience::Dashboard);
@@ -176,7 +179,8 @@ impl EventHandler<'_> {
         let id = id.clone();
         let (void, kept): (Vec<_>, Vec<_>) = blocks.drain(..).partition(|block| block.index >= from);
         *blocks = kept;
-        let is_whole = void.first().is_some_and(|block| block.index == 0) && void.iter().any(|block| block.kind == BlockKind::Text);
+        let is_whole =
+            void.first().is_some_and(|block| block.index == 0) && void.iter().any(|block| block.kind == BlockKind::Text);
         if is_whole {
             let message = json!({ "messageId": id.as_str(), "role": "assistant", "parts": [] });
             self.push(Draft::new(EventType::MessagesSnapshot).with("mode", "repair").with("messages", json!([message])));

@@ -55,7 +55,10 @@ fn with(mut fact: Value, members: Value) -> Value {
 }
 
 fn stop(members: Value) -> Value {
-    with(json!({"type": "result", "subtype": "success", "is_error": false, "result": "Hello", "terminal_reason": "completed"}), members)
+    with(
+        json!({"type": "result", "subtype": "success", "is_error": false, "result": "Hello", "terminal_reason": "completed"}),
+        members,
+    )
 }
 
 fn ask(id: &str, call: &str, tool: &str) -> Value {
@@ -104,7 +107,8 @@ fn end(result: Value) -> Draft {
 #[test]
 fn a_text_that_comes_three_times_is_one_text() {
     let text = json!({"type": "text", "text": ""});
-    let drafts = drafts([init(), begin("m"), block(0, text), text_delta("Hel"), text_delta("lo"), said("m", "Hello"), stop(json!({}))]);
+    let drafts =
+        drafts([init(), begin("m"), block(0, text), text_delta("Hel"), text_delta("lo"), said("m", "Hello"), stop(json!({}))]);
     assert_eq!(shown(&drafts), ["run.started", "text.delta", "text.delta", "text.delta", "text.final", "run.finished"]);
     let (chunk, whole) = (of(&drafts, EventType::TextDelta)[1], of(&drafts, EventType::TextFinal)[0]);
     assert_eq!((&chunk.ids.message, &chunk.ids.part), (&whole.ids.message, &whole.ids.part));
@@ -122,7 +126,10 @@ fn without_partial_messages_only_the_lines_have_the_text() {
 fn success_with_an_error_is_a_failure() {
     for reason in ["api_error", "prompt_too_long"] {
         let end = end(stop(json!({"is_error": true, "terminal_reason": reason, "result": "Too long", "api_error_status": 529})));
-        assert_eq!((end.event_type, &end.payload["error"]), (EventType::RunFailed, &json!({"code": reason, "message": "Too long"})));
+        assert_eq!(
+            (end.event_type, &end.payload["error"]),
+            (EventType::RunFailed, &json!({"code": reason, "message": "Too long"}))
+        );
         assert_eq!(end.payload["retryable"], true);
     }
 }
@@ -138,7 +145,8 @@ fn a_sentence_about_an_error_is_no_answer() {
 #[test]
 fn an_abort_is_cancelled_and_its_errors_are_internal() {
     for reason in ["aborted_streaming", "aborted_tools"] {
-        let members = json!({"subtype": "error_during_execution", "is_error": true, "terminal_reason": reason, "errors": ["hidden"]});
+        let members =
+            json!({"subtype": "error_during_execution", "is_error": true, "terminal_reason": reason, "errors": ["hidden"]});
         let drafts = drafts([init(), stop(members)]);
         let end = of(&drafts, EventType::RunFinished)[0];
         assert_eq!(end.phase, Phase::Cancelled);
@@ -237,17 +245,25 @@ fn a_permission_offers_what_the_program_suggests() {
     let drafts = drafts([init(), ask("r", "c", "Bash")]);
     let action = of(&drafts, EventType::ActionRequired)[0];
     assert_eq!((action.text("kind"), &action.payload["input"]), (Some("tool_approval"), &json!({"command": "rm"})));
-    let labels: Vec<_> = action.payload["options"].as_array().unwrap().iter().map(|option| option["label"].as_str().unwrap()).collect();
+    let labels: Vec<_> =
+        action.payload["options"].as_array().unwrap().iter().map(|option| option["label"].as_str().unwrap()).collect();
     assert_eq!(labels, ["Allow", "Always allow Bash(rm)", "Allow, and use the mode acceptEdits", "Reject"]);
 }
 
 #[test]
 fn questions_and_plans_are_requests_of_their_own_kind() {
-    let questions = json!({"questions": [{"question": "Which?", "header": "Colour", "options": [{"label": "Red"}, {"label": "Blue"}]}]});
+    let questions =
+        json!({"questions": [{"question": "Which?", "header": "Colour", "options": [{"label": "Red"}, {"label": "Blue"}]}]});
     let mut question = ask("r", "c", "AskUserQuestion");
     question["request"]["input"] = questions;
     let answer = with(result_of("c", json!({})), json!({"tool_use_result": {"answers": {"Which?": "Red"}}}));
-    let drafts = drafts([init(), question, answer, tool_use("p", "ExitPlanMode", json!({"plan": "1. Go"})), ask("q", "p", "ExitPlanMode")]);
+    let drafts = drafts([
+        init(),
+        question,
+        answer,
+        tool_use("p", "ExitPlanMode", json!({"plan": "1. Go"})),
+        ask("q", "p", "ExitPlanMode"),
+    ]);
     let asked = of(&drafts, EventType::ActionRequired);
     assert_eq!((asked[0].text("kind"), asked[1].text("kind")), (Some("structured_input"), Some("plan_decision")));
     assert_eq!(asked[0].payload["schema"]["properties"]["Which?"]["enum"], json!(["Red", "Blue"]));
@@ -279,7 +295,8 @@ fn a_turn_that_ends_with_an_open_permission_waits() {
 fn arguments_are_streamed_and_then_whole() {
     let tool = json!({"type": "tool_use", "id": "c", "name": "Read", "input": {}});
     let json_delta = |text: &str| delta(0, json!({"type": "input_json_delta", "partial_json": text}));
-    let facts = [init(), begin("m"), block(0, tool), json_delta(""), json_delta("{\"a\""), tool_use("c", "Read", json!({"a": 1}))];
+    let facts =
+        [init(), begin("m"), block(0, tool), json_delta(""), json_delta("{\"a\""), tool_use("c", "Read", json!({"a": 1}))];
     let drafts = drafts(facts);
     let args = of(&drafts, EventType::ToolArgs);
     assert_eq!((args.len(), args[0].text("inputText"), args[0].audience), (2, Some("{\"a\""), Audience::Dashboard));
@@ -301,11 +318,17 @@ fn a_child_speaks_apart_and_its_calls_have_its_name() {
         result_of("c", json!({})),
     ]);
     let texts = of(&drafts, EventType::TextFinal);
-    assert!(texts.iter().all(|draft| draft.surface == Surface::TeammateTranscript && draft.ids.agent.as_ref().unwrap().as_str() == "a"));
+    assert!(
+        texts
+            .iter()
+            .all(|draft| draft.surface == Surface::TeammateTranscript && draft.ids.agent.as_ref().unwrap().as_str() == "a")
+    );
     assert_eq!(texts[0].text("role"), Some("user"), "its first text is its prompt");
-    let calls: Vec<_> = of(&drafts, EventType::ToolStarted).iter().map(|d| d.ids.tool_call.clone().unwrap().to_string()).collect();
+    let calls: Vec<_> =
+        of(&drafts, EventType::ToolStarted).iter().map(|d| d.ids.tool_call.clone().unwrap().to_string()).collect();
     assert_eq!(calls, ["c", "a/c"], "a child may reuse an id of its parent");
-    let results: Vec<_> = of(&drafts, EventType::ToolResult).iter().map(|d| d.ids.tool_call.clone().unwrap().to_string()).collect();
+    let results: Vec<_> =
+        of(&drafts, EventType::ToolResult).iter().map(|d| d.ids.tool_call.clone().unwrap().to_string()).collect();
     assert_eq!(results, ["a/c", "c"]);
     assert_eq!((of(&drafts, EventType::AgentCompleted).len(), of(&drafts, EventType::WorkerNotification).len()), (1, 1));
 }
@@ -315,20 +338,26 @@ fn the_launch_in_the_background_ends_the_call_and_not_the_agent() {
     let launched = with(result_of("c", json!({})), json!({"tool_use_result": {"isAsync": true}}));
     let started = task("task_started", json!({"task_type": "local_agent", "tool_use_id": "c", "is_backgrounded": true}));
     let drafts = drafts([init(), tool_use("c", "Task", json!({})), started, launched, stop(json!({})), child(said("n", "Late"))]);
-    assert_eq!((of(&drafts, EventType::AgentCompleted).len(), of(&drafts, EventType::ToolResult)[0].audience), (0, Audience::Dashboard));
+    assert_eq!(
+        (of(&drafts, EventType::AgentCompleted).len(), of(&drafts, EventType::ToolResult)[0].audience),
+        (0, Audience::Dashboard)
+    );
     assert_eq!(of(&drafts, EventType::RunStarted).len(), 1, "a child's line starts no turn");
 }
 
 #[test]
 fn a_slow_command_is_its_call_and_a_background_command_is_a_task() {
-    let started = |is_backgrounded: bool| task("task_started", json!({"task_type": "local_bash", "is_backgrounded": is_backgrounded, "tool_use_id": "c"}));
+    let started = |is_backgrounded: bool| {
+        task("task_started", json!({"task_type": "local_bash", "is_backgrounded": is_backgrounded, "tool_use_id": "c"}))
+    };
     assert_eq!(drafts([init(), started(false)]).last().unwrap().event_type, EventType::ToolProgress);
     assert_eq!(drafts([init(), started(true)]).last().unwrap().event_type, EventType::TaskChanged);
 }
 
 #[test]
 fn a_provider_s_tool_has_its_result_in_the_assistant_message() {
-    let found = json!({"type": "web_search_tool_result", "tool_use_id": "w", "content": [{"title": "T", "encrypted_content": "hidden"}]});
+    let found =
+        json!({"type": "web_search_tool_result", "tool_use_id": "w", "content": [{"title": "T", "encrypted_content": "hidden"}]});
     let request = assistant("m", json!({"type": "server_tool_use", "id": "w", "name": "web_search", "input": {"query": "q"}}));
     let failed = json!({"type": "web_search_tool_result", "tool_use_id": "w", "content": {"error_code": "unavailable"}});
     let drafts = drafts([init(), request, assistant("m", found), assistant("m", failed)]);
@@ -350,14 +379,18 @@ fn an_edit_has_a_diff_and_tasks_come_from_the_structured_result() {
     let diff = of(&drafts, EventType::ArtifactDiffReady)[0];
     assert_eq!((diff.text("path"), &diff.payload["diffStat"]), (Some("/a"), &json!({"added": 2, "removed": 1})));
     let todo = of(&drafts, EventType::TaskChanged)[0];
-    assert_eq!((todo.text("title"), todo.text("status"), todo.surface.clone()), (Some("Read"), Some("pending"), Surface::TaskCapsule));
+    assert_eq!(
+        (todo.text("title"), todo.text("status"), todo.surface.clone()),
+        (Some("Read"), Some("open"), Surface::TaskCapsule)
+    );
 }
 
 #[test]
 fn a_turn_costs_what_the_process_cost_more_than_before() {
     let spent = |total: f64| stop(json!({"total_cost_usd": total, "usage": {"input_tokens": 3}}));
     let drafts = drafts([init(), spent(0.5), init(), spent(0.75), init(), spent(0.25)]);
-    let costs: Vec<_> = of(&drafts, EventType::MetricChanged).iter().map(|draft| draft.payload["usage"]["costUsd"].clone()).collect();
+    let costs: Vec<_> =
+        of(&drafts, EventType::MetricChanged).iter().map(|draft| draft.payload["usage"]["costUsd"].clone()).collect();
     assert_eq!(costs, [json!(0.5), json!(0.25), json!(0.25)]);
 }
 
@@ -392,7 +425,10 @@ fn what_is_internal_never_reaches_a_user() {
         stop(json!({"permission_denials": ["hidden"], "modelUsage": "hidden"})),
     ]);
     for draft in &drafts {
-        assert!(draft.audience != Audience::User || !format!("{:?}{:?}", draft.payload, draft.extra).contains("hidden"), "{draft:?}");
+        assert!(
+            draft.audience != Audience::User || !format!("{:?}{:?}", draft.payload, draft.extra).contains("hidden"),
+            "{draft:?}"
+        );
     }
     assert!(drafts.iter().filter(|draft| format!("{:?}{:?}", draft.payload, draft.extra).contains("hidden")).count() >= 6);
 }

@@ -131,7 +131,7 @@ impl EventHandler<'_> {
     }
 
     fn compaction(&self, class: EventType) -> Draft {
-        Draft::new(class).with("compactionId", format!("claude-compaction-{}", self.memory.compactions_made))
+        Draft::new(class).with("compactionId", format!("claude-stream-json-compaction-{}", self.memory.compactions_made))
     }
 
     pub(super) fn compact_boundary(&mut self, mut fact: Fact) {
@@ -207,7 +207,11 @@ impl EventHandler<'_> {
         if fact.get("stop_reason").and_then(Value::as_str) == Some("refusal") {
             draft.payload.insert("refused".into(), true.into());
         }
-        move_members(&mut draft, &mut fact, &[("stop_reason", "stopReason"), ("num_turns", "turnCount"), ("duration_ms", "durationMs")]);
+        move_members(
+            &mut draft,
+            &mut fact,
+            &[("stop_reason", "stopReason"), ("num_turns", "turnCount"), ("duration_ms", "durationMs")],
+        );
         if !reason.is_empty() {
             draft.payload.insert("terminalReason".into(), reason.into());
         }

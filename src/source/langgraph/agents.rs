@@ -60,7 +60,12 @@ impl EventHandler<'_> {
                 }
             }
             None => {
-                self.memory.children.add(Child { namespace: key, name: agent.map(name_of), answer: TextDigest::default(), has_ended: false });
+                self.memory.children.add(Child {
+                    namespace: key,
+                    name: agent.map(name_of),
+                    answer: TextDigest::default(),
+                    has_ended: false,
+                });
                 let draft = self.spawned(&id, agent, node);
                 self.push(draft);
             }
@@ -69,7 +74,7 @@ impl EventHandler<'_> {
 
     fn spawned(&self, id: &AgentId, agent: Option<&str>, node: &str) -> Draft {
         let mut draft = Draft::new(EventType::AgentSpawned).with("status", "running").with("runtimeEntity", "subagent_turn");
-        draft = draft.with("agentName", agent.unwrap_or(node));
+        draft = draft.with("agentName", agent.unwrap_or(node)).with("role", node);
         if agent.is_none() {
             draft.surface = Surface::TaskCapsule;
         }

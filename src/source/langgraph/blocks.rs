@@ -64,7 +64,8 @@ impl EventHandler<'_> {
 
     fn block_message_start(&mut self, mut data: Fact) {
         let role = Self::role(&mut data);
-        let id: MessageId = take_id(&mut data, "id").unwrap_or_else(|| next_id("langgraph-message", &mut self.memory.messages_made));
+        let id: MessageId =
+            take_id(&mut data, "id").unwrap_or_else(|| next_id("langgraph-message", &mut self.memory.messages_made));
         let is_ours = role != "human" && self.owns(&id, Dialect::Blocks);
         self.settle_answers();
         let namespace = self.namespace.clone();

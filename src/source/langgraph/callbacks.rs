@@ -51,7 +51,7 @@ impl EventHandler<'_> {
                 }
             },
             "on_chat_model_end" => {
-                if let Some(message) = callback.data.shift_remove("output").and_then(Message::of) {
+                if let Some(message) = callback.data.shift_remove("output").and_then(Message::whole) {
                     self.message(message, Dialect::Callbacks);
                 }
             }
@@ -59,7 +59,8 @@ impl EventHandler<'_> {
             "on_tool_end" => self.tool_end(callback),
             "on_tool_error" => self.tool_error(callback),
             "on_custom_event" => {
-                let data = callback.data.shift_remove("value").unwrap_or_else(|| Value::Object(std::mem::take(&mut callback.data)));
+                let data =
+                    callback.data.shift_remove("value").unwrap_or_else(|| Value::Object(std::mem::take(&mut callback.data)));
                 self.custom_event(Some(&callback.name), data);
             }
             _ => self.keep_callback(callback),

@@ -224,9 +224,12 @@ impl EventHandler<'_> {
     pub(super) fn call_progress(&mut self, id: &ToolCallId, mut data: Fact) {
         let mut draft = self.about_call(EventType::ToolProgress, id);
         data.shift_remove("tool_call_id");
-        let names = [("message", "message"), ("progress", "progress"), ("done", "loaded"), ("loaded", "loaded"), ("total", "total")];
+        let names =
+            [("message", "message"), ("progress", "progress"), ("done", "loaded"), ("loaded", "loaded"), ("total", "total")];
         crate::source::members::move_members(&mut draft, &mut data, &names);
-        draft.payload.extend(data.into_iter().map(|(member, value)| (if member == "status" { "toolStatus".into() } else { member }, value)));
+        draft.payload.extend(
+            data.into_iter().map(|(member, value)| (if member == "status" { "toolStatus".into() } else { member }, value)),
+        );
         (draft.audience, draft.phase) = (Audience::Dashboard, Phase::Acting);
         self.push(draft);
     }

@@ -35,7 +35,11 @@ pub(super) struct Event {
 
 pub(super) enum Content {
     /// An event of a stream mode: what nodes and the server write.
-    Mode { mode: String, data: Value, rest: Fact },
+    Mode {
+        mode: String,
+        data: Value,
+        rest: Fact,
+    },
     Lifecycle(Fact),
     /// An event of a message in blocks.
     Block(Fact),
@@ -139,7 +143,9 @@ fn protocol_event(mut fact: Fact) -> Event {
         ("tools", Value::Object(data)) => Content::Tool(data),
         ("input.requested", Value::Object(data)) => Content::InterruptRequested(data),
         ("values" | "updates", data) => Content::Mode { mode: method, data, rest: fact },
-        (mode, data) if mode == "custom" || mode.starts_with("custom:") => Content::Mode { mode: "custom".into(), data, rest: fact },
+        (mode, data) if mode == "custom" || mode.starts_with("custom:") => {
+            Content::Mode { mode: "custom".into(), data, rest: fact }
+        }
         (_, data) => {
             fact.insert("data".into(), data);
             Content::Diagnostic(diagnostic("event", &method, fact).into())
@@ -209,6 +215,25 @@ impl Message {
         Some(Self { kind, id: take_id(&mut members, "id"), members })
     }
 
+    /// Reads a message of a place where only whole ones stand. JavaScript leaves the pieces of calls in them.
+    pub fn whole(value: Value) -> Option<Self> {
+        let message = Self::of(value)?;
+        let kind = if message.kind == MessageKind::Chunk { MessageKind::Model } else { message.kind };
+        Some(Self { kind, ..message })
+    }
+
+    /// Whether it is the last piece of its message.
+    pub fn is_last(&self) -> bool {
+        match self.members.get("chunk_position") {
+            Some(position) => position == "last",
+            None => self.finish_reason().is_some(),
+        }
+    }
+
+    pub fn finish_reason(&self) -> Option<&str> {
+        super::text_of(self.members.get("response_metadata")?, "finish_reason")
+    }
+
     /// The parts of the content: a name, whether it is reasoning, and the text. Other blocks have none.
     pub fn parts(&self) -> Vec<(String, bool, String)> {
         let mut parts = Vec::new();
@@ -246,7 +271,11 @@ impl Message {
     /// The content as a tool's output: its text, if it is only text.
     pub fn output(&self) -> Value {
         match self.members.get("content") {
-            Some(Value::Array(blocks)) if blocks.iter().all(|block| block.get("type").and_then(Value::as_str) == Some("text")) => self.text().into(),
+            Some(Value::Array(blocks))
+                if blocks.iter().all(|block| block.get("type").and_then(Value::as_str) == Some("text")) =>
+            {
+                self.text().into()
+            }
             content => content.cloned().unwrap_or(Value::Null),
         }
     }

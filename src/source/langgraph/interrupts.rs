@@ -78,7 +78,9 @@ impl EventHandler<'_> {
         }
         let mut draft = Draft::new(EventType::ActionRequired);
         let call = match &value {
-            Value::Object(value) if value.get("action_requests").is_some_and(Value::is_array) => self.review(&mut draft, value.clone()),
+            Value::Object(value) if value.get("action_requests").is_some_and(Value::is_array) => {
+                self.review(&mut draft, value.clone())
+            }
             Value::Object(value) if super::text_of(&Value::Object(value.clone()), "tool_call_id").is_some() => {
                 self.approval(&mut draft, value.clone(), schema)
             }
@@ -104,7 +106,9 @@ impl EventHandler<'_> {
         draft.set("message", (!descriptions.is_empty()).then(|| descriptions.join("\n")));
         let decisions = value.get("review_configs").and_then(Value::as_array).into_iter().flatten();
         let mut allowed: Vec<&str> = Vec::new();
-        for decision in decisions.filter_map(|config| config.get("allowed_decisions")?.as_array()).flatten().filter_map(Value::as_str) {
+        for decision in
+            decisions.filter_map(|config| config.get("allowed_decisions")?.as_array()).flatten().filter_map(Value::as_str)
+        {
             if !allowed.contains(&decision) {
                 allowed.push(decision);
             }
@@ -144,14 +148,17 @@ impl EventHandler<'_> {
 
     /// Resolves the questions that a resumed run did not ask again.
     pub(super) fn settle_answers(&mut self) {
-        while let Some(action) = self.memory.pending.iter().find(|pending| pending.is_expected).map(|pending| pending.action.clone()) {
+        while let Some(action) =
+            self.memory.pending.iter().find(|pending| pending.is_expected).map(|pending| pending.action.clone())
+        {
             self.answer(&action, "answered", None);
         }
     }
 
     /// Resolves the open questions with what a resume brings.
     pub(super) fn answer_all(&mut self, resume: &Value) {
-        let by_id = resume.as_object().filter(|answers| self.memory.pending.iter().any(|p| answers.contains_key(p.action.as_str())));
+        let by_id =
+            resume.as_object().filter(|answers| self.memory.pending.iter().any(|p| answers.contains_key(p.action.as_str())));
         let known: Vec<_> = self.memory.pending.iter().map(|pending| pending.action.clone()).collect();
         for action in known {
             let value = match by_id {

@@ -95,7 +95,19 @@ impl EventHandler<'_> {
         for piece in message.members.get("tool_call_chunks").and_then(Value::as_array).into_iter().flatten() {
             self.call_piece(&id, piece);
         }
-        self.model_call_details(&id, &message.members);
+        self.model_call_details(&id, &message);
+        if message.is_last() {
+            self.complete_streamed(&id);
+        }
+    }
+
+    /// Ends a message whose last piece has come. Its node may never return it.
+    fn complete_streamed(&mut self, id: &MessageId) {
+        self.reconcile(id, Vec::new());
+        let Some(known) = self.memory.messages.find_mut(id) else { return };
+        known.is_open = false;
+        let streamed = *known.whole.insert(known.streamed);
+        self.remember_answer(streamed);
     }
 
     /// Reports a piece of a text.
@@ -120,9 +132,11 @@ impl EventHandler<'_> {
         let args = piece.get("args").and_then(Value::as_str).filter(|args| !args.is_empty());
         let name = super::text_of(piece, "name");
         let named = super::text_of(piece, "id");
-        let known = self.memory.messages.find(message).and_then(|known| {
-            known.calls.iter().rfind(|(at, _)| *at == index).map(|(_, call)| call.clone())
-        });
+        let known = self
+            .memory
+            .messages
+            .find(message)
+            .and_then(|known| known.calls.iter().rfind(|(at, _)| *at == index).map(|(_, call)| call.clone()));
         let call: ToolCallId = match (known, named) {
             (Some(call), None) => call,
             (Some(call), Some(named)) if call.as_str() == named => call,
@@ -176,7 +190,7 @@ impl EventHandler<'_> {
             (known.whole, known.is_open) = (Some(digest), false);
         }
         self.whole_calls(&id, &mut message);
-        self.model_call_details(&id, &message.members);
+        self.model_call_details(&id, &message);
         self.remember_answer(digest);
     }
 
@@ -226,7 +240,9 @@ impl EventHandler<'_> {
         let Some(id) = &message.id else { return };
         match self.memory.messages.find(id).map(|known| known.whole) {
             Some(Some(whole)) if whole.is_empty() => {}
-            _ => self.repair(id, Vec::new()),
+            Some(_) => self.repair(id, Vec::new()),
+            // Readers never saw it.
+            None => self.keep("remove", "message", serde_json::json!({ "id": id.as_str() })),
         }
         if let Some(known) = self.memory.messages.find_mut(id) {
             (known.whole, known.is_open) = (Some(TextDigest::default()), false);
@@ -253,9 +269,8 @@ impl EventHandler<'_> {
 
     /// Handles a message that grows by repeating itself: only its new tail is new.
     pub(super) fn accumulated(&mut self, message: Message) {
-        let id = match (message.kind, message.id.clone()) {
-            (MessageKind::Chunk | MessageKind::Model, Some(id)) => id,
-            _ => return self.message(message, Dialect::Modes),
+        let (MessageKind::Chunk | MessageKind::Model, Some(id)) = (message.kind, message.id.clone()) else {
+            return self.message(message, Dialect::Modes);
         };
         if !self.owns(&id, Dialect::Modes) {
             return;
@@ -277,14 +292,17 @@ impl EventHandler<'_> {
                 }
             }
         }
+        if message.finish_reason().is_some() && known.is_some_and(|(_, is_whole)| !is_whole) {
+            self.complete_streamed(&id);
+        }
     }
 
     /// Reads what a model's call used, and why it stopped.
-    fn model_call_details(&mut self, id: &MessageId, members: &Map<String, Value>) {
-        if let Some(reason) = members.get("response_metadata").and_then(|of| super::text_of(of, "finish_reason")) {
+    fn model_call_details(&mut self, id: &MessageId, message: &Message) {
+        if let Some(reason) = message.finish_reason() {
             self.stopped(reason);
         }
-        if let Some(Value::Object(usage)) = members.get("usage_metadata") {
+        if let Some(Value::Object(usage)) = message.members.get("usage_metadata") {
             self.usage(id, usage.clone());
         }
     }
@@ -304,7 +322,9 @@ impl EventHandler<'_> {
         for (member, ours) in [("input_tokens", "inputTokens"), ("output_tokens", "outputTokens")] {
             counts.extend(take_number(&mut usage, member).map(|count| (ours.to_owned(), count)));
         }
-        let details = |member: &str, count: &str| usage.get(member).and_then(|details| details.get(count)).filter(|n| n.is_number()).cloned();
+        let details = |member: &str, count: &str| {
+            usage.get(member).and_then(|details| details.get(count)).filter(|n| n.is_number()).cloned()
+        };
         let more = [
             ("cacheReadTokens", details("input_token_details", "cache_read")),
             ("cacheCreationTokens", details("input_token_details", "cache_creation")),
@@ -320,19 +340,27 @@ impl EventHandler<'_> {
 
     /// Ends the parts of messages that were streamed and never came whole.
     pub(super) fn close_messages(&mut self) {
-        let open: Vec<_> = self.memory.messages.iter().filter(|known| known.is_open && known.whole.is_none()).map(|known| known.id.clone()).collect();
+        let open: Vec<_> = self
+            .memory
+            .messages
+            .iter()
+            .filter(|known| known.is_open && known.whole.is_none())
+            .map(|known| known.id.clone())
+            .collect();
         for id in open {
-            self.reconcile(&id, Vec::new());
-            if let Some(known) = self.memory.messages.find_mut(&id) {
-                known.is_open = false;
-                known.whole = Some(known.streamed);
-            }
+            self.complete_streamed(&id);
         }
     }
 
     /// Empties the messages that a failed attempt left unfinished: the next attempt writes them again.
     pub(super) fn retract_unfinished(&mut self) {
-        let open: Vec<_> = self.memory.messages.iter().filter(|known| known.is_open && known.whole.is_none()).map(|known| known.id.clone()).collect();
+        let open: Vec<_> = self
+            .memory
+            .messages
+            .iter()
+            .filter(|known| known.is_open && known.whole.is_none())
+            .map(|known| known.id.clone())
+            .collect();
         for id in open {
             self.repair(&id, Vec::new());
             if let Some(known) = self.memory.messages.find_mut(&id) {

@@ -66,7 +66,7 @@ impl EventHandler<'_> {
     }
 
     fn whole_list(&mut self, data: Value) {
-        for message in list(data).into_iter().filter_map(Message::of) {
+        for message in list(data).into_iter().filter_map(Message::whole) {
             self.message(message, Dialect::Modes);
         }
     }
@@ -116,7 +116,8 @@ impl EventHandler<'_> {
         if update.is_empty() {
             return;
         }
-        let patch: Vec<_> = update.into_iter().map(|(key, value)| json!({ "op": "add", "path": pointer(&key), "value": value })).collect();
+        let patch: Vec<_> =
+            update.into_iter().map(|(key, value)| json!({ "op": "add", "path": pointer(&key), "value": value })).collect();
         let mut draft = self.state(EventType::StateDelta).with("patch", patch).with("stepId", node);
         draft.persistence = Persistence::Snapshot;
         self.push(draft);
@@ -155,7 +156,7 @@ impl EventHandler<'_> {
 
     /// Handles the messages of a state: history, what was streamed, and what no model streamed.
     fn state_messages(&mut self, messages: Vec<Value>) {
-        let messages: Vec<Message> = messages.into_iter().filter_map(Message::of).collect();
+        let messages: Vec<Message> = messages.into_iter().filter_map(Message::whole).collect();
         let is_known = |message: &Message| {
             let by_id = message.id.as_ref().is_some_and(|id| self.memory.messages.has(id));
             let call = super::text_of(&Value::Object(message.members.clone()), "tool_call_id").map(super::id_of::<ToolCallId>);
@@ -166,7 +167,8 @@ impl EventHandler<'_> {
             Some(last) => {
                 for (n, message) in messages.into_iter().enumerate() {
                     // Older messages that are not known were forgotten: they are history.
-                    let is_edit = message.id.as_ref().is_some_and(|id| self.memory.messages.has(id)) || message.kind == MessageKind::Tool;
+                    let is_edit =
+                        message.id.as_ref().is_some_and(|id| self.memory.messages.has(id)) || message.kind == MessageKind::Tool;
                     if n > last || is_edit && message.kind != MessageKind::Human {
                         self.state_message(message);
                     }
@@ -197,13 +199,15 @@ impl EventHandler<'_> {
                 MessageKind::Tool => ("tool", "tool_result"),
                 MessageKind::Remove | MessageKind::Other => continue,
             };
-            let id: MessageId = message.id.clone().unwrap_or_else(|| next_id("langgraph-message", &mut self.memory.messages_made));
+            let id: MessageId =
+                message.id.clone().unwrap_or_else(|| next_id("langgraph-message", &mut self.memory.messages_made));
             let call = message.members.get("tool_call_id").cloned().filter(Value::is_string);
             let mut parts: Vec<Value> = message
                 .parts()
                 .into_iter()
                 .map(|(part, is_reasoning, text)| {
-                    let mut part = json!({ "partId": part, "kind": if is_reasoning { "reasoning_summary" } else { kind }, "text": [text] });
+                    let mut part =
+                        json!({ "partId": part, "kind": if is_reasoning { "reasoning_summary" } else { kind }, "text": [text] });
                     if let Some(call) = &call {
                         part["toolCallId"] = call.clone();
                     }
@@ -237,7 +241,8 @@ impl EventHandler<'_> {
     }
 
     pub(super) fn custom_event(&mut self, name: Option<&str>, data: Value) {
-        let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", "custom").with("activityType", "custom").with("data", data);
+        let mut draft =
+            Draft::new(EventType::DiagnosticChanged).with("kind", "custom").with("activityType", "custom").with("data", data);
         draft.set("name", name.map(name_of));
         (draft.owner, draft.phase, draft.surface) = (Owner::Runtime, Phase::Acting, Surface::InlineProcess);
         (draft.persistence, draft.audience) = (Persistence::EphemeralLive, Audience::Dashboard);

@@ -100,7 +100,9 @@ impl EventHandler<'_> {
             return self.child_lifecycle(&event, data);
         }
         match event.as_str() {
-            "running" | "started" if self.memory.turn_state == TurnState::Open => self.push(diagnostic("lifecycle", &event, data)),
+            "running" | "started" if self.memory.turn_state == TurnState::Open => {
+                self.push(diagnostic("lifecycle", &event, data));
+            }
             "running" | "started" => {
                 if self.memory.root_agent.is_none() {
                     self.memory.root_agent = data.get("graph_name").and_then(Value::as_str).map(name_of);
@@ -131,7 +133,8 @@ impl EventHandler<'_> {
     /// Ends the run with success, unless the model's last answer was cut off.
     pub(super) fn complete(&mut self, rest: Fact) {
         let cut = self.memory.finish_reason.clone().filter(|reason| CUT_OFF.contains(&reason.as_str()));
-        let mut draft = Draft::new(EventType::RunFinished).with("status", if cut.is_some() { "interrupted" } else { "completed" });
+        let mut draft =
+            Draft::new(EventType::RunFinished).with("status", if cut.is_some() { "interrupted" } else { "completed" });
         if cut.is_some() {
             draft.phase = Phase::Interrupted;
         }

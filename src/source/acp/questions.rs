@@ -59,11 +59,12 @@ impl EventHandler<'_> {
             }
             draft = draft.with("options", offered.into_iter().map(labelled).collect::<Vec<_>>());
         }
-        if !subject.is_empty() {
-            draft = draft.with("subject", Value::Object(subject));
-        }
         draft.set("toolName", id.as_ref().and_then(|id| self.memory.calls.open.find(id)).map(super::calls::Call::name));
-        draft.set("requestId", Some(request.clone()));
+        let mut own = Map::from_iter([("requestId".to_owned(), request.clone())]);
+        if !subject.is_empty() {
+            own.insert("subject".into(), subject.into());
+        }
+        draft = draft.with("payload", own);
         (draft.owner, draft.ids.action, draft.ids.tool_call) = (Owner::Policy, Some(action.clone()), id.clone());
         self.memory.pending.add(Pending { action: action.clone(), call: id, is_permission: true, options });
         self.push_carrying(draft, params);
@@ -82,7 +83,7 @@ impl EventHandler<'_> {
             &[("requestedSchema", "schema"), ("message", "message"), ("mode", "mode"), ("url", "url")],
         );
         take_question(&mut draft, &mut params);
-        draft.set("requestId", Some(request.clone()));
+        draft = draft.with("payload", json!({ "requestId": request }));
         (draft.owner, draft.ids.action, draft.ids.tool_call) = (Owner::Runtime, Some(action.clone()), call.clone());
         self.memory.pending.add(Pending { action: action.clone(), call, is_permission: false, options: Vec::new() });
         self.push(carry_all(draft, params));

@@ -225,7 +225,13 @@ impl EventHandler<'_> {
 
     fn todo(&mut self, call: &ToolCallId, id: &str, status: Option<String>, title: Option<String>, summary: Option<String>) {
         let mut draft = Draft::new(EventType::TaskChanged);
-        draft.set("status", status.map(|status| if status == "deleted" { "removed".into() } else { status }));
+        let status = status.map(|status| match status.as_str() {
+            "pending" => "open".to_owned(),
+            "in_progress" => "running".to_owned(),
+            "deleted" => "removed".to_owned(),
+            _ => status,
+        });
+        draft.set("status", status);
         draft.set("title", title);
         draft.set("summary", summary);
         (draft.owner, draft.scope, draft.phase) = (Owner::Runtime, Scope::Session, Phase::Planning);

@@ -1,7 +1,8 @@
 //! The facts: one line of the process each, bare or with its direction, understood without the lines before it.
 
 use crate::model::{AgentId, Draft, MessageId};
-use crate::source::members::{Need, known, malformed, take_id, take_text, take_time, take_type, unknown_type, unmet};
+use crate::source::digest::{FNV1A_OFFSET_BASIS, fnv1a};
+use crate::source::members::{Need, diagnostic, known, malformed, take_id, take_text, take_time, take_type, unknown_type, unmet};
 use crate::source::{Fact, FactError};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -76,6 +77,27 @@ impl Kind {
     }
 }
 
+/// Lines that say nothing about the run, or that only their own frontend needs.
+const ASIDE: &[&str] = &[
+    "system/background_tasks_changed",
+    "system/hook_started",
+    "system/hook_progress",
+    "system/session_state_changed",
+    "system/local_command_output",
+    "system/files_persisted",
+    "system/memory_recall",
+    "system/commands_changed",
+    "system/model_refusal_no_fallback",
+    "system/model_refusal_fallback",
+    "rate_limit_event",
+    "tool_progress",
+    "tool_use_summary",
+    "prompt_suggestion",
+    "auth_status",
+    "conversation_reset",
+    "active_goal",
+];
+
 /// The member that says which end sent a line, in the recording of both directions.
 const FROM: &str = "from";
 
@@ -96,12 +118,12 @@ pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
         let subtype = take_text(&mut fact, "subtype").unwrap_or_default();
         name = format!("system/{subtype}");
     }
-    let line = take_text(&mut fact, "uuid")
-        .map(|id| crate::source::digest::fnv1a(crate::source::digest::FNV1A_OFFSET_BASIS, id.as_bytes()));
+    let line = take_text(&mut fact, "uuid").map(|id| fnv1a(FNV1A_OFFSET_BASIS, id.as_bytes()));
     let session = take_text(&mut fact, "session_id");
     let timestamp = take_time(&mut fact, "timestamp");
     let content = match known::<Kind>(&name) {
         _ if name == "keep_alive" => Content::Nothing,
+        None if ASIDE.contains(&name.as_str()) => Content::Diagnostic(diagnostic(&name, &name, fact).into()),
         None => Content::Diagnostic(unknown_type(&name, fact).into()),
         Some(kind) => match unmet(&fact, kind.needs()) {
             Some(expected) => Content::Diagnostic(malformed(&name, fact, &expected).into()),

@@ -45,7 +45,8 @@ impl EventHandler<'_> {
         if is_error {
             return self.api_error(line);
         }
-        let message: MessageId = line.id.take().unwrap_or_else(|| next_id("claude-message", &mut self.memory.messages_made));
+        let message: MessageId =
+            line.id.take().unwrap_or_else(|| next_id("claude-stream-json-message", &mut self.memory.messages_made));
         for block in std::mem::take(&mut line.blocks) {
             let index = self.next_index(&message);
             if self.agent.is_none() {
@@ -147,7 +148,7 @@ impl EventHandler<'_> {
         if self.agent.is_none() && self.memory.inputs.take(&digest).is_some() {
             return self.push(internal("repeated", "user").with("text", text));
         }
-        let message: MessageId = next_id("claude-input", &mut self.memory.messages_made);
+        let message: MessageId = next_id("claude-stream-json-input", &mut self.memory.messages_made);
         let mut draft = Draft::new(EventType::TextFinal).with("role", "user").with("text", text);
         if self.agent.is_some() {
             draft.surface = Surface::TeammateTranscript;

@@ -65,19 +65,15 @@ impl EventHandler<'_> {
         }
         draft.set("plan", input.as_ref().filter(|_| tool == EXIT_PLAN_MODE).and_then(|input| input.get("plan")).cloned());
         draft.set("input", input);
-        let names = [
-            ("description", "message"),
-            ("display_name", "title"),
-            ("decision_reason", "reason"),
-            ("blocked_path", "blockedPath"),
-        ];
+        let names = [("description", "message"), ("display_name", "title"), ("decision_reason", "reason")];
         move_members(&mut draft, &mut request, &names);
         if let Some(Value::Array(suggestions)) = request.shift_remove("permission_suggestions")
             && !suggestions.is_empty()
         {
             draft = draft.with("options", options_of(suggestions));
         }
-        draft.payload.extend(request);
+        request.insert("requestId".into(), action.as_str().into());
+        draft = draft.with("payload", request);
         draft.owner = owner;
         (draft.ids.action, draft.ids.tool_call) = (Some(action.clone()), call.clone());
         self.memory.pending.add(Pending { action, call, agent, is_question: tool == ASK_USER_QUESTION });

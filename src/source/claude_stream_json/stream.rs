@@ -80,7 +80,6 @@ impl EventHandler<'_> {
             }
             "content_block_start" => self.block_start(index, event, fact),
             "content_block_delta" => self.block_delta(index, event, fact),
-            "content_block_stop" => {}
             "message_stop" => {
                 let from = abandoned.as_ref().and_then(|blocks| blocks.get("from_block_index")).and_then(Value::as_u64);
                 if let Some(from) = from {
@@ -89,7 +88,7 @@ impl EventHandler<'_> {
                 self.close_message();
             }
             "message_delta" => self.push(diagnostic("message_delta", "stream_event", event)),
-            "ping" => {}
+            "content_block_stop" | "ping" => {}
             _ => self.push(diagnostic("stream_event", &kind, event)),
         }
     }
@@ -104,7 +103,8 @@ impl EventHandler<'_> {
         }
         match (kind, call) {
             (BlockKind::Text, _) => {
-                self.chunk(EventType::TextDelta, index, take_text(&mut block, "text").unwrap_or_default(), rest)
+                let text = take_text(&mut block, "text").unwrap_or_default();
+                self.chunk(EventType::TextDelta, index, text, rest);
             }
             (BlockKind::Thought, _) => {
                 let text = take_text(&mut block, "thinking").unwrap_or_default();

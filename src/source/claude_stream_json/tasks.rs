@@ -55,7 +55,9 @@ impl EventHandler<'_> {
                 self.memory.children.add(Child { agent: agent.clone(), call: call.clone(), has_prompt: false });
                 let mut draft =
                     Draft::new(EventType::AgentSpawned).with("runtimeEntity", "subagent_turn").with("status", "running");
-                draft.set("agentName", take_text(&mut fact, "subagent_type"));
+                let kind = take_text(&mut fact, "subagent_type");
+                draft.set("role", kind.clone());
+                draft.set("agentName", kind);
                 draft.set("spawnReason", description);
                 (draft.persistence, draft.ids.agent) = (Persistence::Archive, Some(agent));
                 if let Some(call) = call {
@@ -63,7 +65,11 @@ impl EventHandler<'_> {
                 }
                 draft
             }
-            TaskKind::Background => self.job(&id, "running").with("title", description),
+            TaskKind::Background => {
+                let mut draft = self.job(&id, "running").with("title", description);
+                move_members(&mut draft, &mut fact, &[("run_id", "lastRunRef")]);
+                draft
+            }
             TaskKind::Foreground => self.progress(call.as_deref(), description),
         };
         self.push_carrying(draft, fact);
@@ -172,7 +178,8 @@ impl EventHandler<'_> {
 
     fn agent_ended(&mut self, id: &TaskId, status: &str, summary: Option<&str>, usage: Option<Value>) {
         let agent: AgentId = id_of(id.as_str());
-        let mut ended = Draft::new(EventType::AgentCompleted).with("status", status);
+        let ends_as = if status == "stopped" { "cancelled" } else { status };
+        let mut ended = Draft::new(EventType::AgentCompleted).with("status", ends_as);
         ended.phase = match status {
             "completed" => Phase::Completed,
             "stopped" => Phase::Cancelled,
@@ -190,6 +197,9 @@ impl EventHandler<'_> {
         self.push(ended);
         let mut note = Draft::new(EventType::WorkerNotification).with("workerNotificationId", id.as_str()).with("status", status);
         note.set("summary", summary);
+        if let Some(call) = self.memory.children.find(&agent).and_then(|child| child.call.clone()) {
+            note.add_ref("parentToolCallId", call.into());
+        }
         (note.ids.agent, note.ids.task) = (Some(agent), Some(id.clone()));
         self.push(note);
     }

@@ -381,7 +381,7 @@ fn an_edit_has_a_diff_and_tasks_come_from_the_structured_result() {
     let todo = of(&drafts, EventType::TaskChanged)[0];
     assert_eq!(
         (todo.text("title"), todo.text("status"), todo.surface.clone()),
-        (Some("Read"), Some("pending"), Surface::TaskCapsule)
+        (Some("Read"), Some("open"), Surface::TaskCapsule)
     );
 }
 

@@ -131,7 +131,7 @@ impl EventHandler<'_> {
     }
 
     fn compaction(&self, class: EventType) -> Draft {
-        Draft::new(class).with("compactionId", format!("claude-compaction-{}", self.memory.compactions_made))
+        Draft::new(class).with("compactionId", format!("claude-stream-json-compaction-{}", self.memory.compactions_made))
     }
 
     pub(super) fn compact_boundary(&mut self, mut fact: Fact) {

@@ -74,7 +74,7 @@ impl EventHandler<'_> {
 
     fn spawned(&self, id: &AgentId, agent: Option<&str>, node: &str) -> Draft {
         let mut draft = Draft::new(EventType::AgentSpawned).with("status", "running").with("runtimeEntity", "subagent_turn");
-        draft = draft.with("agentName", agent.unwrap_or(node));
+        draft = draft.with("agentName", agent.unwrap_or(node)).with("role", node);
         if agent.is_none() {
             draft.surface = Surface::TaskCapsule;
         }

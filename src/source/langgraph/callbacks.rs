@@ -51,7 +51,7 @@ impl EventHandler<'_> {
                 }
             },
             "on_chat_model_end" => {
-                if let Some(message) = callback.data.shift_remove("output").and_then(Message::of) {
+                if let Some(message) = callback.data.shift_remove("output").and_then(Message::whole) {
                     self.message(message, Dialect::Callbacks);
                 }
             }

@@ -215,6 +215,25 @@ impl Message {
         Some(Self { kind, id: take_id(&mut members, "id"), members })
     }
 
+    /// Reads a message of a place where only whole ones stand. JavaScript leaves the pieces of calls in them.
+    pub fn whole(value: Value) -> Option<Self> {
+        let message = Self::of(value)?;
+        let kind = if message.kind == MessageKind::Chunk { MessageKind::Model } else { message.kind };
+        Some(Self { kind, ..message })
+    }
+
+    /// Whether it is the last piece of its message.
+    pub fn is_last(&self) -> bool {
+        match self.members.get("chunk_position") {
+            Some(position) => position == "last",
+            None => self.finish_reason().is_some(),
+        }
+    }
+
+    pub fn finish_reason(&self) -> Option<&str> {
+        super::text_of(self.members.get("response_metadata")?, "finish_reason")
+    }
+
     /// The parts of the content: a name, whether it is reasoning, and the text. Other blocks have none.
     pub fn parts(&self) -> Vec<(String, bool, String)> {
         let mut parts = Vec::new();

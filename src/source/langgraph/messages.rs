@@ -95,7 +95,19 @@ impl EventHandler<'_> {
         for piece in message.members.get("tool_call_chunks").and_then(Value::as_array).into_iter().flatten() {
             self.call_piece(&id, piece);
         }
-        self.model_call_details(&id, &message.members);
+        self.model_call_details(&id, &message);
+        if message.is_last() {
+            self.complete_streamed(&id);
+        }
+    }
+
+    /// Ends a message whose last piece has come. Its node may never return it.
+    fn complete_streamed(&mut self, id: &MessageId) {
+        self.reconcile(id, Vec::new());
+        let Some(known) = self.memory.messages.find_mut(id) else { return };
+        known.is_open = false;
+        let streamed = *known.whole.insert(known.streamed);
+        self.remember_answer(streamed);
     }
 
     /// Reports a piece of a text.
@@ -178,7 +190,7 @@ impl EventHandler<'_> {
             (known.whole, known.is_open) = (Some(digest), false);
         }
         self.whole_calls(&id, &mut message);
-        self.model_call_details(&id, &message.members);
+        self.model_call_details(&id, &message);
         self.remember_answer(digest);
     }
 
@@ -228,7 +240,9 @@ impl EventHandler<'_> {
         let Some(id) = &message.id else { return };
         match self.memory.messages.find(id).map(|known| known.whole) {
             Some(Some(whole)) if whole.is_empty() => {}
-            _ => self.repair(id, Vec::new()),
+            Some(_) => self.repair(id, Vec::new()),
+            // Readers never saw it.
+            None => self.keep("remove", "message", serde_json::json!({ "id": id.as_str() })),
         }
         if let Some(known) = self.memory.messages.find_mut(id) {
             (known.whole, known.is_open) = (Some(TextDigest::default()), false);
@@ -255,9 +269,8 @@ impl EventHandler<'_> {
 
     /// Handles a message that grows by repeating itself: only its new tail is new.
     pub(super) fn accumulated(&mut self, message: Message) {
-        let id = match (message.kind, message.id.clone()) {
-            (MessageKind::Chunk | MessageKind::Model, Some(id)) => id,
-            _ => return self.message(message, Dialect::Modes),
+        let (MessageKind::Chunk | MessageKind::Model, Some(id)) = (message.kind, message.id.clone()) else {
+            return self.message(message, Dialect::Modes);
         };
         if !self.owns(&id, Dialect::Modes) {
             return;
@@ -279,14 +292,17 @@ impl EventHandler<'_> {
                 }
             }
         }
+        if message.finish_reason().is_some() && known.is_some_and(|(_, is_whole)| !is_whole) {
+            self.complete_streamed(&id);
+        }
     }
 
     /// Reads what a model's call used, and why it stopped.
-    fn model_call_details(&mut self, id: &MessageId, members: &Map<String, Value>) {
-        if let Some(reason) = members.get("response_metadata").and_then(|of| super::text_of(of, "finish_reason")) {
+    fn model_call_details(&mut self, id: &MessageId, message: &Message) {
+        if let Some(reason) = message.finish_reason() {
             self.stopped(reason);
         }
-        if let Some(Value::Object(usage)) = members.get("usage_metadata") {
+        if let Some(Value::Object(usage)) = message.members.get("usage_metadata") {
             self.usage(id, usage.clone());
         }
     }
@@ -332,11 +348,7 @@ impl EventHandler<'_> {
             .map(|known| known.id.clone())
             .collect();
         for id in open {
-            self.reconcile(&id, Vec::new());
-            if let Some(known) = self.memory.messages.find_mut(&id) {
-                known.is_open = false;
-                known.whole = Some(known.streamed);
-            }
+            self.complete_streamed(&id);
         }
     }
 

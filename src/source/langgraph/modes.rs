@@ -66,7 +66,7 @@ impl EventHandler<'_> {
     }
 
     fn whole_list(&mut self, data: Value) {
-        for message in list(data).into_iter().filter_map(Message::of) {
+        for message in list(data).into_iter().filter_map(Message::whole) {
             self.message(message, Dialect::Modes);
         }
     }
@@ -156,7 +156,7 @@ impl EventHandler<'_> {
 
     /// Handles the messages of a state: history, what was streamed, and what no model streamed.
     fn state_messages(&mut self, messages: Vec<Value>) {
-        let messages: Vec<Message> = messages.into_iter().filter_map(Message::of).collect();
+        let messages: Vec<Message> = messages.into_iter().filter_map(Message::whole).collect();
         let is_known = |message: &Message| {
             let by_id = message.id.as_ref().is_some_and(|id| self.memory.messages.has(id));
             let call = super::text_of(&Value::Object(message.members.clone()), "tool_call_id").map(super::id_of::<ToolCallId>);

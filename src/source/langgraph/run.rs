@@ -101,7 +101,7 @@ impl EventHandler<'_> {
         }
         match event.as_str() {
             "running" | "started" if self.memory.turn_state == TurnState::Open => {
-                self.push(diagnostic("lifecycle", &event, data))
+                self.push(diagnostic("lifecycle", &event, data));
             }
             "running" | "started" => {
                 if self.memory.root_agent.is_none() {

@@ -111,6 +111,6 @@ pub fn connect(app: &Arc<App>, entries: Vec<AgentEntry>) -> Result<impl Future<O
     Ok(async move {
         join_all(workers).await;
         // Without agents it does nothing. A task that ends would stop the server.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     })
 }

@@ -5,4 +5,5 @@
 mod ag_ui;
 mod endpoint;
 mod failures;
+mod follow;
 mod protocols;

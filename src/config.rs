@@ -4,6 +4,7 @@
 //! as it parses them, so every [`Config`] is within its ranges. `main` reads the command line and the environment.
 
 use crate::auth::AuthConfig;
+use crate::connect::entry::{AgentEntry, EntryError, ReadVariable};
 use crate::feed::FeedConfig;
 use crate::guard::Policy;
 use crate::ingest::IngestLimits;
@@ -17,6 +18,7 @@ use crate::serve::transport::tls::Files;
 use crate::serve::{KeepAlive, Limits};
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -71,6 +73,14 @@ pub struct Config {
     #[arg(long = "agent", env = "PROSCENIUM_AGENT", value_name = "NAME", value_delimiter = ',', help_heading = "Clients",
           value_parser = AgentId::new)]
     pub agents: Vec<AgentId>,
+
+    /// Agent to connect, as NAME=PROTOCOL:TARGET, such as `support=ag-ui:http://127.0.0.1:8000/agent`. The server calls
+    /// it for each message and stores what it streams. Repeatable.
+    #[arg(long, env = "PROSCENIUM_CONNECT", value_name = "AGENT", help_heading = "Agents")]
+    pub connect: Vec<String>,
+    /// TOML file of agents to connect, one table for each, with credentials and limits.
+    #[arg(long, env = "PROSCENIUM_CONNECT_FILE", value_name = "FILE", help_heading = "Agents")]
+    pub connect_file: Option<PathBuf>,
 
     /// Where to store logs: on disk in --data-dir, or in memory until the process ends.
     #[arg(long, env = "PROSCENIUM_STORE", value_enum, default_value_t = StoreKind::Embedded, help_heading = "Storage")]
@@ -313,6 +323,28 @@ impl Config {
     #[must_use]
     pub fn hosts(&self) -> Hosts {
         if self.insecure { Hosts::Any } else { Hosts::of_listen(&self.listen) }
+    }
+
+    /// The agents to connect. `variable` reads the environment, where credentials may stand.
+    ///
+    /// # Errors
+    /// [`EntryError`] for an entry that is not valid, and for two agents of one name.
+    pub fn agents_to_connect(&self, variable: ReadVariable<'_>) -> Result<Vec<AgentEntry>, EntryError> {
+        let mut entries = Vec::new();
+        for flag in &self.connect {
+            entries.push(AgentEntry::parse(flag, variable)?);
+        }
+        if let Some(file) = &self.connect_file {
+            entries.extend(AgentEntry::read_file(file, variable)?);
+        }
+        let mut names = HashSet::new();
+        match entries.iter().find(|entry| !names.insert(entry.name.clone())) {
+            Some(twice) => Err(EntryError {
+                at: format!("agent {}", twice.name),
+                what: "it is connected twice; give each agent its own name".into(),
+            }),
+            None => Ok(entries),
+        }
     }
 
     /// The sync mode of the embedded store.

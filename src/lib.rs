@@ -65,6 +65,8 @@ pub mod auth;
 
 pub mod serve;
 
+pub mod connect;
+
 pub mod config;
 
 pub mod check;

@@ -5,9 +5,10 @@ mod cli;
 use clap::{CommandFactory, Parser, Subcommand};
 #[cfg(feature = "otlp")]
 use cli::otlp;
-use cli::{check, demo, doctor, health, help_files, tail, token, transfer};
+use cli::{check, demo, doctor, follow, health, help_files, tail, token, transfer};
 use proscenium::auth::Authenticator;
 use proscenium::config::{Config, LogFormat, StoreKind};
+use proscenium::connect;
 use proscenium::ingest::{Environment, LARGE_DELIVERIES_MAX};
 use proscenium::log::commit::STORE_THREADS;
 use proscenium::log::{Storage, StoreError};
@@ -45,6 +46,7 @@ Examples:
   proscenium tail my-run                 watch a run in the terminal
   proscenium export my-run -o my-run.ndjson
   proscenium import my-run.ndjson --run a-copy
+  claude -p Hello --output-format stream-json --verbose | proscenium publish my-run --source claude-stream-json
   proscenium check my-run                check the run against the Agent UI rules
   proscenium doctor --data-dir data      check the store of a stopped server for damage
   proscenium token --key secret --generate --sessions '*' --can read,publish
@@ -59,6 +61,7 @@ Examples:
   proscenium serve
   proscenium serve --listen 127.0.0.1:0 --store memory         a free port, nothing on disk
   proscenium serve --data-dir /var/lib/proscenium --log-format json
+  proscenium serve --connect 'support=ag-ui:http://127.0.0.1:8000/agent' --connect 'coder=acp:codex-acp'
   PROSCENIUM_LISTEN=127.0.0.1:9000 proscenium serve            every flag is also a variable
 
 The first line on standard output is `listening on http://HOST:PORT` (with --tls-cert, https); logs go to standard error.
@@ -77,6 +80,8 @@ enum Command {
     Export(transfer::Export),
     /// Send an exported file to a server as a new run.
     Import(transfer::Import),
+    /// Publish standard input as a run, line by line as it comes.
+    Publish(follow::Publish),
     /// Make a token for a client, or a key to sign tokens with.
     Token(token::Token),
     /// Check a run, an export or a runtime's facts against the Agent UI seed.
@@ -113,6 +118,7 @@ fn main() -> ExitCode {
         }
         Command::Export(args) => in_runtime(1, || async { Ok(transfer::export(args).await?) }),
         Command::Import(args) => in_runtime(1, || async { Ok(transfer::import(args).await?) }),
+        Command::Publish(args) => in_runtime(1, || async { Ok(follow::publish(args).await?) }),
         Command::Token(args) => token::run(&args, ENVIRONMENT).map_err(Into::into),
         Command::Health(args) => in_runtime(1, || async { Ok(health::run(args).await?) }),
         Command::Completions(args) => help_files::completions(&args, Cli::command()).map_err(Into::into),
@@ -218,6 +224,9 @@ fn serve(config: &Config) -> Result<(), Failure> {
             Some(renewal) => server.with_task("certificate-renewal-at-hangup", renewal),
             None => server,
         };
+        let agents = config.agents_to_connect(&|name| std::env::var(name).ok())?;
+        let connecting = connect::connect(&server.app(), agents)?;
+        let server = server.with_task("connectors", connecting);
         // A parent process without a standard output does not need the line.
         let _ = writeln!(std::io::stdout(), "listening on {scheme}://{address}").and_then(|()| std::io::stdout().flush());
         tracing::info!(%address, store = ?config.store, workers = config.workers, "serving");

@@ -143,7 +143,7 @@ pub fn compactions(log: &CheckedLog) -> Vec<Lifecycle<'_>> {
     let mut lifecycles = Lifecycles::default();
     let mut own_agent = None;
     for entry in &log.entries {
-        if entry.event_type == EventType::RunStarted {
+        if entry.event_type.begins_run(&entry.view.phase) {
             own_agent = own_agent.or_else(|| entry.envelope_text("agentId"));
         }
         let teammate = || entry.envelope_text("agentId").filter(|agent| own_agent != Some(agent));

@@ -129,9 +129,11 @@ pub(super) fn artifact_bodies(log: &CheckedLog, findings: &mut Findings<'_>) {
 }
 
 /// Rejects diagnostics and metrics for the user audience.
+///
+/// An application's own data for its page (the AI SDK's transient parts) is no diagnosis: it has the surface `custom`.
 pub(super) fn diagnostics_audience(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in log.entries.iter().filter(|entry| entry.is_in_family("diagnostic.") || entry.is_in_family("metric.")) {
-        if entry.audience() == Some(Audience::User) {
+        if entry.audience() == Some(Audience::User) && entry.envelope_text("surface") != Some("custom") {
             findings.report(entry, None, format!("{} has the audience user", entry.event_type));
         }
     }

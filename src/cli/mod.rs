@@ -6,12 +6,13 @@
 pub mod check;
 pub mod demo;
 pub mod doctor;
+pub mod follow;
 pub mod health;
 pub mod help_files;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 mod screen;
-mod sse;
+
 pub mod tail;
 pub mod token;
 pub mod transfer;

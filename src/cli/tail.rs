@@ -4,13 +4,16 @@
 //! reports a gap when `prev` does not match.
 
 use super::screen::{LineStyle, Screen, ToolProgress};
-use super::sse::Parser;
 use super::{Audience, CliError, Endpoint};
+use proscenium::connect::sse::{SseMessage, SseParser};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
 use std::time::Duration;
+
+/// The largest message that a server sends: its largest fact, in a frame.
+const MESSAGE_BYTES_MAX: usize = 272 * 1024 * 1024;
 
 /// The arguments of `tail`.
 #[derive(Debug, Clone, clap::Args)]
@@ -69,7 +72,7 @@ async fn follow(args: &Tail, viewer: &mut Viewer) -> Result<(), CliError> {
         format!("{}?frames=events&audience={}&after={after}", args.server.run_url(&args.run, "stream"), args.audience.as_str());
     let client = args.server.client()?;
     report_unknown_run(args, &client).await;
-    let mut parser = Parser::default();
+    let mut parser = SseParser::new(MESSAGE_BYTES_MAX);
     let (mut was_connected, mut tries) = (false, 0);
     loop {
         parser.reconnect();
@@ -97,7 +100,7 @@ async fn follow(args: &Tail, viewer: &mut Viewer) -> Result<(), CliError> {
                         Err(error) => break super::innermost(&error),
                     };
                     let invalid_frame = |reason: String| CliError::InvalidFrame { url: url.clone(), reason };
-                    for data in parser.push(&bytes).map_err(|error| invalid_frame(error.to_string()))? {
+                    for SseMessage { data, .. } in parser.push(&bytes).map_err(|error| invalid_frame(error.to_string()))? {
                         let frame = serde_json::from_str(&data).map_err(|error| invalid_frame(error.to_string()))?;
                         if viewer.show(frame)? {
                             return Ok(());

@@ -3,7 +3,7 @@
 //! An import is a producer that numbers its facts and takes its id from the content of the file. A repeated import
 //! therefore adds only the missing facts. The command checks the whole file before it sends any of it.
 
-use super::{Audience, CliError, Endpoint, progress};
+use super::{Audience, CliError, Endpoint, follow, progress};
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use reqwest::StatusCode;
@@ -40,8 +40,15 @@ Offloaded bodies stay on the server; the envelopes refer to them.";
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = IMPORT_EXAMPLES)]
 pub struct Import {
-    /// The file to send, as `proscenium export` wrote it.
+    /// The file to send, as `proscenium export` wrote it; with --follow, facts of any source, and `-` for standard
+    /// input.
     file: PathBuf,
+    /// Send each line as the file grows, until the command is stopped. Without --run the run has the file's name.
+    #[arg(long, env = "PROSCENIUM_FOLLOW", value_parser = clap::builder::BoolishValueParser::new())]
+    follow: bool,
+    /// The vocabulary of the facts, for --follow.
+    #[arg(long, env = "PROSCENIUM_SOURCE", value_name = "SOURCE", default_value = "agentui", requires = "follow")]
+    source: String,
     /// The run to import into; by default the run that the file names.
     #[arg(long, env = "PROSCENIUM_RUN", value_name = "RUN")]
     run: Option<String>,
@@ -53,6 +60,7 @@ const IMPORT_EXAMPLES: &str = "\
 Examples:
   proscenium import my-run.ndjson                              the run under its own name, on another server
   proscenium import my-run.ndjson --run a-copy                 the run under another name
+  proscenium import --follow --source claude-stream-json claude.jsonl --run my-run
 
 Repeat an interrupted import: the server skips the envelopes that it already has. The importing server assigns new sequences,
 event ids and receive times.";
@@ -153,6 +161,13 @@ fn file_error(file: &Path, reason: &dyn std::fmt::Display) -> CliError {
 /// # Errors
 /// [`CliError`], with the number of the invalid line if a line is the cause.
 pub async fn import(args: Import) -> Result<(), CliError> {
+    if args.follow {
+        let stem = args.file.file_stem().filter(|stem| *stem != "-").map(|stem| stem.to_string_lossy().into_owned());
+        let Some(run) = args.run.clone().or(stem) else {
+            return Err(CliError::Usage("standard input has no name for the run; pass --run".into()));
+        };
+        return follow::import(&args.server, &run, &args.source, &args.file).await;
+    }
     let (server, client) = (&args.server, args.server.client()?);
     let uploading = server.uploading_client()?;
     let input = ImportFile::read(&args.file)?;

@@ -31,6 +31,10 @@ const OPAQUE_MEMBERS: &[&str] = &["output", "structured", "content", "result"];
 /// A value with a longer pointer moves together with the value around it: each reference repeats its pointer, and keys
 /// have no limit of their own.
 pub(super) const POINTER_BYTES_MAX: usize = 1024;
+/// The member of an artifact's fact with its body.
+///
+/// The bytes of a file, as a `data:` URL, move out whatever their size: no reader of the envelope needs them.
+const BODY_MEMBER: &str = "body";
 /// The member for the body of members that are too many rather than too large.
 const SPILL_MEMBER: &str = "…";
 
@@ -41,10 +45,15 @@ pub(super) fn offload(policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, draft
     let fits = map_fits(&draft.payload, &mut room)
         && map_fits(&draft.extra, &mut room)
         && draft.refs.iter().chain(&draft.raw_event_ref).all(|value| value_fits(value, &mut room));
-    if fits {
+    let has_bytes = is_artifact(&draft.event_type) && draft.text(BODY_MEMBER).is_some_and(|body| body.starts_with("data:"));
+    if fits && !has_bytes {
         return;
     }
     let mut offloader = Offloader { inline_bytes_max, new_id, bodies, links: Vec::new() };
+    if has_bytes && let Some(Value::String(bytes)) = draft.payload.shift_remove(BODY_MEMBER) {
+        let href = offloader.store_body("/payload/body", "text/plain; charset=utf-8", bytes);
+        draft.payload.insert("bodyRef".into(), href.into());
+    }
     offloader.shrink("/payload", &mut draft.payload);
     // The members at the envelope's top level share one limit.
     let mut top = std::mem::take(&mut draft.extra);
@@ -63,6 +72,11 @@ pub(super) fn offload(policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, draft
         }
         draft.add_ref("output", link);
     }
+}
+
+const fn is_artifact(event_type: &EventType) -> bool {
+    use EventType::{ArtifactChanged, ArtifactCreated, ArtifactUpdated, ArtifactVersionCreated};
+    matches!(event_type, ArtifactCreated | ArtifactUpdated | ArtifactChanged | ArtifactVersionCreated)
 }
 
 /// Subtracts an upper bound of the value's JSON length from `room`. Returns false if nothing is left.
@@ -239,13 +253,14 @@ impl Offloader<'_> {
         self.store_body(at, media_type, text);
     }
 
-    fn store_body(&mut self, at: &str, media_type: &'static str, text: String) {
+    /// Stores a body and returns its address.
+    fn store_body(&mut self, at: &str, media_type: &'static str, text: String) -> String {
         let sha256 = HEXLOWER.encode(&Sha256::digest(text.as_bytes()));
         let id = (self.new_id)();
-        self.links.push(json!({
-            "href": format!("/v1/blobs/{id}"), "bytes": text.len(), "sha256": sha256, "member": at,
-        }));
+        let href = format!("/v1/blobs/{id}");
+        self.links.push(json!({ "href": href, "bytes": text.len(), "sha256": sha256, "member": at }));
         self.bodies.push(OffloadedBody { id, media_type, bytes: Bytes::from(text) });
+        href
     }
 
     fn preview(&self, text: &str) -> String {

@@ -742,6 +742,24 @@ fn a_large_output_becomes_a_body_a_preview_and_a_reference() {
 }
 
 #[test]
+fn the_bytes_of_an_artifact_leave_the_envelope_whatever_their_size() {
+    let url = "data:image/png;base64,AA==";
+    let guarded = Harness::new().pass(Draft::new(EventType::ArtifactCreated).with("body", url).with("title", "a")).only();
+    let [body] = guarded.bodies() else { panic!("{} bodies", guarded.bodies().len()) };
+    assert_eq!(&body.bytes[..], url.as_bytes());
+    let draft = guarded.draft();
+    assert_eq!(Value::Object(draft.payload.clone()), json!({"title": "a", "bodyRef": "/v1/blobs/b1"}));
+    assert_eq!(draft.refs.as_ref().unwrap()[0]["member"], "/payload/body");
+    for other in
+        [Draft::new(EventType::ArtifactCreated).with("body", "text"), Draft::new(EventType::EvidenceChanged).with("body", url)]
+    {
+        let expected = other.payload.clone();
+        let guarded = Harness::new().pass(other).only();
+        assert_eq!((&guarded.draft().payload, guarded.bodies().len()), (&expected, 0), "only bytes of an artifact move");
+    }
+}
+
+#[test]
 fn a_value_at_the_limit_stays() {
     let limit = Policy::default().inline_bytes_max;
     for (bytes, moves) in [(limit - 2, false), (limit - 1, true)] {

@@ -145,7 +145,7 @@ impl LogWriter {
                 pending_actions.push(asked);
             }
         }
-        if envelope.draft.event_type == EventType::RunStarted && self.summary.agent.is_none() {
+        if envelope.draft.event_type.begins_run(&envelope.draft.phase) && self.summary.agent.is_none() {
             self.summary.agent.clone_from(&envelope.draft.ids.agent);
         }
         if visibilities[Audience::User.index()] == Visibility::Body {

@@ -334,6 +334,16 @@ impl EventType {
     pub const fn is_run_boundary(&self) -> bool {
         matches!(self, Self::RunStarted | Self::RunFinished | Self::RunFailed)
     }
+
+    /// Whether an event of this type and phase says that an agent works on the run: its start, or its acceptance.
+    #[must_use]
+    pub const fn begins_run(&self, phase: &Phase) -> bool {
+        match self {
+            Self::RunStarted => true,
+            Self::RunStatus => matches!(phase, Phase::Accepted | Phase::Submitted),
+            _ => false,
+        }
+    }
 }
 
 #[cfg(test)]

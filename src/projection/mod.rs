@@ -255,7 +255,7 @@ impl View {
             diagnostics::count_hidden(fold);
             return self.finish(envelope.sequence);
         }
-        if envelope.event_type == EventType::RunStarted && fold.own_agent.is_none() {
+        if envelope.event_type.begins_run(&envelope.phase) && fold.own_agent.is_none() {
             fold.own_agent.clone_from(&envelope.ids.agent);
         }
         // The previous attempt stopped without an end. A waiting attempt is excluded: this one may continue it.

@@ -66,7 +66,7 @@ fn finalize(kind: &str, envelope: &EnvelopeView, fold: &mut FoldState) {
             None if edit.get("text").is_none() => edit.set("text", text("")),
             None => {}
         }
-        for member in ["plan", "steps", "summary"] {
+        for member in ["plan", "steps", "entries", "summary"] {
             edit.set_some(member, envelope.get(member).filter(|_| !envelope.is_withheld()).cloned());
         }
         edit.set_some("withheld", envelope.is_withheld().then_some(true));

@@ -166,6 +166,7 @@ fn start(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
     edit.set_str("status", "running");
     edit.set_str("state", "running");
     edit.set_some("input", envelope.get("input").cloned());
+    edit.set_some("message", envelope.text("message"));
 }
 
 fn args(envelope: &EnvelopeView, edit: &mut Edit<'_>) {

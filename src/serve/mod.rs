@@ -311,6 +311,12 @@ impl Server {
         self
     }
 
+    /// The shared state, for tasks that work as a client does. The configuration must be complete.
+    #[must_use]
+    pub fn app(&self) -> Arc<App> {
+        self.app.clone()
+    }
+
     /// The router, for requests without a connection.
     ///
     /// Commits and readers make progress only while [`Self::run`] runs.

@@ -1,6 +1,7 @@
 //! What runtimes remember of open and ended things, each kind with a named bound.
 
-use crate::model::{ActionId, AgentId, MessageId, RunId, ToolCallId};
+use super::digest::TextDigest;
+use crate::model::{ActionId, AgentId, MessageId, RunId, ThreadId, ToolCallId};
 use serde::{Deserialize, Serialize};
 use std::ops::{Deref, DerefMut};
 
@@ -36,7 +37,10 @@ macro_rules! keyed {
 }
 pub(super) use keyed;
 
-keyed! { u64: u64 = ; ToolCallId: ToolCallId = ; ActionId: ActionId = ; AgentId: AgentId = ; RunId: RunId = ; }
+keyed! {
+    u64: u64 = ; ToolCallId: ToolCallId = ; ActionId: ActionId = ; AgentId: AgentId = ; RunId: RunId = ; ThreadId: ThreadId = ;
+    TextDigest: TextDigest = ;
+}
 
 impl Keyed for (MessageId, ToolCallId) {
     type Key = MessageId;

@@ -37,6 +37,11 @@ impl TextDigest {
         self.1 = fnv1a(self.1, text);
     }
 
+    /// The length of the digested text, in bytes.
+    pub(super) fn len(self) -> usize {
+        usize::try_from(self.0).expect("the text was in memory")
+    }
+
     pub(super) const fn is_empty(self) -> bool {
         self.0 == 0
     }

@@ -91,6 +91,7 @@ pub(super) enum Need {
     Text,
     Flag,
     List,
+    Object,
     /// Any value, including null.
     Value,
 }
@@ -105,6 +106,7 @@ pub(super) fn unmet(fact: &Fact, needs: &[(&'static str, Need)]) -> Option<Strin
             (Need::Text, value) => (matches!(value, Some(Value::String(_))), "text"),
             (Need::Flag, value) => (matches!(value, Some(Value::Bool(_))), "a boolean"),
             (Need::List, value) => (matches!(value, Some(Value::Array(_))), "a list"),
+            (Need::Object, value) => (matches!(value, Some(Value::Object(_))), "an object"),
             (Need::Value, value) => (value.is_some(), "a value"),
         };
         (!is_met).then(|| format!("{member} as {expected}"))
@@ -165,6 +167,12 @@ pub(super) fn take_id<T: FromStr>(map: &mut Map<String, Value>, member: &str) ->
     id
 }
 
+/// Reads an id of the event.
+/// The member stays there.
+pub(super) fn id_of<T: FromStr>(fact: &Fact, member: &str) -> Option<T> {
+    fact.get(member)?.as_str()?.parse().ok()
+}
+
 /// Takes an id that the source's `parse` has checked.
 pub(super) fn take_checked_id<T: FromStr>(fact: &mut Map<String, Value>, member: &str) -> T {
     take_id(fact, member).expect("`parse` has checked the id, and all id types have one format")
@@ -211,6 +219,37 @@ pub(super) fn take_list(map: &mut Map<String, Value>, member: &str) -> Vec<Value
 pub(super) fn move_members(draft: &mut Draft, from: &mut Map<String, Value>, members: &[(&str, &str)]) {
     for (member, ours) in members {
         draft.set(ours, from.shift_remove(*member).filter(|value| !value.is_null()));
+    }
+}
+
+/// Sets the body of an artifact: its bytes in a `data:` URL, or the URL where it is.
+///
+/// The guard moves the bytes out of the envelope.
+pub(super) fn set_body(draft: &mut Draft, url: Option<String>) {
+    let member = if url.as_deref().is_some_and(|url| url.starts_with("data:")) { "body" } else { "url" };
+    draft.set(member, url);
+}
+
+/// The greatest depth of textual arguments that the adapter parses as JSON, in levels.
+///
+/// The limit of a fact is the same.
+const INPUT_DEPTH_MAX: usize = 64;
+
+/// Parses textual arguments into a payload member: `input` for JSON, otherwise `inputText`.
+///
+/// JSON beyond the depth limit stays text.
+pub(super) fn input(text: &str) -> (&'static str, Value) {
+    match serde_json::from_str(text) {
+        Ok(input) if is_within(&input, INPUT_DEPTH_MAX) => ("input", input),
+        _ => ("inputText", text.into()),
+    }
+}
+
+fn is_within(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Array(items) => levels > 0 && items.iter().all(|item| is_within(item, levels - 1)),
+        Value::Object(map) => levels > 0 && map.values().all(|value| is_within(value, levels - 1)),
+        _ => true,
     }
 }
 

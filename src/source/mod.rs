@@ -10,14 +10,20 @@
 //! stores the resulting envelopes also stores the state. A runtime never refuses unknown input: an unknown event type
 //! becomes `diagnostic.changed`, and the draft carries an unknown member.
 
+pub mod a2a;
+pub mod acp;
 pub mod ag_ui;
 pub mod agent_ui;
+pub mod ai_sdk;
 pub mod awaken;
 mod bounded;
+pub mod claude_stream_json;
 mod digest;
 pub mod ethos;
+pub mod langgraph;
 pub mod ledger;
 mod members;
+pub mod openai_responses;
 mod report;
 mod state;
 pub mod turn_runner;
@@ -213,6 +219,12 @@ pub static SOURCES: &[SourceKind] = &[
     ethos::SOURCE,
     turn_runner::SOURCE,
     ag_ui::SOURCE,
+    ai_sdk::SOURCE,
+    openai_responses::SOURCE,
+    acp::SOURCE,
+    claude_stream_json::SOURCE,
+    a2a::SOURCE,
+    langgraph::SOURCE,
     #[cfg(test)]
     relay::SOURCE,
 ];

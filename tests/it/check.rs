@@ -83,7 +83,151 @@ const RECORDINGS: &[(&str, &str, &[(&str, &[(&str, usize)])])] = &[
             ("awaken-encoder-tool_progress_activity", &[("patch-not-applied", 3)]),
         ],
     ),
+    (
+        "ai-sdk",
+        "ai-sdk",
+        &[
+            // An abort or an error ends the stream at once: open parts and calls get no end.
+            ("abort_mid_text", &[("part-never-ended", 1)]),
+            ("abort_mid_tool", &[("tool-never-ended", 2)]),
+            ("error_in_execute", &[("part-never-ended", 1)]),
+            ("error_midstream_part", &[("part-never-ended", 1), ("work-after-end", 1)]),
+            ("v5-abort_mid_text", &[("part-never-ended", 1)]),
+            // Approvals state no risk.
+            ("approval_approved", &[("action-fields", 1)]),
+            ("approval_automatic", &[("action-fields", 1)]),
+            ("approval_denied", &[("action-fields", 1)]),
+            ("v6-approval_approved", &[("action-fields", 1)]),
+            // The output of a client's tool is on no stream.
+            ("client_tool_answered", &[("result-without-output", 1)]),
+        ],
+    ),
+    (
+        "openai-responses",
+        "openai-responses",
+        &[
+            // The Agents SDK names its agents alone, and sends no end when it stops.
+            ("agents-chatcmpl-cancel_immediate", &[("agent-lineage", 1), ("part-never-ended", 1), ("run-never-ended", 1)]),
+            ("agents-chatcmpl-error_midstream", &[("agent-lineage", 1), ("part-never-ended", 1), ("run-never-ended", 1)]),
+            ("agents-chatcmpl-handoff", &[("agent-lineage", 2), ("handoff-details", 2)]),
+            ("agents-chatcmpl-one_tool", &[("agent-lineage", 1)]),
+            ("agents-chatcmpl-parallel_tools", &[("agent-lineage", 1)]),
+            ("agents-chatcmpl-reasoning_text", &[("agent-lineage", 1)]),
+            ("agents-chatcmpl-tool_approval_mixed", &[("agent-lineage", 1)]),
+            ("agents-chatcmpl-tool_failures_soft", &[("agent-lineage", 1)]),
+            ("agents-chatcmpl-two_turns", &[("agent-lineage", 1)]),
+            ("agents-responses-mcp_approval_callback", &[("agent-lineage", 1)]),
+            // The caller runs a function now, and its next request is not in the file.
+            ("endpoint-custom_tool_and_shell", &[("run-never-ended", 1), ("tool-never-ended", 1)]),
+            ("endpoint-dialect_no_sequence_numbers", &[("run-never-ended", 1), ("tool-never-ended", 1)]),
+            ("endpoint-unicode_split", &[("run-never-ended", 1), ("tool-never-ended", 1)]),
+            // An error ends the stream at once.
+            ("endpoint-error_event_flat", &[("part-never-ended", 1)]),
+            ("endpoint-error_event_nested", &[("part-never-ended", 1)]),
+            ("endpoint-failed_midstream", &[("part-never-ended", 1)]),
+            // The output of a function is on no stream.
+            ("endpoint-one_function_tool_two_responses", &[("result-without-output", 1)]),
+        ],
+    ),
+    (
+        "a2a",
+        "a2a",
+        // A stream does not name its agent, whose card says what it can do.
+        &[
+            ("rest-text_artifact", &[("entity-details", 1), ("entity-ids", 1)]),
+            ("v0.3-text_artifact", &[("entity-details", 1), ("entity-ids", 1)]),
+            ("v1-cancel", &[("entity-details", 1), ("entity-ids", 1)]),
+            ("v1-executor_raises", &[("entity-details", 1), ("entity-ids", 1)]),
+            ("v1-input_required_then_answer", &[("entity-details", 1), ("entity-ids", 1)]),
+            // The table of the second artifact is small, and stays in its envelope.
+            ("v1-multi_artifacts_unicode", &[("artifact-body", 1), ("entity-details", 1), ("entity-ids", 1)]),
+            ("v1-text_artifact", &[("entity-details", 1), ("entity-ids", 1)]),
+            ("v1-two_tasks_one_context", &[("entity-details", 2), ("entity-ids", 2)]),
+        ],
+    ),
+    (
+        "acp",
+        "acp",
+        &[
+            // The agent leaves open calls as they are at the end of a turn.
+            ("claude-agent-cancel_pending_permission", &[("tool-never-ended", 1)]),
+            // Images come in the message itself.
+            ("scripted-content_blocks", &[("artifact-body", 3), ("result-without-output", 1)]),
+            // The agent says that a call is complete, and not what it returned.
+            ("scripted-diffs", &[("result-without-output", 2)]),
+            ("scripted-error_midstream", &[("tool-never-ended", 1)]),
+            ("scripted-fs_through_client", &[("result-without-output", 1)]),
+            ("scripted-permission_always_two_turns", &[("result-without-output", 2)]),
+            ("scripted-python-edit_with_permission", &[("result-without-output", 1)]),
+            ("scripted-streamed_tool_title_and_input", &[("result-without-output", 1)]),
+            // A kind of a future release, and a call that the agent leaves open.
+            ("scripted-unknown_update_and_extensions", &[("tool-never-ended", 1), ("unknown-event-type", 1)]),
+            // The whole message corrects its chunks.
+            ("scripted-v2draft-turn", &[("final-text", 1), ("result-without-output", 1)]),
+        ],
+    ),
+    (
+        "claude-stream-json",
+        "claude-stream-json",
+        &[
+            // A child or a background command states little of itself, and works after the turn.
+            ("background_bash", &[("entity-details", 1)]),
+            ("subagent_background_second_turn", &[("agent-lineage", 1), ("entity-details", 1), ("work-after-end", 1)]),
+            ("subagent_foreground", &[("agent-lineage", 1), ("entity-details", 1)]),
+            // The host's words come before the program starts the turn.
+            ("tap-permission_allow_deny_always", &[("work-before-start", 1)]),
+        ],
+    ),
+    (
+        "langgraph",
+        "langgraph",
+        &[
+            // The run stream has no end.
+            ("all_modes_one_tool", STOPS),
+            ("breakpoint_interrupt_before", STOPS),
+            ("cancel_mid_text", &[("part-never-ended", 1), ("run-never-ended", 1)]),
+            ("custom_progress", STOPS),
+            ("empty_model_output", STOPS),
+            // A model that breaks off leaves its message open.
+            ("error_midstream", &[("part-never-ended", 1)]),
+            ("fanout_send_same_node", STOPS),
+            // The first of two runs has no end.
+            ("finish_length_and_content_filter", &[("run-never-ended", 1), ("start-inside-run", 1)]),
+            ("hidden_model_call_and_message_edits", STOPS),
+            ("hitl_middleware_edit", STOPS),
+            ("hitl_per_call_edit_and_reject", STOPS),
+            ("interrupt_approve", STOPS),
+            // A namespace is all that is known of a subgraph.
+            ("interrupt_in_nested_subgraph", &[("agent-lineage", 2), ("entity-details", 2), ("run-never-ended", 1)]),
+            ("interrupt_reject", STOPS),
+            ("interrupt_two_one_by_one", STOPS),
+            ("js-stream_sse_one_tool", STOPS),
+            ("one_tool", STOPS),
+            ("parallel_tools_same_name", STOPS),
+            ("raw-v3-tool_progress_all_transformers", STOPS),
+            ("reasoning_standard_blocks", STOPS),
+            ("reasoning_text", STOPS),
+            ("regenerate_from_checkpoint", &[("run-never-ended", 1), ("start-inside-run", 1)]),
+            ("resumable_with_ids", STOPS),
+            ("short_text", STOPS),
+            ("short_text_messages_mode", STOPS),
+            ("state_values_updates", STOPS),
+            ("subgraphs_nested", &[("agent-lineage", 2), ("entity-details", 2), ("run-never-ended", 1)]),
+            ("supervisor_two_agents_as_tools", &[("agent-lineage", 2), ("entity-details", 2), ("run-never-ended", 1)]),
+            ("tool_errors_handled", STOPS),
+            // A tool that raises leaves its call open.
+            ("tool_raises_run_error", &[("tool-never-ended", 1)]),
+            ("two_turns_one_thread", &[("run-never-ended", 1), ("start-inside-run", 1)]),
+            ("v3-cancel_mid_text", &[("part-never-ended", 1)]),
+            ("v3-error_midstream", &[("part-never-ended", 1)]),
+            ("v3-subgraphs_nested", &[("agent-lineage", 2), ("entity-details", 2)]),
+            ("v3-supervisor_two_agents_as_tools", &[("agent-lineage", 2), ("entity-details", 2)]),
+        ],
+    ),
 ];
+
+/// The finding of a stream that stops without an end.
+const STOPS: &[(&str, usize)] = &[("run-never-ended", 1)];
 
 fn run_check(arguments: &[&str]) -> Output {
     let mut all = vec!["check"];

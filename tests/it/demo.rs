@@ -326,7 +326,16 @@ async fn the_server_settles_the_run_of_a_runtime_that_dies() {
 #[tokio::test]
 async fn recordings_of_every_source_play_beside_the_story() {
     let demo = Demo::play_to_the_end().await;
-    for name in ["tool-progress", "ethos-progress", "turn-runner-tools", "ag-ui-tools"] {
+    let names = [
+        "tool-progress",
+        "ethos-progress",
+        "turn-runner-tools",
+        "ag-ui-tools",
+        "ai-sdk-tools",
+        "responses-search",
+        "a2a-artifacts",
+    ];
+    for name in names {
         let completed = |shown: &Value| {
             let runs = shown["runs"].as_array()?;
             runs.iter()

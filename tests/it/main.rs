@@ -24,6 +24,7 @@ mod blobs;
 mod check;
 mod cli;
 mod clients;
+mod connect;
 mod control;
 mod crash;
 mod demo;

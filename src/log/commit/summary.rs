@@ -19,7 +19,7 @@ pub struct Summary {
     pub thread_id: Option<ThreadId>,
     #[serde(default)]
     pub parent_session_id: Option<SessionId>,
-    /// The run's own agent, from its first start that names one.
+    /// The run's own agent, from its first start or acceptance that names one.
     #[serde(default)]
     pub agent: Option<AgentId>,
     /// The state of the run, by all envelopes.

@@ -6,6 +6,8 @@
 //! This module only splits a body into facts. Parsing takes many times the body's memory, so it waits for the ingest's
 //! admission.
 
+pub mod publisher;
+
 use crate::ingest::{
     Admitted, Delivery, Facts, IngestError, OutOfScope, Pending, Producer, Receipt, WriteScope, envelope_bytes_with, string_end,
 };

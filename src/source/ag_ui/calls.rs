@@ -10,14 +10,9 @@ use super::{AgUi, EventHandler};
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, ToolCallId};
 use crate::source::Fact;
 use crate::source::bounded::keyed;
-use crate::source::members::{carry_all, diagnostic, malformed, name_of, take_checked_id, take_id, take_text};
+use crate::source::members::{carry_all, diagnostic, input, malformed, name_of, take_checked_id, take_id, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-
-/// The greatest depth of textual arguments that the adapter parses as JSON, in levels.
-///
-/// The limit of a fact is the same.
-const INPUT_DEPTH_MAX: usize = 64;
 
 /// A call without a result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -257,23 +252,5 @@ impl EventHandler<'_> {
             }
             self.push(draft);
         }
-    }
-}
-
-/// Parses textual arguments into a payload member: `input` for JSON, otherwise `inputText`.
-///
-/// JSON beyond the depth limit stays text.
-pub(super) fn input(text: &str) -> (&'static str, Value) {
-    match serde_json::from_str(text) {
-        Ok(input) if is_within(&input, INPUT_DEPTH_MAX) => ("input", input),
-        _ => ("inputText", text.into()),
-    }
-}
-
-fn is_within(value: &Value, levels: usize) -> bool {
-    match value {
-        Value::Array(items) => levels > 0 && items.iter().all(|item| is_within(item, levels - 1)),
-        Value::Object(map) => levels > 0 && map.values().all(|value| is_within(value, levels - 1)),
-        _ => true,
     }
 }

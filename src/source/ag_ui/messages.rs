@@ -4,12 +4,11 @@
 //! as their own events. Calls after the last user message belong to the current run. The adapter reports a call that no
 //! event streamed, because a backend's tools may appear only in the snapshot.
 
-use super::calls::input;
 use super::streams::{byte_count, part_name};
 use super::{EventHandler, id_of, internal};
 use crate::model::{AgentId, Draft, EventType, MessageId, PartId, PartKind, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{carry_all, next_id, take_id, take_text};
+use crate::source::members::{carry_all, input, next_id, take_id, take_text};
 use serde_json::{Map, Value, json};
 
 /// Members of a message, or of a call in it, that are for the internal audience.

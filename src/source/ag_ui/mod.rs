@@ -29,14 +29,13 @@ mod state;
 mod streams;
 
 use super::bounded::{Bounded, Calls, PENDING_MAX};
-use super::members::{Need, known, malformed, take_id, take_time, take_type, unknown_type, unmet};
+use super::members::{Need, id_of, known, malformed, take_id, take_time, take_type, unknown_type, unmet};
 use super::{ActionAnswer, Fact, FactError, Runtime, SourceKind};
 use crate::model::{AgentId, Draft, EventType, Ids, MessageId, RunId, SessionId, ThreadId, ToolCallId};
 use calls::Call;
 use run::{Pending, TurnState};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::str::FromStr;
 use streams::{Chunk, Stream};
 
 /// The source `ag-ui`.
@@ -344,12 +343,6 @@ fn take_internals(event_type: &str, fact: &mut Fact) -> Vec<Draft> {
 /// Creates a diagnostic for the internal audience.
 fn internal(kind: &str, event_type: &str) -> Draft {
     Draft::new(EventType::DiagnosticChanged).with("kind", kind).with("eventType", event_type)
-}
-
-/// Reads an id of the event.
-/// The member stays there.
-fn id_of<T: FromStr>(fact: &Fact, member: &str) -> Option<T> {
-    fact.get(member)?.as_str()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ struct Pending {
     call: Option<ToolCallId>,
 }
 
-keyed! { Pending: ActionId = action; Call: ToolCallId = id; TextDigest: TextDigest = ; }
+keyed! { Pending: ActionId = action; Call: ToolCallId = id; }
 
 /// The adapter.
 /// All its fields are memory.

@@ -121,7 +121,7 @@ impl RunState {
             }
             _ => self.stale = false,
         }
-        let is_accepted = *class == EventType::RunStatus && matches!(phase, Phase::Accepted | Phase::Submitted);
+        let is_accepted = *class == EventType::RunStatus && class.begins_run(phase);
         self.begun |= self.attempt == 0 && (is_accepted || is_work(class));
         let is_settlement = *class == EventType::RunFailed && marked("synthetic");
         if self.settled && !is_settlement {

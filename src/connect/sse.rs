@@ -3,19 +3,24 @@
 //! It accepts the bytes in pieces of any size.
 //!
 //! A message is complete at its blank line. If the connection breaks before, the parser drops the partial message with
-//! its id. A client that reconnects with [`Parser::last_id`] then receives the whole message.
+//! its id. A client that reconnects with [`SseParser::last_id`] then receives the whole message.
 
 use std::time::Duration;
 
-/// The size limit of a line and of a message, in bytes.
-///
-/// It is the server's limit of a fact, plus the size of its frame.
-const MESSAGE_BYTES_MAX: usize = 272 * 1024 * 1024;
+/// A complete message of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SseMessage {
+    /// The name of the event; empty if it has none.
+    pub event: String,
+    pub data: String,
+}
 
 /// Parses one stream over all of its connections.
-#[derive(Debug, Default)]
-pub struct Parser {
+#[derive(Debug)]
+pub struct SseParser {
     partial: PartialMessage,
+    /// The most bytes of a message.
+    bytes_max: usize,
     last_id: String,
     retry: Option<Duration>,
 }
@@ -27,21 +32,30 @@ struct PartialMessage {
     /// The last byte was a CR; a following LF belongs to the same line end.
     after_cr: bool,
     has_first_line: bool,
+    event: String,
     data: Option<String>,
     id: Option<String>,
 }
 
-/// A message is larger than any that a server sends.
+/// A message is larger than the parser's limit.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a message is larger than {MESSAGE_BYTES_MAX} bytes, so the stream is not from a proscenium server")]
-pub struct MessageTooLarge;
+#[error("a message of the stream is larger than {limit} bytes, the limit")]
+pub struct MessageTooLarge {
+    pub limit: usize,
+}
 
-impl Parser {
-    /// Reads the next bytes of a connection and returns the data of every message that they complete.
+impl SseParser {
+    /// A parser of messages of up to `bytes_max` bytes.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Self {
+        Self { partial: PartialMessage::default(), bytes_max, last_id: String::new(), retry: None }
+    }
+
+    /// Reads the next bytes of a connection and returns every message that they complete.
     ///
     /// # Errors
     /// [`MessageTooLarge`] for a message above the size limit.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, MessageTooLarge> {
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<SseMessage>, MessageTooLarge> {
         let mut messages = Vec::new();
         for &byte in bytes {
             match byte {
@@ -53,8 +67,8 @@ impl Parser {
                 _ => {
                     self.partial.after_cr = false;
                     self.partial.line.push(byte);
-                    if self.partial.line.len() + self.partial.data.as_ref().map_or(0, String::len) > MESSAGE_BYTES_MAX {
-                        return Err(MessageTooLarge);
+                    if self.partial.line.len() + self.partial.data.as_ref().map_or(0, String::len) > self.bytes_max {
+                        return Err(MessageTooLarge { limit: self.bytes_max });
                     }
                 }
             }
@@ -79,7 +93,7 @@ impl Parser {
         self.retry
     }
 
-    fn end_line(&mut self) -> Option<String> {
+    fn end_line(&mut self) -> Option<SseMessage> {
         let line = std::mem::take(&mut self.partial.line);
         let line = String::from_utf8_lossy(&line);
         let line = if self.partial.has_first_line { &*line } else { line.strip_prefix('\u{feff}').unwrap_or(&line) };
@@ -88,7 +102,8 @@ impl Parser {
             if let Some(id) = self.partial.id.take() {
                 self.last_id = id;
             }
-            return self.partial.data.take();
+            let event = std::mem::take(&mut self.partial.event);
+            return self.partial.data.take().map(|data| SseMessage { event, data });
         }
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
@@ -100,11 +115,12 @@ impl Parser {
                 }
                 none => *none = Some(value.to_owned()),
             },
+            "event" => value.clone_into(&mut self.partial.event),
             "id" if !value.contains('\0') => self.partial.id = Some(value.to_owned()),
             "retry" if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()) => {
                 self.retry = value.parse().ok().map(Duration::from_millis).or(self.retry);
             }
-            // The parser ignores comments, which have an empty name, event names and unknown fields.
+            // The parser ignores comments, which have an empty name, and unknown fields.
             _ => {}
         }
         None
@@ -115,11 +131,15 @@ impl Parser {
 mod tests {
     use super::*;
 
+    fn data_of(parser: &mut SseParser, bytes: &[u8]) -> Vec<String> {
+        parser.push(bytes).unwrap().into_iter().map(|message| message.data).collect()
+    }
+
     /// Asserts the result of a stream in one piece, byte by byte, and split in two at every position.
     fn check(stream: &str, messages: &[&str], last_id: &str) {
         let read = |pieces: &[&[u8]]| {
-            let mut parser = Parser::default();
-            let read: Vec<String> = pieces.iter().flat_map(|piece| parser.push(piece).unwrap()).collect();
+            let mut parser = SseParser::new(1024);
+            let read: Vec<String> = pieces.iter().flat_map(|piece| data_of(&mut parser, piece)).collect();
             assert_eq!(
                 (read.iter().map(String::as_str).collect::<Vec<_>>().as_slice(), parser.last_id()),
                 (messages, last_id),
@@ -170,16 +190,29 @@ mod tests {
 
     #[test]
     fn reconnecting_drops_a_partial_message_with_its_id() {
-        let mut parser = Parser::default();
-        assert_eq!(parser.push(b"data: one\nid: 1\n\ndata: tw\nid: 2\n").unwrap(), ["one"]);
+        let mut parser = SseParser::new(1024);
+        assert_eq!(data_of(&mut parser, b"data: one\nid: 1\n\ndata: tw\nid: 2\n"), ["one"]);
         parser.reconnect();
-        assert_eq!(parser.push(b"data: two\nid: 2\n\n").unwrap(), ["two"]);
+        assert_eq!(data_of(&mut parser, b"data: two\nid: 2\n\n"), ["two"]);
         assert_eq!(parser.last_id(), "2");
     }
 
     #[test]
+    fn a_message_has_the_name_of_its_event_and_the_next_one_does_not() {
+        let mut parser = SseParser::new(1024);
+        let read = parser.push(b"event: end\ndata: x\n\ndata: y\n\n").unwrap();
+        assert_eq!(read.iter().map(|message| (&*message.event, &*message.data)).collect::<Vec<_>>(), [("end", "x"), ("", "y")]);
+    }
+
+    #[test]
+    fn a_message_larger_than_the_limit_is_refused_before_it_is_complete() {
+        let mut parser = SseParser::new(8);
+        assert_eq!(parser.push(b"data: 12345678").unwrap_err(), MessageTooLarge { limit: 8 });
+    }
+
+    #[test]
     fn retry_accepts_whole_milliseconds_and_keeps_the_last_valid_value() {
-        let mut parser = Parser::default();
+        let mut parser = SseParser::new(1024);
         parser.push(b"retry: 1500\nretry: soon\nretry:\nretry: -1\ndata: x\n\n").unwrap();
         assert_eq!(parser.retry(), Some(Duration::from_millis(1500)));
     }

@@ -1,0 +1,206 @@
+//! A2A agents over JSON-RPC, protocol 1.0 or 0.3.
+//!
+//! The agent keeps the conversation of a context, so it gets only new messages. A pause ends the stream, not the task:
+//! the answer is a message to the same task. After a restart the connector subscribes to the task again.
+
+use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall};
+use super::entry::AgentEntry;
+use super::error::UpstreamError;
+use super::http::{EventReader, HttpEndpoint, HttpUpstream, line_of};
+use super::sse::SseMessage;
+use super::{ConnectorKind, TargetKind, http_endpoint};
+use futures_util::FutureExt;
+use http::Method;
+use reqwest::RequestBuilder;
+use serde_json::{Map, Value, json};
+
+pub(super) const CONNECTOR: ConnectorKind =
+    ConnectorKind { name: "a2a", source: "a2a", target: TargetKind::Url, options: &["version"], resolves: false, open };
+
+fn open(entry: &AgentEntry, event_bytes_max: usize) -> Result<Box<dyn Protocol>, String> {
+    let dialect = match entry.text_option("version")?.unwrap_or("1.0") {
+        "1.0" => &V1,
+        "0.3" => &V03,
+        other => return Err(format!("version is {other:?}; it must be \"1.0\" or \"0.3\"")),
+    };
+    Ok(Box::new(A2aAgent { endpoint: http_endpoint(entry, event_bytes_max)?, dialect }))
+}
+
+/// What the versions call their methods and members.
+struct A2aDialect {
+    version: &'static str,
+    send: &'static str,
+    subscribe: &'static str,
+    cancel: &'static str,
+    role: &'static str,
+    has_kinds: bool,
+}
+
+static V1: A2aDialect = A2aDialect {
+    version: "1.0",
+    send: "SendStreamingMessage",
+    subscribe: "SubscribeToTask",
+    cancel: "CancelTask",
+    role: "ROLE_USER",
+    has_kinds: false,
+};
+static V03: A2aDialect = A2aDialect {
+    version: "0.3",
+    send: "message/stream",
+    subscribe: "tasks/resubscribe",
+    cancel: "tasks/cancel",
+    role: "user",
+    has_kinds: true,
+};
+
+struct A2aAgent {
+    endpoint: HttpEndpoint,
+    dialect: &'static A2aDialect,
+}
+
+/// What the run and its session remember.
+const TASK: &str = "a2aTask";
+const CONTEXT: &str = "a2aContext";
+
+impl Protocol for A2aAgent {
+    fn call<'a>(&'a self, call: &'a UpstreamCall) -> Step<'a, Box<dyn Upstream>> {
+        async {
+            let task = call.memory.get(TASK).and_then(Value::as_str).map(str::to_owned);
+            let (method, params) = match (&call.input, &task) {
+                (TurnInput::Rejoin, Some(task)) => (self.dialect.subscribe, json!({ "id": task })),
+                (input, task) => (self.dialect.send, json!({ "message": self.message(call, input, task.as_deref()) })),
+            };
+            let request = rpc(&self.endpoint, self.dialect, method, call.run.as_str(), &params);
+            let stream = self.endpoint.open(request).await?;
+            let reader = A2aReader { dialect: self.dialect, task, context: None, is_news: false };
+            Ok(Box::new(HttpUpstream { endpoint: self.endpoint.clone(), stream, reader }) as Box<dyn Upstream>)
+        }
+        .boxed()
+    }
+
+    fn can_rejoin(&self, memory: &Map<String, Value>) -> bool {
+        memory.contains_key(TASK)
+    }
+}
+
+fn rpc(endpoint: &HttpEndpoint, dialect: &A2aDialect, method: &str, id: &str, params: &Value) -> RequestBuilder {
+    let body = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+    endpoint.request(Method::POST, endpoint.url.clone()).header("A2A-Version", dialect.version).json(&body)
+}
+
+impl A2aAgent {
+    fn message(&self, call: &UpstreamCall, input: &TurnInput, task: Option<&str>) -> Value {
+        let (id, texts) = match input {
+            TurnInput::Messages { messages, .. } => {
+                (messages.last().map(|message| message.id.clone()), messages.iter().map(|message| message.text.clone()).collect())
+            }
+            TurnInput::Replies(replies) => {
+                (replies.first().map(|reply| format!("{}-answer", reply.action)), replies.iter().map(answer_text).collect())
+            }
+            TurnInput::Rejoin => (None, Vec::new()),
+        };
+        let id = id.unwrap_or_else(|| call.run.to_string());
+        let part = |text: String| match self.dialect.has_kinds {
+            true => json!({ "kind": "text", "text": text }),
+            false => json!({ "text": text }),
+        };
+        let parts: Vec<Value> = texts.into_iter().map(part).collect();
+        let mut message = json!({ "messageId": id, "role": self.dialect.role, "parts": parts });
+        if self.dialect.has_kinds {
+            message["kind"] = "message".into();
+        }
+        if let Some(context) = call.memory.get(CONTEXT).or(call.session_memory.get(CONTEXT)) {
+            message["contextId"] = context.clone();
+        }
+        if let (TurnInput::Replies(_), Some(task)) = (input, task) {
+            message["taskId"] = task.into();
+        }
+        message
+    }
+}
+
+/// An answer in words: A2A has no other form.
+fn answer_text(reply: &ActionReply) -> String {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    match (&reply.control, &reply.value) {
+        (crate::model::Control::Answer, Some(value)) => value.get("text").map_or_else(|| text(value), text),
+        _ => reply.reason().map_or_else(|| reply.outcome().to_owned(), |reason| format!("{}: {reason}", reply.outcome())),
+    }
+}
+
+struct A2aReader {
+    dialect: &'static A2aDialect,
+    task: Option<String>,
+    context: Option<String>,
+    /// Whether the ids are not remembered yet.
+    is_news: bool,
+}
+
+impl EventReader for A2aReader {
+    fn read(&mut self, message: SseMessage, facts: &mut Vec<String>) -> Result<(), UpstreamError> {
+        if self.context.is_none()
+            && let Ok(event) = serde_json::from_str::<Value>(&message.data)
+        {
+            self.note_ids(event.get("result").unwrap_or(&event));
+        }
+        facts.push(line_of(message.data));
+        Ok(())
+    }
+
+    fn cancellation(&self, endpoint: &HttpEndpoint) -> Option<RequestBuilder> {
+        let task = self.task.as_deref()?;
+        Some(rpc(endpoint, self.dialect, self.dialect.cancel, "cancel", &json!({ "id": task })))
+    }
+
+    fn memory(&mut self) -> Option<Map<String, Value>> {
+        if !std::mem::take(&mut self.is_news) {
+            return None;
+        }
+        let ids = [(TASK, self.task.clone()), (CONTEXT, self.context.clone())];
+        Some(ids.into_iter().filter_map(|(name, id)| Some((name.to_owned(), id?.into()))).collect())
+    }
+}
+
+impl A2aReader {
+    /// Notes the ids of a result: the task itself, or an update that names it.
+    fn note_ids(&mut self, result: &Value) {
+        let inner = ["task", "statusUpdate", "artifactUpdate", "message"].iter().find_map(|name| result.get(*name));
+        let inner = inner.unwrap_or(result);
+        let text = |member: &str| inner.get(member).and_then(Value::as_str).map(str::to_owned);
+        let is_task = inner.get("taskId").is_none() && inner.get("messageId").is_none();
+        self.context = text("contextId");
+        self.task = text("taskId").or_else(|| text("id").filter(|_| is_task)).or(self.task.take());
+        self.is_news = self.context.is_some();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::call::samples::reply;
+    use super::*;
+    use crate::model::Control;
+
+    #[test]
+    fn an_answer_is_said_in_words() {
+        let said = |control: Control, value: Value| answer_text(&reply("a", control, value, json!({})));
+        assert_eq!(said(Control::Answer, json!("Oslo")), "Oslo");
+        assert_eq!(said(Control::Answer, json!({ "text": "Oslo" })), "Oslo");
+        assert_eq!(said(Control::Answer, json!({ "n": 1 })), "{\"n\":1}");
+        assert_eq!(said(Control::Approve, Value::Null), "approved");
+        assert_eq!(said(Control::Reject, json!("too late")), "rejected: too late");
+    }
+
+    #[test]
+    fn the_task_is_read_from_each_form_of_an_event() {
+        for event in [
+            json!({ "task": { "id": "t", "contextId": "c" } }),
+            json!({ "statusUpdate": { "taskId": "t", "contextId": "c" } }),
+            json!({ "kind": "task", "id": "t", "contextId": "c" }),
+            json!({ "kind": "status-update", "taskId": "t", "contextId": "c" }),
+        ] {
+            let mut reader = A2aReader { dialect: &V1, task: None, context: None, is_news: false };
+            reader.note_ids(&event);
+            assert_eq!(Value::Object(reader.memory().unwrap()), json!({ "a2aTask": "t", "a2aContext": "c" }), "{event}");
+        }
+    }
+}

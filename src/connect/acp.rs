@@ -1,0 +1,289 @@
+//! ACP agents: processes that speak JSON-RPC with an editor. The connector is the editor.
+//!
+//! It offers no files and no terminals, so the agent uses its own. A process serves one session. After a restart a new
+//! process loads the agent's session if it can, else it is told the conversation.
+//!
+//! A fact is a message with its direction, because both ends number their requests from 0.
+
+use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall};
+use super::entry::AgentEntry;
+use super::error::UpstreamError;
+use super::process::{AgentProcess, Pooled, ProcessPool, told};
+use super::{ConnectorKind, TargetKind, process_pool};
+use crate::model::SessionId;
+use futures_util::FutureExt;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+pub(super) const CONNECTOR: ConnectorKind =
+    ConnectorKind { name: "acp", source: "acp", target: TargetKind::Command, options: &[], resolves: false, open };
+
+fn open(entry: &AgentEntry, line_bytes_max: usize) -> Result<Box<dyn Protocol>, String> {
+    Ok(Box::new(AcpAgent(process_pool(entry, line_bytes_max)?)))
+}
+
+struct AcpAgent(Arc<ProcessPool<AcpProcess>>);
+
+/// What the session remembers: the agent's own session.
+const SESSION: &str = "acpSession";
+/// JSON-RPC: the method does not exist.
+const NO_SUCH_METHOD: i64 = -32601;
+
+impl Protocol for AcpAgent {
+    fn call<'a>(&'a self, call: &'a UpstreamCall) -> Step<'a, Box<dyn Upstream>> {
+        async {
+            let TurnInput::Messages { messages, .. } = &call.input else {
+                return Err(UpstreamError::new(
+                    "process_ended",
+                    "The agent's process has ended, and no longer waits for the answer.",
+                ));
+            };
+            let (mut process, context) = match self.0.take(&call.session) {
+                Some(process) => (process, None),
+                None => self.start(call).await?,
+            };
+            let texts = context.into_iter().chain(messages.iter().map(|message| message.text.clone()));
+            let prompt: Vec<Value> = texts.map(|text| json!({ "type": "text", "text": text })).collect();
+            let params = json!({ "sessionId": process.session, "prompt": prompt });
+            let prompt = process.request("session/prompt", params, &mut Vec::new()).await?;
+            // The log has the user's words already.
+            let params = json!({ "sessionId": process.session, "prompt": [] });
+            let request = json!({ "jsonrpc": "2.0", "id": prompt, "method": "session/prompt", "params": params });
+            let facts = vec![json!({ "from": "client", "message": request }).to_string()];
+            let memory = Some(Map::from_iter([(SESSION.to_owned(), Value::from(process.session.as_str()))]));
+            let (pool, session) = (self.0.clone(), call.session.clone());
+            Ok(Box::new(AcpTurn { pool, session, process: Some(process), prompt, facts, questions: Vec::new(), memory })
+                as Box<dyn Upstream>)
+        }
+        .boxed()
+    }
+}
+
+impl AcpAgent {
+    /// Starts a process with the agent's session, and the conversation if that session does not have it.
+    async fn start(&self, call: &UpstreamCall) -> Result<(AcpProcess, Option<String>), UpstreamError> {
+        let process = AgentProcess::start(&self.0.command, &[], self.0.line_bytes_max)?;
+        let mut process = AcpProcess { process, session: String::new(), requests: 0 };
+        let client = json!({ "name": "proscenium", "version": env!("CARGO_PKG_VERSION") });
+        let offer = json!({ "protocolVersion": 1, "clientCapabilities": {}, "clientInfo": client });
+        let agent = self.ask(&mut process, "initialize", offer).await?;
+        let directory = self.0.command.directory.as_deref().unwrap_or(std::path::Path::new("/"));
+        let mut params = json!({ "cwd": directory, "mcpServers": [] });
+        let known = call.session_memory.get(SESSION).and_then(Value::as_str);
+        if let Some(known) = known.filter(|_| agent["agentCapabilities"]["loadSession"] == true) {
+            params["sessionId"] = known.into();
+            // What it replays is in the log.
+            if self.ask(&mut process, "session/load", params.clone()).await.is_ok() {
+                known.clone_into(&mut process.session);
+                return Ok((process, None));
+            }
+            params.as_object_mut().into_iter().for_each(|params| drop(params.shift_remove("sessionId")));
+        }
+        let session = self.ask(&mut process, "session/new", params).await?;
+        let Some(session) = session["sessionId"].as_str() else {
+            return Err(UpstreamError::new("agent_invalid_answer", "The agent's answer to session/new has no sessionId."));
+        };
+        session.clone_into(&mut process.session);
+        Ok((process, told(&call.history)))
+    }
+
+    /// Sends a request and waits for its result. Everything else that comes meanwhile is about the connection.
+    async fn ask(&self, process: &mut AcpProcess, method: &str, params: Value) -> Result<Value, UpstreamError> {
+        let id = process.request(method, params, &mut Vec::new()).await?;
+        loop {
+            let line = process.process.next(Some(self.0.limits.first_byte)).await?;
+            let mut message = parse(&line)?;
+            if message.get("method").is_none() && message["id"] == id {
+                return match message.get("error") {
+                    Some(error) => Err(UpstreamError::new("agent_refused", format!("The agent refused {method}: {error}."))),
+                    None => Ok(message["result"].take()),
+                };
+            }
+        }
+    }
+}
+
+fn parse(line: &str) -> Result<Value, UpstreamError> {
+    serde_json::from_str(line).map_err(|error| {
+        UpstreamError::new(
+            "endpoint_not_json",
+            format!("A line of the agent is not JSON: {error}. {}", super::error::excerpt(line)),
+        )
+    })
+}
+
+/// A process with an open session.
+struct AcpProcess {
+    process: AgentProcess,
+    session: String,
+    /// The number of requests so far.
+    requests: u64,
+}
+
+impl Pooled for AcpProcess {
+    fn process(&mut self) -> &mut AgentProcess {
+        &mut self.process
+    }
+}
+
+impl AcpProcess {
+    /// Sends a request and returns its id.
+    async fn request(&mut self, method: &str, params: Value, facts: &mut Vec<String>) -> Result<u64, UpstreamError> {
+        let id = self.requests;
+        self.requests += 1;
+        self.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }), facts).await?;
+        Ok(id)
+    }
+
+    async fn send(&mut self, message: Value, facts: &mut Vec<String>) -> Result<(), UpstreamError> {
+        facts.push(json!({ "from": "client", "message": message }).to_string());
+        self.process.write(&message).await
+    }
+}
+
+/// A turn: from the prompt to its answer.
+struct AcpTurn {
+    pool: Arc<ProcessPool<AcpProcess>>,
+    session: SessionId,
+    /// `None` once the turn is over.
+    process: Option<AcpProcess>,
+    /// The id of the prompt.
+    prompt: u64,
+    /// Facts that the log does not have yet.
+    facts: Vec<String>,
+    /// Permissions that wait for an answer.
+    questions: Vec<Question>,
+    memory: Option<Map<String, Value>>,
+}
+
+struct Question {
+    request: Value,
+    options: Vec<Value>,
+}
+
+impl Question {
+    /// Whether an action of the source stands for it: its id ends with that of the request.
+    fn is_asked_by(&self, action: &str) -> bool {
+        let id = self.request.as_str().map_or_else(|| self.request.to_string(), str::to_owned);
+        action.strip_suffix(id.as_str()).is_some_and(|rest| rest.ends_with(':'))
+    }
+
+    /// The outcome for an answer: one of the offered options.
+    fn outcome(&self, reply: &ActionReply) -> Value {
+        let named =
+            reply.value.as_ref().and_then(|value| value.get("optionId").and_then(Value::as_str).or_else(|| value.as_str()));
+        let by_id = self.options.iter().find(|option| named.is_some() && option["optionId"].as_str() == named);
+        let kinds = if reply.is_approved() { ["allow_once", "allow_always"] } else { ["reject_once", "reject_always"] };
+        let by_kind = || kinds.iter().find_map(|kind| self.options.iter().find(|option| option["kind"] == *kind));
+        match by_id.or_else(by_kind) {
+            Some(option) => json!({ "outcome": "selected", "optionId": option["optionId"] }),
+            None => json!({ "outcome": "cancelled" }),
+        }
+    }
+}
+
+impl AcpTurn {
+    /// Sends a message. The log gets it with the next facts, also if the caller goes away meanwhile.
+    async fn send(&mut self, message: Value) -> Result<(), UpstreamError> {
+        let Self { process, facts, .. } = self;
+        let process = process.as_mut().ok_or_else(|| UpstreamError::cut("The turn has ended."))?;
+        process.send(message, facts).await
+    }
+
+    async fn answer(&mut self, request: Value, result: Value) -> Result<(), UpstreamError> {
+        self.send(json!({ "jsonrpc": "2.0", "id": request, "result": result })).await
+    }
+
+    /// Reads a message of the agent.
+    async fn take(&mut self, line: &str) -> Result<(), UpstreamError> {
+        let message = parse(line)?;
+        self.facts.push(json!({ "from": "agent", "message": message }).to_string());
+        match (message["method"].as_str(), message.get("id")) {
+            (None, Some(id)) if *id == self.prompt => {
+                if let Some(process) = self.process.take() {
+                    self.pool.keep(&self.session, process);
+                }
+            }
+            (Some("session/request_permission"), Some(id)) => {
+                let options = message["params"]["options"].as_array().cloned().unwrap_or_default();
+                self.questions.push(Question { request: id.clone(), options });
+            }
+            // The connector offers nothing else.
+            (Some(method), Some(id)) => {
+                let error = json!({ "code": NO_SUCH_METHOD, "message": format!("the client has no method {method}") });
+                self.send(json!({ "jsonrpc": "2.0", "id": id, "error": error })).await?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Upstream for AcpTurn {
+    fn next(&mut self) -> Step<'_, Option<Vec<String>>> {
+        async {
+            if !self.facts.is_empty() {
+                return Ok(Some(std::mem::take(&mut self.facts)));
+            }
+            // While the user decides, the agent has nothing to say.
+            let limit = self.questions.is_empty().then_some(self.pool.limits.silence);
+            let Some(process) = &mut self.process else { return Ok(None) };
+            let line = process.process.next(limit).await?;
+            self.take(&line).await?;
+            Ok(Some(std::mem::take(&mut self.facts)))
+        }
+        .boxed()
+    }
+
+    fn cancel(&mut self) -> Step<'_, bool> {
+        async {
+            let session = self.process.as_ref().map(|process| process.session.clone());
+            let params = json!({ "sessionId": session });
+            self.send(json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": params })).await?;
+            for question in std::mem::take(&mut self.questions) {
+                self.answer(question.request, json!({ "outcome": { "outcome": "cancelled" } })).await?;
+            }
+            Ok(true)
+        }
+        .boxed()
+    }
+
+    fn reply<'a>(&'a mut self, reply: &'a ActionReply) -> Step<'a, bool> {
+        async {
+            let Some(at) = self.questions.iter().position(|question| question.is_asked_by(reply.action.as_str())) else {
+                return Ok(false);
+            };
+            let question = self.questions.remove(at);
+            let outcome = question.outcome(reply);
+            self.answer(question.request, json!({ "outcome": outcome })).await?;
+            Ok(true)
+        }
+        .boxed()
+    }
+
+    fn memory(&mut self) -> Option<Map<String, Value>> {
+        self.memory.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::call::samples::reply;
+    use super::*;
+    use crate::model::Control;
+
+    #[test]
+    fn an_answer_is_one_of_the_offered_options() {
+        let offered = |id: &str, kind: &str| json!({ "optionId": id, "name": id, "kind": kind });
+        let options = vec![offered("always", "allow_always"), offered("yes", "allow_once"), offered("no", "reject_once")];
+        let question = Question { request: json!(3), options };
+        let outcome = |control: Control, value: Value| question.outcome(&reply("s:3", control, value, json!({})));
+        let selected = |id: &str| json!({ "outcome": "selected", "optionId": id });
+        assert_eq!(outcome(Control::Approve, Value::Null), selected("yes"));
+        assert_eq!(outcome(Control::Reject, Value::Null), selected("no"));
+        assert_eq!(outcome(Control::Answer, json!({ "optionId": "always" })), selected("always"));
+        let question = Question { request: json!(3), options: vec![offered("yes", "allow_once")] };
+        assert_eq!(question.outcome(&reply("s:3", Control::Reject, Value::Null, json!({}))), json!({ "outcome": "cancelled" }));
+        assert!(question.is_asked_by("session:3") && !question.is_asked_by("session:13"));
+    }
+}

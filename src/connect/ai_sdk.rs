@@ -1,0 +1,204 @@
+//! AI SDK endpoints: `POST` a chat's messages, read a UI message stream.
+//!
+//! The endpoint gets the whole conversation (`send = "last"`: only the last message). An answer is a state of the tool
+//! part that asked. The protocol has no cancellation: closing the connection is all that a client can do.
+
+use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall};
+use super::entry::AgentEntry;
+use super::error::UpstreamError;
+use super::http::{EventReader, HttpEndpoint, HttpUpstream, line_of};
+use super::sse::SseMessage;
+use super::{ConnectorKind, TargetKind, http_endpoint};
+use crate::model::Control;
+use futures_util::FutureExt;
+use http::Method;
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+use std::future::ready;
+
+pub(super) const CONNECTOR: ConnectorKind =
+    ConnectorKind { name: "ai-sdk", source: "ai-sdk", target: TargetKind::Url, options: &["send"], resolves: false, open };
+
+fn open(entry: &AgentEntry, event_bytes_max: usize) -> Result<Box<dyn Protocol>, String> {
+    let only_last = match entry.text_option("send")?.unwrap_or("all") {
+        "all" => false,
+        "last" => true,
+        other => return Err(format!("send is {other:?}; it must be all or last")),
+    };
+    Ok(Box::new(AiSdkEndpoint { endpoint: http_endpoint(entry, event_bytes_max)?, only_last }))
+}
+
+struct AiSdkEndpoint {
+    endpoint: HttpEndpoint,
+    only_last: bool,
+}
+
+impl Protocol for AiSdkEndpoint {
+    fn call<'a>(&'a self, call: &'a UpstreamCall) -> Step<'a, Box<dyn Upstream>> {
+        async {
+            let mut messages = chat_messages(call);
+            if self.only_last {
+                messages.drain(..messages.len().saturating_sub(1));
+            }
+            let mut body = match &call.input {
+                TurnInput::Messages { members, .. } => members.clone(),
+                _ => Map::new(),
+            };
+            let last = messages.last().map_or(Value::Null, |message| message["id"].clone());
+            body.insert("id".into(), call.session.as_str().into());
+            body.insert("messages".into(), messages.into());
+            body.entry("trigger").or_insert_with(|| "submit-message".into());
+            if matches!(call.input, TurnInput::Replies(_)) {
+                body.insert("messageId".into(), last);
+            }
+            let request = self.endpoint.request(Method::POST, self.endpoint.url.clone()).json(&body);
+            let stream = self.endpoint.open(request).await?;
+            let upstream = HttpUpstream { endpoint: self.endpoint.clone(), stream, reader: AiSdkReader { is_complete: false } };
+            Ok(Box::new(upstream) as Box<dyn Upstream>)
+        }
+        .boxed()
+    }
+}
+
+/// The conversation as UI messages.
+///
+/// A tool's call and its result are one part. A step begins where an answer goes on after tools.
+fn chat_messages(call: &UpstreamCall) -> Vec<Value> {
+    let of_call = |message: &Value| Some((message["toolCallId"].as_str()?.to_owned(), message["content"].clone()));
+    let results: HashMap<String, Value> =
+        call.history.iter().filter(|message| message["role"] == "tool").filter_map(of_call).collect();
+    let replies: HashMap<&str, &ActionReply> = match &call.input {
+        TurnInput::Replies(replies) => replies.iter().filter_map(|reply| Some((reply.asked("toolCallId")?, reply))).collect(),
+        _ => HashMap::new(),
+    };
+    let mut chat: Vec<Value> = Vec::new();
+    for message in &call.history {
+        let role = message["role"].as_str().unwrap_or_default();
+        match role {
+            "tool" => continue,
+            "assistant" => {}
+            _ => {
+                chat.push(json!({ "id": message["id"], "role": role, "parts": text_parts(&message["content"]) }));
+                continue;
+            }
+        }
+        if chat.last().is_none_or(|last| last["role"] != "assistant") {
+            chat.push(json!({ "id": message["id"], "role": "assistant", "parts": [{ "type": "step-start" }] }));
+        }
+        let Some(parts) = chat.last_mut().and_then(|last| last["parts"].as_array_mut()) else { continue };
+        if message.get("content").is_some_and(|content| !content.is_null()) {
+            if parts.last().is_some_and(|last| last.get("toolCallId").is_some()) {
+                parts.push(json!({ "type": "step-start" }));
+            }
+            parts.extend(text_parts(&message["content"]));
+        }
+        for tool in message["toolCalls"].as_array().into_iter().flatten() {
+            let id = tool["id"].as_str().unwrap_or_default();
+            parts.push(tool_part(tool, results.get(id), replies.get(id).copied()));
+        }
+    }
+    if let TurnInput::Messages { messages, .. } = &call.input {
+        chat.extend(messages.iter().map(|new| json!({ "id": new.id, "role": "user", "parts": text_parts(&new.content) })));
+    }
+    chat
+}
+
+fn text_parts(content: &Value) -> Vec<Value> {
+    let part = |part: &Value| match part["type"].as_str() {
+        Some("binary") => {
+            json!({ "type": "file", "mediaType": part["mimeType"], "url": part["url"], "filename": part["filename"] })
+        }
+        _ => json!({ "type": "text", "text": part["text"] }),
+    };
+    match content {
+        Value::Array(parts) => parts.iter().map(part).collect(),
+        Value::String(text) => vec![json!({ "type": "text", "text": text })],
+        other => vec![json!({ "type": "text", "text": other.to_string() })],
+    }
+}
+
+/// The part of a call: with its result, or with the user's decision.
+fn tool_part(tool: &Value, result: Option<&Value>, reply: Option<&ActionReply>) -> Value {
+    let function = &tool["function"];
+    let arguments = function["arguments"].as_str().unwrap_or_default();
+    let input: Value = serde_json::from_str(arguments).unwrap_or_else(|_| arguments.into());
+    let name = function["name"].as_str().unwrap_or_default();
+    let mut part = json!({ "type": format!("tool-{name}"), "toolCallId": tool["id"], "input": input });
+    match (result, reply) {
+        (Some(result), _) => {
+            part["state"] = "output-available".into();
+            // A tool's output is JSON; a message of a tool has it as text.
+            let output = result.as_str().and_then(|text| serde_json::from_str(text).ok());
+            part["output"] = output.unwrap_or_else(|| result.clone());
+        }
+        (None, Some(reply)) if reply.control == Control::Answer => {
+            part["state"] = "output-available".into();
+            part["output"] = reply.value.clone().unwrap_or_default();
+        }
+        (None, Some(reply)) => {
+            part["state"] = "approval-responded".into();
+            part["approval"] = json!({ "id": reply.action, "approved": reply.is_approved() });
+            if let Some(reason) = reply.reason() {
+                part["approval"]["reason"] = reason.into();
+            }
+        }
+        (None, None) => part["state"] = "input-available".into(),
+    }
+    part
+}
+
+struct AiSdkReader {
+    /// Whether `[DONE]` came: the only proof that nothing is missing.
+    is_complete: bool,
+}
+
+impl EventReader for AiSdkReader {
+    fn read(&mut self, message: SseMessage, facts: &mut Vec<String>) -> Result<(), UpstreamError> {
+        match message.data.trim() {
+            "[DONE]" => self.is_complete = true,
+            _ => facts.push(line_of(message.data)),
+        }
+        Ok(())
+    }
+
+    /// A writer of the backend's own may send no `finish`.
+    fn conclude<'a>(&'a mut self, _endpoint: &'a HttpEndpoint) -> Step<'a, Vec<Value>> {
+        Box::pin(ready(match self.is_complete {
+            true => Ok(vec![json!({ "type": "run.finished" })]),
+            false => Err(UpstreamError::cut("The endpoint closed its stream without [DONE].")),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::call::samples;
+    use super::*;
+
+    #[test]
+    fn calls_results_and_decisions_are_parts_of_one_message() {
+        let tool =
+            |id: &str| json!({ "id": id, "type": "function", "function": { "name": "rm", "arguments": "{\"path\":\"a\"}" } });
+        let history = vec![
+            json!({ "id": "u", "role": "user", "content": "Delete" }),
+            json!({ "id": "a", "role": "assistant", "content": "Let me look" }),
+            json!({ "id": "b", "role": "assistant", "toolCalls": [tool("done")] }),
+            json!({ "id": "c", "role": "tool", "toolCallId": "done", "content": "{\"n\":1}" }),
+            json!({ "id": "d", "role": "assistant", "content": "And now" }),
+            json!({ "id": "e", "role": "assistant", "toolCalls": [tool("asked")] }),
+        ];
+        let reply = samples::reply("ask", Control::Reject, json!({ "reason": "mine" }), json!({ "toolCallId": "asked" }));
+        let chat = chat_messages(&samples::call(history, TurnInput::Replies(vec![reply])));
+        let input = json!({ "path": "a" });
+        assert_eq!(
+            json!(chat),
+            json!([{ "id": "u", "role": "user", "parts": [{ "type": "text", "text": "Delete" }] },
+                { "id": "a", "role": "assistant", "parts": [
+                    { "type": "step-start" }, { "type": "text", "text": "Let me look" },
+                    { "type": "tool-rm", "toolCallId": "done", "input": input, "state": "output-available", "output": { "n": 1 } },
+                    { "type": "step-start" }, { "type": "text", "text": "And now" },
+                    { "type": "tool-rm", "toolCallId": "asked", "input": input, "state": "approval-responded",
+                        "approval": { "id": "ask", "approved": false, "reason": "mine" } }] }])
+        );
+    }
+}

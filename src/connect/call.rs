@@ -1,0 +1,160 @@
+//! What a protocol gets and gives: a call, and the live stream that it leads to.
+
+use super::error::UpstreamError;
+use crate::model::{ActionId, Control, RunId, SessionId};
+use futures_util::future::BoxFuture;
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+use std::future::ready;
+use uuid::Uuid;
+
+/// One call to an agent.
+#[derive(Debug, Clone)]
+pub(super) struct UpstreamCall {
+    pub session: SessionId,
+    pub run: RunId,
+    /// The conversation before this call, from the log, in the form of AG-UI messages.
+    pub history: Vec<Value>,
+    pub input: TurnInput,
+    /// What the protocol remembered in earlier calls of this run, and of this session.
+    pub memory: Map<String, Value>,
+    pub session_memory: Map<String, Value>,
+    /// A random number, for an id of the agent's.
+    pub nonce: u128,
+}
+
+/// The reason of a call.
+#[derive(Debug, Clone)]
+pub(super) enum TurnInput {
+    /// New messages. `members` are further members of the page's request, under their own names.
+    Messages { messages: Vec<UserMessage>, members: Map<String, Value> },
+    /// Answers to everything that the run asked.
+    Replies(Vec<ActionReply>),
+    /// The server restarted in the middle of a call: read on where it was.
+    Rejoin,
+}
+
+/// A message of the user.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct UserMessage {
+    pub id: String,
+    pub text: String,
+    /// Its content as AG-UI has it: text, or a list of parts.
+    pub content: Value,
+}
+
+/// A user's answer to an action.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ActionReply {
+    pub action: ActionId,
+    pub control: Control,
+    pub value: Option<Value>,
+    /// The pending action as internal readers see it.
+    pub asked: Map<String, Value>,
+}
+
+impl ActionReply {
+    /// Whether the user approved, where the action asks for permission.
+    pub fn is_approved(&self) -> bool {
+        match &self.value {
+            Some(value) => crate::control::rules::approval_of(value).unwrap_or(self.control != Control::Reject),
+            None => self.control != Control::Reject,
+        }
+    }
+
+    /// The outcome in the words of `action.resolved`.
+    pub fn outcome(&self) -> &'static str {
+        match self.control {
+            Control::Answer => "answered",
+            _ if self.is_approved() => "approved",
+            _ => "rejected",
+        }
+    }
+
+    /// A text member of the pending action.
+    pub fn asked(&self, member: &str) -> Option<&str> {
+        self.asked.get(member).and_then(Value::as_str)
+    }
+
+    /// The reason that the user gave, if any.
+    pub fn reason(&self) -> Option<&str> {
+        let value = self.value.as_ref()?;
+        value.as_str().or_else(|| ["reason", "message", "comment", "text"].iter().find_map(|name| value.get(name)?.as_str()))
+    }
+}
+
+/// A step of a call.
+pub(super) type Step<'a, T> = BoxFuture<'a, Result<T, UpstreamError>>;
+
+/// A way to call agents.
+pub(super) trait Protocol: Send + Sync {
+    /// Begins a call. It resolves once the agent has accepted it.
+    fn call<'a>(&'a self, call: &'a UpstreamCall) -> Step<'a, Box<dyn Upstream>>;
+
+    /// Whether a call that the restart of this server cut off can be read on, by what the run remembers.
+    fn can_rejoin(&self, _memory: &Map<String, Value>) -> bool {
+        false
+    }
+}
+
+/// A live call. Dropping it closes the connection, or ends the process.
+pub(super) trait Upstream: Send {
+    /// The next facts, each as one line of JSON; `None` at the end of the stream. Cancel safe.
+    fn next(&mut self) -> Step<'_, Option<Vec<String>>>;
+
+    /// Native facts that complete the log after a stream that ended without an end or a pause in the log.
+    fn conclude(&mut self) -> Step<'_, Vec<Value>> {
+        let why = "The endpoint closed its stream before the run ended.";
+        Box::pin(ready(Err(UpstreamError::cut(why))))
+    }
+
+    /// Asks the agent to stop. `true`: the stream will still report the end.
+    fn cancel(&mut self) -> Step<'_, bool> {
+        Box::pin(ready(Ok(false)))
+    }
+
+    /// Gives an answer to the running agent. `false`: this call takes none, and another call must bring it.
+    fn reply<'a>(&'a mut self, _reply: &'a ActionReply) -> Step<'a, bool> {
+        Box::pin(ready(Ok(false)))
+    }
+
+    /// Gives a message to the running agent. `false`: this protocol cannot.
+    fn steer<'a>(&'a mut self, _text: &'a str) -> Step<'a, bool> {
+        Box::pin(ready(Ok(false)))
+    }
+
+    /// What later calls need to know, if it changed: of this run, and of its session.
+    fn memory(&mut self) -> Option<Map<String, Value>> {
+        None
+    }
+}
+
+/// A UUID made from these parts, for agents whose sessions have one.
+pub(super) fn uuid_of(parts: &[&str]) -> Uuid {
+    let hash = Sha256::digest(parts.join("\0"));
+    uuid::Builder::from_custom_bytes(std::array::from_fn(|n| hash[n])).into_uuid()
+}
+
+/// Calls for the tests of protocols.
+#[cfg(test)]
+pub(super) mod samples {
+    use super::{ActionReply, TurnInput, UpstreamCall};
+    use crate::model::{ActionId, Control, RunId, SessionId};
+    use serde_json::{Map, Value};
+
+    pub(in crate::connect) fn call(history: Vec<Value>, input: TurnInput) -> UpstreamCall {
+        let (session, run) = (SessionId::new("s").unwrap(), RunId::new("r").unwrap());
+        UpstreamCall { session, run, history, input, memory: Map::new(), session_memory: Map::new(), nonce: 0 }
+    }
+
+    /// An answer; `null` is no value.
+    pub(in crate::connect) fn reply(action: &str, control: Control, value: Value, asked: Value) -> ActionReply {
+        let Value::Object(asked) = asked else { panic!("{asked} is no action") };
+        ActionReply {
+            action: ActionId::new(action).unwrap(),
+            control,
+            value: Some(value).filter(|value| !value.is_null()),
+            asked,
+        }
+    }
+}

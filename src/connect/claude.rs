@@ -1,0 +1,224 @@
+//! Claude Code as a process: lines of JSON in both directions.
+//!
+//! A process serves one session, and a new one after a restart resumes it.
+//!
+//! A fact is a line with its direction, because the answers of the host are not in the output.
+
+use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall};
+use super::entry::AgentEntry;
+use super::error::{UpstreamError, excerpt};
+use super::process::{AgentProcess, Pooled, ProcessPool, told};
+use super::{ConnectorKind, TargetKind, process_pool};
+use crate::model::{Control, SessionId};
+use futures_util::FutureExt;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use uuid::Uuid;
+
+pub(super) const CONNECTOR: ConnectorKind = ConnectorKind {
+    name: "claude-stream-json",
+    source: "claude-stream-json",
+    target: TargetKind::Command,
+    options: &[],
+    resolves: false,
+    open,
+};
+
+/// What makes the program speak lines, tell its text as it comes, and ask before it runs a tool.
+const ARGUMENTS: [&str; 9] = [
+    "-p",
+    "--output-format",
+    "stream-json",
+    "--verbose",
+    "--input-format",
+    "stream-json",
+    "--include-partial-messages",
+    "--permission-prompt-tool",
+    "stdio",
+];
+
+fn open(entry: &AgentEntry, line_bytes_max: usize) -> Result<Box<dyn Protocol>, String> {
+    Ok(Box::new(ClaudeAgent(process_pool(entry, line_bytes_max)?)))
+}
+
+struct ClaudeAgent(Arc<ProcessPool<ClaudeProcess>>);
+
+/// What the session remembers: the program's own session.
+const SESSION: &str = "claudeSession";
+
+struct ClaudeProcess(AgentProcess);
+
+impl Pooled for ClaudeProcess {
+    fn process(&mut self) -> &mut AgentProcess {
+        &mut self.0
+    }
+}
+
+impl Protocol for ClaudeAgent {
+    fn call<'a>(&'a self, call: &'a UpstreamCall) -> Step<'a, Box<dyn Upstream>> {
+        async {
+            let TurnInput::Messages { messages, .. } = &call.input else {
+                return Err(UpstreamError::new(
+                    "process_ended",
+                    "The agent's process has ended, and no longer waits for the answer.",
+                ));
+            };
+            let known = call.session_memory.get(SESSION).and_then(Value::as_str);
+            let session = known.map_or_else(|| Uuid::from_u128(call.nonce).to_string(), str::to_owned);
+            let (process, context) = match self.0.take(&call.session) {
+                Some(process) => (process, None),
+                None => {
+                    let flag = if known.is_some() { "--resume" } else { "--session-id" };
+                    let arguments = ARGUMENTS.into_iter().chain([flag, &session]).map(str::to_owned);
+                    let process = AgentProcess::start(&self.0.command, &arguments.collect::<Vec<_>>(), self.0.line_bytes_max)?;
+                    (ClaudeProcess(process), told(&call.history).filter(|_| known.is_none()))
+                }
+            };
+            let memory = Some(Map::from_iter([(SESSION.to_owned(), session.into())]));
+            let (pool, session) = (self.0.clone(), call.session.clone());
+            let (facts, questions) = (Vec::new(), Map::new());
+            let mut turn = ClaudeTurn { pool, session, process: Some(process), facts, questions, interrupts: 0, memory };
+            let texts: Vec<String> = context.into_iter().chain(messages.iter().map(|message| message.text.clone())).collect();
+            turn.say(&texts).await?;
+            // The log has the user's words already.
+            turn.facts.clear();
+            Ok(Box::new(turn) as Box<dyn Upstream>)
+        }
+        .boxed()
+    }
+}
+
+/// A turn: from the user's line to the `result`.
+struct ClaudeTurn {
+    pool: Arc<ProcessPool<ClaudeProcess>>,
+    session: SessionId,
+    /// `None` once the turn is over.
+    process: Option<ClaudeProcess>,
+    /// Facts that the log does not have yet.
+    facts: Vec<String>,
+    /// The inputs of tools that wait for a permission, by request.
+    questions: Map<String, Value>,
+    interrupts: u64,
+    memory: Option<Map<String, Value>>,
+}
+
+impl ClaudeTurn {
+    async fn send(&mut self, message: Value) -> Result<(), UpstreamError> {
+        let process = self.process.as_mut().ok_or_else(|| UpstreamError::cut("The turn has ended."))?;
+        self.facts.push(json!({ "from": "host", "message": message }).to_string());
+        process.0.write(&message).await
+    }
+
+    async fn say(&mut self, texts: &[String]) -> Result<(), UpstreamError> {
+        let content: Vec<Value> = texts.iter().map(|text| json!({ "type": "text", "text": text })).collect();
+        let message = json!({ "role": "user", "content": content });
+        self.send(json!({ "type": "user", "message": message, "parent_tool_use_id": null, "session_id": "" })).await
+    }
+
+    fn take(&mut self, line: &str) -> Result<(), UpstreamError> {
+        let message: Value = serde_json::from_str(line).map_err(|error| {
+            UpstreamError::new("endpoint_not_json", format!("A line of the agent is not JSON: {error}. {}", excerpt(line)))
+        })?;
+        let request = message["request_id"].as_str().map(str::to_owned);
+        match (message["type"].as_str(), request) {
+            (Some("result"), _) => {
+                if let Some(process) = self.process.take() {
+                    self.pool.keep(&self.session, process);
+                }
+            }
+            (Some("control_request"), Some(request)) => {
+                self.questions.insert(request, message["request"]["input"].clone());
+            }
+            (Some("control_cancel_request"), Some(request)) => drop(self.questions.shift_remove(&request)),
+            _ => {}
+        }
+        self.facts.push(json!({ "from": "claude", "message": message }).to_string());
+        Ok(())
+    }
+}
+
+/// The answer to a permission, whose tool has this input.
+fn decision(reply: &ActionReply, mut input: Value) -> Value {
+    let changed = reply.value.as_ref().and_then(|value| value.get("updatedInput")).cloned();
+    match &reply.control {
+        // A question of the program: the answers are a part of its tool's input.
+        Control::Answer if changed.is_none() => {
+            if let Some(input) = input.as_object_mut() {
+                let answers = reply.value.as_ref().map(|value| value.get("answers").unwrap_or(value).clone());
+                input.insert("answers".into(), answers.unwrap_or_default());
+            }
+            json!({ "behavior": "allow", "updatedInput": input })
+        }
+        _ if reply.is_approved() => json!({ "behavior": "allow", "updatedInput": changed.unwrap_or(input) }),
+        _ => json!({ "behavior": "deny", "message": reply.reason().unwrap_or("The user rejected this.") }),
+    }
+}
+
+impl Upstream for ClaudeTurn {
+    fn next(&mut self) -> Step<'_, Option<Vec<String>>> {
+        async {
+            if !self.facts.is_empty() {
+                return Ok(Some(std::mem::take(&mut self.facts)));
+            }
+            // While the user decides, the program has nothing to say.
+            let limit = self.questions.is_empty().then_some(self.pool.limits.silence);
+            let Some(process) = &mut self.process else { return Ok(None) };
+            let line = process.0.next(limit).await?;
+            self.take(&line)?;
+            Ok(Some(std::mem::take(&mut self.facts)))
+        }
+        .boxed()
+    }
+
+    fn cancel(&mut self) -> Step<'_, bool> {
+        async {
+            self.questions.clear();
+            self.interrupts += 1;
+            let id = format!("proscenium-{}", self.interrupts);
+            self.send(json!({ "type": "control_request", "request_id": id, "request": { "subtype": "interrupt" } })).await?;
+            Ok(true)
+        }
+        .boxed()
+    }
+
+    fn reply<'a>(&'a mut self, reply: &'a ActionReply) -> Step<'a, bool> {
+        async {
+            let Some(input) = self.questions.shift_remove(reply.action.as_str()) else { return Ok(false) };
+            let response = json!({ "subtype": "success", "request_id": reply.action, "response": decision(reply, input) });
+            self.send(json!({ "type": "control_response", "response": response })).await?;
+            Ok(true)
+        }
+        .boxed()
+    }
+
+    fn steer<'a>(&'a mut self, text: &'a str) -> Step<'a, bool> {
+        async {
+            self.say(&[text.to_owned()]).await?;
+            Ok(true)
+        }
+        .boxed()
+    }
+
+    fn memory(&mut self) -> Option<Map<String, Value>> {
+        self.memory.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::call::samples::reply;
+    use super::*;
+
+    #[test]
+    fn a_decision_allows_the_input_or_denies_it_with_the_reason() {
+        let decided = |control: Control, value: Value| decision(&reply("q", control, value, json!({})), json!({ "path": "a" }));
+        assert_eq!(decided(Control::Approve, Value::Null), json!({ "behavior": "allow", "updatedInput": { "path": "a" } }));
+        let edited = json!({ "approved": true, "updatedInput": { "path": "b" } });
+        assert_eq!(decided(Control::Approve, edited), json!({ "behavior": "allow", "updatedInput": { "path": "b" } }));
+        assert_eq!(decided(Control::Reject, json!("mine")), json!({ "behavior": "deny", "message": "mine" }));
+        assert_eq!(
+            decided(Control::Answer, json!({ "answers": { "Which?": "this" } })),
+            json!({ "behavior": "allow", "updatedInput": { "path": "a", "answers": { "Which?": "this" } } })
+        );
+    }
+}

@@ -1,0 +1,221 @@
+//! `LangGraph` servers: a run on a thread, its stream, and a look at its end.
+//!
+//! The server keeps the state of a thread, so it gets only new messages. The thread's id follows from the session's. A
+//! stream ends in the same way whether the run completed, waits or was cancelled, so the connector asks afterwards. A
+//! run continues at the server while this process restarts, and the connector then joins it.
+
+use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall, uuid_of};
+use super::entry::AgentEntry;
+use super::error::UpstreamError;
+use super::http::{EventReader, HttpEndpoint, HttpUpstream};
+use super::sse::SseMessage;
+use super::{ConnectorKind, TargetKind, http_endpoint};
+use crate::model::{Control, SessionId};
+use futures_util::FutureExt;
+use http::Method;
+use reqwest::RequestBuilder;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+pub(super) const CONNECTOR: ConnectorKind = ConnectorKind {
+    name: "langgraph",
+    source: "langgraph",
+    target: TargetKind::Url,
+    options: &["assistant", "config", "context"],
+    resolves: true,
+    open,
+};
+
+fn open(entry: &AgentEntry, event_bytes_max: usize) -> Result<Box<dyn Protocol>, String> {
+    let assistant = entry.text_option("assistant")?.unwrap_or("agent").to_owned();
+    let mut settings = entry.options.clone();
+    settings.shift_remove("assistant");
+    Ok(Box::new(LangGraphServer { endpoint: http_endpoint(entry, event_bytes_max)?, assistant, settings }))
+}
+
+struct LangGraphServer {
+    endpoint: HttpEndpoint,
+    assistant: String,
+    /// Further members of the request for a run.
+    settings: Map<String, Value>,
+}
+
+/// What the run remembers.
+const THREAD: &str = "langgraphThread";
+const RUN: &str = "langgraphRun";
+
+impl Protocol for LangGraphServer {
+    fn call<'a>(&'a self, call: &'a UpstreamCall) -> Step<'a, Box<dyn Upstream>> {
+        async {
+            let thread = thread_of(&call.session);
+            let joined = match call.input {
+                TurnInput::Rejoin => call.memory.get(RUN).and_then(Value::as_str).map(str::to_owned),
+                _ => None,
+            };
+            let request = match &joined {
+                Some(run) => {
+                    self.endpoint.request(Method::GET, self.endpoint.address(&["threads", &thread, "runs", run, "stream"]))
+                }
+                None => {
+                    let address = self.endpoint.address(&["threads", &thread, "runs", "stream"]);
+                    self.endpoint.request(Method::POST, address).json(&self.body(call))
+                }
+            };
+            let stream = self.endpoint.open(request).await?;
+            let reader = LangGraphReader { thread, run: joined, is_news: false };
+            Ok(Box::new(HttpUpstream { endpoint: self.endpoint.clone(), stream, reader }) as Box<dyn Upstream>)
+        }
+        .boxed()
+    }
+
+    fn can_rejoin(&self, memory: &Map<String, Value>) -> bool {
+        memory.contains_key(RUN)
+    }
+}
+
+impl LangGraphServer {
+    fn body(&self, call: &UpstreamCall) -> Value {
+        let mut body = json!({
+            "assistant_id": self.assistant, "if_not_exists": "create", "multitask_strategy": "reject",
+            "stream_mode": ["messages-tuple", "updates", "custom"], "stream_subgraphs": true, "stream_resumable": true,
+            "on_disconnect": "continue" });
+        match &call.input {
+            TurnInput::Messages { messages, .. } => {
+                let new = messages.iter().map(|new| json!({ "id": new.id, "role": "user", "content": new.content }));
+                body["input"] = json!({ "messages": new.collect::<Vec<_>>() });
+            }
+            TurnInput::Replies(replies) => body["command"] = json!({ "resume": resume(replies) }),
+            TurnInput::Rejoin => {}
+        }
+        for (member, value) in &self.settings {
+            body[member] = value.clone();
+        }
+        body
+    }
+}
+
+/// The thread of a session: its id, if that is a UUID, else one made from it.
+fn thread_of(session: &SessionId) -> String {
+    Uuid::parse_str(session.as_str()).unwrap_or_else(|_| uuid_of(&[session.as_str()])).to_string()
+}
+
+/// The answers, by interrupt.
+fn resume(replies: &[ActionReply]) -> Value {
+    match replies {
+        [only] => resume_value(only),
+        several => several.iter().map(|reply| (reply.action.to_string(), resume_value(reply))).collect::<Map<_, _>>().into(),
+    }
+}
+
+/// An answer as the graph expects it: decisions for the approval middleware, else the user's own value.
+fn resume_value(reply: &ActionReply) -> Value {
+    let given = reply.value.clone();
+    let is_decision = |value: &Value| value.get("decisions").is_some() || value.get("type").is_some_and(Value::is_string);
+    if let Some(value) = given.filter(|value| reply.control == Control::Answer || is_decision(value)) {
+        return value;
+    }
+    if reply.asked("kind") != Some("tool_approval") {
+        return reply.value.clone().unwrap_or_else(|| reply.is_approved().into());
+    }
+    let mut decision = json!({ "type": if reply.is_approved() { "approve" } else { "reject" } });
+    if let Some(reason) = reply.reason().filter(|_| !reply.is_approved()) {
+        decision["message"] = reason.into();
+    }
+    // The middleware asks about several calls at once, and then wants a decision for each, in order.
+    let requests = ["input", "parameters"].iter().find_map(|member| reply.asked.get(*member)?.as_array());
+    match requests {
+        Some(requests) => json!({ "decisions": vec![decision; requests.len().max(1)] }),
+        None if reply.asked.contains_key("toolCallId") => decision,
+        None => json!({ "decisions": [decision] }),
+    }
+}
+
+struct LangGraphReader {
+    thread: String,
+    run: Option<String>,
+    /// Whether the run's id is not remembered yet.
+    is_news: bool,
+}
+
+impl EventReader for LangGraphReader {
+    fn read(&mut self, message: SseMessage, facts: &mut Vec<String>) -> Result<(), UpstreamError> {
+        // The event's name is part of the protocol.
+        let data: Value = serde_json::from_str(&message.data)
+            .map_err(|error| UpstreamError::new("endpoint_not_json", format!("An event of the stream is not JSON: {error}.")))?;
+        if message.event == "metadata"
+            && let Some(run) = data["run_id"].as_str()
+        {
+            self.is_news = self.run.as_deref() != Some(run);
+            self.run = Some(run.to_owned());
+        }
+        facts.push(json!({ "event": message.event, "data": data }).to_string());
+        Ok(())
+    }
+
+    fn conclude<'a>(&'a mut self, endpoint: &'a HttpEndpoint) -> Step<'a, Vec<Value>> {
+        async {
+            let Some(run) = &self.run else { return Err(UpstreamError::cut("The stream ended before the run began.")) };
+            let address = |last: &[&str]| endpoint.address(&[&["threads", self.thread.as_str()], last].concat());
+            let known = endpoint.fetch(endpoint.request(Method::GET, address(&["runs", run]))).await?;
+            let status = known["status"].as_str().unwrap_or_default();
+            match status {
+                "success" => {
+                    let state = endpoint.fetch(endpoint.request(Method::GET, address(&["state"]))).await?;
+                    let waits = state["next"].as_array().is_some_and(|next| !next.is_empty());
+                    let status = json!({ "type": "run.status", "payload": { "status": "waiting" } });
+                    Ok(vec![if waits { status } else { json!({ "type": "run.finished" }) }])
+                }
+                "interrupted" => Ok(vec![super::turn::cancelled_fact()]),
+                other => Err(UpstreamError::new("run_failed", format!("The server says of the run: {other}."))),
+            }
+        }
+        .boxed()
+    }
+
+    fn cancellation(&self, endpoint: &HttpEndpoint) -> Option<RequestBuilder> {
+        let mut address = endpoint.address(&["threads", &self.thread, "runs", self.run.as_deref()?, "cancel"]);
+        address.set_query(Some("wait=0&action=interrupt"));
+        Some(endpoint.request(Method::POST, address))
+    }
+
+    fn memory(&mut self) -> Option<Map<String, Value>> {
+        let run = self.run.clone().filter(|_| std::mem::take(&mut self.is_news))?;
+        Some(Map::from_iter([(THREAD.to_owned(), Value::from(self.thread.as_str())), (RUN.to_owned(), run.into())]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::call::samples::reply;
+    use super::*;
+
+    #[test]
+    fn an_answer_is_what_the_graph_waits_for() {
+        let tools = |n: usize| json!({ "kind": "tool_approval", "input": vec![json!({ "name": "rm" }); n] });
+        let approve = json!({ "type": "approve" });
+        assert_eq!(
+            resume_value(&reply("i", Control::Approve, Value::Null, tools(2))),
+            json!({ "decisions": [approve, approve] })
+        );
+        assert_eq!(
+            resume_value(&reply("i", Control::Reject, json!("no"), tools(1))),
+            json!({ "decisions": [{ "type": "reject", "message": "no" }] })
+        );
+        let one = json!({ "kind": "tool_approval", "toolCallId": "c" });
+        assert_eq!(resume_value(&reply("i", Control::Approve, Value::Null, one)), approve);
+        let question = json!({ "kind": "clarification" });
+        assert_eq!(resume_value(&reply("i", Control::Answer, json!("Oslo"), question.clone())), json!("Oslo"));
+        assert_eq!(resume_value(&reply("i", Control::Reject, Value::Null, question.clone())), json!(false));
+        let both = [reply("i", Control::Answer, json!(1), question.clone()), reply("j", Control::Answer, json!(2), question)];
+        assert_eq!(resume(&both), json!({ "i": 1, "j": 2 }));
+    }
+
+    #[test]
+    fn a_session_has_one_thread() {
+        let thread = |session: &str| thread_of(&SessionId::new(session).unwrap());
+        assert_eq!(thread("67e55044-10b1-426f-9247-bb680e5fe0c8"), "67e55044-10b1-426f-9247-bb680e5fe0c8");
+        assert_eq!(thread("chat"), thread("chat"));
+        assert_ne!(thread("chat"), thread("other"));
+        assert!(Uuid::parse_str(&thread("chat")).is_ok());
+    }
+}

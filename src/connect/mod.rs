@@ -1,0 +1,116 @@
+//! Connectors: workers for agents that exist, in the protocols that these agents speak.
+//!
+//! ```text
+//!  page ─▶ control ─▶ claim ─▶ call ═══stream═══▶ facts ─▶ log ─▶ page
+//!                        └──────── ack ◀────────────┘
+//! ```
+//! A connector has no private way in: it claims, publishes and acknowledges through the functions that the addresses of
+//! the API use, under their limits. A worker over HTTP could do all that it does.
+//!
+//! [`worker`] claims the controls of one agent, [`turn`] is one call with its retries, cancellation and end. Both are the
+//! same for all protocols. A protocol ([`call::Protocol`]) makes requests from a [`call::UpstreamCall`] and facts from
+//! the answer: one file, and one row in [`CONNECTORS`]. The facts mean what their source ([`crate::source`]) says.
+//!
+//! What later calls need (a session or response of the agent) stands in the log, as an internal activity of the run.
+
+mod a2a;
+mod acp;
+mod ag_ui;
+mod ai_sdk;
+mod call;
+mod claude;
+mod conversation;
+pub mod entry;
+mod error;
+mod http;
+mod langgraph;
+mod openai_responses;
+mod process;
+pub mod sse;
+mod turn;
+mod worker;
+
+use crate::serve::App;
+use call::Protocol;
+use entry::{AgentEntry, AgentTarget, EntryError};
+use futures_util::future::join_all;
+use http::HttpEndpoint;
+use process::ProcessPool;
+use std::sync::Arc;
+use turn::ConnectedAgent;
+use worker::Worker;
+
+/// A protocol that agents speak.
+pub struct ConnectorKind {
+    /// Its name in `--connect`.
+    pub name: &'static str,
+    /// The source of its facts.
+    pub source: &'static str,
+    /// What an agent of this protocol is.
+    pub target: TargetKind,
+    /// Whether no fact of the source says how an action was answered, so that the connector says it.
+    pub resolves: bool,
+    /// The names of its own settings.
+    pub options: &'static [&'static str],
+    /// Makes the protocol for an agent. Its events have up to this many bytes.
+    open: fn(&AgentEntry, usize) -> Result<Box<dyn Protocol>, String>,
+}
+
+impl std::fmt::Debug for ConnectorKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// What an agent is: an address, or a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TargetKind {
+    Url,
+    Command,
+}
+
+/// All protocols.
+pub static CONNECTORS: &[ConnectorKind] = &[
+    ag_ui::CONNECTOR,
+    ai_sdk::CONNECTOR,
+    langgraph::CONNECTOR,
+    openai_responses::CONNECTOR,
+    a2a::CONNECTOR,
+    acp::CONNECTOR,
+    claude::CONNECTOR,
+];
+
+/// The endpoint of an entry with a URL.
+fn http_endpoint(entry: &AgentEntry, event_bytes_max: usize) -> Result<HttpEndpoint, String> {
+    match &entry.target {
+        AgentTarget::Url { url, headers } => HttpEndpoint::new(url.clone(), headers.clone(), entry.limits, event_bytes_max),
+        AgentTarget::Command(_) => Err("the agent has no url".into()),
+    }
+}
+
+/// The processes of an entry with a program.
+fn process_pool<P: process::Pooled>(entry: &AgentEntry, line_bytes_max: usize) -> Result<Arc<ProcessPool<P>>, String> {
+    match &entry.target {
+        AgentTarget::Command(command) => Ok(Arc::new(ProcessPool::new(command.clone(), entry.limits, line_bytes_max))),
+        AgentTarget::Url { .. } => Err("the agent has no command".into()),
+    }
+}
+
+/// Connects agents to a server. The task works until it is aborted.
+///
+/// # Errors
+/// [`EntryError`] for an agent that cannot be called at all, such as for want of certificates.
+pub fn connect(app: &Arc<App>, entries: Vec<AgentEntry>) -> Result<impl Future<Output = ()> + Send + use<>, EntryError> {
+    let mut workers = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let protocol = (entry.connector.open)(&entry, app.limits.fact_bytes_max)
+            .map_err(|what| EntryError { at: format!("agent {}", entry.name), what })?;
+        tracing::info!(agent = %entry.name, protocol = entry.connector.name, "connecting an agent");
+        workers.push(Worker::new(ConnectedAgent { app: app.clone(), entry, protocol }).run());
+    }
+    Ok(async move {
+        join_all(workers).await;
+        // Without agents it does nothing. A task that ends would stop the server.
+        std::future::pending::<()>().await;
+    })
+}

@@ -1,0 +1,220 @@
+//! Endpoints of the Responses API.
+//!
+//! The endpoint gets the whole conversation with each turn. Answers to approvals name the response that asked. With
+//! `background = true` the endpoint goes on while this process restarts, and the connector then reads the response again
+//! (the source drops what it knows).
+
+use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall};
+use super::entry::AgentEntry;
+use super::error::UpstreamError;
+use super::http::{EventReader, HttpEndpoint, HttpUpstream, line_of};
+use super::sse::SseMessage;
+use super::{ConnectorKind, TargetKind, http_endpoint};
+use futures_util::FutureExt;
+use http::Method;
+use reqwest::RequestBuilder;
+use serde_json::{Map, Value, json};
+
+pub(super) const CONNECTOR: ConnectorKind = ConnectorKind {
+    name: "openai-responses",
+    source: "openai-responses",
+    target: TargetKind::Url,
+    options: &["model", "instructions", "background", "tools"],
+    resolves: false,
+    open,
+};
+
+fn open(entry: &AgentEntry, event_bytes_max: usize) -> Result<Box<dyn Protocol>, String> {
+    let mut endpoint = http_endpoint(entry, event_bytes_max)?;
+    if !endpoint.url.path().trim_end_matches('/').ends_with("/responses") {
+        endpoint.url = endpoint.address(&["responses"]);
+    }
+    let is_background = entry.options.get("background").and_then(Value::as_bool).unwrap_or(false);
+    Ok(Box::new(ResponsesEndpoint { endpoint, is_background, settings: entry.options.clone() }))
+}
+
+struct ResponsesEndpoint {
+    endpoint: HttpEndpoint,
+    is_background: bool,
+    /// Members of every request.
+    settings: Map<String, Value>,
+}
+
+/// What the run remembers: the last response.
+const RESPONSE: &str = "response";
+
+impl Protocol for ResponsesEndpoint {
+    fn call<'a>(&'a self, call: &'a UpstreamCall) -> Step<'a, Box<dyn Upstream>> {
+        async {
+            let known = call.memory.get(RESPONSE).and_then(Value::as_str);
+            let (request, sent) = match (&call.input, known) {
+                (TurnInput::Rejoin, Some(response)) => {
+                    let mut address = self.endpoint.address(&[response]);
+                    address.set_query(Some("stream=true"));
+                    (self.endpoint.request(Method::GET, address), Vec::new())
+                }
+                (input, _) => {
+                    let (body, sent) = self.body(call, input, known);
+                    (self.endpoint.request(Method::POST, self.endpoint.url.clone()).json(&body), sent)
+                }
+            };
+            let stream = self.endpoint.open(request).await?;
+            let reader = ResponsesReader { sent, is_background: self.is_background, response: None, is_news: false };
+            Ok(Box::new(HttpUpstream { endpoint: self.endpoint.clone(), stream, reader }) as Box<dyn Upstream>)
+        }
+        .boxed()
+    }
+
+    fn can_rejoin(&self, memory: &Map<String, Value>) -> bool {
+        self.is_background && memory.contains_key(RESPONSE)
+    }
+}
+
+impl ResponsesEndpoint {
+    /// The body of a call, and its items that no stream repeats.
+    fn body(&self, call: &UpstreamCall, input: &TurnInput, known: Option<&str>) -> (Value, Vec<String>) {
+        let mut body = self.settings.clone();
+        body.insert("stream".into(), true.into());
+        if self.is_background {
+            body.insert("store".into(), true.into());
+        }
+        let (items, sent) = match input {
+            TurnInput::Replies(replies) => {
+                let items: Vec<Value> = replies.iter().map(answer_item).collect();
+                let sent = items.iter().map(Value::to_string).collect();
+                body.extend(known.map(|response| ("previous_response_id".to_owned(), response.into())));
+                (items, sent)
+            }
+            TurnInput::Messages { messages, .. } => {
+                let mut items: Vec<Value> = call.history.iter().flat_map(items_of).collect();
+                items.extend(messages.iter().map(|new| json!({ "role": "user", "content": content(&new.content) })));
+                (items, Vec::new())
+            }
+            TurnInput::Rejoin => (Vec::new(), Vec::new()),
+        };
+        body.insert("input".into(), items.into());
+        (body.into(), sent)
+    }
+}
+
+/// A message of the conversation as input items.
+fn items_of(message: &Value) -> Vec<Value> {
+    match message["role"].as_str() {
+        Some("tool") => {
+            let output = message["content"].as_str().map_or_else(|| message["content"].to_string(), str::to_owned);
+            vec![json!({ "type": "function_call_output", "call_id": message["toolCallId"], "output": output })]
+        }
+        Some(role) => {
+            let text = message.get("content").filter(|content| !content.is_null());
+            let text = text.map(|text| json!({ "role": role, "content": content(text) }));
+            let calls = message["toolCalls"].as_array().into_iter().flatten().map(|call| {
+                let function = &call["function"];
+                json!({ "type": "function_call", "call_id": call["id"], "name": function["name"], "arguments": function["arguments"] })
+            });
+            text.into_iter().chain(calls).collect()
+        }
+        None => Vec::new(),
+    }
+}
+
+fn content(content: &Value) -> Value {
+    let part = |part: &Value| match part["type"].as_str() {
+        Some("binary") if part["mimeType"].as_str().is_some_and(|kind| kind.starts_with("image/")) => {
+            json!({ "type": "input_image", "image_url": part["url"] })
+        }
+        Some("binary") => json!({ "type": "input_file", "file_url": part["url"] }),
+        _ => json!({ "type": "input_text", "text": part["text"] }),
+    };
+    match content {
+        Value::Array(parts) => parts.iter().map(part).collect(),
+        other => other.clone(),
+    }
+}
+
+/// An answer: to the request of a tool server, or the output of a function.
+fn answer_item(reply: &ActionReply) -> Value {
+    if reply.control == crate::model::Control::Answer
+        && let Some(call) = reply.asked("toolCallId")
+    {
+        let output = reply.value.clone().unwrap_or_default();
+        let output = output.as_str().map_or_else(|| output.to_string(), str::to_owned);
+        return json!({ "type": "function_call_output", "call_id": call, "output": output });
+    }
+    let mut item =
+        json!({ "type": "mcp_approval_response", "approval_request_id": reply.action, "approve": reply.is_approved() });
+    if let Some(reason) = reply.reason() {
+        item["reason"] = reason.into();
+    }
+    item
+}
+
+struct ResponsesReader {
+    /// Items of the call that belong into the log, until the first event.
+    sent: Vec<String>,
+    is_background: bool,
+    response: Option<String>,
+    /// Whether the response's id is not remembered yet.
+    is_news: bool,
+}
+
+impl EventReader for ResponsesReader {
+    fn read(&mut self, message: SseMessage, facts: &mut Vec<String>) -> Result<(), UpstreamError> {
+        if message.data.trim() == "[DONE]" {
+            return Ok(());
+        }
+        facts.append(&mut self.sent);
+        if self.response.is_none()
+            && let Ok(event) = serde_json::from_str::<Value>(&message.data)
+            && let Some(id) = event["response"]["id"].as_str()
+        {
+            self.response = Some(id.to_owned());
+            self.is_news = true;
+        }
+        facts.push(line_of(message.data));
+        Ok(())
+    }
+
+    fn cancellation(&self, endpoint: &HttpEndpoint) -> Option<RequestBuilder> {
+        let response = self.response.as_deref().filter(|_| self.is_background)?;
+        Some(endpoint.request(Method::POST, endpoint.address(&[response, "cancel"])))
+    }
+
+    fn memory(&mut self) -> Option<Map<String, Value>> {
+        let response = self.response.clone().filter(|_| std::mem::take(&mut self.is_news))?;
+        Some(Map::from_iter([(RESPONSE.to_owned(), response.into())]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::call::samples::reply;
+    use super::*;
+    use crate::model::Control;
+
+    #[test]
+    fn the_conversation_becomes_input_items() {
+        let call = json!({ "id": "c", "function": { "name": "rm", "arguments": "{}" } });
+        let of = |message: Value| json!(items_of(&message));
+        assert_eq!(of(json!({ "role": "user", "content": "Hi" })), json!([{ "role": "user", "content": "Hi" }]));
+        assert_eq!(
+            of(json!({ "role": "assistant", "toolCalls": [call] })),
+            json!([{ "type": "function_call", "call_id": "c", "name": "rm", "arguments": "{}" }])
+        );
+        assert_eq!(
+            of(json!({ "role": "tool", "toolCallId": "c", "content": "ok" })),
+            json!([{ "type": "function_call_output", "call_id": "c", "output": "ok" }])
+        );
+    }
+
+    #[test]
+    fn a_decision_names_the_request_and_an_output_its_call() {
+        assert_eq!(
+            answer_item(&reply("mcpr_1", Control::Reject, json!("no"), json!({}))),
+            json!({ "type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": false, "reason": "no" })
+        );
+        assert_eq!(
+            answer_item(&reply("a", Control::Answer, json!({ "n": 1 }), json!({ "toolCallId": "c" }))),
+            json!({ "type": "function_call_output", "call_id": "c", "output": "{\"n\":1}" })
+        );
+    }
+}

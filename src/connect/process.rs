@@ -1,0 +1,213 @@
+//! Agents that are processes: started without a shell, with a given environment, spoken to by lines of JSON.
+//!
+//! A process is the leader of its own group, and the whole group is killed with it: agents start tools. A process stays
+//! between the turns of its session. The pool ends the oldest ones.
+
+use super::entry::{AgentCommand, CallLimits, HiddenText};
+use super::error::{UpstreamError, excerpt};
+use crate::model::SessionId;
+use bytes::BytesMut;
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Lines of a process that wait for the turn.
+const LINES_MAX: usize = 64;
+/// Processes that wait for another turn of their session.
+const IDLE_MAX: usize = 16;
+/// Lines of standard error that a failure quotes.
+const ERROR_LINES_MAX: usize = 8;
+/// Time that a process has to exit after its output ended, and to say why.
+const LAST_WORDS_TIME_MAX: Duration = Duration::from_secs(1);
+/// Time to write one message to a process.
+const WRITE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A running process.
+pub(super) struct AgentProcess {
+    child: Child,
+    input: ChildStdin,
+    lines: mpsc::Receiver<Result<String, UpstreamError>>,
+    errors: Arc<Mutex<VecDeque<String>>>,
+    /// Reads standard error to its end.
+    reading_errors: JoinHandle<()>,
+}
+
+impl AgentProcess {
+    /// Starts the program.
+    ///
+    /// # Errors
+    /// [`UpstreamError`] if it cannot be started.
+    pub fn start(command: &AgentCommand, further: &[String], line_bytes_max: usize) -> Result<Self, UpstreamError> {
+        let (program, arguments) = command.words.split_first().expect("an entry has a program");
+        let mut starting = Command::new(program);
+        starting.args(arguments).args(further).env_clear();
+        starting.envs(command.environment.iter().map(|(name, HiddenText(value))| (name, value)));
+        if let Some(directory) = &command.directory {
+            starting.current_dir(directory);
+        }
+        starting.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = starting.spawn().map_err(|error| {
+            UpstreamError::new("process_not_started", format!("The program {program:?} cannot be started: {error}."))
+        })?;
+        let input = child.stdin.take().expect("standard input is piped");
+        let (output, error) = (child.stdout.take().expect("standard output is piped"), child.stderr.take());
+        let (send, lines) = mpsc::channel(LINES_MAX);
+        tokio::spawn(read_lines(output, line_bytes_max, send));
+        let errors = Arc::default();
+        let kept: Arc<Mutex<VecDeque<String>>> = Arc::clone(&errors);
+        let name = program.clone();
+        let reading_errors = tokio::spawn(async move {
+            let mut lines = BufReader::new(error.expect("standard error is piped")).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                tracing::debug!(program = name, line, "an agent's standard error");
+                let mut kept = kept.lock();
+                if kept.len() == ERROR_LINES_MAX {
+                    kept.pop_front();
+                }
+                kept.push_back(line);
+            }
+        });
+        Ok(Self { child, input, lines, errors, reading_errors })
+    }
+
+    /// Writes one message.
+    ///
+    /// # Errors
+    /// The process has ended, or does not read.
+    pub async fn write(&mut self, message: &Value) -> Result<(), UpstreamError> {
+        let line = format!("{message}\n");
+        let writing = async {
+            self.input.write_all(line.as_bytes()).await?;
+            self.input.flush().await
+        };
+        match timeout(WRITE_TIME_MAX, writing).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(self.ended(&error.to_string()).await),
+            Err(_) => Err(UpstreamError::new("process_silent", "The agent's process does not read its input.")),
+        }
+    }
+
+    /// The next line of the process. Cancel safe.
+    ///
+    /// # Errors
+    /// The process has ended, or is silent for longer than `limit`.
+    pub async fn next(&mut self, limit: Option<Duration>) -> Result<String, UpstreamError> {
+        let received = match limit {
+            None => self.lines.recv().await,
+            Some(limit) => timeout(limit, self.lines.recv()).await.map_err(|_| {
+                UpstreamError::new(
+                    "process_silent",
+                    format!("The agent's process wrote nothing for {} s, the limit.", limit.as_secs_f64()),
+                )
+            })?,
+        };
+        match received {
+            Some(line) => line,
+            None => Err(self.ended("it closed its output").await),
+        }
+    }
+
+    /// The error of a process that has ended.
+    async fn ended(&mut self, how: &str) -> UpstreamError {
+        // Its exit and its last words may follow its output by a moment.
+        let status = timeout(LAST_WORDS_TIME_MAX, self.child.wait()).await;
+        let _ = timeout(LAST_WORDS_TIME_MAX, &mut self.reading_errors).await;
+        let status = match status {
+            Ok(Ok(status)) => status.to_string(),
+            _ => how.to_owned(),
+        };
+        let words = self.errors.lock().iter().cloned().collect::<Vec<_>>().join("\n");
+        UpstreamError::new("process_ended", format!("The agent's process ended: {status}. {}", excerpt(&words)).trim_end())
+    }
+
+    fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for AgentProcess {
+    fn drop(&mut self) {
+        // The leader is not waited for yet, so its id still names its group.
+        if let Some(group) = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+async fn read_lines(mut output: ChildStdout, bytes_max: usize, lines: mpsc::Sender<Result<String, UpstreamError>>) {
+    let mut buffer = BytesMut::new();
+    loop {
+        while let Some(end) = memchr::memchr(b'\n', &buffer) {
+            let line = buffer.split_to(end + 1);
+            let line = String::from_utf8_lossy(&line).trim().to_owned();
+            if !line.is_empty() && lines.send(Ok(line)).await.is_err() {
+                return;
+            }
+        }
+        if buffer.len() > bytes_max {
+            let reason = format!("A line of the agent's process is larger than {bytes_max} bytes, the limit.");
+            let _ = lines.send(Err(UpstreamError::new("process_line_too_large", reason))).await;
+            return;
+        }
+        match output.read_buf(&mut buffer).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Processes between two turns, with what their protocol knows about them.
+pub(super) struct ProcessPool<P> {
+    pub command: AgentCommand,
+    pub limits: CallLimits,
+    pub line_bytes_max: usize,
+    /// The least recently used first.
+    idle: Mutex<VecDeque<(SessionId, P)>>,
+}
+
+/// A process with the state of its protocol.
+pub(super) trait Pooled {
+    fn process(&mut self) -> &mut AgentProcess;
+}
+
+impl<P: Pooled> ProcessPool<P> {
+    pub const fn new(command: AgentCommand, limits: CallLimits, line_bytes_max: usize) -> Self {
+        Self { command, limits, line_bytes_max, idle: Mutex::new(VecDeque::new()) }
+    }
+
+    /// Takes the process of a session, if it still runs.
+    pub fn take(&self, session: &SessionId) -> Option<P> {
+        let mut idle = self.idle.lock();
+        let at = idle.iter().position(|(of, _)| of == session)?;
+        let (_, mut process) = idle.remove(at)?;
+        process.process().is_running().then_some(process)
+    }
+
+    /// Keeps a process for the next turn of its session.
+    pub fn keep(&self, session: &SessionId, process: P) {
+        let mut idle = self.idle.lock();
+        idle.push_back((session.clone(), process));
+        if idle.len() > IDLE_MAX {
+            idle.pop_front();
+        }
+    }
+}
+
+/// The conversation as text, for a process that does not know it.
+pub(super) fn told(history: &[Value]) -> Option<String> {
+    let said = |message: &Value| {
+        let text = message["content"].as_str().filter(|text| !text.is_empty())?;
+        Some(format!("{}: {text}", message["role"].as_str()?))
+    };
+    let lines: Vec<String> = history.iter().filter_map(said).collect();
+    (!lines.is_empty()).then(|| format!("The conversation so far:\n\n{}", lines.join("\n\n")))
+}

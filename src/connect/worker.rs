@@ -1,0 +1,309 @@
+//! The worker of one agent: claims its controls, and gives each to a turn.
+//!
+//! The turns of a session run one after the other, so that each sees the conversation that the earlier ones left.
+//! Controls that wait keep their claim; a claim that expires meanwhile comes again, and replaces the old one.
+
+use super::call::{ActionReply, TurnInput};
+use super::conversation;
+use super::error::UpstreamError;
+use super::turn::{ConnectedAgent, HeldControl, TurnCommand, TurnJob, cancelled_fact, failure_facts};
+use crate::control::{Answer, Claim, ClaimedControl};
+use crate::log::LogId;
+use crate::model::{ActionId, Audience, Control, Ids, RunId, SessionId};
+use crate::serve::api::facts::publisher::FactPublisher;
+use crate::serve::clients::shown_activities;
+use crate::serve::clients::threads::Thread;
+use crate::serve::http::problem::Problem;
+use crate::source::agent_ui;
+use crate::source::ledger::Status;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// How long a claim is exclusive: the longest lease.
+const LEASE: Duration = Duration::from_mins(10);
+/// Controls of one claim, and controls that wait for a session or for further answers.
+const CONTROLS_PER_CLAIM: usize = 16;
+const HELD_MAX: usize = 1024;
+/// The pause after a failure of the store.
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
+
+pub(super) struct Worker {
+    agent: Arc<ConnectedAgent>,
+    /// The turns at work, by run.
+    active: HashMap<RunId, ActiveTurn>,
+    /// The turns that wait for another of their session.
+    waiting: HashMap<SessionId, VecDeque<TurnJob>>,
+    /// Answers to runs that wait for further ones.
+    replies: HashMap<RunId, BTreeMap<String, (HeldControl, ActionReply)>>,
+    turns: JoinSet<RunId>,
+    /// The run of each task, also of one that panicked.
+    tasks: HashMap<tokio::task::Id, RunId>,
+}
+
+struct ActiveTurn {
+    session: SessionId,
+    commands: mpsc::UnboundedSender<TurnCommand>,
+}
+
+impl Worker {
+    pub fn new(agent: ConnectedAgent) -> Self {
+        let (active, waiting, replies, tasks) = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
+        Self { agent: Arc::new(agent), active, waiting, replies, turns: JoinSet::new(), tasks }
+    }
+
+    /// Works until the task is aborted.
+    pub async fn run(mut self) {
+        if let Err(problem) = self.recover().await {
+            tracing::error!(agent = %self.agent.entry.name, reason = problem.detail, "cannot end the runs of the last process");
+        }
+        loop {
+            let agent = self.agent.clone();
+            let app = &agent.app;
+            let claim = Claim { max: CONTROLS_PER_CLAIM.min(HELD_MAX.saturating_sub(self.held())), lease: LEASE };
+            let claimed = async {
+                if claim.max == 0 {
+                    return std::future::pending().await;
+                }
+                app.controls.claim(&app.logs, &app.ingest, &agent.entry.name, claim, None).await
+            };
+            tokio::select! {
+                Some(ended) = self.turns.join_next_with_id() => self.turn_ended(ended),
+                claimed = claimed => match claimed {
+                    Ok(controls) => {
+                        for control in controls {
+                            self.take(control).await;
+                        }
+                    }
+                    Err(error) => {
+                        // A failure of the store stops the server elsewhere.
+                        tracing::error!(agent = %agent.entry.name, %error, "cannot claim controls");
+                        tokio::time::sleep(FAILURE_PAUSE).await;
+                    }
+                },
+            }
+        }
+    }
+
+    fn held(&self) -> usize {
+        let waiting: usize = self.waiting.values().flatten().map(|job| job.controls.len()).sum();
+        waiting + self.replies.values().map(BTreeMap::len).sum::<usize>()
+    }
+
+    /// Ends or continues the runs that the previous process left at work.
+    async fn recover(&mut self) -> Result<(), Problem> {
+        let agent = self.agent.clone();
+        for run in agent.app.logs.active_runs() {
+            let summary = agent.tail(&run).await?.summary;
+            if summary.agent.as_ref() != Some(&agent.entry.name) {
+                continue;
+            }
+            let memory = agent.memory_of(&run).await?;
+            // Another worker of the same name may be at work on its own runs.
+            if memory.get("protocol").and_then(Value::as_str) != Some(agent.entry.connector.name) {
+                continue;
+            }
+            let session = summary.session_id.clone().unwrap_or_else(|| session_of(&run));
+            if agent.protocol.can_rejoin(&memory) {
+                self.start(TurnJob { run, session, input: TurnInput::Rejoin, controls: Vec::new() });
+            } else {
+                let why = "The server restarted in the middle of the run, and the protocol cannot read on.";
+                self.publish(&run, Some(session), &failure_facts(&UpstreamError::new("server_restarted", why))).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn publish(&self, run: &RunId, session: Option<SessionId>, facts: &[Value]) -> Result<(), Problem> {
+        let ids = Ids { session, agent: Some(self.agent.entry.name.clone()), ..Ids::default() };
+        let facts: Vec<String> = facts.iter().map(Value::to_string).collect();
+        FactPublisher::connect(&self.agent.app, LogId::Run(run.clone()), ids).await?.publish(&agent_ui::SOURCE, &facts).await
+    }
+
+    /// Gives a claimed control to its turn.
+    async fn take(&mut self, control: ClaimedControl) {
+        let held = HeldControl {
+            id: control.control_id.clone(),
+            lease: control.lease.clone(),
+            control: control.control.clone(),
+            value: control.value.clone(),
+            action: control.targets.get("actionId").cloned(),
+        };
+        let taken = match &control.control {
+            Control::Send | Control::Queue => self.request(control, &held).await,
+            Control::Approve | Control::Reject | Control::Answer => self.reply(control.run_id, &held).await,
+            Control::Interrupt | Control::Stop => self.stop(control.run_id, &held).await,
+            Control::Steer => self.steer(control.run_id, &held).await,
+            other => {
+                let name = self.agent.entry.connector.name;
+                self.agent.refuse(&held, format!("{name} has nothing for the control {other}.")).await;
+                Ok(())
+            }
+        };
+        if let Err(problem) = taken {
+            tracing::warn!(agent = %self.agent.entry.name, control = %held.id, reason = problem.detail, "a control was not taken");
+            self.agent.answer(&held, Answer::Nack { reason: Some(problem.detail), requeue: true }).await;
+        }
+    }
+
+    /// A new turn.
+    async fn request(&mut self, control: ClaimedControl, held: &HeldControl) -> Result<(), Problem> {
+        let request = conversation::request(control.value.as_ref(), held.id.as_str());
+        let run = request.run.unwrap_or_else(|| RunId::new(held.id.as_str()).expect("runs and controls share one id syntax"));
+        if self.active.contains_key(&run) || self.agent.tail(&run).await?.epoch.is_some() {
+            // The run began, and its acknowledgement was lost.
+            self.agent.answer(held, Answer::Ack).await;
+            return Ok(());
+        }
+        let session = match (control.session_id, control.run_id) {
+            (Some(session), _) => session,
+            (None, Some(of)) => self.agent.tail(&of).await?.summary.session_id.clone().unwrap_or_else(|| session_of(&of)),
+            (None, None) => session_of(&run),
+        };
+        self.store_results(&session, &request.results).await?;
+        let input = TurnInput::Messages { messages: request.messages, members: request.members };
+        self.enqueue(TurnJob { run, session, input, controls: vec![held.clone()] });
+        Ok(())
+    }
+
+    /// Stores the results of tools that ran in the page, in the runs that called them.
+    async fn store_results(&self, session: &SessionId, results: &[(String, Value)]) -> Result<(), Problem> {
+        if results.is_empty() {
+            return Ok(());
+        }
+        let app = &self.agent.app;
+        let shown = Thread::find(app, session).await?.shown_activities(app, Audience::Internal).await?;
+        for (call, output) in results {
+            let awaits = shown.iter().find(|shown| *shown.id == **call && shown.content.contains_key("awaits"));
+            let Some(run) = awaits.and_then(|shown| RunId::new(shown.run.as_deref()?).ok()) else { continue };
+            let fact = json!({ "type": "tool.result", "toolCallId": call, "audience": "user", "payload": { "output": output } });
+            self.publish(&run, Some(session.clone()), &[fact]).await?;
+        }
+        Ok(())
+    }
+
+    /// Starts a turn, or lets it wait for another of its session.
+    fn enqueue(&mut self, job: TurnJob) {
+        let session = job.session.clone();
+        let queue = self.waiting.entry(session.clone()).or_default();
+        match queue.iter_mut().find(|waiting| waiting.run == job.run) {
+            // Its claim expired, and this is the new one.
+            Some(waiting) => *waiting = job,
+            None => queue.push_back(job),
+        }
+        self.start_next(&session);
+    }
+
+    fn start_next(&mut self, session: &SessionId) {
+        if self.active.values().any(|turn| turn.session == *session) {
+            return;
+        }
+        let next = self.waiting.get_mut(session).and_then(VecDeque::pop_front);
+        if self.waiting.get(session).is_some_and(VecDeque::is_empty) {
+            self.waiting.remove(session);
+        }
+        if let Some(job) = next {
+            self.start(job);
+        }
+    }
+
+    fn start(&mut self, job: TurnJob) {
+        let (commands, received) = mpsc::unbounded_channel();
+        let (agent, run) = (self.agent.clone(), job.run.clone());
+        self.active.insert(run.clone(), ActiveTurn { session: job.session.clone(), commands });
+        let of = run.clone();
+        let task = self.turns.spawn(async move {
+            agent.run_turn(job, received).await;
+            of
+        });
+        self.tasks.insert(task.id(), run);
+    }
+
+    fn turn_ended(&mut self, ended: Result<(tokio::task::Id, RunId), tokio::task::JoinError>) {
+        let id = match &ended {
+            Ok((id, _)) => *id,
+            Err(error) => {
+                tracing::error!(agent = %self.agent.entry.name, %error, "a turn panicked; the server will settle its run");
+                error.id()
+            }
+        };
+        let turn = self.tasks.remove(&id).and_then(|run| self.active.remove(&run));
+        if let Some(turn) = turn {
+            self.start_next(&turn.session);
+        }
+    }
+
+    /// An answer to an action. The call that brings it upstream needs the answers to all actions of the run.
+    async fn reply(&mut self, run: Option<RunId>, held: &HeldControl) -> Result<(), Problem> {
+        let agent = self.agent.clone();
+        let (Some(run), Some(action)) = (run, &held.action) else {
+            agent.refuse(held, "Name the run that asked, and its action.").await;
+            return Ok(());
+        };
+        let tail = agent.tail(&run).await?;
+        let pending = &tail.summary.run.pending;
+        if !pending.contains(action.as_str()) {
+            agent.answer(held, Answer::Ack).await;
+            return Ok(());
+        }
+        let shown = shown_activities(&agent.app, &run, Audience::Internal, None).await?;
+        let asked = shown.into_iter().find(|shown| &*shown.kind == "action" && *shown.id == **action);
+        let action_id = ActionId::new(action).expect("a target of a control is an id");
+        let asked = asked.map(|asked| asked.content).unwrap_or_default();
+        let reply = ActionReply { action: action_id, control: held.control.clone(), value: held.value.clone(), asked };
+        if let Some(turn) = self.active.get(&run) {
+            // It fails only for a turn that ends in this moment. The control comes again when its claim expires.
+            let _ = turn.commands.send(TurnCommand::Reply(held.clone(), reply));
+            return Ok(());
+        }
+        let replies = self.replies.entry(run.clone()).or_default();
+        replies.insert(action.clone(), (held.clone(), reply));
+        replies.retain(|action, _| pending.contains(action));
+        if replies.len() < pending.len() {
+            return Ok(());
+        }
+        let (controls, replies) = self.replies.remove(&run).unwrap_or_default().into_values().unzip();
+        let session = tail.summary.session_id.clone().unwrap_or_else(|| session_of(&run));
+        self.enqueue(TurnJob { run, session, input: TurnInput::Replies(replies), controls });
+        Ok(())
+    }
+
+    async fn stop(&mut self, run: Option<RunId>, held: &HeldControl) -> Result<(), Problem> {
+        let agent = self.agent.clone();
+        let Some(run) = run else {
+            agent.refuse(held, "Name the run to stop.").await;
+            return Ok(());
+        };
+        if let Some(turn) = self.active.get(&run) {
+            let _ = turn.commands.send(TurnCommand::Cancel(held.clone()));
+            return Ok(());
+        }
+        for (control, _) in self.replies.remove(&run).unwrap_or_default().into_values() {
+            agent.answer(&control, Answer::Ack).await;
+        }
+        if agent.tail(&run).await?.summary.run.status == Status::Waiting {
+            self.publish(&run, None, &[cancelled_fact()]).await?;
+        }
+        agent.answer(held, Answer::Ack).await;
+        Ok(())
+    }
+
+    async fn steer(&mut self, run: Option<RunId>, held: &HeldControl) -> Result<(), Problem> {
+        let turn = run.and_then(|run| self.active.get(&run));
+        let text =
+            conversation::request(held.value.as_ref(), held.id.as_str()).messages.into_iter().next().map(|message| message.text);
+        match (turn, text) {
+            (Some(turn), Some(text)) => drop(turn.commands.send(TurnCommand::Steer(held.clone(), text))),
+            _ => self.agent.refuse(held, "The run is not at work. Send a new message.").await,
+        }
+        Ok(())
+    }
+}
+
+/// The session of a run that has none: a thread of its own.
+fn session_of(run: &RunId) -> SessionId {
+    SessionId::new(run.as_str()).expect("runs and sessions share one id syntax")
+}

@@ -1,0 +1,249 @@
+//! Tool calls: a call is what its updates say so far.
+//!
+//! An update replaces the members that it has, also the whole content. It may be the first mention of its call. The
+//! ids are those of a session. `cancelled` is no status of a call: the end of the turn closes what is open.
+
+use super::{EventHandler, id_of, members, text_of};
+use crate::model::{ArtifactId, Audience, Draft, EventType, Owner, Persistence, Phase, Scope, ToolCallId};
+use crate::source::Fact;
+use crate::source::bounded::Bounded;
+use crate::source::digest::TextDigest;
+use crate::source::members::{diagnostic, malformed, name_of, take_list, take_text};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+/// The most diffs of a call that are recognised when they come again.
+const DIFFS_MAX: usize = 32;
+
+/// A call without an end.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Call {
+    pub id: ToolCallId,
+    name: String,
+    /// The input that was last reported: agents repeat it.
+    input: TextDigest,
+    diffs: Bounded<TextDigest, DIFFS_MAX>,
+}
+
+impl Call {
+    pub fn name(&self) -> String {
+        self.name.clone()
+    }
+}
+
+/// Whether a status ends a call.
+pub(super) fn is_final(status: &str) -> bool {
+    matches!(status, "completed" | "failed")
+}
+
+/// The text of a call's content, which is a list of blocks in wrappers.
+pub(super) fn content_text(content: Option<&Value>) -> Option<String> {
+    let texts: Vec<&str> = content?.as_array()?.iter().filter_map(|item| text_of(item.get("content")?)).collect();
+    (!texts.is_empty()).then(|| texts.join("\n"))
+}
+
+impl EventHandler<'_> {
+    /// The call's id in this log.
+    pub(super) fn call_of(&self, update: &Fact) -> Option<ToolCallId> {
+        let id = update.get("toolCallId").and_then(Value::as_str).filter(|id| !id.is_empty())?;
+        Some(id_of(&self.scoped(id)))
+    }
+
+    pub(super) fn tool_update(&mut self, event_type: &str, mut update: Fact) {
+        let Some(id) = self.call_of(&update) else { return self.push(malformed(event_type, update, "toolCallId as text")) };
+        update.retain(|_, value| !value.is_null());
+        update.shift_remove("toolCallId");
+        let status = take_text(&mut update, "status");
+        let ends = status.as_deref().is_some_and(is_final);
+        let is_known = self.memory.calls.know(&id);
+        if !is_known && !ends && self.is_outside_turns() && self.memory.attempt > 0 {
+            // No end would follow: the turn that closes open calls is over.
+            update.insert("toolCallId".into(), id.as_str().into());
+            return self.push(diagnostic("late_call", event_type, update));
+        }
+        self.close_part();
+        self.settle_unseen_permission(&id, status.as_deref());
+        let is_new = !is_known || event_type == "tool_call" && !self.memory.calls.open.has(&id) && !ends;
+        let title = take_text(&mut update, "title").filter(|title| !title.is_empty());
+        let content = take_list(&mut update, "content");
+        let text = content_text(Some(&Value::Array(content.clone())));
+        if is_new {
+            self.start_call(&id, title.as_deref(), &mut update);
+        } else {
+            self.rename(&id, &mut update);
+        }
+        self.input(&id, &mut update);
+        self.content(&id, content);
+        match status.as_deref() {
+            Some("completed") => self.completed(id, text, update),
+            Some("failed") => self.failed(id, text, update),
+            status => self.progressed(id, status, text.or_else(|| title.filter(|_| !is_new)), update),
+        }
+    }
+
+    /// Starts a call. Its name is the agent's, else its kind: a title is for people.
+    fn start_call(&mut self, id: &ToolCallId, title: Option<&str>, update: &mut Fact) {
+        let kind = update.get("kind").and_then(Value::as_str).map(str::to_owned);
+        let named = take_text(update, "name").or_else(|| self.tool_name.clone());
+        let name = named.or_else(|| kind.clone()).unwrap_or_else(|| "other".into());
+        let call = Call { id: id.clone(), name: name_of(&name), input: TextDigest::default(), diffs: Bounded::default() };
+        self.memory.calls.start(call);
+        let mut draft = Draft::new(EventType::ToolStarted).with("toolName", name);
+        draft.set("kind", kind);
+        draft.set("message", title);
+        draft.set("locations", update.shift_remove("locations").filter(|places| *places != json!([])));
+        update.shift_remove("kind");
+        draft.ids.tool_call = Some(id.clone());
+        self.push(draft);
+    }
+
+    /// Takes the tool's name, which an agent may say late.
+    fn rename(&mut self, id: &ToolCallId, update: &mut Fact) {
+        let named = take_text(update, "name").or_else(|| self.tool_name.clone());
+        let Some(call) = self.memory.calls.open.find_mut(id) else { return };
+        if let Some(name) = named {
+            call.name = name_of(&name);
+        }
+    }
+
+    /// Reports the input, if it is another one.
+    fn input(&mut self, id: &ToolCallId, update: &mut Fact) {
+        let Some(input) = update.shift_remove("rawInput") else { return };
+        let digest = TextDigest::of(input.to_string().as_bytes());
+        match self.memory.calls.open.find_mut(id) {
+            Some(call) if call.input == digest => return,
+            Some(call) => call.input = digest,
+            None => {}
+        }
+        // An agent announces a call before it has the input.
+        if input == json!({}) {
+            return;
+        }
+        let mut draft = self.about(EventType::ToolArgs, id).with("input", input);
+        draft.persistence = Persistence::Archive;
+        self.push(draft);
+    }
+
+    /// Reports the content that is no text: diffs, terminals, images.
+    fn content(&mut self, id: &ToolCallId, content: Vec<Value>) {
+        for item in content {
+            match item.get("type").and_then(Value::as_str) {
+                Some("content") => {
+                    if let Some(block) = item.get("content").filter(|block| text_of(block).is_none()) {
+                        self.artifact(block.clone(), None, Some(id.clone()), Map::new());
+                    }
+                }
+                Some("diff") => self.diff(id, item),
+                Some("terminal") => {
+                    if let Some(terminal) = item.get("terminalId").and_then(Value::as_str) {
+                        self.link_terminal(terminal, id);
+                    }
+                }
+                _ => {
+                    let mut draft = diagnostic("unknown_content", "tool_call_update", members(item, "content"));
+                    draft.ids.tool_call = Some(id.clone());
+                    self.push(draft);
+                }
+            }
+        }
+    }
+
+    /// Reports a change of a file. The guard moves long texts to blobs.
+    fn diff(&mut self, id: &ToolCallId, diff: Value) {
+        let digest = TextDigest::of(diff.to_string().as_bytes());
+        if let Some(call) = self.memory.calls.open.find_mut(id) {
+            if call.diffs.has(&digest) {
+                return;
+            }
+            call.diffs.push(digest);
+        }
+        let mut diff = members(diff, "diff");
+        diff.shift_remove("type");
+        let path = take_text(&mut diff, "path").unwrap_or_default();
+        let artifact: ArtifactId = id_of(&path);
+        let text = |member: &str| diff.get(member).and_then(Value::as_str);
+        let new = text("newText").unwrap_or_default();
+        let mut draft = Draft::new(EventType::ArtifactDiffReady).with("path", path).with("kind", "file");
+        draft = draft.with("sha256", format!("{:x}", Sha256::digest(new))).with("bytes", new.len());
+        draft.set("oldBytes", text("oldText").map(str::len));
+        draft = draft.with("isNew", text("oldText").is_none());
+        (draft.owner, draft.phase, draft.persistence) = (Owner::Tool, Phase::Acting, Persistence::Archive);
+        (draft.ids.artifact, draft.ids.tool_call) = (Some(artifact), Some(id.clone()));
+        for member in ["oldText", "newText"] {
+            draft.set(member, diff.shift_remove(member).filter(|text| !text.is_null()));
+        }
+        self.push_carrying(draft, diff);
+    }
+
+    fn progressed(&mut self, id: ToolCallId, status: Option<&str>, message: Option<String>, mut rest: Fact) {
+        let status = status.filter(|status| *status != "pending");
+        if status.is_none() && message.is_none() && rest.is_empty() {
+            return;
+        }
+        let mut draft = self.about(EventType::ToolProgress, &id);
+        match status {
+            Some("in_progress") => draft = draft.with("status", "running"),
+            Some(odd) => drop(rest.insert("callStatus".into(), odd.into())),
+            None => {}
+        }
+        draft.set("message", message);
+        draft.audience = Audience::User;
+        self.push_carrying(draft, rest);
+    }
+
+    fn completed(&mut self, id: ToolCallId, text: Option<String>, mut rest: Fact) {
+        let mut draft = self.about(EventType::ToolResult, &id).with("status", "completed");
+        let raw = rest.shift_remove("rawOutput");
+        match text {
+            Some(text) => {
+                draft = draft.with("output", text);
+                draft.set("rawOutput", raw);
+            }
+            None => draft.set("output", raw),
+        }
+        draft.audience = Audience::User;
+        self.memory.calls.end(&id);
+        self.push_carrying(draft, rest);
+    }
+
+    fn failed(&mut self, id: ToolCallId, text: Option<String>, mut rest: Fact) {
+        let raw = rest.shift_remove("rawOutput");
+        let said =
+            raw.as_ref().and_then(|raw| raw.as_str().or_else(|| ["error", "message"].iter().find_map(|m| raw.get(*m)?.as_str())));
+        let message = text.or_else(|| said.map(str::to_owned)).unwrap_or_else(|| "the tool failed without saying why".into());
+        let mut draft = self.about(EventType::ToolFailed, &id).with("error", json!({ "message": message }));
+        draft.set("rawOutput", raw);
+        self.memory.calls.end(&id);
+        self.push_carrying(draft, rest);
+    }
+
+    /// Adds to a call's content, in protocol 2.
+    pub(super) fn tool_content_chunk(&mut self, mut update: Fact) {
+        let Some(id) = self.call_of(&update) else {
+            return self.push(malformed("tool_call_content_chunk", update, "toolCallId as text"));
+        };
+        update.shift_remove("toolCallId");
+        let item = update.shift_remove("content").unwrap_or(Value::Null);
+        if !self.memory.calls.know(&id) {
+            self.start_call(&id, None, &mut update);
+        }
+        let text = item.get("content").and_then(text_of).or_else(|| text_of(&item)).map(str::to_owned);
+        match text {
+            Some(text) => {
+                let mut draft = self.about(EventType::ToolOutputDelta, &id).with("text", text);
+                draft.audience = Audience::User;
+                self.push_carrying(draft, update);
+            }
+            None => self.content(&id, vec![item]),
+        }
+    }
+
+    /// Creates a draft about a call, with the name of its tool.
+    pub(super) fn about(&self, class: EventType, id: &ToolCallId) -> Draft {
+        let mut draft = Draft::new(class);
+        draft.set("toolName", self.memory.calls.open.find(id).map(|call| call.name.clone()));
+        (draft.scope, draft.ids.tool_call) = (Scope::ToolCall, Some(id.clone()));
+        draft
+    }
+}

@@ -1,0 +1,105 @@
+//! The replay of a loaded session: history, not new work.
+//!
+//! An agent sends the whole session again as ordinary updates. What the log has already stays as it is; the rest becomes
+//! a window of messages.
+
+use super::calls::{content_text, is_final};
+use super::{EventHandler, text_of};
+use crate::model::{Draft, EventType, MessageId, PartKind};
+use crate::source::Fact;
+use crate::source::digest::TextDigest;
+use crate::source::members::{diagnostic, next_id, take_id, take_text};
+use serde_json::{Map, Value, json};
+
+/// The kinds of updates that repeat content.
+pub(super) const CONTENT: &[&str] = &[
+    "user_message_chunk",
+    "agent_message_chunk",
+    "agent_thought_chunk",
+    "user_message",
+    "agent_message",
+    "agent_thought",
+    "tool_call",
+    "tool_call_update",
+    "tool_call_content_chunk",
+    "plan",
+    "plan_update",
+    "plan_removed",
+];
+
+impl EventHandler<'_> {
+    /// Recognises a replay whose request is not visible: only a replay shows a prompt outside a turn.
+    pub(super) fn detect_replay(&mut self, kind: &str) {
+        let memory = &mut *self.memory;
+        let is_replay = kind == "user_message_chunk" && memory.turns.is_empty() && !memory.is_second;
+        if let Some(session) = self.session.clone().filter(|_| is_replay && memory.sees_responses && !memory.sees_client) {
+            memory.loading.add(session);
+        }
+    }
+
+    pub(super) fn history(&mut self, kind: &str, update: Fact) {
+        match kind {
+            "user_message_chunk" | "user_message" => self.past_text(kind, "user", PartKind::UserText, update),
+            "agent_message_chunk" | "agent_message" => self.past_text(kind, "assistant", PartKind::AssistantText, update),
+            "agent_thought_chunk" | "agent_thought" => self.past_text(kind, "assistant", PartKind::ReasoningSummary, update),
+            "tool_call" | "tool_call_update" => self.past_call(kind, update),
+            _ => self.push(diagnostic("history", kind, update)),
+        }
+    }
+
+    fn past_text(&mut self, event_type: &str, role: &str, kind: PartKind, mut update: Fact) {
+        let named: Option<MessageId> = take_id(&mut update, "messageId");
+        let blocks = match update.shift_remove("content") {
+            Some(Value::Array(blocks)) => blocks,
+            Some(block) => vec![block],
+            None => Vec::new(),
+        };
+        let text: String = blocks.iter().filter_map(text_of).collect();
+        if self.memory.texts.has(&TextDigest::of(text.as_bytes())) {
+            return self.repeated(event_type, text, update);
+        }
+        // Each chunk is a message of its own, because a window never adds to a message that it has.
+        let message: MessageId = next_id("acp-history", &mut self.memory.messages_made);
+        let mut parts = vec![json!({ "partId": "text", "kind": kind.as_str(), "text": [text] })];
+        parts.retain(|part| part["text"][0] != "");
+        parts.extend(blocks.into_iter().filter(|block| text_of(block).is_none()).map(|block| {
+            let kind = block.get("type").cloned().unwrap_or(Value::Null);
+            json!({ "kind": kind, "content": block })
+        }));
+        let mut shaped =
+            Map::from_iter([("messageId".to_owned(), Value::from(message.as_str())), ("role".to_owned(), role.into())]);
+        shaped.extend(named.map(|named| ("sourceMessageId".to_owned(), named.as_str().into())));
+        shaped.insert("parts".into(), parts.into());
+        shaped.extend(update);
+        self.window(shaped);
+    }
+
+    fn past_call(&mut self, event_type: &str, mut update: Fact) {
+        let Some(call) = self.call_of(&update) else { return self.push(diagnostic("history", event_type, update)) };
+        if self.memory.calls.know(&call) {
+            return self.push(diagnostic("repeated", event_type, update));
+        }
+        update.shift_remove("toolCallId");
+        let ends = update.get("status").and_then(Value::as_str).is_some_and(is_final);
+        let kind = if event_type == "tool_call" { PartKind::ToolCall } else { PartKind::ToolResult };
+        let name = self.tool_name.take().or_else(|| take_text(&mut update, "name"));
+        let mut part =
+            Map::from_iter([("partId".to_owned(), Value::from(call.as_str())), ("kind".to_owned(), kind.as_str().into())]);
+        part.insert("toolCallId".into(), call.as_str().into());
+        part.extend(name.map(|name| ("toolName".to_owned(), name.into())));
+        if ends && let Some(text) = content_text(update.get("content")) {
+            part.insert("text".into(), json!([text]));
+        }
+        part.extend(update);
+        let message: MessageId = next_id("acp-history", &mut self.memory.messages_made);
+        self.window(Map::from_iter([
+            ("messageId".to_owned(), message.as_str().into()),
+            ("role".to_owned(), "tool".into()),
+            ("parts".to_owned(), json!([part])),
+        ]));
+    }
+
+    fn window(&mut self, message: Map<String, Value>) {
+        self.push(Draft::new(EventType::MessagesSnapshot).with("mode", "window").with("messages", json!([message])));
+    }
+}

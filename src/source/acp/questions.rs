@@ -1,0 +1,166 @@
+//! What the agent asks the user: permissions and elicitations.
+//!
+//! An option's id is free text; only its kind says what was chosen. A refusal is an answer, `cancelled` is none. Where
+//! the client's side is not visible, the next update of the call tells the answer.
+
+use super::turn::Purpose;
+use super::{EventHandler, id_of, members, request_key};
+use crate::model::{ActionId, Draft, EventType, Owner, ToolCallId};
+use crate::source::Fact;
+use crate::source::members::{carry_all, move_members, name_of, take_question, take_text};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// The most options of a permission whose kind is remembered.
+const OPTIONS_MAX: usize = 16;
+
+/// A question without an answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Pending {
+    pub action: ActionId,
+    call: Option<ToolCallId>,
+    is_permission: bool,
+    /// The offered options: id and kind.
+    options: Vec<(String, String)>,
+}
+
+impl EventHandler<'_> {
+    fn action_of(&self, request: &Value) -> ActionId {
+        let session = self.session().map_or_else(String::new, |session| session.to_string());
+        let number = request.as_str().map_or_else(|| request_key(request), str::to_owned);
+        id_of(&format!("{session}:{number}"))
+    }
+
+    pub(super) fn permission(&mut self, request: &Value, mut params: Fact) -> Purpose {
+        params.shift_remove("sessionId");
+        let action = self.action_of(request);
+        // Protocol 2 has a subject instead of a call.
+        let mut subject = members(params.shift_remove("subject").unwrap_or(Value::Null), "subject");
+        let call = params.shift_remove("toolCall").or_else(|| subject.shift_remove("toolCall"));
+        let call = members(call.unwrap_or(Value::Null), "toolCall");
+        let id = self.call_of(&call);
+        let mut draft = Draft::new(EventType::ActionRequired).with("kind", "tool_approval");
+        draft.set("title", take_text(&mut params, "title").or_else(|| call.get("title")?.as_str().map(str::to_owned)));
+        draft.set("input", call.get("rawInput").filter(|input| !input.is_null()).cloned());
+        draft.set("message", super::calls::content_text(call.get("content")));
+        if id.is_some() {
+            // The request may be the first mention of the call, or its newest state.
+            let mut update = call;
+            update.shift_remove("status");
+            self.tool_update("session/request_permission", update);
+        } else if !call.is_empty() {
+            subject.insert("toolCall".into(), call.into());
+        }
+        let mut options = Vec::new();
+        if let Some(Value::Array(offered)) = params.shift_remove("options") {
+            for option in offered.iter().take(OPTIONS_MAX) {
+                let text = |member: &str| option.get(member).and_then(Value::as_str).unwrap_or_default();
+                options.push((name_of(text("optionId")), name_of(text("kind"))));
+            }
+            draft = draft.with("options", offered.into_iter().map(labelled).collect::<Vec<_>>());
+        }
+        draft.set("toolName", id.as_ref().and_then(|id| self.memory.calls.open.find(id)).map(super::calls::Call::name));
+        let mut own = Map::from_iter([("requestId".to_owned(), request.clone())]);
+        if !subject.is_empty() {
+            own.insert("subject".into(), subject.into());
+        }
+        draft = draft.with("payload", own);
+        (draft.owner, draft.ids.action, draft.ids.tool_call) = (Owner::Policy, Some(action.clone()), id.clone());
+        self.memory.pending.add(Pending { action: action.clone(), call: id, is_permission: true, options });
+        self.push_carrying(draft, params);
+        Purpose::Permission(action)
+    }
+
+    pub(super) fn elicitation(&mut self, request: &Value, mut params: Fact) -> Purpose {
+        params.shift_remove("sessionId");
+        let action = self.action_of(request);
+        let call = self.call_of(&params);
+        params.shift_remove("toolCallId");
+        let mut draft = Draft::new(EventType::ActionRequired).with("kind", "structured_input");
+        move_members(
+            &mut draft,
+            &mut params,
+            &[("requestedSchema", "schema"), ("message", "message"), ("mode", "mode"), ("url", "url")],
+        );
+        take_question(&mut draft, &mut params);
+        draft = draft.with("payload", json!({ "requestId": request }));
+        (draft.owner, draft.ids.action, draft.ids.tool_call) = (Owner::Runtime, Some(action.clone()), call.clone());
+        self.memory.pending.add(Pending { action: action.clone(), call, is_permission: false, options: Vec::new() });
+        self.push(carry_all(draft, params));
+        Purpose::Elicitation(action)
+    }
+
+    pub(super) fn permission_answered(&mut self, action: &ActionId, outcome: Result<Value, Value>) {
+        let (mut answer, error) = match outcome {
+            Ok(result) => (members(result, "result"), None),
+            Err(error) => (Map::new(), Some(error)),
+        };
+        let mut chosen = members(answer.shift_remove("outcome").unwrap_or(Value::Null), "outcome");
+        let option = take_text(&mut chosen, "optionId");
+        let pending = self.memory.pending.find(action);
+        let known = option.as_ref().and_then(|id| pending?.options.iter().find(|(offered, _)| *offered == name_of(id)));
+        let kind = known.map(|(_, kind)| kind.clone()).unwrap_or_default();
+        let said = take_text(&mut chosen, "outcome");
+        let outcome = match said.as_deref() {
+            Some("selected") if kind.starts_with("allow") => "approved",
+            Some("selected") if kind.starts_with("reject") => "rejected",
+            Some("selected") => "answered",
+            _ => "cancelled",
+        };
+        let value = option.map(|id| json!({ "optionId": id, "kind": kind }));
+        answer.extend(chosen);
+        answer.extend(error.map(|error| ("error".to_owned(), error)));
+        self.resolve(action, outcome, value, answer);
+    }
+
+    pub(super) fn elicitation_answered(&mut self, action: &ActionId, outcome: Result<Value, Value>) {
+        let (mut answer, error) = match outcome {
+            Ok(result) => (members(result, "result"), None),
+            Err(error) => (Map::new(), Some(error)),
+        };
+        let outcome = match take_text(&mut answer, "action").as_deref() {
+            Some("accept") => "answered",
+            Some("decline") => "rejected",
+            _ => "cancelled",
+        };
+        let value = answer.shift_remove("content");
+        answer.extend(error.map(|error| ("error".to_owned(), error)));
+        self.resolve(action, outcome, value, answer);
+    }
+
+    pub(super) fn resolve(&mut self, action: &ActionId, outcome: &str, value: Option<Value>, rest: Fact) {
+        let pending = self.memory.pending.take(action);
+        let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome);
+        draft.set("value", value);
+        let is_permission = pending.as_ref().is_none_or(|pending| pending.is_permission);
+        draft.owner = if is_permission { Owner::Policy } else { Owner::Runtime };
+        (draft.ids.action, draft.ids.tool_call) = (Some(action.clone()), pending.and_then(|pending| pending.call));
+        self.push_carrying(draft, rest);
+    }
+
+    /// Resolves a permission whose answer is not visible, from the next status of its call.
+    pub(super) fn settle_unseen_permission(&mut self, call: &ToolCallId, status: Option<&str>) {
+        let outcome = match status {
+            Some("in_progress" | "completed") => "approved",
+            Some("failed") => "rejected",
+            _ => return,
+        };
+        if self.memory.sees_client {
+            return;
+        }
+        let of_call = |pending: &&Pending| pending.is_permission && pending.call.as_ref() == Some(call);
+        if let Some(action) = self.memory.pending.iter().find(of_call).map(|pending| pending.action.clone()) {
+            self.resolve(&action, outcome, None, Map::new());
+        }
+    }
+}
+
+/// Adds the protocol's name of an option's text.
+fn labelled(mut option: Value) -> Value {
+    if let Some(option) = option.as_object_mut()
+        && let Some(name) = option.get("name").cloned()
+    {
+        option.entry("label").or_insert(name);
+    }
+    option
+}

@@ -1,0 +1,211 @@
+//! Messages and thoughts of the model, and the user's prompts.
+//!
+//! Chunks of one message have one `messageId`, or none: a message without an id ends where another kind of content
+//! comes. A thought and a text may have the same id, so each run of chunks is a part of its own.
+
+use super::{EventHandler, id_of, members, text_of, texts_of};
+use crate::model::{ArtifactId, Draft, EventType, MessageId, PartId, Phase, Scope, Surface, ThreadId};
+use crate::source::Fact;
+use crate::source::digest::TextDigest;
+use crate::source::members::{carry_all, move_members, next_id, take_id, take_list, take_text};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Channel {
+    Answer,
+    Thought,
+    Prompt,
+}
+
+impl Channel {
+    const fn delta(self) -> EventType {
+        match self {
+            Self::Answer | Self::Prompt => EventType::TextDelta,
+            Self::Thought => EventType::ReasoningDelta,
+        }
+    }
+
+    const fn end(self) -> EventType {
+        match self {
+            Self::Answer | Self::Prompt => EventType::TextFinal,
+            Self::Thought => EventType::ReasoningSummary,
+        }
+    }
+}
+
+/// The part that a session's chunks continue.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct OpenPart {
+    pub session: ThreadId,
+    channel: Channel,
+    message: MessageId,
+    /// Whether the agent named the message.
+    is_named: bool,
+    part: PartId,
+    text: TextDigest,
+}
+
+impl OpenPart {
+    fn draft(&self, class: EventType) -> Draft {
+        let mut draft = Draft::new(class);
+        if self.channel == Channel::Prompt {
+            draft.payload.insert("role".into(), "user".into());
+        }
+        (draft.ids.message, draft.ids.part) = (Some(self.message.clone()), Some(self.part.clone()));
+        draft
+    }
+}
+
+impl EventHandler<'_> {
+    pub(super) fn chunk(&mut self, channel: Channel, mut update: Fact) {
+        let named = take_id(&mut update, "messageId");
+        let Some(block) = update.shift_remove("content") else { return self.no_content(channel, update) };
+        let Some(text) = text_of(&block).map(str::to_owned) else {
+            return self.artifact(block, named, None, update);
+        };
+        let digest = TextDigest::of(text.as_bytes());
+        if channel == Channel::Prompt && self.memory.texts.has(&digest) {
+            return self.repeated("user_message_chunk", text, update);
+        }
+        let Some(session) = self.session.clone() else { return };
+        let mut part = self.part(session, channel, named);
+        // No end follows a chunk outside a turn, so it is whole.
+        let is_late = self.is_outside_turns();
+        if is_late {
+            part.part = next_id("acp-part", &mut self.memory.parts_made);
+            part.text = TextDigest::default();
+        }
+        part.text.update(text.as_bytes());
+        let draft = part.draft(if is_late { channel.end() } else { channel.delta() }).with("text", text);
+        self.memory.parts.add(part);
+        self.push_carrying(draft, update);
+    }
+
+    /// Returns the part that a chunk continues: the open one, or a new one.
+    fn part(&mut self, session: ThreadId, channel: Channel, named: Option<MessageId>) -> OpenPart {
+        let continues = |part: &OpenPart| {
+            part.channel == channel
+                && part.is_named == named.is_some()
+                && named.as_ref().is_none_or(|named| *named == part.message)
+        };
+        if let Some(open) = self.memory.parts.find(&session).filter(|part| continues(part)) {
+            return open.clone();
+        }
+        self.close_part();
+        let memory = &mut *self.memory;
+        let is_named = named.is_some();
+        let message = named.unwrap_or_else(|| next_id("acp-message", &mut memory.messages_made));
+        let part = next_id("acp-part", &mut memory.parts_made);
+        OpenPart { session, channel, message, is_named, part, text: TextDigest::default() }
+    }
+
+    /// Ends the session's open part. The streamed chunks are the text.
+    pub(super) fn close_part(&mut self) {
+        let Some(part) = self.session().and_then(|session| self.memory.parts.take(&session)) else { return };
+        if !part.text.is_empty() {
+            self.memory.texts.add(part.text);
+        }
+        // Outside a turn every chunk is whole already.
+        if !self.is_outside_turns() {
+            self.push(part.draft(part.channel.end()));
+        }
+    }
+
+    /// Ends the parts of all sessions, because the run ends.
+    pub(super) fn close_all_parts(&mut self) {
+        let own = self.session.clone();
+        for part in self.memory.parts.take_all() {
+            self.memory.texts.add(part.text);
+            self.session = Some(part.session.clone());
+            self.push(part.draft(part.channel.end()));
+        }
+        self.session = own;
+    }
+
+    /// Reports what the user said.
+    pub(super) fn said(&mut self, text: String) {
+        self.memory.texts.add(TextDigest::of(text.as_bytes()));
+        let message = next_id("acp-message", &mut self.memory.messages_made);
+        let mut draft = Draft::new(EventType::TextFinal).with("role", "user").with("text", text);
+        draft.ids.message = Some(message);
+        self.push(draft);
+    }
+
+    /// Replaces what chunks built: a whole message of protocol 2.
+    pub(super) fn whole(&mut self, channel: Channel, mut update: Fact) {
+        let named: Option<MessageId> = take_id(&mut update, "messageId");
+        let blocks = take_list(&mut update, "content");
+        let text = texts_of(&blocks).unwrap_or_default();
+        let digest = TextDigest::of(text.as_bytes());
+        if channel == Channel::Prompt && self.memory.texts.has(&digest) {
+            return self.repeated("user_message", text, update);
+        }
+        let Some(session) = self.session.clone() else { return };
+        let open =
+            self.memory.parts.take(&session).filter(|part| part.channel == channel && named.as_ref() == Some(&part.message));
+        let part = open.unwrap_or_else(|| self.part(session, channel, named));
+        let draft = part.draft(channel.end()).with("text", text);
+        self.memory.texts.add(digest);
+        self.push_carrying(draft, update);
+        for block in blocks.into_iter().filter(|block| text_of(block).is_none()) {
+            self.artifact(block, Some(part.message.clone()), None, Map::new());
+        }
+    }
+
+    fn no_content(&mut self, channel: Channel, update: Fact) {
+        let name = match channel {
+            Channel::Answer => "agent_message_chunk",
+            Channel::Thought => "agent_thought_chunk",
+            Channel::Prompt => "user_message_chunk",
+        };
+        self.push(crate::source::members::malformed(name, update, "content as a content block"));
+    }
+
+    /// Keeps a text that the log has already, for internal readers.
+    pub(super) fn repeated(&mut self, kind: &str, text: String, mut update: Fact) {
+        update.insert("text".into(), text.into());
+        self.push(crate::source::members::diagnostic("repeated", kind, update));
+    }
+
+    /// Reports an image, a recording or a file that the agent shows.
+    pub(super) fn artifact(
+        &mut self,
+        block: Value,
+        message: Option<MessageId>,
+        call: Option<crate::model::ToolCallId>,
+        rest: Fact,
+    ) {
+        let mut block = members(block, "content");
+        let kind = take_text(&mut block, "type").unwrap_or_else(|| "unknown".into());
+        if let Some(Value::Object(resource)) = block.get("resource")
+            && kind == "resource"
+        {
+            let resource = resource.clone();
+            block.shift_remove("resource");
+            block.extend(resource);
+        }
+        let uri = block.get("uri").and_then(Value::as_str).map(str::to_owned);
+        let artifact: ArtifactId = match &uri {
+            Some(uri) => id_of(uri),
+            None => next_id("acp-artifact", &mut self.memory.artifacts_made),
+        };
+        let mut draft = Draft::new(EventType::ArtifactChanged).with("kind", kind);
+        move_members(
+            &mut draft,
+            &mut block,
+            &["mimeType", "uri", "name", "title", "description", "size"].map(|member| (member, member)),
+        );
+        for member in ["data", "blob", "text"] {
+            if let Some(body) = block.get(member).and_then(Value::as_str).filter(|_| !draft.payload.contains_key("sha256")) {
+                draft = draft.with("sha256", format!("{:x}", Sha256::digest(body))).with("bodyBytes", body.len());
+            }
+            draft.set(member, block.shift_remove(member));
+        }
+        (draft.scope, draft.phase, draft.surface) = (Scope::Artifact, Phase::Producing, Surface::ArtifactWorkspace);
+        (draft.ids.artifact, draft.ids.message, draft.ids.tool_call) = (Some(artifact), message, call);
+        self.push_carrying(carry_all(draft, block), rest);
+    }
+}

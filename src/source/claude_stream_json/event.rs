@@ -1,0 +1,164 @@
+//! The facts: one line of the process each, bare or with its direction, understood without the lines before it.
+
+use crate::model::{AgentId, Draft, MessageId};
+use crate::source::digest::{FNV1A_OFFSET_BASIS, fnv1a};
+use crate::source::members::{Need, diagnostic, known, malformed, take_id, take_text, take_time, take_type, unknown_type, unmet};
+use crate::source::{Fact, FactError};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// A parsed fact.
+pub(super) struct Event {
+    pub is_from_host: bool,
+    /// The digest of the line's id.
+    pub line: Option<u64>,
+    pub session: Option<String>,
+    pub timestamp: Option<Box<str>>,
+    pub content: Content,
+}
+
+pub(super) enum Content {
+    Known(Kind, Fact),
+    /// A line that is not understood. It stays whole, for internal readers.
+    Diagnostic(Box<Draft>),
+    /// A line that only shows that the process is alive.
+    Nothing,
+}
+
+/// The types of lines, those of `system` lines by their subtype.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Kind {
+    StreamEvent,
+    Assistant,
+    User,
+    Result,
+    ControlRequest,
+    ControlResponse,
+    ControlCancelRequest,
+    #[serde(rename = "system/init")]
+    Init,
+    #[serde(rename = "system/status")]
+    Status,
+    #[serde(rename = "system/thinking_tokens")]
+    ThinkingTokens,
+    #[serde(rename = "system/task_started")]
+    TaskStarted,
+    #[serde(rename = "system/task_progress")]
+    TaskProgress,
+    #[serde(rename = "system/task_updated")]
+    TaskUpdated,
+    #[serde(rename = "system/task_notification")]
+    TaskNotification,
+    #[serde(rename = "system/compact_boundary")]
+    CompactBoundary,
+    #[serde(rename = "system/api_retry")]
+    ApiRetry,
+    #[serde(rename = "system/permission_denied")]
+    PermissionDenied,
+    #[serde(rename = "system/hook_response")]
+    HookResponse,
+    #[serde(rename = "system/informational", alias = "system/notification")]
+    Notice,
+}
+
+impl Kind {
+    /// Returns the required members of a line.
+    const fn needs(self) -> &'static [(&'static str, Need)] {
+        use Need::{Id, Value};
+        match self {
+            Self::StreamEvent => &[("event", Value)],
+            Self::Assistant | Self::User => &[("message", Value)],
+            Self::ControlRequest | Self::ControlCancelRequest => &[("request_id", Id)],
+            Self::ControlResponse => &[("response", Value)],
+            Self::TaskStarted | Self::TaskProgress | Self::TaskUpdated | Self::TaskNotification => &[("task_id", Id)],
+            _ => &[],
+        }
+    }
+}
+
+/// Lines that say nothing about the run, or that only their own frontend needs.
+const ASIDE: &[&str] = &[
+    "system/background_tasks_changed",
+    "system/hook_started",
+    "system/hook_progress",
+    "system/session_state_changed",
+    "system/local_command_output",
+    "system/files_persisted",
+    "system/memory_recall",
+    "system/commands_changed",
+    "system/model_refusal_no_fallback",
+    "system/model_refusal_fallback",
+    "rate_limit_event",
+    "tool_progress",
+    "tool_use_summary",
+    "prompt_suggestion",
+    "auth_status",
+    "conversation_reset",
+    "active_goal",
+];
+
+/// The member that says which end sent a line, in the recording of both directions.
+const FROM: &str = "from";
+
+pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
+    let mut is_from_host = false;
+    if let Some(from) = fact.get(FROM).filter(|_| !fact.contains_key("type")) {
+        match from.as_str() {
+            Some("claude" | "host") => is_from_host = from == "host",
+            _ => return Err(FactError::BadMember { member: FROM, expected: "\"claude\" or \"host\"".into() }),
+        }
+        fact = match fact.shift_remove("message") {
+            Some(Value::Object(line)) => line,
+            _ => return Err(FactError::BadMember { member: "message", expected: "a line of the process, as an object".into() }),
+        };
+    }
+    let mut name = take_type(&mut fact, "type")?;
+    if name == "system" {
+        let subtype = take_text(&mut fact, "subtype").unwrap_or_default();
+        name = format!("system/{subtype}");
+    }
+    let line = take_text(&mut fact, "uuid").map(|id| fnv1a(FNV1A_OFFSET_BASIS, id.as_bytes()));
+    let session = take_text(&mut fact, "session_id");
+    let timestamp = take_time(&mut fact, "timestamp");
+    let content = match known::<Kind>(&name) {
+        _ if name == "keep_alive" => Content::Nothing,
+        None if ASIDE.contains(&name.as_str()) => Content::Diagnostic(diagnostic(&name, &name, fact).into()),
+        None => Content::Diagnostic(unknown_type(&name, fact).into()),
+        Some(kind) => match unmet(&fact, kind.needs()) {
+            Some(expected) => Content::Diagnostic(malformed(&name, fact, &expected).into()),
+            None => Content::Known(kind, fact),
+        },
+    };
+    Ok(Event { is_from_host, line, session, timestamp, content })
+}
+
+/// An `assistant` or `user` line: whose it is, its message, and the members beside it.
+pub(super) struct Line {
+    /// The call that started the child agent. `None`: the line is the main agent's.
+    pub parent: Option<String>,
+    pub agent: Option<AgentId>,
+    pub message: Map<String, Value>,
+    pub id: Option<MessageId>,
+    pub blocks: Vec<Value>,
+    pub rest: Fact,
+}
+
+impl Line {
+    pub fn of(mut fact: Fact) -> Self {
+        let parent = take_text(&mut fact, "parent_tool_use_id");
+        fact.retain(|member, value| !(member == "parent_tool_use_id" && value.is_null()));
+        let agent = take_id(&mut fact, "agent_id");
+        let mut message = match fact.shift_remove("message") {
+            Some(Value::Object(message)) => message,
+            Some(odd) => Map::from_iter([("content".to_owned(), odd)]),
+            None => Map::new(),
+        };
+        let blocks = match message.shift_remove("content") {
+            Some(Value::Array(blocks)) => blocks,
+            Some(Value::String(text)) => vec![serde_json::json!({ "type": "text", "text": text })],
+            _ => Vec::new(),
+        };
+        Self { parent, agent, id: take_id(&mut message, "id"), message, blocks, rest: fact }
+    }
+}

@@ -1,0 +1,216 @@
+//! The partial messages of the main agent.
+//!
+//! Each block comes in chunks, then whole as an `assistant` line, then its stop. A stream that breaks leaves blocks
+//! without a line: they are void.
+
+use super::EventHandler;
+use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, Phase};
+use crate::source::Fact;
+use crate::source::members::{diagnostic, name_of, take_text};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// The most blocks of a partial message that are remembered. Real messages have a handful.
+const BLOCKS_MAX: usize = 128;
+
+/// The partial message of the main agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct OpenMessage {
+    pub id: MessageId,
+    pub blocks: Vec<Block>,
+}
+
+/// A block of the partial message that has no `assistant` line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Block {
+    pub index: u64,
+    kind: BlockKind,
+    /// For a tool: the call's own id.
+    call: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum BlockKind {
+    Text,
+    Thought,
+    Tool,
+    Other,
+}
+
+impl BlockKind {
+    pub fn of(name: &str) -> Self {
+        match name {
+            "text" => Self::Text,
+            "thinking" => Self::Thought,
+            "tool_use" | "server_tool_use" | "mcp_tool_use" => Self::Tool,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The part of a message's block.
+pub(super) fn part_of(index: u64) -> PartId {
+    PartId::new(&index.to_string()).expect("a number is a valid id")
+}
+
+impl EventHandler<'_> {
+    pub(super) fn stream_event(&mut self, mut fact: Fact) {
+        let parent = take_text(&mut fact, "parent_tool_use_id");
+        fact.shift_remove("parent_tool_use_id");
+        let named = take_text(&mut fact, "api_message_id");
+        let abandoned = fact.shift_remove("abandoned_blocks");
+        let mut event = super::calls::members(fact.shift_remove("event").unwrap_or(Value::Null));
+        let kind = take_text(&mut event, "type").unwrap_or_default();
+        if parent.is_some() {
+            // No version does this today; a child's chunks must not pass for the main agent's.
+            event.insert("parent".into(), parent.into());
+            return self.push(diagnostic("child_stream", &kind, event));
+        }
+        let index = event.get("index").and_then(Value::as_u64).unwrap_or_default();
+        match kind.as_str() {
+            "message_start" => {
+                let id = event.get("message").and_then(|message| message.get("id")).and_then(Value::as_str);
+                self.close_message();
+                if let Some(id) = id.or(named.as_deref()) {
+                    self.memory.message = Some(OpenMessage { id: super::id_of(id), blocks: Vec::new() });
+                }
+                event.extend(fact);
+                self.push(diagnostic("message_start", "stream_event", event));
+            }
+            "content_block_start" => self.block_start(index, event, fact),
+            "content_block_delta" => self.block_delta(index, event, fact),
+            "message_stop" => {
+                let from = abandoned.as_ref().and_then(|blocks| blocks.get("from_block_index")).and_then(Value::as_u64);
+                if let Some(from) = from {
+                    self.retract(from);
+                }
+                self.close_message();
+            }
+            "message_delta" => self.push(diagnostic("message_delta", "stream_event", event)),
+            "content_block_stop" | "ping" => {}
+            _ => self.push(diagnostic("stream_event", &kind, event)),
+        }
+    }
+
+    fn block_start(&mut self, index: u64, mut event: Fact, rest: Fact) {
+        let mut block = super::calls::members(event.shift_remove("content_block").unwrap_or(Value::Null));
+        let name = take_text(&mut block, "type").unwrap_or_default();
+        let kind = BlockKind::of(&name);
+        let call = take_text(&mut block, "id").filter(|_| kind == BlockKind::Tool);
+        if let Some(message) = self.memory.message.as_mut().filter(|message| message.blocks.len() < BLOCKS_MAX) {
+            message.blocks.push(Block { index, kind, call: call.as_deref().map(name_of) });
+        }
+        match (kind, call) {
+            (BlockKind::Text, _) => {
+                let text = take_text(&mut block, "text").unwrap_or_default();
+                self.chunk(EventType::TextDelta, index, text, rest);
+            }
+            (BlockKind::Thought, _) => {
+                let text = take_text(&mut block, "thinking").unwrap_or_default();
+                self.chunk(EventType::ReasoningDelta, index, text, rest);
+            }
+            (BlockKind::Tool, Some(id)) => {
+                let tool = take_text(&mut block, "name").unwrap_or_default();
+                self.start_call(&id, &tool, true);
+            }
+            _ => {}
+        }
+    }
+
+    fn block_delta(&mut self, index: u64, mut event: Fact, rest: Fact) {
+        let mut delta = super::calls::members(event.shift_remove("delta").unwrap_or(Value::Null));
+        match take_text(&mut delta, "type").as_deref() {
+            Some("text_delta") => {
+                let text = take_text(&mut delta, "text").unwrap_or_default();
+                self.chunk(EventType::TextDelta, index, text, rest);
+            }
+            Some("thinking_delta") => {
+                let text = take_text(&mut delta, "thinking").unwrap_or_default();
+                self.chunk(EventType::ReasoningDelta, index, text, rest);
+            }
+            Some("input_json_delta") => {
+                let text = take_text(&mut delta, "partial_json").filter(|text| !text.is_empty());
+                let block =
+                    self.memory.message.as_ref().and_then(|message| message.blocks.iter().rfind(|block| block.index == index));
+                if let (Some(text), Some(call)) = (text, block.and_then(|block| block.call.clone())) {
+                    let mut draft = self.about(EventType::ToolArgs, &call).with("inputText", text);
+                    (draft.owner, draft.audience) = (Owner::Model, Audience::Dashboard);
+                    self.push_carrying(draft, rest);
+                }
+            }
+            // Only the provider can read it.
+            Some("signature_delta") => {}
+            kind => {
+                let kind = kind.unwrap_or("unknown").to_owned();
+                self.push(diagnostic("stream_delta", &kind, delta));
+            }
+        }
+    }
+
+    fn chunk(&mut self, class: EventType, index: u64, text: String, rest: Fact) {
+        let Some(message) = self.memory.message.as_ref().map(|message| message.id.clone()) else {
+            return self.push(diagnostic("chunk_without_message", "stream_event", rest).with("text", text));
+        };
+        self.memory.has_text |= class == EventType::TextDelta && !text.is_empty();
+        let mut draft = Draft::new(class).with("text", text);
+        (draft.ids.message, draft.ids.part) = (Some(message), Some(part_of(index)));
+        self.push_carrying(draft, rest);
+    }
+
+    /// Ends the blocks of the partial message that have no line. The streamed chunks are their text.
+    pub(super) fn close_message(&mut self) {
+        let Some(OpenMessage { id, blocks }) = self.memory.message.take() else { return };
+        for block in blocks {
+            let class = match block.kind {
+                BlockKind::Text => EventType::TextFinal,
+                BlockKind::Thought => EventType::ReasoningSummary,
+                BlockKind::Tool | BlockKind::Other => continue,
+            };
+            let mut draft = Draft::new(class);
+            (draft.ids.message, draft.ids.part) = (Some(id.clone()), Some(part_of(block.index)));
+            self.push(draft);
+        }
+    }
+
+    /// Retracts the blocks from this index on that have no line: the connection broke, and another message follows.
+    fn retract(&mut self, from: u64) {
+        let Some(OpenMessage { id, blocks }) = &mut self.memory.message else { return };
+        let id = id.clone();
+        let (void, kept): (Vec<_>, Vec<_>) = blocks.drain(..).partition(|block| block.index >= from);
+        *blocks = kept;
+        let is_whole =
+            void.first().is_some_and(|block| block.index == 0) && void.iter().any(|block| block.kind == BlockKind::Text);
+        if is_whole {
+            let message = json!({ "messageId": id.as_str(), "role": "assistant", "parts": [] });
+            self.push(Draft::new(EventType::MessagesSnapshot).with("mode", "repair").with("messages", json!([message])));
+        }
+        for block in void {
+            match (block.kind, block.call) {
+                (BlockKind::Tool, Some(call)) => {
+                    let error = json!({ "code": "retracted", "message": "the model's message broke off" });
+                    let mut draft = self.about(EventType::ToolFailed, &call).with("error", error).with("neverStarted", true);
+                    draft.phase = Phase::Cancelled;
+                    let id = self.call_id(&call);
+                    self.memory.calls.end(&id);
+                    self.push(draft);
+                }
+                (BlockKind::Text | BlockKind::Thought, _) if !is_whole => {
+                    let is_text = block.kind == BlockKind::Text;
+                    let class = if is_text { EventType::TextFinal } else { EventType::ReasoningSummary };
+                    let mut draft = Draft::new(class).with("text", "").with("retracted", true);
+                    (draft.ids.message, draft.ids.part) = (Some(id.clone()), Some(part_of(block.index)));
+                    self.push(draft);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Forgets the block whose line has come.
+    pub(super) fn has_line(&mut self, message: &MessageId, index: u64) {
+        if let Some(open) = self.memory.message.as_mut().filter(|open| open.id == *message) {
+            open.blocks.retain(|block| block.index != index);
+        }
+    }
+}

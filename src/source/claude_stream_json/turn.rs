@@ -1,0 +1,313 @@
+//! The lifecycle of a turn: its start, status, cost and end; the compaction of the context.
+
+use super::event::{Content, Kind};
+use super::{EventHandler, internal};
+use crate::model::{Audience, Draft, EventType, Owner, Phase, Scope, ThreadId};
+use crate::source::Fact;
+use crate::source::members::{diagnostic, move_members, take_flag, take_number, take_text};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// Subtypes of results of a turn that a limit stopped.
+const LIMITS: &[&str] = &["error_max_turns", "error_max_budget_usd"];
+
+/// HTTP statuses of errors that pass.
+const RETRYABLE: &[u64] = &[429, 529];
+
+/// The lifecycle state of the turn.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum TurnState {
+    #[default]
+    New,
+    Open,
+    Ended,
+}
+
+impl EventHandler<'_> {
+    /// Learns the session, and starts the turn of a line that shows the main agent at work.
+    pub(super) fn enter(&mut self, session: Option<&str>, content: &Content) {
+        let session = session.and_then(|session| ThreadId::new(session).ok());
+        let Content::Known(kind, fact) = content else { return };
+        let is_open = self.memory.turn_state == TurnState::Open;
+        let is_other = session.is_some() && self.memory.session.is_some() && session != self.memory.session;
+        if is_open && is_other && *kind == Kind::Init {
+            // From here on two processes print into one stream.
+            let mut note = internal("interleaved_run", "system/init");
+            note.set("session", session.as_ref().map(ThreadId::as_str));
+            return self.push(note);
+        }
+        if session.is_some() && !is_open {
+            self.memory.session = session;
+        }
+        let is_main = fact.get("parent_tool_use_id").is_none_or(Value::is_null);
+        let is_work = match kind {
+            Kind::StreamEvent | Kind::Assistant => is_main,
+            Kind::Status => fact.get("status").is_some_and(Value::is_string),
+            Kind::ControlRequest => fact.get("request").is_some_and(|request| request.get("agent_id").is_none()),
+            _ => false,
+        };
+        if is_work && !is_open {
+            self.start(Map::new());
+        }
+    }
+
+    pub(super) fn init(&mut self, mut fact: Fact) {
+        let mut started = Fact::new();
+        for member in ["model", "permissionMode"] {
+            started.extend(fact.shift_remove(member).map(|value| (member.to_owned(), value)));
+        }
+        if self.memory.turn_state == TurnState::Open {
+            let mut draft = self.acting();
+            draft.payload.extend(started);
+            self.push(draft);
+        } else {
+            self.start(started);
+        }
+        self.push(diagnostic("init", "system/init", fact));
+    }
+
+    fn start(&mut self, about: Map<String, Value>) {
+        let memory = &mut *self.memory;
+        memory.turn_state = TurnState::Open;
+        memory.attempt += 1;
+        (memory.has_text, memory.is_interrupted) = (false, false);
+        (memory.api_error, memory.api_status) = (None, None);
+        let mut draft = Draft::new(EventType::RunStarted).with("attempt", memory.attempt);
+        draft.payload.extend(about);
+        draft.scope = Scope::Turn;
+        self.push(draft);
+    }
+
+    /// Creates a draft that says that the turn works, for operators.
+    fn acting(&self) -> Draft {
+        let mut draft = Draft::new(EventType::RunStatus);
+        if !self.memory.pending.is_empty() {
+            draft.phase = Phase::Waiting;
+        }
+        (draft.scope, draft.audience) = (Scope::Turn, Audience::Dashboard);
+        draft
+    }
+
+    pub(super) fn working(&mut self, mut fact: Fact) {
+        let mut draft = self.acting();
+        move_members(&mut draft, &mut fact, &[("estimated_tokens", "estimatedThinkingTokens")]);
+        fact.shift_remove("estimated_tokens_delta");
+        self.push_carrying(draft, fact);
+    }
+
+    pub(super) fn status(&mut self, mut fact: Fact) {
+        let status = take_text(&mut fact, "status");
+        fact.retain(|member, value| !(member == "status" && value.is_null()));
+        if let Some(mode) = take_text(&mut fact, "permissionMode") {
+            let mut draft = Draft::new(EventType::PermissionChanged).with("mode", mode);
+            draft.scope = Scope::Session;
+            self.push(draft);
+        }
+        let result = take_text(&mut fact, "compact_result");
+        let error = take_text(&mut fact, "compact_error");
+        match (status.as_deref(), result.as_deref()) {
+            (Some("compacting"), _) if !self.memory.is_compacting => {
+                self.memory.is_compacting = true;
+                self.memory.compactions_made += 1;
+                let draft = self.compaction(EventType::ContextCompactionStarted);
+                self.push_carrying(draft, fact);
+            }
+            // A compaction that succeeds has its own line.
+            (_, Some("failed")) => {
+                let mut draft = self.compaction(EventType::ContextCompactionCompleted).with("status", "failed");
+                draft.phase = Phase::Failed;
+                draft.set("error", error);
+                self.memory.is_compacting = false;
+                self.push_carrying(draft, fact);
+            }
+            (Some(status), _) => {
+                let draft = self.acting().with("requestState", status);
+                self.push_carrying(draft, fact);
+            }
+            (None, _) if fact.is_empty() => {}
+            (None, _) => self.push(diagnostic("status", "system/status", fact)),
+        }
+    }
+
+    fn compaction(&self, class: EventType) -> Draft {
+        Draft::new(class).with("compactionId", format!("claude-stream-json-compaction-{}", self.memory.compactions_made))
+    }
+
+    pub(super) fn compact_boundary(&mut self, mut fact: Fact) {
+        if !std::mem::take(&mut self.memory.is_compacting) {
+            self.memory.compactions_made += 1;
+        }
+        let mut draft = self.compaction(EventType::ContextCompactionCompleted);
+        if let Some(Value::Object(mut about)) = fact.shift_remove("compact_metadata") {
+            let names = [
+                ("trigger", "trigger"),
+                ("pre_tokens", "tokensBefore"),
+                ("post_tokens", "tokensAfter"),
+                ("duration_ms", "durationMs"),
+            ];
+            move_members(&mut draft, &mut about, &names);
+            draft.payload.extend(about);
+        }
+        self.push_carrying(draft, fact);
+    }
+
+    pub(super) fn api_retry(&mut self, mut fact: Fact) {
+        let number = |member: &str| fact.get(member).and_then(Value::as_u64).unwrap_or_default();
+        let message = format!("The model did not answer. Retry {} of {}.", number("attempt"), number("max_retries"));
+        let mut draft = Draft::new(EventType::RunStatus).with("status", "retrying").with("message", message);
+        let names = [
+            ("attempt", "attempt"),
+            ("max_retries", "maxRetries"),
+            ("retry_delay_ms", "retryDelayMs"),
+            ("error_status", "errorStatus"),
+            ("error", "code"),
+        ];
+        move_members(&mut draft, &mut fact, &names);
+        draft.scope = Scope::Turn;
+        self.push_carrying(draft, fact);
+    }
+
+    pub(super) fn notice(&mut self, mut fact: Fact) {
+        let message = ["content", "message", "text", "title"].iter().find_map(|member| take_text(&mut fact, member));
+        let mut draft = Draft::new(EventType::RunStatus).with("notice", true);
+        if !self.memory.pending.is_empty() {
+            draft.phase = Phase::Waiting;
+        }
+        draft.set("message", message);
+        move_members(&mut draft, &mut fact, &[("level", "severity")]);
+        draft.scope = Scope::Turn;
+        self.push_carrying(draft, fact);
+    }
+
+    // ── the end ──
+
+    pub(super) fn result(&mut self, mut fact: Fact) {
+        if self.memory.turn_state == TurnState::Ended {
+            return self.push(diagnostic("late_end", "result", fact));
+        }
+        self.close_message();
+        self.turn_usage(&mut fact);
+        let subtype = take_text(&mut fact, "subtype").unwrap_or_default();
+        let reason = take_text(&mut fact, "terminal_reason").unwrap_or_default();
+        let is_error = take_flag(&mut fact, "is_error").unwrap_or(subtype != "success");
+        let text = take_text(&mut fact, "result").filter(|text| !text.is_empty());
+        let waits = !is_error && self.memory.pending.iter().any(|pending| pending.agent.is_none());
+        let mut draft = match () {
+            () if reason.starts_with("aborted") => ended(Phase::Cancelled, "cancelled"),
+            () if LIMITS.contains(&subtype.as_str()) => ended(Phase::Interrupted, "interrupted").with("reason", subtype.as_str()),
+            () if is_error => self.failed(&subtype, &reason, text.clone(), &mut fact),
+            () if waits => {
+                let mut draft = Draft::new(EventType::RunStatus).with("status", "waiting");
+                draft.phase = Phase::Waiting;
+                draft
+            }
+            () => ended(Phase::Completed, "completed"),
+        };
+        if fact.get("stop_reason").and_then(Value::as_str) == Some("refusal") {
+            draft.payload.insert("refused".into(), true.into());
+        }
+        move_members(
+            &mut draft,
+            &mut fact,
+            &[("stop_reason", "stopReason"), ("num_turns", "turnCount"), ("duration_ms", "durationMs")],
+        );
+        if !reason.is_empty() {
+            draft.payload.insert("terminalReason".into(), reason.into());
+        }
+        // The text of a successful turn was streamed, or came as whole messages.
+        let structured = fact.shift_remove("structured_output").filter(|value| !value.is_null());
+        let unsaid = text.filter(|_| !is_error && !self.memory.has_text).map(Value::from);
+        draft.set("result", structured.or(unsaid));
+        draft.scope = Scope::Turn;
+        self.push(draft);
+        self.push(diagnostic("result", "result", fact).with("subtype", subtype));
+        self.finish();
+    }
+
+    /// Creates the end of a turn that failed. The list of errors is for internal readers.
+    fn failed(&mut self, subtype: &str, reason: &str, text: Option<String>, fact: &mut Fact) -> Draft {
+        let status = take_number(fact, "api_error_status").and_then(|status| status.as_u64()).or(self.memory.api_status);
+        let code = self.memory.api_error.clone().unwrap_or_else(|| match reason {
+            "" | "completed" => subtype.to_owned(),
+            reason => reason.to_owned(),
+        });
+        let message = text.unwrap_or_else(|| format!("The turn failed: {code}."));
+        let mut draft = Draft::new(EventType::RunFailed).with("status", "failed");
+        draft = draft.with("error", json!({ "code": code, "message": message }));
+        if status.is_some_and(|status| RETRYABLE.contains(&status)) {
+            draft.payload.insert("retryable".into(), true.into());
+        }
+        draft.set("apiStatus", status);
+        draft
+    }
+
+    fn finish(&mut self) {
+        let memory = &mut *self.memory;
+        memory.turn_state = TurnState::Ended;
+        memory.is_interrupted = false;
+        let over: Vec<_> = memory.calls.open.iter().filter(|call| call.agent.is_none()).map(|call| call.id.clone()).collect();
+        for id in over {
+            memory.calls.end(&id);
+        }
+        memory.pending.clear();
+    }
+
+    /// Reports what the turn cost: the process reports its own sum.
+    fn turn_usage(&mut self, fact: &mut Fact) {
+        let mut usage = Map::new();
+        if let Some(Value::Object(mut counts)) = fact.shift_remove("usage") {
+            for (member, ours) in [
+                ("input_tokens", "inputTokens"),
+                ("output_tokens", "outputTokens"),
+                ("cache_read_input_tokens", "cacheReadTokens"),
+                ("cache_creation_input_tokens", "cacheCreationTokens"),
+            ] {
+                usage.extend(take_number(&mut counts, member).map(|count| (ours.to_owned(), count)));
+            }
+            fact.insert("usageDetails".into(), counts.into());
+        }
+        if let Some(total) = fact.get("total_cost_usd").and_then(Value::as_f64) {
+            // A new process starts at zero.
+            let before = if total < self.memory.cost_usd { 0.0 } else { self.memory.cost_usd };
+            self.memory.cost_usd = total;
+            usage.insert("costUsd".into(), (total - before).into());
+        }
+        if usage.is_empty() {
+            return;
+        }
+        let mut draft = Draft::new(EventType::MetricChanged).with("kind", "turn").with("usage", usage);
+        (draft.scope, draft.audience) = (Scope::Turn, Audience::Dashboard);
+        self.push(draft);
+    }
+
+    // ── policy ──
+
+    pub(super) fn permission_denied(&mut self, mut fact: Fact) {
+        let call = take_text(&mut fact, "tool_use_id").map(|id| self.call_id(&id));
+        let mut draft = Draft::new(EventType::PermissionChanged).with("decision", "denied");
+        let names = [("tool_name", "toolName"), ("message", "message"), ("decision_reason_type", "reason")];
+        move_members(&mut draft, &mut fact, &names);
+        (draft.scope, draft.audience, draft.ids.tool_call) = (Scope::ToolCall, Audience::Dashboard, call);
+        self.push_carrying(draft, fact);
+    }
+
+    /// Reports a hook that blocks a call; what other hooks print is internal.
+    pub(super) fn hook_response(&mut self, fact: Fact) {
+        let blocks = fact.get("exit_code").and_then(Value::as_i64) == Some(2);
+        let text = |member: &str| fact.get(member).and_then(Value::as_str).map(str::to_owned);
+        if blocks || text("outcome").as_deref() == Some("blocked") {
+            let mut draft = Draft::new(EventType::PermissionChanged).with("decision", "denied").with("reason", "hook");
+            draft.set("hook", text("hook_name"));
+            (draft.owner, draft.scope, draft.audience) = (Owner::Policy, Scope::ToolCall, Audience::Dashboard);
+            self.push(draft);
+        }
+        self.push(diagnostic("hook_response", "system/hook_response", fact));
+    }
+}
+
+fn ended(phase: Phase, status: &str) -> Draft {
+    let mut draft = Draft::new(EventType::RunFinished).with("status", status);
+    draft.phase = phase;
+    draft
+}

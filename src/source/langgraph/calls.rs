@@ -1,0 +1,241 @@
+//! Tool calls: the model's request, and the tool's message that ends it.
+//!
+//! A call exists from the model's first piece of it. It ends once, whichever of its results comes first.
+
+use super::event::Message;
+use super::{EventHandler, id_of};
+use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, ToolCallId};
+use crate::source::Fact;
+use crate::source::digest::TextDigest;
+use crate::source::members::{name_of, take_text};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// A call without a result.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Call {
+    pub id: ToolCallId,
+    pub name: String,
+    agent: Option<AgentId>,
+    /// The arguments as one JSON text. Empty: they are not complete.
+    pub args: TextDigest,
+}
+
+/// Recognises arguments, whatever the order of their members.
+pub(super) fn digest_of(args: &Value) -> TextDigest {
+    TextDigest::of(sorted(args.clone()).to_string().as_bytes())
+}
+
+fn sorted(value: Value) -> Value {
+    match value {
+        Value::Object(object) => {
+            let mut members: Vec<_> = object.into_iter().map(|(name, value)| (name, sorted(value))).collect();
+            members.sort_by(|a, b| a.0.cmp(&b.0));
+            Value::Object(Map::from_iter(members))
+        }
+        Value::Array(items) => items.into_iter().map(sorted).collect(),
+        other => other,
+    }
+}
+
+impl EventHandler<'_> {
+    pub(super) fn about_call(&self, class: EventType, id: &ToolCallId) -> Draft {
+        let mut draft = Draft::new(class);
+        let call = self.memory.calls.open.find(id);
+        draft.set("toolName", call.map(|call| call.name.clone()).filter(|name| !name.is_empty()));
+        draft.ids.agent = call.map_or_else(|| self.agent.clone(), |call| call.agent.clone());
+        draft.ids.tool_call = Some(id.clone());
+        draft
+    }
+
+    pub(super) fn start_call(&mut self, id: &ToolCallId, name: &str, message: Option<&MessageId>, is_streaming: bool) {
+        let agent = message.and_then(|id| self.known(id)).map_or_else(|| self.agent.clone(), |known| known.agent.clone());
+        self.memory.calls.start(Call { id: id.clone(), name: name_of(name), agent, args: TextDigest::default() });
+        let mut draft = self.about_call(EventType::ToolStarted, id).with("toolName", name);
+        if is_streaming {
+            draft = draft.with("state", "input-streaming");
+        }
+        (draft.owner, draft.ids.message) = (Owner::Model, message.cloned());
+        self.push(draft);
+    }
+
+    pub(super) fn args_piece(&mut self, id: &ToolCallId, text: &str) {
+        let mut draft = self.about_call(EventType::ToolArgs, id).with("inputText", text);
+        draft.audience = Audience::Dashboard;
+        self.push(draft);
+    }
+
+    /// Handles the calls of a whole message.
+    pub(super) fn whole_calls(&mut self, message: &MessageId, of: &mut Message) {
+        for (member, is_valid) in [("tool_calls", true), ("invalid_tool_calls", false)] {
+            let calls = match of.members.get(member) {
+                Some(Value::Array(calls)) => calls.clone(),
+                _ => continue,
+            };
+            for call in calls {
+                if is_valid { self.whole_call(message, call) } else { self.invalid_call(message, call) }
+            }
+        }
+    }
+
+    pub(super) fn whole_call(&mut self, message: &MessageId, call: Value) {
+        let Some(id) = super::text_of(&call, "id").map(id_of::<ToolCallId>) else { return };
+        if self.memory.calls.ended.has(&id) {
+            return;
+        }
+        if !self.memory.calls.know(&id) {
+            let name = super::text_of(&call, "name").unwrap_or_default().to_owned();
+            self.start_call(&id, &name, Some(message), false);
+        }
+        let args = call.get("args").cloned().unwrap_or_else(|| json!({}));
+        let digest = digest_of(&args);
+        match self.memory.calls.open.find_mut(&id) {
+            // The same message again. An edit of the user's changes the arguments.
+            Some(call) if call.args == digest => return,
+            Some(call) => call.args = digest,
+            None => return,
+        }
+        let mut draft = self.about_call(EventType::ToolArgs, &id).with("input", args);
+        (draft.persistence, draft.ids.message) = (Persistence::Archive, Some(message.clone()));
+        self.push(draft);
+    }
+
+    /// Reports a call whose arguments cannot be read: nothing runs.
+    pub(super) fn invalid_call(&mut self, message: &MessageId, call: Value) {
+        let Some(id) = super::text_of(&call, "id").map(id_of::<ToolCallId>) else { return };
+        if self.memory.calls.ended.has(&id) {
+            return;
+        }
+        if !self.memory.calls.know(&id) {
+            let name = super::text_of(&call, "name").unwrap_or_default().to_owned();
+            self.start_call(&id, &name, Some(message), false);
+        }
+        let text = super::text_of(&call, "error").unwrap_or("the arguments are no valid JSON").to_owned();
+        let error = json!({ "code": "invalid_tool_call", "message": text });
+        let draft = self.about_call(EventType::ToolFailed, &id).with("error", error).with("neverStarted", true);
+        self.memory.calls.end(&id);
+        self.push(draft);
+    }
+
+    /// Handles a tool's message, which ends its call.
+    pub(super) fn tool_message(&mut self, message: &Message) {
+        let Some(id) = super::text_of(&Value::Object(message.members.clone()), "tool_call_id").map(id_of::<ToolCallId>) else {
+            return self.keep("tool_message", "message", Value::Object(message.members.clone()));
+        };
+        let mut output = message.members.clone();
+        output.insert("content".into(), message.output());
+        self.settle_answers();
+        self.result(&id, Value::Object(output));
+        self.answered_by(&message.text());
+    }
+
+    /// Ends a call with its tool's message, once.
+    pub(super) fn result(&mut self, id: &ToolCallId, message: Value) {
+        if self.memory.calls.ended.has(id) {
+            return;
+        }
+        let mut message = super::event::object(Some(message));
+        let output = message.shift_remove("content").unwrap_or(Value::Null);
+        let failed = message.get("status").and_then(Value::as_str) == Some("error");
+        let name = super::text_of(&Value::Object(message.clone()), "name").map(str::to_owned);
+        let mut draft = if failed {
+            let text = output.as_str().map_or_else(|| output.to_string(), str::to_owned);
+            self.about_call(EventType::ToolFailed, id).with("error", json!({ "message": text }))
+        } else {
+            self.about_call(EventType::ToolResult, id).with("output", output).with("status", "completed")
+        };
+        if !draft.payload.contains_key("toolName") {
+            draft.set("toolName", name);
+        }
+        draft.set("structured", message.shift_remove("artifact").filter(|artifact| !artifact.is_null()));
+        draft.audience = Audience::User;
+        self.memory.calls.end(id);
+        self.push(draft);
+    }
+
+    /// Reports that a tool's error ended its call.
+    pub(super) fn call_failed(&mut self, id: &ToolCallId, message: &str) {
+        if self.memory.calls.ended.has(id) {
+            return;
+        }
+        let draft = self.about_call(EventType::ToolFailed, id).with("error", json!({ "message": message }));
+        self.memory.calls.end(id);
+        self.push(draft);
+    }
+
+    /// Reports that a tool works. A call that nothing announced starts here.
+    pub(super) fn call_runs(&mut self, id: &ToolCallId, name: &str, input: Option<Value>) {
+        if self.memory.calls.ended.has(id) {
+            return;
+        }
+        if !self.memory.calls.know(id) {
+            self.start_call(id, name, None, false);
+            if let Some(input) = input {
+                let mut draft = self.about_call(EventType::ToolArgs, id).with("input", input);
+                draft.persistence = Persistence::Archive;
+                self.push(draft);
+            }
+        }
+        let mut draft = self.about_call(EventType::ToolProgress, id).with("status", "running");
+        draft.audience = Audience::User;
+        self.push(draft);
+    }
+
+    /// Handles an event of a tool in dialect B.
+    pub(super) fn tool_event(&mut self, mut data: Fact) {
+        self.ensure_started();
+        self.enter_child(None, None);
+        let event = take_text(&mut data, "event").unwrap_or_default();
+        let Some(id) = take_text(&mut data, "tool_call_id").map(|id| id_of::<ToolCallId>(&id)) else {
+            return self.keep("tool_event", &event, Value::Object(data));
+        };
+        match event.as_str() {
+            "tool-started" => {
+                let name = take_text(&mut data, "tool_name").unwrap_or_default();
+                self.settle_answers();
+                self.call_runs(&id, &name, data.shift_remove("input"));
+            }
+            "tool-output-delta" => {
+                let delta = data.shift_remove("delta").unwrap_or(Value::Null);
+                let text = delta.as_str().map_or_else(|| delta.to_string(), str::to_owned);
+                let mut draft = self.about_call(EventType::ToolOutputDelta, &id).with("text", text);
+                draft.audience = Audience::User;
+                self.push(draft);
+            }
+            "tool-finished" => match Message::of(data.shift_remove("output").unwrap_or(Value::Null)) {
+                Some(mut message) => {
+                    message.members.entry("tool_call_id").or_insert_with(|| id.as_str().into());
+                    self.tool_message(&message);
+                }
+                None => self.result(&id, json!({ "content": null })),
+            },
+            "tool-error" => {
+                let message = take_text(&mut data, "message").unwrap_or_else(|| "the tool failed without saying why".into());
+                if is_interrupt(&message) {
+                    return self.keep("tool_interrupted", &event, Value::Object(data));
+                }
+                self.call_failed(&id, &message);
+            }
+            _ => self.keep("tool_event", &event, Value::Object(data)),
+        }
+    }
+
+    /// Reports progress that a tool writes into its own stream.
+    pub(super) fn call_progress(&mut self, id: &ToolCallId, mut data: Fact) {
+        let mut draft = self.about_call(EventType::ToolProgress, id);
+        data.shift_remove("tool_call_id");
+        let names =
+            [("message", "message"), ("progress", "progress"), ("done", "loaded"), ("loaded", "loaded"), ("total", "total")];
+        crate::source::members::move_members(&mut draft, &mut data, &names);
+        draft.payload.extend(
+            data.into_iter().map(|(member, value)| (if member == "status" { "toolStatus".into() } else { member }, value)),
+        );
+        (draft.audience, draft.phase) = (Audience::Dashboard, Phase::Acting);
+        self.push(draft);
+    }
+}
+
+/// Whether a tool's error is the way in which a graph stops to ask the user.
+pub(super) fn is_interrupt(error: &str) -> bool {
+    error.starts_with("GraphInterrupt") || error.starts_with("NodeInterrupt")
+}

@@ -1,0 +1,163 @@
+//! The source `openai-responses`: stream events of the Responses API, alone or wrapped by the OpenAI Agents SDK.
+//!
+//! `type` is the discriminator. A response is one call of the model; a run is a chain of them. Only the events about a
+//! whole response name it, so the adapter tracks the open response and its items.
+//!
+//! * A text exists up to five times: as deltas, and whole in four events. The deltas are the text; the first whole one
+//!   reconciles them.
+//! * Ids of items are no keys: the Agents SDK repeats one id for all, and other servers change them. The place of an item
+//!   in its response is its key.
+//! * The result of a function call is not on the raw stream: the caller runs the tool. An open call keeps the run open.
+//! * An approval request ends its response, and makes the end a pause.
+//! * The instructions, tools and encrypted contents of a response are internal; the raw chain of thought is for operators.
+//! * The adapter never rejects an unknown event type or member, and its memory never holds a body.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `event` | the event types of the three forms, and the parser |
+//! | `response` | starts, pauses and ends of responses and of the run |
+//! | `items` | items and their places in a response |
+//! | `text` | messages, refusals and reasoning |
+//! | `calls` | calls, their inputs and results, and approvals |
+//! | `agents` | the Agents SDK: agents, handoffs, and items that repeat raw events |
+
+mod agents;
+mod calls;
+mod event;
+mod items;
+mod response;
+mod text;
+
+use super::bounded::{Bounded, Calls, PENDING_MAX};
+use super::{ActionAnswer, Fact, FactError, Runtime, SourceKind};
+use crate::model::{AgentId, Draft, EventType, Ids, ThreadId};
+use calls::{Call, Pending};
+use event::{Event, Kind, Raw};
+use items::Item;
+use response::TurnState;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The source `openai-responses`.
+pub const SOURCE: SourceKind = SourceKind::of::<OpenAiResponses>("openai-responses");
+
+/// The adapter.
+/// All its fields are memory.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(clippy::struct_excessive_bools, reason = "the flags are independent: different events set each of them")]
+struct OpenAiResponses {
+    turn_state: TurnState,
+    /// The number of starts of the run.
+    attempt: u64,
+    /// The number of responses. It distinguishes the items of responses with one id.
+    responses: u64,
+    /// The id of the current response.
+    response: Option<String>,
+    /// Whether the current response has ended.
+    response_is_over: bool,
+    /// Whether the current response names the one before it.
+    continues: bool,
+    /// The last number of an event of the current response.
+    sequence: Option<u64>,
+    /// Whether the model refused in the current response.
+    has_refused: bool,
+    /// Whether the run has raw events. Items of the Agents SDK then only repeat them.
+    has_raw: bool,
+    thread: Option<ThreadId>,
+    /// The agent that runs, by the Agents SDK.
+    agent: Option<AgentId>,
+    /// The items of the current response, in order.
+    items: Bounded<Item, { items::ITEMS_MAX }>,
+    has_forgotten_items: bool,
+    calls: Calls<Call>,
+    pending: Bounded<Pending, PENDING_MAX>,
+    calls_made: u64,
+    actions_made: u64,
+    evidence_made: u64,
+}
+
+impl Runtime for OpenAiResponses {
+    type Event = Event;
+
+    fn parse(fact: Fact) -> Result<Event, FactError> {
+        event::parse(fact)
+    }
+
+    fn apply(&mut self, event: Event, given: &Ids, out: &mut Vec<Draft>) {
+        let mut handler = EventHandler { memory: self, given, out };
+        match event {
+            Event::Raw(raw) => handler.raw(*raw),
+            Event::Item(item) => handler.run_item(*item),
+            Event::Agent(fact) => handler.agent_updated(fact),
+            Event::Diagnostic(draft) => handler.push(*draft),
+        }
+    }
+
+    fn answers(event: &Event) -> Vec<ActionAnswer> {
+        match event {
+            Event::Item(item) => calls::answer_of(&item.item).into_iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Handles one event: borrows the memory and appends the drafts.
+struct EventHandler<'a> {
+    memory: &'a mut OpenAiResponses,
+    given: &'a Ids,
+    out: &'a mut Vec<Draft>,
+}
+
+impl EventHandler<'_> {
+    fn push(&mut self, mut draft: Draft) {
+        draft.ids.fill_from(self.given);
+        draft.ids.fill_from(&Ids { thread: self.memory.thread.clone(), ..Ids::default() });
+        self.out.push(draft);
+    }
+
+    /// Appends a draft for internal readers. It has none of the members that the caller has taken.
+    fn push_internal(&mut self, kind: &str, event_type: &str, rest: Fact) {
+        if !rest.is_empty() {
+            let draft = Draft::new(EventType::DiagnosticChanged).with("kind", kind).with("eventType", event_type);
+            self.push(draft.with("event", Value::Object(rest)));
+        }
+    }
+
+    fn raw(&mut self, Raw { kind, name, members: fact, sequence }: Raw) {
+        if kind != Kind::Created && self.is_repeated(sequence) {
+            return;
+        }
+        self.memory.has_raw = true;
+        if kind != Kind::Created {
+            self.proceed();
+        }
+        match kind {
+            Kind::Created => self.created(fact, sequence),
+            Kind::Queued => self.response_status("preparing", fact),
+            Kind::InProgress => self.response_status("acting", fact),
+            Kind::Completed => self.completed(fact),
+            Kind::Incomplete => self.incomplete(fact),
+            Kind::Failed => self.failed(fact),
+            Kind::Error => self.error(fact),
+            Kind::ItemAdded => self.item_added(fact),
+            Kind::ItemDone => self.item_event_done(fact),
+            Kind::Delta(channel) => self.text_delta(channel, fact),
+            Kind::Done(channel, member) => self.text_done(channel, member, fact),
+            Kind::PartDone => self.part_done(fact),
+            Kind::Annotation => self.annotation_added(fact),
+            Kind::InputDelta => self.input_delta(fact),
+            Kind::InputDone(member) => self.input_done(member, fact),
+            Kind::ToolStatus => self.tool_status(&name, fact),
+            Kind::ShellOutput => self.shell_output(fact),
+            Kind::PartialImage => self.partial_image(fact),
+            Kind::Compacting => self.compacting(fact),
+            Kind::ListToolsFailed | Kind::SteerFailed => self.operators_diagnostic(&name, fact),
+            Kind::Internal => self.push_internal("event", &name, fact),
+            Kind::Announcement => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

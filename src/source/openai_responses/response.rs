@@ -1,0 +1,272 @@
+//! Responses and the run: starts, pauses and ends.
+//!
+//! The first response starts the run, and the later ones are its steps. A response completes the run if nothing waits:
+//! neither an approval nor a call that the caller runs.
+
+use super::event::FAKE_ID;
+use super::{EventHandler, OpenAiResponses};
+use crate::model::{Audience, Draft, EventType, Owner, Persistence, Phase, ThreadId};
+use crate::source::Fact;
+use crate::source::bounded::Calls;
+use crate::source::members::{carry_all, diagnostic, name_of, take_text};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// The lifecycle state of the run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum TurnState {
+    #[default]
+    New,
+    Open,
+    /// The run waits for an approval.
+    Waiting,
+    Ended,
+}
+
+/// Members of a response that every event about it repeats.
+#[rustfmt::skip]
+const REPEATED: &[&str] = &[
+    "id", "object", "created_at", "status", "background", "model", "instructions", "tools", "tool_choice", "parallel_tool_calls",
+    "temperature", "top_p", "top_logprobs", "reasoning", "text", "truncation", "store", "metadata", "previous_response_id",
+    "conversation", "max_output_tokens", "max_tool_calls", "prompt_cache_key", "safety_identifier", "service_tier", "user",
+    "completed_at",
+];
+
+/// Counts of a usage: their place in it, and the protocol's name.
+const COUNTS: &[(&str, &str)] = &[
+    ("/input_tokens", "inputTokens"),
+    ("/output_tokens", "outputTokens"),
+    ("/total_tokens", "totalTokens"),
+    ("/input_tokens_details/cached_tokens", "cacheReadTokens"),
+    ("/input_tokens_details/cache_write_tokens", "cacheCreationTokens"),
+    ("/output_tokens_details/reasoning_tokens", "thinkingTokens"),
+];
+
+/// Error codes after which the same request may succeed.
+const RETRYABLE: &[&str] = &["rate_limit_exceeded", "server_error"];
+
+/// Takes the response of an event.
+fn take_response(fact: &mut Fact) -> Map<String, Value> {
+    match fact.shift_remove("response") {
+        Some(Value::Object(mut response)) => {
+            response.retain(|_, value| !value.is_null());
+            response
+        }
+        _ => Map::new(),
+    }
+}
+
+impl EventHandler<'_> {
+    // ── starts ──
+
+    /// Opens the run before an event that implies it: a resumed stream starts in the middle of a response.
+    pub(super) fn proceed(&mut self) {
+        if self.memory.turn_state == TurnState::New {
+            self.begin(Map::new(), Map::new());
+        }
+    }
+
+    /// Whether an event repeats one of the current response, because a resumed stream overlaps. Remembers its number.
+    pub(super) fn is_repeated(&mut self, sequence: Option<u64>) -> bool {
+        let Some(number) = sequence else { return false };
+        let last = self.memory.sequence;
+        // A server that always sends 0 does not number its events.
+        if last.is_some_and(|last| number < last || number == last && number > 0) {
+            return true;
+        }
+        self.memory.sequence = Some(number);
+        false
+    }
+
+    pub(super) fn created(&mut self, mut fact: Fact, sequence: Option<u64>) {
+        let response = take_response(&mut fact);
+        let id = response.get("id").and_then(Value::as_str).map(name_of);
+        let is_known = id.is_some() && id == self.memory.response && id.as_deref() != Some(FAKE_ID);
+        if is_known && !self.memory.response_is_over && sequence <= self.memory.sequence {
+            return;
+        }
+        self.close_parts();
+        let memory = &mut *self.memory;
+        (memory.response, memory.sequence) = (id, sequence);
+        (memory.response_is_over, memory.has_refused, memory.has_forgotten_items) = (false, false, false);
+        memory.continues = response.contains_key("previous_response_id");
+        memory.responses += 1;
+        memory.items.clear();
+        match self.memory.turn_state {
+            TurnState::New | TurnState::Ended => self.begin(response, fact),
+            state => {
+                self.close_answered_calls();
+                self.memory.turn_state = TurnState::Open;
+                let mut draft = Draft::new(EventType::RunStatus).with("step", "started");
+                match state {
+                    TurnState::Waiting => draft = draft.with("resumed", true),
+                    _ => draft.audience = Audience::Dashboard,
+                }
+                self.describe(draft, response, fact);
+            }
+        }
+    }
+
+    /// Starts an attempt of the run.
+    fn begin(&mut self, response: Map<String, Value>, rest: Fact) {
+        let memory = &mut *self.memory;
+        memory.attempt += 1;
+        memory.turn_state = TurnState::Open;
+        memory.pending.clear();
+        memory.calls = Calls::default();
+        // A stream that was resumed in its middle has no event that counts the response.
+        memory.responses = memory.responses.max(1);
+        let draft = Draft::new(EventType::RunStarted).with("attempt", memory.attempt);
+        self.describe(draft, response, rest);
+    }
+
+    /// Reports a response: its model and ids for users, and what it was asked with for internal readers.
+    fn describe(&mut self, mut draft: Draft, mut response: Map<String, Value>, rest: Fact) {
+        draft.set("model", response.get("model").cloned());
+        for (member, rel) in [("id", "responseId"), ("previous_response_id", "previousResponseId")] {
+            if let Some(id) = response.get(member).filter(|id| id.is_string()) {
+                draft.add_ref(rel, id.clone());
+            }
+        }
+        let conversation = response.get("conversation").map(|conversation| conversation.get("id").unwrap_or(conversation));
+        if let Some(thread) = conversation.and_then(Value::as_str).and_then(|id| ThreadId::new(id).ok()) {
+            self.memory.thread = Some(thread);
+        }
+        self.push(carry_all(draft, rest));
+        for member in ["output", "usage"] {
+            response.shift_remove(member);
+        }
+        self.push_internal("response", "response.created", response);
+    }
+
+    pub(super) fn response_status(&mut self, phase: &str, mut fact: Fact) {
+        take_response(&mut fact);
+        let mut draft = Draft::new(EventType::RunStatus);
+        draft.phase = phase.into();
+        self.push(carry_all(draft, fact));
+    }
+
+    // ── ends ──
+
+    pub(super) fn completed(&mut self, mut fact: Fact) {
+        self.end_response("response.completed", &mut fact);
+        if self.memory.turn_state == TurnState::Ended {
+            return self.late_end("response.completed", fact);
+        }
+        self.reject_unanswered();
+        self.close_parts();
+        if !self.memory.pending.is_empty() {
+            let mut draft = Draft::new(EventType::RunStatus).with("status", "waiting");
+            (draft.phase, draft.persistence) = (Phase::Waiting, Persistence::Snapshot);
+            self.memory.turn_state = TurnState::Waiting;
+            return self.push(carry_all(draft, fact));
+        }
+        if self.leave_calls_to_the_caller() {
+            let draft = Draft::new(EventType::RunStatus).with("step", "ended");
+            return self.push(carry_all(draft, fact));
+        }
+        let mut draft = Draft::new(EventType::RunFinished).with("status", "completed");
+        if self.memory.has_refused {
+            draft = draft.with("refused", true);
+        }
+        self.end(carry_all(draft, fact));
+    }
+
+    pub(super) fn incomplete(&mut self, mut fact: Fact) {
+        let details = fact.get("response").and_then(|response| response.get("incomplete_details"));
+        let reason = details.and_then(|details| details.get("reason")).and_then(Value::as_str).map(str::to_owned);
+        self.end_response("response.incomplete", &mut fact);
+        if self.memory.turn_state == TurnState::Ended {
+            return self.late_end("response.incomplete", fact);
+        }
+        if reason.as_deref() == Some("steered") {
+            self.close_parts();
+            let draft = Draft::new(EventType::RunStatus).with("reason", reason);
+            return self.push(carry_all(draft, fact));
+        }
+        let mut draft = Draft::new(EventType::RunFinished).with("status", "interrupted");
+        draft.phase = Phase::Interrupted;
+        if reason.as_deref() == Some("content_filter") {
+            draft.owner = Owner::Policy;
+        }
+        draft.set("reason", reason);
+        self.end(carry_all(draft, fact));
+    }
+
+    pub(super) fn failed(&mut self, mut fact: Fact) {
+        let error = fact.get("response").and_then(|response| response.get("error")).cloned();
+        self.end_response("response.failed", &mut fact);
+        self.fail("response.failed", error, fact);
+    }
+
+    /// Ends the run with an error: flat by the types, nested by some servers.
+    pub(super) fn error(&mut self, mut fact: Fact) {
+        let error = fact.shift_remove("error").unwrap_or_else(|| {
+            let members = ["code", "message", "param"].iter();
+            Value::Object(members.filter_map(|member| fact.shift_remove_entry(*member)).collect())
+        });
+        self.fail("error", Some(error), fact);
+    }
+
+    fn fail(&mut self, event_type: &str, error: Option<Value>, rest: Fact) {
+        if self.memory.turn_state == TurnState::Ended {
+            return self.late_end(event_type, rest);
+        }
+        let text = |member: &str| error.as_ref().and_then(|error| error.get(member)).and_then(Value::as_str);
+        let code = text("code").or_else(|| text("type"));
+        let message = text("message").or_else(|| error.as_ref().and_then(Value::as_str));
+        let mut draft = Draft::new(EventType::RunFailed).with("status", "failed");
+        let mut reported = Map::new();
+        reported.extend(code.map(|code| ("code".to_owned(), code.into())));
+        reported.insert("message".into(), message.unwrap_or("the response failed without saying why").into());
+        draft.set("retryable", code.is_some_and(|code| RETRYABLE.contains(&code)).then_some(true));
+        self.end(carry_all(draft.with("error", Value::Object(reported)), rest));
+    }
+
+    /// Takes the response out of its last event: completes the items, and reports the usage.
+    fn end_response(&mut self, event_type: &str, fact: &mut Fact) {
+        let mut response = take_response(fact);
+        if let Some(Value::Array(output)) = response.shift_remove("output") {
+            self.complete_items(output);
+        }
+        if let Some(usage) = response.shift_remove("usage") {
+            let counts = COUNTS.iter().filter_map(|(at, ours)| Some(((*ours).to_owned(), usage.pointer(at)?.as_u64()?.into())));
+            let usage: Map<_, _> = counts.chain([("llmCalls".to_owned(), json!(1))]).collect();
+            let mut draft = Draft::new(EventType::MetricChanged).with("kind", "llm_call").with("usage", Value::Object(usage));
+            draft.audience = Audience::Dashboard;
+            self.push(draft);
+        }
+        response.retain(|member, _| {
+            !REPEATED.contains(&member.as_str()) && !matches!(member.as_str(), "error" | "incomplete_details")
+        });
+        self.push_internal("response", event_type, response);
+        self.memory.response_is_over = true;
+    }
+
+    fn end(&mut self, draft: Draft) {
+        self.memory.calls.end_all();
+        self.memory.pending.clear();
+        self.memory.turn_state = TurnState::Ended;
+        self.push(draft);
+    }
+
+    /// Keeps an end after the run's end. Some servers send both `error` and `response.failed`.
+    fn late_end(&mut self, event_type: &str, fact: Fact) {
+        self.push(diagnostic("late_end", event_type, fact));
+    }
+
+    pub(super) fn operators_diagnostic(&mut self, event_type: &str, mut fact: Fact) {
+        let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", event_type.trim_start_matches("response."));
+        draft.set("message", take_text(&mut fact, "message"));
+        draft.audience = Audience::Dashboard;
+        self.push(draft.with("event", Value::Object(fact)));
+    }
+}
+
+impl OpenAiResponses {
+    /// Whether the run has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.turn_state == TurnState::Ended
+    }
+}

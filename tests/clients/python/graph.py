@@ -1,0 +1,23 @@
+"""A graph for LangGraph's server: it counts messages, asks before it deletes, and is slow when told to."""
+
+import asyncio
+
+from langchain_core.messages import AIMessage
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import interrupt
+
+
+async def answer(state: MessagesState):
+    said = state["messages"][-1].content
+    if said == "Delete":
+        return {"messages": [AIMessage(f"answer: {interrupt({'question': 'Which file?'})}")]}
+    if said == "Work":
+        await asyncio.Event().wait()
+    return {"messages": [AIMessage(f"I have {len(state['messages'])} messages.")]}
+
+
+builder = StateGraph(MessagesState)
+builder.add_node("answer", answer)
+builder.add_edge(START, "answer")
+builder.add_edge("answer", END)
+graph = builder.compile()

@@ -1,0 +1,9 @@
+//! Connectors: an existing agent behind the server, with nothing between that knows either.
+//!
+//! The page is an AG-UI client. The agents are endpoints in the test that answer as each test says.
+
+mod ag_ui;
+mod endpoint;
+mod failures;
+mod follow;
+mod protocols;

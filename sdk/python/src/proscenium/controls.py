@@ -49,6 +49,25 @@ class Control:
     document: dict[str, Any] = field(repr=False)
     _server: Server = field(repr=False, compare=False)
 
+    @property
+    def text(self) -> str:
+        """The words of a message: the value, or what the user of an AG-UI or AI SDK client wrote last."""
+        if isinstance(self.value, str):
+            return self.value
+        content = self._user_message.get("content", self._user_message.get("parts"))
+        parts = content if isinstance(content, list) else [{"text": content}]
+        return "".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
+
+    @property
+    def message_id(self) -> str | None:
+        """The id of that message in the client, under which the run publishes it."""
+        return self._user_message.get("id")
+
+    @property
+    def _user_message(self) -> dict[str, Any]:
+        messages = self.value.get("messages") if isinstance(self.value, dict) else None
+        return next((one for one in reversed(messages or []) if one.get("role") == "user"), {})
+
     async def ack(self) -> None:
         """Accepts the control. Raises `Problem` with the code `lease_lost` if the lease is over."""
         await self._answer("ack", {})

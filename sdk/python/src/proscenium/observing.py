@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
-from .calls import ToolCall, current_call
+from .calls import ToolCall
 from .run import current_run
 from .vocabulary import Audience
 
@@ -64,6 +64,3 @@ def _observe(function: Callable[P, R], *, name: str | None, audience: Audience) 
             return output
 
     return cast(Callable[P, R], observed_async) if inspect.iscoroutinefunction(function) else observed
-
-
-__all__ = ["current_call", "observe"]

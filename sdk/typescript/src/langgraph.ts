@@ -1,0 +1,64 @@
+/** LangGraph: `await langgraph.forward(await graph.stream(…)).done()`. */
+
+import { Forward } from "./forward.js";
+import type { Run } from "./run.js";
+
+export const SOURCE = "langgraph";
+
+export interface LangGraphOptions {
+  run?: Run;
+  /** The mode of a stream with one mode, whose items do not name it. Default: `updates`. */
+  streamMode?: string;
+}
+
+/**
+ * Publishes a graph's stream to a run, by default that of the surrounding `during`. The stream is that of `graph.stream` with
+ * any modes, of `streamEvents`, or of a LangGraph server. Ask for `messages` (tokens) and `updates` (interrupts, tool
+ * results). An interrupt leaves the run open.
+ */
+export function forward<T>(stream: AsyncIterable<T> | Iterable<T>, { run, streamMode = "updates" }: LangGraphOptions = {}): Forward<T> {
+  return new Forward(stream, run, (run, item) => {
+    const fact = part(item, streamMode);
+    // Events report the run's start and end themselves. `graph.stream` reports neither.
+    run.forward(SOURCE, [fact], { starts: "event" in fact });
+    if (interrupts(fact)) run.suspend();
+  });
+}
+
+/**
+ * Returns an item as the source reads it: with its mode, where the graph streams several, and its namespace, where it streams
+ * subgraphs. An event is a fact as it is.
+ */
+export function part(item: unknown, mode: string): object {
+  if (isObject(item) && ("event" in item || item["type"] === "event")) return item;
+  let [ns, data]: [unknown[], unknown] = [[], item];
+  // A message and its metadata are an array, too, but begin with neither a namespace nor a mode.
+  if (Array.isArray(data) && data.length > 1 && Array.isArray(data[0])) {
+    const [namespace, ...rest] = data as [unknown[], ...unknown[]];
+    [ns, data] = [namespace, rest.length === 1 ? rest[0] : rest];
+  }
+  if (Array.isArray(data) && data.length === 2 && typeof data[0] === "string") [mode, data] = data as [string, unknown];
+  return { type: mode, ns, data: plain(data) };
+}
+
+/** The messages of LangChain in JavaScript serialise as constructors; the source reads the members. */
+function plain(data: unknown): unknown {
+  if (Array.isArray(data)) return data.map(plain);
+  if (!isObject(data)) return data;
+  if (typeof data["getType"] === "function" || typeof data["_getType"] === "function") return messageOf(data);
+  if (Object.getPrototypeOf(data) !== Object.prototype) return data;
+  return Object.fromEntries(Object.entries(data).map(([key, member]) => [key, plain(member)]));
+}
+
+function messageOf(message: Record<string, unknown>): object {
+  const type = (message["getType"] ?? message["_getType"]) as () => string;
+  const members = ["id", "name", "content", "additional_kwargs", "response_metadata", "tool_calls", "invalid_tool_calls", "tool_call_chunks", "usage_metadata", "tool_call_id", "status", "artifact"];
+  return { type: type.call(message), ...Object.fromEntries(members.filter((member) => message[member] !== undefined).map((member) => [member, message[member]])) };
+}
+
+function interrupts(fact: object): boolean {
+  const { data } = fact as { data?: unknown };
+  return isObject(data) && "__interrupt__" in data;
+}
+
+const isObject = (value: unknown): value is Record<string, unknown> => typeof value === "object" && value !== null && !Array.isArray(value);

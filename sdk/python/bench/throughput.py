@@ -17,7 +17,16 @@ def main() -> None:
     parser.add_argument("--facts", type=int, default=200_000, help="how many facts (default: 200000)")
     facts = parser.parse_args().facts
     with tempfile.TemporaryDirectory() as directory:
-        command = [os.environ["PROSCENIUM_BIN"], "serve", "--listen", "127.0.0.1:0", "--data-dir", directory, "--log", "error"]
+        command = [
+            os.environ["PROSCENIUM_BIN"],
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--data-dir",
+            directory,
+            "--log",
+            "error",
+        ]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None
             url = server.stdout.readline().split()[-1]

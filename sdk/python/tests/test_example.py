@@ -25,8 +25,14 @@ def test_the_example_answers_asks_and_acts(server: Server) -> None:
     environment = {**os.environ, "PROSCENIUM_URL": server.url}
     with subprocess.Popen([sys.executable, str(EXAMPLE)], env=environment, stdout=subprocess.PIPE, text=True) as agent:
         try:
-            message = {"role": "user", "id": "u1", "content": [{"type": "text", "text": "Tidy "}, {"type": "text", "text": "up."}]}
-            server.post("/v1/sessions/example/controls", {"control": "send", "value": {"runId": "tidy", "messages": [message]}})
+            message = {
+                "role": "user",
+                "id": "u1",
+                "content": [{"type": "text", "text": "Tidy "}, {"type": "text", "text": "up."}],
+            }
+            server.post(
+                "/v1/sessions/example/controls", {"control": "send", "value": {"runId": "tidy", "messages": [message]}}
+            )
             [action] = wait_for(lambda: server.get("/v1/sessions/example")["pendingActions"] if known(server) else None)
             shown = server.get("/v1/runs/tidy/activities", audience="user")["activities"]
             said = {one["activityId"]: one["content"] for one in shown if one["activityType"] == "message"}

@@ -98,7 +98,13 @@ class Event:
 
 def test_events_of_the_agents_sdk_have_the_members_that_the_source_knows() -> None:
     raw = Message(type="response.output_text.delta", delta="Hi")
-    item = Event(type="handoff_output_item", raw_item={"call_id": "c"}, agent=Agent("A"), source_agent=Agent("A"), target_agent=Agent("B"))
+    item = Event(
+        type="handoff_output_item",
+        raw_item={"call_id": "c"},
+        agent=Agent("A"),
+        source_agent=Agent("A"),
+        target_agent=Agent("B"),
+    )
     facts = forwarded(
         openai.forward,
         Event(type="raw_response_event", data=raw),
@@ -115,7 +121,10 @@ def test_events_of_the_agents_sdk_have_the_members_that_the_source_knows() -> No
 
 
 def test_events_of_the_responses_api_are_facts_as_they_are() -> None:
-    events = [Message(type="response.created", response={"id": "r"}), Message(type="response.completed", response={"id": "r"})]
+    events = [
+        Message(type="response.created", response={"id": "r"}),
+        Message(type="response.completed", response={"id": "r"}),
+    ]
     assert forwarded(openai.forward, *events) == [event.members for event in events]
 
 
@@ -159,13 +168,39 @@ def test_the_server_shows_a_forwarded_stream(server: Server, source: str) -> Non
     if source not in known:
         pytest.skip(f"this server does not have the source {source}")
     items: dict[str, list[Any]] = {
-        langgraph.SOURCE: [("messages", (TOKEN, METADATA)), ("updates", {"agent": {"messages": [{"type": "ai", "id": "m1", "content": "Hi"}]}})],
+        langgraph.SOURCE: [
+            ("messages", (TOKEN, METADATA)),
+            ("updates", {"agent": {"messages": [{"type": "ai", "id": "m1", "content": "Hi"}]}}),
+        ],
         openai.SOURCE: [
             {"type": "response.created", "sequence_number": 0, "response": {"id": "r", "output": []}},
-            {"type": "response.output_item.added", "sequence_number": 1, "output_index": 0, "item": {"id": "i", "type": "message", "role": "assistant", "content": []}},
-            {"type": "response.output_text.delta", "sequence_number": 2, "item_id": "i", "output_index": 0, "content_index": 0, "delta": "Hi"},
-            {"type": "response.output_text.done", "sequence_number": 3, "item_id": "i", "output_index": 0, "content_index": 0, "text": "Hi"},
-            {"type": "response.completed", "sequence_number": 4, "response": {"id": "r", "status": "completed", "output": []}},
+            {
+                "type": "response.output_item.added",
+                "sequence_number": 1,
+                "output_index": 0,
+                "item": {"id": "i", "type": "message", "role": "assistant", "content": []},
+            },
+            {
+                "type": "response.output_text.delta",
+                "sequence_number": 2,
+                "item_id": "i",
+                "output_index": 0,
+                "content_index": 0,
+                "delta": "Hi",
+            },
+            {
+                "type": "response.output_text.done",
+                "sequence_number": 3,
+                "item_id": "i",
+                "output_index": 0,
+                "content_index": 0,
+                "text": "Hi",
+            },
+            {
+                "type": "response.completed",
+                "sequence_number": 4,
+                "response": {"id": "r", "status": "completed", "output": []},
+            },
         ],
     }
     forward: Any = {langgraph.SOURCE: langgraph.forward, openai.SOURCE: openai.forward}[source]

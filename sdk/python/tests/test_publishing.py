@@ -212,7 +212,9 @@ def test_an_address_that_is_none_is_named(url: str) -> None:
         Producer(url, "r")
 
 
-@pytest.mark.parametrize(("run", "why"), [("", "0 bytes"), ("x" * 257, "257 bytes"), ("a\nb", "control"), ("..", "URL path")])
+@pytest.mark.parametrize(
+    ("run", "why"), [("", "0 bytes"), ("x" * 257, "257 bytes"), ("a\nb", "control"), ("..", "URL path")]
+)
 def test_an_id_that_the_server_would_reject_is_named(run: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"run.*{why}"):
         Producer("http://127.0.0.1:1", run)

@@ -26,7 +26,11 @@ def test_a_call_reports_progress_an_activity_and_its_changes(server: Server) -> 
         activities = server.get("/v1/runs/tools/activities", audience="user")["activities"]
         by_key = {(one["activityType"], one["activityId"]): one["content"] for one in activities}
         progress = by_key["tool-call-progress", "call-1"]
-        assert {"schema": "tool-call-progress.v1", "node_id": "call-1", "tool_name": "index_docs"}.items() <= progress.items()
+        assert {
+            "schema": "tool-call-progress.v1",
+            "node_id": "call-1",
+            "tool_name": "index_docs",
+        }.items() <= progress.items()
         assert (progress["progress"], progress["loaded"], progress["total"]) == (0.3, 3, 10)
         assert progress["message"] == "Indexed batch 3/10"
         assert by_key["tool-call-progress", "call-2"]["parent_call_id"] == "call-1"
@@ -40,7 +44,11 @@ def test_an_emitted_event_is_internal_and_does_not_decide_who_sees_the_call(serv
         call.emit("128 documents", 12.5)
         call.output("line 1\n", "stderr")
     events = {event["sequence"]: event for event in server.events("emits")}
-    assert [event["audience"] for event in events.values() if event["type"] == "tool.progress"] == ["internal", "user", "internal"]
+    assert [event["audience"] for event in events.values() if event["type"] == "tool.progress"] == [
+        "internal",
+        "user",
+        "internal",
+    ]
     shown = server.activity("emits", "tool-call-progress", audience="user")
     assert (shown["call_id"], shown["status"], shown.get("progress")) == ("c", "done", None)
     assert server.activity("emits", "tool-call-progress", audience="internal")["progress"] == 0.125
@@ -90,8 +98,14 @@ def test_observed_functions_that_run_at_once_keep_their_own_calls() -> None:
 
     run, recording = Run.recording()
     asyncio.run(main())
-    calls = {fact["toolCallId"]: fact["payload"]["input"]["name"] for fact in recording.facts if fact["type"] == "tool.started"}
-    named = {fact["toolCallId"]: fact["payload"]["content"] for fact in recording.facts if fact["type"] == "tool.progress"}
+    calls = {
+        fact["toolCallId"]: fact["payload"]["input"]["name"]
+        for fact in recording.facts
+        if fact["type"] == "tool.started"
+    }
+    named = {
+        fact["toolCallId"]: fact["payload"]["content"] for fact in recording.facts if fact["type"] == "tool.progress"
+    }
     assert named == calls and sorted(named.values()) == ["a", "b"]
 
 
@@ -168,5 +182,6 @@ def test_every_value_has_a_json_form(value: Any, form: Any) -> None:
     assert json.loads(to_json(value)) == form
 
 
-def test_a_value_too_deep_for_json_is_cut_off() -> None:
-    assert to_json(nested(5000)).count(b"[") < 100
+def test_a_value_too_deep_for_python_is_cut_off() -> None:
+    form = to_json(nested(5000))
+    assert form.startswith(b"[[") and (b'"bottom"' in form or "…".encode() in form)

@@ -118,7 +118,9 @@ def test_a_full_queue_blocks_no_event_loop(server: Server) -> None:
     asyncio.run(main())
 
 
-def test_a_block_that_is_silent_keeps_its_run_from_becoming_stale(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
+def test_a_block_that_is_silent_keeps_its_run_from_becoming_stale(
+    monkeypatch: pytest.MonkeyPatch, server: Server
+) -> None:
     monkeypatch.setattr("proscenium._publisher.KEEP_ALIVE_S", 0.01)
     alive = threading.Event()
     with Run(server.url, "silent") as run:

@@ -19,7 +19,7 @@ const listFiles = observe(async (/** @type {string} */ folder) => {
   return ["a.txt", "b.txt"];
 }, { name: "list_files", audience: "user" });
 
-/** @param {import("proscenium-client").ClaimedControl} control */
+/** @param {import("proscenium-client").Control} control */
 const begin = (control) => control.accept(async (run) => {
   run.userMessage(control.text, control.messageId);
   const message = run.message();
@@ -33,7 +33,7 @@ const begin = (control) => control.accept(async (run) => {
   run.requireAction("tool_approval", `May I delete ${file}?`, { risk: "high" });
 });
 
-/** @param {import("proscenium-client").ClaimedControl} control */
+/** @param {import("proscenium-client").Control} control */
 const decide = (control) => control.run().during(async (run) => {
   const isApproved = control.control === "approve";
   run.resolveAction(control.claimed.actionId ?? "", isApproved ? "approved" : "rejected");

@@ -38,22 +38,24 @@ export function part(item: unknown, mode: string): object {
     [ns, data] = [namespace, rest.length === 1 ? rest[0] : rest];
   }
   if (Array.isArray(data) && data.length === 2 && typeof data[0] === "string") [mode, data] = data as [string, unknown];
-  return { type: mode, ns, data: plain(data) };
+  return { type: mode, ns, data: plain(data, mode === "messages") };
 }
 
-/** The messages of LangChain in JavaScript serialise as constructors; the source reads the members. */
-function plain(data: unknown): unknown {
-  if (Array.isArray(data)) return data.map(plain);
+const MEMBERS = ["id", "name", "content", "additional_kwargs", "response_metadata", "tool_calls", "invalid_tool_calls", "usage_metadata", "tool_call_id", "status", "artifact"];
+
+/** The messages of LangChain in JavaScript serialise as constructors; the source reads their members. */
+function plain(data: unknown, isStreamed: boolean): unknown {
+  if (Array.isArray(data)) return data.map((item) => plain(item, isStreamed));
   if (!isObject(data)) return data;
-  if (typeof data["getType"] === "function" || typeof data["_getType"] === "function") return messageOf(data);
+  const getType = data["getType"] ?? data["_getType"];
+  if (typeof getType === "function") {
+    // A whole message may be a joined chunk. Its pieces would make it look like one.
+    const members = isStreamed ? [...MEMBERS, "tool_call_chunks"] : MEMBERS;
+    const known = members.filter((member) => data[member] !== undefined);
+    return { type: getType.call(data) as unknown, ...Object.fromEntries(known.map((member) => [member, data[member]])) };
+  }
   if (Object.getPrototypeOf(data) !== Object.prototype) return data;
-  return Object.fromEntries(Object.entries(data).map(([key, member]) => [key, plain(member)]));
-}
-
-function messageOf(message: Record<string, unknown>): object {
-  const type = (message["getType"] ?? message["_getType"]) as () => string;
-  const members = ["id", "name", "content", "additional_kwargs", "response_metadata", "tool_calls", "invalid_tool_calls", "tool_call_chunks", "usage_metadata", "tool_call_id", "status", "artifact"];
-  return { type: type.call(message), ...Object.fromEntries(members.filter((member) => message[member] !== undefined).map((member) => [member, message[member]])) };
+  return Object.fromEntries(Object.entries(data).map(([key, member]) => [key, plain(member, isStreamed)]));
 }
 
 function interrupts(fact: object): boolean {

@@ -23,7 +23,7 @@ export interface WorkerOptions extends Server {
 }
 
 /** A claimed control, as the server hands it out. It may have further members. */
-export interface ClaimedControl {
+export interface ControlDocument {
   control: ControlName;
   controlId: string;
   lease: string;
@@ -51,7 +51,7 @@ export class Control {
   readonly value: unknown;
   #server: Server;
 
-  constructor(server: Server, readonly claimed: ClaimedControl) {
+  constructor(server: Server, readonly claimed: ControlDocument) {
     this.#server = server;
     this.control = claimed.control;
     this.value = claimed.value;
@@ -127,7 +127,7 @@ export class Control {
 export async function* worker({ agent = "default", max = 1, leaseSeconds = 30, waitSeconds = 30, signal, ...server }: WorkerOptions): AsyncGenerator<Control, void, void> {
   const path = `/v1/agents/${pathSegment(agent)}/controls/claim?${new URLSearchParams({ wait: `${waitSeconds}`, max: `${max}`, leaseSeconds: `${leaseSeconds}` })}`;
   for (let attempt = 0; ; ) {
-    let claimed: { controls: ClaimedControl[] };
+    let claimed: { controls: ControlDocument[] };
     try {
       claimed = await post(server, path, undefined, AbortSignal.any([AbortSignal.timeout((waitSeconds + 20) * 1000), ...(signal ? [signal] : [])]));
       attempt = 0;

@@ -45,6 +45,11 @@ test("every form of a LangGraph part is the same fact, between a start and an en
   }
 });
 
+test("a whole LangGraph message does not look like a piece of one", async () => {
+  const [, fact] = await forwarded(langgraph.forward, [["updates", { agent: { messages: [new Chunk()] } }]]);
+  assert.deepEqual(fact.data.agent.messages, [{ type: "ai", id: "m1", content: "Hi" }]);
+});
+
 test("an interrupt leaves the run open", async () => {
   const facts = await forwarded(langgraph.forward, [["updates", { __interrupt__: [{ id: "i1", value: "Sure?" }] }]]);
   assert.deepEqual(facts.map(({ type }) => type), ["run.started", "updates"]);

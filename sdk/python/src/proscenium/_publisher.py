@@ -210,7 +210,9 @@ class Publisher:
     def _settled_count(self) -> int:
         return self._counters.published - self._counters.waiting
 
-    def _count(self, *, published: int = 0, acknowledged: int = 0, repeated: int = 0, rejected: int = 0, dropped: int = 0) -> None:
+    def _count(
+        self, *, published: int = 0, acknowledged: int = 0, repeated: int = 0, rejected: int = 0, dropped: int = 0
+    ) -> None:
         was = self._counters
         waiting = was.waiting + published - acknowledged - rejected - dropped
         self._counters = replace(
@@ -246,7 +248,9 @@ class Publisher:
                     continue
                 body = _Body(self, source, facts_max)
                 outcome = self._transport.send(source, self._number, body)
-                facts_max = max(1, body.taken // 2) if isinstance(outcome, BodyRejected) else min(BODY_FACTS_MAX, facts_max * 2)
+                facts_max = (
+                    max(1, body.taken // 2) if isinstance(outcome, BodyRejected) else min(BODY_FACTS_MAX, facts_max * 2)
+                )
                 wait = self._settle(outcome, attempt)
                 attempt = 0 if wait is None else attempt + 1
                 if wait is not None:
@@ -267,7 +271,9 @@ class Publisher:
             while not self._waiting and not self._is_closed and not self._refusal:
                 if not self._work.wait(KEEP_ALIVE_S) and self.keeps_alive:
                     return ""
-            is_given_up = self._refusal or (self._is_closed and time.monotonic() > self._progress_at + self._stall_timeout)
+            is_given_up = self._refusal or (
+                self._is_closed and time.monotonic() > self._progress_at + self._stall_timeout
+            )
             return self._waiting[0].source if self._waiting and not is_given_up else None
 
     def _settle(self, outcome: Outcome, attempt: int) -> float | None:

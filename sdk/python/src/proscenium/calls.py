@@ -37,8 +37,8 @@ def fact_now(fact: Fact) -> Fact:
 class ToolCall:
     """Reports one call of a tool.
 
-    No method fails the tool: a report that does not reach the server is counted, and `flush` of its run or reporter says
-    so. As a context manager it also reports the start and the end of the call, and is the `current_call`.
+    No method fails the tool: a report that does not reach the server is counted, and `flush` of its run or reporter
+    says so. As a context manager it also reports the start and the end of the call, and is the `current_call`.
     """
 
     def __init__(self, sink: Sink | None, call_id: str, tool_name: str, parent: str | None = None):
@@ -112,7 +112,9 @@ class ToolCall:
     def started(self, input: Any = None) -> None:
         """Reports the start of the call, if no runtime does."""
         payload = {"toolName": self.tool_name, "input": input, "parentToolCallId": self.parent}
-        if self._put({"type": "tool.started", "payload": {name: value for name, value in payload.items() if value is not None}}):
+        if self._put(
+            {"type": "tool.started", "payload": {name: value for name, value in payload.items() if value is not None}}
+        ):
             self._has_begun = True
 
     def result(self, output: Any = None, *, audience: Audience = "internal") -> None:

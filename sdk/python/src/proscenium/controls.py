@@ -27,8 +27,8 @@ ANSWER_ATTEMPTS_MAX = 5
 class Control:
     """A control that this worker holds under a lease, until `lease_expires_at`.
 
-    Answer it with `ack` or `nack` before; then the lease is over. The server hands out an unanswered control again, with
-    `attempt` one higher. `ack` says that the control was accepted, not that the work is done.
+    Answer it with `ack` or `nack` before; then the lease is over. The server hands out an unanswered control again,
+    with `attempt` one higher. `ack` says that the control was accepted, not that the work is done.
     """
 
     control: str
@@ -91,7 +91,7 @@ class Control:
                     await _back_off(error, attempt)
 
     def run(self, run_id: str | None = None) -> Run:
-        """Returns the run that this control is about, or for a new turn the run that the client named, else a new one."""
+        """Returns the run that this control is about; for a new turn that of the client, else a new one."""
         named = self.value.get("runId") if isinstance(self.value, dict) else None
         server = self._server
         run = Run(
@@ -151,7 +151,9 @@ async def worker(
                 yield _control(server, agent, document)
 
 
-async def _post(server: Server, http: httpx.AsyncClient, address: str, *, params: Any = None, body: Any = None) -> dict[str, Any]:
+async def _post(
+    server: Server, http: httpx.AsyncClient, address: str, *, params: Any = None, body: Any = None
+) -> dict[str, Any]:
     response = await http.post(address, params=params, json=body, headers=dict(server.headers()))
     if response.status_code != 200:
         raise Problem.of(response)

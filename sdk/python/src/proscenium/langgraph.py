@@ -10,7 +10,9 @@ T = TypeVar("T")
 SOURCE = "langgraph"
 
 
-def forward(stream: AsyncIterable[T] | Iterable[T], run: Run | None = None, *, stream_mode: str = "updates") -> Forward[T]:
+def forward(
+    stream: AsyncIterable[T] | Iterable[T], run: Run | None = None, *, stream_mode: str = "updates"
+) -> Forward[T]:
     """Publishes a graph's stream to the run, by default the run of the surrounding `with` block.
 
     The stream is that of `astream` or `stream` with any modes, of `astream_events`, or of a LangGraph server. With one
@@ -31,10 +33,12 @@ def forward(stream: AsyncIterable[T] | Iterable[T], run: Run | None = None, *, s
 def part(item: Any, stream_mode: str) -> Mapping[str, Any]:
     """Returns an item as the source reads it: the form of `astream(version="v2")`, or an event unchanged.
 
-    The older form of a part is a tuple: its mode, where the graph streams several, after its namespace, where it streams
-    subgraphs.
+    The older form of a part is a tuple: its mode, where the graph streams several, after its namespace, where it
+    streams subgraphs.
     """
-    if isinstance(item, Mapping) and ("event" in item or {"type", "ns", "data"} <= item.keys() or item.get("type") == "event"):
+    if isinstance(item, Mapping) and (
+        "event" in item or {"type", "ns", "data"} <= item.keys() or item.get("type") == "event"
+    ):
         return item
     namespace: tuple[str, ...] = ()
     # A message and its metadata are a tuple, too, but begin with neither a namespace nor a mode.

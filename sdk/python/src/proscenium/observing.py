@@ -16,7 +16,9 @@ R = TypeVar("R")
 @overload
 def observe(function: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
-def observe(*, name: str | None = None, audience: Audience = "internal") -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def observe(
+    *, name: str | None = None, audience: Audience = "internal"
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def observe(function: Any = None, /, *, name: str | None = None, audience: Audience = "internal") -> Any:
     """Reports each call of a function, plain or `async`, as a call of a tool of the current run.
 

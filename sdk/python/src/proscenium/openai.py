@@ -15,8 +15,8 @@ _ITEM_AGENTS = ("agent", "source_agent", "target_agent")
 def forward(stream: AsyncIterable[T] | Iterable[T], run: Run | None = None) -> Forward[T]:
     """Publishes a stream to the run, by default the run of the surrounding `with` block.
 
-    The stream is that of `client.responses.create(stream=True)`, or `stream_events()` of the Agents SDK. Its facts report
-    the start and the end of the run.
+    The stream is that of `client.responses.create(stream=True)`, or `stream_events()` of the Agents SDK. Its facts
+    report the start and the end of the run.
     """
 
     def publish(run: Run, item: Any) -> None:
@@ -35,7 +35,9 @@ def event(item: Any) -> Mapping[str, Any]:
         case "raw_response_event":
             return {"type": item.type, "data": item.data}
         case "run_item_stream_event":
-            members = {name: getattr(item.item, name) for name in _ITEM_MEMBERS if getattr(item.item, name, None) is not None}
+            members = {
+                name: getattr(item.item, name) for name in _ITEM_MEMBERS if getattr(item.item, name, None) is not None
+            }
             agents = {name: _agent(getattr(item.item, name)) for name in _ITEM_AGENTS if getattr(item.item, name, None)}
             return {"type": item.type, "name": item.name, "item": members | agents}
         case "agent_updated_stream_event":

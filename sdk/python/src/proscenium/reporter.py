@@ -8,8 +8,8 @@ from .producer import Producer
 class Reporter(Producer):
     """Reports tools of one run, beside the runtime's own facts. Use `call` for each call of a tool.
 
-    Reporting never fails a tool, and blocks it only while the queue is full, at most for the stall timeout. As a context
-    manager it closes itself.
+    Reporting never fails a tool, and blocks it only while the queue is full, at most for the stall timeout. As a
+    context manager it closes itself.
     """
 
     def __enter__(self) -> "Reporter":

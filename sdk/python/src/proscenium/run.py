@@ -35,8 +35,8 @@ class Run(Producer):
     """A run, reported by a `with` block. `Producer` describes the options.
 
     The first fact is preceded by `run.started`. The end of the block publishes `run.finished`, or `run.failed` after an
-    exception, and waits until everything is durable. A run with an unanswered action stays open instead. While the block
-    runs, silence does not make the run stale.
+    exception, and waits until everything is durable. A run with an unanswered action stays open instead. While the
+    block runs, silence does not make the run stale.
     """
 
     _has_started = False

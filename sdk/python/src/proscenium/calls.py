@@ -131,7 +131,8 @@ class ToolCall:
         self._put({"type": "tool.failed", "payload": {"toolName": self.tool_name, "error": error}})
 
     def __enter__(self) -> "ToolCall":
-        self._token = _current_call.set(self)
+        self._outer = _current_call.get()
+        _current_call.set(self)
         if not self._has_begun:
             self.started(self.input)
         return self
@@ -139,7 +140,7 @@ class ToolCall:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _current_call.reset(self._token)
+        _current_call.set(self._outer)
         if self._has_ended:
             return
         if error is None:

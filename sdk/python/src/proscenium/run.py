@@ -1,6 +1,7 @@
 """A run that this process reports."""
 
 import contextvars
+import logging
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Literal
@@ -10,6 +11,7 @@ from .errors import ProsceniumError
 from .producer import Producer
 from .vocabulary import Fact, Phase
 
+logger = logging.getLogger("proscenium")
 _current_run: contextvars.ContextVar["Run | None"] = contextvars.ContextVar("proscenium_run", default=None)
 
 ActionKind = Literal[
@@ -42,7 +44,7 @@ class Run(Producer):
     _has_started = False
     _has_ended = False
     _pending: frozenset[str] = frozenset()
-    _token: contextvars.Token["Run | None"] | None = None
+    _outer: "Run | None" = None
 
     def continuing(self) -> "Run":
         """Returns this run, for a run that has started before: another `run.started` would be another attempt."""
@@ -148,7 +150,8 @@ class Run(Producer):
     # The block
 
     def __enter__(self) -> "Run":
-        self._token = _current_run.set(self)
+        self._outer = _current_run.get()
+        _current_run.set(self)
         if self._publisher:
             self._publisher.keeps_alive = True
         return self
@@ -159,9 +162,8 @@ class Run(Producer):
         self._leave(error)
         try:
             self.close()
-        except ProsceniumError:
-            if error is None:
-                raise
+        except ProsceniumError as loss:
+            self._lose(loss, error)
 
     async def __aenter__(self) -> "Run":
         return self.__enter__()
@@ -172,13 +174,18 @@ class Run(Producer):
         self._leave(error)
         try:
             await self.aclose()
-        except ProsceniumError:
-            if error is None:
-                raise
+        except ProsceniumError as loss:
+            self._lose(loss, error)
+
+    def _lose(self, loss: ProsceniumError, error: BaseException | None) -> None:
+        """Raises the loss, unless the block has an error of its own."""
+        if error is None:
+            raise loss
+        logger.error("the failure of run %s is not durable: %s", self.run_id, loss)
 
     def _leave(self, error: BaseException | None) -> None:
-        if self._token:
-            _current_run.reset(self._token)
+        # Not by a token, which is bound to a context: a framework may leave the block in another one.
+        _current_run.set(self._outer)
         try:
             if error is None:
                 if not self._has_ended and not self._pending:

@@ -15,6 +15,8 @@ export class Forward<T> implements AsyncIterable<T> {
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<T, void, void> {
+    // The source starts the run, and the framework's tools may report before its first fact.
+    this.#run.continuing();
     for await (const item of this.#stream) {
       // The queue is bounded: a slow server slows the stream.
       await this.#run.drain();

@@ -19,8 +19,8 @@ export interface LangGraphOptions {
 export function forward<T>(stream: AsyncIterable<T> | Iterable<T>, { run, streamMode = "updates" }: LangGraphOptions = {}): Forward<T> {
   return new Forward(stream, run, (run, item) => {
     const fact = part(item, streamMode);
-    // Events report the run's start and end themselves. `graph.stream` reports neither.
-    run.forward(SOURCE, [fact], { starts: "event" in fact });
+    // Only events report the end of the graph. What `graph.stream` returns just stops.
+    run.forward(SOURCE, [fact], { ends: "event" in fact || ("type" in fact && fact.type === "event") });
     if (interrupts(fact)) run.suspend();
   });
 }

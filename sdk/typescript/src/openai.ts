@@ -14,7 +14,7 @@ export function forward<T>(stream: AsyncIterable<T> | Iterable<T>, { run }: { ru
     const approval = approvalOf(item);
     const fact = event(item);
     if (approval) run.requireAction("tool_approval", undefined, approval);
-    else if (fact) run.forward(SOURCE, [fact], { starts: true });
+    else if (fact) run.forward(SOURCE, [fact], { ends: true });
   });
 }
 

@@ -38,7 +38,7 @@ export class Run extends Producer {
     return this;
   }
 
-  /** As `Producer.resume`. The run's own `run.started` does not count. */
+  /** As `Producer.resume`, for a run that only publishes facts. Its own `run.started` does not count. */
   override async resume(): Promise<number> {
     const expected = await super.resume();
     if (this.#hasStarted || expected === 0) return expected;
@@ -52,10 +52,10 @@ export class Run extends Producer {
     for (const fact of facts) this.send(fact, "agentui");
   }
 
-  /** Publishes facts of another vocabulary. `starts`: that vocabulary reports the start and the end of the run. */
-  forward(source: string, facts: readonly object[], { starts = false } = {}): void {
-    if (starts) this.#hasStarted = this.#hasEnded = true;
-    this.#start();
+  /** Publishes facts of another vocabulary, whose source starts the run. `ends`: the facts also end it. */
+  forward(source: string, facts: readonly object[], { ends = false } = {}): void {
+    this.#hasStarted = true;
+    this.#hasEnded ||= ends;
     for (const fact of facts) this.send(fact, source);
   }
 

@@ -32,27 +32,27 @@ async function forwarded(forward, items) {
 }
 const bare = ({ timestamp: _, ...fact }) => fact;
 
-test("every form of a LangGraph part is the same fact, between a start and an end", async () => {
+test("every form of a LangGraph part is the same fact, and the run ends after it", async () => {
   for (const item of [["messages", [new Chunk(), METADATA]], [[], "messages", [new Chunk(), METADATA]]]) {
-    const [start, fact, end] = await forwarded(langgraph.forward, [item]);
+    const [fact, end] = await forwarded(langgraph.forward, [item]);
     assert.deepEqual(fact, { type: "messages", ns: [], data: [CHUNK, METADATA] });
-    assert.deepEqual([start.type, end.type], ["run.started", "run.finished"]);
+    assert.equal(end.type, "run.finished");
   }
   const alone = await forwarded((items) => langgraph.forward(items, { streamMode: "messages" }), [[new Chunk(), METADATA]]);
-  assert.deepEqual(alone[1], { type: "messages", ns: [], data: [CHUNK, METADATA] });
+  assert.deepEqual(alone[0], { type: "messages", ns: [], data: [CHUNK, METADATA] });
   for (const item of [[["agent:1"], "updates", { node: null }], [["agent:1"], { node: null }]]) {
-    assert.deepEqual((await forwarded(langgraph.forward, [item]))[1], { type: "updates", ns: ["agent:1"], data: { node: null } });
+    assert.deepEqual((await forwarded(langgraph.forward, [item]))[0], { type: "updates", ns: ["agent:1"], data: { node: null } });
   }
 });
 
 test("a whole LangGraph message does not look like a piece of one", async () => {
-  const [, fact] = await forwarded(langgraph.forward, [["updates", { agent: { messages: [new Chunk()] } }]]);
+  const [fact] = await forwarded(langgraph.forward, [["updates", { agent: { messages: [new Chunk()] } }]]);
   assert.deepEqual(fact.data.agent.messages, [{ type: "ai", id: "m1", content: "Hi" }]);
 });
 
 test("an interrupt leaves the run open", async () => {
   const facts = await forwarded(langgraph.forward, [["updates", { __interrupt__: [{ id: "i1", value: "Sure?" }] }]]);
-  assert.deepEqual(facts.map(({ type }) => type), ["run.started", "updates"]);
+  assert.deepEqual(facts.map(({ type }) => type), ["updates"]);
 });
 
 test("events report the start and the end themselves", async () => {
@@ -94,7 +94,7 @@ test("a stream passes through, and its failure ends the run", async () => {
   });
   await assert.rejects(work, /away/);
   assert.deepEqual(seen, [["custom", "one"]]);
-  assert.deepEqual(recording.sources, ["agentui", "langgraph", "agentui"]);
+  assert.deepEqual(recording.sources, ["langgraph", "agentui"]);
   assert.deepEqual(recording.facts.at(-1).payload, { error: { code: "RangeError", message: "the model is away" } });
   assert.throws(() => langgraph.forward([]), /inside `run.during/);
 });
@@ -116,6 +116,7 @@ for (const [source, [adapter, items]] of Object.entries(STREAMS)) {
     await new Run({ base: server.url, run }).during(() => adapter.forward(stream(items)).done());
     const [{ content }] = await server.activities(run, "message");
     assert.deepEqual([content.parts[0].status, content.parts[0].text.join("")], ["complete", "Hi"]);
-    assert.equal(await server.status(run), "completed");
+    const [{ content: shown }] = await server.activities(run, "run");
+    assert.deepEqual([shown.status, shown.attempt], ["completed", 1]);
   });
 }

@@ -20,6 +20,8 @@ class Forward(Generic[T]):
         self._stream, self._run, self._publish = stream, run, publish
 
     async def __aiter__(self) -> AsyncIterator[T]:
+        # The source starts the run, and the framework's tools may report before its first fact.
+        self._run.continuing()
         async for item in _asynchronous(self._stream):
             self._publish(self._run, item)
             # The queue is bounded: a slow server slows the stream, and not the event loop.

@@ -22,8 +22,8 @@ def forward(
 
     def publish(run: Run, item: Any) -> None:
         fact = part(item, stream_mode)
-        # These dialects report the run's start and end themselves. `astream` reports neither.
-        run.forward(SOURCE, fact, starts="event" in fact)
+        # Only events report the end of the graph. The stream of `astream` just stops.
+        run.forward(SOURCE, fact, ends="event" in fact or fact.get("type") == "event")
         if interrupts(fact):
             run.suspend()
 

@@ -20,7 +20,7 @@ def forward(stream: AsyncIterable[T] | Iterable[T], run: Run | None = None) -> F
     """
 
     def publish(run: Run, item: Any) -> None:
-        run.forward(SOURCE, event(item), starts=True)
+        run.forward(SOURCE, event(item), ends=True)
 
     return Forward(stream, run, publish)
 

@@ -52,7 +52,7 @@ class Run(Producer):
         return self
 
     def resume(self) -> int:
-        """As `Producer.resume`. The run's own `run.started` does not count."""
+        """As `Producer.resume`, for a run that only publishes facts. Its own `run.started` does not count."""
         expected = super().resume()
         if self._has_started or expected == 0:
             return expected
@@ -67,11 +67,10 @@ class Run(Producer):
         for fact in facts:
             self._send(fact, "agentui")
 
-    def forward(self, source: str, *facts: Mapping[str, Any], starts: bool = False) -> None:
-        """Publishes facts of another vocabulary. `starts`: that vocabulary reports the start and end of the run."""
-        if starts:
-            self._has_started = self._has_ended = True
-        self._start()
+    def forward(self, source: str, *facts: Mapping[str, Any], ends: bool = False) -> None:
+        """Publishes facts of another vocabulary, whose source starts the run. `ends`: the facts also end it."""
+        self._has_started = True
+        self._has_ended = self._has_ended or ends
         for fact in facts:
             self._send(fact, source)
 

@@ -1,4 +1,4 @@
-"""What the server has after a producer published: everything, once, in order."""
+"""After a producer published, the server has everything, once, in order."""
 
 import random
 import signal
@@ -90,7 +90,7 @@ def test_kills_of_the_producer_and_of_the_server_lose_and_double_nothing(own_ser
     command = [sys.executable, str(PRODUCER), own_server.url, "killed", str(facts)]
     producer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     for point, victim in kills:
-        # The producer prints what it has put into its queue, and not what is acknowledged.
+        # The producer prints the facts in its queue, which the server has not acknowledged yet.
         assert producer.stdout is not None
         while int(producer.stdout.readline() or facts) < point:
             pass

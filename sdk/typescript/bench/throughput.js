@@ -1,7 +1,8 @@
 /**
  * How many facts a second one producer sends: `PROSCENIUM_BIN=…/proscenium node bench/throughput.js [facts]`.
  *
- * It starts a server with a store on disk, publishes tokens to one run, and stops the clock when all of them are durable.
+ * It starts a server with a store on disk, publishes tokens to one run, and stops the clock when all of them are
+ * durable.
  */
 
 import { Run } from "proscenium-client";

@@ -37,8 +37,8 @@ export const newId = (kind: string): string => {
 };
 
 /**
- * Reports one call of a tool. No method fails the tool: a report that does not reach the server is counted, and `flush` of
- * its run or reporter says so.
+ * Reports one call of a tool. No method fails the tool: a report that does not reach the server is counted, and `flush`
+ * of its run or reporter says so.
  */
 export class ToolCall {
   #sink: ((fact: Fact) => boolean) | undefined;
@@ -130,7 +130,9 @@ export class ToolCall {
     this.#put({ type: "tool.failed", payload: { toolName: this.toolName, error: { code, message } } });
   }
 
-  /** Reports the start, does the work as the `currentCall`, reports the result or the failure, and returns the output. */
+  /**
+   * Reports the start, does the work as the `currentCall`, reports the result or the failure, and returns the output.
+   */
   async during<R>(work: (call: ToolCall) => R | Promise<R>, audience: Audience = "internal"): Promise<R> {
     if (!this.#hasBegun) this.started();
     try {
@@ -152,6 +154,6 @@ export class ToolCall {
   }
 }
 
-/** The message and the code of what was thrown. */
+/** The message and the code of a thrown value. */
 export const failureOf = (error: unknown): [message: string, code?: string] =>
   error instanceof Error ? [error.message || error.name, error.name] : [String(error)];

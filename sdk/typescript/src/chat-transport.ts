@@ -25,7 +25,7 @@ interface RequestOptions {
   metadata?: unknown;
 }
 
-/** What a chat begins with. `messages` is for `useChat`. */
+/** The history of a chat. `messages` is for `useChat`. */
 export interface ChatHistory {
   id: string;
   messages: any[];
@@ -52,7 +52,9 @@ export class ProsceniumChatTransport {
     this.#version = version;
   }
 
-  /** Sends what the user wrote, and streams the answer. The request may repeat: the server names the run by its message. */
+  /**
+   * Sends the user's message, and streams the answer. The request may repeat: the server names the run by its message.
+   */
   async sendMessages({ chatId, abortSignal, headers, body, trigger, messageId, messages }: RequestOptions & { trigger: string; messageId?: string | undefined; messages: any[] }): Promise<ReadableStream<any>> {
     const init = { method: "POST", headers: { ...plain(headers), "content-type": "application/json" }, body: JSON.stringify({ ...body, id: chatId, messages, trigger, messageId }) };
     const stream = await this.#open(this.#path, init, abortSignal);
@@ -65,7 +67,7 @@ export class ProsceniumChatTransport {
     return this.#open(`${this.#path}/${pathSegment(chatId)}/stream`, { headers: plain(headers) }, abortSignal);
   }
 
-  /** Reads what the chat begins with. */
+  /** Reads the history of the chat. */
   async history(chatId: string): Promise<ChatHistory> {
     const response = await this.#request(`${this.#path}/${pathSegment(chatId)}`, {});
     return (await response.json()) as ChatHistory;

@@ -1,4 +1,4 @@
-/** JSON of whatever a tool or a framework hands over. */
+/** JSON of any value that a tool or a framework reports. */
 
 /** Returns the value as one line of JSON. It never fails, because a report must not fail its tool. */
 export function toJson(value: unknown): string {
@@ -11,7 +11,7 @@ export function toJson(value: unknown): string {
         if (member instanceof Set) member = [...member];
         if (member instanceof Error) member = { name: member.name, message: member.message };
         if (typeof member !== "object" || member === null) return member;
-        // `this` holds the member: what is not above it any longer is complete.
+        // `this` holds the member: the values above it end there.
         while (above.length > 0 && above.at(-1) !== this) above.pop();
         if (above.includes(member)) return "…";
         above.push(member);

@@ -12,22 +12,22 @@ export interface LangGraphOptions {
 }
 
 /**
- * Publishes a graph's stream to a run, by default that of the surrounding `during`. The stream is that of `graph.stream` with
- * any modes, of `streamEvents`, or of a LangGraph server. Ask for `messages` (tokens) and `updates` (interrupts, tool
- * results). An interrupt leaves the run open.
+ * Publishes a graph's stream to a run, by default that of the surrounding `during`. The stream is that of
+ * `graph.stream` with any modes, of `streamEvents`, or of a LangGraph server. Ask for `messages` (tokens) and `updates`
+ * (interrupts, tool results). An interrupt leaves the run open.
  */
 export function forward<T>(stream: AsyncIterable<T> | Iterable<T>, { run, streamMode = "updates" }: LangGraphOptions = {}): Forward<T> {
   return new Forward(stream, run, (run, item) => {
     const fact = part(item, streamMode);
-    // Only events report the end of the graph. What `graph.stream` returns just stops.
+    // Only events report the end of the graph. The stream of `graph.stream` just stops.
     run.forward(SOURCE, [fact], { ends: "event" in fact || ("type" in fact && fact.type === "event") });
     if (interrupts(fact)) run.suspend();
   });
 }
 
 /**
- * Returns an item as the source reads it: with its mode, where the graph streams several, and its namespace, where it streams
- * subgraphs. An event is a fact as it is.
+ * Returns an item as the source reads it: with its mode, where the graph streams several, and its namespace, where it
+ * streams subgraphs. An event is a fact as it is.
  */
 export function part(item: unknown, mode: string): object {
   if (isObject(item) && ("event" in item || item["type"] === "event")) return item;

@@ -13,9 +13,9 @@ export interface ObserveOptions {
 }
 
 /**
- * Returns a function that reports each of its calls as a call of a tool. The arguments are the input (one argument as it is,
- * several as an array), the returned value is the output, an exception is the failure. Inside, `currentCall()` reports
- * progress, and a call of another observed function is a child. Without a run the function just runs.
+ * Returns a function that reports each of its calls as a call of a tool. The arguments are the input (one argument as
+ * it is, several as an array), the returned value is the output, an exception is the failure. Inside, `currentCall()`
+ * reports progress, and a call of another observed function is a child. Without a run the function just runs.
  */
 export function observe<A extends unknown[], R>(work: (...args: A) => R | Promise<R>, options: ObserveOptions = {}): (...args: A) => Promise<R> {
   const name = options.name ?? work.name;

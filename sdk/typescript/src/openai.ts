@@ -22,8 +22,8 @@ type Members = Record<string, unknown>;
 type Named = { name?: string } | undefined;
 
 /**
- * Returns an event as the source reads it. The events of the Agents SDK for JavaScript get the names of its Python sibling,
- * and lose the objects that must not leave the process: an agent has instructions and functions, too.
+ * Returns an event as the source reads it. The events of the Agents SDK for JavaScript get the names of its Python
+ * sibling, and lose the objects that must not leave the process: an agent has instructions and functions, too.
  */
 export function event(item: unknown): object | undefined {
   const { type, data, name, item: inner, agent } = item as { type?: string; data?: Members; name?: string; item?: Members; agent?: Named };

@@ -1,4 +1,4 @@
-/** What a run and a reporter share: one numbered producer, from one process, to one run. */
+/** The base of runs and reporters: one numbered producer, from one process, to one run. */
 
 import { newId, ToolCall } from "./calls.js";
 import { toJson } from "./json.js";
@@ -8,7 +8,7 @@ import type { Fact } from "./vocabulary.js";
 
 const ID_BYTES_MAX = 256;
 
-/** What to publish to. Without `base` all methods do nothing. */
+/** The destination of a producer. Without `base` all methods do nothing. */
 export interface ProducerOptions extends Omit<Server, "base"> {
   base: string | undefined;
   run: string;
@@ -20,8 +20,8 @@ export interface ProducerOptions extends Omit<Server, "base"> {
   /** An id that outlives this process: a restarted producer with it replaces its predecessor. Default: a random id. */
   producerId?: string | undefined;
   /**
-   * The generation of the producer. A larger one starts again at number 0 and ends the older one; with the same one `resume`
-   * continues. Default: the time in milliseconds.
+   * The generation of the producer. A larger one starts again at number 0 and ends the older one; with the same one
+   * `resume` continues. Default: the time in microseconds.
    */
   epoch?: number | undefined;
   /** The time without progress of the server after which nothing waits for it any longer, in milliseconds. */
@@ -40,13 +40,13 @@ export class Producer {
     for (const [member, id] of known) checkId(member, id);
     const id = checkId("producerId", producerId ?? newId("typescript"));
     if (!/^[\x20-\x7e]+$/.test(id)) throw new TypeError(`producerId ${JSON.stringify(id)} is not ASCII, which its HTTP header requires.`);
-    if (base !== undefined) transport ??= new HttpTransport({ base: checkBase(base), token, fetch }, run, Object.fromEntries(known), id, epoch ?? Date.now());
+    if (base !== undefined) transport ??= new HttpTransport({ base: checkBase(base), token, fetch }, run, Object.fromEntries(known), id, epoch ?? nextEpoch());
     this.publisher = transport && new Publisher(transport, stallTimeoutMs);
   }
 
   /**
-   * Asks the server how many facts it has from this `producerId` and `epoch`, and continues after them. Call it before the
-   * first fact. A producer that makes the same facts again after a crash skips that many.
+   * Asks the server how many facts it has from this `producerId` and `epoch`, and continues after them. Call it before
+   * the first fact. A producer that makes the same facts again after a crash skips that many.
    */
   async resume(): Promise<number> {
     return this.publisher?.resume() ?? 0;
@@ -58,14 +58,16 @@ export class Producer {
   }
 
   /**
-   * Waits until all facts so far are durable. Throws `Unreachable` if the server makes no progress within the stall timeout,
-   * `Rejected` if it rejected facts since the last call, and `Problem` if it refuses this producer.
+   * Waits until all facts so far are durable. Throws `Unreachable` if the server makes no progress within the stall
+   * timeout, `Rejected` if it rejected facts since the last call, and `Problem` if it refuses this producer.
    */
   async flush(): Promise<void> {
     await this.publisher?.flush();
   }
 
-  /** Accepts no more facts, and flushes. What is not durable after the stall timeout is lost, and throws. */
+  /**
+   * Accepts no more facts, and flushes. Throws for facts that are not durable within the stall timeout: they are lost.
+   */
   async close(): Promise<void> {
     await this.publisher?.close();
   }
@@ -75,7 +77,7 @@ export class Producer {
     await this.publisher?.drain();
   }
 
-  /** What became of the facts so far. */
+  /** The facts so far, by outcome. */
   get counters(): Counters {
     return this.publisher?.counters ?? { published: 0, acknowledged: 0, repeated: 0, rejected: 0, dropped: 0, waiting: 0 };
   }
@@ -111,6 +113,14 @@ export class Recording implements Transport {
   }
 
   async keepAlive(): Promise<void> {}
+}
+
+let lastEpoch = 0;
+
+/** Returns the time in microseconds, and more than before: two producers may start at once. */
+function nextEpoch(): number {
+  lastEpoch = Math.max(Date.now() * 1000, lastEpoch + 1);
+  return lastEpoch;
 }
 
 /** Returns the id. Throws if the server would reject it. */

@@ -1,8 +1,8 @@
 /**
  * The queue of a producer, and the loop that sends it.
  *
- * Each fact has a number, and keeps it until the server has acknowledged it. After a lost answer the loop sends the same
- * facts under the same numbers again, so the server stores each once.
+ * Each fact has a number, and keeps it until the server has acknowledged it. After a lost answer the loop sends the
+ * same facts under the same numbers again, so the server stores each once.
  */
 
 import { Problem } from "./client/http.js";
@@ -24,7 +24,7 @@ const RETRY_AFTER_MAX_MS = 60_000;
 /** The most rejected facts that an error names. */
 const REJECTED_MAX = 100;
 
-/** What became of the facts of a producer. `published` is the sum of the others without `repeated`. */
+/** Counts a producer's facts by outcome. `published` is the sum of the others without `repeated`. */
 export interface Counters {
   published: number;
   /** Durable at the server. */
@@ -161,7 +161,7 @@ export class Publisher {
     while (this.isFull && this.#leftMs > 0) await this.#settled();
   }
 
-  /** Waits until all facts so far are durable, and throws what was lost since the last call. */
+  /** Waits until all facts so far are durable. Throws for losses since the last call. */
   async flush(): Promise<void> {
     const target = this.#counters.published;
     while (this.#counters.published - this.counters.waiting < target) {
@@ -260,7 +260,7 @@ export class Publisher {
     } else if (outcome.kind === "gap") {
       retry = { kind: "retry", why: `it expects fact ${outcome.expected} after ${this.#number}`, afterMs: 0 };
     }
-    // What is not settled is sent again, first.
+    // The next request begins with the facts that are not settled.
     this.#waiting = [...this.#inFlight, ...this.#waiting];
     this.#inFlight = [];
     for (const wake of [...this.#wake]) wake();

@@ -90,7 +90,7 @@ export class Run extends Producer {
     return actionId;
   }
 
-  /** Reports what came of an action. */
+  /** Reports the outcome of an action. */
   resolveAction(actionId: string, outcome: ActionOutcome, value?: unknown): void {
     this.publish(now({ type: "action.resolved", actionId, payload: { outcome, value } }));
     this.#pending.delete(actionId);
@@ -114,9 +114,9 @@ export class Run extends Producer {
   }
 
   /**
-   * Does the work, and closes the run. The first fact is preceded by `run.started`. The end publishes `run.finished`, or
-   * `run.failed` after an exception (an `AbortError`: cancelled), and waits until everything is durable. A run with an
-   * unanswered action stays open instead. Meanwhile silence does not make the run stale.
+   * Does the work, and closes the run. The first fact is preceded by `run.started`. The end publishes `run.finished`,
+   * or `run.failed` after an exception (an `AbortError`: cancelled), and waits until everything is durable. A run with
+   * an unanswered action stays open instead. Meanwhile silence does not make the run stale.
    */
   async during<R>(work: (run: this) => R | Promise<R>): Promise<R> {
     this.publisher?.keepAlive();

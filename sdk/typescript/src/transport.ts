@@ -1,4 +1,4 @@
-/** One body to the server, and what its answer means for the facts in it. */
+/** One body to the server, and the meaning of the answer for its facts. */
 
 import { isTransient, pathSegment, Problem, problemOf, retryAfterOf } from "./client/http.js";
 import type { Token } from "./client/types.js";
@@ -91,8 +91,8 @@ export async function send(server: Server, path: string, init: RequestInit): Pro
 }
 
 /**
- * Tells what the answer to a body of `facts` facts means. Only an answer in the form of our server settles facts. Any
- * other comes from something between, and is retried.
+ * Returns the meaning of the answer to a body of `facts` facts. Only an answer in the form of our server settles facts.
+ * Any other comes from something between, and is retried.
  */
 export async function classify(response: Response, facts: number): Promise<Outcome> {
   if (response.status === 200) {

@@ -192,7 +192,9 @@ export type Audience =
 
 /** A native fact. */
 export interface Fact {
-  /** Event type; drives reducer behaviour. Open to extension: the server carries an unknown type, for internal readers. */
+  /**
+   * Event type; drives reducer behaviour. Open to extension: the server carries an unknown type, for internal readers.
+   */
   type: EventType;
   /** The producer's own time, if it gave one (RFC 3339, UTC): timeline, latency, replay. */
   timestamp?: string;
@@ -222,7 +224,9 @@ export interface Fact {
   artifactId?: string;
   /** The evidence; required for its events: evidence, replay and review routing. */
   evidenceId?: string;
-  /** The writer of the fact. A surface may render the fact but must not become its writer; prevents UI ownership drift. */
+  /**
+   * The writer of the fact. A surface may render the fact but must not become its writer; prevents UI ownership drift.
+   */
   owner?: Owner;
   /** The smallest stable entity that the fact affects: blast radius and persistence. */
   scope?: Scope;
@@ -240,9 +244,13 @@ export interface Fact {
   audience?: Audience;
   /** The producer-owned body of the fact. Absent when empty. */
   payload?: Record<string, unknown>;
-  /** Links to artifacts, evidence, transcripts, files, offloaded bodies or raw diagnostics: a list of { rel, … }, or a
-   * map by relation. */
+  /**
+   * Links to artifacts, evidence, transcripts, files, offloaded bodies or raw diagnostics: a list of { rel, … }, or a
+   * map by relation.
+   */
   refs?: unknown;
-  /** A safe reference to the source's own event, never the event itself: debugging and replay without polluting the UI. */
+  /**
+   * A safe reference to the source's own event, never the event itself: debugging and replay without polluting the UI.
+   */
   rawEventRef?: unknown;
 }

@@ -42,9 +42,9 @@ export interface ControlDocument {
 }
 
 /**
- * A control that this worker holds under a lease, until `claimed.leaseExpiresAt`. Answer it with `ack` or `nack` before; then
- * the lease is over. The server hands out an unanswered control again, with `attempt` one higher. `ack` says that the control
- * was accepted, not that the work is done.
+ * A control that this worker holds under a lease, until `claimed.leaseExpiresAt`. Answer it with `ack` or `nack`
+ * before; then the lease is over. The server hands out an unanswered control again, with `attempt` one higher. `ack`
+ * says that the control was accepted, not that the work is done.
  */
 export class Control {
   readonly control: ControlName;
@@ -57,7 +57,7 @@ export class Control {
     this.value = claimed.value;
   }
 
-  /** The words of a message: the value, or what the user of an AG-UI or AI SDK client wrote last. */
+  /** The words of a message: the value, or the last words of the user of an AG-UI or AI SDK client. */
   get text(): string {
     if (typeof this.value === "string") return this.value;
     const { content, parts = content } = this.#userMessage;
@@ -94,8 +94,8 @@ export class Control {
   }
 
   /**
-   * Begins the run of this control, acknowledges it once the first fact is durable, and does the work. In this order a client
-   * that reloads meanwhile finds the run.
+   * Begins the run of this control, acknowledges it once the first fact is durable, and does the work. In this order a
+   * client that reloads meanwhile finds the run.
    */
   async accept<R>(work: (run: Run) => R | Promise<R>, runId?: string): Promise<R> {
     return this.run(runId).during(async (run) => {
@@ -121,8 +121,8 @@ export class Control {
 }
 
 /**
- * Yields the controls of an agent as they come, in the order of its queue. It waits while the server is away, and throws a
- * `Problem` if the server refuses the worker.
+ * Yields the controls of an agent as they come, in the order of its queue. It waits while the server is away, and
+ * throws a `Problem` if the server refuses the worker.
  */
 export async function* worker({ agent = "default", max = 1, leaseSeconds = 30, waitSeconds = 30, signal, ...server }: WorkerOptions): AsyncGenerator<Control, void, void> {
   const path = `/v1/agents/${pathSegment(agent)}/controls/claim?${new URLSearchParams({ wait: `${waitSeconds}`, max: `${max}`, leaseSeconds: `${leaseSeconds}` })}`;

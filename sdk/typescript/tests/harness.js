@@ -1,5 +1,5 @@
 /**
- * The real server, from PROSCENIUM_BIN (default target/debug/proscenium), and a proxy that loses what it is told to.
+ * The real server, from PROSCENIUM_BIN (default target/debug/proscenium), and a proxy that loses answers.
  */
 
 import assert from "node:assert/strict";
@@ -91,8 +91,8 @@ export async function startServer() {
 }
 
 /**
- * A proxy. `losses`: how many of the next answers it drops with their connection. `cutAfter`: it drops each connection once
- * it has passed on so many bytes of answers.
+ * A proxy. `losses`: how many of the next answers it drops with their connection. `cutAfter`: it drops each connection
+ * once it has passed on so many bytes of answers.
  */
 export async function startProxy(url) {
   const [host, port] = url.slice("http://".length).split(":");

@@ -1,4 +1,4 @@
-/** What the server has after a producer published: everything, once, in order. */
+/** After a producer published, the server has everything, once, in order. */
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -81,7 +81,7 @@ for (const seed of [0, 1]) {
     };
     let producer = start();
     for (const point of points) {
-      // The producer prints what it has put into its queue, and not what is acknowledged.
+      // The producer prints the facts in its queue, which the server has not acknowledged yet.
       for (let line = await producer.lines.next(); !line.done && Number(line.value) < point; ) line = await producer.lines.next();
       const victim = ["producer", "server", "both"][random(3)];
       if (victim !== "server") producer.child.kill("SIGKILL");
@@ -98,10 +98,10 @@ for (const seed of [0, 1]) {
 }
 
 test("a restarted producer ends its predecessor", async () => {
-  const old = open("fenced", { producerId: "p", epoch: 1 });
+  const old = open("fenced", { producerId: "p" });
   old.publish(fact("old"));
   await old.flush();
-  const next = open("fenced", { producerId: "p", epoch: 2 }).continuing();
+  const next = open("fenced", { producerId: "p" }).continuing();
   next.publish(fact("new"));
   await next.close();
   old.publish(fact("late"));

@@ -1,4 +1,4 @@
-/** What the compiler accepts and refuses. Nothing here runs. */
+/** Code that the compiler accepts, and code that it refuses. Nothing here runs. */
 
 import type { ChatTransport, UIMessage } from "ai";
 import { connect, observe, ProsceniumChatTransport, Run, Store, type Activity, type Fact } from "proscenium-client";
@@ -7,7 +7,7 @@ export const transport: ChatTransport<UIMessage> = new ProsceniumChatTransport({
 
 export const known: Fact = { type: "text.delta", messageId: "m", payload: { text: "Hi" }, audience: "user" };
 export const extended: Fact = { type: "vendor.event", owner: "vendor" };
-// @ts-expect-error: an unknown audience is internal, which is never what its author means.
+// @ts-expect-error: an unknown audience would be internal, which no author means.
 export const misspelt: Fact = { type: "text.delta", audience: "users" };
 // @ts-expect-error: a fact has a type.
 export const untyped: Fact = { messageId: "m" };

@@ -1,4 +1,4 @@
-"""JSON of whatever a tool or a framework hands over."""
+"""JSON of any value that a tool or a framework reports."""
 
 import base64
 import dataclasses
@@ -10,12 +10,12 @@ from datetime import date, datetime, time
 from enum import Enum
 from typing import Any
 
-# What nests deeper and is not plain JSON becomes `…`, as a cycle does. The server accepts 64 levels by default.
+# Deeper values that are not plain JSON become `…`, as a cycle does. The server accepts 64 levels by default.
 _DEPTH_MAX = 50
 
 
 def _plain(value: Any) -> Any:
-    """Returns a JSON form of an object. What has none becomes its `repr`."""
+    """Returns a JSON form of an object, or its `repr`."""
     if hasattr(value, "model_dump"):
         return value.model_dump()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -36,7 +36,7 @@ REJECTED_MAX = 100
 
 @dataclass(frozen=True)
 class Counters:
-    """What became of the facts of a producer. `published` is the sum of the others without `repeated`."""
+    """Counts a producer's facts by outcome. `published` is the sum of the others without `repeated`."""
 
     published: int = 0
     # Durable at the server.
@@ -297,7 +297,7 @@ class Publisher:
                     self._number = expected
                 case Gap(expected):
                     outcome = Retry(f"it expects fact {expected} after {self._number}")
-            # What is not settled is sent again, first.
+            # The next request begins with the facts that are not settled.
             self._waiting.extendleft(reversed(self._in_flight))
             self._in_flight.clear()
             self._settled.notify_all()

@@ -33,7 +33,7 @@ def path_segment(member: str, text: str) -> str:
 
 @dataclass(frozen=True)
 class Server:
-    """How to reach a server. `verify` is what httpx takes: a context, or whether to check certificates at all."""
+    """The address of a server. httpx takes `verify`: a context, or whether to check certificates at all."""
 
     url: str
     token: Token = field(default=None, repr=False)

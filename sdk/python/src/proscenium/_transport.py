@@ -1,4 +1,4 @@
-"""One streamed body to the server, and what its answer means for the facts in it."""
+"""One streamed body to the server, and the meaning of the answer for its facts."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -123,7 +123,7 @@ class HttpTransport:
 
 
 def classify(response: httpx.Response, facts: int) -> Outcome:
-    """Tells what the answer to a body of `facts` facts means.
+    """Returns the meaning of the answer to a body of `facts` facts.
 
     Only an answer in the form of our server settles facts. Any other comes from something between, and is retried.
     """

@@ -51,7 +51,7 @@ class Control:
 
     @property
     def text(self) -> str:
-        """The words of a message: the value, or what the user of an AG-UI or AI SDK client wrote last."""
+        """The words of a message: the value, or the last words of the user of an AG-UI or AI SDK client."""
         if isinstance(self.value, str):
             return self.value
         content = self._user_message.get("content", self._user_message.get("parts"))

@@ -1,4 +1,4 @@
-"""What can go wrong between a producer and its server."""
+"""The errors of a producer, and of a worker."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

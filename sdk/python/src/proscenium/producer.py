@@ -1,7 +1,8 @@
-"""What a run and a reporter share: one numbered producer, from one process, to one run."""
+"""The base of runs and reporters: one numbered producer, from one process, to one run."""
 
 import asyncio
 import json
+import threading
 import time
 import uuid
 from collections.abc import Mapping
@@ -57,7 +58,7 @@ class Producer:
         producer_id = producer_id or f"python-{uuid.uuid4().hex}"
         if not check_id("producer_id", producer_id).isascii():
             raise ValueError(f"producer_id {producer_id!r} is not ASCII, which its HTTP header requires")
-        epoch = time.time_ns() // 1000 if epoch is None else epoch
+        epoch = _next_epoch() if epoch is None else epoch
         transport = HttpTransport(Server(url, token, verify), path, known, producer_id, epoch)
         self._publisher = Publisher(transport, stall_timeout)
 
@@ -90,7 +91,10 @@ class Producer:
             self._publisher.flush()
 
     def close(self) -> None:
-        """Accepts no more facts, and flushes. What is not durable after the stall timeout is lost, and raises."""
+        """Accepts no more facts, and flushes.
+
+        Raises for facts that are not durable within the stall timeout: they are lost.
+        """
         if self._publisher:
             self._publisher.close()
 
@@ -109,7 +113,7 @@ class Producer:
 
     @property
     def counters(self) -> Counters:
-        """What became of the facts so far."""
+        """The facts so far, by outcome."""
         return self._publisher.counters if self._publisher else Counters()
 
     def _report(self, fact: Fact, waits: bool = True) -> bool:
@@ -120,6 +124,18 @@ class Producer:
         """Sends a fact. Raises if the server accepts nothing from this producer."""
         if self._publisher and not self._publisher.put(to_json(fact), source):
             raise self._publisher.loss()
+
+
+_epoch_lock = threading.Lock()
+_last_epoch = 0
+
+
+def _next_epoch() -> int:
+    """Returns the time in microseconds, and more than before: two producers may start at once."""
+    global _last_epoch
+    with _epoch_lock:
+        _last_epoch = max(time.time_ns() // 1000, _last_epoch + 1)
+        return _last_epoch
 
 
 class Recording:

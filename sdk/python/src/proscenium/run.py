@@ -118,7 +118,7 @@ class Run(Producer):
         return action_id
 
     def resolve_action(self, action_id: str, outcome: Outcome, value: Any = None) -> None:
-        """Reports what came of an action."""
+        """Reports the outcome of an action."""
         payload = {"outcome": outcome, **({} if value is None else {"value": value})}
         self._publish({"type": "action.resolved", "actionId": action_id, "payload": payload})
         self._pending -= {action_id}
@@ -239,6 +239,6 @@ class Message:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # What a failure cut off is not complete: the end of the run closes it.
+        # A message that a failure cut off is not complete: the end of the run closes it.
         if error is None:
             self.close()

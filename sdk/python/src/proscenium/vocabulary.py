@@ -195,7 +195,7 @@ Audience = Literal[
 
 
 class TypedFact(TypedDict):
-    """What every native fact has."""
+    """The required member of a native fact."""
 
     # Event type; drives reducer behaviour. Open to extension: the server carries an unknown type, for internal readers.
     type: EventType

@@ -141,6 +141,15 @@ fn the_image_is_built_with_the_toolchain_of_the_repository() {
 }
 
 #[test]
+fn the_sdks_have_the_version_of_the_server() {
+    for (name, version) in [("python/pyproject.toml", "version = "), ("typescript/package.json", "  \"version\": ")] {
+        let manifest = read(&format!("sdk/{name}"));
+        let line = manifest.lines().find_map(|line| line.strip_prefix(version)).unwrap();
+        assert_eq!(line.trim_end_matches(','), format!("\"{VERSION}\""), "{name}");
+    }
+}
+
+#[test]
 fn the_changelog_begins_with_the_current_version_or_what_comes_after_it() {
     let changelog = read("CHANGELOG.md");
     let mut releases = changelog.lines().filter(|line| line.starts_with("## [") && *line != "## [Unreleased]");

@@ -299,7 +299,8 @@ fn no_unfinished_code_is_left() {
         concat!("to", "do!("),
     ];
     let mut left = Vec::new();
-    for path in source_files().into_iter().chain(list_files("tests", "rs")).chain(list_files("web-demo", "js")) {
+    let others = [("tests", "rs"), ("web-demo", "js"), ("sdk", "py"), ("sdk/typescript/src", "ts")];
+    for path in source_files().into_iter().chain(others.into_iter().flat_map(|(folder, ending)| list_files(folder, ending))) {
         for (line, number) in read(&path).lines().zip(1..) {
             left.extend(
                 markers
@@ -336,7 +337,8 @@ fn named_paths(text: &str) -> Vec<String> {
 #[test]
 fn every_path_named_in_prose_exists() {
     let mut prose = list_files("docs", "md");
-    prose.extend(["README.md", "CONTRIBUTING.md", "src/lib.rs", "sdk/rust/README.md"].map(repository));
+    let readmes = ["README.md", "sdk/python/README.md", "sdk/rust/README.md", "sdk/typescript/README.md"];
+    prose.extend(readmes.into_iter().chain(["CONTRIBUTING.md", "src/lib.rs"]).map(repository));
     let mut missing = Vec::new();
     for path in prose {
         let unresolved = named_paths(&read(&path)).into_iter().filter(|name| !repository(name).exists());

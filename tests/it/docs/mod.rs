@@ -52,7 +52,15 @@ fn site_pages() -> Vec<Page> {
 
 /// Every page that these tests check.
 fn all_pages() -> Vec<Page> {
-    let others = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "sdk/rust/README.md", "web-demo/client/README.md"];
+    let others = [
+        "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "sdk/python/README.md",
+        "sdk/rust/README.md",
+        "sdk/typescript/README.md",
+        "web-demo/client/README.md",
+    ];
     site_pages().into_iter().chain(others.map(|name| Page::read(&repository(name)))).collect()
 }
 

@@ -1,0 +1,41 @@
+"""The client of Proscenium for agents in Python: report runs and tools, and take the decisions of users."""
+
+from . import langgraph, openai
+from ._publisher import Counters
+from .calls import ProgressStatus, ToolCall, current_call
+from .controls import Control, worker
+from .errors import Problem, ProsceniumError, Rejected, RejectedFact, Unreachable
+from .observing import observe
+from .producer import Producer, Recording
+from .reporter import Reporter
+from .run import ActionKind, Message, Outcome, Run, current_run
+from .vocabulary import Audience, ControlName, EventType, Fact
+
+__all__ = [
+    "ActionKind",
+    "Audience",
+    "Control",
+    "ControlName",
+    "Counters",
+    "EventType",
+    "Fact",
+    "Message",
+    "Outcome",
+    "Problem",
+    "Producer",
+    "ProgressStatus",
+    "ProsceniumError",
+    "Recording",
+    "Rejected",
+    "RejectedFact",
+    "Reporter",
+    "Run",
+    "ToolCall",
+    "Unreachable",
+    "current_call",
+    "current_run",
+    "langgraph",
+    "observe",
+    "openai",
+    "worker",
+]

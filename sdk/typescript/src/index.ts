@@ -1,0 +1,16 @@
+/** Proscenium's client. Its reading half is the client that the server serves to pages. */
+
+export * from "./client/index.js";
+export type * from "./client/types.js";
+export { currentCall, ToolCall, type PatchOperation, type ProgressStatus } from "./calls.js";
+export { ProsceniumChatTransport, type ChatHistory, type ChatTransportOptions } from "./chat-transport.js";
+export { Forward } from "./forward.js";
+export * as langgraph from "./langgraph.js";
+export { observe, type ObserveOptions } from "./observe.js";
+export * as openai from "./openai.js";
+export { Producer, Recording, Reporter, type ProducerOptions } from "./producer.js";
+export { QueueFull, Rejected, Unreachable, type Counters, type RejectedFact } from "./publisher.js";
+export { currentRun, Message, Run, type ActionKind, type ActionOutcome } from "./run.js";
+export type { Server } from "./transport.js";
+export type { ControlName, EventType, Fact, Owner, Persistence, Phase, Scope, Surface, Topology } from "./vocabulary.js";
+export { Control, worker, type ControlDocument, type WorkerOptions } from "./worker.js";

@@ -348,6 +348,7 @@ impl Shared {
                 batch.insert(TreeName::Names, tombstone_key(*number), []);
                 writer.heads.remove(log);
             }
+            Commit::Leader(_) => {}
         }
         Ok(batch)
     }

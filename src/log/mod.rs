@@ -432,6 +432,16 @@ pub trait Store: Send + Sync + 'static {
     /// The newest checkpoint of this kind at or before `at`, with its sequence.
     fn checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, at: Sequence) -> Result<Option<(Sequence, Bytes)>, StoreError>;
 
+    /// Writes everything that the store has after one commit, in chunks, for a store on another machine.
+    ///
+    /// `write` returns whether to go on. `None` if it did not, or for a store that makes no snapshots.
+    ///
+    /// # Errors
+    /// [`StoreError`]: final.
+    fn export(&self, _write: &mut dyn FnMut(Bytes) -> bool) -> Result<Option<Mark>, StoreError> {
+        Ok(None)
+    }
+
     /// The approximate size on disk, in bytes; 0 for a store without one.
     fn bytes(&self) -> u64;
 

@@ -42,6 +42,7 @@ mod lifecycle;
 mod limits;
 mod listing;
 mod load;
+mod nats;
 mod openapi;
 mod ops;
 #[cfg(feature = "otlp")]

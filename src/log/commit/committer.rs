@@ -221,7 +221,9 @@ impl<J: Journal> Committer<J> {
                     Work::Appends(group) => self.append(group).await?,
                     Work::Rewrite(rewrite) => self.rewrite(rewrite).await?,
                     Work::Lead(leader, done) => self.lead(leader, done).await?,
-                    Work::CatchUp => _ = self.orderer.catch_up().await?,
+                    // One part at a time, so that requests do not wait behind a long way.
+                    Work::CatchUp if self.orderer.catch_up().await? => self.queue.catch_up(),
+                    Work::CatchUp => {}
                 }
             }
             self.orderer.flush().await

@@ -143,6 +143,14 @@ impl Logs {
         self.store.mark()
     }
 
+    /// Writes a snapshot of the store; see [`Store::export`].
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub fn export(&self, write: &mut dyn FnMut(Bytes) -> bool) -> Result<Option<Mark>, StoreError> {
+        self.store.export(write)
+    }
+
     /// Appends the record of this process as the leader, after everything that others have appended.
     ///
     /// # Errors

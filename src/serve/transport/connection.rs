@@ -15,6 +15,7 @@ use crate::serve::access::quota::{Client, QuotaSlot};
 use crate::serve::api::facts::{accept_body, is_facts_path};
 use crate::serve::api::ops;
 use crate::serve::api::stream::{self, COPIED_BYTES_MAX, HEADERS, Stream, StreamResponse};
+use crate::serve::cluster;
 use crate::serve::contract::operations::{METRICS_ACCESS, PUBLISH_ACCESS, STREAM_ACCESS};
 use crate::serve::http::body::{BodyDeadline, is_lines};
 use crate::serve::http::problem::{CHALLENGE, Problem};
@@ -383,8 +384,11 @@ fn classify(app: &App, head: &RequestHead<'_, '_>) -> Option<NextRequest> {
     let path = target.split('?').next().unwrap_or(target);
     let is_facts = match request.method? {
         // A stream in another format must be reset when cut, not end cleanly; hyper does that.
-        "GET" if is_stream(path) && !target.contains("format=") => false,
-        "POST" if is_facts_path(path) => true,
+        "GET" if is_stream(path) && !target.contains("format=") && (app.cluster.is_none() || !target.contains("ticket=")) => {
+            false
+        }
+        // A node that follows forwards them.
+        "POST" if is_facts_path(path) && app.logs.leadership().leads() => true,
         _ => return None,
     };
     if request.version != Some(1) {
@@ -491,6 +495,7 @@ async fn serve_stream(
     let record = RequestRecord::new(&id, "GET", Some("/v1/runs/{run}/stream"), run, &headers);
     let span = tracing::debug_span!("request", id = trace::text(&id), run);
     let opening = async {
+        cluster::wait_for_cursor(&app, &uri, &headers).await?;
         let authorization = authorize_request(&app, STREAM_ACCESS, &uri, &headers).await?;
         stream::open(&app, authorization, &uri, &headers).await
     };

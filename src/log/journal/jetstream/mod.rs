@@ -20,8 +20,11 @@
 //! **Following.** Until this process appends, and after an append was refused, a task reads what others append. An append
 //! that succeeds proves that they have appended nothing.
 
+mod connection;
 mod parts;
 mod reader;
+
+pub use connection::{Connected, StreamConnection};
 
 use super::{Appended, Journal, JournalState, Record, forgotten};
 use crate::log::StoreError;
@@ -29,6 +32,7 @@ use async_nats::jetstream::context::{Context, PublishAckFuture, PublishErrorKind
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, LastRawMessageErrorKind, RetentionPolicy, StorageType, Stream};
 use bytes::Bytes;
+use connection::JournalRuntime;
 use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use parts::{Assembler, HEADER_BYTES, Part, split};
@@ -38,8 +42,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::runtime::Runtime;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 
 /// The largest body of a message. A server's default limit is 1 MiB; smaller messages spread better over its Raft log.
 const PART_BYTES_MAX: usize = 512 << 10;
@@ -69,8 +73,7 @@ pub struct StreamOptions {
 /// A journal in a stream. Its connection has a thread of its own, so that no work of this process delays it.
 pub struct JetStreamJournal {
     shared: Arc<Shared>,
-    /// `None` once the journal is being dropped.
-    runtime: Option<Runtime>,
+    runtime: JournalRuntime,
 }
 
 struct Shared {
@@ -113,26 +116,22 @@ pub fn stream_name(cluster: &str) -> String {
 impl JetStreamJournal {
     /// Opens the stream of a cluster, or creates it, and follows it after the record `applied`.
     ///
-    /// `connect` makes the connection inside the runtime of the journal. If the stream has no record, the next one gets
-    /// the position after `base`, which is the position of the snapshot that every node begins with.
+    /// If the stream has no record, the next one gets the position after `base`, which is the position of the snapshot
+    /// that every node begins with.
     ///
     /// # Errors
     /// `Failed` when the stream cannot be reached or does not keep what this server promises.
-    pub fn open(
-        runtime: Runtime,
-        context: Context,
-        options: StreamOptions,
-        base: u64,
-    ) -> Result<Self, StoreError> {
-        let shared = runtime.block_on(Shared::open(context, options, base))?;
-        let journal = Self { shared: Arc::new(shared), runtime: Some(runtime) };
+    pub fn open(connected: Connected, options: StreamOptions, base: u64) -> Result<Self, StoreError> {
+        let Connected { runtime, context } = connected;
+        let shared = runtime.run(Shared::open(context, options, base))??;
+        let journal = Self { shared: Arc::new(shared), runtime };
         journal.follow();
         Ok(journal)
     }
 
     /// Reads what others append, from the last message that this process knows.
     pub fn follow(&self) {
-        let _inside = self.runtime().enter();
+        let _inside = self.runtime.enter();
         self.shared.follow();
     }
 
@@ -150,13 +149,22 @@ impl JetStreamJournal {
         self.spawn(|shared| Box::pin(async move { shared.find(position + 1).await })).await
     }
 
+    /// Runs work of the cluster on the thread of the connection, blocking the caller.
+    ///
+    /// # Errors
+    /// `Failed` if the work panicked.
+    pub fn run<T: Send>(&self, work: impl Future<Output = T> + Send) -> Result<T, StoreError> {
+        self.runtime.run(work)
+    }
+
+    /// Starts a task of the cluster on the thread of the connection.
+    pub fn spawn_task(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        self.runtime.spawn(task)
+    }
+
     /// Lets an append that gets no answer fail, so that the process can end.
     pub fn abandon(&self) {
         self.shared.is_abandoned.store(true, Ordering::Relaxed);
-    }
-
-    fn runtime(&self) -> &Runtime {
-        self.runtime.as_ref().expect("only dropping the journal takes it")
     }
 
     /// Runs work of the journal in its runtime, for a caller in any thread.
@@ -164,17 +172,8 @@ impl JetStreamJournal {
         &self,
         work: impl FnOnce(Arc<Shared>) -> BoxFuture<'static, Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let ended = self.runtime().spawn(work(self.shared.clone())).await;
+        let ended = self.runtime.spawn(work(self.shared.clone())).await;
         ended.unwrap_or_else(|error| Err(StoreError::failed("using the stream of commits", &error)))
-    }
-}
-
-impl Drop for JetStreamJournal {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            // A drop may happen inside another runtime, which must not block.
-            runtime.shutdown_background();
-        }
     }
 }
 
@@ -389,7 +388,8 @@ impl Shared {
             }
             state.sequence
         };
-        let part_bytes_max = PART_BYTES_MAX.min(self.context.client().server_info().max_payload.saturating_sub(4096 + HEADER_BYTES));
+        let part_bytes_max =
+            PART_BYTES_MAX.min(self.context.client().server_info().max_payload.saturating_sub(4096 + HEADER_BYTES));
         let parts = split(self.options.writer, expected + 1, body, part_bytes_max.max(1024));
         let mut done = 0;
         while done < parts.len() {
@@ -414,7 +414,6 @@ impl Shared {
         (state.ahead_bytes, state.next_read) = (0, None);
         state.ahead.clear();
         drop(state);
-        self.moved.send_replace(position);
         Ok(Appended::At(position))
     }
 
@@ -529,7 +528,10 @@ impl Shared {
 enum Published {
     All,
     /// So many are stored. The next one may or may not be.
-    Unknown { stored: usize, why: String },
+    Unknown {
+        stored: usize,
+        why: String,
+    },
 }
 
 impl JournalState for JetStreamJournal {

@@ -80,7 +80,8 @@ pub struct Assembler {
 impl Assembler {
     /// Adds the next message; returns the record that it completes.
     pub fn add(&mut self, part: Part) -> Option<Record> {
-        let follows = self.parts.last().is_some_and(|before| before.is_same(&Part { index: part.index.wrapping_sub(1), ..part.clone() }));
+        let follows =
+            self.parts.last().is_some_and(|before| before.is_same(&Part { index: part.index.wrapping_sub(1), ..part.clone() }));
         if !follows {
             self.parts.clear();
             if part.index > 0 {

@@ -74,7 +74,8 @@ impl StreamReader {
         let message = message.map_err(|error| Interrupted::Connection(error.to_string()))?;
         let sequence = message.info().map_err(|error| Interrupted::Connection(error.to_string()))?.stream_sequence;
         if sequence != self.next {
-            let first = self.stream.get_info().await.map_err(|error| Interrupted::Connection(error.to_string()))?.state.first_sequence;
+            let first =
+                self.stream.get_info().await.map_err(|error| Interrupted::Connection(error.to_string()))?.state.first_sequence;
             if self.next < first {
                 let why = format!("the messages {} to {} are gone; the first one left is {first}", self.next, first - 1);
                 return Err(Interrupted::Fatal(StoreError::Failed { doing: "reading the stream of commits", why }));

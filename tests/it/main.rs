@@ -24,6 +24,7 @@ mod blobs;
 mod check;
 mod cli;
 mod clients;
+mod cluster;
 mod control;
 mod crash;
 mod demo;

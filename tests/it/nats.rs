@@ -57,7 +57,10 @@ impl Nats {
         );
         if self.ports.len() > 1 {
             let all: Vec<_> = self.ports.iter().map(|(_, routes)| format!("\"nats://127.0.0.1:{routes}\"")).collect();
-            config += &format!("cluster {{ name: test, listen: \"127.0.0.1:{routes}\", routes: [{}] }}\n", all.join(", "));
+            config += &format!(
+                "cluster {{ name: test, listen: \"127.0.0.1:{routes}\", routes: [{}], no_advertise: true }}\n",
+                all.join(", ")
+            );
         }
         std::fs::create_dir_all(&dir).unwrap();
         let file = dir.join("nats.conf");
@@ -86,6 +89,10 @@ impl Nats {
         ([127, 0, 0, 1], self.ports[index].0).into()
     }
 
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        (0..self.ports.len()).map(|index| self.address(index)).collect()
+    }
+
     /// The URLs of all servers, for `--cluster`.
     pub fn urls(&self) -> String {
         (0..self.ports.len()).map(|index| format!("nats://{}", self.address(index))).collect::<Vec<_>>().join(",")
@@ -95,7 +102,7 @@ impl Nats {
     fn wait_ready(&self) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let ready = async {
-            let client = async_nats::connect(self.urls()).await.unwrap();
+            let client = async_nats::connect(self.addresses().iter().map(|at| format!("nats://{at}")).collect::<Vec<_>>()).await.unwrap();
             let context = async_nats::jetstream::new(client);
             while context.query_account().await.is_err() {
                 tokio::time::sleep(Duration::from_millis(50)).await;

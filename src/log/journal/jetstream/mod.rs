@@ -284,6 +284,9 @@ impl Shared {
 
     /// The message with this sequence; `None` if the stream has none. Asks until the stream answers.
     async fn part(&self, sequence: u64) -> Result<Option<Part>, StoreError> {
+        if sequence == 0 {
+            return Ok(None);
+        }
         loop {
             match self.stream.get_raw_message(sequence).await {
                 Ok(message) => {

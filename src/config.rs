@@ -260,7 +260,7 @@ pub struct Config {
         long,
         env = "PROSCENIUM_LOG",
         value_name = "FILTER",
-        default_value = "info,fjall=warn,lsm_tree=warn",
+        default_value = "info,fjall=warn,lsm_tree=warn,async_nats=warn",
         help_heading = "Process"
     )]
     pub log: String,

@@ -3,6 +3,8 @@
 mod cli;
 
 use clap::{CommandFactory, Parser, Subcommand};
+#[cfg(feature = "cluster")]
+use cli::cluster_seed;
 #[cfg(feature = "otlp")]
 use cli::otlp;
 use cli::{check, demo, doctor, health, help_files, tail, token, transfer};
@@ -87,6 +89,9 @@ enum Command {
     Check(check::Check),
     /// List the damage in the data directory of a stopped server.
     Doctor(doctor::Doctor),
+    /// Move the data of a stopped server into a new cluster.
+    #[cfg(feature = "cluster")]
+    ClusterSeed(cluster_seed::ClusterSeed),
     /// Check whether a server is ready, for health checks.
     Health(health::Health),
     /// Print a script with which a shell completes commands and flags.
@@ -119,6 +124,8 @@ fn main() -> ExitCode {
         Command::Import(args) => in_runtime(1, || async { Ok(transfer::import(args).await?) }),
         Command::Token(args) => token::run(&args, ENVIRONMENT).map_err(Into::into),
         Command::Health(args) => in_runtime(1, || async { Ok(health::run(args).await?) }),
+        #[cfg(feature = "cluster")]
+        Command::ClusterSeed(args) => log_to_stderr("warn", LogFormat::Text).and_then(|()| Ok(cluster_seed::run(&args)?)),
         Command::Completions(args) => help_files::completions(&args, Cli::command()).map_err(Into::into),
         Command::Man(args) => help_files::man(&args, Cli::command()).map_err(Into::into),
         Command::Doctor(args) => {

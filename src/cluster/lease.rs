@@ -22,8 +22,14 @@ use tokio::sync::watch;
 
 /// The interval of renewals and signs of life.
 pub const RENEW_INTERVAL: Duration = Duration::from_millis(500);
-/// The time after its last renewal for which a lease holds.
+/// The time after which a lease that was not renewed is free, by the clocks of the other nodes.
 pub const LEASE_TIME: Duration = Duration::from_millis(2500);
+/// The time for which the leader relies on its lease after the begin of its last renewal.
+///
+/// Shorter, so that clocks may differ in speed.
+pub const HELD_TIME: Duration = Duration::from_millis(2200);
+/// The time to wait for an answer of the bucket.
+pub const ANSWER_TIME_MAX: Duration = Duration::from_millis(700);
 /// The bucket drops the entry of a node that is gone.
 const ENTRY_TIME_MAX: Duration = Duration::from_secs(60);
 /// Without any change for this long, the watch of the bucket is taken for lost.
@@ -94,19 +100,19 @@ impl Bucket {
     /// Writes the lease, if its entry still has this revision; returns the new revision.
     pub async fn write_lease(&self, value: &LeaseValue, revision: u64) -> Result<u64, String> {
         let bytes = serde_json::to_vec(value).expect("a lease serializes to JSON").into();
-        self.store.update(LEADER_KEY, bytes, revision).await.map_err(|error| error.to_string())
+        answer(self.store.update(LEADER_KEY, bytes, revision)).await
     }
 
     /// Writes the sign of life of a node.
     pub async fn write_node(&self, id: &str, value: &NodeValue) -> Result<u64, String> {
         let bytes = serde_json::to_vec(value).expect("a node serializes to JSON").into();
-        self.store.put(format!("{NODE_KEYS}{id}"), bytes).await.map_err(|error| error.to_string())
+        answer(self.store.put(format!("{NODE_KEYS}{id}"), bytes)).await
     }
 
     /// Removes the entry of a node that stops.
     pub async fn remove_node(&self, id: &str) {
         // If it fails, the bucket drops the entry later.
-        let _ = self.store.purge(format!("{NODE_KEYS}{id}")).await;
+        let _ = answer(self.store.purge(format!("{NODE_KEYS}{id}"))).await;
     }
 
     /// Notices that the bucket has no entry for the lease, about which a watch says nothing.
@@ -127,6 +133,14 @@ impl Bucket {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+    }
+}
+
+/// Waits for an answer of the bucket, but not for ever.
+async fn answer<T, E: std::fmt::Display>(asked: impl Future<Output = Result<T, E>>) -> Result<T, String> {
+    match tokio::time::timeout(ANSWER_TIME_MAX, asked).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err("NATS does not answer".into()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! One node of a cluster: how it starts, takes the lease, and keeps the others informed.
 
 use super::Membership;
-use super::lease::{Bucket, LEASE_TIME, LeaseValue, NodeValue, RENEW_INTERVAL, SeenLease};
+use super::lease::{Bucket, HELD_TIME, LeaseValue, NodeValue, RENEW_INTERVAL, SeenLease};
 use super::snapshot::Snapshots;
 use crate::log::commit::Logs;
 use crate::log::embedded::ReplicaDir;
@@ -175,17 +175,17 @@ struct HeldLease {
 impl HeldLease {
     /// Renews the lease or takes it, and says that this node is alive.
     async fn turn(&mut self) {
-        let membership = &self.node.membership;
+        let membership = self.node.membership.clone();
         let applied = self.logs.mark().applied;
         membership.last.fetch_max(self.node.journal.bounds().1, Ordering::Relaxed);
         let (_, lag) = membership.lag(applied);
-        let value = NodeValue { url: membership.url.clone(), position: applied, lag_ms: lag.as_millis() as u64 };
-        if let Err(error) = self.node.bucket.write_node(&membership.id, &value).await {
-            tracing::debug!(error, "cannot tell the cluster that this node is alive");
-        }
         match self.held {
             Some((revision, renewed)) => self.renew(revision, renewed).await,
             None => self.take().await,
+        }
+        let value = NodeValue { url: membership.url.clone(), position: applied, lag_ms: lag.as_millis() as u64 };
+        if let Err(error) = self.node.bucket.write_node(&membership.id, &value).await {
+            tracing::debug!(error, "cannot tell the cluster that this node is alive");
         }
     }
 
@@ -201,11 +201,12 @@ impl HeldLease {
         match self.node.bucket.write_lease(&self.value(false), revision).await {
             Ok(revision) => {
                 self.held = Some((revision, begun));
+                self.logs.leadership().extend(begun + HELD_TIME);
                 if !self.logs.leadership().leads() {
                     self.lead(revision).await;
                 }
             }
-            Err(error) if is_taken || begun.duration_since(renewed) > LEASE_TIME => {
+            Err(error) if is_taken || renewed.elapsed() > HELD_TIME => {
                 tracing::warn!(error, "this node has lost the lease, and follows");
                 self.step_down();
             }
@@ -228,6 +229,7 @@ impl HeldLease {
         match self.node.bucket.write_lease(&self.value(false), seen.revision).await {
             Ok(revision) => {
                 self.held = Some((revision, begun));
+                self.logs.leadership().extend(begun + HELD_TIME);
                 self.lead(revision).await;
             }
             // Another node was faster, or the entry is gone.

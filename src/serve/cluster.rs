@@ -8,6 +8,7 @@
 //! On a server without a cluster, none of this runs.
 
 use super::App;
+use super::contract::kinds::find;
 use super::contract::operations::Operation;
 use super::http::problem::Problem;
 use super::http::request::Query;
@@ -139,6 +140,13 @@ async fn forward(cluster: &Cluster, mut request: Request<Body>) -> Result<Respon
         *response.headers_mut() = headers;
         return Ok(response);
     }
+    if !status.is_success()
+        && headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes() == b"application/problem+json")
+    {
+        // As a problem of this node, so that its log and its counters name it.
+        let document = answer.json().await.unwrap_or_default();
+        return Err(problem_of(status, document));
+    }
     remove_connection_headers(&mut headers, false);
     // The origin layer of this node writes its own.
     let of_origin = |name: &HeaderName| name.as_str().starts_with("access-control-") || name == header::VARY;
@@ -148,6 +156,19 @@ async fn forward(cluster: &Cluster, mut request: Request<Body>) -> Result<Respon
     let mut response = Response::new(Body::from_stream(answer.bytes_stream()));
     (*response.status_mut(), *response.headers_mut()) = (status, headers);
     Ok(response)
+}
+
+/// The problem that another node has answered with.
+fn problem_of(status: StatusCode, document: Value) -> Problem {
+    let known = document["code"].as_str().and_then(|code| find(status, code));
+    let (Some(kind), Value::Object(mut members)) = (known, document) else {
+        return no_leader("The leader's answer is unknown to this node; its version may be newer.");
+    };
+    let detail = members.get("detail").and_then(Value::as_str).unwrap_or_default().to_owned();
+    for member in ["type", "title", "status", "code", "detail", "requestId"] {
+        members.shift_remove(member);
+    }
+    Problem { status, code: kind.code, detail, members }
 }
 
 /// Removes the headers that concern one connection only (RFC 9110, section 7.6.1).

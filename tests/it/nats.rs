@@ -102,7 +102,8 @@ impl Nats {
     fn wait_ready(&self) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let ready = async {
-            let client = async_nats::connect(self.addresses().iter().map(|at| format!("nats://{at}")).collect::<Vec<_>>()).await.unwrap();
+            let client =
+                async_nats::connect(self.addresses().iter().map(|at| format!("nats://{at}")).collect::<Vec<_>>()).await.unwrap();
             let context = async_nats::jetstream::new(client);
             while context.query_account().await.is_err() {
                 tokio::time::sleep(Duration::from_millis(50)).await;

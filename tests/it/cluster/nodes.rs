@@ -1,7 +1,7 @@
 //! What nodes do without faults, and with one.
 
 use super::{Cluster, eventually, is_empty_dir};
-use crate::harness::{fact, to_ndjson};
+use crate::harness::{Client, Process, fact, to_ndjson};
 use crate::nats::Nats;
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -113,6 +113,62 @@ async fn a_killed_leader_is_replaced_and_nothing_that_it_acknowledged_is_lost() 
     println!("take-over after a killed leader: {:?}", begun.elapsed());
     let all = cluster.client(other).get("/v1/runs/r/activities?audience=internal").await.ok();
     assert!(all.to_string().contains("99 100 "), "{all}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_data_of_a_single_server_becomes_a_cluster_with_the_same_cursors() {
+    let nats = Nats::start(1);
+    let dir = tempfile::tempdir().unwrap();
+    let mut single = Process::start_in(dir.path());
+    let client = Client::new(single.at);
+    for number in 0..20 {
+        client.append("r", &[text(number)]).await;
+    }
+    let before = client.read_events("r", "audience=internal", 50).await;
+    let page = client.get("/v1/runs/r/events?limit=10&audience=internal").await.ok();
+    single.terminate();
+    assert!(single.wait().success());
+    let seed = || {
+        std::process::Command::new(env!("CARGO_BIN_EXE_proscenium"))
+            .args(["cluster-seed", "--cluster", &nats.urls(), "--cluster-name", "moved", "--cluster-allow-r1", "--data-dir"])
+            .arg(dir.path().join("data"))
+            .output()
+            .unwrap()
+    };
+    let seeded = seed();
+    assert!(seeded.status.success(), "{}", String::from_utf8_lossy(&seeded.stderr));
+    let again = seed();
+    assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("choose another name"));
+    let cluster = Cluster::start(&nats, "moved", 2, &["--cluster-allow-r1"]).await;
+    for index in 0..2 {
+        assert!(cluster.client(index).read_events("r", "audience=internal", 50).await == before);
+    }
+    let after = page["nextCursor"].as_str().unwrap();
+    let rest = cluster.client(1).get(&format!("/v1/runs/r/events?limit=1000&audience=internal&after={after}")).await.ok();
+    assert_eq!(rest["events"].as_array().unwrap().len(), before.len() - 10);
+    cluster.client(0).append("r", &[text(20)]).await;
+}
+
+#[test]
+fn a_data_directory_serves_one_purpose_and_an_unsafe_stream_is_refused_by_name() {
+    let nats = Nats::start(1);
+    let dir = tempfile::tempdir().unwrap();
+    let serve = |flags: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_proscenium"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(dir.path()).args(flags).output().unwrap()
+    };
+    let urls = nats.urls();
+    let of_cluster = ["--cluster", &urls, "--cluster-name", "one"];
+    let refused = serve(&of_cluster);
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && error.contains("3 replicas"), "{error}");
+    // The directory is marked as a node's by now.
+    let refused = serve(&[]);
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && error.contains("a copy of the cluster one"), "{error}");
+    let refused = serve(&["--cluster", &urls, "--cluster-name", "two", "--cluster-allow-r1"]);
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && error.contains("a copy of the cluster one"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

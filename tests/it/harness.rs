@@ -130,7 +130,7 @@ impl Process {
         // A measurement of a release build uses the same tests.
         let binary = std::env::var_os("PROSCENIUM_TEST_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_proscenium").into());
         let mut child = Command::new(binary)
-            .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--data-dir"])
+            .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn,proscenium::access=error", "--data-dir"])
             .arg(dir.join("data"))
             .args(flags)
             .envs(envs.iter().copied())

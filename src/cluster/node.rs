@@ -6,7 +6,7 @@ use super::snapshot::Snapshots;
 use crate::log::commit::Logs;
 use crate::log::embedded::ReplicaDir;
 use crate::log::journal::Journal;
-use crate::log::journal::jetstream::{Connected, JetStreamJournal, StreamConnection, StreamOptions};
+use crate::log::journal::jetstream::{Connected, JetStreamJournal, StreamConnection, StreamOptions, open_stream};
 use crate::log::{Leader, Storage, StoreError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,6 +43,8 @@ pub struct ClusterNode {
     bucket: Bucket,
     snapshots: Snapshots,
     snapshot_commits: u64,
+    /// How long the leader relies on its lease.
+    held_time: Duration,
 }
 
 impl ClusterNode {
@@ -54,8 +56,14 @@ impl ClusterNode {
         let connected = options.connection.connect()?;
         let mut dir = ReplicaDir::open(&options.data_dir, &options.name)?;
         let Connected { runtime, context } = &connected;
+        let stream = StreamOptions {
+            cluster: options.name.clone(),
+            allows_one_replica: options.allows_one_replica,
+            is_fenced: options.is_fenced,
+            writer: options.random,
+        };
         let (bucket, snapshots, positions) = runtime.run(async {
-            let replicas = if options.allows_one_replica { 1 } else { 3 };
+            let replicas = open_stream(context, &stream).await?.cached_info().config.num_replicas;
             let failed = |error: String| StoreError::failed("opening the cluster's bucket", &error);
             let bucket = Bucket::open(context, &options.name, replicas).await.map_err(failed)?;
             let snapshots = Snapshots::open(context, &options.name, replicas).await?;
@@ -63,12 +71,6 @@ impl ClusterNode {
             Ok::<_, StoreError>((bucket, snapshots, positions))
         })??;
         let newest = positions.last().copied();
-        let stream = StreamOptions {
-            cluster: options.name.clone(),
-            allows_one_replica: options.allows_one_replica,
-            is_fenced: options.is_fenced,
-            writer: options.random,
-        };
         let journal = JetStreamJournal::open(connected, stream, newest.unwrap_or(0))?;
         let (first, last) = journal.bounds();
         let applied = dir.mark().map_or(0, |mark| mark.applied);
@@ -93,7 +95,9 @@ impl ClusterNode {
         let membership = Arc::new(Membership::new(options.name, id, options.url));
         let journal = Arc::new(journal);
         let storage = Storage::Replica(store, journal.clone());
-        Ok((Self { membership, journal, bucket, snapshots, snapshot_commits: options.snapshot_commits }, storage))
+        // Without the fence, a test wants to see what two leaders do.
+        let held_time = if options.is_fenced { HELD_TIME } else { Duration::from_hours(1) };
+        Ok((Self { membership, journal, bucket, snapshots, snapshot_commits: options.snapshot_commits, held_time }, storage))
     }
 
     /// The nodes of the cluster.
@@ -201,12 +205,12 @@ impl HeldLease {
         match self.node.bucket.write_lease(&self.value(false), revision).await {
             Ok(revision) => {
                 self.held = Some((revision, begun));
-                self.logs.leadership().extend(begun + HELD_TIME);
+                self.logs.leadership().extend(begun + self.node.held_time);
                 if !self.logs.leadership().leads() {
                     self.lead(revision).await;
                 }
             }
-            Err(error) if is_taken || renewed.elapsed() > HELD_TIME => {
+            Err(error) if is_taken || renewed.elapsed() > self.node.held_time => {
                 tracing::warn!(error, "this node has lost the lease, and follows");
                 self.step_down();
             }
@@ -229,7 +233,7 @@ impl HeldLease {
         match self.node.bucket.write_lease(&self.value(false), seen.revision).await {
             Ok(revision) => {
                 self.held = Some((revision, begun));
-                self.logs.leadership().extend(begun + HELD_TIME);
+                self.logs.leadership().extend(begun + self.node.held_time);
                 self.lead(revision).await;
             }
             // Another node was faster, or the entry is gone.
@@ -279,12 +283,14 @@ pub fn seed(dir: &Path, connection: &StreamConnection, cluster: &str, allows_one
     use crate::log::embedded::{EmbeddedStore, Sync};
     let refuse = |why: String| Err(StoreError::Failed { doing: "moving the data to the cluster", why });
     let connected = connection.connect()?;
-    let replicas = if allows_one_replica { 1 } else { 3 };
-    let snapshots = connected.runtime.run(Snapshots::open(&connected.context, cluster, replicas))??;
+    let options = StreamOptions { cluster: cluster.into(), allows_one_replica, is_fenced: true, writer: 0 };
+    let snapshots = connected.runtime.run(async {
+        let replicas = open_stream(&connected.context, &options).await?.cached_info().config.num_replicas;
+        Snapshots::open(&connected.context, cluster, replicas).await
+    })??;
     if !connected.runtime.run(snapshots.positions())??.is_empty() {
         return refuse(format!("the cluster {cluster} has snapshots already; choose another name"));
     }
-    let options = StreamOptions { cluster: cluster.into(), allows_one_replica, is_fenced: true, writer: 0 };
     let journal = JetStreamJournal::open(connected, options, 0)?;
     if journal.bounds().1 > 0 {
         return refuse(format!("the cluster {cluster} has commits already; choose another name"));

@@ -26,6 +26,9 @@ const FAULTS: usize = 3;
 /// A leader that is paused this long finds that another one leads.
 const PAUSE: Duration = Duration::from_secs(4);
 
+/// How long a node may take until it has what was acknowledged.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 struct Random(u64);
 
 impl Random {
@@ -236,7 +239,7 @@ async fn run_schedule(nats: &mut Nats, seed: u64, is_fenced: bool) -> Vec<String
     for client in clients {
         with_timeout("a client of the schedule", client).await.unwrap();
     }
-    check(&cluster, &history).await;
+    check(&cluster, &history, if is_fenced { PATIENCE } else { PATIENCE / 4 }).await;
     let mut history = history.lock();
     println!(
         "seed {seed} ({:.1} s): {}; {} requests, {:?} facts, {} violations",
@@ -250,7 +253,7 @@ async fn run_schedule(nats: &mut Nats, seed: u64, is_fenced: bool) -> Vec<String
 }
 
 /// Compares what the nodes have with what the clients know.
-async fn check(cluster: &Cluster, history: &Arc<Mutex<History>>) {
+async fn check(cluster: &Cluster, history: &Arc<Mutex<History>>, patience: Duration) {
     let (acknowledged, seen) = {
         let history = history.lock();
         (history.acknowledged.clone(), history.seen.clone())
@@ -259,7 +262,7 @@ async fn check(cluster: &Cluster, history: &Arc<Mutex<History>>) {
     for (run, count) in acknowledged {
         let mut contents = Vec::new();
         for index in cluster.running() {
-            match read_all(cluster.client(index), run, count).await {
+            match read_all(cluster.client(index), run, count, patience).await {
                 Ok(content) => contents.push(content),
                 Err(why) => found.push(format!("run {run}, node {index}: {why}")),
             }
@@ -286,7 +289,7 @@ async fn check(cluster: &Cluster, history: &Arc<Mutex<History>>) {
 }
 
 /// The sequences and the numbers of a run's facts, once the node has at least so many.
-async fn read_all(client: &Client, run: u64, count: u64) -> Result<(Vec<u64>, Vec<u64>), String> {
+async fn read_all(client: &Client, run: u64, count: u64, patience: Duration) -> Result<(Vec<u64>, Vec<u64>), String> {
     let begun = Instant::now();
     loop {
         let exported = client.get(&format!("/v1/runs/r{run}/export?audience=internal")).await;
@@ -305,7 +308,7 @@ async fn read_all(client: &Client, run: u64, count: u64) -> Result<(Vec<u64>, Ve
                 return Ok((sequences, numbers));
             }
         }
-        if begun.elapsed() > Duration::from_secs(20) {
+        if begun.elapsed() > patience {
             return if exported.status == 200 { Ok((sequences, numbers)) } else { Err(format!("{}: {text}", exported.status)) };
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -113,6 +113,12 @@ impl Cluster {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
+        // A node has the lease a moment before it leads.
+        eventually("the leader leads", async || {
+            let metrics = self.client(self.leader().await).get("/metrics").await;
+            String::from_utf8_lossy(&metrics.body).contains("proscenium_cluster_leader_info 1")
+        })
+        .await;
     }
 
     fn index_of(&self, id: &Value, cluster: &Value) -> Option<usize> {

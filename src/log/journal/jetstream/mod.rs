@@ -206,29 +206,48 @@ fn check(config: &Config, options: &StreamOptions) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Opens the stream of a cluster, or creates it, and checks that it keeps what an acknowledgement promises.
+///
+/// # Errors
+/// `Failed` when NATS does not answer, or the stream could lose what it acknowledged.
+pub async fn open_stream(context: &Context, options: &StreamOptions) -> Result<Stream, StoreError> {
+    let name = stream_name(&options.cluster);
+    let failed = |error: &dyn std::fmt::Display| StoreError::failed("opening the stream of commits", error);
+    let config = |num_replicas| Config {
+        name: name.clone(),
+        subjects: vec![subject_of(&options.cluster)],
+        storage: StorageType::File,
+        retention: RetentionPolicy::Limits,
+        discard: DiscardPolicy::New,
+        num_replicas,
+        description: Some("Every commit of a Proscenium cluster, in order.".into()),
+        ..Config::default()
+    };
+    let stream = match context.get_stream(&name).await {
+        Ok(stream) => stream,
+        Err(_) => match context.get_or_create_stream(config(REPLICAS)).await {
+            Ok(stream) => stream,
+            Err(_) if options.allows_one_replica => context.get_or_create_stream(config(1)).await.map_err(|e| failed(&e))?,
+            Err(error) => {
+                return Err(failed(&format_args!(
+                    "{name} needs {REPLICAS} replicas, and NATS answers: {error}. Start {REPLICAS} NATS servers as one cluster, or \
+                     accept the loss of acknowledged facts with a server by --cluster-allow-r1"
+                )));
+            }
+        },
+    };
+    check(&stream.cached_info().config, options)?;
+    Ok(stream)
+}
+
+fn subject_of(cluster: &str) -> String {
+    format!("proscenium.{cluster}.commits")
+}
+
 impl Shared {
     async fn open(context: Context, options: StreamOptions, base: u64) -> Result<Self, StoreError> {
-        let (name, subject) = (stream_name(&options.cluster), format!("proscenium.{}.commits", options.cluster));
-        let failed = |error: &dyn std::fmt::Display| StoreError::failed("opening the stream of commits", error);
-        let config = |num_replicas| Config {
-            name: name.clone(),
-            subjects: vec![subject.clone()],
-            storage: StorageType::File,
-            retention: RetentionPolicy::Limits,
-            discard: DiscardPolicy::New,
-            num_replicas,
-            description: Some("Every commit of a Proscenium cluster, in order.".into()),
-            ..Config::default()
-        };
-        let stream = match context.get_stream(&name).await {
-            Ok(stream) => stream,
-            Err(_) => match context.get_or_create_stream(config(REPLICAS)).await {
-                Ok(stream) => stream,
-                Err(_) if options.allows_one_replica => context.get_or_create_stream(config(1)).await.map_err(|e| failed(&e))?,
-                Err(error) => return Err(failed(&format_args!("{name} with {REPLICAS} replicas: {error}"))),
-            },
-        };
-        check(&stream.cached_info().config, &options)?;
+        let stream = open_stream(&context, &options).await?;
+        let subject = subject_of(&options.cluster);
         let shared = Self {
             context,
             stream,

@@ -4,11 +4,15 @@
 //! as it parses them, so every [`Config`] is within its ranges. `main` reads the command line and the environment.
 
 use crate::auth::AuthConfig;
+#[cfg(feature = "cluster")]
+use crate::cluster::ClusterOptions;
 use crate::connect::entry::{AgentEntry, EntryError, ReadVariable};
 use crate::feed::FeedConfig;
 use crate::guard::Policy;
 use crate::ingest::IngestLimits;
 use crate::log::embedded::Sync;
+#[cfg(feature = "cluster")]
+use crate::log::journal::jetstream::StreamConnection;
 use crate::model::AgentId;
 use crate::serve::access::origin::{Hosts, Origins, parse_origin};
 use crate::serve::access::quota::RateLimit;
@@ -220,6 +224,32 @@ pub struct Config {
           value_parser = |text: &str| size(text, MIB, 64 * GIB))]
     pub pages_max: u64,
 
+    /// Be a node of a cluster, whose commits lie in a stream of these NATS servers: URLs, comma-separated. Needs
+    /// --cluster-name.
+    #[arg(long, env = "PROSCENIUM_CLUSTER", value_name = "URLS", requires = "cluster_name", help_heading = "Cluster",
+          value_parser = |text: &str| cluster_urls(text, cfg!(feature = "cluster")))]
+    pub cluster: Option<String>,
+    /// Name of the cluster: 1 to 32 letters, digits, `-` and `_`. All nodes give the same.
+    #[arg(long, env = "PROSCENIUM_CLUSTER_NAME", value_name = "NAME", requires = "cluster", help_heading = "Cluster",
+          value_parser = cluster_name)]
+    pub cluster_name: Option<String>,
+    /// URL at which other nodes reach this one, such as `http://10.0.0.5:8787`. Default: the address of --listen, if it
+    /// is a concrete one.
+    #[arg(long, env = "PROSCENIUM_ADVERTISE", value_name = "URL", requires = "cluster", help_heading = "Cluster",
+          value_parser = advertised_url)]
+    pub advertise: Option<String>,
+    /// Credentials of a NATS user.
+    #[arg(long, env = "PROSCENIUM_CLUSTER_CREDS", value_name = "FILE", requires = "cluster", help_heading = "Cluster")]
+    pub cluster_creds: Option<PathBuf>,
+    /// Accept a stream with a single replica. The loss of its NATS server then loses acknowledged facts.
+    #[arg(long, env = "PROSCENIUM_CLUSTER_ALLOW_R1", requires = "cluster", value_parser = BoolishValueParser::new(),
+          help_heading = "Cluster")]
+    pub cluster_allow_r1: bool,
+    /// Commits after which a node writes a snapshot and shortens the stream: 100 to 1000000000.
+    #[arg(long, env = "PROSCENIUM_CLUSTER_SNAPSHOT_COMMITS", value_name = "COUNT", default_value_t = 200_000,
+          help_heading = "Cluster", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
+    pub cluster_snapshot_commits: u64,
+
     /// Silence after which an active run is stale, in seconds: 1 to 31536000. Any delivery counts as activity, even an
     /// empty array, and so does an open streamed body.
     #[arg(long, env = "PROSCENIUM_STALE_AFTER", value_name = "SECONDS", default_value_t = 60, help_heading = "Runs",
@@ -240,7 +270,7 @@ pub struct Config {
         long,
         env = "PROSCENIUM_LOG",
         value_name = "FILTER",
-        default_value = "info,fjall=warn,lsm_tree=warn",
+        default_value = "info,fjall=warn,lsm_tree=warn,async_nats=warn",
         help_heading = "Process"
     )]
     pub log: String,
@@ -286,6 +316,11 @@ pub enum LogFormat {
      Require tokens (--auth-key or --auth-jwks), listen on loopback ({DEFAULT_LISTEN}) behind an authenticating proxy (name it with --cors-origin), or pass --insecure if you trust that network"
 )]
 pub struct NotLoopback(pub SocketAddr);
+
+/// Other nodes cannot reach the address that a node listens on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("other nodes cannot reach {0}; give the URL at which they reach this one, as --advertise http://10.0.0.5:8787")]
+pub struct NoAdvertise(pub SocketAddr);
 
 impl Config {
     /// Checks that the server may listen on this address.
@@ -416,6 +451,30 @@ impl Config {
         (self.store == StoreKind::Embedded).then(|| DiskReserve::of(&self.data_dir, self.disk_reserve))
     }
 
+    /// What makes the server a node of a cluster; `address` is where it listens. `None` without `--cluster`.
+    ///
+    /// # Errors
+    /// When the other nodes could not reach the address, and `--advertise` gives no better one.
+    #[cfg(feature = "cluster")]
+    pub fn cluster(&self, scheme: &str, address: SocketAddr, random: u64) -> Result<Option<ClusterOptions>, NoAdvertise> {
+        let (Some(urls), Some(name)) = (&self.cluster, &self.cluster_name) else { return Ok(None) };
+        let url = match &self.advertise {
+            Some(url) => url.clone(),
+            None if address.ip().is_unspecified() => return Err(NoAdvertise(address)),
+            None => format!("{scheme}://{address}"),
+        };
+        Ok(Some(ClusterOptions {
+            connection: StreamConnection { urls: urls.clone(), credentials: self.cluster_creds.clone() },
+            name: name.clone(),
+            url,
+            allows_one_replica: self.cluster_allow_r1,
+            data_dir: self.data_dir.clone(),
+            snapshot_commits: self.cluster_snapshot_commits,
+            random,
+            is_fenced: true,
+        }))
+    }
+
     /// When silent runs become stale and are settled.
     #[must_use]
     pub const fn staleness_limits(&self) -> StalenessLimits {
@@ -446,6 +505,36 @@ fn collector_url(text: &str, has_otlp: bool) -> Result<String, String> {
     match uri.scheme_str() {
         Some("http" | "https") if uri.query().is_none() => Ok(text.trim_end_matches('/').to_owned()),
         _ => Err("it must be an http or https URL without a query, such as http://127.0.0.1:4318".into()),
+    }
+}
+
+/// Parses the URLs of NATS servers. A binary without the feature `cluster` rejects them rather than ignore them.
+fn cluster_urls(text: &str, has_cluster: bool) -> Result<String, String> {
+    if !has_cluster {
+        return Err("this binary cannot be a node of a cluster; build it with the feature `cluster`".into());
+    }
+    let is_url = |url: &str| {
+        ["nats://", "tls://"].iter().any(|scheme| url.trim().strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()))
+    };
+    match text.split(',').all(is_url) {
+        true => Ok(text.to_owned()),
+        false => Err("give the URLs of the NATS servers, such as nats://10.0.0.1:4222,nats://10.0.0.2:4222".into()),
+    }
+}
+
+fn cluster_name(text: &str) -> Result<String, String> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+    match (1..=32).contains(&text.len()) && is_plain {
+        true => Ok(text.to_owned()),
+        false => Err("a name has 1 to 32 letters, digits, `-` and `_`".into()),
+    }
+}
+
+fn advertised_url(text: &str) -> Result<String, String> {
+    let uri: http::Uri = text.parse().map_err(|error| format!("{error}; give a URL such as http://10.0.0.5:8787"))?;
+    match uri.scheme_str() {
+        Some("http" | "https") if uri.query().is_none() && uri.path() == "/" => Ok(text.trim_end_matches('/').to_owned()),
+        _ => Err("it must be an http or https URL without a path, such as http://10.0.0.5:8787".into()),
     }
 }
 

@@ -63,6 +63,8 @@ pub mod control;
 
 pub mod auth;
 
+pub mod cluster;
+
 pub mod serve;
 
 pub mod connect;

@@ -3,16 +3,22 @@
 mod cli;
 
 use clap::{CommandFactory, Parser, Subcommand};
+#[cfg(feature = "cluster")]
+use cli::cluster_seed;
 #[cfg(feature = "otlp")]
 use cli::otlp;
 use cli::{check, demo, doctor, follow, health, help_files, tail, token, transfer};
 use proscenium::auth::Authenticator;
+#[cfg(feature = "cluster")]
+use proscenium::cluster::{ClusterNode, ClusterOptions};
 use proscenium::config::{Config, LogFormat, StoreKind};
 use proscenium::connect;
 use proscenium::ingest::{Environment, LARGE_DELIVERIES_MAX};
 use proscenium::log::commit::STORE_THREADS;
 use proscenium::log::{Storage, StoreError};
 use proscenium::serve::Server;
+#[cfg(feature = "cluster")]
+use proscenium::serve::cluster::Cluster;
 use proscenium::serve::transport::tls::Tls;
 use std::future::Future;
 use std::io::{IsTerminal, Write};
@@ -88,6 +94,9 @@ enum Command {
     Check(check::Check),
     /// List the damage in the data directory of a stopped server.
     Doctor(doctor::Doctor),
+    /// Move the data of a stopped server into a new cluster.
+    #[cfg(feature = "cluster")]
+    ClusterSeed(cluster_seed::ClusterSeed),
     /// Check whether a server is ready, for health checks.
     Health(health::Health),
     /// Print a script with which a shell completes commands and flags.
@@ -121,6 +130,8 @@ fn main() -> ExitCode {
         Command::Publish(args) => in_runtime(1, || async { Ok(follow::publish(args).await?) }),
         Command::Token(args) => token::run(&args, ENVIRONMENT).map_err(Into::into),
         Command::Health(args) => in_runtime(1, || async { Ok(health::run(args).await?) }),
+        #[cfg(feature = "cluster")]
+        Command::ClusterSeed(args) => log_to_stderr("warn", LogFormat::Text).and_then(|()| Ok(cluster_seed::run(&args)?)),
         Command::Completions(args) => help_files::completions(&args, Cli::command()).map_err(Into::into),
         Command::Man(args) => help_files::man(&args, Cli::command()).map_err(Into::into),
         Command::Doctor(args) => {
@@ -210,16 +221,27 @@ fn serve(config: &Config) -> Result<(), Failure> {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let listener = listen(config).await?;
         let address = listener.local_addr()?;
-        let server =
-            Server::new(open_store(config)?, config.policy(), config.sizes(), config.limits(), config.keep_alive(), ENVIRONMENT)?
-                .with_compaction(config.compact_after())
-                .with_staleness_limits(config.staleness_limits())
-                .with_tls(tls)
-                .with_disk_reserve(config.reserve())
-                .with_agents(config.agents.clone())
-                .with_auth(Authenticator::open(config.auth(), ENVIRONMENT)?, config.origins())
-                .with_hosts(config.hosts())
-                .with_panic_in(panicking_task());
+        #[cfg(feature = "cluster")]
+        let (storage, node) = match config.cluster(scheme, address, (ENVIRONMENT.random)() as u64)? {
+            Some(options) => {
+                let options = ClusterOptions { is_fenced: is_fenced(), ..options };
+                // It connects to NATS, and may read a snapshot.
+                let (node, storage) = tokio::task::spawn_blocking(|| ClusterNode::open(options)).await??;
+                (storage, Some(node))
+            }
+            None => (open_store(config)?, None),
+        };
+        #[cfg(not(feature = "cluster"))]
+        let storage = open_store(config)?;
+        let server = Server::new(storage, config.policy(), config.sizes(), config.limits(), config.keep_alive(), ENVIRONMENT)?
+            .with_compaction(config.compact_after())
+            .with_staleness_limits(config.staleness_limits())
+            .with_tls(tls)
+            .with_disk_reserve(config.reserve())
+            .with_agents(config.agents.clone())
+            .with_auth(Authenticator::open(config.auth(), ENVIRONMENT)?, config.origins())
+            .with_hosts(config.hosts())
+            .with_panic_in(panicking_task());
         let server = match renewal {
             Some(renewal) => server.with_task("certificate-renewal-at-hangup", renewal),
             None => server,
@@ -227,10 +249,27 @@ fn serve(config: &Config) -> Result<(), Failure> {
         let agents = config.agents_to_connect(&|name| std::env::var(name).ok())?;
         let connecting = connect::connect(&server.app(), agents)?;
         let server = server.with_task("connectors", connecting);
+        #[cfg(feature = "cluster")]
+        let (server, leaving) = match node {
+            Some(node) => {
+                let server = server.with_cluster(Cluster::new(node.membership())?);
+                let (stopped, stopping) = tokio::sync::watch::channel(false);
+                let running = tokio::spawn(node.run(server.logs(), stopping));
+                (server, Some((stopped, running)))
+            }
+            None => (server, None),
+        };
         // A parent process without a standard output does not need the line.
         let _ = writeln!(std::io::stdout(), "listening on {scheme}://{address}").and_then(|()| std::io::stdout().flush());
         tracing::info!(%address, store = ?config.store, workers = config.workers, "serving");
-        server.run(listener, stop).await?;
+        let served = server.run(listener, stop).await;
+        // The lease ends with the server, not before: until then this node is the one that appends.
+        #[cfg(feature = "cluster")]
+        if let Some((stopped, running)) = leaving {
+            let _ = stopped.send(true);
+            let _ = running.await;
+        }
+        served?;
         tracing::info!("stopped");
         Ok(())
     })
@@ -263,6 +302,12 @@ fn renew_on_sighup(tls: Arc<Tls>) -> std::io::Result<impl Future<Output = ()> + 
             tls.renew();
         }
     })
+}
+
+/// Whether appends are fenced. A test turns the fence off, to show that it finds what then goes wrong.
+#[cfg(feature = "cluster")]
+fn is_fenced() -> bool {
+    !cfg!(debug_assertions) || std::env::var_os("PROSCENIUM_UNFENCED").is_none()
 }
 
 /// The task that a test wants to panic. Release builds ignore the variable.

@@ -4,6 +4,8 @@
 //! `check` runs the library's linter, and `doctor` reads the store of a stopped server.
 
 pub mod check;
+#[cfg(feature = "cluster")]
+pub mod cluster_seed;
 pub mod demo;
 pub mod doctor;
 pub mod follow;

@@ -35,7 +35,8 @@ pub(super) fn order_position(position: u64, rows: u64) -> Sequence {
 pub(super) const ALL_ROWS: u64 = (1 << ROW_BITS) - 1;
 
 /// The commit position and the row count of a position.
-pub(super) const fn position_and_rows(at: Sequence) -> (u64, u64) {
+#[must_use]
+pub const fn position_and_rows(at: Sequence) -> (u64, u64) {
     (at.0 >> ROW_BITS, at.0 & ALL_ROWS)
 }
 

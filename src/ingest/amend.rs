@@ -126,6 +126,7 @@ impl Ingest {
             drop(writer);
             match commit.wait().await {
                 Ok(()) => return Ok(answer),
+                Err(StoreError::NotLeader) => return Err(StoreError::NotLeader),
                 Err(_) if commit.is_refused() && attempts.next() < Some(ATTEMPTS_MAX) => {}
                 Err(error) => return Err(error),
             }

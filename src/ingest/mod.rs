@@ -246,7 +246,7 @@ impl Ingest {
             if writer.state == WriterState::Retired {
                 drop(writer);
                 self.wait_for_new_writer(&mut retired).await;
-            } else if writer.is_broken() {
+            } else if writer.is_broken() || writer.leader != self.core.logs.leadership().changes() {
                 self.replace_slot(&slot, &mut writer);
             } else {
                 return Ok((slot, writer));
@@ -286,9 +286,11 @@ impl Ingest {
     async fn open_writer(&self, slot: &WriterSlot) -> Result<Arc<AsyncMutex<LogWriter>>, StoreError> {
         // Appends in flight are committed or refused first; only then is the log's tail known.
         slot.log.idle().await;
+        // Before the state is loaded: a leader that comes after it makes this writer void.
+        let leader = self.core.logs.leadership().changes();
         let loaded = self.core.logs.load(&slot.log.id).await?;
         let mut writer = LogWriter::new(slot.log.id.clone(), loaded, self.core.environment)?;
-        writer.void_epoch = slot.void_epoch;
+        (writer.void_epoch, writer.leader) = (slot.void_epoch, leader);
         // If this call is cancelled, each remaining delivery is accepted when its caller waits for it.
         let again: Vec<_> = slot.sent.lock().drain(..).filter_map(|sent| sent.upgrade()).collect();
         let again: Vec<_> = again.into_iter().filter(|sent| sent.needs_accept()).collect();

@@ -146,6 +146,8 @@ impl Pending<'_> {
                     let unknown = || IngestError::Panicked;
                     return self.in_flight.read(Clone::clone).ok_or_else(unknown)?;
                 }
+                // Another node has the log, so no attempt here can succeed.
+                Err(StoreError::NotLeader) => return Err(StoreError::NotLeader.into()),
                 Err(error) => {
                     let outcome = self.in_flight.outcome.lock();
                     // The submission was refused, or the next writer has it; otherwise the store has failed.

@@ -55,6 +55,8 @@ pub(super) struct LogWriter {
     pub outbox: Option<PendingAppend>,
     pub is_used: bool,
     pub state: WriterState,
+    /// The leader under which it was opened; see [`Leadership::changes`](crate::log::commit::Leadership::changes).
+    pub leader: u64,
     /// The submissions of this writer.
     pub chain: Arc<Chain>,
     submitted: u64,
@@ -215,6 +217,7 @@ impl LogWriter {
             outbox: None,
             is_used: true,
             state: WriterState::Active,
+            leader: 0,
             chain: Arc::default(),
             submitted: 0,
             sent: VecDeque::new(),

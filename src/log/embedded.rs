@@ -30,6 +30,7 @@ mod keys;
 mod migrate;
 mod persist;
 mod read;
+mod replica;
 mod rewrite;
 mod tables;
 mod trees;
@@ -40,6 +41,7 @@ mod tests;
 pub use super::journal::Sync;
 pub use examine::{Defect, StoreInspection};
 pub use format::CURRENT as FORMAT;
+pub use replica::ReplicaDir;
 
 use super::journal::{Journal, LocalJournal};
 use super::{
@@ -157,6 +159,14 @@ impl EmbeddedStore {
         keep_copy: KeepCopy,
     ) -> Result<(Self, LocalJournal), StoreError> {
         std::fs::create_dir_all(dir).map_err(|e| StoreError::failed("creating the data directory", &in_path(dir, &e)))?;
+        if let Some(cluster) = ReplicaDir::cluster_of(dir) {
+            return Err(StoreError::Unsupported {
+                path: dir.to_owned(),
+                found: format!("a copy of the cluster {cluster}"),
+                known: "the store of a single server".into(),
+                remedy: "Start it with --cluster, or give --data-dir another directory".into(),
+            });
+        }
         let (trees, journal) = (dir.join(TREES_DIR), dir.join(JOURNAL_DIR));
         match format::read(dir)? {
             Some(FORMAT) => {}
@@ -170,15 +180,20 @@ impl EmbeddedStore {
             _ => format::write_current(dir)?,
         }
         let journal = LocalJournal::open(&journal, sync, random_u64)?;
-        let shared = Arc::new(Shared::open(&trees, &journal, verify_bytes_max)?);
+        let shared = Shared::open(&trees, journal.bounds(), Box::new(journal.syncer()), verify_bytes_max)?;
         migrate::remove_old_store(dir)?;
+        Ok((Self::start_threads(shared)?, journal))
+    }
+
+    fn start_threads(shared: Shared) -> Result<Self, StoreError> {
+        let shared = Arc::new(shared);
         let (deletes, requests) = mpsc::channel();
         let threads = vec![
             shared.spawn("store-keeper", move |shared| shared.run_deletes(&requests))?,
             shared.spawn("store-writer", Shared::run_persists)?,
             shared.spawn("store-merger", Shared::run_merges)?,
         ];
-        Ok((Self { shared, deletes: Some(deletes), is_started: AtomicBool::new(false), threads }, journal))
+        Ok(Self { shared, deletes: Some(deletes), is_started: AtomicBool::new(false), threads })
     }
 
     /// Waits until no process has the store in `dir` open; `false` when that takes longer than `time_max`.
@@ -255,8 +270,13 @@ fn sync_dir(dir: &Path) -> Result<(), StoreError> {
 }
 
 impl Shared {
-    /// Opens the trees beside their journal.
-    fn open(dir: &Path, journal: &LocalJournal, verify_bytes_max: u64) -> Result<Self, StoreError> {
+    /// Opens the trees beside a journal with these bounds, which `sync_journal` makes durable.
+    fn open(
+        dir: &Path,
+        bounds: (u64, u64),
+        sync_journal: Box<dyn Fn() -> Result<(), StoreError> + Send + std::marker::Sync>,
+        verify_bytes_max: u64,
+    ) -> Result<Self, StoreError> {
         tables::check(dir, verify_bytes_max)?;
         // The engine asserts some of the data that it reads. A panic must at least name the store.
         let opened = std::panic::catch_unwind(AssertUnwindSafe(|| Trees::open(dir)));
@@ -266,7 +286,7 @@ impl Shared {
             Err(_) => return Err(corrupt("the engine cannot open it".into())),
         };
         let mark = trees.opened_at();
-        let ((first, last), from) = (journal.bounds(), mark.applied);
+        let ((first, last), from) = (bounds, mark.applied);
         if from > last {
             return Err(corrupt(format!("it has the commit {from}, and the journal beside it ends with {last}")));
         }
@@ -279,7 +299,7 @@ impl Shared {
             writer: Mutex::new(Writer { mark, heads: HashMap::new(), failed: None }),
             persist: Persist::default(),
             persisted: AtomicU64::new(from),
-            sync_journal: Box::new(journal.syncer()),
+            sync_journal,
         })
     }
 
@@ -348,6 +368,7 @@ impl Shared {
                 batch.insert(TreeName::Names, tombstone_key(*number), []);
                 writer.heads.remove(log);
             }
+            Commit::Leader(_) => {}
         }
         Ok(batch)
     }
@@ -494,6 +515,10 @@ impl Store for EmbeddedStore {
 
     fn checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, at: Sequence) -> Result<Option<(Sequence, Bytes)>, StoreError> {
         self.shared.checkpoint(log, epoch, kind, at)
+    }
+
+    fn export(&self, write: &mut dyn FnMut(Bytes) -> bool) -> Result<Option<Mark>, StoreError> {
+        self.shared.export(write)
     }
 
     fn bytes(&self) -> u64 {

@@ -4,10 +4,11 @@
 //! that applies a commit again, or on another machine, reads nothing to decide, and ends with the same content.
 //!
 //! ```text
-//! commit  := version:u8  kind:u8  group | compaction | erasure
+//! commit  := version:u8  kind:u8  group | compaction | erasure | leader
 //! group   := count:u32 (position:u64 number:u64 creates:u8 log epoch:u64 expected:u64 last:u64 rows blobs state)…
 //! compaction := number:u64 log epoch:u64 last:u64 count:u32 (position:u64 last:u64 rows)… state
 //! erasure := number:u64 log
+//! leader  := term:u64 node:bytes
 //! log     := kind:u8 bytes       blobs := count:u32 (id meta body)…       state := count:u32 (key is_set:u8 [value])…
 //! bytes   := length:u32 byte…    rows, id, meta, body, key, value := bytes                            little-endian
 //! ```
@@ -16,10 +17,20 @@ use super::{Append, Blob, Compaction, LogId, LogKind, RewrittenAppend};
 use crate::model::{BlobId, Epoch, RunId, Sequence, SessionId};
 use bytes::{Buf, BufMut, Bytes};
 
+/// A leader, as its record in the journal names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leader {
+    /// Grows with each leader.
+    pub term: u64,
+    /// The id of the node.
+    pub node: String,
+}
+
 const VERSION: u8 = 1;
 const GROUP: u8 = 1;
 const COMPACTION: u8 = 2;
 const ERASURE: u8 = 3;
+const LEADER: u8 = 4;
 
 /// What one record of the journal says.
 #[derive(Debug, Clone)]
@@ -30,6 +41,8 @@ pub enum Commit {
     Compaction { number: u64, compaction: Compaction },
     /// The erasure of the log with this number.
     Erasure { number: u64, log: LogId },
+    /// A node leads from here on. It changes nothing that a store keeps.
+    Leader(Leader),
 }
 
 /// An append with its place in the order of all appends.
@@ -57,6 +70,7 @@ impl Commit {
             Self::Group(appends) => (&appends[..], None),
             Self::Compaction { compaction, .. } => (&[][..], Some(&compaction.log)),
             Self::Erasure { log, .. } => (&[][..], Some(log)),
+            Self::Leader(_) => (&[][..], None),
         };
         appends.iter().map(|placed| &placed.append.log).chain(other)
     }
@@ -66,7 +80,7 @@ impl Commit {
     pub fn into_appends(self) -> Vec<PlacedAppend> {
         match self {
             Self::Group(appends) => appends,
-            Self::Compaction { .. } | Self::Erasure { .. } => Vec::new(),
+            Self::Compaction { .. } | Self::Erasure { .. } | Self::Leader(_) => Vec::new(),
         }
     }
 
@@ -94,6 +108,11 @@ impl Commit {
                 out.put_u8(ERASURE);
                 out.put_u64_le(*number);
                 put_log(&mut out, log);
+            }
+            Self::Leader(Leader { term, node }) => {
+                out.put_u8(LEADER);
+                out.put_u64_le(*term);
+                put_bytes(&mut out, node.as_bytes());
             }
         }
         out.into()
@@ -126,6 +145,7 @@ impl Commit {
                 Some(Self::Compaction { number, compaction: Compaction { log, epoch, last, appends, state } })
             }
             ERASURE => Some(Self::Erasure { number: take_number(from)?, log: take_log(from)? }),
+            LEADER => Some(Self::Leader(Leader { term: take_number(from)?, node: take_text(from)? })),
             _ => None,
         }
     }
@@ -268,6 +288,7 @@ mod tests {
             ]),
             Commit::Compaction { number: 2, compaction },
             Commit::Erasure { number: 2, log },
+            Commit::Leader(Leader { term: 3, node: "n".into() }),
         ]
     }
 

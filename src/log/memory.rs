@@ -133,6 +133,7 @@ impl Store for MemoryStore {
             Commit::Group(appends) => appends.iter().for_each(|placed| inner.append(placed)),
             Commit::Compaction { compaction, .. } => inner.compact(compaction),
             Commit::Erasure { log, .. } => inner.erase(log),
+            Commit::Leader(_) => {}
         }
         inner.mark.applied = position;
         Ok(())

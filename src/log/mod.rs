@@ -36,7 +36,7 @@ mod storage;
 #[doc(hidden)]
 pub mod testing;
 
-pub use encoding::{Commit, Place, PlacedAppend};
+pub use encoding::{Commit, Leader, Place, PlacedAppend};
 pub use storage::Storage;
 
 use crate::model::{BlobId, Epoch, RunId, Sequence, SessionId};
@@ -290,6 +290,9 @@ pub enum StoreError {
     /// A stream of a session would follow more logs than the limit allows.
     #[error("The session has {count} logs; one stream follows at most {limit}. Read its runs one by one.")]
     TooManyLogs { count: usize, limit: usize },
+    /// Another node of the cluster leads, or none does. Nothing was stored.
+    #[error("This node does not lead the cluster. Nothing was stored. Send the request again.")]
+    NotLeader,
     /// Another process holds the data directory.
     #[error("the data directory {path} is in use by another process; stop that process, or give --data-dir another directory")]
     Locked { path: PathBuf },
@@ -428,6 +431,16 @@ pub trait Store: Send + Sync + 'static {
 
     /// The newest checkpoint of this kind at or before `at`, with its sequence.
     fn checkpoint(&self, log: &LogId, epoch: Epoch, kind: u8, at: Sequence) -> Result<Option<(Sequence, Bytes)>, StoreError>;
+
+    /// Writes everything that the store has after one commit, in chunks, for a store on another machine.
+    ///
+    /// `write` returns whether to go on. `None` if it did not, or for a store that makes no snapshots.
+    ///
+    /// # Errors
+    /// [`StoreError`]: final.
+    fn export(&self, _write: &mut dyn FnMut(Bytes) -> bool) -> Result<Option<Mark>, StoreError> {
+        Ok(None)
+    }
 
     /// The approximate size on disk, in bytes; 0 for a store without one.
     fn bytes(&self) -> u64;

@@ -12,6 +12,9 @@ pub enum Storage {
     Memory(MemoryStore, MemoryJournal),
     /// In a data directory.
     Embedded(EmbeddedStore, LocalJournal),
+    /// In a data directory that follows the stream of a cluster.
+    #[cfg(feature = "cluster")]
+    Replica(EmbeddedStore, std::sync::Arc<super::journal::JetStreamJournal>),
 }
 
 impl Storage {

@@ -15,12 +15,14 @@
 //! | [`clients`] | the handlers of existing clients, in their own protocols |
 //! | [`transport`] | connections, request heads and TLS |
 //! | [`socket`] | WebSocket connections |
+//! | [`mod@cluster`] | requests that another node must answer, or that this node cannot answer yet |
 //! | [`maintenance`] | tasks that run beside the requests |
 //! | [`mod@router`] | the handler of each address |
 
 pub mod access;
 pub mod api;
 pub mod clients;
+pub mod cluster;
 pub mod contract;
 pub mod http;
 pub mod maintenance;
@@ -163,6 +165,8 @@ pub struct App {
     pub origins: Origins,
     /// Host names that requests may use.
     hosts: Hosts,
+    /// The cluster that the server belongs to, if any.
+    pub cluster: Option<cluster::Cluster>,
     /// When the server received the stop signal.
     stopping: watch::Sender<Option<tokio::time::Instant>>,
 }
@@ -207,6 +211,8 @@ impl Server {
         let (logs, groups) = match storage {
             Storage::Memory(store, journal) => Logs::open(store, Arc::new(journal))?,
             Storage::Embedded(store, journal) => Logs::open(store, Arc::new(journal))?,
+            #[cfg(feature = "cluster")]
+            Storage::Replica(store, journal) => Logs::open(store, journal)?,
         };
         let ingest = Ingest::new(logs.clone(), policy, environment).with_limits(limits.ingest);
         let feed = Feed::new(logs.clone(), sizes);
@@ -229,6 +235,7 @@ impl Server {
             authenticator: None,
             origins: Origins::default(),
             hosts: Hosts::default(),
+            cluster: None,
             stopping: watch::Sender::new(None),
         };
         Ok(Self {
@@ -276,6 +283,19 @@ impl Server {
     pub fn with_task(mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> Self {
         self.extra_tasks.push((name, task.boxed()));
         self
+    }
+
+    /// Makes the server a node of a cluster.
+    #[must_use]
+    pub fn with_cluster(mut self, cluster: cluster::Cluster) -> Self {
+        Arc::get_mut(&mut self.app).expect("the server is configured before its state is shared").cluster = Some(cluster);
+        self
+    }
+
+    /// The logs of the server.
+    #[must_use]
+    pub fn logs(&self) -> Arc<Logs> {
+        self.app.logs.clone()
     }
 
     /// Makes the task of this name panic, or `committer` at its next append. For tests.

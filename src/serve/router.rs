@@ -4,6 +4,7 @@ use super::App;
 use super::access::{authorization, origin, tickets};
 use super::api::{controls, erase, facts, hydrate, ops, sessions, settle, stream, workbench};
 use super::clients::{ag_ui, ai_sdk, copilotkit, view};
+use super::cluster;
 use super::contract::access_rule::AccessRule;
 use super::contract::openapi;
 use super::contract::operations::OPERATIONS;
@@ -61,6 +62,7 @@ const HANDLERS: &[(&str, Route)] = &[
     ("getHealth", |method| on(method, ops::health)),
     ("getReadiness", |method| on(method, ops::ready)),
     ("getMetrics", |method| on(method, meters::get)),
+    ("getCluster", |method| on(method, cluster::get)),
     ("getDescription", |method| on(method, openapi::get)),
     ("getSchema", |method| on(method, ops::schema)),
     ("getPage", |method| on(method, workbench::index)),
@@ -75,6 +77,10 @@ pub fn router(app: Arc<App>) -> Router {
         let route = match operation.access_rule {
             AccessRule::Public | AccessRule::InBand => route,
             rule => route.route_layer(from_fn_with_state((app.clone(), rule), authorization::authorize_layer)),
+        };
+        let route = match app.cluster {
+            Some(_) => route.route_layer(from_fn_with_state((app.clone(), cluster::is_for_leader(operation)), cluster::layer)),
+            None => route,
         };
         router.route(operation.path, route)
     });

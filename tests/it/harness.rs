@@ -127,13 +127,19 @@ impl Process {
 
     /// Starts the binary on `dir` with further flags.
     pub fn start_with(dir: &Path, flags: &[&str]) -> Self {
+        Self::start_with_env(dir, flags, &[])
+    }
+
+    /// The same, with further variables in its environment.
+    pub fn start_with_env(dir: &Path, flags: &[&str], envs: &[(&str, &str)]) -> Self {
         install_crypto_provider();
         // A measurement of a release build uses the same tests.
         let binary = std::env::var_os("PROSCENIUM_TEST_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_proscenium").into());
         let mut child = Command::new(binary)
-            .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--data-dir"])
+            .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn,proscenium::access=error", "--data-dir"])
             .arg(dir.join("data"))
             .args(flags)
+            .envs(envs.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
             .spawn()

@@ -1,8 +1,10 @@
 //! The test suite of every journal, and what the local one makes of damage.
 
+use crate::nats::Nats;
 use bytes::Bytes;
 use proscenium::log::StoreError;
 use proscenium::log::embedded::Sync;
+use proscenium::log::journal::jetstream::{JetStreamJournal, StreamConnection, StreamOptions};
 use proscenium::log::journal::{Appended, Journal, LocalJournal, MemoryJournal};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -17,6 +19,12 @@ macro_rules! suite {
             $(#[test] fn $test() {
                 let dir = tempfile::tempdir().unwrap();
                 super::$test(&super::open(dir.path(), super::Sync::Never).unwrap());
+            })*
+        }
+        mod in_a_stream {
+            $(#[test] fn $test() {
+                let nats = crate::nats::Nats::start(1);
+                super::$test(&super::open_stream(&nats, 1));
             })*
         }
     };
@@ -41,6 +49,39 @@ fn salts() -> impl FnMut() -> u64 + Send {
 
 fn open(dir: &Path, sync: Sync) -> Result<LocalJournal, StoreError> {
     LocalJournal::open(dir, sync, salts())
+}
+
+/// Opens the stream of one server, as the process with this number.
+fn open_stream(nats: &Nats, writer: u64) -> JetStreamJournal {
+    let connection = StreamConnection { urls: nats.urls(), ..StreamConnection::default() };
+    let options = StreamOptions { cluster: "test".into(), allows_one_replica: true, is_fenced: true, writer };
+    let connected = connection.connect().unwrap();
+    JetStreamJournal::open(connected, options, 0).unwrap()
+}
+
+#[test]
+fn of_two_processes_on_a_stream_one_appends_and_the_other_reads_the_same() {
+    let nats = Nats::start(1);
+    let (first, second) = (open_stream(&nats, 1), open_stream(&nats, 2));
+    let outcome =
+        |journal: &JetStreamJournal, expected, body: &Bytes| pollster::block_on(journal.append(expected, &[body.clone()]));
+    let mut expected = Vec::new();
+    for round in 0..20_u64 {
+        // Larger than a message, so that a record has several parts.
+        let (mine, other) = if round % 2 == 0 { (&first, &second) } else { (&second, &first) };
+        let own = Bytes::from(vec![b'a' + round as u8; 700_000]);
+        // The writer of the round before knows its own record; the other one is refused until it has read it.
+        while outcome(mine, round, &own).unwrap() != Appended::At(round + 1) {}
+        expected.push(own);
+        // The other process does not know of the record, or does by now: either way it cannot take its place.
+        assert!(matches!(outcome(other, round, &Bytes::from_static(b"lost")).unwrap(), Appended::Moved { .. }), "{round}");
+    }
+    for journal in [&first, &second, &open_stream(&nats, 3)] {
+        while journal.bounds().1 < 20 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert!(bodies(journal) == expected);
+    }
 }
 
 fn append(journal: &impl Journal, body: impl Into<Bytes>) -> u64 {

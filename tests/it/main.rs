@@ -24,6 +24,7 @@ mod blobs;
 mod check;
 mod cli;
 mod clients;
+mod cluster;
 mod connect;
 mod control;
 mod crash;
@@ -43,6 +44,7 @@ mod lifecycle;
 mod limits;
 mod listing;
 mod load;
+mod nats;
 mod openapi;
 mod ops;
 #[cfg(feature = "otlp")]

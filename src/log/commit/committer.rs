@@ -1,12 +1,13 @@
 //! The committer thread and its queue.
 
 use super::applier::{Applier, Moved};
+use super::leadership::Leadership;
 use super::open_logs::OpenLogs;
 use super::orderer::{Follow, OrderedGroup, Orderer};
 use super::summary::Summary;
 use super::tail::{InFlightGuard, Log};
 use crate::log::journal::Journal;
-use crate::log::{Append, Commit, Compaction, LogId, META, Store, StoreError, panic_message};
+use crate::log::{Append, Commit, Compaction, Leader, LogId, META, Store, StoreError, panic_message};
 use crate::meter::{Counter, Histogram};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -96,12 +97,16 @@ impl Queued {
 pub(super) enum Request {
     Append(Queued),
     Rewrite(Rewrite),
+    Lead(Leader, oneshot::Sender<Result<(), StoreError>>),
 }
 
 /// What one commit takes from the queue.
 enum Work {
     Appends(Vec<Queued>),
     Rewrite(Rewrite),
+    Lead(Leader, oneshot::Sender<Result<(), StoreError>>),
+    /// Others have appended.
+    CatchUp,
 }
 
 /// A change of a log's history.
@@ -155,14 +160,20 @@ pub(super) struct CommitQueue {
 }
 
 impl CommitQueue {
-    /// Adds a rewrite and wakes the committer; `false` if the queue is closed.
-    pub fn push(&self, rewrite: Rewrite) -> bool {
+    /// Adds a request and wakes the committer; `false` if the queue is closed.
+    pub fn push(&self, request: Request) -> bool {
         let mut waiting = self.waiting.lock();
         if !waiting.is_closed {
-            waiting.requests.push_back(Request::Rewrite(rewrite));
+            waiting.requests.push_back(request);
             self.arrived.notify_one();
         }
         !waiting.is_closed
+    }
+
+    /// Has the committer apply what others have appended to the journal.
+    pub fn catch_up(&self) {
+        self.waiting.lock().is_behind = true;
+        self.arrived.notify_one();
     }
 
     /// Closes the queue: the committer ends once it has committed all queued requests.
@@ -175,6 +186,8 @@ impl CommitQueue {
 #[derive(Default)]
 pub(super) struct Waiting {
     pub requests: VecDeque<Request>,
+    /// Whether others have appended to the journal.
+    pub is_behind: bool,
     /// Whether a task is about to wake the committer.
     pub is_announced: bool,
     /// Set when no further requests come, or when the committer has ended.
@@ -193,6 +206,7 @@ pub(super) struct Follower {
     pub applier: Arc<Applier>,
     pub open: Arc<OpenLogs>,
     pub groups: mpsc::UnboundedSender<CommittedGroup>,
+    pub leadership: Arc<Leadership>,
 }
 
 impl<J: Journal> Committer<J> {
@@ -206,6 +220,10 @@ impl<J: Journal> Committer<J> {
                 match work {
                     Work::Appends(group) => self.append(group).await?,
                     Work::Rewrite(rewrite) => self.rewrite(rewrite).await?,
+                    Work::Lead(leader, done) => self.lead(leader, done).await?,
+                    // One part at a time, so that requests do not wait behind a long way.
+                    Work::CatchUp if self.orderer.catch_up().await? => self.queue.catch_up(),
+                    Work::CatchUp => {}
                 }
             }
             self.orderer.flush().await
@@ -229,6 +247,9 @@ impl<J: Journal> Committer<J> {
     fn next_work(&self) -> Option<Work> {
         let mut waiting = self.queue.waiting.lock();
         while waiting.requests.is_empty() {
+            if std::mem::take(&mut waiting.is_behind) {
+                return Some(Work::CatchUp);
+            }
             if waiting.is_closed {
                 return None;
             }
@@ -243,8 +264,9 @@ impl<J: Journal> Committer<J> {
                     group.push(queued);
                 }
                 Some(Request::Rewrite(rewrite)) if group.is_empty() => return Some(Work::Rewrite(rewrite)),
-                Some(rewrite) => {
-                    waiting.requests.push_front(rewrite);
+                Some(Request::Lead(leader, done)) if group.is_empty() => return Some(Work::Lead(leader, done)),
+                Some(other) => {
+                    waiting.requests.push_front(other);
                     break;
                 }
                 None => break,
@@ -276,6 +298,16 @@ impl<J: Journal> Committer<J> {
         self.counts.appends.add(count as u64);
         let OrderedGroup { compared, placed } = match ordered {
             Ok(ordered) => ordered,
+            Err(StoreError::NotLeader) => {
+                for (_, _, log, _, chain, index, ack, in_flight) in waiting {
+                    // The writers hold state that the log does not have.
+                    chain.end(index);
+                    drop((log, in_flight));
+                    done.acks.push((ack, Err(StoreError::NotLeader)));
+                }
+                follower.finish(Moved::default(), done);
+                return Ok(());
+            }
             Err(error) => {
                 self.failed.send_replace(Some(error.clone()));
                 done.acks.extend(waiting.into_iter().map(|(.., ack, _)| (ack, Err(error.clone()))));
@@ -312,6 +344,18 @@ impl<J: Journal> Committer<J> {
         Ok(())
     }
 
+    async fn lead(&self, leader: Leader, done: oneshot::Sender<Result<(), StoreError>>) -> Result<(), StoreError> {
+        let leadership = &self.orderer.follow().leadership;
+        let led = self.orderer.lead(leader.clone(), || leadership.last()).await;
+        if led.is_ok() {
+            leadership.apply(leader, true);
+        }
+        let failed = final_error(&led);
+        // If the caller is gone, it does not need the answer.
+        let _ = done.send(led);
+        failed.map_or(Ok(()), Err)
+    }
+
     async fn rewrite(&self, rewrite: Rewrite) -> Result<(), StoreError> {
         let (follower, mut moved) = (self.orderer.follow(), Moved::default());
         // If a caller is gone, it does not need the answer.
@@ -321,7 +365,7 @@ impl<J: Journal> Committer<J> {
                 if let Ok(Some(number)) = number {
                     follower.applier.compact(&log, number, summary, &mut moved);
                 }
-                let failed = number.as_ref().err().cloned();
+                let failed = final_error(&number);
                 follower.finish(moved, CommittedGroup::default());
                 let _ = done.send(number.map(|number| number.is_some()));
                 failed.map_or(Ok(()), Err)
@@ -331,7 +375,7 @@ impl<J: Journal> Committer<J> {
                 if is_erased.as_ref().is_ok_and(|is_erased| *is_erased) {
                     follower.applier.erase(&id, log.as_deref(), &mut moved);
                 }
-                let failed = is_erased.as_ref().err().cloned();
+                let failed = final_error(&is_erased);
                 follower.finish(moved, CommittedGroup::default());
                 let _ = done.send(is_erased.map(|_| ()));
                 failed.map_or(Ok(()), Err)
@@ -341,6 +385,10 @@ impl<J: Journal> Committer<J> {
 }
 
 impl Follow<dyn Store> for Follower {
+    fn leads(&self) -> bool {
+        self.leadership.leads()
+    }
+
     async fn apply(&self, store: &dyn Store, position: u64, commit: Commit) -> Result<(), StoreError> {
         // Opened before the store has the commit, so that each tail moves from where it was.
         let mut logs = Vec::new();
@@ -377,6 +425,7 @@ impl Follow<dyn Store> for Follower {
                 }
             }
             Commit::Erasure { log: id, .. } => self.applier.erase(id, logs.first().and_then(Option::as_deref), &mut moved),
+            Commit::Leader(leader) => self.leadership.apply(leader.clone(), false),
         }
         drop(history);
         self.finish(moved, done);
@@ -407,6 +456,11 @@ impl Follower {
             let _ = self.groups.send(done);
         }
     }
+}
+
+/// The error after which the committer must not go on.
+fn final_error<T>(result: &Result<T, StoreError>) -> Option<StoreError> {
+    result.as_ref().err().filter(|error| !matches!(error, StoreError::NotLeader)).cloned()
 }
 
 fn conflict(log: &Log) -> StoreError {

@@ -9,6 +9,7 @@
 
 mod applier;
 mod committer;
+mod leadership;
 mod moves;
 mod open_logs;
 mod orderer;
@@ -19,6 +20,7 @@ mod tail;
 mod tests;
 
 pub use committer::{Ack, Chain, CommitCounters, CommittedGroup, Submission};
+pub use leadership::Leadership;
 pub use moves::Moves;
 pub use orderer::{Follow, OrderedGroup, Orderer, StoreOnly};
 pub use summary::{CompactionState, PREVIEW_CHARS_MAX, Preview, Summary, count_of, summary_of};
@@ -28,7 +30,7 @@ use super::journal::{Journal, JournalState};
 use super::queues::Queues;
 use super::row::{Row, Rows};
 use super::sessions::Sessions;
-use super::{Blob, Compaction, Limit, ListedLog, LoadedLog, LogId, LogKind, Store, StoreError, StoredAppend};
+use super::{Blob, Compaction, Leader, Limit, ListedLog, LoadedLog, LogId, LogKind, Mark, Store, StoreError, StoredAppend};
 use crate::model::{BlobId, Epoch, RunId, Sequence};
 use applier::Applier;
 use bytes::Bytes;
@@ -48,6 +50,7 @@ pub struct Logs {
     failure: watch::Receiver<Option<StoreError>>,
     counts: Arc<CommitCounters>,
     blocking: BlockingLimits,
+    leadership: Arc<Leadership>,
 }
 
 /// Threads that may block on the store at once, by kind of work.
@@ -95,8 +98,10 @@ impl Logs {
         let (groups, outbox) = mpsc::unbounded_channel();
         let (failed, failure) = watch::channel(None);
         let (ready, opened) = std::sync::mpsc::channel();
+        let others = journal.others();
+        let leadership = Arc::new(if others.is_some() { Leadership::of_cluster() } else { Leadership::alone() });
         let work = {
-            let (store, journal) = (store.clone(), journal.clone());
+            let (store, journal, leadership) = (store.clone(), journal.clone(), leadership.clone());
             let (queue, open, counts) = (queue.clone(), open.clone(), counts.clone());
             async move || {
                 let load = async {
@@ -109,7 +114,7 @@ impl Logs {
                     // Without a receiver the caller has panicked.
                     Err(error) => return drop(ready.send(Err(error))),
                 };
-                let follower = Follower { applier: applier.clone(), open, groups };
+                let follower = Follower { applier: applier.clone(), open, groups, leadership };
                 drop(ready.send(Ok(applier)));
                 let orderer = orderer.with_follow(follower);
                 Committer { orderer, queue, failed, counts }.run().await;
@@ -119,7 +124,44 @@ impl Logs {
         thread.expect("the operating system can start a thread");
         let panicked = |_| Err(StoreError::Failed { doing: "opening the store", why: "the committer panicked".into() });
         let (applier, blocking) = (opened.recv().unwrap_or_else(panicked)?, BlockingLimits::default());
-        Ok((Arc::new(Self { store, journal, open, applier, queue, failure, counts, blocking }), outbox))
+        if let Some(others) = others {
+            let queue = Arc::downgrade(&queue);
+            let wake = move || queue.upgrade().map(|queue| queue.catch_up());
+            let follow = std::thread::Builder::new().name("journal-watch".into()).spawn(move || watch_others(others, wake));
+            follow.expect("the operating system can start a thread");
+        }
+        Ok((Arc::new(Self { store, journal, open, applier, queue, failure, counts, blocking, leadership }), outbox))
+    }
+
+    /// Whether this process appends to the journal, and the last leader of the cluster.
+    #[must_use]
+    pub fn leadership(&self) -> &Leadership {
+        &self.leadership
+    }
+
+    /// How far the store has come.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        self.store.mark()
+    }
+
+    /// Writes a snapshot of the store; see [`Store::export`].
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub fn export(&self, write: &mut dyn FnMut(Bytes) -> bool) -> Result<Option<Mark>, StoreError> {
+        self.store.export(write)
+    }
+
+    /// Appends the record of this process as the leader, after everything that others have appended.
+    ///
+    /// # Errors
+    /// `NotLeader` if the journal has a leader of this term or a later one; otherwise as [`Self::log`].
+    pub async fn lead(&self, leader: Leader) -> Result<(), StoreError> {
+        let (done, answer) = oneshot::channel();
+        let is_queued = self.queue.push(Request::Lead(leader, done));
+        let answer = if is_queued { answer.await.ok() } else { None };
+        answer.unwrap_or_else(|| Err(self.end_of_committer()))
     }
 
     /// The store's epoch; see [`Store::epoch`].
@@ -302,7 +344,7 @@ impl Logs {
         let compacted = blocking(&self.blocking.long, move || {
             let _alone = log.lock_for_rewrite();
             let (done, answer) = oneshot::channel();
-            let is_queued = queue.push(Rewrite::Compact { log: log.clone(), compaction, summary, done });
+            let is_queued = queue.push(Request::Rewrite(Rewrite::Compact { log: log.clone(), compaction, summary, done }));
             is_queued.then(|| answer.blocking_recv().ok()).flatten()
         });
         compacted.await.unwrap_or_else(|| Err(self.end_of_committer()))
@@ -320,7 +362,7 @@ impl Logs {
 
     async fn request_erasure(&self, id: LogId, log: Option<Arc<Log>>) -> Result<(), StoreError> {
         let (done, answer) = oneshot::channel();
-        let is_queued = self.queue.push(Rewrite::Erase { id, log, done });
+        let is_queued = self.queue.push(Request::Rewrite(Rewrite::Erase { id, log, done }));
         let answer = if is_queued { answer.await.ok() } else { None };
         answer.unwrap_or_else(|| Err(self.end_of_committer()))
     }
@@ -450,6 +492,11 @@ impl Logs {
     pub fn open_count(&self) -> usize {
         self.open.len()
     }
+}
+
+/// Calls `wake` whenever another process may have appended to the journal, until it returns `None`.
+fn watch_others(mut others: watch::Receiver<u64>, wake: impl Fn() -> Option<()>) {
+    while pollster::block_on(others.changed()).is_ok() && wake().is_some() {}
 }
 
 impl Drop for Logs {

@@ -10,7 +10,7 @@
 
 use crate::log::encoding::encode_group;
 use crate::log::journal::{Appended, Journal, Record};
-use crate::log::{Append, AppendOutcome, Commit, Compaction, LogHead, LogId, Place, PlacedAppend, Store, StoreError};
+use crate::log::{Append, AppendOutcome, Commit, Compaction, Leader, LogHead, LogId, Place, PlacedAppend, Store, StoreError};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,6 +35,11 @@ pub struct Orderer<S: ?Sized, J, F = StoreOnly> {
 pub trait Follow<S: ?Sized> {
     /// Applies the commit at this position, which follows the last one that the store has.
     fn apply(&self, store: &S, position: u64, commit: Commit) -> impl Future<Output = Result<(), StoreError>>;
+
+    /// Whether this process may append. A commit that was applied can take that away.
+    fn leads(&self) -> bool {
+        true
+    }
 }
 
 /// Applies commits to the store, where nothing else follows it.
@@ -110,11 +115,12 @@ impl<S: Store + ?Sized, J: Journal, F: Follow<S>> Orderer<S, J, F> {
     /// append `i` conflicts too. Otherwise its `expected` could match by chance once another writer has appended.
     ///
     /// # Errors
-    /// [`StoreError`]: final. The data may or may not be on disk, and a repeated sync can report success for pages that
-    /// the first one dropped.
+    /// [`StoreError`]: `NotLeader` if another process leads, and nothing was kept. Every other one is final: the data may
+    /// or may not be on disk, and a repeated sync can report success for pages that the first one dropped.
     pub async fn append(&self, group: Vec<Append>, follows: &[bool]) -> Result<OrderedGroup, StoreError> {
         debug_assert_eq!(group.len(), follows.len(), "`follows` has one entry per append");
         loop {
+            self.check_leads()?;
             let compared = self.compare(&group, follows)?;
             let placed = group.iter().zip(&compared).filter_map(|(append, (_, place))| place.map(|place| (append, place)));
             if placed.clone().next().is_none() {
@@ -164,14 +170,36 @@ impl<S: Store + ?Sized, J: Journal, F: Follow<S>> Orderer<S, J, F> {
 
     /// Orders the commit that `plan` makes of what the store has, if it makes one.
     async fn order<T>(&self, plan: impl Fn(&S) -> Result<Option<(T, Commit)>, StoreError>) -> Result<Option<T>, StoreError> {
-        while let Some((planned, commit)) = plan(&self.store)? {
+        loop {
+            self.check_leads()?;
+            let Some((planned, commit)) = plan(&self.store)? else { return Ok(None) };
             if let Some(position) = self.try_append(commit.encode()).await? {
                 self.store.apply(position, &commit)?;
                 self.forget().await?;
                 return Ok(Some(planned));
             }
         }
-        Ok(None)
+    }
+
+    /// Orders the record of a leader. All that others appended before is applied then, and they append no more.
+    ///
+    /// # Errors
+    /// `NotLeader` if the journal has a leader of this term or a later one; otherwise as [`Self::append`].
+    pub async fn lead(&self, leader: Leader, last: impl Fn() -> Option<Leader>) -> Result<(), StoreError> {
+        loop {
+            while self.catch_up().await? {}
+            if last().is_some_and(|last| last.term >= leader.term) {
+                return Err(StoreError::NotLeader);
+            }
+            let commit = Commit::Leader(leader.clone());
+            if let Some(position) = self.try_append(commit.encode()).await? {
+                return self.store.apply(position, &commit);
+            }
+        }
+    }
+
+    fn check_leads(&self) -> Result<(), StoreError> {
+        if self.follow.leads() { Ok(()) } else { Err(StoreError::NotLeader) }
     }
 
     /// Compares each append with the head of its log, and places those that can follow and change something.
@@ -218,7 +246,10 @@ impl<S: Store + ?Sized, J: Journal, F: Follow<S>> Orderer<S, J, F> {
     }
 
     /// Applies some of the commits that the journal has and the store lacks; `false` if it lacks none.
-    async fn catch_up(&self) -> Result<bool, StoreError> {
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub async fn catch_up(&self) -> Result<bool, StoreError> {
         let applied = self.store.mark().applied;
         if applied >= self.journal.bounds().1 {
             return Ok(false);
@@ -235,6 +266,9 @@ impl<S: Store + ?Sized, J: Journal, F: Follow<S>> Orderer<S, J, F> {
 
     /// Lets the journal forget what no crash can take from the store.
     async fn forget(&self) -> Result<(), StoreError> {
+        if self.journal.others().is_some() {
+            return Ok(());
+        }
         let persisted = self.store.persisted();
         if persisted > self.forgotten.swap(persisted, Ordering::Relaxed) {
             self.journal.truncate_before(persisted + 1).await?;

@@ -11,11 +11,15 @@
 //! A journal knows nothing about the content of its records. Every implementation passes the suite
 //! `tests/it/journal.rs`.
 
+#[cfg(feature = "cluster")]
+pub mod jetstream;
 mod local;
 mod memory;
 mod record;
 pub(in crate::log) mod tail;
 
+#[cfg(feature = "cluster")]
+pub use jetstream::JetStreamJournal;
 pub use local::LocalJournal;
 pub use memory::{Gate, MemoryJournal};
 
@@ -76,6 +80,13 @@ pub trait JournalState: Send + std::marker::Sync + 'static {
 
     /// Why a thread of the journal has failed for good, outside of any call. `None` for a journal without threads.
     fn failure(&self) -> Option<watch::Receiver<Option<StoreError>>> {
+        None
+    }
+
+    /// The position of the last record, when it changes. `None` for a journal that only this process appends to.
+    ///
+    /// A journal that others follow forgets records only when all of them can do without, so no store decides that.
+    fn others(&self) -> Option<watch::Receiver<u64>> {
         None
     }
 }

@@ -18,7 +18,8 @@ pub async fn health() -> Json<Value> {
 
 /// `GET /readyz`: 200 while the server accepts facts and readers.
 ///
-/// 503 once the server is stopping, its store has failed, or its disk is nearly full.
+/// 503 once the server is stopping, its store has failed, or its disk is nearly full; in a cluster also while the node
+/// does not follow.
 pub async fn ready(State(app): State<Arc<App>>) -> Result<Json<Value>, Problem> {
     if app.stopping.borrow().is_some() {
         return Err(Problem::stopping());
@@ -27,7 +28,19 @@ pub async fn ready(State(app): State<Arc<App>>) -> Result<Json<Value>, Problem> 
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "store_failed", error.to_string()));
     }
     app.disk.check_space().map_err(|full| Problem { status: StatusCode::SERVICE_UNAVAILABLE, ..full })?;
-    Ok(Json(json!({ "status": "ready", "openLogs": app.logs.open_count(), "readers": app.feed.reader_count() })))
+    let mut ready = json!({ "status": "ready", "openLogs": app.logs.open_count(), "readers": app.feed.reader_count() });
+    if let Some(cluster) = &app.cluster {
+        let (membership, (lag, _)) = (&cluster.membership, cluster.membership.lag(app.logs.mark().applied));
+        let is_following = membership.is_following();
+        if !is_following || !membership.has_caught_up() {
+            let detail = format!("The node is behind its cluster by {lag} commits that it knows of.");
+            let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not_following", detail);
+            return Err(problem.with("following", is_following).with("lag", lag));
+        }
+        ready["following"] = is_following.into();
+        ready["lag"] = lag.into();
+    }
+    Ok(Json(ready))
 }
 
 /// `GET /schema/{file}`: the schemas of the wire format.

@@ -45,6 +45,7 @@ kinds! {
     FOREIGN_ORIGIN = 403 "foreign_origin", "The request comes from a page of another origin", "Serve the page from this address, allow its origin with `--cors-origin`, or, behind a proxy, forward `Host`";
     UNKNOWN_HOST = 403 "unknown_host", "The server has no authentication, and `host` is not one of its own names", "Use `localhost` or the IP address, allow the name with `--cors-origin http://host` or `--listen`, or require tokens with `--auth-key`";
     PRODUCER_FENCED = 403 "producer_fenced", "A producer with the same id and a newer epoch has taken over", "Stop, or start again with a larger epoch";
+    NO_CLUSTER = 404 "no_cluster", "The server belongs to no cluster", "Start it with `--cluster`";
     NO_SUCH_ADDRESS = 404 "no_such_address", "The path is unknown", "See `/openapi.json`";
     NO_SUCH_ASSET = 404 "no_such_asset", "The page has no such file", "Start at `/`";
     NO_SUCH_BLOB = 404 "no_such_blob", "The blob does not exist, or not for this audience", "Follow the `refs` of a visible envelope";
@@ -93,6 +94,9 @@ kinds! {
     STORED_STATE_UNREADABLE = 500 "stored_state_unreadable", "The stored state of one run or session is unreadable; `detail` names it and the entry, and others are unaffected", "Stop the server and run `proscenium doctor`; then restore a backup, or delete the run";
     NOT_SERVED = 501 "not_served", "The stream's `format` is not supported", "Omit `format`";
     UNSUPPORTED_TRANSFER_CODING = 501 "unsupported_transfer_coding", "The body has a transfer coding other than `chunked`", "Send it without a coding, or chunked";
+    NO_LEADER = 503 "no_leader", "The cluster has no leader, or its leader does not answer", "Retry after `retryAfter`; producer numbers prevent duplicates";
+    BEHIND = 503 "behind", "The node has not received the commits up to the request's cursor yet", "Retry after `retryAfter`, or use another node";
+    NOT_FOLLOWING = 503 "not_following", "`/readyz`: the node does not receive the commits of its cluster, or has not received all of them since its start", "Wait, or check the connection to NATS";
     STOPPING = 503 "stopping", "The server is stopping", "Use another server, or retry later";
     BUSY = 503 "busy", "Ingest is overloaded; nothing was accepted", "Retry after `retryAfter`";
     DISK_NEARLY_FULL = 503 "disk_full", "`/readyz`: the store's disk has less free space than its reserve", "Free some space, or lower `--disk-reserve`";

@@ -68,8 +68,9 @@ pub enum Content {
     Bytes,
 }
 
-/// Problems of every address: a foreign origin, an unknown host, and server errors.
-const ANY_ADDRESS: &[ProblemKind] = &[kinds::FOREIGN_ORIGIN, kinds::UNKNOWN_HOST, kinds::INTERNAL_ERROR];
+/// Problems of every address: a foreign origin, an unknown host, server errors, and those of a node of a cluster.
+const ANY_ADDRESS: &[ProblemKind] =
+    &[kinds::FOREIGN_ORIGIN, kinds::UNKNOWN_HOST, kinds::INTERNAL_ERROR, kinds::NO_LEADER, kinds::BEHIND];
 /// Problems of every address that is not public.
 const ACCESS_PROBLEMS: &[ProblemKind] = &[kinds::UNAUTHENTICATED, kinds::FORBIDDEN];
 /// Problems of an address that keeps a connection open.
@@ -822,7 +823,20 @@ pub static OPERATIONS: &[Operation] = &[
         accepts_ids: false,
         body: None,
         responses: json!("Ready", "The server is ready."),
-        problems: &[&[kinds::STOPPING, kinds::STORE_HAS_FAILED, kinds::DISK_NEARLY_FULL]],
+        problems: &[&[kinds::STOPPING, kinds::STORE_HAS_FAILED, kinds::DISK_NEARLY_FULL, kinds::NOT_FOLLOWING]],
+    },
+    Operation {
+        method: Method::GET,
+        path: "/v1/cluster",
+        access_rule: Requires(Verb::Admin),
+        id: "getCluster",
+        tag: "operations",
+        summary: "The nodes of the cluster: which one leads, and how far each has come.",
+        parameters: &[],
+        accepts_ids: false,
+        body: None,
+        responses: json!("Cluster", "The nodes."),
+        problems: &[&[kinds::NO_CLUSTER]],
     },
     Operation {
         method: Method::GET,

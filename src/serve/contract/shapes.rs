@@ -51,6 +51,7 @@ pub const SHAPES: &[Shape] = &[
     ("Ticket", ticket),
     ("Health", health),
     ("Ready", ready),
+    ("Cluster", cluster),
     ("Description", description),
     ("Any", any),
 ];
@@ -630,6 +631,34 @@ fn ready() -> Value {
             "status": { "const": "ready" },
             "openLogs": count("Logs in memory."),
             "readers": count("Open streams."),
+        }),
+        json!({
+            "following": { "description": "In a cluster: whether the node receives its commits.", "type": "boolean" },
+            "lag": count("In a cluster: commits that the node knows of and has not applied."),
+        }),
+    )
+}
+
+fn cluster() -> Value {
+    let node = object(
+        "A node that was heard of lately.",
+        json!({
+            "id": text("The id of the process."),
+            "url": text("Where other nodes reach it."),
+            "role": { "description": "The role.", "enum": ["leader", "follower"] },
+            "position": count("The last commit that its store has."),
+            "lagMs": count("For how long its store has been behind, in milliseconds."),
+        }),
+        json!({}),
+    );
+    object(
+        "A cluster, as one node sees it.",
+        json!({
+            "name": text("The name of the cluster."),
+            "self": text("The id of the node that answers."),
+            "leader": or_null(text("The id of the leader; null while the cluster has none.")),
+            "position": count("The last commit that the store of the answering node has."),
+            "nodes": list(node),
         }),
         json!({}),
     )

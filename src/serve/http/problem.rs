@@ -111,6 +111,9 @@ impl From<StoreError> for Problem {
         if let StoreError::TooManyLogs { limit, .. } = error {
             return Self::new(StatusCode::UNPROCESSABLE_ENTITY, "session_too_large", error.to_string()).with("limit", limit);
         }
+        if matches!(error, StoreError::NotLeader) {
+            return Self::new(StatusCode::SERVICE_UNAVAILABLE, "no_leader", error.to_string()).with_retry_after(1);
+        }
         tracing::error!(%error, "the store failed to answer");
         let code = if error.affects_one_log() { "stored_state_unreadable" } else { "store_failed" };
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, code, error.to_string())

@@ -69,6 +69,10 @@ impl Compactor {
     /// Scans all runs periodically.
     pub(in crate::serve) async fn run(self) {
         loop {
+            if !self.app.logs.leadership().leads() {
+                tokio::time::sleep(*CHECK_INTERVAL.start()).await;
+                continue;
+            }
             match self.run_once().await {
                 Ok(CompactionOutcome { runs: 0, .. }) => {}
                 Ok(CompactionOutcome { runs, rows }) => tracing::info!(runs, rows, "compacted"),

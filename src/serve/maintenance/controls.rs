@@ -24,6 +24,11 @@ impl ControlMaintenance {
         loop {
             // Wakes for the next check, or at once for a control that is due.
             let _ = tokio::time::timeout(CHECK_INTERVAL_MAX, self.app.logs.queues().wakeup()).await;
+            if !self.app.logs.leadership().leads() {
+                // A control that is due wakes this task again at once.
+                tokio::time::sleep(CHECK_INTERVAL_MAX).await;
+                continue;
+            }
             if let Err(error) = self.run_once(Instant::now(), (self.app.environment.now)()).await {
                 // A failure of the store stops the server elsewhere.
                 tracing::warn!(%error, "cannot expire controls");

@@ -65,6 +65,9 @@ impl Settler {
             (self.limits.stale_after.min(self.limits.settle_after) / 6).clamp(*CHECK_INTERVAL.start(), *CHECK_INTERVAL.end());
         loop {
             tokio::time::sleep(pause).await;
+            if !self.app.logs.leadership().leads() {
+                continue;
+            }
             if let Err(error) = self.run_once(Instant::now()).await {
                 // A failure of the store stops the server elsewhere.
                 tracing::warn!(%error, "cannot settle runs");

@@ -4,6 +4,7 @@
 //! Counting costs one atomic addition per delivery and a few per body or commit. Names follow Prometheus: a unit at the
 //! end, `_total` on counters.
 
+use crate::cluster::Membership;
 use crate::log::commit;
 use crate::meter::{BUCKET_BOUNDS_MICROS, Counter, Gauge, Histogram, LabelCounter};
 use crate::model::Audience;
@@ -99,6 +100,12 @@ impl Scrape<'_> {
 
     fn log(&self) -> &commit::CommitCounters {
         self.app.logs.counts()
+    }
+
+    fn cluster(&self, read: impl FnOnce(&Membership)) {
+        if let Some(cluster) = &self.app.cluster {
+            read(&cluster.membership);
+        }
     }
 
     fn feed(&self) -> &feed::ReaderCounts {
@@ -343,6 +350,30 @@ pub static METRICS: &[Metric] = &[
         kind: COUNTER,
         help: "Problems sent over any transport, by code.",
         read: |of, to| to.named("code", &of.app.meters.problems),
+    },
+    Metric {
+        name: "proscenium_cluster_leader_info",
+        kind: GAUGE,
+        help: "In a cluster: 1 if this node leads, otherwise 0.",
+        read: |of, to| of.cluster(|_| to.one(u8::from(of.app.logs.leadership().leads()))),
+    },
+    Metric {
+        name: "proscenium_cluster_takeovers_total",
+        kind: COUNTER,
+        help: "In a cluster: how often this node has become the leader.",
+        read: |of, to| of.cluster(|cluster| to.one(cluster.takeovers())),
+    },
+    Metric {
+        name: "proscenium_cluster_lag_commits_waiting",
+        kind: GAUGE,
+        help: "In a cluster: commits that this node knows of and has not applied.",
+        read: |of, to| of.cluster(|cluster| to.one(cluster.lag(of.app.logs.mark().applied).0)),
+    },
+    Metric {
+        name: "proscenium_cluster_lag_seconds",
+        kind: GAUGE,
+        help: "In a cluster: for how long this node has been behind.",
+        read: |of, to| of.cluster(|cluster| to.one(seconds(cluster.lag(of.app.logs.mark().applied).1))),
     },
     Metric {
         name: "process_start_time_seconds",

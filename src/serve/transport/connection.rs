@@ -18,6 +18,7 @@ use crate::serve::access::origin::{FETCH_SITE, admit};
 use crate::serve::access::quota::{Client, ConnectionPermit};
 use crate::serve::api::facts::{accept_body, is_facts_path};
 use crate::serve::clients::view::{self, RunStream};
+use crate::serve::cluster;
 use crate::serve::contract::operations::{PUBLISH_ACCESS, STREAM_ACCESS};
 use crate::serve::http::body::{BodyDeadline, is_lines};
 use crate::serve::http::problem::Problem;
@@ -276,8 +277,10 @@ fn classify(app: &App, head: &RequestHead<'_, '_>) -> Option<NextRequest> {
     let target = request.path?;
     let path = target.split('?').next().unwrap_or(target);
     let is_facts = match request.method? {
-        "GET" if is_stream(path) => false,
-        "POST" if is_facts_path(path) => true,
+        // The leader of a cluster records the use of a ticket.
+        "GET" if is_stream(path) && (app.cluster.is_none() || !target.contains("ticket=")) => false,
+        // A node that follows forwards them.
+        "POST" if is_facts_path(path) && app.logs.leadership().leads() => true,
         _ => return None,
     };
     if request.version != Some(1) {
@@ -352,6 +355,7 @@ async fn serve_stream(
     let record = RequestRecord::new(&id, "GET", Some("/v1/runs/{run}/stream"), run, &headers);
     let span = tracing::debug_span!("request", id = trace::text(&id), run);
     let opening = async {
+        cluster::wait_for_cursor(&app, &uri, &headers).await?;
         let authorization = authorize_request(&app, STREAM_ACCESS, &uri, &headers).await?;
         view::open(&app, authorization, &uri, &headers).await
     };

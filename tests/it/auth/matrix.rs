@@ -56,6 +56,7 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 9])] = &[
     ("POST",   "/v1/agents/{agent}/controls/claim", "/v1/agents/b/controls/claim?wait=0", "", [401, 401, 401, 403, 403, 200, 403, 403, 200]),
     ("POST",   "/v1/controls/{control}/ack",       "/v1/controls/none/ack",      LEASE, [401, 401, 401, 403, 403, 409, 403, 409, 409]),
     ("POST",   "/v1/controls/{control}/nack",      "/v1/controls/none/nack",     LEASE, [401, 401, 401, 403, 403, 409, 403, 409, 409]),
+    ("GET",    "/v1/cluster",                      "/v1/cluster",                "",   [401, 401, 401, 403, 403, 403, 403, 404, 404]),
     ("GET",    "/metrics",                         "/metrics",                   "",   [401, 401, 401, 403, 403, 403, 403, 200, 200]),
     ("GET",    "/v1/runs/{run}/stream",            "/v1/runs/r/stream",          "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
     ("GET",    "/v1/sessions/{session}/stream",    "/v1/sessions/s/stream",      "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),

@@ -1,0 +1,186 @@
+//! The lease of the leader, and the signs of life of all nodes, in a key-value bucket.
+//!
+//! | key | value | written by |
+//! | --- | --- | --- |
+//! | `leader` | [`LeaseValue`] | the leader, each [`RENEW_INTERVAL`]; a node that takes over |
+//! | `node.{id}` | [`NodeValue`] | that node, each [`RENEW_INTERVAL`] |
+//!
+//! A node takes the lease when its entry has not changed for [`LEASE_TIME`] by the node's own clock. The update names the
+//! revision that it saw, so one of several nodes succeeds. The revision is the term of the leader. No clock of another
+//! machine is compared.
+
+use super::{Membership, Node};
+use async_nats::jetstream::context::Context;
+use async_nats::jetstream::kv::{Config, Entry, Operation, Store};
+use async_nats::jetstream::stream::StorageType;
+use futures_util::StreamExt;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// The interval of renewals and signs of life.
+pub const RENEW_INTERVAL: Duration = Duration::from_millis(500);
+/// The time after which a lease that was not renewed is free, by the clocks of the other nodes.
+pub const LEASE_TIME: Duration = Duration::from_millis(2500);
+/// The time for which the leader relies on its lease after the begin of its last renewal.
+///
+/// Shorter, so that clocks may differ in speed.
+pub const HELD_TIME: Duration = Duration::from_millis(2200);
+/// The time to wait for an answer of the bucket.
+pub const ANSWER_TIME_MAX: Duration = Duration::from_millis(700);
+/// The bucket drops the entry of a node that is gone.
+const ENTRY_TIME_MAX: Duration = Duration::from_secs(60);
+/// Without any change for this long, the watch of the bucket is taken for lost.
+const WATCH_TIME_MAX: Duration = Duration::from_millis(2000);
+const LEADER_KEY: &str = "leader";
+const NODE_KEYS: &str = "node.";
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LeaseValue {
+    pub node: String,
+    pub url: String,
+    /// Whether the leader has given the lease back.
+    pub is_released: bool,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeValue {
+    pub url: String,
+    pub position: u64,
+    pub lag_ms: u64,
+}
+
+/// The lease as this node last saw it.
+#[derive(Debug, Clone, Default)]
+pub struct SeenLease {
+    /// The last revision; 0 without an entry.
+    pub revision: u64,
+    pub value: Option<LeaseValue>,
+    /// When the revision was first seen. `None` before anything was seen.
+    pub since: Option<Instant>,
+}
+
+impl SeenLease {
+    /// Whether another node may take the lease now.
+    pub fn is_free(&self, now: Instant) -> bool {
+        let Some(since) = self.since else { return false };
+        self.value.as_ref().is_none_or(|value| value.is_released) || now.duration_since(since) > LEASE_TIME
+    }
+}
+
+/// The bucket of one cluster.
+#[derive(Clone)]
+pub struct Bucket {
+    store: Store,
+}
+
+impl Bucket {
+    /// Opens the bucket, or creates it with so many replicas.
+    pub async fn open(context: &Context, cluster: &str, num_replicas: usize) -> Result<Self, String> {
+        let bucket = format!("PROSCENIUM_{cluster}_nodes");
+        let config = Config {
+            bucket: bucket.clone(),
+            description: "The leader and the nodes of a Proscenium cluster.".into(),
+            history: 1,
+            max_age: ENTRY_TIME_MAX,
+            storage: StorageType::File,
+            num_replicas,
+            ..Config::default()
+        };
+        let store = match context.get_key_value(&bucket).await {
+            Ok(store) => store,
+            Err(_) => context.create_key_value(config).await.map_err(|error| error.to_string())?,
+        };
+        Ok(Self { store })
+    }
+
+    /// Writes the lease, if its entry still has this revision; returns the new revision.
+    pub async fn write_lease(&self, value: &LeaseValue, revision: u64) -> Result<u64, String> {
+        let bytes = serde_json::to_vec(value).expect("a lease serializes to JSON").into();
+        answer(self.store.update(LEADER_KEY, bytes, revision)).await
+    }
+
+    /// Writes the sign of life of a node.
+    pub async fn write_node(&self, id: &str, value: &NodeValue) -> Result<u64, String> {
+        let bytes = serde_json::to_vec(value).expect("a node serializes to JSON").into();
+        answer(self.store.put(format!("{NODE_KEYS}{id}"), bytes)).await
+    }
+
+    /// Removes the entry of a node that stops.
+    pub async fn remove_node(&self, id: &str) {
+        // If it fails, the bucket drops the entry later.
+        let _ = answer(self.store.purge(format!("{NODE_KEYS}{id}"))).await;
+    }
+
+    /// Notices that the bucket has no entry for the lease, about which a watch says nothing.
+    pub async fn refresh(&self, seen: &watch::Sender<SeenLease>) {
+        if let Ok(Ok(None)) = tokio::time::timeout(WATCH_TIME_MAX, self.store.entry(LEADER_KEY)).await {
+            seen.send_replace(SeenLease { revision: 0, value: None, since: Some(Instant::now()) });
+        }
+    }
+
+    /// Keeps the membership and the lease up to date, through any failure of the connection.
+    pub async fn watch(self, membership: Arc<Membership>, seen: Arc<watch::Sender<SeenLease>>) {
+        loop {
+            self.refresh(&seen).await;
+            if let Ok(Ok(mut changes)) = tokio::time::timeout(WATCH_TIME_MAX, self.store.watch_with_history(">")).await {
+                while let Ok(Some(Ok(entry))) = tokio::time::timeout(WATCH_TIME_MAX, changes.next()).await {
+                    apply(&membership, &seen, &entry);
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+/// Waits for an answer of the bucket, but not for ever.
+async fn answer<T, E: std::fmt::Display>(asked: impl Future<Output = Result<T, E>>) -> Result<T, String> {
+    match tokio::time::timeout(ANSWER_TIME_MAX, asked).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err("NATS does not answer".into()),
+    }
+}
+
+fn apply(membership: &Membership, seen: &watch::Sender<SeenLease>, entry: &Entry) {
+    *membership.heard.write() = Instant::now();
+    let is_put = entry.operation == Operation::Put;
+    if entry.key == LEADER_KEY {
+        let value = if is_put { serde_json::from_slice::<LeaseValue>(&entry.value).ok() } else { None };
+        let held = value.clone().filter(|value| !value.is_released);
+        *membership.leader.write() = held.map(|value| (value.node, value.url));
+        seen.send_modify(|seen| {
+            if entry.revision != seen.revision {
+                *seen = SeenLease { revision: entry.revision, value, since: Some(Instant::now()) };
+            }
+        });
+    } else if let Some(id) = entry.key.strip_prefix(NODE_KEYS) {
+        let value = if is_put { serde_json::from_slice::<NodeValue>(&entry.value).ok() } else { None };
+        let Some(value) = value else {
+            membership.nodes.write().remove(id);
+            return;
+        };
+        membership.last.fetch_max(value.position, Ordering::Relaxed);
+        let lag = Duration::from_millis(value.lag_ms);
+        let node = Node { url: value.url, position: value.position, lag, seen: Instant::now() };
+        membership.nodes.write().insert(id.to_owned(), node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_free_when_it_was_given_back_or_not_renewed() {
+        let begun = Instant::now();
+        let value = |is_released| Some(LeaseValue { node: "a".into(), url: "http://a".into(), is_released });
+        let seen = |value| SeenLease { revision: 7, value, since: Some(begun) };
+        let (early, late) = (begun + LEASE_TIME / 2, begun + LEASE_TIME * 2);
+        assert!(!seen(value(false)).is_free(early) && seen(value(false)).is_free(late));
+        assert!(seen(value(true)).is_free(early) && seen(None).is_free(early));
+        assert!(!SeenLease::default().is_free(late), "a node that has seen nothing knows nothing");
+    }
+}

@@ -1,0 +1,122 @@
+//! Nodes of one cluster: who leads, who follows, and how far.
+//!
+//! A node is one server whose journal is a stream that all nodes share ([`JetStreamJournal`]). Every node serves every
+//! reader from its own store. One node appends; the others pass writes on to it.
+//!
+//! This module knows the nodes. What keeps two of them from appending is the fence of the journal, and nothing here:
+//! a node that wrongly believes to lead cannot append, and learns it with its next append.
+//!
+//! [`JetStreamJournal`]: crate::log::journal
+
+#[cfg(feature = "cluster")]
+mod lease;
+#[cfg(feature = "cluster")]
+mod node;
+#[cfg(feature = "cluster")]
+mod snapshot;
+
+#[cfg(feature = "cluster")]
+pub use node::{ClusterNode, ClusterOptions, seed};
+
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// The time without a sign of life after which a node is no longer listed.
+const NODE_TIME_MAX: Duration = Duration::from_secs(10);
+/// The time without a sign of any node after which this node counts as cut off.
+const SILENCE_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// The nodes of the cluster, as this node knows them.
+pub struct Membership {
+    /// The name of the cluster.
+    pub name: String,
+    /// The id of this node. A process that starts again is another node.
+    pub id: String,
+    /// Where other nodes reach this one.
+    pub url: String,
+    nodes: RwLock<BTreeMap<String, Node>>,
+    leader: RwLock<Option<(String, String)>>,
+    /// When this node last heard of any node, itself included.
+    heard: RwLock<Instant>,
+    takeovers: AtomicU64,
+    /// The position of the last commit that this node knows of, and since when its store is behind.
+    last: AtomicU64,
+    behind_since: RwLock<Option<Instant>>,
+    is_ready: AtomicBool,
+}
+
+/// One node.
+#[derive(Debug, Clone)]
+pub struct Node {
+    pub url: String,
+    /// The position of the last commit that its store has.
+    pub position: u64,
+    pub lag: Duration,
+    seen: Instant,
+}
+
+impl Membership {
+    /// A cluster whose nodes are not known yet.
+    #[must_use]
+    pub fn new(name: String, id: String, url: String) -> Self {
+        Self {
+            name,
+            id,
+            url,
+            nodes: RwLock::default(),
+            leader: RwLock::default(),
+            heard: RwLock::new(Instant::now()),
+            takeovers: AtomicU64::new(0),
+            last: AtomicU64::new(0),
+            behind_since: RwLock::default(),
+            is_ready: AtomicBool::new(false),
+        }
+    }
+
+    /// The id and the URL of the node that holds the lease; `None` while none does.
+    #[must_use]
+    pub fn leader(&self) -> Option<(String, String)> {
+        self.leader.read().clone()
+    }
+
+    /// The nodes that were heard of lately, by id.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<(String, Node)> {
+        let nodes = self.nodes.read();
+        let live = nodes.iter().filter(|(_, node)| node.seen.elapsed() < NODE_TIME_MAX);
+        live.map(|(id, node)| (id.clone(), node.clone())).collect()
+    }
+
+    /// Whether this node receives what the others append.
+    #[must_use]
+    pub fn is_following(&self) -> bool {
+        self.heard.read().elapsed() < SILENCE_TIME_MAX
+    }
+
+    /// Whether this node had everything once since its start.
+    #[must_use]
+    pub fn has_caught_up(&self) -> bool {
+        self.is_ready.load(Ordering::Relaxed)
+    }
+
+    /// How far a store that is at `applied` is behind: in commits, and in time.
+    #[must_use]
+    pub fn lag(&self, applied: u64) -> (u64, Duration) {
+        let commits = self.last.load(Ordering::Relaxed).saturating_sub(applied);
+        let mut since = self.behind_since.write();
+        if commits == 0 {
+            *since = None;
+            self.is_ready.store(true, Ordering::Relaxed);
+        }
+        let since = if commits == 0 { None } else { Some(*since.get_or_insert_with(Instant::now)) };
+        (commits, since.map_or(Duration::ZERO, |since| since.elapsed()))
+    }
+
+    /// How often this node has become the leader.
+    #[must_use]
+    pub fn takeovers(&self) -> u64 {
+        self.takeovers.load(Ordering::Relaxed)
+    }
+}

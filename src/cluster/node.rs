@@ -1,0 +1,301 @@
+//! One node of a cluster: how it starts, takes the lease, and keeps the others informed.
+
+use super::Membership;
+use super::lease::{Bucket, HELD_TIME, LeaseValue, NodeValue, RENEW_INTERVAL, SeenLease};
+use super::snapshot::Snapshots;
+use crate::log::commit::Logs;
+use crate::log::embedded::ReplicaDir;
+use crate::log::journal::Journal;
+use crate::log::journal::jetstream::{Connected, JetStreamJournal, StreamConnection, StreamOptions, open_stream};
+use crate::log::{Leader, Storage, StoreError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// How often a follower looks whether a snapshot is due.
+const SNAPSHOT_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// What makes a server a node of a cluster.
+#[derive(Debug, Clone)]
+pub struct ClusterOptions {
+    pub connection: StreamConnection,
+    /// The name of the cluster: letters, digits, `-` and `_`.
+    pub name: String,
+    /// Where other nodes reach this one, such as `http://10.0.0.5:8787`.
+    pub url: String,
+    /// Whether a stream with a single replica is accepted.
+    pub allows_one_replica: bool,
+    pub data_dir: PathBuf,
+    /// Commits between two snapshots.
+    pub snapshot_commits: u64,
+    /// Distinguishes this process from all others.
+    pub random: u64,
+    /// Whether appends are fenced. Only a test of the tests turns it off.
+    pub is_fenced: bool,
+}
+
+/// A node whose store is open.
+pub struct ClusterNode {
+    membership: Arc<Membership>,
+    journal: Arc<JetStreamJournal>,
+    bucket: Bucket,
+    snapshots: Snapshots,
+    snapshot_commits: u64,
+    /// How long the leader relies on its lease.
+    held_time: Duration,
+}
+
+impl ClusterNode {
+    /// Connects to the cluster, restores the store if it lacks what the stream no longer has, and opens it.
+    ///
+    /// # Errors
+    /// `Failed` when NATS cannot be reached or does not keep what this server promises; the errors of the store.
+    pub fn open(options: ClusterOptions) -> Result<(Self, Storage), StoreError> {
+        let connected = options.connection.connect()?;
+        let mut dir = ReplicaDir::open(&options.data_dir, &options.name)?;
+        let Connected { runtime, context } = &connected;
+        let stream = StreamOptions {
+            cluster: options.name.clone(),
+            allows_one_replica: options.allows_one_replica,
+            is_fenced: options.is_fenced,
+            writer: options.random,
+        };
+        let (bucket, snapshots, positions) = runtime.run(async {
+            let replicas = open_stream(context, &stream).await?.cached_info().config.num_replicas;
+            let failed = |error: String| StoreError::failed("opening the cluster's bucket", &error);
+            let bucket = Bucket::open(context, &options.name, replicas).await.map_err(failed)?;
+            let snapshots = Snapshots::open(context, &options.name, replicas).await?;
+            let positions = snapshots.positions().await?;
+            Ok::<_, StoreError>((bucket, snapshots, positions))
+        })??;
+        let newest = positions.last().copied();
+        let journal = JetStreamJournal::open(connected, stream, newest.unwrap_or(0))?;
+        let (first, last) = journal.bounds();
+        let applied = dir.mark().map_or(0, |mark| mark.applied);
+        if applied > last {
+            return Err(StoreError::Unsupported {
+                path: options.data_dir,
+                found: format!("the commits up to {applied}, and the cluster {} ends with {last}", options.name),
+                known: "a copy of this cluster".into(),
+                remedy: "If the stream was deleted or made anew, give the node an empty directory".into(),
+            });
+        }
+        if applied + 1 < first {
+            let newest = newest.filter(|position| position + 1 >= first).ok_or_else(|| StoreError::Failed {
+                doing: "restoring the store",
+                why: format!("the stream begins with the commit {first}, and no snapshot has what is before it"),
+            })?;
+            tracing::info!(position = newest, "restoring the store from a snapshot of the cluster");
+            dir = journal.run(snapshots.restore(newest, dir))??;
+        }
+        let store = dir.into_store(journal.bounds())?;
+        let id = format!("{:016x}", options.random);
+        let membership = Arc::new(Membership::new(options.name, id, options.url));
+        let journal = Arc::new(journal);
+        let storage = Storage::Replica(store, journal.clone());
+        // Without the fence, a test wants to see what two leaders do.
+        let held_time = if options.is_fenced { HELD_TIME } else { Duration::from_hours(1) };
+        Ok((Self { membership, journal, bucket, snapshots, snapshot_commits: options.snapshot_commits, held_time }, storage))
+    }
+
+    /// The nodes of the cluster.
+    #[must_use]
+    pub fn membership(&self) -> Arc<Membership> {
+        self.membership.clone()
+    }
+
+    /// Takes part in the cluster: signs of life, the lease, snapshots. It ends when `stopping` becomes true.
+    pub async fn run(self, logs: Arc<Logs>, mut stopping: watch::Receiver<bool>) {
+        let (seen, _) = watch::channel(SeenLease::default());
+        let seen = Arc::new(seen);
+        let journal = self.journal.clone();
+        let node = Arc::new(self);
+        let tasks = [
+            journal.spawn_task(node.bucket.clone().watch(node.membership.clone(), seen.clone())),
+            journal.spawn_task(node.clone().write_snapshots(logs.clone())),
+        ];
+        // On the thread of the connection, so that no work of this server delays a renewal.
+        let leasing = journal.spawn_task(node.clone().keep_lease(logs, seen.clone(), stopping.clone()));
+        let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
+        // The server has no way to react to a panic of the task at its end.
+        let _ = leasing.await;
+        tasks.iter().for_each(|task| task.abort());
+    }
+
+    async fn keep_lease(
+        self: Arc<Self>,
+        logs: Arc<Logs>,
+        seen: Arc<watch::Sender<SeenLease>>,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        let mut lease = HeldLease { held: None, node: self, logs, seen };
+        while !*stopping.borrow() {
+            lease.turn().await;
+            let _ = tokio::time::timeout(RENEW_INTERVAL, stopping.wait_for(|is_stopping| *is_stopping)).await;
+        }
+        lease.release().await;
+    }
+
+    /// Writes a snapshot when the stream has become long, and shortens the stream.
+    ///
+    /// The node with the smallest id among the followers does it; a cluster of one node does it itself.
+    async fn write_snapshots(self: Arc<Self>, logs: Arc<Logs>) {
+        loop {
+            tokio::time::sleep(SNAPSHOT_CHECK_INTERVAL).await;
+            let leader = self.membership.leader().map(|(id, _)| id);
+            let nodes = self.membership.nodes();
+            let deputy = nodes.iter().map(|(id, _)| id).find(|id| Some(*id) != leader.as_ref() || nodes.len() == 1);
+            let (first, _) = self.journal.bounds();
+            if deputy != Some(&self.membership.id) || logs.mark().applied < first + self.snapshot_commits {
+                continue;
+            }
+            if let Err(error) = self.write_snapshot(&logs, &nodes).await {
+                tracing::warn!(%error, "cannot write a snapshot; trying again");
+            }
+        }
+    }
+
+    async fn write_snapshot(&self, logs: &Arc<Logs>, nodes: &[(String, super::Node)]) -> Result<(), StoreError> {
+        let position = self.snapshots.write_of(logs).await?;
+        // A node that is behind still has to read what it lacks.
+        let needed = nodes.iter().map(|(_, node)| node.position).min().unwrap_or(position).min(position);
+        self.journal.truncate_before(needed).await?;
+        tracing::info!(position, first = needed, "wrote a snapshot, and shortened the stream");
+        Ok(())
+    }
+}
+
+/// The lease, from the view of one node.
+struct HeldLease {
+    node: Arc<ClusterNode>,
+    logs: Arc<Logs>,
+    seen: Arc<watch::Sender<SeenLease>>,
+    /// The revision of the lease that this node holds, and when its last renewal began.
+    held: Option<(u64, Instant)>,
+}
+
+impl HeldLease {
+    /// Renews the lease or takes it, and says that this node is alive.
+    async fn turn(&mut self) {
+        let membership = self.node.membership.clone();
+        let applied = self.logs.mark().applied;
+        membership.last.fetch_max(self.node.journal.bounds().1, Ordering::Relaxed);
+        let (_, lag) = membership.lag(applied);
+        match self.held {
+            Some((revision, renewed)) => self.renew(revision, renewed).await,
+            None => self.take().await,
+        }
+        let value = NodeValue { url: membership.url.clone(), position: applied, lag_ms: lag.as_millis() as u64 };
+        if let Err(error) = self.node.bucket.write_node(&membership.id, &value).await {
+            tracing::debug!(error, "cannot tell the cluster that this node is alive");
+        }
+    }
+
+    fn value(&self, is_released: bool) -> LeaseValue {
+        let Membership { id, url, .. } = &*self.node.membership;
+        LeaseValue { node: id.clone(), url: url.clone(), is_released }
+    }
+
+    async fn renew(&mut self, revision: u64, renewed: Instant) {
+        let begun = Instant::now();
+        let is_taken = self.seen.borrow().value.as_ref().is_some_and(|value| value.node != self.node.membership.id)
+            && self.seen.borrow().revision > revision;
+        match self.node.bucket.write_lease(&self.value(false), revision).await {
+            Ok(revision) => {
+                self.held = Some((revision, begun));
+                self.logs.leadership().extend(begun + self.node.held_time);
+                if !self.logs.leadership().leads() {
+                    self.lead(revision).await;
+                }
+            }
+            Err(error) if is_taken || renewed.elapsed() > self.node.held_time => {
+                tracing::warn!(error, "this node has lost the lease, and follows");
+                self.step_down();
+            }
+            // A write without an answer may have succeeded, and moved the revision.
+            Err(_) => {
+                let seen = self.seen.borrow().clone();
+                if seen.value.is_some_and(|value| value.node == self.node.membership.id && !value.is_released) {
+                    self.held = Some((seen.revision.max(revision), renewed));
+                }
+            }
+        }
+    }
+
+    async fn take(&mut self) {
+        let seen = self.seen.borrow().clone();
+        if !seen.is_free(Instant::now()) {
+            return;
+        }
+        let begun = Instant::now();
+        match self.node.bucket.write_lease(&self.value(false), seen.revision).await {
+            Ok(revision) => {
+                self.held = Some((revision, begun));
+                self.logs.leadership().extend(begun + self.node.held_time);
+                self.lead(revision).await;
+            }
+            // Another node was faster, or the entry is gone.
+            Err(_) => self.node.bucket.refresh(&self.seen).await,
+        }
+    }
+
+    async fn lead(&mut self, term: u64) {
+        let leader = Leader { term, node: self.node.membership.id.clone() };
+        match self.logs.lead(leader).await {
+            Ok(()) => {
+                self.node.membership.takeovers.fetch_add(1, Ordering::Relaxed);
+                tracing::info!(term, "this node leads the cluster");
+            }
+            Err(error) => {
+                tracing::warn!(%error, term, "this node has the lease, and cannot lead");
+                self.step_down();
+            }
+        }
+    }
+
+    fn step_down(&mut self) {
+        self.held = None;
+        self.logs.leadership().step_down();
+        self.node.journal.follow();
+    }
+
+    /// Gives the lease back, so that another node takes it at once.
+    async fn release(&mut self) {
+        if let Some((revision, _)) = self.held.take() {
+            self.logs.leadership().step_down();
+            // Without an answer the lease ends by itself.
+            let _ = self.node.bucket.write_lease(&self.value(true), revision).await;
+        }
+        self.node.bucket.remove_node(&self.node.membership.id).await;
+        self.node.journal.abandon();
+    }
+}
+
+/// Makes a snapshot of a single server's store, from which a new cluster begins.
+///
+/// # Errors
+/// `Failed` when the cluster has commits or snapshots already; the errors of the store and of NATS.
+pub fn seed(dir: &Path, connection: &StreamConnection, cluster: &str, allows_one_replica: bool) -> Result<u64, StoreError> {
+    use crate::log::Store;
+    use crate::log::commit::Orderer;
+    use crate::log::embedded::{EmbeddedStore, Sync};
+    let refuse = |why: String| Err(StoreError::Failed { doing: "moving the data to the cluster", why });
+    let connected = connection.connect()?;
+    let options = StreamOptions { cluster: cluster.into(), allows_one_replica, is_fenced: true, writer: 0 };
+    let snapshots = connected.runtime.run(async {
+        let replicas = open_stream(&connected.context, &options).await?.cached_info().config.num_replicas;
+        Snapshots::open(&connected.context, cluster, replicas).await
+    })??;
+    if !connected.runtime.run(snapshots.positions())??.is_empty() {
+        return refuse(format!("the cluster {cluster} has snapshots already; choose another name"));
+    }
+    let journal = JetStreamJournal::open(connected, options, 0)?;
+    if journal.bounds().1 > 0 {
+        return refuse(format!("the cluster {cluster} has commits already; choose another name"));
+    }
+    let (store, local) = EmbeddedStore::open(dir, Sync::Always)?;
+    let store = pollster::block_on(Orderer::open(Arc::new(store), Arc::new(local)))?.store().clone();
+    journal.run(snapshots.write(move |write| store.export(write)))?
+}

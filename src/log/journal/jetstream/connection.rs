@@ -1,0 +1,109 @@
+//! The connection to the NATS servers, and the runtime that serves it.
+
+use crate::log::StoreError;
+use async_nats::ConnectOptions;
+use async_nats::jetstream::context::{Context, ContextBuilder};
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+/// The time to connect, and to answer a request.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(2);
+/// A server that leaves pings unanswered is left for another one.
+const PING_INTERVAL: Duration = Duration::from_millis(500);
+const RECONNECT_DELAY_MAX: Duration = Duration::from_millis(250);
+/// Attempts to connect at start, one second apart.
+const CONNECT_ATTEMPTS_MAX: usize = 30;
+
+/// How to reach the NATS servers.
+#[derive(Debug, Clone, Default)]
+pub struct StreamConnection {
+    /// Their URLs, comma-separated.
+    pub urls: String,
+    /// A file with the credentials of a NATS user.
+    pub credentials: Option<PathBuf>,
+}
+
+/// A connection, with the runtime that serves it.
+pub struct Connected {
+    pub runtime: JournalRuntime,
+    pub context: Context,
+}
+
+/// A runtime with one thread, which ends with the value. It may be dropped inside another runtime.
+pub struct JournalRuntime(Option<Runtime>);
+
+impl Deref for JournalRuntime {
+    type Target = Runtime;
+
+    fn deref(&self) -> &Runtime {
+        self.0.as_ref().expect("only dropping the value takes it")
+    }
+}
+
+impl Drop for JournalRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl JournalRuntime {
+    fn new() -> Result<Self, StoreError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("cluster").enable_all().build();
+        runtime.map(|runtime| Self(Some(runtime))).map_err(|e| StoreError::failed("starting the cluster's thread", &e))
+    }
+
+    /// Runs work to its end, blocking a caller in any thread.
+    ///
+    /// # Errors
+    /// `Failed` if the work panicked.
+    pub fn run<T: Send>(&self, work: impl Future<Output = T> + Send) -> Result<T, StoreError> {
+        // The caller may be a thread of another runtime, in which blocking on a runtime panics.
+        let ended = std::thread::scope(|scope| scope.spawn(|| self.block_on(work)).join());
+        ended.map_err(|_| StoreError::Failed { doing: "using the cluster's connection", why: "it panicked".into() })
+    }
+}
+
+impl StreamConnection {
+    /// Connects to one of the servers.
+    ///
+    /// # Errors
+    /// `Failed` when no server can be reached, or refuses the credentials.
+    pub fn connect(&self) -> Result<Connected, StoreError> {
+        let runtime = JournalRuntime::new()?;
+        let context = runtime.run(self.connect_inside())??;
+        Ok(Connected { runtime, context })
+    }
+
+    async fn connect_inside(&self) -> Result<Context, StoreError> {
+        let failed =
+            |error: &dyn std::fmt::Display| StoreError::failed("connecting to NATS", &format_args!("{}: {error}", self.urls));
+        let servers: Vec<_> = self.urls.split(',').map(str::trim).filter(|url| !url.is_empty()).collect();
+        let mut attempts = 0;
+        loop {
+            let options = ConnectOptions::new()
+                .name("proscenium")
+                .connection_timeout(CONNECT_TIME_MAX)
+                .request_timeout(Some(REQUEST_TIME_MAX))
+                .ping_interval(PING_INTERVAL)
+                .reconnect_delay_callback(|attempts| RECONNECT_DELAY_MAX.min(Duration::from_millis(25 * attempts as u64)));
+            let options = match &self.credentials {
+                Some(file) => options.credentials_file(file).await.map_err(|e| failed(&e))?,
+                None => options,
+            };
+            attempts += 1;
+            match options.connect(&servers[..]).await {
+                Ok(client) => return Ok(ContextBuilder::new().timeout(REQUEST_TIME_MAX).build(client)),
+                Err(error) if attempts >= CONNECT_ATTEMPTS_MAX => return Err(failed(&error)),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot connect to NATS; trying again");
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
+        }
+    }
+}

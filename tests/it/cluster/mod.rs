@@ -1,0 +1,163 @@
+//! A cluster keeps what one server promises: nodes agree, any node takes any write, and no fault loses a fact.
+
+mod faults;
+mod nodes;
+mod proxy;
+
+use crate::harness::{Client, Process, TIMEOUT, with_timeout};
+use crate::nats::Nats;
+use proxy::Proxies;
+use serde_json::Value;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Nodes on loopback, which reach the NATS servers through proxies of their own.
+struct Cluster {
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    dir: tempfile::TempDir,
+    proxies: Proxies,
+    flags: Vec<String>,
+    is_fenced: bool,
+    process: Option<(Process, Client)>,
+}
+
+impl Node {
+    fn start(&mut self) {
+        let flags: Vec<&str> = self.flags.iter().map(String::as_str).collect();
+        let envs: &[(&str, &str)] = if self.is_fenced { &[] } else { &[("PROSCENIUM_UNFENCED", "1")] };
+        let process = Process::start_with_env(self.dir.path(), &flags, envs);
+        let client = Client::new(process.at);
+        self.process = Some((process, client));
+    }
+
+    /// Ends the process as a crash would.
+    fn kill(&mut self) {
+        self.process = None;
+    }
+
+    fn data_dir(&self) -> std::path::PathBuf {
+        self.dir.path().join("data")
+    }
+
+    fn client(&self) -> &Client {
+        &self.process.as_ref().expect("the node runs").1
+    }
+
+    fn process(&self) -> &Process {
+        &self.process.as_ref().expect("the node runs").0
+    }
+}
+
+impl Cluster {
+    /// Starts so many nodes on the NATS servers, and waits until all of them are ready and one leads.
+    async fn start(nats: &Nats, name: &str, count: usize, flags: &[&str]) -> Self {
+        Self::start_with(nats, name, count, flags, true).await
+    }
+
+    async fn start_with(nats: &Nats, name: &str, count: usize, flags: &[&str], is_fenced: bool) -> Self {
+        let mut nodes = Vec::new();
+        for _ in 0..count {
+            let proxies = Proxies::start(nats.addresses()).await;
+            let urls = proxies.urls();
+            let own = ["--cluster", &urls, "--cluster-name", name];
+            let flags = own.iter().chain(flags).map(|flag| (*flag).to_owned()).collect();
+            let mut node = Node { dir: tempfile::tempdir().unwrap(), proxies, flags, is_fenced, process: None };
+            // Starting blocks this thread, and the proxies run beside it.
+            node = tokio::task::spawn_blocking(move || {
+                node.start();
+                node
+            })
+            .await
+            .unwrap();
+            nodes.push(node);
+        }
+        let cluster = Self { nodes };
+        cluster.wait_ready().await;
+        cluster
+    }
+
+    async fn restart(&mut self, index: usize) {
+        let mut node = self.nodes.remove(index);
+        node = tokio::task::spawn_blocking(move || {
+            node.start();
+            node
+        })
+        .await
+        .unwrap();
+        self.nodes.insert(index, node);
+    }
+
+    fn running(&self) -> Vec<usize> {
+        (0..self.nodes.len()).filter(|index| self.nodes[*index].process.is_some()).collect()
+    }
+
+    fn client(&self, index: usize) -> &Client {
+        self.nodes[index].client()
+    }
+
+    /// Waits until every running node is ready and knows the leader.
+    async fn wait_ready(&self) {
+        for index in self.running() {
+            let client = self.client(index);
+            let begun = Instant::now();
+            loop {
+                let ready = client.get("/readyz").await;
+                let cluster = client.get("/v1/cluster").await.ok();
+                if ready.status == 200 && cluster["leader"].is_string() && self.index_of(&cluster["leader"], &cluster).is_some() {
+                    break;
+                }
+                assert!(begun.elapsed() < TIMEOUT, "node {index}: {ready:?} {cluster}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        // A node has the lease a moment before it leads.
+        eventually("the leader leads", async || {
+            let metrics = self.client(self.leader().await).get("/metrics").await;
+            String::from_utf8_lossy(&metrics.body).contains("proscenium_cluster_leader_info 1")
+        })
+        .await;
+    }
+
+    fn index_of(&self, id: &Value, cluster: &Value) -> Option<usize> {
+        let nodes = cluster["nodes"].as_array()?;
+        let url = nodes.iter().find(|node| node["id"] == *id)?["url"].as_str()?;
+        self.running().into_iter().find(|index| url == format!("http://{}", self.client(*index).at))
+    }
+
+    /// The index of the node that leads, by a running node other than `except`.
+    async fn leader(&self) -> usize {
+        let begun = Instant::now();
+        loop {
+            for index in self.running() {
+                let cluster = self.client(index).get("/v1/cluster").await.ok();
+                if let Some(leader) = self.index_of(&cluster["leader"], &cluster) {
+                    return leader;
+                }
+            }
+            assert!(begun.elapsed() < TIMEOUT, "no node leads");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn follower(&self) -> usize {
+        let leader = self.leader().await;
+        self.running().into_iter().find(|index| *index != leader).expect("a follower runs")
+    }
+}
+
+/// Waits until `check` holds.
+async fn eventually(what: &str, mut check: impl AsyncFnMut() -> bool) {
+    with_timeout(what, async {
+        while !check().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+fn is_empty_dir(dir: &Path) -> bool {
+    std::fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none())
+}

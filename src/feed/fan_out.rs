@@ -122,7 +122,9 @@ impl Listeners {
             followers.flushes.lock().push(flush);
             followers.wake.notify_one();
         }
-        self.sets.iter().for_each(|moves| moves.wake());
+        for moves in &self.sets {
+            moves.wake();
+        }
         self.groups.clone()
     }
 }

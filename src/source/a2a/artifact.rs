@@ -144,13 +144,6 @@ impl EventHandler<'_> {
         }
     }
 
-    /// Repairs the artifacts of a task that comes again.
-    pub(super) fn repair(&mut self, artifacts: Vec<Value>) {
-        for artifact in artifacts {
-            self.artifact(artifact, false, false);
-        }
-    }
-
     /// Ends the text of an artifact. The streamed chunks are the text.
     fn seal_one(&mut self, artifact: &mut Artifact) {
         if artifact.has_text() && !artifact.is_sealed {

@@ -80,10 +80,9 @@ impl EventHandler<'_> {
         if !is_known {
             self.begin(Some(&id));
         }
-        let artifacts = take_list(&mut fact, "artifacts");
-        match is_known {
-            true => self.repair(artifacts),
-            false => artifacts.into_iter().for_each(|artifact| self.artifact(artifact, false, true)),
+        // The task is a snapshot: its artifacts replace the known ones, and may still grow.
+        for artifact in take_list(&mut fact, "artifacts") {
+            self.artifact(artifact, false, false);
         }
         let status = fact.shift_remove("status");
         // What the caller sent, and the server's own data.

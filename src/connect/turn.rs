@@ -61,6 +61,9 @@ pub(super) struct TurnJob {
     pub controls: Vec<HeldControl>,
 }
 
+/// An answer that another call must bring.
+pub(super) type LateReply = (HeldControl, ActionReply);
+
 /// What may happen to a turn at work.
 #[derive(Debug)]
 pub(super) enum TurnCommand {
@@ -99,14 +102,14 @@ impl ConnectedAgent {
         FactPublisher::connect(&self.app, LogId::Run(job.run.clone()), ids).await
     }
 
-    /// Does a turn, from its acceptance to the run's end or pause.
-    pub async fn run_turn(&self, job: TurnJob, mut commands: mpsc::UnboundedReceiver<TurnCommand>) {
+    /// Does a turn, from its acceptance to the run's end or pause. Returns the answers that this call could not take.
+    pub async fn run_turn(&self, job: TurnJob, mut commands: mpsc::UnboundedReceiver<TurnCommand>) -> Vec<LateReply> {
         let run = job.run.clone();
         let mut turn = match self.publisher(&job).await {
-            Ok(publisher) => Turn { agent: self, publisher, job, memory: Map::new(), is_cancelled: false },
+            Ok(publisher) => Turn { agent: self, publisher, job, memory: Map::new(), late: Vec::new(), is_cancelled: false },
             Err(problem) => {
                 tracing::error!(agent = %self.entry.name, %run, reason = problem.detail, "a turn cannot begin");
-                return;
+                return Vec::new();
             }
         };
         let outcome = turn.work(&mut commands).await;
@@ -115,10 +118,12 @@ impl ConnectedAgent {
         commands.close();
         while let Some(command) = commands.recv().await {
             match command {
-                TurnCommand::Cancel(control) | TurnCommand::Reply(control, _) => self.answer(&control, Answer::Ack).await,
+                TurnCommand::Cancel(control) => self.answer(&control, Answer::Ack).await,
+                TurnCommand::Reply(control, reply) => turn.late.push((control, reply)),
                 TurnCommand::Steer(control, _) => self.refuse(&control, "The turn has ended. Send a new message.").await,
             }
         }
+        turn.late
     }
 }
 
@@ -128,6 +133,8 @@ struct Turn<'a> {
     publisher: FactPublisher<'a>,
     job: TurnJob,
     memory: Map<String, Value>,
+    /// Answers that another call must bring.
+    late: Vec<LateReply>,
     is_cancelled: bool,
 }
 
@@ -255,7 +262,7 @@ impl Turn<'_> {
             };
             let outcome = tokio::select! {
                 biased;
-                () = cancelled(self.agent, commands) => {
+                () = cancelled(self.agent, commands, &mut self.late) => {
                     self.is_cancelled = true;
                     return Ok(None);
                 }
@@ -275,7 +282,7 @@ impl Turn<'_> {
             tracing::info!(agent = %self.agent.entry.name, run = %self.job.run, %error, attempt, "a call is repeated");
             tokio::select! {
                 biased;
-                () = cancelled(self.agent, commands) => {
+                () = cancelled(self.agent, commands, &mut self.late) => {
                     self.is_cancelled = true;
                     return Ok(None);
                 }
@@ -349,7 +356,7 @@ impl Turn<'_> {
             TurnCommand::Reply(control, reply) => {
                 match upstream.reply(&reply).await? {
                     true => self.agent.answer(&control, Answer::Ack).await,
-                    false => self.agent.answer(&control, Answer::Nack { reason: None, requeue: true }).await,
+                    false => self.late.push((control, reply)),
                 }
                 Ok(false)
             }
@@ -419,15 +426,13 @@ pub(super) fn failure_facts(error: &UpstreamError) -> Vec<Value> {
     ]
 }
 
-/// Resolves once the user cancels a call that has no fact yet. Answers everything else.
-async fn cancelled(agent: &ConnectedAgent, commands: &mut mpsc::UnboundedReceiver<TurnCommand>) {
+/// Resolves once the user cancels a call that has no fact yet. Keeps answers for another call.
+async fn cancelled(agent: &ConnectedAgent, commands: &mut mpsc::UnboundedReceiver<TurnCommand>, late: &mut Vec<LateReply>) {
     loop {
         match commands.recv().await {
             Some(TurnCommand::Cancel(control)) => return agent.answer(&control, Answer::Ack).await,
             Some(TurnCommand::Steer(control, _)) => agent.refuse(&control, NO_STEERING).await,
-            Some(TurnCommand::Reply(control, _)) => {
-                agent.answer(&control, Answer::Nack { reason: None, requeue: true }).await;
-            }
+            Some(TurnCommand::Reply(control, reply)) => late.push((control, reply)),
             None => std::future::pending().await,
         }
     }

@@ -6,7 +6,7 @@
 use super::call::{ActionReply, TurnInput};
 use super::conversation;
 use super::error::UpstreamError;
-use super::turn::{ConnectedAgent, HeldControl, TurnCommand, TurnJob, cancelled_fact, failure_facts};
+use super::turn::{ConnectedAgent, HeldControl, LateReply, TurnCommand, TurnJob, cancelled_fact, failure_facts};
 use crate::control::{Answer, Claim, ClaimedControl};
 use crate::log::LogId;
 use crate::model::{ActionId, Audience, Control, Ids, RunId, SessionId};
@@ -39,7 +39,7 @@ pub(super) struct Worker {
     waiting: HashMap<SessionId, VecDeque<TurnJob>>,
     /// Answers to runs that wait for further ones.
     replies: HashMap<RunId, BTreeMap<String, (HeldControl, ActionReply)>>,
-    turns: JoinSet<RunId>,
+    turns: JoinSet<Vec<LateReply>>,
     /// The run of each task, also of one that panicked.
     tasks: HashMap<tokio::task::Id, RunId>,
 }
@@ -71,7 +71,7 @@ impl Worker {
                 app.controls.claim(&app.logs, &app.ingest, &agent.entry.name, claim, None).await
             };
             tokio::select! {
-                Some(ended) = self.turns.join_next_with_id() => self.turn_ended(ended),
+                Some(ended) = self.turns.join_next_with_id() => self.turn_ended(ended).await,
                 claimed = claimed => match claimed {
                     Ok(controls) => {
                         for control in controls {
@@ -214,23 +214,25 @@ impl Worker {
         let (commands, received) = mpsc::unbounded_channel();
         let (agent, run) = (self.agent.clone(), job.run.clone());
         self.active.insert(run.clone(), ActiveTurn { session: job.session.clone(), commands });
-        let of = run.clone();
-        let task = self.turns.spawn(async move {
-            agent.run_turn(job, received).await;
-            of
-        });
+        let task = self.turns.spawn(async move { agent.run_turn(job, received).await });
         self.tasks.insert(task.id(), run);
     }
 
-    fn turn_ended(&mut self, ended: Result<(tokio::task::Id, RunId), tokio::task::JoinError>) {
-        let id = match &ended {
-            Ok((id, _)) => *id,
+    async fn turn_ended(&mut self, ended: Result<(tokio::task::Id, Vec<LateReply>), tokio::task::JoinError>) {
+        let (id, late) = match ended {
+            Ok(ended) => ended,
             Err(error) => {
                 tracing::error!(agent = %self.agent.entry.name, %error, "a turn panicked; the server will settle its run");
-                error.id()
+                (error.id(), Vec::new())
             }
         };
-        let turn = self.tasks.remove(&id).and_then(|run| self.active.remove(&run));
+        let Some(run) = self.tasks.remove(&id) else { return };
+        let turn = self.active.remove(&run);
+        for (held, reply) in late {
+            if let Err(problem) = self.collect(&run, held, reply).await {
+                tracing::warn!(agent = %self.agent.entry.name, %run, reason = problem.detail, "an answer was not taken");
+            }
+        }
         if let Some(turn) = turn {
             self.start_next(&turn.session);
         }
@@ -243,31 +245,36 @@ impl Worker {
             agent.refuse(held, "Name the run that asked, and its action.").await;
             return Ok(());
         };
-        let tail = agent.tail(&run).await?;
-        let pending = &tail.summary.run.pending;
-        if !pending.contains(action.as_str()) {
-            agent.answer(held, Answer::Ack).await;
-            return Ok(());
-        }
         let shown = shown_activities(&agent.app, &run, Audience::Internal, None).await?;
         let asked = shown.into_iter().find(|shown| &*shown.kind == "action" && *shown.id == **action);
         let action_id = ActionId::new(action).expect("a target of a control is an id");
         let asked = asked.map(|asked| asked.content).unwrap_or_default();
         let reply = ActionReply { action: action_id, control: held.control.clone(), value: held.value.clone(), asked };
-        if let Some(turn) = self.active.get(&run) {
-            // It fails only for a turn that ends in this moment. The control comes again when its claim expires.
-            let _ = turn.commands.send(TurnCommand::Reply(held.clone(), reply));
+        // It fails only for a turn that has just ended.
+        let tell = |turn: &ActiveTurn| turn.commands.send(TurnCommand::Reply(held.clone(), reply.clone())).is_ok();
+        if self.active.get(&run).is_some_and(tell) {
+            return Ok(());
+        }
+        self.collect(&run, held.clone(), reply).await
+    }
+
+    /// Keeps an answer until all actions of its run have one, and then begins the call that brings them.
+    async fn collect(&mut self, run: &RunId, held: HeldControl, reply: ActionReply) -> Result<(), Problem> {
+        let tail = self.agent.tail(run).await?;
+        let pending = &tail.summary.run.pending;
+        if !pending.contains(reply.action.as_str()) {
+            self.agent.answer(&held, Answer::Ack).await;
             return Ok(());
         }
         let replies = self.replies.entry(run.clone()).or_default();
-        replies.insert(action.clone(), (held.clone(), reply));
+        replies.insert(reply.action.to_string(), (held, reply));
         replies.retain(|action, _| pending.contains(action));
         if replies.len() < pending.len() {
             return Ok(());
         }
-        let (controls, replies) = self.replies.remove(&run).unwrap_or_default().into_values().unzip();
-        let session = tail.summary.session_id.clone().unwrap_or_else(|| session_of(&run));
-        self.enqueue(TurnJob { run, session, input: TurnInput::Replies(replies), controls });
+        let (controls, replies) = self.replies.remove(run).unwrap_or_default().into_values().unzip();
+        let session = tail.summary.session_id.clone().unwrap_or_else(|| session_of(run));
+        self.enqueue(TurnJob { run: run.clone(), session, input: TurnInput::Replies(replies), controls });
         Ok(())
     }
 
@@ -277,8 +284,7 @@ impl Worker {
             agent.refuse(held, "Name the run to stop.").await;
             return Ok(());
         };
-        if let Some(turn) = self.active.get(&run) {
-            let _ = turn.commands.send(TurnCommand::Cancel(held.clone()));
+        if self.active.get(&run).is_some_and(|turn| turn.commands.send(TurnCommand::Cancel(held.clone())).is_ok()) {
             return Ok(());
         }
         for (control, _) in self.replies.remove(&run).unwrap_or_default().into_values() {
@@ -295,9 +301,10 @@ impl Worker {
         let turn = run.and_then(|run| self.active.get(&run));
         let text =
             conversation::request(held.value.as_ref(), held.id.as_str()).messages.into_iter().next().map(|message| message.text);
-        match (turn, text) {
-            (Some(turn), Some(text)) => drop(turn.commands.send(TurnCommand::Steer(held.clone(), text))),
-            _ => self.agent.refuse(held, "The run is not at work. Send a new message.").await,
+        let is_told =
+            turn.zip(text).is_some_and(|(turn, text)| turn.commands.send(TurnCommand::Steer(held.clone(), text)).is_ok());
+        if !is_told {
+            self.agent.refuse(held, "The run is not at work. Send a new message.").await;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";
 import { createInterface } from "node:readline";
 import { after, before, describe, test } from "node:test";
@@ -180,6 +181,9 @@ function startProgram(name, ...args) {
   return child;
 }
 
+/** LangGraph's server keeps its threads between two runs of the tests. */
+const once = randomUUID();
+
 /** An agent that asks which file to delete, and works until it is stopped. */
 function describeAgentWithQuestion(name, startAgent, turns) {
   describe(name, { skip: python ? false : "PROSCENIUM_PYTHON is not set" }, () => {
@@ -187,34 +191,34 @@ function describeAgentWithQuestion(name, startAgent, turns) {
     before(async () => (agent = await startAgent()), { timeout: 120_000 });
 
     test("two turns are one conversation", { timeout: 60_000 }, async () => {
-      const { say, texts } = await openPage(agent, `${name}-turns`);
+      const { say, texts } = await openPage(agent, `${name}-turns-${once}`);
       await say("Hello");
       await say("Again");
       assert.deepEqual(texts(), turns);
     });
 
     test("a question is answered on the page", { timeout: 60_000 }, async () => {
-      const { server, page, say, texts } = await openPage(agent, `${name}-question`);
+      const { server, page, say, texts } = await openPage(agent, `${name}-question-${once}`);
       await say("Delete");
       const [interrupt] = page.pendingInterrupts;
       assert.equal(interrupt.message, "Which file?");
       await page.runAgent({ resume: [{ interruptId: interrupt.id, status: "resolved", payload: "a.txt" }] });
-      const run = await runWith(server, `${name}-question`, "completed");
+      const run = await runWith(server, `${name}-question-${once}`, "completed");
       assert.equal(texts().at(-1), "answer: a.txt");
       assert.equal((await actionOf(server, run.runId)).outcome, "answered");
     });
 
     test("a stop reaches the agent", { timeout: 60_000 }, async () => {
-      const { server, say } = await openPage(agent, `${name}-stop`);
+      const { server, say } = await openPage(agent, `${name}-stop-${once}`);
       const turn = say("Work").catch(() => {});
       const run = await waitFor("a run at work", async () => {
-        const { runs } = await (await fetch(`${server.url}/v1/sessions/${name}-stop`)).json();
+        const { runs } = await (await fetch(`${server.url}/v1/sessions/${name}-stop-${once}`)).json();
         const [run] = runs ?? [];
         const memory = run && (await (await fetch(`${server.url}/v1/runs/${run.runId}/activities?audience=internal`)).json());
         return memory?.activities.some(({ content }) => content.langgraphRun ?? content.a2aTask) && run;
       });
       await fetch(`${server.url}/v1/runs/${run.runId}/controls`, { method: "POST", headers: { "content-type": "application/json" }, body: '{"control":"interrupt"}' });
-      await runWith(server, `${name}-stop`, "cancelled");
+      await runWith(server, `${name}-stop-${once}`, "cancelled");
       await turn;
     });
   });

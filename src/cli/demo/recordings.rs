@@ -203,6 +203,10 @@ mod tests {
                 "awaken" => ("run_start", "run_finish"),
                 "ethos" => ("run_start", "done"),
                 "turnrunner" => ("turnStart", "turnEnd"),
+                "ai-sdk" => ("start", "finish"),
+                "openai-responses" => ("response.created", "response.completed"),
+                // Its events have no type; the states of a task say where it is.
+                "a2a" => ("", ""),
                 _ => ("RUN_STARTED", "RUN_FINISHED"),
             };
             for run in split_runs(source, facts) {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 /// The most options of a permission whose kind is remembered.
-const OPTIONS_MAX: usize = 16;
+const OFFERED_MAX: usize = 16;
 
 /// A question without an answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -53,7 +53,7 @@ impl EventHandler<'_> {
         }
         let mut options = Vec::new();
         if let Some(Value::Array(offered)) = params.shift_remove("options") {
-            for option in offered.iter().take(OPTIONS_MAX) {
+            for option in offered.iter().take(OFFERED_MAX) {
                 let text = |member: &str| option.get(member).and_then(Value::as_str).unwrap_or_default();
                 options.push((name_of(text("optionId")), name_of(text("kind"))));
             }

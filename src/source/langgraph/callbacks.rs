@@ -134,3 +134,6 @@ impl EventHandler<'_> {
 fn is_bytes(chunk: &Map<String, Value>) -> bool {
     !chunk.is_empty() && chunk.keys().all(|key| key.bytes().all(|byte| byte.is_ascii_digit()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,6 +30,8 @@ pub enum Reply {
     Cut(Vec<Value>),
     /// A stream of these events that then stays open.
     Open(Vec<Value>),
+    /// A stream of these events, and of more once the test says so.
+    Paused(Vec<Value>, tokio::sync::oneshot::Receiver<()>, Vec<Value>),
     /// Data of events as it stands.
     Raw(&'static str),
     /// A stream of these events with their names, in the line ends of LangGraph's server; `true`: it stays open.
@@ -132,6 +134,15 @@ async fn answer(state: Arc<State>, request: Request) -> Response {
             stream(format!("{}data: [DONE]\n\n", events(list)).into())
         }
         Reply::Events(list) => stream(events(list).into()),
+        Reply::Paused(list, released, more) => {
+            let first = futures_util::stream::iter([Ok::<_, std::io::Error>(Bytes::from(events(list)))]);
+            let rest = format!("{}data: [DONE]\n\n", events(more));
+            let rest = futures_util::stream::once(async move {
+                released.await.expect("the test releases it");
+                Ok(Bytes::from(rest))
+            });
+            stream(Body::from_stream(first.chain(rest)))
+        }
         Reply::Raw(text) => stream(text.into()),
         Reply::Json(document) => Response::builder().header("content-type", "application/json").body(document.to_string().into()),
         Reply::Named(list, is_open) => {

@@ -97,6 +97,39 @@ async fn an_ai_sdk_approval_is_a_state_of_its_tool_part() {
 }
 
 #[tokio::test]
+async fn an_answer_that_comes_before_the_stream_ends_waits_for_its_end() {
+    let asks = vec![
+        json!({ "type": "start", "messageId": "a1" }),
+        json!({ "type": "tool-input-available", "toolCallId": "c", "toolName": "rm", "input": {} }),
+        json!({ "type": "tool-approval-request", "approvalId": "ask", "toolCallId": "c" }),
+    ];
+    let pause = vec![json!({ "type": "finish", "finishReason": "tool-calls" })];
+    let mut goes_on = vec![
+        json!({ "type": "start", "messageId": "a1" }),
+        json!({ "type": "tool-output-available", "toolCallId": "c", "output": "gone" }),
+    ];
+    goes_on.extend(chat("a1", "Done").into_iter().skip(1));
+    let (release, released) = tokio::sync::oneshot::channel();
+    let endpoint = Endpoint::start(vec![Reply::Paused(asks, released, pause), Reply::Events(goes_on)]).await;
+    let client = start_server(&format!("[helper]\nprotocol = \"ai-sdk\"\nurl = \"{}\"\n", endpoint.url)).await;
+    let send = json!({ "control": "send", "agentId": "helper", "value": { "runId": "r1", "messages": user("u1", "Delete") } });
+    post(&client, "/v1/sessions/t/controls", &send).await;
+    endpoint.received().await;
+    decide(&client, "r1", "approve").await;
+    let claimed = async {
+        while client.get("/v1/runs/r1/controls").await.ok()["controls"][0]["status"] != "claimed" {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    with_timeout("the claim of the answer", claimed).await;
+    release.send(()).unwrap();
+    endpoint.received().await;
+    wait_for_status(&client, "r1", "completed").await;
+    let control = client.get("/v1/runs/r1/controls").await.ok()["controls"][0].clone();
+    assert_eq!(json!([control["status"], control["attempt"]]), json!(["acked", 1]));
+}
+
+#[tokio::test]
 async fn an_ai_sdk_stream_without_its_mark_is_a_failure() {
     let half = chat("a1", "Half").into_iter().take(4).collect();
     let endpoint = Endpoint::start(vec![Reply::Events(half)]).await;

@@ -1,7 +1,5 @@
 //! Tests of the LangGraph adapter: each trap in one sentence.
 
-mod callbacks;
-
 use super::*;
 use crate::model::Phase;
 use crate::source::Adapter;
@@ -23,7 +21,7 @@ fn start() -> Value {
     metadata("r", 1)
 }
 
-fn chunk_with(id: &str, members: Value) -> Value {
+pub(super) fn chunk_with(id: &str, members: Value) -> Value {
     let mut chunk = json!({"type": "AIMessageChunk", "id": id, "content": "", "tool_call_chunks": []});
     chunk.as_object_mut().unwrap().extend(object(members));
     chunk
@@ -36,7 +34,7 @@ fn chunk(id: &str, text: &str) -> Value {
     )
 }
 
-fn ai(id: &str, text: &str) -> Value {
+pub(super) fn ai(id: &str, text: &str) -> Value {
     json!({"type": "ai", "id": id, "content": text, "tool_calls": [], "invalid_tool_calls": []})
 }
 
@@ -45,11 +43,11 @@ fn with(mut value: Value, members: Value) -> Value {
     value
 }
 
-fn calls(message: Value) -> Value {
+pub(super) fn calls(message: Value) -> Value {
     with(message, json!({"tool_calls": [{"id": "c", "name": "search", "args": {"q": "x"}}]}))
 }
 
-fn tool(call: &str, members: Value) -> Value {
+pub(super) fn tool(call: &str, members: Value) -> Value {
     with(
         json!({"type": "tool", "id": format!("tool-{call}"), "tool_call_id": call, "name": "search", "content": "found", "status": "success"}),
         members,
@@ -89,12 +87,12 @@ fn lifecycle(name: &str) -> Value {
 
 // ── dialect C ──
 
-fn callback(name: &str, run: &str, parents: Value, data: Value) -> Value {
+pub(super) fn callback(name: &str, run: &str, parents: Value, data: Value) -> Value {
     json!({"event": name, "run_id": run, "name": "search", "tags": [], "metadata": {}, "parent_ids": parents, "data": data})
 }
 
 /// Applies the facts one by one; saves and restores the state after each.
-fn drafts(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
+pub(super) fn drafts(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
     let mut adapter = (SOURCE.fresh)();
     let mut out = Vec::new();
     for fact in facts {
@@ -104,7 +102,7 @@ fn drafts(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
     out
 }
 
-fn of(drafts: &[Draft], class: EventType) -> Vec<&Draft> {
+pub(super) fn of(drafts: &[Draft], class: EventType) -> Vec<&Draft> {
     drafts.iter().filter(|draft| draft.event_type == class).collect()
 }
 
@@ -112,7 +110,7 @@ fn shown(drafts: &[Draft]) -> Vec<&str> {
     drafts.iter().filter(|draft| draft.audience == Audience::User).map(|draft| draft.event_type.as_str()).collect()
 }
 
-fn texts(drafts: &[Draft], class: EventType) -> Vec<String> {
+pub(super) fn texts(drafts: &[Draft], class: EventType) -> Vec<String> {
     of(drafts, class).iter().map(|draft| draft.text("text").unwrap_or("-").to_owned()).collect()
 }
 

@@ -1,6 +1,8 @@
 //! Tests of dialect C.
 
-use super::*;
+use crate::model::{Audience, EventType};
+use crate::source::langgraph::tests::{ai, callback, calls, chunk_with, drafts, of, texts, tool};
+use serde_json::json;
 
 #[test]
 fn an_interrupt_between_callables_is_no_failure_and_no_success() {

@@ -68,9 +68,6 @@ pub fn recordings() -> Vec<(&'static str, String, Vec<Value>)> {
         ("ethos", "ethos"),
         ("turn-runner", "turnrunner"),
         ("ag-ui", "ag-ui"),
-        ("acp", "acp"),
-        ("claude-stream-json", "claude-stream-json"),
-        ("langgraph", "langgraph"),
     ];
     let named = directories.iter().flat_map(|(directory, source)| {
         list_recordings(directory).into_iter().map(move |name| (*source, format!("{directory}/{name}")))

@@ -24,7 +24,7 @@ const LIMITS: fn() -> Limits = || Limits { fact_bytes_max: 512, depth_max: 8, ..
 
 fuzz_target!(|input: &[u8]| {
     let [how, count, rest @ ..] = input else { return };
-    let source = &SOURCES[usize::from(how.wrapping_sub(b'a') & 7) % SOURCES.len()];
+    let source = &SOURCES[usize::from(how.wrapping_sub(b'a') & 15) % SOURCES.len()];
     let count = usize::from(count & 15).min(rest.len() / 2);
     let (positions, text) = rest.split_at(count * 2);
     let mut cuts: Vec<usize> = positions

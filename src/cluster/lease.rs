@@ -136,7 +136,7 @@ impl Bucket {
     }
 }
 
-/// Waits for an answer of the bucket, but not for ever.
+/// Waits for an answer of the bucket, for a limited time.
 async fn answer<T, E: std::fmt::Display>(asked: impl Future<Output = Result<T, E>>) -> Result<T, String> {
     match tokio::time::timeout(ANSWER_TIME_MAX, asked).await {
         Ok(answer) => answer.map_err(|error| error.to_string()),

@@ -6,7 +6,7 @@ use super::snapshot::Snapshots;
 use crate::log::commit::Logs;
 use crate::log::embedded::ReplicaDir;
 use crate::log::journal::Journal;
-use crate::log::journal::jetstream::{Connected, JetStreamJournal, StreamConnection, StreamOptions, open_stream};
+use crate::log::journal::jetstream::{JetStreamJournal, StreamClient, StreamConnection, StreamOptions, open_stream};
 use crate::log::{Leader, Storage, StoreError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl ClusterNode {
     pub fn open(options: ClusterOptions) -> Result<(Self, Storage), StoreError> {
         let connected = options.connection.connect()?;
         let mut dir = ReplicaDir::open(&options.data_dir, &options.name)?;
-        let Connected { runtime, context } = &connected;
+        let StreamClient { runtime, context } = &connected;
         let stream = StreamOptions {
             cluster: options.name.clone(),
             allows_one_replica: options.allows_one_replica,

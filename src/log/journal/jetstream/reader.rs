@@ -1,6 +1,6 @@
 //! Reads the messages of a stream in order, and goes on after any failure of a connection or a server.
 
-use super::parts::Part;
+use super::parts::RecordPart;
 use crate::log::StoreError;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::stream::Stream;
@@ -35,7 +35,7 @@ impl StreamReader {
     ///
     /// # Errors
     /// `Failed` if the stream no longer has the message; `Corrupt` if another program wrote it.
-    pub async fn next(&mut self) -> Result<(u64, Part), StoreError> {
+    pub async fn next(&mut self) -> Result<(u64, RecordPart), StoreError> {
         loop {
             match self.try_next().await {
                 Ok(Some(read)) => return Ok(read),
@@ -51,7 +51,7 @@ impl StreamReader {
         }
     }
 
-    async fn try_next(&mut self) -> Result<Option<(u64, Part)>, Interrupted> {
+    async fn try_next(&mut self) -> Result<Option<(u64, RecordPart)>, Interrupted> {
         if self.consumer.is_none() {
             let config = pull::Config {
                 deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: self.next },
@@ -82,7 +82,7 @@ impl StreamReader {
             }
             return Err(Interrupted::Connection(format!("message {sequence} came instead of {}", self.next)));
         }
-        let part = Part::decode(message.payload.clone()).ok_or_else(|| {
+        let part = RecordPart::decode(message.payload.clone()).ok_or_else(|| {
             let what = format!("message {sequence} is no part of a commit; another program wrote it");
             Interrupted::Fatal(StoreError::Corrupt { path: message.subject.as_str().into(), what })
         })?;
@@ -97,7 +97,7 @@ enum Interrupted {
     Fatal(StoreError),
 }
 
-/// Waits for an answer of the server, but not for ever.
+/// Waits for an answer of the server, for a limited time.
 async fn limited<T, E: ToString>(answer: impl Future<Output = Result<T, E>>) -> Result<T, Interrupted> {
     match tokio::time::timeout(ANSWER_TIME_MAX, answer).await {
         Ok(answer) => answer.map_err(|error| Interrupted::Connection(error.to_string())),

@@ -1,4 +1,4 @@
-//! The journal of a cluster: a stream of NATS JetStream, which any number of nodes follow.
+//! The journal of a cluster: a stream of NATS, which any number of nodes follow.
 //!
 //! ```text
 //!   stream     message 1     2     3      4     5    …         a message has a sequence

@@ -31,9 +31,9 @@ pub const HELD_TIME: Duration = Duration::from_millis(2200);
 /// The time to wait for an answer of the bucket.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_millis(700);
 /// The bucket drops the entry of a node that is gone.
-const ENTRY_TIME_MAX: Duration = Duration::from_secs(60);
+const ENTRY_TIME_MAX: Duration = Duration::from_mins(1);
 /// Without any change for this long, the watch of the bucket is taken for lost.
-const WATCH_TIME_MAX: Duration = Duration::from_millis(2000);
+const WATCH_TIME_MAX: Duration = Duration::from_secs(2);
 const LEADER_KEY: &str = "leader";
 const NODE_KEYS: &str = "node.";
 
@@ -136,7 +136,7 @@ impl Bucket {
     }
 }
 
-/// Waits for an answer of the bucket, but not for ever.
+/// Waits for an answer of the bucket, for a limited time.
 async fn answer<T, E: std::fmt::Display>(asked: impl Future<Output = Result<T, E>>) -> Result<T, String> {
     match tokio::time::timeout(ANSWER_TIME_MAX, asked).await {
         Ok(answer) => answer.map_err(|error| error.to_string()),

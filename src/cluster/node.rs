@@ -6,7 +6,7 @@ use super::snapshot::Snapshots;
 use crate::log::commit::Logs;
 use crate::log::embedded::ReplicaDir;
 use crate::log::journal::Journal;
-use crate::log::journal::jetstream::{Connected, JetStreamJournal, StreamConnection, StreamOptions, open_stream};
+use crate::log::journal::jetstream::{JetStreamJournal, StreamClient, StreamConnection, StreamOptions, open_stream};
 use crate::log::{Leader, Storage, StoreError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl ClusterNode {
     pub fn open(options: ClusterOptions) -> Result<(Self, Storage), StoreError> {
         let connected = options.connection.connect()?;
         let mut dir = ReplicaDir::open(&options.data_dir, &options.name)?;
-        let Connected { runtime, context } = &connected;
+        let StreamClient { runtime, context } = &connected;
         let stream = StreamOptions {
             cluster: options.name.clone(),
             allows_one_replica: options.allows_one_replica,
@@ -121,7 +121,9 @@ impl ClusterNode {
         let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
         // The server has no way to react to a panic of the task at its end.
         let _ = leasing.await;
-        tasks.iter().for_each(|task| task.abort());
+        for task in tasks {
+            task.abort();
+        }
     }
 
     async fn keep_lease(
@@ -185,7 +187,11 @@ impl HeldLease {
         let (_, lag) = membership.lag(applied);
         match self.held {
             Some((revision, renewed)) => self.renew(revision, renewed).await,
-            None => self.take().await,
+            None => {
+                // An append that was on its way when the lease ended may have succeeded, which ends following.
+                self.node.journal.follow();
+                self.take().await;
+            }
         }
         let value = NodeValue { url: membership.url.clone(), position: applied, lag_ms: lag.as_millis() as u64 };
         if let Err(error) = self.node.bucket.write_node(&membership.id, &value).await {

@@ -1,7 +1,7 @@
 //! What a node of a cluster does with requests that it cannot answer by itself.
 //!
 //! * **Writes** go to the leader, as the caller sent them and with its authorization. The leader's answer is the answer.
-//!   So do requests with a ticket, because the leader keeps the tickets, and WebSockets, because they publish.
+//!   So do requests with a ticket, because the leader keeps the tickets, and sockets, because they publish.
 //! * **Reads** are answered from this node's store. A request with a cursor that this node has not reached yet waits
 //!   until it has. So a reader that moves from one node to another misses nothing, and a producer reads its own writes.
 //!
@@ -67,6 +67,7 @@ pub fn no_leader(detail: &str) -> Problem {
 }
 
 /// Whether only the leader can answer an operation.
+#[must_use]
 pub fn is_for_leader(operation: &Operation) -> bool {
     match operation.id {
         // It only reads, and clients send it with POST.
@@ -181,7 +182,9 @@ fn remove_connection_headers(headers: &mut HeaderMap, is_upgrade: bool) {
         .filter_map(|name| name.trim().parse().ok())
         .filter(|name| !(is_upgrade && *name == header::UPGRADE))
         .collect();
-    named.into_iter().for_each(|name| drop(headers.remove(name)));
+    for name in named {
+        headers.remove(name);
+    }
     for name in [header::TRANSFER_ENCODING, header::TE, header::TRAILER, HeaderName::from_static("keep-alive")] {
         headers.remove(name);
     }

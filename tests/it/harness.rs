@@ -4,11 +4,13 @@
 //! no flag should reach. [`Sse`] parses strictly: it fails on any line, or order of lines, that the protocol does not
 //! allow. Every test that reads a stream therefore also checks its grammar.
 
+use proscenium::cluster::Membership;
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::ingest::Environment;
 use proscenium::log::embedded::Sync;
 use proscenium::log::{Storage, StoreError};
+use proscenium::serve::cluster::Cluster;
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -17,6 +19,7 @@ use std::io::BufRead;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -211,6 +214,15 @@ async fn serve(sizes: FeedConfig, limits: Limits, pulse: KeepAlive) -> Client {
     let store = Storage::memory();
     let server = Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now));
     serve_until(server.expect("an empty store opens"), std::future::pending()).await.0
+}
+
+/// Starts a server in this test that is a node of a cluster without other nodes, and returns its client.
+pub async fn start_local_node() -> Client {
+    let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
+    let server = Server::new(Storage::memory(), Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now));
+    let membership = Arc::new(Membership::new("test".into(), "node".into(), "http://127.0.0.1".into()));
+    let server = server.expect("an empty store opens").with_cluster(Cluster::new(membership).expect("the HTTP client builds"));
+    serve_until(server, std::future::pending()).await.0
 }
 
 /// Builds an environment of the system's randomness and this clock.

@@ -63,8 +63,9 @@ fn open_stream(nats: &Nats, writer: u64) -> JetStreamJournal {
 fn of_two_processes_on_a_stream_one_appends_and_the_other_reads_the_same() {
     let nats = Nats::start(1);
     let (first, second) = (open_stream(&nats, 1), open_stream(&nats, 2));
-    let outcome =
-        |journal: &JetStreamJournal, expected, body: &Bytes| pollster::block_on(journal.append(expected, &[body.clone()]));
+    let outcome = |journal: &JetStreamJournal, expected, body: &Bytes| {
+        pollster::block_on(journal.append(expected, std::slice::from_ref(body)))
+    };
     let mut expected = Vec::new();
     for round in 0..20_u64 {
         // Larger than a message, so that a record has several parts.

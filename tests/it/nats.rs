@@ -98,7 +98,7 @@ impl Nats {
         (0..self.ports.len()).map(|index| format!("nats://{}", self.address(index))).collect::<Vec<_>>().join(",")
     }
 
-    /// Waits until the servers answer requests of JetStream, which needs a leader among them.
+    /// Waits until the servers answer requests for streams, which needs a leader among them.
     fn wait_ready(&self) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let ready = async {

@@ -6,7 +6,7 @@
 //! query member that it reads, without a row. These tests check the other direction: every member, status and code of
 //! each row occurs.
 
-use crate::harness::{Client, Response, fact, repository, start_local, start_local_with, with_timeout};
+use crate::harness::{Client, Response, fact, repository, start_local, start_local_node, start_local_with, with_timeout};
 use http::Method;
 use proscenium::feed::FeedConfig;
 use proscenium::serve::Limits;
@@ -46,6 +46,9 @@ const TESTED_ELSEWHERE: &[(&str, &str)] = &[
     ("too_many_connections_of_token", "`auth`"),
     ("control_refused", "`clients`, in a stream"),
     ("control_expired", "`clients`, in a stream"),
+    ("no_leader", "`cluster`"),
+    ("behind", "needs a node that is cut off"),
+    ("not_following", "needs a node that is cut off"),
 ];
 
 thread_local! {
@@ -245,6 +248,7 @@ async fn every_described_status_and_code_occurs() {
     }
     send_raw(&client, &[&upgrade("").replace("localhost", "elsewhere")]).await;
     client.delete("/v1/runs/r").await;
+    start_local_node().await.get("/v1/cluster").await.ok();
 
     let met = ANSWERED.with_borrow(Clone::clone);
     let mut unmet = Vec::new();
@@ -413,6 +417,7 @@ async fn an_address_accepts_exactly_its_described_methods() {
 
 #[tokio::test]
 async fn answers_have_their_described_shapes() {
+    let node = start_local_node().await;
     let client = start_local().await;
     let facts = [
         fact("run.started", json!({"sessionId": "s", "threadId": "t"})),
@@ -457,6 +462,8 @@ async fn answers_have_their_described_shapes() {
         ("Stopped", client.post("/copilotkit/agent/a/stop/never", &[], "").await.ok()),
         ("Health", get("/healthz").await),
         ("Ready", get("/readyz").await),
+        ("Ready", node.get("/readyz").await.ok()),
+        ("Cluster", node.get("/v1/cluster").await.ok()),
         ("Description", get("/openapi.json").await),
         ("Settled", client.post("/v1/runs/r/settle", &[], "").await.ok()),
     ];

@@ -25,6 +25,7 @@ pub struct Leadership {
 
 impl Leadership {
     /// For a journal that only this process appends to.
+    #[must_use]
     pub fn alone() -> Self {
         Self {
             is_alone: true,
@@ -36,6 +37,7 @@ impl Leadership {
     }
 
     /// For a journal of a cluster: this process follows until it has appended a leader record.
+    #[must_use]
     pub fn of_cluster() -> Self {
         Self { is_alone: false, leads: watch::Sender::new(false), ..Self::alone() }
     }

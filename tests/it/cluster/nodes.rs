@@ -1,10 +1,12 @@
 //! What nodes do without faults, and with one.
 
 use super::{Cluster, eventually, is_empty_dir};
-use crate::harness::{Client, Process, fact, to_ndjson};
+use crate::harness::{Client, Process, fact, to_ndjson, with_timeout};
 use crate::nats::Nats;
+use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::time::Instant;
+use tokio_tungstenite::tungstenite::Message;
 
 fn text(number: u64) -> Value {
     fact("text.delta", json!({ "messageId": "m", "payload": { "text": format!("{number} ") } }))
@@ -63,6 +65,13 @@ async fn a_follower_passes_every_kind_of_write_on_to_the_leader() {
     let path = format!("/v1/controls/{}/ack", first["controlId"].as_str().unwrap());
     let acked = follower.post(&path, &json, ack).await;
     assert!(acked.status < 300, "{acked:?}");
+    // A message of a WebSocket.
+    let (mut socket, _) = crate::socket::connect(follower, &[]).await.unwrap();
+    let publish = json!({ "op": "publish", "id": 1, "runId": "socket", "facts": [text(0)] });
+    socket.send(Message::text(publish.to_string())).await.unwrap();
+    let answer = with_timeout("the answer", socket.next()).await.unwrap().unwrap();
+    let answer: Value = serde_json::from_str(answer.to_text().unwrap()).unwrap();
+    assert_eq!((answer["id"].as_u64(), answer["accepted"].as_u64()), (Some(1), Some(1)), "{answer}");
     // Settling and erasing.
     let settled = follower.post("/v1/runs/lines/settle", &json, "{}").await;
     assert!(settled.status < 300, "{settled:?}");

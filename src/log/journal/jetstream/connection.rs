@@ -27,7 +27,7 @@ pub struct StreamConnection {
 }
 
 /// A connection, with the runtime that serves it.
-pub struct Connected {
+pub struct StreamClient {
     pub runtime: JournalRuntime,
     pub context: Context,
 }
@@ -73,10 +73,10 @@ impl StreamConnection {
     ///
     /// # Errors
     /// `Failed` when no server can be reached, or refuses the credentials.
-    pub fn connect(&self) -> Result<Connected, StoreError> {
+    pub fn connect(&self) -> Result<StreamClient, StoreError> {
         let runtime = JournalRuntime::new()?;
         let context = runtime.run(self.connect_inside())??;
-        Ok(Connected { runtime, context })
+        Ok(StreamClient { runtime, context })
     }
 
     async fn connect_inside(&self) -> Result<Context, StoreError> {

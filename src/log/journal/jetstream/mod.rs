@@ -1,4 +1,4 @@
-//! The journal of a cluster: a stream of NATS JetStream, which any number of nodes follow.
+//! The journal of a cluster: a stream of NATS, which any number of nodes follow.
 //!
 //! ```text
 //!   stream     message 1     2     3      4     5    …         a message has a sequence
@@ -24,7 +24,7 @@ mod connection;
 mod parts;
 mod reader;
 
-pub use connection::{Connected, StreamConnection};
+pub use connection::{StreamClient, StreamConnection};
 
 use super::{Appended, Journal, JournalState, Record, forgotten};
 use crate::log::StoreError;
@@ -35,7 +35,7 @@ use bytes::Bytes;
 use connection::JournalRuntime;
 use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
-use parts::{Assembler, HEADER_BYTES, Part, split};
+use parts::{Assembler, HEADER_BYTES, RecordPart, split};
 use reader::StreamReader;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -121,8 +121,8 @@ impl JetStreamJournal {
     ///
     /// # Errors
     /// `Failed` when the stream cannot be reached or does not keep what this server promises.
-    pub fn open(connected: Connected, options: StreamOptions, base: u64) -> Result<Self, StoreError> {
-        let Connected { runtime, context } = connected;
+    pub fn open(connected: StreamClient, options: StreamOptions, base: u64) -> Result<Self, StoreError> {
+        let StreamClient { runtime, context } = connected;
         let shared = runtime.run(Shared::open(context, options, base))??;
         let journal = Self { shared: Arc::new(shared), runtime };
         journal.follow();
@@ -269,13 +269,13 @@ impl Shared {
     async fn bounds(&self, base: u64) -> Result<(u64, u64, u64), StoreError> {
         let state = self.info().await?;
         let (mut last, mut sequence) = (None, state.last_sequence);
-        // Behind the last whole record lie at most some parts of records that nobody finished.
+        // After the last whole record come at most some parts of records without a last one.
         'record: while last.is_none() && sequence >= state.first_sequence && sequence > 0 {
             let Some(part) = self.part(sequence).await? else { break };
             if part.is_last {
                 for back in 1..=u64::from(part.index) {
                     let before = self.part(sequence - back).await?;
-                    let expected = Part { index: part.index - back as u32, ..part.clone() };
+                    let expected = RecordPart { index: part.index - back as u32, ..part.clone() };
                     if !before.is_some_and(|before| before.is_same(&expected)) {
                         sequence -= back;
                         continue 'record;
@@ -302,14 +302,14 @@ impl Shared {
     }
 
     /// The message with this sequence; `None` if the stream has none. Asks until the stream answers.
-    async fn part(&self, sequence: u64) -> Result<Option<Part>, StoreError> {
+    async fn part(&self, sequence: u64) -> Result<Option<RecordPart>, StoreError> {
         if sequence == 0 {
             return Ok(None);
         }
         loop {
             match self.stream.get_raw_message(sequence).await {
                 Ok(message) => {
-                    return Part::decode(message.payload).map(Some).ok_or_else(|| StoreError::Corrupt {
+                    return RecordPart::decode(message.payload).map(Some).ok_or_else(|| StoreError::Corrupt {
                         path: self.subject.as_str().into(),
                         what: format!("message {sequence} is no part of a commit; another program wrote it"),
                     });
@@ -440,7 +440,7 @@ impl Shared {
     }
 
     /// Publishes parts of one record after the message `after`.
-    async fn publish(&self, parts: &[Part], after: u64) -> Published {
+    async fn publish(&self, parts: &[RecordPart], after: u64) -> Published {
         let mut acks: Vec<Option<PublishAckFuture>> = Vec::with_capacity(parts.len());
         for (part, expected) in parts.iter().zip(after..) {
             let message = PublishMessage::build().payload(part.encode());

@@ -18,7 +18,7 @@ pub const HEADER_BYTES: usize = 22;
 
 /// A message of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct RecordPart {
     /// The random number of the process that wrote it.
     pub writer: u64,
     /// The position of its record.
@@ -29,7 +29,7 @@ pub struct Part {
     pub body: Bytes,
 }
 
-impl Part {
+impl RecordPart {
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(HEADER_BYTES + self.body.len());
         out.put_u8(VERSION);
@@ -58,12 +58,12 @@ impl Part {
 }
 
 /// Splits a body into the parts of one record.
-pub fn split(writer: u64, position: u64, mut body: Bytes, part_bytes_max: usize) -> Vec<Part> {
+pub fn split(writer: u64, position: u64, mut body: Bytes, part_bytes_max: usize) -> Vec<RecordPart> {
     let mut parts = Vec::with_capacity(body.len() / part_bytes_max + 1);
     loop {
         let rest = body.split_off(body.len().min(part_bytes_max));
         let index = u32::try_from(parts.len()).expect("a record has few parts");
-        parts.push(Part { writer, position, index, is_last: rest.is_empty(), body });
+        parts.push(RecordPart { writer, position, index, is_last: rest.is_empty(), body });
         if rest.is_empty() {
             return parts;
         }
@@ -74,14 +74,16 @@ pub fn split(writer: u64, position: u64, mut body: Bytes, part_bytes_max: usize)
 /// Puts records together from messages in the order of the stream.
 #[derive(Default)]
 pub struct Assembler {
-    parts: Vec<Part>,
+    parts: Vec<RecordPart>,
 }
 
 impl Assembler {
     /// Adds the next message; returns the record that it completes.
-    pub fn add(&mut self, part: Part) -> Option<Record> {
-        let follows =
-            self.parts.last().is_some_and(|before| before.is_same(&Part { index: part.index.wrapping_sub(1), ..part.clone() }));
+    pub fn add(&mut self, part: RecordPart) -> Option<Record> {
+        let follows = self
+            .parts
+            .last()
+            .is_some_and(|before| before.is_same(&RecordPart { index: part.index.wrapping_sub(1), ..part.clone() }));
         if !follows {
             self.parts.clear();
             if part.index > 0 {
@@ -106,9 +108,9 @@ impl Assembler {
 mod tests {
     use super::*;
 
-    fn records(messages: impl IntoIterator<Item = Part>) -> Vec<Record> {
+    fn records(messages: impl IntoIterator<Item = RecordPart>) -> Vec<Record> {
         let mut assembler = Assembler::default();
-        let decoded = messages.into_iter().map(|part| Part::decode(part.encode()).expect("it is a message"));
+        let decoded = messages.into_iter().map(|part| RecordPart::decode(part.encode()).expect("it is a message"));
         decoded.filter_map(|part| assembler.add(part)).collect()
     }
 
@@ -135,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_message_of_another_program_is_no_part() {
-        assert_eq!(Part::decode(Bytes::from_static(b"hello")), None);
-        assert_eq!(Part::decode(Bytes::from(vec![9; 40])), None);
+        assert_eq!(RecordPart::decode(Bytes::from_static(b"hello")), None);
+        assert_eq!(RecordPart::decode(Bytes::from(vec![9; 40])), None);
     }
 }

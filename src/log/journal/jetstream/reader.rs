@@ -1,6 +1,6 @@
 //! Reads the messages of a stream in order, and goes on after any failure of a connection or a server.
 
-use super::parts::Part;
+use super::parts::RecordPart;
 use crate::log::StoreError;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::stream::Stream;
@@ -11,6 +11,10 @@ use std::time::Duration;
 const REQUEST_TIME: Duration = Duration::from_millis(500);
 /// Time without an answer after which the consumer is taken for lost, and made again.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(1500);
+/// Requests in a row without a message after which the consumer is made again.
+///
+/// A server that starts again has lost the consumers in its memory, and ends requests to them like idle ones.
+const IDLE_REQUESTS_MAX: usize = 3;
 /// Messages and bytes of one request.
 const REQUEST_MESSAGES_MAX: usize = 2048;
 const REQUEST_BYTES_MAX: usize = 8 << 20;
@@ -24,23 +28,31 @@ pub struct StreamReader {
     next: u64,
     consumer: Option<PullConsumer>,
     batch: Option<pull::Batch>,
+    /// Requests in a row that ended without a message.
+    idle_requests: usize,
 }
 
 impl StreamReader {
     pub const fn new(stream: Stream, next: u64) -> Self {
-        Self { stream, next, consumer: None, batch: None }
+        Self { stream, next, consumer: None, batch: None, idle_requests: 0 }
     }
 
     /// The next message and its sequence. Waits for it, through any failure of the connection.
     ///
     /// # Errors
     /// `Failed` if the stream no longer has the message; `Corrupt` if another program wrote it.
-    pub async fn next(&mut self) -> Result<(u64, Part), StoreError> {
+    pub async fn next(&mut self) -> Result<(u64, RecordPart), StoreError> {
         loop {
             match self.try_next().await {
                 Ok(Some(read)) => return Ok(read),
-                // The request has ended without a message.
-                Ok(None) => self.batch = None,
+                // The request has ended without a message. A lost consumer answers the same way.
+                Ok(None) => {
+                    (self.batch, self.idle_requests) = (None, self.idle_requests + 1);
+                    if self.idle_requests >= IDLE_REQUESTS_MAX {
+                        (self.consumer, self.idle_requests) = (None, 0);
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                    }
+                }
                 Err(Interrupted::Fatal(error)) => return Err(error),
                 Err(Interrupted::Connection(error)) => {
                     tracing::debug!(error, next = self.next, "reading the stream was interrupted; it goes on");
@@ -51,7 +63,7 @@ impl StreamReader {
         }
     }
 
-    async fn try_next(&mut self) -> Result<Option<(u64, Part)>, Interrupted> {
+    async fn try_next(&mut self) -> Result<Option<(u64, RecordPart)>, Interrupted> {
         if self.consumer.is_none() {
             let config = pull::Config {
                 deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: self.next },
@@ -82,11 +94,11 @@ impl StreamReader {
             }
             return Err(Interrupted::Connection(format!("message {sequence} came instead of {}", self.next)));
         }
-        let part = Part::decode(message.payload.clone()).ok_or_else(|| {
+        let part = RecordPart::decode(message.payload.clone()).ok_or_else(|| {
             let what = format!("message {sequence} is no part of a commit; another program wrote it");
             Interrupted::Fatal(StoreError::Corrupt { path: message.subject.as_str().into(), what })
         })?;
-        self.next += 1;
+        (self.next, self.idle_requests) = (self.next + 1, 0);
         Ok(Some((sequence, part)))
     }
 }
@@ -97,7 +109,7 @@ enum Interrupted {
     Fatal(StoreError),
 }
 
-/// Waits for an answer of the server, but not for ever.
+/// Waits for an answer of the server, for a limited time.
 async fn limited<T, E: ToString>(answer: impl Future<Output = Result<T, E>>) -> Result<T, Interrupted> {
     match tokio::time::timeout(ANSWER_TIME_MAX, answer).await {
         Ok(answer) => answer.map_err(|error| Interrupted::Connection(error.to_string())),

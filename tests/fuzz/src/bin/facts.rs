@@ -27,7 +27,7 @@ fuzz_target!(|input: &[u8]| {
     let Some((how, rest)) = input.split_first() else { return };
     let how = how.wrapping_sub(b'a');
     let source = &SOURCES[usize::from(how & 15) % SOURCES.len()];
-    let (is_lines, is_session) = (how & 8 != 0, how & 16 != 0);
+    let (is_lines, is_session) = (how & 16 != 0, how & 32 != 0);
     let (head, body) = split(rest, b'\n');
     let mut words = head.split(|byte| *byte == b' ');
     let query = words.next().unwrap_or_default();

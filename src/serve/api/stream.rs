@@ -253,6 +253,7 @@ impl Stream {
     }
 
     /// Converts the stream into a response.
+    #[must_use]
     pub fn respond(self: Box<Self>) -> Response {
         let frames = futures_util::stream::unfold(self, async |mut stream| {
             stream.next().await.map(|bytes| (Ok::<_, std::convert::Infallible>(bytes), stream))

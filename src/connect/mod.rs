@@ -106,11 +106,25 @@ pub fn connect(app: &Arc<App>, entries: Vec<AgentEntry>) -> Result<impl Future<O
         let protocol = (entry.connector.open)(&entry, app.limits.fact_bytes_max)
             .map_err(|what| EntryError { at: format!("agent {}", entry.name), what })?;
         tracing::info!(agent = %entry.name, protocol = entry.connector.name, "connecting an agent");
-        workers.push(Worker::new(ConnectedAgent { app: app.clone(), entry, protocol }).run());
+        workers.push(work_while_leading(Arc::new(ConnectedAgent { app: app.clone(), entry, protocol })));
     }
     Ok(async move {
         join_all(workers).await;
         // Without agents it does nothing. A task that ends would stop the server.
         std::future::pending::<()>().await;
     })
+}
+
+/// Works for one agent while this process takes writes: in a cluster, all nodes have the same agents, and the leader calls
+/// them. A node that takes over ends or continues the runs that the one before it left at work.
+async fn work_while_leading(agent: Arc<ConnectedAgent>) {
+    let mut leads = agent.app.logs.leadership().watch();
+    while leads.wait_for(|leads| *leads).await.is_ok() {
+        tokio::select! {
+            () = Worker::new(agent.clone()).run() => {}
+            _ = leads.wait_for(|leads| !*leads) => tracing::info!(agent = %agent.entry.name, "another node calls the agent now"),
+        }
+    }
+    // The server is stopping, and aborts this task.
+    std::future::pending().await
 }

@@ -50,9 +50,9 @@ struct ActiveTurn {
 }
 
 impl Worker {
-    pub fn new(agent: ConnectedAgent) -> Self {
+    pub fn new(agent: Arc<ConnectedAgent>) -> Self {
         let (active, waiting, replies, tasks) = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
-        Self { agent: Arc::new(agent), active, waiting, replies, turns: JoinSet::new(), tasks }
+        Self { agent, active, waiting, replies, turns: JoinSet::new(), tasks }
     }
 
     /// Works until the task is aborted.

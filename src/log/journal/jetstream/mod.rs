@@ -141,14 +141,6 @@ impl JetStreamJournal {
         self.shared.moved.subscribe()
     }
 
-    /// The sequence of the stream's first message of the record after `position`.
-    ///
-    /// # Errors
-    /// `Failed` when the stream does not answer.
-    pub async fn sequence_after(&self, position: u64) -> Result<u64, StoreError> {
-        self.spawn(|shared| Box::pin(async move { shared.find(position + 1).await })).await
-    }
-
     /// Runs work of the cluster on the thread of the connection, blocking the caller.
     ///
     /// # Errors

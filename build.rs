@@ -65,6 +65,8 @@ fn features() -> String {
     let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let mut names: Vec<String> =
         variables.filter_map(|name| Some(name.strip_prefix("CARGO_FEATURE_")?.to_lowercase().replace('_', "-"))).collect();
+    // It only names others.
+    names.retain(|name| name != "default");
     names.sort();
     if names.is_empty() { "none".into() } else { names.join(" ") }
 }

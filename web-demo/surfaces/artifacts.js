@@ -10,7 +10,7 @@ import { html, nothing, render } from "../vendor/lit.js";
 import { actionTitle } from "./action-title.js";
 import { ArtifactPreview, BODY_CHARS_MAX, KIND_NAMES, fileNameOf, kindOf, sourceOf } from "./artifact-preview.js";
 import { Surface, define, displayedStatus, element, formatCount, humanize, keyOf, setText, stateOf, toText } from "./base.js";
-import { bodyRefOf, readBody, readDiff, versionName } from "./bodies.js";
+import { blobOf, bodyRefOf, isDataAddress, readBody, readDiff, versionName } from "./bodies.js";
 import { artifactOf } from "./decision-subject.js";
 import { artifactState } from "./describe.js";
 import { controlTarget, evidenceLinks, findActivity, formatValue, refLinks } from "./lane.js";
@@ -530,7 +530,9 @@ export class Artifacts extends Surface {
     const version = this.#version();
     const ref = bodyRefOf(version ?? content);
     try {
-      const { blob } = ref ? await this.view.hydration.blob(ref, { audience: this.view.audience }) : { blob: await blobOf((await readBody(this.view, artifact, version)).text, toText(content.mimeType)) };
+      const stored = ref ? (await this.view.hydration.blob(ref, { audience: this.view.audience })).blob : undefined;
+      const isBytes = stored !== undefined && !(await isDataAddress(stored));
+      const blob = isBytes ? stored : await blobOf(stored ? await stored.text() : (await readBody(this.view, artifact, version)).text, toText(content.mimeType));
       const link = element("a");
       link.href = URL.createObjectURL(blob);
       link.download = fileNameOf(content, artifact.activityId);
@@ -585,16 +587,5 @@ const reviewText = ({ content }) => humanize(content.verdict ?? content.status);
 
 /** @param {Link} link */
 const linkOf = ({ words, go }) => (go ? html`<button type="button" class="link go" @click=${go}>${words}</button>` : html`<span class="mono">${words}</span>`);
-
-/**
- * Makes the file of a body: of the bytes in a data URL, else of the text.
- * @param {string} text
- * @param {string} type
- */
-async function blobOf(text, type) {
-  const data = /^data:([^;,]*);base64,([A-Za-z0-9+/=\s]+)$/.exec(text);
-  if (!data) return new Blob([text], { type: type || "text/plain" });
-  return new Blob([Uint8Array.from(atob(data[2]), (char) => char.charCodeAt(0))], { type: data[1] });
-}
 
 define("ps-artifacts", Artifacts);

@@ -48,6 +48,20 @@ export async function readBody(view, artifact, version) {
 }
 
 /**
+ * Makes the file of a body: of the bytes in a data URL, else of the text.
+ * @param {string} text
+ * @param {string} type
+ */
+export async function blobOf(text, type) {
+  const data = /^data:([^;,]*);base64,([A-Za-z0-9+/=\s]+)$/.exec(text);
+  if (!data) return new Blob([text], { type: type || "text/plain" });
+  return new Blob([Uint8Array.from(atob(data[2]), (char) => char.charCodeAt(0))], { type: data[1] });
+}
+
+/** Whether a stored body is the text of a data URL: the source sent the bytes of a file in it. @param {Blob} blob */
+export const isDataAddress = async (blob) => (await blob.slice(0, 5).text()) === "data:";
+
+/**
  * Reads a stored image as a data URL: an `img` element cannot send a token.
  * @param {View} view
  * @param {string} href
@@ -57,6 +71,7 @@ export async function readBody(view, artifact, version) {
 export async function readImageAddress(view, href, type) {
   const { blob, isWhole } = await view.hydration.blob(href, { from: 0, to: IMAGE_BYTES_MAX - 1, audience: view.audience });
   if (!isWhole) throw new Error("Unavailable: the image is too large.");
+  if (await isDataAddress(blob)) return blob.text();
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(String(reader.result));

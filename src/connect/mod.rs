@@ -126,5 +126,5 @@ async fn work_while_leading(agent: Arc<ConnectedAgent>) {
         }
     }
     // The server is stopping, and aborts this task.
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }

@@ -1,7 +1,7 @@
 //! ACP agents: processes that speak JSON-RPC with an editor. The connector is the editor.
 //!
 //! It offers no files and no terminals, so the agent uses its own. A process serves one session. After a restart a new
-//! process loads the agent's session if it can, else it is told the conversation.
+//! process loads the agent's session if it can, else it gets the conversation.
 //!
 //! A fact is a message with its direction, because both ends number their requests from 0.
 

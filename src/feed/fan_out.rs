@@ -66,7 +66,7 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    /// Whether nobody reads the view.
+    /// Whether the view has no readers.
     pub fn is_empty(&self) -> bool {
         self.seats.is_empty() && self.sets.is_empty() && self.groups.iter().all(|group| group.receiver_count() == 0)
     }

@@ -1,17 +1,16 @@
 //! Hubs: one log, its views, and the flushes that bring their rings to the log's tail.
 
-use super::fan_out::{Followers, Listeners, give_way};
+use super::fan_out::{Listeners, give_way};
 use super::ring::{Chunk, Ring};
 use super::{Feed, Frames};
 use crate::encode::native::Encoder;
-use crate::log::commit::{Log, Moves, Tail};
+use crate::log::commit::{Log, Tail};
 use crate::log::row::Rows;
 use crate::model::{Audience, Sequence};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
 
 /// One log for one audience in one kind of frames, shared by all of its readers.
 pub(super) struct SharedView {
@@ -34,24 +33,9 @@ impl SharedView {
         (join(&mut listeners), tail)
     }
 
-    /// Removes a reader of several logs.
-    pub fn leave_set(&self, moves: &Arc<Moves>) {
-        self.listeners.lock().leave_set(moves);
-    }
-
-    /// Subscribes a reader of this view again, before it stops to follow.
-    pub fn rejoin(&self) -> watch::Receiver<u64> {
-        self.listeners.lock().join()
-    }
-
-    /// Adds a reader of this view to those that a task serves.
-    pub fn follow(&self, followers: &Arc<Followers>, reader: usize) {
-        self.listeners.lock().follow(followers, reader);
-    }
-
-    /// Removes a reader from those that a task serves.
-    pub fn unfollow(&self, followers: &Arc<Followers>, reader: usize) {
-        self.listeners.lock().unfollow(followers, reader);
+    /// The view's readers.
+    pub fn listeners(&self) -> MutexGuard<'_, Listeners> {
+        self.listeners.lock()
     }
 
     /// Restarts the ring at the log's tail.

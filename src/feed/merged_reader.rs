@@ -139,7 +139,7 @@ struct Member {
 impl Drop for Member {
     fn drop(&mut self) {
         self.hub.log.unfollow(&self.moves);
-        self.hub.view(self.audience, self.frames).leave_set(&self.moves);
+        self.hub.view(self.audience, self.frames).listeners().leave_set(&self.moves);
         self.hub.readers.fetch_sub(1, Ordering::Relaxed);
     }
 }

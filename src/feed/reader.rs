@@ -54,7 +54,7 @@ enum Replay {
 impl Drop for Reader {
     fn drop(&mut self) {
         if let Place::Following(followers, key) = &self.place {
-            self.view().unfollow(followers, *key);
+            self.view().listeners().unfollow(followers, *key);
         }
         self.hub.readers.fetch_sub(1, Ordering::Relaxed);
     }
@@ -211,15 +211,16 @@ impl Reader {
     ///
     /// They call [`Self::try_next`] once now, and after each flush.
     pub fn follow(&mut self, followers: &Arc<Followers>, key: usize) {
-        self.view().follow(followers, key);
+        self.view().listeners().follow(followers, key);
         self.place = Place::Following(followers.clone(), key);
     }
 
     /// Gives the reader its own wakes again, for [`Self::next`].
     pub fn unfollow(&mut self) {
-        let moved = self.view().rejoin();
+        // First, so that the view is never without this reader.
+        let moved = self.view().listeners().join();
         if let Place::Following(followers, key) = std::mem::replace(&mut self.place, Place::Woken(moved)) {
-            self.view().unfollow(&followers, key);
+            self.view().listeners().unfollow(&followers, key);
         }
     }
 

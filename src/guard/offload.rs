@@ -33,7 +33,7 @@ const OPAQUE_MEMBERS: &[&str] = &["output", "structured", "content", "result"];
 pub(super) const POINTER_BYTES_MAX: usize = 1024;
 /// The member of an artifact's fact with its body.
 ///
-/// The bytes of a file, as a `data:` URL, move out whatever their size: no reader of the envelope needs them.
+/// The bytes of a file, as a `data:` URL, move out at any size: no reader of the envelope needs them.
 const BODY_MEMBER: &str = "body";
 /// The member for the body of members that are too many rather than too large.
 const SPILL_MEMBER: &str = "…";

@@ -6,12 +6,18 @@
 
 use super::{Fact, FactError};
 use crate::model::id::IdError;
-use crate::model::{ActionId, Draft, EventType, Ids};
+use crate::model::{ActionId, Draft, EventType, Ids, SessionId, ThreadId};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::value::{BorrowedStrDeserializer, Error};
 use serde_json::{Map, Value};
 use std::str::FromStr;
+
+/// The ids of a conversation, for a runtime whose id of it names both the thread and the session.
+pub(super) fn conversation_ids(thread: Option<&ThreadId>) -> Ids {
+    let session = thread.and_then(|thread| SessionId::new(thread.as_str()).ok());
+    Ids { session, thread: thread.cloned(), ..Ids::default() }
+}
 
 /// The envelope's own members.
 /// Only the server writes values under these names.

@@ -195,10 +195,7 @@ impl Writer {
             for flush in self.inbox.followers.take() {
                 for key in &flush.readers {
                     self.write(*key);
-                    if self.writes >= WRITES_AT_ONCE {
-                        self.writes = 0;
-                        give_way().await;
-                    }
+                    self.give_way_at_times().await;
                 }
             }
             if is_look {
@@ -289,10 +286,15 @@ impl Writer {
                 slot.heartbeat_at = now + slot.live.stream.heartbeat();
                 self.send(key, Bytes::from_static(HEARTBEAT));
             }
-            if self.writes >= WRITES_AT_ONCE {
-                self.writes = 0;
-                give_way().await;
-            }
+            self.give_way_at_times().await;
+        }
+    }
+
+    /// Gives way to other work after each [`WRITES_AT_ONCE`] writes.
+    async fn give_way_at_times(&mut self) {
+        if self.writes >= WRITES_AT_ONCE {
+            self.writes = 0;
+            give_way().await;
         }
     }
 }

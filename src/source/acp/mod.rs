@@ -32,9 +32,9 @@ mod turn;
 
 use super::bounded::{Bounded, Calls, PENDING_MAX, keyed};
 use super::digest::TextDigest;
-use super::members::{carry_all, diagnostic, name_of};
+use super::members::{carry_all, conversation_ids, diagnostic, name_of};
 use super::{Fact, FactError, Runtime, SourceKind};
-use crate::model::{ActionId, AgentId, Audience, Draft, EventType, Ids, SessionId, ThreadId, ToolCallId};
+use crate::model::{ActionId, AgentId, Audience, Draft, EventType, Ids, ThreadId, ToolCallId};
 use calls::Call;
 use event::{Event, Message, Sender};
 use questions::Pending;
@@ -152,12 +152,7 @@ impl EventHandler<'_> {
             draft.ids.thread = draft.ids.thread.or_else(|| Some(child.clone()));
         }
         draft.ids.fill_from(self.given);
-        draft.ids.fill_from(&Ids {
-            session: session.and_then(|session| SessionId::new(session.as_str()).ok()),
-            thread: session.cloned(),
-            agent: self.memory.agent.clone(),
-            ..Ids::default()
-        });
+        draft.ids.fill_from(&Ids { agent: self.memory.agent.clone(), ..conversation_ids(session) });
         self.out.push(draft);
     }
 

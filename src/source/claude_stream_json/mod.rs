@@ -29,9 +29,9 @@ mod turn;
 
 use super::bounded::{Bounded, Calls, PENDING_MAX, keyed};
 use super::digest::TextDigest;
-use super::members::{carry_all, unknown_type};
+use super::members::{carry_all, conversation_ids, unknown_type};
 use super::{Fact, FactError, Runtime, SourceKind};
-use crate::model::{ActionId, AgentId, Audience, Draft, EventType, Ids, SessionId, TaskId, ThreadId, ToolCallId};
+use crate::model::{ActionId, AgentId, Audience, Draft, EventType, Ids, TaskId, ThreadId, ToolCallId};
 use calls::Call;
 use event::{Content, Event, Kind};
 use lines::LineCount;
@@ -141,12 +141,7 @@ impl EventHandler<'_> {
     fn push(&mut self, mut draft: Draft) {
         draft.ids.agent = draft.ids.agent.or_else(|| self.agent.clone());
         draft.ids.fill_from(self.given);
-        let session = self.memory.session.as_ref();
-        draft.ids.fill_from(&Ids {
-            session: session.and_then(|session| SessionId::new(session.as_str()).ok()),
-            thread: session.cloned(),
-            ..Ids::default()
-        });
+        draft.ids.fill_from(&conversation_ids(self.memory.session.as_ref()));
         self.out.push(draft);
     }
 

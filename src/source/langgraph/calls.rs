@@ -21,7 +21,7 @@ pub(super) struct Call {
     pub args: TextDigest,
 }
 
-/// Recognises arguments, whatever the order of their members.
+/// Recognises arguments, with their members in any order.
 pub(super) fn digest_of(args: &Value) -> TextDigest {
     TextDigest::of(sorted(args.clone()).to_string().as_bytes())
 }

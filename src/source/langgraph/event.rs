@@ -63,7 +63,7 @@ pub(super) struct Callback {
     pub data: Map<String, Value>,
 }
 
-/// Tags of callables that nobody shall see.
+/// Tags of callables that no reader may see.
 const HIDDEN: &[&str] = &["nostream", "langsmith:nostream", "langsmith:hidden"];
 
 pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {

@@ -51,7 +51,7 @@ impl Known {
 }
 
 impl EventHandler<'_> {
-    /// Handles a message, in whatever form and place it comes.
+    /// Handles a message, in any form and place.
     pub(super) fn message(&mut self, message: Message, dialect: Dialect) {
         match message.kind {
             MessageKind::Chunk => self.chunk(message, dialect),

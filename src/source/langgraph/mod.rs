@@ -29,9 +29,9 @@ mod modes;
 mod run;
 
 use super::bounded::{Bounded, Calls, PENDING_MAX, keyed};
-use super::members::carry_all;
+use super::members::{carry_all, conversation_ids};
 use super::{Fact, FactError, Runtime, SourceKind};
-use crate::model::{ActionId, AgentId, Audience, Draft, EventType, Ids, MessageId, SessionId, ThreadId, ToolCallId};
+use crate::model::{ActionId, AgentId, Audience, Draft, EventType, Ids, MessageId, ThreadId, ToolCallId};
 use agents::Child;
 use blocks::OpenMessage;
 use callbacks::ToolRun;
@@ -136,12 +136,7 @@ impl EventHandler<'_> {
     /// Appends a draft of the whole run, also where the event is a child's.
     fn push_of_run(&mut self, mut draft: Draft) {
         draft.ids.fill_from(self.given);
-        let thread = self.memory.thread.as_ref();
-        draft.ids.fill_from(&Ids {
-            session: thread.and_then(|thread| SessionId::new(thread.as_str()).ok()),
-            thread: thread.cloned(),
-            ..Ids::default()
-        });
+        draft.ids.fill_from(&conversation_ids(self.memory.thread.as_ref()));
         self.out.push(draft);
     }
 

@@ -135,6 +135,7 @@ TESTS = {
     "fanout": ("1 x 1000 readers, flat out", ["--channels", "1", "--subs", "1000", "--rate", "0", "--messages", "3000"], False),
     "many": ("500 x 1 reader, 20 msg/s", ["--channels", "500", "--subs", "1", "--rate", "20", "--messages", "120"], False),
     "manyout": ("500 x 1 reader, flat out", ["--channels", "500", "--subs", "1", "--rate", "0", "--messages", "120"], False),
+    "bodies": ("8 x 1 reader, 100 msg a request, flat out", ["--channels", "8", "--subs", "1", "--rate", "0", "--messages", "20000"], True),
     "history": ("20,000 messages x 10 readers", ["--channels", "1", "--subs", "10", "--rate", "0", "--messages", "20000", "--history"], True),
     "idle": ("2000 idle streams", ["--channels", "2000", "--subs", "1", "--idle", "3"], False),
     "stalled": ("100 readers beside 200 stalled", ["--channels", "1", "--subs", "300", "--stalled", "200", "--rate", "0", "--messages", "20000"], True),

@@ -153,8 +153,8 @@ impl Drafts<'_> {
     }
 
     /// Sets the time of the drafts from this one on.
-    fn set_time(&mut self, from: usize, timestamp: Option<&Box<str>>) {
-        self.drafts[from..].iter_mut().for_each(|draft| draft.timestamp = timestamp.cloned());
+    fn set_time(&mut self, from: usize, timestamp: Option<&str>) {
+        self.drafts[from..].iter_mut().for_each(|draft| draft.timestamp = timestamp.map(Into::into));
     }
 
     /// The number of the attempt that a start begins now.

@@ -73,7 +73,7 @@ impl Runtime for A2a {
                 None
             }
         };
-        handler.out.set_time(from, timestamp.as_ref());
+        handler.out.set_time(from, timestamp.as_deref());
     }
 }
 

@@ -118,7 +118,7 @@ impl Runtime for Claude {
             Content::Diagnostic(draft) => handler.push(*draft),
             Content::Nothing => {}
         }
-        handler.out.set_time(from, timestamp.as_ref());
+        handler.out.set_time(from, timestamp.as_deref());
     }
 }
 

@@ -108,7 +108,7 @@ impl Runtime for LangGraph {
             Content::Callback(callback) => handler.callback(callback),
             Content::Diagnostic(draft) => handler.push(*draft),
         }
-        handler.out.set_time(from, timestamp.as_ref());
+        handler.out.set_time(from, timestamp.as_deref());
     }
 }
 

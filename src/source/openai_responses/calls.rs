@@ -43,7 +43,9 @@ impl OpenAiResponses {
     /// Ends the open calls.
     pub(super) fn end_calls(&mut self) -> Vec<Call> {
         let calls = self.calls.end_all();
-        calls.iter().for_each(|call| drop(self.ended.add(call.id.clone())));
+        for call in &calls {
+            self.ended.add(call.id.clone());
+        }
         calls
     }
 }

@@ -69,7 +69,7 @@ impl Runtime for AgUi {
             Content::Known(known) => handler.event(*known),
             Content::Diagnostic(draft) => handler.push(*draft),
         }
-        handler.out.set_time(from, timestamp.as_ref());
+        handler.out.set_time(from, timestamp.as_deref());
     }
 
     fn answers(event: &Event) -> Vec<ActionAnswer> {

@@ -281,6 +281,17 @@ fn calls_that_only_a_snapshot_contains_start_once_and_history_does_not_repeat() 
 }
 
 #[test]
+fn after_any_number_of_calls_a_snapshot_starts_the_new_one_and_no_ended_one() {
+    let many = (0..100).flat_map(|n| call(&format!("c{n}")).into_iter().chain([result(&format!("c{n}"))]));
+    let [first, _] = backend_tool("c0");
+    let [new, _] = backend_tool("new");
+    let snapshot = event("MESSAGES_SNAPSHOT", json!({"messages": [first, new]}));
+    let drafts = adapt(many.chain([snapshot]));
+    let started: Vec<_> = of_class(&drafts, EventType::ToolStarted)[100..].iter().map(|draft| call_of(draft)).collect();
+    assert_eq!(started, ["new"]);
+}
+
+#[test]
 fn a_snapshot_s_call_without_a_result_awaits_the_client_and_a_later_snapshot_may_end_it() {
     let [ask, answer] = backend_tool("c");
     let first = event("MESSAGES_SNAPSHOT", json!({"messages": [ask]}));

@@ -356,6 +356,6 @@ fn memory_is_bounded_with_many_open_items() {
 fn beyond_the_limit_the_oldest_open_message_ends() {
     let facts = (0..=STREAMS_MAX).map(|n| message("START", &format!("m{n}")));
     let drafts = adapt(facts);
-    let expected = ["text.final m0/text -".to_owned(), format!("text.delta m{}/text ", STREAMS_MAX)];
+    let expected = ["text.final m0/text -".to_owned(), format!("text.delta m{STREAMS_MAX}/text ")];
     assert_eq!(texts(&drafts)[STREAMS_MAX..], expected);
 }

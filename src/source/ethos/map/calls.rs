@@ -163,7 +163,7 @@ impl EventHandler<'_> {
             draft.payload.insert("untrusted".into(), true.into());
         }
         let id = draft.ids.tool_call.clone().expect("`tool` has set the call's id");
-        let start = self.out.ledger.call_audience(&id).unwrap_or(draft.audience);
+        let start = call.and_then(|_| self.out.ledger.call_audience(&id)).unwrap_or(draft.audience);
         if parent_of(&id).is_none() {
             self.memory.ends_with_tools = true;
             if let Some(result) = draft.text("output").filter(|_| is_ok) {

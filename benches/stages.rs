@@ -16,7 +16,7 @@ use proscenium::log::{Limit, LogId};
 use proscenium::model::{Audience, BlobId, Cursor, Draft, Ids, RunId, Sequence};
 use proscenium::projection::View;
 use proscenium::source::ledger::Ledger;
-use proscenium::source::{self, Fact};
+use proscenium::source::{self, Drafts, Fact};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -31,10 +31,11 @@ fn facts() -> Vec<Fact> {
 }
 
 fn adapted(facts: Vec<Fact>) -> Vec<Draft> {
-    let mut adapter = (source::by_name("awaken").expect("a source").fresh)();
-    let mut drafts = Vec::new();
+    let source = source::by_name("awaken").expect("a source");
+    let (mut adapter, ledger, mut drafts) = ((source.fresh)(), Ledger::default(), Vec::new());
     for fact in facts {
-        adapter.adapt(fact, &Ids::default(), &mut drafts).expect("the recording is valid");
+        let event = (source.parse)(fact).expect("the recording is valid");
+        adapter.apply_event(event, &Ids::default(), Drafts { ledger: &ledger, drafts: &mut drafts });
     }
     drafts
 }

@@ -12,6 +12,7 @@ use super::writer::{LogWriter, Numbering, WriterState};
 use crate::guard::Policy;
 use crate::log::LogId;
 use crate::model::{Draft, Ids, Sequence, SessionId};
+use crate::source::Drafts;
 use std::ops::Range;
 
 /// The part of the scope check that depends on the delivery's facts.
@@ -129,7 +130,7 @@ impl LogWriter {
         let (mut drafts, mut made) = (Vec::new(), 0);
         for index in from..until {
             let event = parsed.take(delivery, index);
-            self.adapter_entry(delivery.source).adapter_mut().apply_event(event, &given, &mut drafts);
+            self.apply(delivery.source, event, &given, &mut drafts);
             if sheds && !drafts.is_empty() && drafts.iter().all(is_sheddable) {
                 drafts.clear();
                 shed += 1;
@@ -187,11 +188,11 @@ impl LogWriter {
         check: PendingCheck,
         is_refused: bool,
     ) -> Result<Option<(usize, SessionId)>, IngestError> {
-        let mut adapter = self.adapter_entry(delivery.source).adapter.copy();
+        let mut adapter = self.copy_adapter(delivery.source);
         let mut drafts = Vec::new();
         for index in facts {
             let Ok(event) = parse(delivery, index) else { break };
-            adapter.apply_event(event, given, &mut drafts);
+            adapter.apply_event(event, given, Drafts { ledger: &self.ledger, drafts: &mut drafts });
             if let Some(session) = drafts.drain(..).find_map(|draft| draft.ids.session.or_else(|| given.session.clone())) {
                 return Ok((!write_scope.allows(WriteTarget::Session(&session))).then_some((index, session)));
             }

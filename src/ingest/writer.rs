@@ -8,9 +8,9 @@ use crate::log::commit::{Chain, Log, Logs, Submission, Summary, summary_of};
 use crate::log::control::{CONTROL_KEY_PREFIX, ControlRecord};
 use crate::log::{Append, LoadedLog, LogId, META, StoreError};
 use crate::model::stored;
-use crate::model::{Audience, ControlId, Epoch, ProducerId, Sequence};
+use crate::model::{Audience, ControlId, Draft, Epoch, Ids, ProducerId, Sequence};
 use crate::source::ledger::{Ledger, RunState};
-use crate::source::{self, Adapter, SourceKind};
+use crate::source::{self, Adapter, Drafts, Event, SourceKind};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -68,21 +68,15 @@ pub(super) struct LogWriter {
     pub was_there: bool,
 }
 
-pub(super) struct AdapterEntry {
-    pub kind: &'static SourceKind,
-    pub adapter: Box<dyn Adapter>,
+struct AdapterEntry {
+    kind: &'static SourceKind,
+    adapter: Box<dyn Adapter>,
     /// Whether facts were applied since the last save.
     is_dirty: bool,
     saved: Bytes,
 }
 
 impl AdapterEntry {
-    /// The adapter, to apply facts to it.
-    pub fn adapter_mut(&mut self) -> &mut dyn Adapter {
-        self.is_dirty = true;
-        &mut *self.adapter
-    }
-
     /// Saves the state if it has changed.
     fn save(&mut self) -> Option<Bytes> {
         let saved = Bytes::from(std::mem::take(&mut self.is_dirty).then(|| self.adapter.save())?);
@@ -258,12 +252,25 @@ impl LogWriter {
         std::mem::take(&mut self.is_used)
     }
 
-    pub fn adapter_entry(&mut self, kind: &'static SourceKind) -> &mut AdapterEntry {
-        let at = self.adapters.iter().position(|seated| seated.kind.name == kind.name).unwrap_or_else(|| {
+    /// The index of a source's adapter.
+    fn adapter_of(&mut self, kind: &'static SourceKind) -> usize {
+        self.adapters.iter().position(|seated| seated.kind.name == kind.name).unwrap_or_else(|| {
             self.adapters.push(AdapterEntry { kind, adapter: (kind.fresh)(), is_dirty: false, saved: Bytes::new() });
             self.adapters.len() - 1
-        });
-        &mut self.adapters[at]
+        })
+    }
+
+    /// Applies a parsed fact of a source.
+    pub fn apply(&mut self, kind: &'static SourceKind, event: Event, given: &Ids, drafts: &mut Vec<Draft>) {
+        let at = self.adapter_of(kind);
+        self.adapters[at].is_dirty = true;
+        self.adapters[at].adapter.apply_event(event, given, Drafts { ledger: &self.ledger, drafts });
+    }
+
+    /// Copies a source's state, to try facts on it.
+    pub fn copy_adapter(&mut self, kind: &'static SourceKind) -> Box<dyn Adapter> {
+        let at = self.adapter_of(kind);
+        self.adapters[at].adapter.copy()
     }
 
     /// An append that changes nothing and only waits for those before it.
@@ -294,7 +301,8 @@ impl LogWriter {
             self.is_written = true;
             state.push((Bytes::from_static(META), Some(self.summary.save())));
             if let Some(source) = source {
-                let saved = self.adapter_entry(source).save();
+                let at = self.adapter_of(source);
+                let saved = self.adapters[at].save();
                 state.extend(saved.map(|saved| (Bytes::from(format!("a:{}", source.name)), Some(saved))));
             }
             let held = self.guard.save().as_ref().map_or_else(Bytes::new, to_json);

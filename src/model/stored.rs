@@ -7,10 +7,9 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
 
 /// The first byte of a stored state.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Why a stored state is unreadable.
 #[derive(Debug, thiserror::Error)]
@@ -41,24 +40,13 @@ pub fn save<S: Serialize>(state: &S) -> Vec<u8> {
 /// # Errors
 /// [`StoredError`] for any other bytes than [`save`] returned, but for the JSON of earlier releases.
 pub fn restore<S: DeserializeOwned>(saved: &[u8]) -> Result<S, StoredError> {
-    restore_with(saved, Value::Object)
-}
-
-/// Decodes a state as [`restore`]; `upgrade` changes the JSON of an earlier release before it is read.
-///
-/// # Errors
-/// As [`restore`].
-pub fn restore_with<S: DeserializeOwned>(
-    saved: &[u8],
-    upgrade: impl FnOnce(Map<String, Value>) -> Value,
-) -> Result<S, StoredError> {
     match saved {
         [] => Err(StoredError::Empty),
         [VERSION, fields @ ..] => match postcard::take_from_bytes(fields)? {
             (state, []) => Ok(state),
             (_, rest) => Err(StoredError::Longer(rest.len())),
         },
-        [b'{', ..] => Ok(serde_json::from_value(upgrade(serde_json::from_slice(saved)?))?),
+        [b'{', ..] => Ok(serde_json::from_slice(saved)?),
         [version, ..] => Err(StoredError::Version(*version)),
     }
 }
@@ -75,7 +63,7 @@ mod tests {
             assert!(restore::<(u64, String)>(&saved[..end]).is_err(), "{end}");
         }
         assert!(matches!(restore::<(u64, String)>(&[&saved[..], b"x"].concat()), Err(StoredError::Longer(1))));
-        assert!(matches!(restore::<(u64, String)>(b"\x02"), Err(StoredError::Version(2))));
+        assert!(matches!(restore::<(u64, String)>(b"\x01"), Err(StoredError::Version(1))));
         assert!(matches!(restore::<(u64, String)>(b"{\"streams"), Err(StoredError::Json(_))));
     }
 }

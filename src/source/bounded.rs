@@ -1,5 +1,6 @@
 //! What runtimes remember of open and ended things, each kind with a named bound.
 
+use super::Drafts;
 use super::digest::TextDigest;
 use crate::model::{ActionId, AgentId, MessageId, RunId, ThreadId, ToolCallId};
 use serde::{Deserialize, Serialize};
@@ -9,9 +10,6 @@ use std::ops::{Deref, DerefMut};
 ///
 /// Beyond this limit the oldest counts as ended.
 pub(super) const CALLS_OPEN_MAX: usize = 256;
-
-/// The most ended calls that are remembered, to assign late events to them.
-pub(super) const CALLS_ENDED_MAX: usize = 64;
 
 /// The most pending actions of a run.
 ///
@@ -39,7 +37,7 @@ pub(super) use keyed;
 
 keyed! {
     u64: u64 = ; ToolCallId: ToolCallId = ; ActionId: ActionId = ; AgentId: AgentId = ; RunId: RunId = ; ThreadId: ThreadId = ;
-    TextDigest: TextDigest = ;
+    TextDigest: TextDigest = ; Option<AgentId>: Option<AgentId> = ;
 }
 
 impl Keyed for (MessageId, ToolCallId) {
@@ -81,6 +79,14 @@ impl<T, const MAX: usize> Bounded<T, MAX> {
         oldest
     }
 
+    pub fn remove(&mut self, at: usize) -> T {
+        self.0.remove(at)
+    }
+
+    pub fn retain(&mut self, stays: impl FnMut(&T) -> bool) {
+        self.0.retain(stays);
+    }
+
     pub fn take_all(&mut self) -> Vec<T> {
         std::mem::take(&mut self.0)
     }
@@ -114,53 +120,35 @@ impl<T: Keyed, const MAX: usize> Bounded<T, MAX> {
     }
 }
 
-/// The calls of a run: open ones with what the runtime needs of each, and the ids of ended ones.
+/// The open calls of a run, with what the runtime needs of each. The ledger knows those that have ended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(transparent)]
 pub(super) struct Calls<C> {
     pub open: Bounded<C, CALLS_OPEN_MAX>,
-    pub ended: Bounded<ToolCallId, CALLS_ENDED_MAX>,
-    /// Whether more calls have ended than `ended` holds.
-    #[serde(default)]
-    pub has_forgotten: bool,
 }
 
 impl<C> Default for Calls<C> {
     fn default() -> Self {
-        Self { open: Bounded::default(), ended: Bounded::default(), has_forgotten: false }
+        Self { open: Bounded::default() }
     }
 }
 
 impl<C: Keyed<Key = ToolCallId>> Calls<C> {
     pub fn start(&mut self, call: C) {
-        self.ended.take(call.key());
-        if let Some(oldest) = self.open.add(call) {
-            self.remember(oldest.key().clone());
-        }
+        self.open.add(call);
     }
 
     pub fn end(&mut self, id: &ToolCallId) -> Option<C> {
-        self.remember(id.clone());
         self.open.take(id)
     }
 
     pub fn end_all(&mut self) -> Vec<C> {
-        let over = self.open.take_all();
-        for call in &over {
-            self.remember(call.key().clone());
-        }
-        over
+        self.open.take_all()
     }
 
-    /// Remembers a call as ended.
-    pub fn remember(&mut self, id: ToolCallId) {
-        if !self.ended.has(&id) {
-            self.has_forgotten |= self.ended.add(id).is_some();
-        }
-    }
-
-    /// Whether the call is open, or ended and remembered.
-    pub fn know(&self, id: &ToolCallId) -> bool {
-        self.open.has(id) || self.ended.has(id)
+    /// Whether the call is open, or has ended.
+    pub fn know(&self, id: &ToolCallId, log: &Drafts<'_>) -> bool {
+        self.open.has(id) || log.has_begun(id)
     }
 
     /// Returns the one open call for which `is_it` is true. `None`: no such call, or several.

@@ -13,6 +13,11 @@ pub(super) fn fnv1a(from: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(from, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
+/// Hashes a short text, to compare it.
+pub(super) fn hash_of(text: &str) -> u64 {
+    fnv1a(FNV1A_OFFSET_BASIS, text.as_bytes())
+}
+
 /// The length of a text in bytes, and its hash: enough to recognise the text without storing it.
 ///
 /// The digest is not secure against an adversary. A producer that forges a collision only hides its own answer.

@@ -6,11 +6,12 @@
 
 use super::{Fact, FactError};
 use crate::model::id::IdError;
-use crate::model::{ActionId, Draft, EventType, Ids, SessionId, ThreadId};
+use crate::model::{ActionId, AgentId, Draft, EventType, Ids, MessageId, SessionId, ThreadId};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::value::{BorrowedStrDeserializer, Error};
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 use std::str::FromStr;
 
 /// The ids of a conversation, for a runtime whose id of it names both the thread and the session.
@@ -19,8 +20,7 @@ pub(super) fn conversation_ids(thread: Option<&ThreadId>) -> Ids {
     Ids { session, thread: thread.cloned(), ..Ids::default() }
 }
 
-/// The envelope's own members.
-/// Only the server writes values under these names.
+/// The envelope's own members. Only the server writes values under these names.
 pub(super) const RESERVED: &[&str] = &[
     "type",
     "eventId",
@@ -135,21 +135,28 @@ pub(super) fn take_type(fact: &mut Fact, member: &'static str) -> Result<String,
     }
 }
 
+/// Creates a diagnostic for the internal audience.
+pub(super) fn internal(kind: &str, event_type: &str) -> Draft {
+    Draft::new(EventType::DiagnosticChanged).with("kind", kind).with("eventType", event_type)
+}
+
 /// Keeps a fact of an unknown type whole, as a diagnostic for the internal audience.
 pub(super) fn unknown_type(name: &str, fact: Fact) -> Draft {
-    Draft::new(EventType::DiagnosticChanged)
-        .with("kind", "unknown_event_type")
-        .with("eventType", name)
-        .with("event", Value::Object(fact))
+    diagnostic("unknown_event_type", name, fact)
 }
 
 /// Keeps an event that the adapter cannot translate whole, as a diagnostic for the internal audience.
 pub(super) fn diagnostic(kind: &str, event_type: &str, event: Fact) -> Draft {
-    Draft::new(EventType::DiagnosticChanged).with("kind", kind).with("eventType", event_type).with("event", Value::Object(event))
+    internal(kind, event_type).with("event", Value::Object(event))
 }
 
-/// Takes a member that is text.
-/// A value of any other type stays in the map.
+/// Builds an id from a name; hashes a name that is no valid id.
+pub(super) fn id_from<T: FromStr>(name: &str) -> T {
+    let id = name.parse().ok().or_else(|| format!("{:x}", Sha256::digest(name)).parse().ok());
+    id.expect("a hex digest is a valid id")
+}
+
+/// Takes a member that is text. A value of any other type stays in the map.
 pub(super) fn take_text(map: &mut Map<String, Value>, member: &str) -> Option<String> {
     match map.get(member)? {
         Value::String(_) => match map.shift_remove(member) {
@@ -173,8 +180,7 @@ pub(super) fn take_id<T: FromStr>(map: &mut Map<String, Value>, member: &str) ->
     id
 }
 
-/// Reads an id of the event.
-/// The member stays there.
+/// Reads an id of the event. The member stays there.
 pub(super) fn id_of<T: FromStr>(fact: &Fact, member: &str) -> Option<T> {
     fact.get(member)?.as_str()?.parse().ok()
 }
@@ -184,8 +190,7 @@ pub(super) fn take_checked_id<T: FromStr>(fact: &mut Map<String, Value>, member:
     take_id(fact, member).expect("`parse` has checked the id, and all id types have one format")
 }
 
-/// Takes a boolean member.
-/// A value of any other type stays in the map.
+/// Takes a boolean member. A value of any other type stays in the map.
 pub(super) fn take_flag(map: &mut Map<String, Value>, member: &str) -> Option<bool> {
     let flag = map.get(member)?.as_bool();
     if flag.is_some() {
@@ -194,21 +199,31 @@ pub(super) fn take_flag(map: &mut Map<String, Value>, member: &str) -> Option<bo
     flag
 }
 
-/// Takes a member that is a number.
-/// A value of any other type stays in the map.
+/// Takes a member that is a number. A value of any other type stays in the map.
 pub(super) fn take_number(map: &mut Map<String, Value>, member: &str) -> Option<Value> {
     map.get(member).filter(|value| value.is_number())?;
     map.shift_remove(member)
 }
 
-/// Takes a timestamp.
-/// An invalid value stays in the map.
+/// Takes a timestamp. An invalid value stays in the map.
 pub(super) fn take_time(map: &mut Map<String, Value>, member: &str) -> Option<Box<str>> {
     let at = map.get(member).and_then(parse_timestamp);
     if at.is_some() {
         map.shift_remove(member);
     }
     at
+}
+
+/// Takes a member that is an object. A value of any other type stays in the map.
+pub(super) fn take_object(map: &mut Map<String, Value>, member: &str) -> Map<String, Value> {
+    match map.get_mut(member) {
+        Some(Value::Object(inner)) => {
+            let inner = std::mem::take(inner);
+            map.shift_remove(member);
+            inner
+        }
+        _ => Map::new(),
+    }
 }
 
 /// Takes a list; wraps any other value in a list, and returns an empty list without the member.
@@ -220,8 +235,50 @@ pub(super) fn take_list(map: &mut Map<String, Value>, member: &str) -> Vec<Value
     }
 }
 
-/// Moves members unchanged into the payload, each under its new name.
-/// It drops null values.
+/// The members of an object; any other value than null becomes the member `name`.
+pub(super) fn members_of(value: Value, name: &str) -> Map<String, Value> {
+    match value {
+        Value::Object(members) => members,
+        Value::Null => Map::new(),
+        odd => Map::from_iter([(name.to_owned(), odd)]),
+    }
+}
+
+/// The text of a content block that is text.
+pub(super) fn block_text(block: &Value) -> Option<&str> {
+    block.get("text").and_then(Value::as_str).filter(|_| block.get("type").and_then(Value::as_str) == Some("text"))
+}
+
+/// The length of a value that the server does not store, in bytes.
+pub(super) fn byte_count(value: &Value) -> usize {
+    value.as_str().map_or_else(|| value.to_string().len(), str::len)
+}
+
+/// Adds members to the payload under their own names. Existing members keep their value, and a null message is none.
+pub(super) fn add_rest(draft: &mut Draft, rest: Map<String, Value>) {
+    for (member, value) in rest.into_iter().filter(|(member, value)| member != "message" || !value.is_null()) {
+        draft.payload.entry(member).or_insert(value);
+    }
+}
+
+/// A message of a history window, in the protocol's shape. Other members stay beside the parts.
+pub(super) fn window_message(id: &MessageId, role: &str, agent: Option<AgentId>, parts: Vec<Value>, rest: Fact) -> Value {
+    let mut shaped = Map::from_iter([("messageId".to_owned(), Value::from(id.as_str())), ("role".to_owned(), role.into())]);
+    shaped.extend(agent.map(|agent| ("agentId".to_owned(), agent.as_str().into())));
+    shaped.insert("parts".into(), parts.into());
+    for (member, value) in rest {
+        shaped.entry(member).or_insert(value);
+    }
+    shaped.into()
+}
+
+/// A snapshot that replaces the parts of a streamed message.
+pub(super) fn repair(message: &MessageId, parts: Value) -> Draft {
+    let messages = serde_json::json!([{ "messageId": message.as_str(), "role": "assistant", "parts": parts }]);
+    Draft::new(EventType::MessagesSnapshot).with("mode", "repair").with("messages", messages)
+}
+
+/// Moves members unchanged into the payload, each under its new name. It drops null values.
 pub(super) fn move_members(draft: &mut Draft, from: &mut Map<String, Value>, members: &[(&str, &str)]) {
     for (member, ours) in members {
         draft.set(ours, from.shift_remove(*member).filter(|value| !value.is_null()));

@@ -19,13 +19,16 @@ pub mod awaken;
 mod bounded;
 pub mod claude_stream_json;
 mod digest;
+mod dry_run;
 pub mod ethos;
 pub mod langgraph;
 pub mod ledger;
 mod members;
 pub mod openai_responses;
 mod report;
-mod state;
+#[cfg(test)]
+mod samples;
+mod turn;
 pub mod turn_runner;
 
 /// The runtime that the guide "Add a runtime" adds, to keep the guide true.
@@ -33,18 +36,21 @@ pub mod turn_runner;
 #[path = "../../tests/runtime/mod.rs"]
 mod relay;
 
+pub use dry_run::DryRun;
+
 use crate::model::stored::{self, StoredError};
-use crate::model::{ActionId, Draft, Ids, SessionId};
+use crate::model::{ActionId, Draft, EventType, Ids, SessionId, ToolCallId};
+use ledger::Ledger;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::any::Any;
+use std::ops::{Deref, DerefMut};
 
 /// A fact as received: one JSON object in its source's vocabulary.
 pub type Fact = Map<String, Value>;
 
-/// Why [`Runtime::parse`] refused a fact.
-/// It accepts all other input.
+/// Why [`Runtime::parse`] refused a fact. It accepts all other input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FactError {
     #[error("a fact must be a JSON object; this is {found}")]
@@ -56,8 +62,7 @@ pub enum FactError {
 }
 
 impl FactError {
-    /// The name of the invalid member.
-    /// `None`: the whole fact is invalid.
+    /// The name of the invalid member. `None`: the whole fact is invalid.
     #[must_use]
     pub const fn member(&self) -> Option<&'static str> {
         match self {
@@ -99,8 +104,8 @@ pub trait Runtime: Clone + Default + Serialize + DeserializeOwned + Send + 'stat
     /// Applies a parsed fact: changes the state and appends the resulting drafts (possibly none) to `out`.
     ///
     /// `given` holds the ids of the request's query. They override the source's own ids, except where the fact is
-    /// clearly about another agent (a child agent).
-    fn apply(&mut self, event: Self::Event, given: &Ids, out: &mut Vec<Draft>);
+    /// clearly about another agent (a child agent). What the log knows, `out` tells: the state need not repeat it.
+    fn apply(&mut self, event: Self::Event, given: &Ids, out: Drafts<'_>);
 
     /// Returns the answers that a fact brings to actions of earlier runs.
     ///
@@ -123,16 +128,59 @@ impl Event {
     }
 }
 
+/// The drafts of a fact, beside the ledger of the log that they go to.
+///
+/// The ledger records the drafts after the whole fact, so it knows the log up to the fact before.
+pub struct Drafts<'a> {
+    pub ledger: &'a Ledger,
+    pub drafts: &'a mut Vec<Draft>,
+}
+
+impl Drafts<'_> {
+    /// Whether the log has an envelope about the call, also one before its start.
+    #[must_use]
+    pub fn know_call(&self, id: &ToolCallId) -> bool {
+        let is_about = |draft: &Draft| draft.ids.tool_call.as_ref() == Some(id) && draft.event_type.as_str().starts_with("tool.");
+        self.ledger.call_audience(id).is_some() || self.drafts.iter().any(is_about)
+    }
+
+    /// Whether the log has the start or the end of the call.
+    #[must_use]
+    pub fn has_begun(&self, id: &ToolCallId) -> bool {
+        let begins = |class: &EventType| matches!(class, EventType::ToolStarted | EventType::ToolResult | EventType::ToolFailed);
+        let is_it = |draft: &Draft| draft.ids.tool_call.as_ref() == Some(id) && begins(&draft.event_type);
+        self.ledger.has_begun(id) || self.drafts.iter().any(is_it)
+    }
+
+    /// Sets the time of the drafts from this one on.
+    fn set_time(&mut self, from: usize, timestamp: Option<&str>) {
+        self.drafts[from..].iter_mut().for_each(|draft| draft.timestamp = timestamp.map(Into::into));
+    }
+
+    /// The number of the attempt that a start begins now.
+    #[must_use]
+    pub fn next_attempt(&self) -> u64 {
+        u64::from(self.ledger.run.attempt) + 1
+    }
+}
+
+impl Deref for Drafts<'_> {
+    type Target = Vec<Draft>;
+    fn deref(&self) -> &Vec<Draft> {
+        self.drafts
+    }
+}
+
+impl DerefMut for Drafts<'_> {
+    fn deref_mut(&mut self) -> &mut Vec<Draft> {
+        self.drafts
+    }
+}
+
 /// The state of any runtime.
 pub trait Adapter: Send {
     /// Applies a fact that the same source has parsed, as [`Runtime::apply`].
-    fn apply_event(&mut self, event: Event, given: &Ids, out: &mut Vec<Draft>);
-
-    /// Parses and applies one fact. A refused fact changes nothing.
-    ///
-    /// # Errors
-    /// As [`Runtime::parse`].
-    fn adapt(&mut self, fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError>;
+    fn apply_event(&mut self, event: Event, given: &Ids, out: Drafts<'_>);
 
     /// Copies the state, to try facts on it.
     fn copy(&self) -> Box<dyn Adapter>;
@@ -147,14 +195,9 @@ pub trait Adapter: Send {
 }
 
 impl<R: Runtime> Adapter for R {
-    fn apply_event(&mut self, event: Event, given: &Ids, out: &mut Vec<Draft>) {
+    fn apply_event(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
         let event = event.parsed.downcast().expect("the source of a delivery parses all its facts");
         self.apply(*event, given, out);
-    }
-
-    fn adapt(&mut self, fact: Fact, given: &Ids, out: &mut Vec<Draft>) -> Result<(), FactError> {
-        self.apply(R::parse(fact)?, given, out);
-        Ok(())
     }
 
     fn copy(&self) -> Box<dyn Adapter> {
@@ -194,7 +237,7 @@ impl SourceKind {
             parse: |fact| R::parse(fact).map(Event::of::<R>),
             parse_text: |text| Some(R::parse_text(text)?.map(Event::of::<R>)),
             fresh: || Box::new(R::default()),
-            restore: |saved| Ok(Box::new(state::restore::<R>(saved)?)),
+            restore: |saved| Ok(Box::new(stored::restore::<R>(saved)?)),
         }
     }
 }
@@ -248,18 +291,5 @@ pub fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// Helpers that the adapters' tests share.
 #[cfg(test)]
-mod samples {
-    use super::{Fact, Ids, Value};
-    use crate::model::RunId;
-
-    pub(super) fn given() -> Ids {
-        Ids { run: Some(RunId::new("run").unwrap()), ..Ids::default() }
-    }
-
-    pub(super) fn object(value: Value) -> Fact {
-        let Value::Object(fact) = value else { panic!("{value} is not an object") };
-        fact
-    }
-}
+mod tests;

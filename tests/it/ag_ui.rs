@@ -14,7 +14,7 @@ use proscenium::log::Storage;
 use proscenium::model::{Draft, Ids, RunId};
 use proscenium::serve::maintenance::compact::Compactor;
 use proscenium::serve::{KeepAlive, Limits, Server};
-use proscenium::source::{Adapter, Fact, by_name};
+use proscenium::source::{DryRun, Fact, by_name};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -614,10 +614,8 @@ fn given() -> Ids {
     Ids { run: Some(RunId::new("run").unwrap()), ..Ids::default() }
 }
 
-fn adapt_with(adapter: &mut dyn Adapter, fact: Fact) -> Vec<Draft> {
-    let mut out = Vec::new();
-    adapter.adapt(fact, &given(), &mut out).unwrap();
-    out
+fn adapt_with(adapter: &mut DryRun, fact: Fact) -> Vec<Draft> {
+    adapter.adapt(fact, &given()).unwrap()
 }
 
 fn fact(event: &Value) -> Fact {
@@ -627,9 +625,9 @@ fn fact(event: &Value) -> Fact {
 #[test]
 fn no_recorded_event_is_flagged_and_every_recorded_member_is_mapped() {
     for (name, _) in ENDS {
-        let mut adapter = (by_name("ag-ui").unwrap().fresh)();
+        let mut adapter = DryRun::new(by_name("ag-ui").unwrap());
         for event in events(name) {
-            for draft in adapt_with(&mut *adapter, fact(&event)) {
+            for draft in adapt_with(&mut adapter, fact(&event)) {
                 let kind = draft.text("kind").filter(|_| draft.event_type.as_str() == "diagnostic.changed");
                 assert!(kind.is_none_or(|kind| kind == "reasoning_encrypted_value"), "{name}: {kind:?} {event}");
                 assert!(draft.extra.is_empty(), "{name}: {:?} of {event}", draft.extra);
@@ -644,14 +642,14 @@ fn no_recorded_event_is_flagged_and_every_recorded_member_is_mapped() {
 fn an_adapter_restored_between_any_two_facts_gives_the_same_drafts() {
     for (name, _) in ENDS {
         let source = by_name("ag-ui").unwrap();
-        let (mut lasting, mut restored) = ((source.fresh)(), (source.fresh)());
+        let (mut lasting, mut restored) = (DryRun::new(source), DryRun::new(source));
         for (n, event) in events(name).iter().enumerate() {
-            assert_eq!(adapt_with(&mut *restored, fact(event)), adapt_with(&mut *lasting, fact(event)), "{name}, fact {n}");
+            assert_eq!(adapt_with(&mut restored, fact(event)), adapt_with(&mut lasting, fact(event)), "{name}, fact {n}");
             let memory = restored.save();
             assert_eq!(memory, lasting.save(), "{name}, fact {n}");
             let bytes = memory.len();
             assert!(bytes <= MEMORY_BYTES_MAX, "{name}, fact {n}: memory is {bytes} bytes, the limit is {MEMORY_BYTES_MAX}");
-            restored = (source.restore)(&memory).unwrap();
+            restored.restore(&memory).unwrap();
         }
     }
 }
@@ -723,13 +721,14 @@ fn the_adapter_accepts_any_mutated_stream_and_restores_to_the_same_memory() {
                 }
             }
         }
-        let (mut lasting, mut restored) = ((source.fresh)(), (source.fresh)());
+        let (mut lasting, mut restored) = (DryRun::new(source), DryRun::new(source));
         let mut ledger = proscenium::source::ledger::Ledger::default();
         for event in &events {
-            let drafts = adapt_with(&mut *lasting, fact(event));
-            prop_assert_eq!(&adapt_with(&mut *restored, fact(event)), &drafts);
+            let drafts = adapt_with(&mut lasting, fact(event));
+            prop_assert_eq!(&adapt_with(&mut restored, fact(event)), &drafts);
             prop_assert!(!drafts.is_empty(), "{} gives no draft", event);
-            restored = (source.restore)(&restored.save()).unwrap();
+            let saved = restored.save();
+            restored.restore(&saved).unwrap();
             for mut draft in drafts {
                 ledger.record(&mut draft, 0);
             }

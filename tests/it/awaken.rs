@@ -1,7 +1,7 @@
 //! The Awaken adapter over its recordings, fact by fact: nothing that the runtime sent is lost.
 
 use proscenium::model::{Audience, Draft, EventType, Ids, Phase, RunId, ToolCallId};
-use proscenium::source::{Adapter, Fact, SourceKind, by_name};
+use proscenium::source::{DryRun, Fact, SourceKind, by_name};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -39,15 +39,13 @@ fn recordings() -> Vec<(String, Vec<Fact>)> {
     names.into_iter().map(|name| (name.clone(), recording(&name))).collect()
 }
 
-fn adapt_with(adapter: &mut dyn Adapter, fact: Fact) -> Vec<Draft> {
-    let mut out = Vec::new();
-    adapter.adapt(fact, &given(), &mut out).unwrap();
-    out
+fn adapt_with(adapter: &mut DryRun, fact: Fact) -> Vec<Draft> {
+    adapter.adapt(fact, &given()).unwrap()
 }
 
 fn drafts_of(facts: Vec<Fact>) -> Vec<Draft> {
-    let mut adapter = (source().fresh)();
-    facts.into_iter().flat_map(|fact| adapt_with(&mut *adapter, fact)).collect()
+    let mut adapter = DryRun::new(source());
+    facts.into_iter().flat_map(|fact| adapt_with(&mut adapter, fact)).collect()
 }
 
 fn drafts(name: &str) -> Vec<Draft> {
@@ -184,15 +182,15 @@ fn every_call_that_starts_also_ends() {
 #[test]
 fn an_adapter_restored_between_any_two_facts_gives_the_same_drafts() {
     for (name, facts) in recordings() {
-        let mut lasting = (source().fresh)();
-        let mut restored = (source().fresh)();
+        let mut lasting = DryRun::new(source());
+        let mut restored = DryRun::new(source());
         for (n, fact) in facts.into_iter().enumerate() {
-            assert_eq!(adapt_with(&mut *restored, fact.clone()), adapt_with(&mut *lasting, fact), "{name}, fact {n}");
+            assert_eq!(adapt_with(&mut restored, fact.clone()), adapt_with(&mut lasting, fact), "{name}, fact {n}");
             let memory = restored.save();
             assert_eq!(memory, lasting.save(), "{name}, fact {n}");
             let bytes = memory.len();
             assert!(bytes <= MEMORY_BYTES_MAX, "{name}, fact {n}: memory is {bytes} bytes, the limit is {MEMORY_BYTES_MAX}");
-            restored = (source().restore)(&memory).unwrap();
+            restored.restore(&memory).unwrap();
         }
     }
 }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};
 use proscenium::model::{Draft, EventType, Ids, RunId};
-use proscenium::source::{Adapter, SourceKind, by_name};
+use proscenium::source::{DryRun, SourceKind, by_name};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -605,26 +605,24 @@ fn given() -> Ids {
     Ids { run: Some(RunId::new("r").unwrap()), ..Ids::default() }
 }
 
-fn adapt_with(adapter: &mut dyn Adapter, fact: &Value) -> Vec<Draft> {
-    let mut out = Vec::new();
-    adapter.adapt(fact.as_object().unwrap().clone(), &given(), &mut out).unwrap();
-    out
+fn adapt_with(adapter: &mut DryRun, fact: &Value) -> Vec<Draft> {
+    adapter.adapt(fact.as_object().unwrap().clone(), &given()).unwrap()
 }
 
 /// Adapts facts with one adapter, and with one that is restored after every fact.
 ///
 /// Asserts that they agree.
 fn adapt(facts: &[Value], context: &str) -> Vec<Draft> {
-    let (mut lasting, mut restored) = ((source().fresh)(), (source().fresh)());
+    let (mut lasting, mut restored) = (DryRun::new(source()), DryRun::new(source()));
     let mut all = Vec::new();
     for (n, fact) in facts.iter().enumerate() {
-        let drafts = adapt_with(&mut *lasting, fact);
-        assert_eq!(adapt_with(&mut *restored, fact), drafts, "{context}, fact {n}");
+        let drafts = adapt_with(&mut lasting, fact);
+        assert_eq!(adapt_with(&mut restored, fact), drafts, "{context}, fact {n}");
         let memory = restored.save();
         assert_eq!(memory, lasting.save(), "{context}, fact {n}");
         let bytes = memory.len();
         assert!(bytes <= MEMORY_BYTES_MAX, "{context}, fact {n}: memory is {bytes} bytes, the limit is {MEMORY_BYTES_MAX}");
-        restored = (source().restore)(&memory).unwrap();
+        restored.restore(&memory).unwrap();
         all.extend(drafts);
     }
     all

@@ -4,7 +4,7 @@ use super::event::{Event, Kind, parse};
 use crate::model::{Draft, EventType, Ids, MessageId, ToolCallId};
 use crate::source::bounded::{Calls, keyed};
 use crate::source::members::{carry_all, move_members, name_of, next_id, take_checked_id, take_text};
-use crate::source::{Fact, FactError, Runtime};
+use crate::source::{Drafts, Fact, FactError, Runtime};
 use serde::{Deserialize, Serialize};
 
 /// What the facts so far say about the next one.
@@ -33,7 +33,7 @@ impl Runtime for Relay {
         parse(fact)
     }
 
-    fn apply(&mut self, event: Event, given: &Ids, out: &mut Vec<Draft>) {
+    fn apply(&mut self, event: Event, given: &Ids, mut out: Drafts<'_>) {
         let mut draft = match event {
             Event::Known(kind, members) => self.draft(kind, members),
             Event::Diagnostic(draft) => *draft,

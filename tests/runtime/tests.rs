@@ -4,7 +4,7 @@ use super::SOURCE;
 use crate::check::source::envelopes;
 use crate::ingest::Environment;
 use crate::model::{Audience, Draft, Ids};
-use crate::source::{Fact, FactError, by_name};
+use crate::source::{DryRun, Fact, FactError, by_name};
 use serde_json::{Value, json};
 
 const FACTS: &str = r#"[
@@ -18,13 +18,13 @@ const FACTS: &str = r#"[
 
 /// Applies the facts one by one; saves and restores the state after each.
 fn drafts() -> Vec<Draft> {
-    let mut adapter = (SOURCE.fresh)();
-    let mut out = Vec::new();
+    let (mut run, mut drafts) = (DryRun::new(&SOURCE), Vec::new());
     for fact in serde_json::from_str::<Vec<Fact>>(FACTS).unwrap() {
-        adapter.adapt(fact, &Ids::default(), &mut out).unwrap();
-        adapter = (SOURCE.restore)(&adapter.save()).unwrap();
+        drafts.extend(run.adapt(fact, &Ids::default()).unwrap());
+        let saved = run.save();
+        run.restore(&saved).unwrap();
     }
-    out
+    drafts
 }
 
 #[test]

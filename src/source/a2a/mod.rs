@@ -21,19 +21,19 @@ mod event;
 mod task;
 
 use super::bounded::Bounded;
-use super::{Fact, FactError, Runtime, SourceKind};
+use super::turn::TurnState;
+use super::{Drafts, Fact, FactError, Runtime, SourceKind};
 use crate::model::{ActionId, Draft, EventType, Ids, ThreadId};
 use artifact::Artifact;
 use event::{Event, Kind, Known};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use task::{State, TurnState};
+use task::State;
 
 /// The source `a2a`.
 pub const SOURCE: SourceKind = SourceKind::of::<A2a>("a2a");
 
-/// The adapter.
-/// All its fields are memory.
+/// The state of a run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct A2a {
@@ -63,7 +63,7 @@ impl Runtime for A2a {
         event::parse(fact)
     }
 
-    fn apply(&mut self, event: Event, given: &Ids, out: &mut Vec<Draft>) {
+    fn apply(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
         let from = out.len();
         let mut handler = EventHandler { memory: self, given, out };
         let timestamp = match event {
@@ -73,9 +73,7 @@ impl Runtime for A2a {
                 None
             }
         };
-        for draft in &mut out[from..] {
-            draft.timestamp.clone_from(&timestamp);
-        }
+        handler.out.set_time(from, timestamp.as_deref());
     }
 }
 
@@ -83,7 +81,7 @@ impl Runtime for A2a {
 struct EventHandler<'a> {
     memory: &'a mut A2a,
     given: &'a Ids,
-    out: &'a mut Vec<Draft>,
+    out: Drafts<'a>,
 }
 
 impl EventHandler<'_> {

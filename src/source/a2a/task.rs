@@ -1,24 +1,12 @@
 //! Tasks: their states, pauses and ends.
 
-use super::EventHandler;
 use super::artifact::split;
+use super::{EventHandler, TurnState};
 use crate::model::{ActionId, ActionKind, Draft, EventType, MessageId, Owner, Persistence, Phase, Surface, TaskId, ThreadId};
 use crate::source::Fact;
 use crate::source::members::{diagnostic, name_of, next_id, take_id, take_list, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-
-/// The lifecycle state of the run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum TurnState {
-    #[default]
-    New,
-    Open,
-    /// The task waits for input or for a credential.
-    Waiting,
-    Ended,
-}
 
 /// The state of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,7 +80,7 @@ impl EventHandler<'_> {
 
     /// Starts an attempt with a task, or with a message alone.
     fn begin(&mut self, task: Option<&str>) {
-        if matches!(self.memory.turn_state, TurnState::Open | TurnState::Waiting) {
+        if matches!(self.memory.turn_state, TurnState::Open | TurnState::Paused) {
             self.answer("cancelled");
             self.seal();
         }
@@ -166,7 +154,7 @@ impl EventHandler<'_> {
         if is_repeated && !is_new {
             return self.push_internal("status", status);
         }
-        if self.memory.turn_state == TurnState::Waiting {
+        if self.memory.turn_state == TurnState::Paused {
             self.resume(state);
         }
         // Only the data of a question is for the user: a link to sign in may hold credentials.
@@ -233,7 +221,7 @@ impl EventHandler<'_> {
         draft.owner = kind.owner();
         draft.ids.action = Some(action.clone());
         self.memory.question = Some(action);
-        self.memory.turn_state = TurnState::Waiting;
+        self.memory.turn_state = TurnState::Paused;
         self.push(draft);
         let mut draft = Draft::new(EventType::RunStatus).with("status", "waiting");
         (draft.phase, draft.persistence) = (Phase::Waiting, Persistence::Snapshot);
@@ -304,7 +292,7 @@ impl EventHandler<'_> {
         match self.memory.turn_state {
             TurnState::Ended => return self.push(diagnostic("late_end", "error", fact)),
             TurnState::New => self.begin(None),
-            TurnState::Open | TurnState::Waiting => {}
+            TurnState::Open | TurnState::Paused => {}
         }
         self.answer("cancelled");
         self.seal();

@@ -4,7 +4,7 @@
 use super::*;
 use crate::model::{Audience, EventType, Owner, Phase};
 use crate::source::FactError;
-use crate::source::samples::{given, object};
+use crate::source::samples::{self, all, ends, find, object, payload};
 use serde_json::json;
 
 fn rpc(result: Value) -> Value {
@@ -42,15 +42,8 @@ fn start() -> Value {
     task("t", "SUBMITTED", json!({}))
 }
 
-/// Applies the facts one by one; saves and restores the state after each.
 fn adapt(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
-    let mut adapter = (SOURCE.fresh)();
-    let mut out = Vec::new();
-    for fact in facts {
-        adapter.adapt(object(fact), &given(), &mut out).unwrap();
-        adapter = (SOURCE.restore)(&adapter.save()).unwrap();
-    }
-    out
+    samples::adapt(&SOURCE, facts)
 }
 
 /// Returns `event type phase` of each draft that users see, without the task's card.
@@ -66,23 +59,6 @@ fn said(drafts: &[Draft]) -> Vec<String> {
         format!("{} {}/{part} {}", draft.event_type, draft.ids.message.as_ref().unwrap(), draft.text("text").unwrap_or("-"))
     };
     drafts.iter().filter(|draft| draft.event_type.as_str().starts_with("text.")).map(one).collect()
-}
-
-fn find(drafts: &[Draft], class: EventType) -> &Draft {
-    drafts.iter().find(|draft| draft.event_type == class).unwrap_or_else(|| panic!("{:?}", seen(drafts)))
-}
-
-fn all(drafts: &[Draft], class: EventType) -> Vec<Value> {
-    drafts.iter().filter(|draft| draft.event_type == class).map(payload).collect()
-}
-
-fn payload(draft: &Draft) -> Value {
-    Value::Object(draft.payload.clone())
-}
-
-fn ends(drafts: &[Draft]) -> Vec<String> {
-    let is_end = |draft: &&Draft| matches!(draft.event_type, EventType::RunFinished | EventType::RunFailed);
-    drafts.iter().filter(is_end).map(|draft| format!("{} {}", draft.event_type, draft.phase)).collect()
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! An update replaces the members that it has, also the whole content. It may be the first mention of its call. The
 //! ids are those of a session. `cancelled` is no status of a call: the end of the turn closes what is open.
 
-use super::{EventHandler, id_of, members, text_of};
+use super::{EventHandler, block_text, id_from, members_of};
 use crate::model::{ArtifactId, Audience, Draft, EventType, Owner, Persistence, Phase, Scope, ToolCallId};
 use crate::source::Fact;
 use crate::source::bounded::Bounded;
@@ -39,7 +39,7 @@ pub(super) fn is_final(status: &str) -> bool {
 
 /// The text of a call's content, which is a list of blocks in wrappers.
 pub(super) fn content_text(content: Option<&Value>) -> Option<String> {
-    let texts: Vec<&str> = content?.as_array()?.iter().filter_map(|item| text_of(item.get("content")?)).collect();
+    let texts: Vec<&str> = content?.as_array()?.iter().filter_map(|item| block_text(item.get("content")?)).collect();
     (!texts.is_empty()).then(|| texts.join("\n"))
 }
 
@@ -47,7 +47,7 @@ impl EventHandler<'_> {
     /// The call's id in this log.
     pub(super) fn call_of(&self, update: &Fact) -> Option<ToolCallId> {
         let id = update.get("toolCallId").and_then(Value::as_str).filter(|id| !id.is_empty())?;
-        Some(id_of(&self.scoped(id)))
+        Some(id_from(&self.scoped(id)))
     }
 
     pub(super) fn tool_update(&mut self, event_type: &str, mut update: Fact) {
@@ -56,8 +56,8 @@ impl EventHandler<'_> {
         update.shift_remove("toolCallId");
         let status = take_text(&mut update, "status");
         let ends = status.as_deref().is_some_and(is_final);
-        let is_known = self.memory.calls.know(&id);
-        if !is_known && !ends && self.is_outside_turns() && self.memory.attempt > 0 {
+        let is_known = self.memory.calls.know(&id, &self.out);
+        if !is_known && !ends && self.is_outside_turns() && self.out.next_attempt() > 1 {
             // No end would follow: the turn that closes open calls is over.
             update.insert("toolCallId".into(), id.as_str().into());
             return self.push(diagnostic("late_call", event_type, update));
@@ -130,7 +130,7 @@ impl EventHandler<'_> {
         for item in content {
             match item.get("type").and_then(Value::as_str) {
                 Some("content") => {
-                    if let Some(block) = item.get("content").filter(|block| text_of(block).is_none()) {
+                    if let Some(block) = item.get("content").filter(|block| block_text(block).is_none()) {
                         self.artifact(block.clone(), None, Some(id.clone()), Map::new());
                     }
                 }
@@ -141,7 +141,7 @@ impl EventHandler<'_> {
                     }
                 }
                 _ => {
-                    let mut draft = diagnostic("unknown_content", "tool_call_update", members(item, "content"));
+                    let mut draft = diagnostic("unknown_content", "tool_call_update", members_of(item, "content"));
                     draft.ids.tool_call = Some(id.clone());
                     self.push(draft);
                 }
@@ -158,10 +158,10 @@ impl EventHandler<'_> {
             }
             call.diffs.push(digest);
         }
-        let mut diff = members(diff, "diff");
+        let mut diff = members_of(diff, "diff");
         diff.shift_remove("type");
         let path = take_text(&mut diff, "path").unwrap_or_default();
-        let artifact: ArtifactId = id_of(&path);
+        let artifact: ArtifactId = id_from(&path);
         let text = |member: &str| diff.get(member).and_then(Value::as_str);
         let new = text("newText").unwrap_or_default();
         let mut draft = Draft::new(EventType::ArtifactDiffReady).with("path", path).with("kind", "file");
@@ -225,10 +225,10 @@ impl EventHandler<'_> {
         };
         update.shift_remove("toolCallId");
         let item = update.shift_remove("content").unwrap_or(Value::Null);
-        if !self.memory.calls.know(&id) {
+        if !self.memory.calls.know(&id, &self.out) {
             self.start_call(&id, None, &mut update);
         }
-        let text = item.get("content").and_then(text_of).or_else(|| text_of(&item)).map(str::to_owned);
+        let text = item.get("content").and_then(block_text).or_else(|| block_text(&item)).map(str::to_owned);
         match text {
             Some(text) => {
                 let mut draft = self.about(EventType::ToolOutputDelta, &id).with("text", text);

@@ -4,7 +4,7 @@
 //! a window of messages.
 
 use super::calls::{content_text, is_final};
-use super::{EventHandler, text_of};
+use super::{EventHandler, block_text};
 use crate::model::{Draft, EventType, MessageId, PartKind};
 use crate::source::Fact;
 use crate::source::digest::TextDigest;
@@ -54,7 +54,7 @@ impl EventHandler<'_> {
             Some(block) => vec![block],
             None => Vec::new(),
         };
-        let text: String = blocks.iter().filter_map(text_of).collect();
+        let text: String = blocks.iter().filter_map(block_text).collect();
         if self.memory.texts.has(&TextDigest::of(text.as_bytes())) {
             return self.repeated(event_type, text, update);
         }
@@ -62,7 +62,7 @@ impl EventHandler<'_> {
         let message: MessageId = next_id("acp-history", &mut self.memory.messages_made);
         let mut parts = vec![json!({ "partId": "text", "kind": kind.as_str(), "text": [text] })];
         parts.retain(|part| part["text"][0] != "");
-        parts.extend(blocks.into_iter().filter(|block| text_of(block).is_none()).map(|block| {
+        parts.extend(blocks.into_iter().filter(|block| block_text(block).is_none()).map(|block| {
             let kind = block.get("type").cloned().unwrap_or(Value::Null);
             json!({ "kind": kind, "content": block })
         }));
@@ -76,7 +76,7 @@ impl EventHandler<'_> {
 
     fn past_call(&mut self, event_type: &str, mut update: Fact) {
         let Some(call) = self.call_of(&update) else { return self.push(diagnostic("history", event_type, update)) };
-        if self.memory.calls.know(&call) {
+        if self.memory.calls.know(&call, &self.out) {
             return self.push(diagnostic("repeated", event_type, update));
         }
         update.shift_remove("toolCallId");

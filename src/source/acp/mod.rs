@@ -32,15 +32,14 @@ mod turn;
 
 use super::bounded::{Bounded, Calls, PENDING_MAX, keyed};
 use super::digest::TextDigest;
-use super::members::{carry_all, conversation_ids, diagnostic, name_of};
-use super::{Fact, FactError, Runtime, SourceKind};
-use crate::model::{ActionId, AgentId, Audience, Draft, EventType, Ids, ThreadId, ToolCallId};
+use super::members::{block_text, carry_all, conversation_ids, diagnostic, id_from, internal, members_of, name_of};
+use super::{Drafts, Fact, FactError, Runtime, SourceKind};
+use crate::model::{ActionId, AgentId, Draft, Ids, ThreadId, ToolCallId};
 use calls::Call;
 use event::{Event, Message, Sender};
 use questions::Pending;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
+use serde_json::Value;
 use terminals::Terminal;
 use text::OpenPart;
 use turn::{AgentRequest, ClientRequest, Turn};
@@ -66,8 +65,7 @@ keyed! {
     Turn: ThreadId = session; OpenPart: ThreadId = session; Terminal: String = id;
 }
 
-/// The adapter.
-/// All its fields are memory.
+/// The state of a run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Acp {
@@ -81,7 +79,6 @@ struct Acp {
     sees_responses: bool,
     /// Whether the connection speaks the draft of protocol 2.
     is_second: bool,
-    attempt: u64,
     turns: Bounded<Turn, SESSIONS_MAX>,
     /// Sessions whose turn waits for the user to sign in.
     signed_out: Bounded<ActionId, SESSIONS_MAX>,
@@ -109,7 +106,7 @@ impl Runtime for Acp {
         event::parse(fact)
     }
 
-    fn apply(&mut self, event: Event, given: &Ids, out: &mut Vec<Draft>) {
+    fn apply(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
         let Event { sender, message, is_rpc, meta, tool_name } = event;
         self.sees_client |= sender == Sender::Client;
         self.sees_responses |= is_rpc;
@@ -136,7 +133,7 @@ impl Runtime for Acp {
 struct EventHandler<'a> {
     memory: &'a mut Acp,
     given: &'a Ids,
-    out: &'a mut Vec<Draft>,
+    out: Drafts<'a>,
     /// The session of the message.
     session: Option<ThreadId>,
     /// The tool that the agent names in its extension data.
@@ -214,42 +211,15 @@ impl EventHandler<'_> {
     }
 }
 
-/// Creates a diagnostic for the internal audience.
-fn internal(kind: &str, event_type: &str) -> Draft {
-    let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", kind).with("eventType", event_type);
-    draft.audience = Audience::Internal;
-    draft
-}
-
 /// The key of a request's id in the memory.
 fn request_key(id: &Value) -> String {
     name_of(&id.to_string())
 }
 
-/// Builds an id from a name; hashes a name that is no valid id.
-fn id_of<T: std::str::FromStr>(name: &str) -> T {
-    let id = name.parse().ok().or_else(|| format!("{:x}", Sha256::digest(name)).parse().ok());
-    id.expect("a hex digest is a valid id")
-}
-
-/// The text of a content block.
-fn text_of(block: &Value) -> Option<&str> {
-    block.get("text").and_then(Value::as_str).filter(|_| block.get("type").and_then(Value::as_str) == Some("text"))
-}
-
 /// The joined text of a list of content blocks. `None`: it has no text block.
 fn texts_of(blocks: &[Value]) -> Option<String> {
-    let texts: Vec<&str> = blocks.iter().filter_map(text_of).collect();
+    let texts: Vec<&str> = blocks.iter().filter_map(block_text).collect();
     (!texts.is_empty()).then(|| texts.join(""))
-}
-
-/// Wraps an odd value as members.
-fn members(value: Value, name: &str) -> Map<String, Value> {
-    match value {
-        Value::Object(members) => members,
-        Value::Null => Map::new(),
-        odd => Map::from_iter([(name.to_owned(), odd)]),
-    }
 }
 
 #[cfg(test)]

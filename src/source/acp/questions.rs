@@ -4,7 +4,7 @@
 //! the client's side is not visible, the next update of the call tells the answer.
 
 use super::turn::Purpose;
-use super::{EventHandler, id_of, members, request_key};
+use super::{EventHandler, id_from, members_of, request_key};
 use crate::model::{ActionId, Draft, EventType, Owner, ToolCallId};
 use crate::source::Fact;
 use crate::source::members::{carry_all, move_members, name_of, take_question, take_text};
@@ -28,16 +28,16 @@ impl EventHandler<'_> {
     fn action_of(&self, request: &Value) -> ActionId {
         let session = self.session().map_or_else(String::new, |session| session.to_string());
         let number = request.as_str().map_or_else(|| request_key(request), str::to_owned);
-        id_of(&format!("{session}:{number}"))
+        id_from(&format!("{session}:{number}"))
     }
 
     pub(super) fn permission(&mut self, request: &Value, mut params: Fact) -> Purpose {
         params.shift_remove("sessionId");
         let action = self.action_of(request);
         // Protocol 2 has a subject instead of a call.
-        let mut subject = members(params.shift_remove("subject").unwrap_or(Value::Null), "subject");
+        let mut subject = members_of(params.shift_remove("subject").unwrap_or(Value::Null), "subject");
         let call = params.shift_remove("toolCall").or_else(|| subject.shift_remove("toolCall"));
-        let call = members(call.unwrap_or(Value::Null), "toolCall");
+        let call = members_of(call.unwrap_or(Value::Null), "toolCall");
         let id = self.call_of(&call);
         let mut draft = Draft::new(EventType::ActionRequired).with("kind", "tool_approval");
         draft.set("title", take_text(&mut params, "title").or_else(|| call.get("title")?.as_str().map(str::to_owned)));
@@ -92,10 +92,10 @@ impl EventHandler<'_> {
 
     pub(super) fn permission_answered(&mut self, action: &ActionId, outcome: Result<Value, Value>) {
         let (mut answer, error) = match outcome {
-            Ok(result) => (members(result, "result"), None),
+            Ok(result) => (members_of(result, "result"), None),
             Err(error) => (Map::new(), Some(error)),
         };
-        let mut chosen = members(answer.shift_remove("outcome").unwrap_or(Value::Null), "outcome");
+        let mut chosen = members_of(answer.shift_remove("outcome").unwrap_or(Value::Null), "outcome");
         let option = take_text(&mut chosen, "optionId");
         let pending = self.memory.pending.find(action);
         let known = option.as_ref().and_then(|id| pending?.options.iter().find(|(offered, _)| *offered == name_of(id)));
@@ -115,7 +115,7 @@ impl EventHandler<'_> {
 
     pub(super) fn elicitation_answered(&mut self, action: &ActionId, outcome: Result<Value, Value>) {
         let (mut answer, error) = match outcome {
-            Ok(result) => (members(result, "result"), None),
+            Ok(result) => (members_of(result, "result"), None),
             Err(error) => (Map::new(), Some(error)),
         };
         let outcome = match take_text(&mut answer, "action").as_deref() {

@@ -26,8 +26,8 @@ impl EventHandler<'_> {
         let mut draft = Draft::new(EventType::PlanFinal).with("entries", entries);
         draft.set("text", take_text(&mut update, "content"));
         draft.persistence = Persistence::Snapshot;
-        draft.ids.message = Some(super::id_of(&self.scoped("acp-plan")));
-        draft.ids.part = Some(super::id_of::<PartId>(plan.as_deref().unwrap_or("plan")));
+        draft.ids.message = Some(super::id_from(&self.scoped("acp-plan")));
+        draft.ids.part = Some(super::id_from::<PartId>(plan.as_deref().unwrap_or("plan")));
         self.push_carrying(draft, update);
     }
 

@@ -49,7 +49,7 @@ impl EventHandler<'_> {
         let is_cut = result.get("truncated") == Some(&Value::Bool(true));
         let known = self.memory.terminals.find_mut(&id.to_owned()).and_then(|terminal| Some((terminal.call.clone()?, terminal)));
         let Some((call, terminal)) = known else {
-            return self.push(diagnostic("terminal_output", "terminal/output", super::members(result, "result")));
+            return self.push(diagnostic("terminal_output", "terminal/output", super::members_of(result, "result")));
         };
         // Where the client has dropped the beginning, the whole output is new.
         let tail = match terminal.output.is_prefix_of(&output) {

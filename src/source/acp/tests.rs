@@ -1,10 +1,8 @@
 //! Tests of the ACP adapter: each trap of the protocol in one sentence.
 
 use super::*;
-use crate::model::{Owner, Phase};
-use crate::source::Adapter;
-use crate::source::samples::{given, object};
-use proptest::prelude::*;
+use crate::model::{Audience, EventType, Owner, Phase};
+use crate::source::samples::{self, object, of_class as of};
 use serde_json::json;
 
 fn agent(message: Value) -> Value {
@@ -61,23 +59,12 @@ fn chosen(id: u64, option: &str) -> Value {
     client(json!({"id": id, "result": {"outcome": {"outcome": "selected", "optionId": option}}}))
 }
 
-/// Applies the facts one by one; saves and restores the state after each.
 fn drafts(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
-    let mut adapter = (SOURCE.fresh)();
-    let mut out = Vec::new();
-    for fact in facts {
-        adapter.adapt(object(fact), &given(), &mut out).unwrap();
-        adapter = (SOURCE.restore)(&adapter.save()).unwrap();
-    }
-    out
+    samples::adapt(&SOURCE, facts)
 }
 
 fn classes(drafts: &[Draft]) -> Vec<&str> {
     drafts.iter().map(|draft| draft.event_type.as_str()).collect()
-}
-
-fn of(drafts: &[Draft], class: EventType) -> Vec<&Draft> {
-    drafts.iter().filter(|draft| draft.event_type == class).collect()
 }
 
 fn last(facts: impl IntoIterator<Item = Value>) -> Draft {
@@ -437,23 +424,4 @@ fn only_a_fact_that_is_no_message_is_refused() {
     assert_eq!(refused(json!({"method": "session/update", "params": 7})), None);
     assert_eq!(refused(json!({"from": "moon", "message": {}})), None);
     assert_eq!(last([json!({"method": "session/update", "params": 7})]).text("kind"), Some("malformed_event"));
-}
-
-proptest! {
-    #[test]
-    fn no_order_of_messages_fails_and_the_state_stays_small(order in proptest::collection::vec(0..12_usize, 0..80)) {
-        let facts = [
-            prompt(), chunk("x"), stopped("end_turn"), permission(0, "c"), chosen(0, "no"),
-            call("c", json!({"status": "completed"})), call("d", json!({"rawInput": {"x": 1}})), prompt_in("t", 9),
-            client(json!({"id": 0, "method": "session/load", "params": {"sessionId": "s"}})),
-            update(json!({"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": "u"}})),
-            update(json!({"sessionUpdate": "state_update", "state": "idle"})), bare(stopped("cancelled")),
-        ];
-        let mut adapter = Acp::default();
-        let mut out = Vec::new();
-        for n in order {
-            Adapter::adapt(&mut adapter, object(facts[n].clone()), &given(), &mut out).unwrap();
-        }
-        prop_assert!(adapter.save().len() < 16 * 1024);
-    }
 }

@@ -3,7 +3,7 @@
 //! Chunks of one message have one `messageId`, or none: a message without an id ends where another kind of content
 //! comes. A thought and a text may have the same id, so each run of chunks is a part of its own.
 
-use super::{EventHandler, id_of, members, text_of, texts_of};
+use super::{EventHandler, block_text, id_from, members_of, texts_of};
 use crate::model::{ArtifactId, Draft, EventType, MessageId, PartId, Phase, Scope, Surface, ThreadId};
 use crate::source::Fact;
 use crate::source::digest::TextDigest;
@@ -63,7 +63,7 @@ impl EventHandler<'_> {
     pub(super) fn chunk(&mut self, channel: Channel, mut update: Fact) {
         let named = take_id(&mut update, "messageId");
         let Some(block) = update.shift_remove("content") else { return self.no_content(channel, update) };
-        let Some(text) = text_of(&block).map(str::to_owned) else {
+        let Some(text) = block_text(&block).map(str::to_owned) else {
             return self.artifact(block, named, None, update);
         };
         let digest = TextDigest::of(text.as_bytes());
@@ -150,7 +150,7 @@ impl EventHandler<'_> {
         let draft = part.draft(channel.end()).with("text", text);
         self.memory.texts.add(digest);
         self.push_carrying(draft, update);
-        for block in blocks.into_iter().filter(|block| text_of(block).is_none()) {
+        for block in blocks.into_iter().filter(|block| block_text(block).is_none()) {
             self.artifact(block, Some(part.message.clone()), None, Map::new());
         }
     }
@@ -178,7 +178,7 @@ impl EventHandler<'_> {
         call: Option<crate::model::ToolCallId>,
         rest: Fact,
     ) {
-        let mut block = members(block, "content");
+        let mut block = members_of(block, "content");
         let kind = take_text(&mut block, "type").unwrap_or_else(|| "unknown".into());
         if let Some(Value::Object(resource)) = block.get("resource")
             && kind == "resource"
@@ -189,7 +189,7 @@ impl EventHandler<'_> {
         }
         let uri = block.get("uri").and_then(Value::as_str).map(str::to_owned);
         let artifact: ArtifactId = match &uri {
-            Some(uri) => id_of(uri),
+            Some(uri) => id_from(uri),
             None => next_id("acp-artifact", &mut self.memory.artifacts_made),
         };
         let mut draft = Draft::new(EventType::ArtifactChanged).with("kind", kind);

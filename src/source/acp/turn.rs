@@ -1,7 +1,7 @@
 //! Requests, responses, and the turns between them.
 
 use super::event::Sender;
-use super::{EventHandler, internal, members, request_key, texts_of};
+use super::{EventHandler, internal, members_of, request_key, texts_of};
 use crate::model::{ActionId, AgentId, Audience, Draft, EventType, Owner, Persistence, Phase, Scope, ThreadId};
 use crate::source::Fact;
 use crate::source::members::{diagnostic, move_members, take_id, take_list, take_number, take_text};
@@ -244,7 +244,7 @@ impl EventHandler<'_> {
         if let Some(text) = texts_of(&blocks) {
             self.said(text);
         }
-        let others: Vec<_> = blocks.into_iter().filter(|block| super::text_of(block).is_none()).collect();
+        let others: Vec<_> = blocks.into_iter().filter(|block| super::block_text(block).is_none()).collect();
         if !others.is_empty() {
             self.push(internal("prompt", "session/prompt").with("content", others));
         }
@@ -252,8 +252,7 @@ impl EventHandler<'_> {
 
     fn start(&mut self, is_synthetic: bool, rest: Fact) {
         self.signed_in();
-        self.memory.attempt += 1;
-        let mut draft = Draft::new(EventType::RunStarted).with("attempt", self.memory.attempt);
+        let mut draft = Draft::new(EventType::RunStarted).with("attempt", self.out.next_attempt());
         if is_synthetic {
             draft.payload.insert("synthetic".into(), true.into());
         }
@@ -265,7 +264,7 @@ impl EventHandler<'_> {
     pub(super) fn start_unseen_turn(&mut self, kind: &str, update: &Fact) {
         let memory = &*self.memory;
         let runs = kind == "state_update" && update.get("state").and_then(Value::as_str) != Some("idle");
-        let is_late = kind == "tool_call_update" && self.call_of(update).is_some_and(|id| memory.calls.know(&id));
+        let is_late = kind == "tool_call_update" && self.call_of(update).is_some_and(|id| memory.calls.know(&id, &self.out));
         if !memory.turns.is_empty() || memory.sees_client || !(runs || WORK.contains(&kind)) || is_late {
             return;
         }
@@ -283,7 +282,7 @@ impl EventHandler<'_> {
     // ── the end ──
 
     fn prompt_answered(&mut self, result: Value) {
-        let mut result = members(result, "result");
+        let mut result = members_of(result, "result");
         let Some(reason) = take_text(&mut result, "stopReason") else {
             // In protocol 2 the response only accepts the prompt.
             return self.push(internal("response", "session/prompt").with("result", Value::Object(result)));
@@ -315,7 +314,7 @@ impl EventHandler<'_> {
     }
 
     fn prompt_failed(&mut self, error: Value) {
-        let mut error = members(error, "message");
+        let mut error = members_of(error, "message");
         let code = error.get("code").and_then(Value::as_i64);
         let message = take_text(&mut error, "message").unwrap_or_else(|| "the turn failed without saying why".into());
         let mut shown = Map::new();
@@ -361,7 +360,7 @@ impl EventHandler<'_> {
         self.close_part();
         if let Some(session) = self.session() {
             self.memory.turns.take(&session);
-            let action: ActionId = super::id_of(&format!("{session}:auth"));
+            let action: ActionId = super::id_from(&format!("{session}:auth"));
             let mut draft = Draft::new(EventType::ActionRequired).with("kind", "credential_request").with("message", message);
             draft = draft.with("error", Value::Object(error));
             (draft.owner, draft.ids.action) = (Owner::Policy, Some(action.clone()));
@@ -386,7 +385,7 @@ impl EventHandler<'_> {
 
     /// Reports the token counts of the turn.
     fn turn_usage(&mut self, usage: Value) {
-        let mut usage = members(usage, "usage");
+        let mut usage = members_of(usage, "usage");
         let mut counts = Map::new();
         for (member, ours) in [
             ("inputTokens", "inputTokens"),

@@ -96,7 +96,7 @@ impl EventHandler<'_> {
 
     /// Starts a call that no chunk of this run began.
     fn ensure_started(&mut self, id: &ToolCallId, name: Option<&str>, is_of_provider: bool) {
-        if !self.memory.calls.know(id) {
+        if !self.memory.calls.know(id, &self.out) {
             let members = json!({ "toolName": name.unwrap_or_default(), "providerExecuted": is_of_provider, "synthetic": true });
             let Value::Object(members) = members else { unreachable!("`json!` made an object") };
             self.start_call(id.clone(), members);

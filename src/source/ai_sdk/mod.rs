@@ -26,27 +26,25 @@ mod surrogates;
 mod text;
 mod turn;
 
-use super::bounded::{Bounded, CALLS_ENDED_MAX, Calls, PENDING_MAX};
+use super::bounded::{Bounded, CALLS_OPEN_MAX, Calls, PENDING_MAX};
 use super::members::next_id;
-use super::{Fact, FactError, Runtime, SourceKind};
+use super::turn::{Channel, TurnState};
+use super::{Drafts, Fact, FactError, Runtime, SourceKind};
 use crate::model::{Draft, Ids, MessageId, ToolCallId};
 use calls::{Call, Pending};
 use event::{Event, Kind, Known};
 use serde::{Deserialize, Serialize};
-use text::{Channel, Part, Stream};
-use turn::{Resumption, TurnState};
+use text::{Part, Stream};
+use turn::Resumption;
 
 /// The source `ai-sdk`.
 pub const SOURCE: SourceKind = SourceKind::of::<AiSdk>("ai-sdk");
 
-/// The adapter.
-/// All its fields are memory.
+/// The state of a run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct AiSdk {
     turn_state: TurnState,
-    /// The number of starts, without continuations.
-    attempt: u64,
     /// The assistant's message that parts belong to.
     message: Option<MessageId>,
     messages_made: u64,
@@ -61,7 +59,7 @@ struct AiSdk {
     step_parts: Bounded<Part, { text::STEP_PARTS_MAX }>,
     calls: Calls<Call>,
     /// Calls with an invalid input. AI SDK 5 and 6 report their failure twice.
-    never_started: Bounded<ToolCallId, CALLS_ENDED_MAX>,
+    never_started: Bounded<ToolCallId, CALLS_OPEN_MAX>,
     pending: Bounded<Pending, PENDING_MAX>,
     actions_made: u64,
     artifacts_made: u64,
@@ -83,7 +81,7 @@ impl Runtime for AiSdk {
         event::parse_split_pairs(text)
     }
 
-    fn apply(&mut self, event: Event, given: &Ids, out: &mut Vec<Draft>) {
+    fn apply(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
         let mut handler = EventHandler { memory: self, given, out };
         match event {
             Event::Known(known) => handler.event(*known),
@@ -103,7 +101,7 @@ impl AiSdk {
 struct EventHandler<'a> {
     memory: &'a mut AiSdk,
     given: &'a Ids,
-    out: &'a mut Vec<Draft>,
+    out: Drafts<'a>,
 }
 
 impl EventHandler<'_> {

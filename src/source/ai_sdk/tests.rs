@@ -3,7 +3,8 @@
 
 use super::*;
 use crate::model::{ActionId, Audience, EventType, Owner, Phase, Surface};
-use crate::source::samples::{given, object};
+use crate::source::ledger::Ledger;
+use crate::source::samples::{self, classes, ends, find, given, object, payload};
 use crate::source::{Adapter, Event as SourceEvent, SourceKind};
 use serde_json::{Value, json};
 
@@ -41,15 +42,8 @@ fn output(call: &str, output: Value) -> Value {
     chunk("tool-output-available", json!({"toolCallId": call, "output": output}))
 }
 
-/// Applies the facts one by one; saves and restores the state after each.
 fn adapt(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
-    let mut adapter = (SOURCE.fresh)();
-    let mut out = Vec::new();
-    for fact in facts {
-        adapter.adapt(object(fact), &given(), &mut out).unwrap();
-        adapter = (SOURCE.restore)(&adapter.save()).unwrap();
-    }
-    out
+    samples::adapt(&SOURCE, facts)
 }
 
 /// Applies facts as the lines of a body.
@@ -60,15 +54,10 @@ fn adapt_lines(lines: &[&str]) -> Vec<Draft> {
     for line in lines {
         let event: SourceEvent =
             parse_text(line.as_bytes()).unwrap_or_else(|| parse(serde_json::from_str(line).unwrap())).unwrap();
-        adapter.apply_event(event, &given(), &mut out);
+        adapter.apply_event(event, &given(), Drafts { ledger: &Ledger::default(), drafts: &mut out });
         adapter = restore(&adapter.save()).unwrap();
     }
     out
-}
-
-/// Returns `event type phase` of each draft.
-fn classes(drafts: &[Draft]) -> Vec<String> {
-    drafts.iter().map(|draft| format!("{} {}", draft.event_type, draft.phase)).collect()
 }
 
 /// Returns `type part text` of each draft of text or reasoning.
@@ -79,21 +68,8 @@ fn said(drafts: &[Draft]) -> Vec<String> {
     drafts.iter().filter(is_said).map(|d| format!("{} {} {}", d.event_type, part(d), d.text("text").unwrap_or("-"))).collect()
 }
 
-fn find(drafts: &[Draft], class: EventType) -> &Draft {
-    drafts.iter().find(|draft| draft.event_type == class).unwrap_or_else(|| panic!("{:?}", classes(drafts)))
-}
-
 fn count(drafts: &[Draft], class: &EventType) -> usize {
     drafts.iter().filter(|draft| draft.event_type == *class).count()
-}
-
-fn payload(draft: &Draft) -> Value {
-    Value::Object(draft.payload.clone())
-}
-
-fn ends(drafts: &[Draft]) -> Vec<String> {
-    let is_end = |draft: &&Draft| matches!(draft.event_type, EventType::RunFinished | EventType::RunFailed);
-    drafts.iter().filter(is_end).map(|draft| format!("{} {}", draft.event_type, draft.phase)).collect()
 }
 
 // ── the run ──

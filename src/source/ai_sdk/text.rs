@@ -9,6 +9,7 @@ use crate::model::{Draft, EventType, EvidenceId, MessageId, PartId, Persistence,
 use crate::source::Fact;
 use crate::source::bounded::keyed;
 use crate::source::members::{carry_all, diagnostic, name_of, next_id, take_list, take_text};
+use crate::source::turn::Channel;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -18,30 +19,6 @@ pub(super) const OPEN_MAX: usize = 64;
 
 /// The most parts of a step that the adapter remembers, to empty them when the step is reset.
 pub(super) const STEP_PARTS_MAX: usize = 256;
-
-/// The kind of content of a part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Channel {
-    Text,
-    Reasoning,
-}
-
-impl Channel {
-    const fn delta(self) -> EventType {
-        match self {
-            Self::Text => EventType::TextDelta,
-            Self::Reasoning => EventType::ReasoningDelta,
-        }
-    }
-
-    const fn end(self) -> EventType {
-        match self {
-            Self::Text => EventType::TextFinal,
-            Self::Reasoning => EventType::ReasoningSummary,
-        }
-    }
-}
 
 /// A part of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

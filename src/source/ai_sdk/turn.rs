@@ -4,24 +4,12 @@
 //! stop condition, and `stop` that of an approval that the provider waits for.
 
 use super::event::Kind;
-use super::{AiSdk, EventHandler};
+use super::{AiSdk, EventHandler, TurnState};
 use crate::model::{Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope};
 use crate::source::Fact;
 use crate::source::members::{carry_all, diagnostic, take_id, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
-
-/// The lifecycle state of the run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum TurnState {
-    #[default]
-    New,
-    Open,
-    /// The run waits for a decision or for the client's tool.
-    Waiting,
-    Ended,
-}
 
 /// How a run continues after a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +26,7 @@ impl EventHandler<'_> {
     pub(super) fn proceed(&mut self, kind: Kind) {
         match self.memory.turn_state {
             TurnState::New if kind != Kind::Start => self.begin(None, Map::new()),
-            TurnState::Waiting if kind.is_work() => {
+            TurnState::Paused if kind.is_work() => {
                 self.memory.turn_state = TurnState::Open;
                 self.memory.resumption = Some(Resumption::Answered);
                 self.status_of_start(true, Map::new());
@@ -57,7 +45,7 @@ impl EventHandler<'_> {
             TurnState::New | TurnState::Ended => self.begin(named, fact),
             state => {
                 let is_same = named.is_none() || named == self.memory.message;
-                let waited = state == TurnState::Waiting;
+                let waited = state == TurnState::Paused;
                 if waited {
                     self.memory.resumption = Some(if is_same { Resumption::Answered } else { Resumption::Abandoned });
                 }
@@ -75,11 +63,9 @@ impl EventHandler<'_> {
 
     /// Starts an attempt.
     fn begin(&mut self, message: Option<MessageId>, rest: Fact) {
-        let AiSdk { attempt, messages_made, parts_made, actions_made, artifacts_made, evidence_made, data_parts, .. } =
-            *self.memory;
+        let AiSdk { messages_made, parts_made, actions_made, artifacts_made, evidence_made, data_parts, .. } = *self.memory;
         *self.memory = AiSdk {
             turn_state: TurnState::Open,
-            attempt: attempt + 1,
             message,
             messages_made,
             parts_made,
@@ -89,7 +75,7 @@ impl EventHandler<'_> {
             data_parts,
             ..AiSdk::default()
         };
-        let mut draft = Draft::new(EventType::RunStarted).with("attempt", self.memory.attempt);
+        let mut draft = Draft::new(EventType::RunStarted).with("attempt", self.out.next_attempt());
         draft.ids.message.clone_from(&self.memory.message);
         self.push(carry_all(draft, rest));
     }
@@ -192,7 +178,7 @@ impl EventHandler<'_> {
         let mut draft = Draft::new(EventType::RunStatus).with("status", "waiting");
         draft.set("finishReason", reason);
         (draft.phase, draft.persistence) = (Phase::Waiting, Persistence::Snapshot);
-        self.memory.turn_state = TurnState::Waiting;
+        self.memory.turn_state = TurnState::Paused;
         self.push(carry_all(draft, rest));
     }
 

@@ -3,13 +3,13 @@
 //! The ids of a child's calls have the child's before them: a child may reuse an id of its parent. A result says more in
 //! members beside the message; those are for operators.
 
-use super::{EventHandler, id_of};
+use super::{EventHandler, id_from};
 use crate::model::{
     AgentId, ArtifactId, Audience, Draft, EventType, MessageId, Owner, PartId, Persistence, Phase, Scope, Surface, TaskId,
     ToolCallId,
 };
 use crate::source::Fact;
-use crate::source::members::{name_of, take_text};
+use crate::source::members::{block_text, members_of, name_of, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -25,25 +25,11 @@ pub(super) struct Call {
     pub agent: Option<AgentId>,
 }
 
-/// Reads an object; wraps any other value.
-pub(super) fn members(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(members) => members,
-        Value::Null => Map::new(),
-        odd => Map::from_iter([("value".to_owned(), odd)]),
-    }
-}
-
-/// The text of a content block.
-pub(super) fn text_of(block: &Value) -> Option<&str> {
-    block.get("text").and_then(Value::as_str).filter(|_| block.get("type").and_then(Value::as_str) == Some("text"))
-}
-
 /// The text of a result, whose content is text or a list of blocks. Blocks that are no text stay as they are.
 fn output_of(content: Value) -> Value {
     match content {
-        Value::Array(blocks) if blocks.iter().all(|block| text_of(block).is_some()) => {
-            blocks.iter().filter_map(text_of).collect::<Vec<_>>().join("\n").into()
+        Value::Array(blocks) if blocks.iter().all(|block| block_text(block).is_some()) => {
+            blocks.iter().filter_map(block_text).collect::<Vec<_>>().join("\n").into()
         }
         other => other,
     }
@@ -93,7 +79,7 @@ impl EventHandler<'_> {
     pub(super) fn requested(&mut self, message: &MessageId, index: u64, mut block: Fact, rest: Fact) {
         let raw = take_text(&mut block, "id").unwrap_or_else(|| format!("{message}-{index}"));
         let tool = take_text(&mut block, "name").unwrap_or_default();
-        if !self.memory.calls.know(&self.call_id(&raw)) {
+        if !self.memory.calls.know(&self.call_id(&raw), &self.out) {
             self.start_call(&raw, &tool, false);
         }
         let input = block.shift_remove("input");
@@ -102,7 +88,7 @@ impl EventHandler<'_> {
         {
             let mut draft = Draft::new(EventType::PlanFinal).with("text", plan);
             draft.persistence = Persistence::Snapshot;
-            (draft.ids.message, draft.ids.part) = (Some(message.clone()), Some(id_of::<PartId>(&index.to_string())));
+            (draft.ids.message, draft.ids.part) = (Some(message.clone()), Some(id_from::<PartId>(&index.to_string())));
             self.push(draft);
         }
         let mut draft = self.about(EventType::ToolArgs, &raw);
@@ -174,7 +160,7 @@ impl EventHandler<'_> {
             Value::String(text) => {
                 text.trim().trim_start_matches("<tool_use_error>").trim_end_matches("</tool_use_error>").to_owned()
             }
-            Value::Array(blocks) => blocks.iter().filter_map(text_of).collect::<Vec<_>>().join("\n"),
+            Value::Array(blocks) => blocks.iter().filter_map(block_text).collect::<Vec<_>>().join("\n"),
             _ => String::new(),
         };
         let message = if text.is_empty() { "the tool failed without saying why".into() } else { text };
@@ -236,7 +222,7 @@ impl EventHandler<'_> {
         draft.set("summary", summary);
         (draft.owner, draft.scope, draft.phase) = (Owner::Runtime, Scope::Session, Phase::Planning);
         draft.surface = Surface::TaskCapsule;
-        (draft.ids.task, draft.ids.tool_call) = (Some(id_of::<TaskId>(id)), Some(call.clone()));
+        (draft.ids.task, draft.ids.tool_call) = (Some(id_from::<TaskId>(id)), Some(call.clone()));
         self.push(draft);
     }
 
@@ -262,7 +248,7 @@ impl EventHandler<'_> {
             draft = draft.with("bytes", content.len()).with("sha256", format!("{:x}", Sha256::digest(content)));
         }
         (draft.owner, draft.phase, draft.persistence) = (Owner::Tool, Phase::Acting, Persistence::Archive);
-        (draft.ids.artifact, draft.ids.tool_call) = (Some(id_of::<ArtifactId>(path)), Some(call.clone()));
+        (draft.ids.artifact, draft.ids.tool_call) = (Some(id_from::<ArtifactId>(path)), Some(call.clone()));
         self.push(draft);
     }
 }
@@ -271,7 +257,7 @@ impl EventHandler<'_> {
 fn take_meta(rest: &mut Fact, call: &str) -> Map<String, Value> {
     let Some(Value::Array(list)) = rest.shift_remove("tool_result_meta") else { return Map::new() };
     let of_call = list.into_iter().find(|meta| meta.get("id").and_then(Value::as_str) == Some(call));
-    let mut meta = members(of_call.unwrap_or(Value::Null));
+    let mut meta = members_of(of_call.unwrap_or(Value::Null), "value");
     meta.shift_remove("id");
     meta
 }

@@ -5,11 +5,11 @@
 
 use super::event::Line;
 use super::stream::{BlockKind, part_of};
-use super::{EventHandler, id_of, internal};
+use super::{EventHandler, id_from, internal};
 use crate::model::{AgentId, Draft, EventType, MessageId, Persistence, Surface};
 use crate::source::Fact;
 use crate::source::digest::TextDigest;
-use crate::source::members::{diagnostic, name_of, next_id, take_text};
+use crate::source::members::{block_text, diagnostic, members_of, name_of, next_id, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -34,7 +34,7 @@ impl EventHandler<'_> {
             let by_call = || {
                 self.memory.children.iter().find(|child| child.call.as_deref() == Some(parent)).map(|child| child.agent.clone())
             };
-            line.agent.clone().or_else(by_call).unwrap_or_else(|| id_of::<AgentId>(parent))
+            line.agent.clone().or_else(by_call).unwrap_or_else(|| id_from::<AgentId>(parent))
         });
     }
 
@@ -75,7 +75,7 @@ impl EventHandler<'_> {
     }
 
     fn block(&mut self, message: &MessageId, index: u64, block: Value, rest: Fact) {
-        let mut block = super::calls::members(block);
+        let mut block = members_of(block, "value");
         let name = take_text(&mut block, "type").unwrap_or_default();
         let mut draft = match BlockKind::of(&name) {
             BlockKind::Text => {
@@ -119,10 +119,10 @@ impl EventHandler<'_> {
         let mut talk = Vec::new();
         for block in blocks {
             if block.get("type").and_then(Value::as_str) == Some("tool_result") {
-                self.result_block(super::calls::members(block), &mut line.rest);
+                self.result_block(members_of(block, "value"), &mut line.rest);
                 continue;
             }
-            match super::calls::text_of(&block) {
+            match block_text(&block) {
                 Some(text) if (is_replay || is_prompt) && !is_runtime_talk(text) => {
                     let text = text.to_owned();
                     self.said(text);
@@ -160,8 +160,8 @@ impl EventHandler<'_> {
     /// Reports what the host sends as the person's words.
     pub(super) fn host_input(&mut self, fact: Fact) {
         let line = Line::of(fact);
-        let (texts, others): (Vec<_>, Vec<_>) = line.blocks.into_iter().partition(|block| super::calls::text_of(block).is_some());
-        for text in texts.iter().filter_map(super::calls::text_of) {
+        let (texts, others): (Vec<_>, Vec<_>) = line.blocks.into_iter().partition(|block| block_text(block).is_some());
+        for text in texts.iter().filter_map(block_text) {
             self.said(text.to_owned());
             self.memory.inputs.add(TextDigest::of(text.as_bytes()));
         }

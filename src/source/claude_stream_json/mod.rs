@@ -29,18 +29,17 @@ mod turn;
 
 use super::bounded::{Bounded, Calls, PENDING_MAX, keyed};
 use super::digest::TextDigest;
-use super::members::{carry_all, conversation_ids, unknown_type};
-use super::{Fact, FactError, Runtime, SourceKind};
-use crate::model::{ActionId, AgentId, Audience, Draft, EventType, Ids, TaskId, ThreadId, ToolCallId};
+use super::members::{carry_all, conversation_ids, id_from, internal, unknown_type};
+use super::turn::TurnState;
+use super::{Drafts, Fact, FactError, Runtime, SourceKind};
+use crate::model::{ActionId, AgentId, Draft, Ids, TaskId, ThreadId, ToolCallId};
 use calls::Call;
 use event::{Content, Event, Kind};
 use lines::LineCount;
 use questions::Pending;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use stream::OpenMessage;
 use tasks::{Child, Task};
-use turn::TurnState;
 
 /// The source `claude-stream-json`.
 pub const SOURCE: SourceKind = SourceKind::of::<Claude>("claude-stream-json");
@@ -62,14 +61,12 @@ keyed! {
     Task: TaskId = id;
 }
 
-/// The adapter.
-/// All its fields are memory.
+/// The state of a run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Claude {
     session: Option<ThreadId>,
     turn_state: TurnState,
-    attempt: u64,
     /// Digests of the ids of the last lines.
     lines: Bounded<u64, LINES_MAX>,
     /// The partial message.
@@ -104,7 +101,7 @@ impl Runtime for Claude {
         event::parse(fact)
     }
 
-    fn apply(&mut self, event: Event, given: &Ids, out: &mut Vec<Draft>) {
+    fn apply(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
         let Event { is_from_host, line, session, timestamp, content } = event;
         let from = out.len();
         let mut handler = EventHandler { memory: self, given, out, agent: None };
@@ -121,9 +118,7 @@ impl Runtime for Claude {
             Content::Diagnostic(draft) => handler.push(*draft),
             Content::Nothing => {}
         }
-        for draft in &mut out[from..] {
-            draft.timestamp.clone_from(&timestamp);
-        }
+        handler.out.set_time(from, timestamp.as_deref());
     }
 }
 
@@ -131,7 +126,7 @@ impl Runtime for Claude {
 struct EventHandler<'a> {
     memory: &'a mut Claude,
     given: &'a Ids,
-    out: &'a mut Vec<Draft>,
+    out: Drafts<'a>,
     /// The child agent of the line.
     agent: Option<AgentId>,
 }
@@ -190,23 +185,10 @@ impl EventHandler<'_> {
     /// The id in this log of a call of the line's agent: a child may reuse an id of its parent.
     fn call_id(&self, id: &str) -> ToolCallId {
         match &self.agent {
-            Some(agent) => id_of(&format!("{agent}/{id}")),
-            None => id_of(id),
+            Some(agent) => id_from(&format!("{agent}/{id}")),
+            None => id_from(id),
         }
     }
-}
-
-/// Creates a diagnostic for the internal audience.
-fn internal(kind: &str, event_type: &str) -> Draft {
-    let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", kind).with("eventType", event_type);
-    draft.audience = Audience::Internal;
-    draft
-}
-
-/// Builds an id from a name; hashes a name that is no valid id.
-fn id_of<T: std::str::FromStr>(name: &str) -> T {
-    let id = name.parse().ok().or_else(|| format!("{:x}", Sha256::digest(name)).parse().ok());
-    id.expect("a hex digest is a valid id")
 }
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 //! The answers are not in the output. The result of the call tells how it was answered, or a cancellation that the
 //! program no longer waits. A tap of the host's side has the answers themselves.
 
-use super::calls::{EXIT_PLAN_MODE, members};
-use super::{EventHandler, id_of, internal};
+use super::calls::EXIT_PLAN_MODE;
+use super::{EventHandler, id_from, internal};
 use crate::model::{ActionId, AgentId, Draft, EventType, Owner, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{diagnostic, move_members, take_checked_id, take_id, take_text};
+use crate::source::members::{diagnostic, members_of, move_members, take_checked_id, take_id, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -25,7 +25,7 @@ pub(super) struct Pending {
 
 impl EventHandler<'_> {
     pub(super) fn control_request(&mut self, mut fact: Fact) {
-        let mut request = members(fact.shift_remove("request").unwrap_or(Value::Null));
+        let mut request = members_of(fact.shift_remove("request").unwrap_or(Value::Null), "value");
         let action: ActionId = take_checked_id(&mut fact, "request_id");
         self.agent = take_id(&mut request, "agent_id");
         let agent = self.agent.clone();
@@ -135,8 +135,8 @@ impl EventHandler<'_> {
 
     /// Resolves a request by the host's own answer.
     pub(super) fn host_answer(&mut self, mut fact: Fact) {
-        let mut response = members(fact.shift_remove("response").unwrap_or(Value::Null));
-        let action = take_text(&mut response, "request_id").map(|id| id_of::<ActionId>(&id));
+        let mut response = members_of(fact.shift_remove("response").unwrap_or(Value::Null), "value");
+        let action = take_text(&mut response, "request_id").map(|id| id_from::<ActionId>(&id));
         let pending = action.as_ref().and_then(|action| self.memory.pending.find(action));
         let (Some(action), Some(is_question)) = (action, pending.map(|pending| pending.is_question)) else {
             return self.push(diagnostic("host_answer", "control_response", response));

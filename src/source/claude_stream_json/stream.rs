@@ -6,7 +6,7 @@
 use super::EventHandler;
 use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, Phase};
 use crate::source::Fact;
-use crate::source::members::{diagnostic, name_of, take_text};
+use crate::source::members::{diagnostic, members_of, name_of, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ impl EventHandler<'_> {
         fact.shift_remove("parent_tool_use_id");
         let named = take_text(&mut fact, "api_message_id");
         let abandoned = fact.shift_remove("abandoned_blocks");
-        let mut event = super::calls::members(fact.shift_remove("event").unwrap_or(Value::Null));
+        let mut event = members_of(fact.shift_remove("event").unwrap_or(Value::Null), "value");
         let kind = take_text(&mut event, "type").unwrap_or_default();
         if parent.is_some() {
             // No version does this today; a child's chunks must not pass for the main agent's.
@@ -73,7 +73,7 @@ impl EventHandler<'_> {
                 let id = event.get("message").and_then(|message| message.get("id")).and_then(Value::as_str);
                 self.close_message();
                 if let Some(id) = id.or(named.as_deref()) {
-                    self.memory.message = Some(OpenMessage { id: super::id_of(id), blocks: Vec::new() });
+                    self.memory.message = Some(OpenMessage { id: super::id_from(id), blocks: Vec::new() });
                 }
                 event.extend(fact);
                 self.push(diagnostic("message_start", "stream_event", event));
@@ -94,7 +94,7 @@ impl EventHandler<'_> {
     }
 
     fn block_start(&mut self, index: u64, mut event: Fact, rest: Fact) {
-        let mut block = super::calls::members(event.shift_remove("content_block").unwrap_or(Value::Null));
+        let mut block = members_of(event.shift_remove("content_block").unwrap_or(Value::Null), "value");
         let name = take_text(&mut block, "type").unwrap_or_default();
         let kind = BlockKind::of(&name);
         let call = take_text(&mut block, "id").filter(|_| kind == BlockKind::Tool);
@@ -119,7 +119,7 @@ impl EventHandler<'_> {
     }
 
     fn block_delta(&mut self, index: u64, mut event: Fact, rest: Fact) {
-        let mut delta = super::calls::members(event.shift_remove("delta").unwrap_or(Value::Null));
+        let mut delta = members_of(event.shift_remove("delta").unwrap_or(Value::Null), "value");
         match take_text(&mut delta, "type").as_deref() {
             Some("text_delta") => {
                 let text = take_text(&mut delta, "text").unwrap_or_default();

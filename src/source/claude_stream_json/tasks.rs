@@ -1,9 +1,9 @@
 //! Child agents and background commands. Both may outlive their call and the turn.
 
-use super::{EventHandler, id_of, internal};
+use super::{EventHandler, id_from, internal};
 use crate::model::{AgentId, Audience, Draft, EventType, Owner, Persistence, Phase, Scope, Surface, TaskId};
 use crate::source::Fact;
-use crate::source::members::{diagnostic, move_members, take_checked_id, take_flag, take_text};
+use crate::source::members::{diagnostic, members_of, move_members, take_checked_id, take_flag, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -51,7 +51,7 @@ impl EventHandler<'_> {
         let prompt = fact.shift_remove("prompt");
         let draft = match kind {
             TaskKind::Agent => {
-                let agent: AgentId = id_of(id.as_str());
+                let agent: AgentId = id_from(id.as_str());
                 self.memory.children.add(Child { agent: agent.clone(), call: call.clone(), has_prompt: false });
                 let mut draft =
                     Draft::new(EventType::AgentSpawned).with("runtimeEntity", "subagent_turn").with("status", "running");
@@ -106,7 +106,7 @@ impl EventHandler<'_> {
             // What is not known to have started is a child: only children report often.
             Some(TaskKind::Agent) | None => {
                 let mut draft = Draft::new(EventType::AgentChanged).with("status", "running");
-                (draft.persistence, draft.ids.agent) = (Persistence::EphemeralLive, Some(id_of(id.as_str())));
+                (draft.persistence, draft.ids.agent) = (Persistence::EphemeralLive, Some(id_from(id.as_str())));
                 draft
             }
         };
@@ -129,14 +129,14 @@ impl EventHandler<'_> {
     /// Reports a change of a task. The end follows as a notification.
     pub(super) fn task_updated(&mut self, mut fact: Fact) {
         let id: TaskId = take_checked_id(&mut fact, "task_id");
-        let mut patch = super::calls::members(fact.shift_remove("patch").unwrap_or(Value::Null));
+        let mut patch = members_of(fact.shift_remove("patch").unwrap_or(Value::Null), "value");
         let status = take_text(&mut patch, "status");
         let mut draft = match self.memory.tasks.find(&id).map(|task| task.kind) {
             Some(TaskKind::Background) => self.job(&id, status.as_deref().unwrap_or("unknown")),
             Some(TaskKind::Agent) => {
                 let mut draft = Draft::new(EventType::AgentChanged);
                 draft.set("latestTurnStatus", status);
-                draft.ids.agent = Some(id_of(id.as_str()));
+                draft.ids.agent = Some(id_from(id.as_str()));
                 draft
             }
             Some(TaskKind::Foreground) | None => {
@@ -177,7 +177,7 @@ impl EventHandler<'_> {
     }
 
     fn agent_ended(&mut self, id: &TaskId, status: &str, summary: Option<&str>, usage: Option<Value>) {
-        let agent: AgentId = id_of(id.as_str());
+        let agent: AgentId = id_from(id.as_str());
         let ends_as = if status == "stopped" { "cancelled" } else { status };
         let mut ended = Draft::new(EventType::AgentCompleted).with("status", ends_as);
         ended.phase = match status {

@@ -1,10 +1,8 @@
 //! Tests of the adapter of Claude Code's lines: each trap in one sentence.
 
 use super::*;
-use crate::model::{Phase, Surface};
-use crate::source::Adapter;
-use crate::source::samples::{given, object};
-use proptest::prelude::*;
+use crate::model::{Audience, EventType, Phase, Surface};
+use crate::source::samples::{self, object, of_class as of};
 use serde_json::{Value, json};
 
 fn init() -> Value {
@@ -79,19 +77,8 @@ fn child(fact: Value) -> Value {
     with(fact, json!({"parent_tool_use_id": "c", "agent_id": "a"}))
 }
 
-/// Applies the facts one by one; saves and restores the state after each.
 fn drafts(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
-    let mut adapter = (SOURCE.fresh)();
-    let mut out = Vec::new();
-    for fact in facts {
-        adapter.adapt(object(fact), &given(), &mut out).unwrap();
-        adapter = (SOURCE.restore)(&adapter.save()).unwrap();
-    }
-    out
-}
-
-fn of(drafts: &[Draft], class: EventType) -> Vec<&Draft> {
-    drafts.iter().filter(|draft| draft.event_type == class).collect()
+    samples::adapt(&SOURCE, facts)
 }
 
 /// The drafts for users.
@@ -442,24 +429,4 @@ fn only_a_fact_that_is_no_line_is_refused() {
     assert_eq!(refused(json!({"type": "assistant"})), None);
     assert_eq!(drafts([json!({"type": "assistant"})])[0].text("kind"), Some("malformed_event"));
     assert_eq!(drafts([json!({"type": "keep_alive"})]).len(), 0);
-}
-
-proptest! {
-    #[test]
-    fn no_order_of_lines_fails_and_the_state_stays_small(order in proptest::collection::vec(0..14_usize, 0..80)) {
-        let facts = [
-            init(), begin("m"), block(0, json!({"type": "text"})), text_delta("x"), said("m", "x"), stop(json!({})),
-            tool_use("c", "Bash", json!({})), ask("r", "c", "Bash"), result_of("c", json!({"is_error": true})),
-            json!({"type": "control_cancel_request", "request_id": "r"}), child(tool_use("c", "Read", json!({}))),
-            task("task_started", json!({"task_type": "local_agent", "tool_use_id": "c"})),
-            task("task_notification", json!({"status": "failed"})),
-            with(stream(json!({"type": "message_stop"})), json!({"abandoned_blocks": {"from_block_index": 0}})),
-        ];
-        let mut adapter = Claude::default();
-        let mut out = Vec::new();
-        for n in order {
-            Adapter::adapt(&mut adapter, object(facts[n].clone()), &given(), &mut out).unwrap();
-        }
-        prop_assert!(adapter.save().len() < 16 * 1024);
-    }
 }

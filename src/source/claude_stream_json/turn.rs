@@ -1,11 +1,10 @@
 //! The lifecycle of a turn: its start, status, cost and end; the compaction of the context.
 
 use super::event::{Content, Kind};
-use super::{EventHandler, internal};
+use super::{EventHandler, TurnState, internal};
 use crate::model::{Audience, Draft, EventType, Owner, Phase, Scope, ThreadId};
 use crate::source::Fact;
 use crate::source::members::{diagnostic, move_members, take_flag, take_number, take_text};
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 /// Subtypes of results of a turn that a limit stopped.
@@ -13,16 +12,6 @@ const LIMITS: &[&str] = &["error_max_turns", "error_max_budget_usd"];
 
 /// HTTP statuses of errors that pass.
 const RETRYABLE: &[u64] = &[429, 529];
-
-/// The lifecycle state of the turn.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum TurnState {
-    #[default]
-    New,
-    Open,
-    Ended,
-}
 
 impl EventHandler<'_> {
     /// Learns the session, and starts the turn of a line that shows the main agent at work.
@@ -70,10 +59,9 @@ impl EventHandler<'_> {
     fn start(&mut self, about: Map<String, Value>) {
         let memory = &mut *self.memory;
         memory.turn_state = TurnState::Open;
-        memory.attempt += 1;
         (memory.has_text, memory.is_interrupted) = (false, false);
         (memory.api_error, memory.api_status) = (None, None);
-        let mut draft = Draft::new(EventType::RunStarted).with("attempt", memory.attempt);
+        let mut draft = Draft::new(EventType::RunStarted).with("attempt", self.out.next_attempt());
         draft.payload.extend(about);
         draft.scope = Scope::Turn;
         self.push(draft);

@@ -1,6 +1,6 @@
 //! Subgraphs and child agents: everything in a namespace below the root's.
 
-use super::{EventHandler, id_of};
+use super::{EventHandler, id_from};
 use crate::model::{AgentId, Draft, EventType, Phase, Surface};
 use crate::source::Fact;
 use crate::source::digest::TextDigest;
@@ -44,7 +44,7 @@ impl EventHandler<'_> {
     }
 
     fn announce(&mut self, namespace: &str, agent: Option<&str>, node: &str) {
-        let id: AgentId = id_of(namespace);
+        let id: AgentId = id_from(namespace);
         self.agent = Some(id.clone());
         let key = namespace.to_owned();
         let is_root_s = self.memory.root_agent.as_deref() == agent.map(name_of).as_deref();
@@ -92,7 +92,7 @@ impl EventHandler<'_> {
         let namespace = self.namespace.clone();
         // A graph that a tool calls is an agent; a graph that is a node is a part of its parent.
         self.enter_child(name.as_deref().filter(|_| cause.is_some()), name.as_deref());
-        let id: AgentId = id_of(&namespace);
+        let id: AgentId = id_from(&namespace);
         let mut draft = match event {
             "started" | "running" => Draft::new(EventType::AgentChanged).with("status", "running"),
             "completed" => self.completed(&namespace, "completed"),
@@ -157,7 +157,7 @@ impl EventHandler<'_> {
         let below = |child: &&Child| !child.has_ended && outer(&child.namespace).0 == here && is_it(child);
         let Some(namespace) = self.memory.children.iter().find(below).map(|child| child.namespace.clone()) else { return };
         let mut draft = self.completed(&namespace, "completed");
-        draft.ids.agent = Some(id_of(&namespace));
+        draft.ids.agent = Some(id_from(&namespace));
         self.push(draft);
     }
 
@@ -165,6 +165,6 @@ impl EventHandler<'_> {
     pub(super) fn child_named(&self, name: &str) -> Option<AgentId> {
         let name = name_of(name);
         let child = self.memory.children.iter().find(|child| child.name.as_ref() == Some(&name))?;
-        Some(id_of(&child.namespace))
+        Some(id_from(&child.namespace))
     }
 }

@@ -78,11 +78,11 @@ impl EventHandler<'_> {
         if kind.starts_with("tool_call") {
             let name = content.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
             let call = content.get("id").and_then(Value::as_str).map_or_else(|| format!("{message}/{index}"), str::to_owned);
-            let call: ToolCallId = super::id_of(&call);
+            let call: ToolCallId = super::id_from(&call);
             if let Some(open) = self.memory.open.find_mut(&self.namespace).filter(|open| open.calls.len() < CALLS_MAX) {
                 open.calls.push((index, call.clone()));
             }
-            if !self.memory.calls.know(&call) {
+            if !self.knows_call(&call) {
                 self.start_call(&call, &name, Some(message), true);
             }
             if let Some(args) = content.get("args").and_then(Value::as_str).filter(|args| !args.is_empty()) {
@@ -124,7 +124,7 @@ impl EventHandler<'_> {
     }
 
     fn block_finish(&mut self, message: &MessageId, index: u64, mut content: Fact) {
-        let part = super::id_of(&index.to_string());
+        let part = super::id_from(&index.to_string());
         match content.get("type").and_then(Value::as_str) {
             Some("text") => {
                 let draft = self.part(EventType::TextFinal, message, part).with("text", take_text(&mut content, "text"));
@@ -165,7 +165,7 @@ impl EventHandler<'_> {
         match event {
             "message-start" => {
                 let id = take_id(&mut data, "id").unwrap_or_else(|| next_id("langgraph-message", &mut self.memory.messages_made));
-                let call = data.get("tool_call_id").and_then(Value::as_str).map(super::id_of);
+                let call = data.get("tool_call_id").and_then(Value::as_str).map(super::id_from);
                 let (namespace, text, calls) = (self.namespace.clone(), TextDigest::default(), Vec::new());
                 self.memory.open.add(OpenMessage { namespace, id, is_ours: true, is_tool: true, call, text, calls });
             }

@@ -4,7 +4,7 @@
 
 use super::calls::{digest_of, is_interrupt};
 use super::event::{Callback, Dialect, Message};
-use super::{EventHandler, id_of, internal};
+use super::{EventHandler, TurnState, id_from, internal};
 use crate::model::ToolCallId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -73,7 +73,6 @@ impl EventHandler<'_> {
     }
 
     fn root_start(&mut self, callback: Callback) {
-        use super::run::TurnState;
         if self.memory.turn_state != TurnState::Open {
             let resume = callback.data.get("input").and_then(|input| input.get("resume")).filter(|resume| !resume.is_null());
             if let Some(resume) = resume {
@@ -89,12 +88,12 @@ impl EventHandler<'_> {
         let input = callback.data.shift_remove("input").unwrap_or_else(|| json!({}));
         let args = digest_of(&input);
         let name = crate::source::members::name_of(&callback.name);
-        let named = super::text_of(&Value::Object(callback.data.clone()), "tool_call_id").map(id_of::<ToolCallId>);
+        let named = super::text_of(&Value::Object(callback.data.clone()), "tool_call_id").map(id_from::<ToolCallId>);
         let taken: Vec<_> = self.memory.tool_runs.iter().map(|run| run.call.clone()).collect();
         let is_it = |call: &super::Call| call.name == name && call.args == args && !taken.contains(&call.id);
         let known = named.or_else(|| self.memory.calls.open.iter().find(|call| is_it(call)).map(|call| call.id.clone()));
         // A tool that no model called has no other id.
-        let call = known.unwrap_or_else(|| id_of(&callback.run));
+        let call = known.unwrap_or_else(|| id_from(&callback.run));
         self.memory.tool_runs.add(ToolRun { run: callback.run.clone(), call: call.clone() });
         self.call_runs(&call, &callback.name, Some(input));
     }
@@ -104,7 +103,7 @@ impl EventHandler<'_> {
         let output = callback.data.shift_remove("output").unwrap_or(Value::Null);
         match Message::of(output.clone()) {
             Some(mut message) => {
-                let named = message.members.get("tool_call_id").and_then(Value::as_str).map(id_of::<ToolCallId>);
+                let named = message.members.get("tool_call_id").and_then(Value::as_str).map(id_from::<ToolCallId>);
                 let call = run.filter(|call| self.memory.calls.open.has(call)).or(named);
                 if let Some(call) = call {
                     message.members.insert("tool_call_id".into(), call.as_str().into());
@@ -112,7 +111,7 @@ impl EventHandler<'_> {
                 }
             }
             None => {
-                let call = run.unwrap_or_else(|| id_of(&callback.run));
+                let call = run.unwrap_or_else(|| id_from(&callback.run));
                 self.result(&call, json!({ "content": output }));
             }
         }
@@ -122,7 +121,7 @@ impl EventHandler<'_> {
         let run = self.memory.tool_runs.take(&callback.run).map(|run| run.call);
         let data = Value::Object(callback.data.clone());
         let error = super::text_of(&data, "error").unwrap_or("the tool failed without saying why").to_owned();
-        let named = super::text_of(&data, "tool_call_id").map(id_of::<ToolCallId>);
+        let named = super::text_of(&data, "tool_call_id").map(id_from::<ToolCallId>);
         match run.or(named).filter(|_| !is_interrupt(&error)) {
             Some(call) => self.call_failed(&call, &error),
             None => self.keep_callback(callback),

@@ -3,7 +3,7 @@
 //! A call exists from the model's first piece of it. It ends once, whichever of its results comes first.
 
 use super::event::Message;
-use super::{EventHandler, id_of};
+use super::{EventHandler, id_from};
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, ToolCallId};
 use crate::source::Fact;
 use crate::source::digest::TextDigest;
@@ -39,6 +39,15 @@ fn sorted(value: Value) -> Value {
 }
 
 impl EventHandler<'_> {
+    /// Whether the call is open, has ended, or is part of the history.
+    pub(super) fn knows_call(&self, id: &ToolCallId) -> bool {
+        self.memory.calls.know(id, &self.out) || self.memory.past_calls.has(id)
+    }
+
+    fn call_has_ended(&self, id: &ToolCallId) -> bool {
+        !self.memory.calls.open.has(id) && self.knows_call(id)
+    }
+
     pub(super) fn about_call(&self, class: EventType, id: &ToolCallId) -> Draft {
         let mut draft = Draft::new(class);
         let call = self.memory.calls.open.find(id);
@@ -79,11 +88,11 @@ impl EventHandler<'_> {
     }
 
     pub(super) fn whole_call(&mut self, message: &MessageId, call: Value) {
-        let Some(id) = super::text_of(&call, "id").map(id_of::<ToolCallId>) else { return };
-        if self.memory.calls.ended.has(&id) {
+        let Some(id) = super::text_of(&call, "id").map(id_from::<ToolCallId>) else { return };
+        if self.call_has_ended(&id) {
             return;
         }
-        if !self.memory.calls.know(&id) {
+        if !self.knows_call(&id) {
             let name = super::text_of(&call, "name").unwrap_or_default().to_owned();
             self.start_call(&id, &name, Some(message), false);
         }
@@ -102,11 +111,11 @@ impl EventHandler<'_> {
 
     /// Reports a call whose arguments cannot be read: nothing runs.
     pub(super) fn invalid_call(&mut self, message: &MessageId, call: Value) {
-        let Some(id) = super::text_of(&call, "id").map(id_of::<ToolCallId>) else { return };
-        if self.memory.calls.ended.has(&id) {
+        let Some(id) = super::text_of(&call, "id").map(id_from::<ToolCallId>) else { return };
+        if self.call_has_ended(&id) {
             return;
         }
-        if !self.memory.calls.know(&id) {
+        if !self.knows_call(&id) {
             let name = super::text_of(&call, "name").unwrap_or_default().to_owned();
             self.start_call(&id, &name, Some(message), false);
         }
@@ -119,7 +128,7 @@ impl EventHandler<'_> {
 
     /// Handles a tool's message, which ends its call.
     pub(super) fn tool_message(&mut self, message: &Message) {
-        let Some(id) = super::text_of(&Value::Object(message.members.clone()), "tool_call_id").map(id_of::<ToolCallId>) else {
+        let Some(id) = super::text_of(&Value::Object(message.members.clone()), "tool_call_id").map(id_from::<ToolCallId>) else {
             return self.keep("tool_message", "message", Value::Object(message.members.clone()));
         };
         let mut output = message.members.clone();
@@ -131,7 +140,7 @@ impl EventHandler<'_> {
 
     /// Ends a call with its tool's message, once.
     pub(super) fn result(&mut self, id: &ToolCallId, message: Value) {
-        if self.memory.calls.ended.has(id) {
+        if self.call_has_ended(id) {
             return;
         }
         let mut message = super::event::object(Some(message));
@@ -155,7 +164,7 @@ impl EventHandler<'_> {
 
     /// Reports that a tool's error ended its call.
     pub(super) fn call_failed(&mut self, id: &ToolCallId, message: &str) {
-        if self.memory.calls.ended.has(id) {
+        if self.call_has_ended(id) {
             return;
         }
         let draft = self.about_call(EventType::ToolFailed, id).with("error", json!({ "message": message }));
@@ -165,10 +174,10 @@ impl EventHandler<'_> {
 
     /// Reports that a tool works. A call that nothing announced starts here.
     pub(super) fn call_runs(&mut self, id: &ToolCallId, name: &str, input: Option<Value>) {
-        if self.memory.calls.ended.has(id) {
+        if self.call_has_ended(id) {
             return;
         }
-        if !self.memory.calls.know(id) {
+        if !self.knows_call(id) {
             self.start_call(id, name, None, false);
             if let Some(input) = input {
                 let mut draft = self.about_call(EventType::ToolArgs, id).with("input", input);
@@ -186,7 +195,7 @@ impl EventHandler<'_> {
         self.ensure_started();
         self.enter_child(None, None);
         let event = take_text(&mut data, "event").unwrap_or_default();
-        let Some(id) = take_text(&mut data, "tool_call_id").map(|id| id_of::<ToolCallId>(&id)) else {
+        let Some(id) = take_text(&mut data, "tool_call_id").map(|id| id_from::<ToolCallId>(&id)) else {
             return self.keep("tool_event", &event, Value::Object(data));
         };
         match event.as_str() {

@@ -5,8 +5,7 @@
 
 use super::calls::digest_of;
 use super::event::object;
-use super::run::TurnState;
-use super::{EventHandler, id_of};
+use super::{EventHandler, TurnState, id_from};
 use crate::model::{ActionId, Draft, EventType, Owner, ToolCallId};
 use crate::source::Fact;
 use crate::source::members::{take_question, take_text};
@@ -71,7 +70,7 @@ impl EventHandler<'_> {
     fn interrupt(&mut self, id: Option<String>, value: Value, schema: Option<Value>, rest: Fact) -> bool {
         // Older versions have no ids: the same question is the same interrupt.
         let id = id.unwrap_or_else(|| format!("{:x}", Sha256::digest(value.to_string())));
-        let action: ActionId = id_of(&id);
+        let action: ActionId = id_from(&id);
         if let Some(pending) = self.memory.pending.find_mut(&action) {
             pending.is_expected = false;
             return false;
@@ -134,7 +133,7 @@ impl EventHandler<'_> {
         draft.set("message", take_text(&mut value, "description"));
         draft.set("input", value.shift_remove("args"));
         draft.set("schema", schema);
-        take_text(&mut value, "tool_call_id").map(|id| id_of(&id))
+        take_text(&mut value, "tool_call_id").map(|id| id_from(&id))
     }
 
     // ── answers ──

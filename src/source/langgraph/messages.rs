@@ -4,7 +4,7 @@
 //! is an edit.
 
 use super::event::{Dialect, Message, MessageKind};
-use super::{EventHandler, id_of};
+use super::{EventHandler, id_from};
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, PartId, Persistence, Surface, ToolCallId};
 use crate::source::bounded::Bounded;
 use crate::source::digest::TextDigest;
@@ -112,7 +112,7 @@ impl EventHandler<'_> {
 
     /// Reports a piece of a text.
     pub(super) fn piece(&mut self, id: &MessageId, part: &str, is_reasoning: bool, text: String) {
-        let part: PartId = id_of(part);
+        let part: PartId = id_from(part);
         let Some(known) = self.memory.messages.find_mut(id) else { return };
         if !known.parts.iter().any(|(streamed, _)| *streamed == part) && known.parts.len() < PARTS_MAX {
             known.parts.push((part.clone(), is_reasoning));
@@ -140,9 +140,9 @@ impl EventHandler<'_> {
         let call: ToolCallId = match (known, named) {
             (Some(call), None) => call,
             (Some(call), Some(named)) if call.as_str() == named => call,
-            (_, Some(named)) => id_of(named),
+            (_, Some(named)) => id_from(named),
             // A provider without ids for calls.
-            (None, None) if name.is_some() => id_of(&format!("{message}/{index}")),
+            (None, None) if name.is_some() => id_from(&format!("{message}/{index}")),
             (None, None) => return,
         };
         if let Some(known) = self.memory.messages.find_mut(message)
@@ -150,7 +150,7 @@ impl EventHandler<'_> {
         {
             known.calls.push((index, call.clone()));
         }
-        if !self.memory.calls.know(&call) {
+        if !self.knows_call(&call) {
             self.start_call(&call, name.unwrap_or_default(), Some(message), true);
         }
         if let Some(args) = args {
@@ -199,7 +199,7 @@ impl EventHandler<'_> {
         let streamed = self.memory.messages.find(id).map(|known| known.parts.clone()).unwrap_or_default();
         let mut seen = Vec::new();
         for (name, is_reasoning, text) in parts {
-            let part: PartId = id_of(&name);
+            let part: PartId = id_from(&name);
             if text.is_empty() && !streamed.iter().any(|(known, _)| *known == part) {
                 continue;
             }
@@ -256,7 +256,7 @@ impl EventHandler<'_> {
             return;
         }
         self.remember_whole(id.clone(), &message.text());
-        let mut draft = self.part(EventType::TextFinal, &id, id_of("0")).with("role", "user").with("text", message.text());
+        let mut draft = self.part(EventType::TextFinal, &id, id_from("0")).with("role", "user").with("text", message.text());
         draft.persistence = Persistence::Transcript;
         self.push(draft);
     }

@@ -29,9 +29,10 @@ mod modes;
 mod run;
 
 use super::bounded::{Bounded, Calls, PENDING_MAX, keyed};
-use super::members::{carry_all, conversation_ids};
-use super::{Fact, FactError, Runtime, SourceKind};
-use crate::model::{ActionId, AgentId, Audience, Draft, EventType, Ids, MessageId, ThreadId, ToolCallId};
+use super::members::{carry_all, conversation_ids, id_from, internal};
+use super::turn::TurnState;
+use super::{Drafts, Fact, FactError, Runtime, SourceKind};
+use crate::model::{ActionId, AgentId, Draft, Ids, MessageId, ThreadId, ToolCallId};
 use agents::Child;
 use blocks::OpenMessage;
 use callbacks::ToolRun;
@@ -39,10 +40,8 @@ use calls::Call;
 use event::{Content, Event};
 use interrupts::Pending;
 use messages::Known;
-use run::TurnState;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 /// The source `langgraph`.
 pub const SOURCE: SourceKind = SourceKind::of::<LangGraph>("langgraph");
@@ -61,13 +60,11 @@ keyed! {
     OpenMessage: String = namespace; ToolRun: String = run;
 }
 
-/// The adapter.
-/// All its fields are memory.
+/// The state of a run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct LangGraph {
     turn_state: TurnState,
-    attempt: u64,
     /// LangGraph's id of the run, and its own attempt.
     run: Option<String>,
     run_attempt: u64,
@@ -84,6 +81,8 @@ struct LangGraph {
     open: Bounded<OpenMessage, OPEN_MAX>,
     tool_runs: Bounded<ToolRun, OPEN_MAX>,
     calls: Calls<Call>,
+    /// Calls of the history, from before this run.
+    past_calls: Bounded<ToolCallId, MESSAGES_MAX>,
     pending: Bounded<Pending, PENDING_MAX>,
     children: Bounded<Child, CHILDREN_MAX>,
     messages_made: u64,
@@ -96,7 +95,7 @@ impl Runtime for LangGraph {
         event::parse(fact)
     }
 
-    fn apply(&mut self, event: Event, given: &Ids, out: &mut Vec<Draft>) {
+    fn apply(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
         let Event { timestamp, namespace, content } = event;
         let from = out.len();
         let mut handler = EventHandler { memory: self, given, out, namespace, agent: None };
@@ -109,9 +108,7 @@ impl Runtime for LangGraph {
             Content::Callback(callback) => handler.callback(callback),
             Content::Diagnostic(draft) => handler.push(*draft),
         }
-        for draft in &mut out[from..] {
-            draft.timestamp.clone_from(&timestamp);
-        }
+        handler.out.set_time(from, timestamp.as_deref());
     }
 }
 
@@ -119,7 +116,7 @@ impl Runtime for LangGraph {
 struct EventHandler<'a> {
     memory: &'a mut LangGraph,
     given: &'a Ids,
-    out: &'a mut Vec<Draft>,
+    out: Drafts<'a>,
     /// The event's subgraph. Empty: the root graph.
     namespace: String,
     /// The child agent of the event.
@@ -143,19 +140,6 @@ impl EventHandler<'_> {
     fn push_carrying(&mut self, draft: Draft, rest: Fact) {
         self.push(carry_all(draft, rest));
     }
-}
-
-/// Creates a diagnostic for the internal audience.
-fn internal(kind: &str, event_type: &str) -> Draft {
-    let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", kind).with("eventType", event_type);
-    draft.audience = Audience::Internal;
-    draft
-}
-
-/// Builds an id from a name; hashes a name that is no valid id.
-fn id_of<T: std::str::FromStr>(name: &str) -> T {
-    let id = name.parse().ok().or_else(|| format!("{:x}", Sha256::digest(name)).parse().ok());
-    id.expect("a hex digest is a valid id")
 }
 
 fn text_of<'v>(value: &'v Value, member: &str) -> Option<&'v str> {

@@ -1,8 +1,7 @@
 //! The stream modes: messages, updates of nodes, the state, what nodes write, and the server's own records.
 
 use super::event::{Dialect, Message, MessageKind, object};
-use super::run::TurnState;
-use super::{EventHandler, internal};
+use super::{EventHandler, TurnState, internal};
 use crate::model::{Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, Surface, ToolCallId};
 use crate::source::Fact;
 use crate::source::members::{name_of, next_id};
@@ -159,8 +158,8 @@ impl EventHandler<'_> {
         let messages: Vec<Message> = messages.into_iter().filter_map(Message::whole).collect();
         let is_known = |message: &Message| {
             let by_id = message.id.as_ref().is_some_and(|id| self.memory.messages.has(id));
-            let call = super::text_of(&Value::Object(message.members.clone()), "tool_call_id").map(super::id_of::<ToolCallId>);
-            by_id || message.kind == MessageKind::Tool && call.is_some_and(|call| self.memory.calls.know(&call))
+            let call = super::text_of(&Value::Object(message.members.clone()), "tool_call_id").map(super::id_from::<ToolCallId>);
+            by_id || message.kind == MessageKind::Tool && call.is_some_and(|call| self.knows_call(&call))
         };
         let last_known = messages.iter().rposition(is_known);
         match last_known {
@@ -182,7 +181,7 @@ impl EventHandler<'_> {
 
     /// Handles a message of the state. Only a call that is open can end here.
     fn state_message(&mut self, message: Message) {
-        let call = super::text_of(&Value::Object(message.members.clone()), "tool_call_id").map(super::id_of::<ToolCallId>);
+        let call = super::text_of(&Value::Object(message.members.clone()), "tool_call_id").map(super::id_from::<ToolCallId>);
         if message.kind == MessageKind::Tool && !call.is_some_and(|call| self.memory.calls.open.has(&call)) {
             return;
         }
@@ -218,7 +217,7 @@ impl EventHandler<'_> {
                 let (id, name, args) = (call.get("id"), call.get("name"), call.get("args"));
                 if let Some(id) = id.and_then(Value::as_str) {
                     parts.push(json!({ "partId": id, "kind": "tool_call", "toolCallId": id, "toolName": name, "input": args }));
-                    self.memory.calls.remember(super::id_of(id));
+                    self.memory.past_calls.add(super::id_from(id));
                 }
             }
             self.remember_whole(id.clone(), &message.text());
@@ -233,7 +232,7 @@ impl EventHandler<'_> {
 
     fn custom(&mut self, data: Value) {
         self.enter_child(None, None);
-        let call = super::text_of(&data, "tool_call_id").map(super::id_of::<ToolCallId>);
+        let call = super::text_of(&data, "tool_call_id").map(super::id_from::<ToolCallId>);
         match (call.filter(|call| self.memory.calls.open.has(call)), data) {
             (Some(call), Value::Object(data)) => self.call_progress(&call, data),
             (_, data) => self.custom_event(None, data),

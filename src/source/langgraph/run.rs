@@ -1,27 +1,14 @@
 //! The lifecycle of the run: what each dialect says of its start, its pauses and its end.
 
 use super::event::object;
-use super::{EventHandler, internal};
+use super::{EventHandler, TurnState, internal};
 use crate::model::{Draft, EventType, Persistence, Phase, ThreadId};
 use crate::source::Fact;
 use crate::source::members::{diagnostic, name_of, take_text};
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 /// Reasons of a model to stop that cut its answer off.
 const CUT_OFF: &[&str] = &["length", "max_tokens", "content_filter"];
-
-/// The lifecycle state of the run, as far as its events say.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum TurnState {
-    #[default]
-    New,
-    Open,
-    /// The run waits for the user.
-    Paused,
-    Ended,
-}
 
 impl EventHandler<'_> {
     /// Starts a run whose start is not in the stream.
@@ -41,8 +28,7 @@ impl EventHandler<'_> {
             draft = draft.with("resumed", true);
             self.expect_answers();
         } else {
-            self.memory.attempt += 1;
-            draft = draft.with("attempt", self.memory.attempt);
+            draft = draft.with("attempt", self.out.next_attempt());
         }
         if is_synthetic {
             draft = draft.with("synthetic", true);

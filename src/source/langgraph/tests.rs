@@ -1,10 +1,8 @@
 //! Tests of the LangGraph adapter: each trap in one sentence.
 
 use super::*;
-use crate::model::Phase;
-use crate::source::Adapter;
-use crate::source::samples::{given, object};
-use proptest::prelude::*;
+use crate::model::{Audience, EventType, Phase};
+use crate::source::samples::{self, object, of_class as of};
 use serde_json::json;
 
 // ── dialect A ──
@@ -91,19 +89,8 @@ pub(super) fn callback(name: &str, run: &str, parents: Value, data: Value) -> Va
     json!({"event": name, "run_id": run, "name": "search", "tags": [], "metadata": {}, "parent_ids": parents, "data": data})
 }
 
-/// Applies the facts one by one; saves and restores the state after each.
 pub(super) fn drafts(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
-    let mut adapter = (SOURCE.fresh)();
-    let mut out = Vec::new();
-    for fact in facts {
-        adapter.adapt(object(fact), &given(), &mut out).unwrap();
-        adapter = (SOURCE.restore)(&adapter.save()).unwrap();
-    }
-    out
-}
-
-pub(super) fn of(drafts: &[Draft], class: EventType) -> Vec<&Draft> {
-    drafts.iter().filter(|draft| draft.event_type == class).collect()
+    samples::adapt(&SOURCE, facts)
 }
 
 fn shown(drafts: &[Draft]) -> Vec<&str> {
@@ -556,24 +543,4 @@ fn only_a_fact_without_a_name_is_refused() {
     assert_eq!(refused(json!({"data": 1})), Some(FactError::NoType { member: "event" }));
     assert_eq!(refused(json!({"type": "event", "method": "values"})), None);
     assert_eq!(drafts([json!({"type": "event", "method": "values"})])[0].text("kind"), Some("malformed_event"));
-}
-
-proptest! {
-    #[test]
-    fn no_order_of_events_fails_and_the_state_stays_small(order in proptest::collection::vec(0..16_usize, 0..80)) {
-        let facts = [
-            start(), metadata("r", 2), chunk("m", "x"), updates("a", json!([calls(ai("m", "x"))])), values(json!([ai("m", "y")])),
-            updates("tools", json!([tool("c", json!({}))])), interrupt("i", json!("Go?")), metadata("r2", 1),
-            within("tools:1", chunk("n", "z")), mode("updates", json!({"__interrupt__": []})), lifecycle("running"), lifecycle("completed"),
-            event("messages", json!({"event": "message-start", "role": "ai", "id": "b"})),
-            event("messages", json!({"event": "content-block-delta", "index": 0, "delta": {"type": "text-delta", "text": "q"}})),
-            callback("on_chain_end", "root", json!([]), json!({})), mode("error", json!("bad")),
-        ];
-        let mut adapter = LangGraph::default();
-        let mut out = Vec::new();
-        for n in order {
-            Adapter::adapt(&mut adapter, object(facts[n].clone()), &given(), &mut out).unwrap();
-        }
-        prop_assert!(adapter.save().len() < 16 * 1024);
-    }
 }

@@ -177,11 +177,16 @@ impl Ledger {
         target.max(self.agent_audience(ids.agent.as_ref()))
     }
 
-    /// Returns the audience of a call.
-    /// `None`: the call is unknown in this log.
+    /// Returns the audience of a call. `None`: the call is unknown in this log.
     #[must_use]
     pub fn call_audience(&self, id: &ToolCallId) -> Option<Audience> {
         self.get(call(id)).map(|state| state.start)
+    }
+
+    /// Whether the log has the start or the end of a call, and not only other envelopes about it.
+    #[must_use]
+    pub fn has_begun(&self, id: &ToolCallId) -> bool {
+        self.get(call(id)).is_some_and(|state| state.sealed || !state.unstarted)
     }
 
     /// Whether an event of this log announced the agent: then it is a teammate, not the run's own agent.
@@ -372,8 +377,7 @@ const fn is_chunk(class: &EventType) -> bool {
     matches!(class, EventType::TextDelta | EventType::ReasoningDelta | EventType::PlanDelta | EventType::ToolOutputDelta)
 }
 
-/// Builds the internal diagnostic that replaces a late chunk.
-/// It keeps the whole payload.
+/// Builds the internal diagnostic that replaces a late chunk. It keeps the whole payload.
 fn rejected(draft: &Draft, violation: &Violation) -> Draft {
     let mut diagnostic = Draft::new(EventType::DiagnosticChanged);
     diagnostic.ids.clone_from(&draft.ids);

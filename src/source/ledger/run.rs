@@ -20,8 +20,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// Whether the run has ended.
-    /// Only a new start reopens it.
+    /// Whether the run has ended. Only a new start reopens it.
     #[must_use]
     pub const fn is_end(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled | Self::Interrupted)
@@ -64,8 +63,7 @@ pub struct RunState {
     /// Whether the server reported the run as stale because no fact arrived for too long.
     #[serde(default)]
     pub stale: bool,
-    /// Whether the server ended the run instead of its source.
-    /// Any fact then reopens it.
+    /// Whether the server ended the run instead of its source. Any fact then reopens it.
     #[serde(default)]
     pub settled: bool,
 }
@@ -108,8 +106,7 @@ const fn is_work(class: &EventType) -> bool {
 }
 
 impl RunState {
-    /// Applies an event to the run's state.
-    /// Returns true if the run had already ended.
+    /// Applies an event to the run's state. Returns true if the run had already ended.
     pub fn apply(&mut self, class: &EventType, phase: &Phase, action: Option<&ActionId>, payload: &Map<String, Value>) -> bool {
         let marked = |member: &str| payload.get(member) == Some(&Value::Bool(true));
         match class {
@@ -190,8 +187,7 @@ impl RunState {
         matches!(self.status, Status::Accepted | Status::Running)
     }
 
-    /// Returns the status of a run that has not ended.
-    /// Facts that only describe a run do not start it.
+    /// Returns the status of a run that has not ended. Facts that only describe a run do not start it.
     fn live_status(&self) -> Status {
         if self.paused || !self.pending.is_empty() {
             Status::Waiting

@@ -100,8 +100,7 @@ pub(super) struct SubjectState {
     /// For a call: the audience of its `tool.started`, and before the start the widest audience of its envelopes. For a
     /// whole message: the widest audience of its parts.
     pub start: Audience,
-    /// For a whole message: the narrowest audience of its parts.
-    /// Otherwise equal to `start`.
+    /// For a whole message: the narrowest audience of its parts. Otherwise equal to `start`.
     pub narrowest: Audience,
     pub sealed: bool,
     /// The narrowest audience that missed a change, for patched subjects and for restarted calls.

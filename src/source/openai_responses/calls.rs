@@ -3,9 +3,9 @@
 //! A call with a `call_id` is run by the caller, and its item only completes its input: the output comes as an item of its
 //! own, often not on the stream at all. A call without one is run by the server, and its item completes it.
 
-use super::EventHandler;
 use super::event::FAKE_ID;
 use super::items::ItemKind;
+use super::{EventHandler, OpenAiResponses};
 use crate::model::{ActionId, ActionKind, ArtifactId, Audience, Draft, EventType, Owner, Persistence, Scope, ToolCallId};
 use crate::source::bounded::keyed;
 use crate::source::members::{carry_all, id_of, input, move_members, name_of, next_id, set_body, take_flag, take_id, take_text};
@@ -33,6 +33,22 @@ pub(super) struct Pending {
 }
 
 keyed! { Call: ToolCallId = id; Pending: ActionId = action; }
+
+impl OpenAiResponses {
+    /// Whether the call is open, or has ended in this run.
+    fn knows_call(&self, id: &ToolCallId) -> bool {
+        self.calls.open.has(id) || self.ended.has(id)
+    }
+
+    /// Ends the open calls.
+    pub(super) fn end_calls(&mut self) -> Vec<Call> {
+        let calls = self.calls.end_all();
+        for call in &calls {
+            self.ended.add(call.id.clone());
+        }
+        calls
+    }
+}
 
 impl Call {
     pub(super) fn name(&self) -> &str {
@@ -85,7 +101,7 @@ impl EventHandler<'_> {
     /// Starts the call of an item, unless it is known.
     pub(super) fn ensure_started(&mut self, at: usize, item: &Map<String, Value>) {
         let Some(id) = self.memory.items[at].call.clone() else { return };
-        if self.memory.calls.know(&id) {
+        if self.memory.knows_call(&id) {
             return;
         }
         let is_of_caller = item.get("call_id").is_some_and(Value::is_string);
@@ -182,6 +198,7 @@ impl EventHandler<'_> {
 
     /// Reports the result of a call, or with an error its failure.
     fn result(&mut self, id: ToolCallId, output: Option<Value>, error: Option<Value>, rest: Fact) {
+        self.memory.ended.add(id.clone());
         let name = self.memory.calls.end(&id).map(|call| call.name).filter(|name| !name.is_empty());
         let mut draft = match error {
             Some(error) => Self::tool(EventType::ToolFailed, id).with("error", error_of(&error)),
@@ -195,7 +212,7 @@ impl EventHandler<'_> {
     /// Ends a call with the output that the caller sends.
     pub(super) fn output_done(&mut self, item: &mut Map<String, Value>) {
         let Some(id) = take_id::<ToolCallId>(item, "call_id") else { return };
-        if !self.memory.calls.know(&id) {
+        if !self.memory.knows_call(&id) {
             self.start_call(id.clone(), "", true, None);
         }
         let output = item.shift_remove("output");
@@ -261,7 +278,7 @@ impl EventHandler<'_> {
 
     /// Ends the calls that the caller has answered: another response means that it sent their outputs.
     pub(super) fn close_answered_calls(&mut self) {
-        for call in self.memory.calls.end_all() {
+        for call in self.memory.end_calls() {
             let class = if call.is_ready { EventType::ToolResult } else { EventType::ToolFailed };
             let mut draft = Self::tool(class, call.id).with("outcome", "unknown");
             if !call.is_ready {

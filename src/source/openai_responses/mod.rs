@@ -28,28 +28,25 @@ mod items;
 mod response;
 mod text;
 
-use super::bounded::{Bounded, Calls, PENDING_MAX};
-use super::{ActionAnswer, Fact, FactError, Runtime, SourceKind};
-use crate::model::{AgentId, Draft, EventType, Ids, ThreadId};
+use super::bounded::{Bounded, CALLS_OPEN_MAX, Calls, PENDING_MAX};
+use super::turn::TurnState;
+use super::{ActionAnswer, Drafts, Fact, FactError, Runtime, SourceKind};
+use crate::model::{AgentId, Draft, EventType, Ids, ThreadId, ToolCallId};
 use calls::{Call, Pending};
 use event::{Event, Kind, Raw};
 use items::Item;
-use response::TurnState;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The source `openai-responses`.
 pub const SOURCE: SourceKind = SourceKind::of::<OpenAiResponses>("openai-responses");
 
-/// The adapter.
-/// All its fields are memory.
+/// The state of a run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "the flags are independent: different events set each of them")]
 struct OpenAiResponses {
     turn_state: TurnState,
-    /// The number of starts of the run.
-    attempt: u64,
     /// The number of responses. It distinguishes the items of responses with one id.
     responses: u64,
     /// The id of the current response.
@@ -71,6 +68,8 @@ struct OpenAiResponses {
     items: Bounded<Item, { items::ITEMS_MAX }>,
     has_forgotten_items: bool,
     calls: Calls<Call>,
+    /// Calls of this run that have ended. Another run may use their ids again.
+    ended: Bounded<ToolCallId, CALLS_OPEN_MAX>,
     pending: Bounded<Pending, PENDING_MAX>,
     calls_made: u64,
     actions_made: u64,
@@ -84,7 +83,7 @@ impl Runtime for OpenAiResponses {
         event::parse(fact)
     }
 
-    fn apply(&mut self, event: Event, given: &Ids, out: &mut Vec<Draft>) {
+    fn apply(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
         let mut handler = EventHandler { memory: self, given, out };
         match event {
             Event::Raw(raw) => handler.raw(*raw),
@@ -106,7 +105,7 @@ impl Runtime for OpenAiResponses {
 struct EventHandler<'a> {
     memory: &'a mut OpenAiResponses,
     given: &'a Ids,
-    out: &'a mut Vec<Draft>,
+    out: Drafts<'a>,
 }
 
 impl EventHandler<'_> {

@@ -4,25 +4,12 @@
 //! neither an approval nor a call that the caller runs.
 
 use super::event::FAKE_ID;
-use super::{EventHandler, OpenAiResponses};
+use super::{EventHandler, OpenAiResponses, TurnState};
 use crate::model::{Audience, Draft, EventType, Owner, Persistence, Phase, ThreadId};
 use crate::source::Fact;
 use crate::source::bounded::Calls;
 use crate::source::members::{carry_all, diagnostic, name_of, take_text};
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-
-/// The lifecycle state of the run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum TurnState {
-    #[default]
-    New,
-    Open,
-    /// The run waits for an approval.
-    Waiting,
-    Ended,
-}
 
 /// Members of a response that every event about it repeats.
 #[rustfmt::skip]
@@ -100,7 +87,7 @@ impl EventHandler<'_> {
                 self.memory.turn_state = TurnState::Open;
                 let mut draft = Draft::new(EventType::RunStatus).with("step", "started");
                 match state {
-                    TurnState::Waiting => draft = draft.with("resumed", true),
+                    TurnState::Paused => draft = draft.with("resumed", true),
                     _ => draft.audience = Audience::Dashboard,
                 }
                 self.describe(draft, response, fact);
@@ -111,13 +98,13 @@ impl EventHandler<'_> {
     /// Starts an attempt of the run.
     fn begin(&mut self, response: Map<String, Value>, rest: Fact) {
         let memory = &mut *self.memory;
-        memory.attempt += 1;
         memory.turn_state = TurnState::Open;
         memory.pending.clear();
         memory.calls = Calls::default();
+        memory.ended.clear();
         // A stream that was resumed in its middle has no event that counts the response.
         memory.responses = memory.responses.max(1);
-        let draft = Draft::new(EventType::RunStarted).with("attempt", memory.attempt);
+        let draft = Draft::new(EventType::RunStarted).with("attempt", self.out.next_attempt());
         self.describe(draft, response, rest);
     }
 
@@ -159,7 +146,7 @@ impl EventHandler<'_> {
         if !self.memory.pending.is_empty() {
             let mut draft = Draft::new(EventType::RunStatus).with("status", "waiting");
             (draft.phase, draft.persistence) = (Phase::Waiting, Persistence::Snapshot);
-            self.memory.turn_state = TurnState::Waiting;
+            self.memory.turn_state = TurnState::Paused;
             return self.push(carry_all(draft, fact));
         }
         if self.leave_calls_to_the_caller() {
@@ -245,7 +232,7 @@ impl EventHandler<'_> {
     }
 
     fn end(&mut self, draft: Draft) {
-        self.memory.calls.end_all();
+        self.memory.end_calls();
         self.memory.pending.clear();
         self.memory.turn_state = TurnState::Ended;
         self.push(draft);

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::model::{Audience, EventType, Owner, Phase};
-use crate::source::samples::{given, object};
+use crate::source::samples::{self, all, ends, find, object, payload};
 use serde_json::json;
 
 fn event(name: &str, mut members: Value) -> Value {
@@ -59,15 +59,8 @@ fn agent(name: &str) -> Value {
     json!({"type": "agent_updated_stream_event", "new_agent": {"name": name}})
 }
 
-/// Applies the facts one by one; saves and restores the state after each.
 fn adapt(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
-    let mut adapter = (SOURCE.fresh)();
-    let mut out = Vec::new();
-    for fact in facts {
-        adapter.adapt(object(fact), &given(), &mut out).unwrap();
-        adapter = (SOURCE.restore)(&adapter.save()).unwrap();
-    }
-    out
+    samples::adapt(&SOURCE, facts)
 }
 
 /// Returns `event type phase` of each draft that users see.
@@ -85,23 +78,6 @@ fn said(drafts: &[Draft]) -> Vec<String> {
         format!("{} {message}/{} {}", draft.event_type, draft.ids.part.as_ref().unwrap(), draft.text("text").unwrap_or("-"))
     };
     drafts.iter().filter(is_said).map(one).collect()
-}
-
-fn find(drafts: &[Draft], class: EventType) -> &Draft {
-    drafts.iter().find(|draft| draft.event_type == class).unwrap_or_else(|| panic!("{:?}", seen(drafts)))
-}
-
-fn all(drafts: &[Draft], class: EventType) -> Vec<Value> {
-    drafts.iter().filter(|draft| draft.event_type == class).map(payload).collect()
-}
-
-fn payload(draft: &Draft) -> Value {
-    Value::Object(draft.payload.clone())
-}
-
-fn ends(drafts: &[Draft]) -> Vec<String> {
-    let is_end = |draft: &&Draft| matches!(draft.event_type, EventType::RunFinished | EventType::RunFailed);
-    drafts.iter().filter(is_end).map(|draft| format!("{} {}", draft.event_type, draft.phase)).collect()
 }
 
 // ── responses and the run ──

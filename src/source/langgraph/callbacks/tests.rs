@@ -1,7 +1,8 @@
 //! Tests of dialect C.
 
 use crate::model::{Audience, EventType};
-use crate::source::langgraph::tests::{ai, callback, calls, chunk_with, drafts, of, texts, tool};
+use crate::source::langgraph::tests::{ai, callback, calls, chunk_with, drafts, texts, tool};
+use crate::source::samples::of_class as of;
 use serde_json::json;
 
 #[test]

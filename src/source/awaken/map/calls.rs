@@ -1,0 +1,248 @@
+//! Tool calls, from the model's request to the end.
+//!
+//! A call whose request the model never completed ends with its step. The end of a delegating call also reports its
+//! child.
+
+use super::{Call, EventHandler};
+use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, TaskId, ToolCallId};
+use crate::source::Fact;
+use crate::source::members::{add_rest, carry_all, diagnostic, name_of, take_checked_id, take_id, take_text};
+use crate::source::turn::error;
+use serde_json::{Map, Value, json};
+
+impl EventHandler<'_> {
+    pub(super) fn tool(&self, class: EventType, call: ToolCallId, rest: Fact) -> Draft {
+        let mut draft = carry_all(Draft::new(class), rest);
+        draft.ids.tool_call = Some(call);
+        draft
+    }
+
+    pub(super) fn tool_call_start(&mut self, mut fact: Fact) {
+        let id: ToolCallId = take_checked_id(&mut fact, "id");
+        let name = take_text(&mut fact, "name").unwrap_or_default();
+        self.memory.text = None;
+        self.memory.calls.start(Call { id: id.clone(), name: name_of(&name), args_bytes: 0, ready: false });
+        let mut draft = self.tool(EventType::ToolStarted, id, fact).with("toolName", name);
+        // Until the arguments are complete, the call is the model's request and not yet the tool's work.
+        draft.owner = Owner::Model;
+        draft.ids.message.clone_from(&self.memory.message);
+        self.push(draft);
+    }
+
+    pub(super) fn tool_call_delta(&mut self, mut fact: Fact) {
+        let id: ToolCallId = take_checked_id(&mut fact, "id");
+        let text = take_text(&mut fact, "args_delta").unwrap_or_default();
+        if let Some(call) = self.memory.calls.open.find_mut(&id) {
+            call.args_bytes += text.len() as u64;
+        }
+        let mut draft = self.tool(EventType::ToolArgs, id, fact).with("inputText", text);
+        draft.audience = Audience::Dashboard;
+        self.push(draft);
+    }
+
+    pub(super) fn tool_call_ready(&mut self, mut fact: Fact) {
+        let id: ToolCallId = take_checked_id(&mut fact, "id");
+        let name = take_text(&mut fact, "name").unwrap_or_default();
+        let input = fact.shift_remove("arguments").unwrap_or(Value::Null);
+        let mut draft = self.tool(EventType::ToolArgs, id.clone(), fact).with("input", input);
+        draft.persistence = Persistence::Archive;
+        match self.memory.calls.open.find_mut(&id) {
+            Some(call) => call.ready = true,
+            None => {
+                self.memory.calls.start(Call { id, name: name_of(&name), args_bytes: 0, ready: true });
+                draft.payload.insert("toolName".into(), name.into());
+            }
+        }
+        self.push(draft);
+    }
+
+    pub(super) fn tool_call_stream_delta(&mut self, mut fact: Fact) {
+        let id: ToolCallId = take_checked_id(&mut fact, "id");
+        let name = take_text(&mut fact, "name");
+        let text = take_text(&mut fact, "delta");
+        let is_announced = self.memory.calls.know(&id, &self.out);
+        let mut draft = self.tool(EventType::ToolOutputDelta, id, fact).with("text", text);
+        if let Some(name) = name.filter(|_| !is_announced) {
+            draft.payload.insert("toolName".into(), name.into());
+        }
+        draft.audience = Audience::User;
+        self.push(draft);
+    }
+
+    pub(super) fn tool_call_cancel(&mut self, mut fact: Fact) {
+        let id: ToolCallId = take_checked_id(&mut fact, "id");
+        let name = take_text(&mut fact, "name");
+        let reason = take_text(&mut fact, "reason").unwrap_or_else(|| "cancelled before it ran".into());
+        self.memory.calls.end(&id);
+        let mut draft = self.never_ran(id, &reason, fact);
+        if let Some(name) = name {
+            draft.payload.insert("toolName".into(), name.into());
+        }
+        self.push(draft);
+    }
+
+    /// Creates the end of a call that the runtime cancelled before it ran.
+    ///
+    /// The body is for operators. By the audience rule, every reader that saw the start sees the end.
+    pub(super) fn never_ran(&self, id: ToolCallId, reason: &str, rest: Fact) -> Draft {
+        let mut draft = self.tool(EventType::ToolFailed, id, rest);
+        draft = draft.with("error", json!({ "code": "cancelled", "message": reason })).with("neverStarted", true);
+        (draft.owner, draft.phase, draft.audience) = (Owner::Runtime, Phase::Cancelled, Audience::Dashboard);
+        draft
+    }
+
+    pub(super) fn drop_unready(&mut self, reason: &str) {
+        let dropped = self.memory.calls.open.iter().filter(|call| !call.ready).map(|call| call.id.clone()).collect::<Vec<_>>();
+        for call in dropped.iter().filter_map(|id| self.memory.calls.end(id)).collect::<Vec<_>>() {
+            let draft = self.never_ran(call.id, reason, Map::new());
+            self.push(draft.with("toolName", call.name).with("inputTextBytes", call.args_bytes));
+        }
+    }
+
+    /// Ends the calls of an attempt that stopped without an end event.
+    pub(super) fn interrupt_calls(&mut self) {
+        for call in self.memory.calls.end_all() {
+            let error = json!({ "code": "interrupted", "message": "the run was started again before the call ended" });
+            let mut draft =
+                self.tool(EventType::ToolFailed, call.id, Map::new()).with("error", error).with("toolName", call.name);
+            (draft.owner, draft.phase) = (Owner::Runtime, Phase::Interrupted);
+            self.push(draft);
+        }
+        self.memory.pending.clear();
+    }
+
+    pub(super) fn tool_call_done(&mut self, mut fact: Fact) {
+        let id: ToolCallId = take_checked_id(&mut fact, "id");
+        let message: Option<MessageId> = take_id(&mut fact, "message_id");
+        let outcome = take_text(&mut fact, "outcome");
+        let mut result = match fact.shift_remove("result") {
+            Some(Value::Object(result)) => result,
+            Some(bare) => Map::from_iter([("data".to_owned(), bare)]),
+            None => Map::new(),
+        };
+        let outcome = match (outcome.as_deref(), result.get("status").and_then(Value::as_str)) {
+            (Some("succeeded"), _) | (None, Some("success")) => EventType::ToolResult,
+            (Some("suspended"), _) | (None, Some("pending")) => EventType::ActionRequired,
+            (Some("failed"), _) | (None, Some("error")) => EventType::ToolFailed,
+            (outcome, _) => {
+                let outcome = outcome.unwrap_or_default().to_owned();
+                fact.insert("result".into(), Value::Object(result));
+                let mut draft = diagnostic("unknown_outcome", "tool_call_done", fact).with("outcome", outcome);
+                draft.ids.tool_call = Some(id);
+                self.push(draft);
+                return;
+            }
+        };
+        result.shift_remove("status");
+        let mut draft = self.tool(outcome, id.clone(), fact);
+        draft.ids.message = message;
+        if let Some(name) =
+            take_text(&mut result, "tool_name").or_else(|| self.memory.calls.open.find(&id).map(|call| call.name.clone()))
+        {
+            draft.payload.insert("toolName".into(), name.into());
+        }
+        match draft.event_type {
+            EventType::ActionRequired => self.suspended(draft, result),
+            EventType::ToolFailed => self.failed(draft, result),
+            _ => self.succeeded(draft, result),
+        }
+    }
+
+    fn succeeded(&mut self, mut draft: Draft, mut result: Map<String, Value>) {
+        self.end_of(&draft);
+        draft = draft.with("output", result.shift_remove("data").unwrap_or(Value::Null)).with("status", "completed");
+        draft.audience = Audience::User;
+        let data = draft.payload.get("output").cloned().filter(|_| has_child(&result));
+        add_rest(&mut draft, result);
+        let child = child_of(&draft, data.as_ref(), "completed");
+        self.push(draft);
+        self.push_child(child);
+    }
+
+    fn failed(&mut self, mut draft: Draft, mut result: Map<String, Value>) {
+        self.end_of(&draft);
+        let data = result.shift_remove("data").filter(|v| !v.is_null());
+        let detail = data.as_ref().and_then(|data| data.get("error"));
+        let message = take_text(&mut result, "message")
+            .or_else(|| detail.and_then(|e| e.get("message").unwrap_or(e).as_str()).map(str::to_owned))
+            .unwrap_or_else(|| "the tool failed without saying why".into());
+        let flag = |name: &str| result.get("metadata").and_then(|m| m.get(name)) == Some(&Value::Bool(true));
+        // Awaken marks a cancelled tool only with this prefix (`ToolError::Cancelled`).
+        let cancelled = message.starts_with("Cancelled:");
+        let code = match (flag("timed_out"), flag("rejected"), cancelled) {
+            (true, ..) => Some("timeout"),
+            (_, true, _) => Some("rejected"),
+            (.., true) => Some("cancelled"),
+            _ => detail.and_then(|error| error.get("code")).and_then(Value::as_str),
+        };
+        let error = error(code, message.as_str());
+        if flag("rejected") {
+            self.rejected(&draft, &message);
+        }
+        draft = draft.with("error", error);
+        if cancelled {
+            draft.phase = Phase::Cancelled;
+        }
+        add_rest(&mut draft, result);
+        let child = child_of(&draft, data.as_ref(), "failed");
+        draft.set("data", data);
+        self.push(draft);
+        self.push_child(child);
+    }
+
+    /// Reports that a policy rejected the call, as an envelope beside the call's failure.
+    fn rejected(&mut self, call: &Draft, message: &str) {
+        let mut draft = Draft::new(EventType::PermissionChanged).with("decision", "denied").with("message", message);
+        if let Some(name) = call.payload.get("toolName") {
+            draft.payload.insert("toolName".into(), name.clone());
+        }
+        draft.scope = Scope::ToolCall;
+        draft.ids.tool_call.clone_from(&call.ids.tool_call);
+        self.push(draft);
+    }
+
+    fn end_of(&mut self, draft: &Draft) {
+        if let Some(id) = &draft.ids.tool_call {
+            self.memory.calls.end(id);
+        }
+    }
+
+    fn push_child(&mut self, child: Option<[Draft; 2]>) {
+        for draft in child.into_iter().flatten() {
+            if draft.event_type != EventType::AgentCompleted || draft.ids.agent.is_some() {
+                let mut completed = self.memory.about(draft.clone(), self.given);
+                // The draft is about the child, which may have no known agent id, and never about this run's agent.
+                completed.ids.agent = draft.ids.agent;
+                self.out.push(completed);
+            }
+        }
+    }
+}
+
+fn has_child(result: &Map<String, Value>) -> bool {
+    result.get("metadata").is_some_and(|metadata| metadata.get("child_run_id").is_some_and(Value::is_string))
+}
+
+/// Builds the child's notification and completion at the end of a delegating call.
+fn child_of(call: &Draft, data: Option<&Value>, otherwise: &str) -> Option<[Draft; 2]> {
+    let run = call.payload.get("metadata")?.get("child_run_id")?.as_str()?.to_owned();
+    let member = |member: &str| data.and_then(|data| data.get(member));
+    let status = member("status").and_then(Value::as_str).unwrap_or(otherwise).to_owned();
+    let agent = member("agent_id").and_then(Value::as_str).and_then(|id| AgentId::new(id).ok());
+    let child = |class: EventType| {
+        let mut draft = Draft::new(class).with("status", status.as_str()).with("runtimeEntity", "subagent_turn");
+        draft.ids.agent.clone_from(&agent);
+        draft.ids.task = TaskId::new(&run).ok();
+        draft.ids.tool_call.clone_from(&call.ids.tool_call);
+        draft.add_ref("childRunId", run.as_str().into());
+        draft
+    };
+    let mut notice = child(EventType::WorkerNotification);
+    notice.payload.extend(member("response").map(|response| ("summary".to_owned(), response.clone())));
+    let mut done = child(EventType::AgentCompleted);
+    done.payload.extend(agent.as_ref().map(|agent| ("agentName".to_owned(), agent.as_str().into())));
+    if status == "failed" {
+        done.phase = Phase::Failed;
+    }
+    Some([notice, done])
+}

@@ -1,0 +1,49 @@
+//! A run without a log, for tests and benchmarks.
+
+use super::ledger::Ledger;
+use super::{Adapter, Drafts, Fact, FactError, SourceKind};
+use crate::model::stored::StoredError;
+use crate::model::{Draft, Ids};
+
+/// The state of a source, and the ledger of its drafts.
+pub struct DryRun {
+    source: &'static SourceKind,
+    pub adapter: Box<dyn Adapter>,
+    pub ledger: Ledger,
+}
+
+impl DryRun {
+    /// A run at its beginning.
+    #[must_use]
+    pub fn new(source: &'static SourceKind) -> Self {
+        Self { source, adapter: (source.fresh)(), ledger: Ledger::default() }
+    }
+
+    /// Returns the drafts of one fact, as they are before the ledger stamps them. A refused fact changes nothing.
+    ///
+    /// # Errors
+    /// As [`Runtime::parse`](super::Runtime::parse).
+    pub fn adapt(&mut self, fact: Fact, given: &Ids) -> Result<Vec<Draft>, FactError> {
+        let (event, mut drafts) = ((self.source.parse)(fact)?, Vec::new());
+        self.adapter.apply_event(event, given, Drafts { ledger: &self.ledger, drafts: &mut drafts });
+        for draft in &drafts {
+            self.ledger.record(&mut draft.clone(), 0);
+        }
+        Ok(drafts)
+    }
+
+    /// Serialises the source's state, as [`Adapter::save`].
+    #[must_use]
+    pub fn save(&self) -> Vec<u8> {
+        self.adapter.save()
+    }
+
+    /// Replaces the source's state with the one that was saved.
+    ///
+    /// # Errors
+    /// As [`SourceKind::restore`].
+    pub fn restore(&mut self, saved: &[u8]) -> Result<(), StoredError> {
+        self.adapter = (self.source.restore)(saved)?;
+        Ok(())
+    }
+}

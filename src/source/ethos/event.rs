@@ -1,0 +1,134 @@
+//! The events of Ethos' loop and of its web server: what each says alone.
+
+use crate::model::{Audience, Draft};
+use crate::source::members::{Need, diagnostic, known, malformed, take_type, unknown_type, unmet};
+use crate::source::{Fact, FactError};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The discriminator.
+pub(super) const TYPE: &str = "type";
+
+/// A URL that contains the state of an OAuth exchange.
+const AUTH_URL: &str = "authUrl";
+
+/// Members for Ethos' own frontend that the server must not store.
+///
+/// They are that URL, and the user's pending message.
+const DROPPED_MEMBERS: &[&str] = &[AUTH_URL, "pendingUserMessage"];
+
+/// Events of the server itself, without a turn or task. The adapter keeps them as diagnostics.
+pub(super) const SERVER_EVENTS: &[&str] = &[
+    "stream_meta",
+    "mesh.changed",
+    "evolve.skill_pending",
+    "evolve.skill_applied",
+    "memory.captured",
+    "protocol.upgrade_required",
+];
+
+/// The event types of the loop and of the web server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Kind {
+    RunStart,
+    Done,
+    Error,
+    Halt,
+    ContextMeta,
+    Usage,
+    CredentialRequired,
+    DryRunSummary,
+    EvaluatorsComplete,
+    TextDelta,
+    ThinkingDelta,
+    ToolStart,
+    ToolProgress,
+    ToolEnd,
+    ToolApprovalRequired,
+    ToolApprovalResponse,
+    #[serde(alias = "notification")]
+    NotificationReceived,
+    MessagePersisted,
+    #[serde(rename = "tool.approval_required")]
+    ApprovalRequired,
+    #[serde(rename = "approval.resolved")]
+    ApprovalResolved,
+    #[serde(rename = "clarify.request")]
+    ClarifyRequest,
+    #[serde(rename = "clarify.resolved")]
+    ClarifyResolved,
+    #[serde(rename = "run.update")]
+    JobUpdate,
+    #[serde(rename = "cron.fired")]
+    CronFired,
+}
+
+impl Kind {
+    /// Returns the required members of an event.
+    const fn needs(self) -> &'static [(&'static str, Need)] {
+        use Need::{Flag, Id, List, Text};
+        match self {
+            Self::TextDelta => &[("text", Text)],
+            Self::ThinkingDelta => &[("thinking", Text)],
+            Self::ToolStart | Self::ToolApprovalRequired => &[("toolCallId", Id)],
+            Self::ToolProgress => &[("toolName", Text)],
+            Self::ToolEnd => &[("toolCallId", Id), ("ok", Flag)],
+            Self::ToolApprovalResponse => &[("toolCallId", Id), ("approved", Flag)],
+            Self::CredentialRequired => &[("pluginId", Text), ("credentialKey", Text)],
+            Self::EvaluatorsComplete => &[("results", List)],
+            Self::DryRunSummary => &[("plan", List)],
+            Self::MessagePersisted => &[("messageId", Id)],
+            Self::ApprovalResolved => &[("approvalId", Id)],
+            Self::ClarifyRequest | Self::ClarifyResolved => &[("requestId", Id)],
+            Self::JobUpdate | Self::CronFired => &[("jobId", Id)],
+            _ => &[],
+        }
+    }
+
+    /// Whether the event has an `audience` member.
+    ///
+    /// On any other event, a future `audience` can narrow the event type table's audience but not widen it.
+    const fn has_audience(self) -> bool {
+        matches!(self, Self::ToolStart | Self::ToolProgress | Self::ToolEnd | Self::ToolApprovalRequired)
+    }
+}
+
+/// A parsed fact.
+pub(super) struct Event {
+    /// The widest audience of the event's drafts.
+    pub widest_audience: Audience,
+    pub content: Content,
+}
+
+pub(super) enum Content {
+    /// An event of a known type, without its type and its dropped members.
+    Known { kind: Kind, has_address: bool, members: Fact },
+    /// An event without a meaning for the turn, as its diagnostic.
+    Diagnostic(Box<Draft>),
+}
+
+pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
+    let event_type = take_type(&mut fact, TYPE)?;
+    let has_address = fact.contains_key(AUTH_URL);
+    fact.retain(|member, _| !DROPPED_MEMBERS.contains(&member.as_str()));
+    let kind = known::<Kind>(&event_type);
+    let widest_audience = if kind.is_some_and(Kind::has_audience) { Audience::User } else { audience_of(&fact) };
+    let content = match (kind, kind.and_then(|kind| unmet(&fact, kind.needs()))) {
+        (_, Some(expected)) => Content::Diagnostic(malformed(&event_type, fact, &expected).into()),
+        (Some(kind), None) => Content::Known { kind, has_address, members: fact },
+        (None, None) if SERVER_EVENTS.contains(&event_type.as_str()) => {
+            Content::Diagnostic(diagnostic(&event_type, &event_type, fact).into())
+        }
+        (None, None) => Content::Diagnostic(unknown_type(&event_type, fact).into()),
+    };
+    Ok(Event { widest_audience, content })
+}
+
+/// Reads the widest audience of the event. An unknown audience is internal.
+fn audience_of(fact: &Fact) -> Audience {
+    match fact.get("audience") {
+        None | Some(Value::Null) => Audience::User,
+        Some(said) => said.as_str().and_then(Audience::parse).unwrap_or(Audience::Internal),
+    }
+}

@@ -100,7 +100,8 @@ pub fn stub(envelope: &Envelope) -> Envelope {
         }
     }
     // Every audience counts the same attempts.
-    payload.extend(draft.payload.get(CONTINUES).filter(|flag| flag.is_boolean()).map(|flag| (CONTINUES.to_owned(), flag.clone())));
+    payload
+        .extend(draft.payload.get(CONTINUES).filter(|flag| flag.is_boolean()).map(|flag| (CONTINUES.to_owned(), flag.clone())));
     payload.insert("withheld".into(), Value::Bool(true));
     draft.payload = payload;
     draft.refs = None;

@@ -24,8 +24,10 @@ async fn publish(client: &Client, run: &str, source: &str, facts: &[Value]) {
 async fn a_stream_of_any_source_in_a_run_that_was_opened_counts_as_it_does_alone() {
     let server = Process::start();
     let client = Client::new(server.at);
-    let opened =
-        [fact("run.started", json!({})), fact("text.final", json!({ "messageId": "u", "payload": { "role": "user", "text": "Go" } }))];
+    let opened = [
+        fact("run.started", json!({})),
+        fact("text.final", json!({ "messageId": "u", "payload": { "role": "user", "text": "Go" } })),
+    ];
     for (n, (source, name, facts)) in recordings().into_iter().enumerate() {
         let (alone, forwarded) = (format!("alone-{n}"), format!("forwarded-{n}"));
         publish(&client, &alone, source, &facts).await;
@@ -50,13 +52,9 @@ async fn a_worker_that_starts_the_run_of_a_page_and_forwards_a_stream_works_on_o
     let control = &claimed["controls"][0];
     assert_eq!(control["value"]["runId"], "r");
     publish(&client, "r", "agentui", &[fact("run.started", json!({ "agentId": "helper" }))]).await;
-    post(
-        &client,
-        &format!("/v1/controls/{}/ack", control["controlId"].as_str().unwrap()),
-        &json!({ "lease": control["lease"] }),
-    )
-    .await
-    .ok();
+    post(&client, &format!("/v1/controls/{}/ack", control["controlId"].as_str().unwrap()), &json!({ "lease": control["lease"] }))
+        .await
+        .ok();
     let started = json!({ "type": "RUN_STARTED", "threadId": "t", "runId": "r" });
     let work = [
         started,
@@ -84,9 +82,11 @@ async fn a_restart_of_the_server_keeps_who_started_the_attempt() {
     server.kill();
     let server = Process::start_in(dir.path());
     let client = Client::new(server.at);
-    let work = [json!({ "type": "RUN_STARTED", "threadId": "t", "runId": "r" }), json!({ "type": "STEP_STARTED", "stepName": "s" })];
+    let work =
+        [json!({ "type": "RUN_STARTED", "threadId": "t", "runId": "r" }), json!({ "type": "STEP_STARTED", "stepName": "s" })];
     publish(&client, "r", "ag-ui", &work).await;
-    publish(&client, "r", "agentui", &[fact("text.delta", json!({ "messageId": "m", "payload": { "text": "Ha" } })), started]).await;
+    publish(&client, "r", "agentui", &[fact("text.delta", json!({ "messageId": "m", "payload": { "text": "Ha" } })), started])
+        .await;
     assert_eq!(attempts(&client, "r").await, [2, 2, 2]);
 }
 
@@ -94,8 +94,7 @@ async fn a_restart_of_the_server_keeps_who_started_the_attempt() {
 async fn a_connector_s_run_is_one_attempt_from_its_message_over_its_question_to_its_end() {
     let started = || json!({ "type": "RUN_STARTED", "threadId": "t", "runId": "r" });
     let interrupts = json!([{ "id": "ask", "reason": "confirmation", "message": "May I?" }]);
-    let asks =
-        json!({ "type": "RUN_FINISHED", "threadId": "t", "runId": "r", "outcome": { "type": "interrupt", "interrupts": interrupts } });
+    let asks = json!({ "type": "RUN_FINISHED", "threadId": "t", "runId": "r", "outcome": { "type": "interrupt", "interrupts": interrupts } });
     let finished = json!({ "type": "RUN_FINISHED", "threadId": "t", "runId": "r" });
     let endpoint = Endpoint::start(vec![Reply::Events(vec![started(), asks]), Reply::Events(vec![started(), finished])]).await;
     let dir = tempfile::tempdir().unwrap();

@@ -7,3 +7,5 @@ pub mod endpoint;
 mod failures;
 mod follow;
 mod protocols;
+mod table;
+mod user_headers;

@@ -5,9 +5,11 @@
 //! takes the run. The server marks each one but the first as [`CONTINUES`], and it does not count.
 //!
 //! A source that starts again after work lost its attempt, such as by a crash, and begins the next one.
+//!
+//! Only facts that users see decide this. Otherwise the number of the attempt would tell them of hidden ones.
 
 use crate::model::{CONTINUES, Draft, EventType};
-use crate::source::ledger::{RunState, is_work};
+use crate::source::ledger::RunState;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -16,30 +18,45 @@ use serde_json::Value;
 pub(super) struct AttemptStarts {
     /// The sources that started the attempt.
     sources: Vec<Box<str>>,
-    /// Whether the attempt has more than starts and messages of the user.
+    /// Whether users saw more of the attempt than starts and their own messages.
     has_work: bool,
 }
 
 impl AttemptStarts {
-    /// Notes a draft of a source before it changes the run, and marks a start that continues the attempt.
-    pub fn note(&mut self, draft: &mut Draft, source: &str, run: &RunState) {
-        if draft.event_type != EventType::RunStarted {
-            self.has_work |= is_work(&draft.event_type) && draft.text("role") != Some("user");
-            return;
-        }
+    /// Notes a start before it changes the run, and marks it if it continues the attempt.
+    pub fn note_start(&mut self, start: &mut Draft, source: &str, run: &RunState) {
         let is_first_of_source = self.sources.iter().all(|known| **known != *source);
         // Some sources count their attempts themselves.
-        let is_retry = draft.payload.get("attempt").and_then(Value::as_u64).is_some_and(|attempt| attempt > 1);
+        let is_retry = start.payload.get("attempt").and_then(Value::as_u64).is_some_and(|attempt| attempt > 1);
         // A store of an earlier release does not say who started the attempt.
         let is_open = run.attempt > 0 && !run.status.is_end() && !self.sources.is_empty();
         if is_open && (is_first_of_source || !self.has_work && !is_retry) {
-            draft.payload.insert(CONTINUES.into(), true.into());
+            start.payload.insert(CONTINUES.into(), true.into());
         } else {
             *self = Self::default();
         }
-        if is_first_of_source || self.sources.is_empty() {
+        if self.sources.iter().all(|known| **known != *source) {
             self.sources.push(source.into());
         }
+    }
+
+    /// Notes a draft that users see.
+    pub fn note_visible(&mut self, draft: &Draft) {
+        use EventType as E;
+        let is_beside = matches!(
+            draft.event_type,
+            E::RunStarted
+                | E::RunStatus
+                | E::SessionOpened
+                | E::SessionHydrated
+                | E::SessionUpdated
+                | E::SessionClosed
+                | E::QueueChanged
+                | E::ControlChanged
+                | E::DiagnosticChanged
+                | E::MetricChanged
+        );
+        self.has_work |= !is_beside && draft.text("role") != Some("user");
     }
 }
 
@@ -55,8 +72,11 @@ mod tests {
         let mut attempt_after = |(source, event_type, payload): &(&str, &str, Value)| {
             let mut draft = Draft::new(event_type.parse().expect("an event type"));
             draft.payload = payload.as_object().expect("a payload").clone();
-            starts.note(&mut draft, source, &ledger.run);
+            if draft.event_type == EventType::RunStarted {
+                starts.note_start(&mut draft, source, &ledger.run);
+            }
             ledger.record(&mut draft, 0);
+            starts.note_visible(&draft);
             starts = crate::model::stored::restore(&crate::model::stored::save(&starts)).expect("a stored state");
             ledger.run.attempt
         };

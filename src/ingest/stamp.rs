@@ -67,8 +67,10 @@ impl LogWriter {
             {
                 mark_cancelled(&mut draft, control);
             }
-            if let Some(source) = source {
-                self.attempt_starts.note(&mut draft, source, &self.ledger.run);
+            if draft.event_type == EventType::RunStarted
+                && let Some(source) = source
+            {
+                self.attempt_starts.note_start(&mut draft, source, &self.ledger.run);
             }
             match self.ledger.record(&mut draft, index) {
                 Some(violation) if stamped.violations.len() < VIOLATIONS_MAX => stamped.violations.push(violation),
@@ -112,6 +114,9 @@ impl LogWriter {
         let mut envelope = Envelope { sequence, event_id: self.event_ids.next(), received_at: received_at.into(), draft };
         add_missing_id(&mut envelope);
         let visibilities = Audience::ALL.map(|reader| reader.visibility(&envelope));
+        if visibilities[Audience::User.index()] != Visibility::Hidden {
+            self.attempt_starts.note_visible(&envelope.draft);
+        }
         let views = scratch.write(&envelope, visibilities, &self.ledger);
         rows.push(sequence, self.summary.seen_last, views);
         for (i, view) in views.iter().enumerate() {

@@ -136,6 +136,18 @@ describe("openai-responses", () => {
     });
   }
 
+  test("a response that fails in mid-stream ends the run as failed, as the package's client reads it", { timeout: 60_000 }, async () => {
+    const streams = () => recordedStreams("endpoint-failed_midstream");
+    const [ours, theirs] = [await startEndpoint(...streams()), await startEndpoint(...streams())];
+    const { server, say } = await openPage(ours, '{ model = "m" }', "failure");
+    await say("Hello").catch(() => {});
+    const { runId } = await runWith(server, "failure", "failed");
+    const { last } = await readByClient(await clientOf(theirs).responses.create({ model: "m", stream: true, input: [{ role: "user", content: "Hello" }] }));
+    const { activities } = await (await fetch(`${server.url}/v1/runs/${runId}/activities`)).json();
+    const { error } = activities.find(({ activityType }) => activityType === "run").content;
+    assert.equal(error.message, last.response.error.message);
+  });
+
   for (const background of [true, false]) {
     test(`a stop ${background ? "cancels the response" : "closes the connection"}, as the package's client does it`, { timeout: 60_000 }, async () => {
       const response = { id: "resp_open", object: "response", status: "in_progress", output: [] };

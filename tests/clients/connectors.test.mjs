@@ -247,10 +247,11 @@ function startProgram(name, ...args) {
 }
 
 /** An agent that asks which file to delete, and works until it is stopped. */
-function describeAgentWithQuestion(name, startAgent, turns) {
+function describeAgentWithQuestion(name, startAgent, turns, further = () => {}) {
   describe(name, { skip: python ? false : "PROSCENIUM_PYTHON is not set" }, () => {
     let agent;
     before(async () => (agent = await startAgent()), { timeout: 120_000 });
+    further(() => agent);
 
     test("two turns are one conversation", { timeout: 60_000 }, async () => {
       const { say, texts } = await openPage(agent, `${name}-turns-${once}`);
@@ -329,7 +330,21 @@ async function startA2a() {
   for await (const line of createInterface({ input: child.stdout })) return `a2a:${line.replace("listening on ", "")}/agent`;
 }
 
-describeAgentWithQuestion("langgraph", startLangGraph, ["I have 1 messages.", "I have 3 messages."]);
+describeAgentWithQuestion("langgraph", startLangGraph, ["I have 1 messages.", "I have 3 messages."], (agent) => {
+  for (const approved of [true, false]) {
+    test(`a tool's approval is ${approved ? "granted" : "denied"} on the page`, { timeout: 60_000 }, async () => {
+      const thread = `langgraph-${approved}-${once}`;
+      const { server, page, say, texts } = await openPage(agent(), thread);
+      await say("Delete a.txt");
+      const [interrupt] = page.pendingInterrupts;
+      await page.runAgent({ resume: [{ interruptId: interrupt.id, status: "resolved", payload: { approved } }] });
+      const run = await runWith(server, thread, "completed");
+      assert.equal(texts().at(-1), `decision: ${approved ? "approve" : "reject"}`);
+      assert.equal((await actionOf(server, run.runId)).outcome, approved ? "approved" : "rejected");
+      assert.equal(await attemptOf(server, run.runId), 1);
+    });
+  }
+});
 describeAgentWithQuestion("a2a", startA2a, ["Turn 1: Hello", "Turn 2: Again"]);
 
 describe("acp", () => {

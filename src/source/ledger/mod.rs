@@ -13,7 +13,7 @@ mod subject;
 #[cfg(test)]
 mod tests;
 
-pub use run::{RunState, Status, is_work};
+pub use run::{RunState, Status};
 
 use crate::model::audience::Audience;
 use crate::model::{AgentId, Draft, Envelope, EventType, Ids, ToolCallId};

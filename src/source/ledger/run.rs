@@ -86,8 +86,7 @@ impl Default for RunState {
 }
 
 /// Whether an event of this type proves that the run is at work.
-#[must_use]
-pub const fn is_work(class: &EventType) -> bool {
+const fn is_work(class: &EventType) -> bool {
     use EventType as E;
     matches!(
         class,

@@ -12,6 +12,11 @@ async def answer(state: MessagesState):
     said = state["messages"][-1].content
     if said == "Delete":
         return {"messages": [AIMessage(f"answer: {interrupt({'question': 'Which file?'})}")]}
+    if said == "Delete a.txt":
+        request = {"name": "delete", "args": {"path": "a.txt"}, "description": "May I?"}
+        config = {"action_name": "delete", "allowed_decisions": ["approve", "reject"]}
+        answer = interrupt({"action_requests": [request], "review_configs": [config]})
+        return {"messages": [AIMessage(f"decision: {answer['decisions'][0]['type']}")]}
     if said == "Work":
         await asyncio.Event().wait()
     if said == "Fail":

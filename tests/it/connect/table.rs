@@ -265,7 +265,7 @@ async fn a_stop_reaches_the_agent_in_every_protocol() {
 async fn a_stop_reaches_a_program_in_every_protocol() {
     let ends = [
         "read -r line; case \"$line\" in *session/cancel*) echo '{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"stopReason\":\"cancelled\"}}';; esac; read -r line",
-        "read -r line; case \"$line\" in *'\"subtype\":\"interrupt\"'*) echo '{\"type\":\"result\",\"subtype\":\"error_during_execution\",\"is_error\":true,\"session_id\":\"s\",\"uuid\":\"3\",\"num_turns\":1,\"result_index\":0}';; esac; read -r line",
+        "read -r line; case \"$line\" in *'\"subtype\":\"interrupt\"'*) echo '{\"type\":\"result\",\"subtype\":\"error_during_execution\",\"terminal_reason\":\"aborted_streaming\",\"is_error\":true,\"session_id\":\"s\",\"uuid\":\"3\",\"num_turns\":1,\"result_index\":0}';; esac; read -r line",
     ];
     for (agent, ends) in PROGRAM_AGENTS.iter().zip(ends) {
         println!("{}", agent.protocol);

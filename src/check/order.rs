@@ -154,6 +154,7 @@ pub(super) fn start_inside_run(log: &CheckedLog, findings: &mut Findings<'_>) {
         if entry.event_type == EventType::RunStarted
             && matches!(before.status, Status::Accepted | Status::Running)
             && before.attempt > 0
+            && !before.is_continued_by(&entry.view.payload)
         {
             let message = format!("run.started comes while attempt {} is {}", before.attempt, before.status.as_str());
             findings.report(entry, log.run(), message);

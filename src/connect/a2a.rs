@@ -70,10 +70,11 @@ impl Protocol for A2aAgent {
                 (TurnInput::Rejoin, Some(task)) => (self.dialect.subscribe, json!({ "id": task })),
                 (input, task) => (self.dialect.send, json!({ "message": self.message(call, input, task.as_deref()) })),
             };
-            let request = rpc(&self.endpoint, self.dialect, method, call.run.as_str(), &params);
-            let stream = self.endpoint.open(request).await?;
+            let endpoint = self.endpoint.with_headers(&call.user_headers);
+            let request = rpc(&endpoint, self.dialect, method, call.run.as_str(), &params);
+            let stream = endpoint.open(request).await?;
             let reader = A2aReader { dialect: self.dialect, task, context: None, is_news: false };
-            Ok(Box::new(HttpUpstream { endpoint: self.endpoint.clone(), stream, reader }) as Box<dyn Upstream>)
+            Ok(Box::new(HttpUpstream { endpoint, stream, reader }) as Box<dyn Upstream>)
         }
         .boxed()
     }

@@ -1,7 +1,7 @@
 //! ACP agents: processes that speak JSON-RPC with an editor. The connector is the editor.
 //!
-//! It offers no files and no terminals, so the agent uses its own. A process serves one session. After a restart a new
-//! process loads the agent's session if it can, else it gets the conversation.
+//! It offers forms (elicitation), but no files and no terminals, so the agent uses its own. A process serves one session.
+//! After a restart a new process loads the agent's session if it can, else it gets the conversation.
 //!
 //! A fact is a message with its direction, because both ends number their requests from 0.
 
@@ -10,7 +10,7 @@ use super::entry::AgentEntry;
 use super::error::UpstreamError;
 use super::process::{AgentProcess, Pooled, ProcessPool, told};
 use super::{ConnectorKind, TargetKind, process_pool};
-use crate::model::SessionId;
+use crate::model::{Control, SessionId};
 use futures_util::FutureExt;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -65,7 +65,8 @@ impl AcpAgent {
         let process = AgentProcess::start(&self.0.command, &[], self.0.line_bytes_max)?;
         let mut process = AcpProcess { process, session: String::new(), requests: 0 };
         let client = json!({ "name": "proscenium", "version": env!("CARGO_PKG_VERSION") });
-        let offer = json!({ "protocolVersion": 1, "clientCapabilities": {}, "clientInfo": client });
+        let abilities = json!({ "elicitation": { "form": {} } });
+        let offer = json!({ "protocolVersion": 1, "clientCapabilities": abilities, "clientInfo": client });
         let agent = self.ask(&mut process, "initialize", offer).await?;
         let directory = self.0.command.directory.as_deref().unwrap_or(std::path::Path::new("/"));
         let mut params = json!({ "cwd": directory, "mcpServers": [] });
@@ -93,7 +94,10 @@ impl AcpAgent {
         loop {
             let line = process.process.next(Some(self.0.limits.first_byte)).await?;
             let mut message = parse(&line)?;
-            if message.get("method").is_none() && message["id"] == id {
+            if let (Some(method), Some(request)) = (message["method"].as_str(), message.get("id")) {
+                // No session is open yet, so no user can be asked.
+                process.send(no_such_method(request, method), &mut Vec::new()).await?;
+            } else if message.get("method").is_none() && message["id"] == id {
                 return match message.get("error") {
                     Some(error) => Err(UpstreamError::new("agent_refused", format!("The agent refused {method}: {error}."))),
                     None => Ok(message["result"].take()),
@@ -101,6 +105,12 @@ impl AcpAgent {
             }
         }
     }
+}
+
+/// The answer to a request for something that the connector does not offer.
+fn no_such_method(request: &Value, method: &str) -> Value {
+    let error = json!({ "code": NO_SUCH_METHOD, "message": format!("the client has no method {method}") });
+    json!({ "jsonrpc": "2.0", "id": request, "error": error })
 }
 
 fn parse(line: &str) -> Result<Value, UpstreamError> {
@@ -151,14 +161,21 @@ struct AcpTurn {
     prompt: u64,
     /// Facts that the log does not have yet.
     facts: Vec<String>,
-    /// Permissions that wait for an answer.
+    /// Requests that wait for the user.
     questions: Vec<Question>,
     memory: Option<Map<String, Value>>,
 }
 
 struct Question {
     request: Value,
-    options: Vec<Value>,
+    kind: QuestionKind,
+}
+
+enum QuestionKind {
+    /// A permission with these options.
+    Permission(Vec<Value>),
+    /// A form (elicitation) of this schema.
+    Form(Value),
 }
 
 impl Question {
@@ -168,17 +185,43 @@ impl Question {
         action.strip_suffix(id.as_str()).is_some_and(|rest| rest.ends_with(':'))
     }
 
-    /// The outcome for an answer: one of the offered options.
-    fn outcome(&self, reply: &ActionReply) -> Value {
-        let named =
-            reply.value.as_ref().and_then(|value| value.get("optionId").and_then(Value::as_str).or_else(|| value.as_str()));
-        let by_id = self.options.iter().find(|option| named.is_some() && option["optionId"].as_str() == named);
-        let kinds = if reply.is_approved() { ["allow_once", "allow_always"] } else { ["reject_once", "reject_always"] };
-        let by_kind = || kinds.iter().find_map(|kind| self.options.iter().find(|option| option["kind"] == *kind));
-        match by_id.or_else(by_kind) {
-            Some(option) => json!({ "outcome": "selected", "optionId": option["optionId"] }),
-            None => json!({ "outcome": "cancelled" }),
+    /// The result of the request for an answer.
+    fn result(&self, reply: &ActionReply) -> Value {
+        match &self.kind {
+            QuestionKind::Permission(options) => json!({ "outcome": permission(options, reply) }),
+            QuestionKind::Form(_) if reply.control == Control::Reject => json!({ "action": "decline" }),
+            QuestionKind::Form(schema) => json!({ "action": "accept", "content": filled_in(schema, reply) }),
         }
+    }
+
+    /// The result of the request when the turn is cancelled.
+    fn cancelled(&self) -> Value {
+        match self.kind {
+            QuestionKind::Permission(_) => json!({ "outcome": { "outcome": "cancelled" } }),
+            QuestionKind::Form(_) => json!({ "action": "cancel" }),
+        }
+    }
+}
+
+/// The outcome of a permission: one of the offered options.
+fn permission(options: &[Value], reply: &ActionReply) -> Value {
+    let named = reply.value.as_ref().and_then(|value| value.get("optionId").and_then(Value::as_str).or_else(|| value.as_str()));
+    let by_id = options.iter().find(|option| named.is_some() && option["optionId"].as_str() == named);
+    let kinds = if reply.is_approved() { ["allow_once", "allow_always"] } else { ["reject_once", "reject_always"] };
+    let by_kind = || kinds.iter().find_map(|kind| options.iter().find(|option| option["kind"] == *kind));
+    match by_id.or_else(by_kind) {
+        Some(option) => json!({ "outcome": "selected", "optionId": option["optionId"] }),
+        None => json!({ "outcome": "cancelled" }),
+    }
+}
+
+/// The content of a form. An answer that is no object is the value of the form's first field.
+fn filled_in(schema: &Value, reply: &ActionReply) -> Value {
+    let first = schema["properties"].as_object().and_then(|fields| fields.keys().next());
+    match (reply.value.clone().unwrap_or_default(), first) {
+        (Value::Null, _) | (_, None) => json!({}),
+        (Value::Object(content), _) => content.into(),
+        (value, Some(field)) => json!({ field: value }),
     }
 }
 
@@ -206,12 +249,15 @@ impl AcpTurn {
             }
             (Some("session/request_permission"), Some(id)) => {
                 let options = message["params"]["options"].as_array().cloned().unwrap_or_default();
-                self.questions.push(Question { request: id.clone(), options });
+                self.questions.push(Question { request: id.clone(), kind: QuestionKind::Permission(options) });
+            }
+            (Some("elicitation/create"), Some(id)) => {
+                let schema = message["params"]["requestedSchema"].clone();
+                self.questions.push(Question { request: id.clone(), kind: QuestionKind::Form(schema) });
             }
             // The connector offers nothing else.
             (Some(method), Some(id)) => {
-                let error = json!({ "code": NO_SUCH_METHOD, "message": format!("the client has no method {method}") });
-                self.send(json!({ "jsonrpc": "2.0", "id": id, "error": error })).await?;
+                self.send(no_such_method(id, method)).await?;
             }
             _ => {}
         }
@@ -241,7 +287,8 @@ impl Upstream for AcpTurn {
             let params = json!({ "sessionId": session });
             self.send(json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": params })).await?;
             for question in std::mem::take(&mut self.questions) {
-                self.answer(question.request, json!({ "outcome": { "outcome": "cancelled" } })).await?;
+                let result = question.cancelled();
+                self.answer(question.request, result).await?;
             }
             Ok(true)
         }
@@ -254,8 +301,8 @@ impl Upstream for AcpTurn {
                 return Ok(false);
             };
             let question = self.questions.remove(at);
-            let outcome = question.outcome(reply);
-            self.answer(question.request, json!({ "outcome": outcome })).await?;
+            let result = question.result(reply);
+            self.answer(question.request, result).await?;
             Ok(true)
         }
         .boxed()
@@ -270,20 +317,32 @@ impl Upstream for AcpTurn {
 mod tests {
     use super::super::call::samples::reply;
     use super::*;
-    use crate::model::Control;
 
     #[test]
     fn an_answer_is_one_of_the_offered_options() {
         let offered = |id: &str, kind: &str| json!({ "optionId": id, "name": id, "kind": kind });
         let options = vec![offered("always", "allow_always"), offered("yes", "allow_once"), offered("no", "reject_once")];
-        let question = Question { request: json!(3), options };
-        let outcome = |control: Control, value: Value| question.outcome(&reply("s:3", control, value, json!({})));
-        let selected = |id: &str| json!({ "outcome": "selected", "optionId": id });
+        let question = Question { request: json!(3), kind: QuestionKind::Permission(options) };
+        let outcome = |control: Control, value: Value| question.result(&reply("s:3", control, value, json!({})));
+        let selected = |id: &str| json!({ "outcome": { "outcome": "selected", "optionId": id } });
         assert_eq!(outcome(Control::Approve, Value::Null), selected("yes"));
         assert_eq!(outcome(Control::Reject, Value::Null), selected("no"));
         assert_eq!(outcome(Control::Answer, json!({ "optionId": "always" })), selected("always"));
-        let question = Question { request: json!(3), options: vec![offered("yes", "allow_once")] };
-        assert_eq!(question.outcome(&reply("s:3", Control::Reject, Value::Null, json!({}))), json!({ "outcome": "cancelled" }));
+        let question = Question { request: json!(3), kind: QuestionKind::Permission(vec![offered("yes", "allow_once")]) };
+        assert_eq!(question.result(&reply("s:3", Control::Reject, Value::Null, json!({}))), question.cancelled());
         assert!(question.is_asked_by("session:3") && !question.is_asked_by("session:13"));
+    }
+
+    #[test]
+    fn a_form_is_filled_in_declined_or_cancelled() {
+        let schema =
+            json!({ "type": "object", "properties": { "title": { "type": "string" }, "urgent": { "type": "boolean" } } });
+        let form = Question { request: json!(0), kind: QuestionKind::Form(schema) };
+        let result = |control: Control, value: Value| form.result(&reply("s:0", control, value, json!({})));
+        let accepted = |content: Value| json!({ "action": "accept", "content": content });
+        assert_eq!(result(Control::Answer, json!({ "title": "Fix" })), accepted(json!({ "title": "Fix" })));
+        assert_eq!(result(Control::Answer, json!("Fix")), accepted(json!({ "title": "Fix" })));
+        assert_eq!(result(Control::Reject, Value::Null), json!({ "action": "decline" }));
+        assert_eq!(form.cancelled(), json!({ "action": "cancel" }));
     }
 }

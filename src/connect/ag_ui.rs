@@ -32,10 +32,11 @@ impl Protocol for AgUiEndpoint {
     fn call<'a>(&'a self, call: &'a UpstreamCall) -> Step<'a, Box<dyn Upstream>> {
         async {
             let (body, sent) = run_input(call)?;
-            let request = self.0.request(Method::POST, self.0.url.clone()).json(&body);
-            let stream = self.0.open(request).await?;
+            let endpoint = self.0.with_headers(&call.user_headers);
+            let request = endpoint.request(Method::POST, endpoint.url.clone()).json(&body);
+            let stream = endpoint.open(request).await?;
             let reader = AgUiReader { sent: (!sent.is_empty()).then_some(sent) };
-            Ok(Box::new(HttpUpstream { endpoint: self.0.clone(), stream, reader }) as Box<dyn Upstream>)
+            Ok(Box::new(HttpUpstream { endpoint, stream, reader }) as Box<dyn Upstream>)
         }
         .boxed()
     }

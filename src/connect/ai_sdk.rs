@@ -51,14 +51,28 @@ impl Protocol for AiSdkEndpoint {
             if matches!(call.input, TurnInput::Replies(_)) {
                 body.insert("messageId".into(), last);
             }
-            let request = self.endpoint.request(Method::POST, self.endpoint.url.clone()).json(&body);
-            let stream = self.endpoint.open(request).await?;
-            let upstream = HttpUpstream { endpoint: self.endpoint.clone(), stream, reader: AiSdkReader { is_complete: false } };
+            let endpoint = self.endpoint.with_headers(&call.user_headers);
+            let request = endpoint.request(Method::POST, endpoint.url.clone()).json(&body);
+            let stream = endpoint.open(request).await?;
+            let upstream = HttpUpstream { endpoint, stream, reader: AiSdkReader::default() };
             Ok(Box::new(upstream) as Box<dyn Upstream>)
         }
         .boxed()
     }
 }
+
+/// What the run remembers: the approvals that it asked for, by their ids, with [`KEPT`].
+const APPROVALS: &str = "approvals";
+
+/// Members of a request for approval that an answer repeats, and their names there.
+///
+/// The backend checks the answer with them, and users never see them.
+const KEPT: [(&str, &str); 4] = [
+    ("signature", "signature"),
+    ("inputSchemaInput", "inputSchemaInput"),
+    ("approvalDescriptor", "descriptor"),
+    ("reason", "requestReason"),
+];
 
 /// The conversation as UI messages.
 ///
@@ -94,7 +108,9 @@ fn chat_messages(call: &UpstreamCall) -> Vec<Value> {
         }
         for tool in message["toolCalls"].as_array().into_iter().flatten() {
             let id = tool["id"].as_str().unwrap_or_default();
-            parts.push(tool_part(tool, results.get(id), replies.get(id).copied()));
+            let reply = replies.get(id).copied();
+            let kept = reply.and_then(|reply| call.memory.get(APPROVALS)?.get(reply.action.as_str())?.as_object());
+            parts.push(tool_part(tool, results.get(id), reply, kept));
         }
     }
     if let TurnInput::Messages { messages, .. } = &call.input {
@@ -117,8 +133,8 @@ fn text_parts(content: &Value) -> Vec<Value> {
     }
 }
 
-/// The part of a call: with its result, or with the user's decision.
-fn tool_part(tool: &Value, result: Option<&Value>, reply: Option<&ActionReply>) -> Value {
+/// The part of a call: with its result, or with the user's decision and what the request for it must get back.
+fn tool_part(tool: &Value, result: Option<&Value>, reply: Option<&ActionReply>, kept: Option<&Map<String, Value>>) -> Value {
     let function = &tool["function"];
     let arguments = function["arguments"].as_str().unwrap_or_default();
     let input: Value = serde_json::from_str(arguments).unwrap_or_else(|_| arguments.into());
@@ -138,6 +154,9 @@ fn tool_part(tool: &Value, result: Option<&Value>, reply: Option<&ActionReply>) 
         (None, Some(reply)) => {
             part["state"] = "approval-responded".into();
             part["approval"] = json!({ "id": reply.action, "approved": reply.is_approved() });
+            for (member, value) in kept.into_iter().flatten() {
+                part["approval"][member] = value.clone();
+            }
             if let Some(reason) = reply.reason() {
                 part["approval"]["reason"] = reason.into();
             }
@@ -147,16 +166,38 @@ fn tool_part(tool: &Value, result: Option<&Value>, reply: Option<&ActionReply>) 
     part
 }
 
+#[derive(Default)]
 struct AiSdkReader {
     /// Whether `[DONE]` came: the only proof that nothing is missing.
     is_complete: bool,
+    approvals: Map<String, Value>,
+    /// Whether the last of them is not remembered yet.
+    is_news: bool,
+}
+
+impl AiSdkReader {
+    /// Notes what the answer to a request for approval must repeat.
+    fn note_approval(&mut self, chunk: &str) {
+        // Most chunks are text.
+        if !chunk.contains("tool-approval-request") {
+            return;
+        }
+        let Ok(chunk) = serde_json::from_str::<Value>(chunk) else { return };
+        let Some(id) = chunk["approvalId"].as_str().filter(|_| chunk["type"] == "tool-approval-request") else { return };
+        let kept = KEPT.iter().filter_map(|(theirs, ours)| Some(((*ours).to_owned(), chunk.get(*theirs)?.clone())));
+        self.approvals.insert(id.to_owned(), kept.collect::<Map<_, _>>().into());
+        self.is_news = true;
+    }
 }
 
 impl EventReader for AiSdkReader {
     fn read(&mut self, message: SseMessage, facts: &mut Vec<String>) -> Result<(), UpstreamError> {
         match message.data.trim() {
             "[DONE]" => self.is_complete = true,
-            _ => facts.push(line_of(message.data)),
+            _ => {
+                self.note_approval(&message.data);
+                facts.push(line_of(message.data));
+            }
         }
         Ok(())
     }
@@ -168,12 +209,36 @@ impl EventReader for AiSdkReader {
             false => Err(UpstreamError::cut("The endpoint closed its stream without [DONE].")),
         }))
     }
+
+    fn memory(&mut self) -> Option<Map<String, Value>> {
+        std::mem::take(&mut self.is_news).then(|| Map::from_iter([(APPROVALS.to_owned(), self.approvals.clone().into())]))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::call::samples;
     use super::*;
+
+    #[test]
+    fn an_answer_repeats_what_the_backend_checks_it_with() {
+        let chunk = json!({ "type": "tool-approval-request", "approvalId": "ask", "toolCallId": "c", "signature": "sig",
+            "inputSchemaInput": { "raw": 1 }, "approvalDescriptor": { "d": 1 }, "reason": "It deletes." });
+        let mut reader = AiSdkReader::default();
+        let message = SseMessage { event: String::new(), data: chunk.to_string() };
+        reader.read(message, &mut Vec::new()).unwrap();
+        let memory = reader.memory().unwrap();
+        assert_eq!(reader.memory(), None, "it is remembered once");
+        let tool = json!({ "id": "c", "type": "function", "function": { "name": "rm", "arguments": "{}" } });
+        let history = vec![json!({ "id": "a", "role": "assistant", "toolCalls": [tool] })];
+        let reply = samples::reply("ask", Control::Approve, Value::Null, json!({ "toolCallId": "c" }));
+        let call = UpstreamCall { memory, ..samples::call(history, TurnInput::Replies(vec![reply])) };
+        assert_eq!(
+            chat_messages(&call)[0]["parts"][1]["approval"],
+            json!({ "id": "ask", "approved": true, "signature": "sig", "inputSchemaInput": { "raw": 1 },
+                "descriptor": { "d": 1 }, "requestReason": "It deletes." })
+        );
+    }
 
     #[test]
     fn calls_results_and_decisions_are_parts_of_one_message() {

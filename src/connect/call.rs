@@ -3,6 +3,7 @@
 use super::error::UpstreamError;
 use crate::model::{ActionId, Control, RunId, SessionId};
 use futures_util::future::BoxFuture;
+use http::HeaderMap;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::future::ready;
@@ -19,6 +20,8 @@ pub(super) struct UpstreamCall {
     /// What the protocol remembered in earlier calls of this run, and of this session.
     pub memory: Map<String, Value>,
     pub session_memory: Map<String, Value>,
+    /// The headers of the user's request that the agent's entry names.
+    pub user_headers: HeaderMap,
     /// A random number, for an id of the agent's.
     pub nonce: u128,
 }
@@ -144,7 +147,8 @@ pub(super) mod samples {
 
     pub(in crate::connect) fn call(history: Vec<Value>, input: TurnInput) -> UpstreamCall {
         let (session, run) = (SessionId::new("s").unwrap(), RunId::new("r").unwrap());
-        UpstreamCall { session, run, history, input, memory: Map::new(), session_memory: Map::new(), nonce: 0 }
+        let (memory, session_memory, user_headers) = (Map::new(), Map::new(), http::HeaderMap::new());
+        UpstreamCall { session, run, history, input, memory, session_memory, user_headers, nonce: 0 }
     }
 
     /// An answer; `null` is no value.

@@ -22,6 +22,8 @@ pub struct AgentEntry {
     /// What of the conversation goes to the agent.
     pub history: Audience,
     pub limits: CallLimits,
+    /// The headers of the user's request that go to the agent.
+    pub forward_headers: Vec<HeaderName>,
     /// Settings of the protocol, under their names in the file.
     pub options: Map<String, Value>,
 }
@@ -75,6 +77,16 @@ impl Default for CallLimits {
 /// They say where programs and the user's files are, and hold no credentials.
 const INHERITED: [&str; 6] = ["HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "USER"];
 
+/// Headers of the user's request that one agent may get.
+const FORWARDED_MAX: usize = 16;
+
+/// Headers that describe one request or its connection. Those of the page's request would be wrong in the agent's.
+#[rustfmt::skip]
+const OF_THE_CONNECTION: [&str; 14] = [
+    "accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect", "host",
+    "keep-alive", "last-event-id", "te", "trailer", "transfer-encoding", "upgrade",
+];
+
 /// Why an entry is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{at}: {what}")]
@@ -96,6 +108,8 @@ struct AgentTable {
     environment: BTreeMap<String, ValueSource>,
     #[serde(default)]
     headers: BTreeMap<String, ValueSource>,
+    #[serde(default)]
+    forward_headers: Vec<String>,
     history: Option<Audience>,
     first_byte_seconds: Option<u64>,
     silence_seconds: Option<u64>,
@@ -168,6 +182,7 @@ impl AgentEntry {
             directory: None,
             environment: BTreeMap::new(),
             headers: BTreeMap::new(),
+            forward_headers: Vec::new(),
             history: None,
             first_byte_seconds: None,
             silence_seconds: None,
@@ -248,7 +263,8 @@ impl AgentTable {
             (TargetKind::Command, ..) => return Err(format!("{} runs a program; give command, and no url", connector.name)),
         };
         let history = self.history.unwrap_or(Audience::Internal);
-        Ok(AgentEntry { name, connector, target, history, limits, options: self.options })
+        let forward_headers = forwarded(&self.forward_headers, &target)?;
+        Ok(AgentEntry { name, connector, target, history, limits, forward_headers, options: self.options })
     }
 }
 
@@ -274,6 +290,28 @@ fn headers(given: &BTreeMap<String, ValueSource>, variable: ReadVariable<'_>) ->
         headers.insert(header, value);
     }
     Ok(headers)
+}
+
+/// The names of the headers that go from the page to the agent.
+fn forwarded(names: &[String], target: &AgentTarget) -> Result<Vec<HeaderName>, String> {
+    let own = match target {
+        AgentTarget::Url { headers, .. } => headers,
+        AgentTarget::Command(_) if names.is_empty() => return Ok(Vec::new()),
+        AgentTarget::Command(_) => return Err("a program gets no headers; remove forward-headers".into()),
+    };
+    if names.len() > FORWARDED_MAX {
+        return Err(format!("forward-headers has {} names; the limit is {FORWARDED_MAX}", names.len()));
+    }
+    let read = |name: &String| {
+        let bad = |what: &str| format!("forward-headers names {name:?}, {what}");
+        let header: HeaderName = name.parse().map_err(|_| bad("which is no header's name"))?;
+        match header.as_str() {
+            name if OF_THE_CONNECTION.contains(&name) => Err(bad("which describes the page's own request; remove it")),
+            _ if own.contains_key(&header) => Err(bad("which headers sets, too; remove one of the two")),
+            _ => Ok(header),
+        }
+    };
+    names.iter().map(read).collect()
 }
 
 fn environment(
@@ -349,6 +387,13 @@ mod tests {
             ("protocol = \"ag-ui\"\nurl = \"http://h\"\noptions = { model = 1 }", "ag-ui has none"),
             ("protocol = \"ag-ui\"\ncommand = [\"x\"]", "give url"),
             ("protocol = \"acp\"\nurl = \"http://h\"", "give command"),
+            ("protocol = \"acp\"\ncommand = [\"x\"]\nforward-headers = [\"x\"]", "a program gets no headers"),
+            ("protocol = \"ag-ui\"\nurl = \"http://h\"\nforward-headers = [\"a b\"]", "no header's name"),
+            ("protocol = \"ag-ui\"\nurl = \"http://h\"\nforward-headers = [\"Host\"]", "the page's own request"),
+            (
+                "protocol = \"ag-ui\"\nurl = \"http://h\"\nheaders = { x = \"1\" }\nforward-headers = [\"X\"]",
+                "remove one of the two",
+            ),
             ("protocol = \"ag-ui\"\nurl = \"http://h\"\nheaders = { x = { env = \"NONE\" } }", "the variable NONE is not set"),
             ("protocol = \"ag-ui\"\nurl = \"http://h\"\nheaders = { x = { file = \"/nowhere/at/all\" } }", "/nowhere/at/all"),
         ] {

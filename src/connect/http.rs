@@ -60,6 +60,13 @@ impl HttpEndpoint {
         url
     }
 
+    /// This endpoint for a call with further headers.
+    pub fn with_headers(&self, headers: &HeaderMap) -> Self {
+        let mut endpoint = self.clone();
+        endpoint.headers.extend(headers.clone());
+        endpoint
+    }
+
     /// A request with the endpoint's headers.
     pub fn request(&self, method: Method, url: Url) -> RequestBuilder {
         self.client.request(method, url).headers(self.headers.clone())

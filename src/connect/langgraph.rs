@@ -52,18 +52,17 @@ impl Protocol for LangGraphServer {
                 TurnInput::Rejoin => call.memory.get(RUN).and_then(Value::as_str).map(str::to_owned),
                 _ => None,
             };
+            let endpoint = self.endpoint.with_headers(&call.user_headers);
             let request = match &joined {
-                Some(run) => {
-                    self.endpoint.request(Method::GET, self.endpoint.address(&["threads", &thread, "runs", run, "stream"]))
-                }
+                Some(run) => endpoint.request(Method::GET, endpoint.address(&["threads", &thread, "runs", run, "stream"])),
                 None => {
-                    let address = self.endpoint.address(&["threads", &thread, "runs", "stream"]);
-                    self.endpoint.request(Method::POST, address).json(&self.body(call))
+                    let address = endpoint.address(&["threads", &thread, "runs", "stream"]);
+                    endpoint.request(Method::POST, address).json(&self.body(call))
                 }
             };
-            let stream = self.endpoint.open(request).await?;
+            let stream = endpoint.open(request).await?;
             let reader = LangGraphReader { thread, run: joined, is_news: false };
-            Ok(Box::new(HttpUpstream { endpoint: self.endpoint.clone(), stream, reader }) as Box<dyn Upstream>)
+            Ok(Box::new(HttpUpstream { endpoint, stream, reader }) as Box<dyn Upstream>)
         }
         .boxed()
     }

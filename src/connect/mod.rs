@@ -101,6 +101,8 @@ fn process_pool<P: process::Pooled>(entry: &AgentEntry, line_bytes_max: usize) -
 /// # Errors
 /// [`EntryError`] for an agent that cannot be called at all, such as for want of certificates.
 pub fn connect(app: &Arc<App>, entries: Vec<AgentEntry>) -> Result<impl Future<Output = ()> + Send + use<>, EntryError> {
+    let forwarding = entries.iter().filter(|entry| !entry.forward_headers.is_empty());
+    app.controls.user_headers.set(forwarding.map(|entry| (entry.name.clone(), entry.forward_headers.clone())).collect());
     let mut workers = Vec::with_capacity(entries.len());
     for entry in entries {
         let protocol = (entry.connector.open)(&entry, app.limits.fact_bytes_max)

@@ -46,21 +46,22 @@ const RESPONSE: &str = "response";
 impl Protocol for ResponsesEndpoint {
     fn call<'a>(&'a self, call: &'a UpstreamCall) -> Step<'a, Box<dyn Upstream>> {
         async {
+            let endpoint = self.endpoint.with_headers(&call.user_headers);
             let known = call.memory.get(RESPONSE).and_then(Value::as_str);
             let (request, sent) = match (&call.input, known) {
                 (TurnInput::Rejoin, Some(response)) => {
-                    let mut address = self.endpoint.address(&[response]);
+                    let mut address = endpoint.address(&[response]);
                     address.set_query(Some("stream=true"));
-                    (self.endpoint.request(Method::GET, address), Vec::new())
+                    (endpoint.request(Method::GET, address), Vec::new())
                 }
                 (input, _) => {
                     let (body, sent) = self.body(call, input, known);
-                    (self.endpoint.request(Method::POST, self.endpoint.url.clone()).json(&body), sent)
+                    (endpoint.request(Method::POST, endpoint.url.clone()).json(&body), sent)
                 }
             };
-            let stream = self.endpoint.open(request).await?;
+            let stream = endpoint.open(request).await?;
             let reader = ResponsesReader { sent, is_background: self.is_background, response: None, is_news: false };
-            Ok(Box::new(HttpUpstream { endpoint: self.endpoint.clone(), stream, reader }) as Box<dyn Upstream>)
+            Ok(Box::new(HttpUpstream { endpoint, stream, reader }) as Box<dyn Upstream>)
         }
         .boxed()
     }

@@ -19,6 +19,7 @@ use crate::serve::api::facts::publisher::FactPublisher;
 use crate::serve::http::problem::Problem;
 use crate::source::ledger::Status;
 use crate::source::{self, SourceKind};
+use http::HeaderMap;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -49,6 +50,7 @@ pub(super) struct HeldControl {
     pub control: Control,
     pub value: Option<Value>,
     pub action: Option<String>,
+    pub user_headers: Option<HeaderMap>,
 }
 
 /// A turn to do.
@@ -224,7 +226,21 @@ impl Turn<'_> {
             input: self.job.input.clone(),
             memory: self.memory.clone(),
             session_memory: state.memory,
+            user_headers: self.user_headers()?,
             nonce: (app.environment.random)(),
+        })
+    }
+
+    /// The headers of the user who sent the newest control, as far as the agent gets them.
+    fn user_headers(&self) -> Result<HeaderMap, UpstreamError> {
+        let names = &self.agent.entry.forward_headers;
+        if names.is_empty() {
+            return Ok(HeaderMap::new());
+        }
+        self.job.controls.last().and_then(|control| control.user_headers.clone()).ok_or_else(|| {
+            let names: Vec<_> = names.iter().map(http::HeaderName::as_str).collect();
+            let why = "The server holds the user's headers only in memory, and lost them by a restart or under load";
+            UpstreamError::new("user_headers_lost", format!("{why}: {}. Send the message again.", names.join(", ")))
         })
     }
 

@@ -107,10 +107,11 @@ impl Worker {
                 continue;
             }
             let session = summary.session_id.clone().unwrap_or_else(|| session_of(&run));
-            if agent.protocol.can_rejoin(&memory) {
+            // The headers of the call that was cut off are lost.
+            if agent.protocol.can_rejoin(&memory) && agent.entry.forward_headers.is_empty() {
                 self.start(TurnJob { run, session, input: TurnInput::Rejoin, controls: Vec::new() });
             } else {
-                let why = "The server restarted in the middle of the run, and the protocol cannot read on.";
+                let why = "The server restarted in the middle of the run, and cannot read on.";
                 self.publish(&run, Some(session), &failure_facts(&UpstreamError::new("server_restarted", why))).await?;
             }
         }
@@ -131,6 +132,7 @@ impl Worker {
             control: control.control.clone(),
             value: control.value.clone(),
             action: control.targets.get("actionId").cloned(),
+            user_headers: control.user_headers.clone(),
         };
         let taken = match &control.control {
             Control::Send | Control::Queue => self.request(control, &held).await,

@@ -13,9 +13,10 @@
 //!
 //! No envelope contains the user's input. The log stores it redacted until the control is closed. If the guard removed
 //! a secret, the original stays in this process's memory until then. A claimant gets the original; after a restart it
-//! gets the redacted value with `redacted`.
+//! gets the redacted value with `redacted`. Headers for a connected agent ([`user_headers`]) are only in memory, too.
 
 pub mod rules;
+pub mod user_headers;
 
 use crate::guard::{redact_text, redact_value};
 use crate::ingest::{Environment, Ingest, ServerAppend, WriterView};
@@ -25,6 +26,7 @@ use crate::log::queues::{LeasedControl, Queues};
 use crate::log::{LogId, StoreError};
 use crate::model::{AgentId, Audience, Control, ControlId, Ids, RunId, SessionId};
 use futures_util::future::join_all;
+use http::HeaderMap;
 use parking_lot::Mutex;
 use rules::{CREDENTIAL, ControlRequest, Expiry, InvalidControl, TTL, TTL_MAX};
 use serde::Serialize;
@@ -32,6 +34,7 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 use tokio::time::Instant;
+use user_headers::UserHeaders;
 use uuid::Uuid;
 
 /// The agent that takes a control that names none.
@@ -43,7 +46,7 @@ pub const CONTROL_BYTES_MAX: usize = 256 * 1024;
 /// How often a control is claimed; it expires after the last claim without an answer.
 pub const ATTEMPTS_MAX: u32 = 10;
 
-/// Bytes of secret values that are held for claimants. Beyond this, a claimant gets the redacted value.
+/// Bytes of secret values and headers that are held for claimants. Beyond this, a claimant gets the redacted value.
 pub const HELD_SECRETS_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// How long a secret is held for a control that is not open yet, in microseconds.
@@ -114,6 +117,9 @@ pub struct ClaimedControl {
     pub attempt: u32,
     pub created_at: String,
     pub expires_at: String,
+    /// The headers of the user's request that a connected agent gets. `None`: it gets none, or they are lost.
+    #[serde(skip)]
+    pub user_headers: Option<HeaderMap>,
 }
 
 /// The owner's answer to a control.
@@ -131,6 +137,7 @@ pub struct Controls {
     held: Mutex<HeldSecrets>,
     /// Answered leases, oldest first.
     answered: Mutex<VecDeque<Answered>>,
+    pub user_headers: UserHeaders,
 }
 
 /// An answered lease.
@@ -142,25 +149,47 @@ struct Answered {
     status: &'static str,
 }
 
-/// Values with secrets, by the queue positions of their controls.
+/// What the log does not have of a control: its value, if that has secrets, and the user's headers.
+#[derive(Clone, Default)]
+struct HeldSecret {
+    value: Option<Value>,
+    user_headers: Option<HeaderMap>,
+}
+
+impl HeldSecret {
+    const fn is_empty(&self) -> bool {
+        self.value.is_none() && self.user_headers.is_none()
+    }
+
+    fn bytes(&self) -> usize {
+        let headers = self.user_headers.iter().flatten().map(|(name, value)| name.as_str().len() + value.len());
+        self.value.as_ref().map_or(0, |value| value.to_string().len()) + headers.sum::<usize>()
+    }
+}
+
+/// Secrets, by the queue positions of their controls.
 #[derive(Default)]
 struct HeldSecrets {
-    values: HashMap<u64, (Value, usize)>,
+    secrets: HashMap<u64, (HeldSecret, usize)>,
     bytes: usize,
 }
 
 impl HeldSecrets {
-    fn put(&mut self, queue_position: u64, value: Value) {
-        let bytes = value.to_string().len();
-        if self.bytes + bytes <= HELD_SECRETS_BYTES_MAX {
+    fn put(&mut self, queue_position: u64, secret: HeldSecret) {
+        let bytes = secret.bytes();
+        if !secret.is_empty() && self.bytes + bytes <= HELD_SECRETS_BYTES_MAX {
             self.bytes += bytes;
-            self.values.insert(queue_position, (value, bytes));
+            self.secrets.insert(queue_position, (secret, bytes));
         }
     }
 
+    fn get(&self, queue_position: u64) -> Option<&HeldSecret> {
+        self.secrets.get(&queue_position).map(|(secret, _)| secret)
+    }
+
     fn retain(&mut self, is_open: impl Fn(u64) -> bool) {
-        self.values.retain(|queue_position, _| is_open(*queue_position));
-        self.bytes = self.values.values().map(|(_, bytes)| bytes).sum();
+        self.secrets.retain(|queue_position, _| is_open(*queue_position));
+        self.bytes = self.secrets.values().map(|(_, bytes)| bytes).sum();
     }
 }
 
@@ -203,7 +232,7 @@ impl Controls {
     /// No held secrets, no answers.
     #[must_use]
     pub fn new(environment: Environment) -> Self {
-        Self { environment, held: Mutex::default(), answered: Mutex::default() }
+        Self { environment, held: Mutex::default(), answered: Mutex::default(), user_headers: UserHeaders::default() }
     }
 
     /// Records a control and queues it for its owner, durably.
@@ -238,18 +267,31 @@ impl Controls {
             match asked {
                 Ok(Some(record)) => {
                     // Before a claimant can get it.
-                    if let Some(value) = request.value.as_ref().filter(|_| record.redacted) {
-                        self.held.lock().put(record.queue_position, value.clone());
-                    }
+                    let value = request.value.clone().filter(|_| record.redacted);
+                    let user_headers = self.user_headers.for_agent(&record.agent);
+                    self.held.lock().put(record.queue_position, HeldSecret { value, user_headers });
                     let drafts = vec![record.change_draft(ControlChange::Submitted, matches!(log, LogId::Run(_)))];
                     (Ok(()), ServerAppend { drafts, controls: vec![record] })
                 }
-                Ok(None) => (Ok(()), ServerAppend::default()),
+                Ok(None) => {
+                    self.restore_headers(view, &id);
+                    (Ok(()), ServerAppend::default())
+                }
                 Err(refusal) => (Err(refusal), ServerAppend::default()),
             }
         };
         ingest.append_as_server(log, decide).await??;
         Ok(id)
+    }
+
+    /// Holds the headers of a repeated request, if a restart lost those of the first.
+    fn restore_headers(&self, view: &WriterView<'_>, id: &ControlId) {
+        let Some(known) = view.controls.get(id).filter(|known| known.state == ControlState::Open) else { return };
+        let mut held = self.held.lock();
+        if held.get(known.queue_position).is_none() {
+            let user_headers = self.user_headers.for_agent(&known.agent);
+            held.put(known.queue_position, HeldSecret { value: None, user_headers });
+        }
     }
 
     /// The result for a request whose id is known; `None` for a new id.
@@ -260,8 +302,8 @@ impl Controls {
         request: &ControlRequest,
     ) -> Option<Result<Option<ControlRecord>, ControlError>> {
         let known = view.controls.get(id)?;
-        let is_same = match self.held.lock().values.get(&known.queue_position) {
-            Some((value, _)) if request.value.as_ref() != Some(value) => false,
+        let is_same = match self.held.lock().get(known.queue_position).and_then(|held| held.value.as_ref()) {
+            Some(value) if request.value.as_ref() != Some(value) => false,
             _ => known.fingerprint == request.fingerprint(redacted_value(request, is_credential(view, &known.ids())).0.as_ref()),
         };
         // A closed control no longer knows whether its answer was a secret.
@@ -365,7 +407,7 @@ impl Controls {
             LogId::Run(run) => (Some(run.clone()), None),
             LogId::Session(session) => (None, Some(session.clone())),
         };
-        let whole = self.held.lock().values.get(&record.queue_position).map(|(value, _)| value.clone());
+        let HeldSecret { value: whole, user_headers } = self.held.lock().get(record.queue_position).cloned().unwrap_or_default();
         let mut targets = record.targets.clone();
         targets.insert("agentId".into(), record.agent.to_string());
         ClaimedControl {
@@ -383,6 +425,7 @@ impl Controls {
             attempt: record.attempt,
             created_at: format_timestamp(record.created_at),
             expires_at: format_timestamp(record.expires_at),
+            user_headers,
         }
     }
 
@@ -490,7 +533,7 @@ impl Controls {
             }
         }
         let mut held = self.held.lock();
-        if !held.values.is_empty() {
+        if !held.secrets.is_empty() {
             // A queue position is a time. The control of a recent position may still be on its way to the store.
             let settled = u64::try_from(wall.as_microsecond()).unwrap_or(0).saturating_sub(HELD_UNSEEN_MICROS);
             held.retain(|queue_position| queue_position > settled || queues.is_open(queue_position));

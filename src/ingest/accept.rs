@@ -125,7 +125,8 @@ impl LogWriter {
         if bytes > limit {
             return Err(IngestError::EnvelopesTooLarge { bytes, limit }.into());
         }
-        let context = StampContext { given: &given, policy, environment, now: (environment.now)() };
+        let context =
+            StampContext { given: &given, source: Some(delivery.source.name), policy, environment, now: (environment.now)() };
         let (first, mut stamped, mut shed) = (self.summary.last_sequence, self.begin_stamp(context, until - from), 0);
         let (mut drafts, mut made) = (Vec::new(), 0);
         for index in from..until {

@@ -181,7 +181,7 @@ impl LogWriter {
         let session = if let LogId::Session(id) = &self.id { Some(id.clone()) } else { self.summary.session_id.clone() };
         let given = Ids { session, thread: self.summary.thread_id.clone(), run, ..Ids::default() };
         let before = self.summary.last_sequence;
-        let context = StampContext { given: &given, policy, environment, now: (environment.now)() };
+        let context = StampContext { given: &given, source: None, policy, environment, now: (environment.now)() };
         let mut stamped = self.begin_stamp(context, drafts.len());
         self.stamp(&mut drafts, 0, context, &mut stamped);
         let rows = self.end_stamp(stamped).rows;

@@ -21,6 +21,8 @@ use uuid::Uuid;
 #[derive(Clone, Copy)]
 pub(super) struct StampContext<'p> {
     pub given: &'p Ids,
+    /// The source of the drafts. `None`: the server.
+    pub source: Option<&'static str>,
     pub policy: &'p Policy,
     pub environment: Environment,
     pub now: jiff::Timestamp,
@@ -52,7 +54,7 @@ impl LogWriter {
     ///
     /// `index` is the index of the fact.
     pub fn stamp(&mut self, drafts: &mut Vec<Draft>, index: u64, context: StampContext<'_>, stamped: &mut Stamped) {
-        let StampContext { given, policy, environment, .. } = context;
+        let StampContext { given, source, policy, environment, .. } = context;
         let mut new_blob_id = || {
             let random = Uuid::from_u128((environment.random)());
             BlobId::new(&random.simple().to_string()).expect("hexadecimal digits are a valid id")
@@ -64,6 +66,11 @@ impl LogWriter {
                 && let Some(control) = self.stop_control()
             {
                 mark_cancelled(&mut draft, control);
+            }
+            if draft.event_type == EventType::RunStarted
+                && let Some(source) = source
+            {
+                self.attempt_starts.note_start(&mut draft, source, &self.ledger.run);
             }
             match self.ledger.record(&mut draft, index) {
                 Some(violation) if stamped.violations.len() < VIOLATIONS_MAX => stamped.violations.push(violation),
@@ -107,6 +114,9 @@ impl LogWriter {
         let mut envelope = Envelope { sequence, event_id: self.event_ids.next(), received_at: received_at.into(), draft };
         add_missing_id(&mut envelope);
         let visibilities = Audience::ALL.map(|reader| reader.visibility(&envelope));
+        if visibilities[Audience::User.index()] != Visibility::Hidden {
+            self.attempt_starts.note_visible(&envelope.draft);
+        }
         let views = scratch.write(&envelope, visibilities, &self.ledger);
         rows.push(sequence, self.summary.seen_last, views);
         for (i, view) in views.iter().enumerate() {

@@ -1,6 +1,7 @@
 //! The writer of one log: the state of the stages, as the last append saved it and the next one will.
 
 use super::Environment;
+use super::attempt::AttemptStarts;
 use super::pending::{Commit, InFlight};
 use super::rows::EncodedRows;
 use crate::guard::Guard;
@@ -40,6 +41,9 @@ pub(super) struct LogWriter {
     pub is_written: bool,
     pub summary: Summary,
     pub ledger: Ledger,
+    pub attempt_starts: AttemptStarts,
+    /// The same at the last save.
+    attempt_starts_saved: AttemptStarts,
     /// The state of the run, as users and as dashboards see it.
     pub seen_runs: [RunState; 2],
     pub guard: Guard,
@@ -115,6 +119,7 @@ impl EventIds {
 #[derive(Default)]
 struct Entries<'s> {
     subjects: Vec<(&'s str, u8)>,
+    attempt_starts: AttemptStarts,
     guard: Option<(Guard, Bytes)>,
     adapters: Vec<AdapterEntry>,
     producers: HashMap<ProducerId, Numbering>,
@@ -129,6 +134,8 @@ impl<'s> Entries<'s> {
         if name == GUARD {
             let memory = serde_json::from_slice(value).map_err(|error| unreadable(&error))?;
             self.guard = Some((Guard::restore(memory).map_err(|why| unreadable(&why))?, value.clone()));
+        } else if name == ATTEMPT_STARTS {
+            self.attempt_starts = stored::restore(value).map_err(|error| unreadable(&error))?;
         } else if let Some(subject) = name.strip_prefix("t:") {
             match value[..] {
                 [byte] if Ledger::can_restore(subject, byte) => self.subjects.push((subject, byte)),
@@ -170,6 +177,8 @@ pub fn unreadable_entries(id: &LogId, loaded: &LoadedLog) -> Vec<StoreError> {
 
 /// The key of the guard's state.
 const GUARD: &str = "g";
+/// The key of the starts of the current attempt.
+const ATTEMPT_STARTS: &str = "s";
 
 impl LogWriter {
     /// The writer of a log, from the log's stored state.
@@ -192,7 +201,7 @@ impl LogWriter {
         let ledger = Ledger::restore(summary.run.clone(), read.subjects.into_iter());
         let seen_runs = [Audience::User, Audience::Dashboard].map(|audience| summary.run_for(audience).clone());
         let (guard, guard_saved) = read.guard.unwrap_or_default();
-        let Entries { adapters, producers, controls, .. } = read;
+        let Entries { adapters, producers, controls, attempt_starts, .. } = read;
         let is_written = loaded.is_some();
         Ok(Self {
             id,
@@ -200,6 +209,8 @@ impl LogWriter {
             is_written,
             summary,
             ledger,
+            attempt_starts_saved: attempt_starts.clone(),
+            attempt_starts,
             seen_runs,
             guard,
             guard_saved,
@@ -309,6 +320,10 @@ impl LogWriter {
             if held != self.guard_saved {
                 state.push((Bytes::from_static(GUARD.as_bytes()), (!held.is_empty()).then(|| held.clone())));
                 self.guard_saved = held;
+            }
+            if self.attempt_starts != self.attempt_starts_saved {
+                self.attempt_starts_saved.clone_from(&self.attempt_starts);
+                state.push(set(ATTEMPT_STARTS.to_owned(), stored::save(&self.attempt_starts)));
             }
             state.extend(self.ledger.take_changed().into_iter().map(|(key, byte)| set(format!("t:{key}"), vec![byte])));
             for id in std::mem::take(&mut self.controls_changed) {

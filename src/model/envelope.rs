@@ -9,6 +9,9 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+/// The payload member of a `run.started` that belongs to the attempt at work: it is `true`.
+pub const CONTINUES: &str = "continues";
+
 /// The envelope's content that an adapter makes of a fact, before it has a place in a log.
 ///
 /// [`Draft::new`] fills every dimension from the event type's defaults. An adapter then changes what its source knows

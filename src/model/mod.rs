@@ -14,7 +14,7 @@ pub mod visibility;
 
 pub use audience::Audience;
 pub use cursor::{Cursor, Epoch, Sequence};
-pub use envelope::{Draft, Envelope};
+pub use envelope::{CONTINUES, Draft, Envelope};
 pub use id::{
     ActionId, AgentId, ArtifactId, BlobId, ControlId, EvidenceId, Ids, MessageId, PartId, ProducerId, RunId, SessionId, TaskId,
     ThreadId, ToolCallId, TurnId,

@@ -5,7 +5,7 @@
 //! can forget to ask.
 
 use super::audience::Audience;
-use super::envelope::{Draft, Envelope};
+use super::envelope::{CONTINUES, Draft, Envelope};
 use super::id::EvidenceId;
 use super::taxonomy::{EventType, Persistence, Phase, Scope, Surface};
 use serde_json::{Map, Value};
@@ -99,6 +99,9 @@ pub fn stub(envelope: &Envelope) -> Envelope {
             payload.insert(member.into(), value.clone());
         }
     }
+    // Every audience counts the same attempts.
+    payload
+        .extend(draft.payload.get(CONTINUES).filter(|flag| flag.is_boolean()).map(|flag| (CONTINUES.to_owned(), flag.clone())));
     payload.insert("withheld".into(), Value::Bool(true));
     draft.payload = payload;
     draft.refs = None;

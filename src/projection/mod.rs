@@ -259,8 +259,11 @@ impl View {
             fold.own_agent.clone_from(&envelope.ids.agent);
         }
         // The previous attempt stopped without an end. A waiting attempt is excluded: this one may continue it.
-        let has_unended_attempt =
-            fold.is_run && envelope.event_type == EventType::RunStarted && fold.run.attempt > 0 && fold.run.can_go_stale();
+        let has_unended_attempt = fold.is_run
+            && envelope.event_type == EventType::RunStarted
+            && fold.run.attempt > 0
+            && fold.run.can_go_stale()
+            && !fold.run.is_continued_by(&envelope.payload);
         fold.is_late =
             fold.is_run && fold.run.apply(&envelope.event_type, &envelope.phase, envelope.ids.action.as_ref(), &envelope.payload);
         let was_over = fold.activities.has_omissions();

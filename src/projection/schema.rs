@@ -122,7 +122,7 @@ fn run() -> Value {
         json!({
             "status": closed(&statuses, "The status of the run, from the facts that this reader may see."),
             "phase": open(Phase::NAMES, "The run's current phase."),
-            "attempt": json!({ "description": "The number of the attempt: 1 after the first start, plus 1 for each start after an end; 0 before any start.", "type": "integer", "minimum": 0 }),
+            "attempt": json!({ "description": "The number of the attempt: 1 after the first start, plus 1 for each further start without `continues`; 0 before any start.", "type": "integer", "minimum": 0 }),
         }),
         json!({
             "message": any_value("The runtime's latest message about the run's status."),

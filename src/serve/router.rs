@@ -11,8 +11,12 @@ use super::contract::operations::OPERATIONS;
 use super::socket;
 use super::telemetry::{meters, trace};
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::body::Body;
+use axum::extract::State;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter, on};
+use http::Request;
 use std::sync::Arc;
 
 /// Routes a method of an address to its handler.
@@ -71,9 +75,14 @@ const HANDLERS: &[(&str, Route)] = &[
 
 /// The router of every address, with the fallbacks.
 pub fn router(app: Arc<App>) -> Router {
+    let forwards = app.controls.user_headers.names().next().is_some();
     let routes = OPERATIONS.iter().fold(Router::new(), |router, operation| {
         let filter = MethodFilter::try_from(operation.method.clone()).expect("axum supports the method");
         let route = handler_of(operation.id).expect("every operation has a handler")(filter);
+        let route = match forwards {
+            true => route.route_layer(from_fn_with_state(app.clone(), keep_user_headers)),
+            false => route,
+        };
         let route = match operation.access_rule {
             AccessRule::Public | AccessRule::InBand => route,
             rule => route.route_layer(from_fn_with_state((app.clone(), rule), authorization::authorize_layer)),
@@ -91,6 +100,12 @@ pub fn router(app: Arc<App>) -> Router {
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(ops::panicked))
         .layer(from_fn_with_state(app.clone(), trace::layer))
         .with_state(app)
+}
+
+/// The middleware for requests whose controls reach an agent with headers of the user.
+async fn keep_user_headers(State(app): State<Arc<App>>, request: Request<Body>, next: Next) -> Response {
+    let headers = request.headers().clone();
+    app.controls.user_headers.scope(&headers, next.run(request)).await
 }
 
 fn handler_of(id: &str) -> Option<Route> {

@@ -1,4 +1,4 @@
-/** An ACP agent by the published SDK. It asks before it deletes, and works until it is cancelled. */
+/** An ACP agent by the published SDK. It asks before it deletes, shows a form, fails, and works until it is cancelled. */
 
 import { Readable, Writable } from "node:stream";
 import { agent, methods, ndJsonStream } from "@agentclientprotocol/sdk";
@@ -21,6 +21,12 @@ agent({ name: "test-agent" })
       const toolCall = { toolCallId: "call-1", title: "delete a.txt", kind: "delete", status: "pending" };
       const { outcome } = await client.request(methods.client.session.requestPermission, { sessionId, toolCall, options });
       await say(`chosen: ${outcome.optionId}`);
+    } else if (text === "Ask") {
+      const requestedSchema = { type: "object", properties: { path: { type: "string", title: "Path" } }, required: ["path"] };
+      const { action, content } = await client.request(methods.client.elicitation.create, { mode: "form", sessionId, message: "Which file?", requestedSchema });
+      await say(`${action}: ${JSON.stringify(content)}`);
+    } else if (text === "Fail") {
+      throw new Error("It broke.");
     } else if (text === "Work") {
       await say("Working");
       await new Promise((resolve) => (cancelled = resolve));

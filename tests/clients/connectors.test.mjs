@@ -9,7 +9,10 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -18,7 +21,10 @@ import { RunAgentInputSchema } from "@ag-ui/core/schemas";
 import { EventEncoder } from "@ag-ui/encoder";
 import { convertToModelMessages, pipeUIMessageStreamToResponse, stepCountIs, streamText, tool, jsonSchema } from "ai-7";
 import { MockLanguageModelV4, simulateReadableStream } from "ai-7/test";
-import { startServer, waitFor } from "./harness.mjs";
+import { post, startServer, waitFor } from "./harness.mjs";
+
+/** LangGraph's server keeps its threads between two runs of the tests. */
+const once = randomUUID();
 
 const stops = [];
 after(async () => {
@@ -62,13 +68,45 @@ const runWith = (server, thread, status) =>
     return runs?.find((run) => run.status === status);
   });
 
-const actionOf = async (server, run) => {
-  const { activities } = await (await fetch(`${server.url}/v1/runs/${run}/activities`)).json();
-  return activities.find(({ activityType }) => activityType === "action").content;
+const contentOf = async (server, run, type) => {
+  const { activities } = await (await fetch(`${server.url}/v1/runs/${run}/activities?audience=dashboard`)).json();
+  return activities.find(({ activityType }) => activityType === type)?.content;
 };
+const actionOf = (server, run) => contentOf(server, run, "action");
+const attemptOf = async (server, run) => (await contentOf(server, run, "run")).attempt;
+
+/** Interrupts a run. */
+const interruptRun = (server, { runId }) => post(`${server.url}/v1/runs/${runId}/controls`, { control: "interrupt" });
+
+/** Tests that a stop closes the connection to an agent, which counts its closed requests. */
+function testStop(name, startAgent, countClosed) {
+  test("a stop reaches the agent", { timeout: 60_000 }, async () => {
+    const { server, say } = await openPage(`${name}:${await startAgent()}`, `${name}-stop`);
+    const turn = say("Work").catch(() => {});
+    await interruptRun(server, await runWith(server, `${name}-stop`, "running"));
+    await runWith(server, `${name}-stop`, "cancelled");
+    await waitFor("the end of the request at the agent", () => countClosed() === 1);
+    await turn;
+  });
+}
+
+/** Tests that users see a failure of the agent itself, which ends the run. */
+function testFailure(name, agentOf) {
+  test("a failure of the agent ends the run as failed", { timeout: 60_000 }, async () => {
+    const thread = `${name}-failure-${once}`;
+    const { server, page, say } = await openPage(await agentOf(), thread);
+    let message;
+    page.subscribe({ onRunErrorEvent: ({ event }) => void (message = event.message) });
+    await say("Fail").catch(() => {});
+    const run = await runWith(server, thread, "failed");
+    assert.ok(message, "the page shows an error");
+    assert.ok((await contentOf(server, run.runId, "run")).error, "the run has the error");
+  });
+}
 
 describe("ag-ui", () => {
   const inputs = [];
+  let closed = 0;
   const startAgent = () =>
     startEndpoint((body, response) => {
       const input = RunAgentInputSchema.parse(body);
@@ -79,7 +117,13 @@ describe("ag-ui", () => {
       const { threadId, runId, messages, resume } = input;
       send({ type: "RUN_STARTED", threadId, runId });
       const last = messages.at(-1);
-      if (last.content === "Delete a.txt" && !resume) {
+      if (last.content === "Work") {
+        send({ type: "STEP_STARTED", stepName: "work" });
+        return response.on("close", () => (closed += 1));
+      }
+      if (last.content === "Fail") {
+        send({ type: "RUN_ERROR", message: "It broke", code: "broken" });
+      } else if (last.content === "Delete a.txt" && !resume) {
         send({ type: "TOOL_CALL_START", toolCallId: "call-1", toolCallName: "delete" });
         send({ type: "TOOL_CALL_ARGS", toolCallId: "call-1", delta: '{"path":"a.txt"}' });
         send({ type: "TOOL_CALL_END", toolCallId: "call-1" });
@@ -114,21 +158,32 @@ describe("ag-ui", () => {
       assert.deepEqual(texts(), [`approved: ${approved}`]);
       const run = await runWith(server, thread, "completed");
       assert.equal((await actionOf(server, run.runId)).outcome, approved ? "approved" : "rejected");
+      assert.equal(await attemptOf(server, run.runId), 1);
     });
   }
+
+  testStop("ag-ui", startAgent, () => closed);
+  testFailure("ag-ui", async () => `ag-ui:${await startAgent()}`);
 });
 
 describe("ai-sdk", () => {
   const prompts = [];
+  let aborted = 0;
   /** The AI SDK's own server; only the model is fake. */
   const startAgent = () =>
     startEndpoint(async ({ messages }, response) => {
       const usage = { inputTokens: { total: 1 }, outputTokens: { total: 1 } };
       const say = (text) => [{ type: "text-start", id: "0" }, { type: "text-delta", id: "0", delta: text }, { type: "text-end", id: "0" }];
       const model = new MockLanguageModelV4({
-        doStream: async ({ prompt }) => {
+        doStream: async ({ prompt, abortSignal }) => {
           prompts.push(prompt);
           const last = prompt.at(-1);
+          if (last.role === "user" && last.content[0].text === "Fail") throw new Error("It broke.");
+          if (last.role === "user" && last.content[0].text === "Work") {
+            abortSignal.addEventListener("abort", () => (aborted += 1));
+            const begins = [{ type: "stream-start", warnings: [] }, { type: "text-start", id: "0" }, { type: "text-delta", id: "0", delta: "Working" }];
+            return { stream: new ReadableStream({ start: (controller) => begins.forEach((chunk) => controller.enqueue(chunk)) }) };
+          }
           const asks = last.role === "user" && last.content[0].text === "Delete a.txt";
           const result = last.role === "tool" ? last.content.find(({ type }) => type === "tool-result") : undefined;
           const said = result ? `result: ${JSON.stringify(result.output)}` : `I have ${prompt.length} messages.`;
@@ -144,7 +199,13 @@ describe("ai-sdk", () => {
           execute: async ({ path }) => `${path} is gone`,
         }),
       };
-      const result = streamText({ model, tools, stopWhen: stepCountIs(3), messages: await convertToModelMessages(messages, { tools }) });
+      const disconnected = new AbortController();
+      response.on("close", () => response.writableFinished || disconnected.abort());
+      const result = streamText({
+        model, tools, stopWhen: stepCountIs(3), messages: await convertToModelMessages(messages, { tools }), abortSignal: disconnected.signal,
+        // The backend accepts an approval only with the signature of its own request.
+        experimental_toolApprovalSecret: "only the backend knows it", onError: () => {},
+      });
       pipeUIMessageStreamToResponse({ response, stream: result.toUIMessageStream({ originalMessages: messages }) });
     });
 
@@ -165,9 +226,13 @@ describe("ai-sdk", () => {
       await page.runAgent({ resume: [{ interruptId: interrupt.id, status: "resolved", payload: { approved } }] });
       const run = await runWith(server, thread, "completed");
       assert.equal((await actionOf(server, run.runId)).outcome, approved ? "approved" : "rejected");
+      assert.equal(await attemptOf(server, run.runId), 1);
       assert.match(texts().at(-1), approved ? /a\.txt is gone/ : /denied/);
     });
   }
+
+  testStop("ai-sdk", startAgent, () => aborted);
+  testFailure("ai-sdk", async () => `ai-sdk:${await startAgent()}`);
 });
 
 const python = process.env.PROSCENIUM_PYTHON;
@@ -181,14 +246,12 @@ function startProgram(name, ...args) {
   return child;
 }
 
-/** LangGraph's server keeps its threads between two runs of the tests. */
-const once = randomUUID();
-
 /** An agent that asks which file to delete, and works until it is stopped. */
-function describeAgentWithQuestion(name, startAgent, turns) {
+function describeAgentWithQuestion(name, startAgent, turns, further = () => {}) {
   describe(name, { skip: python ? false : "PROSCENIUM_PYTHON is not set" }, () => {
     let agent;
     before(async () => (agent = await startAgent()), { timeout: 120_000 });
+    further(() => agent);
 
     test("two turns are one conversation", { timeout: 60_000 }, async () => {
       const { say, texts } = await openPage(agent, `${name}-turns-${once}`);
@@ -206,6 +269,7 @@ function describeAgentWithQuestion(name, startAgent, turns) {
       const run = await runWith(server, `${name}-question-${once}`, "completed");
       assert.equal(texts().at(-1), "answer: a.txt");
       assert.equal((await actionOf(server, run.runId)).outcome, "answered");
+      assert.equal(await attemptOf(server, run.runId), 1);
     });
 
     test("a stop reaches the agent", { timeout: 60_000 }, async () => {
@@ -217,9 +281,35 @@ function describeAgentWithQuestion(name, startAgent, turns) {
         const memory = run && (await (await fetch(`${server.url}/v1/runs/${run.runId}/activities?audience=internal`)).json());
         return memory?.activities.some(({ content }) => content.langgraphRun ?? content.a2aTask) && run;
       });
-      await fetch(`${server.url}/v1/runs/${run.runId}/controls`, { method: "POST", headers: { "content-type": "application/json" }, body: '{"control":"interrupt"}' });
+      await interruptRun(server, run);
       await runWith(server, `${name}-stop-${once}`, "cancelled");
       await turn;
+    });
+
+    testFailure(name, () => agent);
+
+    test("a run goes on at the agent while this server restarts", { timeout: 60_000 }, async () => {
+      const folder = mkdtempSync(join(tmpdir(), "proscenium-"));
+      stops.push(() => rmSync(folder, { recursive: true }));
+      const [thread, run] = [`${name}-restart-${once}`, `${name}-restart-${once}`];
+      const start = () => startServer("--data-dir", join(folder, "data"), "--connect", `helper=${agent}`);
+      const first = await start();
+      const messages = [{ id: "u", role: "user", content: `Wait ${join(folder, "go")}` }];
+      await post(`${first.url}/v1/sessions/${thread}/controls`, { control: "send", agentId: "helper", value: { runId: run, messages } });
+      await waitFor("the agent's id in the log", async () => {
+        const shown = await (await fetch(`${first.url}/v1/runs/${run}/activities?audience=internal`)).json();
+        return shown.activities?.some(({ content }) => content.langgraphRun ?? content.a2aTask);
+      });
+      first.child.kill("SIGKILL");
+      await first.stop();
+      const second = await start();
+      stops.push(() => second.stop());
+      writeFileSync(join(folder, "go"), "");
+      await runWith(second, thread, "completed");
+      const { activities } = await (await fetch(`${second.url}/v1/runs/${run}/activities`)).json();
+      const said = activities.filter(({ activityType, content }) => activityType === "message" && content.role === "assistant");
+      assert.deepEqual(said.map(({ content }) => content.parts.map(({ text }) => text.join("")).join("")), ["I waited."]);
+      assert.equal(await attemptOf(second, run), 1);
     });
   });
 }
@@ -240,7 +330,21 @@ async function startA2a() {
   for await (const line of createInterface({ input: child.stdout })) return `a2a:${line.replace("listening on ", "")}/agent`;
 }
 
-describeAgentWithQuestion("langgraph", startLangGraph, ["I have 1 messages.", "I have 3 messages."]);
+describeAgentWithQuestion("langgraph", startLangGraph, ["I have 1 messages.", "I have 3 messages."], (agent) => {
+  for (const approved of [true, false]) {
+    test(`a tool's approval is ${approved ? "granted" : "denied"} on the page`, { timeout: 60_000 }, async () => {
+      const thread = `langgraph-${approved}-${once}`;
+      const { server, page, say, texts } = await openPage(agent(), thread);
+      await say("Delete a.txt");
+      const [interrupt] = page.pendingInterrupts;
+      await page.runAgent({ resume: [{ interruptId: interrupt.id, status: "resolved", payload: { approved } }] });
+      const run = await runWith(server, thread, "completed");
+      assert.equal(texts().at(-1), `decision: ${approved ? "approve" : "reject"}`);
+      assert.equal((await actionOf(server, run.runId)).outcome, approved ? "approved" : "rejected");
+      assert.equal(await attemptOf(server, run.runId), 1);
+    });
+  }
+});
 describeAgentWithQuestion("a2a", startA2a, ["Turn 1: Hello", "Turn 2: Again"]);
 
 describe("acp", () => {
@@ -263,6 +367,7 @@ describe("acp", () => {
       assert.equal(texts().at(-1), approved ? "chosen: go" : "chosen: stay");
       const run = await runWith(server, thread, "completed");
       assert.equal((await actionOf(server, run.runId)).outcome, approved ? "approved" : "rejected");
+      assert.equal(await attemptOf(server, run.runId), 1);
     });
   }
 
@@ -270,8 +375,21 @@ describe("acp", () => {
     const { server, say } = await openPage(agent, "acp-stop");
     const turn = say("Work").catch(() => {});
     const run = await runWith(server, "acp-stop", "running");
-    await fetch(`${server.url}/v1/runs/${run.runId}/controls`, { method: "POST", headers: { "content-type": "application/json" }, body: '{"control":"interrupt"}' });
+    await interruptRun(server, run);
     await runWith(server, "acp-stop", "cancelled");
     await turn;
   });
+
+  test("a form is filled in on the page", { timeout: 60_000 }, async () => {
+    const { server, page, say, texts } = await openPage(agent, "acp-form");
+    await say("Ask");
+    const [interrupt] = page.pendingInterrupts;
+    assert.equal(interrupt.message, "Which file?");
+    await page.runAgent({ resume: [{ interruptId: interrupt.id, status: "resolved", payload: { path: "a.txt" } }] });
+    assert.equal(texts().at(-1), 'accept: {"path":"a.txt"}');
+    const run = await runWith(server, "acp-form", "completed");
+    assert.equal((await actionOf(server, run.runId)).outcome, "answered");
+  });
+
+  testFailure("acp", () => agent);
 });

@@ -46,9 +46,10 @@ export async function waitFor(what, check, ms = DEADLINE) {
   throw new Error(`timed out waiting for ${what}`);
 }
 
-/** Starts the real server on a free port, with a store in memory. */
+/** Starts the real server on a free port, with a store in memory unless a flag names a directory. */
 export async function startServer(...flags) {
-  const child = spawn(BINARY, ["serve", "--listen", "127.0.0.1:0", "--store", "memory", "--log", "warn", ...flags], { stdio: ["ignore", "pipe", "inherit"] });
+  const store = flags.includes("--data-dir") ? [] : ["--store", "memory"];
+  const child = spawn(BINARY, ["serve", "--listen", "127.0.0.1:0", "--log", "warn", ...store, ...flags], { stdio: ["ignore", "pipe", "inherit"] });
   return { ...(await readAddress(child, /^listening on (http:\S+)$/)), child };
 }
 
@@ -71,7 +72,10 @@ async function readAddress(child, pattern, signal = "SIGTERM") {
 }
 
 /** The source of each folder of recordings. */
-const SOURCES = { "ag-ui": "ag-ui", awaken: "awaken", "awaken-canonical": "awaken", ethos: "ethos", "turn-runner": "turnrunner" };
+const SOURCES = {
+  "ag-ui": "ag-ui", awaken: "awaken", "awaken-canonical": "awaken", ethos: "ethos", "turn-runner": "turnrunner",
+  "ai-sdk": "ai-sdk", "openai-responses": "openai-responses", acp: "acp", "claude-stream-json": "claude-stream-json", a2a: "a2a", langgraph: "langgraph",
+};
 
 /** All recordings: `{ name, source, facts }`. PROSCENIUM_RECORDINGS filters them by a part of the name. */
 export const RECORDINGS = Object.entries(SOURCES).flatMap(([folder, source]) =>

@@ -71,12 +71,18 @@ pub fn recordings() -> Vec<(&'static str, String, Vec<Value>)> {
         ("ethos", "ethos"),
         ("turn-runner", "turnrunner"),
         ("ag-ui", "ag-ui"),
+        ("ai-sdk", "ai-sdk"),
+        ("openai-responses", "openai-responses"),
+        ("acp", "acp"),
+        ("claude-stream-json", "claude-stream-json"),
+        ("a2a", "a2a"),
+        ("langgraph", "langgraph"),
     ];
     let named = directories.iter().flat_map(|(directory, source)| {
         list_recordings(directory).into_iter().map(move |name| (*source, format!("{directory}/{name}")))
     });
     let all: Vec<_> = named.map(|(source, name)| (source, name.clone(), facts_in(&name))).collect();
-    assert!(all.len() > 80, "found only {} recordings", all.len());
+    assert!(all.len() > 250, "found only {} recordings", all.len());
     all
 }
 

@@ -376,6 +376,23 @@ async fn producer_numbers_are_per_run_and_producer() {
 }
 
 #[tokio::test]
+async fn a_producer_learns_its_next_number_by_an_empty_body_with_the_largest_one() {
+    const LARGEST: u64 = (1 << 53) - 1;
+    let client = start_local().await;
+    let next = async |epoch: u64| {
+        let problem = post_numbered(&client, "r", ("p", epoch, LARGEST), JSON, "[]".into()).await;
+        problem.problem(409, "producer_gap")["expected"].clone()
+    };
+    assert_eq!(next(0).await, 0);
+    assert_eq!(client.get("/v1/runs/r").await.status, 404, "the question begins no run");
+    post_numbered(&client, "r", ("p", 0, 0), JSON, json!([text("a"), text("b")]).to_string()).await.ok();
+    assert_eq!((next(0).await, next(0).await, next(1).await), (json!(2), json!(2), json!(0)));
+    post_numbered(&client, "r", ("p", 1, 0), JSON, json!([text("c")]).to_string()).await.ok();
+    post_numbered(&client, "r", ("p", 0, LARGEST), JSON, "[]".into()).await.problem(403, "producer_fenced");
+    assert_eq!(client.get("/v1/runs/r").await.ok()["lastSequence"], 3, "the questions store nothing");
+}
+
+#[tokio::test]
 async fn a_rejected_body_moves_no_numbers_and_its_correction_continues_after_the_kept_facts() {
     let client = start_local().await;
     let bad = json!([text("a"), 7]).to_string();

@@ -15,6 +15,7 @@ mod ag_ui_client;
 mod ai_sdk_client;
 mod approvals;
 mod attack;
+mod attempts;
 mod audience;
 mod auth;
 mod awaken;

@@ -223,7 +223,7 @@ pub async fn check(State(app): State<Arc<App>>, request: Request<Body>, next: Ne
                 && answer.contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN);
             let preflight = [
                 (header::ACCESS_CONTROL_ALLOW_METHODS, METHODS),
-                (header::ACCESS_CONTROL_ALLOW_HEADERS, REQUEST_HEADERS),
+                (header::ACCESS_CONTROL_ALLOW_HEADERS, &*request_headers(&app)),
                 (header::ACCESS_CONTROL_MAX_AGE, PREFLIGHT_MAX_AGE_SECS),
             ];
             if is_preflight { (StatusCode::NO_CONTENT, preflight).into_response() } else { next.run(request).await }
@@ -233,6 +233,12 @@ pub async fn check(State(app): State<Arc<App>>, request: Request<Body>, next: Ne
         response.headers_mut().append(name, value.clone());
     }
     response
+}
+
+/// The names of the headers that a page may send: those of the API, and those for agents.
+fn request_headers(app: &App) -> String {
+    let own = std::iter::once(REQUEST_HEADERS);
+    own.chain(app.controls.user_headers.names().map(HeaderName::as_str)).collect::<Vec<_>>().join(", ")
 }
 
 /// `Vary: Origin`, if answers differ by origin.

@@ -268,8 +268,13 @@ pub const PRODUCER_ID: Parameter = Parameter::header(
 );
 pub const PRODUCER_EPOCH: Parameter =
     Parameter::header("Producer-Epoch", "The producer's epoch, from 0; larger after each start.", number, BAD_PRODUCER);
-pub const PRODUCER_SEQ: Parameter =
-    Parameter::header("Producer-Seq", "The number of the body's first fact, from 0 in each epoch.", number, BAD_PRODUCER);
+pub const PRODUCER_SEQ: Parameter = Parameter::header(
+    "Producer-Seq",
+    "The number of the body's first fact, from 0 in each epoch. `9007199254740991` with an empty array asks for the next number: \
+     the answer is 409 `producer_gap` with `expected`.",
+    number,
+    BAD_PRODUCER,
+);
 pub const RANGE: Parameter = Parameter::header(
     "Range",
     "One byte range (RFC 9110, section 14). Several ranges, or an invalid header, get the whole body.",

@@ -1,6 +1,6 @@
 //! The status of a run, derived from its facts.
 
-use crate::model::{ActionId, EventType, Phase};
+use crate::model::{ActionId, CONTINUES, EventType, Phase};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -49,7 +49,7 @@ impl Status {
 pub struct RunState {
     pub status: Status,
     pub phase: Phase,
-    /// The attempt number: 1 for the first start, plus 1 for each start after an end.
+    /// The attempt number: 1 for the first start, plus 1 for each further start that does not continue the attempt.
     pub attempt: u32,
     /// Whether text, a tool, an action or an acceptance arrived without a start.
     #[serde(default)]
@@ -129,6 +129,12 @@ impl RunState {
             }
         }
         match class {
+            EventType::RunStarted if self.is_continued_by(payload) => {
+                if self.status != Status::Accepted {
+                    self.paused = false;
+                    self.set_status(self.live_status(), &Phase::Acting);
+                }
+            }
             EventType::RunStarted => {
                 self.attempt += 1;
                 self.pending.clear();
@@ -179,6 +185,12 @@ impl RunState {
             _ => {}
         }
         false
+    }
+
+    /// Whether a start with this payload continues the attempt at work.
+    #[must_use]
+    pub fn is_continued_by(&self, start: &Map<String, Value>) -> bool {
+        self.attempt > 0 && !self.status.is_end() && start.get(CONTINUES) == Some(&Value::Bool(true))
     }
 
     /// Whether silence makes the run stale: it proceeds without waiting for a decision.

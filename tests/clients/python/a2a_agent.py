@@ -1,8 +1,9 @@
-"""An A2A agent by the published SDK: it counts turns of a context, asks before it deletes, and works until cancelled."""
+"""An A2A agent by the published SDK: it counts turns, asks before it deletes, fails, waits, and works until cancelled."""
 
 import asyncio
 import socket
 from collections import Counter
+from pathlib import Path
 
 import uvicorn
 from a2a.helpers.proto_helpers import new_text_message
@@ -31,6 +32,12 @@ class Agent(AgentExecutor):
             return await updater.requires_input(new_text_message("Which file?"))
         if said == "Work":
             await asyncio.Event().wait()
+        if said == "Fail":
+            raise RuntimeError("It broke.")
+        if said.startswith("Wait "):
+            while not Path(said.removeprefix("Wait ")).exists():
+                await asyncio.sleep(0.02)
+            return await updater.complete(new_text_message("I waited."))
         await updater.complete(new_text_message(f"Turn {turns[context.context_id]}: {said}"))
 
     async def cancel(self, context, event_queue):

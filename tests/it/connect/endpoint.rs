@@ -22,6 +22,14 @@ use tokio::sync::{mpsc, watch};
 
 use crate::harness::{Client, environment, serve_until, with_timeout};
 
+/// What happens after the text of a stream.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Ending {
+    Regular,
+    Broken,
+    Open,
+}
+
 /// One answer of an endpoint.
 pub enum Reply {
     /// A stream of these events, to its regular end.
@@ -32,8 +40,10 @@ pub enum Reply {
     Open(Vec<Value>),
     /// A stream of these events, and of more once the test says so.
     Paused(Vec<Value>, tokio::sync::oneshot::Receiver<()>, Vec<Value>),
-    /// Data of events as it stands.
-    Raw(&'static str),
+    /// A stream of this text, which ends once the test says so.
+    Held(String, tokio::sync::oneshot::Receiver<()>),
+    /// A stream of this text, which then ends, breaks or stays open.
+    Text(String, Ending),
     /// A stream of these events with their names, in the line ends of LangGraph's server; `true`: it stays open.
     Named(Vec<(&'static str, Value)>, bool),
     /// A JSON document.
@@ -120,6 +130,12 @@ fn open_body(state: Arc<State>, text: String) -> Body {
     Body::from_stream(first.chain(never))
 }
 
+/// A body that begins with this text and breaks.
+fn broken_body(text: String) -> Body {
+    let parts = vec![Ok(Bytes::from(text)), Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset))];
+    Body::from_stream(futures_util::stream::iter(parts))
+}
+
 async fn answer(state: Arc<State>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
@@ -143,16 +159,23 @@ async fn answer(state: Arc<State>, request: Request) -> Response {
             });
             stream(Body::from_stream(first.chain(rest)))
         }
-        Reply::Raw(text) => stream(text.into()),
+        Reply::Held(text, released) => {
+            let first = futures_util::stream::iter([Ok::<_, std::io::Error>(Bytes::from(text))]);
+            let rest = futures_util::stream::once(async move {
+                released.await.expect("the test releases it");
+                Ok(Bytes::new())
+            });
+            stream(Body::from_stream(first.chain(rest)))
+        }
+        Reply::Text(text, Ending::Regular) => stream(text.into()),
+        Reply::Text(text, Ending::Broken) => stream(broken_body(text)),
+        Reply::Text(text, Ending::Open) => stream(open_body(state, text)),
         Reply::Json(document) => Response::builder().header("content-type", "application/json").body(document.to_string().into()),
         Reply::Named(list, is_open) => {
             let text = list.iter().map(|(name, data)| format!("event: {name}\r\ndata: {data}\r\n\r\n")).collect::<String>();
             stream(if is_open { open_body(state, text) } else { text.into() })
         }
-        Reply::Cut(list) => {
-            let parts = vec![Ok(Bytes::from(events(list))), Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset))];
-            stream(Body::from_stream(futures_util::stream::iter(parts)))
-        }
+        Reply::Cut(list) => stream(broken_body(events(list))),
         Reply::Open(list) => stream(open_body(state, events(list))),
         Reply::Other(status, kind, body) => Response::builder().status(status).header("content-type", kind).body(body.into()),
         Reply::Redirect(to) => Response::builder().status(307).header("location", to).body(Body::empty()),

@@ -1,6 +1,6 @@
 //! What an endpoint may do wrong: each ends the run as failed, with a reason for operators only.
 
-use super::endpoint::{Endpoint, Reply, activities, say, start_server, wait_for_status};
+use super::endpoint::{Ending, Endpoint, Reply, activities, say, start_server, wait_for_status};
 use serde_json::{Value, json};
 
 fn agent(url: &str, settings: &str) -> String {
@@ -13,7 +13,12 @@ fn started() -> Value {
 
 /// Sends a message, and asserts that the run fails with this code; returns the reason.
 async fn fails(url: &str, settings: &str, code: &str) -> String {
-    let client = start_server(&agent(url, settings)).await;
+    agent_fails(&agent(url, settings), code).await
+}
+
+/// The same with any agent.
+pub async fn agent_fails(agent: &str, code: &str) -> String {
+    let client = start_server(agent).await;
     let events = say(&client, "t", "r", json!([{ "id": "u", "role": "user", "content": "Go" }])).await;
     let last = events.last().unwrap();
     assert_eq!(json!([last["type"], last["message"]]), json!(["RUN_ERROR", "The agent failed. The operators can see why."]));
@@ -87,9 +92,14 @@ async fn an_endpoint_that_closes_in_mid_stream() {
 
 #[tokio::test]
 async fn an_endpoint_that_sends_no_json_or_no_event() {
-    let reason = answering(Reply::Raw("data: {\"type\":\"RUN_STARTED\"}\n\ndata: what?\n\n"), "endpoint_not_json").await;
+    let reason = answering(
+        Reply::Text("data: {\"type\":\"RUN_STARTED\"}\n\ndata: what?\n\n".into(), Ending::Regular),
+        "endpoint_not_json",
+    )
+    .await;
     assert!(reason.contains("what?"), "{reason}");
-    answering(Reply::Raw("data: {\"type\":\"RUN_STARTED\"}\n\ndata: 7\n\n"), "endpoint_invalid_fact").await;
+    answering(Reply::Text("data: {\"type\":\"RUN_STARTED\"}\n\ndata: 7\n\n".into(), Ending::Regular), "endpoint_invalid_fact")
+        .await;
 }
 
 #[tokio::test]

@@ -3,7 +3,10 @@
 //! The page is an AG-UI client. The agents are endpoints in the test that answer as each test says.
 
 mod ag_ui;
-mod endpoint;
+pub mod endpoint;
 mod failures;
 mod follow;
+mod programs;
 mod protocols;
+mod table;
+mod user_headers;

@@ -1,0 +1,177 @@
+/**
+ * The connector `openai-responses` against the published client of its API.
+ *
+ * The `openai` package has no server. So the endpoint here replays recorded streams, and the client of the package is
+ * the reference: it sends the same requests as the connector, and reads the same answers from the same streams.
+ */
+
+import assert from "node:assert/strict";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, describe, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { HttpAgent } from "@ag-ui/client";
+import OpenAI from "openai";
+import { post, startServer, waitFor } from "./harness.mjs";
+
+const stops = [];
+after(async () => {
+  for (const stop of stops.reverse()) await stop();
+});
+
+/** The streams of a recording: one for each response. */
+function recordedStreams(name) {
+  const file = fileURLToPath(new URL(`../recordings/openai-responses/${name}.ndjson`, import.meta.url));
+  const streams = [];
+  for (const line of readFileSync(file, "utf8").split("\n").filter(Boolean)) {
+    const event = JSON.parse(line);
+    if (event.type === "response.created") streams.push([]);
+    // What the caller sent stands between the streams.
+    if (event.type.startsWith("response.")) streams.at(-1).push(event);
+  }
+  return streams;
+}
+
+/** Starts an endpoint that answers with these streams, one for each `POST …/responses`; a stream of `null` stays open. */
+async function startEndpoint(...streams) {
+  const requests = [];
+  const server = createServer(async (request, response) => {
+    let body = "";
+    for await (const chunk of request) body += chunk;
+    const received = { method: request.method, path: request.url, body: body ? JSON.parse(body) : undefined, isClosed: false };
+    requests.push(received);
+    response.on("close", () => (received.isClosed = true));
+    if (request.url.endsWith("/cancel")) {
+      response.writeHead(200, { "content-type": "application/json" }).end('{"id":"resp_open","object":"response","status":"cancelled","output":[]}');
+      return requests.find(({ isOpen }) => isOpen)?.end();
+    }
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    const events = streams.shift();
+    for (const event of events.filter(Boolean)) response.write(`event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`);
+    if (events.at(-1) === null) Object.assign(received, { isOpen: true, end: () => response.end() });
+    else response.end();
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  stops.push(() => new Promise((resolve) => (server.closeAllConnections(), server.close(resolve))));
+  return { requests, url: `http://127.0.0.1:${server.address().port}/v1` };
+}
+
+const clientOf = ({ url }) => new OpenAI({ apiKey: "none", baseURL: url, maxRetries: 0 });
+
+/** What the package's client reads from an endpoint. */
+async function readByClient(stream) {
+  let text = "";
+  let last;
+  for await (const event of stream) {
+    if (event.type === "response.output_text.delta") text += event.delta;
+    last = event;
+  }
+  return { text, last };
+}
+
+/** Starts a server with the endpoint as its agent, and a page. */
+async function openPage(endpoint, options, thread) {
+  const folder = mkdtempSync(join(tmpdir(), "proscenium-"));
+  stops.push(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, "agents.toml");
+  writeFileSync(file, `[helper]\nprotocol = "openai-responses"\nurl = "${endpoint.url}"\noptions = ${options}\n`);
+  const server = await startServer("--connect-file", file);
+  stops.push(() => server.stop());
+  const page = new HttpAgent({ url: `${server.url}/ag-ui/helper`, threadId: thread });
+  const say = async (text) => {
+    page.addMessage({ id: `user-${page.messages.length}`, role: "user", content: text });
+    return page.runAgent();
+  };
+  const texts = () => page.messages.filter(({ role, content }) => role === "assistant" && content).map(({ content }) => content);
+  return { server, page, say, texts };
+}
+
+const requestOf = ({ method, path, body }) => ({ method, path, body });
+
+const runWith = (server, thread, status) =>
+  waitFor(`a run that is ${status}`, async () => {
+    const { runs } = await (await fetch(`${server.url}/v1/sessions/${thread}`)).json();
+    return runs?.find((run) => run.status === status);
+  });
+
+describe("openai-responses", () => {
+  test("two turns are the requests of the package's client, with the log's conversation", { timeout: 60_000 }, async () => {
+    const streams = () => ["endpoint-short_text", "endpoint-web_search_citations"].map((name) => recordedStreams(name)[0]);
+    const [ours, theirs] = [await startEndpoint(...streams()), await startEndpoint(...streams())];
+    const { say, texts } = await openPage(ours, '{ model = "m" }', "turns");
+    await say("Hello");
+    await say("Again");
+    const client = clientOf(theirs);
+    const input = [{ role: "user", content: "Hello" }];
+    const first = await readByClient(await client.responses.create({ model: "m", stream: true, input }));
+    input.push({ role: "assistant", content: first.text }, { role: "user", content: "Again" });
+    const second = await readByClient(await client.responses.create({ model: "m", stream: true, input }));
+    assert.deepEqual(ours.requests.map(requestOf), theirs.requests.map(requestOf));
+    assert.deepEqual(texts(), [first.text, second.text]);
+    assert.equal(second.last.type, "response.completed");
+  });
+
+  for (const approve of [true, false]) {
+    test(`an approval is ${approve ? "granted" : "denied"} on the page, as the package's client does it`, { timeout: 60_000 }, async () => {
+      const streams = () => recordedStreams("endpoint-mcp_approval_approved_two_responses");
+      const [ours, theirs] = [await startEndpoint(...streams()), await startEndpoint(...streams())];
+      const { server, page, say, texts } = await openPage(ours, '{ model = "m" }', "approval");
+      await say("Delete the note");
+      const [interrupt] = page.pendingInterrupts;
+      await page.runAgent({ resume: [{ interruptId: interrupt.id, status: "resolved", payload: { approved: approve } }] });
+      const client = clientOf(theirs);
+      const asked = await readByClient(await client.responses.create({ model: "m", stream: true, input: [{ role: "user", content: "Delete the note" }] }));
+      const request = asked.last.response.output.find(({ type }) => type === "mcp_approval_request");
+      const input = [{ type: "mcp_approval_response", approval_request_id: request.id, approve }];
+      const answer = await readByClient(await client.responses.create({ model: "m", stream: true, previous_response_id: asked.last.response.id, input }));
+      assert.deepEqual(ours.requests.map(requestOf), theirs.requests.map(requestOf));
+      assert.equal(texts().at(-1), answer.text);
+      const { runId } = await runWith(server, "approval", "completed");
+      const { activities } = await (await fetch(`${server.url}/v1/runs/${runId}/activities`)).json();
+      const contentOf = (type) => activities.find(({ activityType }) => activityType === type).content;
+      assert.equal(contentOf("action").outcome, approve ? "approved" : "rejected");
+      assert.equal(contentOf("run").attempt, 1);
+    });
+  }
+
+  test("a response that fails in mid-stream ends the run as failed, as the package's client reads it", { timeout: 60_000 }, async () => {
+    const streams = () => recordedStreams("endpoint-failed_midstream");
+    const [ours, theirs] = [await startEndpoint(...streams()), await startEndpoint(...streams())];
+    const { server, say } = await openPage(ours, '{ model = "m" }', "failure");
+    await say("Hello").catch(() => {});
+    const { runId } = await runWith(server, "failure", "failed");
+    const { last } = await readByClient(await clientOf(theirs).responses.create({ model: "m", stream: true, input: [{ role: "user", content: "Hello" }] }));
+    const { activities } = await (await fetch(`${server.url}/v1/runs/${runId}/activities`)).json();
+    const { error } = activities.find(({ activityType }) => activityType === "run").content;
+    assert.equal(error.message, last.response.error.message);
+  });
+
+  for (const background of [true, false]) {
+    test(`a stop ${background ? "cancels the response" : "closes the connection"}, as the package's client does it`, { timeout: 60_000 }, async () => {
+      const response = { id: "resp_open", object: "response", status: "in_progress", output: [] };
+      const open = () => [{ type: "response.created", sequence_number: 0, response }, null];
+      const [ours, theirs] = [await startEndpoint(open()), await startEndpoint(open())];
+      const { server } = await openPage(ours, `{ model = "m"${background ? ", background = true" : ""} }`, "stop");
+      const value = { runId: "r", messages: [{ id: "u", role: "user", content: "Work" }] };
+      await post(`${server.url}/v1/sessions/stop/controls`, { control: "send", agentId: "helper", value });
+      await waitFor("the response's id in the log", async () => {
+        const shown = await (await fetch(`${server.url}/v1/runs/r/activities?audience=internal`)).json();
+        return shown.activities?.some(({ content }) => content.response === "resp_open");
+      });
+      await post(`${server.url}/v1/runs/r/controls`, { control: "stop" });
+      await runWith(server, "stop", "cancelled");
+      const client = clientOf(theirs);
+      const body = { model: "m", stream: true, ...(background && { background, store: true }), input: [{ role: "user", content: "Work" }] };
+      const stream = await client.responses.create(body);
+      for await (const event of stream) {
+        assert.equal(event.type, "response.created");
+        if (background) await client.responses.cancel("resp_open");
+        else break;
+      }
+      await waitFor("the end of both connections", () => [ours, theirs].every(({ requests }) => requests[0].isClosed));
+      assert.deepEqual(ours.requests.map(requestOf), theirs.requests.map(requestOf));
+    });
+  }
+});

@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use proscenium::encode::encoded::FrameBuffer;
 use proscenium::encode::native::Encoder;
 use proscenium::feed::{Feed, FeedConfig};
 use proscenium::guard::{Guard, Policy};
@@ -123,13 +124,13 @@ fn stages(criterion: &mut Criterion) {
     });
     let encoder = Encoder::new(&log);
     let encode = || {
-        let mut out = Vec::new();
+        let mut out = FrameBuffer::new(rows.0);
         for row in &rows.1 {
             if let Some(view) = row.view(Audience::Internal) {
-                encoder.event(&mut out, Cursor::at(rows.0, row.sequence()), row.sequence(), row.prev(Audience::Internal), view);
+                encoder.event(&mut out, row.sequence(), row.sequence(), row.prev(Audience::Internal), view);
             }
         }
-        Bytes::from(out)
+        out.finish()
     };
     group.bench_function("encode", |b| b.iter(encode));
     let fold = |audience: Audience| {

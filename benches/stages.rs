@@ -3,7 +3,6 @@
 //! `cargo bench` runs the benchmarks. `cargo test --benches` runs each once, so that they keep working. The facts are
 //! those of a real Awaken run of 3,385 events.
 
-use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use proscenium::encode::encoded::FrameBuffer;
 use proscenium::encode::native::Encoder;
@@ -14,7 +13,7 @@ use proscenium::log::commit::Logs;
 use proscenium::log::journal::MemoryJournal;
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::{Limit, LogId};
-use proscenium::model::{Audience, BlobId, Cursor, Draft, Ids, RunId, Sequence};
+use proscenium::model::{Audience, BlobId, Draft, Ids, RunId, Sequence};
 use proscenium::projection::View;
 use proscenium::source::ledger::Ledger;
 use proscenium::source::{self, Fact};

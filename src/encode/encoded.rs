@@ -144,10 +144,10 @@ impl EncodedFrames {
         Arc::strong_count(&self.block) == 1
     }
 
-    /// The memory that the frames take, in bytes, without what their readers make of them.
+    /// The memory that the frames and their tags take, in bytes. It does not change: caches count with it.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.block.bytes.len() + size_of_val(&*self.block.marks) + self.block.tags.get().map_or(0, |tags| size_of_val(&**tags))
+        self.block.bytes.len() + self.block.marks.len() * (size_of::<FrameMark>() + size_of::<Option<FrameTag>>())
     }
 
     /// Counts bytes as sent.

@@ -331,12 +331,14 @@ mod tests {
             encoder().event(&mut out, Sequence(sequence), Sequence(sequence), Sequence(sequence - 1), envelope.as_bytes());
         }
         let (frames, mut prev) = (out.finish(), Sequence(9));
+        let memory = frames.memory_bytes();
         let seen = frames.copied_where(Some(|tag: &FrameTag| tag.surface.as_str() == "a"), &mut prev).unwrap();
         let (text, lines) = (text(seen), r#""surface":"a","agentId":"x"}}"#);
         let prevs: Vec<_> = text.split("\"prev\":").skip(1).map(|rest| rest.split(',').next().unwrap()).collect();
         assert_eq!((prevs, prev, text.matches(lines).count()), (vec!["9", "1", "3"], Sequence(4), 3));
         assert!(text.ends_with("id: 000000000000000e:8\n\n"));
         assert!(frames.copied_where(Some(|_: &FrameTag| false), &mut prev).is_none() && prev == Sequence(4));
+        assert_eq!(frames.memory_bytes(), memory, "a cache adds and subtracts the same weight");
     }
 
     #[test]

@@ -128,13 +128,12 @@ async fn a_session_reader_joins_logs_that_show_nothing_without_reading_their_row
     // All threads for folds are busy. A fold of a log that shows nothing needs none.
     let request = ReadRequest { filter: Filter { audience: Audience::User, ..activities().filter }, ..activities() };
     let hidden: Vec<_> = ids.iter().skip(1).take(49).cloned().collect();
-    let free = Arc::new(parking_lot::RwLock::new(()));
-    let held = free.write();
+    let (held, free) = std::sync::mpsc::channel::<()>();
+    let free = Arc::new(parking_lot::Mutex::new(free));
     for _ in 0..2 {
         let (logs, free) = (logs.clone(), free.clone());
-        tokio::spawn(async move { logs.work(move |_| drop(free.read())).await });
+        tokio::spawn(async move { logs.work(move |_| free.lock().recv()).await });
     }
-    tokio::task::yield_now().await;
     let mut reader = feed.read_merged(LogSet::Named(hidden), request.clone(), StartAt::Start);
     let (mut frames, mut hydrated) = (reader.next().await.unwrap(), 0);
     while let Some((frame, _)) = frames.next_frame() {

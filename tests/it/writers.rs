@@ -137,18 +137,19 @@ async fn a_fact_of_a_run_that_is_compacted_does_not_wait_for_the_readers_before_
     let tail = line.logs.log(&log()).await.unwrap().tail();
     // Deep folds take every thread for long work.
     let (busy, mut begun) = tokio::sync::mpsc::unbounded_channel();
-    let readers_end = Arc::new(std::sync::RwLock::new(()));
-    let held = readers_end.write().unwrap();
+    let (held, readers_end) = std::sync::mpsc::channel::<()>();
+    let readers_end = Arc::new(std::sync::Mutex::new(readers_end));
     for _ in 0..16 {
         let (logs, busy, readers_end) = (line.logs.clone(), busy.clone(), readers_end.clone());
         let fold = move |_: &dyn Store| {
             let _ = busy.send(());
-            drop(readers_end.read());
+            let _ = readers_end.lock().unwrap().recv();
         };
         tokio::spawn(async move { logs.work(fold).await });
     }
     with_timeout("two deep folds", async { (begun.recv().await, begun.recv().await) }).await;
-    let mut compacting = pin!(line.ingest.compact(&log(), &tail, CompactionPlan::default()));
+    let id = log();
+    let mut compacting = pin!(line.ingest.compact(&id, &tail, CompactionPlan::default()));
     // The compaction gets as far as it can.
     assert!(poll_fn(|context| Poll::Ready(compacting.as_mut().poll(context).is_pending())).await);
     let delivering = async {

@@ -244,11 +244,13 @@ impl Stream {
     }
 
     /// Whether the server is stopping, or the stream's token has ended.
+    #[must_use]
     pub fn must_end(&self) -> bool {
         self.stopping.borrow().is_some() || self.access.end_reason().is_some()
     }
 
     /// The time between two heartbeats.
+    #[must_use]
     pub const fn heartbeat(&self) -> Duration {
         self.heartbeat
     }

@@ -379,6 +379,7 @@ impl DialectStream {
     }
 
     /// Converts the stream into a response. `further` are the dialect's own headers.
+    #[must_use]
     pub fn respond(self, further: &'static [(&'static str, &'static str)]) -> Response {
         let stream = futures_util::stream::unfold(self, async |mut stream| stream.next().await.map(|bytes| (bytes, stream)));
         let mut response = (HEADERS, Body::from_stream(stream)).into_response();

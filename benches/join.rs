@@ -63,12 +63,12 @@ async fn join(feed: &Arc<Feed>, run: &str, replay: bool, mut each: impl FnMut(&[
     let filter = Filter { audience: Audience::User, surfaces: Vec::new(), types: Vec::new(), agent: None };
     let request = ReadRequest { filter, frames: Frames::Activities, replay };
     let mut reader = feed.read(&log(run), request, StartAt::Start).await.expect("a reader");
-    while let Ok(Some(frames)) = reader.next().await {
-        for frame in frames.split_inclusive(|byte| *byte == b'\n').filter(|line| line.starts_with(b"data: ")) {
-            each(frame);
-        }
-        if memchr::memmem::find(&frames, b"\"Hydrated\"").is_some() {
-            return;
+    while let Ok(Some(mut frames)) = reader.next().await {
+        while let Some((frame, cursor)) = frames.next_frame() {
+            each(&frame);
+            if cursor.is_some() && frame.starts_with(br#"{"frame":"Hydrated""#) {
+                return;
+            }
         }
     }
 }

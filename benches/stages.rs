@@ -3,8 +3,8 @@
 //! `cargo bench` runs the benchmarks. `cargo test --benches` runs each once, so that they keep working. The facts are
 //! those of a real Awaken run of 3,385 events.
 
-use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use proscenium::encode::encoded::FrameBuffer;
 use proscenium::encode::native::Encoder;
 use proscenium::feed::{Feed, FeedConfig};
 use proscenium::guard::{Guard, Policy};
@@ -13,7 +13,7 @@ use proscenium::log::commit::Logs;
 use proscenium::log::journal::MemoryJournal;
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::{Limit, LogId};
-use proscenium::model::{Audience, BlobId, Cursor, Draft, Ids, RunId, Sequence};
+use proscenium::model::{Audience, BlobId, Draft, Ids, RunId, Sequence};
 use proscenium::projection::View;
 use proscenium::source::ledger::Ledger;
 use proscenium::source::{self, Drafts, Fact};
@@ -124,13 +124,13 @@ fn stages(criterion: &mut Criterion) {
     });
     let encoder = Encoder::new(&log);
     let encode = || {
-        let mut out = Vec::new();
+        let mut out = FrameBuffer::new(rows.0);
         for row in &rows.1 {
             if let Some(view) = row.view(Audience::Internal) {
-                encoder.event(&mut out, Cursor::at(rows.0, row.sequence()), row.sequence(), row.prev(Audience::Internal), view);
+                encoder.event(&mut out, row.sequence(), row.sequence(), row.prev(Audience::Internal), view);
             }
         }
-        Bytes::from(out)
+        out.finish()
     };
     group.bench_function("encode", |b| b.iter(encode));
     let fold = |audience: Audience| {

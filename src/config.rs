@@ -3,6 +3,10 @@
 //! Each flag `--some-name` is also the environment variable `PROSCENIUM_SOME_NAME`; the flag wins. clap checks values
 //! as it parses them, so every [`Config`] is within its ranges. `main` reads the command line and the environment.
 
+mod parse;
+#[cfg(test)]
+mod tests;
+
 use crate::auth::AuthConfig;
 #[cfg(feature = "cluster")]
 use crate::cluster::ClusterOptions;
@@ -22,6 +26,7 @@ use crate::serve::transport::tls::Files;
 use crate::serve::{KeepAlive, Limits};
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
+use parse::{advertised_url, cluster_name, cluster_urls, collector_url, size};
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -494,192 +499,4 @@ impl Config {
 /// Converts a limit. One beyond this machine's address space means unlimited.
 fn to_usize(size: u64) -> usize {
     usize::try_from(size).unwrap_or(usize::MAX)
-}
-
-/// Parses a collector's URL. A binary without the feature `otlp` rejects it rather than ignore it.
-fn collector_url(text: &str, has_otlp: bool) -> Result<String, String> {
-    if !has_otlp {
-        return Err("this binary cannot send traces; build it with `cargo build --release --features otlp`".into());
-    }
-    let uri: http::Uri = text.parse().map_err(|error| format!("{error}; give a URL such as http://127.0.0.1:4318"))?;
-    match uri.scheme_str() {
-        Some("http" | "https") if uri.query().is_none() => Ok(text.trim_end_matches('/').to_owned()),
-        _ => Err("it must be an http or https URL without a query, such as http://127.0.0.1:4318".into()),
-    }
-}
-
-/// Parses the URLs of NATS servers. A binary without the feature `cluster` rejects them rather than ignore them.
-fn cluster_urls(text: &str, has_cluster: bool) -> Result<String, String> {
-    if !has_cluster {
-        return Err("this binary cannot be a node of a cluster; build it with the feature `cluster`".into());
-    }
-    let is_url = |url: &str| {
-        ["nats://", "tls://"].iter().any(|scheme| url.trim().strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()))
-    };
-    match text.split(',').all(is_url) {
-        true => Ok(text.to_owned()),
-        false => Err("give the URLs of the NATS servers, such as nats://10.0.0.1:4222,nats://10.0.0.2:4222".into()),
-    }
-}
-
-fn cluster_name(text: &str) -> Result<String, String> {
-    let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
-    match (1..=32).contains(&text.len()) && is_plain {
-        true => Ok(text.to_owned()),
-        false => Err("a name has 1 to 32 letters, digits, `-` and `_`".into()),
-    }
-}
-
-fn advertised_url(text: &str) -> Result<String, String> {
-    let uri: http::Uri = text.parse().map_err(|error| format!("{error}; give a URL such as http://10.0.0.5:8787"))?;
-    match uri.scheme_str() {
-        Some("http" | "https") if uri.query().is_none() && uri.path() == "/" => Ok(text.trim_end_matches('/').to_owned()),
-        _ => Err("it must be an http or https URL without a path, such as http://10.0.0.5:8787".into()),
-    }
-}
-
-/// Parses a size such as `65536`, `64KiB` or `64 kib`. Units are powers of 1024.
-fn size(text: &str, min: u64, max: u64) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = match text[digits.len()..].trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kib" => KIB,
-        "m" | "mib" => MIB,
-        "g" | "gib" => GIB,
-        other => return Err(format!("{other:?} is not a unit of size; use bytes, KiB, MiB or GiB")),
-    };
-    let count: u64 =
-        digits.trim().parse().map_err(|_| format!("{text:?} is not a size; use a whole number of bytes, KiB, MiB or GiB"))?;
-    match count.checked_mul(unit) {
-        Some(bytes) if (min..=max).contains(&bytes) => Ok(bytes),
-        _ => Err(format!("{text} is out of range; it must be {} to {}", size_text(min), size_text(max))),
-    }
-}
-
-fn size_text(bytes: u64) -> String {
-    match bytes {
-        GIB.. if bytes.is_multiple_of(GIB) => format!("{}GiB", bytes / GIB),
-        MIB.. if bytes.is_multiple_of(MIB) => format!("{}MiB", bytes / MIB),
-        KIB.. if bytes.is_multiple_of(KIB) => format!("{}KiB", bytes / KIB),
-        _ => format!("{bytes} bytes"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::{CommandFactory, Parser};
-
-    #[derive(Parser)]
-    struct Server {
-        #[command(flatten)]
-        config: Config,
-    }
-
-    fn config(arguments: &[&str]) -> Result<Config, clap::Error> {
-        Server::try_parse_from([&["serve"], arguments].concat()).map(|server| server.config)
-    }
-
-    #[test]
-    fn command_line_defaults_match_the_defaults_of_each_module() {
-        let config = config(&[]).unwrap();
-        assert_eq!(format!("{:?}", config.limits()), format!("{:?}", Limits::default()));
-        assert_eq!(format!("{:?}", config.keep_alive()), format!("{:?}", KeepAlive::default()));
-        assert_eq!(format!("{:?}", config.sizes()), format!("{:?}", FeedConfig::default()));
-        assert_eq!(format!("{:?}", config.policy()), format!("{:?}", Policy::default()));
-        assert_eq!((config.listen.as_str(), config.data_dir.to_str()), ("127.0.0.1:8787", Some("./data")));
-        assert_eq!(config.compact_after(), None);
-    }
-
-    #[test]
-    fn every_flag_has_an_environment_variable_of_the_same_name() {
-        for argument in Server::command().get_arguments().filter(|argument| argument.get_id() != "help") {
-            let flag = argument.get_long().expect("every option has a long flag");
-            let variable = argument.get_env().and_then(|name| name.to_str());
-            assert_eq!(variable, Some(format!("PROSCENIUM_{}", flag.replace('-', "_").to_uppercase()).as_str()));
-        }
-    }
-
-    #[test]
-    fn sizes_are_bytes_or_have_a_unit_and_are_range_checked() {
-        let check = |text: &str, expected: Result<u64, &str>| {
-            assert_eq!(
-                size(text, KIB, 16 * MIB).map_err(|why| why.contains(expected.unwrap_err())),
-                expected.map_err(|_| true),
-                "{text}"
-            );
-        };
-        check("4096", Ok(4096));
-        check("32KiB", Ok(32 * KIB));
-        check("1 mib", Ok(MIB));
-        check("1023", Err("1KiB to 16MiB"));
-        check("1GiB", Err("out of range"));
-        check("99999999999999999999GiB", Err("not a size"));
-        check("18446744073709551615GiB", Err("out of range"));
-        check("12parsecs", Err("not a unit"));
-        check("-1", Err("not a size"));
-        check("", Err("not a size"));
-    }
-
-    #[test]
-    fn an_address_that_others_can_reach_is_refused_with_the_remedy() {
-        let check = |arguments: &[&str], address: &str, admitted: bool| {
-            let answer = config(arguments).unwrap().check_listen_address(address.parse().unwrap());
-            assert_eq!(answer.is_ok(), admitted, "{address}");
-            assert!(answer.is_ok() || answer.unwrap_err().to_string().contains("--insecure"));
-        };
-        check(&[], "127.0.0.1:0", true);
-        check(&[], "[::1]:0", true);
-        check(&[], "[::ffff:127.0.0.1]:0", true);
-        check(&[], "0.0.0.0:0", false);
-        check(&[], "[::]:0", false);
-        check(&[], "192.168.1.7:0", false);
-        check(&["--insecure"], "0.0.0.0:0", true);
-        check(&["--auth-key", "key"], "0.0.0.0:0", true);
-        check(&["--auth-jwks", "keys.json"], "[::]:0", true);
-        check(&["--auth-revoked", "names"], "0.0.0.0:0", false);
-    }
-
-    #[test]
-    fn a_collector_is_a_url_and_requires_the_otlp_feature() {
-        for (address, taken) in [
-            ("http://127.0.0.1:4318/", Some("http://127.0.0.1:4318")),
-            ("https://collector.example/otlp", Some("https://collector.example/otlp")),
-            ("127.0.0.1:4318", None),
-            ("grpc://127.0.0.1:4317", None),
-            ("/v1/traces", None),
-            ("http://collector.example?key=1", None),
-        ] {
-            match (collector_url(address, true), taken) {
-                (Ok(address), Some(taken)) => assert_eq!(address, taken),
-                (Err(why), None) => assert!(why.contains("http://127.0.0.1:4318"), "{why}"),
-                (got, _) => panic!("{address}: {got:?}"),
-            }
-            assert!(collector_url(address, false).unwrap_err().contains("--features otlp"));
-        }
-        let given = config(&["--otlp-endpoint", "http://127.0.0.1:4318"]);
-        assert_eq!(given.is_ok(), cfg!(feature = "otlp"));
-        assert_eq!(config(&[]).unwrap().otlp_endpoint, None);
-    }
-
-    #[test]
-    fn a_certificate_requires_its_key_and_the_reverse() {
-        assert!(config(&["--tls-cert", "c.pem"]).is_err() && config(&["--tls-key", "k.pem"]).is_err());
-        let files = config(&["--tls-cert", "c.pem", "--tls-key", "k.pem"]).unwrap().tls().expect("both files are configured");
-        assert_eq!((files.cert, files.key), ("c.pem".into(), "k.pem".into()));
-        assert!(config(&[]).unwrap().tls().is_none());
-    }
-
-    #[test]
-    fn an_out_of_range_value_is_rejected_when_it_is_parsed() {
-        for arguments in [
-            ["--depth-max", "121"],
-            ["--workers", "0"],
-            ["--drain-ms", "10001"],
-            ["--sync", "sometimes"],
-            ["--publish-burst", "9"],
-        ] {
-            assert!(config(&arguments).is_err(), "{arguments:?}");
-        }
-    }
 }

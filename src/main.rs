@@ -159,8 +159,9 @@ fn failed(error: &Failure, code: ExitCode) -> ExitCode {
 
 /// Threads for blocking work.
 ///
-/// Those for the store, those for large bodies, and two for files, the disk probe and name look-ups.
-const BLOCKING_THREADS: usize = STORE_THREADS + LARGE_DELIVERIES_MAX + 2;
+/// Those for the store, those for large bodies, and those for everything else: renewals of keys and certificates, the
+/// disk probe, files, a snapshot of a cluster, and name look-ups. A writer that opens its log waits for none of them.
+const BLOCKING_THREADS: usize = STORE_THREADS + LARGE_DELIVERIES_MAX + 6;
 
 type Failure = Box<dyn std::error::Error>;
 

@@ -42,7 +42,7 @@ pub(super) async fn read(
     let all = thread.shown_activities(app, Audience::Internal).await?;
     let mut memory = Map::new();
     for activity in all.iter().filter(|activity| &*activity.kind == MEMORY) {
-        memory.extend(activity.content.clone());
+        memory.extend(Map::clone(&activity.content));
     }
     let shown = match audience {
         Audience::Internal => all,

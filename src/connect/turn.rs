@@ -461,6 +461,10 @@ impl ConnectedAgent {
     /// The store's failure.
     pub async fn memory_of(&self, run: &RunId) -> Result<Map<String, Value>, Problem> {
         let shown = crate::serve::clients::shown_activities(&self.app, run, crate::model::Audience::Internal, None).await?;
-        Ok(shown.into_iter().find(|activity| &*activity.kind == MEMORY).map(|activity| activity.content).unwrap_or_default())
+        Ok(shown
+            .into_iter()
+            .find(|activity| &*activity.kind == MEMORY)
+            .map(|activity| Arc::unwrap_or_clone(activity.content))
+            .unwrap_or_default())
     }
 }

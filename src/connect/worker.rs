@@ -250,7 +250,7 @@ impl Worker {
         let shown = shown_activities(&agent.app, &run, Audience::Internal, None).await?;
         let asked = shown.into_iter().find(|shown| &*shown.kind == "action" && *shown.id == **action);
         let action_id = ActionId::new(action).expect("a target of a control is an id");
-        let asked = asked.map(|asked| asked.content).unwrap_or_default();
+        let asked = asked.map(|asked| Arc::unwrap_or_clone(asked.content)).unwrap_or_default();
         let reply = ActionReply { action: action_id, control: held.control.clone(), value: held.value.clone(), asked };
         // It fails only for a turn that has just ended.
         let tell = |turn: &ActiveTurn| turn.commands.send(TurnCommand::Reply(held.clone(), reply.clone())).is_ok();

@@ -15,22 +15,27 @@
 //! a secret, the original stays in this process's memory until then. A claimant gets the original; after a restart it
 //! gets the redacted value with `redacted`. Headers for a connected agent ([`user_headers`]) are only in memory, too.
 
+mod listing;
+mod record;
 pub mod rules;
 pub mod user_headers;
 
-use crate::guard::{redact_text, redact_value};
+pub use listing::{list, list_entry};
+
+use crate::guard::redact_text;
 use crate::ingest::{Environment, Ingest, ServerAppend, WriterView};
 use crate::log::commit::Logs;
 use crate::log::control::{ControlChange, ControlRecord, ControlState, OPEN_CONTROLS_MAX};
 use crate::log::queues::{LeasedControl, Queues};
 use crate::log::{LogId, StoreError};
-use crate::model::{AgentId, Audience, Control, ControlId, Ids, RunId, SessionId};
+use crate::model::{AgentId, Audience, Control, ControlId, RunId, SessionId};
 use futures_util::future::join_all;
 use http::HeaderMap;
 use parking_lot::Mutex;
-use rules::{CREDENTIAL, ControlRequest, Expiry, InvalidControl, TTL, TTL_MAX};
+use record::{is_credential, new_record, redacted_value};
+use rules::{ControlRequest, InvalidControl};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -571,163 +576,4 @@ fn no_such_log(log: &LogId) -> ControlError {
         LogId::Run(run) => ControlError::NoSuchRun(run.clone()),
         LogId::Session(session) => ControlError::NoSuchSession(session.clone()),
     }
-}
-
-/// Whether the input for this action is a secret, regardless of its format.
-fn is_credential(view: &WriterView<'_>, ids: &Ids) -> bool {
-    let pending = view.summary.pending_actions.iter().find(|pending| Some(&pending.action) == ids.action.as_ref());
-    pending.is_some_and(|pending| pending.kind.as_deref() == Some(CREDENTIAL))
-}
-
-/// The redacted value, and whether the guard removed anything.
-fn redacted_value(request: &ControlRequest, is_secret: bool) -> (Option<Value>, bool) {
-    let Some(mut value) = request.value.clone() else { return (None, false) };
-    let was_redacted = if is_secret {
-        // The guard redacts every text under such a name.
-        let mut under = json!({ "secret": value });
-        let was_redacted = redact_value(&mut under);
-        value = under["secret"].take();
-        was_redacted
-    } else {
-        redact_value(&mut value)
-    };
-    (Some(value), was_redacted)
-}
-
-/// The record of a request, if the log accepts it in its current state.
-fn new_record(
-    view: &WriterView<'_>,
-    log: &LogId,
-    id: &ControlId,
-    request: &ControlRequest,
-    audience: Audience,
-    now: jiff::Timestamp,
-) -> Result<ControlRecord, ControlError> {
-    let is_run = matches!(log, LogId::Run(_));
-    if is_run && !view.is_written {
-        return Err(no_such_log(log));
-    }
-    let summary = view.summary;
-    let run = summary.run_for(audience);
-    let mut record = ControlRecord {
-        id: id.clone(),
-        control: request.control.clone(),
-        targets: request.targets.clone(),
-        agent: AgentId::new(DEFAULT_AGENT).expect("a short name is an id"),
-        audience: Audience::User,
-        queue_position: 0,
-        of_attempt: (is_run && request.is_attempt_bound()).then_some(summary.run.attempt),
-        stops_run: false,
-        created_at: now.as_millisecond(),
-        expires_at: 0,
-        attempt: 0,
-        state: ControlState::Open,
-        reason: None,
-        value: None,
-        redacted: false,
-        fingerprint: String::new(),
-    };
-    let ids = record.ids();
-    let mut pending = None;
-    if let Some(action) = &ids.action {
-        if !(run.pending.contains(action.as_str()) && summary.run.pending.contains(action.as_str())) {
-            return Err(ControlError::ActionNotPending { action: action.to_string() });
-        }
-        pending = summary.pending_actions.iter().find(|pending| pending.action == *action);
-        request.check_action(pending).map_err(ControlError::Invalid)?;
-    }
-    if let Some(call) = &ids.tool_call
-        && is_run
-        && !view.call(call).is_some_and(|start| audience.admits(start))
-    {
-        let detail = format!("this run has no call {call}; name one of its calls, or none");
-        return Err(ControlError::Invalid(InvalidControl {
-            member: "toolCallId",
-            detail,
-            expected: "a call of this run".into(),
-        }));
-    }
-    if record.of_attempt.is_some() && run.status.is_end() {
-        return Err(ControlError::RunEnded { status: run.status.as_str(), control: request.control.to_string() });
-    }
-    if summary.controls.len() >= OPEN_CONTROLS_MAX {
-        return Err(ControlError::TooMany);
-    }
-    // A delegated approval goes to the teammate that asked, and names that teammate.
-    let asker = pending.and_then(|pending| pending.agent.as_ref());
-    record.agent = match (&ids.agent, asker, &summary.agent) {
-        (Some(agent), ..) | (None, Some(agent), _) | (None, None, Some(agent)) => agent.clone(),
-        (None, None, None) => record.agent,
-    };
-    if let (None, Some(asker)) = (&ids.agent, asker) {
-        record.targets.insert("agentId".into(), asker.to_string());
-    }
-    record.audience = view.audience_about(&record.ids());
-    let of_whole = ids.agent.as_ref().is_none_or(|agent| !view.is_teammate(agent));
-    if is_run && request.ends_run() && of_whole {
-        record.stops_run = true;
-        record.of_attempt.get_or_insert(summary.run.attempt);
-        if run.status.is_end() {
-            return Err(ControlError::RunEnded { status: run.status.as_str(), control: request.control.to_string() });
-        }
-    }
-    let millis = |wait: Duration| now.as_millisecond().saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
-    let by_action = pending.and_then(|pending| pending.expires_at).filter(|at| *at > now.as_millisecond());
-    record.expires_at = match request.expiry {
-        Some(Expiry::At(at)) => at.as_millisecond(),
-        Some(Expiry::After(wait)) => millis(wait),
-        None => by_action.unwrap_or_else(|| millis(TTL)).min(millis(TTL_MAX)),
-    };
-    (record.value, record.redacted) = redacted_value(request, is_credential(view, &ids));
-    record.fingerprint = request.fingerprint(record.value.as_ref());
-    Ok(record)
-}
-
-/// The control as a list item.
-#[must_use]
-pub fn list_entry(record: &ControlRecord, queues: &Queues) -> Value {
-    let status = match record.state {
-        ControlState::Open if queues.is_leased(record.queue_position) => "claimed",
-        ControlState::Open => "queued",
-        ControlState::Acked => "acked",
-        ControlState::Nacked => "nacked",
-        ControlState::Expired => "expired",
-    };
-    let mut entry = Map::new();
-    entry.insert("controlId".into(), record.id.as_str().into());
-    entry.insert("control".into(), record.control.as_str().into());
-    entry.insert("status".into(), status.into());
-    entry.extend(record.targets.iter().map(|(member, id)| (member.clone(), id.as_str().into())));
-    entry.insert("attempt".into(), record.attempt.into());
-    entry.extend(record.reason.as_deref().map(|reason| ("reason".to_owned(), reason.into())));
-    entry.insert("createdAt".into(), format_timestamp(record.created_at).into());
-    entry.insert("expiresAt".into(), format_timestamp(record.expires_at).into());
-    Value::Object(entry)
-}
-
-/// The controls of a log that this audience may see, and the cursor of the next page.
-///
-/// The page begins after the queue position `after`.
-///
-/// `None` for a log that was never written.
-///
-/// # Errors
-/// The store's failure.
-pub async fn list(
-    logs: &Logs,
-    log: &LogId,
-    audience: Audience,
-    after: u64,
-    limit: usize,
-) -> Result<Option<(Vec<Value>, Option<u64>)>, StoreError> {
-    let Some(loaded) = logs.load(log).await? else { return Ok(None) };
-    let prefix = crate::log::control::CONTROL_KEY_PREFIX.as_bytes();
-    let saved = loaded.state.iter().filter(|(key, _)| key.starts_with(prefix));
-    let mut records = saved.map(|(key, saved)| ControlRecord::read(log, key, saved)).collect::<Result<Vec<_>, _>>()?;
-    records.retain(|of| of.queue_position > after && audience.admits(of.audience));
-    records.sort_unstable_by_key(|record| record.queue_position);
-    let more = records.len() > limit;
-    records.truncate(limit);
-    let next = records.last().filter(|_| more).map(|last| last.queue_position);
-    Ok(Some((records.iter().map(|record| list_entry(record, logs.queues())).collect(), next)))
 }

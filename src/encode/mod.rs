@@ -1,12 +1,13 @@
 //! Dialects: the encoders that turn frames into bytes, one file per dialect.
 //!
-//! [`native`] encodes rows and activities as native frames, once for all readers of one filter. Every other dialect is
-//! a client of those frames: it reads them as a browser would ([`frames`]) and translates them for one kind of client.
-//! So all readers share one way to join, to resume and to fall behind, and one filter. A dialect never decides who may
-//! see an event.
+//! [`native`] encodes rows and activities as native frames, once for all readers ([`encoded`]). Every other dialect is a
+//! client of those frames: it takes them decoded, as a browser would see them ([`frames`]), and translates them for one
+//! kind of client. So all readers share one way to join, to resume and to fall behind, and one filter. A dialect never
+//! decides who may see an event.
 
 pub mod ag_ui;
 pub mod ai_sdk;
+pub mod encoded;
 pub mod frames;
 pub mod native;
 
@@ -29,7 +30,7 @@ pub trait Dialect: Send {
     fn resume(&mut self, known: Vec<ActivityView>);
 
     /// Translates one frame into events.
-    fn frame(&mut self, frame: Frame, events: &mut Vec<Value>) -> Flow;
+    fn frame(&mut self, frame: &Frame, events: &mut Vec<Value>) -> Flow;
 
     /// Ends the batch of frames of one envelope: events that depend on all of them follow now.
     fn end_batch(&mut self, _events: &mut Vec<Value>) -> Flow {

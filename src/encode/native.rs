@@ -14,15 +14,22 @@
 //! `\n\n`. Frames have no `event:` line, because `EventSource.onmessage` would not fire. A heartbeat is a comment with
 //! one newline: some clients deliver a blank line after it as an empty message (Azure/fetch-event-source#15).
 
+use super::encoded::{EncodedFrames, FrameBuffer, FrameTag, push_decimal};
+use crate::log::LogId;
 use crate::model::{Cursor, Epoch, ReceivedAt, Sequence};
 use crate::projection::activity_set::{Activity, Change};
 use bytes::Bytes;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::io::Write;
+use std::sync::LazyLock;
 
 /// The comment that stops proxies from closing an idle stream, and the first bytes of every stream.
-pub const HEARTBEAT: &[u8] = b":\n";
+#[must_use]
+pub fn heartbeat() -> EncodedFrames {
+    static COMMENT: LazyLock<EncodedFrames> = LazyLock::new(|| Bytes::from_static(b":\n").into());
+    COMMENT.clone()
+}
 
 /// Encodes the frames of one log; holds the text that all of them share.
 #[derive(Debug, Clone)]
@@ -34,174 +41,137 @@ pub struct Encoder {
 impl Encoder {
     /// Creates the encoder of one log's frames.
     #[must_use]
-    pub fn new(log: &crate::log::LogId) -> Self {
+    pub fn new(log: &LogId) -> Self {
         let (member, id) = match log {
-            crate::log::LogId::Run(id) => ("runId", id.as_str()),
-            crate::log::LogId::Session(id) => ("sessionId", id.as_str()),
+            LogId::Run(id) => ("runId", id.as_str()),
+            LogId::Session(id) => ("sessionId", id.as_str()),
         };
         Self { log: format!("\"{member}\":{}", Value::from(id)) }
     }
 
-    /// Appends an Event frame and its cursor.
-    pub fn event(&self, out: &mut Vec<u8>, cursor: Cursor, sequence: Sequence, prev: Sequence, envelope: &[u8]) {
-        out.extend_from_slice(b"data: {\"frame\":\"Event\",");
-        out.extend_from_slice(self.log.as_bytes());
-        out.extend_from_slice(b",\"sequence\":");
-        push_decimal(out, sequence.0);
-        out.extend_from_slice(b",\"prev\":");
-        push_decimal(out, prev.0);
-        out.extend_from_slice(b",\"event\":");
-        out.extend_from_slice(envelope);
-        out.extend_from_slice(b"}\n");
-        id(out, cursor);
+    /// Appends an Event frame, with the cursor of this position.
+    pub fn event(&self, out: &mut FrameBuffer, position: Sequence, sequence: Sequence, prev: Sequence, envelope: &[u8]) {
+        let object = self.begin(out, "Event", position, sequence, Some(prev));
+        object.extend_from_slice(b",\"event\":");
+        object.extend_from_slice(envelope);
+        object.push(b'}');
+        out.end(None);
+        out.set_cursor();
     }
 
-    /// Appends an activity's change up to the end of the data line. The caller appends [`push_frame_end`].
-    pub fn change(
-        &self,
-        out: &mut Vec<u8>,
-        sequence: Sequence,
-        prev: Sequence,
-        activity: &Activity,
-        change: &Change,
-    ) -> PrevRange {
+    /// Appends a change of an activity. Its envelope's last frame needs a cursor.
+    pub fn change(&self, out: &mut FrameBuffer, sequence: Sequence, prev: Sequence, activity: &Activity, change: &Change) {
         if change.is_snapshot {
             return self.snapshot(out, sequence, Some(prev), activity);
         }
-        let range = self.head(out, "ActivityDelta", sequence, Some(prev));
-        member(out, "activityType", &activity.kind);
-        member(out, "activityId", &activity.id);
-        time(out, "at", activity.updated_at);
+        let object = self.begin(out, "ActivityDelta", sequence, sequence, Some(prev));
+        member(object, "activityType", &activity.kind);
+        member(object, "activityId", &activity.id);
+        time(object, "at", activity.updated_at);
         if let Some(ended) = change.ended {
-            member(out, "ended", &ended);
+            member(object, "ended", &ended);
         }
-        member(out, "patch", &change.patch);
-        out.extend_from_slice(b"}\n");
-        range
+        member(object, "patch", &change.patch);
+        object.push(b'}');
+        out.end(Some(tag(activity)));
     }
 
-    /// Appends a snapshot of an activity up to the end of the data line.
-    ///
-    /// Frames for joining or catching up have no `prev`.
-    pub fn snapshot(&self, out: &mut Vec<u8>, sequence: Sequence, prev: Option<Sequence>, activity: &Activity) -> PrevRange {
-        let range = self.head(out, "ActivitySnapshot", sequence, prev);
-        member(out, "activityType", &activity.kind);
-        member(out, "activityId", &activity.id);
-        member(out, "surface", &activity.surface);
-        member(out, "opened", &activity.opened);
-        time(out, "openedAt", activity.opened_at);
-        time(out, "updatedAt", activity.updated_at);
+    /// Appends a snapshot of an activity. Frames for joining or catching up have no `prev`.
+    pub fn snapshot(&self, out: &mut FrameBuffer, sequence: Sequence, prev: Option<Sequence>, activity: &Activity) {
+        let object = self.begin(out, "ActivitySnapshot", sequence, sequence, prev);
+        member(object, "activityType", &activity.kind);
+        member(object, "activityId", &activity.id);
+        member(object, "surface", &activity.surface);
+        member(object, "opened", &activity.opened);
+        time(object, "openedAt", activity.opened_at);
+        time(object, "updatedAt", activity.updated_at);
         if let Some(ended_at) = activity.ended_at {
-            time(out, "endedAt", ended_at);
+            time(object, "endedAt", ended_at);
         }
         if let Some(agent) = &activity.agent {
-            member(out, "agentId", agent);
+            member(object, "agentId", agent);
         }
-        member(out, "content", &activity.content);
-        out.extend_from_slice(b"}\n");
-        range
+        member(object, "content", &activity.content);
+        object.push(b'}');
+        out.end(Some(tag(activity)));
     }
 
-    /// Appends the start of a frame, through its `prev`.
-    fn head(&self, out: &mut Vec<u8>, frame: &str, sequence: Sequence, prev: Option<Sequence>) -> PrevRange {
-        out.extend_from_slice(b"data: {\"frame\":\"");
-        out.extend_from_slice(frame.as_bytes());
-        out.extend_from_slice(b"\",");
-        out.extend_from_slice(self.log.as_bytes());
-        out.extend_from_slice(b",\"sequence\":");
-        push_decimal(out, sequence.0);
-        let Some(prev) = prev else { return PrevRange { prev: out.len(), after_prev: out.len() } };
-        out.extend_from_slice(b",\"prev\":");
-        let at = out.len();
-        push_decimal(out, prev.0);
-        PrevRange { prev: at, after_prev: out.len() }
+    /// Begins a frame, through its `prev`.
+    fn begin<'o>(
+        &self,
+        out: &'o mut FrameBuffer,
+        frame: &str,
+        position: Sequence,
+        sequence: Sequence,
+        prev: Option<Sequence>,
+    ) -> &'o mut Vec<u8> {
+        let object = out.begin(position);
+        object.extend_from_slice(b"{\"frame\":\"");
+        object.extend_from_slice(frame.as_bytes());
+        object.extend_from_slice(b"\",");
+        object.extend_from_slice(self.log.as_bytes());
+        object.extend_from_slice(b",\"sequence\":");
+        push_decimal(object, sequence.0);
+        if let Some(prev) = prev {
+            object.extend_from_slice(b",\"prev\":");
+            out.push_prev(prev);
+        }
+        out.object()
     }
 
-    /// Encodes a Hydrated frame.
+    /// Appends a Hydrated frame.
     ///
     /// `sequence` is the last envelope that gave this reader's filter a frame, so that the next frame's `prev` equals
-    /// it. `cursor` is the reader's position; `None` before the log's first envelope.
-    #[must_use]
-    pub fn hydrated(&self, sequence: Sequence, cursor: Option<Cursor>) -> Vec<u8> {
-        self.control(&json!({ "frame": "Hydrated", "sequence": sequence }), cursor)
+    /// it. `position` is the reader's; `None` before the log's first envelope.
+    pub fn hydrated(&self, out: &mut FrameBuffer, sequence: Sequence, position: Option<Sequence>) {
+        self.begin(out, "Hydrated", position.unwrap_or_default(), sequence, None).push(b'}');
+        out.end(None);
+        if position.is_some() {
+            out.set_cursor();
+        }
     }
 
     /// Encodes an End frame.
     ///
     /// Its cursor is later than every event's: a reader that resumes there has seen everything.
     #[must_use]
-    pub fn end(&self, epoch: Epoch, sequence: Sequence, status: &str) -> Vec<u8> {
-        let cursor = Cursor { knows_end: true, ..Cursor::at(epoch, sequence) };
-        self.control(&json!({ "frame": "End", "sequence": sequence, "status": status }), Some(cursor))
+    pub fn end(&self, epoch: Epoch, sequence: Sequence, status: &str) -> EncodedFrames {
+        let mut out = FrameBuffer::new(epoch);
+        self.control(&mut out, "End", sequence, "status", &status);
+        out.set_end_cursor();
+        out.finish()
     }
 
     /// Encodes a Reset frame: the reader must drop its copy of this log.
     ///
     /// The cursor precedes the log's first event.
     #[must_use]
-    pub fn reset(&self, epoch: Epoch, reason: &str) -> Vec<u8> {
-        self.control(&json!({ "frame": "Reset", "sequence": 0, "reason": reason }), Some(Cursor::at(epoch, Sequence::NONE)))
+    pub fn reset(&self, epoch: Epoch, reason: &str) -> EncodedFrames {
+        let mut out = FrameBuffer::new(epoch);
+        self.control(&mut out, "Reset", Sequence::NONE, "reason", &reason);
+        out.set_cursor();
+        out.finish()
     }
 
     /// Encodes an Error frame; the stream ends after it.
     #[must_use]
-    pub fn error(&self, sequence: Sequence, problem: &Value) -> Vec<u8> {
-        self.control(&json!({ "frame": "Error", "sequence": sequence, "problem": problem }), None)
+    pub fn error(&self, sequence: Sequence, problem: &Value) -> EncodedFrames {
+        let mut out = FrameBuffer::new(Epoch::from_random(0));
+        self.control(&mut out, "Error", sequence, "problem", problem);
+        out.finish()
     }
 
-    fn control(&self, frame: &Value, cursor: Option<Cursor>) -> Vec<u8> {
-        let text = frame.to_string();
-        let (kind, rest) = text.split_at(text.find(',').expect("a control frame has further members") + 1);
-        let mut out = format!("data: {kind}{},{rest}\n", self.log).into_bytes();
-        push_frame_end(&mut out, cursor);
-        out
+    /// Appends a frame with one member of its own.
+    fn control(&self, out: &mut FrameBuffer, frame: &str, sequence: Sequence, name: &str, value: &impl Serialize) {
+        let object = self.begin(out, frame, sequence, sequence, None);
+        member(object, name, value);
+        object.push(b'}');
+        out.end(None);
     }
 }
 
-/// Removes the cursors from frames: on a stream of several logs, one log's cursors are meaningless.
-#[must_use]
-pub fn without_cursors(frames: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(frames.len());
-    for line in frames.split_inclusive(|byte| *byte == b'\n').filter(|line| !line.starts_with(b"id: ")) {
-        out.extend_from_slice(line);
-    }
-    out
-}
-
-/// Appends a cursor to the last of these frames, which has none.
-pub fn append_cursor(frames: &mut Vec<u8>, cursor: Cursor) {
-    debug_assert!(frames.ends_with(b"}\n\n"), "the last of the whole frames has no cursor");
-    frames.pop();
-    id(frames, cursor);
-}
-
-/// Returns these Event frames with another `prev` on the first one.
-#[must_use]
-pub fn with_prev(frames: Bytes, prev: Sequence) -> Bytes {
-    // The frame's own member comes first, and a JSON string cannot contain unescaped quotes.
-    let member = b",\"prev\":";
-    let Some(at) = memchr::memmem::find(&frames, member).map(|at| at + member.len()) else { return frames };
-    let end = at + frames[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let mut digits = Vec::with_capacity(20);
-    push_decimal(&mut digits, prev.0);
-    if frames[at..end] == digits { frames } else { [&frames[..at], &digits, &frames[end..]].concat().into() }
-}
-
-/// The byte range of a frame's `prev` in its buffer.
-///
-/// A reader with its own filter needs another value there.
-#[derive(Debug, Clone, Copy)]
-pub struct PrevRange {
-    pub prev: usize,
-    pub after_prev: usize,
-}
-
-/// Appends the rest of a frame: its cursor, if the frame is the envelope's last, and the blank line.
-pub fn push_frame_end(out: &mut Vec<u8>, cursor: Option<Cursor>) {
-    match cursor {
-        Some(cursor) => id(out, cursor),
-        None => out.push(b'\n'),
-    }
+fn tag(activity: &Activity) -> FrameTag {
+    FrameTag { event_type: None, surface: activity.surface.clone(), agent: activity.agent.clone() }
 }
 
 /// Appends a JSON member after others.
@@ -217,114 +187,64 @@ fn time(out: &mut Vec<u8>, name: &str, time: ReceivedAt) {
     write!(out, ",\"{name}\":\"{time}\"").expect("writing to a Vec cannot fail");
 }
 
-fn id(out: &mut Vec<u8>, cursor: Cursor) {
-    write!(out, "id: {cursor}\n\n").expect("writing to a Vec cannot fail");
-}
-
-/// Removes the first SSE frame from `frames` and returns it as WebSocket text with its cursor.
+/// Takes the next frame as WebSocket text, with its cursor.
 ///
 /// A WebSocket message has no `id:` line, so the object carries the cursor and the subscription. `sub` is the
 /// subscription's id, as JSON.
-pub fn message(frames: &mut Bytes, sub: &str) -> Option<(Vec<u8>, Option<Cursor>)> {
-    while let Some(end) = memchr::memmem::find(frames, b"\n\n") {
-        let block = frames.split_to(end + 2);
-        let (mut object, mut id) = (None, None);
-        for line in block.split(|byte| *byte == b'\n') {
-            object = line.strip_prefix(b"data: {").or(object);
-            id = line.strip_prefix(b"id: ").or(id);
-        }
-        // A block without data only keeps an SSE connection open.
-        let Some(object) = object else { continue };
-        let (cursor, of, end): (&[u8], _, &[u8]) = match id {
-            Some(id) => (b"\"cursor\":\"", id, b"\","),
-            None => Default::default(),
-        };
-        let text = [b"{\"sub\":", sub.as_bytes(), b",", cursor, of, end, object].concat();
-        return Some((text, id.and_then(|id| std::str::from_utf8(id).ok()?.parse().ok())));
-    }
-    None
-}
-
-/// Appends a decimal number; the standard formatter would cost as much as the rest of a frame.
-pub fn push_decimal(out: &mut Vec<u8>, mut n: u64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + u8::try_from(n % 10).expect("n % 10 is a digit");
-        n /= 10;
-        if n == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
+pub fn message(frames: &mut EncodedFrames, sub: &str) -> Option<(Vec<u8>, Option<Cursor>)> {
+    let (object, cursor) = frames.next_frame()?;
+    let at = cursor.map(|cursor| format!("\"cursor\":\"{cursor}\",")).unwrap_or_default();
+    Some(([b"{\"sub\":", sub.as_bytes(), b",", at.as_bytes(), &object[1..]].concat(), cursor))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::LogId;
+    use crate::encode::encoded::DecodedFrame;
+    use crate::encode::frames::{ActivityView, Frame};
     use crate::model::RunId;
+    use crate::projection::activity_set::{ActivitySet, PatchOperation};
+    use serde_json::json;
+    use std::sync::Arc;
 
     fn encoder() -> Encoder {
         Encoder::new(&LogId::Run(RunId::new("r\"1").unwrap()))
     }
 
+    fn text(frames: EncodedFrames) -> String {
+        String::from_utf8(frames.into_bytes().into()).unwrap()
+    }
+
+    fn event(encoder: &Encoder, sequence: u64, prev: u64, envelope: &[u8]) -> EncodedFrames {
+        let mut out = FrameBuffer::new(Epoch::from_random(0xe));
+        encoder.event(&mut out, Sequence(sequence), Sequence(sequence), Sequence(prev), envelope);
+        out.finish()
+    }
+
     #[test]
     fn an_event_frame_is_one_data_line_followed_by_its_cursor() {
-        let mut out = Vec::new();
-        encoder().event(
-            &mut out,
-            Cursor::at(Epoch::from_random(0xe), Sequence(7)),
-            Sequence(7),
-            Sequence(5),
-            b"{\"type\":\"x\"}",
-        );
         assert_eq!(
-            String::from_utf8(out).unwrap(),
+            text(event(&encoder(), 7, 5, b"{\"type\":\"x\"}")),
             "data: {\"frame\":\"Event\",\"runId\":\"r\\\"1\",\"sequence\":7,\"prev\":5,\"event\":{\"type\":\"x\"}}\nid: 000000000000000e:14\n\n"
         );
     }
 
     #[test]
-    fn with_prev_replaces_only_the_first_prev_even_if_texts_contain_the_member() {
-        let encoder = Encoder::new(&LogId::Run(RunId::new(",\"prev\":9").unwrap()));
-        let event = |sequence, prev| {
-            let mut out = Vec::new();
-            let at = Cursor::at(Epoch::from_random(1), Sequence(3));
-            encoder.event(&mut out, at, Sequence(sequence), Sequence(prev), b"{\"prev\":5,\"a\":0}");
-            out
-        };
-        let frames = Bytes::from([event(12, 5), event(13, 12)].concat());
-        assert_eq!(with_prev(frames.clone(), Sequence(111)), [event(12, 111), event(13, 12)].concat());
-        assert_eq!(with_prev(frames.clone(), Sequence(5)), frames);
-        assert_eq!(with_prev(Bytes::new(), Sequence(5)), Bytes::new());
-    }
-
-    #[test]
     fn control_frames_name_the_run_and_the_end_cursor_follows_the_last_event() {
-        let end = String::from_utf8(encoder().end(Epoch::from_random(0xe), Sequence(7), "completed")).unwrap();
         assert_eq!(
-            end,
+            text(encoder().end(Epoch::from_random(0xe), Sequence(7), "completed")),
             "data: {\"frame\":\"End\",\"runId\":\"r\\\"1\",\"sequence\":7,\"status\":\"completed\"}\nid: 000000000000000e:15\n\n"
         );
-        let reset = String::from_utf8(encoder().reset(Epoch::from_random(0xe), "epoch")).unwrap();
+        let reset = text(encoder().reset(Epoch::from_random(0xe), "epoch"));
         assert!(reset.ends_with("id: 000000000000000e:0\n\n"), "{reset}");
     }
 
     #[test]
-    fn a_websocket_message_is_the_sse_object_with_its_subscription_and_cursor() {
-        let mut out = b":\nretry: 1500\n".to_vec();
-        encoder().event(
-            &mut out,
-            Cursor::at(Epoch::from_random(0xe), Sequence(7)),
-            Sequence(7),
-            Sequence(5),
-            br#"{"type":"x","text":"id: \n"}"#,
-        );
-        out.extend_from_slice(b":\n\n");
-        out.extend(encoder().hydrated(Sequence(7), None));
-        let mut frames = Bytes::from(out);
+    fn a_websocket_message_is_the_object_of_a_frame_with_its_subscription_and_cursor() {
+        let mut out = FrameBuffer::new(Epoch::from_random(0xe));
+        encoder().event(&mut out, Sequence(7), Sequence(7), Sequence(5), br#"{"type":"x","text":"id: \n"}"#);
+        encoder().hydrated(&mut out, Sequence(7), None);
+        let mut frames = out.finish().copied_after(b"retry: 1500\n");
         let (text, cursor) = message(&mut frames, "\"s\\\"1\"").unwrap();
         assert_eq!(
             String::from_utf8(text).unwrap(),
@@ -334,5 +254,109 @@ mod tests {
         let (text, cursor) = message(&mut frames, "7").unwrap();
         assert_eq!(String::from_utf8(text).unwrap(), r#"{"sub":7,"frame":"Hydrated","runId":"r\"1","sequence":7}"#);
         assert_eq!((cursor, message(&mut frames, "7")), (None, None));
+        assert_eq!(message(&mut heartbeat(), "7"), None, "a heartbeat is no message");
+    }
+
+    #[test]
+    fn decoded_frames_are_what_was_encoded_and_all_readers_share_them() {
+        let run = RunId::new("r").unwrap();
+        let encoder = Encoder::new(&LogId::Run(run.clone()));
+        let epoch = Epoch::from_random(1);
+        let at = Cursor::at(epoch, Sequence(7));
+        let activity: Activity = serde_json::from_value(json!({
+            "kind": "message", "id": "m", "surface": "conversation", "opened": 3, "sequence": 7, "opened_at": 1, "updated_at": 2,
+            "content": { "role": "assistant", "parts": [] },
+        }))
+        .unwrap();
+        let set = ActivitySet::restore(vec![activity], false);
+        let activity = &set.activities()[0];
+        let mut out = FrameBuffer::new(epoch);
+        encoder.snapshot(&mut out, Sequence(7), Some(Sequence(5)), activity);
+        let mut change = Change::default();
+        change.patch.push(PatchOperation::Add("/parts/0/text/-".into(), json!("a\n")));
+        encoder.change(&mut out, Sequence(7), Sequence(5), activity, &change);
+        out.set_cursor();
+        encoder.hydrated(&mut out, Sequence(7), Some(Sequence(7)));
+        let frames = out.finish();
+        let patch = Arc::new([json!({ "op": "add", "path": "/parts/0/text/-", "value": "a\n" })]);
+        let decoded = |frame, cursor| DecodedFrame { frame, cursor };
+        let (all, of) = frames.decoded();
+        let expected = [
+            decoded(Frame::ActivitySnapshot(ActivityView::of(&run, activity)), None),
+            decoded(Frame::ActivityDelta { activity_type: "message".into(), activity_id: "m".into(), patch }, Some(at)),
+            decoded(Frame::Hydrated {}, Some(at)),
+        ];
+        assert_eq!((&*all, of), (&expected[..], 0..3));
+        let (again, of) = frames.after(Sequence(6)).unwrap().decoded();
+        assert!(Arc::ptr_eq(&all, &again) && of == (0..3));
+        frames.forget_decoded();
+        assert!(!Arc::ptr_eq(&all, &frames.decoded().0), "the chunk no longer keeps them");
+        let decode = |frames: EncodedFrames| frames.decoded().0[0].clone();
+        let end = Cursor { knows_end: true, ..at };
+        assert_eq!(
+            [
+                encoder.reset(epoch, "epoch"),
+                encoder.end(epoch, Sequence(7), "failed"),
+                encoder.error(Sequence(7), &json!({ "code": "x" }))
+            ]
+            .map(decode),
+            [
+                decoded(Frame::Reset { reason: "epoch".into() }, Some(Cursor::at(epoch, Sequence::NONE))),
+                decoded(Frame::End { status: "failed".into() }, Some(end)),
+                decoded(Frame::Error { problem: json!({ "code": "x" }) }, None),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_copy_with_another_prev_changes_no_text_that_contains_the_member() {
+        let encoder = Encoder::new(&LogId::Run(RunId::new(",\"prev\":9").unwrap()));
+        let events = |first| {
+            let mut out = FrameBuffer::new(Epoch::from_random(0xe));
+            for (sequence, prev) in [(12, first), (13, 12)] {
+                encoder.event(&mut out, Sequence(sequence), Sequence(sequence), Sequence(prev), b"{\"prev\":5,\"a\":0}");
+            }
+            out.finish()
+        };
+        let mut prev = Sequence(111);
+        let copy = events(5).copied_where(None::<fn(&FrameTag) -> bool>, &mut prev).unwrap();
+        assert_eq!((text(copy), prev), (text(events(111)), Sequence(13)));
+    }
+
+    #[test]
+    fn a_filtered_reader_gets_each_accepted_frame_with_its_own_prev_and_cursor() {
+        let mut out = FrameBuffer::new(Epoch::from_random(0xe));
+        for (sequence, surface) in [(1, "a"), (2, "b"), (3, "a"), (4, "a")] {
+            let envelope = format!(r#"{{"type":"text.delta","surface":"{surface}","agentId":"x"}}"#);
+            encoder().event(&mut out, Sequence(sequence), Sequence(sequence), Sequence(sequence - 1), envelope.as_bytes());
+        }
+        let (frames, mut prev) = (out.finish(), Sequence(9));
+        let memory = frames.memory_bytes();
+        let seen = frames.copied_where(Some(|tag: &FrameTag| tag.surface.as_str() == "a"), &mut prev).unwrap();
+        let (text, lines) = (text(seen), r#""surface":"a","agentId":"x"}}"#);
+        let prevs: Vec<_> = text.split("\"prev\":").skip(1).map(|rest| rest.split(',').next().unwrap()).collect();
+        assert_eq!((prevs, prev, text.matches(lines).count()), (vec!["9", "1", "3"], Sequence(4), 3));
+        assert!(text.ends_with("id: 000000000000000e:8\n\n"));
+        assert!(frames.copied_where(Some(|_: &FrameTag| false), &mut prev).is_none() && prev == Sequence(4));
+        assert_eq!(frames.memory_bytes(), memory, "a cache adds and subtracts the same weight");
+    }
+
+    #[test]
+    fn the_rest_of_a_frame_that_was_sent_in_part_is_found_without_a_look_at_its_text() {
+        let mut out = FrameBuffer::new(Epoch::from_random(0xe));
+        for sequence in [7, 8] {
+            encoder().event(&mut out, Sequence(sequence), Sequence(sequence), Sequence(5), b"{\"text\":\"\\n\\nid: 1\"}");
+        }
+        let whole = out.finish();
+        let first = whole.len() - whole.after(Sequence(7)).unwrap().len();
+        for sent in 0..first {
+            let mut unsent = whole.clone();
+            unsent.advance(sent);
+            let (frame, cursor) = unsent.current_frame();
+            assert_eq!(frame.as_ref(), &whole.as_ref()[sent..first]);
+            assert_eq!(cursor, Some(Cursor::at(Epoch::from_random(0xe), Sequence(7))));
+            let (copy, cursor) = (frame.copied_after(b""), cursor);
+            assert_eq!((copy.as_ref(), copy.current_frame().1), (frame.as_ref(), cursor));
+        }
     }
 }

@@ -8,6 +8,7 @@
 //! Compaction leaves the activities at a log's tail unchanged, but not the ones in between. So a fold locks the
 //! history, and no fold continues a view from before a compaction.
 
+use super::last_seen::LastSeen;
 use crate::log::commit::{Log, Logs};
 use crate::log::row::{Row, Rows};
 use crate::log::{Limit, LogId, Store, StoreError};
@@ -40,30 +41,60 @@ const PAGE: Limit = Limit { rows: 2048, bytes: 1024 * 1024 };
 ///
 /// # Errors
 /// [`StoreError`] from the store.
-pub async fn at(logs: &Logs, log: &LogId, epoch: Epoch, audience: Audience, at: Sequence) -> Result<View, StoreError> {
-    let (log, open) = (log.clone(), logs.log(log).await?);
-    logs.work(move |store| {
-        let _still = open.lock_history();
-        let saved = nearest(store, &log, epoch, audience, at)?;
-        let mut view = restore_or_new(&log, audience, saved.as_deref());
-        for_each_row(store, &log, epoch, view.through, at, |row| fold_row(&mut view, row))?;
-        Ok(view)
-    })
-    .await
+pub async fn at(logs: &Logs, log: &Arc<Log>, epoch: Epoch, audience: Audience, at: Sequence) -> Result<View, StoreError> {
+    let log = log.clone();
+    logs.work(move |store| fold_to(store, &log, epoch, audience, at)).await
+}
+
+/// The activities of several logs, each at its own sequence, in the order of the logs.
+pub(super) async fn at_all(
+    logs: &Logs,
+    of: Vec<(Arc<Log>, Epoch, Sequence)>,
+    audience: Audience,
+) -> Result<Vec<View>, StoreError> {
+    if of.is_empty() {
+        return Ok(Vec::new());
+    }
+    logs.work(move |store| of.iter().map(|(log, epoch, at)| fold_to(store, log, *epoch, audience, *at)).collect()).await
+}
+
+fn fold_to(store: &dyn Store, log: &Log, epoch: Epoch, audience: Audience, at: Sequence) -> Result<View, StoreError> {
+    let _still = log.lock_history();
+    let saved = nearest(store, &log.id, epoch, audience, at)?;
+    let mut view = restore_or_new(&log.id, audience, saved.as_deref());
+    for_each_row(store, &log.id, epoch, view.through, at, |row| fold_row(&mut view, row))?;
+    Ok(view)
 }
 
 /// Advances a view to the log's tail in the store.
 ///
 /// # Errors
 /// [`StoreError`] from the store.
-pub async fn catch_up(logs: &Logs, log: &LogId, epoch: Epoch, mut view: View) -> Result<View, StoreError> {
-    let (log, open) = (log.clone(), logs.log(log).await?);
+pub async fn catch_up(logs: &Logs, log: &Arc<Log>, epoch: Epoch, mut view: View) -> Result<View, StoreError> {
+    let log = log.clone();
     logs.work(move |store| {
-        let _still = open.lock_history();
-        for_each_row(store, &log, epoch, view.through, Sequence::MAX, |row| fold_row(&mut view, row))?;
+        let _still = log.lock_history();
+        for_each_row(store, &log.id, epoch, view.through, Sequence::MAX, |row| fold_row(&mut view, row))?;
         Ok(view)
     })
     .await
+}
+
+/// The kind of the checkpoints of [`LastSeen`] for an audience. The kinds before are those of activities.
+pub(super) const fn last_seen_kind(audience: Audience) -> u8 {
+    (Audience::ALL.len() + audience.index()) as u8
+}
+
+/// The last envelopes of each kind, at the nearest sequence at or before `at` that has a checkpoint of them.
+pub(super) async fn last_seen_at(
+    logs: &Logs,
+    log: &LogId,
+    epoch: Epoch,
+    audience: Audience,
+    at: Sequence,
+) -> Result<Option<(Sequence, LastSeen)>, StoreError> {
+    let found = logs.checkpoint(log, epoch, last_seen_kind(audience), at).await?;
+    Ok(found.and_then(|(at, saved)| Some((at, LastSeen::restore(&saved).ok()?))))
 }
 
 /// The nearest checkpoint at or before `at`.
@@ -117,20 +148,36 @@ fn for_each_row(
     Ok(bytes)
 }
 
+/// What a checkpoint has for an audience.
+#[derive(Debug, Clone)]
+struct AudienceView {
+    view: View,
+    seen: LastSeen,
+}
+
 /// The views of all audiences; audiences with equal envelopes share one.
 ///
 /// Most runs hide little, and only late.
-struct AudienceViews(Vec<(View, Vec<Audience>)>);
+struct AudienceViews(Vec<(AudienceView, Vec<Audience>)>);
+
+/// The saved parts of an [`AudienceView`].
+type SavedView = Option<(Bytes, Bytes)>;
 
 impl AudienceViews {
     /// Restores the views from the saved ones, in [`Audience::ALL`]'s order.
-    fn restore(log: &LogId, saved: &[Option<Bytes>; 3]) -> Self {
-        let mut views: Vec<(View, Vec<Audience>)> = Vec::new();
-        for (audience, text) in Audience::ALL.into_iter().zip(saved) {
+    fn restore(log: &LogId, saved: &[SavedView; 3]) -> Self {
+        let mut views: Vec<(AudienceView, Vec<Audience>)> = Vec::new();
+        for (audience, saved_view) in Audience::ALL.into_iter().zip(saved) {
             // A saved view does not name its audience: equal bytes mean equal views.
-            match views.iter_mut().find(|(_, of)| saved[of[0].index()] == *text) {
+            match views.iter_mut().find(|(_, of)| saved[of[0].index()] == *saved_view) {
                 Some((_, of)) => of.push(audience),
-                None => views.push((restore_or_new(log, audience, text.as_deref()), vec![audience])),
+                None => {
+                    let seen = saved_view.as_ref().and_then(|(_, seen)| LastSeen::restore(seen).ok());
+                    let saved = saved_view.as_ref().filter(|_| seen.is_some()).map(|(view, _)| &view[..]);
+                    let view = restore_or_new(log, audience, saved);
+                    let seen = seen.filter(|_| view.through > Sequence::NONE).unwrap_or_default();
+                    views.push((AudienceView { view, seen }, vec![audience]));
+                }
             }
         }
         Self(views)
@@ -138,15 +185,15 @@ impl AudienceViews {
 
     /// The sequence that all views have reached, if it is the same.
     fn through(&self) -> Option<Sequence> {
-        let through = self.0[0].0.through;
-        self.0.iter().all(|(view, _)| view.through == through).then_some(through)
+        let through = self.0[0].0.view.through;
+        self.0.iter().all(|(of, _)| of.view.through == through).then_some(through)
     }
 
     /// Folds one row and parses each of its texts once.
     fn fold(&mut self, row: &Row) {
         self.split(row);
         let mut read: Option<(&[u8], Option<EnvelopeView>)> = None;
-        for (view, _) in &mut self.0 {
+        for (AudienceView { view, seen }, _) in &mut self.0 {
             let text = row.view(view.audience);
             let Some(text) = text else {
                 view.fold(row.sequence(), None);
@@ -155,8 +202,11 @@ impl AudienceViews {
             if !read.as_ref().is_some_and(|(known, _)| std::ptr::eq(*known, text)) {
                 read = Some((text, EnvelopeView::parse(row.sequence(), text)));
             }
-            match read.as_ref().and_then(|(_, seen)| seen.as_ref()) {
-                Some(seen) => drop(view.fold_envelope(seen)),
+            match read.as_ref().and_then(|(_, envelope)| envelope.as_ref()) {
+                Some(envelope) => {
+                    view.fold_envelope(envelope);
+                    seen.record(&envelope.event_type, &envelope.surface, envelope.ids.agent.as_ref(), row.sequence());
+                }
                 None => drop(view.fold(row.sequence(), Some(text))),
             }
         }
@@ -170,10 +220,10 @@ impl AudienceViews {
             _ => false,
         };
         let mut at = 0;
-        while let Some((view, of)) = self.0.get_mut(at) {
+        while let Some((shared, of)) = self.0.get_mut(at) {
             let (with, apart): (Vec<_>, Vec<_>) = of.iter().partition(|audience| same(**audience, of[0]));
             if let Some(first) = apart.first() {
-                let own = View::clone(view).for_audience(*first);
+                let own = AudienceView { view: shared.view.clone().for_audience(*first), seen: shared.seen.clone() };
                 *of = with;
                 self.0.push((own, apart));
             }
@@ -215,11 +265,15 @@ pub(super) fn make_checkpoints(store: &dyn Store, log: &Log, saved_count: &Count
     let _still = log.lock_history();
     let tail = log.tail();
     let Some(epoch) = tail.epoch else { return Ok(Sequence(ROWS_BETWEEN)) };
-    let mut saved = [const { None }; 3];
+    let mut saved: [SavedView; 3] = [const { None }; 3];
     for audience in Audience::ALL {
-        saved[audience.index()] = nearest(store, &log.id, epoch, audience, tail.last)?;
+        let view = store.checkpoint(&log.id, epoch, audience.index() as u8, tail.last)?;
+        let seen = store.checkpoint(&log.id, epoch, last_seen_kind(audience), tail.last)?;
+        // A store of an older version has no second one, and a crash may have interrupted the saving.
+        let both = view.zip(seen).filter(|((view_at, _), (seen_at, _))| view_at == seen_at);
+        saved[audience.index()] = both.map(|((_, view), (_, seen))| (view, seen));
     }
-    let size: usize = saved.iter().flatten().map(Bytes::len).sum();
+    let size: usize = saved.iter().flatten().map(|(view, seen)| view.len() + seen.len()).sum();
     let mut views = AudienceViews::restore(&log.id, &saved);
     let begun = views.through().unwrap_or_else(|| {
         // A crash interrupted the saving of the audiences' checkpoints: start where all of them can.
@@ -237,10 +291,11 @@ pub(super) fn make_checkpoints(store: &dyn Store, log: &Log, saved_count: &Count
         return Ok(begun.plus(((LOG_TO_CHECKPOINT * size) as u64 / row).max(rows + ROWS_BETWEEN)));
     }
     let through = views.through().unwrap_or(begun);
-    for (view, of) in &views.0 {
-        let text = Bytes::from(view.save());
+    for (AudienceView { view, seen }, of) in &views.0 {
+        let (view, seen) = (Bytes::from(view.save()), Bytes::from(seen.save()));
         for audience in of {
-            store.save_checkpoint(&log.id, epoch, audience.index() as u8, through, text.clone())?;
+            store.save_checkpoint(&log.id, epoch, last_seen_kind(*audience), through, seen.clone())?;
+            store.save_checkpoint(&log.id, epoch, audience.index() as u8, through, view.clone())?;
             saved_count.add(1);
         }
     }
@@ -250,6 +305,7 @@ pub(super) fn make_checkpoints(store: &dyn Store, log: &Log, saved_count: &Count
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::feed::Filter;
     use crate::model::RunId;
 
     /// A row with a text for these audiences.
@@ -286,6 +342,10 @@ mod tests {
         }
     }
 
+    fn all(audience: Audience) -> Filter {
+        Filter { audience, surfaces: Vec::new(), types: Vec::new(), agent: None }
+    }
+
     #[test]
     fn audiences_share_a_view_until_their_envelopes_differ() {
         use Audience::{Dashboard, Internal, User};
@@ -302,14 +362,15 @@ mod tests {
                 fold_row(view, &row);
             }
             assert_eq!((shared.0.len(), shared.through()), (views, Some(Sequence(n))));
-            for (view, of) in &shared.0 {
-                assert_eq!(view.audience, of[0]);
+            for (AudienceView { view, seen }, of) in &shared.0 {
+                assert_eq!((view.audience, seen.last_accepted(&all(of[0]))), (of[0], Some(view.last_framed)));
                 for audience in of {
                     assert_eq!(view.save(), alone[audience.index()].save(), "{audience} after {n}");
                 }
             }
             // After a restore, audiences with equal views share one again.
-            let saved = Audience::ALL.map(|audience| Some(Bytes::from(alone[audience.index()].save())));
+            let seen = |audience: Audience| shared.0.iter().find(|(_, of)| of.contains(&audience)).unwrap().0.seen.save();
+            let saved = Audience::ALL.map(|audience| Some((alone[audience.index()].save().into(), seen(audience).into())));
             let again = AudienceViews::restore(&log, &saved);
             assert_eq!((again.0.len(), again.through()), (views, Some(Sequence(n))));
         }

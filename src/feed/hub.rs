@@ -148,7 +148,7 @@ impl Hub {
                         return 0;
                     }
                 };
-                let frames = chunk.frame_count();
+                let frames = chunk.frames.frame_count();
                 if chunk.last > chunk.after {
                     ring.push(chunk, ring_bytes_max);
                 }

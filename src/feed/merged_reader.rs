@@ -2,19 +2,19 @@
 //!
 //! Its position is one number: the store's commit position, and the row within the append there. So it can be
 //! interrupted anywhere and resume. Every event frame carries that position; of activities, the last frame of each
-//! round does. A round covers everything committed when it began. The reader holds no frames beyond those of one log in
-//! one round.
+//! round does. A round covers everything committed when it began. The reader makes its frames block by block, as its
+//! consumer takes them: it holds two blocks, or the activities of one log.
 
 use super::fan_out::Listeners;
 use super::hub::{Hub, SharedView};
 use super::ring::last_framed_of;
 use super::{Feed, Filter, Frames, PAGE, ReadRequest, ReplayState, StartAt};
-use crate::encode::native::{append_cursor, without_cursors};
+use crate::encode::encoded::{EncodedFrames, FrameBuffer};
+use crate::encode::native::Encoder;
 use crate::log::commit::{Log, Logs, Moves};
 use crate::log::row::{APPEND_ROWS_MAX, Row, Rows};
 use crate::log::{LogId, StoreError, StoredAppend};
-use crate::model::{Audience, Cursor, Epoch, Sequence, SessionId};
-use bytes::Bytes;
+use crate::model::{Audience, Epoch, Sequence, SessionId};
 use slab::Slab;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -45,6 +45,12 @@ pub const fn position_and_rows(at: Sequence) -> (u64, u64) {
 pub fn now(logs: &Logs) -> Sequence {
     order_position(logs.position(), ALL_ROWS)
 }
+
+/// The bytes at which a block of frames is full: the reader continues when its consumer has taken it.
+const BLOCK_BYTES_MAX: usize = 16 * 1024;
+
+/// The most logs whose activities are read together.
+pub(super) const FOLDS_AT_ONCE: usize = 64;
 
 /// The most logs of one reader: each log costs memory.
 pub(super) const MEMBERS_MAX: usize = 16_384;
@@ -145,19 +151,12 @@ impl Drop for Member {
 }
 
 enum MemberStep {
-    Frames(Vec<u8>),
+    /// The reader has everything of the log.
+    Done,
     /// Build the fold first.
     BuildFold,
     /// Replay the next frames from the log.
     Replay(Epoch),
-}
-
-/// What came of one look at the active members.
-struct Round {
-    /// The members that have more.
-    more: Vec<usize>,
-    /// Whether the reader's position in any of them may have changed.
-    has_advanced: bool,
 }
 
 /// A reader of several logs.
@@ -174,8 +173,12 @@ pub struct MergedReader {
     erased: HashMap<LogId, Epoch>,
     /// The position at which new members start during the first join.
     start: StartAt,
-    /// Frames that are ready. The last block of a round waits for the round's end, to get its cursor.
-    ready: VecDeque<Vec<u8>>,
+    /// The position of a round of activities that has begun, and the active members of which the reader has all.
+    round: Option<(u64, usize)>,
+    /// The members of that round whose history the reader replays, in further rounds.
+    replaying: Vec<usize>,
+    /// Blocks of frames. The last block of a round waits for the round's end, to get its cursor.
+    ready: VecDeque<FrameBuffer>,
     is_joined: bool,
     /// Whether new logs may have to be joined; stays set until a join completes.
     join_pending: bool,
@@ -195,6 +198,8 @@ impl MergedReader {
             moves: Arc::default(),
             erased: HashMap::new(),
             start,
+            round: None,
+            replaying: Vec::new(),
             ready: VecDeque::new(),
             is_joined: false,
             join_pending: true,
@@ -207,22 +212,12 @@ impl MergedReader {
 
     /// The Error frame that ends the stream.
     #[must_use]
-    pub fn error(&self, problem: &serde_json::Value) -> Bytes {
-        // The error belongs to no single run. It names the first, because every frame names a log.
-        match self.members.iter().next() {
-            Some((_, member)) => member.hub.encoder.error(member.after, problem).into(),
-            None => {
-                let mut frame = serde_json::json!({ "frame": "Error", "sequence": 0, "problem": problem });
-                match &self.membership {
-                    LogSet::SessionLogs(of) => frame["sessionId"] = of.session.as_str().into(),
-                    LogSet::Named(logs) => {
-                        if let Some(LogId::Run(run)) = logs.first() {
-                            frame["runId"] = run.as_str().into();
-                        }
-                    }
-                }
-                Bytes::from(format!("data: {frame}\n\n"))
-            }
+    pub fn error(&self, problem: &serde_json::Value) -> EncodedFrames {
+        // The error belongs to no single log. It names the first, because every frame names one.
+        match (self.members.iter().next(), &self.membership) {
+            (Some((_, member)), _) => member.hub.encoder.error(member.after, problem),
+            (None, LogSet::SessionLogs(of)) => Encoder::new(&LogId::Session(of.session.clone())).error(Sequence::NONE, problem),
+            (None, LogSet::Named(logs)) => Encoder::new(&logs[0]).error(Sequence::NONE, problem),
         }
     }
 
@@ -230,28 +225,27 @@ impl MergedReader {
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub async fn next(&mut self) -> Result<Bytes, StoreError> {
+    pub async fn next(&mut self) -> Result<EncodedFrames, StoreError> {
         loop {
-            if let Some(frames) = self.ready.pop_front() {
-                return Ok(frames.into());
+            let waits_for_cursor = usize::from(self.round.is_some());
+            if self.ready.len() > waits_for_cursor
+                && let Some(frames) = self.ready.pop_front()
+            {
+                return Ok(frames.finish());
             }
-            // First: what was committed up to here has moved its members, and changed the set of logs.
-            let now = self.feed.logs.position();
-            if self.join_pending || self.membership.has_changed() {
-                self.join_pending = true;
-                self.join().await?;
-            }
-            self.active.extend(self.moves.take());
-            self.active.sort_unstable();
-            self.active.dedup();
-            self.active.retain(|key| self.members.contains(*key));
-            let round = match self.request.frames {
-                Frames::Events => self.events(now).await?,
-                Frames::Activities => self.activities(now).await?,
+            let has_advanced = match (self.request.frames, self.round) {
+                (Frames::Activities, Some(_)) => self.activities().await?,
+                (Frames::Activities, None) => {
+                    self.round = Some((self.begin_round().await?, 0));
+                    self.activities().await?
+                }
+                (Frames::Events, _) => {
+                    let now = self.begin_round().await?;
+                    self.events(now).await?
+                }
             };
-            self.active = round.more;
             // What was committed after the round began is announced.
-            if self.ready.is_empty() && !round.has_advanced {
+            if self.ready.is_empty() && !has_advanced {
                 tokio::select! {
                     () = self.moves.woken() => {}
                     () = self.membership.changed() => self.join_pending = true,
@@ -260,12 +254,28 @@ impl MergedReader {
         }
     }
 
+    /// Collects the members to look at. Returns the position up to which the round covers them.
+    async fn begin_round(&mut self) -> Result<u64, StoreError> {
+        // First: what was committed up to here has moved its members, and changed the set of logs.
+        let now = self.feed.logs.position();
+        if self.join_pending || self.membership.has_changed() {
+            self.join_pending = true;
+            self.join().await?;
+        }
+        self.active.extend(self.moves.take());
+        self.active.sort_unstable();
+        self.active.dedup();
+        self.active.retain(|key| self.members.contains(*key));
+        Ok(now)
+    }
+
     /// Joins the new logs.
     async fn join(&mut self) -> Result<(), StoreError> {
         let logs = self.membership.logs();
         if logs.len() > MEMBERS_MAX {
             return Err(StoreError::TooManyLogs { count: logs.len(), limit: MEMBERS_MAX });
         }
+        let store_epoch = self.store_epoch();
         let stay: HashSet<&LogId> = logs.iter().collect();
         self.keys.retain(|log, key| {
             let stays = stay.contains(log);
@@ -274,16 +284,14 @@ impl MergedReader {
             }
             stays
         });
-        for id in logs {
-            if self.keys.contains_key(&id) {
-                continue;
-            }
-            let (key, moves) = (self.members.vacant_key(), &self.moves);
+        let new: Vec<_> = logs.into_iter().filter(|log| !self.keys.contains_key(log)).collect();
+        for log in self.feed.logs.open_all(&new).await? {
+            let (id, key, moves) = (log.id.clone(), self.members.vacant_key(), &self.moves);
             let join = |log: &Log, listeners: &mut Listeners| {
                 log.follow(moves, key);
                 listeners.join_set(moves);
             };
-            let (hub, (), tail) = self.feed.subscribe(&id, &self.request, join).await?;
+            let (hub, (), tail) = self.feed.subscribe_open(log, &self.request, join);
             let mut member = Member {
                 // If the epoch has changed, the first round finds that.
                 epoch: self.erased.remove(&id).or(tail.epoch),
@@ -303,15 +311,15 @@ impl MergedReader {
                 _ if self.is_joined => {}
                 StartAt::Start => {}
                 StartAt::Now => (member.after, member.end_pending) = (tail.last, false),
-                StartAt::After(cursor) if cursor.epoch == self.store_epoch() => {
+                StartAt::After(cursor) if cursor.epoch == store_epoch => {
                     let after = self.sequence_at(&member, cursor.after).await?;
                     member.end_pending = after < tail.last || after == Sequence::NONE;
                     member.after = after;
                 }
                 // Positions of another store are meaningless here.
                 StartAt::After(_) => {
-                    let epoch = tail.epoch.unwrap_or_else(|| self.store_epoch());
-                    self.ready.push_back(without_cursors(&member.hub.encoder.reset(epoch, "epoch")));
+                    let epoch = tail.epoch.unwrap_or(store_epoch);
+                    push_to(&mut self.ready, store_epoch, &member.hub.encoder.reset(epoch, "epoch"));
                 }
             }
             self.keys.insert(id, self.members.insert(member));
@@ -334,15 +342,17 @@ impl MergedReader {
     }
 
     /// Runs a round of events: everything committed up to `until`, as far as it can be ordered.
-    async fn events(&mut self, mut until: u64) -> Result<Round, StoreError> {
-        let mut came: Vec<(usize, Vec<StoredAppend>)> = Vec::new();
+    ///
+    /// Returns whether the reader has advanced.
+    async fn events(&mut self, mut until: u64) -> Result<bool, StoreError> {
+        let (mut came, store_epoch) = (Vec::<(usize, Vec<StoredAppend>)>::new(), self.store_epoch());
         for key in &self.active {
             let member = &mut self.members[*key];
             let tail = member.hub.log.tail();
             // An erased log keeps its old epoch, to tell it from the next one.
             if let Some(epoch) = tail.epoch.filter(|epoch| member.epoch != Some(*epoch)) {
                 if member.epoch.is_some() {
-                    self.ready.push_back(without_cursors(&member.hub.encoder.reset(epoch, "epoch")));
+                    push_to(&mut self.ready, store_epoch, &member.hub.encoder.reset(epoch, "epoch"));
                 }
                 (member.epoch, member.after, member.prev, member.end_pending) = (Some(epoch), Sequence::NONE, None, true);
             }
@@ -359,7 +369,7 @@ impl MergedReader {
                 }
             };
             let is_past = member.after > Sequence::NONE && member.after < tail.summary.compacted.through;
-            if member.prev.is_none() && (is_past || !self.request.filter.is_all()) {
+            if member.prev.is_none() && (is_past || self.request.filter.of_frames(Frames::Events).is_some()) {
                 let log = &member.hub.log.id;
                 member.prev = Some(self.feed.prev_at(log, epoch, &self.request.filter, member.after).await?);
             }
@@ -376,8 +386,7 @@ impl MergedReader {
         }
         placed.sort_by_key(|(position, ..)| *position);
         let has_advanced = !placed.is_empty();
-        let epoch = self.store_epoch();
-        let mut out = Vec::new();
+        let mut out = FrameBuffer::new(store_epoch);
         for (position, key, append) in placed {
             let member = &mut self.members[key];
             let after = member.after;
@@ -385,113 +394,129 @@ impl MergedReader {
                 member.after = row.sequence();
                 member.end_pending = true;
                 let rows = (row.sequence().0 - append.before.0).min(ALL_ROWS - 1);
-                let at = Cursor::at(epoch, order_position(position, rows));
-                event(&self.request.filter, member, &row, at, &mut out);
+                event(&self.request.filter, member, &row, order_position(position, rows), &mut out);
             }
         }
         if !out.is_empty() {
             self.ready.push_back(out);
         }
         self.push_ends();
-        Ok(Round { more, has_advanced })
+        self.active = more;
+        Ok(has_advanced)
     }
 
-    /// Runs a round of activities, which brings every member that has moved to its tail, and the reader to `now`.
-    async fn activities(&mut self, now: u64) -> Result<Round, StoreError> {
-        let before = self.ready.len();
-        // A log in replay has more than this round sends.
-        let mut more = Vec::new();
-        for n in 0..self.active.len() {
-            let key = self.active[n];
+    /// Continues a round of activities until a block is full, or until every member that has moved is at its tail.
+    ///
+    /// Returns whether the reader has more without waiting.
+    async fn activities(&mut self) -> Result<bool, StoreError> {
+        let Some((now, mut done)) = self.round else { return Ok(false) };
+        while let Some(&key) = self.active.get(done) {
+            if self.ready.len() > 1 {
+                return Ok(true);
+            }
             let (hub, audience) = (self.members[key].hub.clone(), self.request.filter.audience);
             let view = hub.view(audience, Frames::Activities);
-            let frames = loop {
+            loop {
                 match self.step(key, &hub, view) {
-                    MemberStep::Frames(frames) => break frames,
-                    MemberStep::BuildFold => self.feed.build_fold(&hub, view).await?,
+                    MemberStep::Done => break,
+                    MemberStep::BuildFold => {
+                        let next = self.active[done..].iter().take(FOLDS_AT_ONCE);
+                        let hubs: Vec<_> = next.map(|key| self.members[*key].hub.clone()).collect();
+                        self.feed.build_folds(&hubs, audience).await?;
+                        // If another reader builds this one, wait for it.
+                        self.feed.build_fold(&hub, view).await?;
+                    }
                     MemberStep::Replay(epoch) => {
-                        more.push(key);
-                        break self.replay(key, &hub, epoch).await?;
+                        self.replay(key, &hub, epoch).await?;
+                        self.replaying.push(key);
+                        break;
                     }
                 }
-            };
-            if !frames.is_empty() {
-                self.ready.push_back(without_cursors(&frames));
             }
+            done += 1;
+            self.round = Some((now, done));
         }
-        let cursor = Cursor::at(self.store_epoch(), order_position(now, ALL_ROWS));
-        if more.is_empty()
-            && self.ready.len() > before
+        self.round = None;
+        if self.replaying.is_empty()
             && let Some(last) = self.ready.back_mut()
         {
-            append_cursor(last, cursor);
+            last.set_cursor_at(order_position(now, ALL_ROWS));
         }
         self.push_ends();
-        Ok(Round { has_advanced: !more.is_empty(), more })
+        self.active = std::mem::take(&mut self.replaying);
+        Ok(!self.active.is_empty())
     }
 
     /// Reads a page of a log's history as deltas.
-    async fn replay(&mut self, n: usize, hub: &Hub, epoch: Epoch) -> Result<Vec<u8>, StoreError> {
+    async fn replay(&mut self, n: usize, hub: &Hub, epoch: Epoch) -> Result<(), StoreError> {
         let member = &mut self.members[n];
         let filter = &self.request.filter;
         let Some(page) = self.feed.replay(hub, epoch, filter, member.after, member.replayed.take()).await? else {
             member.can_replay = member.after == Sequence::NONE;
-            return Ok(Vec::new());
+            return Ok(());
         };
         (member.after, member.replayed, member.end_pending) = (page.last, Some(page.state), true);
-        Ok(page.frames.map(Vec::from).unwrap_or_default())
+        if let Some(frames) = &page.frames {
+            self.push(frames);
+        }
+        Ok(())
     }
 
-    /// The next frames of one log.
+    /// Adds frames of one log.
+    fn push(&mut self, frames: &EncodedFrames) {
+        push_to(&mut self.ready, self.feed.logs.store_epoch(), frames);
+    }
+
+    /// Adds the next frames of one log.
     fn step(&mut self, n: usize, hub: &Hub, view: &SharedView) -> MemberStep {
+        let store_epoch = self.store_epoch();
         let member = &mut self.members[n];
-        let filter = self.request.filter.activity_filter();
+        let filter = self.request.filter.of_frames(Frames::Activities);
         // A flush may be due; this reader encodes its frames now.
         hub.encode(view, self.feed.sizes.ring_bytes_max);
         let mut ring = hub.ring(view);
         let Some(fold) = ring.fold.as_ref() else { return MemberStep::BuildFold };
-        let mut out = Vec::new();
+        let mut add = |frames: &EncodedFrames| push_to(&mut self.ready, store_epoch, frames);
+        let mut is_reset = false;
         if let Some(epoch) = ring.epoch.filter(|epoch| member.epoch != Some(*epoch)) {
-            let is_new = member.epoch.is_none();
-            if !is_new {
-                out.extend_from_slice(&hub.encoder.reset(epoch, "epoch"));
+            is_reset = member.epoch.is_some();
+            if is_reset {
+                add(&hub.encoder.reset(epoch, "epoch"));
             }
             (member.epoch, member.after, member.end_pending) = (Some(epoch), Sequence::NONE, true);
             member.can_replay = true;
             // A reader of a log that was never written already had everything.
-            member.is_hydrated &= is_new;
+            member.is_hydrated &= !is_reset;
         }
         if let (true, false, Some(epoch)) = (self.request.replay && member.can_replay, member.is_hydrated, ring.epoch)
             && member.after < ring.through
-            && out.is_empty()
+            && !is_reset
         {
             return MemberStep::Replay(epoch);
         }
         member.replayed = None;
         if !member.is_hydrated || member.after < ring.base {
             let (frames, last) = ring.hydration(&hub.encoder, member.after, filter);
-            out.extend_from_slice(&frames);
+            add(&frames);
             member.end_pending |= member.after < ring.through;
             (member.is_hydrated, member.after, member.prev) = (true, ring.through, Some(last));
-            return MemberStep::Frames(out);
+            return MemberStep::Done;
         }
         let mut prev = member.prev.unwrap_or_else(|| last_framed_of(fold, filter));
-        let epoch = ring.epoch.unwrap_or_else(|| self.feed.logs.store_epoch());
         for chunk in ring.chunks.iter().filter(|chunk| chunk.last > member.after) {
-            let frames = match filter {
-                None => chunk.after(member.after),
-                Some(filter) => chunk.filtered_after(member.after, epoch, filter, &mut prev),
-            };
-            out.extend_from_slice(&frames.unwrap_or_default());
+            if let Some(frames) = chunk.after(member.after, filter, &mut prev) {
+                add(&frames);
+            }
             member.end_pending = true;
         }
         (member.after, member.prev) = (member.after.max(ring.through), Some(prev));
-        MemberStep::Frames(out)
+        MemberStep::Done
     }
 
     /// Sends the ends of runs that are fully sent. The stream stays open.
     fn push_ends(&mut self) {
         let is_sent = |member: &&mut Member| member.is_hydrated || self.request.frames == Frames::Events;
+        let store_epoch = self.feed.logs.store_epoch();
         for key in &self.active {
             let member = &mut self.members[*key];
             if !member.end_pending || !is_sent(&member) {
@@ -502,16 +527,24 @@ impl MergedReader {
                 && (member.epoch, member.after) == (Some(epoch), tail.last)
             {
                 member.end_pending = false;
-                self.ready.push_back(without_cursors(&member.hub.encoder.end(epoch, member.after, status)));
+                push_to(&mut self.ready, store_epoch, &member.hub.encoder.end(epoch, member.after, status));
             }
         }
     }
 }
 
+/// Adds frames of one log to the last block, without its cursors: they are meaningless on a stream of several logs.
+fn push_to(ready: &mut VecDeque<FrameBuffer>, epoch: Epoch, frames: &EncodedFrames) {
+    if ready.back().is_none_or(|last| last.len() >= BLOCK_BYTES_MAX) {
+        ready.push_back(FrameBuffer::new(epoch));
+    }
+    ready.back_mut().expect("a block was just added").append(frames);
+}
+
 /// Appends an event, if the filter accepts it.
-fn event(filter: &Filter, member: &mut Member, row: &Row, at: Cursor, out: &mut Vec<u8>) {
+fn event(filter: &Filter, member: &mut Member, row: &Row, position: Sequence, out: &mut FrameBuffer) {
     let Some(view) = filter.text_of(row) else { return };
     // The reader's previous event, which compaction may have deleted.
     let prev = member.prev.replace(row.sequence()).unwrap_or_else(|| row.prev(filter.audience));
-    member.hub.encoder.event(out, at, row.sequence(), prev, view);
+    member.hub.encoder.event(out, position, row.sequence(), prev, view);
 }

@@ -2,13 +2,12 @@
 
 use super::fan_out::Followers;
 use super::hub::{Hub, SharedView};
-use super::ring::{HYDRATION_BYTES_MAX, HydrationPass, Ring};
-use super::{Feed, Filter, Frames, PAGE, ReadRequest, ReplayState, StartAt, TryNext};
-use crate::encode::native::with_prev;
+use super::ring::{Chunk, HYDRATION_BYTES_MAX, HydrationPass, Ring};
+use super::{Feed, Filter, Frames, ReadRequest, ReplayState, StartAt, TryNext};
+use crate::encode::encoded::EncodedFrames;
 use crate::log::StoreError;
-use crate::log::commit::{Tail, rows_after};
+use crate::log::commit::Tail;
 use crate::model::{Audience, Cursor, Epoch, Sequence};
-use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::watch;
@@ -61,8 +60,8 @@ impl Drop for Reader {
 }
 
 enum Step {
-    Frames(Bytes),
-    Last(Bytes),
+    Frames(EncodedFrames),
+    Last(EncodedFrames),
     /// Read the next frames from the log.
     Page {
         epoch: Epoch,
@@ -128,12 +127,13 @@ impl Reader {
         self
     }
 
-    /// Whether the reader's filter requires frames of its own.
+    /// The filter, if it requires frames of the reader's own.
+    fn own_filter(&self) -> Option<&Filter> {
+        self.filter.of_frames(self.frames)
+    }
+
     fn is_filtered(&self) -> bool {
-        match self.frames {
-            Frames::Events => !self.filter.is_all(),
-            Frames::Activities => !self.filter.is_all_activities(),
-        }
+        self.own_filter().is_some()
     }
 
     /// Whether the client's cursor covers the run's end and all it may see, so it need not reconnect.
@@ -152,7 +152,7 @@ impl Reader {
     ///
     /// # Errors
     /// [`StoreError`] from the store.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
+    pub async fn next(&mut self) -> Result<Option<EncodedFrames>, StoreError> {
         if self.is_done {
             return Ok(None);
         }
@@ -162,20 +162,20 @@ impl Reader {
                 moved.mark_unchanged();
             }
             match self.step() {
-                Step::Frames(bytes) => return Ok(Some(bytes)),
-                Step::Last(bytes) => {
+                Step::Frames(frames) => return Ok(Some(frames)),
+                Step::Last(frames) => {
                     self.is_done = true;
-                    return Ok(Some(bytes));
+                    return Ok(Some(frames));
                 }
                 Step::Page { epoch, through, is_ring_miss } => {
                     self.feed.counts.ring_misses.add(u64::from(is_ring_miss));
-                    if let Some(bytes) = Box::pin(self.catch_up(epoch, through)).await? {
-                        return Ok(Some(bytes));
+                    if let Some(frames) = Box::pin(self.catch_up(epoch, through)).await? {
+                        return Ok(Some(frames));
                     }
                 }
                 Step::Replay(epoch) => {
-                    if let Some(bytes) = Box::pin(self.replay(epoch)).await? {
-                        return Ok(Some(bytes));
+                    if let Some(frames) = Box::pin(self.replay(epoch)).await? {
+                        return Ok(Some(frames));
                     }
                 }
                 Step::BuildFold => {
@@ -197,10 +197,10 @@ impl Reader {
             return TryNext::Busy;
         }
         match self.step() {
-            Step::Frames(bytes) => TryNext::Frames(bytes),
-            Step::Last(bytes) => {
+            Step::Frames(frames) => TryNext::Frames(frames),
+            Step::Last(frames) => {
                 self.is_done = true;
-                TryNext::Frames(bytes)
+                TryNext::Frames(frames)
             }
             Step::Wait => TryNext::Idle,
             Step::Page { .. } | Step::Replay(_) | Step::BuildFold => TryNext::Busy,
@@ -230,8 +230,8 @@ impl Reader {
 
     /// The Error frame that ends the stream.
     #[must_use]
-    pub fn error(&self, problem: &serde_json::Value) -> Bytes {
-        self.hub.encoder.error(self.after, problem).into()
+    pub fn error(&self, problem: &serde_json::Value) -> EncodedFrames {
+        self.hub.encoder.error(self.after, problem)
     }
 
     /// Returns to the start: the current snapshots of activities, or all events.
@@ -308,20 +308,21 @@ impl Reader {
             self.feed.counts.ring_misses.add(u64::from(self.is_hydrated));
             self.is_hydrated = false;
             self.replay = Replay::Never;
-            let filter = self.filter.activity_filter();
+            let filter = self.filter.of_frames(self.frames);
             let mut pass = self.pass.take().map(|pass| *pass);
-            let (bytes, framed) = ring.hydrate(&hub.encoder, self.after, filter, &mut pass, self.page_bytes_max);
+            let (frames, framed) = ring.hydrate(&hub.encoder, self.after, filter, &mut pass, self.page_bytes_max);
             self.pass = pass.map(Box::new);
             if framed.is_some() {
                 (self.is_hydrated, self.after, self.prev) = (true, ring.through, framed);
             }
-            return Step::Frames(bytes);
+            return Step::Frames(frames);
         }
         if self.after < ring.through {
-            if self.frames == Frames::Events && (self.after < ring.base || self.is_filtered()) {
+            // A filtered reader of events that resumes looks up its last one first.
+            if self.frames == Frames::Events && (self.after < ring.base || (self.is_filtered() && self.prev.is_none())) {
                 return Step::Page { epoch, through: ring.through, is_ring_miss: self.after < ring.base };
             }
-            if let Some(frames) = self.chunk(&ring, epoch) {
+            if let Some(frames) = self.chunk(&ring) {
                 return Step::Frames(frames);
             }
         }
@@ -329,7 +330,7 @@ impl Reader {
             // The end counts only if nothing was committed since: a later start may be on its way to the ring. If a
             // page has taken this reader beyond the ring, the ring's end is outdated and a flush is due.
             Some(status) if self.after == ring.through && hub.log.tail().last <= self.after => {
-                Step::Last(hub.encoder.end(epoch, self.after, status).into())
+                Step::Last(hub.encoder.end(epoch, self.after, status))
             }
             _ => Step::Wait,
         }
@@ -338,24 +339,14 @@ impl Reader {
     /// The first chunk's frames that this reader gets.
     ///
     /// Without one, the reader advances to the ring's position.
-    fn chunk(&mut self, ring: &Ring, epoch: Epoch) -> Option<Bytes> {
+    fn chunk(&mut self, ring: &Ring) -> Option<EncodedFrames> {
         // Nearly every reader needs only the newest chunk.
         let from = match ring.chunks.back() {
             Some(newest) if newest.after <= self.after => ring.chunks.len() - 1,
             _ => ring.chunks.partition_point(|chunk| chunk.last <= self.after),
         };
         for chunk in ring.chunks.range(from..) {
-            let frames = match self.is_filtered() {
-                false => {
-                    let frames = chunk.after(self.after);
-                    self.prev = chunk.last_framed().or(self.prev);
-                    frames
-                }
-                true => {
-                    let prev = self.prev.as_mut().expect("a reader of activities with a position was hydrated");
-                    chunk.filtered_after(self.after, epoch, &self.filter, prev)
-                }
-            };
+            let frames = self.frames_of(chunk);
             self.after = chunk.last.max(self.after);
             if frames.is_some() {
                 return frames;
@@ -366,7 +357,16 @@ impl Reader {
         None
     }
 
-    fn reset(&mut self, epoch: Epoch, reason: &str) -> Bytes {
+    /// The frames of a chunk that this reader gets.
+    fn frames_of(&mut self, chunk: &Chunk) -> Option<EncodedFrames> {
+        // A reader without a filter gets the same frames whatever it had before.
+        let mut prev = self.prev.unwrap_or_default();
+        let frames = chunk.after(self.after, self.own_filter(), &mut prev)?;
+        self.prev = Some(prev);
+        Some(frames)
+    }
+
+    fn reset(&mut self, epoch: Epoch, reason: &str) -> EncodedFrames {
         self.epoch = Some(epoch);
         self.after = Sequence::NONE;
         self.prev = Some(Sequence::NONE);
@@ -375,47 +375,27 @@ impl Reader {
         if let Replay::On(state) = &mut self.replay {
             *state = None;
         }
-        self.hub.encoder.reset(epoch, reason).into()
+        self.hub.encoder.reset(epoch, reason)
     }
 
     /// Reads the log from the reader's position; `None` if it has no frames for the reader.
-    async fn catch_up(&mut self, epoch: Epoch, through: Sequence) -> Result<Option<Bytes>, StoreError> {
-        let (last, bytes) = match self.is_filtered() {
-            false => {
-                let page = self.feed.page(&self.hub, epoch, self.audience, self.after).await?;
-                let mut bytes = page.bytes.clone();
-                if page.last_framed().is_some() && self.after < self.hub.log.tail().summary.compacted.through {
-                    // After a compaction, the row before this one in the log may not be the reader's last one.
-                    let prev = self.prev(epoch).await?;
-                    bytes = with_prev(bytes, prev);
-                }
-                self.prev = page.last_framed().or(self.prev);
-                (page.last, bytes)
-            }
-            true => {
-                let mut prev = self.prev(epoch).await?;
-                let rows = match self.hub.log.recent_rows_after(self.after) {
-                    (tail, Some(runs)) if tail.epoch == Some(epoch) => rows_after(runs, self.after).collect(),
-                    _ => self.feed.rows(&self.hub.log.id, epoch, self.after, PAGE).await?,
-                };
-                let (mut bytes, mut last) = (Vec::new(), self.after);
-                for row in rows {
-                    last = row.sequence();
-                    if let Some(view) = self.filter.text_of(&row) {
-                        self.hub.encoder.event(&mut bytes, Cursor::at(epoch, last), last, prev, view);
-                        prev = last;
-                    }
-                }
-                self.prev = Some(prev);
-                (last, bytes.into())
-            }
-        };
-        if last == self.after {
+    async fn catch_up(&mut self, epoch: Epoch, through: Sequence) -> Result<Option<EncodedFrames>, StoreError> {
+        let page = self.feed.page(&self.hub, epoch, self.audience, self.after).await?;
+        if page.last == self.after {
             self.found_nothing(through).await;
             return Ok(None);
         }
-        self.after = last;
-        Ok((!bytes.is_empty()).then_some(bytes))
+        let frames = if self.is_filtered() || self.after < self.hub.log.tail().summary.compacted.through {
+            // After a compaction, the row before this page in the log may not be the reader's last one.
+            let mut prev = self.prev(epoch).await?;
+            let frames = page.own_after(self.after, self.own_filter(), &mut prev);
+            self.prev = Some(prev);
+            frames
+        } else {
+            self.frames_of(&page)
+        };
+        self.after = page.last;
+        Ok(frames)
     }
 
     /// The reader's last frame; looked up for a reader that has only a cursor.
@@ -427,7 +407,7 @@ impl Reader {
     }
 
     /// The frames of a page of the log as deltas; `None` if the page has none for this reader.
-    async fn replay(&mut self, epoch: Epoch) -> Result<Option<Bytes>, StoreError> {
+    async fn replay(&mut self, epoch: Epoch) -> Result<Option<EncodedFrames>, StoreError> {
         let Replay::On(state) = &mut self.replay else { return Ok(None) };
         let state = state.take();
         let Some(page) = self.feed.replay(&self.hub, epoch, &self.filter, self.after, state).await? else {

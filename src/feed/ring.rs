@@ -1,144 +1,64 @@
 //! A view's ring: the newest frames, encoded once, as chunks that readers share.
 
 use super::Filter;
-use crate::encode::native::{Encoder, push_decimal, push_frame_end};
+use crate::encode::encoded::{EncodedFrames, FrameBuffer, FrameTag};
+use crate::encode::native::Encoder;
 use crate::log::commit::Tail;
 use crate::log::row::Row;
-use crate::model::{AgentId, Audience, Cursor, Epoch, Sequence, Surface};
+use crate::model::{Audience, Epoch, Sequence};
 use crate::projection;
-use bytes::Bytes;
 use std::collections::VecDeque;
-
-/// The position of a frame in its chunk.
-#[derive(Debug, Clone, Copy)]
-struct FrameMark {
-    sequence: Sequence,
-    at: u32,
-}
-
-/// The facts about an activity frame that a filtered reader needs to copy it from the chunk.
-#[derive(Debug, Clone)]
-struct FrameTag {
-    /// The byte range of the frame's `prev`, and the end of its data line.
-    prev: u32,
-    after_prev: u32,
-    end: u32,
-    surface: Surface,
-    agent: Option<AgentId>,
-}
 
 /// The encoded frames of the envelopes `(after, last]`.
 #[derive(Debug, Clone)]
 pub(super) struct Chunk {
     pub after: Sequence,
     pub last: Sequence,
-    pub bytes: Bytes,
-    marks: Box<[FrameMark]>,
-    /// One per mark, for activity frames only.
-    tags: Box<[FrameTag]>,
+    pub frames: EncodedFrames,
 }
 
 impl Chunk {
     /// Encodes the events of rows after `after` for `audience`.
     pub fn events(encoder: &Encoder, epoch: Epoch, audience: Audience, rows: impl Iterator<Item = Row>, after: Sequence) -> Self {
-        let mut bytes = Vec::with_capacity(1024);
-        let mut marks = Vec::new();
-        let mut last = after;
+        let (mut out, mut last) = (FrameBuffer::new(epoch), after);
         for row in rows.filter(|row| row.sequence() > after) {
             last = row.sequence();
             if let Some(view) = row.view(audience) {
-                marks.push(FrameMark { sequence: last, at: offset(bytes.len()) });
-                encoder.event(&mut bytes, Cursor::at(epoch, last), last, row.prev(audience), view);
+                encoder.event(&mut out, last, last, row.prev(audience), view);
             }
         }
-        Self { after, last, bytes: bytes.into(), marks: marks.into(), tags: Box::default() }
+        Self { after, last, frames: out.finish() }
     }
 
     /// Folds rows after the fold's position and encodes the changes. Advances the fold.
     pub fn activities(encoder: &Encoder, epoch: Epoch, fold: &mut projection::View, rows: impl Iterator<Item = Row>) -> Self {
-        let mut bytes = Vec::with_capacity(1024);
-        let (mut marks, mut tags) = (Vec::new(), Vec::new());
-        let after = fold.through;
+        let (mut out, after) = (FrameBuffer::new(epoch), fold.through);
         for row in rows.filter(|row| row.sequence() > after) {
-            let sequence = row.sequence();
-            let folded = fold.fold(sequence, row.view(fold.audience));
-            let count = folded.changes.len();
-            for (n, change) in (1..).zip(&folded.changes) {
-                let activity = fold.changed_activity(change);
-                marks.push(FrameMark { sequence, at: offset(bytes.len()) });
-                let range = encoder.change(&mut bytes, sequence, folded.prev, activity, change);
-                tags.push(FrameTag {
-                    prev: offset(range.prev),
-                    after_prev: offset(range.after_prev),
-                    end: offset(bytes.len()),
-                    surface: activity.surface.clone(),
-                    agent: activity.agent.clone(),
-                });
-                push_frame_end(&mut bytes, (n == count).then(|| Cursor::at(epoch, sequence)));
+            let folded = fold.fold(row.sequence(), row.view(fold.audience));
+            for change in &folded.changes {
+                encoder.change(&mut out, row.sequence(), folded.prev, fold.changed_activity(change), change);
+            }
+            if !folded.changes.is_empty() {
+                out.set_cursor();
             }
         }
-        Self { after, last: fold.through, bytes: bytes.into(), marks: marks.into(), tags: tags.into() }
+        Self { after, last: fold.through, frames: out.finish() }
     }
 
-    /// The frames after `after`; `None` if there are none.
-    pub fn after(&self, after: Sequence) -> Option<Bytes> {
-        if after <= self.after {
-            return (!self.bytes.is_empty()).then(|| self.bytes.clone());
+    /// The frames after `after` that the filter accepts; `None` if there are none. `prev` becomes the last of them.
+    pub fn after(&self, after: Sequence, filter: Option<&Filter>, prev: &mut Sequence) -> Option<EncodedFrames> {
+        if filter.is_some() {
+            return self.own_after(after, filter, prev);
         }
-        let FrameMark { at, .. } = self.marks.get(self.first_after(after))?;
-        Some(self.bytes.slice(*at as usize..))
+        let frames = self.frames.after(after)?;
+        *prev = frames.last_position().unwrap_or(*prev);
+        Some(frames)
     }
 
-    fn first_after(&self, after: Sequence) -> usize {
-        self.marks.partition_point(|mark| mark.sequence <= after)
+    /// Like [`Self::after`], but the frames belong to the reader alone, and the first one follows `prev`.
+    pub fn own_after(&self, after: Sequence, filter: Option<&Filter>, prev: &mut Sequence) -> Option<EncodedFrames> {
+        self.frames.after(after)?.copied_where(filter.map(|filter| |tag: &FrameTag| filter.accepts(tag)), prev)
     }
-
-    /// The activity frames after `after` that the filter accepts, with their own `prev` and cursors.
-    ///
-    /// Advances `prev`.
-    pub fn filtered_after(&self, after: Sequence, epoch: Epoch, filter: &Filter, prev: &mut Sequence) -> Option<Bytes> {
-        let from = self.first_after(after);
-        let taken = |(mark, tag): (&FrameMark, &FrameTag)| {
-            filter.accepts_parts(tag.surface.as_str(), tag.agent.as_ref().map(AgentId::as_str)).then_some((
-                *mark,
-                tag.prev,
-                tag.after_prev,
-                tag.end,
-            ))
-        };
-        let mut frames = self.marks[from..].iter().zip(&self.tags[from..]).filter_map(taken).peekable();
-        let mut out = Vec::new();
-        while let Some((mark, prev_at, after_prev, end)) = frames.next() {
-            out.extend_from_slice(&self.bytes[mark.at as usize..prev_at as usize]);
-            push_decimal(&mut out, prev.0);
-            out.extend_from_slice(&self.bytes[after_prev as usize..end as usize]);
-            let is_last = frames.peek().is_none_or(|(next, ..)| next.sequence != mark.sequence);
-            push_frame_end(&mut out, is_last.then(|| Cursor::at(epoch, mark.sequence)));
-            if is_last {
-                *prev = mark.sequence;
-            }
-        }
-        (!out.is_empty()).then(|| out.into())
-    }
-
-    /// The last envelope with a frame in this chunk.
-    pub fn last_framed(&self) -> Option<Sequence> {
-        self.marks.last().map(|mark| mark.sequence)
-    }
-
-    /// The memory of the chunk, in bytes.
-    pub fn memory_bytes(&self) -> usize {
-        self.bytes.len() + self.marks.len() * size_of::<FrameMark>() + self.tags.len() * size_of::<FrameTag>()
-    }
-
-    /// The number of frames.
-    pub const fn frame_count(&self) -> usize {
-        self.marks.len()
-    }
-}
-
-fn offset(at: usize) -> u32 {
-    u32::try_from(at).expect("a chunk is far smaller than 4 GiB")
 }
 
 /// The newest frames of one view, and for activities the fold that makes them.
@@ -186,7 +106,7 @@ pub(super) struct HydrationPass {
 struct SharedActivity {
     index: usize,
     sequence: Sequence,
-    bytes: Bytes,
+    frames: EncodedFrames,
 }
 
 /// A page of the first pass of an unfiltered reader.
@@ -194,7 +114,7 @@ struct HydrationPage {
     /// The indices of its activities: from here up to, but not including, `next`.
     from: usize,
     next: usize,
-    bytes: Bytes,
+    frames: EncodedFrames,
     /// The last envelope that gave a frame; set on the last page of the pass.
     framed: Option<Sequence>,
 }
@@ -223,15 +143,19 @@ impl Ring {
     pub fn push(&mut self, chunk: Chunk, bytes_max: usize) {
         self.through = chunk.last;
         self.pages.clear();
-        self.shared_activities.retain(|large| !large.bytes.is_unique());
-        if chunk.frame_count() == 0 {
+        self.shared_activities.retain(|large| !large.frames.is_unique());
+        if chunk.frames.is_empty() {
             return;
         }
-        self.bytes += chunk.memory_bytes();
+        // Nearly every reader needs only the newest chunk. Decoded, all of them would take many times the ring's bytes.
+        if let Some(previous) = self.chunks.back() {
+            previous.frames.forget_decoded();
+        }
+        self.bytes += chunk.frames.memory_bytes();
         self.chunks.push_back(chunk);
         while self.bytes > bytes_max && self.chunks.len() > 1 {
             let dropped = self.chunks.pop_front().expect("the loop condition requires two chunks");
-            self.bytes -= dropped.memory_bytes();
+            self.bytes -= dropped.frames.memory_bytes();
             self.base = dropped.last;
         }
     }
@@ -278,7 +202,7 @@ impl Ring {
         filter: Option<&Filter>,
         pass: &mut Option<HydrationPass>,
         bytes_max: usize,
-    ) -> (Bytes, Option<Sequence>) {
+    ) -> (EncodedFrames, Option<Sequence>) {
         let (through, compacted) = (self.through, self.compacted);
         let anew = |known| HydrationPass { known, begun: through, next: 0, compacted };
         let mut at = pass.take().filter(|pass| pass.compacted == compacted).unwrap_or_else(|| anew(after));
@@ -287,9 +211,9 @@ impl Ring {
         let known = self.pages.iter().find(|page| is_shared && page.from == from);
         if let Some(page) = known.filter(|page| page.framed.is_none() || at.begun == through) {
             *pass = page.framed.is_none().then_some(HydrationPass { next: page.next, ..at });
-            return (page.bytes.clone(), page.framed);
+            return (page.frames.clone(), page.framed);
         }
-        let mut out = Vec::new();
+        let mut out = FrameBuffer::new(self.epoch.unwrap_or(Epoch::from_random(0)));
         loop {
             for activity in &fold.activities()[at.next..] {
                 if out.len() >= bytes_max {
@@ -300,21 +224,20 @@ impl Ring {
                     let known = self.shared_activities.iter().find(|large| (large.index, large.sequence) == (index, sequence));
                     if let Some(large) = known.filter(|_| begun == 0) {
                         *pass = Some(HydrationPass { next: index + 1, ..at });
-                        return (large.bytes.clone(), None);
+                        return (large.frames.clone(), None);
                     }
                     encoder.snapshot(&mut out, sequence, None, activity);
-                    push_frame_end(&mut out, None);
                     if out.len() - begun >= bytes_max {
                         // An activity with a page of its own is shared by readers.
                         if begun > 0 {
-                            out.truncate(begun);
+                            out.pop();
                             break;
                         }
-                        let bytes = Bytes::from(out);
+                        let frames = out.finish();
                         self.shared_activities.retain(|large| large.index != index);
-                        self.shared_activities.push(SharedActivity { index, sequence, bytes: bytes.clone() });
+                        self.shared_activities.push(SharedActivity { index, sequence, frames: frames.clone() });
                         *pass = Some(HydrationPass { next: index + 1, ..at });
-                        return (bytes, None);
+                        return (frames, None);
                     }
                 }
                 at.next += 1;
@@ -326,21 +249,21 @@ impl Ring {
         }
         let framed = (at.next == fold.activities().len() && at.begun == through).then(|| last_framed_of(fold, filter));
         if let Some(framed) = framed {
-            out.extend_from_slice(&encoder.hydrated(framed, self.epoch.map(|epoch| Cursor::at(epoch, through))));
+            encoder.hydrated(&mut out, framed, self.epoch.map(|_| through));
         }
-        let bytes = Bytes::from(out);
+        let frames = out.finish();
         // The empty page of a new log costs less to encode again than to keep.
         if is_shared && at.known == Sequence::NONE && !fold.activities().is_empty() {
-            self.pages.push(HydrationPage { from, next: at.next, bytes: bytes.clone(), framed });
+            self.pages.push(HydrationPage { from, next: at.next, frames: frames.clone(), framed });
         }
         *pass = framed.is_none().then_some(at);
-        (bytes, framed)
+        (frames, framed)
     }
 
     /// The whole hydration in one page, for a reader of several logs.
-    pub fn hydration(&mut self, encoder: &Encoder, after: Sequence, filter: Option<&Filter>) -> (Bytes, Sequence) {
-        let (bytes, framed) = self.hydrate(encoder, after, filter, &mut None, usize::MAX);
-        (bytes, framed.expect("a page without a limit is the last one"))
+    pub fn hydration(&mut self, encoder: &Encoder, after: Sequence, filter: Option<&Filter>) -> (EncodedFrames, Sequence) {
+        let (frames, framed) = self.hydrate(encoder, after, filter, &mut None, usize::MAX);
+        (frames, framed.expect("a page without a limit is the last one"))
     }
 }
 
@@ -406,16 +329,20 @@ mod tests {
         assert_eq!((ring.through, ring.base, ring.chunks.len()), (Sequence(10_001), Sequence::NONE, 1));
         flush(&mut ring, 0, "seen", &Audience::ALL);
         assert_eq!((ring.through, ring.chunks.len()), (Sequence(10_002), 2));
-        assert_eq!(ring.chunks.back().unwrap().after(Sequence(1)), ring.chunks.back().unwrap().after(Sequence(10_001)));
+        let after = |sequence| ring.chunks.back().unwrap().frames.after(Sequence(sequence)).unwrap().into_bytes();
+        assert_eq!(after(1), after(10_001));
     }
 
     /// Reads snapshots as a reader does: the last one of each activity counts.
-    fn take(known: &mut BTreeMap<String, u64>, page: &Bytes) {
-        let text = std::str::from_utf8(page).unwrap();
-        for frame in text.split("\n\n").filter(|frame| frame.contains("ActivitySnapshot")) {
-            let frame: serde_json::Value = serde_json::from_str(frame.strip_prefix("data: ").unwrap()).unwrap();
+    fn take(known: &mut BTreeMap<String, u64>, page: &EncodedFrames) {
+        for frame in objects(page).filter(|frame| frame["frame"] == "ActivitySnapshot") {
             known.insert(frame["activityId"].to_string(), frame["sequence"].as_u64().unwrap());
         }
+    }
+
+    fn objects(page: &EncodedFrames) -> impl Iterator<Item = serde_json::Value> {
+        let mut page = page.clone();
+        std::iter::from_fn(move || page.next_frame()).map(|(object, _)| serde_json::from_slice(&object).unwrap())
     }
 
     #[test]
@@ -432,7 +359,7 @@ mod tests {
             assert!(page.len() < BYTES_MAX + 1000, "a page exceeds the limit by less than one activity: {}", page.len());
             take(&mut known, &page);
             pages += 1;
-            assert_eq!(page.ends_with(b"\n\n") && memchr::memmem::find(&page, b"Hydrated").is_some(), framed.is_some());
+            assert_eq!(objects(&page).last().unwrap()["frame"] == "Hydrated", framed.is_some());
             match framed {
                 Some(framed) => break framed,
                 // Change sent, unsent and new activities while the first pass runs.
@@ -469,22 +396,27 @@ mod tests {
         };
         let (first, second) = (join(Sequence::NONE, &mut ring), join(Sequence::NONE, &mut ring));
         assert_eq!(first.len(), 3);
-        assert!(first.iter().zip(&second).all(|(first, second)| first.as_ptr() == second.as_ptr()));
+        assert!(first.iter().zip(&second).all(|(first, second)| first.as_ref().as_ptr() == second.as_ref().as_ptr()));
         let mut known = BTreeMap::new();
         for page in join(Sequence(6), &mut ring) {
             take(&mut known, &page);
         }
         assert!(known.values().eq(&[7, 8]), "{known:?}");
         flush(&mut ring, 0, "more", &Audience::ALL);
-        assert!(join(Sequence::NONE, &mut ring)[0].as_ptr() != first[0].as_ptr(), "a changed page is encoded again");
+        assert!(
+            join(Sequence::NONE, &mut ring)[0].as_ref().as_ptr() != first[0].as_ref().as_ptr(),
+            "a changed page is encoded again"
+        );
         // A page with one activity stays shared until that activity changes.
         flush(&mut ring, 8, &"x".repeat(HYDRATION_BYTES_MAX), &Audience::ALL);
-        let alone =
-            |pages: Vec<Bytes>| pages.into_iter().find(|page| page.len() > HYDRATION_BYTES_MAX && take_one(page)).unwrap();
+        let alone = |pages: Vec<EncodedFrames>| {
+            pages.into_iter().find(|page| page.len() > HYDRATION_BYTES_MAX && take_one(page)).unwrap()
+        };
         let before = alone(join(Sequence::NONE, &mut ring));
         flush(&mut ring, 0, "more", &Audience::ALL);
         let (after, later) = (alone(join(Sequence::NONE, &mut ring)), alone(join(Sequence(7), &mut ring)));
-        assert!(before.as_ptr() == after.as_ptr() && before.as_ptr() == later.as_ptr());
+        let place = |page: &EncodedFrames| page.as_ref().as_ptr();
+        assert!(place(&before) == place(&after) && place(&before) == place(&later));
         drop((before, after, later));
         flush(&mut ring, 0, "more", &Audience::ALL);
         assert!(ring.shared_activities.is_empty(), "no reader holds it");
@@ -497,7 +429,7 @@ mod tests {
     }
 
     /// Whether a page has exactly one activity.
-    fn take_one(page: &Bytes) -> bool {
-        memchr::memmem::find_iter(page, b"ActivitySnapshot").count() == 1
+    fn take_one(page: &EncodedFrames) -> bool {
+        objects(page).filter(|frame| frame["frame"] == "ActivitySnapshot").count() == 1
     }
 }

@@ -1,11 +1,14 @@
-//! Concurrency of wakes and rings: a reader misses nothing, for any interleaving of the threads.
+//! Wakes, rings and joins: a reader misses nothing, for any interleaving of the threads, and reads no more than it needs.
 
+use super::last_seen::LastSeen;
 use super::*;
 use crate::log::commit::{Submission, Summary};
 use crate::log::journal::MemoryJournal;
 use crate::log::memory::MemoryStore;
+use crate::log::row::Row;
 use crate::log::{Append, META};
-use crate::model::RunId;
+use crate::model::{Audience, Epoch, RunId, Sequence};
+use bytes::Bytes;
 use tokio::sync::oneshot;
 
 fn run(name: &str) -> LogId {
@@ -19,19 +22,33 @@ fn activities() -> ReadRequest {
 
 /// Writes one row to a log, and returns the committer's result.
 async fn write(logs: &Logs, groups: &mut mpsc::UnboundedReceiver<CommittedGroup>, log: &Arc<Log>) -> CommittedGroup {
-    let last = log.tail().last;
-    let text = format!(
-        r#"{{"type":"text.delta","sequence":{},"messageId":"m","partId":"p","phase":"producing","surface":"conversation","payload":{{"text":"x"}}}}"#,
-        last.next()
-    );
-    let mut rows = Vec::new();
-    Row::encode(&mut rows, last.next(), [last; 3], [Some(text.as_bytes()); 3]);
-    let summary = Summary { last_sequence: last.next(), seen_last: [last.next(); 3], ..Summary::default() };
+    write_rows(logs, groups, log, &["text.delta"], [true; 3]).await
+}
+
+/// Writes rows of these types in one append, for the audiences that may see them.
+async fn write_rows(
+    logs: &Logs,
+    groups: &mut mpsc::UnboundedReceiver<CommittedGroup>,
+    log: &Arc<Log>,
+    types: &[&str],
+    seen: [bool; 3],
+) -> CommittedGroup {
+    let (expected, mut last, mut rows) = (log.tail().last, log.tail().last, Vec::new());
+    for event_type in types {
+        let (prev, sequence) = (last, last.next());
+        let text = format!(
+            r#"{{"type":"{event_type}","sequence":{sequence},"messageId":"m","partId":"p","phase":"producing","surface":"conversation","payload":{{"text":"x"}}}}"#
+        );
+        Row::encode(&mut rows, sequence, [prev; 3], seen.map(|seen| seen.then_some(text.as_bytes())));
+        last = sequence;
+    }
+    let seen_last = seen.map(|seen| if seen { last } else { Sequence::NONE });
+    let summary = Summary { last_sequence: last, seen_last, ..Summary::default() };
     let append = Append {
         log: log.id.clone(),
         epoch: Epoch::from_random(1),
-        expected: last,
-        last: last.next(),
+        expected,
+        last,
         rows: rows.into(),
         blobs: Vec::new(),
         state: vec![(Bytes::from_static(META), Some(serde_json::to_vec(&summary).unwrap().into()))],
@@ -40,6 +57,105 @@ async fn write(logs: &Logs, groups: &mut mpsc::UnboundedReceiver<CommittedGroup>
     let (appends, chain) = (vec![append], Arc::default());
     logs.submit(Submission { log: log.clone(), appends, summary: Arc::new(summary), chain, index: 0, ack });
     groups.recv().await.unwrap()
+}
+
+fn of_type(event_type: &str) -> Filter {
+    Filter { types: vec![event_type.into()], ..activities().filter }
+}
+
+#[tokio::test]
+async fn a_filtered_reader_that_resumes_reads_no_row_before_a_checkpoint() {
+    let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
+    let feed = Feed::new(logs.clone(), FeedConfig::default());
+    let log = logs.log(&run("r")).await.unwrap();
+    let epoch = Epoch::from_random(1);
+    write_rows(&logs, &mut groups, &log, &["first"], [true; 3]).await;
+    for _ in 0..3 {
+        write_rows(&logs, &mut groups, &log, &["text.delta"; 1000], [true; 3]).await;
+    }
+    let rare = of_type("first");
+    assert_eq!(feed.prev_at(&log.id, epoch, &rare, Sequence(3001)).await.unwrap(), Sequence(1));
+    // Only a reader of the checkpoint finds what no row says.
+    let mut seen = LastSeen::default();
+    seen.record(&"first".into(), &"conversation".into(), None, Sequence(7));
+    let kind = folds::last_seen_kind(Audience::Internal);
+    logs.save_checkpoint(&log.id, epoch, kind, Sequence(2000), seen.save().into()).await.unwrap();
+    assert_eq!(feed.prev_at(&log.id, epoch, &rare, Sequence(3001)).await.unwrap(), Sequence(7));
+    assert_eq!(feed.prev_at(&log.id, epoch, &rare, Sequence(1999)).await.unwrap(), Sequence(1));
+    assert_eq!(feed.prev_at(&log.id, epoch, &of_type("text.delta"), Sequence(3000)).await.unwrap(), Sequence(3000));
+}
+
+#[tokio::test]
+async fn the_last_envelope_before_a_position_is_the_same_with_and_without_a_checkpoint() {
+    let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
+    let feed = Feed::new(logs.clone(), FeedConfig::default());
+    let log = logs.log(&run("r")).await.unwrap();
+    let types: Vec<_> = (0..1000).map(|n| if n % 900 == 450 { "rare" } else { "text.delta" }).collect();
+    for _ in 0..3 {
+        write_rows(&logs, &mut groups, &log, &types, [true; 3]).await;
+    }
+    let found = async || {
+        let mut found = Vec::new();
+        for at in [0, 1, 450, 451, 1024, 2048, 2450, 2451, 2999, 3000] {
+            for event_type in ["rare", "text.delta", "none"] {
+                let filter = of_type(event_type);
+                found.push(feed.prev_at(&log.id, Epoch::from_random(1), &filter, Sequence(at)).await.unwrap());
+            }
+        }
+        found
+    };
+    let without = found().await;
+    logs.work({
+        let (log, logs) = (log.clone(), logs.clone());
+        move |store| folds::make_checkpoints(store, &log, &logs.counts().checkpoints)
+    })
+    .await
+    .unwrap();
+    let kind = folds::last_seen_kind(Audience::Internal);
+    let saved = logs.checkpoint(&log.id, Epoch::from_random(1), kind, Sequence::MAX).await.unwrap();
+    assert_eq!((saved.unwrap().0, found().await), (Sequence(3000), without));
+}
+
+#[tokio::test]
+async fn a_session_reader_joins_logs_that_show_nothing_without_reading_their_rows() {
+    let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
+    let feed = Feed::new(logs.clone(), FeedConfig::default());
+    let ids: Vec<_> = (0..3 * merged_reader::FOLDS_AT_ONCE).map(|n| run(&format!("r{n:03}"))).collect();
+    for (n, id) in ids.iter().enumerate() {
+        let log = logs.log(id).await.unwrap();
+        write_rows(&logs, &mut groups, &log, &["text.delta"], [n % 50 == 0, true, true]).await;
+    }
+    // All threads for folds are busy. A fold of a log that shows nothing needs none.
+    let request = ReadRequest { filter: Filter { audience: Audience::User, ..activities().filter }, ..activities() };
+    let hidden: Vec<_> = ids.iter().skip(1).take(49).cloned().collect();
+    let (held, free) = std::sync::mpsc::channel::<()>();
+    let free = Arc::new(parking_lot::Mutex::new(free));
+    for _ in 0..2 {
+        let (logs, free) = (logs.clone(), free.clone());
+        tokio::spawn(async move { logs.work(move |_| free.lock().recv()).await });
+    }
+    let mut reader = feed.read_merged(LogSet::Named(hidden), request.clone(), StartAt::Start);
+    let (mut frames, mut hydrated) = (reader.next().await.unwrap(), 0);
+    while let Some((frame, _)) = frames.next_frame() {
+        hydrated += usize::from(frame.starts_with(br#"{"frame":"Hydrated""#));
+    }
+    assert_eq!(hydrated, 49);
+    drop(held);
+    // Together with the others, in blocks, of which only the last has the position of the whole round.
+    let (mut reader, mut kinds) = (feed.read_merged(LogSet::Named(ids.clone()), request, StartAt::Start), Vec::new());
+    loop {
+        let mut frames = reader.next().await.unwrap();
+        while let Some((frame, cursor)) = frames.next_frame() {
+            let frame: serde_json::Value = serde_json::from_slice(&frame).unwrap();
+            kinds.push((frame["frame"].as_str().unwrap().to_owned(), cursor.is_some()));
+        }
+        if kinds.last().is_some_and(|(_, has_cursor)| *has_cursor) {
+            break;
+        }
+    }
+    let count = |kind: &str| kinds.iter().filter(|(of, _)| of == kind).count();
+    assert_eq!((count("ActivitySnapshot"), count("Hydrated")), (2 * ids.len().div_ceil(50), ids.len()));
+    assert_eq!(kinds.iter().filter(|(_, has_cursor)| *has_cursor).count(), 1);
 }
 
 #[tokio::test]
@@ -57,7 +173,7 @@ async fn a_second_reader_finds_no_outdated_ring_while_the_first_one_joins() {
     let _first = feed.subscribe(&log.id, &activities(), |_, listeners| listeners.join()).await.unwrap();
     let mut second = feed.read(&log.id, activities(), StartAt::Start).await.unwrap();
     let hydration = second.next().await.unwrap().unwrap();
-    let text = String::from_utf8_lossy(&hydration);
+    let text = String::from_utf8_lossy(hydration.as_ref());
     assert!(
         text.contains(&Cursor::at(Epoch::from_random(1), Sequence(2)).to_string()),
         "the hydration lacks the second row: {text}"

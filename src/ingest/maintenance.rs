@@ -76,7 +76,9 @@ impl Ingest {
     /// [`StoreError`] from the store.
     pub async fn compact(&self, id: &LogId, found: &Tail, plan: CompactionPlan) -> Result<bool, StoreError> {
         let Some(epoch) = found.epoch else { return Ok(false) };
-        let (retired_writer, mut commit, mut summary) = {
+        // Before the writer is retired: later deliveries wait for a new one, and must not wait for readers.
+        let turn = self.core.logs.begin_rewrite(&self.core.logs.log(id).await?).await;
+        let (_retired_writer, mut commit, mut summary) = {
             let (slot, mut writer) = self.writer(id).await?;
             let stands = (writer.epoch, writer.summary.last_sequence, writer.summary.compacted);
             if !writer.is_written || stands != (epoch, found.last, found.summary.compacted) {
@@ -95,7 +97,7 @@ impl Ingest {
         summary.compacted = plan.compacted;
         let state = vec![(Bytes::from_static(META), Some(summary.save()))];
         let compaction = Compaction { log: id.clone(), epoch, last: found.last, appends: plan.appends, state };
-        self.core.logs.compact(&retired_writer.slot.log, compaction, Arc::new(summary)).await
+        self.core.logs.compact(turn, compaction, Arc::new(summary)).await
     }
 }
 

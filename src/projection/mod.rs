@@ -178,6 +178,12 @@ impl View {
         Self { audience, through: Sequence::NONE, last_framed: Sequence::NONE, state }
     }
 
+    /// Creates the view at a sequence up to which the audience may see no envelope.
+    #[must_use]
+    pub fn at(log: &LogId, audience: Audience, through: Sequence) -> Self {
+        Self { through, ..Self::new(log, audience) }
+    }
+
     /// Restores a saved view; `None` if another version of the fold saved it.
     ///
     /// # Errors

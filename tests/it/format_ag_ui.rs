@@ -140,13 +140,13 @@ impl<'s> Stream<'s> {
 
     fn hydrate(&mut self, shown: Vec<ActivityView>) {
         for shown in shown {
-            assert_eq!(self.dialect.frame(Frame::ActivitySnapshot(shown), &mut self.events), Flow::Continue);
+            assert_eq!(self.dialect.frame(&Frame::ActivitySnapshot(shown), &mut self.events), Flow::Continue);
         }
         self.frame(Frame::Hydrated {});
     }
 
     fn frame(&mut self, frame: Frame) {
-        let flow = self.dialect.frame(frame, &mut self.events);
+        let flow = self.dialect.frame(&frame, &mut self.events);
         self.go_on(flow);
     }
 
@@ -167,7 +167,7 @@ impl<'s> Stream<'s> {
         let frames = self.story.steps[self.at].clone();
         self.at += 1;
         for frame in frames {
-            assert_eq!(self.dialect.frame(frame, &mut self.events), Flow::Continue);
+            assert_eq!(self.dialect.frame(&frame, &mut self.events), Flow::Continue);
         }
         let flow = self.dialect.end_batch(&mut self.events);
         self.go_on(flow);

@@ -126,7 +126,7 @@ impl<'s> Stream<'s> {
     }
 
     fn send_frame(&mut self, frame: Frame) {
-        let flow = self.dialect.frame(frame, &mut self.chunks);
+        let flow = self.dialect.frame(&frame, &mut self.chunks);
         self.go_on(flow);
     }
 

@@ -5,13 +5,13 @@ use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::ingest::{Delivery, Environment, Ingest, Pending, Producer, Receipt};
+use proscenium::ingest::{CompactionPlan, Delivery, Environment, Ingest, Pending, Producer, Receipt};
 use proscenium::log::commit::{Logs, Summary, rows_after};
 use proscenium::log::journal::{Gate, MemoryJournal};
 use proscenium::log::memory::MemoryStore;
 use proscenium::log::row::{APPEND_BYTES_MAX, APPEND_ROWS_MAX, Row};
 use proscenium::log::testing::Ordered;
-use proscenium::log::{Append, AppendOutcome, Limit, LogId, META, Storage};
+use proscenium::log::{Append, AppendOutcome, Limit, LogId, META, Storage, Store};
 use proscenium::model::{Audience, Ids, ProducerId, RunId, Sequence};
 use proscenium::serve::maintenance::disk::DiskReserve;
 use proscenium::serve::{KeepAlive, Limits, Server};
@@ -128,6 +128,40 @@ async fn is_answered(pending: &mut Pending<'_>) -> bool {
 
 fn numbers(receipt: &Receipt) -> (u64, u64, Option<u64>) {
     (receipt.accepted, receipt.duplicates, receipt.first_sequence.map(|sequence| sequence.0))
+}
+
+#[tokio::test]
+async fn a_fact_of_a_run_that_is_compacted_does_not_wait_for_the_readers_before_the_compaction() {
+    let line = line();
+    line.ingest.deliver(facts(&[says("0")], None)).await.unwrap();
+    let tail = line.logs.log(&log()).await.unwrap().tail();
+    // Deep folds take every thread for long work.
+    let (busy, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let (held, readers_end) = std::sync::mpsc::channel::<()>();
+    let readers_end = Arc::new(std::sync::Mutex::new(readers_end));
+    for _ in 0..16 {
+        let (logs, busy, readers_end) = (line.logs.clone(), busy.clone(), readers_end.clone());
+        let fold = move |_: &dyn Store| {
+            let _ = busy.send(());
+            let _ = readers_end.lock().unwrap().recv();
+        };
+        tokio::spawn(async move { logs.work(fold).await });
+    }
+    with_timeout("two deep folds", async { (begun.recv().await, begun.recv().await) }).await;
+    let id = log();
+    let mut compacting = pin!(line.ingest.compact(&id, &tail, CompactionPlan::default()));
+    // The compaction gets as far as it can.
+    assert!(poll_fn(|context| Poll::Ready(compacting.as_mut().poll(context).is_pending())).await);
+    let delivering = async {
+        line.ingest.deliver(facts(&[says("1")], None)).await.unwrap();
+    };
+    tokio::select! {
+        _ = &mut compacting => unreachable!("no thread is free for it"),
+        () = with_timeout("the answer to the fact", delivering) => {}
+    }
+    drop(held);
+    assert!(!with_timeout("the compaction", compacting).await.unwrap(), "the log has moved since");
+    assert_eq!(line.texts().await.len(), 2);
 }
 
 #[tokio::test]

@@ -73,7 +73,7 @@ impl AgUi {
             match frame {
                 Frame::ActivitySnapshot(activity) => self.add_snapshot(&activity, &mut updates),
                 Frame::ActivityDelta { activity_type, activity_id, patch } => {
-                    self.add_patch(&activity_type, &activity_id, patch, &mut updates)?;
+                    self.add_patch(&activity_type, &activity_id, &patch, &mut updates)?;
                 }
                 _ => {}
             }
@@ -105,11 +105,11 @@ impl AgUi {
     }
 
     /// Adds the updates of an activity's patch.
-    fn add_patch(&mut self, kind: &str, id: &str, patch: Vec<Value>, updates: &mut Updates) -> Result<(), NotRetained> {
+    fn add_patch(&mut self, kind: &str, id: &str, patch: &[Value], updates: &mut Updates) -> Result<(), NotRetained> {
         let (call, reasoning) = (Key::Call(id.into()), Key::Reasoning(id.into()));
         match kind {
             "run" => {}
-            "state" => updates.push((KNOWN, Update::StatePatch(patch))),
+            "state" => updates.push((KNOWN, Update::StatePatch(patch.to_vec()))),
             "message" if self.sent.activity(kind, id).is_some_and(|place| place.message.is_some()) => {
                 return self.add_message_patch(id, patch, updates);
             }
@@ -126,25 +126,25 @@ impl AgUi {
                 }
             }
             "tool-call-progress" if self.sent.messages.contains_key(&call) => {
-                updates.push((KNOWN, Update::Call(id.into(), patch)));
+                updates.push((KNOWN, Update::Call(id.into(), patch.to_vec())));
             }
             _ => {
                 match kind {
-                    "action" => self.run.apply_action_patch(id, &patch),
+                    "action" => self.run.apply_action_patch(id, patch),
                     "agent" if self.run.agent() != Some(id) => {
-                        self.agents.apply_patch(id, &patch);
+                        self.agents.apply_patch(id, patch);
                         updates.push((KNOWN, Update::Agent(id.into())));
                     }
                     _ => {}
                 }
-                updates.push((KNOWN, Update::Patch(Key::Activity(kind.into(), id.into()), patch)));
+                updates.push((KNOWN, Update::Patch(Key::Activity(kind.into(), id.into()), patch.to_vec())));
             }
         }
         Ok(())
     }
 
     /// Adds the updates of a message's patch: new parts, and changes of existing ones.
-    fn add_message_patch(&mut self, id: &str, patch: Vec<Value>, updates: &mut Updates) -> Result<(), NotRetained> {
+    fn add_message_patch(&mut self, id: &str, patch: &[Value], updates: &mut Updates) -> Result<(), NotRetained> {
         let run = self.log_run.clone();
         let Some(place) = self.sent.activity("message", id) else { return Ok(()) };
         let (number, agent, Some(message)) = (place.position, &place.agent, &mut place.message) else { return Ok(()) };
@@ -180,7 +180,7 @@ impl AgUi {
                 (_, "kind", _) | (PartKind::Call | PartKind::Result, "text" | "text/-", _) => return Err(NotRetained),
                 (PartKind::Other, way, _) => {
                     let path = format!("/{way}");
-                    let mut op = op;
+                    let mut op = op.clone();
                     op["path"] = path.into();
                     Update::Patch(key, vec![op])
                 }

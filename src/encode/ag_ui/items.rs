@@ -200,7 +200,7 @@ pub(super) fn items(activity: &ActivityView, own: Option<&str>, run: u32, place:
             }
         }
         kind if is_shown(kind) => {
-            let body = Body::Activity { kind: activity.kind.clone(), content: activity.content.clone() };
+            let body = Body::Activity { kind: activity.kind.clone(), content: Map::clone(&activity.content) };
             add(Key::Activity(activity.kind.clone(), activity.id.clone()), opened, 0, body);
         }
         _ => {}

@@ -149,10 +149,10 @@ impl Dialect for AgUi {
         }
     }
 
-    fn frame(&mut self, frame: Frame, events: &mut Vec<Value>) -> Flow {
+    fn frame(&mut self, frame: &Frame, events: &mut Vec<Value>) -> Flow {
         match frame {
             Frame::ActivitySnapshot(_) | Frame::ActivityDelta { .. } => {
-                self.batch.push(frame);
+                self.batch.push(frame.clone());
                 Flow::Continue
             }
             Frame::Hydrated {} => {
@@ -169,7 +169,7 @@ impl Dialect for AgUi {
                     return flow;
                 }
                 if !self.run.has_ended() {
-                    self.run.load(&Map::from_iter([("status".to_owned(), Value::from(&*status))]));
+                    self.run.load(&Map::from_iter([("status".to_owned(), Value::from(&**status))]));
                 }
                 self.end_run(events);
                 Flow::End

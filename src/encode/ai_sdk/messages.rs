@@ -2,11 +2,11 @@
 
 use super::call::{self, Approval, Target, data};
 use super::content_copy::joined;
-use super::message_state::{
+use super::message_writer::data_part;
+use super::pieces::{
     PartForm, Piece, data_of, is_answer, is_run, is_streaming, metadata_of, part_form, part_id, part_kind, parts, pieces,
     teammate,
 };
-use super::message_writer::data_part;
 use super::text;
 use crate::encode::frames::ActivityView;
 use serde_json::{Map, Value, json};

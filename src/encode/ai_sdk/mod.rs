@@ -34,6 +34,7 @@ mod content_copy;
 mod message_state;
 mod message_writer;
 mod messages;
+mod pieces;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -48,6 +49,7 @@ use message_state::MessageState;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// The options of one client's stream.
 #[derive(Debug, Clone)]
@@ -115,7 +117,7 @@ impl SnapshotBatch {
         }
         let place = self.places.get(&(kind.into(), id.into()));
         let activity = place.and_then(|place| self.activities.get_mut(*place));
-        activity.is_some_and(|activity| apply(&mut activity.content, patch))
+        activity.is_some_and(|activity| apply(Arc::make_mut(&mut activity.content), patch))
     }
 }
 
@@ -127,16 +129,16 @@ impl AiSdk {
         Self { options, state, batch, is_hydrated: false, start: Start::Pending, resets_step: false, resumed_pause: None }
     }
 
-    fn handle(&mut self, frame: Frame) -> Flow {
+    fn handle(&mut self, frame: &Frame) -> Flow {
         match frame {
             Frame::ActivitySnapshot(activity) => {
                 self.start();
-                self.batch.insert(activity);
+                self.batch.insert(activity.clone());
             }
             Frame::ActivityDelta { activity_type, activity_id, patch } => {
                 self.start();
-                if !self.batch.apply_patch(&activity_type, &activity_id, &patch) {
-                    self.state.apply_patch(&activity_type, &activity_id, &patch);
+                if !self.batch.apply_patch(activity_type, activity_id, patch) {
+                    self.state.apply_patch(activity_type, activity_id, patch);
                 }
             }
             Frame::Hydrated {} => {
@@ -155,7 +157,7 @@ impl AiSdk {
                 self.send_batch();
                 return match self.take_restart(true) {
                     true => Flow::Restart,
-                    false => self.end(&status),
+                    false => self.end(status),
                 };
             }
         }
@@ -275,7 +277,7 @@ impl Dialect for AiSdk {
         }
     }
 
-    fn frame(&mut self, frame: Frame, events: &mut Vec<Value>) -> Flow {
+    fn frame(&mut self, frame: &Frame, events: &mut Vec<Value>) -> Flow {
         // All chunks of one envelope leave together, followed by its cursor: a reader with that cursor has all of them.
         let has_more = matches!(frame, Frame::ActivitySnapshot(_) | Frame::ActivityDelta { .. });
         let flow = self.handle(frame);

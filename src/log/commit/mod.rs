@@ -35,6 +35,7 @@ use crate::model::{BlobId, Epoch, RunId, Sequence};
 use applier::Applier;
 use bytes::Bytes;
 use committer::{CommitQueue, Committer, Follower, Queued, Request, Rewrite};
+use futures_util::future::try_join_all;
 use open_logs::OpenLogs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -61,6 +62,9 @@ const STATE_THREADS: usize = 2;
 const READ_THREADS: usize = 4;
 const LONG_THREADS: usize = 2;
 
+/// The most logs that one of these threads loads in a row.
+const LOADS_AT_ONCE: usize = 256;
+
 /// The sum of these threads. In a runtime with fewer threads for blocking work, readers stall writers.
 pub const STORE_THREADS: usize = STATE_THREADS + READ_THREADS + LONG_THREADS;
 
@@ -69,6 +73,12 @@ struct BlockingLimits {
     state: Arc<Semaphore>,
     reads: Arc<Semaphore>,
     long: Arc<Semaphore>,
+}
+
+/// The exclusive right to rewrite a log's history; see [`Logs::begin_rewrite`]. Dropping it gives up the right.
+pub struct HistoryRewrite {
+    request: oneshot::Sender<(Compaction, Arc<Summary>)>,
+    answer: tokio::task::JoinHandle<Option<Result<bool, StoreError>>>,
 }
 
 impl Default for BlockingLimits {
@@ -189,6 +199,40 @@ impl Logs {
     /// [`StoreError`] from the store.
     pub async fn log(&self, id: &LogId) -> Result<Arc<Log>, StoreError> {
         self.open.open(id, async || self.load(id).await).await
+    }
+
+    /// Opens several logs. Those that are not open are loaded together.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn open_all(&self, ids: &[LogId]) -> Result<Vec<Arc<Log>>, StoreError> {
+        let (wanted, mut asked) = mpsc::unbounded_channel();
+        let open = async |id, wanted: mpsc::UnboundedSender<(LogId, oneshot::Sender<_>)>| {
+            let load = async || {
+                let (answer, loaded) = oneshot::channel();
+                // Both ends are in this call, and a load that panics ends the process.
+                wanted.send((LogId::clone(id), answer)).expect("the loads are received until every log is open");
+                loaded.await.expect("every load is answered")
+            };
+            self.open.open(id, load).await
+        };
+        let opening = try_join_all(ids.iter().map(|id| open(id, wanted.clone())));
+        drop(wanted);
+        let loading = async {
+            let mut batch = Vec::new();
+            while asked.recv_many(&mut batch, LOADS_AT_ONCE).await > 0 {
+                let (store, batch) = (self.store.clone(), std::mem::take(&mut batch));
+                let load = move || {
+                    for (id, answer) in batch {
+                        // A caller that has gone away needs no answer.
+                        let _ = answer.send(store.load(&id));
+                    }
+                };
+                blocking(&self.blocking.reads, load).await;
+            }
+        };
+        let (opened, ()) = tokio::join!(opening, loading);
+        opened
     }
 
     /// Opens a log that the caller is about to erase.
@@ -332,22 +376,38 @@ impl Logs {
         blocking(&self.blocking.long, move || job(&*store)).await
     }
 
-    /// Rewrites a log's history; `false`, without effect, if the log is not at the tail that the compaction names.
+    /// Waits for a thread, and for readers that hold [the history lock](Log::lock_history), to rewrite a log's history.
     ///
-    /// `summary` is the log's summary after it. Only the log's writer may call this, with nothing in flight, and must
-    /// not write until the call returns. The call waits for readers that hold [the history lock](Log::lock_history).
-    ///
-    /// # Errors
-    /// [`StoreError`] from the store.
-    pub async fn compact(&self, log: &Arc<Log>, compaction: Compaction, summary: Arc<Summary>) -> Result<bool, StoreError> {
-        let (queue, log) = (self.queue.clone(), log.clone());
-        let compacted = blocking(&self.blocking.long, move || {
+    /// The log's writer works on meanwhile: this may take as long as a deep fold.
+    pub async fn begin_rewrite(&self, log: &Arc<Log>) -> HistoryRewrite {
+        let (queue, log, lane) = (self.queue.clone(), log.clone(), self.blocking.long.clone());
+        let ((locked, is_locked), (request, requested)) = (oneshot::channel(), oneshot::channel::<(Compaction, Arc<Summary>)>());
+        let work = move || {
             let _alone = log.lock_for_rewrite();
+            // Without a receiver the caller has gone away, and sends no request.
+            let _ = locked.send(());
+            let (compaction, summary) = requested.blocking_recv().ok()?;
             let (done, answer) = oneshot::channel();
             let is_queued = queue.push(Request::Rewrite(Rewrite::Compact { log: log.clone(), compaction, summary, done }));
             is_queued.then(|| answer.blocking_recv().ok()).flatten()
-        });
-        compacted.await.unwrap_or_else(|| Err(self.end_of_committer()))
+        };
+        let answer = tokio::spawn(async move { blocking(&lane, work).await });
+        is_locked.await.expect("the thread locks the history before it ends");
+        HistoryRewrite { request, answer }
+    }
+
+    /// Rewrites a log's history; `false`, without effect, if the log is not at the tail that the compaction names.
+    ///
+    /// `summary` is the log's summary after it. Only the log's writer may call this, with nothing in flight, and must
+    /// not write until the call returns.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn compact(&self, turn: HistoryRewrite, compaction: Compaction, summary: Arc<Summary>) -> Result<bool, StoreError> {
+        // Its thread waits for the request.
+        let _ = turn.request.send((compaction, summary));
+        let compacted = turn.answer.await.expect("a rewrite of a history neither panics nor is cancelled");
+        compacted.unwrap_or_else(|| Err(self.end_of_committer()))
     }
 
     /// Erases a log, durably in every sync mode. Afterwards the log is open like one that was never written.

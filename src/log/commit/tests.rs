@@ -214,10 +214,12 @@ async fn commits_of_another_process_move_the_same_state_as_own_ones() {
     let (epoch, last, appends) = (Epoch::from_random(1), Sequence(2), Vec::new());
     let compaction = Compaction { log: run("a"), epoch, last, appends, state };
     let again = (compaction.clone(), Arc::new(compacted.clone()));
-    assert!(here.compact(&ours, compaction, Arc::new(compacted)).await.unwrap());
+    let turn = here.begin_rewrite(&ours).await;
+    assert!(here.compact(turn, compaction, Arc::new(compacted)).await.unwrap());
     // The other process compacts the same log, and learns of the first compaction while it excludes readers.
     let patience = std::time::Duration::from_secs(30);
-    let second = tokio::time::timeout(patience, there.compact(&theirs, again.0, again.1)).await;
+    let turn = there.begin_rewrite(&theirs).await;
+    let second = tokio::time::timeout(patience, there.compact(turn, again.0, again.1)).await;
     assert!(second.expect("it does not wait for itself").unwrap());
     here.erase(&here.log(&run("b")).await.unwrap()).await.unwrap();
     there.erase(&own).await.unwrap();
@@ -277,6 +279,23 @@ fn a_writer_opens_its_log_while_all_threads_for_long_work_are_busy() {
         drop(held);
         assert_eq!(opened.expect("a writer does not wait for readers").1, None);
     });
+}
+
+#[tokio::test]
+async fn several_logs_open_as_one_does_and_a_log_that_is_opened_twice_is_the_same() {
+    let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
+    let names: Vec<_> = (0..3 * LOADS_AT_ONCE).map(|n| run(&format!("r{n}"))).collect();
+    let written = logs.log(&names[7]).await.unwrap();
+    write(&logs, &mut groups, &written, Summary { last_sequence: Sequence(1), ..Summary::default() }).await;
+    drop(written);
+    logs.sweep();
+    let open = logs.log(&names[1]).await.unwrap();
+    let (opened, meanwhile) = tokio::join!(logs.open_all(&names), logs.open_all(&names[5..9]));
+    let (opened, meanwhile) = (opened.unwrap(), meanwhile.unwrap());
+    assert_eq!(opened.iter().map(|log| log.id.clone()).collect::<Vec<_>>(), names);
+    assert_eq!((opened[7].tail().last, opened[8].tail().epoch), (Sequence(1), None));
+    assert!(Arc::ptr_eq(&opened[1], &open) && Arc::ptr_eq(&opened[7], &meanwhile[2]));
+    assert!(logs.open_all(&[]).await.unwrap().is_empty());
 }
 
 #[tokio::test]

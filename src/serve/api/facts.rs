@@ -6,43 +6,34 @@
 //! This module only splits a body into facts. Parsing takes many times the body's memory, so it waits for the ingest's
 //! admission.
 
+mod lines;
+mod problems;
 pub mod publisher;
 
-use crate::ingest::{
-    Admitted, Delivery, Facts, IngestError, OutOfScope, Pending, Producer, Receipt, WriteScope, envelope_bytes_with, string_end,
-};
+use crate::ingest::{Admitted, Delivery, Facts, IngestError, Pending, Producer, Receipt, WriteScope, string_end};
 use crate::log::LogId;
-use crate::log::commit::Connected;
-use crate::model::{Epoch, Ids, ProducerId};
-use crate::serve::access::authorization::{Authorization, OpenAccess, Principal};
-use crate::serve::http::body::{BodyDeadline, body_cut_off, body_too_large, check_depth, discard, is_lines, read_body, too_deep};
+use crate::model::{Ids, ProducerId};
+use crate::serve::App;
+use crate::serve::access::authorization::{Authorization, Principal};
+use crate::serve::http::body::{BodyDeadline, body_too_large, check_depth, is_lines, read_body, too_deep};
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{Query, path_id};
 use crate::serve::telemetry::trace::in_span;
-use crate::serve::{App, drain_elapsed};
-use crate::source::{self, FactError, SOURCES, SourceKind};
+use crate::source::{self, SOURCES, SourceKind};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Request, StatusCode, Uri};
-use http_body_util::BodyExt;
-use std::collections::VecDeque;
+use bytes::Bytes;
+use http::{HeaderMap, Request, Uri};
+use lines::LineBody;
+use problems::{FactNumbering, fact_too_large, ingest_problem, not_json, too_many_facts};
 use std::future::poll_fn;
 use std::ops::Range;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 use tokio::time::Instant;
 
-/// Maximum groups of one streamed body in flight to the store.
-const GROUPS_IN_FLIGHT_MAX: usize = 8;
-/// Maximum facts of one group of a streamed body, and maximum bytes of their envelopes.
-///
-/// A single fact may be larger. A group is what has arrived; it never waits for more.
-const GROUP_FACTS_MAX: usize = 1024;
-const GROUP_BYTES_MAX: usize = 1024 * 1024;
 /// Maximum facts of one JSON body.
 pub const BODY_FACTS_MAX: usize = 65_536;
 /// `Retry-After` of an overloaded ingest, in seconds.
@@ -270,11 +261,6 @@ fn check_fact_sizes(text: &[u8], ranges: &[Range<usize>], limit: usize) -> Resul
     Ok(())
 }
 
-fn not_json(why: &dyn std::fmt::Display) -> Problem {
-    let detail = format!("The body is not JSON: {why}. Nothing was accepted.");
-    Problem::bad_request("not_json", detail).with("expected", "one JSON object, or an array of them")
-}
-
 /// Finds the facts of a JSON body: the body itself, or the items of its array.
 ///
 /// A range need not hold JSON. If every range does, the body is JSON.
@@ -311,328 +297,4 @@ fn split_facts(text: &[u8], depth_max: usize) -> Result<Vec<Range<usize>>, Probl
         ranges.push(from..at);
     }
     Ok(ranges)
-}
-
-fn too_many_facts() -> Problem {
-    let remedy = "Send it in parts, or as application/x-ndjson, which has no limit.";
-    let detail =
-        format!("The body has more than {BODY_FACTS_MAX} facts, the limit for a JSON body. Nothing was accepted. {remedy}");
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_many_facts", detail).with("limit", BODY_FACTS_MAX)
-}
-
-fn fact_too_large(bytes: usize, limit: usize) -> Problem {
-    let detail = format!("A fact has {bytes} bytes. The limit is {limit}. Store large output elsewhere, and send a reference.");
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "fact_too_large", detail).with("limit", limit)
-}
-
-/// A streamed body with a fact per line.
-struct LineBody<'a> {
-    app: &'a App,
-    to: Destination,
-    buffer: BytesMut,
-    /// Lines read, including blank ones. The line at fault has the next number.
-    read: u64,
-    /// Facts submitted, and the groups in flight.
-    sent: u64,
-    /// The epoch of the log that they went to.
-    epoch: Option<Epoch>,
-    in_flight: VecDeque<PendingGroup<'a>>,
-    receipt: Option<Receipt>,
-    access: OpenAccess,
-    /// A run with a connected producer does not become stale.
-    _connected: Connected,
-}
-
-/// A group in flight to the store.
-struct PendingGroup<'a> {
-    /// The index of its first fact in the body, from 0.
-    first: u64,
-    /// The line of each of its facts.
-    lines: Vec<u64>,
-    pending: Pending<'a>,
-}
-
-impl<'a> LineBody<'a> {
-    async fn new(app: &'a App, to: Destination, access: OpenAccess) -> Result<Self, Problem> {
-        let line = app.logs.log(&to.log).await?.mark_connected();
-        let (buffer, in_flight) = (BytesMut::new(), VecDeque::new());
-        Ok(Self { app, to, buffer, read: 0, sent: 0, epoch: None, in_flight, receipt: None, access, _connected: line })
-    }
-
-    async fn accept(mut self, mut body: Body) -> Result<Receipt, Problem> {
-        let outcome = self.read_all(&mut body).await;
-        let settled = self.drain_to(0).await;
-        let accepted = self.receipt.as_ref().map_or(0, |receipt| receipt.accepted);
-        let duplicates = self.receipt.as_ref().map_or(0, |receipt| receipt.duplicates);
-        if let Err(problem) = outcome.and(settled) {
-            discard(body).await;
-            return Err(problem.with("accepted", accepted).with("duplicates", duplicates));
-        }
-        match self.receipt {
-            Some(receipt) => Ok(receipt),
-            // A body of blank lines is a sign of life without facts.
-            None => {
-                let delivery = self.to.delivery(Vec::new().into(), false, 0);
-                self.app.ingest.deliver(delivery).await.map_err(|error| ingest_problem(error, &FactNumbering::Index))
-            }
-        }
-    }
-
-    async fn read_all(&mut self, body: &mut Body) -> Result<(), Problem> {
-        let mut stopping = self.app.stopping.subscribe();
-        let (silence_max, drain_delay) = (self.app.limits.line_time_max, self.app.drain_delay());
-        loop {
-            let Self { access, in_flight, .. } = self;
-            let frame = tokio::select! {
-                biased;
-                frame = tokio::time::timeout(silence_max, body.frame()) => frame.map_err(|_| body_silent(silence_max))?,
-                // The token may end before the body does.
-                problem = access.ended() => return Err(problem),
-                // Everything received is accepted. The client continues at another server, from `accepted`.
-                () = drain_elapsed(&mut stopping, drain_delay) => return Err(Problem::stopping()),
-                // A silent body must not hold in-flight memory.
-                outcome = first_outcome(in_flight) => {
-                    self.collect_outcome(outcome)?;
-                    continue;
-                }
-            };
-            let Some(frame) = frame else { break };
-            let Ok(data) = frame.map_err(body_cut_off)?.into_data() else { continue };
-            let has_newline = data.contains(&b'\n');
-            self.buffer.extend_from_slice(&data);
-            if has_newline {
-                self.group(false).await?;
-            }
-            if self.buffer.len() > self.app.limits.fact_bytes_max {
-                return Err(self.too_long(self.buffer.len()));
-            }
-        }
-        self.group(true).await
-    }
-
-    fn too_long(&self, bytes: usize) -> Problem {
-        fact_too_large(bytes, self.app.limits.fact_bytes_max).with("line", self.read + 1)
-    }
-
-    /// Submits all complete lines in groups, and at the body's end also a last line without a newline.
-    async fn group(&mut self, at_end: bool) -> Result<(), Problem> {
-        let end = match memchr::memrchr(b'\n', &self.buffer) {
-            _ if at_end => self.buffer.len(),
-            Some(newline) => newline + 1,
-            None => return Ok(()),
-        };
-        let text = self.buffer.split_to(end).freeze();
-        let each = envelope_bytes_with(&self.to.default_ids);
-        let mut from = 0;
-        while from < text.len() {
-            let (begin, mut bytes, mut ranges, mut at, mut bad) = (from, 0, Vec::new(), Vec::new(), None);
-            while from < text.len() && ranges.len() < GROUP_FACTS_MAX && bytes < GROUP_BYTES_MAX {
-                let newline = memchr::memchr(b'\n', &text[from..]).map_or(text.len(), |n| from + n);
-                match self.is_fact(&text[from..newline]) {
-                    Ok(true) => {
-                        ranges.push(from - begin..newline - begin);
-                        at.push(self.read + 1);
-                        bytes += each + newline - from;
-                    }
-                    Ok(false) => {}
-                    Err(problem) => {
-                        bad = Some(problem);
-                        break;
-                    }
-                }
-                self.read += 1;
-                from = text.len().min(newline + 1);
-            }
-            if !ranges.is_empty() {
-                self.submit_group(Facts::from_text(text.slice(begin..from), ranges), at).await?;
-            }
-            if let Some(problem) = bad {
-                return Err(problem);
-            }
-        }
-        Ok(())
-    }
-
-    /// Submits one group of facts. `lines` are their line numbers.
-    async fn submit_group(&mut self, facts: Facts, lines: Vec<u64>) -> Result<(), Problem> {
-        let (app, first, count) = (self.app, self.sent, facts.len());
-        let delivery = Delivery { epoch: self.epoch, ..self.to.delivery(facts, false, first) };
-        app.disk.reserve_space(&delivery)?;
-        self.wait_for_rate(count).await?;
-        self.sent += count as u64;
-        let admitted = {
-            let mut admitting = pin!(app.ingest.admit(&delivery));
-            match poll_once(admitting.as_mut()).await {
-                Some(admitted) => admitted,
-                None => {
-                    self.drain_to(0).await?;
-                    admitting.await
-                }
-            }
-        };
-        let submitting = async { app.ingest.submit(delivery, admitted?).await };
-        let pending = submitting.await.map_err(|error| ingest_problem(error, &FactNumbering::Index))?;
-        self.epoch = pending.epoch().or(self.epoch);
-        let refused = pending.is_refused();
-        self.in_flight.push_back(PendingGroup { first, lines, pending });
-        self.drain_to(if refused { 0 } else { GROUPS_IN_FLIGHT_MAX }).await?;
-        // One chunk may hold many groups; other tasks must run in between.
-        tokio::task::yield_now().await;
-        Ok(())
-    }
-
-    /// Waits until the producer's rate limit allows these facts.
-    async fn wait_for_rate(&mut self, facts: usize) -> Result<(), Problem> {
-        let Some(rate_limiter) = &self.app.rate_limiter else { return Ok(()) };
-        while let Err(wait) = rate_limiter.try_take(self.to.publisher(), facts, Instant::now()) {
-            // A waiting body must not hold in-flight memory.
-            self.drain_to(0).await?;
-            tokio::select! {
-                problem = self.access.ended() => return Err(problem),
-                () = tokio::time::sleep(wait) => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns whether a line is not blank. The ingest checks that it is JSON.
-    fn is_fact(&self, line: &[u8]) -> Result<bool, Problem> {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if line.iter().all(u8::is_ascii_whitespace) {
-            return Ok(false);
-        }
-        if line.len() > self.app.limits.fact_bytes_max {
-            return Err(self.too_long(line.len()));
-        }
-        let number = self.read + 1;
-        check_depth(line, self.app.limits.depth_max).map_err(|mut problem| {
-            problem.members.shift_remove("index");
-            problem.with("line", number)
-        })?;
-        Ok(true)
-    }
-
-    /// Waits until at most `in_flight` groups are in flight, and adds up their outcomes.
-    async fn drain_to(&mut self, in_flight: usize) -> Result<(), Problem> {
-        let mut outcome = Ok(());
-        while self.in_flight.len() > in_flight {
-            let result = first_outcome(&mut self.in_flight).await;
-            outcome = outcome.and(self.collect_outcome(result));
-        }
-        outcome
-    }
-
-    /// Adds up the outcome of the first group in flight.
-    fn collect_outcome(&mut self, result: Result<Receipt, IngestError>) -> Result<(), Problem> {
-        let Some(PendingGroup { first: offset, lines, .. }) = self.in_flight.pop_front() else { return Ok(()) };
-        let (kept, outcome) = match result {
-            Ok(receipt) => (Some(receipt), Ok(())),
-            Err(error) => (error.kept().cloned(), Err(ingest_problem(error, &FactNumbering::Line(&lines)))),
-        };
-        // A group numbers its own facts; the client numbers those of the body.
-        let kept = kept.map(|mut kept| {
-            kept.violations.iter_mut().for_each(|violation| violation.index += offset);
-            kept
-        });
-        match (&mut self.receipt, kept) {
-            (Some(total), Some(kept)) => total.extend(kept),
-            (total, Some(kept)) => *total = Some(kept),
-            (_, None) => {}
-        }
-        outcome
-    }
-}
-
-/// Waits for the outcome of the first group; forever without one. Cancel safe.
-async fn first_outcome(in_flight: &mut VecDeque<PendingGroup<'_>>) -> Result<Receipt, IngestError> {
-    match in_flight.front_mut() {
-        Some(group) => group.pending.durable().await,
-        None => std::future::pending().await,
-    }
-}
-
-fn body_silent(silence_max: Duration) -> Problem {
-    let detail = format!(
-        "The streamed body was silent for {silence_max:?}, the limit. Earlier lines were accepted. Send a blank line now and \
-         then, or raise --line-time-ms."
-    );
-    Problem::new(StatusCode::REQUEST_TIMEOUT, "body_silent", detail)
-}
-
-/// How errors number the facts of a body.
-enum FactNumbering<'l> {
-    Index,
-    /// The line of each fact.
-    Line(&'l [u64]),
-}
-
-fn ingest_problem(error: IngestError, numbering: &FactNumbering<'_>) -> Problem {
-    let detail = error.to_string();
-    let fact_location = |index: u64| match numbering {
-        FactNumbering::Index => ("index", index, "nothing was accepted"),
-        FactNumbering::Line(lines) => {
-            ("line", lines.get(usize::try_from(index).unwrap_or(0)).copied().unwrap_or(0), "earlier lines were accepted")
-        }
-    };
-    let outside = |error: &OutOfScope, detail: String| {
-        let missing = if let OutOfScope::Run(_) = error { "run" } else { "session" };
-        Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("missing", missing)
-    };
-    match error {
-        IngestError::OutOfScope { index, error, .. } => {
-            let (member, number, kept) = fact_location(index);
-            outside(&error, format!("{member} {number}: {error}; {kept}")).with(member, number)
-        }
-        IngestError::RunOutOfScope(error) => outside(&error, detail),
-        IngestError::NotJson { index, error, .. } => match fact_location(index) {
-            ("line", line, kept) => {
-                let detail = format!("Line {line} is not JSON: {error}; {kept}.");
-                Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "not_json", detail)
-                    .with("line", line)
-                    .with("expected", "one JSON object a line")
-            }
-            (_, index, _) => not_json(&format_args!("{error}, in fact {index}")),
-        },
-        IngestError::Fact { index, error, .. } => {
-            let (member, number, kept) = fact_location(index);
-            let code = match &error {
-                FactError::NotAnObject { .. } => "not_an_object",
-                FactError::NoType { .. } => "no_type",
-                FactError::BadMember { .. } => "bad_member",
-            };
-            let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, code, format!("{member} {number}: {error}; {kept}"))
-                .with(member, number)
-                .with("expected", error.expected());
-            match error.member() {
-                Some(at_fault) => problem.with("member", at_fault),
-                None => problem,
-            }
-        }
-        IngestError::ProducerGap { expected, .. } => {
-            Problem::new(StatusCode::CONFLICT, "producer_gap", detail).with("expected", expected)
-        }
-        IngestError::ProducerFenced { current, .. } => {
-            Problem::new(StatusCode::FORBIDDEN, "producer_fenced", detail).with("expected", current)
-        }
-        IngestError::TooManyProducers => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "too_many_producers", detail)
-            .with("limit", crate::ingest::PRODUCERS_MAX),
-        IngestError::TooManyRuns { limit } => {
-            Problem::new(StatusCode::INSUFFICIENT_STORAGE, "too_many_runs", detail).with("limit", limit)
-        }
-        IngestError::TooManySubjects { limit } => {
-            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "too_many_subjects", detail).with("limit", limit)
-        }
-        IngestError::Busy(_) => {
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).with_retry_after(BUSY_RETRY_AFTER_SECS)
-        }
-        IngestError::Erased => Problem::new(StatusCode::CONFLICT, "run_erased", detail),
-        IngestError::EnvelopesTooLarge { bytes, limit } => {
-            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "envelopes_too_large", detail).with("bytes", bytes).with("limit", limit)
-        }
-        IngestError::ParsedFactTooLarge { bytes, limit } => {
-            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "fact_too_large", detail).with("bytes", bytes).with("limit", limit)
-        }
-        IngestError::Panicked => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", detail),
-        IngestError::Store(error) => error.into(),
-    }
 }

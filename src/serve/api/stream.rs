@@ -5,7 +5,8 @@
 //! frame without data as an empty message.
 
 use crate::auth::rights::Verb;
-use crate::encode::native::HEARTBEAT;
+use crate::encode::encoded::EncodedFrames;
+use crate::encode::native::heartbeat;
 use crate::feed::fan_out::Followers;
 use crate::feed::merged_reader::LogSet;
 use crate::feed::{AnyReader, TryNext};
@@ -50,7 +51,7 @@ pub struct Stream {
     is_over: bool,
     reconnect_delay_ms: Option<u64>,
     /// A large first page, which follows its `retry:` line.
-    first_page: Option<Bytes>,
+    first_page: Option<EncodedFrames>,
     /// Runs while the stream is awaited.
     heartbeat_timer: Option<std::pin::Pin<Box<Sleep>>>,
     heartbeat: Duration,
@@ -190,16 +191,16 @@ impl Stream {
         self.reader.rewind(cursor)
     }
 
-    /// Returns the next bytes to send; `None` at the end. Cancel safe.
-    pub async fn next(&mut self) -> Option<Bytes> {
-        if let Some(bytes) = self.at_hand() {
-            return Some(bytes);
+    /// Returns the next frames or bytes to send; `None` at the end. Cancel safe.
+    pub async fn next(&mut self) -> Option<EncodedFrames> {
+        if let Some(frames) = self.at_hand() {
+            return Some(frames);
         }
         if self.is_over {
             return None;
         }
-        let heartbeat = self.heartbeat;
-        let heartbeat_timer = self.heartbeat_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(heartbeat)));
+        let pause = self.heartbeat;
+        let heartbeat_timer = self.heartbeat_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
         let frames = tokio::select! {
             biased;
             // First, because a reader that is always behind would never notice the stop.
@@ -207,8 +208,8 @@ impl Stream {
             problem = self.access.ended() => return Some(self.last_frame(&problem)),
             frames = self.reader.next() => frames,
             () = heartbeat_timer.as_mut() => {
-                heartbeat_timer.as_mut().reset(Instant::now() + heartbeat);
-                return Some(Bytes::from_static(HEARTBEAT));
+                heartbeat_timer.as_mut().reset(Instant::now() + pause);
+                return Some(heartbeat());
             }
         };
         match frames {
@@ -219,8 +220,8 @@ impl Stream {
 
     /// Returns the next bytes to send, if they are here now. A stream that ends is [`TryNext::Busy`].
     pub fn try_next(&mut self) -> TryNext {
-        if let Some(bytes) = self.at_hand() {
-            return TryNext::Frames(bytes);
+        if let Some(frames) = self.at_hand() {
+            return TryNext::Frames(frames);
         }
         if self.is_over || self.must_end() {
             return TryNext::Busy;
@@ -243,11 +244,13 @@ impl Stream {
     }
 
     /// Whether the server is stopping, or the stream's token has ended.
+    #[must_use]
     pub fn must_end(&self) -> bool {
         self.stopping.borrow().is_some() || self.access.end_reason().is_some()
     }
 
     /// The time between two heartbeats.
+    #[must_use]
     pub const fn heartbeat(&self) -> Duration {
         self.heartbeat
     }
@@ -256,22 +259,22 @@ impl Stream {
     #[must_use]
     pub fn respond(self: Box<Self>) -> Response {
         let frames = futures_util::stream::unfold(self, async |mut stream| {
-            stream.next().await.map(|bytes| (Ok::<_, std::convert::Infallible>(bytes), stream))
+            stream.next().await.map(|frames| (Ok::<_, std::convert::Infallible>(frames.into_bytes()), stream))
         });
         (HEADERS, Body::from_stream(frames)).into_response()
     }
 
     /// What precedes the reader's next frames.
-    fn at_hand(&mut self) -> Option<Bytes> {
+    fn at_hand(&mut self) -> Option<EncodedFrames> {
         if !self.has_opened {
             self.has_opened = true;
-            return Some(Bytes::from_static(HEARTBEAT));
+            return Some(heartbeat());
         }
         self.first_page.take()
     }
 
     /// Returns frames if they may still be sent, with the reconnect delay before the first.
-    fn checked(&mut self, frames: Bytes) -> Bytes {
+    fn checked(&mut self, frames: EncodedFrames) -> EncodedFrames {
         let frames = match self.access.check() {
             Ok(()) => frames,
             Err(problem) => self.last_frame(&problem),
@@ -280,15 +283,15 @@ impl Stream {
         let Some(delay_ms) = self.reconnect_delay_ms.take() else { return frames };
         let line = format!("retry: {delay_ms}\n");
         if frames.len() <= COPIED_BYTES_MAX {
-            return [line.as_bytes(), &frames].concat().into();
+            return frames.copied_after(line.as_bytes());
         }
         // Readers share a page. A copy of a large page would belong to one stalled reader alone.
         self.first_page = Some(frames);
-        line.into()
+        Bytes::from(line).into()
     }
 
     /// Builds the last frame: the status is already sent, but the client can read why the stream ends.
-    fn last_frame(&mut self, problem: &Problem) -> Bytes {
+    fn last_frame(&mut self, problem: &Problem) -> EncodedFrames {
         self.is_over = true;
         self.reader.error(&problem.to_json())
     }

@@ -19,8 +19,9 @@ pub mod tanstack;
 pub mod threads;
 pub mod view;
 
-use crate::encode::frames::{self, ActivityView, Frame};
-use crate::encode::native::HEARTBEAT;
+use crate::encode::encoded::{DecodedFrame, EncodedFrames};
+use crate::encode::frames::{ActivityView, Frame};
+use crate::encode::native::heartbeat;
 use crate::encode::{Dialect, Flow};
 use crate::feed::Frames;
 use crate::feed::{AnyReader, Filter, ReadRequest, StartAt};
@@ -107,8 +108,6 @@ pub struct DialectStream {
     position: Option<DialectCursor>,
     /// The events of the first envelope that the client received before it was cut off.
     already_sent: SentEvents,
-    /// Native frames that are not translated yet.
-    frames: Bytes,
     is_over: bool,
 }
 
@@ -132,7 +131,7 @@ struct PendingSource {
 /// The next event of a source.
 enum SourceEvent {
     Heartbeat,
-    Frames(Bytes),
+    Frames(EncodedFrames),
     Started(Started),
     Refused(Problem),
     /// The server cuts the stream before its end.
@@ -205,7 +204,7 @@ impl DialectStream {
         let mut opening_events = Vec::new();
         if let Some(earlier) = &meanwhile {
             load_history(app, earlier, audience, &mut *dialect).await?;
-            dialect.frame(Frame::Hydrated {}, &mut opening_events);
+            dialect.frame(&Frame::Hydrated {}, &mut opening_events);
         }
         let source = FrameSource::Pending(Box::new(PendingSource::new(app, authorization, start)?));
         Ok(Self { opening_events, ..Self::new(app, source, audience, ids, meanwhile.unwrap_or_default(), dialect) })
@@ -232,7 +231,6 @@ impl DialectStream {
             opening_events,
             position,
             already_sent,
-            frames: Bytes::new(),
             is_over: false,
         }
     }
@@ -267,25 +265,17 @@ impl DialectStream {
                 self.write_events(&opening_events, None, &mut out);
                 return Some(Ok(out.into()));
             }
-            let next = if self.frames.is_empty() {
-                self.next_event().await
-            } else {
-                SourceEvent::Frames(std::mem::take(&mut self.frames))
-            };
-            let outcome = match next {
-                SourceEvent::Heartbeat => return Some(Ok(Bytes::from_static(HEARTBEAT))),
+            let outcome = match self.next_event().await {
+                SourceEvent::Heartbeat => return Some(Ok(heartbeat().into_bytes())),
                 SourceEvent::Cut => return Some(Err(io::ErrorKind::ConnectionReset.into())),
                 SourceEvent::Started(started) => self.begin(started).await,
                 SourceEvent::Refused(problem) => Err(problem),
-                SourceEvent::Frames(frames) => {
-                    self.frames = frames;
-                    self.translate(&mut out).await
-                }
+                SourceEvent::Frames(frames) => self.translate(&frames, &mut out).await,
             };
             if let Err(problem) = outcome {
                 // A native reader gets the problem in an error frame.
                 let events = &mut Vec::new();
-                self.dialect.frame(Frame::Error { problem: problem.to_json() }, events);
+                self.dialect.frame(&Frame::Error { problem: problem.to_json() }, events);
                 self.write_events(events, None, &mut out);
                 self.finish(&mut out);
             }
@@ -300,16 +290,17 @@ impl DialectStream {
         match &mut self.source {
             FrameSource::Pending(wait) => wait.next(self.app.keep_alive.heartbeat).await,
             FrameSource::Stream(stream) => match stream.next().await {
-                Some(heartbeat) if heartbeat == HEARTBEAT => SourceEvent::Heartbeat,
+                Some(bytes) if bytes.frame_count() == 0 => SourceEvent::Heartbeat,
                 Some(frames) => SourceEvent::Frames(frames),
                 None => SourceEvent::Cut,
             },
         }
     }
 
-    /// Translates the buffered frames into events.
-    async fn translate(&mut self, out: &mut Vec<u8>) -> Result<(), Problem> {
-        while let Some((frame, cursor)) = frames::next_frame(&mut self.frames) {
+    /// Translates frames into events.
+    async fn translate(&mut self, frames: &EncodedFrames, out: &mut Vec<u8>) -> Result<(), Problem> {
+        let (all, of) = frames.decoded();
+        for DecodedFrame { frame, cursor } in &all[of] {
             let is_error = matches!(frame, Frame::Error { .. });
             let mut events = Vec::new();
             let mut flow = self.dialect.frame(frame, &mut events);
@@ -320,9 +311,9 @@ impl DialectStream {
                 // The events differ from those that the client received, so it needs a reset.
                 events.clear();
                 self.already_sent = SentEvents::default();
-                flow = self.dialect.frame(Frame::Reset { reason: "cursor".into() }, &mut events);
+                flow = self.dialect.frame(&Frame::Reset { reason: "cursor".into() }, &mut events);
             }
-            self.write_events(&events, cursor, out);
+            self.write_events(&events, *cursor, out);
             match flow {
                 Flow::Continue if !is_error => {}
                 Flow::Continue | Flow::End => {
@@ -330,16 +321,15 @@ impl DialectStream {
                     return Ok(());
                 }
                 Flow::Restart => {
-                    self.frames = Bytes::new();
                     self.position = None;
                     load_history(&self.app, &self.earlier, self.audience, &mut *self.dialect).await?;
                     if let FrameSource::Stream(stream) = &mut self.source {
                         stream.restart();
                     }
+                    return Ok(());
                 }
             }
         }
-        self.frames = Bytes::new();
         Ok(())
     }
 
@@ -389,6 +379,7 @@ impl DialectStream {
     }
 
     /// Converts the stream into a response. `further` are the dialect's own headers.
+    #[must_use]
     pub fn respond(self, further: &'static [(&'static str, &'static str)]) -> Response {
         let stream = futures_util::stream::unfold(self, async |mut stream| stream.next().await.map(|bytes| (bytes, stream)));
         let mut response = (HEADERS, Body::from_stream(stream)).into_response();

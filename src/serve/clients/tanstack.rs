@@ -37,7 +37,7 @@ impl Dialect for TanStack {
         self.inner.resume(known);
     }
 
-    fn frame(&mut self, frame: Frame, events: &mut Vec<Value>) -> Flow {
+    fn frame(&mut self, frame: &Frame, events: &mut Vec<Value>) -> Flow {
         let mut events_in = Vec::new();
         let flow = self.inner.frame(frame, &mut events_in);
         adapt(events_in, events);

@@ -6,8 +6,10 @@
 //! maps each operation to its handler.
 
 pub mod access_rule;
+pub mod groups;
 pub mod kinds;
 pub mod members;
 pub mod openapi;
+pub mod operation;
 pub mod operations;
 pub mod shapes;

@@ -2,10 +2,17 @@
 //!
 //! The members listed first are always present. Others may follow: clients must ignore members that they do not know.
 
+mod clients;
+mod parts;
+
 use crate::auth::tickets::TICKET_TTL_SECS_MAX;
 use crate::control::rules::TARGETS;
-use crate::model::{Control, Phase, Surface, schema};
-use crate::source::ledger::Status;
+use crate::model::{Control, Surface, schema};
+use clients::{
+    ag_ui_event, chat_at_rest, chat_chunk, chat_wanted, copilot_call, copilot_info, run_agent_input, stop_wanted, stopped,
+    thread_at_rest,
+};
+use parts::{activation, count, epoch, flag, id, list, next_cursor, object, or_null, phase, shape, status, text, time};
 use serde_json::{Map, Value, json};
 
 /// A shape: its component name and its schema.
@@ -55,72 +62,6 @@ pub const SHAPES: &[Shape] = &[
     ("Description", description),
     ("Any", any),
 ];
-
-/// An object schema with required and optional members.
-fn object(purpose: &str, always: Value, sometimes: Value) -> Value {
-    let (Value::Object(always), Value::Object(sometimes)) = (always, sometimes) else {
-        unreachable!("both are object literals");
-    };
-    let required: Vec<_> = always.keys().cloned().collect();
-    let properties: Map<_, _> = always.into_iter().chain(sometimes).collect();
-    json!({ "description": purpose, "type": "object", "properties": properties, "required": required })
-}
-
-fn shape(name: &str) -> Value {
-    json!({ "$ref": format!("#/components/schemas/{name}") })
-}
-
-fn list(of: Value) -> Value {
-    json!({ "type": "array", "items": of })
-}
-
-fn count(purpose: &str) -> Value {
-    json!({ "description": purpose, "type": "integer", "minimum": 0 })
-}
-
-fn text(purpose: &str) -> Value {
-    json!({ "description": purpose, "type": "string" })
-}
-
-fn flag(purpose: &str) -> Value {
-    json!({ "description": purpose, "type": "boolean" })
-}
-
-fn or_null(mut schema: Value) -> Value {
-    let kind = schema["type"].take();
-    schema["type"] = json!([kind, "null"]);
-    schema
-}
-
-fn id() -> Value {
-    json!({ "$ref": "#/components/schemas/AgentUiEvent/$defs/id" })
-}
-
-fn time(purpose: &str) -> Value {
-    json!({ "description": purpose, "type": "string", "format": "date-time" })
-}
-
-fn status() -> Value {
-    use Status::{Accepted, Cancelled, Completed, Failed, Interrupted, Running, Unknown, Waiting};
-    let all = [Accepted, Running, Waiting, Completed, Failed, Cancelled, Interrupted, Unknown];
-    json!({ "description": "The status.", "enum": all.map(Status::as_str) })
-}
-
-fn phase() -> Value {
-    schema::open(Phase::NAMES, "The phase.")
-}
-
-fn epoch() -> Value {
-    text("The epoch of the log. A run that is erased and rewritten has another epoch, and its sequences and cursors start again.")
-}
-
-fn next_cursor() -> Value {
-    or_null(text("The cursor of the next page; null on the last page."))
-}
-
-fn activation() -> Value {
-    text("The query's `activation`.")
-}
 
 fn facts() -> Value {
     json!({ "description": "One fact, or an array of them.", "anyOf": [shape("Fact"), list(shape("Fact"))] })
@@ -463,143 +404,6 @@ fn control_answer() -> Value {
 fn control_answered() -> Value {
     let always = json!({ "controlId": id(), "status": text("The outcome.") });
     object("The outcome of a control.", always, json!({}))
-}
-
-/// An object that another protocol defines.
-fn foreign(purpose: &str) -> Value {
-    json!({ "description": purpose, "type": "object" })
-}
-
-fn run_agent_input() -> Value {
-    let resumed = object(
-        "An answer to an interrupt.",
-        json!({
-            "interruptId": id(),
-            "status": { "description": "Whether the interrupt is answered or rejected.", "enum": ["resolved", "cancelled"] },
-        }),
-        json!({ "payload": { "description": "The answer." } }),
-    );
-    object(
-        "AG-UI's RunAgentInput. The server reads the listed members and forwards all others to the agent.",
-        json!({ "threadId": id(), "runId": id() }),
-        json!({
-            "messages": list(foreign("An AG-UI message. The agent gets those that are new to the thread.")),
-            "resume": list(resumed),
-            "protocolVersion": text("`1.0` from AG-UI 1.0 clients; absent from older ones."),
-            "parentRunId": text("Forwarded to the agent."),
-            "state": { "description": "Forwarded to the agent." },
-            "tools": list(foreign("Forwarded to the agent.")),
-            "context": list(foreign("Forwarded to the agent.")),
-            "forwardedProps": { "description": "Forwarded to the agent." },
-        }),
-    )
-}
-
-fn ag_ui_event() -> Value {
-    object("An event of AG-UI 1.0 or 0.0.59.", json!({ "type": text("Its type, such as `RUN_STARTED`.") }), json!({}))
-}
-
-/// The active run.
-fn active_run() -> Value {
-    or_null(object("The active or requested run; null if there is none.", json!({ "runId": id() }), json!({})))
-}
-
-fn thread_at_rest() -> Value {
-    let pending = object(
-        "The interrupts of the newest waiting run; null if none waits, or a run is active.",
-        json!({ "runId": id(), "pending": list(foreign("An AG-UI interrupt.")) }),
-        json!({}),
-    );
-    let page = object(
-        "Whether earlier messages exist.",
-        json!({ "truncated": flag("Whether earlier messages exist.") }),
-        json!({ "cursor": text("The `before` of the page before.") }),
-    );
-    object(
-        "A stored thread.",
-        json!({
-            "threadId": id(),
-            "messages": list(foreign("An AG-UI message, with the `parts` that `TanStack` AI shows.")),
-            "activeRun": active_run(),
-            "interrupts": or_null(pending),
-            "page": page,
-        }),
-        json!({ "state": { "description": "The application's state, if any." }, "activation": activation() }),
-    )
-}
-
-fn copilot_info() -> Value {
-    let agent = object(
-        "An agent.",
-        json!({ "name": id(), "description": text("Always empty."), "className": text("`Proscenium`.") }),
-        json!({}),
-    );
-    object(
-        "A CopilotKit runtime's description of itself.",
-        json!({
-            "version": text("The server's version."),
-            "agents": { "description": "By name.", "type": "object", "additionalProperties": agent },
-            "mode": { "const": "sse" },
-            "audioFileTranscriptionEnabled": { "const": false },
-        }),
-        json!({}),
-    )
-}
-
-fn copilot_call() -> Value {
-    let method = json!({ "description": "The call.", "enum": ["info", "agent/run", "agent/connect", "agent/stop"] });
-    let params = object("The parameters of the call.", json!({}), json!({ "agentId": id(), "threadId": id() }));
-    let body = foreign("The body of that method's own address.");
-    object("A call of CopilotKit's single endpoint.", json!({ "method": method }), json!({ "params": params, "body": body }))
-}
-
-fn chat_wanted() -> Value {
-    object(
-        "The request of `useChat`. The server reads the listed members and forwards all others to the agent.",
-        json!({ "id": id() }),
-        json!({
-            "messages": list(foreign("A UIMessage. The agent gets those that are new to the chat.")),
-            "trigger": { "description": "The trigger. Default: `submit-message`.", "type": "string", "examples": ["submit-message", "regenerate-message"] },
-            "messageId": text("The message that the trigger concerns."),
-        }),
-    )
-}
-
-fn chat_chunk() -> Value {
-    object("A chunk of the AI SDK's UI message stream.", json!({ "type": text("Its type, such as `text-delta`.") }), json!({}))
-}
-
-fn chat_at_rest() -> Value {
-    object(
-        "A stored chat.",
-        json!({
-            "id": id(),
-            "messages": list(foreign("A UIMessage. Of the active run only the user's messages; the stream has its own.")),
-            "activeRun": active_run(),
-            "truncated": flag("Whether earlier runs exist."),
-        }),
-        json!({ "activation": activation() }),
-    )
-}
-
-fn stop_wanted() -> Value {
-    object(
-        "The run to stop.",
-        json!({}),
-        json!({ "runId": or_null(text("The run to stop, if it is one of the thread's; else the active run.")) }),
-    )
-}
-
-fn stopped() -> Value {
-    object(
-        "The outcome of a stop request.",
-        json!({ "stopped": flag("Whether a run was asked to stop.") }),
-        json!({
-            "runId": id(),
-            "controlId": { "description": "The control that asks for it; absent if the requested run was withdrawn.", "type": "string" },
-            "message": text("Why no run was stopped."),
-        }),
-    )
 }
 
 fn ticket_wanted() -> Value {

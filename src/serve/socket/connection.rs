@@ -4,6 +4,7 @@ use super::gate::Socket;
 use super::message::refusal;
 use crate::auth::TokenError;
 use crate::control::{Claim, ClaimedControl};
+use crate::encode::encoded::EncodedFrames;
 use crate::feed::AnyReader;
 use crate::log::StoreError;
 use crate::model::{AgentId, Cursor};
@@ -70,7 +71,7 @@ pub(super) struct ReadyReader {
     pub counted: Counted,
     pub access: OpenAccess,
     /// The unsent rest of its chunk.
-    pub frames: Bytes,
+    pub frames: EncodedFrames,
     /// The cursor of the last frame sent, if it had one.
     pub at: Option<Cursor>,
     /// Whether the chunk is the reader's last.
@@ -85,7 +86,7 @@ impl ReadyReader {
                 Ok(()) => (frames, reader.is_done()),
                 Err(problem) => (reader.error(&problem.to_json()), true),
             },
-            Ok(None) => (Bytes::new(), true),
+            Ok(None) => (Bytes::new().into(), true),
             Err(error) => (reader.error(&Problem::from(error).to_json()), true),
         };
         Self { sub, reader, counted, access, frames, at: None, is_last }

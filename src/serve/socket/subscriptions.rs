@@ -12,7 +12,6 @@ use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{id_of, start_at};
 use crate::serve::telemetry::meters::{Counted, Transport};
 use crate::serve::transport::writers::UNSENT_BYTES_MAX;
-use bytes::Bytes;
 use futures_util::future::{AbortHandle, Abortable};
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -32,7 +31,7 @@ impl Connection<'_> {
                 return self.wait_for_frames(ready.sub, ready.reader, ready.counted, ready.access);
             }
         } else if !ready.frames.is_unique() {
-            ready.frames = Bytes::copy_from_slice(&ready.frames);
+            ready.frames = ready.frames.copied_after(b"");
         }
         self.ready = Some(ready);
     }

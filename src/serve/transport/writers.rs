@@ -9,12 +9,13 @@
 //! *writer* per worker thread does that for all of them, woken once for all flushes. Anything else happens in a task of
 //! the stream's own, to which the writer gives the stream back.
 
-use crate::encode::native::HEARTBEAT;
+use crate::encode::encoded::EncodedFrames;
+use crate::encode::native::heartbeat;
 use crate::feed::TryNext;
 use crate::feed::fan_out::{Followers, give_way};
 use crate::serve::access::quota::ConnectionPermit;
 use crate::serve::api::stream::{COPIED_BYTES_MAX, Stream};
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use slab::Slab;
 use std::io;
@@ -89,8 +90,8 @@ impl Writers {
     }
 
     /// Serves a stream until it ends or its client disconnects, after these first bytes.
-    pub fn serve(self: &Arc<Self>, live: LiveStream, first: Bytes) {
-        let writers = self.clone();
+    pub fn serve(self: &Arc<Self>, live: LiveStream, first: impl Into<EncodedFrames>) {
+        let (writers, first) = (self.clone(), first.into());
         tokio::spawn(async move {
             if let Err(error) = writers.catch_up(live, first).await {
                 tracing::debug!(%error, "a connection failed");
@@ -98,15 +99,15 @@ impl Writers {
         });
     }
 
-    /// Sends `bytes`, and then what the stream has, until it ends or has everything. Then a writer serves it.
-    async fn catch_up(&self, mut live: LiveStream, mut bytes: Bytes) -> io::Result<()> {
+    /// Sends `unsent`, and then what the stream has, until it ends or has everything. Then a writer serves it.
+    async fn catch_up(&self, mut live: LiveStream, mut unsent: EncodedFrames) -> io::Result<()> {
         loop {
             let LiveStream { socket, stream, .. } = &mut live;
-            while !bytes.is_empty() {
-                match socket.try_write(&bytes) {
-                    Ok(written) => bytes.advance(written),
+            while !unsent.is_empty() {
+                match socket.try_write(unsent.as_ref()) {
+                    Ok(written) => unsent.advance(written),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        bytes = shrink_unsent(bytes, stream);
+                        unsent = shrink_unsent(&unsent, stream);
                         socket.writable().await?;
                     }
                     Err(error) => return Err(error),
@@ -114,7 +115,7 @@ impl Writers {
             }
             match stream.try_next() {
                 TryNext::Frames(frames) => {
-                    bytes = frames;
+                    unsent = frames;
                     // A reader that is always behind must not keep the thread.
                     tokio::task::consume_budget().await;
                     continue;
@@ -132,7 +133,7 @@ impl Writers {
                 gone = closed_by_peer(socket) => return gone,
             };
             match next {
-                Some(next) => bytes = next,
+                Some(next) => unsent = next,
                 None => return socket.shutdown().await,
             }
         }
@@ -223,21 +224,21 @@ impl Writer {
             match slot.live.stream.try_next() {
                 TryNext::Frames(frames) => self.send(key, frames),
                 TryNext::Idle => return,
-                TryNext::Busy => self.give_back(key, Bytes::new()),
+                TryNext::Busy => self.give_back(key, Bytes::new().into()),
             }
         }
     }
 
-    /// Sends bytes to a stream. It leaves if its socket does not accept all of them.
-    fn send(&mut self, key: usize, mut bytes: Bytes) {
+    /// Sends frames to a stream. It leaves if its socket does not accept all of them.
+    fn send(&mut self, key: usize, mut frames: EncodedFrames) {
         self.writes += 1;
-        match self.slots[key].live.socket.try_write(&bytes) {
-            Ok(written) if written == bytes.len() => {}
+        match self.slots[key].live.socket.try_write(frames.as_ref()) {
+            Ok(written) if written == frames.len() => {}
             Ok(written) => {
-                bytes.advance(written);
-                self.give_back(key, bytes);
+                frames.advance(written);
+                self.give_back(key, frames);
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.give_back(key, bytes),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.give_back(key, frames),
             Err(error) => {
                 tracing::debug!(%error, "a connection failed");
                 self.slots.remove(key);
@@ -245,8 +246,8 @@ impl Writer {
         }
     }
 
-    /// Gives a stream back to a task of its own, with bytes that it has not sent.
-    fn give_back(&mut self, key: usize, unsent: Bytes) {
+    /// Gives a stream back to a task of its own, with frames that it has not sent.
+    fn give_back(&mut self, key: usize, unsent: EncodedFrames) {
         let mut live = self.slots.remove(key).live;
         live.stream.unfollow();
         self.writers.serve(live, unsent);
@@ -281,10 +282,10 @@ impl Writer {
         for key in keys {
             let Some(slot) = self.slots.get_mut(key) else { continue };
             if slot.live.stream.must_end() {
-                self.give_back(key, Bytes::new());
+                self.give_back(key, Bytes::new().into());
             } else {
                 slot.heartbeat_at = now + slot.live.stream.heartbeat();
-                self.send(key, Bytes::from_static(HEARTBEAT));
+                self.send(key, heartbeat());
             }
             self.give_way_at_times().await;
         }
@@ -298,25 +299,23 @@ impl Writer {
         }
     }
 }
+
 /// Reduces the bytes that a stalled reader holds to the rest of the current frame.
 ///
 /// Everything after that frame is returned to the stream, to be read again when the socket accepts more. A small frame is
 /// copied, so that the reader keeps no shared chunk alive. A large frame stays shared: it is nearly all of its chunk, and a
 /// copy would belong to one reader alone.
-fn shrink_unsent(rest: Bytes, stream: &mut Stream) -> Bytes {
-    if rest.len() <= UNSENT_BYTES_MAX {
-        return Bytes::copy_from_slice(&rest);
+fn shrink_unsent(unsent: &EncodedFrames, stream: &mut Stream) -> EncodedFrames {
+    if unsent.len() <= UNSENT_BYTES_MAX {
+        return unsent.copied_after(b"");
     }
-    let Some(end) = memchr::memmem::find(&rest, b"\n\n").map(|at| at + 2) else { return rest };
-    let frame = &rest[..end];
-    let cursor = memchr::memmem::rfind(frame, b"id: ").and_then(|at| std::str::from_utf8(&frame[at + 4..end - 2]).ok());
-    match cursor.and_then(|cursor| cursor.parse().ok()) {
-        Some(cursor) if stream.rewind(cursor) => match end {
-            ..=COPIED_BYTES_MAX => Bytes::copy_from_slice(frame),
-            _ => rest.slice(..end),
+    match unsent.current_frame() {
+        (frame, Some(cursor)) if stream.rewind(cursor) => match frame.len() {
+            ..=COPIED_BYTES_MAX => frame.copied_after(b""),
+            _ => frame,
         },
-        // A frame without a cursor, or cut inside its cursor: keep the bytes.
-        _ => rest,
+        // A frame inside an envelope: the reader cannot resume after it.
+        _ => unsent.clone(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Publishing facts from within the server.
 
-use super::{Destination, LineBody};
+use super::Destination;
+use super::lines::LineBody;
 use crate::log::LogId;
 use crate::model::Ids;
 use crate::serve::App;

@@ -1,0 +1,58 @@
+//! The controls of a log, as readers see them.
+
+use super::format_timestamp;
+use crate::log::commit::Logs;
+use crate::log::control::{ControlRecord, ControlState};
+use crate::log::queues::Queues;
+use crate::log::{LogId, StoreError};
+use crate::model::Audience;
+use serde_json::{Map, Value};
+
+/// The control as a list item.
+#[must_use]
+pub fn list_entry(record: &ControlRecord, queues: &Queues) -> Value {
+    let status = match record.state {
+        ControlState::Open if queues.is_leased(record.queue_position) => "claimed",
+        ControlState::Open => "queued",
+        ControlState::Acked => "acked",
+        ControlState::Nacked => "nacked",
+        ControlState::Expired => "expired",
+    };
+    let mut entry = Map::new();
+    entry.insert("controlId".into(), record.id.as_str().into());
+    entry.insert("control".into(), record.control.as_str().into());
+    entry.insert("status".into(), status.into());
+    entry.extend(record.targets.iter().map(|(member, id)| (member.clone(), id.as_str().into())));
+    entry.insert("attempt".into(), record.attempt.into());
+    entry.extend(record.reason.as_deref().map(|reason| ("reason".to_owned(), reason.into())));
+    entry.insert("createdAt".into(), format_timestamp(record.created_at).into());
+    entry.insert("expiresAt".into(), format_timestamp(record.expires_at).into());
+    Value::Object(entry)
+}
+
+/// The controls of a log that this audience may see, and the cursor of the next page.
+///
+/// The page begins after the queue position `after`.
+///
+/// `None` for a log that was never written.
+///
+/// # Errors
+/// The store's failure.
+pub async fn list(
+    logs: &Logs,
+    log: &LogId,
+    audience: Audience,
+    after: u64,
+    limit: usize,
+) -> Result<Option<(Vec<Value>, Option<u64>)>, StoreError> {
+    let Some(loaded) = logs.load(log).await? else { return Ok(None) };
+    let prefix = crate::log::control::CONTROL_KEY_PREFIX.as_bytes();
+    let saved = loaded.state.iter().filter(|(key, _)| key.starts_with(prefix));
+    let mut records = saved.map(|(key, saved)| ControlRecord::read(log, key, saved)).collect::<Result<Vec<_>, _>>()?;
+    records.retain(|of| of.queue_position > after && audience.admits(of.audience));
+    records.sort_unstable_by_key(|record| record.queue_position);
+    let more = records.len() > limit;
+    records.truncate(limit);
+    let next = records.last().filter(|_| more).map(|last| last.queue_position);
+    Ok(Some((records.iter().map(|record| list_entry(record, logs.queues())).collect(), next)))
+}

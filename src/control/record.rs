@@ -1,0 +1,121 @@
+//! The record of a control that a user submits.
+
+use super::rules::{CREDENTIAL, ControlRequest, Expiry, InvalidControl, TTL, TTL_MAX};
+use super::{ControlError, DEFAULT_AGENT, no_such_log};
+use crate::guard::redact_value;
+use crate::ingest::WriterView;
+use crate::log::LogId;
+use crate::log::control::{ControlRecord, ControlState, OPEN_CONTROLS_MAX};
+use crate::model::{AgentId, Audience, ControlId, Ids};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Whether the input for this action is a secret, regardless of its format.
+pub(super) fn is_credential(view: &WriterView<'_>, ids: &Ids) -> bool {
+    let pending = view.summary.pending_actions.iter().find(|pending| Some(&pending.action) == ids.action.as_ref());
+    pending.is_some_and(|pending| pending.kind.as_deref() == Some(CREDENTIAL))
+}
+
+/// The redacted value, and whether the guard removed anything.
+pub(super) fn redacted_value(request: &ControlRequest, is_secret: bool) -> (Option<Value>, bool) {
+    let Some(mut value) = request.value.clone() else { return (None, false) };
+    let was_redacted = if is_secret {
+        // The guard redacts every text under such a name.
+        let mut under = json!({ "secret": value });
+        let was_redacted = redact_value(&mut under);
+        value = under["secret"].take();
+        was_redacted
+    } else {
+        redact_value(&mut value)
+    };
+    (Some(value), was_redacted)
+}
+
+/// The record of a request, if the log accepts it in its current state.
+pub(super) fn new_record(
+    view: &WriterView<'_>,
+    log: &LogId,
+    id: &ControlId,
+    request: &ControlRequest,
+    audience: Audience,
+    now: jiff::Timestamp,
+) -> Result<ControlRecord, ControlError> {
+    let is_run = matches!(log, LogId::Run(_));
+    if is_run && !view.is_written {
+        return Err(no_such_log(log));
+    }
+    let summary = view.summary;
+    let run = summary.run_for(audience);
+    let mut record = ControlRecord {
+        id: id.clone(),
+        control: request.control.clone(),
+        targets: request.targets.clone(),
+        agent: AgentId::new(DEFAULT_AGENT).expect("a short name is an id"),
+        audience: Audience::User,
+        queue_position: 0,
+        of_attempt: (is_run && request.is_attempt_bound()).then_some(summary.run.attempt),
+        stops_run: false,
+        created_at: now.as_millisecond(),
+        expires_at: 0,
+        attempt: 0,
+        state: ControlState::Open,
+        reason: None,
+        value: None,
+        redacted: false,
+        fingerprint: String::new(),
+    };
+    let ids = record.ids();
+    let mut pending = None;
+    if let Some(action) = &ids.action {
+        if !(run.pending.contains(action.as_str()) && summary.run.pending.contains(action.as_str())) {
+            return Err(ControlError::ActionNotPending { action: action.to_string() });
+        }
+        pending = summary.pending_actions.iter().find(|pending| pending.action == *action);
+        request.check_action(pending).map_err(ControlError::Invalid)?;
+    }
+    if let Some(call) = &ids.tool_call
+        && is_run
+        && !view.call(call).is_some_and(|start| audience.admits(start))
+    {
+        let detail = format!("this run has no call {call}; name one of its calls, or none");
+        return Err(ControlError::Invalid(InvalidControl {
+            member: "toolCallId",
+            detail,
+            expected: "a call of this run".into(),
+        }));
+    }
+    if record.of_attempt.is_some() && run.status.is_end() {
+        return Err(ControlError::RunEnded { status: run.status.as_str(), control: request.control.to_string() });
+    }
+    if summary.controls.len() >= OPEN_CONTROLS_MAX {
+        return Err(ControlError::TooMany);
+    }
+    // A delegated approval goes to the teammate that asked, and names that teammate.
+    let asker = pending.and_then(|pending| pending.agent.as_ref());
+    record.agent = match (&ids.agent, asker, &summary.agent) {
+        (Some(agent), ..) | (None, Some(agent), _) | (None, None, Some(agent)) => agent.clone(),
+        (None, None, None) => record.agent,
+    };
+    if let (None, Some(asker)) = (&ids.agent, asker) {
+        record.targets.insert("agentId".into(), asker.to_string());
+    }
+    record.audience = view.audience_about(&record.ids());
+    let of_whole = ids.agent.as_ref().is_none_or(|agent| !view.is_teammate(agent));
+    if is_run && request.ends_run() && of_whole {
+        record.stops_run = true;
+        record.of_attempt.get_or_insert(summary.run.attempt);
+        if run.status.is_end() {
+            return Err(ControlError::RunEnded { status: run.status.as_str(), control: request.control.to_string() });
+        }
+    }
+    let millis = |wait: Duration| now.as_millisecond().saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
+    let by_action = pending.and_then(|pending| pending.expires_at).filter(|at| *at > now.as_millisecond());
+    record.expires_at = match request.expiry {
+        Some(Expiry::At(at)) => at.as_millisecond(),
+        Some(Expiry::After(wait)) => millis(wait),
+        None => by_action.unwrap_or_else(|| millis(TTL)).min(millis(TTL_MAX)),
+    };
+    (record.value, record.redacted) = redacted_value(request, is_credential(view, &ids));
+    record.fingerprint = request.fingerprint(record.value.as_ref());
+    Ok(record)
+}

@@ -1,0 +1,411 @@
+//! Encoded frames: shared bytes, with marks that say where each frame is and what it is about.
+//!
+//! The encoder marks each frame as it writes it. Sockets send the bytes as they are. Filters, WebSocket messages, streams
+//! of several logs and stalled readers use the marks, and dialects take the decoded frames, which all readers of the
+//! same bytes share. No code parses a stream's text.
+
+use super::frames::Frame;
+use crate::model::{AgentId, Cursor, Epoch, EventType, Sequence, Surface};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use std::io::Write;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+/// A frame's place in its bytes.
+#[derive(Debug, Clone, Copy)]
+struct FrameMark {
+    /// The place after the frame in its log, or in the order of commits.
+    position: Sequence,
+    /// The JSON object, its `prev` (an empty range if it has none), and the end of the frame.
+    data: (u32, u32),
+    prev: (u32, u32),
+    end: u32,
+    cursor: CursorMark,
+}
+
+/// Whether a frame has a cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CursorMark {
+    Absent,
+    /// The reader that resumes there has this frame and all before it.
+    Present,
+    /// The reader that resumes there has the end of the run, too.
+    KnowsEnd,
+}
+
+impl FrameMark {
+    fn cursor(&self, epoch: Epoch) -> Option<Cursor> {
+        let at = Cursor::at(epoch, self.position);
+        match self.cursor {
+            CursorMark::Absent => None,
+            CursorMark::Present => Some(at),
+            CursorMark::KnowsEnd => Some(Cursor { knows_end: true, ..at }),
+        }
+    }
+}
+
+/// What a filter needs to know of a frame.
+#[derive(Debug, Clone, Deserialize)]
+pub struct FrameTag {
+    /// The type of an event; `None` for an activity.
+    #[serde(rename = "type")]
+    pub event_type: Option<EventType>,
+    pub surface: Surface,
+    #[serde(rename = "agentId", default)]
+    pub agent: Option<AgentId>,
+}
+
+impl FrameTag {
+    /// The tag of an envelope; `None` if it is not an envelope, which only a damaged store can contain.
+    #[must_use]
+    pub fn of_envelope(text: &[u8]) -> Option<Self> {
+        serde_json::from_slice(text).ok()
+    }
+}
+
+/// A decoded frame, with its cursor if it has one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DecodedFrame {
+    pub frame: Frame,
+    pub cursor: Option<Cursor>,
+}
+
+#[derive(Debug)]
+struct Block {
+    bytes: Bytes,
+    /// The epoch of the cursors.
+    epoch: Epoch,
+    marks: Box<[FrameMark]>,
+    /// One for each mark. Those of events are parsed when the first filter needs them.
+    tags: OnceLock<Box<[Option<FrameTag>]>>,
+    decoded: Mutex<Option<Arc<[DecodedFrame]>>>,
+}
+
+impl Block {
+    fn tags(&self) -> &[Option<FrameTag>] {
+        #[derive(Deserialize)]
+        struct EventFrame {
+            event: Option<FrameTag>,
+        }
+        let parse = |mark: &FrameMark| serde_json::from_slice::<EventFrame>(&self.bytes[range(mark.data)]).ok()?.event;
+        self.tags.get_or_init(|| self.marks.iter().map(parse).collect())
+    }
+}
+
+fn range((from, to): (u32, u32)) -> Range<usize> {
+    from as usize..to as usize
+}
+
+/// Encoded frames on their way to a reader. Readers share their bytes; a clone costs nothing.
+#[derive(Debug, Clone)]
+pub struct EncodedFrames {
+    block: Arc<Block>,
+    /// The bytes that are not sent.
+    unsent: (u32, u32),
+}
+
+impl From<Bytes> for EncodedFrames {
+    /// Bytes that belong to no frame: a heartbeat, or the head of an answer.
+    fn from(bytes: Bytes) -> Self {
+        FrameBuffer { bytes: bytes.into(), ..FrameBuffer::new(Epoch::from_random(0)) }.finish()
+    }
+}
+
+impl AsRef<[u8]> for EncodedFrames {
+    fn as_ref(&self) -> &[u8] {
+        &self.block.bytes[range(self.unsent)]
+    }
+}
+
+impl EncodedFrames {
+    /// The unsent bytes.
+    #[must_use]
+    pub fn into_bytes(self) -> Bytes {
+        self.block.bytes.slice(range(self.unsent))
+    }
+
+    /// The number of unsent bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        (self.unsent.1 - self.unsent.0) as usize
+    }
+
+    /// Whether every byte is sent.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether no other reader has these frames.
+    #[must_use]
+    pub fn is_unique(&self) -> bool {
+        Arc::strong_count(&self.block) == 1
+    }
+
+    /// The memory that the frames and their tags take, in bytes. It does not change: caches count with it.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.block.bytes.len() + self.block.marks.len() * (size_of::<FrameMark>() + size_of::<Option<FrameTag>>())
+    }
+
+    /// Counts bytes as sent.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn advance(&mut self, count: usize) {
+        assert!(count <= self.len(), "{count} bytes were sent, and {} were there", self.len());
+        self.unsent.0 += offset(count);
+    }
+
+    /// The indices of the frames that are not sent as a whole.
+    fn indices(&self) -> Range<usize> {
+        let (from, to) = self.unsent;
+        let ends_by = |end: u32| self.block.marks.partition_point(|mark| mark.end <= end);
+        ends_by(from)..ends_by(to)
+    }
+
+    fn marks(&self) -> &[FrameMark] {
+        &self.block.marks[self.indices()]
+    }
+
+    /// The number of frames.
+    #[must_use]
+    pub fn frame_count(&self) -> usize {
+        self.marks().len()
+    }
+
+    /// The position of the last frame; `None` without frames.
+    #[must_use]
+    pub fn last_position(&self) -> Option<Sequence> {
+        self.marks().last().map(|mark| mark.position)
+    }
+
+    /// The frames after a position; `None` if there are none.
+    #[must_use]
+    pub fn after(&self, position: Sequence) -> Option<Self> {
+        let marks = self.marks();
+        let at = marks.partition_point(|mark| mark.position <= position);
+        let from = if at == 0 { self.unsent.0 } else { marks[at - 1].end };
+        (at < marks.len()).then(|| Self { block: self.block.clone(), unsent: (from, self.unsent.1) })
+    }
+
+    /// The rest of the frame that is being sent, and its cursor.
+    #[must_use]
+    pub fn current_frame(&self) -> (Self, Option<Cursor>) {
+        let Some(mark) = self.marks().first() else { return (self.clone(), None) };
+        (Self { block: self.block.clone(), unsent: (self.unsent.0, mark.end) }, mark.cursor(self.block.epoch))
+    }
+
+    /// Takes the next frame: its JSON object and its cursor.
+    pub fn next_frame(&mut self) -> Option<(Bytes, Option<Cursor>)> {
+        let mark = *self.marks().first()?;
+        self.unsent.0 = mark.end;
+        Some((self.block.bytes.slice(range(mark.data)), mark.cursor(self.block.epoch)))
+    }
+
+    /// The decoded frames: all of the shared bytes, and which of them these are.
+    ///
+    /// They are decoded once for all readers, and kept until [`Self::forget_decoded`].
+    ///
+    /// # Panics
+    /// If one is an Event frame, which no dialect reads.
+    #[must_use]
+    pub fn decoded(&self) -> (Arc<[DecodedFrame]>, Range<usize>) {
+        let decode = |mark: &FrameMark| DecodedFrame {
+            frame: serde_json::from_slice(&self.block.bytes[range(mark.data)]).expect("an activity frame decodes as a Frame"),
+            cursor: mark.cursor(self.block.epoch),
+        };
+        let mut decoded = self.block.decoded.lock();
+        let all = decoded.get_or_insert_with(|| self.block.marks.iter().map(decode).collect()).clone();
+        (all, self.indices())
+    }
+
+    /// Drops the decoded frames. A later reader decodes them again.
+    pub fn forget_decoded(&self) {
+        *self.block.decoded.lock() = None;
+    }
+
+    /// Copies the frames whose tags are accepted, or all of them, with their own `prev` and cursors.
+    ///
+    /// Sets `prev` to the last of them.
+    #[must_use]
+    pub fn copied_where(&self, accepts: Option<impl Fn(&FrameTag) -> bool>, prev: &mut Sequence) -> Option<Self> {
+        let is_accepted = |at: usize| accepts.as_ref().is_none_or(|accepts| self.block.tags()[at].as_ref().is_some_and(accepts));
+        let mut out = FrameBuffer::new(self.block.epoch);
+        for at in self.indices().filter(|at| is_accepted(*at)) {
+            let mark = &self.block.marks[at];
+            if out.marks.last().is_some_and(|last| last.position != mark.position) {
+                *prev = out.set_cursor();
+            }
+            out.copy(&self.block, mark, Some(*prev));
+        }
+        (!out.is_empty()).then(|| {
+            *prev = out.set_cursor();
+            out.finish()
+        })
+    }
+
+    /// A copy of the unsent bytes that belongs to one reader, after these bytes.
+    #[must_use]
+    pub fn copied_after(&self, first: &[u8]) -> Self {
+        let moved = |at: u32| (at + offset(first.len())).saturating_sub(self.unsent.0);
+        let moved_range = |(from, to)| (moved(from), moved(to));
+        let marks = self.marks().iter().map(|mark| FrameMark {
+            data: moved_range(mark.data),
+            prev: moved_range(mark.prev),
+            end: moved(mark.end),
+            ..*mark
+        });
+        let (bytes, marks) = ([first, self.as_ref()].concat(), marks.collect());
+        FrameBuffer { bytes, marks, ..FrameBuffer::new(self.block.epoch) }.finish()
+    }
+}
+
+/// Frames that are being encoded.
+#[derive(Debug)]
+pub struct FrameBuffer {
+    bytes: Vec<u8>,
+    epoch: Epoch,
+    marks: Vec<FrameMark>,
+    tags: Vec<Option<FrameTag>>,
+}
+
+impl FrameBuffer {
+    /// A buffer for frames whose cursors have this epoch.
+    #[must_use]
+    pub const fn new(epoch: Epoch) -> Self {
+        Self { bytes: Vec::new(), epoch, marks: Vec::new(), tags: Vec::new() }
+    }
+
+    /// Whether it has no frame.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.marks.is_empty()
+    }
+
+    /// The number of bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Begins a frame. The caller appends its JSON object.
+    pub(super) fn begin(&mut self, position: Sequence) -> &mut Vec<u8> {
+        if self.bytes.is_empty() {
+            self.bytes.reserve(1024);
+        }
+        self.bytes.extend_from_slice(b"data: ");
+        let at = offset(self.bytes.len());
+        self.marks.push(FrameMark { position, data: (at, at), prev: (at, at), end: at, cursor: CursorMark::Absent });
+        &mut self.bytes
+    }
+
+    /// Appends the value of the frame's `prev`.
+    pub(super) fn push_prev(&mut self, prev: Sequence) {
+        let from = offset(self.bytes.len());
+        push_decimal(&mut self.bytes, prev.0);
+        self.last().prev = (from, offset(self.bytes.len()));
+    }
+
+    /// The bytes, for the rest of the JSON object.
+    pub(super) const fn object(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Ends the frame, which has no cursor yet.
+    pub(super) fn end(&mut self, tag: Option<FrameTag>) {
+        self.last().data.1 = offset(self.bytes.len());
+        self.bytes.extend_from_slice(b"\n\n");
+        self.last().end = offset(self.bytes.len());
+        self.tags.extend(tag.map(Some));
+    }
+
+    /// Gives the last frame its cursor: a reader has all of its envelope then. Returns its position.
+    pub fn set_cursor(&mut self) -> Sequence {
+        self.set_cursor_as(CursorMark::Present);
+        self.last().position
+    }
+
+    /// Gives the last frame a cursor that knows the end of the run.
+    pub(super) fn set_end_cursor(&mut self) {
+        self.set_cursor_as(CursorMark::KnowsEnd);
+    }
+
+    /// Gives the last frame the cursor of another position, in the epoch of this buffer.
+    pub fn set_cursor_at(&mut self, position: Sequence) {
+        self.last().position = position;
+        self.set_cursor_as(CursorMark::Present);
+    }
+
+    fn set_cursor_as(&mut self, cursor: CursorMark) {
+        let epoch = self.epoch;
+        self.last().cursor = cursor;
+        if let Some(cursor) = self.last().cursor(epoch) {
+            self.bytes.pop();
+            write!(self.bytes, "id: {cursor}\n\n").expect("writing to a Vec cannot fail");
+            self.last().end = offset(self.bytes.len());
+        }
+    }
+
+    fn last(&mut self) -> &mut FrameMark {
+        self.marks.last_mut().expect("a frame was begun")
+    }
+
+    /// Appends copies of frames, without their cursors.
+    pub fn append(&mut self, frames: &EncodedFrames) {
+        for mark in frames.marks() {
+            self.copy(&frames.block, mark, None);
+        }
+    }
+
+    /// Appends a copy of a frame without its cursor, and with another `prev` if that is given.
+    fn copy(&mut self, block: &Block, mark: &FrameMark, prev: Option<Sequence>) {
+        let (before, value, after) = (mark.data.0..mark.prev.0, mark.prev.0..mark.prev.1, mark.prev.1..mark.data.1);
+        let bytes = |range: Range<u32>| &block.bytes[range.start as usize..range.end as usize];
+        self.begin(mark.position).extend_from_slice(bytes(before));
+        match prev {
+            Some(prev) => self.push_prev(prev),
+            None => self.bytes.extend_from_slice(bytes(value)),
+        }
+        self.bytes.extend_from_slice(bytes(after));
+        self.end(None);
+    }
+
+    /// Removes the last frame.
+    pub fn pop(&mut self) {
+        self.marks.pop();
+        self.bytes.truncate(self.marks.last().map_or(0, |mark| mark.end as usize));
+        self.tags.truncate(self.marks.len());
+    }
+
+    /// The frames, to be shared.
+    #[must_use]
+    pub fn finish(self) -> EncodedFrames {
+        let Self { bytes, epoch, marks, tags } = self;
+        let unsent = (0, offset(bytes.len()));
+        let tags = if tags.len() == marks.len() { OnceLock::from(tags.into_boxed_slice()) } else { OnceLock::new() };
+        let (bytes, marks) = (bytes.into_boxed_slice().into(), marks.into());
+        EncodedFrames { block: Arc::new(Block { bytes, epoch, marks, tags, decoded: Mutex::default() }), unsent }
+    }
+}
+
+fn offset(at: usize) -> u32 {
+    u32::try_from(at).expect("frames that are encoded together are far smaller than 4 GiB")
+}
+
+/// Appends a decimal number; the standard formatter would cost as much as the rest of a frame.
+pub(super) fn push_decimal(out: &mut Vec<u8>, mut n: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + u8::try_from(n % 10).expect("n % 10 is a digit");
+        n /= 10;
+        if n == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}

@@ -1,0 +1,97 @@
+//! A reader of one log or of several logs.
+
+use super::fan_out::Followers;
+use super::merged_reader::MergedReader;
+use super::reader::Reader;
+use crate::encode::encoded::EncodedFrames;
+use crate::log::StoreError;
+use crate::model::Cursor;
+use std::sync::Arc;
+
+/// A reader of one log or of several logs.
+pub enum AnyReader {
+    One(Reader),
+    Merged(Box<MergedReader>),
+}
+
+impl AnyReader {
+    /// Whether the client need not reconnect; see [`Reader::has_seen_end`]. Always false for several logs.
+    #[must_use]
+    pub const fn has_seen_end(&self) -> bool {
+        matches!(self, Self::One(reader) if reader.has_seen_end())
+    }
+
+    /// Waits for the next frames; `None` after the end of the only run. Dropping the future loses no frame.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn next(&mut self) -> Result<Option<EncodedFrames>, StoreError> {
+        match self {
+            Self::One(reader) => reader.next().await,
+            // Boxed: a waiting reader of one log should not reserve space for it.
+            Self::Merged(reader) => Box::pin(reader.next()).await.map(Some),
+        }
+    }
+
+    /// The next frames, if the reader has them now; see [`Reader::try_next`].
+    pub fn try_next(&mut self) -> TryNext {
+        match self {
+            Self::One(reader) => reader.try_next(),
+            Self::Merged(_) => TryNext::Busy,
+        }
+    }
+
+    /// Leaves the wakes of this reader to `followers`; see [`Reader::follow`].
+    pub fn follow(&mut self, followers: &Arc<Followers>, key: usize) {
+        if let Self::One(reader) = self {
+            reader.follow(followers, key);
+        }
+    }
+
+    /// Gives the reader its own wakes again; see [`Reader::unfollow`].
+    pub fn unfollow(&mut self) {
+        if let Self::One(reader) = self {
+            reader.unfollow();
+        }
+    }
+
+    /// Whether the last frame was returned; see [`Reader::is_done`].
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        matches!(self, Self::One(reader) if reader.is_done())
+    }
+
+    /// The Error frame that ends the stream.
+    #[must_use]
+    pub fn error(&self, problem: &serde_json::Value) -> EncodedFrames {
+        match self {
+            Self::One(reader) => reader.error(problem),
+            Self::Merged(reader) => reader.error(problem),
+        }
+    }
+
+    /// Sends the only run's activities again; see [`Reader::restart`].
+    pub fn restart(&mut self) {
+        if let Self::One(reader) = self {
+            reader.restart();
+        }
+    }
+
+    /// Returns the reader to `cursor`; see [`Reader::rewind`].
+    pub fn rewind(&mut self, cursor: Cursor) -> bool {
+        match self {
+            Self::One(reader) => reader.rewind(cursor),
+            // A returned block has one log's frames of one round, and its consumer keeps it.
+            Self::Merged(_) => false,
+        }
+    }
+}
+
+/// What a reader has without waiting.
+pub enum TryNext {
+    Frames(EncodedFrames),
+    /// Nothing before the log's next flush.
+    Idle,
+    /// [`AnyReader::next`] knows: the reader reads the log, or has returned its last frame.
+    Busy,
+}

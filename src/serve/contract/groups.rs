@@ -1,0 +1,114 @@
+//! Problems and parameters that several addresses share.
+
+use super::kinds::{self, ProblemKind};
+use super::members::{
+    AFTER, AGENT, AUDIENCE, FORMAT, FRAMES, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQ,
+    Parameter, REPLAY, SOURCE, SURFACE, SURFACES, TICKET, TYPE, VERSION,
+};
+
+/// Problems of every address: a foreign origin, an unknown host, server errors, and those of a node of a cluster.
+pub const ANY_ADDRESS: &[ProblemKind] =
+    &[kinds::FOREIGN_ORIGIN, kinds::UNKNOWN_HOST, kinds::INTERNAL_ERROR, kinds::NO_LEADER, kinds::BEHIND];
+/// Problems of every address that is not public.
+pub const ACCESS_PROBLEMS: &[ProblemKind] = &[kinds::UNAUTHENTICATED, kinds::FORBIDDEN];
+/// Problems of an address that keeps a connection open.
+pub const OPENS_CONNECTION: &[ProblemKind] = &[kinds::TOO_MANY_CONNECTIONS_OF_TOKEN];
+/// Problems of every access to the store.
+pub const STORE: &[ProblemKind] = &[kinds::STORE_FAILED, kinds::STORED_STATE_UNREADABLE];
+pub const RUN_READ: &[ProblemKind] = &[kinds::NO_SUCH_RUN];
+pub const SESSION_READ: &[ProblemKind] = &[kinds::NO_SUCH_SESSION];
+/// Problems of facts, over any transport.
+pub const FACTS: &[ProblemKind] = &[
+    kinds::NOT_JSON,
+    kinds::BODY_TOO_LARGE,
+    kinds::FACT_TOO_LARGE,
+    kinds::TOO_MANY_FACTS,
+    kinds::ENVELOPES_TOO_LARGE,
+    kinds::TOO_DEEP,
+    kinds::NOT_AN_OBJECT,
+    kinds::NO_TYPE,
+    kinds::BAD_MEMBER,
+    kinds::PRODUCER_GAP,
+    kinds::PRODUCER_FENCED,
+    kinds::TOO_MANY_PRODUCERS,
+    kinds::TOO_MANY_SUBJECTS,
+    kinds::PUBLISH_RATE,
+    kinds::BUSY,
+    kinds::DISK_FULL,
+    kinds::TOO_MANY_RUNS,
+];
+/// Problems of receiving a body.
+pub const BODY_TRANSFER: &[ProblemKind] = &[kinds::BODY_CUT_OFF, kinds::BODY_TOO_SLOW];
+/// Problems of receiving facts, which may be NDJSON.
+pub const LINES_TRANSFER: &[ProblemKind] = &[
+    kinds::UNSUPPORTED_MEDIA_TYPE,
+    kinds::BAD_LINE,
+    kinds::BODY_CUT_OFF,
+    kinds::BODY_TOO_SLOW,
+    kinds::BODY_SILENT,
+    kinds::STOPPING,
+    kinds::TOO_MANY_CONNECTIONS_OF_TOKEN,
+];
+/// Problems of a body that is one object.
+pub const OBJECT: &[ProblemKind] =
+    &[kinds::UNSUPPORTED_MEDIA_TYPE, kinds::NOT_JSON, kinds::NOT_AN_OBJECT, kinds::TOO_DEEP, kinds::CONTROL_TOO_LARGE];
+/// Problems of a control.
+pub const CONTROL: &[ProblemKind] =
+    &[kinds::BAD_CONTROL, kinds::ACTION_NOT_PENDING, kinds::CONTROL_CONFLICT, kinds::TOO_MANY_CONTROLS, kinds::DISK_FULL];
+/// Problems of an existing client's body.
+pub const CLIENT_BODY: &[ProblemKind] = &[
+    kinds::UNSUPPORTED_MEDIA_TYPE,
+    kinds::NOT_JSON,
+    kinds::NOT_AN_OBJECT,
+    kinds::TOO_DEEP,
+    kinds::BODY_TOO_LARGE,
+    kinds::BAD_MEMBER,
+];
+/// Problems of an existing client's request. The last two are sent in its stream.
+pub const REQUEST_FAILS: &[ProblemKind] =
+    &[kinds::CONTROL_TOO_LARGE, kinds::TOO_MANY_CONTROLS, kinds::DISK_FULL, kinds::CONTROL_REFUSED, kinds::CONTROL_EXPIRED];
+/// Problems of AG-UI, whose clients name runs and interrupts.
+pub const WRONG_NAME: &[ProblemKind] = &[kinds::ACTION_NOT_PENDING, kinds::RUN_OF_ANOTHER_THREAD];
+/// Problems of a stop request.
+pub const STOP: &[ProblemKind] = &[kinds::TOO_MANY_CONTROLS, kinds::DISK_FULL];
+/// Problems of an owner's answer to a control.
+pub const LEASE_ANSWER: &[ProblemKind] = &[kinds::BAD_MEMBER, kinds::LEASE_LOST];
+/// Problems of a WebSocket message, besides [`FACTS`], [`STORE`] and those of its members.
+pub const MESSAGE: &[ProblemKind] = &[
+    kinds::NO_OBJECT_MESSAGE,
+    kinds::MISSING_MEMBER,
+    kinds::UNKNOWN_OP,
+    kinds::ID_IN_USE,
+    kinds::TOO_MANY_SUBSCRIPTIONS,
+    kinds::UNSUPPORTED_MEDIA_TYPE,
+    kinds::BAD_ID,
+    kinds::BAD_QUERY,
+    kinds::BAD_AUDIENCE,
+    kinds::BAD_CURSOR,
+    kinds::BAD_PRODUCER,
+    kinds::UNKNOWN_SOURCE,
+    kinds::BAD_MEMBER,
+    kinds::LEASE_LOST,
+    kinds::STOPPING,
+    kinds::TOO_MANY_CONNECTIONS_OF_TOKEN,
+];
+/// Problems of an unknown path or method.
+pub const NO_ADDRESS_PROBLEMS: &[ProblemKind] = &[kinds::NO_SUCH_ADDRESS, kinds::METHOD_NOT_ALLOWED];
+/// Problems before a request is read.
+pub const CONNECTION_PROBLEMS: &[ProblemKind] = &[
+    kinds::TOO_MANY_CONNECTIONS,
+    kinds::TOO_MANY_CONNECTIONS_OF_CLIENT,
+    kinds::TLS_REQUIRED,
+    kinds::STOPPING,
+    kinds::BAD_HEAD,
+    kinds::HEAD_TOO_LARGE,
+    kinds::UNSUPPORTED_TRANSFER_CODING,
+];
+/// All problems of a WebSocket message.
+pub const SOCKET_PROBLEMS: &[&[ProblemKind]] = &[FACTS, STORE, MESSAGE, ACCESS_PROBLEMS];
+
+/// The parameters that filter a log.
+pub const SELECTION: &[Parameter] = &[AUDIENCE, SURFACES, SURFACE, TYPE, AGENT];
+/// The parameters of a stream.
+pub const STREAM: &[Parameter] = &[FRAMES, REPLAY, AFTER, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, FORMAT, VERSION, TICKET];
+pub const PRODUCER: &[Parameter] = &[SOURCE, PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQ];

@@ -3,7 +3,7 @@
 //! The page is an AG-UI client. The agents are endpoints in the test that answer as each test says.
 
 mod ag_ui;
-mod endpoint;
+pub mod endpoint;
 mod failures;
 mod follow;
 mod protocols;

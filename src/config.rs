@@ -461,7 +461,12 @@ impl Config {
     /// # Errors
     /// When the other nodes could not reach the address, and `--advertise` gives no better one.
     #[cfg(feature = "cluster")]
-    pub fn cluster(&self, scheme: &str, address: SocketAddr, random: u64) -> Result<Option<ClusterOptions>, NoAdvertise> {
+    pub fn cluster(
+        &self,
+        scheme: &str,
+        address: SocketAddr,
+        random: fn() -> u128,
+    ) -> Result<Option<ClusterOptions>, NoAdvertise> {
         let (Some(urls), Some(name)) = (&self.cluster, &self.cluster_name) else { return Ok(None) };
         let url = match &self.advertise {
             Some(url) => url.clone(),
@@ -475,7 +480,8 @@ impl Config {
             allows_one_replica: self.cluster_allow_r1,
             data_dir: self.data_dir.clone(),
             snapshot_commits: self.cluster_snapshot_commits,
-            random,
+            random: random() as u64,
+            secret: format!("{:032x}{:032x}", random(), random()),
             is_fenced: true,
         }))
     }

@@ -223,7 +223,7 @@ fn serve(config: &Config) -> Result<(), Failure> {
         let listener = listen(config).await?;
         let address = listener.local_addr()?;
         #[cfg(feature = "cluster")]
-        let (storage, node) = match config.cluster(scheme, address, (ENVIRONMENT.random)() as u64)? {
+        let (storage, node) = match config.cluster(scheme, address, ENVIRONMENT.random)? {
             Some(options) => {
                 let options = ClusterOptions { is_fenced: is_fenced(), ..options };
                 // It connects to NATS, and may read a snapshot.
@@ -234,13 +234,14 @@ fn serve(config: &Config) -> Result<(), Failure> {
         };
         #[cfg(not(feature = "cluster"))]
         let storage = open_store(config)?;
+        let authenticator = Authenticator::open(config.auth(), ENVIRONMENT)?;
         let server = Server::new(storage, config.policy(), config.sizes(), config.limits(), config.keep_alive(), ENVIRONMENT)?
             .with_compaction(config.compact_after())
             .with_staleness_limits(config.staleness_limits())
             .with_tls(tls)
             .with_disk_reserve(config.reserve())
             .with_agents(config.agents.clone())
-            .with_auth(Authenticator::open(config.auth(), ENVIRONMENT)?, config.origins())
+            .with_auth(authenticator.clone(), config.origins())
             .with_hosts(config.hosts())
             .with_panic_in(panicking_task());
         let server = match renewal {
@@ -252,7 +253,10 @@ fn serve(config: &Config) -> Result<(), Failure> {
         let server = server.with_task("connectors", connecting);
         #[cfg(feature = "cluster")]
         let (server, leaving) = match node {
-            Some(node) => {
+            Some(mut node) => {
+                if let (Some(authenticator), Some(tickets)) = (authenticator, node.take_tickets()) {
+                    authenticator.share_tickets(tickets);
+                }
                 let server = server.with_cluster(Cluster::new(node.membership())?);
                 let (stopped, stopping) = tokio::sync::watch::channel(false);
                 let running = tokio::spawn(node.run(server.logs(), stopping));

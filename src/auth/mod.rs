@@ -10,6 +10,7 @@
 mod crypto;
 pub mod keys;
 pub mod rights;
+pub mod shared_tickets;
 pub mod tickets;
 
 use crate::ingest::Environment;
@@ -18,11 +19,12 @@ use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 use rights::{CLOCK_SKEW, Claims, Rights};
 use sha2::{Digest, Sha256};
+use shared_tickets::SharedTickets;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, SystemTime};
 use tickets::Tickets;
 use tokio::sync::watch;
@@ -89,6 +91,8 @@ pub enum TokenError {
     NotYetValid,
     #[error("The ticket is unknown, used, expired or for another purpose. Request a new one.")]
     Ticket,
+    #[error("The cluster does not answer, so the ticket cannot be checked. Send the request again.")]
+    Unrecorded,
     #[error("{0}")]
     Ended(EndReason),
 }
@@ -149,14 +153,17 @@ impl fmt::Debug for Grant {
 impl Grant {
     fn new(claims: Claims, key: KeyThumbprint) -> Self {
         let Claims { subject, id, expires, rights, .. } = claims;
-        Self { rights, subject, expires, id, key, ended: watch::Sender::new(None), tickets: AtomicUsize::new(0) }
+        Self { id, ..Self::of(rights, subject, expires, key) }
+    }
+
+    fn of(rights: Rights, subject: Box<str>, expires: u64, key: KeyThumbprint) -> Self {
+        Self { rights, subject, expires, id: None, key, ended: watch::Sender::new(None), tickets: AtomicUsize::new(0) }
     }
 
     /// Creates a grant with the same expiry and fewer rights.
     fn restricted_to(&self, rights: Rights) -> Self {
         debug_assert!(self.rights.covers(&rights), "a ticket must not add rights");
-        let (subject, expires, id, key) = (self.subject.clone(), self.expires, self.id.clone(), self.key);
-        Self { rights, subject, expires, id, key, ended: watch::Sender::new(None), tickets: AtomicUsize::new(0) }
+        Self { id: self.id.clone(), ..Self::of(rights, self.subject.clone(), self.expires, self.key) }
     }
 
     fn end(&self, end: EndReason) {
@@ -296,6 +303,8 @@ pub struct Authenticator {
     cached_grants: Cache<[u8; 32], Arc<Grant>>,
     grants: Mutex<GrantIndex>,
     tickets: Mutex<Tickets>,
+    /// The tickets of the cluster that the server belongs to.
+    shared_tickets: OnceLock<SharedTickets>,
 }
 
 impl fmt::Debug for Authenticator {
@@ -332,6 +341,7 @@ impl Authenticator {
             cached_grants: Cache::new(CACHED_TOKENS_MAX),
             grants: Mutex::default(),
             tickets: Mutex::default(),
+            shared_tickets: OnceLock::new(),
         })))
     }
 
@@ -374,6 +384,12 @@ impl Authenticator {
         grant.ensure_valid(self.now())
     }
 
+    /// Makes the server issue and redeem the tickets of its cluster, from the start on.
+    pub fn share_tickets(&self, shared: SharedTickets) {
+        // Only the first call counts.
+        let _ = self.shared_tickets.set(shared);
+    }
+
     /// Issues a single-use ticket for one purpose and scope. `seconds` is its lifetime.
     ///
     /// Returns the ticket and its expiry, in seconds since 1970. The ticket never outlives its token.
@@ -389,6 +405,9 @@ impl Authenticator {
     ) -> Result<(String, u64), tickets::TooManyTickets> {
         let text = format!("{:032x}{:032x}", (self.environment.random)(), (self.environment.random)());
         let until = (self.now() + seconds).min(of.expires);
+        if let Some(shared) = self.shared_tickets.get() {
+            return Ok((shared.issue(&text, of, purpose, scope.as_ref(), until), until));
+        }
         self.tickets.lock().insert(digest(&text), of.clone(), purpose, scope, until)?;
         Ok((text, until))
     }
@@ -397,9 +416,13 @@ impl Authenticator {
     ///
     /// # Errors
     /// [`TokenError`].
-    pub fn redeem(&self, ticket: &str, purpose: tickets::Purpose, resumes: bool) -> Result<Arc<Grant>, TokenError> {
-        let (state, now) = (self.state.read(), self.now());
-        let grant = self.tickets.lock().redeem(&digest(ticket), purpose, resumes, now)?;
+    pub async fn redeem(&self, ticket: &str, purpose: tickets::Purpose, resumes: bool) -> Result<Arc<Grant>, TokenError> {
+        let grant = match self.shared_tickets.get() {
+            Some(shared) => shared.redeem(ticket, purpose, resumes, self.now()).await?,
+            None => self.tickets.lock().redeem(&digest(ticket), purpose, resumes, self.now())?,
+        };
+        // The read lock is held until the grant is indexed. Otherwise a reload in between would not end it.
+        let state = self.state.read();
         if let Some(end) = state.end_reason(&grant) {
             return Err(TokenError::Ended(end));
         }
@@ -416,6 +439,9 @@ impl Authenticator {
             let reloading = tokio::task::spawn_blocking(move || this.reload_if_changed());
             reloading.await.expect("the reload task panicked");
             self.expire_due();
+            if let Some(shared) = self.shared_tickets.get() {
+                shared.refresh(self.now()).await;
+            }
         }
     }
 

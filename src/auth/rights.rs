@@ -5,7 +5,7 @@
 
 use super::TokenError;
 use crate::model::{Audience, RunId, SessionId};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Number;
 use serde_json::value::RawValue;
 
@@ -17,7 +17,7 @@ pub const CLOCK_SKEW: u64 = 30;
 const EXPIRES_MAX: u64 = 253_402_300_799;
 
 /// An operation that a token may permit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verb {
     /// Read live streams and stored data.
@@ -47,7 +47,7 @@ impl Verb {
 }
 
 /// The ids that a token names.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scope {
     All,
     /// Sorted.
@@ -87,7 +87,7 @@ impl Scope {
 }
 
 /// What a token permits.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rights {
     pub audience: Audience,
     pub sessions: Scope,

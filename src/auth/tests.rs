@@ -1,12 +1,15 @@
 //! Tests of tokens, keys and tickets, on a clock that each test sets.
 
 use super::keys::{KEYS_MAX, SECRET_BYTES_MIN, TOKEN_BYTES_MAX, TokenSigner};
+use super::shared_tickets::{REFRESH_SECS, SharedTickets, TicketRecord, TicketUse};
 use super::tickets::{Purpose, RESUME_SECS, TICKETS_MAX, TICKETS_PER_TOKEN_MAX, TicketScope, TooManyTickets};
 use super::*;
 use crate::auth::rights::Verb;
 use crate::model::{Audience, RunId};
+use futures_util::future::{BoxFuture, FutureExt, ready};
 use serde_json::{Value, json};
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::io::Write;
 use tempfile::TempDir;
 
@@ -68,6 +71,10 @@ fn claims(more: Value) -> Value {
     claims.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     claims.as_object_mut().unwrap().retain(|_, value| !value.is_null());
     claims
+}
+
+fn redeem(at: &Authenticator, ticket: &str, purpose: Purpose, resumes: bool) -> Result<Arc<Grant>, TokenError> {
+    pollster::block_on(at.redeem(ticket, purpose, resumes))
 }
 
 fn sign(key: impl AsRef<[u8]>, claims: &Value, kid: Option<&str>) -> String {
@@ -328,21 +335,22 @@ fn a_ticket_is_valid_once_for_its_purpose_and_its_lifetime() {
     let here = json!({ "sessions": ["*"], "agents": ["*"], "can": ["admin"], "audience": "internal" });
     let grant = authenticator.verify(&sign(SECRET, &claims(json!({ "proscenium": here })), None)).unwrap();
     let ticket = |purpose, seconds| authenticator.ticket(&grant, purpose, None, seconds).unwrap();
-    let refused = |ticket: &str, purpose| authenticator.redeem(ticket, purpose, false).expect_err("the ticket must be rejected");
+    let refused =
+        |ticket: &str, purpose| redeem(&authenticator, ticket, purpose, false).expect_err("the ticket must be rejected");
 
     let (stream, until) = ticket(Purpose::Stream, 30);
     assert_eq!(until, 1_000_030);
     assert_eq!(refused(&stream, Purpose::Socket), TokenError::Ticket);
     assert_eq!(refused(&stream.to_uppercase(), Purpose::Stream), TokenError::Ticket);
     assert_eq!(refused("", Purpose::Stream), TokenError::Ticket);
-    let reads = authenticator.redeem(&stream, Purpose::Stream, false).unwrap();
+    let reads = redeem(&authenticator, &stream, Purpose::Stream, false).unwrap();
     assert!(reads.rights.can(Verb::Read) && !Verb::ALL[1..].iter().any(|verb| reads.rights.can(*verb)));
     assert_eq!((reads.rights.audience, reads.expires), (Audience::Internal, grant.expires));
     assert_eq!(refused(&stream, Purpose::Stream), TokenError::Ticket);
 
     let (socket, _) = ticket(Purpose::Socket, 30);
-    assert!(authenticator.redeem(&socket, Purpose::Socket, true).unwrap().rights.can(Verb::Admin));
-    assert_eq!(authenticator.redeem(&socket, Purpose::Socket, true).unwrap_err(), TokenError::Ticket);
+    assert!(redeem(&authenticator, &socket, Purpose::Socket, true).unwrap().rights.can(Verb::Admin));
+    assert_eq!(redeem(&authenticator, &socket, Purpose::Socket, true).unwrap_err(), TokenError::Ticket);
 
     let (late, _) = ticket(Purpose::Stream, 30);
     NOW.set(NOW.get() + 30);
@@ -359,13 +367,13 @@ async fn a_cut_off_client_resumes_with_the_same_ticket_and_replaces_its_stream()
     let exp = NOW.get() + 100_000;
     let grant = authenticator.verify(&sign(SECRET, &claims(json!({ "exp": exp })), None)).unwrap();
     let (ticket, _) = authenticator.ticket(&grant, Purpose::Stream, None, 10).unwrap();
-    assert_eq!(authenticator.redeem(&ticket, Purpose::Stream, false).map(drop), Ok(()));
+    assert_eq!(redeem(&authenticator, &ticket, Purpose::Stream, false).map(drop), Ok(()));
     // The stream stays open for hours, and the sweep sees it open.
-    let first = authenticator.redeem(&ticket, Purpose::Stream, true).unwrap();
+    let first = redeem(&authenticator, &ticket, Purpose::Stream, true).unwrap();
     let mut watch = first.watch();
     NOW.set(NOW.get() + 10_000);
     authenticator.expire_due();
-    let second = authenticator.redeem(&ticket, Purpose::Stream, true).unwrap();
+    let second = redeem(&authenticator, &ticket, Purpose::Stream, true).unwrap();
     assert_eq!(
         watch.ended().await,
         EndReason::ResumedElsewhere,
@@ -374,10 +382,10 @@ async fn a_cut_off_client_resumes_with_the_same_ticket_and_replaces_its_stream()
     drop((first, second));
     NOW.set(NOW.get() + i64::try_from(RESUME_SECS).unwrap());
     authenticator.expire_due();
-    assert!(authenticator.redeem(&ticket, Purpose::Stream, true).is_ok());
+    assert!(redeem(&authenticator, &ticket, Purpose::Stream, true).is_ok());
     NOW.set(NOW.get() + i64::try_from(RESUME_SECS).unwrap() + 1);
     authenticator.expire_due();
-    assert_eq!(authenticator.redeem(&ticket, Purpose::Stream, true).unwrap_err(), TokenError::Ticket);
+    assert_eq!(redeem(&authenticator, &ticket, Purpose::Stream, true).unwrap_err(), TokenError::Ticket);
     assert_eq!(authenticator.tickets.lock().len(), 0);
 }
 
@@ -391,7 +399,7 @@ fn one_token_has_a_limited_number_of_unused_tickets() {
     let refused = authenticator.ticket(&one, Purpose::Socket, None, 10);
     assert_eq!(refused.unwrap_err(), TooManyTickets(TICKETS_PER_TOKEN_MAX));
     assert!(authenticator.ticket(&other, Purpose::Socket, None, 10).is_ok());
-    authenticator.redeem(&made[0], Purpose::Socket, false).unwrap();
+    redeem(&authenticator, &made[0], Purpose::Socket, false).unwrap();
     assert!(authenticator.ticket(&one, Purpose::Socket, None, 10).is_ok());
     NOW.set(NOW.get() + 10);
     authenticator.expire_due();
@@ -439,11 +447,95 @@ async fn a_ticket_ends_with_its_token_and_is_limited_to_its_scope() {
     let run = RunId::new("r").unwrap();
     let (open, _) = authenticator.ticket(&grant, Purpose::Stream, Some(TicketScope::Run(run.clone())), 60).unwrap();
     let (waits, _) = authenticator.ticket(&grant, Purpose::Stream, None, 60).unwrap();
-    let reads = authenticator.redeem(&open, Purpose::Stream, false).unwrap();
+    let reads = redeem(&authenticator, &open, Purpose::Stream, false).unwrap();
     assert!(reads.rights.has_run(&run, None) && !reads.rights.has_run(&RunId::new("q").unwrap(), None));
     let mut watch = reads.watch();
     files.write("revoked", "t1");
     authenticator.reload_if_changed();
     assert_eq!(watch.ended().await, EndReason::Revoked);
-    assert_eq!(authenticator.redeem(&waits, Purpose::Stream, false).unwrap_err(), TokenError::Ended(EndReason::Revoked));
+    assert_eq!(redeem(&authenticator, &waits, Purpose::Stream, false).unwrap_err(), TokenError::Ended(EndReason::Revoked));
+}
+
+/// A record of used tickets, shared by the servers of a test.
+#[derive(Clone, Default)]
+struct Record(Arc<Mutex<HashMap<String, TicketUse>>>);
+
+impl TicketRecord for Record {
+    fn read<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<TicketUse>, TokenError>> {
+        ready(Ok(self.0.lock().get(id).copied())).boxed()
+    }
+
+    fn write<'a>(&'a self, id: &'a str, seen: u64, revision: u64) -> BoxFuture<'a, Result<Option<u64>, TokenError>> {
+        let mut entries = self.0.lock();
+        let is_expected = entries.get(id).map_or(0, |entry| entry.revision) == revision;
+        let written = is_expected.then_some(revision + 1);
+        if let Some(revision) = written {
+            entries.insert(id.to_owned(), TicketUse { seen, revision });
+        }
+        ready(Ok(written)).boxed()
+    }
+}
+
+/// Two servers of one cluster, which trust the same tokens.
+fn two_servers(files: &Files) -> [Arc<Authenticator>; 2] {
+    let record = Record::default();
+    [0, 1].map(|_| {
+        let authenticator = files.with_key(SECRET).unwrap();
+        authenticator.share_tickets(SharedTickets::new(b"the secret of the cluster", record.clone()));
+        authenticator
+    })
+}
+
+#[test]
+fn a_ticket_of_a_cluster_is_valid_once_on_any_server() {
+    let files = Files::new();
+    let [one, other] = two_servers(&files);
+    let grant = one.verify(&sign(SECRET, &claims(json!({})), None)).unwrap();
+    let refused = |at, ticket: &str, purpose| redeem(at, ticket, purpose, false).expect_err("the ticket must be rejected");
+    let (ticket, until) = one.ticket(&grant, Purpose::Socket, None, 30).unwrap();
+    assert_eq!(until, 1_000_030);
+    assert_eq!(refused(&other, &ticket, Purpose::Stream), TokenError::Ticket);
+    let opened = redeem(&other, &ticket, Purpose::Socket, false).unwrap();
+    assert_eq!((&opened.rights, &opened.subject, opened.expires), (&grant.rights, &grant.subject, grant.expires));
+    for at in [&one, &other] {
+        assert_eq!(refused(at, &ticket, Purpose::Socket), TokenError::Ticket, "it was used");
+    }
+    let forged = SharedTickets::new(b"the secret of another cluster", Record::default());
+    let forged = forged.issue("id", &grant, Purpose::Socket, None, until);
+    assert_eq!(refused(&one, &forged, Purpose::Socket), TokenError::Ticket);
+    let token = sign(SECRET, &claims(json!({})), None);
+    assert_eq!(refused(&one, &token, Purpose::Socket), TokenError::Ticket);
+    assert!(one.verify(&ticket).is_err(), "a ticket is no token");
+    let (late, _) = one.ticket(&grant, Purpose::Stream, None, 30).unwrap();
+    NOW.set(NOW.get() + 30);
+    assert_eq!(refused(&other, &late, Purpose::Stream), TokenError::Ticket);
+    NOW.set(1_000_060);
+    assert_eq!(refused(&other, &late, Purpose::Stream), TokenError::Ended(EndReason::Expired));
+}
+
+#[tokio::test]
+async fn a_stream_goes_on_with_its_ticket_on_another_server_which_ends_the_first_one() {
+    let files = Files::new();
+    let [one, other] = two_servers(&files);
+    let grant = one.verify(&sign(SECRET, &claims(json!({ "exp": NOW.get() + 100_000 })), None)).unwrap();
+    let scope = TicketScope::Run(RunId::new("r").unwrap());
+    let (ticket, _) = one.ticket(&grant, Purpose::Stream, Some(scope), 10).unwrap();
+    let first = one.redeem(&ticket, Purpose::Stream, false).await.unwrap();
+    assert!(first.rights.can(Verb::Read) && !first.rights.has_run(&RunId::new("q").unwrap(), None));
+    let mut watch = first.watch();
+    let refresh = async |after: u64| {
+        NOW.set(NOW.get() + i64::try_from(after).unwrap());
+        one.shared_tickets.get().unwrap().refresh(one.now()).await;
+    };
+    // The stream stays open for longer than a client may be away.
+    for _ in 0..4 {
+        refresh(REFRESH_SECS).await;
+    }
+    assert_eq!(watch.end_reason(), None);
+    let second = other.redeem(&ticket, Purpose::Stream, true).await.unwrap();
+    refresh(REFRESH_SECS).await;
+    assert_eq!(watch.ended().await, EndReason::ResumedElsewhere);
+    drop((first, second));
+    NOW.set(NOW.get() + i64::try_from(RESUME_SECS).unwrap() + 1);
+    assert_eq!(one.redeem(&ticket, Purpose::Stream, true).await.unwrap_err(), TokenError::Ticket);
 }

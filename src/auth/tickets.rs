@@ -4,9 +4,12 @@
 //! requested it. A URL that leaks into a log is worthless by then. `EventSource`, however, reconnects with the same
 //! URL. A client that sends `Last-Event-ID` may therefore reuse a ticket while its stream is open, which ends the
 //! earlier connection, and for [`RESUME_SECS`] afterwards.
+//!
+//! The tickets of a cluster are in [`shared_tickets`](super::shared_tickets).
 
 use super::{EndReason, Grant, TokenError};
 use crate::model::{RunId, SessionId};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -21,7 +24,7 @@ pub const TICKETS_MAX: usize = 65_536;
 pub const TICKETS_PER_TOKEN_MAX: usize = 256;
 
 /// What a ticket permits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
     /// Reading one stream.
     Stream,
@@ -55,20 +58,20 @@ struct Used {
     seen: u64,
 }
 
-impl Ticket {
-    /// Creates the grant of this ticket, which never exceeds its token.
-    fn narrowed_grant(&self) -> Grant {
-        let mut rights = self.grant.rights.clone();
-        if self.purpose == Purpose::Stream {
-            rights = rights.read_only();
-        }
-        self.grant.restricted_to(match &self.scope {
-            None => rights,
-            Some(TicketScope::Run(run)) => rights.restricted_to_run(run.clone()),
-            Some(TicketScope::Session(session)) => rights.restricted_to_session(session),
-        })
+/// Creates the grant of a ticket, which never exceeds its token.
+pub(super) fn narrowed(grant: &Grant, purpose: Purpose, scope: Option<&TicketScope>) -> Grant {
+    let mut rights = grant.rights.clone();
+    if purpose == Purpose::Stream {
+        rights = rights.read_only();
     }
+    grant.restricted_to(match scope {
+        None => rights,
+        Some(TicketScope::Run(run)) => rights.restricted_to_run(run.clone()),
+        Some(TicketScope::Session(session)) => rights.restricted_to_session(session),
+    })
+}
 
+impl Ticket {
     fn is_usable(&mut self, now: u64) -> bool {
         self.grant.ensure_valid(now).is_ok()
             && match &mut self.used {
@@ -119,7 +122,7 @@ impl Tickets {
         if ticket.purpose != purpose || !ticket.is_usable(now) || ticket.used.is_some() && !resumes {
             return Err(TokenError::Ticket);
         }
-        let grant = Arc::new(ticket.narrowed_grant());
+        let grant = Arc::new(narrowed(&ticket.grant, ticket.purpose, ticket.scope.as_ref()));
         match purpose {
             // A WebSocket client sends cursors in its messages, so a reconnect needs a new ticket.
             Purpose::Socket => drop(self.0.remove(digest)),

@@ -9,7 +9,7 @@
 //! revision that it saw, so one of several nodes succeeds. The revision is the term of the leader. No clock of another
 //! machine is compared.
 
-use super::{Membership, Node};
+use super::{Membership, Node, SILENCE_TIME_MAX};
 use async_nats::jetstream::context::Context;
 use async_nats::jetstream::kv::{Config, Entry, Operation, Store};
 use async_nats::jetstream::stream::StorageType;
@@ -80,21 +80,14 @@ pub struct Bucket {
 impl Bucket {
     /// Opens the bucket, or creates it with so many replicas.
     pub async fn open(context: &Context, cluster: &str, num_replicas: usize) -> Result<Self, String> {
-        let bucket = format!("PROSCENIUM_{cluster}_nodes");
         let config = Config {
-            bucket: bucket.clone(),
+            bucket: format!("PROSCENIUM_{cluster}_nodes"),
             description: "The leader and the nodes of a Proscenium cluster.".into(),
-            history: 1,
             max_age: ENTRY_TIME_MAX,
-            storage: StorageType::File,
             num_replicas,
             ..Config::default()
         };
-        let store = match context.get_key_value(&bucket).await {
-            Ok(store) => store,
-            Err(_) => context.create_key_value(config).await.map_err(|error| error.to_string())?,
-        };
-        Ok(Self { store })
+        Ok(Self { store: open_bucket(context, config).await? })
     }
 
     /// Writes the lease, if its entry still has this revision; returns the new revision.
@@ -122,6 +115,16 @@ impl Bucket {
         }
     }
 
+    /// Forgets a leader that this node hears no more of.
+    pub async fn expire_leader(membership: Arc<Membership>) {
+        loop {
+            tokio::time::sleep(RENEW_INTERVAL / 2).await;
+            if membership.leader_heard.read().elapsed() > SILENCE_TIME_MAX {
+                membership.leader.send_if_modified(|leader| leader.take().is_some());
+            }
+        }
+    }
+
     /// Keeps the membership and the lease up to date, through any failure of the connection.
     pub async fn watch(self, membership: Arc<Membership>, seen: Arc<watch::Sender<SeenLease>>) {
         loop {
@@ -136,8 +139,19 @@ impl Bucket {
     }
 }
 
-/// Waits for an answer of the bucket, for a limited time.
-async fn answer<T, E: std::fmt::Display>(asked: impl Future<Output = Result<T, E>>) -> Result<T, String> {
+/// Opens a bucket with one value for each key, or creates it.
+pub async fn open_bucket(context: &Context, config: Config) -> Result<Store, String> {
+    match context.get_key_value(&config.bucket).await {
+        Ok(store) => Ok(store),
+        Err(_) => {
+            let config = Config { history: 1, storage: StorageType::File, ..config };
+            context.create_key_value(config).await.map_err(|error| error.to_string())
+        }
+    }
+}
+
+/// Waits for an answer of a bucket, for a limited time.
+pub async fn answer<T, E: std::fmt::Display>(asked: impl Future<Output = Result<T, E>>) -> Result<T, String> {
     match tokio::time::timeout(ANSWER_TIME_MAX, asked).await {
         Ok(answer) => answer.map_err(|error| error.to_string()),
         Err(_) => Err("NATS does not answer".into()),
@@ -150,7 +164,13 @@ fn apply(membership: &Membership, seen: &watch::Sender<SeenLease>, entry: &Entry
     if entry.key == LEADER_KEY {
         let value = if is_put { serde_json::from_slice::<LeaseValue>(&entry.value).ok() } else { None };
         let held = value.clone().filter(|value| !value.is_released);
-        *membership.leader.write() = held.map(|value| (value.node, value.url));
+        *membership.leader_heard.write() = Instant::now();
+        let held = held.map(|value| (value.node, value.url));
+        membership.leader.send_if_modified(|leader| {
+            let is_other = *leader != held;
+            *leader = held;
+            is_other
+        });
         seen.send_modify(|seen| {
             if entry.revision != seen.revision {
                 *seen = SeenLease { revision: entry.revision, value, since: Some(Instant::now()) };

@@ -14,18 +14,23 @@ mod lease;
 mod node;
 #[cfg(feature = "cluster")]
 mod snapshot;
+#[cfg(feature = "cluster")]
+mod tickets;
 
 #[cfg(feature = "cluster")]
 pub use node::{ClusterNode, ClusterOptions, seed};
+#[cfg(feature = "cluster")]
+pub use snapshot::Snapshots;
 
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// The time without a sign of life after which a node is no longer listed.
 const NODE_TIME_MAX: Duration = Duration::from_secs(10);
-/// The time without a sign of any node after which this node counts as cut off.
+/// The time without a sign of any node, or of the leader, after which this node counts as cut off from it.
 const SILENCE_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// The nodes of the cluster, as this node knows them.
@@ -37,7 +42,9 @@ pub struct Membership {
     /// Where other nodes reach this one.
     pub url: String,
     nodes: RwLock<BTreeMap<String, Node>>,
-    leader: RwLock<Option<(String, String)>>,
+    /// The node that holds the lease, and when this node last heard of it.
+    leader: watch::Sender<Option<Leading>>,
+    leader_heard: RwLock<Instant>,
     /// When this node last heard of any node, itself included.
     heard: RwLock<Instant>,
     takeovers: AtomicU64,
@@ -57,6 +64,9 @@ pub struct Node {
     seen: Instant,
 }
 
+/// The id and the URL of the node that leads.
+type Leading = (String, String);
+
 impl Membership {
     /// A cluster whose nodes are not known yet.
     #[must_use]
@@ -66,7 +76,8 @@ impl Membership {
             id,
             url,
             nodes: RwLock::default(),
-            leader: RwLock::default(),
+            leader: watch::Sender::new(None),
+            leader_heard: RwLock::new(Instant::now()),
             heard: RwLock::new(Instant::now()),
             takeovers: AtomicU64::new(0),
             last: AtomicU64::new(0),
@@ -75,10 +86,16 @@ impl Membership {
         }
     }
 
-    /// The id and the URL of the node that holds the lease; `None` while none does.
+    /// The id and the URL of the node that holds the lease; `None` while none does, as far as this node hears.
     #[must_use]
-    pub fn leader(&self) -> Option<(String, String)> {
-        self.leader.read().clone()
+    pub fn leader(&self) -> Option<Leading> {
+        self.leader.borrow().clone()
+    }
+
+    /// Waits until this node knows that the node `id` does not lead, or hears of it no more.
+    pub async fn loses_leader(&self, id: &str) {
+        // The sender, which `self` owns, exists.
+        let _ = self.leader.subscribe().wait_for(|leader| leader.as_ref().is_none_or(|(leader, _)| leader != id)).await;
     }
 
     /// The nodes that were heard of lately, by id.

@@ -3,6 +3,8 @@
 use super::Membership;
 use super::lease::{Bucket, HELD_TIME, LeaseValue, NodeValue, RENEW_INTERVAL, SeenLease};
 use super::snapshot::Snapshots;
+use super::tickets;
+use crate::auth::shared_tickets::SharedTickets;
 use crate::log::commit::Logs;
 use crate::log::embedded::ReplicaDir;
 use crate::log::journal::Journal;
@@ -32,6 +34,8 @@ pub struct ClusterOptions {
     pub snapshot_commits: u64,
     /// Distinguishes this process from all others.
     pub random: u64,
+    /// Random text, which becomes the cluster's secret if it has none.
+    pub secret: String,
     /// Whether appends are fenced. Only a test of the tests turns it off.
     pub is_fenced: bool,
 }
@@ -42,7 +46,9 @@ pub struct ClusterNode {
     journal: Arc<JetStreamJournal>,
     bucket: Bucket,
     snapshots: Snapshots,
+    tickets: Option<SharedTickets>,
     snapshot_commits: u64,
+    random: u64,
     /// How long the leader relies on its lease.
     held_time: Duration,
 }
@@ -62,16 +68,16 @@ impl ClusterNode {
             is_fenced: options.is_fenced,
             writer: options.random,
         };
-        let (bucket, snapshots, positions) = runtime.run(async {
+        let (bucket, tickets, snapshots, newest) = runtime.run(async {
             let replicas = open_stream(context, &stream).await?.cached_info().config.num_replicas;
-            let failed = |error: String| StoreError::failed("opening the cluster's bucket", &error);
+            let failed = |error: String| StoreError::failed("opening the cluster's buckets", &error);
             let bucket = Bucket::open(context, &options.name, replicas).await.map_err(failed)?;
+            let tickets = tickets::open(context, &options.name, replicas, &options.secret).await.map_err(failed)?;
             let snapshots = Snapshots::open(context, &options.name, replicas).await?;
-            let positions = snapshots.positions().await?;
-            Ok::<_, StoreError>((bucket, snapshots, positions))
+            let newest = snapshots.list().await?.pop();
+            Ok::<_, StoreError>((bucket, tickets, snapshots, newest))
         })??;
-        let newest = positions.last().copied();
-        let journal = JetStreamJournal::open(connected, stream, newest.unwrap_or(0))?;
+        let journal = JetStreamJournal::open(connected, stream, newest.as_ref().map_or(0, |(position, _)| *position))?;
         let (first, last) = journal.bounds();
         let applied = dir.mark().map_or(0, |mark| mark.applied);
         if applied > last {
@@ -83,12 +89,12 @@ impl ClusterNode {
             });
         }
         if applied + 1 < first {
-            let newest = newest.filter(|position| position + 1 >= first).ok_or_else(|| StoreError::Failed {
+            let (position, name) = newest.filter(|(position, _)| position + 1 >= first).ok_or_else(|| StoreError::Failed {
                 doing: "restoring the store",
                 why: format!("the stream begins with the commit {first}, and no snapshot has what is before it"),
             })?;
-            tracing::info!(position = newest, "restoring the store from a snapshot of the cluster");
-            dir = journal.run(snapshots.restore(newest, dir))??;
+            tracing::info!(position, "restoring the store from a snapshot of the cluster");
+            dir = journal.run(snapshots.restore(&name, dir))??;
         }
         let store = dir.into_store(journal.bounds())?;
         let id = format!("{:016x}", options.random);
@@ -97,13 +103,20 @@ impl ClusterNode {
         let storage = Storage::Replica(store, journal.clone());
         // Without the fence, a test wants to see what two leaders do.
         let held_time = if options.is_fenced { HELD_TIME } else { Duration::from_hours(1) };
-        Ok((Self { membership, journal, bucket, snapshots, snapshot_commits: options.snapshot_commits, held_time }, storage))
+        let ClusterOptions { snapshot_commits, random, .. } = options;
+        let tickets = Some(tickets);
+        Ok((Self { membership, journal, bucket, snapshots, tickets, snapshot_commits, random, held_time }, storage))
     }
 
     /// The nodes of the cluster.
     #[must_use]
     pub fn membership(&self) -> Arc<Membership> {
         self.membership.clone()
+    }
+
+    /// The tickets of the cluster, for its first caller.
+    pub const fn take_tickets(&mut self) -> Option<SharedTickets> {
+        self.tickets.take()
     }
 
     /// Takes part in the cluster: signs of life, the lease, snapshots. It ends when `stopping` becomes true.
@@ -114,6 +127,7 @@ impl ClusterNode {
         let node = Arc::new(self);
         let tasks = [
             journal.spawn_task(node.bucket.clone().watch(node.membership.clone(), seen.clone())),
+            journal.spawn_task(Bucket::expire_leader(node.membership.clone())),
             journal.spawn_task(node.clone().write_snapshots(logs.clone())),
         ];
         // On the thread of the connection, so that no work of this server delays a renewal.
@@ -160,7 +174,7 @@ impl ClusterNode {
     }
 
     async fn write_snapshot(&self, logs: &Arc<Logs>, nodes: &[(String, super::Node)]) -> Result<(), StoreError> {
-        let position = self.snapshots.write_of(logs).await?;
+        let position = self.snapshots.write_of(self.random, logs).await?;
         // A node that is behind still has to read what it lacks.
         let needed = nodes.iter().map(|(_, node)| node.position).min().unwrap_or(position).min(position);
         self.journal.truncate_before(needed).await?;
@@ -294,7 +308,7 @@ pub fn seed(dir: &Path, connection: &StreamConnection, cluster: &str, allows_one
         let replicas = open_stream(&connected.context, &options).await?.cached_info().config.num_replicas;
         Snapshots::open(&connected.context, cluster, replicas).await
     })??;
-    if !connected.runtime.run(snapshots.positions())??.is_empty() {
+    if !connected.runtime.run(snapshots.list())??.is_empty() {
         return refuse(format!("the cluster {cluster} has snapshots already; choose another name"));
     }
     let journal = JetStreamJournal::open(connected, options, 0)?;
@@ -303,5 +317,5 @@ pub fn seed(dir: &Path, connection: &StreamConnection, cluster: &str, allows_one
     }
     let (store, local) = EmbeddedStore::open(dir, Sync::Always)?;
     let store = pollster::block_on(Orderer::open(Arc::new(store), Arc::new(local)))?.store().clone();
-    journal.run(snapshots.write(move |write| store.export(write)))?
+    journal.run(snapshots.write(0, move |write| store.export(write)))?
 }

@@ -1,17 +1,17 @@
 //! Snapshots of the store in the cluster's object store.
 //!
-//! A snapshot is an object whose name has the position of its last commit. The object store lists an object only once it
-//! is complete, and checks its digest when it is read. The newest two stay, so that a node that reads one is not cut off
-//! by the next.
+//! A snapshot is an object whose name has the position of its last commit and a random number, so that two nodes that
+//! write at once do not write one object. The object store lists an object only once it is complete, and checks its digest
+//! when it is read. The newest two stay, so that a node that reads one is not cut off by the next.
 
 use crate::log::commit::Logs;
 use crate::log::embedded::ReplicaDir;
 use crate::log::{Mark, StoreError};
 use async_nats::jetstream::context::Context;
-use async_nats::jetstream::object_store::{Config, ObjectStore};
+use async_nats::jetstream::object_store::{Config, ObjectStore, UpdateMetadata};
 use async_nats::jetstream::stream::StorageType;
 use bytes::Bytes;
-use futures_util::StreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use std::io;
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -33,8 +33,9 @@ fn failed(error: &dyn std::fmt::Display) -> StoreError {
     StoreError::failed("using the snapshots of the cluster", error)
 }
 
-fn name_of(position: u64) -> String {
-    format!("snapshot-{position:020}")
+/// The position in a snapshot's name. `None` for an object that is being written.
+fn position_in(name: &str) -> Option<u64> {
+    name.strip_prefix("snapshot-")?.split('-').next()?.parse().ok()
 }
 
 impl Snapshots {
@@ -55,21 +56,22 @@ impl Snapshots {
         Ok(Self { store })
     }
 
-    /// The positions of the complete snapshots, in order.
-    pub async fn positions(&self) -> Result<Vec<u64>, StoreError> {
-        let mut objects = self.store.list().await.map_err(|e| failed(&e))?;
-        let mut positions = Vec::new();
-        while let Some(object) = objects.next().await {
-            let object = object.map_err(|e| failed(&e))?;
-            positions.extend(object.name.strip_prefix("snapshot-").and_then(|position| position.parse::<u64>().ok()));
-        }
-        positions.sort_unstable();
-        Ok(positions)
+    /// The positions and the names of the complete snapshots, in order.
+    pub async fn list(&self) -> Result<Vec<(u64, String)>, StoreError> {
+        let named = |name: String| Some((position_in(&name)?, name));
+        let mut snapshots: Vec<_> = self.objects().await?.into_iter().filter_map(named).collect();
+        snapshots.sort_unstable();
+        Ok(snapshots)
     }
 
-    /// Restores the store of a node from the snapshot at `position`.
-    pub async fn restore(&self, position: u64, mut dir: ReplicaDir) -> Result<ReplicaDir, StoreError> {
-        let object = self.store.get(name_of(position)).await.map_err(|e| failed(&e))?;
+    async fn objects(&self) -> Result<Vec<String>, StoreError> {
+        let objects = self.store.list().await.map_err(|e| failed(&e))?;
+        objects.map(|object| object.map(|object| object.name).map_err(|e| failed(&e))).try_collect().await
+    }
+
+    /// Restores the store of a node from the snapshot with this name.
+    pub async fn restore(&self, name: &str, mut dir: ReplicaDir) -> Result<ReplicaDir, StoreError> {
+        let object = self.store.get(name).await.map_err(|e| failed(&e))?;
         let reader = SyncIoBridge::new(object);
         let restored = tokio::task::spawn_blocking(move || dir.import(reader).map(|_| dir)).await;
         restored.unwrap_or_else(|error| Err(failed(&error)))
@@ -77,38 +79,41 @@ impl Snapshots {
 
     /// Writes a snapshot; returns its position. Older ones are removed.
     ///
-    /// `export` writes the chunks, in a thread that may block.
+    /// `export` writes the chunks, in a thread that may block. `random` is another number for each snapshot.
     pub async fn write(
         &self,
+        random: u64,
         export: impl FnOnce(&mut dyn FnMut(Bytes) -> bool) -> Result<Option<Mark>, StoreError> + Send + 'static,
     ) -> Result<u64, StoreError> {
         let (chunks, waiting) = mpsc::channel::<Bytes>(CHUNKS_WAITING_MAX);
         let exporting = tokio::task::spawn_blocking(move || export(&mut |chunk| chunks.blocking_send(chunk).is_ok()));
         // The name is known when the export has ended; the object gets a name of its own until then.
-        let part = "part";
+        let part = format!("part-{random:016x}");
         let chunks = futures_util::stream::unfold(waiting, async |mut waiting| {
             let chunk = waiting.recv().await?;
             Some((Ok::<_, io::Error>(chunk), waiting))
         });
         let mut reader = StreamReader::new(Box::pin(chunks));
-        let put = self.store.put(part, &mut reader).await;
+        let put = self.store.put(part.as_str(), &mut reader).await;
         drop(reader);
         let mark = exporting.await.map_err(|e| failed(&e))??;
         put.map_err(|e| failed(&e))?;
         let mark = mark.ok_or_else(|| failed(&"the store makes no snapshots"))?;
-        let metadata = async_nats::jetstream::object_store::UpdateMetadata { name: name_of(mark.applied), ..Default::default() };
-        self.store.update_metadata(part, metadata).await.map_err(|e| failed(&e))?;
-        let positions = self.positions().await?;
-        for old in &positions[..positions.len().saturating_sub(KEPT)] {
-            self.store.delete(name_of(*old)).await.map_err(|e| failed(&e))?;
+        let name = format!("snapshot-{:020}-{random:016x}", mark.applied);
+        self.store.update_metadata(part, UpdateMetadata { name, ..UpdateMetadata::default() }).await.map_err(|e| failed(&e))?;
+        let (snapshots, objects) = (self.list().await?, self.objects().await?);
+        let kept = &snapshots[snapshots.len().saturating_sub(KEPT)..];
+        // Also what a node left that ended before it named its snapshot.
+        for old in objects.iter().filter(|object| !kept.iter().any(|(_, name)| name == *object)) {
+            self.store.delete(old).await.map_err(|e| failed(&e))?;
         }
         Ok(mark.applied)
     }
 
     /// Writes a snapshot of what the logs have now.
-    pub async fn write_of(&self, logs: &Arc<Logs>) -> Result<u64, StoreError> {
+    pub async fn write_of(&self, random: u64, logs: &Arc<Logs>) -> Result<u64, StoreError> {
         let (logs, inside) = (logs.clone(), Handle::current());
-        self.write(move |write| {
+        self.write(random, move |write| {
             let _inside = inside.enter();
             logs.export(write)
         })

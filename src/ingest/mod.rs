@@ -287,7 +287,7 @@ impl Ingest {
     /// Opens a log's writer, which accepts the unstored deliveries of the previous writer again.
     async fn open_writer(&self, slot: &WriterSlot) -> Result<Arc<AsyncMutex<LogWriter>>, StoreError> {
         // Appends in flight are committed or refused first; only then is the log's tail known.
-        slot.log.idle().await;
+        self.core.logs.idle(&slot.log).await?;
         // Before the state is loaded: a leader that comes after it makes this writer void.
         let leader = self.core.logs.leadership().changes();
         let loaded = self.core.logs.load(&slot.log.id).await?;

@@ -293,6 +293,12 @@ pub enum StoreError {
     /// Another node of the cluster leads, or none does. Nothing was stored.
     #[error("This node does not lead the cluster. Nothing was stored. Send the request again.")]
     NotLeader,
+    /// The journal of the cluster does not answer. Whether the write is stored shows when it does.
+    #[error(
+        "The cluster has not confirmed the write in time, so it is unknown whether it is stored. Send the request again; \
+         producer numbers make a repeat safe."
+    )]
+    Unconfirmed,
     /// Another process holds the data directory.
     #[error("the data directory {path} is in use by another process; stop that process, or give --data-dir another directory")]
     Locked { path: PathBuf },

@@ -1,7 +1,7 @@
 //! What a node of a cluster does with requests that it cannot answer by itself.
 //!
 //! * **Writes** go to the leader, as the caller sent them and with its authorization. The leader's answer is the answer.
-//!   So do requests with a ticket, because the leader keeps the tickets, and sockets, because they publish.
+//!   A socket that publishes, claims or answers a control sends that to the leader: see `serve::socket`.
 //! * **Reads** are answered from this node's store. A request with a cursor that this node has not reached yet waits
 //!   until it has. So a reader that moves from one node to another misses nothing, and a producer reads its own writes.
 //!
@@ -21,13 +21,16 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use futures_util::stream::unfold;
+use futures_util::{FutureExt, StreamExt};
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
-use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 
 /// Marks a request that a node has forwarded. A node that gets one and does not lead refuses it, so none goes in circles.
 const FORWARDED: HeaderName = HeaderName::from_static("proscenium-forwarded");
@@ -38,6 +41,8 @@ const CURSOR_TIME_MAX: Duration = Duration::from_secs(5);
 const CURSOR_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Time to connect to the leader.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
+/// Time after which a connection to the leader counts as broken, if no packet of it arrives.
+const UNREACHABLE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The cluster that a server belongs to, and the client with which it reaches the leader.
 pub struct Cluster {
@@ -54,9 +59,50 @@ impl Cluster {
         // Fails if the program has installed one already.
         let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().connect_timeout(CONNECT_TIME_MAX).no_proxy().http1_only();
+        // A network that drops packets must not keep a request waiting, and neither must a peer without power.
+        #[cfg(target_os = "linux")]
+        let client = client.tcp_user_timeout(UNREACHABLE_TIME_MAX);
+        let client = client
+            .tcp_keepalive(UNREACHABLE_TIME_MAX / 5)
+            .tcp_keepalive_interval(UNREACHABLE_TIME_MAX / 5)
+            .tcp_keepalive_retries(4);
         // The client gets the leader's answer, also if that is a redirect.
         let client = client.redirect(reqwest::redirect::Policy::none()).build()?;
         Ok(Self { membership, client })
+    }
+
+    /// The id and the URL of the node that leads, which is not this one.
+    fn other_leader(&self) -> Result<(String, String), Problem> {
+        let leader = self.membership.leader().filter(|(id, _)| *id != self.membership.id);
+        leader.ok_or_else(|| no_leader("The cluster has no leader. Nothing was stored. Send the request again after a second."))
+    }
+
+    /// Opens a WebSocket to the leader; returns its id, and the connection.
+    ///
+    /// # Errors
+    /// 503 when no leader can be reached.
+    pub async fn open_socket(&self, ticket: Option<&str>) -> Result<(String, reqwest::Upgraded), Problem> {
+        let (id, url) = self.other_leader()?;
+        // A ticket is a JWT, whose characters need no encoding.
+        let query = ticket.map(|ticket| format!("?ticket={ticket}")).unwrap_or_default();
+        let request = self
+            .client
+            .get(format!("{url}/v1/ws{query}"))
+            .header(FORWARDED, "1")
+            .header(header::CONNECTION, "upgrade")
+            .header(header::UPGRADE, "websocket")
+            .header(header::SEC_WEBSOCKET_VERSION, "13")
+            .header(header::SEC_WEBSOCKET_KEY, generate_key());
+        let opening = async { request.send().await?.upgrade().await };
+        tokio::select! {
+            opened = opening => opened.map(|upgraded| (id.clone(), upgraded)).map_err(|error| {
+                tracing::debug!(%error, "the leader opens no WebSocket");
+                no_leader("The leader does not answer. Nothing was stored. Send the message again.")
+            }),
+            () = self.membership.loses_leader(&id) => {
+                Err(no_leader("The cluster has another leader now. Nothing was stored. Send the message again."))
+            }
+        }
     }
 }
 
@@ -72,16 +118,19 @@ pub fn is_for_leader(operation: &Operation) -> bool {
     match operation.id {
         // It only reads, and clients send it with POST.
         "copilotConnect" => false,
-        // Its messages may publish and claim.
-        "connect" => true,
+        // Every node has the key that signs tickets.
+        "makeTicket" => false,
         _ => operation.method != Method::GET,
     }
 }
 
 /// Passes a request on to the leader, or answers it here.
-pub async fn layer(State((app, is_for_leader)): State<(Arc<App>, bool)>, mut request: Request<Body>, next: Next) -> Response {
+pub async fn layer(State((app, is_for_leader)): State<(Arc<App>, bool)>, request: Request<Body>, next: Next) -> Response {
     let Some(cluster) = &app.cluster else { return next.run(request).await };
-    if !is_for_leader && !has_ticket(request.uri()) {
+    if is_forwarded(request.headers()) && !app.logs.leadership().leads() {
+        return no_leader("The node that received this request from another one does not lead. Send it again.").into_response();
+    }
+    if !is_for_leader {
         if let Err(problem) = wait_for_cursor(&app, request.uri(), request.headers()).await {
             return problem.into_response();
         }
@@ -90,57 +139,43 @@ pub async fn layer(State((app, is_for_leader)): State<(Arc<App>, bool)>, mut req
     if app.logs.leadership().leads() {
         return next.run(request).await;
     }
-    if request.headers_mut().remove(FORWARDED).is_some() {
-        return no_leader("The node that received this request from another one does not lead. Send it again.").into_response();
-    }
     match forward(cluster, request).await {
         Ok(response) => response,
         Err(problem) => problem.into_response(),
     }
 }
 
-fn has_ticket(uri: &Uri) -> bool {
-    uri.query().is_some_and(|query| query.split('&').any(|member| member.starts_with("ticket=")))
+/// Whether another node has forwarded a request.
+#[must_use]
+pub fn is_forwarded(headers: &HeaderMap) -> bool {
+    headers.contains_key(FORWARDED)
 }
 
 /// Sends a request to the leader, and streams both bodies.
-async fn forward(cluster: &Cluster, mut request: Request<Body>) -> Result<Response, Problem> {
-    let leader = cluster.membership.leader().filter(|(id, _)| *id != cluster.membership.id);
-    let Some((_, url)) = leader else {
-        return Err(no_leader("The cluster has no leader. Nothing was stored. Send the request again after a second."));
-    };
-    let upgrade = request.headers().contains_key(header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
+async fn forward(cluster: &Cluster, request: Request<Body>) -> Result<Response, Problem> {
+    let (id, url) = cluster.other_leader()?;
     let (parts, body) = request.into_parts();
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let mut headers = parts.headers;
-    remove_connection_headers(&mut headers, upgrade.is_some());
+    remove_connection_headers(&mut headers);
     // This node has checked the origin, and the leader knows itself by its own name.
     for name in [header::HOST, header::ORIGIN, HeaderName::from_static("sec-fetch-site")] {
         headers.remove(name);
     }
     headers.insert(FORWARDED, HeaderValue::from_static("1"));
     let sent = cluster.client.request(parts.method, format!("{url}{path}")).headers(headers);
-    let sent = sent.body(reqwest::Body::wrap_stream(body.into_data_stream())).send().await;
-    let mut answer = sent.map_err(|error| {
-        tracing::debug!(%error, "the leader does not answer");
+    let sent = sent.body(reqwest::Body::wrap_stream(body.into_data_stream())).send();
+    let sent = tokio::select! {
+        sent = sent => sent.map_err(|error| tracing::debug!(%error, "the leader does not answer")),
+        // A leader that is paused or cut off keeps its connections open, and answers after any time.
+        () = cluster.membership.loses_leader(&id) => Err(()),
+    };
+    let mut answer = sent.map_err(|()| {
         no_leader(
             "The leader does not answer, so it is unknown whether the request was stored. Producer numbers make a repeat safe.",
         )
     })?;
     let (status, mut headers) = (answer.status(), std::mem::take(answer.headers_mut()));
-    if let Some(upgrade) = upgrade.filter(|_| status == StatusCode::SWITCHING_PROTOCOLS) {
-        let mut answered =
-            answer.upgrade().await.map_err(|error| no_leader(&format!("The leader closed the connection: {error}")))?;
-        tokio::spawn(async move {
-            if let Ok(client) = upgrade.await {
-                // Either side may end the connection; the other learns it.
-                let _ = tokio::io::copy_bidirectional(&mut TokioIo::new(client), &mut answered).await;
-            }
-        });
-        let mut response = status.into_response();
-        *response.headers_mut() = headers;
-        return Ok(response);
-    }
     if !status.is_success()
         && headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes() == b"application/problem+json")
     {
@@ -148,13 +183,23 @@ async fn forward(cluster: &Cluster, mut request: Request<Body>) -> Result<Respon
         let document = answer.json().await.unwrap_or_default();
         return Err(problem_of(status, document));
     }
-    remove_connection_headers(&mut headers, false);
+    remove_connection_headers(&mut headers);
     // The origin layer of this node writes its own.
     let of_origin = |name: &HeaderName| name.as_str().starts_with("access-control-") || name == header::VARY;
     for name in headers.keys().filter(|name| of_origin(name)).cloned().collect::<Vec<_>>() {
         headers.remove(name);
     }
-    let mut response = Response::new(Body::from_stream(answer.bytes_stream()));
+    let membership = cluster.membership.clone();
+    let lost = async move { membership.loses_leader(&id).await }.boxed();
+    let body = unfold(Some((answer.bytes_stream(), lost)), async |state| {
+        let (mut body, mut lost) = state?;
+        tokio::select! {
+            chunk = body.next() => Some((chunk?.map_err(io::Error::other), Some((body, lost)))),
+            // The client must not take what it has for all.
+            () = &mut lost => Some((Err(io::Error::other("the leader does not answer")), None)),
+        }
+    });
+    let mut response = Response::new(Body::from_stream(body));
     (*response.status_mut(), *response.headers_mut()) = (status, headers);
     Ok(response)
 }
@@ -173,24 +218,20 @@ fn problem_of(status: StatusCode, document: Value) -> Problem {
 }
 
 /// Removes the headers that concern one connection only (RFC 9110, section 7.6.1).
-fn remove_connection_headers(headers: &mut HeaderMap, is_upgrade: bool) {
+fn remove_connection_headers(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .filter_map(|name| name.trim().parse().ok())
-        .filter(|name| !(is_upgrade && *name == header::UPGRADE))
         .collect();
     for name in named {
         headers.remove(name);
     }
-    for name in [header::TRANSFER_ENCODING, header::TE, header::TRAILER, HeaderName::from_static("keep-alive")] {
+    let keep_alive = HeaderName::from_static("keep-alive");
+    for name in [header::CONNECTION, header::UPGRADE, header::TRANSFER_ENCODING, header::TE, header::TRAILER, keep_alive] {
         headers.remove(name);
-    }
-    if !is_upgrade {
-        headers.remove(header::CONNECTION);
-        headers.remove(header::UPGRADE);
     }
 }
 
@@ -203,9 +244,22 @@ pub async fn wait_for_cursor(app: &App, uri: &Uri, headers: &HeaderMap) -> Resul
     let named = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let texts = ["after", "last_event_id", "until", "at"].map(|member| query.get(member));
     let cursors: Vec<Cursor> = texts.into_iter().chain([named]).flatten().filter_map(|text| text.parse().ok()).collect();
+    let run = uri.path().strip_prefix("/v1/runs/").and_then(|rest| rest.split('/').next());
+    let run = run.map(|run| percent_encoding::percent_decode_str(run).decode_utf8_lossy());
+    wait_until_reached(app, run.as_deref(), &cursors).await
+}
+
+/// Waits until this node has applied what cursors of a run name, or, without one, cursors of several runs.
+///
+/// # Errors
+/// 503 after [`CURSOR_TIME_MAX`].
+pub async fn wait_until_reached(app: &App, run: Option<&str>, cursors: &[Cursor]) -> Result<(), Problem> {
+    if app.cluster.is_none() {
+        return Ok(());
+    }
     let begun = Instant::now();
     for cursor in cursors {
-        while !has_reached(app, uri.path(), cursor).await? {
+        while !has_reached(app, run, *cursor).await? {
             if begun.elapsed() > CURSOR_TIME_MAX || app.logs.leadership().leads() {
                 // The leader has everything: the cursor names what does not exist.
                 break;
@@ -220,13 +274,11 @@ pub async fn wait_for_cursor(app: &App, uri: &Uri, headers: &HeaderMap) -> Resul
     Ok(())
 }
 
-async fn has_reached(app: &App, path: &str, cursor: Cursor) -> Result<bool, Problem> {
-    let run = path.strip_prefix("/v1/runs/").and_then(|rest| rest.split('/').next());
+async fn has_reached(app: &App, run: Option<&str>, cursor: Cursor) -> Result<bool, Problem> {
     let Some(run) = run else {
         return Ok(app.logs.position() >= position_and_rows(cursor.after).0 && app.logs.position() > 0);
     };
-    let run = percent_encoding::percent_decode_str(run).decode_utf8_lossy();
-    let Ok(run) = RunId::new(&run) else { return Ok(true) };
+    let Ok(run) = RunId::new(run) else { return Ok(true) };
     let tail = app.logs.log(&LogId::Run(run)).await?.tail();
     // A run of another epoch was erased, here or, later, there.
     Ok(tail.epoch.is_some_and(|epoch| epoch != cursor.epoch || tail.last >= cursor.after))

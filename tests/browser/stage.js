@@ -59,15 +59,24 @@ export class Stage {
   }
 
   static async #start(args) {
-    const stage = new Stage();
-    stage.server = spawn(BINARY, args, { stdio: ["ignore", "pipe", "ignore"] });
-    for await (const line of createInterface({ input: stage.server.stdout })) {
-      stage.url = line.match(/^listening on (http:\S+)$/)?.[1];
+    const server = spawn(BINARY, args, { stdio: ["ignore", "pipe", "ignore"] });
+    let url;
+    for await (const line of createInterface({ input: server.stdout })) {
+      url = line.match(/^listening on (http:\S+)$/)?.[1];
       break;
     }
-    assert.ok(stage.url, "the first line names the address");
-    stage.server.stdout.resume();
-    stage.front = await front(Number(new URL(stage.url).port), (asked) => stage.holds?.(asked));
+    assert.ok(url, "the first line names the address");
+    server.stdout.resume();
+    const stage = await Stage.on(url);
+    stage.server = server;
+    return stage;
+  }
+
+  /** A browser for a server that runs already. The front forwards to `url`, which a test may change. */
+  static async on(url) {
+    const stage = new Stage();
+    stage.url = url;
+    stage.front = await front(() => Number(new URL(stage.url).port), (asked) => stage.holds?.(asked));
     stage.profile = await mkdtemp(join(tmpdir(), "proscenium-stage-"));
     stage.browser = await chromium.launchPersistentContext(stage.profile, { executablePath: BROWSER, args: FLAGS, viewport: { width: 1280, height: 900 } });
     return stage;
@@ -182,7 +191,7 @@ export const until = (page, holds, argument) => page.waitForFunction(holds, argu
 export const text = async (locator) => (await locator.innerText()).trim();
 
 /**
- * @param {number} port The port of the server.
+ * @param {() => number} port The port of the server.
  * @param {(asked: import("node:http").IncomingMessage) => Promise<void> | undefined} holds The promise for which an answer waits.
  */
 async function front(port, holds) {
@@ -193,7 +202,7 @@ async function front(port, holds) {
     if (pathname === "/") return void serveFile("/assets/", "index.html", answer);
     const prefix = Object.keys(ROOTS).find((root) => pathname.startsWith(root));
     if (prefix) return void serveFile(prefix, pathname.slice(prefix.length), answer);
-    const behind = request({ port, host: "127.0.0.1", path: asked.url, method: asked.method, headers: asked.headers }, async (response) => {
+    const behind = request({ port: port(), host: "127.0.0.1", path: asked.url, method: asked.method, headers: asked.headers }, async (response) => {
       response.on("error", () => answer.destroy());
       await Promise.all([jitter(), holds(asked)]);
       if (answer.destroyed) return;
@@ -205,7 +214,7 @@ async function front(port, holds) {
     asked.pipe(behind);
   });
   server.on("upgrade", (asked, near, head) => {
-    const far = connect(port, "127.0.0.1", () => {
+    const far = connect(port(), "127.0.0.1", () => {
       const lines = [`${asked.method} ${asked.url} HTTP/1.1`];
       for (let at = 0; at < asked.rawHeaders.length; at += 2) lines.push(`${asked.rawHeaders[at]}: ${asked.rawHeaders[at + 1]}`);
       far.write(`${lines.join("\r\n")}\r\n\r\n`);

@@ -27,13 +27,13 @@ let scenarios = 0;
 
 /** One run, one recording, one page. */
 class Scenario {
-  constructor(server, client, recording) {
+  constructor({ server, page }, client, recording) {
     const name = `of-flow-${(scenarios += 1)}`;
-    Object.assign(this, { server, client, recording, at: 0, run: `run-${name}`, thread: `thread-${name}`, agent: `agent-${name}`, user: `user-${name}` });
+    Object.assign(this, { server, page, client, recording, at: 0, run: `run-${name}`, thread: `thread-${name}`, agent: `agent-${name}`, user: `user-${name}` });
   }
 
   async open() {
-    this.proxy = await startCuttableProxy(this.server);
+    this.proxy = await startCuttableProxy(this.page);
     const { agent, thread, run, user } = this;
     this.screen = await this.client.open({ url: this.proxy.url, agent, thread, run, user });
   }
@@ -58,7 +58,9 @@ class Scenario {
     const size = Math.max(1, Math.ceil((upTo - this.at) / pieces));
     while (this.at < upTo) {
       const next = Math.min(upTo, this.at + size);
-      await publish(this.server, { ...this.where(), agent: this.agent, source: this.recording.source }, this.recording.facts.slice(this.at, next));
+      const receipt = await publish(this.server, { ...this.where(), agent: this.agent, source: this.recording.source }, this.recording.facts.slice(this.at, next));
+      // A node that follows answers once it has what the cursor names.
+      if (receipt && this.page !== this.server) await requestJson(`${this.page}/v1/runs/${this.run}/events?after=${receipt.epoch}:${2 * receipt.lastSequence}&limit=1`);
       this.at = next;
     }
   }
@@ -164,10 +166,14 @@ async function cutAt(server, client, recording, point, inside) {
   return scenario.finish();
 }
 
-/** Runs all scenarios of a client. Returns the number of scenarios by kind, and the failures. */
-export async function runAll(server, client) {
+/**
+ * Runs all scenarios of a client. Returns the number of scenarios by kind, and the failures.
+ * `page`: the node of a cluster to which the client connects, if it is another one than the agent's.
+ */
+export async function runAll(url, client, { page = url, recordings = RECORDINGS } = {}) {
+  const server = { server: url, page };
   const result = { client: client.name, whole: 0, joined: 0, cut: 0, failures: [] };
-  await mapConcurrently(RECORDINGS, client.concurrency ?? 4, async (recording) => {
+  await mapConcurrently(recordings, client.concurrency ?? 4, async (recording) => {
     let reference;
     const run = async (what, play) => {
       result[what.split(" ")[0]] += 1;

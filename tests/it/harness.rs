@@ -299,6 +299,15 @@ impl Client {
         Self { at, http: http.expect("the HTTP client builds") }
     }
 
+    /// A client that sends this token with each request.
+    pub fn with_token(at: SocketAddr, token: &str) -> Self {
+        install_crypto_provider();
+        let bearer = format!("Bearer {token}").parse().expect("a token is a header value");
+        let headers = [(http::header::AUTHORIZATION, bearer)].into_iter().collect();
+        let http = reqwest::Client::builder().no_proxy().default_headers(headers).build();
+        Self { at, http: http.expect("the HTTP client builds") }
+    }
+
     /// Returns this client for another server: to build a client takes longer than to start a server.
     pub fn for_server(&self, at: SocketAddr) -> Self {
         Self { at, http: self.http.clone() }

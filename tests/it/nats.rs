@@ -84,6 +84,14 @@ impl Nats {
         }
     }
 
+    /// Sends this signal to every server.
+    pub fn signal(&self, name: &str) {
+        for server in self.servers.iter().flatten() {
+            let sent = Command::new("kill").args(["-s", name, &server.id().to_string()]).status().expect("kill runs");
+            assert!(sent.success());
+        }
+    }
+
     /// Where the server listens.
     pub fn address(&self, index: usize) -> SocketAddr {
         ([127, 0, 0, 1], self.ports[index].0).into()

@@ -11,9 +11,11 @@ use crate::log::{Append, Commit, Compaction, Leader, LogId, META, Store, StoreEr
 use crate::meter::{Counter, Histogram};
 use bytes::Bytes;
 use futures_util::FutureExt;
+use futures_util::future::{Either, select};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -290,10 +292,16 @@ impl<J: Journal> Committer<J> {
             let is_first = chains.insert(Arc::as_ptr(&chain));
             follows.extend((0..count).map(|n| n > 0 || !is_first));
             appends.extend(own);
-            waiting.push((count, last, log, summary, chain, index, ack, in_flight));
+            waiting.push((count, last, log, summary, chain, index, Some(ack), in_flight));
         }
         let (begun, count) = (Instant::now(), appends.len());
-        let (follower, ordered) = (self.orderer.follow(), self.orderer.append(appends, &follows).await);
+        let ordered = self.answered(self.orderer.append(appends, &follows), || {
+            for ack in waiting.iter_mut().filter_map(|(.., ack, _)| ack.take()) {
+                // If the caller is gone, it does not need the answer.
+                let _ = ack.send(Err(StoreError::Unconfirmed));
+            }
+        });
+        let (follower, ordered) = (self.orderer.follow(), ordered.await);
         self.counts.commits.observe(begun.elapsed());
         self.counts.appends.add(count as u64);
         let OrderedGroup { compared, placed } = match ordered {
@@ -303,14 +311,14 @@ impl<J: Journal> Committer<J> {
                     // The writers hold state that the log does not have.
                     chain.end(index);
                     drop((log, in_flight));
-                    done.acks.push((ack, Err(StoreError::NotLeader)));
+                    done.acks.extend(ack.map(|ack| (ack, Err(StoreError::NotLeader))));
                 }
                 follower.finish(Moved::default(), done);
                 return Ok(());
             }
             Err(error) => {
                 self.failed.send_replace(Some(error.clone()));
-                done.acks.extend(waiting.into_iter().map(|(.., ack, _)| (ack, Err(error.clone()))));
+                done.acks.extend(waiting.into_iter().filter_map(|(.., ack, _)| Some((ack?, Err(error.clone())))));
                 // Without a receiver the process is shutting down.
                 let _ = follower.groups.send(done);
                 return Err(error);
@@ -338,46 +346,91 @@ impl<J: Journal> Committer<J> {
             };
             // Only now: a writer that loads the log from here on sees the moved tail or the broken chain.
             drop(in_flight);
-            done.acks.push((ack, result));
+            done.acks.extend(ack.map(|ack| (ack, result)));
         }
         follower.finish(moved, done);
         Ok(())
     }
 
     async fn lead(&self, leader: Leader, done: oneshot::Sender<Result<(), StoreError>>) -> Result<(), StoreError> {
-        let leadership = &self.orderer.follow().leadership;
-        let led = self.orderer.lead(leader.clone(), || leadership.last()).await;
-        if led.is_ok() {
-            leadership.apply(leader, true);
-        }
+        let (leadership, mut done) = (&self.orderer.follow().leadership, Some(done));
+        let leading = self.orderer.lead(leader.clone(), || leadership.last());
+        let led = self.answered(leading, || answer(&mut done, Err(StoreError::Unconfirmed))).await;
         let failed = final_error(&led);
-        // If the caller is gone, it does not need the answer.
-        let _ = done.send(led);
+        if led.is_ok() {
+            // A caller that has given up does not renew the lease any more.
+            leadership.apply(leader, done.is_some());
+        }
+        answer(&mut done, led);
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Waits until the journal has answered `ordering`.
+    ///
+    /// If that takes too long, `give_up` answers the callers of what is ordered, and this process refuses everything
+    /// behind it until it leads again. What is ordered may still be stored.
+    async fn answered<T>(&self, ordering: impl Future<Output = T>, give_up: impl FnOnce()) -> T {
+        let (mut ordering, mut give_up) = (pin!(ordering), Some(give_up));
+        loop {
+            match select(ordering.as_mut(), pin!(self.orderer.journal().overdue())).await {
+                Either::Left((ordered, _)) => return ordered,
+                Either::Right(_) => {
+                    self.orderer.follow().leadership.step_down();
+                    if let Some(give_up) = give_up.take() {
+                        give_up();
+                    }
+                    self.refuse_waiting();
+                }
+            }
+        }
+    }
+
+    /// Refuses the queued requests, of which nothing is stored.
+    fn refuse_waiting(&self) {
+        let requests = std::mem::take(&mut self.queue.waiting.lock().requests);
+        let mut done = CommittedGroup::default();
+        for request in requests {
+            match request {
+                Request::Append(Queued { submission: Submission { chain, index, ack, .. }, in_flight }) => {
+                    chain.end(index);
+                    drop(in_flight);
+                    done.acks.push((ack, Err(StoreError::NotLeader)));
+                }
+                // If a caller is gone, it does not need the answer.
+                Request::Rewrite(Rewrite::Compact { done, .. }) => drop(done.send(Err(StoreError::NotLeader))),
+                Request::Rewrite(Rewrite::Erase { done, .. }) | Request::Lead(_, done) => {
+                    drop(done.send(Err(StoreError::NotLeader)));
+                }
+            }
+        }
+        self.orderer.follow().finish(Moved::default(), done);
     }
 
     async fn rewrite(&self, rewrite: Rewrite) -> Result<(), StoreError> {
         let (follower, mut moved) = (self.orderer.follow(), Moved::default());
-        // If a caller is gone, it does not need the answer.
         match rewrite {
             Rewrite::Compact { log, compaction, summary, done } => {
-                let number = self.orderer.compact(compaction).await;
+                // Its caller, a background task, holds the history lock until the end.
+                let number = self.answered(self.orderer.compact(compaction), || {}).await;
                 if let Ok(Some(number)) = number {
                     follower.applier.compact(&log, number, summary, &mut moved);
                 }
                 let failed = final_error(&number);
                 follower.finish(moved, CommittedGroup::default());
+                // If the caller is gone, it does not need the answer.
                 let _ = done.send(number.map(|number| number.is_some()));
                 failed.map_or(Ok(()), Err)
             }
             Rewrite::Erase { id, log, done } => {
-                let is_erased = self.orderer.erase(&id).await;
+                let mut done = Some(done);
+                let erasing = self.orderer.erase(&id);
+                let is_erased = self.answered(erasing, || answer(&mut done, Err(StoreError::Unconfirmed))).await;
                 if is_erased.as_ref().is_ok_and(|is_erased| *is_erased) {
                     follower.applier.erase(&id, log.as_deref(), &mut moved);
                 }
                 let failed = final_error(&is_erased);
                 follower.finish(moved, CommittedGroup::default());
-                let _ = done.send(is_erased.map(|_| ()));
+                answer(&mut done, is_erased.map(|_| ()));
                 failed.map_or(Ok(()), Err)
             }
         }
@@ -455,6 +508,14 @@ impl Follower {
             // Without a receiver the process is shutting down.
             let _ = self.groups.send(done);
         }
+    }
+}
+
+/// Answers a caller that has no answer yet.
+fn answer<T>(waiting: &mut Option<oneshot::Sender<T>>, result: T) {
+    if let Some(waiting) = waiting.take() {
+        // If the caller is gone, it does not need the answer.
+        let _ = waiting.send(result);
     }
 }
 

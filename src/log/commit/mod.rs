@@ -270,6 +270,19 @@ impl Logs {
         self.applier.queues()
     }
 
+    /// Waits until nothing of a log is on its way to the store.
+    ///
+    /// # Errors
+    /// `NotLeader` when this process does not lead: the journal of the cluster may not answer for any time.
+    pub async fn idle(&self, log: &Log) -> Result<(), StoreError> {
+        let mut leads = self.leadership.watch();
+        tokio::select! {
+            biased;
+            () = log.idle() => Ok(()),
+            _ = leads.wait_for(|leads| !leads) => Err(StoreError::NotLeader),
+        }
+    }
+
     /// Loads a log's state from the store.
     ///
     /// Only the log's writer may rely on it, and only before its first append.

@@ -92,6 +92,11 @@ impl<S: Store + ?Sized, J: Journal, F: Follow<S>> Orderer<S, J, F> {
         &self.store
     }
 
+    /// The journal.
+    pub const fn journal(&self) -> &Arc<J> {
+        &self.journal
+    }
+
     /// What applies the commits of others.
     pub const fn follow(&self) -> &F {
         &self.follow

@@ -104,6 +104,12 @@ pub trait Journal: JournalState {
     /// [`StoreError`]: final, as after any failed write.
     fn append(&self, expected: u64, parts: &[Bytes]) -> impl Future<Output = Result<Appended, StoreError>> + Send;
 
+    /// Resolves when an append that begins now has been without an answer for too long. Never where only a failed disk
+    /// keeps it waiting.
+    fn overdue(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
     /// The records after `after`, in order: as many as fit into `bytes_max`, at least one if there is one.
     ///
     /// # Errors

@@ -26,6 +26,7 @@ use crate::log::LogId;
 use crate::log::commit::{Log, Summary, Tail};
 use crate::model::{AgentId, Audience, Epoch, RunId, SessionId};
 use crate::serve::App;
+use crate::serve::cluster::no_leader;
 use crate::serve::contract::access_rule::AccessRule;
 use crate::serve::http::body::discard;
 use crate::serve::http::problem::Problem;
@@ -92,7 +93,12 @@ impl Principal {
     ///
     /// # Errors
     /// 401 for invalid credentials.
-    pub fn from_request(app: &App, uri: &Uri, headers: &HeaderMap, ticket: Option<Purpose>) -> Result<Option<Self>, Problem> {
+    pub async fn from_request(
+        app: &App,
+        uri: &Uri,
+        headers: &HeaderMap,
+        ticket: Option<Purpose>,
+    ) -> Result<Option<Self>, Problem> {
         let Some(authenticator) = &app.authenticator else { return Ok(Some(Self::anonymous())) };
         let mut credentials = headers.get_all(header::AUTHORIZATION).iter();
         let verified = match (credentials.next(), credentials.next(), ticket) {
@@ -104,7 +110,7 @@ impl Principal {
                 let Some(ticket) = query.get("ticket") else { return Ok(None) };
                 let resumes = headers.get("last-event-id").is_some_and(|id| !id.is_empty())
                     || query.get("last_event_id").is_some_and(|id| !id.is_empty());
-                authenticator.redeem(ticket, purpose, resumes)
+                authenticator.redeem(ticket, purpose, resumes).await
             }
         };
         verified.map(|grant| Some(Self::authenticated(grant))).map_err(|error| unauthenticated(&error))
@@ -312,6 +318,7 @@ impl OpenAccess {
 pub fn unauthenticated(error: &TokenError) -> Problem {
     let problem = Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", error.to_string());
     match error {
+        TokenError::Unrecorded => no_leader(&error.to_string()),
         TokenError::Ended(end) => problem.with("reason", EndReason::as_str(*end)),
         _ => problem,
     }
@@ -484,7 +491,8 @@ pub async fn authorize_request(app: &App, rule: AccessRule, uri: &Uri, headers: 
         AccessRule::ReadStream => (Some(Verb::Read), Some(Purpose::Stream)),
         AccessRule::AnyToken | AccessRule::Public | AccessRule::InBand => (None, None),
     };
-    let principal = Principal::from_request(app, uri, headers, ticket)?.ok_or_else(|| unauthenticated(&TokenError::Missing))?;
+    let principal =
+        Principal::from_request(app, uri, headers, ticket).await?.ok_or_else(|| unauthenticated(&TokenError::Missing))?;
     let Some(verb) = verb else { return Ok(Authorization { principal, bindings: Vec::new() }) };
     // The handler refuses an unknown audience.
     let audience = Query::from_uri_unchecked(uri).get("audience").and_then(Audience::parse);

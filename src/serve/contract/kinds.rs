@@ -94,7 +94,7 @@ kinds! {
     STORED_STATE_UNREADABLE = 500 "stored_state_unreadable", "The stored state of one run or session is unreadable; `detail` names it and the entry, and others are unaffected", "Stop the server and run `proscenium doctor`; then restore a backup, or delete the run";
     NOT_SERVED = 501 "not_served", "The stream's `format` is not supported", "Omit `format`";
     UNSUPPORTED_TRANSFER_CODING = 501 "unsupported_transfer_coding", "The body has a transfer coding other than `chunked`", "Send it without a coding, or chunked";
-    NO_LEADER = 503 "no_leader", "The cluster has no leader, or its leader does not answer", "Retry after `retryAfter`; producer numbers prevent duplicates";
+    NO_LEADER = 503 "no_leader", "The cluster has no leader, or its leader or NATS does not answer", "Retry after `retryAfter`; producer numbers prevent duplicates";
     BEHIND = 503 "behind", "The node has not received the commits up to the request's cursor yet", "Retry after `retryAfter`, or use another node";
     NOT_FOLLOWING = 503 "not_following", "`/readyz`: the node does not receive the commits of its cluster, or has not received all of them since its start", "Wait, or check the connection to NATS";
     STOPPING = 503 "stopping", "The server is stopping", "Use another server, or retry later";

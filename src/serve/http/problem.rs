@@ -111,7 +111,7 @@ impl From<StoreError> for Problem {
         if let StoreError::TooManyLogs { limit, .. } = error {
             return Self::new(StatusCode::UNPROCESSABLE_ENTITY, "session_too_large", error.to_string()).with("limit", limit);
         }
-        if matches!(error, StoreError::NotLeader) {
+        if matches!(error, StoreError::NotLeader | StoreError::Unconfirmed) {
             return Self::new(StatusCode::SERVICE_UNAVAILABLE, "no_leader", error.to_string()).with_retry_after(1);
         }
         tracing::error!(%error, "the store failed to answer");

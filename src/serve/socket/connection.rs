@@ -2,6 +2,7 @@
 
 use super::gate::Socket;
 use super::message::refusal;
+use super::upstream::Upstream;
 use crate::auth::TokenError;
 use crate::control::{Claim, ClaimedControl};
 use crate::encode::encoded::EncodedFrames;
@@ -127,6 +128,10 @@ pub(super) struct Connection<'a> {
     pub claimers: HashMap<SubscriptionId, Claimer>,
     pub claims: FuturesUnordered<Abortable<BoxFuture<'a, ClaimResult>>>,
     pub replies: VecDeque<String>,
+    /// The connection to the leader, on a node that follows.
+    pub upstream: Option<Upstream>,
+    /// Whether another node forwards its client's writes by this connection.
+    pub is_forwarded: bool,
     /// The unsent rest of a long message.
     pub message_rest: Option<Bytes>,
     pub ping_due: bool,
@@ -140,7 +145,7 @@ pub(super) struct Connection<'a> {
 }
 
 impl<'a> Connection<'a> {
-    pub(super) fn new(app: &'a App, socket: Socket, client: Option<AuthenticatedClient>) -> Self {
+    pub(super) fn new(app: &'a App, socket: Socket, client: Option<AuthenticatedClient>, is_forwarded: bool) -> Self {
         Self {
             app,
             socket,
@@ -153,6 +158,8 @@ impl<'a> Connection<'a> {
             claimers: HashMap::new(),
             claims: FuturesUnordered::new(),
             replies: VecDeque::new(),
+            upstream: None,
+            is_forwarded,
             message_rest: None,
             ping_due: false,
             pings_unanswered: 0,

@@ -4,6 +4,7 @@
 
 use super::connection::{Close, Connection};
 use super::message::refusal;
+use super::upstream::Upstream;
 use crate::auth::{GrantWatch, TokenError};
 use crate::encode::native;
 use crate::serve::access::authorization::unauthenticated;
@@ -143,8 +144,13 @@ impl Connection<'_> {
     }
 
     fn has_space(&self) -> bool {
-        self.replies.len() + self.publishes.len() < REPLIES_PENDING_MAX
-            && self.replies.iter().map(String::len).sum::<usize>() < REPLIES_BYTES_MAX
+        let forwarded = self.upstream.as_ref().map_or(0, Upstream::waiting);
+        self.replies.len() + self.publishes.len() + forwarded < REPLIES_PENDING_MAX && self.takes_replies()
+    }
+
+    /// Whether the client has read enough to be sent further replies.
+    pub(super) fn takes_replies(&self) -> bool {
+        self.replies.len() < REPLIES_PENDING_MAX && self.replies.iter().map(String::len).sum::<usize>() < REPLIES_BYTES_MAX
     }
 
     /// Resolves to whether the socket has sent everything.
@@ -174,6 +180,7 @@ impl Connection<'_> {
                 self.deliver_claim(result);
             }
         }
+        self.poll_upstream(context);
         if self.stalled {
             let Poll::Ready(flushed) = self.socket.poll_flush_unpin(context) else { return Ok(()) };
             flushed?;
@@ -263,6 +270,7 @@ impl Connection<'_> {
         while let Some(answer) = self.publishes.next().await {
             self.replies.push_back(answer);
         }
+        self.drain_upstream().await;
         self.replies.extend(problem.map(|problem| refusal(None, &problem)));
         while let Some(answer) = self.replies.pop_front() {
             self.socket.feed(Message::Text(answer.into())).await?;

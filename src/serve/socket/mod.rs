@@ -16,6 +16,7 @@ mod gate;
 mod message;
 mod ops;
 mod subscriptions;
+mod upstream;
 
 pub use ops::SocketOperation;
 
@@ -23,6 +24,7 @@ use crate::auth::tickets::Purpose;
 use crate::serve::App;
 use crate::serve::access::authorization::Principal;
 use crate::serve::access::quota::ConnectionPermit;
+use crate::serve::cluster;
 use crate::serve::http::problem::Problem;
 use axum::body::Body;
 use axum::extract::State;
@@ -57,12 +59,13 @@ pub async fn get(State(app): State<Arc<App>>, mut request: Request<Body>) -> Res
         }
         Err(problem) => return problem.into_response(),
     };
-    let principal = Principal::from_request(&app, request.uri(), request.headers(), Some(Purpose::Socket));
+    let principal = Principal::from_request(&app, request.uri(), request.headers(), Some(Purpose::Socket)).await;
     let client =
         match principal.and_then(|principal| principal.map(|principal| AuthenticatedClient::new(&app, principal)).transpose()) {
             Ok(client) => client,
             Err(problem) => return problem.into_response(),
         };
+    let is_forwarded = cluster::is_forwarded(request.headers());
     let permit = request.extensions_mut().remove::<ConnectionPermit>();
     let upgraded = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
@@ -77,7 +80,7 @@ pub async fn get(State(app): State<Arc<App>>, mut request: Request<Body>) -> Res
                 let bytes_left = client.is_none().then_some(UNAUTHENTICATED_BYTES_MAX);
                 let limited = ReadLimited { io: TokioIo::new(io), bytes_left };
                 let socket = WebSocketStream::from_raw_socket(limited, Role::Server, Some(config)).await;
-                Connection::new(&app, socket, client).run().await;
+                Connection::new(&app, socket, client, is_forwarded).run().await;
             }
             Err(error) => tracing::debug!(%error, "a connection failed before its upgrade to a WebSocket"),
         }

@@ -89,6 +89,14 @@ impl Connection<'_> {
             self.closing = Some(Close::unauthenticated("the first message must be auth", problem));
             return;
         }
+        if let Ok(op) = &op
+            && self.is_for_leader(*op, id.as_ref())
+        {
+            if let Err(problem) = self.forward(text, id.as_ref()).await {
+                self.refuse(id.as_ref(), &problem);
+            }
+            return;
+        }
         let done = match op {
             Ok(SocketOperation::Subscribe) => self.subscribe(&message, id.as_ref()).await.map(Some),
             Ok(SocketOperation::Unsubscribe) => self.unsubscribe(id.as_ref()).map(Some),
@@ -104,7 +112,10 @@ impl Connection<'_> {
                 self.answer_control(&message, id.as_ref(), answer, "nacked").await.map(|()| None)
             }
             Ok(SocketOperation::Ping) => Ok(Some(reply("pong", id.as_ref(), json!({})))),
-            Ok(SocketOperation::Auth) => self.authenticate(&message, id.as_ref()).map(Some),
+            Ok(SocketOperation::Auth) => match self.authenticate(&message, id.as_ref()) {
+                Ok(answer) => self.renew_upstream(&message).await.map(|()| Some(answer)),
+                Err(problem) => Err(problem),
+            },
             Err(problem) => Err(problem),
         };
         match done {

@@ -8,6 +8,7 @@ use crate::feed::{AnyReader, StartAt};
 use crate::log::LogId;
 use crate::model::{Cursor, RunId, SessionId};
 use crate::serve::access::authorization::{OpenAccess, Resource, authorize};
+use crate::serve::cluster::wait_until_reached;
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{id_of, start_at};
 use crate::serve::telemetry::meters::{Counted, Transport};
@@ -61,6 +62,9 @@ impl Connection<'_> {
         let (request, start) = (query.read_request()?, start_at(query.get("after"))?);
         let audience = request.filter.audience;
         let (app, principal) = (self.app, self.principal()?.clone());
+        if let StartAt::After(cursor) = start {
+            wait_until_reached(app, query.get("run"), &[cursor]).await?;
+        }
         let (reader, access, epoch, sequence, recovered) = match (query.get("run"), query.get("session")) {
             (Some(run), None) => {
                 let run = id_of::<RunId>("run", run)?;

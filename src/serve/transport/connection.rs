@@ -277,8 +277,7 @@ fn classify(app: &App, head: &RequestHead<'_, '_>) -> Option<NextRequest> {
     let target = request.path?;
     let path = target.split('?').next().unwrap_or(target);
     let is_facts = match request.method? {
-        // The leader of a cluster records the use of a ticket.
-        "GET" if is_stream(path) && (app.cluster.is_none() || !target.contains("ticket=")) => false,
+        "GET" if is_stream(path) => false,
         // A node that follows forwards them.
         "POST" if is_facts_path(path) && app.logs.leadership().leads() => true,
         _ => return None,

@@ -30,7 +30,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-const SECRET: &str = "a secret of the tests, of more than thirty-two bytes";
+pub const SECRET: &str = "a secret of the tests, of more than thirty-two bytes";
 const OTHER_SECRET: &str = "another secret of the tests, of more than 32 bytes";
 const FRIEND: &str = "https://app.example";
 /// The lifetime in seconds of a token that expires during use.
@@ -43,7 +43,7 @@ fn now() -> i64 {
 }
 
 /// Signs a token with the secret, valid for an hour, with these claims of the server's own.
-fn token(here: &Value) -> String {
+pub fn token(here: &Value) -> String {
     token_with_claims(&json!({ "sub": "user-1", "exp": now() + 3600, "proscenium": here }))
 }
 
@@ -56,7 +56,7 @@ fn signed(key: &str, claims: &Value, kid: Option<&str>) -> String {
 }
 
 /// A token for everything, with every audience.
-fn admin() -> String {
+pub fn admin() -> String {
     token(&json!({ "audience": "internal", "sessions": ["*"], "agents": ["*"], "can": ["admin"] }))
 }
 

@@ -21,13 +21,13 @@ const SEEDS_DEFAULT: u64 = 2;
 /// Schedules without a fence, of which one must show a violation.
 const OPEN_SEEDS_MAX: u64 = 10;
 const NODES: usize = 3;
-const RUNS: u64 = 3;
+pub(super) const RUNS: u64 = 3;
 const FAULTS: usize = 3;
 /// A leader that is paused this long finds that another one leads.
 const PAUSE: Duration = Duration::from_secs(4);
 
 /// How long a node may take until it has what was acknowledged.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Random(u64);
 
@@ -42,24 +42,24 @@ impl Random {
 
 /// What the clients know, for the checker.
 #[derive(Default)]
-struct History {
+pub(super) struct History {
     /// The numbers that were acknowledged, by run.
-    acknowledged: BTreeMap<u64, u64>,
+    pub(super) acknowledged: BTreeMap<u64, u64>,
     /// The sequences that a reader has seen, by run.
     seen: BTreeMap<u64, Vec<u64>>,
-    violations: Vec<String>,
+    pub(super) violations: Vec<String>,
     requests: u64,
 }
 
 /// The addresses of the nodes that run now.
-type Addresses = Arc<Mutex<Vec<SocketAddr>>>;
+pub(super) type Addresses = Arc<Mutex<Vec<SocketAddr>>>;
 
 fn text_of(number: u64) -> Value {
     fact("text.final", json!({ "messageId": format!("m{number}"), "payload": { "text": number.to_string() } }))
 }
 
 /// Sends facts 0, 1, 2 … of one run, each until it is acknowledged.
-async fn produce(run: u64, seed: u64, addresses: Addresses, history: Arc<Mutex<History>>, stop: Arc<AtomicBool>) {
+pub(super) async fn produce(run: u64, seed: u64, addresses: Addresses, history: Arc<Mutex<History>>, stop: Arc<AtomicBool>) {
     let (mut random, client) = (Random(seed | 1), reqwest::Client::builder().no_proxy().build().unwrap());
     let mut next = 0_u64;
     while !stop.load(Ordering::Relaxed) {
@@ -101,7 +101,7 @@ async fn produce(run: u64, seed: u64, addresses: Addresses, history: Arc<Mutex<H
 }
 
 /// Reads one run page by page, each from a random node, and goes on where the page before ended.
-async fn read(run: u64, seed: u64, addresses: Addresses, history: Arc<Mutex<History>>, stop: Arc<AtomicBool>) {
+pub(super) async fn read(run: u64, seed: u64, addresses: Addresses, history: Arc<Mutex<History>>, stop: Arc<AtomicBool>) {
     let (mut random, client) = (Random(seed | 1), reqwest::Client::builder().no_proxy().build().unwrap());
     let mut after = String::new();
     while !stop.load(Ordering::Relaxed) {
@@ -133,8 +133,8 @@ fn pick(addresses: &Addresses, random: &mut Random) -> Option<SocketAddr> {
     (!addresses.is_empty()).then(|| addresses[random.below(addresses.len())])
 }
 
-fn refresh(addresses: &Addresses, cluster: &Cluster) {
-    *addresses.lock() = cluster.running().into_iter().map(|index| cluster.client(index).at).collect();
+pub(super) fn refresh(addresses: &Addresses, cluster: &Cluster) {
+    *addresses.lock() = cluster.running().into_iter().map(|index| cluster.nodes[index].front.address()).collect();
 }
 
 /// Breaks something, waits, and repairs it.
@@ -179,6 +179,12 @@ async fn inject(fault: usize, nats: &mut Nats, cluster: &mut Cluster, addresses:
             tokio::time::sleep(PAUSE).await;
             cluster.nodes[leader].proxies.cut(false);
         }
+        8 => {
+            named = format!("the leader {leader} is cut off from clients and nodes, not from NATS, for {wait:?}");
+            cluster.nodes[leader].front.cut(true);
+            tokio::time::sleep(wait).await;
+            cluster.nodes[leader].front.cut(false);
+        }
         _ => {
             named = format!("the follower {follower} is slow");
             for _ in 0..8 {
@@ -213,7 +219,7 @@ async fn run_schedule(nats: &mut Nats, seed: u64, is_fenced: bool) -> Vec<String
     let begun = Instant::now();
     let name = format!("faults-{seed}-{}", if is_fenced { "fenced" } else { "open" });
     // Snapshots often, so that the stream is shortened during the schedule.
-    let mut cluster = Cluster::start_with(nats, &name, NODES, &["--cluster-snapshot-commits", "300"], is_fenced).await;
+    let mut cluster = Cluster::start_with(nats, &name, NODES, &["--cluster-snapshot-commits", "300"], is_fenced, None).await;
     let (history, stop) = (Arc::<Mutex<History>>::default(), Arc::new(AtomicBool::new(false)));
     let addresses = Addresses::default();
     refresh(&addresses, &cluster);
@@ -228,7 +234,7 @@ async fn run_schedule(nats: &mut Nats, seed: u64, is_fenced: bool) -> Vec<String
     let mut faults = Vec::new();
     for _ in 0..FAULTS {
         // Without a fence, only two leaders at once are of interest.
-        let fault = if is_fenced { random.below(9) } else { 5 + 2 * random.below(2) };
+        let fault = if is_fenced { random.below(10) } else { 5 + 2 * random.below(2) };
         faults.push(inject(fault, nats, &mut cluster, &addresses, &mut random).await);
         tokio::time::sleep(Duration::from_millis(300)).await;
         if !history.lock().violations.is_empty() {
@@ -253,7 +259,7 @@ async fn run_schedule(nats: &mut Nats, seed: u64, is_fenced: bool) -> Vec<String
 }
 
 /// Compares what the nodes have with what the clients know.
-async fn check(cluster: &Cluster, history: &Arc<Mutex<History>>, patience: Duration) {
+pub(super) async fn check(cluster: &Cluster, history: &Arc<Mutex<History>>, patience: Duration) {
     let (acknowledged, seen) = {
         let history = history.lock();
         (history.acknowledged.clone(), history.seen.clone())

@@ -1,8 +1,13 @@
 //! A cluster keeps what one server promises: nodes agree, any node takes any write, and no fault loses a fact.
 
+mod agents;
 mod faults;
 mod nodes;
+mod outages;
 mod proxy;
+mod snapshots;
+mod tickets;
+mod upgrades;
 
 use crate::harness::{Client, Process, TIMEOUT, with_timeout};
 use crate::nats::Nats;
@@ -19,8 +24,11 @@ struct Cluster {
 struct Node {
     dir: tempfile::TempDir,
     proxies: Proxies,
+    /// The way of clients and other nodes to this one.
+    front: Proxies,
     flags: Vec<String>,
     is_fenced: bool,
+    token: Option<String>,
     process: Option<(Process, Client)>,
 }
 
@@ -29,7 +37,11 @@ impl Node {
         let flags: Vec<&str> = self.flags.iter().map(String::as_str).collect();
         let envs: &[(&str, &str)] = if self.is_fenced { &[] } else { &[("PROSCENIUM_UNFENCED", "1")] };
         let process = Process::start_with_env(self.dir.path(), &flags, envs);
-        let client = Client::new(process.at);
+        let client = match &self.token {
+            Some(token) => Client::with_token(process.at, token),
+            None => Client::new(process.at),
+        };
+        self.front.redirect(process.at);
         self.process = Some((process, client));
     }
 
@@ -54,17 +66,20 @@ impl Node {
 impl Cluster {
     /// Starts so many nodes on the NATS servers, and waits until all of them are ready and one leads.
     async fn start(nats: &Nats, name: &str, count: usize, flags: &[&str]) -> Self {
-        Self::start_with(nats, name, count, flags, true).await
+        Self::start_with(nats, name, count, flags, true, None).await
     }
 
-    async fn start_with(nats: &Nats, name: &str, count: usize, flags: &[&str], is_fenced: bool) -> Self {
+    /// The same, with or without the fence, for clients with this token.
+    async fn start_with(nats: &Nats, name: &str, count: usize, flags: &[&str], is_fenced: bool, token: Option<&str>) -> Self {
         let mut nodes = Vec::new();
         for _ in 0..count {
             let proxies = Proxies::start(nats.addresses()).await;
-            let urls = proxies.urls();
-            let own = ["--cluster", &urls, "--cluster-name", name];
+            let front = Proxies::start(vec![([127, 0, 0, 1], 1).into()]).await;
+            let (urls, url) = (proxies.urls(), format!("http://{}", front.address()));
+            let own = ["--cluster", &urls, "--cluster-name", name, "--advertise", &url];
             let flags = own.iter().chain(flags).map(|flag| (*flag).to_owned()).collect();
-            let mut node = Node { dir: tempfile::tempdir().unwrap(), proxies, flags, is_fenced, process: None };
+            let token = token.map(str::to_owned);
+            let mut node = Node { dir: tempfile::tempdir().unwrap(), proxies, front, flags, is_fenced, token, process: None };
             // Starting blocks this thread, and the proxies run beside it.
             node = tokio::task::spawn_blocking(move || {
                 node.start();
@@ -124,7 +139,7 @@ impl Cluster {
     fn index_of(&self, id: &Value, cluster: &Value) -> Option<usize> {
         let nodes = cluster["nodes"].as_array()?;
         let url = nodes.iter().find(|node| node["id"] == *id)?["url"].as_str()?;
-        self.running().into_iter().find(|index| url == format!("http://{}", self.client(*index).at))
+        self.running().into_iter().find(|index| url == format!("http://{}", self.nodes[*index].front.address()))
     }
 
     /// The index of the node that leads, by a running node other than `except`.

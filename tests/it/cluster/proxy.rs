@@ -1,5 +1,6 @@
 //! TCP proxies that can cut a node off: bytes wait, as packets do in a network that is partitioned.
 
+use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,19 +11,21 @@ use tokio::net::{TcpListener, TcpStream};
 /// A proxy for each of several servers. They end with the test's runtime.
 pub struct Proxies {
     addresses: Vec<SocketAddr>,
+    servers: Vec<Arc<Mutex<SocketAddr>>>,
     is_cut: Arc<AtomicBool>,
 }
 
 impl Proxies {
     pub async fn start(servers: Vec<SocketAddr>) -> Self {
         let (mut addresses, is_cut) = (Vec::new(), Arc::new(AtomicBool::new(false)));
-        for server in servers {
+        let servers: Vec<_> = servers.into_iter().map(|server| Arc::new(Mutex::new(server))).collect();
+        for server in &servers {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             addresses.push(listener.local_addr().unwrap());
-            let is_cut = is_cut.clone();
+            let (server, is_cut) = (server.clone(), is_cut.clone());
             tokio::spawn(async move {
                 while let Ok((client, _)) = listener.accept().await {
-                    let is_cut = is_cut.clone();
+                    let (server, is_cut) = (*server.lock(), is_cut.clone());
                     tokio::spawn(async move {
                         let Ok(server) = TcpStream::connect(server).await else { return };
                         let ((client_in, client_out), (server_in, server_out)) = (client.into_split(), server.into_split());
@@ -34,7 +37,17 @@ impl Proxies {
                 }
             });
         }
-        Self { addresses, is_cut }
+        Self { addresses, servers, is_cut }
+    }
+
+    /// The address of the first proxy.
+    pub fn address(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
+    /// Makes the first proxy one of another server, for later connections.
+    pub fn redirect(&self, server: SocketAddr) {
+        *self.servers[0].lock() = server;
     }
 
     pub fn urls(&self) -> String {

@@ -54,6 +54,8 @@ const READ_AHEAD_BYTES_MAX: usize = 64 << 20;
 /// The time to wait for an answer of the stream, and between two attempts.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
 const RETRY_TIME: Duration = Duration::from_millis(50);
+/// The time after which callers no longer wait for an append: longer than NATS takes to replace a server.
+const APPEND_TIME_MAX: Duration = Duration::from_secs(5);
 /// The replicas of a stream with which it survives the loss of a server.
 const REPLICAS: usize = 3;
 
@@ -574,6 +576,14 @@ impl Journal for JetStreamJournal {
             parts => parts.concat().into(),
         };
         self.spawn(|shared| Box::pin(shared.append(expected, body))).await
+    }
+
+    async fn overdue(&self) {
+        let timer = {
+            let _inside = self.runtime.enter();
+            tokio::time::sleep(APPEND_TIME_MAX)
+        };
+        timer.await;
     }
 
     async fn read(&self, after: u64, bytes_max: usize) -> Result<Vec<Record>, StoreError> {

@@ -9,7 +9,8 @@
 pub mod publisher;
 
 use crate::ingest::{
-    Admitted, Delivery, Facts, IngestError, OutOfScope, Pending, Producer, Receipt, WriteScope, envelope_bytes_with, string_end,
+    Admitted, Delivery, Facts, INLINE_BYTES_MAX, IngestError, OutOfScope, Pending, Producer, Receipt, WriteScope,
+    envelope_bytes_with, string_end,
 };
 use crate::log::LogId;
 use crate::log::commit::Connected;
@@ -40,9 +41,10 @@ use tokio::time::Instant;
 const GROUPS_IN_FLIGHT_MAX: usize = 8;
 /// Maximum facts of one group of a streamed body, and maximum bytes of their envelopes.
 ///
-/// A single fact may be larger. A group is what has arrived; it never waits for more.
+/// A single fact may be larger. A group is what has arrived; it never waits for more. The ingest accepts most groups on
+/// the thread that has read them.
 const GROUP_FACTS_MAX: usize = 1024;
-const GROUP_BYTES_MAX: usize = 1024 * 1024;
+const GROUP_BYTES_MAX: usize = INLINE_BYTES_MAX - 16 * 1024;
 /// Maximum facts of one JSON body.
 pub const BODY_FACTS_MAX: usize = 65_536;
 /// `Retry-After` of an overloaded ingest, in seconds.

@@ -7,6 +7,7 @@
 //!
 //! | file | contents |
 //! | --- | --- |
+//! | `traces` | one pass over a short text, which says whether a rule may match |
 //! | `names` | which member names denote secrets |
 //! | `secrets` | secrets in text, whole or streamed, with one scanner for both |
 //! | `places`, `rules`, `recall` | which positions it reads, what it takes for a secret, what it keeps between chunks |
@@ -28,15 +29,16 @@ mod secrets;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod traces;
 mod walk;
 
 pub use secrets::redact_text;
 pub use walk::redact_value;
 
-use crate::model::{BlobId, Draft};
+use crate::model::{BlobId, Draft, Ids};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use stream::{Key, SavedStream, Stream};
 
@@ -84,15 +86,15 @@ pub struct OffloadedBody {
 
 /// A draft without secrets and large bodies, and the bodies that it refers to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Guarded {
-    draft: Draft,
+pub struct Guarded<'d> {
+    draft: Cow<'d, Draft>,
     bodies: Vec<OffloadedBody>,
 }
 
-impl Guarded {
+impl<'d> Guarded<'d> {
     /// The draft in its storable form.
     #[must_use]
-    pub const fn draft(&self) -> &Draft {
+    pub fn draft(&self) -> &Draft {
         &self.draft
     }
 
@@ -104,8 +106,14 @@ impl Guarded {
 
     /// The draft and its bodies.
     #[must_use]
-    pub fn into_parts(self) -> (Draft, Vec<OffloadedBody>) {
+    pub fn into_parts(self) -> (Cow<'d, Draft>, Vec<OffloadedBody>) {
         (self.draft, self.bodies)
+    }
+
+    /// The same with a draft of its own.
+    #[must_use]
+    pub fn into_owned(self) -> Guarded<'static> {
+        Guarded { draft: Cow::Owned(self.draft.into_owned()), bodies: self.bodies }
     }
 }
 
@@ -119,6 +127,8 @@ pub struct Guard {
     clock: u64,
     /// Whether a stream was forgotten inside a secret.
     has_forgotten: bool,
+    /// The newest id of each member, redacted. Facts repeat their ids, so most ids need no scan.
+    known_ids: Ids,
 }
 
 /// A guard's memory as a log saves it.
@@ -185,23 +195,26 @@ impl Guard {
         self.streams.values().any(Stream::is_lost_by_saving)
     }
 
-    /// Passes one draft and appends the storable drafts, in order.
+    /// Passes one draft: calls `send` with each storable draft, in order.
     ///
-    /// A chunk whose text is held back entirely yields none.
-    pub fn pass(&mut self, policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, mut draft: Draft, out: &mut Vec<Guarded>) {
+    /// A chunk whose text is held back entirely yields none. The draft is changed in place, because it is large.
+    pub fn pass(
+        &mut self,
+        policy: &Policy,
+        new_id: &mut dyn FnMut() -> BlobId,
+        draft: &mut Draft,
+        send: &mut dyn FnMut(Guarded<'_>),
+    ) {
         // The streamed text is removed before the redaction: half a secret must not be judged as a whole text.
-        let streamed = stream::streamed_member(&draft).and_then(|member| match draft.payload.get_mut(member).map(Value::take) {
-            Some(Value::String(text)) => Some((member, text)),
-            _ => None,
-        });
-        walk::redact_draft(&mut draft);
-        let mut send = |draft: Draft| out.push(guarded(policy, new_id, draft));
+        let streamed = stream::take_streamed(draft);
+        walk::redact_draft(draft, &mut self.known_ids);
+        let mut send = |draft: &mut Draft| send(guarded(policy, new_id, draft));
         match streamed {
             Some((member, text)) => self.pass_chunk(draft, member, text, &mut send),
             None => {
-                if stream::ends_streams(&draft) {
-                    self.end(|key| key.is_ended_by(&draft), &mut send);
-                    self.has_forgotten &= !stream::ends_every_stream(&draft);
+                if stream::ends_streams(draft) {
+                    self.end(|key| key.is_ended_by(draft), &mut send);
+                    self.has_forgotten &= !stream::ends_every_stream(draft);
                 }
                 send(draft);
             }
@@ -209,13 +222,13 @@ impl Guard {
     }
 
     /// Decides every held tail now, because the producer has ended or the run settles.
-    pub fn flush(&mut self, policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, out: &mut Vec<Guarded>) {
-        self.end(|_| true, &mut |draft| out.push(guarded(policy, new_id, draft)));
+    pub fn flush(&mut self, policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, send: &mut dyn FnMut(Guarded<'_>)) {
+        self.end(|_| true, &mut |draft| send(guarded(policy, new_id, draft)));
         self.has_forgotten = false;
     }
 
-    fn pass_chunk(&mut self, draft: Draft, member: &'static str, text: String, send: &mut dyn FnMut(Draft)) {
-        let key = Key::of(&draft);
+    fn pass_chunk(&mut self, draft: &mut Draft, member: &'static str, text: String, send: &mut dyn FnMut(&mut Draft)) {
+        let key = Key::of(draft);
         self.clock += 1;
         if let Some(stream) = self.streams.get_mut(&key) {
             let held = stream.is_holding();
@@ -245,7 +258,7 @@ impl Guard {
     }
 
     /// Frees an entry for one more stream.
-    fn free_entry(&mut self, send: &mut dyn FnMut(Draft)) {
+    fn free_entry(&mut self, send: &mut dyn FnMut(&mut Draft)) {
         if self.streams.len() < STREAMS_MAX {
             return;
         }
@@ -264,7 +277,10 @@ impl Guard {
     }
 
     /// Ends the streams that `ended` selects, the oldest first.
-    fn end(&mut self, ended: impl Fn(&Key) -> bool, send: &mut dyn FnMut(Draft)) {
+    fn end(&mut self, ended: impl Fn(&Key) -> bool, send: &mut dyn FnMut(&mut Draft)) {
+        if self.streams.is_empty() {
+            return;
+        }
         let mut all: Vec<Stream> = Vec::new();
         self.streams.retain(|key, stream| {
             let ends = ended(key);
@@ -293,8 +309,8 @@ fn is_forgettable(stream: &Stream) -> bool {
 /// Builds a [`Guarded`] from a redacted draft, and moves its large bodies out.
 ///
 /// No other function builds one.
-fn guarded(policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, mut draft: Draft) -> Guarded {
+fn guarded<'d>(policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, draft: &'d mut Draft) -> Guarded<'d> {
     let mut bodies = Vec::new();
-    offload::offload(policy, new_id, &mut draft, &mut bodies);
-    Guarded { draft, bodies }
+    offload::offload(policy, new_id, draft, &mut bodies);
+    Guarded { draft: Cow::Borrowed(draft), bodies }
 }

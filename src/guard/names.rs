@@ -13,6 +13,8 @@
 //! In doubt a name denotes a secret: a redacted page token costs a debugging session, a stored credential costs a
 //! rotation.
 
+use super::traces::Traces;
+
 /// Endings that denote a secret, with any words before them.
 const SECRET_ENDINGS: &[&str] = &[
     "password",
@@ -87,18 +89,19 @@ const ISSUED_TOKEN_WORDS: &[&str] =
 /// Longer ones are prose used as a key, and are only scanned as text.
 pub(super) const NAME_BYTES_MAX: usize = 128;
 
-/// Whether a member of this name holds a secret.
-pub(super) fn is_secret_name(name: &str) -> bool {
-    may_be_secret_name(name.as_bytes()) && has_secret_ending(name)
+/// The traces of a member's name.
+pub(super) fn traces_of(name: &str) -> Traces {
+    if name.len() <= NAME_BYTES_MAX { Traces::of(name) } else { Traces::UNKNOWN }
 }
 
-/// A fast check: it runs for every member, and nearly no name contains these letters.
-fn may_be_secret_name(name: &[u8]) -> bool {
-    (5..=NAME_BYTES_MAX).contains(&name.len())
-        && name.windows(3).any(|w| {
-            let folded = [w[0] | 0x20, w[1] | 0x20, w[2] | 0x20];
-            matches!(&folded, b"pas" | b"sec" | b"tok" | b"key" | b"cre" | b"aut" | b"coo")
-        })
+/// Whether a member of this name holds a secret.
+pub(super) fn is_secret_name(name: &str) -> bool {
+    is_secret(name, traces_of(name))
+}
+
+/// Whether a member of this name, which has these traces, holds a secret.
+pub(super) fn is_secret(name: &str, traces: Traces) -> bool {
+    traces.has_name() && has_secret_ending(name)
 }
 
 fn has_secret_ending(name: &str) -> bool {

@@ -15,7 +15,7 @@ impl ScanWindow<'_> {
         let literals = || KEYS.iter().map(|rule| rule.literal).chain(PEM_BEGINS.iter().copied());
         (from.max(len.saturating_sub(LITERAL_BYTES_MAX - 1))..len).find(|&at| {
             let tail = &self.bytes[at..];
-            matches!(tail[0], b's' | b'r' | b'g' | b'x' | b'A' | b'n' | b'h' | b'e' | b'-')
+            may_begin_literal(tail)
                 && tail.iter().all(|b| is_key_byte(*b) || *b == b' ')
                 && self.is_boundary(at)
                 && literals().any(|literal| literal.len() > tail.len() && literal.as_bytes().starts_with(tail))
@@ -112,6 +112,36 @@ impl ScanWindow<'_> {
         match memchr::memrchr(DATA_URL[0], tail) {
             Some(at) if DATA_URL.starts_with(&tail[at..]) => end - (tail.len() - at),
             _ => end,
+        }
+    }
+}
+
+/// Whether a literal may begin with the first two letters of `tail`. Nearly no word does.
+const fn may_begin_literal(tail: &[u8]) -> bool {
+    match tail {
+        [one] => matches!(one, b's' | b'r' | b'g' | b'x' | b'A' | b'n' | b'h' | b'e' | b'-'),
+        [b's' | b'r', b'k', ..]
+        | [b'g', b'h' | b'i' | b'l', ..]
+        | [b'x', b'o' | b'a', ..]
+        | [b'A', b'K' | b'S' | b'I', ..]
+        | [b'n', b'p', ..]
+        | [b'h', b'f', ..]
+        | [b'e', b'y', ..]
+        | [b'-', b'-', ..] => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_beginning_of_a_literal_may_begin_one() {
+        for literal in KEYS.iter().map(|rule| rule.literal).chain(PEM_BEGINS.iter().copied()) {
+            for end in 1..literal.len() {
+                assert!(may_begin_literal(&literal.as_bytes()[..end]), "{literal}, cut at {end}");
+            }
         }
     }
 }

@@ -34,14 +34,17 @@ pub(super) struct Key {
     channel: Option<Box<str>>,
 }
 
-/// The payload member that this draft streams, if the draft is a chunk.
-pub(super) fn streamed_member(draft: &Draft) -> Option<&'static str> {
+/// Takes the text that this draft streams, if the draft is a chunk. Returns its payload member, too.
+pub(super) fn take_streamed(draft: &mut Draft) -> Option<(&'static str, String)> {
     let member = match draft.event_type {
         EventType::TextDelta | EventType::ReasoningDelta | EventType::PlanDelta | EventType::ToolOutputDelta => "text",
         EventType::ToolArgs if !draft.payload.contains_key("input") => "inputText",
         _ => return None,
     };
-    draft.payload.get(member).is_some_and(Value::is_string).then_some(member)
+    match draft.payload.get_mut(member) {
+        Some(Value::String(text)) => Some((member, std::mem::take(text))),
+        _ => None,
+    }
 }
 
 impl Key {
@@ -295,10 +298,16 @@ impl Stream {
     }
 
     /// Takes a chunk with `text` removed from `draft`, and calls `send` with text that may pass now.
-    pub(super) fn pass_chunk(&mut self, mut draft: Draft, member: &'static str, mut text: String, send: &mut dyn FnMut(Draft)) {
+    pub(super) fn pass_chunk(
+        &mut self,
+        draft: &mut Draft,
+        member: &'static str,
+        mut text: String,
+        send: &mut dyn FnMut(&mut Draft),
+    ) {
         if self.redaction_pending {
             if self.held.is_empty() {
-                self.held.push(Held { draft: Box::new(Skeleton::of(&draft, member)), bytes: 0 });
+                self.held.push(Held { draft: Box::new(Skeleton::of(draft, member)), bytes: 0 });
             }
             self.send_redaction(send);
         }
@@ -311,13 +320,13 @@ impl Stream {
                 text.push_str(&self.scan.decide_early());
             }
             // Held text keeps its visibility: it joins this chunk only if that has the same.
-            let joined = self.send_parts(fed.parts, Some(&draft), send);
+            let joined = self.send_parts(fed.parts, Some(draft), send);
             if !joined.is_empty() {
                 text.insert_str(0, &joined);
             }
             let bytes = self.scan.held_bytes() - self.held.iter().map(|part| part.bytes).sum::<usize>();
             if bytes > 0 {
-                let tail = Box::new(Skeleton::of(&draft, member));
+                let tail = Box::new(Skeleton::of(draft, member));
                 match self.held.last_mut() {
                     Some(last) if last.draft.visibility == tail.visibility => {
                         *last = Held { draft: tail, bytes: last.bytes + bytes };
@@ -326,7 +335,7 @@ impl Stream {
                 }
             }
         }
-        if came_empty || !text.is_empty() || has_further_members(&draft, member) {
+        if came_empty || !text.is_empty() || has_further_members(draft, member) {
             if let Some(slot) = draft.payload.get_mut(member) {
                 *slot = Value::String(text);
             }
@@ -338,7 +347,7 @@ impl Stream {
     }
 
     /// Decides the held text, because the stream has ended.
-    pub(super) fn end(mut self, send: &mut dyn FnMut(Draft)) {
+    pub(super) fn end(mut self, send: &mut dyn FnMut(&mut Draft)) {
         if self.redaction_pending {
             return self.send_redaction(send);
         }
@@ -347,7 +356,7 @@ impl Stream {
     }
 
     /// Sends the held text early. Later text is still recognised.
-    pub(super) fn decide_early(&mut self, send: &mut dyn FnMut(Draft)) {
+    pub(super) fn decide_early(&mut self, send: &mut dyn FnMut(&mut Draft)) {
         if self.redaction_pending || self.scan.may_hold_secret() {
             self.scan.decide_early();
             return self.send_redaction(send);
@@ -363,15 +372,15 @@ impl Stream {
     }
 
     /// Sends the mark for the whole held text, with the visibility of its first part.
-    fn send_redaction(&mut self, send: &mut dyn FnMut(Draft)) {
+    fn send_redaction(&mut self, send: &mut dyn FnMut(&mut Draft)) {
         self.redaction_pending = false;
         if let Some(first) = self.held.drain(..).next() {
-            send(first.draft.with_text(REDACTED.into()));
+            send(&mut first.draft.with_text(REDACTED.into()));
         }
     }
 
     /// Sends the decided text of each held part and drops it. Returns the text that joins `next`.
-    fn send_parts(&mut self, parts: Vec<DecidedPart>, next: Option<&Draft>, send: &mut dyn FnMut(Draft)) -> String {
+    fn send_parts(&mut self, parts: Vec<DecidedPart>, next: Option<&Draft>, send: &mut dyn FnMut(&mut Draft)) -> String {
         let mut joined = String::new();
         let count = parts.len();
         let held = std::mem::take(&mut self.held);
@@ -381,7 +390,7 @@ impl Stream {
             if is_joined {
                 joined = part.text;
             } else if !part.text.is_empty() {
-                send(held.draft.clone().with_text(part.text));
+                send(&mut held.draft.clone().with_text(part.text));
             }
             if held.bytes > 0 {
                 self.held.push(held);

@@ -3,7 +3,7 @@
 //! It knows structure, not streams: every text is whole here. Ingest limits the depth of JSON to 64, so recursion is
 //! safe.
 
-use super::names::is_secret_name;
+use super::names::{is_secret, is_secret_name, traces_of};
 use super::secrets::{REDACTED, redact_text};
 use crate::model::{Draft, Ids};
 use data_encoding::HEXLOWER;
@@ -63,21 +63,23 @@ fn redact_string(text: &mut String) -> bool {
 
 fn redact_map(map: &mut Map<String, Value>, context: Context) -> bool {
     let names_value = names_its_value(map);
-    let mut found = false;
+    let (mut found, mut may_rename) = (false, false);
     for (name, value) in map.iter_mut() {
+        let traces = traces_of(name);
+        may_rename |= traces.has_place();
         found |= match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => false,
             _ if context == Context::Secret || (names_value && name == "value") => redact(value, Context::Secret),
             Value::Object(fields) if context == Context::Declarations && is_declaration(fields) => {
-                let inner = if is_secret_name(name) { Context::Secret } else { Context::Plain };
+                let inner = if is_secret(name, traces) { Context::Secret } else { Context::Plain };
                 redact_declaration(fields, inner)
             }
-            _ if is_secret_name(name) => redact(value, Context::Secret),
+            _ if is_secret(name, traces) => redact(value, Context::Secret),
             Value::Object(_) if name == "properties" => redact(value, Context::Declarations),
             _ => redact(value, Context::Plain),
         };
     }
-    redact_keys(map) | found
+    (may_rename && redact_keys(map)) | found
 }
 
 /// Whether an object's `value` belongs to a secret name beside it.
@@ -85,7 +87,7 @@ fn redact_map(map: &mut Map<String, Value>, context: Context) -> bool {
 /// That is so in a JSON Patch operation, whose `path` names the member, and in an entry of a list of headers or
 /// variables.
 fn names_its_value(map: &Map<String, Value>) -> bool {
-    map.contains_key("value")
+    map.keys().any(|member| member == "value")
         && ["path", "name", "key"].iter().any(|member| match map.get(*member) {
             Some(Value::String(path)) => path.split('/').any(is_secret_name),
             _ => false,
@@ -144,8 +146,8 @@ fn redact_keys(map: &mut Map<String, Value>) -> bool {
 /// Redacts every secret in a draft.
 ///
 /// A streamed text is not part of it meanwhile: the stream decides that chunk by chunk.
-pub(super) fn redact_draft(draft: &mut Draft) {
-    redact_ids(&mut draft.ids);
+pub(super) fn redact_draft(draft: &mut Draft, known_ids: &mut Ids) {
+    redact_ids(&mut draft.ids, known_ids);
     redact_words(draft);
     redact_map(&mut draft.payload, Context::Plain);
     draft.refs.as_mut().map(redact_value);
@@ -156,8 +158,8 @@ pub(super) fn redact_draft(draft: &mut Draft) {
 /// Replaces an id that looks like a secret by its hash, not by a mark.
 ///
 /// Facts about one object must still match, in this run and in the next.
-fn redact_ids(ids: &mut Ids) {
-    ids.rewrite(|id| match redact_text(id) {
+fn redact_ids(ids: &mut Ids, known: &mut Ids) {
+    ids.rewrite_unknown(known, |id| match redact_text(id) {
         Cow::Borrowed(_) => None,
         Cow::Owned(_) => Some(hashed_id(id)),
     });

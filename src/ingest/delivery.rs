@@ -43,7 +43,7 @@ const VALUE_BYTES: usize = 80;
 /// The memory of a parsed array or object besides its own items, in values.
 ///
 /// Its first allocation has room for four.
-const CONTAINER_VALUES: usize = 4;
+const CONTAINER_VALUES: u8 = 4;
 /// Maximum memory of one parsed fact, in bytes.
 ///
 /// A fact of small nested arrays takes up to a hundred times its text. No fact of ordinary size comes near the limit.
@@ -127,12 +127,20 @@ impl From<Vec<Value>> for Facts {
 }
 
 /// The values that a byte of JSON text begins.
-const fn values_of(byte: u8) -> usize {
+const fn values_of(byte: u8) -> u8 {
     match byte {
         b',' => 1,
         b'[' | b'{' => CONTAINER_VALUES,
         _ => 0,
     }
+}
+
+/// Counts the values that a JSON text takes in memory as if it had no strings.
+fn count_values_and_text(text: &[u8]) -> usize {
+    // Sums of one byte let the compiler read many bytes at once.
+    let (blocks, rest) = text.as_chunks::<32>();
+    let sum = |block: &[u8]| usize::from(block.iter().map(|byte| values_of(*byte)).sum::<u8>());
+    blocks.iter().map(|block| sum(block)).sum::<usize>() + sum(rest)
 }
 
 /// Counts the values that a JSON text takes in memory, without parsing it.
@@ -143,7 +151,7 @@ fn count_values(mut text: &[u8]) -> usize {
     loop {
         let quote = memchr::memchr(b'"', text);
         let outside = &text[..quote.unwrap_or(text.len())];
-        values += outside.iter().copied().map(values_of).sum::<usize>();
+        values += count_values_and_text(outside);
         let Some(quote) = quote else { return values };
         text = text.get(string_end(text, quote + 1) + 1..).unwrap_or_default();
     }
@@ -188,10 +196,9 @@ impl Facts {
     fn parse_within(&self, bytes: usize) -> bool {
         match &self.0 {
             Source::Values(_) => true,
-            // The count with the text within strings is greater, and several times as fast.
+            // The count with the text within strings is greater, and many times as fast.
             Source::Text { body, .. } => {
-                let values: usize = body.iter().copied().map(values_of).sum();
-                values * VALUE_BYTES <= bytes || count_values(body) * VALUE_BYTES <= bytes
+                count_values_and_text(body) * VALUE_BYTES <= bytes || count_values(body) * VALUE_BYTES <= bytes
             }
         }
     }

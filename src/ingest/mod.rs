@@ -125,7 +125,7 @@ struct WriterSlot {
 /// Deliveries with more bytes of envelopes than this are accepted on a blocking thread.
 ///
 /// On a serving thread, each MiB would delay all other connections by up to 200 ms.
-const INLINE_BYTES_MAX: usize = 256 * 1024;
+pub const INLINE_BYTES_MAX: usize = 256 * 1024;
 /// Large deliveries that are accepted at once. It leaves blocking threads for readers.
 pub const LARGE_DELIVERIES_MAX: usize = 2;
 

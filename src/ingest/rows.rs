@@ -5,6 +5,9 @@ use crate::log::row::{APPEND_BYTES_MAX, APPEND_ROWS_MAX, Row};
 use crate::model::Sequence;
 use bytes::Bytes;
 
+/// The room for one row, in bytes. Most rows need less.
+const ROW_BYTES: usize = 640;
+
 /// The encoded rows of a delivery, split into bounded appends, and the bodies that they refer to.
 #[derive(Default)]
 pub(super) struct EncodedRows {
@@ -12,6 +15,8 @@ pub(super) struct EncodedRows {
     full: Vec<(Sequence, Bytes)>,
     rows: Vec<u8>,
     count: usize,
+    /// The envelopes from the open append on, as far as known.
+    expected: usize,
     last: Sequence,
     blobs: Vec<Blob>,
     bytes: usize,
@@ -25,7 +30,8 @@ impl EncodedRows {
 
     /// Makes room for the rows of this many envelopes.
     pub fn reserve(&mut self, envelopes: usize) {
-        self.rows.reserve((envelopes * 640).min(APPEND_BYTES_MAX));
+        self.expected = envelopes;
+        self.rows.reserve((envelopes * ROW_BYTES).min(APPEND_BYTES_MAX + ROW_BYTES));
     }
 
     pub fn push(&mut self, sequence: Sequence, prev: [Sequence; 3], views: [Option<&[u8]>; 3]) {
@@ -41,6 +47,7 @@ impl EncodedRows {
     fn cut(&mut self) {
         if self.count > 0 {
             self.full.push((self.last, std::mem::take(&mut self.rows).into()));
+            self.reserve(self.expected.saturating_sub(self.count));
             self.count = 0;
         }
     }

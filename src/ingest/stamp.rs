@@ -3,18 +3,20 @@
 //! The ledger records each draft, the guard redacts it, and each audience gets its view.
 
 use super::Environment;
+use super::attempt::AttemptStarts;
 use super::receipt::VIOLATIONS_MAX;
 use super::rows::EncodedRows;
-use super::writer::LogWriter;
+use super::writer::{EventIds, LogWriter};
 use crate::guard::{Guarded, Policy};
-use crate::log::commit::{Preview, count_of};
+use crate::log::commit::{Preview, Summary, count_of};
 use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, PendingAction};
 use crate::log::{Blob, LogId, StoreError};
 use crate::model::visibility::{self, Visibility};
-use crate::model::{Audience, BlobId, ControlId, Draft, Envelope, EventType, Ids, Phase, RunId, SessionId};
-use crate::source::ledger::{Ledger, Violation};
+use crate::model::{Audience, BlobId, ControlId, Draft, Envelope, EventType, Ids, Phase, RunId, Sequence, SessionId};
+use crate::source::ledger::{Ledger, RunState, Violation};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::borrow::Cow;
 use uuid::Uuid;
 
 /// The time and the rules for making rows.
@@ -38,7 +40,6 @@ pub(super) struct Stamped {
     has_drafts: bool,
     received_at: Box<str>,
     scratch: Scratch,
-    guarded: Vec<Guarded>,
 }
 
 impl LogWriter {
@@ -59,30 +60,30 @@ impl LogWriter {
             let random = Uuid::from_u128((environment.random)());
             BlobId::new(&random.simple().to_string()).expect("hexadecimal digits are a valid id")
         };
-        for mut draft in drafts.drain(..) {
+        for draft in &mut *drafts {
             draft.ids.fill_from(given);
             if draft.may_be_abort
                 && !self.ledger.run.status.is_end()
                 && let Some(control) = self.stop_control()
             {
-                mark_cancelled(&mut draft, control);
+                mark_cancelled(draft, control);
             }
             if draft.event_type == EventType::RunStarted
                 && let Some(source) = source
             {
-                self.attempt_starts.note_start(&mut draft, source, &self.ledger.run);
+                self.attempt_starts.note_start(draft, source, &self.ledger.run);
             }
-            match self.ledger.record(&mut draft, index) {
+            match self.ledger.record(draft, index) {
                 Some(violation) if stamped.violations.len() < VIOLATIONS_MAX => stamped.violations.push(violation),
                 Some(_) => stamped.violations_omitted += 1,
                 None => {}
             }
-            self.guard.pass(policy, &mut new_blob_id, draft, &mut stamped.guarded);
-            for guarded in stamped.guarded.drain(..) {
-                self.encode_row(guarded, &stamped.received_at, &mut stamped.scratch, &mut stamped.rows);
-            }
+            let Self { id, ledger, guard, summary, seen_runs, event_ids, attempt_starts, .. } = self;
+            let mut encoder = RowEncoder { log: id, ledger, summary, seen_runs, event_ids, attempt_starts };
+            guard.pass(policy, &mut new_blob_id, draft, &mut |guarded| encoder.encode(guarded, stamped));
             stamped.has_drafts = true;
         }
+        drafts.clear();
     }
 
     /// Updates the summary, if there was a draft.
@@ -107,17 +108,41 @@ impl LogWriter {
         stamped
     }
 
+    /// The control that asked to end the active attempt, unless its owner refused it or it expired.
+    fn stop_control(&self) -> Option<&ControlId> {
+        let attempt = self.ledger.run.attempt.max(1);
+        let asks = |record: &&ControlRecord| {
+            record.stops_run
+                && record.of_attempt.unwrap_or_default().max(1) == attempt
+                && matches!(record.state, ControlState::Open | ControlState::Acked)
+        };
+        self.controls.values().filter(asks).min_by_key(|record| record.queue_position).map(|record| &record.id)
+    }
+}
+
+/// The parts of a log's writer that a row needs, beside the guard.
+struct RowEncoder<'w> {
+    log: &'w LogId,
+    ledger: &'w Ledger,
+    summary: &'w mut Summary,
+    seen_runs: &'w mut [RunState; 2],
+    event_ids: &'w mut EventIds,
+    attempt_starts: &'w mut AttemptStarts,
+}
+
+impl RowEncoder<'_> {
     /// Assigns a sequence to one guarded draft, and encodes its row with each audience's view.
-    fn encode_row(&mut self, guarded: Guarded, received_at: &str, scratch: &mut Scratch, rows: &mut EncodedRows) {
-        let (draft, bodies) = guarded.into_parts();
+    fn encode(&mut self, guarded: Guarded<'_>, stamped: &mut Stamped) {
+        let Stamped { rows, received_at, scratch, .. } = stamped;
+        let (mut draft, bodies) = guarded.into_parts();
         let sequence = self.summary.last_sequence.next();
-        let mut envelope = Envelope { sequence, event_id: self.event_ids.next(), received_at: received_at.into(), draft };
-        add_missing_id(&mut envelope);
+        add_missing_id(&mut draft, sequence);
+        let envelope = Envelope { sequence, event_id: self.event_ids.next(), received_at, draft };
         let visibilities = Audience::ALL.map(|reader| reader.visibility(&envelope));
         if visibilities[Audience::User.index()] != Visibility::Hidden {
             self.attempt_starts.note_visible(&envelope.draft);
         }
-        let views = scratch.write(&envelope, visibilities, &self.ledger);
+        let views = scratch.write(&envelope, visibilities, self.ledger);
         rows.push(sequence, self.summary.seen_last, views);
         for (i, view) in views.iter().enumerate() {
             if view.is_some() {
@@ -138,7 +163,7 @@ impl LogWriter {
                 |a: &Audience| visibilities[a.index()] == Visibility::Body && !(is_snapshot && self.ledger.hides_from(*a));
             let readable = Audience::ALL.into_iter().find(reads).unwrap_or(Audience::Internal);
             for body in bodies {
-                let (run, session) = match self.id.clone() {
+                let (run, session) = match self.log.clone() {
                     LogId::Run(run) => (Some(run), None),
                     LogId::Session(session) => (None, Some(session)),
                 };
@@ -172,17 +197,6 @@ impl LogWriter {
         if self.summary.thread_id.is_none() {
             self.summary.thread_id.clone_from(&of.thread);
         }
-    }
-
-    /// The control that asked to end the active attempt, unless its owner refused it or it expired.
-    fn stop_control(&self) -> Option<&ControlId> {
-        let attempt = self.ledger.run.attempt.max(1);
-        let asks = |record: &&ControlRecord| {
-            record.stops_run
-                && record.of_attempt.unwrap_or_default().max(1) == attempt
-                && matches!(record.state, ControlState::Open | ControlState::Acked)
-        };
-        self.controls.values().filter(asks).min_by_key(|record| record.queue_position).map(|record| &record.id)
     }
 }
 
@@ -295,22 +309,21 @@ fn update_preview(preview: &mut Preview, draft: &Draft) {
 }
 
 /// Adds a missing id: a handoff, review or worker notification gets its sequence, a team its name.
-fn add_missing_id(envelope: &mut Envelope) {
-    let member = match envelope.draft.event_type {
+fn add_missing_id(draft: &mut Cow<'_, Draft>, sequence: Sequence) {
+    let member = match draft.event_type {
         EventType::AgentHandoff => "handoffId",
         EventType::ReviewRequested | EventType::ReviewCompleted => "reviewId",
         EventType::WorkerNotification => "workerNotificationId",
         EventType::TeamChanged => "teamId",
         _ => return,
     };
-    let draft = &mut envelope.draft;
     if draft.payload.contains_key(member) || draft.extra.contains_key(member) {
         return;
     }
     let name = match draft.payload.get("teamName") {
         Some(team) if member == "teamId" => team.clone(),
         _ if member == "teamId" => return,
-        _ => Value::String(envelope.sequence.to_string()),
+        _ => Value::String(sequence.to_string()),
     };
-    draft.payload.insert(member.into(), name);
+    draft.to_mut().payload.insert(member.into(), name);
 }

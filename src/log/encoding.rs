@@ -89,7 +89,9 @@ impl Commit {
     pub fn encode(&self) -> Bytes {
         let mut out = vec![VERSION];
         match self {
-            Self::Group(appends) => return encode_group(appends.iter().map(|placed| (&placed.append, placed.place))),
+            Self::Group(appends) => {
+                return encode_group(appends.iter().map(|placed| (&placed.append, placed.place))).concat().into();
+            }
             Self::Compaction { number, compaction } => {
                 out.put_u8(COMPACTION);
                 out.put_u64_le(*number);
@@ -151,30 +153,54 @@ impl Commit {
     }
 }
 
-/// Encodes a group for a record, as [`Commit::encode`] does.
-pub fn encode_group<'a>(appends: impl Iterator<Item = (&'a Append, Place)> + Clone) -> Bytes {
-    let mut out = Vec::with_capacity(4096);
-    out.put_u8(VERSION);
-    out.put_u8(GROUP);
-    put_count(&mut out, appends.clone().count());
+/// Rows and bodies of at least this many bytes are a part of their own, so that they are not copied.
+const PART_BYTES_MIN: usize = 4096;
+
+/// A commit that is being encoded, in parts.
+#[derive(Default)]
+struct Parts {
+    done: Vec<Bytes>,
+    open: Vec<u8>,
+}
+
+impl Parts {
+    fn put_bytes(&mut self, bytes: &Bytes) {
+        if bytes.len() < PART_BYTES_MIN {
+            return put_bytes(&mut self.open, bytes);
+        }
+        put_count(&mut self.open, bytes.len());
+        self.done.extend([std::mem::take(&mut self.open).into(), bytes.clone()]);
+    }
+}
+
+/// Encodes a group for a record, as [`Commit::encode`] does. The parts follow each other.
+pub fn encode_group<'a>(appends: impl Iterator<Item = (&'a Append, Place)> + Clone) -> Vec<Bytes> {
+    let mut parts = Parts::default();
+    parts.open.reserve(4096);
+    parts.open.put_u8(VERSION);
+    parts.open.put_u8(GROUP);
+    put_count(&mut parts.open, appends.clone().count());
     for (append, Place { position, number, creates }) in appends {
+        let out = &mut parts.open;
         out.put_u64_le(position);
         out.put_u64_le(number);
         out.put_u8(u8::from(creates));
-        put_log(&mut out, &append.log);
+        put_log(out, &append.log);
         out.put_u64_le(append.epoch.bits());
         out.put_u64_le(append.expected.0);
         out.put_u64_le(append.last.0);
-        put_bytes(&mut out, &append.rows);
-        put_count(&mut out, append.blobs.len());
+        parts.put_bytes(&append.rows);
+        put_count(&mut parts.open, append.blobs.len());
         for blob in &append.blobs {
-            put_bytes(&mut out, blob.id.as_str().as_bytes());
-            put_bytes(&mut out, &blob.meta);
-            put_bytes(&mut out, &blob.body);
+            put_bytes(&mut parts.open, blob.id.as_str().as_bytes());
+            put_bytes(&mut parts.open, &blob.meta);
+            parts.put_bytes(&blob.body);
         }
-        put_state(&mut out, &append.state);
+        put_state(&mut parts.open, &append.state);
     }
-    out.into()
+    let Parts { mut done, open } = parts;
+    done.push(open.into());
+    done
 }
 
 fn put_count(out: &mut Vec<u8>, count: usize) {
@@ -278,7 +304,9 @@ mod tests {
             blobs: vec![Blob { id: BlobId::new("b").unwrap(), meta: Bytes::from("m"), body: Bytes::from("body") }],
             state: state.clone(),
         };
-        let of_session = Append { log: LogId::Session(SessionId::new("s").unwrap()), blobs: Vec::new(), ..append.clone() };
+        // Its rows are a part of their own.
+        let (log_of_session, rows) = (LogId::Session(SessionId::new("s").unwrap()), vec![b'r'; PART_BYTES_MIN].into());
+        let of_session = Append { log: log_of_session, rows, blobs: Vec::new(), ..append.clone() };
         let appends = vec![RewrittenAppend { position: 9, last: Sequence(4), rows: Bytes::from("rest") }];
         let compaction = Compaction { log: log.clone(), epoch: append.epoch, last: Sequence(4), appends, state };
         vec![

@@ -7,6 +7,7 @@ use super::taxonomy::{Control, EventType, Owner, Persistence, Phase, Scope, Surf
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use uuid::Uuid;
 
 /// The payload member of a `run.started` that belongs to the attempt at work: it is `true`.
@@ -147,17 +148,19 @@ fn related(rel: &str, mut link: Map<String, Value>) -> Value {
 }
 
 /// One envelope of a log.
+///
+/// It borrows its draft: a draft is large, and most envelopes are written once and dropped.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Envelope {
+pub struct Envelope<'d> {
     pub sequence: Sequence,
     /// UUID v7: unique, and ordered by time across logs.
     pub event_id: Uuid,
     /// When the server accepted the fact, RFC 3339 in UTC.
-    pub received_at: Box<str>,
-    pub draft: Draft,
+    pub received_at: &'d str,
+    pub draft: Cow<'d, Draft>,
 }
 
-impl Envelope {
+impl Envelope<'_> {
     /// Appends the envelope's JSON to `out`.
     ///
     /// Every row is written by this function, so it writes names and words as they are, without a serializer between.
@@ -174,7 +177,7 @@ impl Envelope {
         if let Some(timestamp) = &d.timestamp {
             write_member(out, "timestamp", timestamp);
         }
-        write_member(out, "receivedAt", &self.received_at);
+        write_member(out, "receivedAt", self.received_at);
         d.ids.for_each(|member, id| write_member(out, member, id));
         write_member(out, "owner", d.owner.as_str());
         write_member(out, "scope", d.scope.as_str());
@@ -211,7 +214,7 @@ impl Envelope {
     }
 }
 
-impl Serialize for Envelope {
+impl Serialize for Envelope<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut json = Vec::new();
         self.write_json(&mut json);

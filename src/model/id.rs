@@ -182,13 +182,18 @@ macro_rules! id_members {
                 Ok(())
             }
 
-            /// Replaces each id for which `rewritten` returns a text.
+            /// Replaces each id for which `rewritten` returns a text, but not those that are in `known`.
+            ///
+            /// `known` then has the results.
             ///
             /// # Panics
             /// When that text is not a valid id.
-            pub fn rewrite(&mut self, mut rewritten: impl FnMut(&str) -> Option<String>) {
-                $(if let Some(id) = &self.$field && let Some(text) = rewritten(id.as_str()) {
-                    self.$field = Some(<$ty>::new(&text).expect("the caller returns valid ids"));
+            pub fn rewrite_unknown(&mut self, known: &mut Self, mut rewritten: impl FnMut(&str) -> Option<String>) {
+                $(if let Some(id) = &self.$field && known.$field.as_ref() != Some(id) {
+                    if let Some(text) = rewritten(id.as_str()) {
+                        self.$field = Some(<$ty>::new(&text).expect("the caller returns valid ids"));
+                    }
+                    known.$field.clone_from(&self.$field);
                 })*
             }
 

@@ -315,12 +315,13 @@ mod tests {
         ActionId, AgentId, ArtifactId, Draft, Envelope, EvidenceId, MessageId, PartId, RunId, Sequence, SessionId, TaskId,
         ThreadId, ToolCallId, TurnId,
     };
+    use std::borrow::Cow;
     use std::collections::BTreeSet;
 
     /// An envelope with every possible member.
     ///
     /// The literal has no `..`, so that a new member does not compile until it is here.
-    fn full() -> Envelope {
+    fn full() -> Envelope<'static> {
         let id = "x";
         let ids = Ids {
             session: SessionId::new(id).ok(),
@@ -360,7 +361,8 @@ mod tests {
             raw_event_ref: Some(json!("log:1")),
             extra: Map::new(),
         };
-        Envelope { sequence: Sequence(1), event_id: uuid::Uuid::nil(), received_at: "2026-11-21T10:00:00.000Z".into(), draft }
+        let (received_at, draft) = ("2026-11-21T10:00:00.000Z", Cow::Owned(draft));
+        Envelope { sequence: Sequence(1), event_id: uuid::Uuid::nil(), received_at, draft }
     }
 
     fn names(map: &Value) -> BTreeSet<&str> {
@@ -376,7 +378,7 @@ mod tests {
     #[test]
     fn the_minimal_envelope_has_exactly_the_required_members() {
         let (schema, mut least) = (event(), full());
-        least.draft = Draft::new(EventType::MetricChanged);
+        least.draft = Cow::Owned(Draft::new(EventType::MetricChanged));
         let least = serde_json::to_value(least).unwrap();
         let required: BTreeSet<&str> = schema["required"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
         assert_eq!(required, names(&least));

@@ -9,6 +9,7 @@ use super::envelope::{CONTINUES, Draft, Envelope};
 use super::id::EvidenceId;
 use super::taxonomy::{EventType, Persistence, Phase, Scope, Surface};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 impl Audience {
     /// The visibility of `envelope` for a reader of this audience.
@@ -81,9 +82,9 @@ const SUBJECT_IDS: &[&str] = &["reviewId", "compactionId", "id"];
 ///
 /// It contains no free text of the producer.
 #[must_use]
-pub fn stub(envelope: &Envelope) -> Envelope {
+pub fn stub<'d>(envelope: &Envelope<'d>) -> Envelope<'d> {
     let mut stub = envelope.clone();
-    let draft = &mut stub.draft;
+    let draft = stub.draft.to_mut();
     let mut payload = Map::new();
     if matches!(draft.event_type, EventType::ReviewCompleted | EventType::ContextCompactionCompleted) {
         for member in SUBJECT_IDS {
@@ -124,12 +125,12 @@ pub const HIDDEN_FAILURE: &str = "hidden_failure";
 ///
 /// It keeps only the failure's place in the log.
 #[must_use]
-pub fn hidden_failure(envelope: &Envelope) -> Envelope {
+pub fn hidden_failure<'d>(envelope: &Envelope<'d>) -> Envelope<'d> {
     let mut draft = Draft::new(EventType::ToolFailed).with("kind", HIDDEN_FAILURE).with("withheld", true);
     draft.ids.run.clone_from(&envelope.draft.ids.run);
     draft.scope = if draft.ids.run.is_some() { Scope::Run } else { Scope::Session };
     (draft.surface, draft.persistence) = (Surface::Diagnostics, Persistence::DiagnosticsLog);
-    Envelope { draft, received_at: envelope.received_at.clone(), ..*envelope }
+    Envelope { draft: Cow::Owned(draft), ..*envelope }
 }
 
 /// Payload members of an action that describe the question and its answer.
@@ -151,9 +152,9 @@ const REVIEWED_RELATIONS: &[&str] =
 ///
 /// Only members that describe the question stay.
 #[must_use]
-pub fn without_call(envelope: &Envelope) -> Envelope {
+pub fn without_call<'d>(envelope: &Envelope<'d>) -> Envelope<'d> {
     let mut trimmed = envelope.clone();
-    let draft = &mut trimmed.draft;
+    let draft = trimmed.draft.to_mut();
     draft.ids.tool_call = None;
     draft.payload.retain(|member, _| QUESTION_MEMBERS.contains(&member.as_str()));
     draft.extra.retain(|member, _| QUESTION_MEMBERS.contains(&member.as_str()));

@@ -131,7 +131,7 @@ impl<S: Store + ?Sized, J: Journal, F: Follow<S>> Orderer<S, J, F> {
             if placed.clone().next().is_none() {
                 return Ok(OrderedGroup { compared, placed: Vec::new() });
             }
-            let Some(position) = self.try_append(encode_group(placed)).await? else { continue };
+            let Some(position) = self.try_append(&encode_group(placed)).await? else { continue };
             let placed = group.into_iter().zip(&compared);
             let placed = placed.filter_map(|(append, (_, place))| place.map(|place| PlacedAppend { append, place }));
             let commit = Commit::Group(placed.collect());
@@ -178,7 +178,7 @@ impl<S: Store + ?Sized, J: Journal, F: Follow<S>> Orderer<S, J, F> {
         loop {
             self.check_leads()?;
             let Some((planned, commit)) = plan(&self.store)? else { return Ok(None) };
-            if let Some(position) = self.try_append(commit.encode()).await? {
+            if let Some(position) = self.try_append(&[commit.encode()]).await? {
                 self.store.apply(position, &commit)?;
                 self.forget().await?;
                 return Ok(Some(planned));
@@ -197,7 +197,7 @@ impl<S: Store + ?Sized, J: Journal, F: Follow<S>> Orderer<S, J, F> {
                 return Err(StoreError::NotLeader);
             }
             let commit = Commit::Leader(leader.clone());
-            if let Some(position) = self.try_append(commit.encode()).await? {
+            if let Some(position) = self.try_append(&[commit.encode()]).await? {
                 return self.store.apply(position, &commit);
             }
         }
@@ -240,8 +240,8 @@ impl<S: Store + ?Sized, J: Journal, F: Follow<S>> Orderer<S, J, F> {
     /// Appends a record after the last commit that the store has.
     ///
     /// `None` if others have appended records before. The store has them then.
-    async fn try_append(&self, encoded: Bytes) -> Result<Option<u64>, StoreError> {
-        match self.journal.append(self.store.mark().applied, &[encoded]).await? {
+    async fn try_append(&self, encoded: &[Bytes]) -> Result<Option<u64>, StoreError> {
+        match self.journal.append(self.store.mark().applied, encoded).await? {
             Appended::At(position) => Ok(Some(position)),
             Appended::Moved { .. } => {
                 while self.catch_up().await? {}

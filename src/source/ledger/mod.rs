@@ -308,7 +308,7 @@ impl Ledger {
     ///
     /// The filter removes messages of hidden agents, and hidden parts and calls.
     #[must_use]
-    pub fn messages_for(&self, envelope: &Envelope, reader: Audience) -> Option<Envelope> {
+    pub fn messages_for<'d>(&self, envelope: &Envelope<'d>, reader: Audience) -> Option<Envelope<'d>> {
         if envelope.draft.event_type != EventType::MessagesSnapshot {
             return None;
         }
@@ -333,7 +333,7 @@ impl Ledger {
             return None;
         }
         let mut filtered = envelope.clone();
-        filtered.draft.payload.insert("messages".into(), Value::Array(kept));
+        filtered.draft.to_mut().payload.insert("messages".into(), Value::Array(kept));
         Some(filtered)
     }
 }

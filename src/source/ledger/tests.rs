@@ -3,6 +3,7 @@
 use super::subject::SUBJECT_KEY_BYTES_MAX;
 use super::*;
 use crate::model::{ActionId, AgentId, MessageId, PartId, Phase, RunId, Sequence, SessionId, Visibility};
+use std::borrow::Cow;
 
 fn tool(class: EventType, id: &str) -> Draft {
     let mut draft = Draft::new(class);
@@ -17,8 +18,8 @@ fn text(class: EventType, message: &str, part: Option<&str>) -> Draft {
     draft
 }
 
-fn envelope(draft: Draft) -> Envelope {
-    Envelope { sequence: Sequence(1), event_id: uuid::Uuid::nil(), received_at: "".into(), draft }
+fn envelope(draft: Draft) -> Envelope<'static> {
+    Envelope { sequence: Sequence(1), event_id: uuid::Uuid::nil(), received_at: "", draft: Cow::Owned(draft) }
 }
 
 /// Returns what user, dashboard and internal readers get of each draft, in order.
@@ -388,7 +389,7 @@ fn the_stub_of_a_review_s_end_names_the_review() {
         let seen =
             visibilities(&mut ledger, vec![Draft::new(EventType::ReviewRequested).with("reviewId", id.clone()), end.clone()]);
         assert_eq!(seen[1], [Stub, Stub, Body]);
-        let edge = crate::model::visibility::stub(&envelope(end)).draft.payload;
+        let edge = crate::model::visibility::stub(&envelope(end)).draft.into_owned().payload;
         assert_eq!(Value::Object(edge), json!({"reviewId": id, "withheld": true}));
     }
 }

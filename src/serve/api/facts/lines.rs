@@ -2,7 +2,7 @@
 
 use super::problems::{FactNumbering, fact_too_large, ingest_problem};
 use super::{Destination, poll_once};
-use crate::ingest::{Delivery, Facts, IngestError, Pending, Receipt, envelope_bytes_with};
+use crate::ingest::{Delivery, Facts, INLINE_BYTES_MAX, IngestError, Pending, Receipt, envelope_bytes_with};
 use crate::log::commit::Connected;
 use crate::model::Epoch;
 use crate::serve::access::authorization::OpenAccess;
@@ -22,9 +22,11 @@ use tokio::time::Instant;
 const GROUPS_IN_FLIGHT_MAX: usize = 8;
 /// Maximum facts of one group of a streamed body, and maximum bytes of their envelopes.
 ///
-/// A single fact may be larger. A group is what has arrived; it never waits for more.
+/// A single fact may be larger. A group is what has arrived; it never waits for more. The ingest accepts most groups on
+/// the thread that has read them.
 const GROUP_FACTS_MAX: usize = 1024;
-const GROUP_BYTES_MAX: usize = 1024 * 1024;
+const GROUP_BYTES_MAX: usize = INLINE_BYTES_MAX - 16 * 1024;
+
 /// A streamed body with a fact per line.
 pub struct LineBody<'a> {
     pub app: &'a App,

@@ -32,8 +32,8 @@ def test_a_block_publishes_the_start_its_facts_and_the_end(server: Server) -> No
             message.text("High ")
             message.text("water.")
     assert [event["type"] for event in server.events("block")] == [
-        "run.started",
         "text.final",
+        "run.started",
         "reasoning.delta",
         "reasoning.summary",
         "text.delta",

@@ -929,7 +929,7 @@ async fn the_runtime_info_lists_the_agents() {
     })
     .await;
     waiting.abort();
-    let agent = |name: &str| json!({ "name": name, "description": "", "className": "Proscenium" });
+    let agent = |name: &str| json!({ "name": name, "description": "", "className": "Proscenium", "present": name == "waits" });
     let names = ["asked", "default", "helper", "named", "waits"];
     assert_eq!(info["agents"], names.iter().map(|name| ((*name).to_owned(), agent(name))).collect::<Value>());
     assert_eq!(

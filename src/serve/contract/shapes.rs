@@ -531,7 +531,12 @@ fn thread_at_rest() -> Value {
 fn copilot_info() -> Value {
     let agent = object(
         "An agent.",
-        json!({ "name": id(), "description": text("Always empty."), "className": text("`Proscenium`.") }),
+        json!({
+            "name": id(),
+            "description": text("Always empty."),
+            "className": text("`Proscenium`."),
+            "present": { "description": "Whether a worker of the agent waits for controls.", "type": "boolean" },
+        }),
         json!({}),
     );
     object(

@@ -17,7 +17,7 @@ import { jitterStream } from "../jitter.mjs";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
-const BINARY = process.env.PROSCENIUM_BIN ?? here("../../target/debug/proscenium");
+export const BINARY = process.env.PROSCENIUM_BIN ?? here("../../target/debug/proscenium");
 const WORKER = process.env.PROSCENIUM_WORKER ?? here("../../target/debug/examples/worker");
 
 /** Whether to test more points of each recording than the gate does. */

@@ -22,6 +22,7 @@ export const currentRun = (): Run | undefined => surroundings().run;
 
 /** A run. `during` reports its start and its end. */
 export class Run extends Producer {
+  #isAccepted = false;
   #hasStarted = false;
   #hasEnded = false;
   #pending = new Set<string>();
@@ -64,8 +65,9 @@ export class Run extends Producer {
     return new Message((fact) => this.publish(now({ ...fact, messageId })), messageId);
   }
 
-  /** Publishes a message of the user. It does not start the run: a forwarded source does that itself. */
+  /** Publishes a message of the user. It accepts the run but does not start it: a forwarded source does that. */
   userMessage(text: string, messageId = newId("message")): void {
+    if (!this.#hasStarted && !this.#isAccepted) this.status("accepted");
     this.send(now({ type: "text.final", messageId, payload: { role: "user", text } }), "agentui");
   }
 
@@ -78,8 +80,9 @@ export class Run extends Producer {
   /** Publishes a status of the run. `accepted` precedes its start. */
   status(phase: Phase, message?: string): void {
     const fact = now({ type: "run.status", phase, payload: { message } });
-    if (phase === "accepted") this.send(fact, "agentui");
-    else this.publish(fact);
+    if (phase !== "accepted") return this.publish(fact);
+    this.#isAccepted = true;
+    this.send(fact, "agentui");
   }
 
   /**

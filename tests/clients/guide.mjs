@@ -55,10 +55,13 @@ const isOpen = (port) =>
     socket.once("error", () => resolve(false));
   });
 
+/** No agent reaches another machine. */
+const NO_NETWORK = { ALL_PROXY: "http://127.0.0.1:9", HTTPS_PROXY: "http://127.0.0.1:9", NO_PROXY: "127.0.0.1,localhost" };
+
 /** Configuration of the programs that read no variable, or get none. */
 const homeFiles = (model) => ({
-  ".codex/config.toml": `model = "gpt-5"\nmodel_provider = "fake"\n[model_providers.fake]\nname = "fake"\nbase_url = "${model}/v1"\nwire_api = "responses"\n`,
-  ".claude/settings.json": JSON.stringify({ env: { ANTHROPIC_BASE_URL: model, ANTHROPIC_API_KEY: "fake", CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1" } }),
+  ".codex/config.toml": `model = "gpt-5"\nmodel_provider = "fake"\ncheck_for_update_on_startup = false\n[analytics]\nenabled = false\n[model_providers.fake]\nname = "fake"\nbase_url = "${model}/v1"\nwire_api = "responses"\n`,
+  ".claude/settings.json": JSON.stringify({ env: { ANTHROPIC_BASE_URL: model, ANTHROPIC_API_KEY: "fake", CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1", ...NO_NETWORK } }),
 });
 
 /**
@@ -87,8 +90,7 @@ export async function startGuide(name, model, more = {}) {
     OPENAI_BASE_URL: `${model.url}/v1`, OPENAI_AGENTS_DISABLE_TRACING: "1", LANGGRAPH_CLI_NO_ANALYTICS: "1", LANGSMITH_TRACING: "false", PYTHONUNBUFFERED: "1",
     PROSCENIUM_URL: `http://127.0.0.1:${ports.get("8787")}`, PROSCENIUM_LISTEN: `127.0.0.1:${ports.get("8787")}`, PROSCENIUM_STORE: "memory", PROSCENIUM_LOG: "warn",
     ...more,
-    // No agent leaves this machine.
-    ALL_PROXY: "http://127.0.0.1:9", HTTPS_PROXY: "http://127.0.0.1:9", NO_PROXY: "127.0.0.1,localhost",
+    ...NO_NETWORK,
   };
   const children = [];
   const run = (command) => {

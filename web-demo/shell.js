@@ -531,6 +531,7 @@ export class Shell {
     sessions.addEventListener("retry", () => void this.#list.read());
     sessions.addEventListener("find", () => void openPalette(this.#paletteHost));
     sessions.addEventListener("create", () => this.#createSession());
+    document.addEventListener("create", () => this.#createSession());
     needs.addEventListener("click", () => this.#showView(this.#route.view === "inbox" ? undefined : "inbox"));
     sessions.addEventListener("open", (event) => {
       const { kind, id } = /** @type {CustomEvent<Target>} */ (event).detail;

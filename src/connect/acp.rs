@@ -13,6 +13,7 @@ use super::{ConnectorKind, TargetKind, process_pool};
 use crate::model::{Control, SessionId};
 use futures_util::FutureExt;
 use serde_json::{Map, Value, json};
+use std::path::Path;
 use std::sync::Arc;
 
 pub(super) const CONNECTOR: ConnectorKind =
@@ -68,7 +69,10 @@ impl AcpAgent {
         let abilities = json!({ "elicitation": { "form": {} } });
         let offer = json!({ "protocolVersion": 1, "clientCapabilities": abilities, "clientInfo": client });
         let agent = self.ask(&mut process, "initialize", offer).await?;
-        let directory = self.0.command.directory.as_deref().unwrap_or(std::path::Path::new("/"));
+        // The protocol wants an absolute path.
+        let directory = std::path::absolute(self.0.command.directory.as_deref().unwrap_or(Path::new("."))).map_err(|error| {
+            UpstreamError::new("process_not_started", format!("The agent's directory has no absolute path: {error}."))
+        })?;
         let mut params = json!({ "cwd": directory, "mcpServers": [] });
         let known = call.session_memory.get(SESSION).and_then(Value::as_str);
         if let Some(known) = known.filter(|_| agent["agentCapabilities"]["loadSession"] == true) {

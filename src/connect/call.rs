@@ -132,7 +132,7 @@ pub(super) trait Upstream: Send {
     }
 }
 
-/// A UUID made from these parts, for agents whose sessions have one.
+/// A UUID made from these parts: the same for the same parts.
 pub(super) fn uuid_of(parts: &[&str]) -> Uuid {
     let hash = Sha256::digest(parts.join("\0"));
     uuid::Builder::from_custom_bytes(std::array::from_fn(|n| hash[n])).into_uuid()

@@ -4,7 +4,7 @@
 //! have a part of it, or an old one. Of a page's request count its new messages of the user, and the results of tools
 //! that ran in the page.
 
-use super::call::UserMessage;
+use super::call::{UserMessage, uuid_of};
 use crate::encode::ag_ui;
 use crate::encode::frames::ActivityView;
 use crate::model::{Audience, RunId, SessionId};
@@ -131,7 +131,9 @@ pub(super) fn request(value: Option<&Value>, id: &str) -> TurnRequest {
                 true => text.clone().into(),
                 false => [vec![json!({ "type": "text", "text": text })], files].concat().into(),
             };
-            request.messages.push(UserMessage { id: id.to_owned(), text, content });
+            // The run has the control's id, and for the AI SDK the answer has the run's: two messages need two ids.
+            let id = uuid_of(&[id, "message"]).to_string();
+            request.messages.push(UserMessage { id, text, content });
         }
         None => {}
     }
@@ -205,8 +207,9 @@ mod tests {
 
     #[test]
     fn a_request_has_the_new_messages_of_the_user_in_the_form_of_each_client() {
-        assert_eq!(request(Some(&json!("Hello")), "c").messages, [user("c", "Hello")]);
-        assert_eq!(request(Some(&json!({ "text": "Hello" })), "c").messages, [user("c", "Hello")]);
+        let id = uuid_of(&["c", "message"]).to_string();
+        assert_eq!(request(Some(&json!("Hello")), "c").messages, [user(&id, "Hello")]);
+        assert_eq!(request(Some(&json!({ "text": "Hello" })), "c").messages, [user(&id, "Hello")]);
         let file =
             json!({ "text": "See", "attachments": [{ "name": "a.png", "mediaType": "image/png", "bytes": 1, "data": "AA==" }] });
         let url = "data:image/png;base64,AA==";

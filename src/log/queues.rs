@@ -105,12 +105,13 @@ impl Queues {
         self.inner.lock().watchers.entry(agent.clone()).or_default().subscribe()
     }
 
-    /// The agents with a waiting claimant or a queued control.
+    /// The agents with a waiting claimant or a queued control, and whether a claimant waits.
     #[must_use]
-    pub fn agents(&self) -> Vec<AgentId> {
+    pub fn agents(&self) -> BTreeMap<AgentId, bool> {
         let inner = self.inner.lock();
-        let waiting = inner.watchers.iter().filter(|(_, arrivals)| arrivals.receiver_count() > 0).map(|(agent, _)| agent);
-        waiting.chain(inner.queues.keys()).cloned().collect()
+        let queued = inner.queues.keys().map(|agent| (agent.clone(), false));
+        let waiting = inner.watchers.iter().filter(|(_, arrivals)| arrivals.receiver_count() > 0);
+        queued.chain(waiting.map(|(agent, _)| (agent.clone(), true))).collect()
     }
 
     /// Leases up to `max` controls of an agent's queue until `until`, oldest first.

@@ -466,3 +466,23 @@ test("a decision at a past moment offers no question", limit, async () => {
   await until(page, () => document.getElementById("stage").dataset.past === "true");
   assert.equal(await page.getByRole("button", { name: "Ask a question" }).count(), 0);
 });
+
+const offered = (kind, label) => ({ optionId: label.toLowerCase(), label, kind });
+
+test("an option is read by its first word, and one that needs words blocks no approval", limit, async () => {
+  for (const [options, buttons, chosen] of [
+    [[offered("allow_once", "Yes, proceed"), offered("allow_always", "Yes, and don't ask again"), offered("reject_once", "No, and tell me why")], ["Yes, proceed", "No, and tell me why"], "yes, proceed"],
+    [[offered("allow_once", "Approve"), offered("reject_once", "Reject"), offered("answer", "Respond")], ["Approve", "Reject"], "approve"],
+  ]) {
+    const run = `offered-${++runs}`;
+    await stage.publish(run, [{ type: "run.started" }, { type: "action.required", actionId: "a", agentId: "offers", payload: { kind: "tool_approval", title: "Delete", options } }]);
+    page = await stage.look({ run });
+    const card = page.locator("ps-conversation ps-action");
+    const labelOf = async (key) => (await card.locator("button", { has: page.locator(`kbd:text-is("${key}")`) }).innerText()).split("\n")[0].replace("…", "");
+    assert.deepEqual([await labelOf("Y"), await labelOf("N")], buttons);
+    await card.getByRole("button", { name: buttons[0], exact: true }).click();
+    const control = await stage.claim("offers", { run });
+    assert.deepEqual([control.control, control.value.optionId], ["approve", chosen]);
+    await page.close();
+  }
+});

@@ -207,6 +207,36 @@ test("an empty server says what it is, and opens the first session by itself", l
   assert.deepEqual(page.problems, []);
 });
 
+test("a new session writes to the agent that waits for messages, and offers a choice between several", limit, async (context) => {
+  const other = await another(context);
+  const release = new AbortController();
+  context.after(() => release.abort());
+  const claim = (agent) => fetch(`${other.url}/v1/agents/${agent}/controls/claim?wait=60`, { method: "POST", signal: release.signal }).then((answer) => answer.json(), () => undefined);
+  const present = async (agent) => {
+    while (!(await other.read("/copilotkit/info")).agents[agent]?.present) await new Promise((resolve) => setTimeout(resolve, 10));
+  };
+  const first = claim("support");
+  await present("support");
+  page = await other.look();
+  await page.getByRole("button", { name: "Start a session" }).click();
+  await page.getByPlaceholder("Message support…").fill("Hello");
+  await page.keyboard.press("Enter");
+  assert.deepEqual((await first).controls.map(({ control, agentId, value }) => [control, agentId, value]), [["send", "support", { text: "Hello" }]]);
+
+  const second = claim("clerk");
+  void claim("support");
+  await present("clerk");
+  await present("support");
+  await page.locator("#new-session").click();
+  await page.getByLabel("Agent", { exact: true }).selectOption("support");
+  await page.getByPlaceholder("Message support…").waitFor();
+  await page.getByLabel("Agent", { exact: true }).selectOption("clerk");
+  await page.getByPlaceholder("Message clerk…").fill("Hello");
+  await page.keyboard.press("Enter");
+  assert.equal((await second).controls[0].agentId, "clerk");
+  assert.deepEqual(page.problems, []);
+});
+
 test("a panel in full width turns the rail into a strip, and the address keeps it", limit, async () => {
   await publishSessions();
   page = await stage.look({ session: "keys", panel: "events" });

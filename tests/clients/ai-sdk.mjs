@@ -2,7 +2,7 @@
 
 import * as ai5 from "ai-5";
 import * as ai6 from "ai-6";
-import * as ai7 from "ai-7";
+import * as ai7 from "ai";
 import { Streams, fetchActivities, requestJson, post, textsInOrder, waitFor } from "./harness.mjs";
 
 /** `useChat` without React: the library's chat with plain state. */

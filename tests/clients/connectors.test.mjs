@@ -19,8 +19,8 @@ import { fileURLToPath } from "node:url";
 import { HttpAgent } from "@ag-ui/client";
 import { RunAgentInputSchema } from "@ag-ui/core/schemas";
 import { EventEncoder } from "@ag-ui/encoder";
-import { convertToModelMessages, pipeUIMessageStreamToResponse, stepCountIs, streamText, tool, jsonSchema } from "ai-7";
-import { MockLanguageModelV4, simulateReadableStream } from "ai-7/test";
+import { convertToModelMessages, pipeUIMessageStreamToResponse, stepCountIs, streamText, tool, jsonSchema } from "ai";
+import { MockLanguageModelV4, simulateReadableStream } from "ai/test";
 import { post, startServer, waitFor } from "./harness.mjs";
 
 /** LangGraph's server keeps its threads between two runs of the tests. */

@@ -691,6 +691,45 @@ async fn a_thread_s_page_has_its_messages_its_active_run_and_its_interrupts() {
 }
 
 #[tokio::test]
+async fn messages_of_two_runs_stay_apart_where_their_source_gives_them_no_id() {
+    let response = |text: &str| {
+        let item = json!({ "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": text }] });
+        vec![
+            json!({ "type": "response.created", "response": { "id": text, "output": [] } }),
+            json!({ "type": "response.output_item.added", "output_index": 0, "item": { "type": "message", "content": [] } }),
+            json!({ "type": "response.output_item.done", "output_index": 0, "item": item }),
+            json!({ "type": "response.completed", "response": { "id": text, "output": [item] } }),
+        ]
+    };
+    let native = |text: &str| vec![started(), fact("text.final", json!({ "payload": { "text": text } })), finished()];
+    let client = client().await;
+    let mut joined = Vec::new();
+    for (source, facts) in [("agentui", &native as &dyn Fn(&str) -> Vec<Value>), ("openai-responses", &response)] {
+        for (run, text) in [("one", "One"), ("two", "Two"), ("three", "Three")] {
+            let path = format!("/v1/runs/{source}-{run}/facts?sessionId={source}&source={source}");
+            post_json(&client, &path, &json!(facts(text))).await.ok();
+        }
+        let rest = client.get(&format!("/ag-ui/helper?threadId={source}")).await.ok();
+        let shown: Vec<_> = rest["messages"].as_array().unwrap().iter().map(|message| message["content"].clone()).collect();
+        assert_eq!(shown, ["One", "Two", "Three"], "{source}: at rest");
+        let join = post(&client, "/copilotkit/agent/helper/connect", &run_input(source, "x", &[])).await.read_all().await;
+        joined.extend(
+            join.iter().find(|event| event["type"] == "MESSAGES_SNAPSHOT").unwrap()["messages"].as_array().unwrap().clone(),
+        );
+        let mut ids = Vec::new();
+        for run in ["one", "two", "three"] {
+            let path = format!("/v1/runs/{source}-{run}/stream?format=ag-ui");
+            let events = send_request(&client, "GET", &path, &[], "").await.read_all().await;
+            ids.extend(events.iter().find_map(|event| event.pointer("/messages/0/id")).cloned());
+        }
+        let at_rest: Vec<_> = rest["messages"].as_array().unwrap().iter().map(|message| message["id"].clone()).collect();
+        assert_eq!(ids, at_rest, "{source}: a message has one id, in its run and in its thread");
+    }
+    let texts: Vec<_> = joined.iter().map(|message| message["content"].clone()).collect();
+    assert_eq!(texts, ["One", "Two", "Three", "One", "Two", "Three"], "joined");
+}
+
+#[tokio::test]
 async fn a_long_thread_is_paged_without_gaps_or_repetitions() {
     let client = client().await;
     let runs = RUNS_MAX + 3;
@@ -890,7 +929,7 @@ async fn the_runtime_info_lists_the_agents() {
     })
     .await;
     waiting.abort();
-    let agent = |name: &str| json!({ "name": name, "description": "", "className": "Proscenium" });
+    let agent = |name: &str| json!({ "name": name, "description": "", "className": "Proscenium", "present": name == "waits" });
     let names = ["asked", "default", "helper", "named", "waits"];
     assert_eq!(info["agents"], names.iter().map(|name| ((*name).to_owned(), agent(name))).collect::<Value>());
     assert_eq!(

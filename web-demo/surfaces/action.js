@@ -426,7 +426,8 @@ export class Action extends Card {
       if (kind === "credential_request") for (const input of form.fields.root.querySelectorAll("input")) if (input.type === "text") input.type = "password";
       return form;
     }
-    const plain = offered.filter(({ verdict }) => verdict === undefined);
+    // An option that answers in words, such as LangGraph's `respond`, is no choice between ways to approve.
+    const plain = offered.filter(({ verdict }, at) => verdict === undefined && options[at]?.kind !== "answer");
     const of = (/** @type {Verdict} */ verdict) => offered.filter((one) => one.verdict === verdict);
     if (plain.length > 0) form.choice = choiceOf("Options", plain.map(({ value, label, description }) => ({ value, label, description })));
     if (schema !== undefined) form.fields = formOf(schema);

@@ -24,6 +24,9 @@ const ATTACHED_BYTES_MAX = 96 * 1024;
 
 /** @typedef {{ name: string, mediaType: string, bytes: number, data: string }} Attachment `data` is base64. */
 
+/** The agent that takes the messages that name none. */
+const DEFAULT_AGENT = "default";
+
 /** The modes of a message: the label, and when the agent reads it. */
 const MODES = /** @type {const} */ ({
   send: { label: "Send", hint: "Starts a new turn." },
@@ -58,6 +61,10 @@ export class Composer extends Surface {
   #mode = "send";
   /** The mode that the viewer chose; `undefined` for the default. @type {Mode | undefined} */
   #chosenMode;
+  /** The agents that a new session can address. The server's list is read once for each session. @type {string[]} */
+  #agents = [];
+  /** @type {string | undefined} */
+  #chosenAgent;
   /** @type {SentMessage[]} */
   #sentMessages = [];
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -66,7 +73,10 @@ export class Composer extends Surface {
   build() {
     this.#sentMessages = [];
     this.#attachments = [];
+    this.#agents = [];
+    this.#chosenAgent = undefined;
     clearTimeout(this.#pollTimer);
+    void this.#readAgents();
     this.setAttribute("role", "region");
     this.setAttribute("aria-label", "Composer");
     this.#buildForm();
@@ -143,6 +153,20 @@ export class Composer extends Surface {
     this.#drawBox();
   }
 
+  /** Reads the agents that wait for messages, for a session without a run: nothing else says who answers there. */
+  async #readAgents() {
+    const { view } = this;
+    if (view.sessionId === undefined || this.#agentOfRuns) return;
+    try {
+      const { agents } = /** @type {{ agents: Record<string, { present: boolean }> }} */ (await view.read("/copilotkit/info"));
+      if (view !== this.view) return;
+      this.#agents = Object.entries(agents).filter(([, { present }]) => present).map(([name]) => name);
+      this.#drawBox();
+    } catch {
+      // Without the list the message goes to the default agent.
+    }
+  }
+
   get #isPossible() {
     const { isLive, runId, sessionId } = this.view;
     return isLive && (runId !== undefined || sessionId !== undefined);
@@ -157,11 +181,17 @@ export class Composer extends Surface {
     const { label, hint } = MODES[this.#mode];
     this.dataset.mode = this.#mode;
     this.#text.disabled = this.#pick.disabled = !isPossible;
-    this.#text.placeholder = isLive ? "Message the agent…" : "You are viewing a past state. Go back to live to send a message.";
+    const agent = this.#agent;
+    const choices = this.#agentOfRuns ? [] : this.#agents;
+    this.#text.placeholder = isLive ? `Message ${choices.length > 0 ? agent : "the agent"}…` : "You are viewing a past state. Go back to live to send a message.";
     render(html`<label class="visually-hidden" for="composer-text">Message</label>${this.#text}
       ${this.#attachments.length === 0 ? nothing : html`<ul class="files" aria-label="Attached files">${this.#attachments.map((one) => this.#attachmentTemplate(one))}</ul>`}
       <div class="foot">
         <label class="button small icon-button attach" data-kind="quiet" title=${`Attach files, at most ${ATTACHED_BYTES_MAX / 1024} KiB in total`}>${this.#pick}${icon("attach")}</label>
+        ${choices.length < 2 ? nothing : html`<select class="button small" aria-label="Agent" @change=${(/** @type {Event} */ event) => {
+          this.#chosenAgent = /** @type {HTMLSelectElement} */ (event.target).value;
+          this.#drawBox();
+        }}>${choices.map((name) => html`<option value=${name} .selected=${name === agent}>${name}</option>`)}</select>`}
         <fieldset class="segments modes"><legend class="visually-hidden">Mode</legend>${MODE_NAMES.map((mode) => this.#modeRadio(mode, isPossible && (mode !== "steer" || isRunning)))}</fieldset>
         <span class="mode-hint">${isPossible ? hint : ""}</span>
         <button type="submit" class="button submit" data-kind="primary" data-control=${this.#mode} ?disabled=${!isPossible}>${label}<kbd aria-hidden="true">${SEND_KEYS}</kbd></button>
@@ -265,8 +295,13 @@ export class Composer extends Surface {
     this.#drawAbove();
   }
 
-  /** The agent that gets the message: that of the newest run. */
+  /** The agent that gets the message; `undefined` for the server's default. */
   get #agent() {
+    return this.#agentOfRuns ?? this.#chosenAgent ?? (this.#agents.includes(DEFAULT_AGENT) ? DEFAULT_AGENT : this.#agents[0]);
+  }
+
+  /** The agent of the newest run. */
+  get #agentOfRuns() {
     const own = new Set(this.view.runs);
     const run = this.view.store.sorted(({ activityType, runId }) => activityType === "run" && own.has(runId)).findLast(({ content }) => content.agentId !== undefined);
     return run && toText(run.content.agentId);

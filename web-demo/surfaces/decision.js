@@ -33,6 +33,9 @@ const tokens = (text) => toText(text).replace(/['’]/g, "").replace(/([a-z0-9])
  */
 export function verdictOf(text) {
   const names = tokens(text);
+  // "Yes, and don't ask again" allows: what follows only qualifies it.
+  if (names.length > 1 && names[0] === "yes") return "approve";
+  if (names.length > 1 && names[0] === "no") return "reject";
   const found = [...VERDICT_WORDS].filter(([, known]) => names.some((word) => known.has(word))).map(([verdict]) => verdict);
   if (names.some((word) => NEGATIONS.includes(word))) return found.length === 1 && found[0] === "approve" ? "reject" : undefined;
   return found.length === 1 ? found[0] : undefined;

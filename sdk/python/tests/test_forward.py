@@ -47,6 +47,15 @@ def forwarded(forward: Any, *items: Any) -> list[dict[str, Any]]:
     return recording.facts
 
 
+def test_a_forwarded_source_starts_the_run_that_a_worker_accepted() -> None:
+    run, recording = Run.recording()
+    with run:
+        run.status("accepted")
+        run.user_message("Hi")
+        run.forward(openai.SOURCE, {"type": "response.created"}, ends=True)
+    assert [fact["type"] for fact in recording.facts] == ["run.status", "text.final", "response.created"]
+
+
 @pytest.mark.parametrize(
     "item",
     [

@@ -32,8 +32,9 @@ def test_a_block_publishes_the_start_its_facts_and_the_end(server: Server) -> No
             message.text("High ")
             message.text("water.")
     assert [event["type"] for event in server.events("block")] == [
-        "run.started",
+        "run.status",
         "text.final",
+        "run.started",
         "reasoning.delta",
         "reasoning.summary",
         "text.delta",
@@ -43,7 +44,7 @@ def test_a_block_publishes_the_start_its_facts_and_the_end(server: Server) -> No
     ]
     assert {event["sessionId"] for event in server.events("block")} == {"s1"}
     assert server.status("block") == "completed"
-    assert run.counters.acknowledged == run.counters.published == 8
+    assert run.counters.acknowledged == run.counters.published == 9
 
 
 def test_an_exception_fails_the_run_and_a_cancellation_cancels_it(server: Server) -> None:

@@ -71,6 +71,27 @@ def test_a_control_whose_lease_ends_is_handed_out_again(server: Server) -> None:
     asyncio.run(main())
 
 
+def test_the_words_of_a_message_are_found_in_every_form(server: Server) -> None:
+    message = {"role": "user", "id": "u1"}
+    forms = [
+        "hello",
+        {"text": "hello"},
+        {"messages": [{**message, "content": "hello"}]},
+        {"messages": [{**message, "parts": [{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]}]},
+    ]
+
+    async def main() -> None:
+        controls = worker(server.url, "reader")
+        for value in forms:
+            body = {"control": "send", "agentId": "reader", "value": value}
+            server.post("/v1/sessions/s-reader/controls", body)
+            control = await first(controls)
+            assert control.text == "hello"
+            await control.ack()
+
+    asyncio.run(main())
+
+
 def test_a_worker_waits_while_the_server_is_away(own_server: Server) -> None:
     async def main() -> None:
         controls = worker(own_server.url, "patient")

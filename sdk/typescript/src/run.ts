@@ -22,6 +22,7 @@ export const currentRun = (): Run | undefined => surroundings().run;
 
 /** A run. `during` reports its start and its end. */
 export class Run extends Producer {
+  #isAccepted = false;
   #hasStarted = false;
   #hasEnded = false;
   #pending = new Set<string>();
@@ -64,9 +65,10 @@ export class Run extends Producer {
     return new Message((fact) => this.publish(now({ ...fact, messageId })), messageId);
   }
 
-  /** Publishes a message of the user. */
+  /** Publishes a message of the user. It accepts the run but does not start it: a forwarded source does that. */
   userMessage(text: string, messageId = newId("message")): void {
-    this.publish(now({ type: "text.final", messageId, payload: { role: "user", text } }));
+    if (!this.#hasStarted && !this.#isAccepted) this.status("accepted");
+    this.send(now({ type: "text.final", messageId, payload: { role: "user", text } }), "agentui");
   }
 
   /** Returns a call of a tool that this process runs; use its `during`. */
@@ -75,9 +77,12 @@ export class Run extends Producer {
     return new ToolCall(this.publisher && ((fact) => this.report(fact)), callId, toolName, surroundings().call?.callId, input);
   }
 
-  /** Publishes a status of the run. */
+  /** Publishes a status of the run. `accepted` precedes its start. */
   status(phase: Phase, message?: string): void {
-    this.publish(now({ type: "run.status", phase, payload: { message } }));
+    const fact = now({ type: "run.status", phase, payload: { message } });
+    if (phase !== "accepted") return this.publish(fact);
+    this.#isAccepted = true;
+    this.send(fact, "agentui");
   }
 
   /**
@@ -114,9 +119,9 @@ export class Run extends Producer {
   }
 
   /**
-   * Does the work, and closes the run. The first fact is preceded by `run.started`. The end publishes `run.finished`,
-   * or `run.failed` after an exception (an `AbortError`: cancelled), and waits until everything is durable. A run with
-   * an unanswered action stays open instead. Meanwhile silence does not make the run stale.
+   * Does the work, and closes the run. The first fact of the agent is preceded by `run.started`. The end publishes
+   * `run.finished`, or `run.failed` after an exception (an `AbortError`: cancelled), and waits until everything is
+   * durable. A run with an unanswered action stays open instead. Meanwhile silence does not make the run stale.
    */
   async during<R>(work: (run: this) => R | Promise<R>): Promise<R> {
     this.publisher?.keepAlive();

@@ -57,9 +57,10 @@ export class Control {
     this.value = claimed.value;
   }
 
-  /** The words of a message: the value, or the last words of the user of an AG-UI or AI SDK client. */
+  /** The words of a message: the value, its `text`, or the last words of the user of an AG-UI or AI SDK client. */
   get text(): string {
-    if (typeof this.value === "string") return this.value;
+    const text = (this.value as { text?: unknown } | null | undefined)?.text ?? this.value;
+    if (typeof text === "string") return text;
     const { content, parts = content } = this.#userMessage;
     if (typeof parts === "string") return parts;
     return Array.isArray(parts) ? parts.map((part: { text?: unknown } | null) => (typeof part?.text === "string" ? part.text : "")).join("") : "";

@@ -30,6 +30,17 @@ async function forwarded(forward, items) {
   await run.during(() => forward(stream(items)).done());
   return recording.facts;
 }
+
+test("a forwarded source starts the run that a worker accepted", async () => {
+  const [run, recording] = Run.recording();
+  await run.during(() => {
+    run.status("accepted");
+    run.userMessage("Hi");
+    run.forward(openai.SOURCE, [{ type: "response.created" }], { ends: true });
+  });
+  assert.deepEqual(recording.facts.map(({ type }) => type), ["run.status", "text.final", "response.created"]);
+});
+
 const bare = ({ timestamp: _, ...fact }) => fact;
 
 test("every form of a LangGraph part is the same fact, and the run ends after it", async () => {

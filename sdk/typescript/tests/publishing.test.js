@@ -28,7 +28,7 @@ test("a block publishes the start, its facts and the end, and a page shows them"
   });
   assert.equal(result, 42);
   const events = await server.events("block");
-  assert.deepEqual(events.map(({ type }) => type), ["run.started", "text.final", "reasoning.delta", "reasoning.summary", "text.delta", "text.delta", "text.final", "run.finished"]);
+  assert.deepEqual(events.map(({ type }) => type), ["run.status", "text.final", "run.started", "reasoning.delta", "reasoning.summary", "text.delta", "text.delta", "text.final", "run.finished"]);
   assert.deepEqual([...new Set(events.map(({ sessionId, agentId }) => `${sessionId} ${agentId}`))], ["s1 writer"]);
   await waitFor("the end on the page", () => page.state.kind === "ended");
   page.close();

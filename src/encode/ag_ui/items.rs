@@ -36,25 +36,50 @@ pub(super) enum Key {
 impl Key {
     /// The message's id, before deduplication.
     fn name(&self, run: Option<&str>) -> String {
-        let of = |named: &str, id: &str| match run.filter(|_| is_generated(named)) {
-            Some(run) => format!("{run}/{id}"),
-            None => id.to_owned(),
-        };
-        let own = |id: &str| of(id, id);
-        // A thought's id starts with its message, whose id may be generated.
-        let thought = |id: &str| of(id.rsplit_once('/').map_or(id, |(message, _)| message), id);
+        let own = |id: &str| run.map_or_else(|| id.to_owned(), |run| scoped(id, run));
         match self {
             Self::Text(message, None) => own(message),
             Self::Text(message, Some(part)) => format!("{}/{part}", own(message)),
             Self::Part(message, part) => format!("part:{}/{part}", own(message)),
-            Self::Reasoning(id) => format!("reasoning:{}", thought(id)),
+            Self::Reasoning(id) => format!("reasoning:{}", run.map_or_else(|| id.to_string(), |run| scoped_thought(id, run))),
             Self::Call(id) => own(id),
             Self::Result(id) => format!("result:{}", own(id)),
             Self::Progress(id) => format!("progress:{}", own(id)),
-            Self::Activity(kind, id) if &**kind == "plan" => format!("{kind}:{}", thought(id)),
+            Self::Activity(kind, id) if &**kind == "plan" => {
+                format!("{kind}:{}", run.map_or_else(|| id.to_string(), |run| scoped_thought(id, run)))
+            }
             Self::Activity(kind, id) => format!("{kind}:{}", own(id)),
         }
     }
+
+    /// The key of a message of an earlier run: there, a generated id names another message than in the current run.
+    ///
+    /// Calls keep theirs, under which clients know them.
+    fn of_earlier(self, run: &str) -> Self {
+        match self {
+            Self::Text(message, part) => Self::Text(scoped(&message, run).into(), part),
+            Self::Part(message, part) => Self::Part(scoped(&message, run).into(), part),
+            Self::Reasoning(id) => Self::Reasoning(scoped_thought(&id, run).into()),
+            Self::Activity(kind, id) if &*kind == "plan" => Self::Activity(kind, scoped_thought(&id, run).into()),
+            Self::Activity(kind, id) => Self::Activity(kind, scoped(&id, run).into()),
+            Self::Call(_) | Self::Result(_) | Self::Progress(_) => self,
+        }
+    }
+}
+
+/// The id with its run, if an adapter generated it.
+fn scoped(id: &str, run: &str) -> String {
+    scoped_by(id, id, run)
+}
+
+/// The same for a thought, whose id starts with its message: the message's id may be generated.
+fn scoped_thought(id: &str, run: &str) -> String {
+    scoped_by(id, id.rsplit_once('/').map_or(id, |(message, _)| message), run)
+}
+
+fn scoped_by(id: &str, named: &str, run: &str) -> String {
+    let is_scoped = id.strip_prefix(run).is_some_and(|rest| rest.starts_with('/'));
+    if is_generated(named) && !is_scoped { format!("{run}/{id}") } else { id.to_owned() }
 }
 
 /// Whether an adapter generated the id: then another run of the same thread may have the same one.
@@ -297,7 +322,12 @@ pub(super) fn entries(earlier: &[ActivityView], activities: &[ActivityView], nam
     while let Some(first) = rest.first() {
         let count = rest.iter().take_while(|activity| activity.run == first.run).count();
         let (run, after) = rest.split_at(count);
-        items.extend(of_run(run, number));
+        items.extend(of_run(run, number).map(|mut item| {
+            if let Some(run) = &item.run {
+                item.key = item.key.of_earlier(run);
+            }
+            item
+        }));
         (rest, number) = (after, number + 1);
     }
     items.extend(of_run(activities, number));

@@ -26,7 +26,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::Request;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The newest runs whose agents are listed.
@@ -117,24 +117,25 @@ pub async fn call(
 /// The agents that a client can address.
 ///
 /// They are the configured ones, those with workers or queued controls, those of recent visible runs, and the default
-/// agent.
-async fn agents(app: &App, authorization: &Authorization) -> Result<BTreeSet<String>, Problem> {
-    let mut agents = app.logs.queues().agents();
-    agents.extend(app.agents.iter().cloned());
-    agents.retain(|agent| authorization.has_agent(agent));
-    let mut names: BTreeSet<String> = agents.iter().map(AgentId::to_string).collect();
-    names.insert(DEFAULT_AGENT.to_owned());
+/// agent; and whether a worker waits for controls.
+async fn agents(app: &App, authorization: &Authorization) -> Result<BTreeMap<String, bool>, Problem> {
+    let mut names: BTreeMap<String, bool> = BTreeMap::from([(DEFAULT_AGENT.to_owned(), false)]);
+    let configured = app.agents.iter().map(|agent| (agent.clone(), false));
+    let known = configured.chain(app.logs.queues().agents()).filter(|(agent, _)| authorization.has_agent(agent));
+    names.extend(known.map(|(agent, is_present)| (agent.to_string(), is_present)));
     for listed in app.logs.list(LogKind::Run, None, AGENTS_OF_RUNS_MAX).await? {
         let Some(summary) = Summary::from_listed(&listed) else { continue };
         let is_seen = matches!(&listed.log, LogId::Run(run) if authorization.has_run(run, &summary));
-        names.extend(summary.agent.filter(|_| is_seen).map(|agent| agent.to_string()));
+        if let Some(agent) = summary.agent.filter(|_| is_seen) {
+            names.entry(agent.to_string()).or_default();
+        }
     }
     Ok(names)
 }
 
 async fn runtime_info(app: &App, authorization: &Authorization) -> Result<Response, Problem> {
-    let named = |name: String| {
-        let agent = json!({ "name": name, "description": "", "className": "Proscenium" });
+    let named = |(name, is_present): (String, bool)| {
+        let agent = json!({ "name": name, "description": "", "className": "Proscenium", "present": is_present });
         (name, agent)
     };
     let agents: Map<String, Value> = agents(app, authorization).await?.into_iter().map(named).collect();

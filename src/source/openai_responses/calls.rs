@@ -124,7 +124,7 @@ impl EventHandler<'_> {
     /// Returns the call of an event. The event starts it if it is unknown.
     fn call_of(&mut self, kind: ItemKind, fact: &mut Fact) -> ToolCallId {
         let at = self.item_of(kind, fact);
-        let generated = || next_id("openai-call", &mut self.memory.calls_made);
+        let generated = || next_id("openai-responses-call", &mut self.memory.calls_made);
         let id = self.memory.items[at].call.clone().unwrap_or_else(generated);
         self.memory.items[at].call = Some(id.clone());
         self.ensure_started(at, &Map::new());
@@ -296,7 +296,7 @@ impl EventHandler<'_> {
     /// Asks for an approval. The response ends with it.
     pub(super) fn ask(&mut self, item: &mut Map<String, Value>) {
         let named = id_of(item, "id").filter(|id: &ActionId| id.as_str() != FAKE_ID);
-        let action = named.unwrap_or_else(|| next_id("openai-action", &mut self.memory.actions_made));
+        let action = named.unwrap_or_else(|| next_id("openai-responses-action", &mut self.memory.actions_made));
         let response = self.memory.responses;
         self.memory.pending.add(Pending { action: action.clone(), response });
         let mut draft = Draft::new(EventType::ActionRequired).with("kind", ActionKind::ToolApproval.as_str());

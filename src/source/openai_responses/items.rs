@@ -80,7 +80,7 @@ pub(super) struct Item {
 impl OpenAiResponses {
     /// Returns the message of an item.
     pub(super) fn message(&self, at: usize) -> MessageId {
-        let name = format!("openai-message-{}-{}", self.responses, self.items[at].index);
+        let name = format!("openai-responses-message-{}-{}", self.responses, self.items[at].index);
         MessageId::new(&name).expect("a short name with numbers is a valid id")
     }
 
@@ -118,7 +118,9 @@ impl EventHandler<'_> {
         let index = place.filter(is_free).unwrap_or(next);
         let id = item.get("id").and_then(Value::as_str).map(name_of);
         let call = match kind {
-            ItemKind::Call => Some(call_of(item).unwrap_or_else(|| next_id("openai-call", &mut self.memory.calls_made))),
+            ItemKind::Call => {
+                Some(call_of(item).unwrap_or_else(|| next_id("openai-responses-call", &mut self.memory.calls_made)))
+            }
             ItemKind::Output => call_of(item),
             _ => None,
         };
@@ -210,7 +212,7 @@ impl EventHandler<'_> {
     }
 
     fn compaction(&self, class: EventType, at: usize) -> Draft {
-        let id = format!("openai-compaction-{}-{}", self.memory.responses, self.memory.items[at].index);
+        let id = format!("openai-responses-compaction-{}-{}", self.memory.responses, self.memory.items[at].index);
         Draft::new(class).with("compactionId", id)
     }
 

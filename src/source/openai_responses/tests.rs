@@ -74,7 +74,7 @@ fn said(drafts: &[Draft]) -> Vec<String> {
     let is_said =
         |draft: &&Draft| draft.event_type.as_str().starts_with("text.") || draft.event_type.as_str().starts_with("reas");
     let one = |draft: &Draft| {
-        let message = draft.ids.message.as_ref().unwrap().as_str().replace("openai-message-", "");
+        let message = draft.ids.message.as_ref().unwrap().as_str().replace("openai-responses-message-", "");
         format!("{} {message}/{} {}", draft.event_type, draft.ids.part.as_ref().unwrap(), draft.text("text").unwrap_or("-"))
     };
     drafts.iter().filter(is_said).map(one).collect()
@@ -427,7 +427,7 @@ fn tools_and_compactions_of_the_server_are_reported() {
         (context.audience, payload(context)),
         (Audience::Dashboard, json!({"kind": "mcp_list_tools", "server": "notes", "tools": [{"name": "add"}]}))
     );
-    let id = json!({"compactionId": "openai-compaction-1-2"});
+    let id = json!({"compactionId": "openai-responses-compaction-1-2"});
     assert_eq!(all(&drafts, EventType::ContextCompactionStarted), std::slice::from_ref(&id));
     assert_eq!(all(&drafts, EventType::ContextCompactionCompleted), [id]);
     assert_eq!(drafts.last().unwrap().audience, Audience::Internal);

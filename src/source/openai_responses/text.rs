@@ -179,7 +179,7 @@ impl EventHandler<'_> {
     }
 
     fn annotation(&mut self, at: usize, channel: Channel, index: u64, annotation: Value) {
-        let id: EvidenceId = next_id("openai-evidence", &mut self.memory.evidence_made);
+        let id: EvidenceId = next_id("openai-responses-evidence", &mut self.memory.evidence_made);
         let mut draft = self.part_draft(EventType::EvidenceChanged, at, channel, index);
         match annotation {
             Value::Object(mut annotation) => {

@@ -359,7 +359,8 @@ fn program(dir: &std::path::Path, protocol: &str, script: &str) -> String {
 const ACP_START: &str = r#"
 say() { printf '%s\n' "$1"; }
 read -r line; say '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1,"agentCapabilities":{}}}'
-read -r line; say '{"jsonrpc":"2.0","id":1,"result":{"sessionId":"s"}}'
+read -r line; case "$line" in *"\"cwd\":\"$(pwd -P)\""*) works=here;; *) works=elsewhere;; esac
+say '{"jsonrpc":"2.0","id":1,"result":{"sessionId":"s"}}'
 read -r line
 text() { say "{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{\"sessionId\":\"s\",\"update\":{\"sessionUpdate\":\"agent_message_chunk\",\"content\":{\"type\":\"text\",\"text\":\"$1\"}}}}"; }
 end() { say "{\"jsonrpc\":\"2.0\",\"id\":$1,\"result\":{\"stopReason\":\"$2\"}}"; }
@@ -373,6 +374,17 @@ async fn an_acp_agent_stays_for_the_turns_of_its_session() {
     assert_eq!(text_of(&say(&client, "t", "r1", user("u1", "Hello")).await), "Bonjour");
     assert_eq!(text_of(&say(&client, "t", "r2", user("u2", "Again")).await), "Encore");
     wait_for_status(&client, "r2", "completed").await;
+}
+
+#[tokio::test]
+async fn an_acp_agent_works_in_its_directory_or_in_that_of_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let entry = program(dir.path(), "acp", &format!("{ACP_START} text $works; end 2 end_turn; read -r line"));
+    let directory = dir.path().canonicalize().unwrap();
+    for directory in ["directory = \".\"".to_owned(), format!("directory = {directory:?}"), String::new()] {
+        let client = start_server(&format!("{entry}{directory}\n")).await;
+        assert_eq!(text_of(&say(&client, "t", "r1", user("u1", "Hello")).await), "here", "{directory}");
+    }
 }
 
 #[tokio::test]

@@ -51,9 +51,10 @@ class Control:
 
     @property
     def text(self) -> str:
-        """The words of a message: the value, or the last words of the user of an AG-UI or AI SDK client."""
-        if isinstance(self.value, str):
-            return self.value
+        """The words of a message: the value, its `text`, or the last words of the user of an AG-UI or AI SDK client."""
+        text = self.value.get("text") if isinstance(self.value, dict) else self.value
+        if isinstance(text, str):
+            return text
         content = self._user_message.get("content", self._user_message.get("parts"))
         parts = content if isinstance(content, list) else [{"text": content}]
         return "".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))

@@ -36,11 +36,12 @@ def current_run() -> "Run | None":
 class Run(Producer):
     """A run, reported by a `with` block. `Producer` describes the options.
 
-    The first fact is preceded by `run.started`. The end of the block publishes `run.finished`, or `run.failed` after an
-    exception, and waits until everything is durable. A run with an unanswered action stays open instead. While the
-    block runs, silence does not make the run stale.
+    The first fact of the agent is preceded by `run.started`. The end of the block publishes `run.finished`, or
+    `run.failed` after an exception, and waits until everything is durable. A run with an unanswered action stays open
+    instead. While the block runs, silence does not make the run stale.
     """
 
+    _is_accepted = False
     _has_started = False
     _has_ended = False
     _pending: frozenset[str] = frozenset()
@@ -79,9 +80,12 @@ class Run(Producer):
         return Message(self, message_id or new_id("message"))
 
     def user_message(self, text: str, message_id: str | None = None) -> None:
-        """Publishes a message of the user."""
+        """Publishes a message of the user. It accepts the run but does not start it: a forwarded source does that."""
+        if not self._has_started and not self._is_accepted:
+            self.status("accepted")
         payload = {"role": "user", "text": text}
-        self._publish({"type": "text.final", "messageId": message_id or new_id("message"), "payload": payload})
+        fact: Fact = {"type": "text.final", "messageId": message_id or new_id("message"), "payload": payload}
+        self._send(fact_now(fact), "agentui")
 
     def tool(self, tool_name: str, input: Any = None, *, call_id: str | None = None) -> ToolCall:
         """Returns a call of a tool that this process runs. Its `with` block reports the start and the end."""
@@ -92,8 +96,13 @@ class Run(Producer):
         return call
 
     def status(self, phase: Phase, message: str | None = None) -> None:
-        """Publishes a status of the run."""
-        self._publish({"type": "run.status", "phase": phase, "payload": {"message": message} if message else {}})
+        """Publishes a status of the run. `accepted` precedes its start."""
+        fact: Fact = {"type": "run.status", "phase": phase, "payload": {"message": message} if message else {}}
+        if phase == "accepted":
+            self._is_accepted = True
+            self._send(fact_now(fact), "agentui")
+        else:
+            self._publish(fact)
 
     def require_action(
         self,

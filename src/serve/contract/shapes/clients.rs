@@ -69,7 +69,12 @@ pub(super) fn thread_at_rest() -> Value {
 pub(super) fn copilot_info() -> Value {
     let agent = object(
         "An agent.",
-        json!({ "name": id(), "description": text("Always empty."), "className": text("`Proscenium`.") }),
+        json!({
+            "name": id(),
+            "description": text("Always empty."),
+            "className": text("`Proscenium`."),
+            "present": { "description": "Whether a worker of the agent waits for controls.", "type": "boolean" },
+        }),
         json!({}),
     );
     object(

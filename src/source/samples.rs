@@ -5,7 +5,7 @@ use crate::model::{AgentId, Draft, EventType, Ids, MessageId, PartId, RunId, Too
 use serde_json::Value;
 
 pub(super) fn given() -> Ids {
-    Ids { run: Some(RunId::new("run").unwrap()), ..Ids::default() }
+    Ids { run: Some(RunId::new("run").expect("an id")), ..Ids::default() }
 }
 
 pub(super) fn object(value: Value) -> Fact {
@@ -17,9 +17,9 @@ pub(super) fn object(value: Value) -> Fact {
 pub(super) fn adapt_for(source: &'static SourceKind, given: &Ids, facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
     let mut run = DryRun::new(source);
     let drafts = facts.into_iter().flat_map(|fact| {
-        let drafts = run.adapt(object(fact), given).unwrap();
+        let drafts = run.adapt(object(fact), given).expect("the fact is valid");
         let saved = run.save();
-        run.restore(&saved).unwrap();
+        run.restore(&saved).expect("the state is what was saved");
         assert_eq!(run.save(), saved);
         drafts
     });

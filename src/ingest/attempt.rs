@@ -70,7 +70,7 @@ mod tests {
     fn attempts(facts: &[(&str, &str, Value)]) -> Vec<u32> {
         let (mut ledger, mut starts) = (Ledger::default(), AttemptStarts::default());
         let mut attempt_after = |(source, event_type, payload): &(&str, &str, Value)| {
-            let mut draft = Draft::new(event_type.parse().expect("an event type"));
+            let mut draft = Draft::new((*event_type).into());
             draft.payload = payload.as_object().expect("a payload").clone();
             if draft.event_type == EventType::RunStarted {
                 starts.note_start(&mut draft, source, &ledger.run);

@@ -90,6 +90,11 @@ fn name_kind(edit: &mut Edit<'_>) {
 
 fn resolved(envelope: &EnvelopeView, fold: &mut FoldState) {
     let Some(mut edit) = open(envelope, fold) else { return };
+    // A source that only infers the answer says so after the one who brought it.
+    let is_inferred = envelope.text("outcome") == Some("answered") && envelope.get("value").is_none();
+    if is_inferred && edit.text("status") == Some("resolved") {
+        return;
+    }
     name_kind(&mut edit);
     edit.set_str("status", "resolved");
     match envelope.is_withheld() {

@@ -69,8 +69,8 @@ mod tests {
     /// The attempt after each of these facts.
     fn attempts(facts: &[(&str, &str, Value)]) -> Vec<u32> {
         let (mut ledger, mut starts) = (Ledger::default(), AttemptStarts::default());
-        let mut attempt_after = |(source, event_type, payload): &(&str, &str, Value)| {
-            let mut draft = Draft::new(event_type.parse().expect("an event type"));
+        let attempt_after = |(source, event_type, payload): &(&str, &str, Value)| {
+            let mut draft = Draft::new((*event_type).into());
             draft.payload = payload.as_object().expect("a payload").clone();
             if draft.event_type == EventType::RunStarted {
                 starts.note_start(&mut draft, source, &ledger.run);
@@ -80,7 +80,7 @@ mod tests {
             starts = crate::model::stored::restore(&crate::model::stored::save(&starts)).expect("a stored state");
             ledger.run.attempt
         };
-        facts.iter().map(|fact| attempt_after(fact)).collect()
+        facts.iter().map(attempt_after).collect()
     }
 
     #[test]

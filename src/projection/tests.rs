@@ -360,7 +360,7 @@ fn only_the_owner_resolves_an_action_and_a_repeated_request_is_a_new_one() {
     watched.fold("action.resolved", json!({"actionId": "a", "payload": {"outcome": "approved", "value": 1}}));
     assert_eq!((watched.status("action", "a"), &watched.get("action", "a")["outcome"]), ("resolved".into(), &json!("approved")));
     watched.fold("action.resolved", json!({"actionId": "a", "payload": {"outcome": "answered"}}));
-    assert_eq!(watched.get("action", "a")["outcome"], "approved", "a later inference does not replace the answer");
+    assert_eq!(watched.get("action", "a")["outcome"], "approved", "an inferred answer does not replace a decision");
     watched.fold("action.required", json!({"actionId": "a", "payload": {"message": "really?"}}));
     assert_eq!(watched.get("action", "a"), json!({"status": "pending", "kind": "unknown", "message": "really?"}));
     watched.fold("action.resolved", json!({"actionId": "a", "payload": {"withheld": true}}));

@@ -118,7 +118,8 @@ describe("ag-ui", () => {
       send({ type: "RUN_STARTED", threadId, runId });
       const last = messages.at(-1);
       if (last.content === "Work") {
-        send({ type: "STEP_STARTED", stepName: "work" });
+        send({ type: "TEXT_MESSAGE_START", messageId: "working", role: "assistant" });
+        send({ type: "TEXT_MESSAGE_CONTENT", messageId: "working", delta: "Working" });
         return response.on("close", () => (closed += 1));
       }
       if (last.content === "Fail") {

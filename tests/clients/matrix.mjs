@@ -8,6 +8,7 @@
  *   Each resolves when the stream has ended, and rejects when it broke.
  * - `streams` records all its responses.
  * - `content()` returns all visible content as JSON. It must not depend on how the page got it.
+ * - `sources`, if there is one, lists the sources whose recordings the client is tested with.
  * - `texts()` returns the texts of messages and reasoning, to compare with the native activities.
  */
 
@@ -107,8 +108,8 @@ class Scenario {
     const problem = this.screen.streams.findProblems();
     assert.equal(problem.length, 0, problem.join("\n"));
     const raw = this.screen.content();
-    // Without the ids of this scenario.
-    const content = JSON.parse(JSON.stringify(raw).replaceAll(this.run, "run").replace(/-of-flow-\d+/g, ""));
+    // Without the ids of this scenario, and the random ones of stored bodies.
+    const content = JSON.parse(JSON.stringify(raw).replaceAll(this.run, "run").replace(/-of-flow-\d+/g, "").replace(/\/v1\/blobs\/[0-9a-f]{32}/g, "/v1/blobs/id"));
     return { raw, content, texts: this.screen.texts?.(), native: await fetchActivities(this.server, this.run) };
   }
 
@@ -173,7 +174,8 @@ async function cutAt(server, client, recording, point, inside) {
 export async function runAll(url, client, { page = url, recordings = RECORDINGS } = {}) {
   const server = { server: url, page };
   const result = { client: client.name, whole: 0, joined: 0, cut: 0, failures: [] };
-  await mapConcurrently(recordings, client.concurrency ?? 4, async (recording) => {
+  const wanted = recordings.filter(({ source }) => client.sources?.includes(source) ?? true);
+  await mapConcurrently(wanted, client.concurrency ?? 4, async (recording) => {
     let reference;
     const run = async (what, play) => {
       result[what.split(" ")[0]] += 1;

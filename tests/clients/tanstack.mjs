@@ -27,6 +27,7 @@ export const tanstack = {
   sendsRequest: true,
   namesRuns: true,
   reconnects: true,
+  sources: ["ag-ui", "awaken", "ethos", "turnrunner", "a2a"],
   nativeTexts: textsInOrder,
   open({ url, agent, run, thread, user }) {
     const streams = new Streams({ isTerminal: ({ type }) => ["RUN_FINISHED", "RUN_ERROR"].includes(type), idsFirst: true });

@@ -129,12 +129,7 @@ impl RunState {
             }
         }
         match class {
-            EventType::RunStarted if self.is_continued_by(payload) => {
-                if self.status != Status::Accepted {
-                    self.paused = false;
-                    self.set_status(self.live_status(), &Phase::Acting);
-                }
-            }
+            EventType::RunStarted if self.is_continued_by(payload) => self.continue_attempt(),
             EventType::RunStarted => {
                 self.attempt += 1;
                 self.pending.clear();
@@ -197,6 +192,14 @@ impl RunState {
     #[must_use]
     pub const fn can_go_stale(&self) -> bool {
         matches!(self.status, Status::Accepted | Status::Running)
+    }
+
+    /// Ends a pause. An attempt that is only accepted stays so.
+    fn continue_attempt(&mut self) {
+        if self.status != Status::Accepted {
+            self.paused = false;
+            self.set_status(self.live_status(), &Phase::Acting);
+        }
     }
 
     /// Returns the status of a run that has not ended. Facts that only describe a run do not start it.

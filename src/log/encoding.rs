@@ -304,7 +304,9 @@ mod tests {
             blobs: vec![Blob { id: BlobId::new("b").unwrap(), meta: Bytes::from("m"), body: Bytes::from("body") }],
             state: state.clone(),
         };
-        let of_session = Append { log: LogId::Session(SessionId::new("s").unwrap()), blobs: Vec::new(), ..append.clone() };
+        // Its rows are a part of their own.
+        let (log_of_session, rows) = (LogId::Session(SessionId::new("s").unwrap()), vec![b'r'; PART_BYTES_MIN].into());
+        let of_session = Append { log: log_of_session, rows, blobs: Vec::new(), ..append.clone() };
         let appends = vec![RewrittenAppend { position: 9, last: Sequence(4), rows: Bytes::from("rest") }];
         let compaction = Compaction { log: log.clone(), epoch: append.epoch, last: Sequence(4), appends, state };
         vec![

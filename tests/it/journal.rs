@@ -232,6 +232,29 @@ fn recycled_segments_show_no_record_of_their_first_life() {
 }
 
 #[test]
+fn segments_that_are_forgotten_together_are_all_written_over_and_a_closed_journal_keeps_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let is_spare = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("spare");
+    let spares = || dir.path().read_dir().unwrap().map(Result::unwrap).filter(is_spare).count();
+    let journal = open(dir.path(), Sync::Never).unwrap();
+    // Each record takes a segment of its own.
+    for number in 1..=12 {
+        append(&journal, vec![number; 12 << 20]);
+    }
+    pollster::block_on(journal.truncate_before(12)).unwrap();
+    assert_eq!(spares(), 8, "the first segment is smaller, and eight of the ten others stay");
+    for left in [7, 6, 5] {
+        append(&journal, vec![b'x'; 12 << 20]);
+        assert_eq!(spares(), left);
+    }
+    drop(journal);
+    assert_eq!(spares(), 1);
+    let journal = open(dir.path(), Sync::Never).unwrap();
+    append(&journal, vec![b'y'; 12 << 20]);
+    assert_eq!((spares(), journal.bounds()), (0, (12, 16)));
+}
+
+#[test]
 fn a_journal_that_is_cut_anywhere_names_the_place_if_acknowledged_records_are_missing() {
     let dir = tempfile::tempdir().unwrap();
     let journal = open(dir.path(), Sync::Always).unwrap();

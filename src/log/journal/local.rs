@@ -42,8 +42,13 @@ const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 const SEGMENT_BYTES_MAX: u64 = 16 << 20;
 /// A segment that is being made. Its name does not end in `.seg`, so that no start takes it for one.
 const NEXT: &str = "next";
-/// A segment whose records were forgotten, to be written over.
+/// The beginning of the names of segments whose records were forgotten, to be written over.
 const SPARE: &str = "spare";
+/// The most segments to write over while the journal is open, and in a closed one.
+///
+/// The store lets the journal forget about five segments at once. A new segment costs its size in zeros.
+const SPARES_MAX: usize = 8;
+const SPARES_CLOSED_MAX: usize = 1;
 
 /// A journal in a directory of its own. One process at a time can open it. Dropping it syncs it.
 pub struct LocalJournal {
@@ -59,6 +64,8 @@ struct Files {
     dir: PathBuf,
     mode: Sync,
     segments: RwLock<VecDeque<Arc<Segment>>>,
+    /// Segments to write over, all of the largest size.
+    spares: Mutex<Vec<PathBuf>>,
     /// The position of the last record that readers may see.
     last: AtomicU64,
     writer: Mutex<Writer>,
@@ -142,6 +149,10 @@ impl Drop for LocalJournal {
         if let Some(Err(error)) = is_usable.then(|| self.files.sync()) {
             tracing::error!(%error, "the journal could not be closed cleanly");
         }
+        for path in self.files.spares.lock().iter().skip(SPARES_CLOSED_MAX) {
+            // The next start finds one that stays.
+            let _ = fs::remove_file(path);
+        }
     }
 }
 
@@ -216,6 +227,7 @@ impl Files {
             dir: dir.to_owned(),
             mode: sync,
             segments: RwLock::new(segments),
+            spares: Mutex::new(spares(dir)?),
             last: AtomicU64::new(scanned.last),
             writer: Mutex::new(writer),
             next_read: Mutex::new(None),
@@ -249,11 +261,9 @@ impl Files {
         let first = self.last.load(Ordering::Acquire) + 1;
         let (salt, path) = ((writer.random)(), self.dir.join(format!("{first:020}.seg")));
         let make = || -> io::Result<File> {
-            let spare = self.dir.join(SPARE);
-            if fs::metadata(&spare).is_ok_and(|spare| spare.len() == bytes) {
-                fs::rename(&spare, &next)?;
-            } else {
-                fill_with_zeros(&next, bytes)?;
+            match self.spares.lock().pop_if(|_| bytes == SEGMENT_BYTES_MAX) {
+                Some(spare) => fs::rename(spare, &next)?,
+                None => fill_with_zeros(&next, bytes)?,
             }
             let file = OpenOptions::new().read(true).write(true).open(&next)?;
             file.write_all_at(&encode_header(bytes, first, salt), 0)?;
@@ -377,9 +387,13 @@ impl Files {
         let mut segments = self.segments.write();
         while segments.get(1).is_some_and(|next| next.first <= position) {
             let forgotten = segments.pop_front().expect("it has two");
-            let removed = match forgotten.bytes == SEGMENT_BYTES_MAX {
+            let mut spares = self.spares.lock();
+            let removed = match forgotten.bytes == SEGMENT_BYTES_MAX && spares.len() < SPARES_MAX {
                 // The blocks of the file were written before, which a new file's were not.
-                true => fs::rename(&forgotten.path, self.dir.join(SPARE)),
+                true => {
+                    let spare = self.dir.join(format!("{SPARE}-{:020}", forgotten.first));
+                    fs::rename(&forgotten.path, &spare).map(|()| spares.push(spare))
+                }
                 false => fs::remove_file(&forgotten.path),
             };
             removed.map_err(|e| failed("removing a segment of the journal", &forgotten.path, &e))?;
@@ -407,7 +421,8 @@ impl JournalState for LocalJournal {
     }
 
     fn bytes(&self) -> u64 {
-        self.files.segments.read().iter().map(|segment| segment.bytes).sum()
+        let spares = self.files.spares.lock().len() as u64 * SEGMENT_BYTES_MAX;
+        spares + self.files.segments.read().iter().map(|segment| segment.bytes).sum::<u64>()
     }
 
     fn failure(&self) -> Option<watch::Receiver<Option<StoreError>>> {
@@ -534,6 +549,21 @@ fn segment_files(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
         paths.retain(|path| path.extension().is_some_and(|ending| ending == "seg"));
         paths.sort();
         Ok(paths)
+    };
+    list().map_err(|e| failed("listing the journal", dir, &e))
+}
+
+/// The segments to write over. An unfinished one that a crash left is no spare.
+fn spares(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let list = || -> io::Result<Vec<PathBuf>> {
+        let mut spares = Vec::new();
+        for entry in dir.read_dir()? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(SPARE) && entry.metadata()?.len() == SEGMENT_BYTES_MAX {
+                spares.push(entry.path());
+            }
+        }
+        Ok(spares)
     };
     list().map_err(|e| failed("listing the journal", dir, &e))
 }

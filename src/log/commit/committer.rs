@@ -18,7 +18,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// The most bytes of rows and bodies in one group. A larger submission is a group of its own.
@@ -26,11 +26,6 @@ const GROUP_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The most appends in one group.
 const GROUP_APPENDS_MAX: usize = 2048;
-
-/// How long the committer waits for the end of a turn of the runtime, which may still add requests.
-///
-/// A busy server would otherwise sync for the few appends that came during the last sync, with the next ones at hand.
-const TURN_MAX: Duration = Duration::from_millis(1);
 
 /// Appends of one log on their way to the store.
 ///
@@ -195,7 +190,7 @@ pub(super) struct Waiting {
     pub requests: VecDeque<Request>,
     /// Whether others have appended to the journal.
     pub is_behind: bool,
-    /// Whether a task is about to wake the committer, after the turn of the runtime that adds requests.
+    /// Whether a task is about to wake the committer.
     pub is_announced: bool,
     /// Set when no further requests come, or when the committer has ended.
     pub is_closed: bool,
@@ -248,9 +243,7 @@ impl<J: Journal> Committer<J> {
         waiting.requests.clear();
     }
 
-    /// Takes the queued appends in order, within a group's bounds, or one rewrite.
-    ///
-    /// It waits for the first one, and for the end of the runtime's turn that adds more, at most [`TURN_MAX`].
+    /// Takes the queued appends in order, within a group's bounds, or one rewrite; waits for the first one.
     ///
     /// `None` when the queue is closed.
     fn next_work(&self) -> Option<Work> {
@@ -264,8 +257,6 @@ impl<J: Journal> Committer<J> {
             }
             self.queue.arrived.wait(&mut waiting);
         }
-        let turn_end = Instant::now() + TURN_MAX;
-        while waiting.is_announced && !waiting.is_closed && !self.queue.arrived.wait_until(&mut waiting, turn_end).timed_out() {}
         let (mut bytes, mut appends, mut group) = (0, 0, Vec::new());
         while bytes < GROUP_BYTES_MAX && appends < GROUP_APPENDS_MAX {
             match waiting.requests.pop_front() {

@@ -2,8 +2,8 @@
 //!
 //! A single committer thread takes the appends of all logs in the order of submission, commits them in groups, and only
 //! then moves the tails. So every visible envelope is durable. A group is everything submitted while the previous
-//! group was being synced, and until the end of the runtime's turn, which may be adding more. The committer does not
-//! linger beyond that turn, because that would cap producers that wait for their answers.
+//! group was being synced. The committer does not linger for more, because that would cap producers that wait for their
+//! answers.
 //!
 //! This module never looks inside a row. All it knows about readers is whether a log is watched.
 

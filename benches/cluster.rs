@@ -40,6 +40,9 @@ const RUNS: usize = 500;
 const POSTS_PER_SEC: usize = 1000;
 const READERS: usize = 300;
 
+/// The server, unless `PROSCENIUM_BENCH_BIN` names another build.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_proscenium");
+
 /// A server: one of its own, or a node.
 struct Server {
     at: SocketAddr,
@@ -48,7 +51,8 @@ struct Server {
 
 impl Server {
     fn start(dir: &Path, flags: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_proscenium"))
+        let program = std::env::var_os("PROSCENIUM_BENCH_BIN").unwrap_or_else(|| PROGRAM.into());
+        let mut child = Command::new(program)
             .args(["serve", "--listen", "127.0.0.1:0", "--log", "error", "--data-dir"])
             .arg(dir)
             .args(flags)

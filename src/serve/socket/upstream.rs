@@ -179,7 +179,7 @@ impl Connection<'_> {
                     "The connection to the leader ended, so it is unknown whether the message was stored. Send it again; \
                      producer numbers make a repeat safe.",
                 );
-                for Upstream { waiting, claims, .. } in upstream {
+                if let Some(Upstream { waiting, claims, .. }) = upstream {
                     for id in waiting.into_iter().chain(claims.into_iter().map(Some)) {
                         self.refuse(id.as_ref(), &problem);
                     }

@@ -20,12 +20,12 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 #[path = "../tests/it/nats.rs"]
-#[expect(dead_code, reason = "the tests use more of it")]
+#[expect(dead_code, clippy::unwrap_used, reason = "the tests, for which it is written, use more of it")]
 mod nats;
 
 /// What the NATS servers of the tests need.
 mod harness {
-    pub const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
+    pub const TIMEOUT: std::time::Duration = std::time::Duration::from_mins(1);
 
     pub fn repository(path: &str) -> std::path::PathBuf {
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path)

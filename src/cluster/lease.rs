@@ -30,8 +30,6 @@ pub const LEASE_TIME: Duration = Duration::from_millis(2500);
 pub const HELD_TIME: Duration = Duration::from_millis(2200);
 /// The time to wait for an answer of the bucket.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_millis(700);
-/// How long a node tries to open a bucket at its start.
-const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
 /// The bucket drops the entry of a node that is gone.
 const ENTRY_TIME_MAX: Duration = Duration::from_mins(1);
 /// Without any change for this long, the watch of the bucket is taken for lost.
@@ -144,17 +142,9 @@ impl Bucket {
 /// Opens a bucket with one value for each key, or creates it.
 pub async fn open_bucket(context: &Context, config: Config) -> Result<Store, String> {
     let config = Config { history: 1, storage: StorageType::File, ..config };
-    let begun = Instant::now();
-    loop {
-        if let Ok(store) = context.get_key_value(&config.bucket).await {
-            return Ok(store);
-        }
-        match context.create_key_value(config.clone()).await {
-            Ok(store) => return Ok(store),
-            Err(error) if begun.elapsed() > OPEN_TIME_MAX => return Err(format!("{}: {error}", config.bucket)),
-            // The servers may be about to elect a leader for the bucket.
-            Err(_) => tokio::time::sleep(RENEW_INTERVAL).await,
-        }
+    match context.get_key_value(&config.bucket).await {
+        Ok(store) => Ok(store),
+        Err(_) => context.create_key_value(config).await.map_err(|error| error.to_string()),
     }
 }
 

@@ -20,12 +20,12 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 #[path = "../tests/it/nats.rs"]
-#[expect(dead_code, reason = "the tests use more of it")]
+#[expect(dead_code, clippy::unwrap_used, reason = "the tests, for which it is written, use more of it")]
 mod nats;
 
 /// What the NATS servers of the tests need.
 mod harness {
-    pub const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
+    pub const TIMEOUT: std::time::Duration = std::time::Duration::from_mins(1);
 
     pub fn repository(path: &str) -> std::path::PathBuf {
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -40,6 +40,9 @@ const RUNS: usize = 500;
 const POSTS_PER_SEC: usize = 1000;
 const READERS: usize = 300;
 
+/// The server, unless `PROSCENIUM_BENCH_BIN` names another build.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_proscenium");
+
 /// A server: one of its own, or a node.
 struct Server {
     at: SocketAddr,
@@ -48,7 +51,8 @@ struct Server {
 
 impl Server {
     fn start(dir: &Path, flags: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_proscenium"))
+        let program = std::env::var_os("PROSCENIUM_BENCH_BIN").unwrap_or_else(|| PROGRAM.into());
+        let mut child = Command::new(program)
             .args(["serve", "--listen", "127.0.0.1:0", "--log", "error", "--data-dir"])
             .arg(dir)
             .args(flags)

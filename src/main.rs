@@ -249,8 +249,6 @@ fn serve(config: &Config) -> Result<(), Failure> {
             None => server,
         };
         let agents = config.agents_to_connect(&|name| std::env::var(name).ok())?;
-        let connecting = connect::connect(&server.app(), agents)?;
-        let server = server.with_task("connectors", connecting);
         #[cfg(feature = "cluster")]
         let (server, leaving) = match node {
             Some(mut node) => {
@@ -264,6 +262,9 @@ fn serve(config: &Config) -> Result<(), Failure> {
             }
             None => (server, None),
         };
+        // The agents share the state of a server, so it is configured before.
+        let connecting = connect::connect(&server.app(), agents)?;
+        let server = server.with_task("connectors", connecting);
         // A parent process without a standard output does not need the line.
         let _ = writeln!(std::io::stdout(), "listening on {scheme}://{address}").and_then(|()| std::io::stdout().flush());
         tracing::info!(%address, store = ?config.store, workers = config.workers, "serving");

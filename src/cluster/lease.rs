@@ -141,12 +141,10 @@ impl Bucket {
 
 /// Opens a bucket with one value for each key, or creates it.
 pub async fn open_bucket(context: &Context, config: Config) -> Result<Store, String> {
+    let config = Config { history: 1, storage: StorageType::File, ..config };
     match context.get_key_value(&config.bucket).await {
         Ok(store) => Ok(store),
-        Err(_) => {
-            let config = Config { history: 1, storage: StorageType::File, ..config };
-            context.create_key_value(config).await.map_err(|error| error.to_string())
-        }
+        Err(_) => context.create_key_value(config).await.map_err(|error| error.to_string()),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::log::embedded::ReplicaDir;
 use crate::log::journal::Journal;
 use crate::log::journal::jetstream::{JetStreamJournal, StreamClient, StreamConnection, StreamOptions, open_stream};
 use crate::log::{Leader, Storage, StoreError};
+use async_nats::jetstream::context::Context;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +19,8 @@ use tokio::sync::watch;
 
 /// How often a follower looks whether a snapshot is due.
 const SNAPSHOT_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// How long a node tries to open what the nodes share, at its start.
+const OPEN_TIME_MAX: Duration = Duration::from_secs(15);
 
 /// What makes a server a node of a cluster.
 #[derive(Debug, Clone)]
@@ -38,6 +41,28 @@ pub struct ClusterOptions {
     pub secret: String,
     /// Whether appends are fenced. Only a test of the tests turns it off.
     pub is_fenced: bool,
+}
+
+/// What the nodes share beside the stream.
+struct Parts {
+    bucket: Bucket,
+    tickets: SharedTickets,
+    snapshots: Snapshots,
+    /// The position and the name of the newest snapshot.
+    newest: Option<(u64, String)>,
+}
+
+impl Parts {
+    async fn open(context: &Context, options: &ClusterOptions, replicas: usize) -> Result<Self, StoreError> {
+        let failed = |error: String| StoreError::failed("opening the cluster's buckets", &error);
+        let snapshots = Snapshots::open(context, &options.name, replicas).await?;
+        Ok(Self {
+            bucket: Bucket::open(context, &options.name, replicas).await.map_err(failed)?,
+            tickets: tickets::open(context, &options.name, replicas, &options.secret).await.map_err(failed)?,
+            newest: snapshots.list().await?.pop(),
+            snapshots,
+        })
+    }
 }
 
 /// A node whose store is open.
@@ -68,14 +93,19 @@ impl ClusterNode {
             is_fenced: options.is_fenced,
             writer: options.random,
         };
-        let (bucket, tickets, snapshots, newest) = runtime.run(async {
+        let Parts { bucket, tickets, snapshots, newest } = runtime.run(async {
             let replicas = open_stream(context, &stream).await?.cached_info().config.num_replicas;
-            let failed = |error: String| StoreError::failed("opening the cluster's buckets", &error);
-            let bucket = Bucket::open(context, &options.name, replicas).await.map_err(failed)?;
-            let tickets = tickets::open(context, &options.name, replicas, &options.secret).await.map_err(failed)?;
-            let snapshots = Snapshots::open(context, &options.name, replicas).await?;
-            let newest = snapshots.list().await?.pop();
-            Ok::<_, StoreError>((bucket, tickets, snapshots, newest))
+            let begun = Instant::now();
+            loop {
+                match Parts::open(context, &options, replicas).await {
+                    Err(error) if begun.elapsed() < OPEN_TIME_MAX => {
+                        // The NATS servers may be about to elect a leader for one of them.
+                        tracing::warn!(%error, "cannot open the cluster yet; trying again");
+                        tokio::time::sleep(RENEW_INTERVAL).await;
+                    }
+                    opened => return opened,
+                }
+            }
         })??;
         let journal = JetStreamJournal::open(connected, stream, newest.as_ref().map_or(0, |(position, _)| *position))?;
         let (first, last) = journal.bounds();

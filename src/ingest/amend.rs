@@ -133,6 +133,22 @@ impl Ingest {
         }
     }
 
+    /// Reads the state of a log: after all accepted facts, once they are durable, or, on a node that follows, as its store
+    /// has it.
+    ///
+    /// A writer on a node that follows would not see what the leader appends.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn read<T>(&self, id: &LogId, mut read: impl FnMut(&WriterView<'_>) -> T) -> Result<T, StoreError> {
+        if self.core.logs.leadership().leads() {
+            return self.append_as_server(id, |view| (read(view), ServerAppend::default())).await;
+        }
+        let loaded = self.core.logs.load(id).await?;
+        let writer = LogWriter::new(id.clone(), loaded, self.core.environment)?;
+        Ok(read(&writer.view(None)))
+    }
+
     /// Declares a run stale or over. `false` when the run's state does not permit it.
     ///
     /// That is the case if the run does not exist, has ended, or waits for a user's decision, which is not silence. If

@@ -11,7 +11,7 @@ import { eventSource } from "./native.mjs";
 
 /** Two recordings of each source: this is about the nodes, and the others are about the clients. */
 const PART = RECORDINGS.filter(({ source }, at) => RECORDINGS.slice(0, at).filter((earlier) => earlier.source === source).length < 2);
-const CLIENTS = [eventSource, ...agUis.filter(({ name }) => !name.includes("0.0")), ai.at(-1)];
+const CLIENTS = [eventSource, ...agUis.filter(({ name }) => !name.includes("0.0.59")), ai.at(-1)];
 
 let cluster;
 
@@ -34,14 +34,14 @@ test("An AG-UI page on a follower goes on with one reconnect when the leader is 
   const asked = await claim(follower.url, agent);
   await ack(follower.url, asked);
   const where = { run: asked.value.runId, thread, agent };
-  const delta = (text) => ({ type: "text.delta", messageId: "m", payload: { text } });
+  const delta = (text) => ({ type: "text.delta", messageId: "m", partId: "p", payload: { text } });
   await publish(follower.url, where, [{ type: "run.started" }, delta("before ")]);
   await waitFor("the first text", () => page.texts().join("|").includes("before "));
   await leader.kill();
   assert.equal(await within("the end of the broken stream", begun), "broke");
   const resumed = page.resume();
   // A request that finds no leader stores nothing.
-  await waitFor("a leader", () => post(`${follower.url}/v1/runs/${where.run}/facts`, [delta("after"), { type: "run.completed" }]).then(() => true, (error) => assert.match(error.message, /no_leader/)));
+  await waitFor("a leader", () => post(`${follower.url}/v1/runs/${where.run}/facts`, [delta("after"), { type: "run.finished" }]).then(() => true, (error) => assert.match(error.message, /no_leader/)));
   await within("the end of the run", resumed);
   assert.deepEqual(page.texts(), ["Go on.", "before after"]);
 });

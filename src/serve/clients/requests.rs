@@ -13,7 +13,7 @@ use crate::encode::frames::ActivityView;
 use crate::feed::Frames;
 use crate::feed::reader::Reader;
 use crate::feed::{Filter, ReadRequest, StartAt};
-use crate::ingest::{ServerAppend, WriterView};
+use crate::ingest::WriterView;
 use crate::log::commit::Tail;
 use crate::log::control::ControlState;
 use crate::log::{Limit, LogId};
@@ -344,11 +344,8 @@ pub async fn wait_until_resumed(
 /// # Errors
 /// Why it failed.
 async fn check_control(app: &App, log: &LogId, control: &ControlId) -> Result<(), Problem> {
-    let state = |view: &WriterView<'_>| {
-        let record = view.controls.get(control);
-        (record.map(|record| (record.state, record.reason.clone())), ServerAppend::default())
-    };
-    let Some((state, reason)) = app.ingest.append_as_server(log, state).await? else { return Ok(()) };
+    let state = |view: &WriterView<'_>| view.controls.get(control).map(|record| (record.state, record.reason.clone()));
+    let Some((state, reason)) = app.ingest.read(log, state).await? else { return Ok(()) };
     let why = reason.as_deref().unwrap_or("no reason given");
     let problem = match state {
         ControlState::Open | ControlState::Acked => return Ok(()),
@@ -370,8 +367,8 @@ async fn check_control(app: &App, log: &LogId, control: &ControlId) -> Result<()
 /// # Errors
 /// The store's failure.
 pub async fn was_submitted(app: &App, decision: &SubmittedDecision) -> Result<bool, Problem> {
-    let is_known = |view: &WriterView<'_>| (view.controls.contains_key(&decision.control), ServerAppend::default());
-    Ok(app.ingest.append_as_server(&LogId::Run(decision.run.clone()), is_known).await?)
+    let is_known = |view: &WriterView<'_>| view.controls.contains_key(&decision.control);
+    Ok(app.ingest.read(&LogId::Run(decision.run.clone()), is_known).await?)
 }
 
 /// The cursor where the run last began to wait for any of these actions.

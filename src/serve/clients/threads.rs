@@ -6,7 +6,7 @@
 
 use super::shown_activities;
 use crate::encode::frames::ActivityView;
-use crate::ingest::{ServerAppend, WriterView};
+use crate::ingest::WriterView;
 use crate::log::LogId;
 use crate::log::commit::Tail;
 use crate::log::control::{ControlRecord, ControlState};
@@ -179,10 +179,10 @@ async fn requested(app: &App, session: &SessionId) -> Result<Vec<RunId>, Problem
         let sends = view.controls.values().filter(|of| of.state == ControlState::Open && of.control == Control::Send);
         let mut sends: Vec<_> = sends.filter_map(|of| Some((of.queue_position, run_of(of)?))).collect();
         sends.sort_unstable();
-        (sends, ServerAppend::default())
+        sends
     };
     let mut requested = Vec::new();
-    for (_, run) in app.ingest.append_as_server(&LogId::Session(session.clone()), open).await? {
+    for (_, run) in app.ingest.read(&LogId::Session(session.clone()), open).await? {
         if app.logs.log(&LogId::Run(run.clone())).await?.tail().epoch.is_none() {
             requested.push(run);
         }

@@ -89,6 +89,8 @@ pub const MESSAGE: &[ProblemKind] = &[
     kinds::UNKNOWN_SOURCE,
     kinds::BAD_MEMBER,
     kinds::LEASE_LOST,
+    kinds::NO_LEADER,
+    kinds::BEHIND,
     kinds::STOPPING,
     kinds::TOO_MANY_CONNECTIONS_OF_TOKEN,
 ];

@@ -112,6 +112,7 @@ pub(super) struct ClaimResult {
 }
 
 /// One WebSocket connection.
+#[expect(clippy::struct_excessive_bools, reason = "each says another thing about the connection")]
 pub(super) struct Connection<'a> {
     pub app: &'a App,
     pub socket: Socket,

@@ -4,7 +4,6 @@
 
 use super::connection::{Close, Connection};
 use super::message::refusal;
-use super::upstream::Upstream;
 use crate::auth::{GrantWatch, TokenError};
 use crate::encode::native;
 use crate::serve::access::authorization::unauthenticated;
@@ -144,7 +143,7 @@ impl Connection<'_> {
     }
 
     fn has_space(&self) -> bool {
-        let forwarded = self.upstream.as_ref().map_or(0, Upstream::waiting);
+        let forwarded = self.upstream.as_ref().map_or(0, |upstream| upstream.waiting.len());
         self.replies.len() + self.publishes.len() + forwarded < REPLIES_PENDING_MAX && self.takes_replies()
     }
 

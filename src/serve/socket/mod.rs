@@ -12,6 +12,7 @@
 mod claims;
 mod connection;
 mod driver;
+mod forward;
 mod gate;
 mod message;
 mod ops;

@@ -20,18 +20,21 @@
 //! **Following.** Until this process appends, and after an append was refused, a task reads what others append. An append
 //! that succeeds proves that they have appended nothing.
 
+mod config;
 mod connection;
 mod parts;
 mod reader;
 
+pub use config::{StreamOptions, open_stream, stream_name};
 pub use connection::{StreamClient, StreamConnection};
 
 use super::{Appended, Journal, JournalState, Record, forgotten};
 use crate::log::StoreError;
 use async_nats::jetstream::context::{Context, PublishAckFuture, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::stream::{Config, DiscardPolicy, LastRawMessageErrorKind, RetentionPolicy, StorageType, Stream};
+use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use bytes::Bytes;
+use config::subject_of;
 use connection::JournalRuntime;
 use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
@@ -56,21 +59,6 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
 const RETRY_TIME: Duration = Duration::from_millis(50);
 /// The time after which callers no longer wait for an append: longer than NATS takes to replace a server.
 const APPEND_TIME_MAX: Duration = Duration::from_secs(5);
-/// The replicas of a stream with which it survives the loss of a server.
-const REPLICAS: usize = 3;
-
-/// Where the stream of a cluster is.
-#[derive(Clone)]
-pub struct StreamOptions {
-    /// The name of the cluster: letters, digits, `-` and `_`.
-    pub cluster: String,
-    /// Whether a stream with a single replica is accepted.
-    pub allows_one_replica: bool,
-    /// Whether appends name the sequence that they expect. Only a test of the tests turns the fence off.
-    pub is_fenced: bool,
-    /// Distinguishes this process from all others.
-    pub writer: u64,
-}
 
 /// A journal in a stream. Its connection has a thread of its own, so that no work of this process delays it.
 pub struct JetStreamJournal {
@@ -107,12 +95,6 @@ struct State {
     is_following: bool,
     /// Where the record after this position begins, for the reader that goes on.
     next_read: Option<(u64, u64)>,
-}
-
-/// The name of the stream of a cluster.
-#[must_use]
-pub fn stream_name(cluster: &str) -> String {
-    format!("PROSCENIUM_{cluster}")
 }
 
 impl JetStreamJournal {
@@ -169,73 +151,6 @@ impl JetStreamJournal {
         let ended = self.runtime.spawn(work(self.shared.clone())).await;
         ended.unwrap_or_else(|error| Err(StoreError::failed("using the stream of commits", &error)))
     }
-}
-
-/// Checks that the stream keeps what an acknowledgement promises.
-fn check(config: &Config, options: &StreamOptions) -> Result<(), StoreError> {
-    let name = &config.name;
-    let refuse = |why: String| Err(StoreError::Failed { doing: "opening the stream of commits", why });
-    if config.storage != StorageType::File {
-        return refuse(format!("the stream {name} is in memory; its storage must be `file`"));
-    }
-    if config.num_replicas < REPLICAS && !options.allows_one_replica {
-        return refuse(format!(
-            "the stream {name} has {} replica; give it {REPLICAS}, or accept the loss of acknowledged facts with a server by \
-             --cluster-allow-r1",
-            config.num_replicas
-        ));
-    }
-    if config.retention != RetentionPolicy::Limits || !config.max_age.is_zero() {
-        return refuse(format!("the stream {name} deletes messages by itself; give it the retention `limits` and no max age"));
-    }
-    if config.max_messages > 0 || config.max_messages_per_subject > 0 {
-        return refuse(format!("the stream {name} has a maximum number of messages; remove it"));
-    }
-    if config.max_bytes > 0 && config.discard != DiscardPolicy::New {
-        return refuse(format!("the stream {name} discards old messages when it is full; set discard to `new`"));
-    }
-    if config.no_ack {
-        return refuse(format!("the stream {name} sends no acknowledgements"));
-    }
-    Ok(())
-}
-
-/// Opens the stream of a cluster, or creates it, and checks that it keeps what an acknowledgement promises.
-///
-/// # Errors
-/// `Failed` when NATS does not answer, or the stream could lose what it acknowledged.
-pub async fn open_stream(context: &Context, options: &StreamOptions) -> Result<Stream, StoreError> {
-    let name = stream_name(&options.cluster);
-    let failed = |error: &dyn std::fmt::Display| StoreError::failed("opening the stream of commits", error);
-    let config = |num_replicas| Config {
-        name: name.clone(),
-        subjects: vec![subject_of(&options.cluster)],
-        storage: StorageType::File,
-        retention: RetentionPolicy::Limits,
-        discard: DiscardPolicy::New,
-        num_replicas,
-        description: Some("Every commit of a Proscenium cluster, in order.".into()),
-        ..Config::default()
-    };
-    let stream = match context.get_stream(&name).await {
-        Ok(stream) => stream,
-        Err(_) => match context.get_or_create_stream(config(REPLICAS)).await {
-            Ok(stream) => stream,
-            Err(_) if options.allows_one_replica => context.get_or_create_stream(config(1)).await.map_err(|e| failed(&e))?,
-            Err(error) => {
-                return Err(failed(&format_args!(
-                    "{name} needs {REPLICAS} replicas, and NATS answers: {error}. Start {REPLICAS} NATS servers as one cluster, or \
-                     accept the loss of acknowledged facts with a server by --cluster-allow-r1"
-                )));
-            }
-        },
-    };
-    check(&stream.cached_info().config, options)?;
-    Ok(stream)
-}
-
-fn subject_of(cluster: &str) -> String {
-    format!("proscenium.{cluster}.commits")
 }
 
 impl Shared {

@@ -1,10 +1,10 @@
 //! The read path: one loop that serves all readers of the logs.
 //!
 //! A reader is a number: the sequence after which its next frame comes. Per log, audience and kind of frame one
-//! [`SharedView`] encodes each frame once. It freezes the frames since the last flush into one chunk that all readers
-//! share. Catching up, following and recovering from a stall are the same loop at different numbers. Frames in the
-//! view's bounded ring come from there. Older events come from the log; older activities are replaced by snapshots of
-//! what has changed since. A stalled reader costs its number and nothing else.
+//! [`SharedView`](hub::SharedView) encodes each frame once. It freezes the frames since the last flush into one chunk
+//! that all readers share. Catching up, following and recovering from a stall are the same loop at different numbers.
+//! Frames in the view's bounded ring come from there. Older events come from the log; older activities are replaced by
+//! snapshots of what has changed since. A stalled reader costs its number and nothing else.
 //!
 //! A flush is immediate if the view was idle for a tick, else it waits for the shared tick. So a first token is not
 //! delayed, and a burst costs each reader one socket write per tick. The read path cannot slow the write path; it only

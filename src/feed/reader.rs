@@ -359,7 +359,7 @@ impl Reader {
 
     /// The frames of a chunk that this reader gets.
     fn frames_of(&mut self, chunk: &Chunk) -> Option<EncodedFrames> {
-        // A reader without a filter gets the same frames whatever it had before.
+        // A reader without a filter gets the same frames, independent of its last one.
         let mut prev = self.prev.unwrap_or_default();
         let frames = chunk.after(self.after, self.own_filter(), &mut prev)?;
         self.prev = Some(prev);

@@ -12,9 +12,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { HttpAgent } from "@ag-ui/client";
 import OpenAI from "openai";
 import { post, startServer, waitFor } from "./harness.mjs";
+import { pageOf } from "./helper-page.mjs";
 
 const stops = [];
 after(async () => {
@@ -79,13 +79,7 @@ async function openPage(endpoint, options, thread) {
   writeFileSync(file, `[helper]\nprotocol = "openai-responses"\nurl = "${endpoint.url}"\noptions = ${options}\n`);
   const server = await startServer("--connect-file", file);
   stops.push(() => server.stop());
-  const page = new HttpAgent({ url: `${server.url}/ag-ui/helper`, threadId: thread });
-  const say = async (text) => {
-    page.addMessage({ id: `user-${page.messages.length}`, role: "user", content: text });
-    return page.runAgent();
-  };
-  const texts = () => page.messages.filter(({ role, content }) => role === "assistant" && content).map(({ content }) => content);
-  return { server, page, say, texts };
+  return { server, ...pageOf(server, thread) };
 }
 
 const requestOf = ({ method, path, body }) => ({ method, path, body });

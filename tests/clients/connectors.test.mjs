@@ -16,12 +16,12 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { HttpAgent } from "@ag-ui/client";
 import { RunAgentInputSchema } from "@ag-ui/core/schemas";
 import { EventEncoder } from "@ag-ui/encoder";
 import { convertToModelMessages, pipeUIMessageStreamToResponse, stepCountIs, streamText, tool, jsonSchema } from "ai";
 import { MockLanguageModelV4, simulateReadableStream } from "ai/test";
 import { post, startServer, waitFor } from "./harness.mjs";
+import { pageOf } from "./helper-page.mjs";
 
 /** LangGraph's server keeps its threads between two runs of the tests. */
 const once = randomUUID();
@@ -52,13 +52,7 @@ async function startEndpoint(handle) {
 async function openPage(agent, thread) {
   const server = await startServer("--connect", `helper=${agent}`);
   stops.push(() => server.stop());
-  const page = new HttpAgent({ url: `${server.url}/ag-ui/helper`, threadId: thread });
-  const say = async (text) => {
-    page.addMessage({ id: `user-${page.messages.length}`, role: "user", content: text });
-    return page.runAgent();
-  };
-  const texts = () => page.messages.filter(({ role, content }) => role === "assistant" && content).map(({ content }) => content);
-  return { server, page, say, texts };
+  return { server, ...pageOf(server, thread) };
 }
 
 /** The run of a thread with this status. */

@@ -63,22 +63,24 @@ pub fn list_recordings(directory: &str) -> Vec<String> {
     names
 }
 
+/// A directory of recordings, and the source of its facts.
+pub const FOLDERS: &[(&str, &str)] = &[
+    ("awaken", "awaken"),
+    ("awaken-canonical", "awaken"),
+    ("ethos", "ethos"),
+    ("turn-runner", "turnrunner"),
+    ("ag-ui", "ag-ui"),
+    ("ai-sdk", "ai-sdk"),
+    ("openai-responses", "openai-responses"),
+    ("acp", "acp"),
+    ("claude-stream-json", "claude-stream-json"),
+    ("a2a", "a2a"),
+    ("langgraph", "langgraph"),
+];
+
 /// Reads every recording: its source, its `directory/name`, and its facts.
 pub fn recordings() -> Vec<(&'static str, String, Vec<Value>)> {
-    let directories = [
-        ("awaken", "awaken"),
-        ("awaken-canonical", "awaken"),
-        ("ethos", "ethos"),
-        ("turn-runner", "turnrunner"),
-        ("ag-ui", "ag-ui"),
-        ("ai-sdk", "ai-sdk"),
-        ("openai-responses", "openai-responses"),
-        ("acp", "acp"),
-        ("claude-stream-json", "claude-stream-json"),
-        ("a2a", "a2a"),
-        ("langgraph", "langgraph"),
-    ];
-    let named = directories.iter().flat_map(|(directory, source)| {
+    let named = FOLDERS.iter().flat_map(|(directory, source)| {
         list_recordings(directory).into_iter().map(move |name| (*source, format!("{directory}/{name}")))
     });
     let all: Vec<_> = named.map(|(source, name)| (source, name.clone(), facts_in(&name))).collect();

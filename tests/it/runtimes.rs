@@ -6,26 +6,11 @@
 //! tests apply to all of them. `cargo test --test it runtimes -- --nocapture` prints the tables.
 
 use crate::activities::{Screen, read_activities};
-use crate::harness::{AUDIENCES, Client, Transport, repository, start_local, to_ndjson};
+use crate::harness::{AUDIENCES, Client, FOLDERS, Transport, repository, start_local, to_ndjson};
 use crate::retention::{start_with_stopped_clock, state};
 use crate::schema::assert_valid;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-
-/// A directory of recordings, and the source of its facts.
-const FOLDERS: &[(&str, &str)] = &[
-    ("awaken", "awaken"),
-    ("awaken-canonical", "awaken"),
-    ("ethos", "ethos"),
-    ("turn-runner", "turnrunner"),
-    ("ag-ui", "ag-ui"),
-    ("ai-sdk", "ai-sdk"),
-    ("openai-responses", "openai-responses"),
-    ("acp", "acp"),
-    ("claude-stream-json", "claude-stream-json"),
-    ("a2a", "a2a"),
-    ("langgraph", "langgraph"),
-];
 
 /// Secrets planted in recordings, which no reader may see.
 const PLANTED: &[&str] = &["abcdef0123456789abcdef"];

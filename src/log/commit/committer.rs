@@ -358,7 +358,7 @@ impl<J: Journal> Committer<J> {
         let led = self.answered(leading, || answer(&mut done, Err(StoreError::Unconfirmed))).await;
         let failed = final_error(&led);
         if led.is_ok() {
-            // A caller that has given up does not renew the lease any more.
+            // A caller that has given up no longer renews the lease.
             leadership.apply(leader, done.is_some());
         }
         answer(&mut done, led);

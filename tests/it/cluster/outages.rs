@@ -64,7 +64,7 @@ async fn a_write_is_refused_in_time_while_nats_is_paused_and_its_repeat_is_store
         assert_eq!(refused.headers["retry-after"], "1");
     }
     assert_eq!((&published["op"], &published["code"]), (&json!("error"), &json!("no_leader")), "{published}");
-    // The nodes know that nobody leads, and answer at once. Reading goes on.
+    // The nodes know that no node leads, and answer at once. Reading goes on.
     eventually("no node names a leader", async || {
         let mut leaders = 0;
         for (client, _) in clients {

@@ -320,7 +320,7 @@ async fn a_run_continues_or_fails_after_a_restart_in_every_protocol() {
     join_all(rows).await;
 }
 
-/// Whether a process runs. One that nobody has waited for yet does not.
+/// Whether a process runs. One that has ended but was not yet waited for does not.
 fn is_running(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))

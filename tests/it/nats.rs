@@ -1,10 +1,11 @@
 //! NATS servers for the tests of the cluster: the real program, on loopback, in temporary directories.
 
 use crate::harness::repository;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The path of the server, which `scripts/nats` installs.
@@ -17,15 +18,25 @@ fn program() -> &'static PathBuf {
     })
 }
 
-/// A free port. Another process could take it before a server binds it; the server then does not start, and says so.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// The ports of the first server; the others have the next ones.
+const PORT: u16 = 4222;
+const ROUTES_PORT: u16 = 6222;
+
+/// An address of the loopback network that no other servers have.
+///
+/// A free port of 127.0.0.1 may be another connection's before a server binds it. A server whose port for routes is
+/// taken ends, and the others wait for it without a leader. No connection gets a port of these addresses by chance.
+fn own_address() -> IpAddr {
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    let started = STARTED.fetch_add(1, Ordering::Relaxed);
+    let [_, b, c, d] = ((std::process::id() << 9) | (started % 512)).to_be_bytes();
+    Ipv4Addr::new(127, b | 128, c, d).into()
 }
 
 /// Servers that form one cluster, or a single one. Dropping the value kills them.
 pub struct Nats {
     dir: tempfile::TempDir,
-    ports: Vec<(u16, u16)>,
+    host: IpAddr,
     sync_always: bool,
     servers: Vec<Option<Child>>,
 }
@@ -38,9 +49,8 @@ impl Nats {
 
     /// The same, with a sync of the disk before each acknowledgement.
     pub fn start_with(count: usize, sync_always: bool) -> Self {
-        let ports = (0..count).map(|_| (free_port(), free_port())).collect();
         let servers = (0..count).map(|_| None).collect();
-        let mut nats = Self { dir: tempfile::tempdir().unwrap(), ports, sync_always, servers };
+        let mut nats = Self { dir: tempfile::tempdir().unwrap(), host: own_address(), sync_always, servers };
         (0..count).for_each(|index| nats.start_server(index));
         nats.wait_ready();
         nats
@@ -48,19 +58,17 @@ impl Nats {
 
     /// Starts one server, again or for the first time.
     pub fn start_server(&mut self, index: usize) {
-        let (port, routes) = self.ports[index];
+        let (address, routes) = (self.address(index), self.routes(index));
         let dir = self.dir.path().join(format!("server-{index}"));
         let sync = if self.sync_always { ", sync_interval: always" } else { "" };
         let mut config = format!(
-            "server_name: n{index}\nlisten: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {:?}{sync} }}\n",
+            "server_name: n{index}\nlisten: \"{address}\"\njetstream {{ store_dir: {:?}{sync} }}\n",
             dir.display().to_string()
         );
-        if self.ports.len() > 1 {
-            let all: Vec<_> = self.ports.iter().map(|(_, routes)| format!("\"nats://127.0.0.1:{routes}\"")).collect();
-            config += &format!(
-                "cluster {{ name: test, listen: \"127.0.0.1:{routes}\", routes: [{}], no_advertise: true }}\n",
-                all.join(", ")
-            );
+        if self.servers.len() > 1 {
+            let all: Vec<_> = (0..self.servers.len()).map(|index| format!("\"nats://{}\"", self.routes(index))).collect();
+            config +=
+                &format!("cluster {{ name: test, listen: \"{routes}\", routes: [{}], no_advertise: true }}\n", all.join(", "));
         }
         std::fs::create_dir_all(&dir).unwrap();
         let file = dir.join("nats.conf");
@@ -69,9 +77,8 @@ impl Nats {
         let server = Command::new(program()).arg("-c").arg(&file).stdout(Stdio::null()).stderr(log).spawn();
         self.servers[index] = Some(server.expect("the NATS server starts"));
         let begun = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            let log = || std::fs::read_to_string(dir.join("log")).unwrap_or_default();
-            assert!(begun.elapsed() < crate::harness::TIMEOUT, "the NATS server does not listen: {}", log());
+        while TcpStream::connect(address).is_err() {
+            assert!(begun.elapsed() < crate::harness::TIMEOUT, "the NATS server does not listen: {}", self.logs());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -94,16 +101,21 @@ impl Nats {
 
     /// Where the server listens.
     pub fn address(&self, index: usize) -> SocketAddr {
-        ([127, 0, 0, 1], self.ports[index].0).into()
+        (self.host, PORT + u16::try_from(index).unwrap()).into()
+    }
+
+    /// Where the server expects the other servers.
+    fn routes(&self, index: usize) -> SocketAddr {
+        (self.host, ROUTES_PORT + u16::try_from(index).unwrap()).into()
     }
 
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        (0..self.ports.len()).map(|index| self.address(index)).collect()
+        (0..self.servers.len()).map(|index| self.address(index)).collect()
     }
 
     /// The URLs of all servers, for `--cluster`.
     pub fn urls(&self) -> String {
-        (0..self.ports.len()).map(|index| format!("nats://{}", self.address(index))).collect::<Vec<_>>().join(",")
+        (0..self.servers.len()).map(|index| format!("nats://{}", self.address(index))).collect::<Vec<_>>().join(",")
     }
 
     /// Waits until the servers answer requests for streams, which needs a leader among them.
@@ -119,9 +131,15 @@ impl Nats {
         };
         std::thread::scope(|scope| {
             let waiting = || runtime.block_on(async { tokio::time::timeout(crate::harness::TIMEOUT, ready).await });
-            scope.spawn(waiting).join().unwrap().expect("JetStream is ready in time");
+            let waited = scope.spawn(waiting).join().unwrap();
+            assert!(waited.is_ok(), "JetStream is not ready in time: {}", self.logs());
         });
         runtime.shutdown_background();
+    }
+
+    fn logs(&self) -> String {
+        let log = |index| self.dir.path().join(format!("server-{index}/log"));
+        (0..self.servers.len()).filter_map(|index| std::fs::read_to_string(log(index)).ok()).collect()
     }
 }
 

@@ -82,6 +82,10 @@ impl Protocol for A2aAgent {
     fn can_rejoin(&self, memory: &Map<String, Value>) -> bool {
         memory.contains_key(TASK)
     }
+
+    fn outlives_connection(&self) -> bool {
+        true
+    }
 }
 
 fn rpc(endpoint: &HttpEndpoint, dialect: &A2aDialect, method: &str, id: &str, params: &Value) -> RequestBuilder {

@@ -98,6 +98,11 @@ pub(super) trait Protocol: Send + Sync {
     fn can_rejoin(&self, _memory: &Map<String, Value>) -> bool {
         false
     }
+
+    /// Whether the agent goes on with a call whose connection was closed. Only [`Upstream::cancel`] then stops it.
+    fn outlives_connection(&self) -> bool {
+        false
+    }
 }
 
 /// A live call. Dropping it closes the connection, or ends the process.

@@ -70,6 +70,10 @@ impl Protocol for LangGraphServer {
     fn can_rejoin(&self, memory: &Map<String, Value>) -> bool {
         memory.contains_key(RUN)
     }
+
+    fn outlives_connection(&self) -> bool {
+        true
+    }
 }
 
 impl LangGraphServer {

@@ -69,6 +69,10 @@ impl Protocol for ResponsesEndpoint {
     fn can_rejoin(&self, memory: &Map<String, Value>) -> bool {
         self.is_background && memory.contains_key(RESPONSE)
     }
+
+    fn outlives_connection(&self) -> bool {
+        self.is_background
+    }
 }
 
 impl ResponsesEndpoint {

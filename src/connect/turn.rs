@@ -22,6 +22,7 @@ use crate::source::{self, SourceKind};
 use http::HeaderMap;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -267,22 +268,29 @@ impl Turn<'_> {
     ) -> Result<Option<(Box<dyn Upstream>, Option<Vec<String>>)>, UpstreamError> {
         let mut attempt = 0;
         loop {
-            let beginning = async {
-                let mut upstream = self.agent.protocol.call(call).await?;
+            let agent = self.agent;
+            let mut beginning = pin!(async {
+                let mut upstream = agent.protocol.call(call).await?;
                 loop {
                     match upstream.next().await? {
                         Some(facts) if facts.is_empty() => {}
                         facts => return Ok((upstream, facts)),
                     }
                 }
-            };
+            });
             let outcome = tokio::select! {
                 biased;
-                () = cancelled(self.agent, commands, &mut self.late) => {
+                () = cancelled(agent, commands, &mut self.late) => {
                     self.is_cancelled = true;
+                    // Its first event has the id that a cancellation names.
+                    if agent.protocol.outlives_connection()
+                        && let Ok(Ok((mut upstream, _))) = timeout(CANCEL_TIME_MAX, beginning).await
+                    {
+                        self.cancel(&mut *upstream).await;
+                    }
                     return Ok(None);
                 }
-                outcome = beginning => outcome,
+                outcome = &mut beginning => outcome,
             };
             let error: UpstreamError = match outcome {
                 Ok((upstream, None)) => return self.conclude_empty(upstream).await,
@@ -350,16 +358,8 @@ impl Turn<'_> {
         match command {
             TurnCommand::Cancel(control) => {
                 self.is_cancelled = true;
-                let cancelled = timeout(CANCEL_TIME_MAX, upstream.cancel()).await;
+                let goes_on = self.cancel(upstream).await;
                 self.agent.answer(&control, Answer::Ack).await;
-                let goes_on = match cancelled {
-                    Ok(Ok(goes_on)) => goes_on,
-                    Ok(Err(error)) => {
-                        tracing::warn!(agent = %self.agent.entry.name, run = %self.job.run, %error, "a cancellation failed");
-                        false
-                    }
-                    Err(_) => false,
-                };
                 Ok(!goes_on)
             }
             TurnCommand::Steer(control, text) => {
@@ -376,6 +376,18 @@ impl Turn<'_> {
                 }
                 Ok(false)
             }
+        }
+    }
+
+    /// Asks the agent to stop. `true`: the stream will still report the end.
+    async fn cancel(&self, upstream: &mut dyn Upstream) -> bool {
+        match timeout(CANCEL_TIME_MAX, upstream.cancel()).await {
+            Ok(Ok(goes_on)) => goes_on,
+            Ok(Err(error)) => {
+                tracing::warn!(agent = %self.agent.entry.name, run = %self.job.run, %error, "a cancellation failed");
+                false
+            }
+            Err(_) => false,
         }
     }
 

@@ -289,8 +289,10 @@ impl Worker {
         if self.active.get(&run).is_some_and(|turn| turn.commands.send(TurnCommand::Cancel(held.clone())).is_ok()) {
             return Ok(());
         }
-        for (control, _) in self.replies.remove(&run).unwrap_or_default().into_values() {
-            agent.answer(&control, Answer::Ack).await;
+        let collected = self.replies.remove(&run).unwrap_or_default().into_values().map(|(reply, _)| reply);
+        let waiting = self.waiting.values_mut().find_map(|jobs| Some(jobs.remove(jobs.iter().position(|job| job.run == run)?)?));
+        for reply in collected.chain(waiting.into_iter().flat_map(|job| job.controls)) {
+            agent.refuse(&reply, "The run was stopped before its agent got the answer.").await;
         }
         if agent.tail(&run).await?.summary.run.status == Status::Waiting {
             self.publish(&run, None, &[cancelled_fact()]).await?;

@@ -1,6 +1,8 @@
 //! The connector `ag-ui`: turns, history, approvals, cancellation, restarts.
 
-use super::endpoint::{Endpoint, Reply, activities, events, post, say, start_server, start_server_on, text_of, wait_for_status};
+use super::endpoint::{
+    Endpoint, Reply, activities, events, post, say, start_server, start_server_on, text_of, wait_for_control, wait_for_status,
+};
 use crate::harness::storage_in;
 use proscenium::log::embedded::Sync;
 use serde_json::{Value, json};
@@ -188,6 +190,35 @@ async fn turns_of_one_session_run_one_after_the_other_and_see_each_other() {
 }
 
 #[tokio::test]
+async fn a_stop_withdraws_an_approval_that_waits_for_another_turn_of_its_session() {
+    let endpoint = Endpoint::start(vec![
+        Reply::Events(asks("r1")),
+        Reply::Open(vec![started("r2")]),
+        answer("r3", "a3", "Third"),
+        answer("r3", "a3", "Third"),
+    ])
+    .await;
+    let client = start_server(&agent(&endpoint)).await;
+    say(&client, "t", "r1", json!([user("u1", "Delete it")])).await;
+    let send =
+        |run: &str| json!({ "control": "send", "agentId": "helper", "value": { "runId": run, "messages": [user(run, run)] } });
+    post(&client, "/v1/sessions/t/controls", &send("r2")).await;
+    wait_for_status(&client, "r2", "accepted").await;
+    let approved = post(&client, "/v1/runs/r1/controls", &json!({ "control": "approve", "actionId": "ask" })).await.json();
+    wait_for_control(&client, "r1", &approved["controlId"], "claimed").await;
+    post(&client, "/v1/runs/r1/controls", &json!({ "control": "stop" })).await;
+    wait_for_status(&client, "r1", "cancelled").await;
+    wait_for_control(&client, "r1", &approved["controlId"], "nacked").await;
+    post(&client, "/v1/runs/r2/controls", &json!({ "control": "stop" })).await;
+    post(&client, "/v1/sessions/t/controls", &send("r3")).await;
+    wait_for_status(&client, "r3", "completed").await;
+    for run in ["r1", "r2", "r3"] {
+        assert_eq!(endpoint.received().await.body["runId"], run);
+    }
+    assert_eq!(endpoint.unread().await, 0, "the agent never learns of the approval");
+}
+
+#[tokio::test]
 async fn a_message_in_the_middle_of_a_turn_is_refused_with_a_reason() {
     let endpoint = Endpoint::start(vec![Reply::Open(vec![started("r1")])]).await;
     let client = start_server(&agent(&endpoint)).await;
@@ -199,18 +230,9 @@ async fn a_message_in_the_middle_of_a_turn_is_refused_with_a_reason() {
     .await;
     endpoint.received().await;
     wait_for_status(&client, "r1", "accepted").await;
-    post(&client, "/v1/runs/r1/controls", &json!({ "control": "steer", "value": "Faster" })).await;
-    let refused = async {
-        loop {
-            let controls = client.get("/v1/runs/r1/controls").await.ok()["controls"].clone();
-            if controls[0]["status"] == "nacked" {
-                return controls[0]["reason"].clone();
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
-    };
-    let reason = crate::harness::with_timeout("a refusal", refused).await;
-    assert!(reason.as_str().unwrap().contains("Queue it"), "{reason}");
+    let steered = post(&client, "/v1/runs/r1/controls", &json!({ "control": "steer", "value": "Faster" })).await.json();
+    let refused = wait_for_control(&client, "r1", &steered["controlId"], "nacked").await;
+    assert!(refused["reason"].as_str().unwrap().contains("Queue it"), "{refused}");
 }
 
 #[tokio::test]

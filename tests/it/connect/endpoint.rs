@@ -46,6 +46,8 @@ pub enum Reply {
     Text(String, Ending),
     /// A stream of these events with their names, in the line ends of LangGraph's server; `true`: it stays open.
     Named(Vec<(&'static str, Value)>, bool),
+    /// The same, but its events come once the test says so. It stays open.
+    Late(tokio::sync::oneshot::Receiver<()>, Vec<(&'static str, Value)>),
     /// A JSON document.
     Json(Value),
     /// Another status, content type and body.
@@ -130,6 +132,11 @@ fn open_body(state: Arc<State>, text: String) -> Body {
     Body::from_stream(first.chain(never))
 }
 
+/// Events with their names, in the line ends of LangGraph's server.
+fn named(list: &[(&'static str, Value)]) -> String {
+    list.iter().map(|(name, data)| format!("event: {name}\r\ndata: {data}\r\n\r\n")).collect()
+}
+
 /// A body that begins with this text and breaks.
 fn broken_body(text: String) -> Body {
     let parts = vec![Ok(Bytes::from(text)), Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset))];
@@ -171,9 +178,15 @@ async fn answer(state: Arc<State>, request: Request) -> Response {
         Reply::Text(text, Ending::Broken) => stream(broken_body(text)),
         Reply::Text(text, Ending::Open) => stream(open_body(state, text)),
         Reply::Json(document) => Response::builder().header("content-type", "application/json").body(document.to_string().into()),
-        Reply::Named(list, is_open) => {
-            let text = list.iter().map(|(name, data)| format!("event: {name}\r\ndata: {data}\r\n\r\n")).collect::<String>();
-            stream(if is_open { open_body(state, text) } else { text.into() })
+        Reply::Named(list, is_open) => stream(if is_open { open_body(state, named(&list)) } else { named(&list).into() }),
+        Reply::Late(released, list) => {
+            let first = futures_util::stream::once(async move {
+                released.await.expect("the test releases it");
+                Ok::<_, std::io::Error>(Bytes::from(named(&list)))
+            });
+            stream(Body::from_stream(
+                first.chain(open_body(state, String::new()).into_data_stream().map(|rest| Ok(rest.unwrap()))),
+            ))
         }
         Reply::Cut(list) => stream(broken_body(events(list))),
         Reply::Open(list) => stream(open_body(state, events(list))),
@@ -248,4 +261,20 @@ pub async fn wait_for_status(client: &Client, run: &str, status: &str) {
         }
     };
     with_timeout(status, reaching).await;
+}
+
+/// Waits until a control of a run has this status, and returns it.
+pub async fn wait_for_control(client: &Client, run: &str, id: &Value, status: &str) -> Value {
+    let reaching = async {
+        loop {
+            let controls = client.get(&format!("/v1/runs/{run}/controls")).await.ok()["controls"].clone();
+            let found =
+                controls.as_array().unwrap().iter().find(|control| control["controlId"] == *id && control["status"] == status);
+            if let Some(found) = found {
+                return found.clone();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    with_timeout(status, reaching).await
 }

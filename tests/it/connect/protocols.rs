@@ -1,6 +1,8 @@
 //! The other connectors: a turn, a second one with the log's conversation, and an approval, in each protocol.
 
-use super::endpoint::{Endpoint, Reply, activities, post, say, start_server, start_server_on, text_of, wait_for_status};
+use super::endpoint::{
+    Endpoint, Reply, activities, post, say, start_server, start_server_on, text_of, wait_for_control, wait_for_status,
+};
 use crate::harness::{storage_in, with_timeout};
 use proscenium::connect::CONNECTORS;
 use proscenium::log::embedded::Sync;
@@ -275,6 +277,23 @@ async fn a_stop_cancels_the_run_at_the_langgraph_server() {
     assert!(endpoint.received().await.path.ends_with("/runs/up/cancel"));
     wait_for_status(&client, "r1", "cancelled").await;
     page.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stop_before_the_first_event_cancels_the_run_at_the_langgraph_server() {
+    let (release, released) = tokio::sync::oneshot::channel();
+    let endpoint = Endpoint::start(vec![Reply::Late(released, vec![run_metadata("up")]), Reply::Json(json!({}))]).await;
+    let client = start_server(&langgraph(&endpoint)).await;
+    let send = json!({ "control": "send", "agentId": "helper", "value": { "runId": "r1", "messages": user("u1", "Go") } });
+    post(&client, "/v1/sessions/t/controls", &send).await;
+    endpoint.received().await;
+    wait_for_status(&client, "r1", "running").await;
+    let stop = post(&client, "/v1/runs/r1/controls", &json!({ "control": "stop" })).await.json();
+    wait_for_control(&client, "r1", &stop["controlId"], "acked").await;
+    // Only now does the server name the run, which would go on without the connection.
+    release.send(()).unwrap();
+    assert!(endpoint.received().await.path.ends_with("/runs/up/cancel"));
+    wait_for_status(&client, "r1", "cancelled").await;
 }
 
 #[tokio::test]

@@ -168,6 +168,9 @@ impl RunState {
                 self.set_status(self.live_status(), phase);
             }
             EventType::DiagnosticChanged | EventType::MetricChanged => {}
+            // The user's message comes before the agent's work.
+            EventType::TextDelta | EventType::TextFinal
+                if self.status == Status::Accepted && payload.get("role").is_some_and(|role| role == "user") => {}
             _ if self.status == Status::Accepted || self.status == Status::Unknown && self.begun => {
                 self.set_status(Status::Running, phase);
             }

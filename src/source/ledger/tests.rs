@@ -297,6 +297,18 @@ fn a_run_waits_while_an_action_is_pending_and_ends_only_at_its_end_event() {
     assert_eq!(states, expected);
 }
 
+#[test]
+fn a_run_stays_accepted_until_its_agent_works() {
+    let mut ledger = Ledger::default();
+    let answer = text(EventType::TextDelta, "a", None);
+    let by_user = text(EventType::TextFinal, "u", None).with("role", "user");
+    let states = [Draft::new(EventType::RunStarted), by_user, answer].map(|mut draft| {
+        ledger.record(&mut draft, 0);
+        ledger.run.status
+    });
+    assert_eq!(states, [Status::Accepted, Status::Accepted, Status::Running]);
+}
+
 /// A change of an activity of call `c`, or of the state if `activity` is empty.
 fn change(activity: &str, member: &str, audience: Audience) -> Draft {
     let class = if member == "patch" { EventType::StateDelta } else { EventType::StateSnapshot };

@@ -287,7 +287,7 @@ async fn a_stop_before_the_first_event_cancels_the_run_at_the_langgraph_server()
     let send = json!({ "control": "send", "agentId": "helper", "value": { "runId": "r1", "messages": user("u1", "Go") } });
     post(&client, "/v1/sessions/t/controls", &send).await;
     endpoint.received().await;
-    wait_for_status(&client, "r1", "running").await;
+    wait_for_status(&client, "r1", "accepted").await;
     let stop = post(&client, "/v1/runs/r1/controls", &json!({ "control": "stop" })).await.json();
     wait_for_control(&client, "r1", &stop["controlId"], "acked").await;
     // Only now does the server name the run, which would go on without the connection.

@@ -26,6 +26,8 @@ const LINES_MAX: usize = 64;
 const IDLE_MAX: usize = 16;
 /// Lines of standard error that a failure quotes.
 const ERROR_LINES_MAX: usize = 8;
+/// The most bytes of one of them.
+const ERROR_LINE_BYTES_MAX: u64 = 4096;
 /// Time that a process has to exit after its output ended, and to say why.
 const LAST_WORDS_TIME_MAX: Duration = Duration::from_secs(1);
 /// Time to write one message to a process.
@@ -66,8 +68,15 @@ impl AgentProcess {
         let kept: Arc<Mutex<VecDeque<String>>> = Arc::clone(&errors);
         let name = program.clone();
         let reading_errors = tokio::spawn(async move {
-            let mut lines = BufReader::new(error.expect("standard error is piped")).lines();
-            while let Ok(Some(line)) = lines.next_line().await {
+            let mut error = BufReader::new(error.expect("standard error is piped"));
+            loop {
+                let mut line = Vec::new();
+                // A longer line comes in pieces. A program would fail to write if nothing read on.
+                let read = (&mut error).take(ERROR_LINE_BYTES_MAX).read_until(b'\n', &mut line).await;
+                if !read.is_ok_and(|bytes| bytes > 0) {
+                    return;
+                }
+                let line = String::from_utf8_lossy(&line).trim_end().to_owned();
                 tracing::debug!(program = name, line, "an agent's standard error");
                 let mut kept = kept.lock();
                 if kept.len() == ERROR_LINES_MAX {

@@ -1,6 +1,7 @@
 //! Programs keep a session for several turns, and a new program after a restart finds it again.
 
-use super::endpoint::{activities, say, start_server_on, text_of};
+use super::endpoint::{activities, say, start_server, start_server_on, text_of};
+use super::protocols::program;
 use crate::harness::storage_in;
 use proscenium::log::embedded::Sync;
 use serde_json::{Value, json};
@@ -13,9 +14,7 @@ fn user(id: &str, text: &str) -> Value {
 
 /// Two turns in one process, and after a restart of the server a third in another. Returns the texts of the answers.
 async fn three_turns(directory: &Path, protocol: &str, script: &str) -> Vec<String> {
-    let file = directory.join("agent.sh");
-    std::fs::write(&file, script).unwrap();
-    let table = format!("[helper]\nprotocol = \"{protocol}\"\ncommand = [\"/bin/sh\", {:?}]\n", file.to_str().unwrap());
+    let table = program(directory, protocol, script);
     let store = directory.join("store");
     std::fs::create_dir(&store).unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
@@ -86,4 +85,20 @@ async fn an_acp_session_is_loaded_by_a_new_process_or_gets_the_conversation() {
         let texts = three_turns(dir.path(), "acp", &acp(abilities)).await;
         assert_eq!(texts, ["new: turn 1", "new: turn 2", third]);
     }
+}
+
+#[tokio::test]
+async fn a_program_may_write_any_bytes_to_its_standard_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = r#"
+read -r line
+printf '\377\n' >&2
+head -c 1000000 /dev/zero >&2 || exit 9
+echo '{"type":"system","subtype":"init","session_id":"s","uuid":"1","model":"m","permissionMode":"default","tools":[]}'
+echo '{"type":"assistant","session_id":"s","uuid":"2","parent_tool_use_id":null,"message":{"id":"m","role":"assistant","model":"m","content":[{"type":"text","text":"Still here"}]}}'
+echo '{"type":"result","subtype":"success","is_error":false,"session_id":"s","uuid":"3","result":"","num_turns":1,"result_index":0}'
+read -r line
+"#;
+    let client = start_server(&program(dir.path(), "claude-stream-json", script)).await;
+    assert_eq!(text_of(&say(&client, "t", "r1", user("u1", "Hello")).await), "Still here");
 }

@@ -368,7 +368,7 @@ async fn an_a2a_question_is_answered_in_its_task_and_the_next_turn_is_in_its_con
 }
 
 /// Writes a program that speaks the lines of a test, and returns the agent's table.
-fn program(dir: &std::path::Path, protocol: &str, script: &str) -> String {
+pub(super) fn program(dir: &std::path::Path, protocol: &str, script: &str) -> String {
     let file = dir.join("agent.sh");
     std::fs::write(&file, script).unwrap();
     format!("[helper]\nprotocol = \"{protocol}\"\ncommand = [\"/bin/sh\", {:?}]\n", file.to_str().unwrap())

@@ -102,6 +102,15 @@ impl Bucket {
         answer(self.store.put(format!("{NODE_KEYS}{id}"), bytes)).await
     }
 
+    /// Repeats the sign of life of a node that starts.
+    pub async fn announce(self, id: String, value: NodeValue) {
+        loop {
+            tokio::time::sleep(RENEW_INTERVAL).await;
+            // If it fails, the next one comes soon enough.
+            let _ = self.write_node(&id, &value).await;
+        }
+    }
+
     /// Removes the entry of a node that stops.
     pub async fn remove_node(&self, id: &str) {
         // If it fails, the bucket drops the entry later.

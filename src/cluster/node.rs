@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 /// How often a follower looks whether a snapshot is due.
 const SNAPSHOT_CHECK_INTERVAL: Duration = Duration::from_secs(2);
@@ -43,23 +44,33 @@ pub struct ClusterOptions {
     pub is_fenced: bool,
 }
 
+impl ClusterOptions {
+    /// The id of the node.
+    fn id(&self) -> String {
+        format!("{:016x}", self.random)
+    }
+}
+
 /// What the nodes share beside the stream.
 struct Parts {
     bucket: Bucket,
     tickets: SharedTickets,
     snapshots: Snapshots,
-    /// The position and the name of the newest snapshot.
-    newest: Option<(u64, String)>,
+    /// The position of the newest snapshot; 0 without one.
+    newest: u64,
 }
 
 impl Parts {
-    async fn open(context: &Context, options: &ClusterOptions, replicas: usize) -> Result<Self, StoreError> {
+    /// Opens them, and says that this node is alive: from then on, the others keep the records that it lacks.
+    async fn open(context: &Context, options: &ClusterOptions, replicas: usize, node: &NodeValue) -> Result<Self, StoreError> {
         let failed = |error: String| StoreError::failed("opening the cluster's buckets", &error);
+        let bucket = Bucket::open(context, &options.name, replicas).await.map_err(failed)?;
+        bucket.write_node(&options.id(), node).await.map_err(failed)?;
         let snapshots = Snapshots::open(context, &options.name, replicas).await?;
         Ok(Self {
-            bucket: Bucket::open(context, &options.name, replicas).await.map_err(failed)?,
+            bucket,
             tickets: tickets::open(context, &options.name, replicas, &options.secret).await.map_err(failed)?,
-            newest: snapshots.list().await?.pop(),
+            newest: snapshots.list().await?.pop().map_or(0, |(position, _)| position),
             snapshots,
         })
     }
@@ -73,9 +84,10 @@ pub struct ClusterNode {
     snapshots: Snapshots,
     tickets: Option<SharedTickets>,
     snapshot_commits: u64,
-    random: u64,
     /// How long the leader relies on its lease.
     held_time: Duration,
+    /// Repeats the sign of life until the node takes part.
+    announcing: JoinHandle<()>,
 }
 
 impl ClusterNode {
@@ -85,7 +97,7 @@ impl ClusterNode {
     /// `Failed` when NATS cannot be reached or does not keep what this server promises; the errors of the store.
     pub fn open(options: ClusterOptions) -> Result<(Self, Storage), StoreError> {
         let connected = options.connection.connect()?;
-        let mut dir = ReplicaDir::open(&options.data_dir, &options.name)?;
+        let dir = ReplicaDir::open(&options.data_dir, &options.name)?;
         let StreamClient { runtime, context } = &connected;
         let stream = StreamOptions {
             cluster: options.name.clone(),
@@ -93,11 +105,13 @@ impl ClusterNode {
             is_fenced: options.is_fenced,
             writer: options.random,
         };
+        let applied = dir.mark().map_or(0, |mark| mark.applied);
+        let announced = NodeValue { url: options.url.clone(), position: applied, lag_ms: 0 };
         let Parts { bucket, tickets, snapshots, newest } = runtime.run(async {
             let replicas = open_stream(context, &stream).await?.cached_info().config.num_replicas;
             let begun = Instant::now();
             loop {
-                match Parts::open(context, &options, replicas).await {
+                match Parts::open(context, &options, replicas, &announced).await {
                     Err(error) if begun.elapsed() < OPEN_TIME_MAX => {
                         // The NATS servers may be about to elect a leader for one of them.
                         tracing::warn!(%error, "cannot open the cluster yet; trying again");
@@ -107,9 +121,9 @@ impl ClusterNode {
                 }
             }
         })??;
-        let journal = JetStreamJournal::open(connected, stream, newest.as_ref().map_or(0, |(position, _)| *position))?;
-        let (first, last) = journal.bounds();
-        let applied = dir.mark().map_or(0, |mark| mark.applied);
+        let announcing = runtime.spawn(bucket.clone().announce(options.id(), announced));
+        let journal = JetStreamJournal::open(connected, stream, newest)?;
+        let (_, last) = journal.bounds();
         if applied > last {
             return Err(StoreError::Unsupported {
                 path: options.data_dir,
@@ -118,24 +132,15 @@ impl ClusterNode {
                 remedy: "If the stream was deleted or made anew, give the node an empty directory".into(),
             });
         }
-        if applied + 1 < first {
-            let (position, name) = newest.filter(|(position, _)| position + 1 >= first).ok_or_else(|| StoreError::Failed {
-                doing: "restoring the store",
-                why: format!("the stream begins with the commit {first}, and no snapshot has what is before it"),
-            })?;
-            tracing::info!(position, "restoring the store from a snapshot of the cluster");
-            dir = journal.run(snapshots.restore(&name, dir))??;
-        }
+        let dir = restore(dir, &options, &journal, &snapshots)?;
         let store = dir.into_store(journal.bounds())?;
-        let id = format!("{:016x}", options.random);
-        let membership = Arc::new(Membership::new(options.name, id, options.url));
+        let membership = Arc::new(Membership::new(options.name.clone(), options.id(), options.url.clone()));
         let journal = Arc::new(journal);
         let storage = Storage::Replica(store, journal.clone());
         // Without the fence, a test wants to see what two leaders do.
         let held_time = if options.is_fenced { HELD_TIME } else { Duration::from_hours(1) };
-        let ClusterOptions { snapshot_commits, random, .. } = options;
-        let tickets = Some(tickets);
-        Ok((Self { membership, journal, bucket, snapshots, tickets, snapshot_commits, random, held_time }, storage))
+        let (tickets, snapshot_commits) = (Some(tickets), options.snapshot_commits);
+        Ok((Self { membership, journal, bucket, snapshots, tickets, snapshot_commits, held_time, announcing }, storage))
     }
 
     /// The nodes of the cluster.
@@ -151,6 +156,7 @@ impl ClusterNode {
 
     /// Takes part in the cluster: signs of life, the lease, snapshots. It ends when `stopping` becomes true.
     pub async fn run(self, logs: Arc<Logs>, mut stopping: watch::Receiver<bool>) {
+        self.announcing.abort();
         let (seen, _) = watch::channel(SeenLease::default());
         let seen = Arc::new(seen);
         let journal = self.journal.clone();
@@ -197,19 +203,59 @@ impl ClusterNode {
             if deputy != Some(&self.membership.id) || logs.mark().applied < first + self.snapshot_commits {
                 continue;
             }
-            if let Err(error) = self.write_snapshot(&logs, &nodes).await {
+            if let Err(error) = self.write_snapshot(&logs).await {
                 tracing::warn!(%error, "cannot write a snapshot; trying again");
             }
         }
     }
 
-    async fn write_snapshot(&self, logs: &Arc<Logs>, nodes: &[(String, super::Node)]) -> Result<(), StoreError> {
-        let position = self.snapshots.write_of(self.random, logs).await?;
-        // A node that is behind still has to read what it lacks.
-        let needed = nodes.iter().map(|(_, node)| node.position).min().unwrap_or(position).min(position);
+    async fn write_snapshot(&self, logs: &Arc<Logs>) -> Result<(), StoreError> {
+        let id = &self.membership.id;
+        let others: Vec<_> = self.membership.nodes().into_iter().map(|(node, _)| node).filter(|node| node != id).collect();
+        let position = self.snapshots.write_of(id, &others, logs).await?;
+        // A node that is behind still has to read what it lacks, also one that started meanwhile.
+        let needed = self.membership.nodes().iter().map(|(_, node)| node.position).min().unwrap_or(position).min(position);
         self.journal.truncate_before(needed).await?;
         tracing::info!(position, first = needed, "wrote a snapshot, and shortened the stream");
         Ok(())
+    }
+}
+
+/// Restores a store that lacks what the stream no longer has.
+///
+/// The stream may be shortened, and the snapshot removed, until the other nodes know of this one.
+fn restore(
+    mut dir: ReplicaDir,
+    options: &ClusterOptions,
+    journal: &JetStreamJournal,
+    snapshots: &Snapshots,
+) -> Result<ReplicaDir, StoreError> {
+    let begun = Instant::now();
+    loop {
+        let (first, applied) = (journal.refresh_first()?, dir.mark().map_or(0, |mark| mark.applied));
+        if applied + 1 >= first {
+            return Ok(dir);
+        }
+        let newest = journal.run(snapshots.list())??.pop().filter(|(position, _)| position + 1 >= first);
+        let restored = match newest {
+            Some((position, name)) => {
+                tracing::info!(position, "restoring the store from a snapshot of the cluster");
+                journal.run(snapshots.restore(&name, dir))?
+            }
+            None => Err(StoreError::Failed {
+                doing: "restoring the store",
+                why: format!("the stream begins with the commit {first}, and no snapshot has what is before it"),
+            }),
+        };
+        dir = match restored {
+            Ok(restored) => restored,
+            Err(error) if begun.elapsed() > OPEN_TIME_MAX => return Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "cannot restore the store yet; trying again");
+                std::thread::sleep(RENEW_INTERVAL);
+                ReplicaDir::open(&options.data_dir, &options.name)?
+            }
+        };
     }
 }
 
@@ -347,5 +393,5 @@ pub fn seed(dir: &Path, connection: &StreamConnection, cluster: &str, allows_one
     }
     let (store, local) = EmbeddedStore::open(dir, Sync::Always)?;
     let store = pollster::block_on(Orderer::open(Arc::new(store), Arc::new(local)))?.store().clone();
-    journal.run(snapshots.write(0, move |write| store.export(write)))?
+    journal.run(snapshots.write("seed", &[], move |write| store.export(write)))?
 }

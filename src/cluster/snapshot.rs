@@ -1,6 +1,6 @@
 //! Snapshots of the store in the cluster's object store.
 //!
-//! A snapshot is an object whose name has the position of its last commit and a random number, so that two nodes that
+//! A snapshot is an object whose name has the position of its last commit and the id of its node, so that two nodes that
 //! write at once do not write one object. The object store lists an object only once it is complete, and checks its digest
 //! when it is read. The newest two stay, so that a node that reads one is not cut off by the next.
 
@@ -38,6 +38,11 @@ fn position_in(name: &str) -> Option<u64> {
     name.strip_prefix("snapshot-")?.split('-').next()?.parse().ok()
 }
 
+/// The name of an object that this node is writing.
+fn part_of(node: &str) -> String {
+    format!("part-{node}")
+}
+
 impl Snapshots {
     /// Opens the object store of a cluster, or creates it with so many replicas.
     pub async fn open(context: &Context, cluster: &str, num_replicas: usize) -> Result<Self, StoreError> {
@@ -69,7 +74,7 @@ impl Snapshots {
         objects.map(|object| object.map(|object| object.name).map_err(|e| failed(&e))).try_collect().await
     }
 
-    /// Restores the store of a node from the snapshot with this name.
+    /// Restores the store of a node from the snapshot with this name. After an error the directory has none.
     pub async fn restore(&self, name: &str, mut dir: ReplicaDir) -> Result<ReplicaDir, StoreError> {
         let object = self.store.get(name).await.map_err(|e| failed(&e))?;
         let reader = SyncIoBridge::new(object);
@@ -79,16 +84,18 @@ impl Snapshots {
 
     /// Writes a snapshot; returns its position. Older ones are removed.
     ///
-    /// `export` writes the chunks, in a thread that may block. `random` is another number for each snapshot.
+    /// `export` writes the chunks, in a thread that may block. `node` is the writer's id. `others` are the ids of the other
+    /// nodes that are alive: what they write now stays.
     pub async fn write(
         &self,
-        random: u64,
+        node: &str,
+        others: &[String],
         export: impl FnOnce(&mut dyn FnMut(Bytes) -> bool) -> Result<Option<Mark>, StoreError> + Send + 'static,
     ) -> Result<u64, StoreError> {
         let (chunks, waiting) = mpsc::channel::<Bytes>(CHUNKS_WAITING_MAX);
         let exporting = tokio::task::spawn_blocking(move || export(&mut |chunk| chunks.blocking_send(chunk).is_ok()));
         // The name is known when the export has ended; the object gets a name of its own until then.
-        let part = format!("part-{random:016x}");
+        let part = part_of(node);
         let chunks = futures_util::stream::unfold(waiting, async |mut waiting| {
             let chunk = waiting.recv().await?;
             Some((Ok::<_, io::Error>(chunk), waiting))
@@ -99,21 +106,22 @@ impl Snapshots {
         let mark = exporting.await.map_err(|e| failed(&e))??;
         put.map_err(|e| failed(&e))?;
         let mark = mark.ok_or_else(|| failed(&"the store makes no snapshots"))?;
-        let name = format!("snapshot-{:020}-{random:016x}", mark.applied);
+        let name = format!("snapshot-{:020}-{node}", mark.applied);
         self.store.update_metadata(part, UpdateMetadata { name, ..UpdateMetadata::default() }).await.map_err(|e| failed(&e))?;
         let (snapshots, objects) = (self.list().await?, self.objects().await?);
-        let kept = &snapshots[snapshots.len().saturating_sub(KEPT)..];
+        let kept: Vec<_> = snapshots.into_iter().rev().take(KEPT).map(|(_, name)| name).collect();
+        let written: Vec<_> = others.iter().map(|other| part_of(other)).collect();
         // Also what a node left that ended before it named its snapshot.
-        for old in objects.iter().filter(|object| !kept.iter().any(|(_, name)| name == *object)) {
+        for old in objects.iter().filter(|object| !kept.contains(object) && !written.contains(object)) {
             self.store.delete(old).await.map_err(|e| failed(&e))?;
         }
         Ok(mark.applied)
     }
 
     /// Writes a snapshot of what the logs have now.
-    pub async fn write_of(&self, random: u64, logs: &Arc<Logs>) -> Result<u64, StoreError> {
+    pub async fn write_of(&self, node: &str, others: &[String], logs: &Arc<Logs>) -> Result<u64, StoreError> {
         let (logs, inside) = (logs.clone(), Handle::current());
-        self.write(random, move |write| {
+        self.write(node, others, move |write| {
             let _inside = inside.enter();
             logs.export(write)
         })

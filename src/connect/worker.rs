@@ -290,7 +290,7 @@ impl Worker {
             return Ok(());
         }
         let collected = self.replies.remove(&run).unwrap_or_default().into_values().map(|(reply, _)| reply);
-        let waiting = self.waiting.values_mut().find_map(|jobs| Some(jobs.remove(jobs.iter().position(|job| job.run == run)?)?));
+        let waiting = self.waiting.values_mut().find_map(|jobs| jobs.remove(jobs.iter().position(|job| job.run == run)?));
         for reply in collected.chain(waiting.into_iter().flat_map(|job| job.controls)) {
             agent.refuse(&reply, "The run was stopped before its agent got the answer.").await;
         }

@@ -29,8 +29,8 @@ async fn two_snapshots_of_one_position_at_once_are_both_whole() {
     let snapshots = Snapshots::open(&client.context, "both", 1).await.unwrap();
     // Each has its first chunk before either goes on.
     let barrier = Arc::new(Barrier::new(2));
-    let write = |random| {
-        let (snapshots, store, barrier) = (snapshots.clone(), store.clone(), barrier.clone());
+    let write = |node: &'static str, other: &str| {
+        let (snapshots, store, barrier, others) = (snapshots.clone(), store.clone(), barrier.clone(), [other.to_owned()]);
         async move {
             let mut is_first = true;
             let export = move |write: &mut dyn FnMut(bytes::Bytes) -> bool| {
@@ -42,10 +42,10 @@ async fn two_snapshots_of_one_position_at_once_are_both_whole() {
                     sent
                 })
             };
-            snapshots.write(random, export).await
+            snapshots.write(node, &others, export).await
         }
     };
-    let (one, other) = tokio::join!(write(1), write(2));
+    let (one, other) = tokio::join!(write("a", "b"), write("b", "a"));
     assert_eq!((one.unwrap(), other.unwrap()), (applied, applied));
     let listed = snapshots.list().await.unwrap();
     assert_eq!(listed.iter().map(|(position, _)| *position).collect::<Vec<_>>(), [applied, applied]);

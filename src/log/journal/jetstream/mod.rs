@@ -133,6 +133,14 @@ impl JetStreamJournal {
         self.runtime.run(work)
     }
 
+    /// The position of the first record that the stream has now. Other nodes may have shortened it.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn refresh_first(&self) -> Result<u64, StoreError> {
+        self.runtime.run(self.shared.refresh_first())?
+    }
+
     /// Starts a task of the cluster on the thread of the connection.
     pub fn spawn_task(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         self.runtime.spawn(task)
@@ -433,7 +441,14 @@ impl Shared {
         let (mut read, mut bytes, mut next) = (Vec::<Record>::new(), 0, (after + 1, begin));
         while next.0 <= last {
             let (sequence, part) = reader.next().await?;
-            let Some(record) = assembler.add(part).filter(|record| record.position == next.0) else { continue };
+            let Some(record) = assembler.add(part).filter(|record| record.position >= next.0) else { continue };
+            if record.position > next.0 && self.options.is_fenced {
+                let why = forgotten(next.0 - 1, record.position);
+                return Err(StoreError::Failed { doing: "reading the journal", why });
+            }
+            if record.position > next.0 {
+                continue;
+            }
             bytes += record.body.len();
             if bytes > bytes_max && !read.is_empty() {
                 break;
@@ -449,9 +464,15 @@ impl Shared {
         let sequence = self.find(position).await?;
         let purged = self.stream.purge().sequence(sequence).await;
         purged.map_err(|error| StoreError::failed("truncating the stream of commits", &error))?;
-        let (first, ..) = self.bounds(0).await?;
+        self.refresh_first().await.map(drop)
+    }
+
+    /// Asks the stream for the position of its first record.
+    async fn refresh_first(&self) -> Result<u64, StoreError> {
+        let base = self.state.lock().first - 1;
+        let (first, ..) = self.bounds(base).await?;
         self.state.lock().first = first;
-        Ok(())
+        Ok(first)
     }
 }
 

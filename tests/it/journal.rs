@@ -85,6 +85,21 @@ fn of_two_processes_on_a_stream_one_appends_and_the_other_reads_the_same() {
     }
 }
 
+#[test]
+fn a_reader_is_refused_where_another_process_has_shortened_the_stream() {
+    let nats = Nats::start(1);
+    let writer = open_stream(&nats, 1);
+    for number in 1..=10 {
+        append(&writer, body(number));
+    }
+    let reader = open_stream(&nats, 2);
+    pollster::block_on(writer.truncate_before(5)).unwrap();
+    let error = pollster::block_on(reader.read(0, 1 << 20)).unwrap_err().to_string();
+    assert!(error.contains('5'), "{error}");
+    assert_eq!(reader.refresh_first().unwrap(), 5);
+    assert_eq!(bodies(&reader), (5..=10).map(body).collect::<Vec<_>>());
+}
+
 fn append(journal: &impl Journal, body: impl Into<Bytes>) -> u64 {
     let expected = journal.bounds().1;
     match pollster::block_on(journal.append(expected, &[body.into()])).unwrap() {

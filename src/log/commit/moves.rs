@@ -56,6 +56,7 @@ impl Moves {
     }
 
     /// Whether the set may have gained or lost logs since [`Self::mark_unchanged`].
+    #[must_use]
     pub fn has_changed(&self) -> bool {
         self.has_changed.load(Ordering::Acquire)
     }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure how the costs of a server grow, and draw the curves of docs/src/benchmarks.md.
 
-  benches/growth.py measure [--fanbench PATH --floor PATH] [--only readers,stalled,runs,history,session,idle] [--small]
+  benches/growth.py measure [--fanbench PATH --floor PATH] [--only readers,stalled,runs,history,resume,session,idle] [--small]
   benches/growth.py draw
 
 `measure` starts a server for each curve, pinned to one core, and loads it from another. It writes the figures to
@@ -228,6 +228,34 @@ def history(options):
                           "disk, bytes a fact": server.disk() / count, "resident memory, MiB": server.resident() / 1024}
 
 
+def resume(options):
+    """A reader of the events of one agent returns at the end of a long run. Nothing before is of that agent."""
+    with Server(options.binary) as server:
+        made = 0
+        for count in options.points(10_000, 100_000, 1_000_000):
+            line = '{"type":"text.delta","messageId":"m%d","partId":"p","payload":{"text":"word "}}\n'
+            while made < count:
+                group = min(count - made, 50_000)
+                server.request("POST", "/v1/runs/long/facts", "".join(line % (made // 50_000) for _ in range(group)).encode(), NDJSON)
+                made += group
+            settle(server)
+            cursor = json.loads(server.request("GET", "/v1/runs/long/activities?limit=1", headers={}))["cursor"]
+            server.publish("long", [{"type": "tool.started", "toolCallId": f"c{count}", "agentId": f"a{count}", "payload": {"toolName": "t"}}])
+            made += 1
+            settle(server)
+
+            def resumed():
+                begun, before, received = time.monotonic(), server.cpu(), bytearray()
+                with server.stream(f"/v1/runs/long/stream?frames=events&agentId=a{count}&after={cursor}") as connection:
+                    while b'"event":' not in received:
+                        received += connection.recv(1 << 16)
+                if b'"prev":0,' not in received:
+                    raise SystemExit(f"the event has another prev: {received[-500:]!r}")
+                return (time.monotonic() - begun) * 1000, (server.cpu() - before) * 1000
+            times, costs = zip(*(resumed() for _ in range(21)))
+            yield count, {"resume of a filtered reader, ms": sorted(times)[10], "CPU of a resume, ms": sorted(costs)[10]}
+
+
 def session(options):
     """10,000 messages in all, shared by the runs of one session; 20 readers follow the session."""
     for count in options.points(1, 10, 100, 1_000, 5_000, 10_000):
@@ -292,7 +320,7 @@ def idle(options):
                 stream.close()
 
 
-CURVES = {"readers": readers, "stalled": stalled, "runs": runs, "history": history, "session": session, "idle": idle}
+CURVES = {"readers": readers, "stalled": stalled, "runs": runs, "history": history, "resume": resume, "session": session, "idle": idle}
 
 
 def measure(options):
@@ -315,7 +343,7 @@ def draw(options):
     matplotlib.use("svg")
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "growth", "font.size": 9, "font.family": "sans-serif"})
     from matplotlib import pyplot
-    titles = {"readers": "readers of one run", "stalled": "stalled readers beside 2,000 healthy ones", "runs": "runs on one server", "history": "facts of one run", "session": "runs of one session",
+    titles = {"readers": "readers of one run", "stalled": "stalled readers beside 2,000 healthy ones", "runs": "runs on one server", "history": "facts of one run", "resume": "facts before the resume", "session": "runs of one session",
               "idle": "idle streams"}
     for name, rows in json.loads(FIGURES.read_text()).items():
         keys = [key for key in rows[0] if key != "at"]

@@ -137,9 +137,14 @@ impl Encoder {
     #[must_use]
     pub fn end(&self, epoch: Epoch, sequence: Sequence, status: &str) -> EncodedFrames {
         let mut out = FrameBuffer::new(epoch);
-        self.control(&mut out, "End", sequence, "status", &status);
-        out.set_end_cursor();
+        self.append_end(&mut out, sequence, sequence, status);
         out.finish()
+    }
+
+    /// Appends an End frame, with the cursor after the last event's, which has this position.
+    pub fn append_end(&self, out: &mut FrameBuffer, position: Sequence, sequence: Sequence, status: &str) {
+        self.control(out, "End", position, sequence, "status", &status);
+        out.set_end_cursor();
     }
 
     /// Encodes a Reset frame: the reader must drop its copy of this log.
@@ -148,7 +153,7 @@ impl Encoder {
     #[must_use]
     pub fn reset(&self, epoch: Epoch, reason: &str) -> EncodedFrames {
         let mut out = FrameBuffer::new(epoch);
-        self.control(&mut out, "Reset", Sequence::NONE, "reason", &reason);
+        self.control(&mut out, "Reset", Sequence::NONE, Sequence::NONE, "reason", &reason);
         out.set_cursor();
         out.finish()
     }
@@ -157,13 +162,21 @@ impl Encoder {
     #[must_use]
     pub fn error(&self, sequence: Sequence, problem: &Value) -> EncodedFrames {
         let mut out = FrameBuffer::new(Epoch::from_random(0));
-        self.control(&mut out, "Error", sequence, "problem", problem);
+        self.control(&mut out, "Error", sequence, sequence, "problem", problem);
         out.finish()
     }
 
     /// Appends a frame with one member of its own.
-    fn control(&self, out: &mut FrameBuffer, frame: &str, sequence: Sequence, name: &str, value: &impl Serialize) {
-        let object = self.begin(out, frame, sequence, sequence, None);
+    fn control(
+        &self,
+        out: &mut FrameBuffer,
+        frame: &str,
+        position: Sequence,
+        sequence: Sequence,
+        name: &str,
+        value: &impl Serialize,
+    ) {
+        let object = self.begin(out, frame, position, sequence, None);
         member(object, name, value);
         object.push(b'}');
         out.end(None);

@@ -7,6 +7,7 @@ use crate::encode::encoded::EncodedFrames;
 use crate::log::StoreError;
 use crate::model::Cursor;
 use std::sync::Arc;
+use std::task::Waker;
 
 /// A reader of one log or of several logs.
 pub enum AnyReader {
@@ -28,8 +29,20 @@ impl AnyReader {
     pub async fn next(&mut self) -> Result<Option<EncodedFrames>, StoreError> {
         match self {
             Self::One(reader) => reader.next().await,
-            // Boxed: a waiting reader of one log should not reserve space for it.
-            Self::Merged(reader) => Box::pin(reader.next()).await.map(Some),
+            Self::Merged(reader) => reader.next().await.map(Some),
+        }
+    }
+
+    /// Reads the store for a reader that is [`TryNext::Busy`].
+    ///
+    /// A reader of one log also waits for its next frames. Dropping the future loses no frame.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn advance(&mut self) -> Result<TryNext, StoreError> {
+        match self {
+            Self::One(reader) => Ok(reader.next().await?.map_or(TryNext::Busy, TryNext::Frames)),
+            Self::Merged(reader) => reader.advance().await,
         }
     }
 
@@ -37,14 +50,15 @@ impl AnyReader {
     pub fn try_next(&mut self) -> TryNext {
         match self {
             Self::One(reader) => reader.try_next(),
-            Self::Merged(_) => TryNext::Busy,
+            Self::Merged(reader) => reader.try_next(),
         }
     }
 
-    /// Leaves the wakes of this reader to `followers`; see [`Reader::follow`].
-    pub fn follow(&mut self, followers: &Arc<Followers>, key: usize) {
-        if let Self::One(reader) = self {
-            reader.follow(followers, key);
+    /// Leaves the wakes of this reader to a task; see [`Reader::follow`] and [`MergedReader::follow`].
+    pub fn follow(&mut self, followers: &Arc<Followers>, key: usize, waker: &Waker) {
+        match self {
+            Self::One(reader) => reader.follow(followers, key),
+            Self::Merged(reader) => reader.follow(waker),
         }
     }
 

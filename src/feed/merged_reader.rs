@@ -1,25 +1,28 @@
 //! A reader of several logs on one stream: each log in its own order, all in commit order.
 //!
 //! Its position is one number: the store's commit position, and the row within the append there. So it can be
-//! interrupted anywhere and resume. Every event frame carries that position; of activities, the last frame of each
-//! round does. A round covers everything committed when it began. The reader makes its frames block by block, as its
-//! consumer takes them: it holds two blocks, or the activities of one log.
+//! interrupted anywhere and resume. Every event frame carries that position. The End of a run follows its last event,
+//! with a later cursor of the same position: a reader that resumes at the event's cursor still gets the End. Of
+//! activities, the last frame of each round has a cursor, and the Ends of the round precede it. A round covers
+//! everything committed when it began. The reader makes its frames block by block, as its consumer takes them: it holds
+//! two blocks, or the activities of one log.
 
 use super::fan_out::Listeners;
-use super::hub::{Hub, SharedView};
+use super::hub::Hub;
+use super::log_set::LogSet;
 use super::ring::last_framed_of;
-use super::{Feed, Filter, Frames, PAGE, ReadRequest, ReplayState, StartAt};
+use super::{Feed, Filter, Frames, PAGE, ReadRequest, ReplayState, StartAt, TryNext};
 use crate::encode::encoded::{EncodedFrames, FrameBuffer};
 use crate::encode::native::Encoder;
 use crate::log::commit::{Log, Logs, Moves};
 use crate::log::row::{APPEND_ROWS_MAX, Row, Rows};
 use crate::log::{LogId, StoreError, StoredAppend};
-use crate::model::{Audience, Epoch, Sequence, SessionId};
+use crate::model::{Audience, Epoch, Sequence};
 use slab::Slab;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tokio::sync::watch;
+use std::task::Waker;
 
 /// The bits of a position that count the rows of an append.
 const ROW_BITS: u32 = 20;
@@ -55,72 +58,6 @@ pub(super) const FOLDS_AT_ONCE: usize = 64;
 /// The most logs of one reader: each log costs memory.
 pub(super) const MEMBERS_MAX: usize = 16_384;
 
-/// The logs of a reader.
-pub enum LogSet {
-    /// The named logs.
-    Named(Vec<LogId>),
-    /// The current and future logs of a session.
-    SessionLogs(SessionLogs),
-}
-
-/// The logs of a session: its runs and its own log; optionally also those of its descendants.
-pub struct SessionLogs {
-    logs: Arc<Logs>,
-    session: SessionId,
-    children: bool,
-    changes: watch::Receiver<u64>,
-    /// Which of its descendants are included; `None`: all.
-    takes: Option<SessionPredicate>,
-}
-
-/// Decides whether a reader may follow a session.
-pub type SessionPredicate = Arc<dyn Fn(&SessionId) -> bool + Send + Sync>;
-
-impl LogSet {
-    /// The logs of `session`, which may not exist yet.
-    ///
-    /// With `children` the logs of its descendants are included: all of them, or those that `takes` accepts.
-    #[must_use]
-    pub fn of_session(logs: Arc<Logs>, session: SessionId, children: bool, takes: Option<SessionPredicate>) -> Self {
-        let changes = logs.sessions().watch(&session);
-        Self::SessionLogs(SessionLogs { logs, session, children, changes, takes })
-    }
-
-    fn logs(&mut self) -> Vec<LogId> {
-        let of = match self {
-            Self::Named(logs) => return logs.clone(),
-            Self::SessionLogs(of) => of,
-        };
-        of.changes.mark_unchanged();
-        let sessions = of.logs.sessions();
-        let mut below = if of.children { sessions.children_of(&of.session) } else { Vec::new() };
-        if let Some(takes) = &of.takes {
-            below.retain(|session| takes(session));
-        }
-        let mut logs = Vec::new();
-        for session in std::iter::once(&of.session).chain(&below) {
-            logs.extend(sessions.has_own_log(session).then(|| LogId::Session(session.clone())));
-            logs.extend(sessions.runs_of(session).into_iter().map(LogId::Run));
-        }
-        logs
-    }
-
-    /// Whether the logs may have changed since they were last listed.
-    fn has_changed(&self) -> bool {
-        matches!(self, Self::SessionLogs(of) if of.changes.has_changed().unwrap_or(false))
-    }
-
-    /// Waits until the logs may have changed.
-    async fn changed(&mut self) {
-        if let Self::SessionLogs(of) = self
-            && of.changes.changed().await.is_ok()
-        {
-            return;
-        }
-        std::future::pending::<()>().await;
-    }
-}
-
 /// One log of several.
 struct Member {
     hub: Arc<Hub>,
@@ -142,6 +79,30 @@ struct Member {
     end_pending: bool,
 }
 
+/// The end of a run that the reader has read as a whole.
+struct RunEnd<'m> {
+    encoder: &'m Encoder,
+    epoch: Epoch,
+    sequence: Sequence,
+    status: &'static str,
+}
+
+impl Member {
+    /// Calls `push` if the reader has all of a run that has ended, and lacks only its End. The stream stays open.
+    fn push_end(&mut self, push: impl FnOnce(RunEnd<'_>)) {
+        if !self.end_pending || !(self.is_hydrated || self.frames == Frames::Events) {
+            return;
+        }
+        let tail = self.hub.log.tail();
+        if let (Some(status), Some(epoch)) = (tail.end(), tail.epoch)
+            && (self.epoch, self.after) == (Some(epoch), tail.last)
+        {
+            self.end_pending = false;
+            push(RunEnd { encoder: &self.hub.encoder, epoch, sequence: self.after, status });
+        }
+    }
+}
+
 impl Drop for Member {
     fn drop(&mut self) {
         self.hub.log.unfollow(&self.moves);
@@ -150,13 +111,30 @@ impl Drop for Member {
     }
 }
 
-enum MemberStep {
-    /// The reader has everything of the log.
-    Done,
-    /// Build the fold first.
-    BuildFold,
-    /// Replay the next frames from the log.
-    Replay(Epoch),
+enum Step {
+    Frames(EncodedFrames),
+    Load(Load),
+    Wait,
+}
+
+/// What the reader needs from the store before its next frames.
+enum Load {
+    /// The logs that are new to the set.
+    Logs,
+    /// The rows of these members that are no longer in memory.
+    Rows(Vec<MissingRows>),
+    /// The folds of the members that are next in the round.
+    Folds,
+    /// The next frames of a member from its log.
+    Replay(usize, Epoch),
+}
+
+/// A member's next page, or its last accepted sequence, or both.
+struct MissingRows {
+    member: usize,
+    epoch: Epoch,
+    is_page: bool,
+    is_prev: bool,
 }
 
 /// A reader of several logs.
@@ -173,8 +151,12 @@ pub struct MergedReader {
     erased: HashMap<LogId, Epoch>,
     /// The position at which new members start during the first join.
     start: StartAt,
-    /// The position of a round of activities that has begun, and the active members of which the reader has all.
+    /// The position of the last event.
+    at: Sequence,
+    /// The position of a round that has begun, and, of activities, the active members of which the reader has all.
     round: Option<(u64, usize)>,
+    /// The pages of the members whose next rows are not in memory, during a round of events.
+    pages: HashMap<usize, Vec<StoredAppend>>,
     /// The members of that round whose history the reader replays, in further rounds.
     replaying: Vec<usize>,
     /// Blocks of frames. The last block of a round waits for the round's end, to get its cursor.
@@ -188,6 +170,11 @@ impl MergedReader {
     /// Creates a reader of these logs.
     #[must_use]
     pub fn new(feed: Arc<Feed>, request: ReadRequest, membership: LogSet, start: StartAt) -> Self {
+        let moves = membership.moves();
+        let at = match start {
+            StartAt::After(cursor) => cursor.after,
+            StartAt::Start | StartAt::Now => Sequence::NONE,
+        };
         Self {
             feed,
             request,
@@ -195,10 +182,12 @@ impl MergedReader {
             members: Slab::new(),
             keys: HashMap::new(),
             active: Vec::new(),
-            moves: Arc::default(),
+            moves,
             erased: HashMap::new(),
             start,
+            at,
             round: None,
+            pages: HashMap::new(),
             replaying: Vec::new(),
             ready: VecDeque::new(),
             is_joined: false,
@@ -216,8 +205,7 @@ impl MergedReader {
         // The error belongs to no single log. It names the first, because every frame names one.
         match (self.members.iter().next(), &self.membership) {
             (Some((_, member)), _) => member.hub.encoder.error(member.after, problem),
-            (None, LogSet::SessionLogs(of)) => Encoder::new(&LogId::Session(of.session.clone())).error(Sequence::NONE, problem),
-            (None, LogSet::Named(logs)) => Encoder::new(&logs[0]).error(Sequence::NONE, problem),
+            (None, logs) => Encoder::new(&logs.first()).error(Sequence::NONE, problem),
         }
     }
 
@@ -227,50 +215,90 @@ impl MergedReader {
     /// [`StoreError`] from the store.
     pub async fn next(&mut self) -> Result<EncodedFrames, StoreError> {
         loop {
-            let waits_for_cursor = usize::from(self.round.is_some());
-            if self.ready.len() > waits_for_cursor
-                && let Some(frames) = self.ready.pop_front()
-            {
-                return Ok(frames.finish());
-            }
-            let has_advanced = match (self.request.frames, self.round) {
-                (Frames::Activities, Some(_)) => self.activities().await?,
-                (Frames::Activities, None) => {
-                    self.round = Some((self.begin_round().await?, 0));
-                    self.activities().await?
-                }
-                (Frames::Events, _) => {
-                    let now = self.begin_round().await?;
-                    self.events(now).await?
-                }
-            };
-            // What was committed after the round began is announced.
-            if self.ready.is_empty() && !has_advanced {
-                tokio::select! {
-                    () = self.moves.woken() => {}
-                    () = self.membership.changed() => self.join_pending = true,
-                }
+            match self.advance().await? {
+                TryNext::Frames(frames) => return Ok(frames),
+                TryNext::Idle | TryNext::Busy => self.moves.woken().await,
             }
         }
     }
 
-    /// Collects the members to look at. Returns the position up to which the round covers them.
-    async fn begin_round(&mut self) -> Result<u64, StoreError> {
-        // First: what was committed up to here has moved its members, and changed the set of logs.
-        let now = self.feed.logs.position();
-        if self.join_pending || self.membership.has_changed() {
-            self.join_pending = true;
-            self.join().await?;
+    /// The next frames, or [`TryNext::Idle`]. It reads the store, but waits for no commit.
+    ///
+    /// # Errors
+    /// [`StoreError`] from the store.
+    pub async fn advance(&mut self) -> Result<TryNext, StoreError> {
+        loop {
+            match self.step() {
+                Step::Frames(frames) => return Ok(TryNext::Frames(frames)),
+                Step::Wait => return Ok(TryNext::Idle),
+                // Boxed: most readers wait, and should not reserve space for this.
+                Step::Load(load) => Box::pin(self.load(load)).await?,
+            }
         }
-        self.active.extend(self.moves.take());
-        self.active.sort_unstable();
-        self.active.dedup();
-        self.active.retain(|key| self.members.contains(*key));
-        Ok(now)
+    }
+
+    /// The next frames, if the reader has them without reading the store.
+    pub fn try_next(&mut self) -> TryNext {
+        self.moves.begin_look();
+        match self.step() {
+            Step::Frames(frames) => TryNext::Frames(frames),
+            Step::Wait => TryNext::Idle,
+            Step::Load(_) => TryNext::Busy,
+        }
+    }
+
+    /// Leaves the wakes of this reader to a task that calls [`Self::try_next`] once now, and whenever it is woken.
+    pub fn follow(&self, waker: &Waker) {
+        self.moves.set_waker(waker);
+    }
+
+    /// The next step without waiting.
+    fn step(&mut self) -> Step {
+        loop {
+            let waits_for_cursor = usize::from(self.round.is_some() && self.request.frames == Frames::Activities);
+            if self.ready.len() > waits_for_cursor
+                && let Some(frames) = self.ready.pop_front()
+            {
+                return Step::Frames(frames.finish());
+            }
+            if self.round.is_none() {
+                // First: what was committed up to here has moved its members, and changed the set of logs.
+                let now = self.feed.logs.position();
+                self.join_pending |= self.moves.has_changed();
+                if self.join_pending {
+                    return Step::Load(Load::Logs);
+                }
+                self.active.extend(self.moves.take());
+                self.active.sort_unstable();
+                self.active.dedup();
+                self.active.retain(|key| self.members.contains(*key));
+                self.round = Some((now, 0));
+            }
+            let advanced = match self.request.frames {
+                Frames::Activities => self.activities(),
+                Frames::Events => self.events(),
+            };
+            match advanced {
+                Err(load) => return Step::Load(load),
+                // What was committed after the round began is announced.
+                Ok(false) if self.ready.is_empty() => return Step::Wait,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    async fn load(&mut self, load: Load) -> Result<(), StoreError> {
+        match load {
+            Load::Logs => self.join().await,
+            Load::Rows(missing) => self.load_rows(missing).await,
+            Load::Folds => self.load_folds().await,
+            Load::Replay(member, epoch) => self.replay(member, epoch).await,
+        }
     }
 
     /// Joins the new logs.
     async fn join(&mut self) -> Result<(), StoreError> {
+        self.moves.mark_unchanged();
         let logs = self.membership.logs();
         if logs.len() > MEMBERS_MAX {
             return Err(StoreError::TooManyLogs { count: logs.len(), limit: MEMBERS_MAX });
@@ -312,8 +340,10 @@ impl MergedReader {
                 StartAt::Start => {}
                 StartAt::Now => (member.after, member.end_pending) = (tail.last, false),
                 StartAt::After(cursor) if cursor.epoch == store_epoch => {
-                    let after = self.sequence_at(&member, cursor.after).await?;
-                    member.end_pending = after < tail.last || after == Sequence::NONE;
+                    let (after, is_last_event) = self.sequence_at(&member, cursor.after).await?;
+                    // The End follows the last event, and has a cursor of its own.
+                    let owes_end = is_last_event && !cursor.knows_end;
+                    member.end_pending = owes_end || after < tail.last || after == Sequence::NONE;
                     member.after = after;
                 }
                 // Positions of another store are meaningless here.
@@ -330,51 +360,59 @@ impl MergedReader {
         Ok(())
     }
 
-    /// The last sequence of a log that a reader at this position has read.
-    async fn sequence_at(&self, member: &Member, at: Sequence) -> Result<Sequence, StoreError> {
+    /// The last sequence of a log that a reader at this position has read, and whether its event has this position.
+    async fn sequence_at(&self, member: &Member, at: Sequence) -> Result<(Sequence, bool), StoreError> {
         let (position, rows) = position_and_rows(at);
-        let Some(epoch) = member.epoch else { return Ok(Sequence::NONE) };
+        let Some(epoch) = member.epoch else { return Ok((Sequence::NONE, false)) };
         let id = &member.hub.log.id;
         let last = self.feed.logs.locate(id, epoch, position).await?;
         let before = self.feed.logs.locate(id, epoch, position.saturating_sub(1)).await?;
         // The row count applies only if the append there belongs to this log.
-        Ok(before.plus(rows).min(last))
+        Ok((before.plus(rows).min(last), before < last && rows < ALL_ROWS))
     }
 
-    /// Runs a round of events: everything committed up to `until`, as far as it can be ordered.
+    /// Runs the round of events: everything committed up to its position, as far as it can be ordered.
     ///
     /// Returns whether the reader has advanced.
-    async fn events(&mut self, mut until: u64) -> Result<bool, StoreError> {
-        let (mut came, store_epoch) = (Vec::<(usize, Vec<StoredAppend>)>::new(), self.store_epoch());
+    fn events(&mut self) -> Result<bool, Load> {
+        let Some((mut until, _)) = self.round else { return Ok(false) };
+        let (mut came, mut missing) = (Vec::<(usize, Vec<StoredAppend>)>::new(), Vec::new());
         for key in &self.active {
             let member = &mut self.members[*key];
             let tail = member.hub.log.tail();
             // An erased log keeps its old epoch, to tell it from the next one.
             if let Some(epoch) = tail.epoch.filter(|epoch| member.epoch != Some(*epoch)) {
                 if member.epoch.is_some() {
-                    push_to(&mut self.ready, store_epoch, &member.hub.encoder.reset(epoch, "epoch"));
+                    push_to(&mut self.ready, self.feed.logs.store_epoch(), &member.hub.encoder.reset(epoch, "epoch"));
                 }
                 (member.epoch, member.after, member.prev, member.end_pending) = (Some(epoch), Sequence::NONE, None, true);
+                self.pages.remove(key);
             }
             let Some(epoch) = tail.epoch.filter(|_| member.after < tail.last) else { continue };
-            let appends = match member.hub.log.recent_appends_after(member.after) {
-                (tail, Some(appends)) if tail.epoch == Some(epoch) => appends,
-                _ => {
-                    let page = self.feed.logs.read_appends(&member.hub.log.id, epoch, member.after, PAGE).await?;
+            let is_past = member.after > Sequence::NONE && member.after < tail.summary.compacted.through;
+            let is_filtered = self.request.filter.of_frames(Frames::Events).is_some();
+            let is_prev = member.prev.is_none() && (is_past || is_filtered);
+            let appends = match (self.pages.get(key), member.hub.log.recent_appends_after(member.after)) {
+                (Some(page), _) => {
                     if let Some(last) = page.last() {
                         // The log may continue after this page: no later append of another log may overtake that.
                         until = until.min(last.position);
                     }
-                    page
+                    Some(page.clone())
                 }
+                (None, (tail, Some(appends))) if tail.epoch == Some(epoch) => Some(appends),
+                _ => None,
             };
-            let is_past = member.after > Sequence::NONE && member.after < tail.summary.compacted.through;
-            if member.prev.is_none() && (is_past || self.request.filter.of_frames(Frames::Events).is_some()) {
-                let log = &member.hub.log.id;
-                member.prev = Some(self.feed.prev_at(log, epoch, &self.request.filter, member.after).await?);
+            if appends.is_none() || is_prev {
+                missing.push(MissingRows { member: *key, epoch, is_page: appends.is_none(), is_prev });
             }
-            came.push((*key, appends));
+            came.extend(appends.map(|appends| (*key, appends)));
         }
+        if !missing.is_empty() {
+            return Err(Load::Rows(missing));
+        }
+        self.pages.clear();
+        self.round = None;
         let mut placed: Vec<(u64, usize, StoredAppend)> = Vec::new();
         let mut more = Vec::new();
         for (key, appends) in came {
@@ -386,96 +424,114 @@ impl MergedReader {
         }
         placed.sort_by_key(|(position, ..)| *position);
         let has_advanced = !placed.is_empty();
-        let mut out = FrameBuffer::new(store_epoch);
+        let mut out = FrameBuffer::new(self.feed.logs.store_epoch());
+        // The reader resumed between a run's last event and its End.
+        for key in &self.active {
+            self.members[*key].push_end(|end| end.encoder.append_end(&mut out, self.at, end.sequence, end.status));
+        }
         for (position, key, append) in placed {
             let member = &mut self.members[key];
             let after = member.after;
             for row in Rows(append.rows).filter(|row| row.sequence() > after) {
                 member.after = row.sequence();
                 member.end_pending = true;
-                let rows = (row.sequence().0 - append.before.0).min(ALL_ROWS - 1);
-                event(&self.request.filter, member, &row, order_position(position, rows), &mut out);
+                self.at = order_position(position, (row.sequence().0 - append.before.0).min(ALL_ROWS - 1));
+                event(&self.request.filter, member, &row, self.at, &mut out);
             }
+            member.push_end(|end| end.encoder.append_end(&mut out, self.at, end.sequence, end.status));
         }
         if !out.is_empty() {
             self.ready.push_back(out);
         }
-        self.push_ends();
         self.active = more;
         Ok(has_advanced)
     }
 
-    /// Continues a round of activities until a block is full, or until every member that has moved is at its tail.
+    /// Reads what a round of events lacks.
+    async fn load_rows(&mut self, missing: Vec<MissingRows>) -> Result<(), StoreError> {
+        for MissingRows { member: key, epoch, is_page, is_prev } in missing {
+            let member = &mut self.members[key];
+            let log = &member.hub.log.id;
+            if is_page {
+                self.pages.insert(key, self.feed.logs.read_appends(log, epoch, member.after, PAGE).await?);
+            }
+            if is_prev {
+                member.prev = Some(self.feed.prev_at(log, epoch, &self.request.filter, member.after).await?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Continues the round of activities until a block is full, or until every member that has moved is at its tail.
     ///
     /// Returns whether the reader has more without waiting.
-    async fn activities(&mut self) -> Result<bool, StoreError> {
+    fn activities(&mut self) -> Result<bool, Load> {
         let Some((now, mut done)) = self.round else { return Ok(false) };
         while let Some(&key) = self.active.get(done) {
             if self.ready.len() > 1 {
                 return Ok(true);
             }
-            let (hub, audience) = (self.members[key].hub.clone(), self.request.filter.audience);
-            let view = hub.view(audience, Frames::Activities);
-            loop {
-                match self.step(key, &hub, view) {
-                    MemberStep::Done => break,
-                    MemberStep::BuildFold => {
-                        let next = self.active[done..].iter().take(FOLDS_AT_ONCE);
-                        let hubs: Vec<_> = next.map(|key| self.members[*key].hub.clone()).collect();
-                        self.feed.build_folds(&hubs, audience).await?;
-                        // If another reader builds this one, wait for it.
-                        self.feed.build_fold(&hub, view).await?;
-                    }
-                    MemberStep::Replay(epoch) => {
-                        self.replay(key, &hub, epoch).await?;
-                        self.replaying.push(key);
-                        break;
-                    }
-                }
-            }
+            self.member_step(key)?;
             done += 1;
             self.round = Some((now, done));
         }
         self.round = None;
+        for key in &self.active {
+            self.members[*key].push_end(|end| {
+                let frame = end.encoder.end(end.epoch, end.sequence, end.status);
+                push_to(&mut self.ready, self.feed.logs.store_epoch(), &frame);
+            });
+        }
         if self.replaying.is_empty()
             && let Some(last) = self.ready.back_mut()
         {
             last.set_cursor_at(order_position(now, ALL_ROWS));
         }
-        self.push_ends();
         self.active = std::mem::take(&mut self.replaying);
         Ok(!self.active.is_empty())
     }
 
-    /// Reads a page of a log's history as deltas.
-    async fn replay(&mut self, n: usize, hub: &Hub, epoch: Epoch) -> Result<(), StoreError> {
-        let member = &mut self.members[n];
+    /// Builds the folds of the next members of the round.
+    async fn load_folds(&mut self) -> Result<(), StoreError> {
+        let (audience, done) = (self.request.filter.audience, self.round.map_or(0, |(_, done)| done));
+        let next = self.active[done..].iter().take(FOLDS_AT_ONCE);
+        let hubs: Vec<_> = next.map(|key| self.members[*key].hub.clone()).collect();
+        self.feed.build_folds(&hubs, audience).await?;
+        // If another reader builds the first one, wait for it.
+        self.feed.build_fold(&hubs[0], hubs[0].view(audience, Frames::Activities)).await
+    }
+
+    /// Reads a page of a log's history as deltas. The round continues with the next member.
+    async fn replay(&mut self, key: usize, epoch: Epoch) -> Result<(), StoreError> {
+        let member = &mut self.members[key];
         let filter = &self.request.filter;
-        let Some(page) = self.feed.replay(hub, epoch, filter, member.after, member.replayed.take()).await? else {
-            member.can_replay = member.after == Sequence::NONE;
-            return Ok(());
-        };
-        (member.after, member.replayed, member.end_pending) = (page.last, Some(page.state), true);
-        if let Some(frames) = &page.frames {
-            self.push(frames);
+        match self.feed.replay(&member.hub, epoch, filter, member.after, member.replayed.take()).await? {
+            None => member.can_replay = member.after == Sequence::NONE,
+            Some(page) => {
+                (member.after, member.replayed, member.end_pending) = (page.last, Some(page.state), true);
+                if let Some(frames) = &page.frames {
+                    push_to(&mut self.ready, self.feed.logs.store_epoch(), frames);
+                }
+            }
+        }
+        self.replaying.push(key);
+        if let Some((_, done)) = &mut self.round {
+            *done += 1;
         }
         Ok(())
     }
 
-    /// Adds frames of one log.
-    fn push(&mut self, frames: &EncodedFrames) {
-        push_to(&mut self.ready, self.feed.logs.store_epoch(), frames);
-    }
-
     /// Adds the next frames of one log.
-    fn step(&mut self, n: usize, hub: &Hub, view: &SharedView) -> MemberStep {
+    fn member_step(&mut self, key: usize) -> Result<(), Load> {
         let store_epoch = self.store_epoch();
-        let member = &mut self.members[n];
+        let member = &mut self.members[key];
+        let hub = member.hub.clone();
+        let view = hub.view(member.audience, Frames::Activities);
         let filter = self.request.filter.of_frames(Frames::Activities);
         // A flush may be due; this reader encodes its frames now.
         hub.encode(view, self.feed.sizes.ring_bytes_max);
         let mut ring = hub.ring(view);
-        let Some(fold) = ring.fold.as_ref() else { return MemberStep::BuildFold };
+        let Some(fold) = ring.fold.as_ref() else { return Err(Load::Folds) };
         let mut add = |frames: &EncodedFrames| push_to(&mut self.ready, store_epoch, frames);
         let mut is_reset = false;
         if let Some(epoch) = ring.epoch.filter(|epoch| member.epoch != Some(*epoch)) {
@@ -492,7 +548,7 @@ impl MergedReader {
             && member.after < ring.through
             && !is_reset
         {
-            return MemberStep::Replay(epoch);
+            return Err(Load::Replay(key, epoch));
         }
         member.replayed = None;
         if !member.is_hydrated || member.after < ring.base {
@@ -500,7 +556,7 @@ impl MergedReader {
             add(&frames);
             member.end_pending |= member.after < ring.through;
             (member.is_hydrated, member.after, member.prev) = (true, ring.through, Some(last));
-            return MemberStep::Done;
+            return Ok(());
         }
         let mut prev = member.prev.unwrap_or_else(|| last_framed_of(fold, filter));
         for chunk in ring.chunks.iter().filter(|chunk| chunk.last > member.after) {
@@ -510,26 +566,7 @@ impl MergedReader {
             member.end_pending = true;
         }
         (member.after, member.prev) = (member.after.max(ring.through), Some(prev));
-        MemberStep::Done
-    }
-
-    /// Sends the ends of runs that are fully sent. The stream stays open.
-    fn push_ends(&mut self) {
-        let is_sent = |member: &&mut Member| member.is_hydrated || self.request.frames == Frames::Events;
-        let store_epoch = self.feed.logs.store_epoch();
-        for key in &self.active {
-            let member = &mut self.members[*key];
-            if !member.end_pending || !is_sent(&member) {
-                continue;
-            }
-            let tail = member.hub.log.tail();
-            if let (Some(status), Some(epoch)) = (tail.end(), tail.epoch)
-                && (member.epoch, member.after) == (Some(epoch), tail.last)
-            {
-                member.end_pending = false;
-                push_to(&mut self.ready, store_epoch, &member.hub.encoder.end(epoch, member.after, status));
-            }
-        }
+        Ok(())
     }
 }
 

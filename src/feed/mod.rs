@@ -18,6 +18,7 @@ pub mod folds;
 mod history;
 mod hub;
 mod last_seen;
+mod log_set;
 pub mod merged;
 pub mod merged_reader;
 pub mod reader;
@@ -28,6 +29,7 @@ mod tests;
 
 pub use any_reader::{AnyReader, TryNext};
 pub use filter::{Filter, Frames, ReadRequest};
+pub use log_set::{LogSet, SessionPredicate};
 
 use crate::log::commit::{CommittedGroup, Log, Logs, Tail};
 use crate::log::{LogId, StoreError};
@@ -39,7 +41,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use history::{MemoryWeighter, PAGE, PageKey, ReplayState};
 use hub::Hub;
-use merged_reader::{LogSet, MergedReader};
+use merged_reader::MergedReader;
 use quick_cache::sync::Cache;
 use reader::Reader;
 use ring::Chunk;

@@ -7,8 +7,10 @@ use crate::log::journal::MemoryJournal;
 use crate::log::memory::MemoryStore;
 use crate::log::row::Row;
 use crate::log::{Append, META};
-use crate::model::{Audience, Epoch, RunId, Sequence};
+use crate::model::{Audience, Epoch, RunId, Sequence, SessionId};
 use bytes::Bytes;
+use std::sync::atomic::AtomicUsize;
+use std::task::Wake;
 use tokio::sync::oneshot;
 
 fn run(name: &str) -> LogId {
@@ -156,6 +158,49 @@ async fn a_session_reader_joins_logs_that_show_nothing_without_reading_their_row
     let count = |kind: &str| kinds.iter().filter(|(of, _)| of == kind).count();
     assert_eq!((count("ActivitySnapshot"), count("Hydrated")), (2 * ids.len().div_ceil(50), ids.len()));
     assert_eq!(kinds.iter().filter(|(_, has_cursor)| *has_cursor).count(), 1);
+}
+
+/// Counts the wakes of a reader.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn an_idle_session_reader_is_served_without_a_future_and_woken_by_flushes_and_new_logs() {
+    let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
+    let feed = Feed::new(logs.clone(), FeedConfig::default());
+    let summary = Summary { session_id: Some(SessionId::new("s").unwrap()), ..Summary::default() };
+    logs.sessions().apply(&run("r"), 1, None, &summary).notify();
+    let log = logs.log(&run("r")).await.unwrap();
+    for (number, frames) in [(2, Frames::Activities), (3, Frames::Events)] {
+        let session = LogSet::of_session(logs.clone(), SessionId::new("s").unwrap(), false, None);
+        let mut reader = feed.read_merged(session, ReadRequest { frames, ..activities() }, StartAt::Now);
+        assert!(matches!(reader.try_next(), TryNext::Busy), "the logs are not open yet");
+        while !matches!(reader.advance().await.unwrap(), TryNext::Idle) {}
+        let wakes = Arc::new(Wakes::default());
+        reader.follow(&wakes.clone().into());
+        assert!(matches!(reader.try_next(), TryNext::Idle));
+        let hub = feed.hubs.get(&log.id).unwrap().clone();
+        for flushes in 1..3 {
+            write(&logs, &mut groups, &log).await;
+            hub.flush(&feed).await;
+            hub.flush(&feed).await;
+            assert_eq!(wakes.0.load(Ordering::Relaxed), flushes, "one wake until the reader looks");
+            assert!(matches!(reader.try_next(), TryNext::Frames(_)));
+            assert!(matches!(reader.try_next(), TryNext::Idle));
+        }
+        let new = run(&format!("{frames:?}"));
+        logs.sessions().apply(&new, number, None, &summary).notify();
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 3);
+        assert!(matches!(reader.try_next(), TryNext::Busy), "the new log is not open yet");
+        reader.advance().await.unwrap();
+        assert!(feed.hubs.contains_key(&new));
+    }
 }
 
 #[tokio::test]

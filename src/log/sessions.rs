@@ -26,7 +26,7 @@ mod tests;
 pub use pending_below::PendingBelow;
 pub use session::{PreviewSources, SessionOverview};
 
-use super::commit::Summary;
+use super::commit::{Moves, Summary};
 use super::{LogId, LogKind, Store, StoreError};
 use crate::model::{Audience, RunId, SessionId};
 use parking_lot::{Mutex, RwLock};
@@ -34,8 +34,7 @@ use pending_below::{Node, sum_pending_below};
 use session::{LogStats, Session};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
-use std::sync::Arc;
-use tokio::sync::watch;
+use std::sync::{Arc, Weak};
 
 /// Logs per page while the server builds the index, and sessions that one lock acquisition reads.
 const PAGE: usize = 1024;
@@ -60,8 +59,14 @@ struct Inner {
     with_pending: BTreeSet<SessionId>,
     /// Incremented when a session's own pending actions or its parent change.
     version: u64,
-    /// Counters of the changes to a session and to its descendants, for the watchers of the session.
-    watchers: HashMap<SessionId, watch::Sender<u64>>,
+    watchers: HashMap<SessionId, SessionWatchers>,
+}
+
+/// The readers of one session, which learn of changes to it and to its descendants.
+type SessionWatchers = Arc<Mutex<Vec<Weak<Moves>>>>;
+
+fn is_watching(watcher: &Weak<Moves>) -> bool {
+    watcher.strong_count() > 0
 }
 
 /// The watchers that a change affects.
@@ -69,7 +74,7 @@ struct Inner {
 /// Notifying them takes time in proportion to their number, so no lock is held for it.
 #[must_use]
 #[derive(Default)]
-pub struct AffectedWatchers(HashMap<SessionId, watch::Sender<u64>>);
+pub struct AffectedWatchers(HashMap<SessionId, SessionWatchers>);
 
 impl AffectedWatchers {
     /// Adds the watchers of another change.
@@ -79,8 +84,8 @@ impl AffectedWatchers {
 
     /// Notifies the watchers.
     pub fn notify(self) {
-        for changes in self.0.into_values() {
-            changes.send_modify(|count| *count += 1);
+        for watchers in self.0.into_values() {
+            watchers.lock().iter().filter_map(Weak::upgrade).for_each(|moves| moves.change());
         }
     }
 }
@@ -309,16 +314,26 @@ impl Sessions {
         found
     }
 
-    /// A counter that grows when the session or a descendant gains or loses a log, a child or a parent.
+    /// A watcher that changes when the session or a descendant gains or loses a log, a child or a parent.
     ///
     /// The session need not exist yet.
-    pub fn watch(&self, session: &SessionId) -> watch::Receiver<u64> {
-        self.inner.write().watchers.entry(session.clone()).or_default().subscribe()
+    pub fn watch(&self, session: &SessionId) -> Arc<Moves> {
+        let (moves, mut inner) = (Arc::default(), self.inner.write());
+        let mut watchers = inner.watchers.entry(session.clone()).or_default().lock();
+        if watchers.len() == watchers.capacity() {
+            watchers.retain(is_watching);
+        }
+        watchers.push(Arc::downgrade(&moves));
+        moves
     }
 
-    /// Removes the counters without watchers.
+    /// Removes the watchers that are gone.
     pub fn sweep(&self) {
-        self.inner.write().watchers.retain(|_, changes| changes.receiver_count() > 0);
+        self.inner.write().watchers.retain(|_, watchers| {
+            let mut watchers = watchers.lock();
+            watchers.retain(is_watching);
+            !watchers.is_empty()
+        });
     }
 }
 
@@ -340,8 +355,8 @@ impl Inner {
         let mut seen = HashSet::new();
         let mut next = Some(session);
         while let Some(session) = next.filter(|session| seen.len() <= ANCESTORS_MAX && seen.insert(*session)) {
-            if let Some(changes) = self.watchers.get(session) {
-                affected.0.insert(session.clone(), changes.clone());
+            if let Some(watchers) = self.watchers.get(session) {
+                affected.0.insert(session.clone(), watchers.clone());
             }
             next = self.parent_of(session);
         }

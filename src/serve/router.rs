@@ -2,7 +2,7 @@
 
 use super::App;
 use super::access::{authorization, origin, tickets};
-use super::api::{controls, erase, facts, hydrate, ops, sessions, settle, stream, workbench};
+use super::api::{controls, erase, facts, hydrate, ops, sessions, settle, workbench};
 use super::clients::{ag_ui, ai_sdk, copilotkit, view};
 use super::cluster;
 use super::contract::access_rule::AccessRule;
@@ -41,8 +41,8 @@ const HANDLERS: &[(&str, Route)] = &[
     ("getTimeline", |method| on(method, sessions::timeline)),
     ("getSessionEvents", |method| on(method, sessions::events)),
     ("getSessionActivities", |method| on(method, sessions::activities)),
-    ("streamSession", |method| on(method, stream::get)),
-    ("streamRuns", |method| on(method, stream::get)),
+    ("streamSession", |method| on(method, view::get)),
+    ("streamRuns", |method| on(method, view::get)),
     ("connect", |method| on(method, socket::get)),
     ("makeTicket", |method| on(method, tickets::post)),
     ("listRuns", |method| on(method, hydrate::runs)),

@@ -1,7 +1,7 @@
 //! Sessions: several runs on one stream, and a session's pages.
 
 use crate::activities::Screen;
-use crate::harness::{AUDIENCES, Client, Frame, Transport, fact, recording, start_local, to_ndjson};
+use crate::harness::{AUDIENCES, Client, Frame, TRANSPORTS, Transport, fact, recording, start_local, to_ndjson};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ fn events(frames: &[Frame]) -> Vec<(String, u64)> {
 }
 
 async fn read_frames(client: &Client, path: &str, resume: Option<&str>, count: usize) -> Vec<Frame> {
-    let mut stream = client.open(Transport::Hyper, path, resume).await;
+    let mut stream = client.open(Transport::Raw, path, resume).await;
     let mut frames = Vec::new();
     while events(&frames).len() < count {
         frames.push(stream.next_frame().await);
@@ -78,7 +78,7 @@ async fn a_stream_of_several_runs_gives_each_event_once_in_commit_order_from_any
 #[tokio::test]
 async fn a_session_s_stream_includes_later_runs_and_on_request_child_sessions() {
     let client = start_local().await;
-    let mut all = client.open(Transport::Hyper, "/v1/sessions/s/stream?frames=events&children=true", None).await;
+    let mut all = client.open(Transport::Raw, "/v1/sessions/s/stream?frames=events&children=true", None).await;
     let mut own = client.open(Transport::Hyper, "/v1/sessions/s/stream?frames=events", None).await;
     post_facts(&client, "r1", "s", &[text(1, 0)]).await;
     assert_eq!(all.next_frame().await.data["runId"], "r1");
@@ -113,7 +113,7 @@ async fn a_session_s_activities_equal_those_of_its_runs_in_every_way_of_reading(
     for audience in AUDIENCES {
         for query in ["", "&replay=deltas", "&surfaces=tool_ui,hitl"] {
             let path = format!("/v1/sessions/s/stream?audience={audience}{query}");
-            let mut stream = client.open(Transport::Hyper, &path, None).await;
+            let mut stream = client.open(Transport::Raw, &path, None).await;
             let mut screens = BTreeMap::<String, Screen>::new();
             let mut cursor = None;
             while screens.values().filter(|screen| screen.ended).count() < 2 {
@@ -128,7 +128,7 @@ async fn a_session_s_activities_equal_those_of_its_runs_in_every_way_of_reading(
                 assert_eq!(screen.hydrated, 1);
             }
             // A reader that resumes gets only changed activities.
-            let mut again = client.open(Transport::Hyper, &path, cursor.as_deref()).await;
+            let mut again = client.open(Transport::Raw, &path, cursor.as_deref()).await;
             client.append("b", &[fact("session.updated", json!({"title": "x"})), text(1, 1)]).await;
             let mut frame = again.next_frame().await;
             while frame.data["activityType"] != "message" && frame.data["activityType"] != "session" && query.is_empty() {
@@ -231,4 +231,49 @@ async fn a_cursor_of_another_store_resets_each_run() {
     }
     assert_eq!(stream.next_frame().await.sequence(), 1);
     client.get("/v1/stream").await.problem(400, "bad_query");
+}
+
+#[tokio::test]
+async fn a_reader_that_is_cut_anywhere_gets_the_end_of_each_run_when_it_resumes() {
+    let client = start_local().await;
+    let finished = || fact("run.finished", json!({}));
+    for run in 1..=3 {
+        post_facts(&client, &format!("r{run}"), "s", &[text(run, 0)]).await;
+    }
+    // Two runs end in one round; the audience sees nothing of the last fact of the third.
+    post_facts(&client, "r1", "s", &[finished()]).await;
+    post_facts(&client, "r2", "s", &[text(2, 1), finished()]).await;
+    post_facts(&client, "r3", "s", &[finished(), text(3, 2)]).await;
+    for kind in ["events", "activities"] {
+        let path = format!("/v1/sessions/s/stream?frames={kind}&audience=user");
+        let is_end = |frame: &&Frame| frame.kind() == "End";
+        let ends = |frames: &[Frame]| -> Vec<String> {
+            frames.iter().filter(is_end).map(|frame| frame.data["runId"].as_str().unwrap().to_owned()).collect()
+        };
+        let mut stream = client.open(Transport::Hyper, &path, None).await;
+        let mut whole = Vec::new();
+        while ends(&whole).len() < 3 {
+            whole.push(stream.next_frame().await);
+        }
+        for cut in 0..=whole.len() {
+            let cursor = whole[..cut].iter().rev().find_map(|frame| frame.id.clone());
+            let mut again = client.open(TRANSPORTS[cut % 2], &path, cursor.as_deref()).await;
+            let mut rest = Vec::new();
+            // Everything that the cursor leaves open comes before the second of two later facts.
+            for marker in ["one", "two"] {
+                let marker = format!("{kind}-{cut}-{marker}");
+                post_facts(&client, &marker, "s", &[text(4, 0)]).await;
+                while rest.last().is_none_or(|frame: &Frame| frame.data["runId"] != marker) {
+                    rest.push(again.next_frame().await);
+                }
+            }
+            let mut seen = [ends(&whole[..cut]), ends(&rest)].concat();
+            seen.sort();
+            if kind == "activities" {
+                // A round that is cut comes again as a whole.
+                seen.dedup();
+            }
+            assert_eq!(seen, ["r1", "r2", "r3"], "{kind}, cut after {cut} of {whole:#?}");
+        }
+    }
 }

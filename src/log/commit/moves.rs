@@ -1,8 +1,10 @@
 //! Which logs of a set have moved: what a reader of many logs has to look at.
 
 use parking_lot::Mutex;
+use std::future::poll_fn;
 use std::sync::Arc;
-use tokio::sync::Notify;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Poll, Waker};
 
 /// The members of a set of logs that have moved since they were last taken, for one reader of the set.
 ///
@@ -11,7 +13,11 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub struct Moves {
     moved: Mutex<Moved>,
-    wake: Notify,
+    /// Whether the set may have gained or lost logs.
+    has_changed: AtomicBool,
+    /// Whether it is time for the reader to look.
+    is_woken: AtomicBool,
+    waker: Mutex<Option<Waker>>,
 }
 
 #[derive(Debug, Default)]
@@ -43,14 +49,50 @@ impl Moves {
         std::mem::take(members)
     }
 
-    /// Wakes the reader: it is time to look.
-    pub fn wake(&self) {
-        self.wake.notify_one();
+    /// Announces that the set may have gained or lost logs, and wakes the reader.
+    pub fn change(&self) {
+        self.has_changed.store(true, Ordering::Release);
+        self.wake();
     }
 
-    /// Waits for [`Self::wake`]. A call of it before the wait counts.
+    /// Whether the set may have gained or lost logs since [`Self::mark_unchanged`].
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        self.has_changed.load(Ordering::Acquire)
+    }
+
+    /// Call this before listing the logs.
+    pub fn mark_unchanged(&self) {
+        self.has_changed.store(false, Ordering::Release);
+    }
+
+    /// Wakes the reader: it is time to look. Further calls have no effect until the reader does.
+    pub fn wake(&self) {
+        if !self.is_woken.swap(true, Ordering::AcqRel)
+            && let Some(waker) = &*self.waker.lock()
+        {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Begins a look. Returns whether the reader was woken since the last one.
+    pub fn begin_look(&self) -> bool {
+        self.is_woken.swap(false, Ordering::AcqRel)
+    }
+
+    /// Sets what [`Self::wake`] calls from now on.
+    pub fn set_waker(&self, waker: &Waker) {
+        *self.waker.lock() = Some(waker.clone());
+    }
+
+    /// Waits for [`Self::wake`]. A call of it since the last look counts.
     pub async fn woken(&self) {
-        self.wake.notified().await;
+        poll_fn(|context| {
+            // First, so that a wake in between finds it.
+            self.set_waker(context.waker());
+            if self.begin_look() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 }
 

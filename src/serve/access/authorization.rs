@@ -20,7 +20,7 @@ use super::requested_run::requested_in_thread;
 use crate::auth::rights::{Rights, Scope, Verb};
 use crate::auth::tickets::Purpose;
 use crate::auth::{EndReason, Grant, GrantWatch, TokenError};
-use crate::feed::merged_reader::SessionPredicate;
+use crate::feed::SessionPredicate;
 use crate::ingest::{WriteScope, WriteTarget};
 use crate::log::LogId;
 use crate::log::commit::{Log, Summary, Tail};

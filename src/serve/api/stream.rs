@@ -8,9 +8,8 @@ use crate::auth::rights::Verb;
 use crate::encode::encoded::EncodedFrames;
 use crate::encode::native::heartbeat;
 use crate::feed::fan_out::Followers;
-use crate::feed::merged_reader::LogSet;
-use crate::feed::{AnyReader, TryNext};
-use crate::log::LogId;
+use crate::feed::{AnyReader, LogSet, TryNext};
+use crate::log::{LogId, StoreError};
 use crate::model::{Audience, Cursor, RunId};
 use crate::serve::access::authorization::{Authorization, OpenAccess, authorize_runs};
 use crate::serve::http::problem::Problem;
@@ -18,11 +17,11 @@ use crate::serve::http::request::{Query, bad_id, path_id, start_at};
 use crate::serve::telemetry::meters::{Counted, Transport};
 use crate::serve::{App, drain_elapsed};
 use axum::body::Body;
-use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode, Uri, header};
+use http::{HeaderMap, StatusCode, Uri};
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
@@ -34,13 +33,6 @@ pub const HEADERS: [(&str, &str); 4] = [
     ("x-accel-buffering", "no"),
     ("x-content-type-options", "nosniff"),
 ];
-
-/// The answer to a stream request.
-pub enum StreamResponse {
-    /// The client has received everything up to the end: 204, after which `EventSource` does not reconnect.
-    NoContent,
-    Live(Box<Stream>),
-}
 
 /// The byte stream of one reader.
 pub struct Stream {
@@ -67,7 +59,7 @@ pub const COPIED_BYTES_MAX: usize = 64 * 1024;
 /// Maximum runs that one stream may name.
 const RUNS_MAX: usize = 256;
 
-/// Opens the stream that a request names.
+/// Opens the stream that a request names. `None`: the client has received everything up to the end.
 ///
 /// Its path is `/v1/runs/{run}/stream`, `/v1/sessions/{session}/stream` or `/v1/stream`.
 ///
@@ -78,13 +70,13 @@ pub async fn open(
     authorization: Authorization,
     uri: &Uri,
     headers: &HeaderMap,
-) -> Result<StreamResponse, Problem> {
+) -> Result<Option<Box<Stream>>, Problem> {
     let query = Query::from_uri(uri);
     let (reader, authorization) = open_reader(app, authorization, uri, &query, headers).await?;
     if reader.has_seen_end() {
-        return Ok(StreamResponse::NoContent);
+        return Ok(None);
     }
-    Ok(StreamResponse::Live(Box::new(Stream::new(app, reader, query.audience()?, authorization.open_counted(app)?))))
+    Ok(Some(Box::new(Stream::new(app, reader, query.audience()?, authorization.open_counted(app)?))))
 }
 
 /// Opens the reader of a request, and authorizes all that it reads.
@@ -125,11 +117,6 @@ async fn open_reader(
         None => AnyReader::One(app.feed.read(&LogId::Run(path_id("runId", uri)?), request, start).await?),
     };
     Ok((reader, authorization))
-}
-
-/// The answer to a client that has received everything.
-pub(in crate::serve) fn no_content() -> Response {
-    ([(header::CACHE_CONTROL, "no-store")], StatusCode::NO_CONTENT).into_response()
 }
 
 /// The position where a client wants to start, by its headers and its query.
@@ -193,28 +180,41 @@ impl Stream {
 
     /// Returns the next frames or bytes to send; `None` at the end. Cancel safe.
     pub async fn next(&mut self) -> Option<EncodedFrames> {
+        match self.next_by(async |reader| Ok(reader.next().await?.map_or(TryNext::Busy, TryNext::Frames))).await {
+            TryNext::Frames(frames) => Some(frames),
+            TryNext::Idle | TryNext::Busy => None,
+        }
+    }
+
+    /// Like [`Self::next`], for a stream that was [`TryNext::Busy`]: it may be idle, or over if it is still busy.
+    pub async fn advance(&mut self) -> TryNext {
+        self.next_by(AnyReader::advance).await
+    }
+
+    async fn next_by(&mut self, read: impl AsyncFnOnce(&mut AnyReader) -> Result<TryNext, StoreError>) -> TryNext {
         if let Some(frames) = self.at_hand() {
-            return Some(frames);
+            return TryNext::Frames(frames);
         }
         if self.is_over {
-            return None;
+            return TryNext::Busy;
         }
         let pause = self.heartbeat;
         let heartbeat_timer = self.heartbeat_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
         let frames = tokio::select! {
             biased;
             // First, because a reader that is always behind would never notice the stop.
-            () = drain_elapsed(&mut self.stopping, self.drain) => return None,
-            problem = self.access.ended() => return Some(self.last_frame(&problem)),
-            frames = self.reader.next() => frames,
+            () = drain_elapsed(&mut self.stopping, self.drain) => return TryNext::Busy,
+            problem = self.access.ended() => return TryNext::Frames(self.last_frame(&problem)),
+            frames = read(&mut self.reader) => frames,
             () = heartbeat_timer.as_mut() => {
                 heartbeat_timer.as_mut().reset(Instant::now() + pause);
-                return Some(heartbeat());
+                return TryNext::Frames(heartbeat());
             }
         };
         match frames {
-            Ok(frames) => frames.map(|frames| self.checked(frames)),
-            Err(error) => Some(self.last_frame(&error.into())),
+            Ok(TryNext::Frames(frames)) => TryNext::Frames(self.checked(frames)),
+            Ok(other) => other,
+            Err(error) => TryNext::Frames(self.last_frame(&error.into())),
         }
     }
 
@@ -232,10 +232,10 @@ impl Stream {
         }
     }
 
-    /// Leaves the wakes of this stream to `followers`, which call [`Self::try_next`] and send the heartbeats.
-    pub fn follow(&mut self, followers: &Arc<Followers>, key: usize) {
+    /// Leaves the wakes of this stream to a task, which calls [`Self::try_next`] and sends the heartbeats.
+    pub fn follow(&mut self, followers: &Arc<Followers>, key: usize, waker: &Waker) {
         self.heartbeat_timer = None;
-        self.reader.follow(followers, key);
+        self.reader.follow(followers, key, waker);
     }
 
     /// Gives the stream its own wakes again, for [`Self::next`].
@@ -294,14 +294,5 @@ impl Stream {
     fn last_frame(&mut self, problem: &Problem) -> EncodedFrames {
         self.is_over = true;
         self.reader.error(&problem.to_json())
-    }
-}
-
-/// A stream of frames of several runs, on a connection that hyper carries.
-pub async fn get(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri, headers: HeaderMap) -> Response {
-    match open(&app, authorization, &uri, &headers).await {
-        Ok(StreamResponse::Live(stream)) => stream.respond(),
-        Ok(StreamResponse::NoContent) => no_content(),
-        Err(problem) => problem.into_response(),
     }
 }

@@ -1,4 +1,4 @@
-//! The stream of a run, in the server's own format or in another client's (`?format=…`).
+//! Streams in the server's own format, and of one run in another client's (`?format=…`).
 //!
 //! It requests nothing from the runtime.
 
@@ -12,12 +12,12 @@ use crate::log::LogId;
 use crate::model::{RunId, SessionId, ThreadId};
 use crate::serve::App;
 use crate::serve::access::authorization::Authorization;
-use crate::serve::api::stream::{self, Stream, StreamResponse, no_content, start_param};
+use crate::serve::api::stream::{self, Stream, start_param};
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{Query, cursor, path_id};
 use axum::extract::State;
-use axum::response::Response;
-use http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, StatusCode, Uri, header};
 use std::sync::Arc;
 
 /// The header that the AI SDK's own server sends with its streams.
@@ -26,9 +26,9 @@ pub(super) const AI_SDK: &[(&str, &str)] = &[("x-vercel-ai-ui-message-stream", "
 /// The supported major versions of the AI SDK. The first is the default.
 const AI_SDK_VERSIONS: [u8; 3] = [5, 6, 7];
 
-/// A run as a client asked to see it.
+/// A stream as a client asked to see it.
 pub enum RunStream {
-    /// The client has received everything up to the end.
+    /// The client has received everything up to the end: 204, after which `EventSource` does not reconnect.
     Ended,
     Native(Box<Stream>),
     /// In another client's format, with the headers of that format.
@@ -42,15 +42,12 @@ pub enum RunStream {
 pub async fn open(app: &Arc<App>, authorization: Authorization, uri: &Uri, headers: &HeaderMap) -> Result<RunStream, Problem> {
     let query = Query::from_uri(uri);
     match query.get("format").filter(|_| uri.path().starts_with("/v1/runs/")) {
-        None => Ok(match stream::open(app, authorization, uri, headers).await? {
-            StreamResponse::NoContent => RunStream::Ended,
-            StreamResponse::Live(stream) => RunStream::Native(stream),
-        }),
+        None => Ok(stream::open(app, authorization, uri, headers).await?.map_or(RunStream::Ended, RunStream::Native)),
         Some(format) => open_in_format(app, authorization, uri, headers, &query, format).await,
     }
 }
 
-/// `GET /v1/runs/{run}/stream`, on a connection that hyper carries.
+/// A stream on a connection that hyper carries.
 pub async fn get(
     State(app): State<Arc<App>>,
     authorization: Authorization,
@@ -58,7 +55,7 @@ pub async fn get(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     Ok(match open(&app, authorization, &uri, &headers).await? {
-        RunStream::Ended => no_content(),
+        RunStream::Ended => ([(header::CACHE_CONTROL, "no-store")], StatusCode::NO_CONTENT).into_response(),
         RunStream::Native(stream) => stream.respond(),
         RunStream::InFormat(stream, further) => stream.respond(further),
     })

@@ -222,11 +222,17 @@ pub fn id_of<T: FromStr<Err = IdError>>(member: &'static str, text: &str) -> Res
     text.parse().map_err(|error: IdError| bad_id(member, &error.to_string()))
 }
 
-/// Returns whether the path is that of a run's stream.
+/// The path template of a stream of frames; `None` for any other path.
 #[must_use]
-pub fn is_stream(path: &str) -> bool {
-    let run = path.strip_prefix("/v1/runs/").and_then(|rest| rest.strip_suffix("/stream"));
-    run.is_some_and(|run| !run.is_empty() && !run.contains('/'))
+pub fn stream_route(path: &str) -> Option<&'static str> {
+    let (kind, id) = path.strip_prefix("/v1/")?.strip_suffix("stream")?.split_once('/').unwrap_or_default();
+    let has_id = id.strip_suffix('/').is_some_and(|id| !id.is_empty() && !id.contains('/'));
+    match kind {
+        "runs" if has_id => Some("/v1/runs/{run}/stream"),
+        "sessions" if has_id => Some("/v1/sessions/{session}/stream"),
+        "" if path == "/v1/stream" => Some("/v1/stream"),
+        _ => None,
+    }
 }
 
 /// Parses the position where a reader wants to start.
@@ -253,6 +259,24 @@ pub fn cursor<T: FromStr<Err = CursorError>>(member: &'static str, text: &str) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stream_has_the_route_of_its_path() {
+        for (path, route) in [
+            ("/v1/runs/r/stream", Some("/v1/runs/{run}/stream")),
+            ("/v1/sessions/s/stream", Some("/v1/sessions/{session}/stream")),
+            ("/v1/stream", Some("/v1/stream")),
+            ("/v1//stream", None),
+            ("/v1/runs//stream", None),
+            ("/v1/runs/stream", None),
+            ("/v1/runs/a/b/stream", None),
+            ("/v1/runs/r/xstream", None),
+            ("/v1/tickets/t/stream", None),
+            ("/ai-sdk/a/c/stream", None),
+        ] {
+            assert_eq!(stream_route(path), route, "{path}");
+        }
+    }
 
     #[test]
     fn an_error_quotes_only_the_beginning_of_a_text() {

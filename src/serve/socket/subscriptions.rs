@@ -3,8 +3,7 @@
 use super::connection::{Connection, ReadyReader, SubscriptionId};
 use super::message::{ClientMessage, missing_member, reply};
 use crate::auth::rights::Verb;
-use crate::feed::merged_reader::{self, LogSet};
-use crate::feed::{AnyReader, StartAt};
+use crate::feed::{AnyReader, LogSet, StartAt, merged_reader};
 use crate::log::LogId;
 use crate::model::{Cursor, RunId, SessionId};
 use crate::serve::access::authorization::{OpenAccess, Resource, authorize};

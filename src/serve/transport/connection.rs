@@ -22,7 +22,7 @@ use crate::serve::cluster;
 use crate::serve::contract::operations::{PUBLISH_ACCESS, STREAM_ACCESS};
 use crate::serve::http::body::{BodyDeadline, is_lines};
 use crate::serve::http::problem::Problem;
-use crate::serve::http::request::is_stream;
+use crate::serve::http::request::stream_route;
 use crate::serve::telemetry::trace::{self, RequestRecord};
 use crate::serve::{App, stop_requested};
 use axum::Router;
@@ -277,7 +277,7 @@ fn classify(app: &App, head: &RequestHead<'_, '_>) -> Option<NextRequest> {
     let target = request.path?;
     let path = target.split('?').next().unwrap_or(target);
     let is_facts = match request.method? {
-        "GET" if is_stream(path) => false,
+        "GET" if stream_route(path).is_some() => false,
         // A node that follows forwards them.
         "POST" if is_facts_path(path) && app.logs.leadership().leads() => true,
         _ => return None,
@@ -351,7 +351,7 @@ async fn serve_stream(
 ) -> io::Result<()> {
     let (now, id) = ((app.environment.now)(), app.request_ids.for_request(&headers));
     let run = trace::run_in_path(uri.path());
-    let record = RequestRecord::new(&id, "GET", Some("/v1/runs/{run}/stream"), run, &headers);
+    let record = RequestRecord::new(&id, "GET", stream_route(uri.path()), run, &headers);
     let span = tracing::debug_span!("request", id = trace::text(&id), run);
     let opening = async {
         cluster::wait_for_cursor(&app, &uri, &headers).await?;

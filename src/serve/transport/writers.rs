@@ -53,8 +53,8 @@ pub struct Writers {
 /// What waits for one writer.
 struct Inbox {
     joining: Mutex<Vec<LiveStream>>,
-    /// Streams whose socket has something to read, or was closed.
-    readable: Mutex<Vec<usize>>,
+    /// Streams whose socket has something to read, or was closed, and streams of several logs that have moved.
+    woken: Mutex<Vec<usize>>,
     followers: Arc<Followers>,
     wake: Arc<Notify>,
 }
@@ -63,7 +63,7 @@ impl Inbox {
     fn new() -> Arc<Self> {
         let wake = Arc::new(Notify::new());
         let followers = Followers::new(wake.clone());
-        Arc::new(Self { joining: Mutex::default(), readable: Mutex::default(), followers, wake })
+        Arc::new(Self { joining: Mutex::default(), woken: Mutex::default(), followers, wake })
     }
 
     fn push<T>(&self, list: &Mutex<Vec<T>>, item: T) {
@@ -129,12 +129,13 @@ impl Writers {
             }
             let next = tokio::select! {
                 biased;
-                next = stream.next() => next,
+                next = stream.advance() => next,
                 gone = closed_by_peer(socket) => return gone,
             };
             match next {
-                Some(next) => unsent = next,
-                None => return socket.shutdown().await,
+                TryNext::Frames(frames) => unsent = frames,
+                TryNext::Idle => {}
+                TryNext::Busy => return socket.shutdown().await,
             }
         }
     }
@@ -143,20 +144,20 @@ impl Writers {
 /// A stream that has everything.
 struct Slot {
     live: LiveStream,
-    /// Called when the socket becomes readable.
-    readable: Waker,
+    /// Called when the socket becomes readable, and when one of several logs moves.
+    waker: Waker,
     heartbeat_at: Instant,
 }
 
-/// Reports a socket that became readable.
-struct Readable {
+/// Reports a stream to look at.
+struct WokenStream {
     inbox: Arc<Inbox>,
     key: usize,
 }
 
-impl Wake for Readable {
+impl Wake for WokenStream {
     fn wake(self: Arc<Self>) {
-        self.inbox.push(&self.inbox.readable, self.key);
+        self.inbox.push(&self.inbox.woken, self.key);
     }
 }
 
@@ -189,9 +190,11 @@ impl Writer {
             for live in joining {
                 self.join(live);
             }
-            let readable = std::mem::take(&mut *self.inbox.readable.lock());
-            for key in readable {
+            let woken = std::mem::take(&mut *self.inbox.woken.lock());
+            for key in woken {
                 self.check_socket(key);
+                self.write(key);
+                self.give_way_at_times().await;
             }
             for flush in self.inbox.followers.take() {
                 for key in &flush.readers {
@@ -208,10 +211,10 @@ impl Writer {
     fn join(&mut self, live: LiveStream) {
         let entry = self.slots.vacant_entry();
         let key = entry.key();
-        let readable = Waker::from(Arc::new(Readable { inbox: self.inbox.clone(), key }));
+        let waker = Waker::from(Arc::new(WokenStream { inbox: self.inbox.clone(), key }));
         let heartbeat_at = Instant::now() + live.stream.heartbeat();
-        let slot = entry.insert(Slot { live, readable, heartbeat_at });
-        slot.live.stream.follow(&self.inbox.followers, key);
+        let slot = entry.insert(Slot { live, waker, heartbeat_at });
+        slot.live.stream.follow(&self.inbox.followers, key, &slot.waker);
         self.check_socket(key);
         // Frames may have come before this stream followed.
         self.write(key);
@@ -260,7 +263,7 @@ impl Writer {
         let Some(slot) = self.slots.get(key) else { return };
         let (socket, mut void) = (&slot.live.socket, [0; 64]);
         loop {
-            match socket.poll_read_ready(&mut Context::from_waker(&slot.readable)) {
+            match socket.poll_read_ready(&mut Context::from_waker(&slot.waker)) {
                 Poll::Pending => return,
                 Poll::Ready(Err(_)) => break,
                 Poll::Ready(Ok(())) => match socket.try_read(&mut void) {

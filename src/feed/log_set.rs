@@ -1,0 +1,73 @@
+//! The logs of one reader: named ones, or those of a session.
+
+use crate::log::LogId;
+use crate::log::commit::{Logs, Moves};
+use crate::model::SessionId;
+use std::sync::Arc;
+
+/// The logs of a reader.
+pub enum LogSet {
+    /// The named logs.
+    Named(Vec<LogId>),
+    /// The current and future logs of a session.
+    SessionLogs(SessionLogs),
+}
+
+/// The logs of a session: its runs and its own log; optionally also those of its descendants.
+pub struct SessionLogs {
+    logs: Arc<Logs>,
+    session: SessionId,
+    children: bool,
+    moves: Arc<Moves>,
+    /// Which of its descendants are included; `None`: all.
+    takes: Option<SessionPredicate>,
+}
+
+/// Decides whether a reader may follow a session.
+pub type SessionPredicate = Arc<dyn Fn(&SessionId) -> bool + Send + Sync>;
+
+impl LogSet {
+    /// The logs of `session`, which may not exist yet.
+    ///
+    /// With `children` the logs of its descendants are included: all of them, or those that `takes` accepts.
+    #[must_use]
+    pub fn of_session(logs: Arc<Logs>, session: SessionId, children: bool, takes: Option<SessionPredicate>) -> Self {
+        let moves = logs.sessions().watch(&session);
+        Self::SessionLogs(SessionLogs { logs, session, children, moves, takes })
+    }
+
+    /// The logs, now.
+    pub(super) fn logs(&self) -> Vec<LogId> {
+        let of = match self {
+            Self::Named(logs) => return logs.clone(),
+            Self::SessionLogs(of) => of,
+        };
+        let sessions = of.logs.sessions();
+        let mut below = if of.children { sessions.children_of(&of.session) } else { Vec::new() };
+        if let Some(takes) = &of.takes {
+            below.retain(|session| takes(session));
+        }
+        let mut logs = Vec::new();
+        for session in std::iter::once(&of.session).chain(&below) {
+            logs.extend(sessions.has_own_log(session).then(|| LogId::Session(session.clone())));
+            logs.extend(sessions.runs_of(session).into_iter().map(LogId::Run));
+        }
+        logs
+    }
+
+    /// What tells the reader of this set that the set has changed.
+    pub(super) fn moves(&self) -> Arc<Moves> {
+        match self {
+            Self::Named(_) => Arc::default(),
+            Self::SessionLogs(of) => of.moves.clone(),
+        }
+    }
+
+    /// A log that stands for all of them.
+    pub(super) fn first(&self) -> LogId {
+        match self {
+            Self::Named(logs) => logs[0].clone(),
+            Self::SessionLogs(of) => LogId::Session(of.session.clone()),
+        }
+    }
+}

@@ -284,7 +284,7 @@ impl<J: Journal> Committer<J> {
         for Queued { submission, in_flight } in group {
             let Submission { log, appends: own, summary, chain, index, ack } = submission;
             // After a conflict the committer does not compare: the log's tail may match `expected` by chance.
-            if chain.is_broken() {
+            if chain.has_refused(index) {
                 done.acks.push((ack, Err(conflict(&log))));
                 continue;
             }
@@ -332,7 +332,8 @@ impl<J: Journal> Committer<J> {
             if outcomes.iter().any(|(outcome, _)| outcome.position().is_none()) {
                 chain.end(index);
             }
-            let result = if chain.is_broken() {
+            // A later submission of the chain may have been refused while this one was on its way.
+            let result = if chain.has_refused(index) {
                 assert!(own.is_empty(), "appends of one submission are linked, so all of them are kept or none");
                 Err(conflict(&log))
             } else {

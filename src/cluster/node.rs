@@ -53,11 +53,22 @@ struct Parts {
 }
 
 impl Parts {
-    async fn open(context: &Context, options: &ClusterOptions, replicas: usize) -> Result<Self, StoreError> {
+    /// Opens them, for the node `id` whose store has the commits up to `applied`.
+    async fn open(
+        context: &Context,
+        options: &ClusterOptions,
+        replicas: usize,
+        id: &str,
+        applied: u64,
+    ) -> Result<Self, StoreError> {
         let failed = |error: String| StoreError::failed("opening the cluster's buckets", &error);
+        let bucket = Bucket::open(context, &options.name, replicas).await.map_err(failed)?;
+        // Before this node reads the stream's bounds: no other one shortens the stream by what it is about to read.
+        let starting = NodeValue { url: options.url.clone(), position: applied, lag_ms: 0 };
+        bucket.write_node(id, &starting).await.map_err(failed)?;
         let snapshots = Snapshots::open(context, &options.name, replicas).await?;
         Ok(Self {
-            bucket: Bucket::open(context, &options.name, replicas).await.map_err(failed)?,
+            bucket,
             tickets: tickets::open(context, &options.name, replicas, &options.secret).await.map_err(failed)?,
             newest: snapshots.list().await?.pop(),
             snapshots,
@@ -93,11 +104,12 @@ impl ClusterNode {
             is_fenced: options.is_fenced,
             writer: options.random,
         };
+        let (id, applied) = (format!("{:016x}", options.random), dir.mark().map_or(0, |mark| mark.applied));
         let Parts { bucket, tickets, snapshots, newest } = runtime.run(async {
             let replicas = open_stream(context, &stream).await?.cached_info().config.num_replicas;
             let begun = Instant::now();
             loop {
-                match Parts::open(context, &options, replicas).await {
+                match Parts::open(context, &options, replicas, &id, applied).await {
                     Err(error) if begun.elapsed() < OPEN_TIME_MAX => {
                         // The NATS servers may be about to elect a leader for one of them.
                         tracing::warn!(%error, "cannot open the cluster yet; trying again");
@@ -109,7 +121,6 @@ impl ClusterNode {
         })??;
         let journal = JetStreamJournal::open(connected, stream, newest.as_ref().map_or(0, |(position, _)| *position))?;
         let (first, last) = journal.bounds();
-        let applied = dir.mark().map_or(0, |mark| mark.applied);
         if applied > last {
             return Err(StoreError::Unsupported {
                 path: options.data_dir,
@@ -127,7 +138,6 @@ impl ClusterNode {
             dir = journal.run(snapshots.restore(&name, dir))??;
         }
         let store = dir.into_store(journal.bounds())?;
-        let id = format!("{:016x}", options.random);
         let membership = Arc::new(Membership::new(options.name, id, options.url));
         let journal = Arc::new(journal);
         let storage = Storage::Replica(store, journal.clone());
@@ -197,15 +207,20 @@ impl ClusterNode {
             if deputy != Some(&self.membership.id) || logs.mark().applied < first + self.snapshot_commits {
                 continue;
             }
-            if let Err(error) = self.write_snapshot(&logs, &nodes).await {
+            if let Err(error) = self.write_snapshot(&logs).await {
                 tracing::warn!(%error, "cannot write a snapshot; trying again");
             }
         }
     }
 
-    async fn write_snapshot(&self, logs: &Arc<Logs>, nodes: &[(String, super::Node)]) -> Result<(), StoreError> {
-        let position = self.snapshots.write_of(self.random, logs).await?;
-        // A node that is behind still has to read what it lacks.
+    async fn write_snapshot(&self, logs: &Arc<Logs>) -> Result<(), StoreError> {
+        let position = match self.snapshots.list().await?.pop() {
+            // An attempt that failed later has written it.
+            Some((newest, _)) if newest >= logs.mark().applied => newest,
+            _ => self.snapshots.write_of(self.random, logs).await?,
+        };
+        // A node that is behind, or starts, still has to read what it lacks.
+        let nodes = self.membership.nodes();
         let needed = nodes.iter().map(|(_, node)| node.position).min().unwrap_or(position).min(position);
         self.journal.truncate_before(needed).await?;
         tracing::info!(position, first = needed, "wrote a snapshot, and shortened the stream");

@@ -212,7 +212,11 @@ impl ClusterNode {
     async fn write_snapshot(&self, logs: &Arc<Logs>) -> Result<(), StoreError> {
         let id = &self.membership.id;
         let others: Vec<_> = self.membership.nodes().into_iter().map(|(node, _)| node).filter(|node| node != id).collect();
-        let position = self.snapshots.write_of(id, &others, logs).await?;
+        let position = match self.snapshots.list().await?.pop() {
+            // An attempt that failed later has written it.
+            Some((newest, _)) if newest >= logs.mark().applied => newest,
+            _ => self.snapshots.write_of(id, &others, logs).await?,
+        };
         // A node that is behind still has to read what it lacks, also one that started meanwhile.
         let needed = self.membership.nodes().iter().map(|(_, node)| node.position).min().unwrap_or(position).min(position);
         self.journal.truncate_before(needed).await?;

@@ -38,6 +38,13 @@ fn position_in(name: &str) -> Option<u64> {
     name.strip_prefix("snapshot-")?.split('-').next()?.parse().ok()
 }
 
+/// The positions and the names of the snapshots among these objects, in order.
+fn snapshots_of(objects: &[String]) -> Vec<(u64, String)> {
+    let mut snapshots: Vec<_> = objects.iter().filter_map(|name| Some((position_in(name)?, name.clone()))).collect();
+    snapshots.sort_unstable();
+    snapshots
+}
+
 /// The name of an object that this node is writing.
 fn part_of(node: &str) -> String {
     format!("part-{node}")
@@ -63,10 +70,7 @@ impl Snapshots {
 
     /// The positions and the names of the complete snapshots, in order.
     pub async fn list(&self) -> Result<Vec<(u64, String)>, StoreError> {
-        let named = |name: String| Some((position_in(&name)?, name));
-        let mut snapshots: Vec<_> = self.objects().await?.into_iter().filter_map(named).collect();
-        snapshots.sort_unstable();
-        Ok(snapshots)
+        Ok(snapshots_of(&self.objects().await?))
     }
 
     async fn objects(&self) -> Result<Vec<String>, StoreError> {
@@ -108,8 +112,9 @@ impl Snapshots {
         let mark = mark.ok_or_else(|| failed(&"the store makes no snapshots"))?;
         let name = format!("snapshot-{:020}-{node}", mark.applied);
         self.store.update_metadata(part, UpdateMetadata { name, ..UpdateMetadata::default() }).await.map_err(|e| failed(&e))?;
-        let (snapshots, objects) = (self.list().await?, self.objects().await?);
-        let kept: Vec<_> = snapshots.into_iter().rev().take(KEPT).map(|(_, name)| name).collect();
+        // One list: another node may name a snapshot meanwhile.
+        let objects = self.objects().await?;
+        let kept: Vec<_> = snapshots_of(&objects).into_iter().rev().take(KEPT).map(|(_, name)| name).collect();
         let written: Vec<_> = others.iter().map(|other| part_of(other)).collect();
         // Also what a node left that ended before it named its snapshot.
         for old in objects.iter().filter(|object| !kept.contains(object) && !written.contains(object)) {

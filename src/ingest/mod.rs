@@ -247,7 +247,7 @@ impl Ingest {
             let mut writer = writer.clone().lock_owned().await;
             if writer.state == WriterState::Retired {
                 drop(writer);
-                self.wait_for_new_writer(&mut retired).await;
+                self.core.logs.while_leading(self.wait_for_new_writer(&mut retired)).await?;
             } else if writer.is_broken() || writer.leader != self.core.logs.leadership().changes() {
                 self.replace_slot(&slot, &mut writer);
             } else {
@@ -287,7 +287,7 @@ impl Ingest {
     /// Opens a log's writer, which accepts the unstored deliveries of the previous writer again.
     async fn open_writer(&self, slot: &WriterSlot) -> Result<Arc<AsyncMutex<LogWriter>>, StoreError> {
         // Appends in flight are committed or refused first; only then is the log's tail known.
-        self.core.logs.idle(&slot.log).await?;
+        self.core.logs.while_leading(slot.log.idle()).await?;
         // Before the state is loaded: a leader that comes after it makes this writer void.
         let leader = self.core.logs.leadership().changes();
         let loaded = self.core.logs.load(&slot.log.id).await?;

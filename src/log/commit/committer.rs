@@ -332,7 +332,7 @@ impl<J: Journal> Committer<J> {
             if outcomes.iter().any(|(outcome, _)| outcome.position().is_none()) {
                 chain.end(index);
             }
-            // What waited behind this submission may have been refused already.
+            // A later submission of the chain may have been refused while this one was on its way.
             let result = if chain.has_refused(index) {
                 assert!(own.is_empty(), "appends of one submission are linked, so all of them are kept or none");
                 Err(conflict(&log))

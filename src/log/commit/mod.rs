@@ -270,15 +270,15 @@ impl Logs {
         self.applier.queues()
     }
 
-    /// Waits until nothing of a log is on its way to the store.
+    /// Waits for something that may wait for the journal.
     ///
     /// # Errors
     /// `NotLeader` when this process does not lead: the journal of the cluster may not answer for any time.
-    pub async fn idle(&self, log: &Log) -> Result<(), StoreError> {
+    pub async fn while_leading<T>(&self, waiting: impl Future<Output = T>) -> Result<T, StoreError> {
         let mut leads = self.leadership.watch();
         tokio::select! {
             biased;
-            () = log.idle() => Ok(()),
+            result = waiting => Ok(result),
             _ = leads.wait_for(|leads| !leads) => Err(StoreError::NotLeader),
         }
     }

@@ -5,6 +5,7 @@ mod faults;
 mod nodes;
 mod outages;
 mod proxy;
+mod silence;
 mod snapshots;
 mod tickets;
 mod upgrades;

@@ -1,14 +1,16 @@
 //! The stream of a cluster: its name, and what it must keep.
 
 use crate::log::StoreError;
+use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{Context, CreateStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType, Stream};
 use std::time::{Duration, Instant};
 
 /// The replicas of a stream with which it survives the loss of a server.
 const REPLICAS: usize = 3;
-/// How long a node tries to open the stream at its start, while NATS does not answer.
+/// How long a node tries to open the stream at its start, while NATS does not answer or lacks a server.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(15);
+const RETRY_TIME: Duration = Duration::from_millis(100);
 
 /// Where the stream of a cluster is.
 #[derive(Clone)]
@@ -82,8 +84,9 @@ pub async fn open_stream(context: &Context, options: &StreamOptions) -> Result<S
         }
         match context.get_or_create_stream(config(REPLICAS)).await {
             Ok(stream) => break stream,
-            // The servers may be about to elect a leader.
-            Err(error) if error.kind() == CreateStreamErrorKind::TimedOut && begun.elapsed() < OPEN_TIME_MAX => {}
+            Err(error) if is_unsettled(&error.kind(), options) && begun.elapsed() < OPEN_TIME_MAX => {
+                tokio::time::sleep(RETRY_TIME).await;
+            }
             Err(_) if options.allows_one_replica => {
                 break context.get_or_create_stream(config(1)).await.map_err(|e| failed(&e))?;
             }
@@ -97,6 +100,17 @@ pub async fn open_stream(context: &Context, options: &StreamOptions) -> Result<S
     };
     check(&stream.cached_info().config, options)?;
     Ok(stream)
+}
+
+/// Whether the servers may be about to elect a leader, or to find one that starts again.
+fn is_unsettled(error: &CreateStreamErrorKind, options: &StreamOptions) -> bool {
+    match error {
+        CreateStreamErrorKind::TimedOut => true,
+        CreateStreamErrorKind::JetStream(error) => {
+            error.error_code() == ErrorCode::CLUSTER_NO_PEERS && !options.allows_one_replica
+        }
+        _ => false,
+    }
 }
 
 /// The subject of its messages.

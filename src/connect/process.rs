@@ -8,7 +8,7 @@ use super::error::{UpstreamError, excerpt};
 use crate::model::SessionId;
 use bytes::BytesMut;
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::process::Stdio;
@@ -128,28 +128,46 @@ impl AgentProcess {
     /// The error of a process that has ended.
     async fn ended(&mut self, how: &str) -> UpstreamError {
         // Its exit and its last words may follow its output by a moment.
-        let status = timeout(LAST_WORDS_TIME_MAX, self.child.wait()).await;
-        let _ = timeout(LAST_WORDS_TIME_MAX, &mut self.reading_errors).await;
-        let status = match status {
-            Ok(Ok(status)) => status.to_string(),
+        let leader = self.leader();
+        let exit = tokio::task::spawn_blocking(move || leader.is_none_or(|leader| has_exited(leader, WaitIdOptions::empty())));
+        let has_exited = matches!(timeout(LAST_WORDS_TIME_MAX, exit).await, Ok(Ok(true)));
+        self.kill_group();
+        let status = match self.child.wait().await {
+            Ok(status) if has_exited => status.to_string(),
             _ => how.to_owned(),
         };
+        let _ = timeout(LAST_WORDS_TIME_MAX, &mut self.reading_errors).await;
         let words = self.errors.lock().iter().cloned().collect::<Vec<_>>().join("\n");
         UpstreamError::new("process_ended", format!("The agent's process ended: {status}. {}", excerpt(&words)).trim_end())
     }
 
     fn is_running(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+        self.leader().is_some_and(|leader| !has_exited(leader, WaitIdOptions::NOHANG))
+    }
+
+    /// The leader of the group, until it is reaped.
+    fn leader(&self) -> Option<Pid> {
+        self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))
+    }
+
+    /// Kills all processes of the group. Call it before the leader is reaped: until then its id names no other group.
+    fn kill_group(&self) {
+        if let Some(group) = self.leader() {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
     }
 }
 
 impl Drop for AgentProcess {
     fn drop(&mut self) {
-        // The leader is not waited for yet, so its id still names its group.
-        if let Some(group) = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)) {
-            let _ = kill_process_group(group, Signal::KILL);
-        }
+        self.kill_group();
     }
+}
+
+/// Whether the process has exited. Does not reap it, so that its id stays the id of its group.
+fn has_exited(process: Pid, options: WaitIdOptions) -> bool {
+    let options = options | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    !matches!(waitid(WaitId::Pid(process), options), Ok(None))
 }
 
 async fn read_lines(mut output: ChildStdout, bytes_max: usize, lines: mpsc::Sender<Result<String, UpstreamError>>) {
@@ -219,4 +237,52 @@ pub(super) fn told(history: &[Value]) -> Option<String> {
     };
     let lines: Vec<String> = history.iter().filter_map(said).collect();
     (!lines.is_empty()).then(|| format!("The conversation so far:\n\n{}", lines.join("\n\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::test_kill_process;
+
+    /// Starts a shell that leaves a sleeping child behind, and returns it with the child's id, which it has written.
+    async fn leader_with_child(then: &str) -> (AgentProcess, Pid) {
+        let words = ["sh", "-c", &format!("sleep 600 >&- 2>&- & echo $!; {then}")].map(str::to_owned).to_vec();
+        let environment = std::env::var("PATH").map(|path| ("PATH".to_owned(), HiddenText(path))).into_iter().collect();
+        let command = AgentCommand { words, environment, directory: None };
+        let mut process = AgentProcess::start(&command, &[], 1024).unwrap();
+        let child = process.next(None).await.unwrap().parse().unwrap();
+        (process, Pid::from_raw(child).unwrap())
+    }
+
+    /// Waits until the process is gone, or is a zombie that the machine's first process has not reaped.
+    async fn has_ended(process: Pid) -> bool {
+        let status = format!("/proc/{}/stat", process.as_raw_nonzero());
+        for _ in 0..200 {
+            let is_zombie = std::fs::read_to_string(&status).is_ok_and(|stat| stat.contains(") Z "));
+            if is_zombie || test_kill_process(process).is_err() {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        false
+    }
+
+    #[tokio::test]
+    async fn the_children_of_a_program_that_ended_by_itself_end_with_it() {
+        let (mut process, child) = leader_with_child("echo last words >&2; exit 3").await;
+        let error = process.next(None).await.unwrap_err().to_string();
+        drop(process);
+        assert!(has_ended(child).await, "the child runs on");
+        assert!(error.contains("exit status: 3") && error.contains("last words"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn the_children_of_a_program_that_ended_between_two_turns_end_with_it() {
+        let (mut process, child) = leader_with_child("exit 0").await;
+        while process.is_running() {
+            tokio::task::yield_now().await;
+        }
+        drop(process);
+        assert!(has_ended(child).await, "the child runs on");
+    }
 }

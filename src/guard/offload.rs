@@ -70,7 +70,7 @@ pub(super) fn offload(policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, draft
         if draft.event_type == EventType::ToolResult && link["member"] == "/payload/output" {
             draft.payload.insert("outputRef".into(), link["href"].clone());
         }
-        draft.add_ref("output", link);
+        draft.add_ref("output", Some(link));
     }
 }
 

@@ -33,9 +33,7 @@ impl Verdict {
         let run = &view.summary.run;
         let mut draft = match self {
             Self::Stale if run.can_go_stale() && !run.stale => {
-                let mut draft = Draft::new(EventType::RunStatus).with("stale", true);
-                draft.phase = run.phase.clone();
-                draft
+                Draft::new(EventType::RunStatus).with("stale", true).with_phase(run.phase.clone())
             }
             Self::Settled { code, message } if view.is_written && !run.status.is_end() => {
                 let error = json!({ "code": code, "message": message });

@@ -2,7 +2,7 @@
 
 use super::audience::Audience;
 use super::cursor::Sequence;
-use super::id::Ids;
+use super::id::{ActionId, AgentId, ArtifactId, EvidenceId, Ids, MessageId, PartId, TaskId, ToolCallId};
 use super::taxonomy::{Control, EventType, Owner, Persistence, Phase, Scope, Surface, Topology};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -100,6 +100,20 @@ impl Draft {
         }
     }
 
+    /// Sets a payload member, if there is a value.
+    #[must_use]
+    pub fn with_some(mut self, member: &str, value: Option<impl Into<Value>>) -> Self {
+        self.set(member, value);
+        self
+    }
+
+    /// Adds a reference, as [`Self::add_ref`].
+    #[must_use]
+    pub fn with_ref(mut self, rel: &str, value: Option<impl Into<Value>>) -> Self {
+        self.add_ref(rel, value);
+        self
+    }
+
     /// A member of the fact, from its top level or else from its payload.
     #[must_use]
     pub fn member(&self, member: &str) -> Option<&Value> {
@@ -112,11 +126,12 @@ impl Draft {
         self.payload.get(member).and_then(Value::as_str)
     }
 
-    /// Adds a reference by its relation.
+    /// Adds a reference by its relation, if there is a value.
     ///
     /// `refs` becomes an array of `{rel, …}` if `value` is an object and `refs` is not a map yet; otherwise a map by
     /// relation.
-    pub fn add_ref(&mut self, rel: &str, value: Value) {
+    pub fn add_ref(&mut self, rel: &str, value: Option<impl Into<Value>>) {
+        let Some(value) = value.map(Into::into) else { return };
         match (&mut self.refs, value) {
             (None, Value::Object(link)) => self.refs = Some(Value::Array(vec![related(rel, link)])),
             (Some(Value::Array(list)), Value::Object(link)) => list.push(related(rel, link)),
@@ -140,6 +155,40 @@ impl Draft {
             }
         }
     }
+}
+
+/// Defines builder methods that set a field.
+macro_rules! builders {
+    ($($method:ident: $($field:ident).+ = $type:ty;)*) => {
+        impl Draft {
+            $(
+                #[must_use]
+                #[doc = concat!("Sets `", stringify!($($field).+), "`.")]
+                pub fn $method(mut self, value: impl Into<$type>) -> Self {
+                    self.$($field).+ = value.into();
+                    self
+                }
+            )*
+        }
+    };
+}
+
+builders! {
+    with_timestamp: timestamp = Option<Box<str>>;
+    with_owner: owner = Owner;
+    with_scope: scope = Scope;
+    with_phase: phase = Phase;
+    with_surface: surface = Surface;
+    with_persistence: persistence = Persistence;
+    with_audience: audience = Audience;
+    with_agent: ids.agent = Option<AgentId>;
+    with_message: ids.message = Option<MessageId>;
+    with_part: ids.part = Option<PartId>;
+    with_call: ids.tool_call = Option<ToolCallId>;
+    with_action: ids.action = Option<ActionId>;
+    with_task: ids.task = Option<TaskId>;
+    with_artifact: ids.artifact = Option<ArtifactId>;
+    with_evidence: ids.evidence = Option<EvidenceId>;
 }
 
 fn related(rel: &str, mut link: Map<String, Value>) -> Value {

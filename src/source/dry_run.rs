@@ -22,7 +22,7 @@ impl DryRun {
     /// Returns the drafts of one fact, as they are before the ledger stamps them. A refused fact changes nothing.
     ///
     /// # Errors
-    /// As [`Runtime::parse`](super::Runtime::parse).
+    /// [`FactError`] for an invalid fact.
     pub fn adapt(&mut self, fact: Fact, given: &Ids) -> Result<Vec<Draft>, FactError> {
         let (event, mut drafts) = ((self.source.parse)(fact)?, Vec::new());
         self.adapter.apply_event(event, given, Drafts { ledger: &self.ledger, drafts: &mut drafts });

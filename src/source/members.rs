@@ -9,6 +9,7 @@ use crate::model::id::IdError;
 use crate::model::{ActionId, AgentId, Draft, EventType, Ids, MessageId, SessionId, ThreadId};
 use jiff::Timestamp;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde::de::value::{BorrowedStrDeserializer, Error};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -117,6 +118,25 @@ pub(super) fn unmet(fact: &Fact, needs: &[(&'static str, Need)]) -> Option<Strin
         };
         (!is_met).then(|| format!("{member} as {expected}"))
     })
+}
+
+/// An event that is understood, or the diagnostic that keeps it whole for internal readers.
+pub(super) type Parsed<T> = Result<T, Box<Draft>>;
+
+/// Reads the kind of an event by the name of its type.
+pub(super) fn parse_kind<K: DeserializeOwned>(name: &str, event: Fact) -> Parsed<(K, Fact)> {
+    match known(name) {
+        Some(kind) => Ok((kind, event)),
+        None => Err(unknown_type(name, event).into()),
+    }
+}
+
+/// Checks that an event has the members that its type requires.
+pub(super) fn require(name: &str, event: Fact, needs: &[(&'static str, Need)]) -> Parsed<Fact> {
+    match unmet(&event, needs) {
+        Some(expected) => Err(malformed(name, event, &expected).into()),
+        None => Ok(event),
+    }
 }
 
 /// Keeps an event that lacks a required member as a diagnostic for the internal audience.
@@ -282,6 +302,14 @@ pub(super) fn repair(message: &MessageId, parts: Value) -> Draft {
 pub(super) fn move_members(draft: &mut Draft, from: &mut Map<String, Value>, members: &[(&str, &str)]) {
     for (member, ours) in members {
         draft.set(ours, from.shift_remove(*member).filter(|value| !value.is_null()));
+    }
+}
+
+impl Draft {
+    /// Moves members into the payload, as [`move_members`].
+    pub(super) fn with_moved(mut self, from: &mut Map<String, Value>, members: &[(&str, &str)]) -> Self {
+        move_members(&mut self, from, members);
+        self
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Each runtime has one folder and one row in [`SOURCES`]. A runtime does two things with a fact:
 //!
-//! * [`Runtime::parse`] understands the fact alone. It is pure, runs outside any lock, and is the only step that refuses.
+//! * [`Runtime::PARSE`] understands the fact alone. It is pure, runs outside any lock, and is the only step that refuses.
 //! * [`Runtime::apply`] relates the parsed fact to those before it. It cannot fail: the same facts in the same order give
 //!   the same drafts.
 //!
@@ -50,7 +50,7 @@ use std::ops::{Deref, DerefMut};
 /// A fact as received: one JSON object in its source's vocabulary.
 pub type Fact = Map<String, Value>;
 
-/// Why [`Runtime::parse`] refused a fact. It accepts all other input.
+/// Why [`Runtime::PARSE`] refused a fact. It accepts all other input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FactError {
     #[error("a fact must be a JSON object; this is {found}")]
@@ -82,18 +82,18 @@ impl FactError {
     }
 }
 
+/// A function that parses a fact, and fails if the fact is invalid.
+pub type Parser<E> = fn(Fact) -> Result<E, FactError>;
+
 /// What one runtime's facts mean. The value is the state of one run between two facts.
 pub trait Runtime: Clone + Default + Serialize + DeserializeOwned + Send + 'static {
     /// A parsed fact, with its unknown members.
     type Event: Send + 'static;
 
-    /// Parses a fact.
-    ///
-    /// # Errors
-    /// [`FactError`] if the fact is invalid. The run's state does not matter.
-    fn parse(fact: Fact) -> Result<Self::Event, FactError>;
+    /// Parses a fact, or refuses it. The run's state does not matter.
+    const PARSE: Parser<Self::Event>;
 
-    /// Parses the text of a fact without a map between. `None`: [`Runtime::parse`] decides.
+    /// Parses the text of a fact without a map between. `None`: [`Runtime::PARSE`] decides.
     ///
     /// Only a runtime whose facts are the most frequent needs it.
     #[must_use]
@@ -217,8 +217,8 @@ impl<R: Runtime> Adapter for R {
 pub struct SourceKind {
     /// The `source` query member.
     pub name: &'static str,
-    /// Parses a fact, as [`Runtime::parse`].
-    pub parse: fn(Fact) -> Result<Event, FactError>,
+    /// Parses a fact, as [`Runtime::PARSE`].
+    pub parse: Parser<Event>,
     /// Parses a fact's text, as [`Runtime::parse_text`].
     pub parse_text: fn(&[u8]) -> Option<Result<Event, FactError>>,
     /// Returns the state at the beginning of a run.
@@ -234,7 +234,7 @@ impl SourceKind {
     pub const fn of<R: Runtime>(name: &'static str) -> Self {
         Self {
             name,
-            parse: |fact| R::parse(fact).map(Event::of::<R>),
+            parse: |fact| R::PARSE(fact).map(Event::of::<R>),
             parse_text: |text| Some(R::parse_text(text)?.map(Event::of::<R>)),
             fresh: || Box::new(R::default()),
             restore: |saved| Ok(Box::new(stored::restore::<R>(saved)?)),

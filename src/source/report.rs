@@ -46,9 +46,7 @@ pub(super) fn report_draft(
         draft = draft.with("runtimeEntity", "subagent_turn");
         draft.surface = Surface::TaskCapsule;
         for (rel, value) in [("parentToolCallId", parent), ("childRunId", child_run)] {
-            if let Some(value) = value {
-                draft.add_ref(rel, value);
-            }
+            draft.add_ref(rel, value);
         }
     }
     (draft, is_child)

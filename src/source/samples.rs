@@ -1,7 +1,7 @@
 //! What the tests of all adapters share: facts, and what drafts show.
 
 use super::{DryRun, Fact, SourceKind};
-use crate::model::{AgentId, Draft, EventType, Ids, MessageId, PartId, RunId, ToolCallId};
+use crate::model::{AgentId, Audience, Draft, EventType, Ids, MessageId, PartId, RunId, ToolCallId};
 use serde_json::Value;
 
 pub(super) fn given() -> Ids {
@@ -11,6 +11,18 @@ pub(super) fn given() -> Ids {
 pub(super) fn object(value: Value) -> Fact {
     let Value::Object(fact) = value else { panic!("{value} is not an object") };
     fact
+}
+
+/// Returns the object with further members.
+pub(super) fn with(value: Value, members: Value) -> Value {
+    let mut value = object(value);
+    value.extend(object(members));
+    value.into()
+}
+
+/// The event types of the drafts for users.
+pub(super) fn shown(drafts: &[Draft]) -> Vec<&str> {
+    drafts.iter().filter(|draft| draft.audience == Audience::User).map(|draft| draft.event_type.as_str()).collect()
 }
 
 /// Adapts the facts one by one; saves and restores the state after each.

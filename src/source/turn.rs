@@ -29,6 +29,7 @@ pub(super) enum Channel {
 }
 
 impl Channel {
+    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -36,6 +37,7 @@ impl Channel {
         }
     }
 
+    #[must_use]
     pub const fn delta(self) -> EventType {
         match self {
             Self::Text => EventType::TextDelta,
@@ -43,6 +45,7 @@ impl Channel {
         }
     }
 
+    #[must_use]
     pub const fn end(self) -> EventType {
         match self {
             Self::Text => EventType::TextFinal,
@@ -53,16 +56,12 @@ impl Channel {
 
 /// The status of a run that waits.
 pub(super) fn waiting() -> Draft {
-    let mut draft = Draft::new(EventType::RunStatus).with("status", "waiting");
-    (draft.phase, draft.persistence) = (Phase::Waiting, Persistence::Snapshot);
-    draft
+    Draft::new(EventType::RunStatus).with("status", "waiting").with_phase(Phase::Waiting).with_persistence(Persistence::Snapshot)
 }
 
 /// An end of the run that is no failure.
 pub(super) fn ended(phase: Phase, status: &str) -> Draft {
-    let mut draft = Draft::new(EventType::RunFinished).with("status", status);
-    draft.phase = phase;
-    draft
+    Draft::new(EventType::RunFinished).with("status", status).with_phase(phase)
 }
 
 /// The failure of the run.

@@ -211,6 +211,30 @@ async fn a_numbered_body_split_into_pieces_is_accepted_once() {
 }
 
 #[tokio::test]
+async fn a_line_of_a_slow_streamed_body_is_committed_without_waiting_for_the_next_one() {
+    let client = start_local().await;
+    let mut socket = TcpStream::connect(client.at).await.expect("the server accepts the connection");
+    let head =
+        "POST /v1/runs/r/facts HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked";
+    socket.write_all(format!("{head}\r\n\r\n").as_bytes()).await.expect("the head is sent");
+    let lines: Vec<_> = (0..5).map(|n| to_ndjson(&[text(&n.to_string())])).collect();
+    let mut begun = 0;
+    for n in 0..lines.len() {
+        // A chunk ends the line and begins the next one. The rest of that comes only after the line is committed.
+        let chunk = lines[n][begun..].to_owned() + lines.get(n + 1).map_or("", |next| &next[..20]);
+        begun = 20;
+        socket.write_all(format!("{:x}\r\n{chunk}\r\n", chunk.len()).as_bytes()).await.expect("the chunk is sent");
+        with_timeout("the line", async {
+            while client.get("/v1/runs/r").await.json()["lastSequence"] != n + 1 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+    assert_eq!(read_texts(&client, "r").await, ["0", "1", "2", "3", "4"]);
+}
+
+#[tokio::test]
 async fn a_streamed_body_that_breaks_off_keeps_its_complete_lines() {
     let client = start_local().await;
     let mut socket = TcpStream::connect(client.at).await.expect("the server accepts the connection");

@@ -198,6 +198,28 @@ async fn a_writer_with_a_pending_append_survives_any_number_of_sweeps() {
 }
 
 #[tokio::test]
+async fn the_next_group_of_a_body_is_parsed_and_applied_while_the_commit_of_the_last_one_runs() {
+    let line = line();
+    line.ingest.deliver(facts(&[says("0")], None)).await.unwrap();
+    line.gate.close();
+    let mut first = line.submit(facts(&[says("1")], None)).await;
+    with_timeout("the committer", async {
+        while line.logs.waiting() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let mut second = line.submit(facts(&[says("2"), json!({"text": "a fact without a type"})], None)).await;
+    assert!(second.is_refused(), "the group is judged");
+    assert_eq!(line.logs.waiting(), 1, "its first fact is queued for the next commit");
+    assert!(!is_answered(&mut first).await && !is_answered(&mut second).await, "the gate holds the commit");
+    line.gate.open();
+    assert_eq!(numbers(&first.durable().await.unwrap()), (1, 0, Some(2)));
+    let refused = second.durable().await.unwrap_err();
+    assert_eq!(refused.kept().map(numbers), Some((1, 0, Some(3))));
+}
+
+#[tokio::test]
 async fn conflicting_appends_are_retried_in_order_behind_another_writer_s_rows() {
     for is_one_group in [true, false] {
         let line = line();

@@ -4,7 +4,7 @@ use super::event::{Event, Kind, parse};
 use crate::model::{Draft, EventType, Ids, MessageId, ToolCallId};
 use crate::source::bounded::{Calls, keyed};
 use crate::source::members::{carry_all, move_members, name_of, next_id, take_checked_id, take_text};
-use crate::source::{Drafts, Fact, FactError, Runtime};
+use crate::source::{Drafts, Fact, Parser, Runtime};
 use serde::{Deserialize, Serialize};
 
 /// What the facts so far say about the next one.
@@ -28,10 +28,7 @@ keyed! { Call: ToolCallId = id; }
 
 impl Runtime for Relay {
     type Event = Event;
-
-    fn parse(fact: Fact) -> Result<Event, FactError> {
-        parse(fact)
-    }
+    const PARSE: Parser<Event> = parse;
 
     fn apply(&mut self, event: Event, given: &Ids, mut out: Drafts<'_>) {
         let mut draft = match event {

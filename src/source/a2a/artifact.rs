@@ -50,10 +50,7 @@ impl Artifact {
     }
 
     fn draft(&self, class: EventType) -> Draft {
-        let mut draft = Draft::new(class);
-        draft.ids.message = Some(self.id.clone());
-        draft.ids.part = Some(self.part());
-        draft
+        Draft::new(class).with_message(self.id.clone()).with_part(self.part())
     }
 }
 
@@ -193,9 +190,7 @@ impl EventHandler<'_> {
     /// Deletes the files of an artifact that text replaces.
     fn delete_files(&mut self, artifact: &Artifact) {
         for id in (1..=artifact.files).filter_map(|n| artifact.file_id(n)) {
-            let mut draft = Draft::new(EventType::ArtifactDeleted).with("reason", "text replaces the artifact");
-            draft.ids.artifact = Some(id);
-            self.push(draft);
+            self.push(Draft::new(EventType::ArtifactDeleted).with("reason", "text replaces the artifact").with_artifact(id));
         }
     }
 
@@ -219,9 +214,7 @@ impl EventHandler<'_> {
     pub(super) fn say(&mut self, id: Option<MessageId>, role: &str, text: String) {
         let id = id.unwrap_or_else(|| next_id("a2a-message", &mut self.memory.messages_made));
         let mut draft = Draft::new(EventType::TextFinal).with("text", text);
-        if role != "assistant" {
-            draft = draft.with("role", role);
-        }
+        draft.set("role", (role != "assistant").then_some(role));
         draft.ids.message = Some(id);
         self.push(draft);
     }

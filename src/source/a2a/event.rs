@@ -1,7 +1,6 @@
 //! The forms of a fact: what it means without the facts before it.
 
-use crate::model::Draft;
-use crate::source::members::{Need, malformed, parse_timestamp, unknown_type, unmet};
+use crate::source::members::{Need, Parsed, parse_timestamp, require, unknown_type};
 use crate::source::{Fact, FactError};
 use serde_json::{Map, Value};
 
@@ -40,11 +39,7 @@ impl Kind {
 }
 
 /// A parsed fact.
-pub(super) enum Event {
-    Known(Box<Known>),
-    /// An unknown event, or one that lacks a member. It stays whole, for internal readers.
-    Diagnostic(Box<Draft>),
-}
+pub(super) type Event = Parsed<Box<Known>>;
 
 /// An event of a known kind.
 pub(super) struct Known {
@@ -75,7 +70,7 @@ pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
 fn inner(mut object: Fact, envelope: Fact) -> Result<Event, FactError> {
     if let Some(name) = object.get("kind").and_then(Value::as_str).map(str::to_owned) {
         object.shift_remove("kind");
-        let Some(kind) = Kind::of(&name) else { return Ok(Event::Diagnostic(unknown_type(&name, object).into())) };
+        let Some(kind) = Kind::of(&name) else { return Ok(Err(unknown_type(&name, object).into())) };
         return Ok(known(kind, object, envelope));
     }
     // The answer to a request about a task is the task itself.
@@ -89,16 +84,14 @@ fn inner(mut object: Fact, envelope: Fact) -> Result<Event, FactError> {
         return Ok(known(kind, members, object));
     }
     match object.iter().find(|(_, value)| value.is_object()).map(|(member, _)| member.clone()) {
-        Some(member) => Ok(Event::Diagnostic(unknown_type(&member, object).into())),
+        Some(member) => Ok(Err(unknown_type(&member, object).into())),
         None => Err(FactError::NoType { member: "result" }),
     }
 }
 
 fn known(kind: Kind, mut members: Fact, envelope: Fact) -> Event {
     members.retain(|_, value| !value.is_null());
-    if let Some(expected) = unmet(&members, kind.needs()) {
-        return Event::Diagnostic(malformed(&format!("{kind:?}").to_lowercase(), members, &expected).into());
-    }
+    let members = require(&format!("{kind:?}").to_lowercase(), members, kind.needs())?;
     let timestamp = members.get("status").and_then(|status| status.get("timestamp")).and_then(parse_timestamp);
-    Event::Known(Known { kind, members, envelope, timestamp }.into())
+    Ok(Known { kind, members, envelope, timestamp }.into())
 }

@@ -22,7 +22,7 @@ mod task;
 
 use super::bounded::Bounded;
 use super::turn::TurnState;
-use super::{Drafts, Fact, FactError, Runtime, SourceKind};
+use super::{Drafts, Fact, Parser, Runtime, SourceKind};
 use crate::model::{ActionId, Draft, EventType, Ids, ThreadId};
 use artifact::Artifact;
 use event::{Event, Kind, Known};
@@ -58,17 +58,14 @@ struct A2a {
 
 impl Runtime for A2a {
     type Event = Event;
-
-    fn parse(fact: Fact) -> Result<Event, FactError> {
-        event::parse(fact)
-    }
+    const PARSE: Parser<Event> = event::parse;
 
     fn apply(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
         let from = out.len();
         let mut handler = EventHandler { memory: self, given, out };
         let timestamp = match event {
-            Event::Known(known) => handler.event(*known),
-            Event::Diagnostic(draft) => {
+            Ok(known) => handler.event(*known),
+            Err(draft) => {
                 handler.push(*draft);
                 None
             }

@@ -91,9 +91,7 @@ impl EventHandler<'_> {
         (memory.state, memory.questions, memory.has_text) = (None, 0, false);
         memory.artifacts.clear();
         let mut draft = Draft::new(EventType::RunStarted).with("attempt", memory.attempt);
-        if let Some(task) = task {
-            draft.add_ref("taskId", task.into());
-        }
+        draft.add_ref("taskId", task);
         self.push(draft);
     }
 
@@ -196,8 +194,7 @@ impl EventHandler<'_> {
     }
 
     fn progress(&mut self, state: State, text: Option<String>) {
-        let mut draft = Draft::new(EventType::RunStatus);
-        draft.set("message", text);
+        let mut draft = Draft::new(EventType::RunStatus).with_some("message", text);
         draft.phase = match state {
             State::Submitted => Phase::Submitted,
             State::Working => Phase::Acting,
@@ -234,9 +231,7 @@ impl EventHandler<'_> {
         self.answer(if is_over { "cancelled" } else { "answered" });
         self.memory.turn_state = TurnState::Open;
         if !state.is_pause() && !is_over {
-            let mut draft = Draft::new(EventType::RunStatus).with("resumed", true);
-            draft.persistence = Persistence::Snapshot;
-            self.push(draft);
+            self.push(Draft::new(EventType::RunStatus).with("resumed", true).with_persistence(Persistence::Snapshot));
         }
     }
 
@@ -265,11 +260,7 @@ impl EventHandler<'_> {
                 }
                 Draft::new(EventType::RunFinished)
             }
-            _ => {
-                let mut draft = Draft::new(EventType::RunFinished);
-                draft.set("message", text);
-                draft
-            }
+            _ => Draft::new(EventType::RunFinished).with_some("message", text),
         };
         draft = draft.with("status", state.status());
         if state == State::Canceled {

@@ -4,7 +4,7 @@
 use super::*;
 use crate::model::{Audience, EventType, Owner, Phase};
 use crate::source::FactError;
-use crate::source::samples::{self, all, ends, find, object, payload};
+use crate::source::samples::{self, all, ends, find, object, payload, said};
 use serde_json::json;
 
 fn rpc(result: Value) -> Value {
@@ -50,15 +50,6 @@ fn adapt(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
 fn seen(drafts: &[Draft]) -> Vec<String> {
     let is_seen = |draft: &&Draft| draft.audience == Audience::User && draft.event_type != EventType::TaskChanged;
     drafts.iter().filter(is_seen).map(|draft| format!("{} {}", draft.event_type, draft.phase)).collect()
-}
-
-/// Returns `type message/part text` of each draft of text.
-fn said(drafts: &[Draft]) -> Vec<String> {
-    let one = |draft: &Draft| {
-        let part = draft.ids.part.as_ref().map_or("-", |part| part.as_str());
-        format!("{} {}/{part} {}", draft.event_type, draft.ids.message.as_ref().unwrap(), draft.text("text").unwrap_or("-"))
-    };
-    drafts.iter().filter(|draft| draft.event_type.as_str().starts_with("text.")).map(one).collect()
 }
 
 #[test]

@@ -120,8 +120,7 @@ impl EventHandler<'_> {
         if input == json!({}) {
             return;
         }
-        let mut draft = self.about(EventType::ToolArgs, id).with("input", input);
-        draft.persistence = Persistence::Archive;
+        let draft = self.about(EventType::ToolArgs, id).with("input", input).with_persistence(Persistence::Archive);
         self.push(draft);
     }
 
@@ -231,8 +230,7 @@ impl EventHandler<'_> {
         let text = item.get("content").and_then(block_text).or_else(|| block_text(&item)).map(str::to_owned);
         match text {
             Some(text) => {
-                let mut draft = self.about(EventType::ToolOutputDelta, &id).with("text", text);
-                draft.audience = Audience::User;
+                let draft = self.about(EventType::ToolOutputDelta, &id).with("text", text).with_audience(Audience::User);
                 self.push_carrying(draft, update);
             }
             None => self.content(&id, vec![item]),

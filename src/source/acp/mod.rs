@@ -33,7 +33,7 @@ mod turn;
 use super::bounded::{Bounded, Calls, PENDING_MAX, keyed};
 use super::digest::TextDigest;
 use super::members::{block_text, carry_all, conversation_ids, diagnostic, id_from, internal, members_of, name_of};
-use super::{Drafts, Fact, FactError, Runtime, SourceKind};
+use super::{Drafts, Fact, Parser, Runtime, SourceKind};
 use crate::model::{ActionId, AgentId, Draft, Ids, ThreadId, ToolCallId};
 use calls::Call;
 use event::{Event, Message, Sender};
@@ -101,10 +101,7 @@ struct Acp {
 
 impl Runtime for Acp {
     type Event = Event;
-
-    fn parse(fact: Fact) -> Result<Event, FactError> {
-        event::parse(fact)
-    }
+    const PARSE: Parser<Event> = event::parse;
 
     fn apply(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
         let Event { sender, message, is_rpc, meta, tool_name } = event;

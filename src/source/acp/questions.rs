@@ -130,8 +130,7 @@ impl EventHandler<'_> {
 
     pub(super) fn resolve(&mut self, action: &ActionId, outcome: &str, value: Option<Value>, rest: Fact) {
         let pending = self.memory.pending.take(action);
-        let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome);
-        draft.set("value", value);
+        let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome).with_some("value", value);
         let is_permission = pending.as_ref().is_none_or(|pending| pending.is_permission);
         draft.owner = if is_permission { Owner::Policy } else { Owner::Runtime };
         (draft.ids.action, draft.ids.tool_call) = (Some(action.clone()), pending.and_then(|pending| pending.call));

@@ -83,9 +83,7 @@ impl EventHandler<'_> {
             _ => Phase::Reconciling,
         };
         move_members(&mut draft, &mut update, &["compactionId", "summary", "error"].map(|member| (member, member)));
-        if let Some(id) = draft.text("compactionId").map(|id| self.scoped(id)) {
-            draft = draft.with("compactionId", id);
-        }
+        draft.set("compactionId", draft.text("compactionId").map(|id| self.scoped(id)));
         self.push_carrying(draft, update);
     }
 
@@ -103,7 +101,7 @@ impl EventHandler<'_> {
         move_members(&mut draft, &mut update, &members);
         if let Some(call) = self.call_of(&update) {
             update.shift_remove("toolCallId");
-            draft.add_ref("parentToolCallId", call.as_str().into());
+            draft.add_ref("parentToolCallId", Some(call.as_str()));
         }
         (draft.owner, draft.surface) = (Owner::Agent, Surface::TeamRoster);
         draft.ids.agent = AgentId::new(child.as_str()).ok();

@@ -64,9 +64,7 @@ impl EventHandler<'_> {
 
     fn output(&mut self, call: ToolCallId, text: String, is_cut: bool) {
         let mut draft = self.about(EventType::ToolOutputDelta, &call).with("text", text);
-        if is_cut {
-            draft.payload.insert("truncated".into(), true.into());
-        }
+        draft.set("truncated", is_cut.then_some(true));
         draft.audience = Audience::User;
         self.push(draft);
     }

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::model::{Audience, EventType, Owner, Phase};
-use crate::source::samples::{self, object, of_class as of};
+use crate::source::FactError;
+use crate::source::samples::{self, object, of_class as of, with};
 use serde_json::json;
 
 fn agent(message: Value) -> Value {
@@ -26,9 +27,7 @@ fn chunk(text: &str) -> Value {
 }
 
 fn call(id: &str, members: Value) -> Value {
-    let mut call = json!({"sessionUpdate": "tool_call_update", "toolCallId": id});
-    call.as_object_mut().unwrap().extend(object(members));
-    update(call)
+    update(with(json!({"sessionUpdate": "tool_call_update", "toolCallId": id}), members))
 }
 
 fn prompt_in(session: &str, id: u64) -> Value {

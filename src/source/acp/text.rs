@@ -51,9 +51,7 @@ pub(super) struct OpenPart {
 impl OpenPart {
     fn draft(&self, class: EventType) -> Draft {
         let mut draft = Draft::new(class);
-        if self.channel == Channel::Prompt {
-            draft.payload.insert("role".into(), "user".into());
-        }
+        draft.set("role", (self.channel == Channel::Prompt).then_some("user"));
         (draft.ids.message, draft.ids.part) = (Some(self.message.clone()), Some(self.part.clone()));
         draft
     }
@@ -128,10 +126,8 @@ impl EventHandler<'_> {
     /// Reports what the user said.
     pub(super) fn said(&mut self, text: String) {
         self.memory.texts.add(TextDigest::of(text.as_bytes()));
-        let message = next_id("acp-message", &mut self.memory.messages_made);
-        let mut draft = Draft::new(EventType::TextFinal).with("role", "user").with("text", text);
-        draft.ids.message = Some(message);
-        self.push(draft);
+        let message: MessageId = next_id("acp-message", &mut self.memory.messages_made);
+        self.push(Draft::new(EventType::TextFinal).with("role", "user").with("text", text).with_message(message));
     }
 
     /// Replaces what chunks built: a whole message of protocol 2.

@@ -253,9 +253,7 @@ impl EventHandler<'_> {
     fn start(&mut self, is_synthetic: bool, rest: Fact) {
         self.signed_in();
         let mut draft = Draft::new(EventType::RunStarted).with("attempt", self.out.next_attempt());
-        if is_synthetic {
-            draft.payload.insert("synthetic".into(), true.into());
-        }
+        draft.set("synthetic", is_synthetic.then_some(true));
         draft.scope = Scope::Turn;
         self.push_carrying(draft, rest);
     }
@@ -306,9 +304,7 @@ impl EventHandler<'_> {
             let error = rest.shift_remove("error").unwrap_or_else(|| json!({ "message": "the turn failed without saying why" }));
             draft = draft.with("error", error);
         }
-        if reason == "refusal" {
-            draft.payload.insert("refused".into(), true.into());
-        }
+        draft.set("refused", (reason == "refusal").then_some(true));
         (draft.scope, draft.phase) = (Scope::Turn, phase);
         self.finish(draft, rest);
     }
@@ -412,8 +408,7 @@ impl EventHandler<'_> {
             let reason = take_text(&mut update, "stopReason").unwrap_or_else(|| "end_turn".into());
             return self.end(&reason, update);
         }
-        let mut draft = Draft::new(EventType::RunStatus).with("sessionState", state.as_str());
-        draft.scope = Scope::Turn;
+        let mut draft = Draft::new(EventType::RunStatus).with("sessionState", state.as_str()).with_scope(Scope::Turn);
         if state == "requires_action" {
             draft.phase = Phase::Waiting;
         }

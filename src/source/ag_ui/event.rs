@@ -1,7 +1,7 @@
 //! AG-UI's events: what each says alone.
 
 use crate::model::{ActionId, AgentId, Draft, Ids, SessionId};
-use crate::source::members::{Need, id_of, internal, known, malformed, take_id, take_time, take_type, unknown_type, unmet};
+use crate::source::members::{Need, Parsed, id_of, internal, parse_kind, require, take_id, take_time, take_type};
 use crate::source::{ActionAnswer, Fact, FactError};
 use serde::Deserialize;
 use serde_json::Value;
@@ -106,13 +106,7 @@ const NARROWER: &[(&str, &str)] = &[("rawEvent", "raw_event"), ("metadata", "met
 /// A parsed fact.
 pub(super) struct Event {
     pub timestamp: Option<Box<str>>,
-    pub content: Content,
-}
-
-pub(super) enum Content {
-    Known(Box<Known>),
-    /// An event without a meaning for the run, as its diagnostic.
-    Diagnostic(Box<Draft>),
+    pub content: Parsed<Box<Known>>,
 }
 
 /// An event of a known type.
@@ -132,17 +126,16 @@ pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
     let answers = answers(&fact);
     let name = take_type(&mut fact, TYPE)?;
     let timestamp = take_time(&mut fact, "timestamp");
-    let Some(kind) = known::<Kind>(&name) else {
-        return Ok(Event { timestamp, content: Content::Diagnostic(unknown_type(&name, fact).into()) });
-    };
+    Ok(Event { timestamp, content: parse_known(name, fact, answers) })
+}
+
+fn parse_known(name: String, fact: Fact, answers: Vec<ActionAnswer>) -> Parsed<Box<Known>> {
+    let (kind, mut fact) = parse_kind::<Kind>(&name, fact)?;
     fact.retain(|member, value| !(value.is_null() && OPTIONAL.contains(&member.as_str())));
-    if let Some(expected) = unmet(&fact, kind.needs()) {
-        return Ok(Event { timestamp, content: Content::Diagnostic(malformed(&name, fact, &expected).into()) });
-    }
+    let mut fact = require(&name, fact, kind.needs())?;
     let internals = take_internals(&name, &mut fact);
     let agent = if kind.is_boundary() { None } else { take_id(&mut fact, "subagentRunId") };
-    let known = Known { kind, name, members: fact, agent, internals, answers };
-    Ok(Event { timestamp, content: Content::Known(known.into()) })
+    Ok(Known { kind, name, members: fact, agent, internals, answers }.into())
 }
 
 /// Takes the event's internal members and returns a diagnostic for each.

@@ -4,7 +4,7 @@ use super::event::{Event, parse, parse_text};
 use crate::model::{AgentId, Audience, Draft, EventType, Ids, MessageId, PartId};
 use crate::source::bounded::Bounded;
 use crate::source::members::next_id;
-use crate::source::{Drafts, Fact, FactError, Runtime};
+use crate::source::{Drafts, FactError, Parser, Runtime};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -69,10 +69,7 @@ pub(super) struct AgentUi {
 
 impl Runtime for AgentUi {
     type Event = Event;
-
-    fn parse(fact: Fact) -> Result<Event, FactError> {
-        parse(fact)
-    }
+    const PARSE: Parser<Event> = parse;
 
     fn parse_text(text: &[u8]) -> Option<Result<Event, FactError>> {
         parse_text(text)
@@ -91,9 +88,7 @@ impl Runtime for AgentUi {
 /// Sets the run to the run of the request. A different run id in the fact becomes a reference.
 fn settle_run(draft: &mut Draft, given: &Ids) {
     let own = std::mem::replace(&mut draft.ids.run, given.run.clone());
-    if let Some(own) = own.filter(|own| given.run.as_ref() != Some(own)) {
-        draft.add_ref("runId", own.as_str().into());
-    }
+    draft.add_ref("runId", own.as_ref().filter(|own| given.run.as_ref() != Some(*own)).map(|own| own.as_str()));
     draft.ids.fill_from(given);
 }
 

@@ -65,9 +65,7 @@ impl AiSdk {
 impl EventHandler<'_> {
     /// Creates a draft about a call, with the members of the chunk that are for users in the payload.
     fn tool(class: EventType, id: ToolCallId, mut rest: Fact) -> Draft {
-        let mut draft = Draft::new(class);
-        move_members(&mut draft, &mut rest, CALL_MEMBERS);
-        draft.ids.tool_call = Some(id);
+        let draft = Draft::new(class).with_moved(&mut rest, CALL_MEMBERS).with_call(id);
         carry_all(draft, rest)
     }
 
@@ -110,9 +108,7 @@ impl EventHandler<'_> {
             Some(call) => call.half.join(delta),
             None => HeldHalf::default().join(delta),
         };
-        let mut draft = Self::tool(EventType::ToolArgs, id, fact).with("inputText", text);
-        draft.audience = Audience::Dashboard;
-        self.push(draft);
+        self.push(Self::tool(EventType::ToolArgs, id, fact).with("inputText", text).with_audience(Audience::Dashboard));
     }
 
     pub(super) fn tool_input_available(&mut self, mut fact: Fact) {
@@ -147,8 +143,7 @@ impl EventHandler<'_> {
         let id: ToolCallId = take_checked_id(&mut fact, "toolCallId");
         self.start_unless_open(&id, &mut fact);
         let input = fact.shift_remove("input");
-        let mut draft = self.failure(id.clone(), None, fact).with("neverStarted", true);
-        draft.set("input", input);
+        let draft = self.failure(id.clone(), None, fact).with("neverStarted", true).with_some("input", input);
         self.memory.never_started.add(id);
         self.push(draft);
     }

@@ -2,7 +2,7 @@
 
 use super::surrogates::{self, Delta, Halves};
 use crate::model::{Draft, EventType, ToolCallId};
-use crate::source::members::{Need, id_of, known, malformed, take_text, take_type, unknown_type, unmet};
+use crate::source::members::{Need, Parsed, id_of, parse_kind, require, take_text, take_type};
 use crate::source::{Fact, FactError};
 use serde::Deserialize;
 
@@ -45,9 +45,8 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    fn of(name: &str) -> Option<Self> {
-        let is_data = || name.strip_prefix("data-").is_some_and(|name| !name.is_empty());
-        known(name).or_else(|| is_data().then_some(Self::Data))
+    fn is_data(name: &str) -> bool {
+        name.strip_prefix("data-").is_some_and(|name| !name.is_empty())
     }
 
     /// Returns the required members of a chunk.
@@ -101,11 +100,7 @@ impl Kind {
 }
 
 /// A parsed fact.
-pub(super) enum Event {
-    Known(Box<Known>),
-    /// A chunk of another type, or one that lacks a member. It stays whole, for internal readers.
-    Diagnostic(Box<Draft>),
-}
+pub(super) type Event = Parsed<Box<Known>>;
 
 /// A chunk of a known type.
 pub(super) struct Known {
@@ -131,10 +126,12 @@ const INTERNAL_MEMBERS: &[(&str, &str)] = &[
 
 pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
     let name = take_type(&mut fact, "type")?;
-    let Some(kind) = Kind::of(&name) else { return Ok(Event::Diagnostic(unknown_type(&name, fact).into())) };
-    if let Some(expected) = unmet(&fact, kind.needs()) {
-        return Ok(Event::Diagnostic(malformed(&name, fact, &expected).into()));
-    }
+    Ok(parse_known(name, fact))
+}
+
+fn parse_known(name: String, fact: Fact) -> Event {
+    let (kind, fact) = if Kind::is_data(&name) { (Kind::Data, fact) } else { parse_kind(&name, fact)? };
+    let mut fact = require(&name, fact, kind.needs())?;
     // Only `custom` consists of its metadata.
     let internals = if kind == Kind::Custom { Vec::new() } else { take_internals(&name, &mut fact) };
     let delta = match kind {
@@ -143,14 +140,14 @@ pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
         _ => None,
     };
     let delta = Halves::default().apply(delta.unwrap_or_default());
-    Ok(Event::Known(Known { kind, name, members: fact, delta, internals }.into()))
+    Ok(Known { kind, name, members: fact, delta, internals }.into())
 }
 
 /// Parses a chunk whose text has half of a UTF-16 pair, which is not JSON to a strict parser.
 pub(super) fn parse_split_pairs(text: &[u8]) -> Option<Result<Event, FactError>> {
     let split = surrogates::parse(text)?;
     let mut event = parse(split.fact);
-    if let Ok(Event::Known(known)) = &mut event {
+    if let Ok(Ok(known)) = &mut event {
         known.delta = split.halves.apply(std::mem::take(&mut known.delta.text));
     }
     Some(event)

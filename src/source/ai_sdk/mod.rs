@@ -29,7 +29,7 @@ mod turn;
 use super::bounded::{Bounded, CALLS_OPEN_MAX, Calls, PENDING_MAX};
 use super::members::next_id;
 use super::turn::{Channel, TurnState};
-use super::{Drafts, Fact, FactError, Runtime, SourceKind};
+use super::{Drafts, FactError, Parser, Runtime, SourceKind};
 use crate::model::{Draft, Ids, MessageId, ToolCallId};
 use calls::{Call, Pending};
 use event::{Event, Kind, Known};
@@ -72,10 +72,7 @@ struct AiSdk {
 
 impl Runtime for AiSdk {
     type Event = Event;
-
-    fn parse(fact: Fact) -> Result<Event, FactError> {
-        event::parse(fact)
-    }
+    const PARSE: Parser<Event> = event::parse;
 
     fn parse_text(text: &[u8]) -> Option<Result<Event, FactError>> {
         event::parse_split_pairs(text)
@@ -84,8 +81,8 @@ impl Runtime for AiSdk {
     fn apply(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
         let mut handler = EventHandler { memory: self, given, out };
         match event {
-            Event::Known(known) => handler.event(*known),
-            Event::Diagnostic(draft) => handler.push(*draft),
+            Ok(known) => handler.event(*known),
+            Err(draft) => handler.push(*draft),
         }
     }
 }

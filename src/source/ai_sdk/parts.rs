@@ -108,9 +108,7 @@ impl EventHandler<'_> {
                 self.usage(usage);
             }
         }
-        let mut draft = metadata_draft(event_type).with("metadata", metadata);
-        draft.ids.message.clone_from(&self.memory.message);
-        self.push(draft);
+        self.push(metadata_draft(event_type).with("metadata", metadata).with_message(self.memory.message.clone()));
     }
 
     /// Reports what the token counts rose by: each usage is a total.

@@ -62,10 +62,8 @@ fn adapt_lines(lines: &[&str]) -> Vec<Draft> {
 
 /// Returns `type part text` of each draft of text or reasoning.
 fn said(drafts: &[Draft]) -> Vec<String> {
-    let part = |draft: &Draft| draft.ids.part.as_ref().map_or("-", |part| part.as_str()).replace("ai-sdk-part-", "");
-    let is_said =
-        |draft: &&Draft| draft.event_type.as_str().starts_with("text.") || draft.event_type.as_str().starts_with("reas");
-    drafts.iter().filter(is_said).map(|d| format!("{} {} {}", d.event_type, part(d), d.text("text").unwrap_or("-"))).collect()
+    let without_message = drafts.iter().cloned().map(|draft| draft.with_message(None)).collect::<Vec<_>>();
+    samples::said(&without_message).into_iter().map(|said| said.replace("-/ai-sdk-part-", "")).collect()
 }
 
 fn count(drafts: &[Draft], class: &EventType) -> usize {

@@ -30,10 +30,7 @@ pub(super) struct Part {
 
 impl Part {
     fn draft(&self, class: EventType) -> Draft {
-        let mut draft = Draft::new(class);
-        draft.ids.message = Some(self.message.clone());
-        draft.ids.part = Some(self.id.clone());
-        draft
+        Draft::new(class).with_message(self.message.clone()).with_part(self.id.clone())
     }
 
     fn delta(&self, text: String) -> Draft {

@@ -83,9 +83,7 @@ impl EventHandler<'_> {
     /// Reports a start within the run: a continuation, or the next message.
     fn status_of_start(&mut self, is_resumed: bool, rest: Fact) {
         let mut draft = Draft::new(EventType::RunStatus);
-        if is_resumed {
-            draft = draft.with("resumed", true);
-        }
+        draft.set("resumed", is_resumed.then_some(true));
         draft.persistence = Persistence::Snapshot;
         draft.ids.message.clone_from(&self.memory.message);
         self.push(carry_all(draft, rest));
@@ -200,8 +198,6 @@ impl EventHandler<'_> {
     fn late_end(&mut self, event_type: &str, fact: Fact) {
         self.end_streams();
         self.interrupt_calls();
-        let mut draft = diagnostic("late_end", event_type, fact);
-        draft.owner = Owner::Runtime;
-        self.push(draft);
+        self.push(diagnostic("late_end", event_type, fact).with_owner(Owner::Runtime));
     }
 }

@@ -54,24 +54,17 @@ impl EventHandler<'_> {
     /// Creates a draft about a call of the line's agent.
     pub(super) fn about(&self, class: EventType, id: &str) -> Draft {
         let id = self.call_id(id);
-        let mut draft = Draft::new(class);
-        draft.set("toolName", self.memory.calls.open.find(&id).map(|call| call.name.clone()));
-        draft.ids.tool_call = Some(id);
-        draft
+        Draft::new(class).with_some("toolName", self.memory.calls.open.find(&id).map(|call| call.name.clone())).with_call(id)
     }
 
     pub(super) fn start_call(&mut self, raw: &str, tool: &str, is_streaming: bool) {
         let id = self.call_id(raw);
         self.memory.calls.start(Call { id: id.clone(), name: name_of(tool), agent: self.agent.clone() });
         let mut draft = Draft::new(EventType::ToolStarted).with("toolName", tool);
-        if is_streaming {
-            draft = draft.with("state", "input-streaming");
-        }
+        draft.set("state", is_streaming.then_some("input-streaming"));
         (draft.owner, draft.ids.tool_call) = (Owner::Model, Some(id));
         draft.ids.message = self.memory.message.as_ref().filter(|_| is_streaming).map(|message| message.id.clone());
-        if let Some(parent) = self.agent.as_ref().and_then(|agent| self.memory.children.find(agent)?.call.clone()) {
-            draft.add_ref("parentToolCallId", parent.into());
-        }
+        draft.add_ref("parentToolCallId", self.agent.as_ref().and_then(|agent| self.memory.children.find(agent)?.call.clone()));
         self.push(draft);
     }
 

@@ -1,8 +1,8 @@
 //! The facts: one line of the process each, bare or with its direction, understood without the lines before it.
 
-use crate::model::{AgentId, Draft, MessageId};
+use crate::model::{AgentId, MessageId};
 use crate::source::digest::{FNV1A_OFFSET_BASIS, fnv1a};
-use crate::source::members::{Need, diagnostic, known, malformed, take_id, take_text, take_time, take_type, unknown_type, unmet};
+use crate::source::members::{Need, Parsed, diagnostic, parse_kind, require, take_id, take_text, take_time, take_type};
 use crate::source::{Fact, FactError};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -14,15 +14,8 @@ pub(super) struct Event {
     pub line: Option<u64>,
     pub session: Option<String>,
     pub timestamp: Option<Box<str>>,
-    pub content: Content,
-}
-
-pub(super) enum Content {
-    Known(Kind, Fact),
-    /// A line that is not understood. It stays whole, for internal readers.
-    Diagnostic(Box<Draft>),
-    /// A line that only shows that the process is alive.
-    Nothing,
+    /// `None`: the line only shows that the process is alive.
+    pub content: Option<Parsed<(Kind, Fact)>>,
 }
 
 /// The types of lines, those of `system` lines by their subtype.
@@ -121,16 +114,17 @@ pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
     let line = take_text(&mut fact, "uuid").map(|id| fnv1a(FNV1A_OFFSET_BASIS, id.as_bytes()));
     let session = take_text(&mut fact, "session_id");
     let timestamp = take_time(&mut fact, "timestamp");
-    let content = match known::<Kind>(&name) {
-        _ if name == "keep_alive" => Content::Nothing,
-        None if ASIDE.contains(&name.as_str()) => Content::Diagnostic(diagnostic(&name, &name, fact).into()),
-        None => Content::Diagnostic(unknown_type(&name, fact).into()),
-        Some(kind) => match unmet(&fact, kind.needs()) {
-            Some(expected) => Content::Diagnostic(malformed(&name, fact, &expected).into()),
-            None => Content::Known(kind, fact),
-        },
+    let content = match name.as_str() {
+        "keep_alive" => None,
+        name if ASIDE.contains(&name) => Some(Err(diagnostic(name, name, fact).into())),
+        name => Some(parse_known(name, fact)),
     };
     Ok(Event { is_from_host, line, session, timestamp, content })
+}
+
+fn parse_known(name: &str, fact: Fact) -> Parsed<(Kind, Fact)> {
+    let (kind, fact) = parse_kind::<Kind>(name, fact)?;
+    Ok((kind, require(name, fact, kind.needs())?))
 }
 
 /// An `assistant` or `user` line: whose it is, its message, and the members beside it.

@@ -91,8 +91,7 @@ impl EventHandler<'_> {
             BlockKind::Other => {
                 // Only the provider can read what is encrypted.
                 let bytes = take_text(&mut block, "data").map(|data| data.len());
-                let mut draft = internal(&name, "assistant").with("block", Value::Object(block));
-                draft.set("bytes", bytes);
+                let draft = internal(&name, "assistant").with("block", Value::Object(block)).with_some("bytes", bytes);
                 return self.push_carrying(draft, rest);
             }
         };

@@ -31,10 +31,10 @@ use super::bounded::{Bounded, Calls, PENDING_MAX, keyed};
 use super::digest::TextDigest;
 use super::members::{carry_all, conversation_ids, id_from, internal, unknown_type};
 use super::turn::TurnState;
-use super::{Drafts, Fact, FactError, Runtime, SourceKind};
+use super::{Drafts, Fact, Parser, Runtime, SourceKind};
 use crate::model::{ActionId, AgentId, Draft, Ids, TaskId, ThreadId, ToolCallId};
 use calls::Call;
-use event::{Content, Event, Kind};
+use event::{Event, Kind};
 use lines::LineCount;
 use questions::Pending;
 use serde::{Deserialize, Serialize};
@@ -96,10 +96,7 @@ struct Claude {
 
 impl Runtime for Claude {
     type Event = Event;
-
-    fn parse(fact: Fact) -> Result<Event, FactError> {
-        event::parse(fact)
-    }
+    const PARSE: Parser<Event> = event::parse;
 
     fn apply(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
         let Event { is_from_host, line, session, timestamp, content } = event;
@@ -111,12 +108,12 @@ impl Runtime for Claude {
         if let Some(line) = line {
             handler.memory.lines.push(line);
         }
-        handler.enter(session.as_deref(), &content);
+        handler.enter(session.as_deref(), content.as_ref().and_then(|content| content.as_ref().ok()));
         match content {
-            Content::Known(kind, fact) if is_from_host => handler.host_line(kind, fact),
-            Content::Known(kind, fact) => handler.line(kind, fact),
-            Content::Diagnostic(draft) => handler.push(*draft),
-            Content::Nothing => {}
+            Some(Ok((kind, fact))) if is_from_host => handler.host_line(kind, fact),
+            Some(Ok((kind, fact))) => handler.line(kind, fact),
+            Some(Err(draft)) => handler.push(*draft),
+            None => {}
         }
         handler.out.set_time(from, timestamp.as_deref());
     }

@@ -116,8 +116,7 @@ impl EventHandler<'_> {
 
     fn resolve(&mut self, action: &ActionId, outcome: &str, value: Option<Value>, about: Fact) {
         let Some(pending) = self.memory.pending.take(action) else { return };
-        let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome);
-        draft.set("value", value);
+        let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome).with_some("value", value);
         draft.payload.extend(about);
         draft.owner = Owner::Policy;
         (draft.ids.action, draft.ids.tool_call, draft.ids.agent) = (Some(pending.action), pending.call, pending.agent);

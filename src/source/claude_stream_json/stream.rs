@@ -153,9 +153,7 @@ impl EventHandler<'_> {
             return self.push(diagnostic("chunk_without_message", "stream_event", rest).with("text", text));
         };
         self.memory.has_text |= class == EventType::TextDelta && !text.is_empty();
-        let mut draft = Draft::new(class).with("text", text);
-        (draft.ids.message, draft.ids.part) = (Some(message), Some(part_of(index)));
-        self.push_carrying(draft, rest);
+        self.push_carrying(Draft::new(class).with("text", text).with_message(message).with_part(part_of(index)), rest);
     }
 
     /// Ends the blocks of the partial message that have no line. The streamed chunks are their text.
@@ -167,9 +165,7 @@ impl EventHandler<'_> {
                 BlockKind::Thought => EventType::ReasoningSummary,
                 BlockKind::Tool | BlockKind::Other => continue,
             };
-            let mut draft = Draft::new(class);
-            (draft.ids.message, draft.ids.part) = (Some(id.clone()), Some(part_of(block.index)));
-            self.push(draft);
+            self.push(Draft::new(class).with_message(id.clone()).with_part(part_of(block.index)));
         }
     }
 

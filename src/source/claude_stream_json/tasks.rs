@@ -60,15 +60,11 @@ impl EventHandler<'_> {
                 draft.set("agentName", kind);
                 draft.set("spawnReason", description);
                 (draft.persistence, draft.ids.agent) = (Persistence::Archive, Some(agent));
-                if let Some(call) = call {
-                    draft.add_ref("parentToolCallId", call.into());
-                }
+                draft.add_ref("parentToolCallId", call);
                 draft
             }
             TaskKind::Background => {
-                let mut draft = self.job(&id, "running").with("title", description);
-                move_members(&mut draft, &mut fact, &[("run_id", "lastRunRef")]);
-                draft
+                self.job(&id, "running").with("title", description).with_moved(&mut fact, &[("run_id", "lastRunRef")])
             }
             TaskKind::Foreground => self.progress(call.as_deref(), description),
         };
@@ -133,12 +129,9 @@ impl EventHandler<'_> {
         let status = take_text(&mut patch, "status");
         let mut draft = match self.memory.tasks.find(&id).map(|task| task.kind) {
             Some(TaskKind::Background) => self.job(&id, status.as_deref().unwrap_or("unknown")),
-            Some(TaskKind::Agent) => {
-                let mut draft = Draft::new(EventType::AgentChanged);
-                draft.set("latestTurnStatus", status);
-                draft.ids.agent = Some(id_from(id.as_str()));
-                draft
-            }
+            Some(TaskKind::Agent) => Draft::new(EventType::AgentChanged)
+                .with_some("latestTurnStatus", status)
+                .with_agent(id_from::<AgentId>(id.as_str())),
             Some(TaskKind::Foreground) | None => {
                 patch.extend(status.map(|status| ("status".to_owned(), status.into())));
                 return self
@@ -160,8 +153,7 @@ impl EventHandler<'_> {
         match kind {
             Some(TaskKind::Agent) => self.agent_ended(&id, &status, summary.as_deref(), usage),
             Some(TaskKind::Background) => {
-                let mut draft = self.job(&id, &status);
-                draft.set("summary", summary);
+                let draft = self.job(&id, &status).with_some("summary", summary);
                 self.push_carrying(draft, std::mem::take(&mut fact));
             }
             Some(TaskKind::Foreground) | None => {
@@ -197,9 +189,7 @@ impl EventHandler<'_> {
         self.push(ended);
         let mut note = Draft::new(EventType::WorkerNotification).with("workerNotificationId", id.as_str()).with("status", status);
         note.set("summary", summary);
-        if let Some(call) = self.memory.children.find(&agent).and_then(|child| child.call.clone()) {
-            note.add_ref("parentToolCallId", call.into());
-        }
+        note.add_ref("parentToolCallId", self.memory.children.find(&agent).and_then(|child| child.call.clone()));
         (note.ids.agent, note.ids.task) = (Some(agent), Some(id.clone()));
         self.push(note);
     }

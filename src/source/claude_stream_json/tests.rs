@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::model::{Audience, EventType, Phase, Surface};
-use crate::source::samples::{self, object, of_class as of};
+use crate::source::FactError;
+use crate::source::samples::{self, object, of_class as of, shown, with};
 use serde_json::{Value, json};
 
 fn init() -> Value {
@@ -42,14 +43,8 @@ fn tool_use(id: &str, name: &str, input: Value) -> Value {
 }
 
 fn result_of(id: &str, members: Value) -> Value {
-    let mut block = json!({"type": "tool_result", "tool_use_id": id, "content": "out"});
-    block.as_object_mut().unwrap().extend(object(members));
+    let block = with(json!({"type": "tool_result", "tool_use_id": id, "content": "out"}), members);
     json!({"type": "user", "message": {"role": "user", "content": [block]}, "parent_tool_use_id": null})
-}
-
-fn with(mut fact: Value, members: Value) -> Value {
-    fact.as_object_mut().unwrap().extend(object(members));
-    fact
 }
 
 fn stop(members: Value) -> Value {
@@ -79,11 +74,6 @@ fn child(fact: Value) -> Value {
 
 fn drafts(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
     samples::adapt(&SOURCE, facts)
-}
-
-/// The drafts for users.
-fn shown(drafts: &[Draft]) -> Vec<&str> {
-    drafts.iter().filter(|draft| draft.audience == Audience::User).map(|draft| draft.event_type.as_str()).collect()
 }
 
 fn end(result: Value) -> Draft {

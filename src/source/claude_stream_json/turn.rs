@@ -1,6 +1,6 @@
 //! The lifecycle of a turn: its start, status, cost and end; the compaction of the context.
 
-use super::event::{Content, Kind};
+use super::event::Kind;
 use super::{EventHandler, TurnState, internal};
 use crate::model::{Audience, Draft, EventType, Owner, Phase, Scope, ThreadId};
 use crate::source::Fact;
@@ -15,15 +15,14 @@ const RETRYABLE: &[u64] = &[429, 529];
 
 impl EventHandler<'_> {
     /// Learns the session, and starts the turn of a line that shows the main agent at work.
-    pub(super) fn enter(&mut self, session: Option<&str>, content: &Content) {
+    pub(super) fn enter(&mut self, session: Option<&str>, line: Option<&(Kind, Fact)>) {
         let session = session.and_then(|session| ThreadId::new(session).ok());
-        let Content::Known(kind, fact) = content else { return };
+        let Some((kind, fact)) = line else { return };
         let is_open = self.memory.turn_state == TurnState::Open;
         let is_other = session.is_some() && self.memory.session.is_some() && session != self.memory.session;
         if is_open && is_other && *kind == Kind::Init {
             // From here on two processes print into one stream.
-            let mut note = internal("interleaved_run", "system/init");
-            note.set("session", session.as_ref().map(ThreadId::as_str));
+            let note = internal("interleaved_run", "system/init").with_some("session", session.as_ref().map(ThreadId::as_str));
             return self.push(note);
         }
         if session.is_some() && !is_open {
@@ -78,8 +77,7 @@ impl EventHandler<'_> {
     }
 
     pub(super) fn working(&mut self, mut fact: Fact) {
-        let mut draft = self.acting();
-        move_members(&mut draft, &mut fact, &[("estimated_tokens", "estimatedThinkingTokens")]);
+        let draft = self.acting().with_moved(&mut fact, &[("estimated_tokens", "estimatedThinkingTokens")]);
         fact.shift_remove("estimated_tokens_delta");
         self.push_carrying(draft, fact);
     }
@@ -88,9 +86,7 @@ impl EventHandler<'_> {
         let status = take_text(&mut fact, "status");
         fact.retain(|member, value| !(member == "status" && value.is_null()));
         if let Some(mode) = take_text(&mut fact, "permissionMode") {
-            let mut draft = Draft::new(EventType::PermissionChanged).with("mode", mode);
-            draft.scope = Scope::Session;
-            self.push(draft);
+            self.push(Draft::new(EventType::PermissionChanged).with("mode", mode).with_scope(Scope::Session));
         }
         let result = take_text(&mut fact, "compact_result");
         let error = take_text(&mut fact, "compact_error");
@@ -185,24 +181,16 @@ impl EventHandler<'_> {
             () if reason.starts_with("aborted") => ended(Phase::Cancelled, "cancelled"),
             () if LIMITS.contains(&subtype.as_str()) => ended(Phase::Interrupted, "interrupted").with("reason", subtype.as_str()),
             () if is_error => self.failed(&subtype, &reason, text.clone(), &mut fact),
-            () if waits => {
-                let mut draft = Draft::new(EventType::RunStatus).with("status", "waiting");
-                draft.phase = Phase::Waiting;
-                draft
-            }
+            () if waits => Draft::new(EventType::RunStatus).with("status", "waiting").with_phase(Phase::Waiting),
             () => ended(Phase::Completed, "completed"),
         };
-        if fact.get("stop_reason").and_then(Value::as_str) == Some("refusal") {
-            draft.payload.insert("refused".into(), true.into());
-        }
+        draft.set("refused", (fact.get("stop_reason").and_then(Value::as_str) == Some("refusal")).then_some(true));
         move_members(
             &mut draft,
             &mut fact,
             &[("stop_reason", "stopReason"), ("num_turns", "turnCount"), ("duration_ms", "durationMs")],
         );
-        if !reason.is_empty() {
-            draft.payload.insert("terminalReason".into(), reason.into());
-        }
+        draft.set("terminalReason", (!reason.is_empty()).then_some(reason));
         // The text of a successful turn was streamed, or came as whole messages.
         let structured = fact.shift_remove("structured_output").filter(|value| !value.is_null());
         let unsaid = text.filter(|_| !is_error && !self.memory.has_text).map(Value::from);
@@ -223,9 +211,7 @@ impl EventHandler<'_> {
         let message = text.unwrap_or_else(|| format!("The turn failed: {code}."));
         let mut draft = Draft::new(EventType::RunFailed).with("status", "failed");
         draft = draft.with("error", json!({ "code": code, "message": message }));
-        if status.is_some_and(|status| RETRYABLE.contains(&status)) {
-            draft.payload.insert("retryable".into(), true.into());
-        }
+        draft.set("retryable", (status.is_some_and(|status| RETRYABLE.contains(&status))).then_some(true));
         draft.set("apiStatus", status);
         draft
     }
@@ -295,7 +281,5 @@ impl EventHandler<'_> {
 }
 
 fn ended(phase: Phase, status: &str) -> Draft {
-    let mut draft = Draft::new(EventType::RunFinished).with("status", status);
-    draft.phase = phase;
-    draft
+    Draft::new(EventType::RunFinished).with("status", status).with_phase(phase)
 }

@@ -1,7 +1,7 @@
 //! The events of Ethos' loop and of its web server: what each says alone.
 
-use crate::model::{Audience, Draft};
-use crate::source::members::{Need, diagnostic, known, malformed, take_type, unknown_type, unmet};
+use crate::model::Audience;
+use crate::source::members::{Need, Parsed, diagnostic, known, parse_kind, require, take_type};
 use crate::source::{Fact, FactError};
 use serde::Deserialize;
 use serde_json::Value;
@@ -98,31 +98,27 @@ impl Kind {
 pub(super) struct Event {
     /// The widest audience of the event's drafts.
     pub widest_audience: Audience,
-    pub content: Content,
-}
-
-pub(super) enum Content {
-    /// An event of a known type, without its type and its dropped members.
-    Known { kind: Kind, has_address: bool, members: Fact },
-    /// An event without a meaning for the turn, as its diagnostic.
-    Diagnostic(Box<Draft>),
+    /// Whether the event has an address for a credential, which is dropped.
+    pub has_address: bool,
+    /// The event without its type and its dropped members.
+    pub content: Parsed<(Kind, Fact)>,
 }
 
 pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
     let event_type = take_type(&mut fact, TYPE)?;
     let has_address = fact.contains_key(AUTH_URL);
     fact.retain(|member, _| !DROPPED_MEMBERS.contains(&member.as_str()));
-    let kind = known::<Kind>(&event_type);
-    let widest_audience = if kind.is_some_and(Kind::has_audience) { Audience::User } else { audience_of(&fact) };
-    let content = match (kind, kind.and_then(|kind| unmet(&fact, kind.needs()))) {
-        (_, Some(expected)) => Content::Diagnostic(malformed(&event_type, fact, &expected).into()),
-        (Some(kind), None) => Content::Known { kind, has_address, members: fact },
-        (None, None) if SERVER_EVENTS.contains(&event_type.as_str()) => {
-            Content::Diagnostic(diagnostic(&event_type, &event_type, fact).into())
-        }
-        (None, None) => Content::Diagnostic(unknown_type(&event_type, fact).into()),
-    };
-    Ok(Event { widest_audience, content })
+    let has_audience = known::<Kind>(&event_type).is_some_and(Kind::has_audience);
+    let widest_audience = if has_audience { Audience::User } else { audience_of(&fact) };
+    Ok(Event { widest_audience, has_address, content: parse_known(&event_type, fact) })
+}
+
+fn parse_known(event_type: &str, fact: Fact) -> Parsed<(Kind, Fact)> {
+    if SERVER_EVENTS.contains(&event_type) {
+        return Err(diagnostic(event_type, event_type, fact).into());
+    }
+    let (kind, fact) = parse_kind::<Kind>(event_type, fact)?;
+    Ok((kind, require(event_type, fact, kind.needs())?))
 }
 
 /// Reads the widest audience of the event. An unknown audience is internal.

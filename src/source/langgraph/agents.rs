@@ -53,10 +53,7 @@ impl EventHandler<'_> {
             Some(child) => {
                 if child.name.is_none() && agent.is_some() {
                     child.name = agent.map(name_of);
-                    let mut draft = Draft::new(EventType::AgentChanged);
-                    draft.set("agentName", agent);
-                    draft.ids.agent = Some(id);
-                    self.push(draft);
+                    self.push(Draft::new(EventType::AgentChanged).with_some("agentName", agent).with_agent(id));
                 }
             }
             None => {
@@ -79,9 +76,7 @@ impl EventHandler<'_> {
             draft.surface = Surface::TaskCapsule;
         }
         let (around, _) = outer(id.as_str());
-        if !around.is_empty() {
-            draft.add_ref("parentAgentId", around.into());
-        }
+        draft.add_ref("parentAgentId", (!around.is_empty()).then_some(around));
         draft.ids.agent = Some(id.clone());
         draft
     }
@@ -97,22 +92,13 @@ impl EventHandler<'_> {
             "started" | "running" => Draft::new(EventType::AgentChanged).with("status", "running"),
             "completed" => self.completed(&namespace, "completed"),
             "failed" => {
-                let mut draft = self.completed(&namespace, "failed");
-                draft.phase = Phase::Failed;
-                draft.set("error", data.shift_remove("error"));
-                draft
+                self.completed(&namespace, "failed").with_phase(Phase::Failed).with_some("error", data.shift_remove("error"))
             }
-            "interrupted" => {
-                let mut draft = Draft::new(EventType::AgentChanged).with("status", "waiting");
-                draft.phase = Phase::Waiting;
-                draft
-            }
+            "interrupted" => Draft::new(EventType::AgentChanged).with("status", "waiting").with_phase(Phase::Waiting),
             _ => return self.keep("lifecycle", event, Value::Object(data)),
         };
         draft.set("graphName", name);
-        if let Some(cause) = cause {
-            draft.add_ref("parentToolCallId", cause.into());
-        }
+        draft.add_ref("parentToolCallId", cause);
         for known in ["graph_name", "cause", "namespace", "trigger_call_id"] {
             data.shift_remove(known);
         }
@@ -156,8 +142,7 @@ impl EventHandler<'_> {
         let here = self.namespace.clone();
         let below = |child: &&Child| !child.has_ended && outer(&child.namespace).0 == here && is_it(child);
         let Some(namespace) = self.memory.children.iter().find(below).map(|child| child.namespace.clone()) else { return };
-        let mut draft = self.completed(&namespace, "completed");
-        draft.ids.agent = Some(id_from(&namespace));
+        let draft = self.completed(&namespace, "completed").with_agent(id_from::<AgentId>(&namespace));
         self.push(draft);
     }
 

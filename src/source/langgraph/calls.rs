@@ -61,16 +61,13 @@ impl EventHandler<'_> {
         let agent = message.and_then(|id| self.known(id)).map_or_else(|| self.agent.clone(), |known| known.agent.clone());
         self.memory.calls.start(Call { id: id.clone(), name: name_of(name), agent, args: TextDigest::default() });
         let mut draft = self.about_call(EventType::ToolStarted, id).with("toolName", name);
-        if is_streaming {
-            draft = draft.with("state", "input-streaming");
-        }
+        draft.set("state", is_streaming.then_some("input-streaming"));
         (draft.owner, draft.ids.message) = (Owner::Model, message.cloned());
         self.push(draft);
     }
 
     pub(super) fn args_piece(&mut self, id: &ToolCallId, text: &str) {
-        let mut draft = self.about_call(EventType::ToolArgs, id).with("inputText", text);
-        draft.audience = Audience::Dashboard;
+        let draft = self.about_call(EventType::ToolArgs, id).with("inputText", text).with_audience(Audience::Dashboard);
         self.push(draft);
     }
 
@@ -87,15 +84,17 @@ impl EventHandler<'_> {
         }
     }
 
-    pub(super) fn whole_call(&mut self, message: &MessageId, call: Value) {
-        let Some(id) = super::text_of(&call, "id").map(id_from::<ToolCallId>) else { return };
-        if self.call_has_ended(&id) {
-            return;
-        }
+    /// Starts a call of a whole message, unless it is known. `None`: it has no id, or has ended.
+    fn open_call(&mut self, message: &MessageId, call: &Value) -> Option<ToolCallId> {
+        let id = super::text_of(call, "id").map(id_from::<ToolCallId>).filter(|id| !self.call_has_ended(id))?;
         if !self.knows_call(&id) {
-            let name = super::text_of(&call, "name").unwrap_or_default().to_owned();
-            self.start_call(&id, &name, Some(message), false);
+            self.start_call(&id, super::text_of(call, "name").unwrap_or_default(), Some(message), false);
         }
+        Some(id)
+    }
+
+    pub(super) fn whole_call(&mut self, message: &MessageId, call: Value) {
+        let Some(id) = self.open_call(message, &call) else { return };
         let args = call.get("args").cloned().unwrap_or_else(|| json!({}));
         let digest = digest_of(&args);
         match self.memory.calls.open.find_mut(&id) {
@@ -111,14 +110,7 @@ impl EventHandler<'_> {
 
     /// Reports a call whose arguments cannot be read: nothing runs.
     pub(super) fn invalid_call(&mut self, message: &MessageId, call: Value) {
-        let Some(id) = super::text_of(&call, "id").map(id_from::<ToolCallId>) else { return };
-        if self.call_has_ended(&id) {
-            return;
-        }
-        if !self.knows_call(&id) {
-            let name = super::text_of(&call, "name").unwrap_or_default().to_owned();
-            self.start_call(&id, &name, Some(message), false);
-        }
+        let Some(id) = self.open_call(message, &call) else { return };
         let text = super::text_of(&call, "error").unwrap_or("the arguments are no valid JSON").to_owned();
         let error = json!({ "code": "invalid_tool_call", "message": text });
         let draft = self.about_call(EventType::ToolFailed, &id).with("error", error).with("neverStarted", true);
@@ -180,13 +172,11 @@ impl EventHandler<'_> {
         if !self.knows_call(id) {
             self.start_call(id, name, None, false);
             if let Some(input) = input {
-                let mut draft = self.about_call(EventType::ToolArgs, id).with("input", input);
-                draft.persistence = Persistence::Archive;
+                let draft = self.about_call(EventType::ToolArgs, id).with("input", input).with_persistence(Persistence::Archive);
                 self.push(draft);
             }
         }
-        let mut draft = self.about_call(EventType::ToolProgress, id).with("status", "running");
-        draft.audience = Audience::User;
+        let draft = self.about_call(EventType::ToolProgress, id).with("status", "running").with_audience(Audience::User);
         self.push(draft);
     }
 
@@ -207,8 +197,7 @@ impl EventHandler<'_> {
             "tool-output-delta" => {
                 let delta = data.shift_remove("delta").unwrap_or(Value::Null);
                 let text = delta.as_str().map_or_else(|| delta.to_string(), str::to_owned);
-                let mut draft = self.about_call(EventType::ToolOutputDelta, &id).with("text", text);
-                draft.audience = Audience::User;
+                let draft = self.about_call(EventType::ToolOutputDelta, &id).with("text", text).with_audience(Audience::User);
                 self.push(draft);
             }
             "tool-finished" => match Message::of(data.shift_remove("output").unwrap_or(Value::Null)) {

@@ -112,9 +112,7 @@ impl EventHandler<'_> {
                 allowed.push(decision);
             }
         }
-        if !allowed.is_empty() {
-            draft.payload.insert("options".into(), allowed.into_iter().map(option).collect::<Vec<_>>().into());
-        }
+        draft.set("options", (!allowed.is_empty()).then(|| allowed.into_iter().map(option).collect::<Vec<_>>()));
         let only = <&[Value; 1]>::try_from(list).ok().map(|[only]| only);
         let call = only.and_then(|request| {
             let name = super::text_of(request, "name")?;

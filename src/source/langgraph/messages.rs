@@ -61,9 +61,7 @@ impl EventHandler<'_> {
             MessageKind::Remove => self.remove(&message),
             MessageKind::Other => {
                 let (id, members) = (message.id, Value::Object(message.members));
-                let mut draft = super::internal("message", "message").with("message", members);
-                draft.ids.message = id;
-                self.push(draft);
+                self.push(super::internal("message", "message").with("message", members).with_message(id));
             }
         }
     }
@@ -121,8 +119,7 @@ impl EventHandler<'_> {
             known.streamed.update(text.as_bytes());
         }
         let class = if is_reasoning { EventType::ReasoningDelta } else { EventType::TextDelta };
-        let mut draft = self.part(class, id, part);
-        draft = draft.with("text", text);
+        let draft = self.part(class, id, part).with("text", text);
         self.push(draft);
     }
 
@@ -338,30 +335,20 @@ impl EventHandler<'_> {
         self.push(draft);
     }
 
-    /// Ends the parts of messages that were streamed and never came whole.
+    /// The messages that were streamed and never came whole.
+    fn streaming(&self) -> Vec<MessageId> {
+        let open = self.memory.messages.iter().filter(|known| known.is_open && known.whole.is_none());
+        open.map(|known| known.id.clone()).collect()
+    }
+
+    /// Ends the parts of the messages that were streamed and never came whole.
     pub(super) fn close_messages(&mut self) {
-        let open: Vec<_> = self
-            .memory
-            .messages
-            .iter()
-            .filter(|known| known.is_open && known.whole.is_none())
-            .map(|known| known.id.clone())
-            .collect();
-        for id in open {
-            self.complete_streamed(&id);
-        }
+        self.streaming().iter().for_each(|id| self.complete_streamed(id));
     }
 
     /// Empties the messages that a failed attempt left unfinished: the next attempt writes them again.
     pub(super) fn retract_unfinished(&mut self) {
-        let open: Vec<_> = self
-            .memory
-            .messages
-            .iter()
-            .filter(|known| known.is_open && known.whole.is_none())
-            .map(|known| known.id.clone())
-            .collect();
-        for id in open {
+        for id in self.streaming() {
             self.repair(&id, Vec::new());
             if let Some(known) = self.memory.messages.find_mut(&id) {
                 (known.is_open, known.whole) = (false, Some(TextDigest::default()));

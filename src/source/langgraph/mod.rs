@@ -31,7 +31,7 @@ mod run;
 use super::bounded::{Bounded, Calls, PENDING_MAX, keyed};
 use super::members::{carry_all, conversation_ids, id_from, internal};
 use super::turn::TurnState;
-use super::{Drafts, Fact, FactError, Runtime, SourceKind};
+use super::{Drafts, Fact, Parser, Runtime, SourceKind};
 use crate::model::{ActionId, AgentId, Draft, Ids, MessageId, ThreadId, ToolCallId};
 use agents::Child;
 use blocks::OpenMessage;
@@ -90,10 +90,7 @@ struct LangGraph {
 
 impl Runtime for LangGraph {
     type Event = Event;
-
-    fn parse(fact: Fact) -> Result<Event, FactError> {
-        event::parse(fact)
-    }
+    const PARSE: Parser<Event> = event::parse;
 
     fn apply(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
         let Event { timestamp, namespace, content } = event;

@@ -85,9 +85,7 @@ impl EventHandler<'_> {
                 self.settle_answers();
             }
             let mut draft = Draft::new(EventType::RunStatus).with("step", "ended").with("stepId", node.as_str());
-            if is_cached {
-                draft = draft.with("cached", true);
-            }
+            draft.set("cached", is_cached.then_some(true));
             if self.memory.turn_state == TurnState::Paused {
                 draft.phase = Phase::Waiting;
             }
@@ -144,8 +142,7 @@ impl EventHandler<'_> {
 
     /// Creates a draft about the state of the event's graph. A state holds anything, so it is internal.
     fn state(&self, class: EventType) -> Draft {
-        let mut draft = Draft::new(class);
-        draft.audience = Audience::Internal;
+        let mut draft = Draft::new(class).with_audience(Audience::Internal);
         if let Some(agent) = &self.agent {
             draft.payload.insert("activityType".into(), "subgraph-state".into());
             draft.ids.message = MessageId::new(agent.as_str()).ok();

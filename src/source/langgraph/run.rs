@@ -22,20 +22,15 @@ impl EventHandler<'_> {
     pub(super) fn begin(&mut self, run: Option<&str>, is_synthetic: bool) {
         let is_resumed = self.memory.turn_state == TurnState::Paused;
         let class = if is_resumed { EventType::RunStatus } else { EventType::RunStarted };
-        let mut draft = Draft::new(class);
-        draft.persistence = Persistence::Snapshot;
+        let mut draft = Draft::new(class).with_persistence(Persistence::Snapshot);
         if is_resumed {
             draft = draft.with("resumed", true);
             self.expect_answers();
         } else {
             draft = draft.with("attempt", self.out.next_attempt());
         }
-        if is_synthetic {
-            draft = draft.with("synthetic", true);
-        }
-        if let Some(run) = run {
-            draft.add_ref("runId", run.into());
-        }
+        draft.set("synthetic", is_synthetic.then_some(true));
+        draft.add_ref("runId", run);
         let memory = &mut *self.memory;
         memory.turn_state = TurnState::Open;
         memory.has_asked = false;
@@ -108,9 +103,7 @@ impl EventHandler<'_> {
             // The runtime has one word for a run that asks and a run that was cancelled.
             "interrupted" if self.memory.has_asked => self.wait(Map::new()),
             "interrupted" => {
-                let mut draft = Draft::new(EventType::RunFinished).with("status", "cancelled");
-                draft.phase = Phase::Cancelled;
-                self.end(draft, data);
+                self.end(Draft::new(EventType::RunFinished).with("status", "cancelled").with_phase(Phase::Cancelled), data);
             }
             _ => self.push(diagnostic("lifecycle", &event, data)),
         }

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::model::{Audience, EventType, Phase};
-use crate::source::samples::{self, object, of_class as of};
+use crate::source::FactError;
+use crate::source::samples::{self, object, of_class as of, shown, with};
 use serde_json::json;
 
 // ── dialect A ──
@@ -20,9 +21,7 @@ fn start() -> Value {
 }
 
 pub(super) fn chunk_with(id: &str, members: Value) -> Value {
-    let mut chunk = json!({"type": "AIMessageChunk", "id": id, "content": "", "tool_call_chunks": []});
-    chunk.as_object_mut().unwrap().extend(object(members));
-    chunk
+    with(json!({"type": "AIMessageChunk", "id": id, "content": "", "tool_call_chunks": []}), members)
 }
 
 fn chunk(id: &str, text: &str) -> Value {
@@ -34,11 +33,6 @@ fn chunk(id: &str, text: &str) -> Value {
 
 pub(super) fn ai(id: &str, text: &str) -> Value {
     json!({"type": "ai", "id": id, "content": text, "tool_calls": [], "invalid_tool_calls": []})
-}
-
-fn with(mut value: Value, members: Value) -> Value {
-    value.as_object_mut().unwrap().extend(object(members));
-    value
 }
 
 pub(super) fn calls(message: Value) -> Value {
@@ -91,10 +85,6 @@ pub(super) fn callback(name: &str, run: &str, parents: Value, data: Value) -> Va
 
 pub(super) fn drafts(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
     samples::adapt(&SOURCE, facts)
-}
-
-fn shown(drafts: &[Draft]) -> Vec<&str> {
-    drafts.iter().filter(|draft| draft.audience == Audience::User).map(|draft| draft.event_type.as_str()).collect()
 }
 
 pub(super) fn texts(drafts: &[Draft], class: EventType) -> Vec<String> {

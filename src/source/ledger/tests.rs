@@ -6,16 +6,12 @@ use crate::model::{ActionId, AgentId, MessageId, PartId, Phase, RunId, Sequence,
 use std::borrow::Cow;
 
 fn tool(class: EventType, id: &str) -> Draft {
-    let mut draft = Draft::new(class);
-    draft.ids.tool_call = Some(ToolCallId::new(id).unwrap());
-    draft
+    Draft::new(class).with_call(ToolCallId::new(id).unwrap())
 }
 
 fn text(class: EventType, message: &str, part: Option<&str>) -> Draft {
-    let mut draft = Draft::new(class).with("text", "x");
-    draft.ids.message = Some(MessageId::new(message).unwrap());
-    draft.ids.part = part.map(|p| PartId::new(p).unwrap());
-    draft
+    let part = part.map(|p| PartId::new(p).unwrap());
+    Draft::new(class).with("text", "x").with_message(MessageId::new(message).unwrap()).with_part(part)
 }
 
 fn envelope(draft: Draft) -> Envelope<'static> {
@@ -45,12 +41,9 @@ fn readers_of_a_call_s_start_see_its_end_without_a_withheld_body() {
 
 #[test]
 fn a_hidden_call_stays_hidden_despite_wider_later_facts() {
-    let mut start = tool(EventType::ToolStarted, "c");
-    start.audience = Audience::Internal;
-    let mut progress = tool(EventType::ToolProgress, "c");
-    progress.audience = Audience::User;
-    let mut stopped = tool(EventType::ToolFailed, "c");
-    stopped.phase = Phase::Cancelled;
+    let start = tool(EventType::ToolStarted, "c").with_audience(Audience::Internal);
+    let progress = tool(EventType::ToolProgress, "c").with_audience(Audience::User);
+    let stopped = tool(EventType::ToolFailed, "c").with_phase(Phase::Cancelled);
     let seen = visibilities(&mut Ledger::default(), vec![start, progress, tool(EventType::ToolFailed, "c"), stopped]);
     let hidden = [Hidden, Hidden, Body];
     assert_eq!(seen, [hidden, hidden, [Counted, Counted, Body], hidden], "only the failure itself is counted");
@@ -86,11 +79,7 @@ fn a_counted_hidden_failure_reveals_no_detail_of_the_failure() {
 
 #[test]
 fn envelopes_before_a_call_s_start_keep_their_own_audience() {
-    let of = |class: EventType, audience: Audience| {
-        let mut draft = tool(class, "c");
-        draft.audience = audience;
-        draft
-    };
+    let of = |class: EventType, audience: Audience| tool(class, "c").with_audience(audience);
     use Audience::{Internal, User};
     use EventType::{ToolArgs, ToolFailed, ToolProgress, ToolResult, ToolStarted};
     let (all, none, edge) = ([Body; 3], [Hidden, Hidden, Body], [Stub, Stub, Body]);
@@ -119,8 +108,7 @@ fn envelopes_before_a_call_s_start_keep_their_own_audience() {
 
 #[test]
 fn a_failure_reaches_readers_of_the_start_or_users_without_a_start() {
-    let mut fail = tool(EventType::ToolFailed, "c");
-    fail.audience = Audience::Internal;
+    let mut fail = tool(EventType::ToolFailed, "c").with_audience(Audience::Internal);
     let seen = visibilities(&mut Ledger::default(), vec![tool(EventType::ToolStarted, "c"), fail.clone()]);
     assert_eq!(seen[1], [Body, Body, Body]);
     assert_eq!(visibilities(&mut Ledger::default(), vec![fail.clone()]), [[Body, Body, Body]]);
@@ -131,22 +119,18 @@ fn a_failure_reaches_readers_of_the_start_or_users_without_a_start() {
 #[test]
 fn readers_of_a_control_s_target_see_its_progress() {
     let mut ledger = Ledger::default();
-    let mut spy = tool(EventType::ToolStarted, "spy");
-    spy.audience = Audience::Internal;
+    let spy = tool(EventType::ToolStarted, "spy").with_audience(Audience::Internal);
     let asks = |action: &str, audience: Audience| {
-        let mut draft = Draft::new(EventType::ActionRequired);
-        (draft.ids.action, draft.audience) = (ActionId::new(action).ok(), audience);
-        draft
+        Draft::new(EventType::ActionRequired).with_action(ActionId::new(action).ok()).with_audience(audience)
     };
     let mut mole = Draft::new(EventType::AgentSpawned);
     (mole.ids.agent, mole.audience) = (AgentId::new("mole").ok(), Audience::Dashboard);
     visibilities(&mut ledger, vec![spy, mole, asks("shown", Audience::User), asks("hidden", Audience::Dashboard)]);
     let control = |action: Option<&str>, call: Option<&str>, agent: Option<&str>| {
-        let mut draft = Draft::new(EventType::ControlChanged).with("status", "submitted");
-        draft.ids.action = action.and_then(|id| ActionId::new(id).ok());
-        draft.ids.tool_call = call.and_then(|id| ToolCallId::new(id).ok());
-        draft.ids.agent = agent.and_then(|id| AgentId::new(id).ok());
-        draft
+        let draft = Draft::new(EventType::ControlChanged).with("status", "submitted");
+        let draft = draft.with_action(action.and_then(|id| ActionId::new(id).ok()));
+        let draft = draft.with_call(call.and_then(|id| ToolCallId::new(id).ok()));
+        draft.with_agent(agent.and_then(|id| AgentId::new(id).ok()))
     };
     let seen = visibilities(
         &mut ledger,
@@ -166,24 +150,21 @@ fn readers_of_a_control_s_target_see_its_progress() {
 
 #[test]
 fn events_of_a_hidden_agent_are_hidden() {
-    let mut spawned = Draft::new(EventType::AgentSpawned);
-    spawned.audience = Audience::Dashboard;
-    let mut said = text(EventType::TextDelta, "m", Some("p"));
-    let mut called = tool(EventType::ToolStarted, "c");
-    let mut status = Draft::new(EventType::RunStatus);
-    for draft in [&mut spawned, &mut said, &mut called, &mut status] {
-        draft.ids.agent = Some(AgentId::new("ghost").unwrap());
-    }
-    let seen = visibilities(&mut Ledger::default(), vec![spawned, said, called, status]);
+    let events = [
+        Draft::new(EventType::AgentSpawned).with_audience(Audience::Dashboard),
+        text(EventType::TextDelta, "m", Some("p")),
+        tool(EventType::ToolStarted, "c"),
+        Draft::new(EventType::RunStatus),
+    ];
+    let events = events.map(|draft| draft.with_agent(AgentId::new("ghost").unwrap()));
+    let seen = visibilities(&mut Ledger::default(), events.to_vec());
     assert_eq!(seen, [[Hidden, Body, Body]; 4]);
 }
 
 #[test]
 fn an_action_on_a_hidden_call_loses_the_call_s_members() {
-    let mut start = tool(EventType::ToolStarted, "c");
-    start.audience = Audience::Internal;
-    let mut ask = tool(EventType::ActionRequired, "c").with("input", json!({"rm": "-rf"}));
-    ask.ids.action = Some(ActionId::new("a").unwrap());
+    let start = tool(EventType::ToolStarted, "c").with_audience(Audience::Internal);
+    let ask = tool(EventType::ActionRequired, "c").with("input", json!({"rm": "-rf"})).with_action(ActionId::new("a").unwrap());
     let mut ledger = Ledger::default();
     assert_eq!(visibilities(&mut ledger, vec![start, ask.clone()])[1], [Trimmed, Trimmed, Body]);
     let trimmed = crate::model::visibility::without_call(&envelope(ask));
@@ -194,8 +175,7 @@ fn an_action_on_a_hidden_call_loses_the_call_s_members() {
 #[test]
 fn starts_and_ends_of_runs_reach_everyone() {
     let seen = [EventType::RunStarted, EventType::RunFinished, EventType::RunFailed].map(|class| {
-        let mut draft = Draft::new(class);
-        draft.audience = Audience::Internal;
+        let draft = Draft::new(class).with_audience(Audience::Internal);
         visibilities(&mut Ledger::default(), vec![draft])[0]
     });
     assert_eq!(seen, [[Stub, Stub, Body], [Stub, Stub, Body], [Body, Body, Body]]);
@@ -225,8 +205,7 @@ fn a_final_of_one_part_leaves_the_other_parts_open() {
 
 #[test]
 fn the_end_of_a_hidden_message_does_not_end_parts_that_start_later_for_a_reader() {
-    let mut hidden = text(EventType::TextDelta, "m", Some("p1"));
-    hidden.audience = Audience::Dashboard;
+    let mut hidden = text(EventType::TextDelta, "m", Some("p1")).with_audience(Audience::Dashboard);
     let delta = |part: &str| text(EventType::TextDelta, "m", Some(part));
     let mut ledger = Ledger::default();
     let drafts = vec![hidden.clone(), text(EventType::TextFinal, "m", None), delta("p0"), delta("p0")];
@@ -252,11 +231,7 @@ fn a_restarted_call_accepts_output_again() {
 
 #[test]
 fn output_after_a_hidden_restart_reaches_only_readers_of_the_restart() {
-    let of = |class: EventType, audience: Audience| {
-        let mut draft = tool(class, "c");
-        draft.audience = audience;
-        draft
-    };
+    let of = |class: EventType, audience: Audience| tool(class, "c").with_audience(audience);
     use Audience::{Dashboard, User};
     use EventType::{ToolFailed, ToolOutputDelta, ToolStarted};
     let story = [
@@ -275,10 +250,8 @@ fn output_after_a_hidden_restart_reaches_only_readers_of_the_restart() {
 #[test]
 fn a_run_waits_while_an_action_is_pending_and_ends_only_at_its_end_event() {
     let mut ledger = Ledger::default();
-    let mut ask = Draft::new(EventType::ActionRequired);
-    ask.ids.action = Some(ActionId::new("a").unwrap());
-    let mut answer = Draft::new(EventType::ActionResolved);
-    answer.ids.action = Some(ActionId::new("a").unwrap());
+    let ask = Draft::new(EventType::ActionRequired).with_action(ActionId::new("a").unwrap());
+    let answer = Draft::new(EventType::ActionResolved).with_action(ActionId::new("a").unwrap());
     let mut states = Vec::new();
     for mut draft in [
         Draft::new(EventType::RunStarted),
@@ -312,13 +285,8 @@ fn a_run_stays_accepted_until_its_agent_works() {
 /// A change of an activity of call `c`, or of the state if `activity` is empty.
 fn change(activity: &str, member: &str, audience: Audience) -> Draft {
     let class = if member == "patch" { EventType::StateDelta } else { EventType::StateSnapshot };
-    let mut draft = Draft::new(class).with(member, json!([]));
-    if !activity.is_empty() {
-        draft = draft.with("activityType", activity);
-        draft.ids.tool_call = Some(ToolCallId::new("c").unwrap());
-    }
-    draft.audience = audience;
-    draft
+    let draft = Draft::new(class).with(member, json!([])).with_audience(audience);
+    if activity.is_empty() { draft } else { draft.with("activityType", activity).with_call(ToolCallId::new("c").unwrap()) }
 }
 
 #[test]
@@ -383,8 +351,7 @@ fn the_missed_audience_survives_a_save_and_old_bytes_are_readable() {
 
 #[test]
 fn a_progress_report_has_its_call_s_audience() {
-    let mut start = tool(EventType::ToolStarted, "c");
-    start.audience = Audience::Internal;
+    let start = tool(EventType::ToolStarted, "c").with_audience(Audience::Internal);
     let mut report = Draft::new(EventType::StateSnapshot).with("activityType", "tool-call-progress");
     report.ids.message = Some(MessageId::new("c").unwrap());
     let named =
@@ -409,8 +376,7 @@ fn the_stub_of_a_review_s_end_names_the_review() {
 #[test]
 fn a_restored_ledger_stamps_like_the_saved_one() {
     let mut ledger = Ledger::default();
-    let mut start = tool(EventType::ToolStarted, "c");
-    start.audience = Audience::Dashboard;
+    let mut start = tool(EventType::ToolStarted, "c").with_audience(Audience::Dashboard);
     ledger.record(&mut start, 0);
     let saved = ledger.take_changed();
     assert_eq!(saved.len(), 1);
@@ -432,8 +398,7 @@ fn a_long_name_has_a_bounded_key() {
 #[test]
 fn a_messages_snapshot_reveals_no_hidden_calls_or_agents() {
     let mut ledger = Ledger::default();
-    let mut start = tool(EventType::ToolStarted, "c");
-    start.audience = Audience::Internal;
+    let mut start = tool(EventType::ToolStarted, "c").with_audience(Audience::Internal);
     ledger.record(&mut start, 0);
     let snapshot = Draft::new(EventType::MessagesSnapshot).with(
         "messages",

@@ -27,9 +27,7 @@ impl EventHandler<'_> {
         // The SDK names the agent again when it resumes a run.
         if self.memory.agent.as_ref() != Some(&agent) {
             self.memory.agent = Some(agent.clone());
-            let mut draft = Draft::new(EventType::AgentChanged).with("agentName", name).with("status", "running");
-            draft.ids.agent = Some(agent);
-            self.push(draft);
+            self.push(Draft::new(EventType::AgentChanged).with("agentName", name).with("status", "running").with_agent(agent));
         }
         fact.retain(|_, value| value.as_object().is_none_or(|members| !members.is_empty()));
         self.push_internal("agent", "agent_updated_stream_event", fact);

@@ -90,10 +90,7 @@ pub(super) fn answer_of(item: &Map<String, Value>) -> Option<ActionAnswer> {
 
 impl EventHandler<'_> {
     fn tool(class: EventType, id: ToolCallId) -> Draft {
-        let mut draft = Draft::new(class);
-        draft.ids.tool_call = Some(id);
-        draft.audience = Audience::User;
-        draft
+        Draft::new(class).with_call(id).with_audience(Audience::User)
     }
 
     // ── starts and inputs ──
@@ -115,9 +112,7 @@ impl EventHandler<'_> {
             // The caller runs the call once the model has completed it.
             draft.owner = Owner::Model;
         }
-        if let Some(item) = item.filter(|item| **item != FAKE_ID && **item != id.as_str()) {
-            draft.add_ref("itemId", item.clone());
-        }
+        draft.add_ref("itemId", item.filter(|item| **item != FAKE_ID && **item != id.as_str()).cloned());
         self.push(draft);
     }
 

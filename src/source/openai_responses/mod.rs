@@ -30,7 +30,7 @@ mod text;
 
 use super::bounded::{Bounded, CALLS_OPEN_MAX, Calls, PENDING_MAX};
 use super::turn::TurnState;
-use super::{ActionAnswer, Drafts, Fact, FactError, Runtime, SourceKind};
+use super::{ActionAnswer, Drafts, Fact, Parser, Runtime, SourceKind};
 use crate::model::{AgentId, Draft, EventType, Ids, ThreadId, ToolCallId};
 use calls::{Call, Pending};
 use event::{Event, Kind, Raw};
@@ -78,10 +78,7 @@ struct OpenAiResponses {
 
 impl Runtime for OpenAiResponses {
     type Event = Event;
-
-    fn parse(fact: Fact) -> Result<Event, FactError> {
-        event::parse(fact)
-    }
+    const PARSE: Parser<Event> = event::parse;
 
     fn apply(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
         let mut handler = EventHandler { memory: self, given, out };

@@ -112,9 +112,7 @@ impl EventHandler<'_> {
     fn describe(&mut self, mut draft: Draft, mut response: Map<String, Value>, rest: Fact) {
         draft.set("model", response.get("model").cloned());
         for (member, rel) in [("id", "responseId"), ("previous_response_id", "previousResponseId")] {
-            if let Some(id) = response.get(member).filter(|id| id.is_string()) {
-                draft.add_ref(rel, id.clone());
-            }
+            draft.add_ref(rel, response.get(member).filter(|id| id.is_string()).cloned());
         }
         let conversation = response.get("conversation").map(|conversation| conversation.get("id").unwrap_or(conversation));
         if let Some(thread) = conversation.and_then(Value::as_str).and_then(|id| ThreadId::new(id).ok()) {
@@ -129,9 +127,7 @@ impl EventHandler<'_> {
 
     pub(super) fn response_status(&mut self, phase: &str, mut fact: Fact) {
         take_response(&mut fact);
-        let mut draft = Draft::new(EventType::RunStatus);
-        draft.phase = phase.into();
-        self.push(carry_all(draft, fact));
+        self.push(carry_all(Draft::new(EventType::RunStatus).with_phase(phase), fact));
     }
 
     // ── ends ──
@@ -154,9 +150,7 @@ impl EventHandler<'_> {
             return self.push(carry_all(draft, fact));
         }
         let mut draft = Draft::new(EventType::RunFinished).with("status", "completed");
-        if self.memory.has_refused {
-            draft = draft.with("refused", true);
-        }
+        draft.set("refused", self.memory.has_refused.then_some(true));
         self.end(carry_all(draft, fact));
     }
 
@@ -172,8 +166,7 @@ impl EventHandler<'_> {
             let draft = Draft::new(EventType::RunStatus).with("reason", reason);
             return self.push(carry_all(draft, fact));
         }
-        let mut draft = Draft::new(EventType::RunFinished).with("status", "interrupted");
-        draft.phase = Phase::Interrupted;
+        let mut draft = Draft::new(EventType::RunFinished).with("status", "interrupted").with_phase(Phase::Interrupted);
         if reason.as_deref() == Some("content_filter") {
             draft.owner = Owner::Policy;
         }

@@ -71,13 +71,7 @@ fn seen(drafts: &[Draft]) -> Vec<String> {
 
 /// Returns `type message/part text` of each draft of text or reasoning.
 fn said(drafts: &[Draft]) -> Vec<String> {
-    let is_said =
-        |draft: &&Draft| draft.event_type.as_str().starts_with("text.") || draft.event_type.as_str().starts_with("reas");
-    let one = |draft: &Draft| {
-        let message = draft.ids.message.as_ref().unwrap().as_str().replace("openai-responses-message-", "");
-        format!("{} {message}/{} {}", draft.event_type, draft.ids.part.as_ref().unwrap(), draft.text("text").unwrap_or("-"))
-    };
-    drafts.iter().filter(is_said).map(one).collect()
+    samples::said(drafts).into_iter().map(|said| said.replace("openai-responses-message-", "")).collect()
 }
 
 // ── responses and the run ──

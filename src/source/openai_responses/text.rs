@@ -74,8 +74,7 @@ impl EventHandler<'_> {
         self.memory.part(at, channel, index);
         self.memory.has_refused |= channel == Channel::Refusal;
         let text = take_text(&mut fact, "delta");
-        let mut draft = self.part_draft(channel.delta(), at, channel, index);
-        draft.set("text", text);
+        let draft = self.part_draft(channel.delta(), at, channel, index).with_some("text", text);
         self.push(carry_all(draft, fact));
     }
 

@@ -23,9 +23,7 @@ impl EventHandler<'_> {
             ("parentToolCallId", "parentToolCallId"),
             ("parentMessageId", "parentMessageId"),
         ] {
-            if let Some(parent) = take_text(&mut fact, member) {
-                draft.add_ref(rel, parent.into());
-            }
+            draft.add_ref(rel, take_text(&mut fact, member));
         }
         if let Some(agent) = self.agent.clone() {
             self.memory.agents.add(agent);
@@ -38,17 +36,12 @@ impl EventHandler<'_> {
         let mut draft = match outcome {
             None | Some("success") => self.agent(EventType::AgentCompleted, "completed"),
             Some("suspended") => {
-                let mut draft = self.agent(EventType::AgentChanged, "waiting");
-                draft.phase = Phase::Waiting;
+                let mut draft = self.agent(EventType::AgentChanged, "waiting").with_phase(Phase::Waiting);
                 let asked = fact.get("outcome").and_then(|outcome| outcome.get("interruptIds")).cloned();
                 draft.set("interruptIds", asked);
                 draft
             }
-            Some(_) => {
-                let mut draft = self.agent(EventType::AgentCompleted, "unknown");
-                draft.phase = Phase::Unknown;
-                draft
-            }
+            Some(_) => self.agent(EventType::AgentCompleted, "unknown").with_phase(Phase::Unknown),
         };
         if draft.text("status") != Some("unknown") {
             fact.shift_remove("outcome");
@@ -83,9 +76,7 @@ impl EventHandler<'_> {
             _ => ("interrupted", Phase::Interrupted),
         };
         for agent in self.memory.agents.take_all() {
-            let mut draft = self.agent(EventType::AgentCompleted, status);
-            draft.phase = phase.clone();
-            draft.ids.agent = Some(agent);
+            let draft = self.agent(EventType::AgentCompleted, status).with_phase(phase.clone()).with_agent(agent);
             self.push(draft);
         }
     }

@@ -62,10 +62,9 @@ impl AgUi {
 impl EventHandler<'_> {
     /// Creates a draft about a call. The agent is that of the call's start; later events need not name it.
     fn tool(&self, class: EventType, id: ToolCallId, rest: Fact) -> Draft {
-        let mut draft = carry_all(Draft::new(class), rest);
-        draft.ids.agent = self.memory.calls.open.find(&id).map_or_else(|| self.agent.clone(), |call| call.agent.clone());
-        draft.ids.tool_call = Some(id);
-        draft
+        carry_all(Draft::new(class), rest)
+            .with_agent(self.memory.calls.open.find(&id).map_or_else(|| self.agent.clone(), |call| call.agent.clone()))
+            .with_call(id)
     }
 
     pub(super) fn tool_call_start(&mut self, mut fact: Fact) {
@@ -88,9 +87,7 @@ impl EventHandler<'_> {
         let id: ToolCallId = take_checked_id(&mut fact, "toolCallId");
         let is_over = self.memory.calls.open.find(&id).map_or_else(|| self.out.has_begun(&id), |call| call.ready);
         if is_over {
-            let mut draft = diagnostic("write_after_seal", "TOOL_CALL_ARGS", fact);
-            draft.ids.tool_call = Some(id);
-            return self.push_own(draft);
+            return self.push_own(diagnostic("write_after_seal", "TOOL_CALL_ARGS", fact).with_call(id));
         }
         let text = take_text(&mut fact, "delta").unwrap_or_default();
         self.args(id, text, fact);

@@ -112,8 +112,7 @@ impl EventHandler<'_> {
             "activity" if message.get("activityType").and_then(Value::as_str).is_some_and(|name| !name.is_empty()) => {
                 let name = take_text(&mut message, "activityType").unwrap_or_default();
                 let content = message.shift_remove("content").unwrap_or(Value::Null);
-                let mut draft = self.activity(EventType::StateSnapshot, id, name, message).with("content", content);
-                draft.ids.agent = agent;
+                let draft = self.activity(EventType::StateSnapshot, id, name, message).with("content", content).with_agent(agent);
                 extras.drafts.push(draft);
                 return None;
             }

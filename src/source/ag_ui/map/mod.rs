@@ -12,11 +12,11 @@ pub(super) use run::INTERLEAVED_MAX;
 pub(super) use state::{INTERNAL_MAX, REPORTS_MAX};
 pub(super) use streams::{ENDED_STREAMS_MAX, STREAMS_MAX};
 
-use super::event::{Content, Event, Kind, Known, parse};
+use super::event::{Event, Kind, Known, parse};
 use crate::model::{AgentId, Draft, Ids, MessageId, RunId, SessionId, ThreadId, ToolCallId};
 use crate::source::bounded::{Bounded, Calls, PENDING_MAX};
 use crate::source::turn::TurnState;
-use crate::source::{ActionAnswer, Drafts, Fact, FactError, Runtime};
+use crate::source::{ActionAnswer, Drafts, Parser, Runtime};
 use calls::Call;
 use run::Pending;
 use serde::{Deserialize, Serialize};
@@ -57,26 +57,20 @@ pub(super) struct AgUi {
 
 impl Runtime for AgUi {
     type Event = Event;
-
-    fn parse(fact: Fact) -> Result<Event, FactError> {
-        parse(fact)
-    }
+    const PARSE: Parser<Event> = parse;
 
     fn apply(&mut self, Event { timestamp, content }: Event, given: &Ids, out: Drafts<'_>) {
         let from = out.len();
         let mut handler = EventHandler { memory: self, given, agent: None, out };
         match content {
-            Content::Known(known) => handler.event(*known),
-            Content::Diagnostic(draft) => handler.push(*draft),
+            Ok(known) => handler.event(*known),
+            Err(draft) => handler.push(*draft),
         }
         handler.out.set_time(from, timestamp.as_deref());
     }
 
     fn answers(event: &Event) -> Vec<ActionAnswer> {
-        match &event.content {
-            Content::Known(known) => known.answers.clone(),
-            Content::Diagnostic(_) => Vec::new(),
-        }
+        event.content.as_ref().map_or_else(|_| Vec::new(), |known| known.answers.clone())
     }
 }
 

@@ -99,9 +99,7 @@ impl EventHandler<'_> {
         let mut draft = started(is_resumed, self.out.next_attempt());
         draft.set("protocolVersion", take_text(&mut fact, "protocolVersion"));
         self.add_run_reference(&mut draft);
-        if let Some(parent) = parent {
-            draft.add_ref("parentRunId", parent.into());
-        }
+        draft.add_ref("parentRunId", parent);
         self.push(carry_all(draft, fact));
     }
 
@@ -117,9 +115,10 @@ impl EventHandler<'_> {
 
     /// Adds the runtime's run id as a reference, if it differs from the server's.
     fn add_run_reference(&self, draft: &mut Draft) {
-        if let Some(run) = self.memory.run.as_ref().filter(|run| self.given.run.as_ref() != Some(run)) {
-            draft.add_ref("runId", run.as_str().into());
-        }
+        draft.add_ref(
+            "runId",
+            self.memory.run.as_ref().filter(|run| self.given.run.as_ref() != Some(run)).map(|run| run.as_str()),
+        );
     }
 
     /// Resolves a pending action of this log. Other answers belong to other logs.
@@ -257,8 +256,7 @@ impl EventHandler<'_> {
 
     pub(super) fn step(&mut self, edge: &str, mut fact: Fact) {
         let name = take_text(&mut fact, "stepName").unwrap_or_default();
-        let mut draft = Draft::new(EventType::RunStatus).with("step", edge).with("stepName", name);
-        draft.audience = Audience::Dashboard;
+        let draft = Draft::new(EventType::RunStatus).with("step", edge).with("stepName", name).with_audience(Audience::Dashboard);
         self.push_own(carry_all(draft, fact));
     }
 }

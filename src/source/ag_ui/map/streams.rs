@@ -114,9 +114,7 @@ impl EventHandler<'_> {
         match known {
             Some(stream) => self.end_stream(stream, fact),
             None => {
-                let mut draft = diagnostic("end_without_start", event_type, fact);
-                draft.ids.message = message;
-                self.push_own(draft);
+                self.push_own(diagnostic("end_without_start", event_type, fact).with_message(message));
             }
         }
     }

@@ -25,9 +25,7 @@ impl EventHandler<'_> {
         let reported = take_text(&mut result, "message");
         draft.owner = owner;
         draft = draft.with("kind", kind);
-        if let Some(message) = take_text(&mut suspension, "message").or(reported) {
-            draft.payload.insert("message".into(), message.into());
-        }
+        draft.set("message", take_text(&mut suspension, "message").or(reported));
         let schema = suspension.shift_remove("response_schema").filter(|schema| !schema.is_null());
         draft.set("schema", schema);
         take_question(&mut draft, &mut parameters);
@@ -44,9 +42,7 @@ impl EventHandler<'_> {
         draft.set("input", input);
         draft.set("resumeMode", mode);
         draft.set("action", suspension.shift_remove("action"));
-        if !parameters.is_empty() {
-            draft.payload.insert("payload".into(), Value::Object(parameters));
-        }
+        draft.set("payload", (!parameters.is_empty()).then(|| Value::Object(parameters)));
         pending.retain(|member, _| !matches!(member.as_str(), "id" | "name"));
         result.retain(|_, value| !value.is_null());
         for rest in [suspension, ticket, pending, result] {
@@ -82,13 +78,11 @@ impl EventHandler<'_> {
             }
             (None, true) => {
                 let reason = result.get("reason").and_then(Value::as_str).unwrap_or("refused before it ran");
-                let mut draft = self.never_ran(id, reason, fact);
-                draft.audience = Audience::User;
-                draft
+                self.never_ran(id, reason, fact).with_audience(Audience::User)
             }
             (None, false) => {
-                let mut draft = self.tool(EventType::ToolResult, id, fact).with("status", "completed");
-                draft.audience = Audience::User;
+                let mut draft =
+                    self.tool(EventType::ToolResult, id, fact).with("status", "completed").with_audience(Audience::User);
                 let (output, metadata) = unwrapped(result);
                 draft.set("metadata", metadata);
                 draft.with("output", output)
@@ -108,9 +102,7 @@ impl EventHandler<'_> {
         };
         let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome);
         // The result of an approved tool is the tool's output. Any other result is the user's answer.
-        if outcome != "approved" {
-            draft.payload.insert("value".into(), result.clone());
-        }
+        draft.set("value", (outcome != "approved").then(|| result.clone()));
         draft.owner = if pending.approval { Owner::Policy } else { Owner::Action };
         draft.ids.action = Some(pending.action);
         draft.ids.tool_call = Some(call.clone());

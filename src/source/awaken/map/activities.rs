@@ -18,8 +18,7 @@ impl EventHandler<'_> {
         match content {
             Value::Object(content) if activity == PROGRESS => self.progress(target, content, replace, fact),
             content => {
-                let mut draft = self.activity(target, activity, fact).with("content", content);
-                draft.set("replace", replace);
+                let draft = self.activity(target, activity, fact).with("content", content).with_some("replace", replace);
                 self.push(draft);
             }
         }
@@ -49,9 +48,7 @@ impl EventHandler<'_> {
         let id = call_of(&content).unwrap_or(target);
         let own = [self.memory.run.as_ref(), self.given.run.as_ref()];
         let (mut draft, is_child) = report_draft(id, content, own, rest);
-        if replace == Some(Value::Bool(false)) {
-            draft.payload.insert("replace".into(), false.into());
-        }
+        draft.set("replace", (replace == Some(Value::Bool(false))).then_some(false));
         let mut draft = self.memory.about(draft, self.given);
         if is_child {
             // The report does not name the child's agent, and the child is not the agent of this run.

@@ -12,9 +12,7 @@ use serde_json::{Map, Value, json};
 
 impl EventHandler<'_> {
     pub(super) fn tool(&self, class: EventType, call: ToolCallId, rest: Fact) -> Draft {
-        let mut draft = carry_all(Draft::new(class), rest);
-        draft.ids.tool_call = Some(call);
-        draft
+        carry_all(Draft::new(class), rest).with_call(call)
     }
 
     pub(super) fn tool_call_start(&mut self, mut fact: Fact) {
@@ -35,8 +33,7 @@ impl EventHandler<'_> {
         if let Some(call) = self.memory.calls.open.find_mut(&id) {
             call.args_bytes += text.len() as u64;
         }
-        let mut draft = self.tool(EventType::ToolArgs, id, fact).with("inputText", text);
-        draft.audience = Audience::Dashboard;
+        let draft = self.tool(EventType::ToolArgs, id, fact).with("inputText", text).with_audience(Audience::Dashboard);
         self.push(draft);
     }
 
@@ -44,8 +41,8 @@ impl EventHandler<'_> {
         let id: ToolCallId = take_checked_id(&mut fact, "id");
         let name = take_text(&mut fact, "name").unwrap_or_default();
         let input = fact.shift_remove("arguments").unwrap_or(Value::Null);
-        let mut draft = self.tool(EventType::ToolArgs, id.clone(), fact).with("input", input);
-        draft.persistence = Persistence::Archive;
+        let mut draft =
+            self.tool(EventType::ToolArgs, id.clone(), fact).with("input", input).with_persistence(Persistence::Archive);
         match self.memory.calls.open.find_mut(&id) {
             Some(call) => call.ready = true,
             None => {
@@ -62,9 +59,7 @@ impl EventHandler<'_> {
         let text = take_text(&mut fact, "delta");
         let is_announced = self.memory.calls.know(&id, &self.out);
         let mut draft = self.tool(EventType::ToolOutputDelta, id, fact).with("text", text);
-        if let Some(name) = name.filter(|_| !is_announced) {
-            draft.payload.insert("toolName".into(), name.into());
-        }
+        draft.set("toolName", name.filter(|_| !is_announced));
         draft.audience = Audience::User;
         self.push(draft);
     }
@@ -74,10 +69,7 @@ impl EventHandler<'_> {
         let name = take_text(&mut fact, "name");
         let reason = take_text(&mut fact, "reason").unwrap_or_else(|| "cancelled before it ran".into());
         self.memory.calls.end(&id);
-        let mut draft = self.never_ran(id, &reason, fact);
-        if let Some(name) = name {
-            draft.payload.insert("toolName".into(), name.into());
-        }
+        let draft = self.never_ran(id, &reason, fact).with_some("toolName", name);
         self.push(draft);
     }
 
@@ -127,15 +119,12 @@ impl EventHandler<'_> {
             (outcome, _) => {
                 let outcome = outcome.unwrap_or_default().to_owned();
                 fact.insert("result".into(), Value::Object(result));
-                let mut draft = diagnostic("unknown_outcome", "tool_call_done", fact).with("outcome", outcome);
-                draft.ids.tool_call = Some(id);
-                self.push(draft);
+                self.push(diagnostic("unknown_outcome", "tool_call_done", fact).with("outcome", outcome).with_call(id));
                 return;
             }
         };
         result.shift_remove("status");
-        let mut draft = self.tool(outcome, id.clone(), fact);
-        draft.ids.message = message;
+        let mut draft = self.tool(outcome, id.clone(), fact).with_message(message);
         if let Some(name) =
             take_text(&mut result, "tool_name").or_else(|| self.memory.calls.open.find(&id).map(|call| call.name.clone()))
         {
@@ -234,7 +223,7 @@ fn child_of(call: &Draft, data: Option<&Value>, otherwise: &str) -> Option<[Draf
         draft.ids.agent.clone_from(&agent);
         draft.ids.task = TaskId::new(&run).ok();
         draft.ids.tool_call.clone_from(&call.ids.tool_call);
-        draft.add_ref("childRunId", run.as_str().into());
+        draft.add_ref("childRunId", Some(run.as_str()));
         draft
     };
     let mut notice = child(EventType::WorkerNotification);

@@ -34,16 +34,11 @@ impl EventHandler<'_> {
     /// Ends the step's streams. The end events have no text: the streamed chunks are the text.
     pub(super) fn seal(&mut self) {
         if let Some(part) = self.memory.reasoning.take() {
-            let mut draft = Draft::new(EventType::ReasoningSummary);
-            draft.ids.message.clone_from(&self.memory.message);
-            draft.ids.part = Some(part);
-            self.push(draft);
+            self.push(Draft::new(EventType::ReasoningSummary).with_message(self.memory.message.clone()).with_part(part));
         }
         self.memory.text = None;
         if std::mem::take(&mut self.memory.text_is_unsealed) {
-            let mut draft = Draft::new(EventType::TextFinal);
-            draft.ids.message.clone_from(&self.memory.message);
-            self.push(draft);
+            self.push(Draft::new(EventType::TextFinal).with_message(self.memory.message.clone()));
         }
     }
 
@@ -66,9 +61,7 @@ impl EventHandler<'_> {
     }
 
     fn chunk(&mut self, class: EventType, text: Option<String>, message: MessageId, part: PartId, rest: Fact) {
-        let mut draft = carry_all(Draft::new(class).with("text", text), rest);
-        (draft.ids.message, draft.ids.part) = (Some(message), Some(part));
-        self.push(draft);
+        self.push(carry_all(Draft::new(class).with("text", text), rest).with_message(message).with_part(part));
     }
 
     pub(super) fn reasoning_encrypted_value(&mut self, mut fact: Fact) {

@@ -13,7 +13,7 @@ use crate::model::{ActionId, AgentId, Draft, Ids, MessageId, PartId, RunId, Sess
 use crate::source::bounded::{Bounded, CALLS_OPEN_MAX, Calls, keyed};
 use crate::source::members::{malformed, next_id, take_text, unknown_type};
 use crate::source::turn::TurnState;
-use crate::source::{Drafts, Fact, FactError, Runtime};
+use crate::source::{Drafts, Fact, Parser, Runtime};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -72,10 +72,7 @@ pub(super) struct Awaken {
 
 impl Runtime for Awaken {
     type Event = Event;
-
-    fn parse(fact: Fact) -> Result<Event, FactError> {
-        parse(fact)
-    }
+    const PARSE: Parser<Event> = parse;
 
     fn apply(&mut self, event: Event, given: &Ids, mut out: Drafts<'_>) {
         match event {

@@ -53,13 +53,9 @@ impl Boundary {
     fn write_to(self, draft: &mut Draft) {
         let run = self.run.filter(|run| draft.ids.run.as_ref() != Some(run)).map(|run| run.as_str().to_owned());
         for (rel, id) in [("runId", run), ("parentRunId", self.parent_run), ("parentToolCallId", self.parent_call)] {
-            if let Some(id) = id {
-                draft.add_ref(rel, id.into());
-            }
+            draft.add_ref(rel, id);
         }
-        if !self.identity.is_empty() {
-            draft.payload.insert("identity".into(), Value::Object(self.identity));
-        }
+        draft.set("identity", (!self.identity.is_empty()).then(|| Value::Object(self.identity)));
     }
 }
 
@@ -151,9 +147,7 @@ impl EventHandler<'_> {
             self.memory.text_was_streamed = true;
             self.answer(text);
         }
-        if let Some(result) = result.filter(|r| r.as_object().is_none_or(|r| !r.is_empty())) {
-            draft.payload.insert("result".into(), result);
-        }
+        draft.set("result", result.filter(|r| r.as_object().is_none_or(|r| !r.is_empty())));
         self.memory.message = None;
         draft = self.memory.about(carry_all(draft, fact), self.given);
         boundary.write_to(&mut draft);
@@ -169,9 +163,7 @@ impl EventHandler<'_> {
     /// Reports the answer of a run that streamed no text.
     fn answer(&mut self, text: String) {
         let message = self.memory.message();
-        let mut draft = Draft::new(EventType::TextFinal).with("text", text);
-        draft.ids.message = Some(message);
-        self.push(draft);
+        self.push(Draft::new(EventType::TextFinal).with("text", text).with_message(message));
     }
 
     pub(super) fn error(&mut self, mut fact: Fact) {
@@ -210,11 +202,7 @@ fn finish(termination: Option<Value>, outstanding: bool) -> Draft {
         "natural_end" | "behavior_requested" | "plugin_requested" => ended(Phase::Completed, "completed"),
         "cancelled" => ended(Phase::Cancelled, "cancelled"),
         "stopped" => ended(Phase::Interrupted, "interrupted"),
-        "blocked" => {
-            let mut draft = failed(Some("blocked"));
-            draft.owner = Owner::Policy;
-            draft
-        }
+        "blocked" => failed(Some("blocked")).with_owner(Owner::Policy),
         "error" => failed(None),
         _ => ended(Phase::Unknown, "unknown"),
     };

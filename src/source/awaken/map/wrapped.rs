@@ -107,9 +107,7 @@ fn withhold(mut draft: Draft, out: &mut Vec<Draft>) {
     let payload = std::mem::take(&mut draft.payload);
     draft.payload =
         PUBLIC_MEMBERS.iter().filter_map(|member| Some(((*member).to_owned(), payload.get(*member)?.clone()))).collect();
-    if fails {
-        draft.payload.insert("withheld".into(), true.into());
-    }
+    draft.set("withheld", fails.then_some(true));
     out.push(draft);
     out.push(kept.with("event", Value::Object(payload)));
 }

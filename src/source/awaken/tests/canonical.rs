@@ -2,19 +2,18 @@
 
 use super::{SOURCE, TYPE, adapt, call, done, event, finish_as, last, resumed, start, step, suspended, text};
 use crate::model::{Audience, Phase, SessionId};
-use crate::source::samples::{adapt_for, classes, given, object, payload};
+use crate::source::samples::{adapt_for, classes, given, object, payload, with};
 use crate::source::{DryRun, FactError};
 use serde_json::{Value, json};
 
 fn stored(native: Value, members: Value) -> Value {
-    let mut fact = json!({
+    let fact = json!({
         "event_id": "e-1", "scopes": [{"scope_type": "thread", "thread_id": "t"}, {"scope_type": "run", "run_id": "r"}],
         "cursors_by_scope": [{"scope": "run:r", "cursor": "7"}], "event_kind": "Kind", "payload": native,
         "thread_id": "t", "run_id": "r", "causation_id": "e-0", "correlation_id": null, "origin": "runtime",
         "visibility": "public", "schema_version": 1, "created_at": "2026-01-02T03:04:05+02:00",
     });
-    fact.as_object_mut().unwrap().extend(object(members));
-    fact
+    with(fact, members)
 }
 
 fn public(native: Value) -> Value {

@@ -73,11 +73,8 @@ fn take_untrusted_flag(fact: &mut Fact) -> bool {
 impl EventHandler<'_> {
     /// Creates a draft of this call with the remaining members of the event.
     fn tool(class: EventType, id: ToolCallId, name: Option<String>, rest: Fact) -> Draft {
-        let mut draft = carry_all(Draft::new(class), rest);
-        draft.set("toolName", name);
-        if let Some(parent) = parent_of(&id) {
-            draft.add_ref("parentToolCallId", parent.into());
-        }
+        let mut draft = carry_all(Draft::new(class), rest).with_some("toolName", name);
+        draft.add_ref("parentToolCallId", parent_of(&id));
         draft.ids.tool_call = Some(id);
         draft
     }
@@ -128,11 +125,7 @@ impl EventHandler<'_> {
         let stored = name_of(&name);
         let mut draft = match self.memory.calls.only(|call| call.name == stored).map(|call| call.id.clone()) {
             Some(id) => Self::tool(EventType::ToolProgress, id, Some(name), fact),
-            None => {
-                let mut draft = carry_all(Draft::new(EventType::ToolProgress), fact).with("toolName", name);
-                draft.scope = Scope::Turn;
-                draft
-            }
+            None => carry_all(Draft::new(EventType::ToolProgress), fact).with("toolName", name).with_scope(Scope::Turn),
         };
         draft.set("message", message);
         if let Some(percent) = percent {
@@ -156,12 +149,8 @@ impl EventHandler<'_> {
         let warns = take_untrusted_flag(&mut fact) || call.as_ref().is_some_and(|call| call.untrusted);
         let is_ok = fact.shift_remove("ok") == Some(Value::Bool(true));
         let mut draft = if is_ok { Self::succeeded(id, name, fact) } else { Self::failed(id, name, fact) };
-        if !has_begun && !is_ok {
-            draft.payload.insert("neverStarted".into(), true.into());
-        }
-        if warns || draft.text("output").is_some_and(is_wrapped) {
-            draft.payload.insert("untrusted".into(), true.into());
-        }
+        draft.set("neverStarted", (!has_begun && !is_ok).then_some(true));
+        draft.set("untrusted", (warns || draft.text("output").is_some_and(is_wrapped)).then_some(true));
         let id = draft.ids.tool_call.clone().expect("`tool` has set the call's id");
         let start = call.and_then(|_| self.out.ledger.call_audience(&id)).unwrap_or(draft.audience);
         if parent_of(&id).is_none() {
@@ -181,9 +170,7 @@ impl EventHandler<'_> {
         let audience = take_audience(&mut fact, Audience::Internal);
         let result = fact.shift_remove("result");
         let mut draft = Self::ended(EventType::ToolResult, id, name, fact).with("status", "completed");
-        if let Some(cut) = result.as_ref().and_then(Value::as_str).and_then(truncated) {
-            draft.payload.insert("truncated".into(), cut);
-        }
+        draft.set("truncated", result.as_ref().and_then(Value::as_str).and_then(truncated));
         draft.set("output", result);
         draft.audience = audience;
         draft
@@ -231,8 +218,7 @@ impl EventHandler<'_> {
     }
 
     fn ended(class: EventType, id: ToolCallId, name: Option<String>, mut fact: Fact) -> Draft {
-        let mut known = Draft::new(class.clone());
-        move_members(&mut known, &mut fact, &[("structured", "structured")]);
+        let mut known = Draft::new(class.clone()).with_moved(&mut fact, &[("structured", "structured")]);
         for (member, ours) in [("durationMs", "durationMs"), ("cost_usd", "costUsd"), ("costUsd", "costUsd")] {
             let number = take_number(&mut fact, member);
             known.set(ours, number);

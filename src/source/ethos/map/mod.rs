@@ -5,13 +5,13 @@ mod pushes;
 mod text;
 mod turn;
 
-use super::event::{Content, Event, Kind, parse};
+use super::event::{Event, Kind, parse};
 use crate::model::{ActionId, Audience, Draft, EventType, Ids, MessageId, PartId, Scope, ToolCallId, TurnId};
 use crate::source::bounded::{Bounded, Calls, PENDING_MAX, keyed};
 use crate::source::digest::TextDigest;
 use crate::source::members::{carry_all, diagnostic, id_from, next_id};
 use crate::source::turn::TurnState;
-use crate::source::{Drafts, Fact, FactError, Runtime};
+use crate::source::{Drafts, Fact, Parser, Runtime};
 use calls::{BilledCall, Call};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -82,16 +82,13 @@ pub(super) struct Ethos {
 
 impl Runtime for Ethos {
     type Event = Event;
+    const PARSE: Parser<Event> = parse;
 
-    fn parse(fact: Fact) -> Result<Event, FactError> {
-        parse(fact)
-    }
-
-    fn apply(&mut self, Event { widest_audience, content }: Event, given: &Ids, out: Drafts<'_>) {
+    fn apply(&mut self, Event { widest_audience, has_address, content }: Event, given: &Ids, out: Drafts<'_>) {
         let mut handler = EventHandler { given, out, widest_audience, just_ended: self.just_ended.take(), memory: self };
-        let (kind, has_address, fact) = match content {
-            Content::Known { kind, has_address, members } => (kind, has_address, members),
-            Content::Diagnostic(draft) => return handler.push(*draft),
+        let (kind, fact) = match content {
+            Ok(known) => known,
+            Err(draft) => return handler.push(*draft),
         };
         match kind {
             Kind::RunStart => handler.run_start(fact),
@@ -146,9 +143,7 @@ impl Ethos {
     fn about(&self, mut draft: Draft, given: &Ids) -> Draft {
         draft.ids.fill_from(given);
         if self.is_interleaved() {
-            if draft.event_type != EventType::DiagnosticChanged {
-                draft.payload.insert("interleaved".into(), true.into());
-            }
+            draft.set("interleaved", (draft.event_type != EventType::DiagnosticChanged).then_some(true));
         } else if draft.ids.turn.is_none() && !matches!(draft.scope, Scope::Session | Scope::Task) {
             draft.ids.turn = self.trace.as_deref().and_then(|trace| TurnId::new(trace).ok());
         }

@@ -96,9 +96,7 @@ impl EventHandler<'_> {
         let members = ["message", "pluginId", "startTurn", "payload", "source"].map(|member| (member, member));
         move_members(&mut content, &mut fact, &members);
         let mut draft = Draft::new(EventType::SessionUpdated).with("notification", Value::Object(content.payload));
-        if let Some(key) = take_text(&mut fact, "sessionKey") {
-            draft.add_ref("sessionKey", key.into());
-        }
+        draft.add_ref("sessionKey", take_text(&mut fact, "sessionKey"));
         (draft.owner, draft.surface) = (Owner::Runtime, Surface::WorkerNotifications);
         self.push_carrying(draft, fact);
     }
@@ -141,9 +139,7 @@ impl EventHandler<'_> {
         draft.ids.task = Some(take_checked_id::<TaskId>(&mut fact, "jobId"));
         draft.timestamp = fact.get("ranAt").and_then(parse_timestamp);
         move_members(&mut draft, &mut fact, &[("ranAt", "ranAt"), ("outputPath", "lastRunRef")]);
-        if let Some(key) = take_text(&mut fact, "sessionKey") {
-            draft.add_ref("sessionKey", key.into());
-        }
+        draft.add_ref("sessionKey", take_text(&mut fact, "sessionKey"));
         self.push_carrying(draft, fact);
     }
 }

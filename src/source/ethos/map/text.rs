@@ -59,13 +59,9 @@ impl EventHandler<'_> {
     }
 
     fn chunk(&mut self, class: EventType, text: String, message: MessageId, part: PartId, rest: Fact) {
-        let mut draft = carry_all(Draft::new(class).with("text", text), rest);
-        if draft.event_type == EventType::ReasoningDelta {
-            draft.audience = Audience::Dashboard;
-        }
-        draft.ids.message = Some(message);
-        draft.ids.part = Some(part);
-        self.push(draft);
+        let audience = if class == EventType::ReasoningDelta { Audience::Dashboard } else { Audience::User };
+        let draft = Draft::new(class).with("text", text).with_audience(audience).with_message(message).with_part(part);
+        self.push(carry_all(draft, rest));
     }
 
     /// Ends the open reasoning part, because the model continues with something else.
@@ -73,11 +69,8 @@ impl EventHandler<'_> {
     /// The end has no text: the streamed chunks are the reasoning.
     pub(super) fn end_thought(&mut self) {
         if let Some(part) = self.memory.thought.take() {
-            let mut draft = Draft::new(EventType::ReasoningSummary);
-            draft.audience = Audience::Dashboard;
-            draft.ids.message.clone_from(&self.memory.message);
-            draft.ids.part = Some(part);
-            self.push(draft);
+            let draft = Draft::new(EventType::ReasoningSummary).with_audience(Audience::Dashboard);
+            self.push(draft.with_message(self.memory.message.clone()).with_part(part));
         }
     }
 
@@ -100,10 +93,6 @@ impl EventHandler<'_> {
     }
 
     pub(super) fn whole(&mut self, text: Option<String>, message: MessageId, part: Option<PartId>) {
-        let mut draft = Draft::new(EventType::TextFinal);
-        draft.set("text", text);
-        draft.ids.message = Some(message);
-        draft.ids.part = part;
-        self.push(draft);
+        self.push(Draft::new(EventType::TextFinal).with_some("text", text).with_message(message).with_part(part));
     }
 }

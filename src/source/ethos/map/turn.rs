@@ -207,10 +207,7 @@ impl EventHandler<'_> {
         }
         let message = message.unwrap_or_else(|| "the turn failed without saying why".into());
         let may_be_abort = code == "llm_error" && message == ABORTED;
-        let mut draft = failed(error(take_text(&mut fact, "code"), message));
-        if is_refused {
-            draft.payload.insert("refused".into(), true.into());
-        }
+        let mut draft = failed(error(take_text(&mut fact, "code"), message)).with_some("refused", is_refused.then_some(true));
         (draft.scope, draft.may_be_abort) = (Scope::Turn, may_be_abort);
         self.end(draft, fact);
     }
@@ -257,8 +254,7 @@ impl EventHandler<'_> {
         let is_of_a_tool = !usage.values().any(is_some) && cost.as_ref().is_some_and(is_some);
         usage.extend(cost.map(|cost| ("costUsd".to_owned(), cost)));
         let paid = self.just_ended.take().filter(|_| is_of_a_tool).map(|paid| paid.call);
-        let mut draft = Draft::new(EventType::MetricChanged);
-        draft.audience = Audience::Dashboard;
+        let mut draft = Draft::new(EventType::MetricChanged).with_audience(Audience::Dashboard);
         if is_of_a_tool {
             // A cost in any other position does not name its cause.
             draft = draft.with("kind", if paid.is_some() { "tool_cost" } else { "cost" });
@@ -294,12 +290,8 @@ impl EventHandler<'_> {
                 ("credentialKey", "credentialKey"),
             ],
         );
-        if has_address {
-            draft.payload.insert("hasWithheldAddress".into(), true.into());
-        }
-        if let Some(key) = take_text(&mut fact, "sessionKey") {
-            draft.add_ref("sessionKey", key.into());
-        }
+        draft.set("hasWithheldAddress", has_address.then_some(true));
+        draft.add_ref("sessionKey", take_text(&mut fact, "sessionKey"));
         draft.owner = Owner::Policy;
         draft.ids.action = Some(action.clone());
         if self.memory.turn_state != TurnState::Ended {

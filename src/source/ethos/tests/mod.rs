@@ -12,7 +12,7 @@ use crate::model::{Audience, Draft, EventType, Owner, Persistence, Phase, Scope,
 use crate::source::bounded::{CALLS_OPEN_MAX, PENDING_MAX};
 use crate::source::digest::TextDigest;
 use crate::source::members::NAME_CHARS_MAX;
-use crate::source::samples::{self, adapt_for, class, classes, given, lengths, object, of_class, payload};
+use crate::source::samples::{self, adapt_for, class, classes, given, lengths, object, of_class, payload, with};
 use crate::source::{DryRun, FactError};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -63,9 +63,7 @@ fn failed(id: &str, name: &str) -> Value {
 }
 
 fn progress(name: &str, members: Value) -> Value {
-    let mut fact = event("tool_progress", json!({"toolName": name, "message": "…"}));
-    fact.as_object_mut().unwrap().extend(object(members));
-    fact
+    with(event("tool_progress", json!({"toolName": name, "message": "…"})), members)
 }
 
 /// Adds this audience to the event.

@@ -79,9 +79,7 @@ impl EventHandler<'_> {
         let id = self.memory.call_named(&native).expect("`missing_member` has checked the id, and generated ids are valid");
         if self.memory.has_ended(key) {
             // A call has only one end.
-            let mut draft = diagnostic("write_after_seal", self.event, payload);
-            draft.ids.tool_call = Some(id);
-            return self.push(draft);
+            return self.push(diagnostic("write_after_seal", self.event, payload).with_call(id));
         }
         payload.shift_remove("id");
         let name = take_text(&mut payload, "tool").filter(|name| !name.is_empty());
@@ -94,12 +92,8 @@ impl EventHandler<'_> {
         let completed = if is_complete { payload.shift_remove("completedAt") } else { None };
         self.carry_remaining(payload);
         let of = |class: EventType| {
-            let mut draft = Draft::new(class);
-            draft.ids.tool_call = Some(id.clone());
-            draft.timestamp.clone_from(&at);
-            if let Some(checksum) = &checksum {
-                draft.add_ref("checksum", checksum.as_str().into());
-            }
+            let mut draft = Draft::new(class).with_call(id.clone()).with_timestamp(at.clone());
+            draft.add_ref("checksum", checksum.as_ref().map(|checksum| checksum.as_str()));
             draft
         };
 
@@ -119,9 +113,7 @@ impl EventHandler<'_> {
             draft.owner = Owner::Model;
             draft.set("toolName", name.as_deref());
             draft.set("createdAt", created);
-            if id.as_str() != native {
-                draft.add_ref("nativeId", native.into());
-            }
+            draft.add_ref("nativeId", (id.as_str() != native).then_some(native));
             self.push(draft);
         }
         if has_news {
@@ -140,9 +132,7 @@ impl EventHandler<'_> {
         } else if let Some(results) = results.filter(|results| !results.is_null()) {
             // Only the end of a call carries its result.
             let early = Fact::from_iter([("results".to_owned(), results)]);
-            let mut draft = diagnostic("results_before_end", self.event, early);
-            draft.ids.tool_call = Some(id);
-            self.push(draft);
+            self.push(diagnostic("results_before_end", self.event, early).with_call(id));
         }
     }
 
@@ -197,7 +187,7 @@ fn place_output(mut draft: Draft, member: &str, results: Value, handling: &mut V
         draft.ids.artifact = only.get("artifactId").and_then(Value::as_str).and_then(|id| ArtifactId::new(id).ok());
     }
     for media in media {
-        draft.add_ref("artifact", media);
+        draft.add_ref("artifact", Some(media));
     }
     draft
 }

@@ -88,9 +88,7 @@ impl EventHandler<'_> {
         if opener.get("toolCallId").is_some_and(Value::is_string) && call.is_some() {
             opener.shift_remove("toolCallId");
         }
-        if !opener.is_empty() {
-            draft.payload.insert("payload".into(), Value::Object(opener));
-        }
+        draft.set("payload", (!opener.is_empty()).then(|| Value::Object(opener)));
         self.memory.gates.add(Gate { id, call, is_approval });
         self.carry_remaining(payload);
         self.push(draft);

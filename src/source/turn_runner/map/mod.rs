@@ -14,7 +14,7 @@ use crate::source::bounded::{Bounded, CALLS_OPEN_MAX, PENDING_MAX};
 use crate::source::digest::{FNV1A_OFFSET_BASIS, fnv1a};
 use crate::source::members::{carry_all, diagnostic};
 use crate::source::turn::TurnState;
-use crate::source::{Drafts, Fact, FactError, Runtime};
+use crate::source::{Drafts, Fact, Parser, Runtime};
 use calls::Call;
 use failure::Cause;
 use gates::Gate;
@@ -99,10 +99,7 @@ impl UsedIds {
 
 impl Runtime for TurnRunner {
     type Event = Event;
-
-    fn parse(fact: Fact) -> Result<Event, FactError> {
-        parse(fact)
-    }
+    const PARSE: Parser<Event> = parse;
 
     fn apply(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
         let (kind, event, payload, rest) = match event {

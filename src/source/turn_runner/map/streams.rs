@@ -145,10 +145,7 @@ impl EventHandler<'_> {
         let added = match stream.effect_of(&delta, full.as_deref()) {
             ChunkEffect::Text { text, missed } => {
                 stream.append(text);
-                let mut draft = of(channel.draft(false)).with("text", text);
-                if missed > 0 {
-                    draft.payload.insert("missedBytes".into(), missed.into());
-                }
+                let draft = of(channel.draft(false)).with("text", text).with_some("missedBytes", (missed > 0).then_some(missed));
                 Some(draft).filter(|_| !text.is_empty())
             }
             // The seal below contains the whole text.
@@ -173,9 +170,7 @@ impl EventHandler<'_> {
         if let Some(mut draft) = added {
             if is_first {
                 draft.set("createdAt", created);
-                if message.as_str() != id {
-                    draft.add_ref("nativeId", id.into());
-                }
+                draft.add_ref("nativeId", (message.as_str() != id).then_some(id));
             }
             self.push(draft);
         }

@@ -28,9 +28,7 @@ impl EventHandler<'_> {
     fn note(&mut self, mut payload: Fact, members: &[(&str, &str)], audience: Audience) {
         let kind = take_text(&mut payload, "kind").filter(|kind| !kind.is_empty()).unwrap_or_else(|| self.event.to_owned());
         let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", kind).with("eventType", self.event);
-        if self.event == "warning" {
-            draft = draft.with("severity", "warning");
-        }
+        draft.set("severity", (self.event == "warning").then_some("warning"));
         draft.audience = audience;
         draft.timestamp = take_time(&mut payload, "emittedAt");
         move_members(&mut draft, &mut payload, &[("message", "message"), ("payload", "data")]);
@@ -82,12 +80,10 @@ impl EventHandler<'_> {
                 call.execution = to;
                 draft.ids.tool_call = Some(call.id.clone());
             }
-            draft.add_ref("checksum", checksum.into());
+            draft.add_ref("checksum", Some(checksum));
         }
         // Despite its name this is not the turn's id but the dispatch context's, which no other event has.
-        if let Some(context) = take_text(payload, "turnId") {
-            draft.add_ref("dispatchContextId", context.into());
-        }
+        draft.add_ref("dispatchContextId", take_text(payload, "turnId"));
         move_members(&mut draft, payload, &[("toolName", "toolName")]);
         (draft.owner, draft.scope, draft.phase) = (Owner::Tool, Scope::ToolCall, Phase::Acting);
         draft.audience = Audience::Dashboard;

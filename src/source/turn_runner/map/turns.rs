@@ -112,9 +112,7 @@ impl EventHandler<'_> {
             _ => Draft::new(EventType::RunFinished),
         };
         draft = draft.with("status", phase.as_str());
-        if self.memory.is_degraded {
-            draft.payload.insert("degraded".into(), true.into());
-        }
+        draft.set("degraded", self.memory.is_degraded.then_some(true));
         draft.scope = Scope::Turn;
         draft.phase = phase;
         draft.timestamp = take_time(&mut payload, "endedAt");
@@ -130,7 +128,7 @@ impl EventHandler<'_> {
         if let (Some(own), Some(given)) = (&self.memory.turn, &self.given.turn)
             && own != given
         {
-            draft.add_ref("turnId", own.as_str().into());
+            draft.add_ref("turnId", Some(own.as_str()));
         }
     }
 
@@ -159,8 +157,7 @@ impl EventHandler<'_> {
         }
         let was_aborted = memory.cause.as_ref().is_some_and(|cause| cause.is_abort) && memory.outcome == Some(Outcome::Nack);
         memory.is_aborting |= was_aborted || memory.outcome == Some(Outcome::Aborted);
-        let mut draft = status(Phase::Reconciling).with("dispatch", "ended");
-        draft.timestamp = take_time(&mut payload, "endedAt");
+        let mut draft = status(Phase::Reconciling).with("dispatch", "ended").with_timestamp(take_time(&mut payload, "endedAt"));
         let members = [
             ("dispatchId", "dispatchId"),
             ("status", "dispatchStatus"),
@@ -175,8 +172,7 @@ impl EventHandler<'_> {
     }
 
     pub(super) fn iteration_start(&mut self, mut payload: Fact) {
-        let mut draft = status(Phase::Acting).with("step", "started");
-        draft.timestamp = take_time(&mut payload, "startedAt");
+        let mut draft = status(Phase::Acting).with("step", "started").with_timestamp(take_time(&mut payload, "startedAt"));
         move_step_ids(&mut draft, &mut payload);
         self.carry_remaining(payload);
         self.push(draft);
@@ -195,12 +191,8 @@ impl EventHandler<'_> {
             (_, cause) => *cause = Some(Cause::of(&error)),
         }
         let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", "error").with("severity", "error");
-        if let Some(message) = text(&error, "message").or_else(|| error.as_str().map(str::to_owned)) {
-            draft.payload.insert("message".into(), message.into());
-        }
-        if let Some(code) = text(&error, "code").or_else(|| text(&error, "name")) {
-            draft.payload.insert("code".into(), code.into());
-        }
+        draft.set("message", text(&error, "message").or_else(|| error.as_str().map(str::to_owned)));
+        draft.set("code", text(&error, "code").or_else(|| text(&error, "name")));
         draft = draft.with("error", error);
         draft.audience = Audience::Dashboard;
         self.push(draft);
@@ -209,9 +201,7 @@ impl EventHandler<'_> {
 
 /// Creates a status of the turn, for operators.
 fn status(phase: Phase) -> Draft {
-    let mut draft = Draft::new(EventType::RunStatus);
-    (draft.phase, draft.audience) = (phase, Audience::Dashboard);
-    draft
+    Draft::new(EventType::RunStatus).with_phase(phase).with_audience(Audience::Dashboard)
 }
 
 /// Adds the dispatch and iteration ids.

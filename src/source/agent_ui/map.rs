@@ -88,7 +88,7 @@ impl Runtime for AgentUi {
 /// Sets the run to the run of the request. A different run id in the fact becomes a reference.
 fn settle_run(draft: &mut Draft, given: &Ids) {
     let own = std::mem::replace(&mut draft.ids.run, given.run.clone());
-    draft.add_ref("runId", own.as_ref().filter(|own| given.run.as_ref() != Some(*own)).map(|own| own.as_str()));
+    draft.add_ref("runId", own.as_ref().filter(|own| given.run.as_ref() != Some(*own)).map(crate::model::id::RunId::as_str));
     draft.ids.fill_from(given);
 }
 

@@ -117,7 +117,7 @@ impl EventHandler<'_> {
     fn add_run_reference(&self, draft: &mut Draft) {
         draft.add_ref(
             "runId",
-            self.memory.run.as_ref().filter(|run| self.given.run.as_ref() != Some(run)).map(|run| run.as_str()),
+            self.memory.run.as_ref().filter(|run| self.given.run.as_ref() != Some(run)).map(crate::model::id::RunId::as_str),
         );
     }
 

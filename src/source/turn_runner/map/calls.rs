@@ -93,7 +93,7 @@ impl EventHandler<'_> {
         self.carry_remaining(payload);
         let of = |class: EventType| {
             let mut draft = Draft::new(class).with_call(id.clone()).with_timestamp(at.clone());
-            draft.add_ref("checksum", checksum.as_ref().map(|checksum| checksum.as_str()));
+            draft.add_ref("checksum", checksum.as_deref());
             draft
         };
 

@@ -99,6 +99,14 @@ pub(super) trait Protocol: Send + Sync {
         false
     }
 
+    /// Judges an edit of what a pending action asks about, before the agent gets it.
+    ///
+    /// # Errors
+    /// Why the agent cannot get it, for the user.
+    fn check_edit(&self, _edit: &ActionReply) -> Result<(), &'static str> {
+        Err("The agent takes no changed arguments. Approve or reject the action.")
+    }
+
     /// Whether the agent goes on with a call whose connection was closed. Only [`Upstream::cancel`] then stops it.
     fn outlives_connection(&self) -> bool {
         false

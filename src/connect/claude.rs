@@ -86,6 +86,11 @@ impl Protocol for ClaudeAgent {
         }
         .boxed()
     }
+
+    fn check_edit(&self, edit: &ActionReply) -> Result<(), &'static str> {
+        let is_input = edit.value.as_ref().is_some_and(Value::is_object);
+        if is_input { Ok(()) } else { Err("The value must be the tool's input, with changes.") }
+    }
 }
 
 /// A turn: from the user's line to the `result`.
@@ -141,6 +146,7 @@ impl ClaudeTurn {
 fn decision(reply: &ActionReply, mut input: Value) -> Value {
     let changed = reply.value.as_ref().and_then(|value| value.get("updatedInput")).cloned();
     match &reply.control {
+        Control::Edit => json!({ "behavior": "allow", "updatedInput": reply.value }),
         // A question of the program: the answers are a part of its tool's input.
         Control::Answer if changed.is_none() => {
             if let Some(input) = input.as_object_mut() {
@@ -213,6 +219,10 @@ mod tests {
     fn a_decision_allows_the_input_or_denies_it_with_the_reason() {
         let decided = |control: Control, value: Value| decision(&reply("q", control, value, json!({})), json!({ "path": "a" }));
         assert_eq!(decided(Control::Approve, Value::Null), json!({ "behavior": "allow", "updatedInput": { "path": "a" } }));
+        assert_eq!(
+            decided(Control::Edit, json!({ "path": "b" })),
+            json!({ "behavior": "allow", "updatedInput": { "path": "b" } })
+        );
         let edited = json!({ "approved": true, "updatedInput": { "path": "b" } });
         assert_eq!(decided(Control::Approve, edited), json!({ "behavior": "allow", "updatedInput": { "path": "b" } }));
         assert_eq!(decided(Control::Reject, json!("mine")), json!({ "behavior": "deny", "message": "mine" }));

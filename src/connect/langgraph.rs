@@ -71,6 +71,10 @@ impl Protocol for LangGraphServer {
         memory.contains_key(RUN)
     }
 
+    fn check_edit(&self, edit: &ActionReply) -> Result<(), &'static str> {
+        edited(edit).map(drop).ok_or("The value must be what the action has as its input, with changes.")
+    }
+
     fn outlives_connection(&self) -> bool {
         true
     }
@@ -117,6 +121,9 @@ fn resume_value(reply: &ActionReply) -> Value {
     if let Some(value) = given.filter(|value| reply.control == Control::Answer || is_decision(value)) {
         return value;
     }
+    if let Some(edited) = edited(reply).filter(|_| reply.control == Control::Edit) {
+        return edited;
+    }
     if reply.asked("kind") != Some("tool_approval") {
         return reply.value.clone().unwrap_or_else(|| reply.is_approved().into());
     }
@@ -125,11 +132,34 @@ fn resume_value(reply: &ActionReply) -> Value {
         decision["message"] = reason.into();
     }
     // The middleware asks about several calls at once, and then wants a decision for each, in order.
-    let requests = ["input", "parameters"].iter().find_map(|member| reply.asked.get(*member)?.as_array());
-    match requests {
+    match requests(reply) {
         Some(requests) => json!({ "decisions": vec![decision; requests.len().max(1)] }),
         None if reply.asked.contains_key("toolCallId") => decision,
         None => json!({ "decisions": [decision] }),
+    }
+}
+
+/// The calls that an action asks about, if it may ask about several.
+fn requests(reply: &ActionReply) -> Option<&Vec<Value>> {
+    ["input", "parameters"].iter().find_map(|member| reply.asked.get(*member)?.as_array())
+}
+
+/// The decisions by which the user's changed calls or arguments are carried out. `None` if they are not of this action.
+fn edited(reply: &ActionReply) -> Option<Value> {
+    let edit = |name: &Value, args: &Value| json!({ "type": "edit", "edited_action": { "name": name, "args": args } });
+    let given = reply.value.as_ref()?;
+    match (requests(reply), given) {
+        _ if reply.asked("kind") != Some("tool_approval") => None,
+        (Some(requests), Value::Array(given)) if given.len() == requests.len() => {
+            let decisions = requests.iter().zip(given).map(|(request, given)| match given == request {
+                true => Some(json!({ "type": "approve" })),
+                false => Some(edit(given.get("name")?, given.get("args")?)),
+            });
+            Some(json!({ "decisions": decisions.collect::<Option<Vec<_>>>()? }))
+        }
+        (Some(_), _) => None,
+        (None, Value::Object(_)) => Some(edit(reply.asked.get("toolName")?, given)),
+        (None, _) => None,
     }
 }
 
@@ -211,6 +241,25 @@ mod tests {
         assert_eq!(resume_value(&reply("i", Control::Reject, Value::Null, question.clone())), json!(false));
         let both = [reply("i", Control::Answer, json!(1), question.clone()), reply("j", Control::Answer, json!(2), question)];
         assert_eq!(resume(&both), json!({ "i": 1, "j": 2 }));
+    }
+
+    #[test]
+    fn an_edit_changes_the_calls_that_differ_and_approves_the_others() {
+        let calls = json!([{ "name": "rm", "args": { "path": "a" } }, { "name": "ls", "args": {} }]);
+        let asked = json!({ "kind": "tool_approval", "input": calls });
+        let mut changed = calls;
+        changed[0]["args"]["path"] = "b".into();
+        let edit = json!({ "type": "edit", "edited_action": { "name": "rm", "args": { "path": "b" } } });
+        assert_eq!(
+            resume_value(&reply("i", Control::Edit, changed.clone(), asked.clone())),
+            json!({ "decisions": [edit, { "type": "approve" }] })
+        );
+        let one = json!({ "kind": "tool_approval", "toolCallId": "c", "toolName": "rm", "input": { "path": "a" } });
+        assert_eq!(resume_value(&reply("i", Control::Edit, json!({ "path": "b" }), one.clone())), edit);
+        let is_taken = |value: Value, asked: &Value| edited(&reply("i", Control::Edit, value, asked.clone())).is_some();
+        assert!(!is_taken(json!([changed[0]]), &asked), "a call is missing");
+        assert!(!is_taken(json!(["edit", "edit"]), &asked) && !is_taken(json!("edit"), &one));
+        assert!(!is_taken(json!({}), &json!({ "kind": "clarification" })));
     }
 
     #[test]

@@ -137,6 +137,7 @@ impl Worker {
         let taken = match &control.control {
             Control::Send | Control::Queue => self.request(control, &held).await,
             Control::Approve | Control::Reject | Control::Answer => self.reply(control.run_id, &held).await,
+            Control::Edit if held.action.is_some() => self.reply(control.run_id, &held).await,
             Control::Interrupt | Control::Stop => self.stop(control.run_id, &held).await,
             Control::Steer => self.steer(control.run_id, &held).await,
             other => {
@@ -252,6 +253,12 @@ impl Worker {
         let action_id = ActionId::new(action).expect("a target of a control is an id");
         let asked = asked.map(|asked| Arc::unwrap_or_clone(asked.content)).unwrap_or_default();
         let reply = ActionReply { action: action_id, control: held.control.clone(), value: held.value.clone(), asked };
+        if held.control == Control::Edit
+            && let Err(reason) = agent.protocol.check_edit(&reply)
+        {
+            agent.refuse(held, reason).await;
+            return Ok(());
+        }
         // It fails only for a turn that has just ended.
         let tell = |turn: &ActiveTurn| turn.commands.send(TurnCommand::Reply(held.clone(), reply.clone())).is_ok();
         if self.active.get(&run).is_some_and(tell) {

@@ -435,7 +435,9 @@ export class Action extends Card {
     const hasReason = properties !== null && typeof properties === "object" && Object.keys(properties).some((name) => REASON_NAME.test(name));
     // A schema that describes something else than an object has no place for a reason.
     const acceptsReason = schema === undefined || (properties !== undefined && /** @type {any} */ (schema).additionalProperties !== false);
-    return { ...form, approve: of("approve"), reject: of("reject"), edits: of("edit"), asksReason: !hasReason && acceptsReason };
+    // The editor of the arguments says more than the option to edit them.
+    const edits = editableArguments(this) === undefined ? of("edit") : [];
+    return { ...form, approve: of("approve"), reject: of("reject"), edits, asksReason: !hasReason && acceptsReason };
   }
 
   /**

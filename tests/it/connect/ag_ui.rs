@@ -219,6 +219,18 @@ async fn a_stop_withdraws_an_approval_that_waits_for_another_turn_of_its_session
 }
 
 #[tokio::test]
+async fn changed_arguments_are_refused_where_the_protocol_has_no_answer_for_them() {
+    let endpoint = Endpoint::start(vec![Reply::Events(asks("r1"))]).await;
+    let client = start_server(&agent(&endpoint)).await;
+    say(&client, "t", "r1", json!([user("u1", "Delete it")])).await;
+    let edit = json!({ "control": "edit", "actionId": "ask", "value": { "path": "b.txt" } });
+    let edited = post(&client, "/v1/runs/r1/controls", &edit).await.json();
+    let refused = wait_for_control(&client, "r1", &edited["controlId"], "nacked").await;
+    assert!(refused["reason"].as_str().unwrap().contains("changed arguments"), "{refused}");
+    assert_eq!(activities(&client, "r1", "user", "action").await[0]["status"], "pending");
+}
+
+#[tokio::test]
 async fn a_message_in_the_middle_of_a_turn_is_refused_with_a_reason() {
     let endpoint = Endpoint::start(vec![Reply::Open(vec![started("r1")])]).await;
     let client = start_server(&agent(&endpoint)).await;

@@ -262,6 +262,32 @@ async fn a_langgraph_interrupt_is_resumed_with_the_user_s_value() {
 }
 
 #[tokio::test]
+async fn changed_arguments_are_an_edit_for_langgraph_s_approvals() {
+    let calls = json!([{ "name": "delete", "args": { "path": "a.txt" } }]);
+    let review = json!({ "action_requests": calls, "review_configs": [{ "action_name": "delete", "allowed_decisions": ["approve", "edit"] }] });
+    let asks = ("updates", json!({ "__interrupt__": [{ "id": "i1", "value": review }] }));
+    let mut answers = vec![
+        Reply::Named(vec![run_metadata("up-1"), asks], false),
+        Reply::Named(vec![run_metadata("up-2"), node_says("m1", "Done")], false),
+    ];
+    answers.extend(ended("success"));
+    let endpoint = Endpoint::start(answers).await;
+    let client = start_server(&langgraph(&endpoint)).await;
+    say(&client, "t", "r1", user("u1", "Delete")).await;
+    wait_for_status(&client, "r1", "waiting").await;
+    endpoint.received().await;
+    let edit = |value: Value| json!({ "control": "edit", "actionId": "i1", "value": value });
+    let other = post(&client, "/v1/runs/r1/controls", &edit(json!([]))).await.json();
+    wait_for_control(&client, "r1", &other["controlId"], "nacked").await;
+    let changed = json!([{ "name": "delete", "args": { "path": "b.txt" } }]);
+    post(&client, "/v1/runs/r1/controls", &edit(changed.clone())).await;
+    let decisions = json!([{ "type": "edit", "edited_action": changed[0] }]);
+    assert_eq!(endpoint.received().await.body["command"], json!({ "resume": { "decisions": decisions } }));
+    wait_for_status(&client, "r1", "completed").await;
+    assert_eq!(activities(&client, "r1", "user", "action").await[0]["outcome"], "approved");
+}
+
+#[tokio::test]
 async fn a_stop_cancels_the_run_at_the_langgraph_server() {
     let endpoint =
         Endpoint::start(vec![Reply::Named(vec![run_metadata("up"), node_says("m1", "Once")], true), Reply::Json(json!({}))])

@@ -157,9 +157,8 @@ fn edited(reply: &ActionReply) -> Option<Value> {
             });
             Some(json!({ "decisions": decisions.collect::<Option<Vec<_>>>()? }))
         }
-        (Some(_), _) => None,
         (None, Value::Object(_)) => Some(edit(reply.asked.get("toolName")?, given)),
-        (None, _) => None,
+        _ => None,
     }
 }
 

@@ -87,10 +87,10 @@ struct Stream<'s> {
     dialect: AgUi,
     /// The number of envelopes sent to the reader.
     at: usize,
+    /// The number of envelopes in the log, which a restart sends at least.
+    written: usize,
     events: Vec<Value>,
-    /// The number of events of each step.
     is_over: bool,
-    again: usize,
 }
 
 fn options(version: Version, begin: Begin) -> AgUiOptions {
@@ -107,7 +107,7 @@ fn options(version: Version, begin: Begin) -> AgUiOptions {
 
 impl<'s> Stream<'s> {
     fn of(story: &'s Story, options: AgUiOptions) -> Self {
-        Self { story, dialect: AgUi::new(options), at: 0, events: Vec::new(), is_over: false, again: 0 }
+        Self { story, dialect: AgUi::new(options), at: 0, written: 0, events: Vec::new(), is_over: false }
     }
 
     /// Opens a stream from the start.
@@ -155,7 +155,7 @@ impl<'s> Stream<'s> {
             Flow::Continue => {}
             Flow::End => self.is_over = true,
             Flow::Restart => {
-                self.again += 1;
+                self.at = self.at.max(self.written);
                 self.dialect.load_history(Vec::new());
                 self.hydrate(self.story.shown[self.at].clone());
             }
@@ -287,6 +287,16 @@ fn check(story: &Story, stride: usize) {
         stream.events[*counts.last().unwrap()..].iter().for_each(|event| client.read(event));
         check_end(story, &client, version, &format!("{version:?} read live"));
         let events_up_to = |at: usize| &stream.events[..counts[at]];
+
+        // A stream that ends at a pause covers everything before its last cursor, also if the log is further by then.
+        let until_pause = AgUiOptions { until: Until::Pause, ..options(version, Begin::Replay) };
+        let mut brief = Stream { written: story.steps.len(), ..Stream::of(story, until_pause) };
+        brief.frame(Frame::Hydrated {});
+        while brief.at < story.steps.len() && !brief.is_over {
+            brief.step();
+        }
+        let how = format!("{version:?} until a pause, at {}", brief.at);
+        assert_same(&read(version, &brief.events), &story.shown[brief.at], version, &how);
 
         for at in (0..=story.steps.len()).step_by(stride) {
             let mut joined = Stream::joined(story, version, at);

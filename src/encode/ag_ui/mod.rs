@@ -355,9 +355,6 @@ impl AgUi {
         let earlier = std::mem::take(&mut self.earlier);
         let lacks = self.sent.calls_without_result();
         let entries = self.load_sent(&earlier, &activities);
-        if self.check_attempt(&before, events) == Flow::End {
-            return Flow::End;
-        }
         let live = self.unfinished(&entries);
         let open = std::mem::replace(&mut self.live, live.clone());
         let mut output = Vec::new();
@@ -378,7 +375,8 @@ impl AgUi {
             output.extend(bracket.into_iter().flat_map(|(_, start)| start));
         }
         events.extend(output);
-        Flow::Continue
+        // The snapshot comes before the end of a previous attempt's run: the cursor of that end covers the snapshot.
+        self.check_attempt(&before, events)
     }
 
     /// Appends the snapshot of a thread's messages and returns the events for separate results.

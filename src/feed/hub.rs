@@ -1,6 +1,7 @@
 //! Hubs: one log, its views, and the flushes that bring their rings to the log's tail.
 
 use super::fan_out::{Listeners, give_way};
+use super::pace::Flushed;
 use super::ring::{Chunk, Ring};
 use super::{Feed, Frames};
 use crate::encode::native::Encoder;
@@ -10,7 +11,7 @@ use crate::model::{Audience, Sequence};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// One log for one audience in one kind of frames, shared by all of its readers.
 pub(super) struct SharedView {
@@ -107,14 +108,16 @@ impl Hub {
     pub async fn flush(self: &Arc<Self>, feed: &Arc<Feed>) {
         let begun = Instant::now();
         let committed = self.log.acknowledge_announcement();
-        let mut envelopes = 0;
+        let mut flushed = Flushed::default();
         for view in self.read() {
             let before = view.ring.lock().through;
-            feed.counts.frames.add(self.encode(view, feed.sizes.ring_bytes_max) as u64);
-            envelopes = envelopes.max(view.ring.lock().through.0.saturating_sub(before.0));
+            let (frames, bytes) = self.encode(view, feed.sizes.ring_bytes_max);
+            feed.counts.frames.add(frames as u64);
+            let envelopes = view.ring.lock().through.0.saturating_sub(before.0);
+            flushed = Flushed { envelopes: flushed.envelopes.max(envelopes), bytes: flushed.bytes.max(bytes) };
         }
         self.log.drop_recent(self.read().map(|view| view.ring.lock().through).min().unwrap_or(Sequence::MAX));
-        let fan_out = FanOut::new(feed.clone(), self.clone(), begun, envelopes, committed);
+        let fan_out = FanOut::new(feed.clone(), self.clone(), begun, flushed, committed);
         for view in self.read() {
             let groups = view.listeners.lock().announce(&fan_out);
             for (n, group) in groups.iter().enumerate() {
@@ -131,8 +134,8 @@ impl Hub {
         self.fan_outs.load(Ordering::Relaxed) > 0
     }
 
-    /// Brings a view's ring to the log's tail. Returns the number of encoded frames.
-    pub fn encode(&self, view: &SharedView, ring_bytes_max: usize) -> usize {
+    /// Brings a view's ring to the log's tail. Returns the number of encoded frames, and their bytes.
+    pub fn encode(&self, view: &SharedView, ring_bytes_max: usize) -> (usize, usize) {
         let mut ring = self.ring(view);
         let (tail, rows) = self.log.recent_rows_after(ring.through);
         match (rows, tail.epoch) {
@@ -145,15 +148,15 @@ impl Hub {
                     // No reader has built the fold yet; the first one starts at the tail.
                     (Frames::Activities, None) => {
                         ring.restart(&tail);
-                        return 0;
+                        return (0, 0);
                     }
                 };
-                let frames = chunk.frames.frame_count();
+                let encoded = (chunk.frames.frame_count(), chunk.frames.len());
                 if chunk.last > chunk.after {
                     ring.push(chunk, ring_bytes_max);
                 }
                 ring.ended = tail.end();
-                return frames;
+                return encoded;
             }
             // The log was never written, and the ring knows that. It keeps its fold; otherwise readers would rebuild it
             // forever.
@@ -162,7 +165,7 @@ impl Hub {
             // the store.
             _ => ring.restart(&tail),
         }
-        0
+        (0, 0)
     }
 }
 
@@ -172,42 +175,30 @@ impl Drop for Hub {
     }
 }
 
-/// The number of envelopes in one flush from which a log counts as written at full speed.
-const BURST_ENVELOPES_MIN: u64 = 8;
-
 /// A flush on its way to readers. Its drop is the arrival, and sets the time of the log's next flush.
 struct FanOut {
     feed: Arc<Feed>,
     hub: Arc<Hub>,
     begun: Instant,
-    envelopes: u64,
+    flushed: Flushed,
     /// The commit of the first envelope.
     committed: Option<Instant>,
 }
 
 impl FanOut {
-    fn new(feed: Arc<Feed>, hub: Arc<Hub>, begun: Instant, envelopes: u64, committed: Option<Instant>) -> Arc<Self> {
+    fn new(feed: Arc<Feed>, hub: Arc<Hub>, begun: Instant, flushed: Flushed, committed: Option<Instant>) -> Arc<Self> {
         hub.fan_outs.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { feed, hub, begun, envelopes, committed })
-    }
-
-    /// The shortest time from the arrival to the next flush.
-    ///
-    /// A fan-out that takes longer than a tick is followed by a pause, which leaves time for incoming requests. If many
-    /// envelopes arrive between two flushes, the pause is longer: more writes would not deliver them sooner.
-    fn rest(&self, tick: Duration) -> Duration {
-        let took = self.begun.elapsed();
-        if self.envelopes >= BURST_ENVELOPES_MIN { took.min(tick * 2) } else { (took / 4).min(tick / 2) }
+        Arc::new(Self { feed, hub, begun, flushed, committed })
     }
 }
 
 impl Drop for FanOut {
     fn drop(&mut self) {
-        let tick = self.feed.sizes.tick;
-        *self.hub.next_flush_at.lock() = Some((self.begun + tick).max(Instant::now() + self.rest(tick)));
+        let (now, tick) = (Instant::now(), self.feed.sizes.tick);
+        *self.hub.next_flush_at.lock() = Some(self.flushed.next_flush_at(self.committed, self.begun, now, tick));
         self.hub.fan_outs.fetch_sub(1, Ordering::Relaxed);
-        if let Some(committed) = self.committed.filter(|_| self.envelopes > 0) {
-            self.feed.counts.flushes.observe(committed.elapsed());
+        if let Some(committed) = self.committed.filter(|_| self.flushed.envelopes > 0) {
+            self.feed.counts.flushes.observe(now.saturating_duration_since(committed));
         }
     }
 }

@@ -6,9 +6,9 @@
 //! Frames in the view's bounded ring come from there. Older events come from the log; older activities are replaced by
 //! snapshots of what has changed since. A stalled reader costs its number and nothing else.
 //!
-//! A flush is immediate if the view was idle for a tick, else it waits for the shared tick. So a first token is not
-//! delayed, and a burst costs each reader one socket write per tick. The read path cannot slow the write path; it only
-//! follows tails.
+//! A flush is immediate if the view was idle for a tick, else it waits for the shared tick, or longer after an expensive
+//! flush ([`pace`]). So a first token is not delayed, and a burst costs each reader one socket write per flush. The read
+//! path cannot slow the write path; it only follows tails.
 
 mod any_reader;
 mod building;
@@ -21,6 +21,7 @@ mod last_seen;
 mod log_set;
 pub mod merged;
 pub mod merged_reader;
+mod pace;
 pub mod reader;
 mod ring;
 

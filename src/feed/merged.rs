@@ -5,13 +5,31 @@
 //! them; it then ends with the position of the next page.
 
 use super::Filter;
-use super::merged_reader::{ALL_ROWS, order_position, position_and_rows};
-use crate::log::row::Rows;
+use crate::log::row::{APPEND_ROWS_MAX, Rows};
 use crate::log::{Limit, LogId, Store, StoreError};
 use crate::model::{Epoch, Sequence};
 use bytes::Bytes;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+
+/// The bits of a position that count the rows of an append.
+const ROW_BITS: u32 = 20;
+const _: () = assert!((APPEND_ROWS_MAX as u64) < ALL_ROWS, "two rows of an append must not share a position");
+
+/// A position in commit order: this many rows of this append, and all appends before it.
+pub(super) fn order_position(position: u64, rows: u64) -> Sequence {
+    // Older appends had no limit and may be longer: a reader interrupted there reads some of their rows again.
+    Sequence(position << ROW_BITS | rows.min(ALL_ROWS))
+}
+
+/// The row count that means all rows of an append.
+pub(super) const ALL_ROWS: u64 = (1 << ROW_BITS) - 1;
+
+/// The commit position and the row count of a position.
+#[must_use]
+pub const fn position_and_rows(at: Sequence) -> (u64, u64) {
+    (at.0 >> ROW_BITS, at.0 & ALL_ROWS)
+}
 
 /// The limit of a page's texts before its last event, in bytes.
 const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -60,17 +78,19 @@ pub struct MergedLogs<'s> {
 
 /// The last sequence of a log that a reader at this position in commit order has read.
 ///
+/// It comes with whether the event of that sequence has this position.
+///
 /// # Errors
 /// [`StoreError`] from the store.
-pub fn sequence_at(store: &dyn Store, log: &LogId, epoch: Epoch, at: Sequence) -> Result<Sequence, StoreError> {
+pub fn sequence_at(store: &dyn Store, log: &LogId, epoch: Epoch, at: Sequence) -> Result<(Sequence, bool), StoreError> {
     let (position, rows) = position_and_rows(at);
     let last = store.locate(log, epoch, position)?;
     if rows == ALL_ROWS || last == Sequence::NONE {
-        return Ok(last);
+        return Ok((last, false));
     }
     // The row count applies only if the append at this position belongs to this log.
     let before = store.locate(log, epoch, position.saturating_sub(1))?;
-    Ok(before.plus(rows).min(last))
+    Ok((before.plus(rows).min(last), before < last))
 }
 
 impl MergedLogs<'_> {
@@ -82,7 +102,7 @@ impl MergedLogs<'_> {
         let mut page = Page::default();
         let (mut heads, mut read) = (BinaryHeap::new(), Vec::with_capacity(self.logs.len()));
         for (n, (log, epoch)) in self.logs.iter().enumerate() {
-            let from = sequence_at(self.store, log, *epoch, after)?;
+            let (from, _) = sequence_at(self.store, log, *epoch, after)?;
             read.push((from, 1));
             heads.extend(self.store.position_of(log, *epoch, from.next())?.map(|position| Reverse((position, n))));
         }
@@ -143,7 +163,7 @@ impl MergedLogs<'_> {
         let newest = Sequence(at.0.saturating_sub(1));
         let (mut heads, mut left) = (BinaryHeap::new(), Vec::with_capacity(self.logs.len()));
         for (n, (log, epoch)) in self.logs.iter().enumerate() {
-            left.push(sequence_at(self.store, log, *epoch, newest)?);
+            left.push(sequence_at(self.store, log, *epoch, newest)?.0);
             heads.extend(self.position_of_last(log, *epoch, left[n])?.map(|position| (position, n)));
         }
         'heads: while let Some((position, n)) = heads.pop() {

@@ -10,38 +10,20 @@
 use super::fan_out::Listeners;
 use super::hub::Hub;
 use super::log_set::LogSet;
+use super::merged::{ALL_ROWS, order_position, sequence_at};
 use super::ring::last_framed_of;
 use super::{Feed, Filter, Frames, PAGE, ReadRequest, ReplayState, StartAt, TryNext};
 use crate::encode::encoded::{EncodedFrames, FrameBuffer};
 use crate::encode::native::Encoder;
 use crate::log::commit::{Log, Logs, Moves};
-use crate::log::row::{APPEND_ROWS_MAX, Row, Rows};
-use crate::log::{LogId, StoreError, StoredAppend};
+use crate::log::row::{Row, Rows};
+use crate::log::{LogId, Store, StoreError, StoredAppend};
 use crate::model::{Audience, Epoch, Sequence};
 use slab::Slab;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
-
-/// The bits of a position that count the rows of an append.
-const ROW_BITS: u32 = 20;
-const _: () = assert!((APPEND_ROWS_MAX as u64) < ALL_ROWS, "two rows of an append must not share a position");
-
-/// A position in commit order: this many rows of this append, and all appends before it.
-pub(super) fn order_position(position: u64, rows: u64) -> Sequence {
-    // Older appends had no limit and may be longer: a reader interrupted there reads some of their rows again.
-    Sequence(position << ROW_BITS | rows.min(ALL_ROWS))
-}
-
-/// The row count that means all rows of an append.
-pub(super) const ALL_ROWS: u64 = (1 << ROW_BITS) - 1;
-
-/// The commit position and the row count of a position.
-#[must_use]
-pub const fn position_and_rows(at: Sequence) -> (u64, u64) {
-    (at.0 >> ROW_BITS, at.0 & ALL_ROWS)
-}
 
 /// The position of a reader of several logs that has everything committed so far.
 #[must_use]
@@ -340,7 +322,9 @@ impl MergedReader {
                 StartAt::Start => {}
                 StartAt::Now => (member.after, member.end_pending) = (tail.last, false),
                 StartAt::After(cursor) if cursor.epoch == store_epoch => {
-                    let (after, is_last_event) = self.sequence_at(&member, cursor.after).await?;
+                    let (log, epoch) = (member.hub.log.id.clone(), member.epoch);
+                    let locate = move |store: &dyn Store| epoch.map(|epoch| sequence_at(store, &log, epoch, cursor.after));
+                    let (after, is_last_event) = self.feed.logs.query(locate).await.transpose()?.unwrap_or_default();
                     // The End follows the last event, and has a cursor of its own.
                     let owes_end = is_last_event && !cursor.knows_end;
                     member.end_pending = owes_end || after < tail.last || after == Sequence::NONE;
@@ -358,17 +342,6 @@ impl MergedReader {
         // From here on, every log that is new to this reader is a new log.
         (self.is_joined, self.join_pending) = (true, false);
         Ok(())
-    }
-
-    /// The last sequence of a log that a reader at this position has read, and whether its event has this position.
-    async fn sequence_at(&self, member: &Member, at: Sequence) -> Result<(Sequence, bool), StoreError> {
-        let (position, rows) = position_and_rows(at);
-        let Some(epoch) = member.epoch else { return Ok((Sequence::NONE, false)) };
-        let id = &member.hub.log.id;
-        let last = self.feed.logs.locate(id, epoch, position).await?;
-        let before = self.feed.logs.locate(id, epoch, position.saturating_sub(1)).await?;
-        // The row count applies only if the append there belongs to this log.
-        Ok((before.plus(rows).min(last), before < last && rows < ALL_ROWS))
     }
 
     /// Runs the round of events: everything committed up to its position, as far as it can be ordered.

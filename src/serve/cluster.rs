@@ -13,7 +13,7 @@ use super::contract::operations::Operation;
 use super::http::problem::Problem;
 use super::http::request::Query;
 use crate::cluster::Membership;
-use crate::feed::merged_reader::position_and_rows;
+use crate::feed::merged::position_and_rows;
 use crate::log::LogId;
 use crate::model::{Cursor, RunId};
 use axum::Json;

@@ -325,13 +325,10 @@ impl Logs {
         Ok(stored)
     }
 
-    /// The log's last sequence at or before a position; see [`Store::locate`].
-    ///
-    /// # Errors
-    /// [`StoreError`] from the store.
-    pub async fn locate(&self, id: &LogId, epoch: Epoch, position: u64) -> Result<Sequence, StoreError> {
-        let (store, id) = (self.store.clone(), id.clone());
-        blocking(&self.blocking.reads, move || store.locate(&id, epoch, position)).await
+    /// Runs a short `job` on the store in a blocking thread; it does not wait behind [`Self::work`].
+    pub async fn query<T: Send + 'static>(&self, job: impl FnOnce(&dyn Store) -> T + Send + 'static) -> T {
+        let store = self.store.clone();
+        blocking(&self.blocking.reads, move || job(&*store)).await
     }
 
     /// Logs, newest created first; see [`Store::list`].

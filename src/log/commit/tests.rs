@@ -64,7 +64,7 @@ async fn recent_appends_equal_the_stored_ones_and_nothing_visible_lies_beyond_th
         assert_eq!((tail.last, recent), (Sequence(13), Some(stored)), "after {after}");
     }
     assert_eq!(b.recent_appends_after(Sequence(1)).1, None, "the log is not watched");
-    assert_eq!(logs.locate(&b.id, epoch, 4).await.unwrap(), Sequence(2));
+    assert_eq!(logs.query(move |store| store.locate(&b.id, epoch, 4)).await.unwrap(), Sequence(2));
 }
 
 #[tokio::test]

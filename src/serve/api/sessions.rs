@@ -461,7 +461,7 @@ pub async fn activities(State(app): State<Arc<App>>, uri: Uri) -> Result<Respons
         next = Some(created);
         let Some(session_log) = session_log(&app, &session, created, log).await? else { continue };
         let (log, epoch) = (session_log.log.clone(), session_log.epoch);
-        let reached = app.logs.work(move |store| sequence_at(store, &log, epoch, at)).await?;
+        let (reached, _) = app.logs.work(move |store| sequence_at(store, &log, epoch, at)).await?;
         if reached == Sequence::NONE {
             continue;
         }

@@ -164,7 +164,8 @@ impl Snapshots {
         let metadata = ObjectMetadata { name: name.clone(), description, ..ObjectMetadata::default() };
         self.store.put(metadata, &mut StreamReader::new(Box::pin(chunks))).await.map_err(|e| failed(&e))?;
         let snapshots = self.list().await?;
-        if stalled() || !snapshots.iter().any(|(_, complete)| *complete == name) {
+        // A newer one of another node may have removed this one.
+        if stalled() || snapshots.last().is_none_or(|(newest, _)| *newest < mark.applied) {
             return Err(failed(&format_args!("{name} is not complete; an upload must not stand still for {STALL_TIME_MAX:?}")));
         }
         for (_, old) in &snapshots[..snapshots.len().saturating_sub(KEPT)] {

@@ -43,9 +43,13 @@ pub struct LeaseValue {
     pub url: String,
     /// Whether the leader has given the lease back.
     pub is_released: bool,
+    /// The version that wrote it, which a version that cannot read the rest names.
+    #[serde(default)]
+    pub version: String,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// A form that this version does not know reads as a node without a position, below which no stream is shortened.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeValue {
     pub url: String,
@@ -53,21 +57,61 @@ pub struct NodeValue {
     pub lag_ms: u64,
 }
 
+/// What the entry of the lease has.
+#[derive(Debug, Clone, Default)]
+pub enum LeaseEntry {
+    #[default]
+    Absent,
+    Known(LeaseValue),
+    /// A newer version wrote it in a form that this one does not know.
+    Unknown,
+}
+
+impl LeaseEntry {
+    /// Whether a node other than `id` wrote it.
+    pub fn is_of_another(&self, id: &str) -> bool {
+        match self {
+            Self::Absent => false,
+            Self::Known(value) => value.node != id,
+            Self::Unknown => true,
+        }
+    }
+
+    /// The lease of a node that holds it.
+    pub fn held(&self) -> Option<&LeaseValue> {
+        match self {
+            Self::Known(value) if !value.is_released => Some(value),
+            _ => None,
+        }
+    }
+}
+
 /// The lease as this node last saw it.
 #[derive(Debug, Clone, Default)]
 pub struct SeenLease {
     /// The last revision; 0 without an entry.
     pub revision: u64,
-    pub value: Option<LeaseValue>,
+    pub entry: LeaseEntry,
     /// When the revision was first seen. `None` before anything was seen.
     pub since: Option<Instant>,
 }
 
 impl SeenLease {
     /// Whether another node may take the lease now.
+    ///
+    /// Only its writer knows when a lease of an unknown form ends: it stays until the bucket has dropped it.
     pub fn is_free(&self, now: Instant) -> bool {
         let Some(since) = self.since else { return false };
-        self.value.as_ref().is_none_or(|value| value.is_released) || now.duration_since(since) > LEASE_TIME
+        match &self.entry {
+            LeaseEntry::Absent => true,
+            LeaseEntry::Known(value) => value.is_released || now.duration_since(since) > LEASE_TIME,
+            LeaseEntry::Unknown => false,
+        }
+    }
+
+    /// Whether the bucket may have dropped the entry, about which a watch says nothing.
+    pub fn may_be_dropped(&self, now: Instant) -> bool {
+        self.since.is_some_and(|since| now.duration_since(since) > ENTRY_TIME_MAX)
     }
 }
 
@@ -120,7 +164,7 @@ impl Bucket {
     /// Notices that the bucket has no entry for the lease, about which a watch says nothing.
     pub async fn refresh(&self, seen: &watch::Sender<SeenLease>) {
         if let Ok(Ok(None)) = tokio::time::timeout(WATCH_TIME_MAX, self.store.entry(LEADER_KEY)).await {
-            seen.send_replace(SeenLease { revision: 0, value: None, since: Some(Instant::now()) });
+            seen.send_replace(SeenLease { since: Some(Instant::now()), ..SeenLease::default() });
         }
     }
 
@@ -169,10 +213,14 @@ fn apply(membership: &Membership, seen: &watch::Sender<SeenLease>, entry: &Entry
     *membership.heard.write() = Instant::now();
     let is_put = entry.operation == Operation::Put;
     if entry.key == LEADER_KEY {
-        let value = if is_put { serde_json::from_slice::<LeaseValue>(&entry.value).ok() } else { None };
-        let held = value.clone().filter(|value| !value.is_released);
+        let lease = match serde_json::from_slice(&entry.value) {
+            _ if !is_put => LeaseEntry::Absent,
+            Ok(value) => LeaseEntry::Known(value),
+            Err(_) => LeaseEntry::Unknown,
+        };
+        refuse_unknown(membership, &lease, entry);
         *membership.leader_heard.write() = Instant::now();
-        let held = held.map(|value| (value.node, value.url));
+        let held = lease.held().map(|value| (value.node.clone(), value.url.clone()));
         membership.leader.send_if_modified(|leader| {
             let is_other = *leader != held;
             *leader = held;
@@ -180,19 +228,41 @@ fn apply(membership: &Membership, seen: &watch::Sender<SeenLease>, entry: &Entry
         });
         seen.send_modify(|seen| {
             if entry.revision != seen.revision {
-                *seen = SeenLease { revision: entry.revision, value, since: Some(Instant::now()) };
+                *seen = SeenLease { revision: entry.revision, entry: lease, since: Some(Instant::now()) };
             }
         });
     } else if let Some(id) = entry.key.strip_prefix(NODE_KEYS) {
-        let value = if is_put { serde_json::from_slice::<NodeValue>(&entry.value).ok() } else { None };
-        let Some(value) = value else {
+        if !is_put {
             membership.nodes.write().remove(id);
             return;
-        };
+        }
+        let value = serde_json::from_slice::<NodeValue>(&entry.value).unwrap_or_default();
         membership.last.fetch_max(value.position, Ordering::Relaxed);
         let lag = Duration::from_millis(value.lag_ms);
         let node = Node { url: value.url, position: value.position, lag, seen: Instant::now() };
         membership.nodes.write().insert(id.to_owned(), node);
+    }
+}
+
+/// Says once why this node does not take a lease of an unknown form, and lets its answers say so too.
+fn refuse_unknown(membership: &Membership, lease: &LeaseEntry, entry: &Entry) {
+    let why = matches!(lease, LeaseEntry::Unknown).then(|| {
+        let value: serde_json::Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+        format!(
+            "The record `{}` of the bucket {} was written by {}. This is Proscenium {}, which does not know its form, takes no \
+             lease and passes no writes on. Upgrade this node.",
+            entry.key,
+            entry.bucket,
+            value["version"].as_str().map_or_else(|| "a newer version".into(), |version| format!("Proscenium {version}")),
+            env!("CARGO_PKG_VERSION")
+        )
+    });
+    let mut refused = membership.refused.write();
+    if *refused != why {
+        if let Some(why) = &why {
+            tracing::error!("{why}");
+        }
+        *refused = why;
     }
 }
 
@@ -203,11 +273,14 @@ mod tests {
     #[test]
     fn a_lease_is_free_when_it_was_given_back_or_not_renewed() {
         let begun = Instant::now();
-        let value = |is_released| Some(LeaseValue { node: "a".into(), url: "http://a".into(), is_released });
-        let seen = |value| SeenLease { revision: 7, value, since: Some(begun) };
+        let value = |is_released| {
+            LeaseEntry::Known(LeaseValue { node: "a".into(), url: "http://a".into(), is_released, version: String::new() })
+        };
+        let seen = |entry| SeenLease { revision: 7, entry, since: Some(begun) };
         let (early, late) = (begun + LEASE_TIME / 2, begun + LEASE_TIME * 2);
         assert!(!seen(value(false)).is_free(early) && seen(value(false)).is_free(late));
-        assert!(seen(value(true)).is_free(early) && seen(None).is_free(early));
+        assert!(seen(value(true)).is_free(early) && seen(LeaseEntry::Absent).is_free(early));
+        assert!(!seen(LeaseEntry::Unknown).is_free(late), "only its writer knows when it ends");
         assert!(!SeenLease::default().is_free(late), "a node that has seen nothing knows nothing");
     }
 }

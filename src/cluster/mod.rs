@@ -45,6 +45,8 @@ pub struct Membership {
     /// The node that holds the lease, and when this node last heard of it.
     leader: watch::Sender<Option<Leading>>,
     leader_heard: RwLock<Instant>,
+    /// Why this node cannot read the lease.
+    refused: RwLock<Option<String>>,
     /// When this node last heard of any node, itself included.
     heard: RwLock<Instant>,
     takeovers: AtomicU64,
@@ -78,6 +80,7 @@ impl Membership {
             nodes: RwLock::default(),
             leader: watch::Sender::new(None),
             leader_heard: RwLock::new(Instant::now()),
+            refused: RwLock::default(),
             heard: RwLock::new(Instant::now()),
             takeovers: AtomicU64::new(0),
             last: AtomicU64::new(0),
@@ -90,6 +93,12 @@ impl Membership {
     #[must_use]
     pub fn leader(&self) -> Option<Leading> {
         self.leader.borrow().clone()
+    }
+
+    /// Why this node does not know who leads, although a node may: a newer version wrote the lease.
+    #[must_use]
+    pub fn refused(&self) -> Option<String> {
+        self.refused.read().clone()
     }
 
     /// Waits until this node knows that the node `id` does not lead, or hears of it no more.

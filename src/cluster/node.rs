@@ -20,6 +20,8 @@ use tokio::task::JoinHandle;
 
 /// How often a follower looks whether a snapshot is due.
 const SNAPSHOT_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// How often it looks for unfinished snapshots of processes that have ended.
+const ABANDONED_CHECK_INTERVAL: Duration = Duration::from_mins(1);
 /// How long a node tries to open what the nodes share, at its start.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(15);
 
@@ -44,13 +46,6 @@ pub struct ClusterOptions {
     pub is_fenced: bool,
 }
 
-impl ClusterOptions {
-    /// The id of the node.
-    fn id(&self) -> String {
-        format!("{:016x}", self.random)
-    }
-}
-
 /// What the nodes share beside the stream.
 struct Parts {
     bucket: Bucket,
@@ -62,10 +57,15 @@ struct Parts {
 
 impl Parts {
     /// Opens them, and says that this node is alive: from then on, the others keep the records that it lacks.
-    async fn open(context: &Context, options: &ClusterOptions, replicas: usize, node: &NodeValue) -> Result<Self, StoreError> {
+    async fn open(
+        context: &Context,
+        options: &ClusterOptions,
+        replicas: usize,
+        (id, node): (&str, &NodeValue),
+    ) -> Result<Self, StoreError> {
         let failed = |error: String| StoreError::failed("opening the cluster's buckets", &error);
         let bucket = Bucket::open(context, &options.name, replicas).await.map_err(failed)?;
-        bucket.write_node(&options.id(), node).await.map_err(failed)?;
+        bucket.write_node(id, node).await.map_err(failed)?;
         let snapshots = Snapshots::open(context, &options.name, replicas).await?;
         Ok(Self {
             bucket,
@@ -105,13 +105,13 @@ impl ClusterNode {
             is_fenced: options.is_fenced,
             writer: options.random,
         };
-        let applied = dir.mark().map_or(0, |mark| mark.applied);
+        let (id, applied) = (format!("{:016x}", options.random), dir.mark().map_or(0, |mark| mark.applied));
         let announced = NodeValue { url: options.url.clone(), position: applied, lag_ms: 0 };
         let Parts { bucket, tickets, snapshots, newest } = runtime.run(async {
             let replicas = open_stream(context, &stream).await?.cached_info().config.num_replicas;
             let begun = Instant::now();
             loop {
-                match Parts::open(context, &options, replicas, &announced).await {
+                match Parts::open(context, &options, replicas, (&id, &announced)).await {
                     Err(error) if begun.elapsed() < OPEN_TIME_MAX => {
                         // The NATS servers may be about to elect a leader for one of them.
                         tracing::warn!(%error, "cannot open the cluster yet; trying again");
@@ -121,7 +121,7 @@ impl ClusterNode {
                 }
             }
         })??;
-        let announcing = runtime.spawn(bucket.clone().announce(options.id(), announced));
+        let announcing = runtime.spawn(bucket.clone().announce(id.clone(), announced));
         let journal = JetStreamJournal::open(connected, stream, newest)?;
         let (_, last) = journal.bounds();
         if applied > last {
@@ -134,7 +134,7 @@ impl ClusterNode {
         }
         let dir = restore(dir, &options, &journal, &snapshots)?;
         let store = dir.into_store(journal.bounds())?;
-        let membership = Arc::new(Membership::new(options.name.clone(), options.id(), options.url.clone()));
+        let membership = Arc::new(Membership::new(options.name, id, options.url));
         let journal = Arc::new(journal);
         let storage = Storage::Replica(store, journal.clone());
         // Without the fence, a test wants to see what two leaders do.
@@ -194,13 +194,22 @@ impl ClusterNode {
     ///
     /// The node with the smallest id among the followers does it; a cluster of one node does it itself.
     async fn write_snapshots(self: Arc<Self>, logs: Arc<Logs>) {
+        let mut checked = Instant::now();
         loop {
             tokio::time::sleep(SNAPSHOT_CHECK_INTERVAL).await;
             let leader = self.membership.leader().map(|(id, _)| id);
             let nodes = self.membership.nodes();
             let deputy = nodes.iter().map(|(id, _)| id).find(|id| Some(*id) != leader.as_ref() || nodes.len() == 1);
-            let (first, _) = self.journal.bounds();
-            if deputy != Some(&self.membership.id) || logs.mark().applied < first + self.snapshot_commits {
+            if deputy != Some(&self.membership.id) {
+                continue;
+            }
+            if checked.elapsed() > ABANDONED_CHECK_INTERVAL {
+                checked = Instant::now();
+                if let Err(error) = self.snapshots.remove_abandoned(checked).await {
+                    tracing::warn!(%error, "cannot remove unfinished snapshots; trying again");
+                }
+            }
+            if logs.mark().applied < self.journal.bounds().0 + self.snapshot_commits {
                 continue;
             }
             if let Err(error) = self.write_snapshot(&logs).await {
@@ -210,12 +219,10 @@ impl ClusterNode {
     }
 
     async fn write_snapshot(&self, logs: &Arc<Logs>) -> Result<(), StoreError> {
-        let id = &self.membership.id;
-        let others: Vec<_> = self.membership.nodes().into_iter().map(|(node, _)| node).filter(|node| node != id).collect();
         let position = match self.snapshots.list().await?.pop() {
             // An attempt that failed later has written it.
             Some((newest, _)) if newest >= logs.mark().applied => newest,
-            _ => self.snapshots.write_of(id, &others, logs).await?,
+            _ => self.snapshots.write_of(&self.membership.id, logs).await?,
         };
         // A node that is behind still has to read what it lacks, also one that started meanwhile.
         let needed = self.membership.nodes().iter().map(|(_, node)| node.position).min().unwrap_or(position).min(position);
@@ -253,6 +260,7 @@ fn restore(
         };
         dir = match restored {
             Ok(restored) => restored,
+            Err(error @ StoreError::Unsupported { .. }) => return Err(error),
             Err(error) if begun.elapsed() > OPEN_TIME_MAX => return Err(error),
             Err(error) => {
                 tracing::warn!(%error, "cannot restore the store yet; trying again");
@@ -295,13 +303,16 @@ impl HeldLease {
 
     fn value(&self, is_released: bool) -> LeaseValue {
         let Membership { id, url, .. } = &*self.node.membership;
-        LeaseValue { node: id.clone(), url: url.clone(), is_released }
+        LeaseValue { node: id.clone(), url: url.clone(), is_released, version: env!("CARGO_PKG_VERSION").into() }
     }
 
     async fn renew(&mut self, revision: u64, renewed: Instant) {
         let begun = Instant::now();
-        let is_taken = self.seen.borrow().value.as_ref().is_some_and(|value| value.node != self.node.membership.id)
-            && self.seen.borrow().revision > revision;
+        let id = &self.node.membership.id;
+        let is_taken = {
+            let seen = self.seen.borrow();
+            seen.entry.is_of_another(id) && seen.revision > revision
+        };
         match self.node.bucket.write_lease(&self.value(false), revision).await {
             Ok(revision) => {
                 self.held = Some((revision, begun));
@@ -317,7 +328,7 @@ impl HeldLease {
             // A write without an answer may have succeeded, and moved the revision.
             Err(_) => {
                 let seen = self.seen.borrow().clone();
-                if seen.value.is_some_and(|value| value.node == self.node.membership.id && !value.is_released) {
+                if seen.entry.held().is_some_and(|value| value.node == *id) {
                     self.held = Some((seen.revision.max(revision), renewed));
                 }
             }
@@ -326,10 +337,13 @@ impl HeldLease {
 
     async fn take(&mut self) {
         let seen = self.seen.borrow().clone();
-        if !seen.is_free(Instant::now()) {
+        let begun = Instant::now();
+        if seen.may_be_dropped(begun) {
+            self.node.bucket.refresh(&self.seen).await;
+        }
+        if !seen.is_free(begun) {
             return;
         }
-        let begun = Instant::now();
         match self.node.bucket.write_lease(&self.value(false), seen.revision).await {
             Ok(revision) => {
                 self.held = Some((revision, begun));
@@ -349,8 +363,8 @@ impl HeldLease {
                 tracing::info!(term, "this node leads the cluster");
             }
             Err(error) => {
-                tracing::warn!(%error, term, "this node has the lease, and cannot lead");
-                self.step_down();
+                tracing::warn!(%error, term, "this node has the lease, and cannot lead; it gives the lease back");
+                self.give_back().await;
             }
         }
     }
@@ -362,12 +376,17 @@ impl HeldLease {
     }
 
     /// Gives the lease back, so that another node takes it at once.
-    async fn release(&mut self) {
-        if let Some((revision, _)) = self.held.take() {
-            self.logs.leadership().step_down();
+    async fn give_back(&mut self) {
+        let held = self.held;
+        self.step_down();
+        if let Some((revision, _)) = held {
             // Without an answer the lease ends by itself.
             let _ = self.node.bucket.write_lease(&self.value(true), revision).await;
         }
+    }
+
+    async fn release(&mut self) {
+        self.give_back().await;
         self.node.bucket.remove_node(&self.node.membership.id).await;
         self.node.journal.abandon();
     }
@@ -397,5 +416,5 @@ pub fn seed(dir: &Path, connection: &StreamConnection, cluster: &str, allows_one
     }
     let (store, local) = EmbeddedStore::open(dir, Sync::Always)?;
     let store = pollster::block_on(Orderer::open(Arc::new(store), Arc::new(local)))?.store().clone();
-    journal.run(snapshots.write("seed", &[], move |write| store.export(write)))?
+    journal.run(snapshots.write("seed", move |write| store.export(write)))?
 }

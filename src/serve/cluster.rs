@@ -74,7 +74,10 @@ impl Cluster {
     /// The id and the URL of the node that leads, which is not this one.
     fn other_leader(&self) -> Result<(String, String), Problem> {
         let leader = self.membership.leader().filter(|(id, _)| *id != self.membership.id);
-        leader.ok_or_else(|| no_leader("The cluster has no leader. Nothing was stored. Send the request again after a second."))
+        leader.ok_or_else(|| match self.membership.refused() {
+            Some(why) => no_leader(&format!("Nothing was stored. {why}")),
+            None => no_leader("The cluster has no leader. Nothing was stored. Send the request again after a second."),
+        })
     }
 
     /// Opens a WebSocket to the leader; returns its id, and the connection.

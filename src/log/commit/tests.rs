@@ -2,12 +2,11 @@
 
 use super::*;
 use crate::log::embedded::{EmbeddedStore, Sync};
-use crate::log::journal::{Appended, Journal, JournalState, LocalJournal, MemoryJournal, Record};
+use crate::log::journal::{LocalJournal, MemoryJournal};
 use crate::log::memory::MemoryStore;
 use crate::log::{Append, Commit, META, Place, PlacedAppend};
 use crate::model::SessionId;
-use std::path::PathBuf;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 fn run(name: &str) -> LogId {
     LogId::Run(RunId::new(name).unwrap())
@@ -249,74 +248,6 @@ async fn a_panic_of_the_committer_fails_the_store_with_its_message_and_answers_e
     assert_eq!(logs.failure().unwrap().to_string(), failure);
     let later = submit(append(&log.id, Sequence::NONE, &Summary::default())).await.unwrap();
     assert_eq!(later.unwrap_err().to_string(), failure);
-}
-
-/// A journal whose appends wait until the test answers them.
-#[derive(Default)]
-struct HeldJournal {
-    kept: MemoryJournal,
-    begun: Notify,
-    overdue: Notify,
-    answered: Notify,
-}
-
-impl JournalState for HeldJournal {
-    fn path(&self) -> PathBuf {
-        self.kept.path()
-    }
-}
-
-impl Journal for HeldJournal {
-    fn bounds(&self) -> (u64, u64) {
-        self.kept.bounds()
-    }
-
-    async fn append(&self, expected: u64, parts: &[Bytes]) -> Result<Appended, StoreError> {
-        self.begun.notify_one();
-        self.answered.notified().await;
-        self.kept.append(expected, parts).await
-    }
-
-    async fn overdue(&self) {
-        self.overdue.notified().await;
-    }
-
-    async fn read(&self, after: u64, bytes_max: usize) -> Result<Vec<Record>, StoreError> {
-        self.kept.read(after, bytes_max).await
-    }
-
-    async fn truncate_before(&self, position: u64) -> Result<(), StoreError> {
-        self.kept.truncate_before(position).await
-    }
-
-    async fn flush(&self) -> Result<(), StoreError> {
-        self.kept.flush().await
-    }
-}
-
-#[tokio::test]
-async fn a_late_commit_is_kept_although_what_waited_behind_it_was_refused() {
-    let journal = Arc::new(HeldJournal::default());
-    let (logs, mut groups) = Logs::open(MemoryStore::new(), journal.clone()).unwrap();
-    let (log, chain) = (logs.log(&run("a")).await.unwrap(), Arc::<Chain>::default());
-    log.watch();
-    let submit = |index: u64| {
-        let (ack, durable) = oneshot::channel();
-        let (appends, chain) = (vec![append(&log.id, Sequence(index), &Summary::default())], chain.clone());
-        logs.submit(Submission { log: log.clone(), appends, summary: Arc::default(), chain, index, ack });
-        durable
-    };
-    let first = submit(0);
-    journal.begun.notified().await;
-    let _behind = submit(1);
-    journal.overdue.notify_one();
-    assert!(matches!(first.await.unwrap(), Err(StoreError::Unconfirmed)));
-    let [(_, refused)] = &groups.recv().await.unwrap().acks[..] else { panic!("one submission waited") };
-    assert!(matches!(refused, Err(StoreError::NotLeader)), "{refused:?}");
-    journal.answered.notify_one();
-    assert_eq!(groups.recv().await.expect("the committer goes on").moved.len(), 1);
-    assert_eq!(log.tail().last, Sequence(1));
-    assert!(chain.has_refused(1) && !chain.has_refused(0));
 }
 
 #[test]

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// The file in the data directory that names the cluster.
 const FILE: &str = "replica";
+/// The form of a snapshot. A version with another tree or another form of an entry needs another one.
 const MAGIC: &[u8; 4] = b"PSS1";
 /// The byte after the last entry of a snapshot.
 const END: u8 = u8::MAX;
@@ -93,14 +94,23 @@ impl ReplicaDir {
         self.mark
     }
 
+    /// How far the store of a snapshot is, by its first chunk.
+    ///
+    /// # Errors
+    /// As [`Self::import`].
+    pub fn mark_of(mut chunk: &[u8]) -> Result<Mark, StoreError> {
+        read_head(&mut chunk)
+    }
+
     /// Replaces the store by what a snapshot has.
     ///
     /// # Errors
-    /// `Corrupt` for a snapshot that ends too early, `Failed` when the disk or the reader fails.
-    pub fn import(&mut self, snapshot: impl Read) -> Result<Mark, StoreError> {
+    /// `Unsupported` for a snapshot in another form, which leaves the store as it is. `Corrupt` for a snapshot that ends
+    /// too early, `Failed` when the disk or the reader fails.
+    pub fn import(&mut self, mut snapshot: impl Read) -> Result<Mark, StoreError> {
+        let mark = read_head(&mut snapshot)?;
         self.clear()?;
-        let trees = self.dir.join(TREES_DIR);
-        let mark = import(&trees, snapshot)?;
+        import(&self.dir.join(TREES_DIR), mark, snapshot)?;
         format::write_current(&self.dir)?;
         self.mark = Some(mark);
         Ok(mark)
@@ -182,28 +192,34 @@ impl Shared {
     }
 }
 
-fn import(dir: &Path, mut snapshot: impl Read) -> Result<Mark, StoreError> {
-    let failed = |e: io::Error| match e.kind() {
-        io::ErrorKind::UnexpectedEof => damaged("it ends too early"),
-        _ => StoreError::failed("reading a snapshot", &e),
-    };
+/// Reads what comes before a snapshot's entries: its form, and the position of its store.
+fn read_head(snapshot: &mut impl Read) -> Result<Mark, StoreError> {
     let mut magic = [0; 4];
-    snapshot.read_exact(&mut magic).map_err(failed)?;
+    snapshot.read_exact(&mut magic).map_err(unread)?;
     if magic != *MAGIC {
-        return Err(damaged("it is no snapshot of this version"));
+        return Err(StoreError::Unsupported {
+            path: "the snapshot".into(),
+            found: format!("the form {}", magic.escape_ascii()),
+            known: MAGIC.escape_ascii().to_string(),
+            remedy: "Upgrade this node; its data directory is as it was".into(),
+        });
     }
-    let word = |snapshot: &mut dyn Read| {
+    let mut word = || {
         let mut bytes = [0; 8];
-        snapshot.read_exact(&mut bytes).map(|()| u64::from_le_bytes(bytes)).map_err(failed)
+        snapshot.read_exact(&mut bytes).map(|()| u64::from_le_bytes(bytes)).map_err(unread)
     };
-    let mark = Mark { applied: word(&mut snapshot)?, position: word(&mut snapshot)?, created: word(&mut snapshot)? };
+    Ok(Mark { applied: word()?, position: word()?, created: word()? })
+}
+
+/// Writes a snapshot's entries to trees in an empty directory.
+fn import(dir: &Path, mark: Mark, mut snapshot: impl Read) -> Result<(), StoreError> {
     let engine = |(path, e): (PathBuf, lsm_tree::Error)| super::engine_error(&path, "writing a snapshot to the store", &e);
     let trees = Trees::open(dir).map_err(engine)?;
     let write_tables = || trees.write_sealed().map_err(|(of, e)| engine((trees.path(of), e)));
     let (mut batch, mut bytes, mut count) = (Batch::derived(), 0, 0);
     loop {
         let mut head = [0; 9];
-        snapshot.read_exact(&mut head).map_err(failed)?;
+        snapshot.read_exact(&mut head).map_err(unread)?;
         let [tree, key_and_value @ ..] = head;
         if tree == END {
             if u64::from_le_bytes(key_and_value) != count {
@@ -214,7 +230,7 @@ fn import(dir: &Path, mut snapshot: impl Read) -> Result<Mark, StoreError> {
         let name = *TreeName::ALL.get(usize::from(tree)).ok_or_else(|| damaged("it names an unknown tree"))?;
         let length = |at: usize| u32::from_le_bytes(key_and_value[at..at + 4].try_into().expect("four bytes")) as usize;
         let (mut key, mut value) = (vec![0; length(0)], vec![0; length(4)]);
-        snapshot.read_exact(&mut key).and_then(|()| snapshot.read_exact(&mut value)).map_err(failed)?;
+        snapshot.read_exact(&mut key).and_then(|()| snapshot.read_exact(&mut value)).map_err(unread)?;
         (bytes, count) = (bytes + key.len() + value.len(), count + 1);
         batch.insert(name, key, value);
         if bytes >= BATCH_BYTES {
@@ -229,8 +245,14 @@ fn import(dir: &Path, mut snapshot: impl Read) -> Result<Mark, StoreError> {
     }
     trees.write(batch);
     trees.seal(mark);
-    write_tables()?;
-    Ok(mark)
+    write_tables()
+}
+
+fn unread(error: io::Error) -> StoreError {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => damaged("it ends too early"),
+        _ => StoreError::failed("reading a snapshot", &error),
+    }
 }
 
 fn damaged(what: &str) -> StoreError {

@@ -1,8 +1,9 @@
 //! Seeded schedules of faults, and a checker of every request and its answer.
 //!
 //! Producers with numbers send facts to random nodes, and repeat what was not acknowledged. Readers page through runs,
-//! each page from a random node. Meanwhile processes are killed, paused, cut off and started again. At the end each node
-//! must have every acknowledged fact once, in order, and the readers must have seen every envelope once.
+//! each page from a random node. Meanwhile processes are killed, paused, cut off and started again. After the last fault
+//! each producer must get an acknowledgement. At the end each node must have every acknowledged fact once, in order, and
+//! the readers must have seen every envelope once.
 //!
 //! `PROSCENIUM_FAULT_SEEDS=200 cargo test --release --test it cluster::faults -- --nocapture` runs that many schedules.
 
@@ -26,7 +27,7 @@ const FAULTS: usize = 3;
 /// A leader that is paused this long finds that another one leads.
 const PAUSE: Duration = Duration::from_secs(4);
 
-/// How long a node may take until it has what was acknowledged.
+/// How long a node may take until it has what was acknowledged, and the cluster until it acknowledges after a fault.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Random(u64);
@@ -241,6 +242,9 @@ async fn run_schedule(nats: &mut Nats, seed: u64, is_fenced: bool) -> Vec<String
             break;
         }
     }
+    if is_fenced && history.lock().violations.is_empty() {
+        wait_for_progress(&history).await;
+    }
     stop.store(true, Ordering::Relaxed);
     for client in clients {
         with_timeout("a client of the schedule", client).await.unwrap();
@@ -256,6 +260,23 @@ async fn run_schedule(nats: &mut Nats, seed: u64, is_fenced: bool) -> Vec<String
         history.violations.len()
     );
     std::mem::take(&mut history.violations)
+}
+
+/// Waits until every producer has a further acknowledgement. A cluster that acknowledges nothing loses nothing either.
+async fn wait_for_progress(history: &Arc<Mutex<History>>) {
+    let (before, begun) = (history.lock().acknowledged.clone(), Instant::now());
+    let stuck = || {
+        let acknowledged = &history.lock().acknowledged;
+        (0..RUNS).filter(|run| acknowledged.get(run) == before.get(run)).collect::<Vec<_>>()
+    };
+    while !stuck().is_empty() {
+        if begun.elapsed() > PATIENCE {
+            let why = format!("runs {:?}: nothing was acknowledged within {PATIENCE:?} after the faults", stuck());
+            history.lock().violations.push(why);
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Compares what the nodes have with what the clients know.

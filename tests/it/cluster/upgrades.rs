@@ -1,11 +1,14 @@
 //! Nodes that are restarted one after the other, as for another version, while clients write and read.
 
-use super::Cluster;
 use super::faults::{Addresses, History, PATIENCE, RUNS, check, produce, read, refresh};
+use super::{Cluster, eventually};
+use crate::harness::{fact, with_timeout};
 use crate::nats::Nats;
+use futures_util::StreamExt;
 use parking_lot::Mutex;
+use serde_json::json;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_are_restarted_one_after_the_other_under_load_lose_nothing() {
@@ -30,7 +33,7 @@ async fn nodes_that_are_restarted_one_after_the_other_under_load_lose_nothing() 
         cluster.restart(index).await;
         cluster.wait_ready().await;
         refresh(&addresses, &cluster);
-        super::eventually("the producers go on", async || history.lock().acknowledged.values().sum::<u64>() > before + 50).await;
+        eventually("the producers go on", async || history.lock().acknowledged.values().sum::<u64>() > before + 50).await;
     }
     stop.store(true, Ordering::Relaxed);
     for client in clients {
@@ -38,4 +41,60 @@ async fn nodes_that_are_restarted_one_after_the_other_under_load_lose_nothing() 
     }
     check(&cluster, &history, PATIENCE).await;
     assert_eq!(history.lock().violations, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_in_the_form_of_a_newer_version_is_not_taken_and_named_until_it_is_given_back() {
+    let nats = Nats::start(1);
+    let cluster = Cluster::start(&nats, "newer", 2, &["--cluster-allow-r1"]).await;
+    let stored = AtomicU64::new(0);
+    let send = async |index: usize| {
+        let number = stored.load(Ordering::Relaxed).to_string();
+        let text = fact("text.final", json!({ "messageId": format!("m{number}"), "payload": { "text": number } }));
+        let answer = cluster.client(index).post_facts("r", &json!([text])).await;
+        stored.fetch_add(u64::from(answer.status == 200), Ordering::Relaxed);
+        answer
+    };
+    send(0).await.ok();
+    let context = async_nats::jetstream::new(async_nats::connect(nats.urls()).await.unwrap());
+    let bucket = context.get_key_value("PROSCENIUM_newer_nodes").await.unwrap();
+    // A node of a newer version leads.
+    let lease = json!({ "version": "9.1.0", "holder": { "id": "x" } });
+    let revision = bucket.put("leader", lease.to_string().into()).await.unwrap();
+    for index in 0..2 {
+        eventually("the node names the lease", async || {
+            let refused = send(index).await;
+            if refused.status == 200 {
+                return false;
+            }
+            let detail = refused.problem(503, "no_leader")["detail"].as_str().unwrap().to_owned();
+            ["`leader`", "PROSCENIUM_newer_nodes", "9.1.0", "Upgrade this node"].iter().all(|part| detail.contains(part))
+        })
+        .await;
+    }
+    // More signs of life than fit into the time after which a lease is free.
+    let mut signs = bucket.watch("node.>").await.unwrap();
+    for _ in 0..20 {
+        with_timeout("a sign of life", signs.next()).await.unwrap().unwrap();
+    }
+    assert_eq!(bucket.entry("leader").await.unwrap().unwrap().revision, revision, "no node takes the lease");
+    for index in 0..2 {
+        let client = cluster.client(index);
+        let newer = json!({ "url": "http://x", "position": { "partition": 0 } });
+        bucket.put("node.x", newer.to_string().into()).await.unwrap();
+        eventually("the newer node is one that may lack every commit", async || {
+            let nodes = client.get("/v1/cluster").await.ok()["nodes"].clone();
+            nodes.as_array().unwrap().iter().any(|node| node["id"] == "x" && node["position"] == 0)
+        })
+        .await;
+        eventually("the node has what was stored", async || {
+            let events = client.read_events("r", "audience=internal", 50).await;
+            let texts = events.iter().filter(|event| event["type"] == "text.final").count() as u64;
+            texts == stored.load(Ordering::Relaxed)
+        })
+        .await;
+    }
+    let released = json!({ "node": "x", "url": "http://x", "is_released": true });
+    bucket.put("leader", released.to_string().into()).await.unwrap();
+    eventually("a node leads", async || send(0).await.status == 200).await;
 }

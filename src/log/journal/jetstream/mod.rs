@@ -442,12 +442,12 @@ impl Shared {
         while next.0 <= last {
             let (sequence, part) = reader.next().await?;
             let Some(record) = assembler.add(part).filter(|record| record.position >= next.0) else { continue };
-            if record.position > next.0 && self.options.is_fenced {
+            if record.position > next.0 {
+                if !self.options.is_fenced {
+                    continue;
+                }
                 let why = forgotten(next.0 - 1, record.position);
                 return Err(StoreError::Failed { doing: "reading the journal", why });
-            }
-            if record.position > next.0 {
-                continue;
             }
             bytes += record.body.len();
             if bytes > bytes_max && !read.is_empty() {

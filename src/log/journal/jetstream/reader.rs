@@ -89,7 +89,12 @@ impl StreamReader {
             let first =
                 self.stream.get_info().await.map_err(|error| Interrupted::Connection(error.to_string()))?.state.first_sequence;
             if self.next < first {
-                let why = format!("the messages {} to {} are gone; the first one left is {first}", self.next, first - 1);
+                let why = format!(
+                    "the messages {} to {} are gone, because the cluster did without this node for too long. Start it again: it \
+                     restores the newest snapshot",
+                    self.next,
+                    first - 1
+                );
                 return Err(Interrupted::Fatal(StoreError::Failed { doing: "reading the stream of commits", why }));
             }
             return Err(Interrupted::Connection(format!("message {sequence} came instead of {}", self.next)));

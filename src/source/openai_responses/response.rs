@@ -9,7 +9,7 @@ use crate::model::{Audience, Draft, EventType, Owner, Phase, ThreadId};
 use crate::source::Fact;
 use crate::source::bounded::Calls;
 use crate::source::members::{carry_all, diagnostic, name_of, take_text};
-use crate::source::turn::{ended, error, failed, waiting};
+use crate::source::turn::{ended, error, waiting};
 use serde_json::{Map, Value, json};
 
 /// Members of a response that every event about it repeats.
@@ -191,9 +191,10 @@ impl EventHandler<'_> {
         let text = |member: &str| reported.as_ref().and_then(|error| error.get(member)).and_then(Value::as_str);
         let code = text("code").or_else(|| text("type"));
         let message = text("message").or_else(|| reported.as_ref().and_then(Value::as_str));
-        let is_retryable = code.is_some_and(|code| RETRYABLE.contains(&code));
-        let draft = failed(error(code, message.unwrap_or("the response failed without saying why")));
-        self.end(carry_all(draft.with_some("retryable", is_retryable.then_some(true)), rest));
+        let is_retryable = code.is_some_and(|code| RETRYABLE.contains(&code)).then_some(true);
+        let error = error(code, message.unwrap_or("the response failed without saying why"));
+        let draft = Draft::new(EventType::RunFailed).with("status", "failed").with_some("retryable", is_retryable);
+        self.end(carry_all(draft.with("error", error), rest));
     }
 
     /// Takes the response out of its last event: completes the items, and reports the usage.

@@ -80,7 +80,7 @@ impl Runtime for AgentUi {
             settle_notification(&mut draft, is_final);
         }
         self.follow(&mut draft);
-        out.push(draft);
+        out.push(*draft);
     }
 }
 

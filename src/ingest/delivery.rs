@@ -126,21 +126,15 @@ impl From<Vec<Value>> for Facts {
     }
 }
 
-/// The values that a byte of JSON text begins.
-const fn values_of(byte: u8) -> u8 {
-    match byte {
-        b',' => 1,
-        b'[' | b'{' => CONTAINER_VALUES,
-        _ => 0,
-    }
+/// The values that a byte of JSON text begins. Without branches, so that [`count_values_and_text`] reads many bytes at once.
+fn values_of(byte: u8) -> u8 {
+    u8::from(byte == b',') + CONTAINER_VALUES * (u8::from(byte == b'[') + u8::from(byte == b'{'))
 }
 
 /// Counts the values that a JSON text takes in memory as if it had no strings.
 fn count_values_and_text(text: &[u8]) -> usize {
-    // Sums of one byte let the compiler read many bytes at once.
-    let (blocks, rest) = text.as_chunks::<32>();
-    let sum = |block: &[u8]| usize::from(block.iter().map(|byte| values_of(*byte)).sum::<u8>());
-    blocks.iter().map(|block| sum(block)).sum::<usize>() + sum(rest)
+    // A sum of so few bytes fits into one.
+    text.chunks(32).map(|chunk| usize::from(chunk.iter().map(|byte| values_of(*byte)).sum::<u8>())).sum()
 }
 
 /// Counts the values that a JSON text takes in memory, without parsing it.

@@ -132,6 +132,15 @@ macro_rules! id_members {
             /// The members' names on the wire, in the order of writing.
             pub const MEMBERS: &[&str] = &[$($member),*];
 
+            /// The member of this name.
+            #[must_use]
+            pub fn member(name: &str) -> Option<&'static str> {
+                match name {
+                    $($member => Some($member),)*
+                    _ => None,
+                }
+            }
+
             /// Fills each missing id from `defaults`.
             pub fn fill_from(&mut self, defaults: &Self) {
                 $(if self.$field.is_none() { self.$field.clone_from(&defaults.$field); })*

@@ -264,6 +264,16 @@ pub(super) fn members_of(value: Value, name: &str) -> Map<String, Value> {
     }
 }
 
+/// Takes a member as an object, as [`members_of`].
+pub(super) fn take_members(map: &mut Map<String, Value>, member: &str, name: &str) -> Map<String, Value> {
+    members_of(map.shift_remove(member).unwrap_or(Value::Null), name)
+}
+
+/// Takes counts that are numbers, each under its new name.
+pub(super) fn take_counts(from: &mut Map<String, Value>, counts: &[(&str, &str)]) -> Map<String, Value> {
+    counts.iter().filter_map(|(member, ours)| Some(((*ours).to_owned(), take_number(from, member)?))).collect()
+}
+
 /// The text of a content block that is text.
 pub(super) fn block_text(block: &Value) -> Option<&str> {
     block.get("text").and_then(Value::as_str).filter(|_| block.get("type").and_then(Value::as_str) == Some("text"))

@@ -2,7 +2,7 @@
 
 use super::Fact;
 use super::members::take_text;
-use crate::model::{Draft, EventType, Persistence, Phase};
+use crate::model::{ActionId, Draft, EventType, Owner, Persistence, Phase, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -78,6 +78,11 @@ pub(super) fn started(is_resumed: bool, attempt: u64) -> Draft {
     draft.phase = if is_resumed { Phase::Acting } else { Phase::Accepted };
     draft.persistence = Persistence::Snapshot;
     draft
+}
+
+/// The end of an action, mostly by its answer.
+pub(super) fn resolved(action: ActionId, call: Option<ToolCallId>, outcome: &str, owner: Owner) -> Draft {
+    Draft::new(EventType::ActionResolved).with("outcome", outcome).with_owner(owner).with_action(action).with_call(call)
 }
 
 /// The `error` of a failure: `{code?, message}`.

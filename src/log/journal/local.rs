@@ -288,8 +288,8 @@ impl Files {
             self.begin_segment(writer, needed)?;
         }
         let (segment, position) = (self.active(), self.last.load(Ordering::Acquire) + 1);
-        let encoded = record::encode(position, parts, segment.salt);
-        segment.file.write_all_at(&encoded, writer.end).map_err(|e| failed("writing the journal", &segment.path, &e))?;
+        record::write(&segment.file, writer.end, position, parts, segment.salt)
+            .map_err(|e| failed("writing the journal", &segment.path, &e))?;
         if self.mode == Sync::Always {
             self.sync_active(writer, position)?;
         }

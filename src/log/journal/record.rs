@@ -8,11 +8,15 @@
 //! written over an older one; the salt makes every record of the older one invalid.
 
 use bytes::Bytes;
+use std::fs::File;
+use std::io::{self, IoSlice};
 use xxhash_rust::xxh3::Xxh3;
 
 /// The bytes of a record before its body.
 pub const HEADER_BYTES: usize = 24;
 const ALIGNMENT: usize = 8;
+/// The most slices that one call of the operating system writes.
+const SLICES_MAX: usize = 1024;
 
 /// The largest body, in bytes: the length is a u32, and a record is aligned.
 pub const BODY_BYTES_MAX: usize = u32::MAX as usize - ALIGNMENT;
@@ -22,21 +26,35 @@ pub const fn stored_bytes(body_bytes: usize) -> usize {
     (HEADER_BYTES + body_bytes).next_multiple_of(ALIGNMENT)
 }
 
-/// Encodes a record whose body is these parts.
-pub fn encode(position: u64, parts: &[Bytes], salt: u64) -> Vec<u8> {
-    let body_bytes: usize = parts.iter().map(Bytes::len).sum();
-    let mut out = Vec::with_capacity(stored_bytes(body_bytes));
-    out.extend_from_slice(&u32::try_from(body_bytes).expect("the caller checks BODY_BYTES_MAX").to_le_bytes());
-    out.extend_from_slice(&[0; 4]);
-    out.extend_from_slice(&position.to_le_bytes());
-    out.extend_from_slice(&[0; 8]);
-    for part in parts {
-        out.extend_from_slice(part);
+/// Writes a record at `offset` whose body is these parts. It copies none of them.
+pub fn write(file: &File, mut offset: u64, position: u64, parts: &[Bytes], salt: u64) -> io::Result<()> {
+    let (header, padding) = frame(position, parts, salt);
+    let mut slices = Vec::with_capacity(parts.len() + 2);
+    slices.push(IoSlice::new(&header));
+    slices.extend(parts.iter().map(|part| IoSlice::new(part)));
+    slices.push(IoSlice::new(padding));
+    let mut left = &mut slices[..];
+    while !left.is_empty() {
+        let next = &left[..left.len().min(SLICES_MAX)];
+        let written = rustix::io::retry_on_intr(|| rustix::io::pwritev(file, next, offset))?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        offset += written as u64;
+        IoSlice::advance_slices(&mut left, written);
     }
-    let checksum = checksum(&out[..16], &out[HEADER_BYTES..], salt);
-    out[16..HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
-    out.resize(stored_bytes(body_bytes), 0);
-    out
+    Ok(())
+}
+
+/// What stands before and behind the body of a record that is these parts.
+fn frame(position: u64, parts: &[Bytes], salt: u64) -> ([u8; HEADER_BYTES], &'static [u8]) {
+    let body_bytes: usize = parts.iter().map(Bytes::len).sum();
+    let mut header = [0; HEADER_BYTES];
+    header[..4].copy_from_slice(&u32::try_from(body_bytes).expect("the caller checks BODY_BYTES_MAX").to_le_bytes());
+    header[8..16].copy_from_slice(&position.to_le_bytes());
+    let checksum = checksum(&header[..16], parts.iter().map(|part| &part[..]), salt);
+    header[16..].copy_from_slice(&checksum.to_le_bytes());
+    (header, &[0; ALIGNMENT][..stored_bytes(body_bytes) - HEADER_BYTES - body_bytes])
 }
 
 /// Decodes the record at the start of `bytes`: its position and its body. `None` if it is not whole.
@@ -46,14 +64,14 @@ pub fn decode(bytes: &[u8], salt: u64) -> Option<(u64, &[u8])> {
     let body_bytes = usize::try_from(word(0)).ok().filter(|bytes| *bytes <= BODY_BYTES_MAX)?;
     let padded = bytes.get(HEADER_BYTES..stored_bytes(body_bytes))?;
     let (body, padding) = padded.split_at(body_bytes);
-    let is_whole = checksum(&header[..16], body, salt) == word(16) && padding.iter().all(|byte| *byte == 0);
+    let is_whole = checksum(&header[..16], [body], salt) == word(16) && padding.iter().all(|byte| *byte == 0);
     is_whole.then(|| (word(8), body))
 }
 
-fn checksum(head: &[u8], body: &[u8], salt: u64) -> u64 {
+fn checksum<'p>(head: &[u8], body: impl IntoIterator<Item = &'p [u8]>, salt: u64) -> u64 {
     let mut hasher = Xxh3::with_seed(salt);
     hasher.update(head);
-    hasher.update(body);
+    body.into_iter().for_each(|part| hasher.update(part));
     hasher.digest()
 }
 
@@ -72,6 +90,23 @@ pub fn has_record_after(bytes: &[u8], last: u64, salt: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::FileExt;
+
+    fn encode(position: u64, parts: &[Bytes], salt: u64) -> Vec<u8> {
+        let (header, padding) = frame(position, parts, salt);
+        [&header, &parts.concat()[..], padding].concat()
+    }
+
+    #[test]
+    fn a_record_of_more_parts_than_one_call_writes_is_whole() {
+        let parts: Vec<_> = (0..=2 * SLICES_MAX).map(|n| Bytes::from(n.to_string().repeat(n % 3))).collect();
+        let file = tempfile::tempfile().unwrap();
+        write(&file, 3, 7, &parts, 9).unwrap();
+        let mut written = vec![0; stored_bytes(parts.concat().len())];
+        file.read_exact_at(&mut written, 3).unwrap();
+        assert_eq!(decode(&written, 9), Some((7, &parts.concat()[..])));
+        assert_eq!(file.metadata().unwrap().len(), 3 + written.len() as u64);
+    }
 
     #[test]
     fn a_record_with_any_changed_bit_is_not_whole() {

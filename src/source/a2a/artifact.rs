@@ -6,7 +6,7 @@ use super::EventHandler;
 use crate::model::{ArtifactId, Draft, EventType, MessageId, Owner, PartId, Persistence, Scope};
 use crate::source::Fact;
 use crate::source::bounded::keyed;
-use crate::source::members::{move_members, next_id, set_body, take_flag, take_id, take_list, take_text};
+use crate::source::members::{move_members, next_id, repair, set_body, take_flag, take_id, take_list, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -131,11 +131,8 @@ impl EventHandler<'_> {
         if artifact.has_text() {
             let part = |text| json!({ "partId": artifact.part().as_str(), "kind": "assistant_text", "text": [text] });
             let parts: Vec<Value> = text.map(part).into_iter().collect();
-            let message = json!({ "messageId": artifact.id.as_str(), "role": "assistant", "parts": parts });
-            let mut draft = Draft::new(EventType::MessagesSnapshot).with("mode", "repair").with("messages", json!([message]));
-            (draft.owner, draft.scope) = (Owner::Model, Scope::Message);
-            draft.ids.message = Some(artifact.id.clone());
-            self.push(draft);
+            let draft = repair(&artifact.id, parts.into()).with_owner(Owner::Model).with_scope(Scope::Message);
+            self.push(draft.with_message(artifact.id.clone()));
         } else if let Some(text) = text {
             self.append(artifact, text);
         }
@@ -178,9 +175,7 @@ impl EventHandler<'_> {
             }
             odd => drop(rest.insert("part".into(), odd)),
         }
-        draft.persistence = Persistence::Archive;
-        draft.ids.artifact = Some(id.clone());
-        self.push(draft);
+        self.push(draft.with_persistence(Persistence::Archive).with_artifact(id.clone()));
         if !rest.is_empty() {
             rest.insert("artifactId".into(), id.as_str().into());
             self.push_internal("part", rest);
@@ -201,22 +196,19 @@ impl EventHandler<'_> {
         let role = take_text(&mut fact, "role").unwrap_or_default();
         let role = if role.to_ascii_lowercase().ends_with("user") { "user" } else { "assistant" };
         let (text, others) = split(take_list(&mut fact, "parts"));
-        let id = id.unwrap_or_else(|| next_id("a2a-message", &mut self.memory.messages_made));
-        self.say(Some(id.clone()), role, text.unwrap_or_default());
-        let mut artifact = Artifact::new(id);
+        let mut artifact = Artifact::new(self.say(id, role, text.unwrap_or_default()));
         for part in others {
             self.file(&mut artifact, part, &Map::new());
         }
         self.push_internal("message", fact);
     }
 
-    /// Reports a whole message.
-    pub(super) fn say(&mut self, id: Option<MessageId>, role: &str, text: String) {
+    /// Reports a whole message, and returns its id.
+    pub(super) fn say(&mut self, id: Option<MessageId>, role: &str, text: String) -> MessageId {
         let id = id.unwrap_or_else(|| next_id("a2a-message", &mut self.memory.messages_made));
-        let mut draft = Draft::new(EventType::TextFinal).with("text", text);
-        draft.set("role", (role != "assistant").then_some(role));
-        draft.ids.message = Some(id);
-        self.push(draft);
+        let draft = Draft::new(EventType::TextFinal).with("text", text);
+        self.push(draft.with_some("role", (role != "assistant").then_some(role)).with_message(id.clone()));
+        id
     }
 }
 

@@ -5,6 +5,7 @@ use super::{EventHandler, TurnState};
 use crate::model::{ActionId, ActionKind, Draft, EventType, MessageId, Owner, Persistence, Phase, Surface, TaskId, ThreadId};
 use crate::source::Fact;
 use crate::source::members::{diagnostic, name_of, next_id, take_id, take_list, take_text};
+use crate::source::turn::{error, failed, resolved, waiting};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -194,13 +195,12 @@ impl EventHandler<'_> {
     }
 
     fn progress(&mut self, state: State, text: Option<String>) {
-        let mut draft = Draft::new(EventType::RunStatus).with_some("message", text);
-        draft.phase = match state {
+        let phase = match state {
             State::Submitted => Phase::Submitted,
             State::Working => Phase::Acting,
             _ => Phase::Unknown,
         };
-        self.push(draft);
+        self.push(Draft::new(EventType::RunStatus).with_some("message", text).with_phase(phase));
     }
 
     // ── pauses ──
@@ -212,17 +212,13 @@ impl EventHandler<'_> {
         let named = ActionId::new(&format!("{task}/{}", self.memory.questions)).ok();
         let action = named.unwrap_or_else(|| next_id("a2a-question", &mut self.memory.questions));
         let kind = if state == State::AuthRequired { ActionKind::CredentialRequest } else { ActionKind::Clarification };
-        let mut draft = Draft::new(EventType::ActionRequired).with("kind", kind.as_str());
-        draft = draft.with("message", text.unwrap_or_else(|| "The remote agent asks without saying what.".into()));
-        draft.set("payload", (!parts.is_empty()).then(|| json!({ "parts": parts })));
-        draft.owner = kind.owner();
-        draft.ids.action = Some(action.clone());
+        let message = text.unwrap_or_else(|| "The remote agent asks without saying what.".into());
+        let draft = Draft::new(EventType::ActionRequired).with("kind", kind.as_str()).with("message", message);
+        let draft = draft.with_some("payload", (!parts.is_empty()).then(|| json!({ "parts": parts })));
+        self.push(draft.with_owner(kind.owner()).with_action(action.clone()));
         self.memory.question = Some(action);
         self.memory.turn_state = TurnState::Paused;
-        self.push(draft);
-        let mut draft = Draft::new(EventType::RunStatus).with("status", "waiting");
-        (draft.phase, draft.persistence) = (Phase::Waiting, Persistence::Snapshot);
-        self.push(draft);
+        self.push(waiting());
     }
 
     /// Resumes the run: a task goes on only after an answer.
@@ -237,10 +233,7 @@ impl EventHandler<'_> {
 
     fn answer(&mut self, outcome: &str) {
         if let Some(action) = self.memory.question.take() {
-            let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome);
-            draft.owner = Owner::Runtime;
-            draft.ids.action = Some(action);
-            self.push(draft);
+            self.push(resolved(action, None, outcome, Owner::Runtime));
         }
     }
 
@@ -263,12 +256,10 @@ impl EventHandler<'_> {
             _ => Draft::new(EventType::RunFinished).with_some("message", text),
         };
         draft = draft.with("status", state.status());
-        if state == State::Canceled {
-            draft.phase = Phase::Cancelled;
-        }
-        if state == State::Rejected {
-            draft = draft.with("refused", true);
-            draft.owner = Owner::Policy;
+        match state {
+            State::Canceled => draft.phase = Phase::Cancelled,
+            State::Rejected => draft = draft.with("refused", true).with_owner(Owner::Policy),
+            _ => {}
         }
         self.close(draft);
     }
@@ -287,12 +278,10 @@ impl EventHandler<'_> {
         }
         self.answer("cancelled");
         self.seal();
-        let mut error = Map::new();
-        error.extend(fact.shift_remove("code").map(|code| ("code".to_owned(), code.to_string().into())));
+        let code = fact.shift_remove("code").map(|code| code.to_string());
         let message = take_text(&mut fact, "message").unwrap_or_else(|| "the remote agent failed without saying why".into());
-        error.insert("message".into(), message.into());
         self.task_changed(State::Failed, "");
-        self.close(Draft::new(EventType::RunFailed).with("status", "failed").with("error", Value::Object(error)));
+        self.close(failed(error(code, message)));
         self.push_internal("error", fact);
     }
 

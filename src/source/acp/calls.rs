@@ -20,16 +20,10 @@ const DIFFS_MAX: usize = 32;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Call {
     pub id: ToolCallId,
-    name: String,
+    pub name: String,
     /// The input that was last reported: agents repeat it.
     input: TextDigest,
     diffs: Bounded<TextDigest, DIFFS_MAX>,
-}
-
-impl Call {
-    pub fn name(&self) -> String {
-        self.name.clone()
-    }
 }
 
 /// Whether a status ends a call.
@@ -89,20 +83,16 @@ impl EventHandler<'_> {
         let name = named.or_else(|| kind.clone()).unwrap_or_else(|| "other".into());
         let call = Call { id: id.clone(), name: name_of(&name), input: TextDigest::default(), diffs: Bounded::default() };
         self.memory.calls.start(call);
-        let mut draft = Draft::new(EventType::ToolStarted).with("toolName", name);
-        draft.set("kind", kind);
-        draft.set("message", title);
-        draft.set("locations", update.shift_remove("locations").filter(|places| *places != json!([])));
+        let locations = update.shift_remove("locations").filter(|places| *places != json!([]));
         update.shift_remove("kind");
-        draft.ids.tool_call = Some(id.clone());
-        self.push(draft);
+        let draft = Draft::new(EventType::ToolStarted).with("toolName", name).with_some("kind", kind).with_some("message", title);
+        self.push(draft.with_some("locations", locations).with_call(id.clone()));
     }
 
     /// Takes the tool's name, which an agent may say late.
     fn rename(&mut self, id: &ToolCallId, update: &mut Fact) {
         let named = take_text(update, "name").or_else(|| self.tool_name.clone());
-        let Some(call) = self.memory.calls.open.find_mut(id) else { return };
-        if let Some(name) = named {
+        if let (Some(call), Some(name)) = (self.memory.calls.open.find_mut(id), named) {
             call.name = name_of(&name);
         }
     }
@@ -140,9 +130,8 @@ impl EventHandler<'_> {
                     }
                 }
                 _ => {
-                    let mut draft = diagnostic("unknown_content", "tool_call_update", members_of(item, "content"));
-                    draft.ids.tool_call = Some(id.clone());
-                    self.push(draft);
+                    let item = members_of(item, "content");
+                    self.push(diagnostic("unknown_content", "tool_call_update", item).with_call(id.clone()));
                 }
             }
         }
@@ -163,10 +152,10 @@ impl EventHandler<'_> {
         let artifact: ArtifactId = id_from(&path);
         let text = |member: &str| diff.get(member).and_then(Value::as_str);
         let new = text("newText").unwrap_or_default();
+        let (old_bytes, is_new) = (text("oldText").map(str::len), text("oldText").is_none());
         let mut draft = Draft::new(EventType::ArtifactDiffReady).with("path", path).with("kind", "file");
         draft = draft.with("sha256", format!("{:x}", Sha256::digest(new))).with("bytes", new.len());
-        draft.set("oldBytes", text("oldText").map(str::len));
-        draft = draft.with("isNew", text("oldText").is_none());
+        draft = draft.with_some("oldBytes", old_bytes).with("isNew", is_new);
         (draft.owner, draft.phase, draft.persistence) = (Owner::Tool, Phase::Acting, Persistence::Archive);
         (draft.ids.artifact, draft.ids.tool_call) = (Some(artifact), Some(id.clone()));
         for member in ["oldText", "newText"] {
@@ -186,22 +175,16 @@ impl EventHandler<'_> {
             Some(odd) => drop(rest.insert("callStatus".into(), odd.into())),
             None => {}
         }
-        draft.set("message", message);
-        draft.audience = Audience::User;
-        self.push_carrying(draft, rest);
+        self.push_carrying(draft.with_some("message", message).with_audience(Audience::User), rest);
     }
 
     fn completed(&mut self, id: ToolCallId, text: Option<String>, mut rest: Fact) {
-        let mut draft = self.about(EventType::ToolResult, &id).with("status", "completed");
         let raw = rest.shift_remove("rawOutput");
-        match text {
-            Some(text) => {
-                draft = draft.with("output", text);
-                draft.set("rawOutput", raw);
-            }
-            None => draft.set("output", raw),
-        }
-        draft.audience = Audience::User;
+        let draft = self.about(EventType::ToolResult, &id).with("status", "completed").with_audience(Audience::User);
+        let draft = match text {
+            Some(text) => draft.with("output", text).with_some("rawOutput", raw),
+            None => draft.with_some("output", raw),
+        };
         self.memory.calls.end(&id);
         self.push_carrying(draft, rest);
     }
@@ -211,8 +194,8 @@ impl EventHandler<'_> {
         let said =
             raw.as_ref().and_then(|raw| raw.as_str().or_else(|| ["error", "message"].iter().find_map(|m| raw.get(*m)?.as_str())));
         let message = text.or_else(|| said.map(str::to_owned)).unwrap_or_else(|| "the tool failed without saying why".into());
-        let mut draft = self.about(EventType::ToolFailed, &id).with("error", json!({ "message": message }));
-        draft.set("rawOutput", raw);
+        let draft =
+            self.about(EventType::ToolFailed, &id).with("error", json!({ "message": message })).with_some("rawOutput", raw);
         self.memory.calls.end(&id);
         self.push_carrying(draft, rest);
     }
@@ -239,9 +222,7 @@ impl EventHandler<'_> {
 
     /// Creates a draft about a call, with the name of its tool.
     pub(super) fn about(&self, class: EventType, id: &ToolCallId) -> Draft {
-        let mut draft = Draft::new(class);
-        draft.set("toolName", self.memory.calls.open.find(id).map(|call| call.name.clone()));
-        (draft.scope, draft.ids.tool_call) = (Scope::ToolCall, Some(id.clone()));
-        draft
+        let name = self.memory.calls.open.find(id).map(|call| call.name.clone());
+        Draft::new(class).with_some("toolName", name).with_scope(Scope::ToolCall).with_call(id.clone())
     }
 }

@@ -8,7 +8,7 @@ use super::{EventHandler, block_text};
 use crate::model::{Draft, EventType, MessageId, PartKind};
 use crate::source::Fact;
 use crate::source::digest::TextDigest;
-use crate::source::members::{diagnostic, next_id, take_id, take_text};
+use crate::source::members::{diagnostic, next_id, take_id, take_list, take_text};
 use serde_json::{Map, Value, json};
 
 /// The kinds of updates that repeat content.
@@ -49,11 +49,7 @@ impl EventHandler<'_> {
 
     fn past_text(&mut self, event_type: &str, role: &str, kind: PartKind, mut update: Fact) {
         let named: Option<MessageId> = take_id(&mut update, "messageId");
-        let blocks = match update.shift_remove("content") {
-            Some(Value::Array(blocks)) => blocks,
-            Some(block) => vec![block],
-            None => Vec::new(),
-        };
+        let blocks = take_list(&mut update, "content");
         let text: String = blocks.iter().filter_map(block_text).collect();
         if self.memory.texts.has(&TextDigest::of(text.as_bytes())) {
             return self.repeated(event_type, text, update);

@@ -7,7 +7,8 @@ use super::turn::Purpose;
 use super::{EventHandler, id_from, members_of, request_key};
 use crate::model::{ActionId, Draft, EventType, Owner, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{carry_all, move_members, name_of, take_question, take_text};
+use crate::source::members::{name_of, take_members, take_question, take_text};
+use crate::source::turn::resolved;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -35,7 +36,7 @@ impl EventHandler<'_> {
         params.shift_remove("sessionId");
         let action = self.action_of(request);
         // Protocol 2 has a subject instead of a call.
-        let mut subject = members_of(params.shift_remove("subject").unwrap_or(Value::Null), "subject");
+        let mut subject = take_members(&mut params, "subject", "subject");
         let call = params.shift_remove("toolCall").or_else(|| subject.shift_remove("toolCall"));
         let call = members_of(call.unwrap_or(Value::Null), "toolCall");
         let id = self.call_of(&call);
@@ -59,7 +60,7 @@ impl EventHandler<'_> {
             }
             draft = draft.with("options", offered.into_iter().map(labelled).collect::<Vec<_>>());
         }
-        draft.set("toolName", id.as_ref().and_then(|id| self.memory.calls.open.find(id)).map(super::calls::Call::name));
+        draft.set("toolName", id.as_ref().and_then(|id| self.memory.calls.open.find(id)).map(|call| call.name.clone()));
         let mut own = Map::from_iter([("requestId".to_owned(), request.clone())]);
         if !subject.is_empty() {
             own.insert("subject".into(), subject.into());
@@ -76,26 +77,19 @@ impl EventHandler<'_> {
         let action = self.action_of(request);
         let call = self.call_of(&params);
         params.shift_remove("toolCallId");
-        let mut draft = Draft::new(EventType::ActionRequired).with("kind", "structured_input");
-        move_members(
-            &mut draft,
-            &mut params,
-            &[("requestedSchema", "schema"), ("message", "message"), ("mode", "mode"), ("url", "url")],
-        );
+        let names = [("requestedSchema", "schema"), ("message", "message"), ("mode", "mode"), ("url", "url")];
+        let mut draft = Draft::new(EventType::ActionRequired).with("kind", "structured_input").with_moved(&mut params, &names);
         take_question(&mut draft, &mut params);
         draft = draft.with("payload", json!({ "requestId": request }));
         (draft.owner, draft.ids.action, draft.ids.tool_call) = (Owner::Runtime, Some(action.clone()), call.clone());
         self.memory.pending.add(Pending { action: action.clone(), call, is_permission: false, options: Vec::new() });
-        self.push(carry_all(draft, params));
+        self.push_carrying(draft, params);
         Purpose::Elicitation(action)
     }
 
     pub(super) fn permission_answered(&mut self, action: &ActionId, outcome: Result<Value, Value>) {
-        let (mut answer, error) = match outcome {
-            Ok(result) => (members_of(result, "result"), None),
-            Err(error) => (Map::new(), Some(error)),
-        };
-        let mut chosen = members_of(answer.shift_remove("outcome").unwrap_or(Value::Null), "outcome");
+        let mut answer = members_of_response(outcome);
+        let mut chosen = take_members(&mut answer, "outcome", "outcome");
         let option = take_text(&mut chosen, "optionId");
         let pending = self.memory.pending.find(action);
         let known = option.as_ref().and_then(|id| pending?.options.iter().find(|(offered, _)| *offered == name_of(id)));
@@ -109,32 +103,26 @@ impl EventHandler<'_> {
         };
         let value = option.map(|id| json!({ "optionId": id, "kind": kind }));
         answer.extend(chosen);
-        answer.extend(error.map(|error| ("error".to_owned(), error)));
         self.resolve(action, outcome, value, answer);
     }
 
     pub(super) fn elicitation_answered(&mut self, action: &ActionId, outcome: Result<Value, Value>) {
-        let (mut answer, error) = match outcome {
-            Ok(result) => (members_of(result, "result"), None),
-            Err(error) => (Map::new(), Some(error)),
-        };
+        let mut answer = members_of_response(outcome);
         let outcome = match take_text(&mut answer, "action").as_deref() {
             Some("accept") => "answered",
             Some("decline") => "rejected",
             _ => "cancelled",
         };
         let value = answer.shift_remove("content");
-        answer.extend(error.map(|error| ("error".to_owned(), error)));
         self.resolve(action, outcome, value, answer);
     }
 
     pub(super) fn resolve(&mut self, action: &ActionId, outcome: &str, value: Option<Value>, rest: Fact) {
         let pending = self.memory.pending.take(action);
-        let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome).with_some("value", value);
         let is_permission = pending.as_ref().is_none_or(|pending| pending.is_permission);
-        draft.owner = if is_permission { Owner::Policy } else { Owner::Runtime };
-        (draft.ids.action, draft.ids.tool_call) = (Some(action.clone()), pending.and_then(|pending| pending.call));
-        self.push_carrying(draft, rest);
+        let owner = if is_permission { Owner::Policy } else { Owner::Runtime };
+        let draft = resolved(action.clone(), pending.and_then(|pending| pending.call), outcome, owner);
+        self.push_carrying(draft.with_some("value", value), rest);
     }
 
     /// Resolves a permission whose answer is not visible, from the next status of its call.
@@ -152,6 +140,11 @@ impl EventHandler<'_> {
             self.resolve(&action, outcome, None, Map::new());
         }
     }
+}
+
+/// The members of a response: those of its result, or its error as one.
+fn members_of_response(outcome: Result<Value, Value>) -> Fact {
+    outcome.map_or_else(|error| Map::from_iter([("error".to_owned(), error)]), |result| members_of(result, "result"))
 }
 
 /// Adds the protocol's name of an option's text.

@@ -1,7 +1,7 @@
 //! The session: plan, modes, usage, notices, compaction, child agents.
 
-use super::EventHandler;
-use crate::model::{AgentId, Audience, Draft, EventType, Owner, PartId, Persistence, Phase, Scope, Surface, ThreadId};
+use super::{EventHandler, id_from};
+use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, PartId, Persistence, Phase, Scope, Surface, ThreadId};
 use crate::source::Fact;
 use crate::source::members::{malformed, move_members, take_text};
 use serde_json::Value;
@@ -23,48 +23,39 @@ impl EventHandler<'_> {
             }
         };
         self.close_part();
-        let mut draft = Draft::new(EventType::PlanFinal).with("entries", entries);
-        draft.set("text", take_text(&mut update, "content"));
-        draft.persistence = Persistence::Snapshot;
-        draft.ids.message = Some(super::id_from(&self.scoped("acp-plan")));
-        draft.ids.part = Some(super::id_from::<PartId>(plan.as_deref().unwrap_or("plan")));
-        self.push_carrying(draft, update);
+        let draft =
+            Draft::new(EventType::PlanFinal).with("entries", entries).with_some("text", take_text(&mut update, "content"));
+        let draft = draft.with_persistence(Persistence::Snapshot).with_message(id_from::<MessageId>(&self.scoped("acp-plan")));
+        self.push_carrying(draft.with_part(id_from::<PartId>(plan.as_deref().unwrap_or("plan"))), update);
     }
 
     pub(super) fn mode(&mut self, mut update: Fact) {
-        let mut draft = Draft::new(EventType::PermissionChanged);
-        move_members(&mut draft, &mut update, &[("currentModeId", "mode")]);
-        draft.scope = Scope::Session;
-        self.push_carrying(draft, update);
+        let draft = Draft::new(EventType::PermissionChanged).with_moved(&mut update, &[("currentModeId", "mode")]);
+        self.push_carrying(draft.with_scope(Scope::Session), update);
     }
 
     /// Reports options of the session, its title, and other facts about it. A null clears.
     pub(super) fn session_info(&mut self, update: Fact) {
-        let mut draft = Draft::new(EventType::SessionUpdated);
-        draft.payload = update;
-        self.push(draft);
+        self.push(Draft { payload: update, ..Draft::new(EventType::SessionUpdated) });
     }
 
     pub(super) fn commands(&mut self, mut update: Fact) {
-        let mut draft = Draft::new(EventType::SessionUpdated);
-        move_members(&mut draft, &mut update, &[("availableCommands", "commands")]);
-        draft.audience = Audience::Dashboard;
-        self.push_carrying(draft, update);
+        let draft = Draft::new(EventType::SessionUpdated).with_moved(&mut update, &[("availableCommands", "commands")]);
+        self.push_carrying(draft.with_audience(Audience::Dashboard), update);
     }
 
     /// Reports how full the context is: a level, which must not be summed.
     pub(super) fn usage_level(&mut self, mut update: Fact) {
         let mut draft = Draft::new(EventType::MetricChanged).with("kind", "context_window").with("unit", "tokens");
         draft.set("value", update.get("used").cloned());
-        move_members(&mut draft, &mut update, &[("used", "used"), ("size", "size"), ("cost", "cost")]);
-        (draft.scope, draft.audience) = (Scope::Session, Audience::Dashboard);
-        self.push_carrying(draft, update);
+        move_members(&mut draft, &mut update, &["used", "size", "cost"].map(|member| (member, member)));
+        self.push_carrying(draft.with_scope(Scope::Session).with_audience(Audience::Dashboard), update);
     }
 
     pub(super) fn notice(&mut self, mut update: Fact) {
-        let mut draft = Draft::new(EventType::RunStatus).with("notice", true);
-        move_members(&mut draft, &mut update, &[("title", "message"), ("description", "description"), ("severity", "severity")]);
-        draft.scope = Scope::Turn;
+        let names = [("title", "message"), ("description", "description"), ("severity", "severity")];
+        let mut draft =
+            Draft::new(EventType::RunStatus).with("notice", true).with_moved(&mut update, &names).with_scope(Scope::Turn);
         if !self.memory.pending.is_empty() {
             draft.phase = Phase::Waiting;
         }

@@ -4,10 +4,10 @@
 //! comes. A thought and a text may have the same id, so each run of chunks is a part of its own.
 
 use super::{EventHandler, block_text, id_from, members_of, texts_of};
-use crate::model::{ArtifactId, Draft, EventType, MessageId, PartId, Phase, Scope, Surface, ThreadId};
+use crate::model::{ArtifactId, Draft, EventType, MessageId, PartId, Phase, Scope, Surface, ThreadId, ToolCallId};
 use crate::source::Fact;
 use crate::source::digest::TextDigest;
-use crate::source::members::{carry_all, move_members, next_id, take_id, take_list, take_text};
+use crate::source::members::{carry_all, diagnostic, malformed, next_id, take_id, take_list, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -22,17 +22,11 @@ pub(super) enum Channel {
 
 impl Channel {
     const fn delta(self) -> EventType {
-        match self {
-            Self::Answer | Self::Prompt => EventType::TextDelta,
-            Self::Thought => EventType::ReasoningDelta,
-        }
+        if matches!(self, Self::Thought) { EventType::ReasoningDelta } else { EventType::TextDelta }
     }
 
     const fn end(self) -> EventType {
-        match self {
-            Self::Answer | Self::Prompt => EventType::TextFinal,
-            Self::Thought => EventType::ReasoningSummary,
-        }
+        if matches!(self, Self::Thought) { EventType::ReasoningSummary } else { EventType::TextFinal }
     }
 }
 
@@ -50,10 +44,8 @@ pub(super) struct OpenPart {
 
 impl OpenPart {
     fn draft(&self, class: EventType) -> Draft {
-        let mut draft = Draft::new(class);
-        draft.set("role", (self.channel == Channel::Prompt).then_some("user"));
-        (draft.ids.message, draft.ids.part) = (Some(self.message.clone()), Some(self.part.clone()));
-        draft
+        let role = (self.channel == Channel::Prompt).then_some("user");
+        Draft::new(class).with_some("role", role).with_message(self.message.clone()).with_part(self.part.clone())
     }
 }
 
@@ -157,23 +149,17 @@ impl EventHandler<'_> {
             Channel::Thought => "agent_thought_chunk",
             Channel::Prompt => "user_message_chunk",
         };
-        self.push(crate::source::members::malformed(name, update, "content as a content block"));
+        self.push(malformed(name, update, "content as a content block"));
     }
 
     /// Keeps a text that the log has already, for internal readers.
     pub(super) fn repeated(&mut self, kind: &str, text: String, mut update: Fact) {
         update.insert("text".into(), text.into());
-        self.push(crate::source::members::diagnostic("repeated", kind, update));
+        self.push(diagnostic("repeated", kind, update));
     }
 
     /// Reports an image, a recording or a file that the agent shows.
-    pub(super) fn artifact(
-        &mut self,
-        block: Value,
-        message: Option<MessageId>,
-        call: Option<crate::model::ToolCallId>,
-        rest: Fact,
-    ) {
+    pub(super) fn artifact(&mut self, block: Value, message: Option<MessageId>, call: Option<ToolCallId>, rest: Fact) {
         let mut block = members_of(block, "content");
         let kind = take_text(&mut block, "type").unwrap_or_else(|| "unknown".into());
         if let Some(Value::Object(resource)) = block.get("resource")
@@ -188,12 +174,8 @@ impl EventHandler<'_> {
             Some(uri) => id_from(uri),
             None => next_id("acp-artifact", &mut self.memory.artifacts_made),
         };
-        let mut draft = Draft::new(EventType::ArtifactChanged).with("kind", kind);
-        move_members(
-            &mut draft,
-            &mut block,
-            &["mimeType", "uri", "name", "title", "description", "size"].map(|member| (member, member)),
-        );
+        let names = ["mimeType", "uri", "name", "title", "description", "size"].map(|member| (member, member));
+        let mut draft = Draft::new(EventType::ArtifactChanged).with("kind", kind).with_moved(&mut block, &names);
         for member in ["data", "blob", "text"] {
             if let Some(body) = block.get(member).and_then(Value::as_str).filter(|_| !draft.payload.contains_key("sha256")) {
                 draft = draft.with("sha256", format!("{:x}", Sha256::digest(body))).with("bodyBytes", body.len());

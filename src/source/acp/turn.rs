@@ -1,30 +1,22 @@
 //! Requests, responses, and the turns between them.
 
 use super::event::Sender;
+use super::history::CONTENT;
 use super::{EventHandler, internal, members_of, request_key, texts_of};
-use crate::model::{ActionId, AgentId, Audience, Draft, EventType, Owner, Persistence, Phase, Scope, ThreadId};
+use crate::model::{ActionId, AgentId, Audience, Draft, EventType, Owner, Phase, Scope, ThreadId};
 use crate::source::Fact;
-use crate::source::members::{diagnostic, move_members, take_id, take_list, take_number, take_text};
+use crate::source::members::{diagnostic, take_counts, take_id, take_list, take_text};
+use crate::source::turn::{error, failed, resolved, waiting};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 /// The JSON-RPC error code of an agent that wants the user to sign in.
 const AUTH_REQUIRED: i64 = -32000;
 
-/// Updates that show an agent at work: without the client's side, the first of them starts a turn.
-const WORK: &[&str] = &[
-    "agent_message_chunk",
-    "agent_thought_chunk",
-    "user_message_chunk",
-    "agent_message",
-    "agent_thought",
-    "user_message",
-    "tool_call",
-    "tool_call_update",
-    "tool_call_content_chunk",
-    "plan",
-    "plan_update",
-];
+/// Whether an update shows an agent at work: without the client's side, the first of them starts a turn.
+fn is_work(kind: &str) -> bool {
+    CONTENT.contains(&kind) && kind != "plan_removed"
+}
 
 /// A turn without an end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -252,10 +244,8 @@ impl EventHandler<'_> {
 
     fn start(&mut self, is_synthetic: bool, rest: Fact) {
         self.signed_in();
-        let mut draft = Draft::new(EventType::RunStarted).with("attempt", self.out.next_attempt());
-        draft.set("synthetic", is_synthetic.then_some(true));
-        draft.scope = Scope::Turn;
-        self.push_carrying(draft, rest);
+        let draft = Draft::new(EventType::RunStarted).with("attempt", self.out.next_attempt()).with_scope(Scope::Turn);
+        self.push_carrying(draft.with_some("synthetic", is_synthetic.then_some(true)), rest);
     }
 
     /// Starts a turn whose prompt is not visible.
@@ -263,7 +253,7 @@ impl EventHandler<'_> {
         let memory = &*self.memory;
         let runs = kind == "state_update" && update.get("state").and_then(Value::as_str) != Some("idle");
         let is_late = kind == "tool_call_update" && self.call_of(update).is_some_and(|id| memory.calls.know(&id, &self.out));
-        if !memory.turns.is_empty() || memory.sees_client || !(runs || WORK.contains(&kind)) || is_late {
+        if !memory.turns.is_empty() || memory.sees_client || !(runs || is_work(kind)) || is_late {
             return;
         }
         if let Some(session) = self.session.clone() {
@@ -309,25 +299,21 @@ impl EventHandler<'_> {
         self.finish(draft, rest);
     }
 
-    fn prompt_failed(&mut self, error: Value) {
-        let mut error = members_of(error, "message");
-        let code = error.get("code").and_then(Value::as_i64);
-        let message = take_text(&mut error, "message").unwrap_or_else(|| "the turn failed without saying why".into());
-        let mut shown = Map::new();
-        shown.extend(error.shift_remove("code").map(|code| ("code".to_owned(), code.to_string().into())));
-        shown.insert("message".into(), message.clone().into());
+    fn prompt_failed(&mut self, error_value: Value) {
+        let mut rest = members_of(error_value, "message");
+        let code = rest.get("code").and_then(Value::as_i64);
+        let message = take_text(&mut rest, "message").unwrap_or_else(|| "the turn failed without saying why".into());
+        let mut shown = error(rest.shift_remove("code").map(|code| code.to_string()), message.as_str());
         if code == Some(AUTH_REQUIRED) {
-            return self.signed_out(message, shown, error);
+            return self.signed_out(message, shown, rest);
         }
-        let details = error.get_mut("data").and_then(Value::as_object_mut).and_then(|data| take_text(data, "details"));
+        let details = rest.get_mut("data").and_then(Value::as_object_mut).and_then(|data| take_text(data, "details"));
         shown.extend(details.map(|details| ("details".to_owned(), details.into())));
-        error.retain(|_, value| !value.as_object().is_some_and(Map::is_empty));
-        let mut draft = Draft::new(EventType::RunFailed).with("status", "failed").with("error", Value::Object(shown));
-        draft.scope = Scope::Turn;
-        if !error.is_empty() {
-            self.push(internal("error_data", "session/prompt").with("error", Value::Object(error)));
+        rest.retain(|_, value| !value.as_object().is_some_and(Map::is_empty));
+        if !rest.is_empty() {
+            self.push(internal("error_data", "session/prompt").with("error", Value::Object(rest)));
         }
-        self.finish(draft, Map::new());
+        self.finish(failed(shown).with_scope(Scope::Turn), Map::new());
     }
 
     /// Ends the session's turn, and with the last open turn the run.
@@ -339,10 +325,8 @@ impl EventHandler<'_> {
             self.memory.turns.add(Turn { prompts: turn.prompts - 1, ..turn });
         }
         if !self.memory.turns.is_empty() {
-            let status = draft.payload.get("status").cloned();
-            let mut note = internal("interleaved_run", "session/prompt").with("event", Value::Object(rest));
-            note.set("status", status);
-            return self.push(note);
+            let note = internal("interleaved_run", "session/prompt").with("event", Value::Object(rest));
+            return self.push(note.with_some("status", draft.payload.get("status").cloned()));
         }
         self.close_all_parts();
         let memory = &mut *self.memory;
@@ -357,15 +341,11 @@ impl EventHandler<'_> {
         if let Some(session) = self.session() {
             self.memory.turns.take(&session);
             let action: ActionId = super::id_from(&format!("{session}:auth"));
-            let mut draft = Draft::new(EventType::ActionRequired).with("kind", "credential_request").with("message", message);
-            draft = draft.with("error", Value::Object(error));
-            (draft.owner, draft.ids.action) = (Owner::Policy, Some(action.clone()));
+            let draft = Draft::new(EventType::ActionRequired).with("kind", "credential_request").with("message", message);
+            self.push(draft.with("error", Value::Object(error)).with_owner(Owner::Policy).with_action(action.clone()));
             self.memory.signed_out.add(action);
-            self.push(draft);
         }
-        let mut draft = Draft::new(EventType::RunStatus).with("status", "waiting");
-        (draft.scope, draft.phase, draft.persistence) = (Scope::Turn, Phase::Waiting, Persistence::Snapshot);
-        self.push(draft);
+        self.push(waiting().with_scope(Scope::Turn));
         if !rest.is_empty() {
             self.push(internal("error_data", "session/prompt").with("error", Value::Object(rest)));
         }
@@ -373,29 +353,23 @@ impl EventHandler<'_> {
 
     fn signed_in(&mut self) {
         for action in self.memory.signed_out.take_all() {
-            let mut draft = Draft::new(EventType::ActionResolved).with("outcome", "answered");
-            (draft.owner, draft.ids.action) = (Owner::Policy, Some(action));
-            self.push(draft);
+            self.push(resolved(action, None, "answered", Owner::Policy));
         }
     }
 
     /// Reports the token counts of the turn.
     fn turn_usage(&mut self, usage: Value) {
         let mut usage = members_of(usage, "usage");
-        let mut counts = Map::new();
-        for (member, ours) in [
+        let names = [
             ("inputTokens", "inputTokens"),
             ("outputTokens", "outputTokens"),
             ("cachedReadTokens", "cacheReadTokens"),
             ("cachedWriteTokens", "cacheCreationTokens"),
             ("thoughtTokens", "thinkingTokens"),
-        ] {
-            counts.extend(take_number(&mut usage, member).map(|count| (ours.to_owned(), count)));
-        }
-        let mut draft = Draft::new(EventType::MetricChanged).with("kind", "turn").with("usage", Value::Object(counts));
-        move_members(&mut draft, &mut usage, &[("totalTokens", "totalTokens")]);
-        (draft.scope, draft.audience) = (Scope::Turn, Audience::Dashboard);
-        self.push_carrying(draft, usage);
+        ];
+        let draft = Draft::new(EventType::MetricChanged).with("kind", "turn").with("usage", take_counts(&mut usage, &names));
+        let draft = draft.with_moved(&mut usage, &[("totalTokens", "totalTokens")]);
+        self.push_carrying(draft.with_scope(Scope::Turn).with_audience(Audience::Dashboard), usage);
     }
 
     // ── protocol 2 ──

@@ -4,9 +4,10 @@ use crate::model::id::IdError;
 use crate::model::{Audience, Draft, EventType, Ids, Phase, Scope};
 use crate::source::members::{RESERVED, carry, invalid_id_error, parse_timestamp};
 use crate::source::{Fact, FactError};
-use serde::de::{MapAccess, Visitor};
+use serde::de::{DeserializeSeed, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::fmt;
 
 /// Members that belong in the payload, even if a producer puts them at the top level.
@@ -34,7 +35,7 @@ const PAYLOAD_MEMBERS: &[&str] = &[
 /// A parsed fact: its draft, without the ids that follow from earlier facts.
 #[derive(Debug, PartialEq)]
 pub(super) struct Event {
-    pub draft: Draft,
+    pub draft: Box<Draft>,
     /// A message of a worker in the user's role; `true` for its end.
     pub notification: Option<bool>,
 }
@@ -47,20 +48,24 @@ pub(super) fn parse(fact: Fact) -> Result<Event, FactError> {
     members.into_event()
 }
 
-/// Parses the text of a fact without a map between. `None`: a member occurs twice, or the text is no JSON object.
+/// Parses the text of a fact without a map between.
+///
+/// `None`: a member occurs twice, its type or an id is no text, or the text is no JSON object.
 pub(super) fn parse_text(text: &[u8]) -> Option<Result<Event, FactError>> {
-    let members = serde_json::from_slice::<Members>(text).ok().filter(|members| !members.is_repeated)?;
-    Some(members.into_event())
+    let (mut members, mut from) = (Members::default(), serde_json::Deserializer::from_slice(text));
+    members.deserialize(&mut from).and_then(|()| from.end()).ok()?;
+    (!members.is_repeated).then(|| members.into_event())
 }
 
 /// The members of a fact, as they come. Most facts have no others than a type, ids and a payload.
 #[derive(Default)]
 struct Members {
-    event_type: Option<Value>,
+    event_type: Option<EventType>,
     ids: Ids,
     /// The first id that is none.
     bad_id: Option<(&'static str, IdError)>,
     payload: Option<Value>,
+    /// All others, with a type and ids that are no text.
     rest: Fact,
     /// Whether a member occurs twice. Only a map knows which value counts.
     is_repeated: bool,
@@ -79,24 +84,25 @@ impl Member {
         match name {
             "type" => Self::Type,
             "payload" => Self::Payload,
-            _ => Ids::MEMBERS.iter().find(|id| **id == name).map_or_else(|| Self::Other(name.to_owned()), |id| Self::Id(id)),
+            _ => Ids::member(name).map_or_else(|| Self::Other(name.to_owned()), Self::Id),
         }
     }
 }
 
+/// A text, borrowed if its JSON has no escapes.
+#[derive(Deserialize)]
+struct Text<'t>(#[serde(borrow)] Cow<'t, str>);
+
 impl Members {
     fn add(&mut self, member: Member, value: Value) {
         let before = match (member, value) {
-            (Member::Type, value) => self.event_type.replace(value),
-            (Member::Payload, value) => self.payload.replace(value),
-            (Member::Id(name), Value::String(text)) => {
-                let was_bad = self.bad_id.as_ref().is_some_and(|(bad, _)| *bad == name);
-                self.is_repeated |= was_bad || self.ids.has(name) || self.rest.contains_key(name);
-                if let Err(error) = self.ids.set(name, &text) {
-                    self.bad_id.get_or_insert((name, error));
-                }
-                None
+            (Member::Type, Value::String(text)) => return self.add_type(&text),
+            (Member::Id(name), Value::String(text)) => return self.add_id(name, &text),
+            (Member::Type, value) => {
+                self.is_repeated |= self.event_type.is_some();
+                self.rest.insert("type".to_owned(), value)
             }
+            (Member::Payload, value) => self.payload.replace(value),
             (Member::Id(name), value) => {
                 self.is_repeated |= self.ids.has(name) || self.bad_id.is_some();
                 self.rest.insert(name.to_owned(), value)
@@ -106,10 +112,23 @@ impl Members {
         self.is_repeated |= before.is_some();
     }
 
+    fn add_type(&mut self, name: &str) {
+        let before = self.event_type.replace(EventType::from(name));
+        self.is_repeated |= before.is_some() || self.rest.contains_key("type");
+    }
+
+    fn add_id(&mut self, name: &'static str, text: &str) {
+        let was_bad = self.bad_id.as_ref().is_some_and(|(bad, _)| *bad == name);
+        self.is_repeated |= was_bad || self.ids.has(name) || self.rest.contains_key(name);
+        if let Err(error) = self.ids.set(name, text) {
+            self.bad_id.get_or_insert((name, error));
+        }
+    }
+
     fn into_event(self) -> Result<Event, FactError> {
         let Self { event_type, ids, bad_id, payload, rest, .. } = self;
-        let name = event_type.as_ref().and_then(Value::as_str).filter(|name| !name.is_empty());
-        let mut class = EventType::from(name.ok_or(FactError::NoType { member: "type" })?);
+        let named = event_type.filter(|class| !class.as_str().is_empty());
+        let mut class = named.ok_or(FactError::NoType { member: "type" })?;
         let notification = is_worker_speech(&class, payload.as_ref(), &rest).then_some(class == EventType::TextFinal);
         if notification.is_some() {
             class = EventType::WorkerNotification;
@@ -117,7 +136,7 @@ impl Members {
         if let Some((member, error)) = bad_id {
             return Err(invalid_id_error(member, &error));
         }
-        let mut draft = Draft { ids, ..Draft::new(class) };
+        let mut draft = Box::new(Draft { ids, ..Draft::new(class) });
         let knows_phase = matches!(rest.get("phase"), Some(Value::String(_)));
         let permission_scope = if draft.event_type == EventType::ActionRequired { scope_of_permission(&rest) } else { None };
         draft.payload = match payload {
@@ -140,25 +159,38 @@ impl Members {
     }
 }
 
-impl<'de> Deserialize<'de> for Members {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Whole;
-        impl<'de> Visitor<'de> for Whole {
-            type Value = Members;
+/// Adds the members of a text. They are large, so they are filled in place.
+impl<'de> DeserializeSeed<'de> for &mut Members {
+    type Value = ();
 
-            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-                to.write_str("a fact")
-            }
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_map(self)
+    }
+}
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
-                let mut members = Members::default();
-                while let Some(member) = map.next_key()? {
-                    members.add(member, map.next_value()?);
-                }
-                Ok(members)
+impl<'de> Visitor<'de> for &mut Members {
+    type Value = ();
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("a fact")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(member) = map.next_key()? {
+            match member {
+                // A value of another kind ends the attempt, except for null, which many serialisers write.
+                Member::Type => match map.next_value()? {
+                    Some(Text(name)) => self.add_type(&name),
+                    None => self.add(Member::Type, Value::Null),
+                },
+                Member::Id(member) => match map.next_value()? {
+                    Some(Text(id)) => self.add_id(member, &id),
+                    None => self.add(Member::Id(member), Value::Null),
+                },
+                member => self.add(member, map.next_value()?),
             }
         }
-        from.deserialize_map(Whole)
+        Ok(())
     }
 }
 

@@ -1,12 +1,11 @@
 //! What facts in the native vocabulary mean: the ids that follow from earlier facts.
 
 use super::event::{Event, parse, parse_text};
-use crate::model::{AgentId, Audience, Draft, EventType, Ids, MessageId, PartId};
+use crate::model::{AgentId, Audience, Draft, EventType, Ids, MessageId, PartId, RunId};
 use crate::source::bounded::Bounded;
 use crate::source::members::next_id;
 use crate::source::{Drafts, FactError, Parser, Runtime};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// The most speakers (an agent in a role) whose message and parts the adapter stores.
 ///
@@ -81,14 +80,14 @@ impl Runtime for AgentUi {
             settle_notification(&mut draft, is_final);
         }
         self.follow(&mut draft);
-        out.push(draft);
+        out.push(*draft);
     }
 }
 
 /// Sets the run to the run of the request. A different run id in the fact becomes a reference.
 fn settle_run(draft: &mut Draft, given: &Ids) {
     let own = std::mem::replace(&mut draft.ids.run, given.run.clone());
-    draft.add_ref("runId", own.as_ref().filter(|own| given.run.as_ref() != Some(*own)).map(crate::model::id::RunId::as_str));
+    draft.add_ref("runId", own.as_ref().filter(|own| given.run.as_ref() != Some(*own)).map(RunId::as_str));
     draft.ids.fill_from(given);
 }
 
@@ -96,9 +95,8 @@ fn settle_run(draft: &mut Draft, given: &Ids) {
 ///
 /// The message id, if present, joins the chunks and the end into one notification. Only the end has the summary.
 fn settle_notification(draft: &mut Draft, is_final: bool) {
-    let id = draft.ids.message.as_ref().map(|id| Value::from(id.as_str()));
-    if let Some(id) = id {
-        draft.payload.entry("workerNotificationId").or_insert(id);
+    if let Some(id) = &draft.ids.message {
+        draft.payload.entry("workerNotificationId").or_insert(id.as_str().into());
     }
     if let Some(text) = draft.payload.get("text").cloned().filter(|_| is_final) {
         draft.payload.entry("summary").or_insert(text);

@@ -10,7 +10,8 @@ use super::{AiSdk, EventHandler};
 use crate::model::{ActionId, ActionKind, Audience, Draft, EventType, Owner, Persistence, Phase, Scope, Surface, ToolCallId};
 use crate::source::Fact;
 use crate::source::bounded::keyed;
-use crate::source::members::{carry_all, move_members, name_of, next_id, take_checked_id, take_flag, take_id, take_text};
+use crate::source::members::{carry_all, name_of, next_id, take_checked_id, take_flag, take_id, take_text};
+use crate::source::turn::{error, resolved};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -85,10 +86,9 @@ impl EventHandler<'_> {
         let call =
             Call { id: id.clone(), name: name_of(&name), step, is_ready: false, is_of_provider, half: HeldHalf::default() };
         self.memory.calls.start(call);
-        let mut draft = Self::tool(EventType::ToolStarted, id, fact).with("toolName", name).with("state", "input-streaming");
+        let draft = Self::tool(EventType::ToolStarted, id, fact).with("toolName", name).with("state", "input-streaming");
         // Until the input is complete, the call is the model's request and not yet the tool's work.
-        draft.owner = Owner::Model;
-        draft.ids.message = Some(self.memory.message());
+        let draft = draft.with_owner(Owner::Model).with_message(self.memory.message());
         self.push(draft);
     }
 
@@ -120,11 +120,9 @@ impl EventHandler<'_> {
             call.is_ready = true;
             call.is_of_provider |= is_of_provider;
         }
-        let mut draft = Self::tool(EventType::ToolArgs, id, fact).with("state", "input-available");
+        let draft = Self::tool(EventType::ToolArgs, id, fact).with("state", "input-available");
         // An absent input was undefined in the backend.
-        draft.set("input", Some(input.unwrap_or(Value::Null)));
-        draft.persistence = Persistence::Archive;
-        self.push(draft);
+        self.push(draft.with("input", input.unwrap_or(Value::Null)).with_persistence(Persistence::Archive));
     }
 
     /// Starts a call whose input was not streamed; else removes what the start has reported.
@@ -160,11 +158,9 @@ impl EventHandler<'_> {
             take_id(&mut fact, "approvalId").unwrap_or_else(|| next_id("ai-sdk-action", &mut self.memory.actions_made));
         self.memory.pending.add(Pending { action: action.clone(), call: call.clone() });
         // The server takes the tool and its input from the call.
-        let mut draft = Draft::new(EventType::ActionRequired).with("kind", ActionKind::ToolApproval.as_str());
-        move_members(&mut draft, &mut fact, &[("reason", "message")]);
-        draft.owner = ActionKind::ToolApproval.owner();
-        draft.ids.message = Some(self.memory.message());
-        (draft.ids.action, draft.ids.tool_call) = (Some(action), Some(call));
+        let draft = Draft::new(EventType::ActionRequired).with("kind", ActionKind::ToolApproval.as_str());
+        let draft = draft.with_moved(&mut fact, &[("reason", "message")]).with_owner(ActionKind::ToolApproval.owner());
+        let draft = draft.with_message(self.memory.message()).with_action(action).with_call(call);
         self.push(carry_all(draft, fact));
     }
 
@@ -173,9 +169,8 @@ impl EventHandler<'_> {
         let pending = fact.get("approvalId").and_then(Value::as_str).and_then(|id| ActionId::new(id).ok());
         if let Some(pending) = pending.and_then(|id| self.memory.pending.take(&id)) {
             fact.shift_remove("approvalId");
-            let mut draft = resolved(pending, if is_approved { "approved" } else { "rejected" });
-            move_members(&mut draft, &mut fact, &[("reason", "reason")]);
-            return self.push(carry_all(draft, fact));
+            let draft = pending.resolved(if is_approved { "approved" } else { "rejected" });
+            return self.push(carry_all(draft.with_moved(&mut fact, &[("reason", "reason")]), fact));
         }
         let status = if is_approved { "granted" } else { "denied" };
         let draft = self.permission(&mut fact, None).with("status", status).with("approved", is_approved);
@@ -184,18 +179,16 @@ impl EventHandler<'_> {
 
     /// Creates a draft about a decision of the backend's policy. No person is asked.
     fn permission(&self, fact: &mut Fact, call: Option<ToolCallId>) -> Draft {
-        let mut draft = Draft::new(EventType::PermissionChanged);
-        move_members(&mut draft, fact, &[("approvalId", "permissionId"), ("reason", "reason")]);
-        (draft.scope, draft.surface) = (Scope::ToolCall, Surface::ToolUi);
-        draft.ids.tool_call = call;
-        draft
+        let draft = Draft::new(EventType::PermissionChanged);
+        let draft = draft.with_moved(fact, &[("approvalId", "permissionId"), ("reason", "reason")]);
+        draft.with_scope(Scope::ToolCall).with_surface(Surface::ToolUi).with_call(call)
     }
 
     /// Resolves the pending approvals of a call.
     fn resolve(&mut self, call: &ToolCallId, outcome: &str) {
         while let Some(action) = self.memory.pending.iter().find(|pending| pending.call == *call).map(|p| p.action.clone()) {
             if let Some(pending) = self.memory.pending.take(&action) {
-                self.push(resolved(pending, outcome));
+                self.push(pending.resolved(outcome));
             }
         }
     }
@@ -212,13 +205,10 @@ impl EventHandler<'_> {
         }
         let mut draft = Self::tool(EventType::ToolResult, id.clone(), fact);
         self.end_call(&mut draft, &id);
-        draft.set("output", output);
-        draft.audience = Audience::User;
-        self.push(draft);
+        self.push(draft.with_some("output", output).with_audience(Audience::User));
         if let Some(internals) = internals {
-            let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", "message_metadata").with("output", internals);
-            draft.ids.tool_call = Some(id);
-            self.push(draft);
+            let draft = Draft::new(EventType::DiagnosticChanged).with("kind", "message_metadata").with("output", internals);
+            self.push(draft.with_call(id));
         }
     }
 
@@ -236,16 +226,12 @@ impl EventHandler<'_> {
     /// Reports an output that a later one replaces. The last one comes again as the final output.
     fn preliminary_output(&mut self, id: ToolCallId, output: Value, rest: Fact) {
         let progress = output.get("progress").filter(|n| n.as_f64().is_some_and(|n| (0.0..=1.0).contains(&n))).cloned();
-        let mut draft = Self::tool(EventType::ToolProgress, id.clone(), rest);
-        draft = draft.with("activityType", OUTPUT).with("content", as_object(output)).with("replace", true);
-        draft.set("progress", progress.clone());
-        draft.audience = Audience::User;
-        self.push(draft);
-        if progress.is_some() {
-            let mut draft = Self::tool(EventType::ToolProgress, id, Map::new());
-            draft.set("progress", progress);
-            draft.audience = Audience::User;
-            self.push(draft);
+        let draft = Self::tool(EventType::ToolProgress, id.clone(), rest).with_audience(Audience::User);
+        let draft = draft.with("activityType", OUTPUT).with("content", as_object(output)).with("replace", true);
+        self.push(draft.with_some("progress", progress.clone()));
+        if let Some(progress) = progress {
+            let draft = Self::tool(EventType::ToolProgress, id, Map::new()).with("progress", progress);
+            self.push(draft.with_audience(Audience::User));
         }
     }
 
@@ -262,20 +248,17 @@ impl EventHandler<'_> {
     pub(super) fn tool_output_denied(&mut self, mut fact: Fact) {
         let id: ToolCallId = take_checked_id(&mut fact, "toolCallId");
         self.begin_output(&id, "rejected", &fact);
-        let mut draft = self.failure(id, Some(("denied", "the call was not approved")), fact).with("neverStarted", true);
-        draft.phase = Phase::Cancelled;
-        self.push(draft);
+        let draft = self.failure(id, Some(("denied", "the call was not approved")), fact).with("neverStarted", true);
+        self.push(draft.with_phase(Phase::Cancelled));
     }
 
     /// Creates the end of a failed call, from its code and message or from the chunk's text.
     fn failure(&mut self, id: ToolCallId, reason: Option<(&str, &str)>, mut fact: Fact) -> Draft {
-        let error = match reason {
-            Some((code, message)) => json!({ "code": code, "message": message }),
-            None => {
-                let text = take_text(&mut fact, "errorText");
-                json!({ "message": text.unwrap_or_else(|| "the tool failed without saying why".into()) })
-            }
+        let (code, message) = match reason {
+            Some((code, message)) => (Some(code), Some(message.to_owned())),
+            None => (None, take_text(&mut fact, "errorText")),
         };
+        let error = error(code, message.unwrap_or_else(|| "the tool failed without saying why".into()));
         let mut draft = Self::tool(EventType::ToolFailed, id.clone(), fact).with("error", error);
         self.end_call(&mut draft, &id);
         draft
@@ -291,10 +274,9 @@ impl EventHandler<'_> {
         }
         let calls = self.memory.calls.open.iter().filter(|call| !call.is_of_provider && !self.memory.is_pending(&call.id));
         for (id, name) in calls.map(|call| (call.id.clone(), call.name.clone())).collect::<Vec<_>>() {
-            let mut draft = Self::tool(EventType::ToolProgress, id, Map::new()).with("toolName", name);
-            draft = draft.with("status", "pending").with("awaits", "client");
-            (draft.audience, draft.persistence) = (Audience::User, Persistence::Snapshot);
-            self.push(draft);
+            let draft = Self::tool(EventType::ToolProgress, id, Map::new()).with("toolName", name);
+            let draft = draft.with("status", "pending").with("awaits", "client");
+            self.push(draft.with_audience(Audience::User).with_persistence(Persistence::Snapshot));
         }
     }
 
@@ -304,7 +286,7 @@ impl EventHandler<'_> {
         if resumption == Resumption::Abandoned {
             for pending in self.memory.pending.take_all() {
                 let call = pending.call.clone();
-                self.push(resolved(pending, "cancelled"));
+                self.push(pending.resolved("cancelled"));
                 self.drop_call(call, "abandoned", "the conversation continued without a decision");
             }
         }
@@ -318,8 +300,7 @@ impl EventHandler<'_> {
             // The client sent the result to the backend.
             let mut draft = Self::tool(EventType::ToolResult, id.clone(), Map::new()).with("outcome", "unknown");
             self.end_call(&mut draft, &id);
-            draft.audience = Audience::User;
-            self.push(draft);
+            self.push(draft.with_audience(Audience::User));
         }
     }
 
@@ -335,26 +316,23 @@ impl EventHandler<'_> {
 
     /// Ends a call that never ran.
     fn drop_call(&mut self, id: ToolCallId, code: &str, message: &str) {
-        let mut draft = self.failure(id, Some((code, message)), Map::new()).with("neverStarted", true);
-        (draft.owner, draft.phase) = (Owner::Runtime, Phase::Cancelled);
-        self.push(draft);
+        let draft = self.failure(id, Some((code, message)), Map::new()).with("neverStarted", true);
+        self.push(draft.with_owner(Owner::Runtime).with_phase(Phase::Cancelled));
     }
 
     /// Ends the calls that are still open after the run's end.
     pub(super) fn interrupt_calls(&mut self) {
         for call in self.memory.calls.open.iter().map(|call| call.id.clone()).collect::<Vec<_>>() {
-            let mut draft = self.failure(call, Some(("interrupted", "the run ended before the call")), Map::new());
-            (draft.owner, draft.phase) = (Owner::Runtime, Phase::Interrupted);
-            self.push(draft);
+            let draft = self.failure(call, Some(("interrupted", "the run ended before the call")), Map::new());
+            self.push(draft.with_owner(Owner::Runtime).with_phase(Phase::Interrupted));
         }
     }
 }
 
-fn resolved(pending: Pending, outcome: &str) -> Draft {
-    let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome);
-    draft.owner = ActionKind::ToolApproval.owner();
-    (draft.ids.action, draft.ids.tool_call) = (Some(pending.action), Some(pending.call));
-    draft
+impl Pending {
+    fn resolved(self, outcome: &str) -> Draft {
+        resolved(self.action, Some(self.call), outcome, ActionKind::ToolApproval.owner())
+    }
 }
 
 /// Wraps a value that is not an object as the content of an activity.

@@ -6,7 +6,7 @@ use crate::model::{
     ArtifactId, Audience, Draft, EventType, EvidenceId, MessageId, Owner, PartKind, Persistence, Phase, Scope, Surface,
 };
 use crate::source::Fact;
-use crate::source::members::{carry_all, move_members, next_id, set_body, take_flag, take_id, take_list, take_text};
+use crate::source::members::{carry_all, next_id, set_body, take_flag, take_id, take_list, take_text};
 use serde_json::{Map, Value};
 
 /// Token counts that backends put into the metadata of a message, with the protocol's names.
@@ -26,12 +26,10 @@ impl EventHandler<'_> {
         let named = fact.get("sourceId").and_then(Value::as_str).filter(|id| !id.is_empty());
         let evidence = named.and_then(|id| EvidenceId::new(&format!("{message}/{id}")).ok());
         let evidence = evidence.unwrap_or_else(|| next_id("ai-sdk-evidence", &mut self.memory.evidence_made));
-        let mut draft = Draft::new(EventType::EvidenceChanged).with("kind", kind);
         let members = ["sourceId", "url", "title", "mediaType", "filename"].map(|member| (member, member));
-        move_members(&mut draft, &mut fact, &members);
-        (draft.scope, draft.phase, draft.persistence) = (Scope::Message, Phase::Producing, Persistence::Archive);
-        (draft.ids.evidence, draft.ids.message) = (Some(evidence), Some(message));
-        self.push(carry_all(draft, fact));
+        let draft = Draft::new(EventType::EvidenceChanged).with("kind", kind).with_moved(&mut fact, &members);
+        let draft = draft.with_scope(Scope::Message).with_phase(Phase::Producing).with_persistence(Persistence::Archive);
+        self.push(carry_all(draft.with_evidence(evidence).with_message(message), fact));
     }
 
     pub(super) fn file(&mut self, kind: &str, fact: Fact) {
@@ -41,15 +39,14 @@ impl EventHandler<'_> {
 
     fn artifact(&mut self, kind: &str, message: MessageId, mut fact: Fact) {
         let id: ArtifactId = next_id("ai-sdk-file", &mut self.memory.artifacts_made);
-        let mut draft = Draft::new(EventType::ArtifactCreated).with("kind", kind);
-        move_members(&mut draft, &mut fact, &[("mediaType", "mediaType"), ("filename", "title")]);
+        let names = [("mediaType", "mediaType"), ("filename", "title")];
+        let mut draft = Draft::new(EventType::ArtifactCreated).with("kind", kind).with_moved(&mut fact, &names);
         set_body(&mut draft, take_text(&mut fact, "url"));
         if kind == "reasoning-file" {
             draft.surface = Surface::InlineProcess;
         }
-        (draft.scope, draft.persistence) = (Scope::Message, Persistence::Archive);
-        (draft.ids.artifact, draft.ids.message) = (Some(id), Some(message));
-        self.push(carry_all(draft, fact));
+        let draft = draft.with_scope(Scope::Message).with_persistence(Persistence::Archive);
+        self.push(carry_all(draft.with_artifact(id).with_message(message), fact));
     }
 
     /// Reports a part of the backend's own. A part with the same type and id replaces the one before it.
@@ -81,10 +78,10 @@ impl EventHandler<'_> {
 
     /// Keeps a provider's own part. Only the provider can read it.
     pub(super) fn custom(&mut self, mut fact: Fact) {
-        let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", "custom");
-        move_members(&mut draft, &mut fact, &[("kind", "name"), ("providerMetadata", "providerMetadata")]);
-        (draft.owner, draft.scope) = (Owner::Model, Scope::Part);
-        draft.ids.message = Some(self.memory.message());
+        let draft =
+            Draft::new(EventType::DiagnosticChanged).with("kind", "custom").with_owner(Owner::Model).with_scope(Scope::Part);
+        let draft = draft.with_moved(&mut fact, &[("kind", "name"), ("providerMetadata", "providerMetadata")]);
+        let draft = draft.with_message(self.memory.message());
         self.push(carry_all(draft, fact));
     }
 
@@ -120,18 +117,14 @@ impl EventHandler<'_> {
             *known = total;
         }
         if !rises.is_empty() {
-            let mut draft = Draft::new(EventType::MetricChanged).with("usage", Value::Object(rises));
-            draft.audience = Audience::Dashboard;
-            self.push(draft);
+            self.push(Draft::new(EventType::MetricChanged).with("usage", rises).with_audience(Audience::Dashboard));
         }
     }
 
     /// Reports a message of the user that the run takes up in its middle. It is no text of the answer.
     pub(super) fn steering_message(&mut self, mut fact: Fact) {
         let id: MessageId = take_id(&mut fact, "id").unwrap_or_else(|| next_id("ai-sdk-message", &mut self.memory.messages_made));
-        let mut texts = Vec::new();
-        let mut files = Vec::new();
-        let mut others = Vec::new();
+        let (mut texts, mut files, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for part in take_list(&mut fact, "parts") {
             match part {
                 Value::Object(mut part) => match (part.get("type").and_then(Value::as_str), part.get("text"), part.get("url")) {
@@ -145,21 +138,18 @@ impl EventHandler<'_> {
                 odd => others.push(odd),
             }
         }
-        let mut draft = Draft::new(EventType::TextFinal).with("role", "user").with("text", texts.join("\n\n"));
-        draft = draft.with("kind", PartKind::UserText.as_str());
-        draft.set("parts", (!others.is_empty()).then_some(others));
-        (draft.owner, draft.phase) = (Owner::Session, Phase::Acting);
-        draft.ids.message = Some(id.clone());
+        let draft = Draft::new(EventType::TextFinal).with("role", "user").with("text", texts.join("\n\n"));
+        let draft = draft.with("kind", PartKind::UserText.as_str()).with_some("parts", (!others.is_empty()).then_some(others));
+        let draft = draft.with_owner(Owner::Session).with_phase(Phase::Acting).with_message(id.clone());
         self.push(carry_all(draft, fact));
         for mut file in files {
-            file.retain(|member, _| !matches!(member.as_str(), "providerMetadata"));
+            file.shift_remove("providerMetadata");
             self.artifact("file", id.clone(), file);
         }
     }
 }
 
 fn metadata_draft(event_type: &str) -> Draft {
-    let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", "message_metadata").with("eventType", event_type);
-    (draft.owner, draft.scope, draft.audience) = (Owner::Runtime, Scope::Message, Audience::Dashboard);
-    draft
+    let draft = Draft::new(EventType::DiagnosticChanged).with("kind", "message_metadata").with("eventType", event_type);
+    draft.with_owner(Owner::Runtime).with_scope(Scope::Message).with_audience(Audience::Dashboard)
 }

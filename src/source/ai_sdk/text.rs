@@ -174,9 +174,6 @@ impl EventHandler<'_> {
             odd => draft = draft.with("citation", odd),
         }
         (draft.scope, draft.phase, draft.persistence) = (Scope::Message, Phase::Producing, Persistence::Archive);
-        draft.ids.evidence = Some(id);
-        draft.ids.message = Some(part.message.clone());
-        draft.ids.part = Some(part.id.clone());
-        self.push(draft);
+        self.push(draft.with_evidence(id).with_message(part.message.clone()).with_part(part.id.clone()));
     }
 }

@@ -8,6 +8,7 @@ use super::{AiSdk, EventHandler, TurnState};
 use crate::model::{Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope};
 use crate::source::Fact;
 use crate::source::members::{carry_all, diagnostic, take_id, take_text};
+use crate::source::turn::{ended, failed, waiting};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 
@@ -75,17 +76,14 @@ impl EventHandler<'_> {
             data_parts,
             ..AiSdk::default()
         };
-        let mut draft = Draft::new(EventType::RunStarted).with("attempt", self.out.next_attempt());
-        draft.ids.message.clone_from(&self.memory.message);
-        self.push(carry_all(draft, rest));
+        let draft = Draft::new(EventType::RunStarted).with("attempt", self.out.next_attempt());
+        self.push(carry_all(draft.with_message(self.memory.message.clone()), rest));
     }
 
     /// Reports a start within the run: a continuation, or the next message.
     fn status_of_start(&mut self, is_resumed: bool, rest: Fact) {
-        let mut draft = Draft::new(EventType::RunStatus);
-        draft.set("resumed", is_resumed.then_some(true));
-        draft.persistence = Persistence::Snapshot;
-        draft.ids.message.clone_from(&self.memory.message);
+        let draft = Draft::new(EventType::RunStatus).with_some("resumed", is_resumed.then_some(true));
+        let draft = draft.with_persistence(Persistence::Snapshot).with_message(self.memory.message.clone());
         self.push(carry_all(draft, rest));
     }
 
@@ -94,26 +92,23 @@ impl EventHandler<'_> {
     pub(super) fn start_step(&mut self, fact: Fact) {
         self.memory.steps += 1;
         self.memory.step_parts.clear();
-        self.step("started", Phase::Acting, fact);
+        self.push(carry_all(self.step("started"), fact));
     }
 
     pub(super) fn finish_step(&mut self, fact: Fact) {
-        self.step("ended", Phase::Reconciling, fact);
+        self.push(carry_all(self.step("ended").with_phase(Phase::Reconciling), fact));
     }
 
-    fn step(&mut self, edge: &str, phase: Phase, rest: Fact) {
-        let mut draft = Draft::new(EventType::RunStatus).with("step", edge).with("stepId", self.memory.steps);
-        (draft.scope, draft.phase, draft.audience) = (Scope::Turn, phase, Audience::Dashboard);
-        self.push(carry_all(draft, rest));
+    fn step(&self, edge: &str) -> Draft {
+        let draft = Draft::new(EventType::RunStatus).with("step", edge).with("stepId", self.memory.steps);
+        draft.with_scope(Scope::Turn).with_audience(Audience::Dashboard)
     }
 
     /// Voids the current step: the workflow runs it again. Each first attempt begins with a reset of nothing.
     pub(super) fn reset_step(&mut self, fact: Fact) {
         self.empty_parts_of_step();
         self.drop_calls_of_step();
-        let mut draft = Draft::new(EventType::RunStatus).with("step", "reset").with("stepId", self.memory.steps);
-        (draft.scope, draft.audience) = (Scope::Turn, Audience::Dashboard);
-        self.push(carry_all(draft, fact));
+        self.push(carry_all(self.step("reset"), fact));
     }
 
     // ── ends ──
@@ -127,17 +122,14 @@ impl EventHandler<'_> {
     }
 
     fn fail(&mut self, message: String, rest: Fact) {
-        let draft = Draft::new(EventType::RunFailed).with("status", "failed").with("error", json!({ "message": message }));
-        self.end(carry_all(draft, rest));
+        self.end(carry_all(failed(json!({ "message": message })), rest));
     }
 
     pub(super) fn abort(&mut self, mut fact: Fact) {
         if self.memory.turn_state == TurnState::Ended {
             return self.late_end("abort", fact);
         }
-        let mut draft = Draft::new(EventType::RunFinished).with("status", "cancelled");
-        draft.set("reason", take_text(&mut fact, "reason"));
-        draft.phase = Phase::Cancelled;
+        let draft = ended(Phase::Cancelled, "cancelled").with_some("reason", take_text(&mut fact, "reason"));
         self.end(carry_all(draft, fact));
     }
 
@@ -154,18 +146,13 @@ impl EventHandler<'_> {
             Some("error") => self.fail("the model failed without saying why".into(), fact),
             None | Some("stop" | "tool-calls") => {
                 self.end_streams();
-                let mut draft = Draft::new(EventType::RunFinished).with("status", "completed");
-                if reason.as_deref() == Some("tool-calls") {
-                    // Nothing waits for the result of a call: a stop condition was reached.
-                    draft = draft.with("truncated", true);
-                }
-                draft.set("finishReason", reason);
-                self.close(carry_all(draft, fact));
+                // If nothing waits for the result of a call, a stop condition was reached.
+                let is_truncated = reason.as_deref() == Some("tool-calls");
+                let draft = ended(Phase::Completed, "completed").with_some("truncated", is_truncated.then_some(true));
+                self.close(carry_all(draft.with_some("finishReason", reason), fact));
             }
             Some(_) => {
-                let mut draft = Draft::new(EventType::RunFinished).with("status", "interrupted").with("finishReason", reason);
-                draft.phase = Phase::Interrupted;
-                self.close(carry_all(draft, fact));
+                self.close(carry_all(ended(Phase::Interrupted, "interrupted").with("finishReason", reason), fact));
             }
         }
     }
@@ -173,11 +160,8 @@ impl EventHandler<'_> {
     fn pause(&mut self, reason: Option<String>, rest: Fact) {
         self.end_streams();
         self.await_client();
-        let mut draft = Draft::new(EventType::RunStatus).with("status", "waiting");
-        draft.set("finishReason", reason);
-        (draft.phase, draft.persistence) = (Phase::Waiting, Persistence::Snapshot);
         self.memory.turn_state = TurnState::Paused;
-        self.push(carry_all(draft, rest));
+        self.push(carry_all(waiting().with_some("finishReason", reason), rest));
     }
 
     /// Ends the run; nothing of it continues.

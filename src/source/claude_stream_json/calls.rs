@@ -3,13 +3,14 @@
 //! The ids of a child's calls have the child's before them: a child may reuse an id of its parent. A result says more in
 //! members beside the message; those are for operators.
 
+use super::stream::part_of;
 use super::{EventHandler, id_from};
 use crate::model::{
-    AgentId, ArtifactId, Audience, Draft, EventType, MessageId, Owner, PartId, Persistence, Phase, Scope, Surface, TaskId,
-    ToolCallId,
+    AgentId, ArtifactId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, Surface, TaskId, ToolCallId,
 };
 use crate::source::Fact;
 use crate::source::members::{block_text, members_of, name_of, take_text};
+use crate::source::turn::error;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -79,16 +80,12 @@ impl EventHandler<'_> {
         if tool == EXIT_PLAN_MODE
             && let Some(plan) = input.as_ref().and_then(|input| input.get("plan")).and_then(Value::as_str)
         {
-            let mut draft = Draft::new(EventType::PlanFinal).with("text", plan);
-            draft.persistence = Persistence::Snapshot;
-            (draft.ids.message, draft.ids.part) = (Some(message.clone()), Some(id_from::<PartId>(&index.to_string())));
-            self.push(draft);
+            let draft = Draft::new(EventType::PlanFinal).with("text", plan).with_persistence(Persistence::Snapshot);
+            self.push(draft.with_message(message.clone()).with_part(part_of(index)));
         }
-        let mut draft = self.about(EventType::ToolArgs, &raw);
-        draft.set("input", input);
-        (draft.persistence, draft.ids.message) = (Persistence::Archive, Some(message.clone()));
+        let mut draft = self.about(EventType::ToolArgs, &raw).with_some("input", input);
         draft.payload.extend(block);
-        self.push_carrying(draft, rest);
+        self.push_carrying(draft.with_persistence(Persistence::Archive).with_message(message.clone()), rest);
     }
 
     /// Handles the result of a tool that the provider ran.
@@ -97,17 +94,16 @@ impl EventHandler<'_> {
         let content = without_encrypted(block.shift_remove("content").unwrap_or(Value::Null));
         let code = content.get("error_code").and_then(Value::as_str).map(str::to_owned);
         let is_error = code.is_some() || block.get("is_error") == Some(&Value::Bool(true));
-        let mut draft = if is_error {
+        let draft = if is_error {
             let code = code.unwrap_or_else(|| "error".into());
-            self.about(EventType::ToolFailed, &raw)
-                .with("error", json!({ "code": code, "message": format!("The tool failed: {code}.") }))
+            let message = format!("The tool failed: {code}.");
+            self.about(EventType::ToolFailed, &raw).with("error", error(Some(code), message))
         } else {
             self.about(EventType::ToolResult, &raw).with("output", output_of(content))
         };
-        draft.audience = Audience::User;
         let id = self.call_id(&raw);
         self.memory.calls.end(&id);
-        self.push_carrying(draft, rest);
+        self.push_carrying(draft.with_audience(Audience::User), rest);
     }
 
     /// Handles one result of a `user` line.
@@ -134,18 +130,16 @@ impl EventHandler<'_> {
         details.set("structured", structured);
         details.set("meta", (!meta.is_empty()).then_some(meta));
         if details.payload.len() > 2 {
-            (details.owner, details.scope, details.audience) = (Owner::Tool, Scope::ToolCall, Audience::Dashboard);
-            details.ids.tool_call = Some(id);
-            self.push_carrying(details, std::mem::take(rest));
+            let details = details.with_owner(Owner::Tool).with_scope(Scope::ToolCall).with_audience(Audience::Dashboard);
+            self.push_carrying(details.with_call(id), std::mem::take(rest));
         }
     }
 
     fn success(&self, raw: &str, output: Value, structured: Option<&Value>) -> Draft {
-        let mut draft = self.about(EventType::ToolResult, raw).with("output", output).with("status", "completed");
+        let draft = self.about(EventType::ToolResult, raw).with("output", output).with("status", "completed");
         // The text about a launch is for the model, and names files of the host.
         let is_launch = structured.is_some_and(|result| result.get("isAsync") == Some(&Value::Bool(true)));
-        draft.audience = if is_launch { Audience::Dashboard } else { Audience::User };
-        draft
+        draft.with_audience(if is_launch { Audience::Dashboard } else { Audience::User })
     }
 
     fn failure(&self, raw: &str, output: Value, meta: &Map<String, Value>) -> Draft {
@@ -160,7 +154,7 @@ impl EventHandler<'_> {
         let kind = meta.get("non_execution_kind").and_then(Value::as_str);
         let mut error = Map::from_iter([("message".to_owned(), Value::from(message))]);
         error.extend(kind.map(|kind| ("code".to_owned(), kind.into())));
-        let mut draft = self.about(EventType::ToolFailed, raw).with("error", Value::Object(error));
+        let mut draft = self.about(EventType::ToolFailed, raw).with("error", error);
         match kind {
             // A command that ran when the turn was interrupted is reported as rejected.
             Some(_) if self.memory.is_interrupted => draft.phase = Phase::Cancelled,
@@ -203,20 +197,16 @@ impl EventHandler<'_> {
     }
 
     fn todo(&mut self, call: &ToolCallId, id: &str, status: Option<String>, title: Option<String>, summary: Option<String>) {
-        let mut draft = Draft::new(EventType::TaskChanged);
         let status = status.map(|status| match status.as_str() {
             "pending" => "open".to_owned(),
             "in_progress" => "running".to_owned(),
             "deleted" => "removed".to_owned(),
             _ => status,
         });
-        draft.set("status", status);
-        draft.set("title", title);
-        draft.set("summary", summary);
-        (draft.owner, draft.scope, draft.phase) = (Owner::Runtime, Scope::Session, Phase::Planning);
-        draft.surface = Surface::TaskCapsule;
-        (draft.ids.task, draft.ids.tool_call) = (Some(id_from::<TaskId>(id)), Some(call.clone()));
-        self.push(draft);
+        let draft = Draft::new(EventType::TaskChanged).with_some("status", status);
+        let draft = draft.with_some("title", title).with_some("summary", summary);
+        let draft = draft.with_owner(Owner::Runtime).with_scope(Scope::Session).with_phase(Phase::Planning);
+        self.push(draft.with_surface(Surface::TaskCapsule).with_task(id_from::<TaskId>(id)).with_call(call.clone()));
     }
 
     /// Reports a change of a file.

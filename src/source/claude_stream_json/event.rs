@@ -1,8 +1,10 @@
 //! The facts: one line of the process each, bare or with its direction, understood without the lines before it.
 
 use crate::model::{AgentId, MessageId};
-use crate::source::digest::{FNV1A_OFFSET_BASIS, fnv1a};
-use crate::source::members::{Need, Parsed, diagnostic, parse_kind, require, take_id, take_text, take_time, take_type};
+use crate::source::digest::hash_of;
+use crate::source::members::{
+    Need, Parsed, diagnostic, parse_kind, require, take_id, take_members, take_text, take_time, take_type,
+};
 use crate::source::{Fact, FactError};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -111,7 +113,7 @@ pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
         let subtype = take_text(&mut fact, "subtype").unwrap_or_default();
         name = format!("system/{subtype}");
     }
-    let line = take_text(&mut fact, "uuid").map(|id| fnv1a(FNV1A_OFFSET_BASIS, id.as_bytes()));
+    let line = take_text(&mut fact, "uuid").map(|id| hash_of(&id));
     let session = take_text(&mut fact, "session_id");
     let timestamp = take_time(&mut fact, "timestamp");
     let content = match name.as_str() {
@@ -143,11 +145,7 @@ impl Line {
         let parent = take_text(&mut fact, "parent_tool_use_id");
         fact.retain(|member, value| !(member == "parent_tool_use_id" && value.is_null()));
         let agent = take_id(&mut fact, "agent_id");
-        let mut message = match fact.shift_remove("message") {
-            Some(Value::Object(message)) => message,
-            Some(odd) => Map::from_iter([("content".to_owned(), odd)]),
-            None => Map::new(),
-        };
+        let mut message = take_members(&mut fact, "message", "content");
         let blocks = match message.shift_remove("content") {
             Some(Value::Array(blocks)) => blocks,
             Some(Value::String(text)) => vec![serde_json::json!({ "type": "text", "text": text })],

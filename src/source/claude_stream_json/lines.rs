@@ -11,7 +11,7 @@ use crate::source::Fact;
 use crate::source::digest::TextDigest;
 use crate::source::members::{block_text, diagnostic, members_of, name_of, next_id, take_text};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// The model that the program names in messages that it wrote itself.
 const SYNTHETIC: &str = "<synthetic>";
@@ -148,11 +148,10 @@ impl EventHandler<'_> {
             return self.push(internal("repeated", "user").with("text", text));
         }
         let message: MessageId = next_id("claude-stream-json-input", &mut self.memory.messages_made);
-        let mut draft = Draft::new(EventType::TextFinal).with("role", "user").with("text", text);
+        let mut draft = Draft::new(EventType::TextFinal).with("role", "user").with("text", text).with_message(message);
         if self.agent.is_some() {
             draft.surface = Surface::TeammateTranscript;
         }
-        draft.ids.message = Some(message);
         self.push(draft);
     }
 
@@ -165,7 +164,7 @@ impl EventHandler<'_> {
             self.memory.inputs.add(TextDigest::of(text.as_bytes()));
         }
         if !others.is_empty() || !line.rest.is_empty() {
-            let mut rest: Map<String, Value> = line.rest;
+            let mut rest = line.rest;
             rest.insert("content".into(), others.into());
             self.push(diagnostic("host_input", "user", rest));
         }

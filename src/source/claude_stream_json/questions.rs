@@ -7,7 +7,8 @@ use super::calls::EXIT_PLAN_MODE;
 use super::{EventHandler, id_from, internal};
 use crate::model::{ActionId, AgentId, Draft, EventType, Owner, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{diagnostic, members_of, move_members, take_checked_id, take_id, take_text};
+use crate::source::members::{diagnostic, move_members, take_checked_id, take_id, take_members, take_text};
+use crate::source::turn::resolved;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -25,17 +26,17 @@ pub(super) struct Pending {
 
 impl EventHandler<'_> {
     pub(super) fn control_request(&mut self, mut fact: Fact) {
-        let mut request = members_of(fact.shift_remove("request").unwrap_or(Value::Null), "value");
+        let mut request = take_members(&mut fact, "request", "value");
         let action: ActionId = take_checked_id(&mut fact, "request_id");
         self.agent = take_id(&mut request, "agent_id");
         let agent = self.agent.clone();
         match take_text(&mut request, "subtype").as_deref() {
             Some("can_use_tool") => self.permission(action, agent, request, fact),
             Some("elicitation") => {
-                let mut draft = Draft::new(EventType::ActionRequired).with("kind", "structured_input");
-                move_members(&mut draft, &mut request, &[("message", "message"), ("requested_schema", "schema")]);
+                let names = [("message", "message"), ("requested_schema", "schema")];
+                let draft = Draft::new(EventType::ActionRequired).with("kind", "structured_input");
+                let mut draft = draft.with_moved(&mut request, &names).with_owner(Owner::Runtime).with_action(action.clone());
                 draft.payload.extend(request);
-                (draft.owner, draft.ids.action) = (Owner::Runtime, Some(action.clone()));
                 self.memory.pending.add(Pending { action, call: None, agent, is_question: true });
                 self.push_carrying(draft, fact);
             }
@@ -50,10 +51,10 @@ impl EventHandler<'_> {
     fn permission(&mut self, action: ActionId, agent: Option<AgentId>, mut request: Fact, rest: Fact) {
         let tool = take_text(&mut request, "tool_name").unwrap_or_default();
         let call = take_text(&mut request, "tool_use_id").map(|id| self.call_id(&id));
-        let (kind, owner) = match tool.as_str() {
-            EXIT_PLAN_MODE => ("plan_decision", Owner::Policy),
-            ASK_USER_QUESTION => ("structured_input", Owner::Policy),
-            _ => ("tool_approval", Owner::Policy),
+        let kind = match tool.as_str() {
+            EXIT_PLAN_MODE => "plan_decision",
+            ASK_USER_QUESTION => "structured_input",
+            _ => "tool_approval",
         };
         let mut draft = Draft::new(EventType::ActionRequired).with("kind", kind).with("toolName", tool.as_str());
         let input = request.shift_remove("input").filter(|input| *input != json!({}));
@@ -73,9 +74,7 @@ impl EventHandler<'_> {
             draft = draft.with("options", options_of(suggestions));
         }
         request.insert("requestId".into(), action.as_str().into());
-        draft = draft.with("payload", request);
-        draft.owner = owner;
-        (draft.ids.action, draft.ids.tool_call) = (Some(action.clone()), call.clone());
+        draft = draft.with("payload", request).with_owner(Owner::Policy).with_action(action.clone()).with_call(call.clone());
         self.memory.pending.add(Pending { action, call, agent, is_question: tool == ASK_USER_QUESTION });
         self.push_carrying(draft, rest);
     }
@@ -116,10 +115,9 @@ impl EventHandler<'_> {
 
     fn resolve(&mut self, action: &ActionId, outcome: &str, value: Option<Value>, about: Fact) {
         let Some(pending) = self.memory.pending.take(action) else { return };
-        let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome).with_some("value", value);
+        let draft = resolved(pending.action, pending.call, outcome, Owner::Policy);
+        let mut draft = draft.with_some("value", value).with_agent(pending.agent);
         draft.payload.extend(about);
-        draft.owner = Owner::Policy;
-        (draft.ids.action, draft.ids.tool_call, draft.ids.agent) = (Some(pending.action), pending.call, pending.agent);
         self.push(draft);
     }
 
@@ -134,7 +132,7 @@ impl EventHandler<'_> {
 
     /// Resolves a request by the host's own answer.
     pub(super) fn host_answer(&mut self, mut fact: Fact) {
-        let mut response = members_of(fact.shift_remove("response").unwrap_or(Value::Null), "value");
+        let mut response = take_members(&mut fact, "response", "value");
         let action = take_text(&mut response, "request_id").map(|id| id_from::<ActionId>(&id));
         let pending = action.as_ref().and_then(|action| self.memory.pending.find(action));
         let (Some(action), Some(is_question)) = (action, pending.map(|pending| pending.is_question)) else {
@@ -189,13 +187,8 @@ fn schema_of(questions: &[Value]) -> Value {
     let mut properties = Map::new();
     for question in questions {
         let Some(text) = question.get("question").and_then(Value::as_str) else { continue };
-        let labels: Vec<&Value> = question
-            .get("options")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(|option| option.get("label"))
-            .collect();
+        let options = question.get("options").and_then(Value::as_array).into_iter().flatten();
+        let labels: Vec<&Value> = options.filter_map(|option| option.get("label")).collect();
         let one = json!({ "type": "string", "enum": labels });
         let mut property = match question.get("multiSelect") {
             Some(Value::Bool(true)) => json!({ "type": "array", "items": one }),

@@ -6,7 +6,8 @@
 use super::EventHandler;
 use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, Phase};
 use crate::source::Fact;
-use crate::source::members::{diagnostic, members_of, name_of, take_text};
+use crate::source::members::{diagnostic, name_of, repair, take_members, take_text};
+use crate::source::turn::error;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -60,7 +61,7 @@ impl EventHandler<'_> {
         fact.shift_remove("parent_tool_use_id");
         let named = take_text(&mut fact, "api_message_id");
         let abandoned = fact.shift_remove("abandoned_blocks");
-        let mut event = members_of(fact.shift_remove("event").unwrap_or(Value::Null), "value");
+        let mut event = take_members(&mut fact, "event", "value");
         let kind = take_text(&mut event, "type").unwrap_or_default();
         if parent.is_some() {
             // No version does this today; a child's chunks must not pass for the main agent's.
@@ -94,7 +95,7 @@ impl EventHandler<'_> {
     }
 
     fn block_start(&mut self, index: u64, mut event: Fact, rest: Fact) {
-        let mut block = members_of(event.shift_remove("content_block").unwrap_or(Value::Null), "value");
+        let mut block = take_members(&mut event, "content_block", "value");
         let name = take_text(&mut block, "type").unwrap_or_default();
         let kind = BlockKind::of(&name);
         let call = take_text(&mut block, "id").filter(|_| kind == BlockKind::Tool);
@@ -119,7 +120,7 @@ impl EventHandler<'_> {
     }
 
     fn block_delta(&mut self, index: u64, mut event: Fact, rest: Fact) {
-        let mut delta = members_of(event.shift_remove("delta").unwrap_or(Value::Null), "value");
+        let mut delta = take_members(&mut event, "delta", "value");
         match take_text(&mut delta, "type").as_deref() {
             Some("text_delta") => {
                 let text = take_text(&mut delta, "text").unwrap_or_default();
@@ -131,12 +132,11 @@ impl EventHandler<'_> {
             }
             Some("input_json_delta") => {
                 let text = take_text(&mut delta, "partial_json").filter(|text| !text.is_empty());
-                let block =
-                    self.memory.message.as_ref().and_then(|message| message.blocks.iter().rfind(|block| block.index == index));
-                if let (Some(text), Some(call)) = (text, block.and_then(|block| block.call.clone())) {
-                    let mut draft = self.about(EventType::ToolArgs, &call).with("inputText", text);
-                    (draft.owner, draft.audience) = (Owner::Model, Audience::Dashboard);
-                    self.push_carrying(draft, rest);
+                let blocks = self.memory.message.as_ref().map_or(&[][..], |message| &message.blocks);
+                let call = blocks.iter().rfind(|block| block.index == index).and_then(|block| block.call.clone());
+                if let (Some(text), Some(call)) = (text, call) {
+                    let draft = self.about(EventType::ToolArgs, &call).with("inputText", text);
+                    self.push_carrying(draft.with_owner(Owner::Model).with_audience(Audience::Dashboard), rest);
                 }
             }
             // Only the provider can read it.
@@ -178,25 +178,22 @@ impl EventHandler<'_> {
         let is_whole =
             void.first().is_some_and(|block| block.index == 0) && void.iter().any(|block| block.kind == BlockKind::Text);
         if is_whole {
-            let message = json!({ "messageId": id.as_str(), "role": "assistant", "parts": [] });
-            self.push(Draft::new(EventType::MessagesSnapshot).with("mode", "repair").with("messages", json!([message])));
+            self.push(repair(&id, json!([])));
         }
         for block in void {
             match (block.kind, block.call) {
                 (BlockKind::Tool, Some(call)) => {
-                    let error = json!({ "code": "retracted", "message": "the model's message broke off" });
-                    let mut draft = self.about(EventType::ToolFailed, &call).with("error", error).with("neverStarted", true);
-                    draft.phase = Phase::Cancelled;
+                    let error = error(Some("retracted"), "the model's message broke off");
+                    let draft = self.about(EventType::ToolFailed, &call).with("error", error).with("neverStarted", true);
                     let id = self.call_id(&call);
                     self.memory.calls.end(&id);
-                    self.push(draft);
+                    self.push(draft.with_phase(Phase::Cancelled));
                 }
                 (BlockKind::Text | BlockKind::Thought, _) if !is_whole => {
                     let is_text = block.kind == BlockKind::Text;
                     let class = if is_text { EventType::TextFinal } else { EventType::ReasoningSummary };
-                    let mut draft = Draft::new(class).with("text", "").with("retracted", true);
-                    (draft.ids.message, draft.ids.part) = (Some(id.clone()), Some(part_of(block.index)));
-                    self.push(draft);
+                    let draft = Draft::new(class).with("text", "").with("retracted", true);
+                    self.push(draft.with_message(id.clone()).with_part(part_of(block.index)));
                 }
                 _ => {}
             }

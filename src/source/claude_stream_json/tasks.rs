@@ -3,12 +3,15 @@
 use super::{EventHandler, id_from, internal};
 use crate::model::{AgentId, Audience, Draft, EventType, Owner, Persistence, Phase, Scope, Surface, TaskId};
 use crate::source::Fact;
-use crate::source::members::{diagnostic, members_of, move_members, take_checked_id, take_flag, take_text};
+use crate::source::members::{diagnostic, move_members, take_checked_id, take_flag, take_members, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The type of a task that is an agent.
 const LOCAL_AGENT: &str = "local_agent";
+
+/// The counts of a child, in its usage.
+const COUNTS: &[(&str, &str)] = &[("tool_uses", "toolCount"), ("duration_ms", "durationMs"), ("total_tokens", "totalTokens")];
 
 /// A child agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -53,15 +56,11 @@ impl EventHandler<'_> {
             TaskKind::Agent => {
                 let agent: AgentId = id_from(id.as_str());
                 self.memory.children.add(Child { agent: agent.clone(), call: call.clone(), has_prompt: false });
-                let mut draft =
-                    Draft::new(EventType::AgentSpawned).with("runtimeEntity", "subagent_turn").with("status", "running");
                 let kind = take_text(&mut fact, "subagent_type");
-                draft.set("role", kind.clone());
-                draft.set("agentName", kind);
-                draft.set("spawnReason", description);
-                (draft.persistence, draft.ids.agent) = (Persistence::Archive, Some(agent));
-                draft.add_ref("parentToolCallId", call);
-                draft
+                let draft = Draft::new(EventType::AgentSpawned).with("runtimeEntity", "subagent_turn").with("status", "running");
+                let draft =
+                    draft.with_some("role", kind.clone()).with_some("agentName", kind).with_some("spawnReason", description);
+                draft.with_persistence(Persistence::Archive).with_agent(agent).with_ref("parentToolCallId", call)
             }
             TaskKind::Background => {
                 self.job(&id, "running").with("title", description).with_moved(&mut fact, &[("run_id", "lastRunRef")])
@@ -75,21 +74,18 @@ impl EventHandler<'_> {
     }
 
     fn job(&self, id: &TaskId, status: &str) -> Draft {
-        let mut draft = Draft::new(EventType::TaskChanged).with("status", status).with("runtimeEntity", "automation_job");
-        (draft.owner, draft.scope, draft.surface) = (Owner::Tool, Scope::Session, Surface::BackgroundTeammate);
-        draft.ids.task = Some(id.clone());
-        draft
+        let draft = Draft::new(EventType::TaskChanged).with("status", status).with("runtimeEntity", "automation_job");
+        let draft = draft.with_owner(Owner::Tool).with_scope(Scope::Session).with_surface(Surface::BackgroundTeammate);
+        draft.with_task(id.clone())
     }
 
     /// Reports progress of a command that is its call.
     fn progress(&self, call: Option<&str>, message: Option<String>) -> Draft {
-        let mut draft = match call {
+        let draft = match call {
             Some(call) => self.about(EventType::ToolProgress, call).with("status", "running"),
             None => Draft::new(EventType::ToolProgress),
         };
-        draft.set("message", message);
-        draft.audience = Audience::User;
-        draft
+        draft.with_some("message", message).with_audience(Audience::User)
     }
 
     pub(super) fn task_progress(&mut self, mut fact: Fact) {
@@ -101,19 +97,14 @@ impl EventHandler<'_> {
             Some(TaskKind::Foreground) => self.progress(task.and_then(|task| task.call).as_deref(), message.clone()),
             // What is not known to have started is a child: only children report often.
             Some(TaskKind::Agent) | None => {
-                let mut draft = Draft::new(EventType::AgentChanged).with("status", "running");
-                (draft.persistence, draft.ids.agent) = (Persistence::EphemeralLive, Some(id_from(id.as_str())));
-                draft
+                let draft = Draft::new(EventType::AgentChanged).with("status", "running");
+                draft.with_persistence(Persistence::EphemeralLive).with_agent(id_from::<AgentId>(id.as_str()))
             }
         };
         draft.set("message", message);
         // The counts are sums, which the roster would add up again.
         if let Some(Value::Object(mut usage)) = fact.shift_remove("usage") {
-            move_members(
-                &mut draft,
-                &mut usage,
-                &[("tool_uses", "toolCount"), ("duration_ms", "durationMs"), ("total_tokens", "totalTokens")],
-            );
+            move_members(&mut draft, &mut usage, COUNTS);
         }
         move_members(&mut draft, &mut fact, &[("last_tool_name", "toolActivity")]);
         for known in ["tool_use_id", "subagent_type"] {
@@ -125,7 +116,7 @@ impl EventHandler<'_> {
     /// Reports a change of a task. The end follows as a notification.
     pub(super) fn task_updated(&mut self, mut fact: Fact) {
         let id: TaskId = take_checked_id(&mut fact, "task_id");
-        let mut patch = members_of(fact.shift_remove("patch").unwrap_or(Value::Null), "value");
+        let mut patch = take_members(&mut fact, "patch", "value");
         let status = take_text(&mut patch, "status");
         let mut draft = match self.memory.tasks.find(&id).map(|task| task.kind) {
             Some(TaskKind::Background) => self.job(&id, status.as_deref().unwrap_or("unknown")),
@@ -134,8 +125,8 @@ impl EventHandler<'_> {
                 .with_agent(id_from::<AgentId>(id.as_str())),
             Some(TaskKind::Foreground) | None => {
                 patch.extend(status.map(|status| ("status".to_owned(), status.into())));
-                return self
-                    .push_carrying(diagnostic("task_updated", "system/task_updated", patch).with("taskId", id.as_str()), fact);
+                let draft = diagnostic("task_updated", "system/task_updated", patch).with("taskId", id.as_str());
+                return self.push_carrying(draft, fact);
             }
         };
         move_members(&mut draft, &mut patch, &[("error", "error")]);
@@ -171,26 +162,19 @@ impl EventHandler<'_> {
     fn agent_ended(&mut self, id: &TaskId, status: &str, summary: Option<&str>, usage: Option<Value>) {
         let agent: AgentId = id_from(id.as_str());
         let ends_as = if status == "stopped" { "cancelled" } else { status };
-        let mut ended = Draft::new(EventType::AgentCompleted).with("status", ends_as);
-        ended.phase = match status {
+        let phase = match status {
             "completed" => Phase::Completed,
             "stopped" => Phase::Cancelled,
             _ => Phase::Failed,
         };
-        ended.set("summary", summary);
+        let mut ended = Draft::new(EventType::AgentCompleted).with("status", ends_as).with_some("summary", summary);
         if let Some(Value::Object(mut usage)) = usage {
-            move_members(
-                &mut ended,
-                &mut usage,
-                &[("tool_uses", "toolCount"), ("duration_ms", "durationMs"), ("total_tokens", "totalTokens")],
-            );
+            move_members(&mut ended, &mut usage, COUNTS);
         }
-        ended.ids.agent = Some(agent.clone());
-        self.push(ended);
-        let mut note = Draft::new(EventType::WorkerNotification).with("workerNotificationId", id.as_str()).with("status", status);
-        note.set("summary", summary);
-        note.add_ref("parentToolCallId", self.memory.children.find(&agent).and_then(|child| child.call.clone()));
-        (note.ids.agent, note.ids.task) = (Some(agent), Some(id.clone()));
-        self.push(note);
+        self.push(ended.with_phase(phase).with_agent(agent.clone()));
+        let call = self.memory.children.find(&agent).and_then(|child| child.call.clone());
+        let note = Draft::new(EventType::WorkerNotification).with("workerNotificationId", id.as_str()).with("status", status);
+        let note = note.with_some("summary", summary).with_ref("parentToolCallId", call);
+        self.push(note.with_agent(agent).with_task(id.clone()));
     }
 }

@@ -4,8 +4,9 @@ use super::event::Kind;
 use super::{EventHandler, TurnState, internal};
 use crate::model::{Audience, Draft, EventType, Owner, Phase, Scope, ThreadId};
 use crate::source::Fact;
-use crate::source::members::{diagnostic, move_members, take_flag, take_number, take_text};
-use serde_json::{Map, Value, json};
+use crate::source::members::{diagnostic, move_members, take_counts, take_flag, take_number, take_text};
+use crate::source::turn::{ended, error, failed};
+use serde_json::{Map, Value};
 
 /// Subtypes of results of a turn that a limit stopped.
 const LIMITS: &[&str] = &["error_max_turns", "error_max_budget_usd"];
@@ -46,9 +47,7 @@ impl EventHandler<'_> {
             started.extend(fact.shift_remove(member).map(|value| (member.to_owned(), value)));
         }
         if self.memory.turn_state == TurnState::Open {
-            let mut draft = self.acting();
-            draft.payload.extend(started);
-            self.push(draft);
+            self.push(Draft { payload: started, ..self.acting() });
         } else {
             self.start(started);
         }
@@ -60,20 +59,20 @@ impl EventHandler<'_> {
         memory.turn_state = TurnState::Open;
         (memory.has_text, memory.is_interrupted) = (false, false);
         (memory.api_error, memory.api_status) = (None, None);
-        let mut draft = Draft::new(EventType::RunStarted).with("attempt", self.out.next_attempt());
+        let mut draft = Draft::new(EventType::RunStarted).with("attempt", self.out.next_attempt()).with_scope(Scope::Turn);
         draft.payload.extend(about);
-        draft.scope = Scope::Turn;
         self.push(draft);
     }
 
     /// Creates a draft that says that the turn works, for operators.
     fn acting(&self) -> Draft {
-        let mut draft = Draft::new(EventType::RunStatus);
-        if !self.memory.pending.is_empty() {
-            draft.phase = Phase::Waiting;
-        }
-        (draft.scope, draft.audience) = (Scope::Turn, Audience::Dashboard);
-        draft
+        self.status_draft().with_audience(Audience::Dashboard)
+    }
+
+    /// Creates a status of the turn, which waits if it has asked.
+    fn status_draft(&self) -> Draft {
+        let draft = Draft::new(EventType::RunStatus).with_scope(Scope::Turn);
+        if self.memory.pending.is_empty() { draft } else { draft.with_phase(Phase::Waiting) }
     }
 
     pub(super) fn working(&mut self, mut fact: Fact) {
@@ -99,11 +98,9 @@ impl EventHandler<'_> {
             }
             // A compaction that succeeds has its own line.
             (_, Some("failed")) => {
-                let mut draft = self.compaction(EventType::ContextCompactionCompleted).with("status", "failed");
-                draft.phase = Phase::Failed;
-                draft.set("error", error);
+                let draft = self.compaction(EventType::ContextCompactionCompleted).with("status", "failed");
                 self.memory.is_compacting = false;
-                self.push_carrying(draft, fact);
+                self.push_carrying(draft.with_phase(Phase::Failed).with_some("error", error), fact);
             }
             (Some(status), _) => {
                 let draft = self.acting().with("requestState", status);
@@ -139,7 +136,6 @@ impl EventHandler<'_> {
     pub(super) fn api_retry(&mut self, mut fact: Fact) {
         let number = |member: &str| fact.get(member).and_then(Value::as_u64).unwrap_or_default();
         let message = format!("The model did not answer. Retry {} of {}.", number("attempt"), number("max_retries"));
-        let mut draft = Draft::new(EventType::RunStatus).with("status", "retrying").with("message", message);
         let names = [
             ("attempt", "attempt"),
             ("max_retries", "maxRetries"),
@@ -147,21 +143,14 @@ impl EventHandler<'_> {
             ("error_status", "errorStatus"),
             ("error", "code"),
         ];
-        move_members(&mut draft, &mut fact, &names);
-        draft.scope = Scope::Turn;
-        self.push_carrying(draft, fact);
+        let draft = Draft::new(EventType::RunStatus).with("status", "retrying").with("message", message);
+        self.push_carrying(draft.with_moved(&mut fact, &names).with_scope(Scope::Turn), fact);
     }
 
     pub(super) fn notice(&mut self, mut fact: Fact) {
         let message = ["content", "message", "text", "title"].iter().find_map(|member| take_text(&mut fact, member));
-        let mut draft = Draft::new(EventType::RunStatus).with("notice", true);
-        if !self.memory.pending.is_empty() {
-            draft.phase = Phase::Waiting;
-        }
-        draft.set("message", message);
-        move_members(&mut draft, &mut fact, &[("level", "severity")]);
-        draft.scope = Scope::Turn;
-        self.push_carrying(draft, fact);
+        let draft = self.status_draft().with("notice", true).with_some("message", message);
+        self.push_carrying(draft.with_moved(&mut fact, &[("level", "severity")]), fact);
     }
 
     // ── the end ──
@@ -185,18 +174,13 @@ impl EventHandler<'_> {
             () => ended(Phase::Completed, "completed"),
         };
         draft.set("refused", (fact.get("stop_reason").and_then(Value::as_str) == Some("refusal")).then_some(true));
-        move_members(
-            &mut draft,
-            &mut fact,
-            &[("stop_reason", "stopReason"), ("num_turns", "turnCount"), ("duration_ms", "durationMs")],
-        );
+        let names = [("stop_reason", "stopReason"), ("num_turns", "turnCount"), ("duration_ms", "durationMs")];
+        move_members(&mut draft, &mut fact, &names);
         draft.set("terminalReason", (!reason.is_empty()).then_some(reason));
         // The text of a successful turn was streamed, or came as whole messages.
         let structured = fact.shift_remove("structured_output").filter(|value| !value.is_null());
         let unsaid = text.filter(|_| !is_error && !self.memory.has_text).map(Value::from);
-        draft.set("result", structured.or(unsaid));
-        draft.scope = Scope::Turn;
-        self.push(draft);
+        self.push(draft.with_some("result", structured.or(unsaid)).with_scope(Scope::Turn));
         self.push(diagnostic("result", "result", fact).with("subtype", subtype));
         self.finish();
     }
@@ -209,11 +193,9 @@ impl EventHandler<'_> {
             reason => reason.to_owned(),
         });
         let message = text.unwrap_or_else(|| format!("The turn failed: {code}."));
-        let mut draft = Draft::new(EventType::RunFailed).with("status", "failed");
-        draft = draft.with("error", json!({ "code": code, "message": message }));
-        draft.set("retryable", (status.is_some_and(|status| RETRYABLE.contains(&status))).then_some(true));
-        draft.set("apiStatus", status);
-        draft
+        let is_retryable = status.is_some_and(|status| RETRYABLE.contains(&status));
+        let draft = failed(error(Some(code), message)).with_some("retryable", is_retryable.then_some(true));
+        draft.with_some("apiStatus", status)
     }
 
     fn finish(&mut self) {
@@ -231,14 +213,13 @@ impl EventHandler<'_> {
     fn turn_usage(&mut self, fact: &mut Fact) {
         let mut usage = Map::new();
         if let Some(Value::Object(mut counts)) = fact.shift_remove("usage") {
-            for (member, ours) in [
+            let names = [
                 ("input_tokens", "inputTokens"),
                 ("output_tokens", "outputTokens"),
                 ("cache_read_input_tokens", "cacheReadTokens"),
                 ("cache_creation_input_tokens", "cacheCreationTokens"),
-            ] {
-                usage.extend(take_number(&mut counts, member).map(|count| (ours.to_owned(), count)));
-            }
+            ];
+            usage = take_counts(&mut counts, &names);
             fact.insert("usageDetails".into(), counts.into());
         }
         if let Some(total) = fact.get("total_cost_usd").and_then(Value::as_f64) {
@@ -250,20 +231,17 @@ impl EventHandler<'_> {
         if usage.is_empty() {
             return;
         }
-        let mut draft = Draft::new(EventType::MetricChanged).with("kind", "turn").with("usage", usage);
-        (draft.scope, draft.audience) = (Scope::Turn, Audience::Dashboard);
-        self.push(draft);
+        let draft = Draft::new(EventType::MetricChanged).with("kind", "turn").with("usage", usage);
+        self.push(draft.with_scope(Scope::Turn).with_audience(Audience::Dashboard));
     }
 
     // ── policy ──
 
     pub(super) fn permission_denied(&mut self, mut fact: Fact) {
         let call = take_text(&mut fact, "tool_use_id").map(|id| self.call_id(&id));
-        let mut draft = Draft::new(EventType::PermissionChanged).with("decision", "denied");
         let names = [("tool_name", "toolName"), ("message", "message"), ("decision_reason_type", "reason")];
-        move_members(&mut draft, &mut fact, &names);
-        (draft.scope, draft.audience, draft.ids.tool_call) = (Scope::ToolCall, Audience::Dashboard, call);
-        self.push_carrying(draft, fact);
+        let draft = Draft::new(EventType::PermissionChanged).with("decision", "denied").with_moved(&mut fact, &names);
+        self.push_carrying(draft.with_scope(Scope::ToolCall).with_audience(Audience::Dashboard).with_call(call), fact);
     }
 
     /// Reports a hook that blocks a call; what other hooks print is internal.
@@ -271,15 +249,10 @@ impl EventHandler<'_> {
         let blocks = fact.get("exit_code").and_then(Value::as_i64) == Some(2);
         let text = |member: &str| fact.get(member).and_then(Value::as_str).map(str::to_owned);
         if blocks || text("outcome").as_deref() == Some("blocked") {
-            let mut draft = Draft::new(EventType::PermissionChanged).with("decision", "denied").with("reason", "hook");
-            draft.set("hook", text("hook_name"));
-            (draft.owner, draft.scope, draft.audience) = (Owner::Policy, Scope::ToolCall, Audience::Dashboard);
-            self.push(draft);
+            let draft = Draft::new(EventType::PermissionChanged).with("decision", "denied").with("reason", "hook");
+            let draft = draft.with_some("hook", text("hook_name")).with_owner(Owner::Policy);
+            self.push(draft.with_scope(Scope::ToolCall).with_audience(Audience::Dashboard));
         }
         self.push(diagnostic("hook_response", "system/hook_response", fact));
     }
-}
-
-fn ended(phase: Phase, status: &str) -> Draft {
-    Draft::new(EventType::RunFinished).with("status", status).with_phase(phase)
 }

@@ -109,7 +109,9 @@ pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
     let has_address = fact.contains_key(AUTH_URL);
     fact.retain(|member, _| !DROPPED_MEMBERS.contains(&member.as_str()));
     let has_audience = known::<Kind>(&event_type).is_some_and(Kind::has_audience);
-    let widest_audience = if has_audience { Audience::User } else { audience_of(&fact) };
+    // An unknown audience is internal.
+    let own = audience_of(&fact, Audience::User).unwrap_or(Audience::Internal);
+    let widest_audience = if has_audience { Audience::User } else { own };
     Ok(Event { widest_audience, has_address, content: parse_known(&event_type, fact) })
 }
 
@@ -121,10 +123,10 @@ fn parse_known(event_type: &str, fact: Fact) -> Parsed<(Kind, Fact)> {
     Ok((kind, require(event_type, fact, kind.needs())?))
 }
 
-/// Reads the widest audience of the event. An unknown audience is internal.
-fn audience_of(fact: &Fact) -> Audience {
+/// Reads the audience of the event: `absent` if it has none, and `None` if it is unknown.
+pub(super) fn audience_of(fact: &Fact, absent: Audience) -> Option<Audience> {
     match fact.get("audience") {
-        None | Some(Value::Null) => Audience::User,
-        Some(said) => said.as_str().and_then(Audience::parse).unwrap_or(Audience::Internal),
+        None | Some(Value::Null) => Some(absent),
+        Some(said) => said.as_str().and_then(Audience::parse),
     }
 }

@@ -4,7 +4,7 @@ use super::{EventHandler, id_from};
 use crate::model::{AgentId, Draft, EventType, Phase, Surface};
 use crate::source::Fact;
 use crate::source::digest::TextDigest;
-use crate::source::members::{carry_all, name_of};
+use crate::source::members::name_of;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -70,15 +70,13 @@ impl EventHandler<'_> {
     }
 
     fn spawned(&self, id: &AgentId, agent: Option<&str>, node: &str) -> Draft {
-        let mut draft = Draft::new(EventType::AgentSpawned).with("status", "running").with("runtimeEntity", "subagent_turn");
-        draft = draft.with("agentName", agent.unwrap_or(node)).with("role", node);
+        let draft = Draft::new(EventType::AgentSpawned).with("status", "running").with("runtimeEntity", "subagent_turn");
+        let mut draft = draft.with("agentName", agent.unwrap_or(node)).with("role", node);
         if agent.is_none() {
             draft.surface = Surface::TaskCapsule;
         }
         let (around, _) = outer(id.as_str());
-        draft.add_ref("parentAgentId", (!around.is_empty()).then_some(around));
-        draft.ids.agent = Some(id.clone());
-        draft
+        draft.with_ref("parentAgentId", (!around.is_empty()).then_some(around)).with_agent(id.clone())
     }
 
     pub(super) fn child_lifecycle(&mut self, event: &str, mut data: Fact) {
@@ -88,7 +86,7 @@ impl EventHandler<'_> {
         // A graph that a tool calls is an agent; a graph that is a node is a part of its parent.
         self.enter_child(name.as_deref().filter(|_| cause.is_some()), name.as_deref());
         let id: AgentId = id_from(&namespace);
-        let mut draft = match event {
+        let draft = match event {
             "started" | "running" => Draft::new(EventType::AgentChanged).with("status", "running"),
             "completed" => self.completed(&namespace, "completed"),
             "failed" => {
@@ -97,13 +95,10 @@ impl EventHandler<'_> {
             "interrupted" => Draft::new(EventType::AgentChanged).with("status", "waiting").with_phase(Phase::Waiting),
             _ => return self.keep("lifecycle", event, Value::Object(data)),
         };
-        draft.set("graphName", name);
-        draft.add_ref("parentToolCallId", cause);
         for known in ["graph_name", "cause", "namespace", "trigger_call_id"] {
             data.shift_remove(known);
         }
-        draft.ids.agent = Some(id);
-        self.push(carry_all(draft, data));
+        self.push_carrying(draft.with_some("graphName", name).with_ref("parentToolCallId", cause).with_agent(id), data);
     }
 
     fn completed(&mut self, namespace: &str, status: &str) -> Draft {

@@ -49,21 +49,18 @@ impl EventHandler<'_> {
     }
 
     pub(super) fn about_call(&self, class: EventType, id: &ToolCallId) -> Draft {
-        let mut draft = Draft::new(class);
         let call = self.memory.calls.open.find(id);
-        draft.set("toolName", call.map(|call| call.name.clone()).filter(|name| !name.is_empty()));
-        draft.ids.agent = call.map_or_else(|| self.agent.clone(), |call| call.agent.clone());
-        draft.ids.tool_call = Some(id.clone());
-        draft
+        let name = call.map(|call| call.name.clone()).filter(|name| !name.is_empty());
+        let agent = call.map_or_else(|| self.agent.clone(), |call| call.agent.clone());
+        Draft::new(class).with_some("toolName", name).with_agent(agent).with_call(id.clone())
     }
 
     pub(super) fn start_call(&mut self, id: &ToolCallId, name: &str, message: Option<&MessageId>, is_streaming: bool) {
         let agent = message.and_then(|id| self.known(id)).map_or_else(|| self.agent.clone(), |known| known.agent.clone());
         self.memory.calls.start(Call { id: id.clone(), name: name_of(name), agent, args: TextDigest::default() });
-        let mut draft = self.about_call(EventType::ToolStarted, id).with("toolName", name);
-        draft.set("state", is_streaming.then_some("input-streaming"));
-        (draft.owner, draft.ids.message) = (Owner::Model, message.cloned());
-        self.push(draft);
+        let draft = self.about_call(EventType::ToolStarted, id).with("toolName", name);
+        let draft = draft.with_some("state", is_streaming.then_some("input-streaming"));
+        self.push(draft.with_owner(Owner::Model).with_message(message.cloned()));
     }
 
     pub(super) fn args_piece(&mut self, id: &ToolCallId, text: &str) {
@@ -103,9 +100,8 @@ impl EventHandler<'_> {
             Some(call) => call.args = digest,
             None => return,
         }
-        let mut draft = self.about_call(EventType::ToolArgs, &id).with("input", args);
-        (draft.persistence, draft.ids.message) = (Persistence::Archive, Some(message.clone()));
-        self.push(draft);
+        let draft = self.about_call(EventType::ToolArgs, &id).with("input", args);
+        self.push(draft.with_persistence(Persistence::Archive).with_message(message.clone()));
     }
 
     /// Reports a call whose arguments cannot be read: nothing runs.
@@ -120,7 +116,7 @@ impl EventHandler<'_> {
 
     /// Handles a tool's message, which ends its call.
     pub(super) fn tool_message(&mut self, message: &Message) {
-        let Some(id) = super::text_of(&Value::Object(message.members.clone()), "tool_call_id").map(id_from::<ToolCallId>) else {
+        let Some(id) = message.call() else {
             return self.keep("tool_message", "message", Value::Object(message.members.clone()));
         };
         let mut output = message.members.clone();
@@ -149,9 +145,8 @@ impl EventHandler<'_> {
             draft.set("toolName", name);
         }
         draft.set("structured", message.shift_remove("artifact").filter(|artifact| !artifact.is_null()));
-        draft.audience = Audience::User;
         self.memory.calls.end(id);
-        self.push(draft);
+        self.push(draft.with_audience(Audience::User));
     }
 
     /// Reports that a tool's error ended its call.

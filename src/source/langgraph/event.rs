@@ -7,8 +7,9 @@
 //! | C, callbacks | `{"event": "on_…", "run_id", "data"}`, also as the data of an A event |
 //! | D, parts | `{"type", "ns", "data"}` |
 
-use crate::model::Draft;
-use crate::source::members::{diagnostic, malformed, take_id, take_list, take_text, take_time};
+use super::id_from;
+use crate::model::{Draft, MessageId, ToolCallId};
+use crate::source::members::{diagnostic, malformed, members_of, take_id, take_list, take_text, take_time};
 use crate::source::{Fact, FactError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -164,17 +165,13 @@ fn joined(namespace: Option<Value>) -> String {
 }
 
 pub(super) fn object(value: Option<Value>) -> Map<String, Value> {
-    match value {
-        Some(Value::Object(object)) => object,
-        Some(Value::Null) | None => Map::new(),
-        Some(odd) => Map::from_iter([("value".to_owned(), odd)]),
-    }
+    members_of(value.unwrap_or(Value::Null), "value")
 }
 
 /// A message of LangChain, in any of its forms.
 pub(super) struct Message {
     pub kind: MessageKind,
-    pub id: Option<crate::model::MessageId>,
+    pub id: Option<MessageId>,
     pub members: Fact,
 }
 
@@ -220,6 +217,11 @@ impl Message {
         let message = Self::of(value)?;
         let kind = if message.kind == MessageKind::Chunk { MessageKind::Model } else { message.kind };
         Some(Self { kind, ..message })
+    }
+
+    /// The call of a tool's message.
+    pub fn call(&self) -> Option<ToolCallId> {
+        self.members.get("tool_call_id").and_then(Value::as_str).filter(|id| !id.is_empty()).map(id_from)
     }
 
     /// Whether it is the last piece of its message.

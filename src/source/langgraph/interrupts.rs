@@ -9,6 +9,7 @@ use super::{EventHandler, TurnState, id_from};
 use crate::model::{ActionId, Draft, EventType, Owner, ToolCallId};
 use crate::source::Fact;
 use crate::source::members::{take_question, take_text};
+use crate::source::turn::resolved;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -77,11 +78,11 @@ impl EventHandler<'_> {
         }
         let mut draft = Draft::new(EventType::ActionRequired);
         let call = match &value {
-            Value::Object(value) if value.get("action_requests").is_some_and(Value::is_array) => {
-                self.review(&mut draft, value.clone())
+            Value::Object(members) if members.get("action_requests").is_some_and(Value::is_array) => {
+                self.review(&mut draft, members.clone())
             }
-            Value::Object(value) if super::text_of(&Value::Object(value.clone()), "tool_call_id").is_some() => {
-                self.approval(&mut draft, value.clone(), schema)
+            Value::Object(members) if super::text_of(&value, "tool_call_id").is_some() => {
+                self.approval(&mut draft, members.clone(), schema)
             }
             _ => {
                 question(&mut draft, &value, schema);
@@ -170,10 +171,7 @@ impl EventHandler<'_> {
 
     fn answer(&mut self, action: &ActionId, outcome: &str, value: Option<Value>) {
         let Some(pending) = self.memory.pending.take(action) else { return };
-        let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome);
-        draft.set("value", value);
-        (draft.owner, draft.ids.action, draft.ids.tool_call) = (Owner::Action, Some(pending.action), pending.call);
-        self.push_of_run(draft);
+        self.push_of_run(resolved(pending.action, pending.call, outcome, Owner::Action).with_some("value", value));
     }
 }
 

@@ -8,7 +8,7 @@ use super::{EventHandler, id_from};
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, PartId, Persistence, Surface, ToolCallId};
 use crate::source::bounded::Bounded;
 use crate::source::digest::TextDigest;
-use crate::source::members::{name_of, next_id, take_number, take_text};
+use crate::source::members::{name_of, next_id, repair, take_counts, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -129,11 +129,8 @@ impl EventHandler<'_> {
         let args = piece.get("args").and_then(Value::as_str).filter(|args| !args.is_empty());
         let name = super::text_of(piece, "name");
         let named = super::text_of(piece, "id");
-        let known = self
-            .memory
-            .messages
-            .find(message)
-            .and_then(|known| known.calls.iter().rfind(|(at, _)| *at == index).map(|(_, call)| call.clone()));
+        let calls = self.memory.messages.find(message).map_or(&[][..], |known| &known.calls);
+        let known = calls.iter().rfind(|(at, _)| *at == index).map(|(_, call)| call.clone());
         let call: ToolCallId = match (known, named) {
             (Some(call), None) => call,
             (Some(call), Some(named)) if call.as_str() == named => call,
@@ -227,10 +224,7 @@ impl EventHandler<'_> {
 
     fn repair(&mut self, id: &MessageId, parts: Vec<Value>) {
         let agent = self.memory.messages.find(id).and_then(|known| known.agent.clone());
-        let message = json!({ "messageId": id.as_str(), "role": "assistant", "parts": parts });
-        let mut draft = Draft::new(EventType::MessagesSnapshot).with("mode", "repair").with("messages", json!([message]));
-        draft.ids.agent = agent;
-        self.push(draft);
+        self.push(repair(id, parts.into()).with_agent(agent));
     }
 
     fn remove(&mut self, message: &Message) {
@@ -239,7 +233,7 @@ impl EventHandler<'_> {
             Some(Some(whole)) if whole.is_empty() => {}
             Some(_) => self.repair(id, Vec::new()),
             // Readers never saw it.
-            None => self.keep("remove", "message", serde_json::json!({ "id": id.as_str() })),
+            None => self.keep("remove", "message", json!({ "id": id.as_str() })),
         }
         if let Some(known) = self.memory.messages.find_mut(id) {
             (known.whole, known.is_open) = (Some(TextDigest::default()), false);
@@ -253,9 +247,8 @@ impl EventHandler<'_> {
             return;
         }
         self.remember_whole(id.clone(), &message.text());
-        let mut draft = self.part(EventType::TextFinal, &id, id_from("0")).with("role", "user").with("text", message.text());
-        draft.persistence = Persistence::Transcript;
-        self.push(draft);
+        let draft = self.part(EventType::TextFinal, &id, id_from("0")).with("role", "user").with("text", message.text());
+        self.push(draft.with_persistence(Persistence::Transcript));
     }
 
     pub(super) fn remember_whole(&mut self, id: MessageId, text: &str) {
@@ -315,10 +308,7 @@ impl EventHandler<'_> {
     pub(super) fn usage(&mut self, id: &MessageId, mut usage: Map<String, Value>) {
         let Some(known) = self.memory.messages.find_mut(id).filter(|known| !known.has_usage) else { return };
         known.has_usage = true;
-        let mut counts = Map::new();
-        for (member, ours) in [("input_tokens", "inputTokens"), ("output_tokens", "outputTokens")] {
-            counts.extend(take_number(&mut usage, member).map(|count| (ours.to_owned(), count)));
-        }
+        let mut counts = take_counts(&mut usage, &[("input_tokens", "inputTokens"), ("output_tokens", "outputTokens")]);
         let details = |member: &str, count: &str| {
             usage.get(member).and_then(|details| details.get(count)).filter(|n| n.is_number()).cloned()
         };
@@ -330,9 +320,8 @@ impl EventHandler<'_> {
         for (member, count) in more {
             counts.extend(count.map(|count| (member.to_owned(), count)));
         }
-        let mut draft = Draft::new(EventType::MetricChanged).with("kind", "llm_call").with("usage", counts);
-        (draft.audience, draft.ids.message) = (Audience::Dashboard, Some(id.clone()));
-        self.push(draft);
+        let draft = Draft::new(EventType::MetricChanged).with("kind", "llm_call").with("usage", counts);
+        self.push(draft.with_audience(Audience::Dashboard).with_message(id.clone()));
     }
 
     /// The messages that were streamed and never came whole.

@@ -84,13 +84,12 @@ impl EventHandler<'_> {
             if !is_cached {
                 self.settle_answers();
             }
-            let mut draft = Draft::new(EventType::RunStatus).with("step", "ended").with("stepId", node.as_str());
-            draft.set("cached", is_cached.then_some(true));
+            let draft = Draft::new(EventType::RunStatus).with("step", "ended").with("stepId", node.as_str());
+            let mut draft = draft.with_some("cached", is_cached.then_some(true));
             if self.memory.turn_state == TurnState::Paused {
                 draft.phase = Phase::Waiting;
             }
-            (draft.scope, draft.audience) = (Scope::Turn, Audience::Dashboard);
-            self.push(draft);
+            self.push(draft.with_scope(Scope::Turn).with_audience(Audience::Dashboard));
             // A node may return several commands.
             for update in if update.is_array() { list(update) } else { vec![update] } {
                 self.update(&node, update);
@@ -115,9 +114,8 @@ impl EventHandler<'_> {
         }
         let patch: Vec<_> =
             update.into_iter().map(|(key, value)| json!({ "op": "add", "path": pointer(&key), "value": value })).collect();
-        let mut draft = self.state(EventType::StateDelta).with("patch", patch).with("stepId", node);
-        draft.persistence = Persistence::Snapshot;
-        self.push(draft);
+        let draft = self.state(EventType::StateDelta).with("patch", patch).with("stepId", node);
+        self.push(draft.with_persistence(Persistence::Snapshot));
     }
 
     // ── the state ──
@@ -155,8 +153,7 @@ impl EventHandler<'_> {
         let messages: Vec<Message> = messages.into_iter().filter_map(Message::whole).collect();
         let is_known = |message: &Message| {
             let by_id = message.id.as_ref().is_some_and(|id| self.memory.messages.has(id));
-            let call = super::text_of(&Value::Object(message.members.clone()), "tool_call_id").map(super::id_from::<ToolCallId>);
-            by_id || message.kind == MessageKind::Tool && call.is_some_and(|call| self.knows_call(&call))
+            by_id || message.kind == MessageKind::Tool && message.call().is_some_and(|call| self.knows_call(&call))
         };
         let last_known = messages.iter().rposition(is_known);
         match last_known {
@@ -178,11 +175,10 @@ impl EventHandler<'_> {
 
     /// Handles a message of the state. Only a call that is open can end here.
     fn state_message(&mut self, message: Message) {
-        let call = super::text_of(&Value::Object(message.members.clone()), "tool_call_id").map(super::id_from::<ToolCallId>);
-        if message.kind == MessageKind::Tool && !call.is_some_and(|call| self.memory.calls.open.has(&call)) {
-            return;
+        let is_open = |call| self.memory.calls.open.has(&call);
+        if message.kind != MessageKind::Tool || message.call().is_some_and(is_open) {
+            self.message(message, Dialect::Modes);
         }
-        self.message(message, Dialect::Modes);
     }
 
     /// Reports the messages that the thread had before this run.
@@ -237,12 +233,10 @@ impl EventHandler<'_> {
     }
 
     pub(super) fn custom_event(&mut self, name: Option<&str>, data: Value) {
-        let mut draft =
-            Draft::new(EventType::DiagnosticChanged).with("kind", "custom").with("activityType", "custom").with("data", data);
-        draft.set("name", name.map(name_of));
-        (draft.owner, draft.phase, draft.surface) = (Owner::Runtime, Phase::Acting, Surface::InlineProcess);
-        (draft.persistence, draft.audience) = (Persistence::EphemeralLive, Audience::Dashboard);
-        self.push(draft);
+        let draft = Draft::new(EventType::DiagnosticChanged).with("kind", "custom").with("activityType", "custom");
+        let draft = draft.with("data", data).with_some("name", name.map(name_of)).with_owner(Owner::Runtime);
+        let draft = draft.with_phase(Phase::Acting).with_surface(Surface::InlineProcess);
+        self.push(draft.with_persistence(Persistence::EphemeralLive).with_audience(Audience::Dashboard));
     }
 }
 

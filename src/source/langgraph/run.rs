@@ -4,7 +4,8 @@ use super::event::object;
 use super::{EventHandler, TurnState, internal};
 use crate::model::{Draft, EventType, Persistence, Phase, ThreadId};
 use crate::source::Fact;
-use crate::source::members::{diagnostic, name_of, take_text};
+use crate::source::members::{carry_all, diagnostic, members_of, name_of, take_text};
+use crate::source::turn::{ended, error, failed, waiting};
 use serde_json::{Map, Value, json};
 
 /// Reasons of a model to stop that cut its answer off.
@@ -98,12 +99,12 @@ impl EventHandler<'_> {
                     Some(Value::String(text)) => json!({ "message": text }),
                     _ => json!({ "message": "the run failed without saying why" }),
                 };
-                self.fail(error, data);
+                self.end(failed(error), data);
             }
             // The runtime has one word for a run that asks and a run that was cancelled.
             "interrupted" if self.memory.has_asked => self.wait(Map::new()),
             "interrupted" => {
-                self.end(Draft::new(EventType::RunFinished).with("status", "cancelled").with_phase(Phase::Cancelled), data);
+                self.end(ended(Phase::Cancelled, "cancelled"), data);
             }
             _ => self.push(diagnostic("lifecycle", &event, data)),
         }
@@ -112,32 +113,20 @@ impl EventHandler<'_> {
     /// Ends the run with success, unless the model's last answer was cut off.
     pub(super) fn complete(&mut self, rest: Fact) {
         let cut = self.memory.finish_reason.clone().filter(|reason| CUT_OFF.contains(&reason.as_str()));
-        let mut draft =
-            Draft::new(EventType::RunFinished).with("status", if cut.is_some() { "interrupted" } else { "completed" });
-        if cut.is_some() {
-            draft.phase = Phase::Interrupted;
-        }
-        draft.set("reason", cut);
+        let draft = match cut {
+            Some(reason) => ended(Phase::Interrupted, "interrupted").with("reason", reason),
+            None => ended(Phase::Completed, "completed"),
+        };
         self.end(draft, rest);
     }
 
     /// Handles the error that ends a run stream.
     pub(super) fn error(&mut self, data: Value, rest: Fact) {
-        let mut data = match data {
-            Value::String(message) => Map::from_iter([("message".to_owned(), message.into())]),
-            data => object(Some(data)),
-        };
+        let mut data = members_of(data, "message");
         let code = take_text(&mut data, "error");
         let message = take_text(&mut data, "message").unwrap_or_else(|| "the run failed without saying why".into());
-        let mut error = Map::new();
-        error.extend(code.map(|code| ("code".to_owned(), code.into())));
-        error.insert("message".into(), message.into());
         data.extend(rest);
-        self.fail(Value::Object(error), data);
-    }
-
-    fn fail(&mut self, error: Value, rest: Fact) {
-        self.end(Draft::new(EventType::RunFailed).with("status", "failed").with("error", error), rest);
+        self.end(failed(error(code, message)), data);
     }
 
     fn end(&mut self, draft: Draft, rest: Fact) {
@@ -157,15 +146,14 @@ impl EventHandler<'_> {
         memory.pending.clear();
         memory.open.clear();
         memory.tool_runs.clear();
-        self.push_of_run(crate::source::members::carry_all(draft, rest));
+        self.push_of_run(carry_all(draft, rest));
     }
 
     /// Reports that the run waits for the user.
     pub(super) fn wait(&mut self, about: Map<String, Value>) {
         self.memory.turn_state = TurnState::Paused;
-        let mut draft = Draft::new(EventType::RunStatus).with("status", "waiting");
+        let mut draft = waiting();
         draft.payload.extend(about);
-        (draft.phase, draft.persistence) = (Phase::Waiting, Persistence::Snapshot);
         self.push_of_run(draft);
     }
 

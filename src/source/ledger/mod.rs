@@ -93,9 +93,12 @@ impl Ledger {
         self.subjects[subject.kind as usize].get(subject.id).copied()
     }
 
-    fn store(&mut self, subject: Subject<'_>, state: SubjectState) {
+    /// Stores the state of a subject. `before` is the one that it has.
+    fn store(&mut self, subject: Subject<'_>, before: Option<SubjectState>, state: SubjectState) {
+        if before == Some(state) {
+            return;
+        }
         match self.subjects[subject.kind as usize].get_mut(subject.id) {
-            Some(known) if *known == state => return,
             Some(known) => *known = state,
             None => drop(self.subjects[subject.kind as usize].insert(subject.id.into(), state)),
         }
@@ -244,12 +247,13 @@ impl Ledger {
             Some(state) if !state.unstarted => state,
             state => SubjectState { missed: state.and_then(|state| state.missed), unstarted, ..SubjectState::new(first) },
         };
-        self.store(subject, SubjectState { start: first, sealed, ..state });
+        self.store(subject, known, SubjectState { start: first, sealed, ..state });
         if let Some(message) = subject.message() {
-            let whole = self.get(message).unwrap_or(SubjectState::new(first));
+            let known = self.get(message);
+            let whole = known.unwrap_or(SubjectState::new(first));
             let sealed = whole.sealed && whole.start <= first;
             let (start, narrowest) = (whole.start.min(first), whole.narrowest.max(first));
-            self.store(message, SubjectState { start, narrowest, sealed, ..whole });
+            self.store(message, known, SubjectState { start, narrowest, sealed, ..whole });
         }
     }
 
@@ -257,7 +261,8 @@ impl Ledger {
     ///
     /// A reader that missed a change cannot apply later patches. A snapshot that the reader sees repairs this.
     fn track_change(&mut self, draft: &mut Draft, subject: Subject<'_>, change: ActivityChange) {
-        let state = self.get(subject).unwrap_or(SubjectState::new(Audience::User));
+        let known = self.get(subject);
+        let state = known.unwrap_or(SubjectState::new(Audience::User));
         let missed = match change {
             ActivityChange::Snapshot => hidden_from(draft),
             ActivityChange::Patch => {
@@ -265,7 +270,7 @@ impl Ledger {
                 state.missed.max(hidden_from(draft))
             }
         };
-        self.store(subject, SubjectState { missed, ..state });
+        self.store(subject, known, SubjectState { missed, ..state });
     }
 
     /// Narrows the audience of a call that has not started to the readers that saw this draft.
@@ -273,7 +278,7 @@ impl Ledger {
         let Some(state) = self.get(subject).filter(|state| state.unstarted) else { return };
         let seen_by = draft.audience.max(self.agent_of(draft)).max(narrower(missed));
         let start = before.filter(|before| before.unstarted).map_or(seen_by, |before| before.start.min(seen_by));
-        self.store(subject, SubjectState { start, narrowest: start, ..state });
+        self.store(subject, Some(state), SubjectState { start, narrowest: start, ..state });
     }
 
     /// Tracks which audience missed the restart of a call.
@@ -285,8 +290,8 @@ impl Ledger {
             EventType::ToolStarted => {
                 let hidden_from = hidden_from(draft);
                 let missed = if before.sealed { hidden_from } else { before.missed.min(hidden_from) };
-                let state = self.get(call).unwrap_or(before);
-                self.store(call, SubjectState { missed, ..state });
+                let known = self.get(call);
+                self.store(call, known, SubjectState { missed, ..known.unwrap_or(before) });
             }
             _ => {}
         }

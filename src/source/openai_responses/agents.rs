@@ -7,7 +7,7 @@ use super::event::RunItem;
 use super::{EventHandler, event};
 use crate::model::{AgentId, Draft, EventType, Phase, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{carry_all, take_text};
+use crate::source::members::take_text;
 use serde_json::{Map, Value};
 
 /// Reads the name of an agent.
@@ -60,12 +60,11 @@ impl EventHandler<'_> {
         draft.set("handoffId", call.as_ref().map(ToolCallId::as_str));
         draft.set("from", name_of_agent(&members, "source_agent").or_else(|| name_of_agent(&members, "agent")));
         draft = draft.with("to", name_of_agent(&members, "target_agent").unwrap_or_else(|| "unknown".into()));
-        let asked = call.as_ref().and_then(|call| self.memory.calls.open.find(call)).map(|call| call.name().to_owned());
+        let asked = call.as_ref().and_then(|call| self.memory.calls.open.find(call)).map(|call| call.name.clone());
         draft.set("reason", take_text(&mut item, "name").or(asked));
         draft.phase = if status == "completed" { Phase::Completed } else { Phase::Acting };
-        draft.ids.agent = name_of_agent(&members, "agent").and_then(|name| AgentId::new(&name).ok());
-        draft.ids.tool_call = call;
-        self.push(carry_all(draft, Map::new()));
+        let agent = name_of_agent(&members, "agent").and_then(|name| AgentId::new(&name).ok());
+        self.push(draft.with_agent(agent).with_call(call));
         if status == "completed" {
             self.output_done(&mut item);
         }

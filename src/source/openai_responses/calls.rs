@@ -6,9 +6,10 @@
 use super::event::FAKE_ID;
 use super::items::ItemKind;
 use super::{EventHandler, OpenAiResponses};
-use crate::model::{ActionId, ActionKind, ArtifactId, Audience, Draft, EventType, Owner, Persistence, Scope, ToolCallId};
+use crate::model::{ActionId, ActionKind, ArtifactId, Audience, Draft, EventType, Owner, Persistence, Phase, Scope, ToolCallId};
 use crate::source::bounded::keyed;
 use crate::source::members::{carry_all, id_of, input, move_members, name_of, next_id, set_body, take_flag, take_id, take_text};
+use crate::source::turn::{error, resolved};
 use crate::source::{ActionAnswer, Fact};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -17,7 +18,7 @@ use serde_json::{Map, Value, json};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Call {
     id: ToolCallId,
-    name: String,
+    pub name: String,
     /// Whether the caller runs the call, not the server.
     is_of_caller: bool,
     /// Whether the input is complete.
@@ -47,12 +48,6 @@ impl OpenAiResponses {
             self.ended.add(call.id.clone());
         }
         calls
-    }
-}
-
-impl Call {
-    pub(super) fn name(&self) -> &str {
-        &self.name
     }
 }
 
@@ -129,10 +124,8 @@ impl EventHandler<'_> {
     pub(super) fn input_delta(&mut self, mut fact: Fact) {
         let id = self.call_of(ItemKind::Call, &mut fact);
         fact.shift_remove("command_index");
-        let mut draft = Self::tool(EventType::ToolArgs, id);
-        draft.set("inputText", take_text(&mut fact, "delta"));
-        draft.audience = Audience::Dashboard;
-        self.push(carry_all(draft, fact));
+        let draft = Self::tool(EventType::ToolArgs, id).with_some("inputText", take_text(&mut fact, "delta"));
+        self.push(carry_all(draft.with_audience(Audience::Dashboard), fact));
     }
 
     pub(super) fn input_done(&mut self, member: &str, mut fact: Fact) {
@@ -148,10 +141,8 @@ impl EventHandler<'_> {
         // A call that no event began has no name until its item is whole.
         let name = name.filter(|_| call.name.is_empty());
         call.name.extend(name.as_deref().map(name_of));
-        let mut draft = Self::tool(EventType::ToolArgs, id.clone()).with("input", parsed(input)).with("state", "input-available");
-        draft.set("toolName", name);
-        draft.persistence = Persistence::Archive;
-        self.push(carry_all(draft, rest));
+        let draft = Self::tool(EventType::ToolArgs, id.clone()).with("input", parsed(input)).with("state", "input-available");
+        self.push(carry_all(draft.with_some("toolName", name).with_persistence(Persistence::Archive), rest));
     }
 
     /// Completes a call: its input if the caller runs it, else also its result.
@@ -195,13 +186,11 @@ impl EventHandler<'_> {
     fn result(&mut self, id: ToolCallId, output: Option<Value>, error: Option<Value>, rest: Fact) {
         self.memory.ended.add(id.clone());
         let name = self.memory.calls.end(&id).map(|call| call.name).filter(|name| !name.is_empty());
-        let mut draft = match error {
+        let draft = match error {
             Some(error) => Self::tool(EventType::ToolFailed, id).with("error", error_of(&error)),
             None => Self::tool(EventType::ToolResult, id),
         };
-        draft.set("toolName", name);
-        draft.set("output", output);
-        self.push(carry_all(draft, rest));
+        self.push(carry_all(draft.with_some("toolName", name).with_some("output", output), rest));
     }
 
     /// Ends a call with the output that the caller sends.
@@ -254,10 +243,8 @@ impl EventHandler<'_> {
         move_members(&mut draft, details, &members);
         draft.set("partial", details.shift_remove("partial_image_index").map(|_| true));
         set_body(&mut draft, Some(format!("data:image/{format};base64,{base64}")));
-        (draft.owner, draft.scope, draft.persistence) = (Owner::Tool, Scope::ToolCall, Persistence::Archive);
-        draft.ids.artifact = ArtifactId::new(call.as_str()).ok();
-        draft.ids.tool_call = Some(call.clone());
-        self.push(draft);
+        let draft = draft.with_owner(Owner::Tool).with_scope(Scope::ToolCall).with_persistence(Persistence::Archive);
+        self.push(draft.with_artifact(ArtifactId::new(call.as_str()).ok()).with_call(call.clone()));
     }
 
     // ── what waits ──
@@ -277,9 +264,8 @@ impl EventHandler<'_> {
             let class = if call.is_ready { EventType::ToolResult } else { EventType::ToolFailed };
             let mut draft = Self::tool(class, call.id).with("outcome", "unknown");
             if !call.is_ready {
-                let error = json!({ "code": "incomplete", "message": "the input was never complete" });
-                draft = draft.with("error", error).with("neverStarted", true);
-                draft.phase = "cancelled".into();
+                let error = error(Some("incomplete"), "the input was never complete");
+                draft = draft.with("error", error).with("neverStarted", true).with_phase(Phase::Cancelled);
             }
             draft.set("toolName", Some(call.name).filter(|name| !name.is_empty()));
             self.push(draft);
@@ -294,21 +280,15 @@ impl EventHandler<'_> {
         let action = named.unwrap_or_else(|| next_id("openai-responses-action", &mut self.memory.actions_made));
         let response = self.memory.responses;
         self.memory.pending.add(Pending { action: action.clone(), response });
-        let mut draft = Draft::new(EventType::ActionRequired).with("kind", ActionKind::ToolApproval.as_str());
-        draft = draft.with("toolName", tool_name(item));
-        draft.set("input", item.shift_remove("arguments").map(parsed));
-        move_members(&mut draft, item, &[("server_label", "policyScope"), ("name", "title")]);
-        draft.owner = ActionKind::ToolApproval.owner();
-        draft.ids.action = Some(action);
-        self.push(draft);
+        let draft = Draft::new(EventType::ActionRequired).with("kind", ActionKind::ToolApproval.as_str());
+        let draft = draft.with("toolName", tool_name(item)).with_some("input", item.shift_remove("arguments").map(parsed));
+        let draft = draft.with_moved(item, &[("server_label", "policyScope"), ("name", "title")]);
+        self.push(draft.with_owner(ActionKind::ToolApproval.owner()).with_action(action));
     }
 
     fn resolve(&mut self, pending: Pending, outcome: &str, reason: Option<String>, call: Option<ToolCallId>) {
-        let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome);
-        draft.set("reason", reason);
-        draft.owner = ActionKind::ToolApproval.owner();
-        (draft.ids.action, draft.ids.tool_call) = (Some(pending.action), call);
-        self.push(draft);
+        let draft = resolved(pending.action, call, outcome, ActionKind::ToolApproval.owner());
+        self.push(draft.with_some("reason", reason));
     }
 
     /// Resolves the approval of a call that runs: no event need have the answer.
@@ -343,15 +323,12 @@ impl EventHandler<'_> {
 }
 
 /// Reads the message of a tool's error: text, an object with a message, or MCP's content.
-fn error_of(error: &Value) -> Value {
+fn error_of(reported: &Value) -> Map<String, Value> {
     let content = || {
-        let texts = error.get("content")?.as_array()?.iter().filter_map(|part| part.get("text").and_then(Value::as_str));
+        let texts = reported.get("content")?.as_array()?.iter().filter_map(|part| part.get("text").and_then(Value::as_str));
         Some(texts.collect::<Vec<_>>().join("\n")).filter(|text| !text.is_empty())
     };
-    let message = error.get("message").or(Some(error)).and_then(Value::as_str).map(str::to_owned).or_else(content);
-    let code = error.get("code").or_else(|| error.get("type")).and_then(Value::as_str);
-    let mut reported = Map::new();
-    reported.extend(code.map(|code| ("code".to_owned(), code.into())));
-    reported.insert("message".into(), message.unwrap_or_else(|| "the tool failed without saying why".into()).into());
-    Value::Object(reported)
+    let message = reported.get("message").or(Some(reported)).and_then(Value::as_str).map(str::to_owned).or_else(content);
+    let code = reported.get("code").or_else(|| reported.get("type")).and_then(Value::as_str);
+    error(code, message.unwrap_or_else(|| "the tool failed without saying why".into()))
 }

@@ -5,10 +5,11 @@
 
 use super::event::FAKE_ID;
 use super::{EventHandler, OpenAiResponses, TurnState};
-use crate::model::{Audience, Draft, EventType, Owner, Persistence, Phase, ThreadId};
+use crate::model::{Audience, Draft, EventType, Owner, Phase, ThreadId};
 use crate::source::Fact;
 use crate::source::bounded::Calls;
 use crate::source::members::{carry_all, diagnostic, name_of, take_text};
+use crate::source::turn::{ended, error, waiting};
 use serde_json::{Map, Value, json};
 
 /// Members of a response that every event about it repeats.
@@ -140,17 +141,14 @@ impl EventHandler<'_> {
         self.reject_unanswered();
         self.close_parts();
         if !self.memory.pending.is_empty() {
-            let mut draft = Draft::new(EventType::RunStatus).with("status", "waiting");
-            (draft.phase, draft.persistence) = (Phase::Waiting, Persistence::Snapshot);
             self.memory.turn_state = TurnState::Paused;
-            return self.push(carry_all(draft, fact));
+            return self.push(carry_all(waiting(), fact));
         }
         if self.leave_calls_to_the_caller() {
             let draft = Draft::new(EventType::RunStatus).with("step", "ended");
             return self.push(carry_all(draft, fact));
         }
-        let mut draft = Draft::new(EventType::RunFinished).with("status", "completed");
-        draft.set("refused", self.memory.has_refused.then_some(true));
+        let draft = ended(Phase::Completed, "completed").with_some("refused", self.memory.has_refused.then_some(true));
         self.end(carry_all(draft, fact));
     }
 
@@ -166,11 +164,8 @@ impl EventHandler<'_> {
             let draft = Draft::new(EventType::RunStatus).with("reason", reason);
             return self.push(carry_all(draft, fact));
         }
-        let mut draft = Draft::new(EventType::RunFinished).with("status", "interrupted").with_phase(Phase::Interrupted);
-        if reason.as_deref() == Some("content_filter") {
-            draft.owner = Owner::Policy;
-        }
-        draft.set("reason", reason);
+        let owner = if reason.as_deref() == Some("content_filter") { Owner::Policy } else { Owner::Runtime };
+        let draft = ended(Phase::Interrupted, "interrupted").with_some("reason", reason).with_owner(owner);
         self.end(carry_all(draft, fact));
     }
 
@@ -189,19 +184,17 @@ impl EventHandler<'_> {
         self.fail("error", Some(error), fact);
     }
 
-    fn fail(&mut self, event_type: &str, error: Option<Value>, rest: Fact) {
+    fn fail(&mut self, event_type: &str, reported: Option<Value>, rest: Fact) {
         if self.memory.turn_state == TurnState::Ended {
             return self.late_end(event_type, rest);
         }
-        let text = |member: &str| error.as_ref().and_then(|error| error.get(member)).and_then(Value::as_str);
+        let text = |member: &str| reported.as_ref().and_then(|error| error.get(member)).and_then(Value::as_str);
         let code = text("code").or_else(|| text("type"));
-        let message = text("message").or_else(|| error.as_ref().and_then(Value::as_str));
-        let mut draft = Draft::new(EventType::RunFailed).with("status", "failed");
-        let mut reported = Map::new();
-        reported.extend(code.map(|code| ("code".to_owned(), code.into())));
-        reported.insert("message".into(), message.unwrap_or("the response failed without saying why").into());
-        draft.set("retryable", code.is_some_and(|code| RETRYABLE.contains(&code)).then_some(true));
-        self.end(carry_all(draft.with("error", Value::Object(reported)), rest));
+        let message = text("message").or_else(|| reported.as_ref().and_then(Value::as_str));
+        let is_retryable = code.is_some_and(|code| RETRYABLE.contains(&code)).then_some(true);
+        let error = error(code, message.unwrap_or("the response failed without saying why"));
+        let draft = Draft::new(EventType::RunFailed).with("status", "failed").with_some("retryable", is_retryable);
+        self.end(carry_all(draft.with("error", error), rest));
     }
 
     /// Takes the response out of its last event: completes the items, and reports the usage.
@@ -213,9 +206,8 @@ impl EventHandler<'_> {
         if let Some(usage) = response.shift_remove("usage") {
             let counts = COUNTS.iter().filter_map(|(at, ours)| Some(((*ours).to_owned(), usage.pointer(at)?.as_u64()?.into())));
             let usage: Map<_, _> = counts.chain([("llmCalls".to_owned(), json!(1))]).collect();
-            let mut draft = Draft::new(EventType::MetricChanged).with("kind", "llm_call").with("usage", Value::Object(usage));
-            draft.audience = Audience::Dashboard;
-            self.push(draft);
+            let draft = Draft::new(EventType::MetricChanged).with("kind", "llm_call").with("usage", usage);
+            self.push(draft.with_audience(Audience::Dashboard));
         }
         response.retain(|member, _| {
             !REPEATED.contains(&member.as_str()) && !matches!(member.as_str(), "error" | "incomplete_details")
@@ -237,10 +229,9 @@ impl EventHandler<'_> {
     }
 
     pub(super) fn operators_diagnostic(&mut self, event_type: &str, mut fact: Fact) {
-        let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", event_type.trim_start_matches("response."));
-        draft.set("message", take_text(&mut fact, "message"));
-        draft.audience = Audience::Dashboard;
-        self.push(draft.with("event", Value::Object(fact)));
+        let draft = Draft::new(EventType::DiagnosticChanged).with("kind", event_type.trim_start_matches("response."));
+        let draft = draft.with_some("message", take_text(&mut fact, "message")).with("event", Value::Object(fact));
+        self.push(draft.with_audience(Audience::Dashboard));
     }
 }
 

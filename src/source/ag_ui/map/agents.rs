@@ -36,10 +36,8 @@ impl EventHandler<'_> {
         let mut draft = match outcome {
             None | Some("success") => self.agent(EventType::AgentCompleted, "completed"),
             Some("suspended") => {
-                let mut draft = self.agent(EventType::AgentChanged, "waiting").with_phase(Phase::Waiting);
                 let asked = fact.get("outcome").and_then(|outcome| outcome.get("interruptIds")).cloned();
-                draft.set("interruptIds", asked);
-                draft
+                self.agent(EventType::AgentChanged, "waiting").with_phase(Phase::Waiting).with_some("interruptIds", asked)
             }
             Some(_) => self.agent(EventType::AgentCompleted, "unknown").with_phase(Phase::Unknown),
         };
@@ -52,9 +50,8 @@ impl EventHandler<'_> {
     }
 
     pub(super) fn subagent_error(&mut self, mut fact: Fact) {
-        let mut draft = self.agent(EventType::AgentCompleted, "failed");
-        draft.phase = Phase::Failed;
-        draft = draft.with("error", take_error(&mut fact, "the sub-agent failed without saying why"));
+        let error = take_error(&mut fact, "the sub-agent failed without saying why");
+        let draft = self.agent(EventType::AgentCompleted, "failed").with_phase(Phase::Failed).with("error", error);
         self.forget_agent();
         self.push_own(carry_all(draft, fact));
     }

@@ -76,11 +76,9 @@ impl EventHandler<'_> {
 
     pub(super) fn start_call(&mut self, id: ToolCallId, name: &str, parent: Option<MessageId>, rest: Fact) {
         self.memory.calls.start(Call::new(id.clone(), name, self.agent.clone()));
-        let mut draft = self.tool(EventType::ToolStarted, id, rest).with("toolName", name);
+        let draft = self.tool(EventType::ToolStarted, id, rest).with("toolName", name);
         // Until the arguments are complete, the call is the model's request and not yet the tool's work.
-        draft.owner = Owner::Model;
-        draft.ids.message = parent;
-        self.push(draft);
+        self.push(draft.with_owner(Owner::Model).with_message(parent));
     }
 
     pub(super) fn tool_call_args(&mut self, mut fact: Fact) {
@@ -127,12 +125,11 @@ impl EventHandler<'_> {
     pub(super) fn report_whole_args(&mut self, id: &ToolCallId, text: &str) {
         match input(text) {
             ("input", input) => {
-                let mut draft = self.tool(EventType::ToolArgs, id.clone(), Map::new()).with("input", input);
-                draft.persistence = Persistence::Archive;
+                let draft = self.tool(EventType::ToolArgs, id.clone(), Map::new()).with("input", input);
                 if let Some(call) = self.memory.calls.open.find_mut(id) {
                     (call.ready, call.args_bytes) = (true, text.len() as u64);
                 }
-                self.push(draft);
+                self.push(draft.with_persistence(Persistence::Archive));
             }
             _ => {
                 self.args(id.clone(), text.to_owned(), Map::new());
@@ -192,22 +189,17 @@ impl EventHandler<'_> {
     ) {
         let mut draft = self.tool(EventType::ToolResult, id.clone(), rest).with("outcome", "unknown");
         self.name_call(&mut draft, &id);
-        draft.set("output", content);
-        draft.set("role", role);
-        draft.ids.message = message;
-        draft.audience = Audience::User;
         self.memory.calls.end(&id);
-        self.push(draft);
+        let draft = draft.with_some("output", content).with_some("role", role);
+        self.push(draft.with_message(message).with_audience(Audience::User));
     }
 
     /// Reports a failure from a tool's message with an `error` member.
     pub(super) fn failure(&mut self, id: ToolCallId, message: Option<MessageId>, error: String, content: Option<Value>) {
         let mut draft = self.tool(EventType::ToolFailed, id.clone(), Map::new()).with("error", json!({ "message": error }));
         self.name_call(&mut draft, &id);
-        draft.set("output", content);
-        draft.ids.message = message;
         self.memory.calls.end(&id);
-        self.push(draft);
+        self.push(draft.with_some("output", content).with_message(message));
     }
 
     /// Adds the name of the call's tool, if known.
@@ -231,14 +223,13 @@ impl EventHandler<'_> {
                 None => self.memory.calls.start(Call::new(id.clone(), "", None)),
                 Some(_) => {}
             }
-            let mut draft = self.tool(EventType::ToolProgress, id.clone(), Map::new());
-            draft = draft.with("status", "pending").with("awaits", "client");
+            let draft = self.tool(EventType::ToolProgress, id.clone(), Map::new());
+            let mut draft = draft.with("status", "pending").with("awaits", "client");
             self.name_call(&mut draft, &id);
-            (draft.audience, draft.persistence) = (Audience::User, Persistence::Snapshot);
             if let Some(call) = self.memory.calls.open.find_mut(&id) {
                 call.awaited = true;
             }
-            self.push(draft);
+            self.push(draft.with_audience(Audience::User).with_persistence(Persistence::Snapshot));
         }
     }
 }

@@ -9,7 +9,8 @@ use super::streams::part_name;
 use crate::model::{AgentId, Draft, EventType, MessageId, PartId, PartKind, ToolCallId};
 use crate::source::Fact;
 use crate::source::members::{
-    block_text, byte_count, carry_all, id_of, input, internal, next_id, take_id, take_text, window_message,
+    block_text, byte_count, carry_all, id_of, input, internal, next_id, take_id, take_list, take_members, take_text,
+    window_message,
 };
 use serde_json::{Map, Value, json};
 
@@ -62,10 +63,7 @@ impl CallAnswer {
 
 impl EventHandler<'_> {
     pub(super) fn messages_snapshot(&mut self, mut fact: Fact) {
-        let messages = match fact.shift_remove("messages") {
-            Some(Value::Array(messages)) => messages,
-            _ => Vec::new(),
-        };
+        let messages = take_list(&mut fact, "messages");
         let is_user = |message: &Value| message.get("role").and_then(Value::as_str) == Some("user");
         let own_from = messages.iter().rposition(is_user).map_or(0, |at| at + 1);
         let mut extras = SnapshotExtras::default();
@@ -152,11 +150,8 @@ impl EventHandler<'_> {
             Some(Value::Array(blocks)) => blocks.iter().filter_map(block_text).collect::<String>(),
             _ => String::new(),
         };
-        let mut draft = carry_all(Draft::new(EventType::ReasoningSummary).with("text", text), message);
-        draft.ids.message = Some(id);
-        draft.ids.part = PartId::new(&part_name("reasoning", 1)).ok();
-        draft.ids.agent = agent;
-        Some(draft)
+        let draft = carry_all(Draft::new(EventType::ReasoningSummary).with("text", text), message);
+        Some(draft.with_message(id).with_part(PartId::new(&part_name("reasoning", 1)).ok()).with_agent(agent))
     }
 
     fn call_part(&self, call: Value, message: &MessageId, agent: Option<&AgentId>, extras: &mut SnapshotExtras) -> Value {
@@ -165,11 +160,7 @@ impl EventHandler<'_> {
         let id: Option<ToolCallId> = take_id(&mut call, "id");
         let of = [("messageId", message.as_str()), ("toolCallId", id.as_ref().map_or("", ToolCallId::as_str))];
         extras.narrower.extend(narrower(&mut call, &of));
-        let mut function = match call.shift_remove("function") {
-            Some(Value::Object(function)) => function,
-            Some(odd) => Map::from_iter([("function".to_owned(), odd)]),
-            None => Map::new(),
-        };
+        let mut function = take_members(&mut call, "function", "function");
         let name = take_text(&mut function, "name").unwrap_or_default();
         let arguments = take_text(&mut function, "arguments").unwrap_or_default();
         let mut part = Map::new();

@@ -9,10 +9,8 @@ use crate::model::{
     ActionId, ActionKind, AgentId, Audience, Draft, EventType, Owner, Phase, RunId, SessionId, ThreadId, ToolCallId,
 };
 use crate::source::bounded::keyed;
-use crate::source::members::{
-    add_rest, carry_all, diagnostic, id_of, internal, move_members, next_id, take_id, take_question, take_text,
-};
-use crate::source::turn::{TurnState, ended, error, failed, started, take_error, waiting};
+use crate::source::members::{add_rest, carry_all, diagnostic, id_of, internal, next_id, take_id, take_question, take_text};
+use crate::source::turn::{TurnState, ended, error, failed, resolved, started, take_error, waiting};
 use crate::source::{ActionAnswer, Fact};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -115,10 +113,8 @@ impl EventHandler<'_> {
 
     /// Adds the runtime's run id as a reference, if it differs from the server's.
     fn add_run_reference(&self, draft: &mut Draft) {
-        draft.add_ref(
-            "runId",
-            self.memory.run.as_ref().filter(|run| self.given.run.as_ref() != Some(run)).map(crate::model::id::RunId::as_str),
-        );
+        let run = self.memory.run.as_ref().filter(|run| self.given.run.as_ref() != Some(run));
+        draft.add_ref("runId", run.map(RunId::as_str));
     }
 
     /// Resolves a pending action of this log. Other answers belong to other logs.
@@ -129,11 +125,9 @@ impl EventHandler<'_> {
     }
 
     fn resolved(&mut self, pending: Pending, outcome: &str, value: Option<Value>) {
-        let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome);
-        draft.set("value", value);
-        draft.owner = ActionKind::from(pending.kind.as_str()).owner();
-        (draft.ids.action, draft.ids.tool_call, draft.ids.agent) = (Some(pending.action), pending.call, pending.agent);
-        self.push(draft);
+        let owner = ActionKind::from(pending.kind.as_str()).owner();
+        let draft = resolved(pending.action, pending.call, outcome, owner);
+        self.push(draft.with_some("value", value).with_agent(pending.agent));
     }
 
     // ── the end ──
@@ -212,9 +206,8 @@ impl EventHandler<'_> {
             Value::Array(models) => models,
             one => vec![one],
         };
-        let mut draft = Draft::new(EventType::MetricChanged).with("usage", summed(&models)).with("models", models);
-        draft.audience = Audience::Dashboard;
-        self.push(draft);
+        let draft = Draft::new(EventType::MetricChanged).with("usage", summed(&models)).with("models", models);
+        self.push(draft.with_audience(Audience::Dashboard));
     }
 
     // ── what it asks ──
@@ -229,12 +222,10 @@ impl EventHandler<'_> {
         let reason = take_text(&mut interrupt, "reason");
         let kind = kind_of(reason.as_deref(), call.is_some());
         let call = call.or_else(|| self.memory.only_ready_call().filter(|_| kind == ActionKind::ToolApproval));
-        let mut draft = Draft::new(EventType::ActionRequired).with("kind", kind.as_str());
-        draft.owner = kind.owner();
-        draft.set("reason", reason);
         let metadata = interrupt.shift_remove("metadata");
         let members = [("message", "message"), ("responseSchema", "schema"), ("expiresAt", "expiresAt"), ("payload", "payload")];
-        move_members(&mut draft, &mut interrupt, &members);
+        let draft = Draft::new(EventType::ActionRequired).with("kind", kind.as_str()).with_some("reason", reason);
+        let mut draft = draft.with_moved(&mut interrupt, &members).with_owner(kind.owner());
         if let Some(id) = &call {
             self.name_call(&mut draft, id);
         }
@@ -245,9 +236,7 @@ impl EventHandler<'_> {
         let ids = draft.ids.clone();
         self.push(draft);
         if let Some(metadata) = metadata {
-            let mut draft = internal("metadata", "RUN_FINISHED").with("metadata", metadata);
-            draft.ids = ids;
-            self.push(draft);
+            self.push(Draft { ids, ..internal("metadata", "RUN_FINISHED").with("metadata", metadata) });
         }
         self.memory.pending.add(Pending { action, call, agent, kind: kind.to_string() });
     }

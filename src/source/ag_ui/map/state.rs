@@ -92,11 +92,8 @@ impl EventHandler<'_> {
         let patch = take_list(&mut fact, "patch");
         let call = ToolCallId::new(target.as_str()).ok().filter(|_| activity == OUTPUT);
         if let (Some(call), Some(text)) = (call, streamed(&patch)) {
-            let mut draft = carry_all(Draft::new(EventType::ToolOutputDelta).with("text", text), fact);
-            draft.ids.agent = self.agent_of(&call);
-            draft.ids.tool_call = Some(call);
-            draft.audience = Audience::User;
-            return self.push(draft);
+            let draft = carry_all(Draft::new(EventType::ToolOutputDelta).with("text", text), fact);
+            return self.push(draft.with_agent(self.agent_of(&call)).with_call(call).with_audience(Audience::User));
         }
         let draft = self.activity(EventType::StateDelta, target, activity, fact).with("patch", patch);
         self.push(draft);

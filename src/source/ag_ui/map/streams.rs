@@ -47,11 +47,8 @@ impl Stream {
     }
 
     fn draft(&self, class: EventType) -> Draft {
-        let mut draft = Draft::new(class);
-        draft.payload.extend(self.role.as_ref().map(|role| ("role".to_owned(), role.as_str().into())));
-        draft.ids.message = Some(self.message.clone());
-        draft.ids.part = Some(self.part());
-        draft.ids.agent.clone_from(&self.agent);
+        let draft = Draft::new(class).with_some("role", self.role.as_deref());
+        let mut draft = draft.with_message(self.message.clone()).with_part(self.part()).with_agent(self.agent.clone());
         if self.channel == Channel::Text && self.agent.is_some() {
             draft.surface = Surface::TeammateTranscript;
         }
@@ -113,9 +110,7 @@ impl EventHandler<'_> {
         let known = message.as_ref().and_then(|id| self.memory.stream(channel, id, |opener| self.may_continue(opener)).cloned());
         match known {
             Some(stream) => self.end_stream(stream, fact),
-            None => {
-                self.push_own(diagnostic("end_without_start", event_type, fact).with_message(message));
-            }
+            None => self.push_own(diagnostic("end_without_start", event_type, fact).with_message(message)),
         }
     }
 
@@ -227,14 +222,12 @@ impl EventHandler<'_> {
     /// Reports the span of reasoning around its messages, for operators.
     pub(super) fn reasoning_span(&mut self, edge: &str, mut fact: Fact) {
         let message = take_id(&mut fact, "messageId");
-        let mut draft = Draft::new(EventType::RunStatus).with("reasoning", edge);
-        draft.set("title", take_text(&mut fact, "title"));
-        draft.audience = Audience::Dashboard;
+        let mut draft =
+            Draft::new(EventType::RunStatus).with("reasoning", edge).with_some("title", take_text(&mut fact, "title"));
         if edge == "started" {
             draft.phase = Phase::Reasoning;
         }
-        draft.ids.message = message;
-        self.push_own(carry_all(draft, fact));
+        self.push_own(carry_all(draft.with_audience(Audience::Dashboard).with_message(message), fact));
     }
 
     pub(super) fn reasoning_encrypted_value(&mut self, mut fact: Fact) {
@@ -248,10 +241,7 @@ impl EventHandler<'_> {
             Some("tool-call") => draft.ids.tool_call = entity.as_deref().and_then(|id| ToolCallId::new(id).ok()),
             _ => draft.ids.message = entity.as_deref().and_then(|id| MessageId::new(id).ok()),
         }
-        for (member, value) in [("subtype", subtype), ("entityId", entity)] {
-            draft.set(member, value);
-        }
-        self.push_own(carry_all(draft, fact));
+        self.push_own(carry_all(draft.with_some("subtype", subtype).with_some("entityId", entity), fact));
     }
 }
 

@@ -6,6 +6,7 @@ use super::{EventHandler, Pending};
 use crate::model::{ActionId, Audience, Draft, EventType, Owner, ToolCallId};
 use crate::source::Fact;
 use crate::source::members::{add_rest, take_checked_id, take_id, take_object, take_question, take_text};
+use crate::source::turn::resolved;
 use serde_json::{Map, Value, json};
 
 impl EventHandler<'_> {
@@ -23,11 +24,9 @@ impl EventHandler<'_> {
         let approval = mode.as_deref().is_none_or(|mode| mode == "replay_tool_call");
         let (kind, owner) = if approval { ("tool_approval", Owner::Policy) } else { ("structured_input", Owner::Action) };
         let reported = take_text(&mut result, "message");
-        draft.owner = owner;
-        draft = draft.with("kind", kind);
-        draft.set("message", take_text(&mut suspension, "message").or(reported));
         let schema = suspension.shift_remove("response_schema").filter(|schema| !schema.is_null());
-        draft.set("schema", schema);
+        draft = draft.with("kind", kind).with_some("message", take_text(&mut suspension, "message").or(reported));
+        draft = draft.with_some("schema", schema).with_owner(owner);
         take_question(&mut draft, &mut parameters);
         let input = pending.shift_remove("arguments").or_else(|| parameters.shift_remove("args"));
         // The draft has the arguments once, although Awaken repeats them.
@@ -39,18 +38,16 @@ impl EventHandler<'_> {
         if parameters.get("tool") == draft.payload.get("toolName") {
             parameters.shift_remove("tool");
         }
-        draft.set("input", input);
-        draft.set("resumeMode", mode);
-        draft.set("action", suspension.shift_remove("action"));
-        draft.set("payload", (!parameters.is_empty()).then(|| Value::Object(parameters)));
+        draft =
+            draft.with_some("input", input).with_some("resumeMode", mode).with_some("action", suspension.shift_remove("action"));
+        draft.set("payload", (!parameters.is_empty()).then_some(parameters));
         pending.retain(|member, _| !matches!(member.as_str(), "id" | "name"));
         result.retain(|_, value| !value.is_null());
         for rest in [suspension, ticket, pending, result] {
             add_rest(&mut draft, rest);
         }
-        draft.ids.action = Some(action.clone());
-        self.memory.pending.add(Pending { call: id, action, approval, asked: None });
-        self.push(draft);
+        self.memory.pending.add(Pending { call: id, action: action.clone(), approval, asked: None });
+        self.push(draft.with_action(action));
     }
 
     /// Handles the answer to a suspended call, which is also the end of the call.
@@ -100,13 +97,10 @@ impl EventHandler<'_> {
             (false, true) => "cancelled",
             (false, false) => "answered",
         };
-        let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome);
+        let owner = if pending.approval { Owner::Policy } else { Owner::Action };
         // The result of an approved tool is the tool's output. Any other result is the user's answer.
-        draft.set("value", (outcome != "approved").then(|| result.clone()));
-        draft.owner = if pending.approval { Owner::Policy } else { Owner::Action };
-        draft.ids.action = Some(pending.action);
-        draft.ids.tool_call = Some(call.clone());
-        self.push(draft);
+        let value = (outcome != "approved").then(|| result.clone());
+        self.push(resolved(pending.action, Some(call.clone()), outcome, owner).with_some("value", value));
     }
 }
 

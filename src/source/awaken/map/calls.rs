@@ -6,9 +6,9 @@
 use super::{Call, EventHandler};
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, TaskId, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{add_rest, carry_all, diagnostic, name_of, take_checked_id, take_id, take_text};
+use crate::source::members::{add_rest, carry_all, diagnostic, name_of, take_checked_id, take_id, take_members, take_text};
 use crate::source::turn::error;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 impl EventHandler<'_> {
     pub(super) fn tool(&self, class: EventType, call: ToolCallId, rest: Fact) -> Draft {
@@ -20,11 +20,9 @@ impl EventHandler<'_> {
         let name = take_text(&mut fact, "name").unwrap_or_default();
         self.memory.text = None;
         self.memory.calls.start(Call { id: id.clone(), name: name_of(&name), args_bytes: 0, ready: false });
-        let mut draft = self.tool(EventType::ToolStarted, id, fact).with("toolName", name);
+        let draft = self.tool(EventType::ToolStarted, id, fact).with("toolName", name);
         // Until the arguments are complete, the call is the model's request and not yet the tool's work.
-        draft.owner = Owner::Model;
-        draft.ids.message.clone_from(&self.memory.message);
-        self.push(draft);
+        self.push(draft.with_owner(Owner::Model).with_message(self.memory.message.clone()));
     }
 
     pub(super) fn tool_call_delta(&mut self, mut fact: Fact) {
@@ -58,10 +56,8 @@ impl EventHandler<'_> {
         let name = take_text(&mut fact, "name");
         let text = take_text(&mut fact, "delta");
         let is_announced = self.memory.calls.know(&id, &self.out);
-        let mut draft = self.tool(EventType::ToolOutputDelta, id, fact).with("text", text);
-        draft.set("toolName", name.filter(|_| !is_announced));
-        draft.audience = Audience::User;
-        self.push(draft);
+        let draft = self.tool(EventType::ToolOutputDelta, id, fact).with("text", text);
+        self.push(draft.with_some("toolName", name.filter(|_| !is_announced)).with_audience(Audience::User));
     }
 
     pub(super) fn tool_call_cancel(&mut self, mut fact: Fact) {
@@ -77,10 +73,9 @@ impl EventHandler<'_> {
     ///
     /// The body is for operators. By the audience rule, every reader that saw the start sees the end.
     pub(super) fn never_ran(&self, id: ToolCallId, reason: &str, rest: Fact) -> Draft {
-        let mut draft = self.tool(EventType::ToolFailed, id, rest);
-        draft = draft.with("error", json!({ "code": "cancelled", "message": reason })).with("neverStarted", true);
-        (draft.owner, draft.phase, draft.audience) = (Owner::Runtime, Phase::Cancelled, Audience::Dashboard);
-        draft
+        let draft = self.tool(EventType::ToolFailed, id, rest).with("error", error(Some("cancelled"), reason));
+        let draft = draft.with("neverStarted", true).with_owner(Owner::Runtime);
+        draft.with_phase(Phase::Cancelled).with_audience(Audience::Dashboard)
     }
 
     pub(super) fn drop_unready(&mut self, reason: &str) {
@@ -94,11 +89,9 @@ impl EventHandler<'_> {
     /// Ends the calls of an attempt that stopped without an end event.
     pub(super) fn interrupt_calls(&mut self) {
         for call in self.memory.calls.end_all() {
-            let error = json!({ "code": "interrupted", "message": "the run was started again before the call ended" });
-            let mut draft =
-                self.tool(EventType::ToolFailed, call.id, Map::new()).with("error", error).with("toolName", call.name);
-            (draft.owner, draft.phase) = (Owner::Runtime, Phase::Interrupted);
-            self.push(draft);
+            let error = error(Some("interrupted"), "the run was started again before the call ended");
+            let draft = self.tool(EventType::ToolFailed, call.id, Map::new()).with("error", error).with("toolName", call.name);
+            self.push(draft.with_owner(Owner::Runtime).with_phase(Phase::Interrupted));
         }
         self.memory.pending.clear();
     }
@@ -107,11 +100,7 @@ impl EventHandler<'_> {
         let id: ToolCallId = take_checked_id(&mut fact, "id");
         let message: Option<MessageId> = take_id(&mut fact, "message_id");
         let outcome = take_text(&mut fact, "outcome");
-        let mut result = match fact.shift_remove("result") {
-            Some(Value::Object(result)) => result,
-            Some(bare) => Map::from_iter([("data".to_owned(), bare)]),
-            None => Map::new(),
-        };
+        let mut result = take_members(&mut fact, "result", "data");
         let outcome = match (outcome.as_deref(), result.get("status").and_then(Value::as_str)) {
             (Some("succeeded"), _) | (None, Some("success")) => EventType::ToolResult,
             (Some("suspended"), _) | (None, Some("pending")) => EventType::ActionRequired,
@@ -119,17 +108,13 @@ impl EventHandler<'_> {
             (outcome, _) => {
                 let outcome = outcome.unwrap_or_default().to_owned();
                 fact.insert("result".into(), Value::Object(result));
-                self.push(diagnostic("unknown_outcome", "tool_call_done", fact).with("outcome", outcome).with_call(id));
-                return;
+                return self.push(diagnostic("unknown_outcome", "tool_call_done", fact).with("outcome", outcome).with_call(id));
             }
         };
         result.shift_remove("status");
-        let mut draft = self.tool(outcome, id.clone(), fact).with_message(message);
-        if let Some(name) =
-            take_text(&mut result, "tool_name").or_else(|| self.memory.calls.open.find(&id).map(|call| call.name.clone()))
-        {
-            draft.payload.insert("toolName".into(), name.into());
-        }
+        let known = || self.memory.calls.open.find(&id).map(|call| call.name.clone());
+        let name = take_text(&mut result, "tool_name").or_else(known);
+        let draft = self.tool(outcome, id, fact).with_message(message).with_some("toolName", name);
         match draft.event_type {
             EventType::ActionRequired => self.suspended(draft, result),
             EventType::ToolFailed => self.failed(draft, result),
@@ -181,13 +166,9 @@ impl EventHandler<'_> {
 
     /// Reports that a policy rejected the call, as an envelope beside the call's failure.
     fn rejected(&mut self, call: &Draft, message: &str) {
-        let mut draft = Draft::new(EventType::PermissionChanged).with("decision", "denied").with("message", message);
-        if let Some(name) = call.payload.get("toolName") {
-            draft.payload.insert("toolName".into(), name.clone());
-        }
-        draft.scope = Scope::ToolCall;
-        draft.ids.tool_call.clone_from(&call.ids.tool_call);
-        self.push(draft);
+        let draft = Draft::new(EventType::PermissionChanged).with("decision", "denied").with("message", message);
+        let draft = draft.with_some("toolName", call.payload.get("toolName").cloned());
+        self.push(draft.with_scope(Scope::ToolCall).with_call(call.ids.tool_call.clone()));
     }
 
     fn end_of(&mut self, draft: &Draft) {
@@ -219,12 +200,9 @@ fn child_of(call: &Draft, data: Option<&Value>, otherwise: &str) -> Option<[Draf
     let status = member("status").and_then(Value::as_str).unwrap_or(otherwise).to_owned();
     let agent = member("agent_id").and_then(Value::as_str).and_then(|id| AgentId::new(id).ok());
     let child = |class: EventType| {
-        let mut draft = Draft::new(class).with("status", status.as_str()).with("runtimeEntity", "subagent_turn");
-        draft.ids.agent.clone_from(&agent);
-        draft.ids.task = TaskId::new(&run).ok();
-        draft.ids.tool_call.clone_from(&call.ids.tool_call);
-        draft.add_ref("childRunId", Some(run.as_str()));
-        draft
+        let draft = Draft::new(class).with("status", status.as_str()).with("runtimeEntity", "subagent_turn");
+        let draft = draft.with_agent(agent.clone()).with_task(TaskId::new(&run).ok()).with_call(call.ids.tool_call.clone());
+        draft.with_ref("childRunId", Some(run.as_str()))
     };
     let mut notice = child(EventType::WorkerNotification);
     notice.payload.extend(member("response").map(|response| ("summary".to_owned(), response.clone())));

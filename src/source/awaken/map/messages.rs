@@ -25,10 +25,8 @@ impl EventHandler<'_> {
     }
 
     fn step_status(&mut self, step: &str, rest: Fact) {
-        let mut draft = carry_all(Draft::new(EventType::RunStatus).with("step", step), rest);
-        draft.scope = Scope::Turn;
-        draft.audience = Audience::Dashboard;
-        self.push(draft);
+        let draft = Draft::new(EventType::RunStatus).with("step", step).with_scope(Scope::Turn);
+        self.push(carry_all(draft.with_audience(Audience::Dashboard), rest));
     }
 
     /// Ends the step's streams. The end events have no text: the streamed chunks are the text.
@@ -67,11 +65,9 @@ impl EventHandler<'_> {
     pub(super) fn reasoning_encrypted_value(&mut self, mut fact: Fact) {
         // Only the provider can read the value, so the draft has only its length.
         let bytes = fact.shift_remove("encrypted_value").map_or(0, |value| byte_count(&value));
-        let mut draft = carry_all(Draft::new(EventType::DiagnosticChanged), fact);
-        draft = draft.with("kind", "reasoning_encrypted_value").with("bytes", bytes);
-        (draft.owner, draft.scope, draft.phase) = (Owner::Model, Scope::Part, Phase::Reasoning);
-        draft.ids.message.clone_from(&self.memory.message);
-        self.push(draft);
+        let draft = Draft::new(EventType::DiagnosticChanged).with("kind", "reasoning_encrypted_value").with("bytes", bytes);
+        let draft = draft.with_owner(Owner::Model).with_scope(Scope::Part).with_phase(Phase::Reasoning);
+        self.push(carry_all(draft.with_message(self.memory.message.clone()), fact));
     }
 
     /// Voids the step's streamed content: the provider's stream broke, and Awaken retries within the step.
@@ -81,11 +77,9 @@ impl EventHandler<'_> {
         self.memory.text = None;
         self.memory.text_is_unsealed = false;
         self.memory.reasoning = None;
-        let mut draft = carry_all(repair(&message, json!([])), fact);
-        draft.set("reason", reason.as_deref());
-        (draft.owner, draft.scope, draft.persistence) = (Owner::Runtime, Scope::Message, Persistence::EphemeralLive);
-        draft.ids.message = Some(message);
-        self.push(draft);
+        let draft = carry_all(repair(&message, json!([])), fact).with_some("reason", reason.as_deref());
+        let draft = draft.with_owner(Owner::Runtime).with_scope(Scope::Message).with_persistence(Persistence::EphemeralLive);
+        self.push(draft.with_message(message));
         self.drop_unready(reason.as_deref().unwrap_or("the stream was reset"));
     }
 

@@ -123,9 +123,8 @@ impl EventHandler<'_> {
     fn agent_completed(&mut self, end: &Draft) {
         if std::mem::take(&mut self.memory.is_subagent) {
             let status = end.text("status").unwrap_or("failed").to_owned();
-            let mut draft = Draft::new(EventType::AgentCompleted).with("status", status).with("runtimeEntity", "subagent_turn");
-            draft.phase = end.phase.clone();
-            let draft = self.memory.about(draft, self.given);
+            let draft = Draft::new(EventType::AgentCompleted).with("status", status).with("runtimeEntity", "subagent_turn");
+            let draft = self.memory.about(draft.with_phase(end.phase.clone()), self.given);
             self.out.extend(Some(draft).filter(|draft| draft.ids.agent.is_some()));
         }
     }

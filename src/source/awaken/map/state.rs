@@ -16,10 +16,9 @@ impl EventHandler<'_> {
         if let Some(usage) = fact.shift_remove("usage").filter(|v| !v.is_null()) {
             payload.insert("usage".into(), usage_of(usage));
         }
-        let mut draft = carry_all(Draft::new(EventType::MetricChanged), fact);
-        draft.payload = payload;
-        (draft.scope, draft.phase, draft.audience) = (Scope::Turn, Phase::Producing, Audience::Dashboard);
-        self.push(draft);
+        let draft = Draft { payload, ..Draft::new(EventType::MetricChanged) };
+        let draft = draft.with_scope(Scope::Turn).with_phase(Phase::Producing).with_audience(Audience::Dashboard);
+        self.push(carry_all(draft, fact));
     }
 
     pub(super) fn state_snapshot(&mut self, mut fact: Fact) {
@@ -60,9 +59,8 @@ impl EventHandler<'_> {
 }
 
 /// Makes a state draft internal. State holds runtime internals: recent answers, arguments, tickets.
-fn internal_state(mut draft: Draft) -> Draft {
-    (draft.scope, draft.surface, draft.audience) = (Scope::Run, Surface::Diagnostics, Audience::Internal);
-    draft
+fn internal_state(draft: Draft) -> Draft {
+    draft.with_scope(Scope::Run).with_surface(Surface::Diagnostics).with_audience(Audience::Internal)
 }
 
 /// Renames usage counts to the protocol's names. Unknown counts keep their names.

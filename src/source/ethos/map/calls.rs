@@ -8,7 +8,7 @@ use super::{EventHandler, action_id, take_audience};
 use crate::model::{ActionId, Audience, Draft, EventType, Owner, Scope, Surface, ToolCallId};
 use crate::source::Fact;
 use crate::source::digest::TextDigest;
-use crate::source::members::{carry_all, diagnostic, move_members, name_of, take_checked_id, take_flag, take_number, take_text};
+use crate::source::members::{carry_all, diagnostic, name_of, take_checked_id, take_flag, take_number, take_text};
 use crate::source::turn::error;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -73,10 +73,8 @@ fn take_untrusted_flag(fact: &mut Fact) -> bool {
 impl EventHandler<'_> {
     /// Creates a draft of this call with the remaining members of the event.
     fn tool(class: EventType, id: ToolCallId, name: Option<String>, rest: Fact) -> Draft {
-        let mut draft = carry_all(Draft::new(class), rest).with_some("toolName", name);
-        draft.add_ref("parentToolCallId", parent_of(&id));
-        draft.ids.tool_call = Some(id);
-        draft
+        let draft = carry_all(Draft::new(class), rest).with_some("toolName", name);
+        draft.with_ref("parentToolCallId", parent_of(&id)).with_call(id)
     }
 
     /// Closes the text part at a call that users see: later text starts a new part.
@@ -100,11 +98,8 @@ impl EventHandler<'_> {
         self.close_text_part(audience);
         self.memory.resume();
         self.memory.calls.start(Call { id: id.clone(), name: name_of(&name), untrusted });
-        let mut draft = Self::tool(EventType::ToolStarted, id, Some(name), fact);
-        draft.set("input", input);
-        draft.audience = audience;
-        draft.ids.message.clone_from(&self.memory.message);
-        self.push(draft);
+        let draft = Self::tool(EventType::ToolStarted, id, Some(name), fact).with_some("input", input);
+        self.push(draft.with_audience(audience).with_message(self.memory.message.clone()));
     }
 
     /// Keeps a call event with a reserved tool name as a diagnostic: it is not a call.
@@ -123,18 +118,14 @@ impl EventHandler<'_> {
         let percent = take_number(&mut fact, "percent");
         let message = take_text(&mut fact, "message");
         let stored = name_of(&name);
-        let mut draft = match self.memory.calls.only(|call| call.name == stored).map(|call| call.id.clone()) {
+        let draft = match self.memory.calls.only(|call| call.name == stored).map(|call| call.id.clone()) {
             Some(id) => Self::tool(EventType::ToolProgress, id, Some(name), fact),
             None => carry_all(Draft::new(EventType::ToolProgress), fact).with("toolName", name).with_scope(Scope::Turn),
         };
-        draft.set("message", message);
-        if let Some(percent) = percent {
-            // The range is 0 to 100, even if the value looks like a fraction: 1 is one hundredth.
-            draft.payload.extend(percent.as_f64().map(|n| ("progress".to_owned(), (n / 100.0).clamp(0.0, 1.0).into())));
-            draft.payload.insert("percent".into(), percent);
-        }
-        draft.audience = audience;
-        self.push(draft);
+        // The range is 0 to 100, even if the value looks like a fraction: 1 is one hundredth.
+        let progress = percent.as_ref().and_then(Value::as_f64).map(|n| (n / 100.0).clamp(0.0, 1.0));
+        let draft = draft.with_some("message", message).with_some("progress", progress).with_some("percent", percent);
+        self.push(draft.with_audience(audience));
     }
 
     pub(super) fn tool_end(&mut self, mut fact: Fact) {
@@ -169,11 +160,9 @@ impl EventHandler<'_> {
     fn succeeded(id: ToolCallId, name: Option<String>, mut fact: Fact) -> Draft {
         let audience = take_audience(&mut fact, Audience::Internal);
         let result = fact.shift_remove("result");
-        let mut draft = Self::ended(EventType::ToolResult, id, name, fact).with("status", "completed");
-        draft.set("truncated", result.as_ref().and_then(Value::as_str).and_then(truncated));
-        draft.set("output", result);
-        draft.audience = audience;
-        draft
+        let cut = result.as_ref().and_then(Value::as_str).and_then(truncated);
+        let draft = Self::ended(EventType::ToolResult, id, name, fact).with("status", "completed").with_some("truncated", cut);
+        draft.with_some("output", result).with_audience(audience)
     }
 
     /// Creates the end of a failed call.
@@ -211,10 +200,8 @@ impl EventHandler<'_> {
             }
             audience = Audience::User;
         }
-        let mut draft = Self::ended(EventType::ToolFailed, id, name, fact).with("error", Value::Object(error));
-        draft.set("output", output);
-        draft.audience = audience;
-        draft
+        let draft = Self::ended(EventType::ToolFailed, id, name, fact).with("error", error);
+        draft.with_some("output", output).with_audience(audience)
     }
 
     fn ended(class: EventType, id: ToolCallId, name: Option<String>, mut fact: Fact) -> Draft {
@@ -238,11 +225,9 @@ impl EventHandler<'_> {
         let input = fact.shift_remove("args");
         // Each call has its own permission.
         let permission = Value::from(id.as_str());
-        let mut draft = Self::tool(EventType::PermissionChanged, id, name, fact).with("permissionId", permission);
-        draft = draft.with("requiresApproval", true).with("gated", false);
-        draft.set("input", input);
-        (draft.scope, draft.surface, draft.audience) = (Scope::ToolCall, Surface::ToolUi, audience);
-        self.push(draft);
+        let draft = Self::tool(EventType::PermissionChanged, id, name, fact).with("permissionId", permission);
+        let draft = draft.with("requiresApproval", true).with("gated", false).with_some("input", input);
+        self.push(draft.with_scope(Scope::ToolCall).with_surface(Surface::ToolUi).with_audience(audience));
     }
 
     /// Resolves the approval of a call.
@@ -252,11 +237,9 @@ impl EventHandler<'_> {
         let asked = self.memory.pending.iter().find(|pending| pending.call.as_ref() == Some(&id));
         let action: ActionId = asked.map_or_else(|| action_id("approval", id.as_str()), |pending| pending.action.clone());
         self.memory.pending.take(&action);
-        let mut draft = Draft::new(EventType::ActionResolved).with("kind", "tool_approval");
-        draft = draft.with("outcome", if is_approved { "approved" } else { "rejected" });
-        move_members(&mut draft, &mut fact, &[("reason", "reason")]);
-        draft.owner = Owner::Policy;
-        (draft.ids.action, draft.ids.tool_call) = (Some(action), Some(id));
-        self.push_carrying(draft, fact);
+        let draft = Draft::new(EventType::ActionResolved).with("kind", "tool_approval");
+        let draft = draft.with("outcome", if is_approved { "approved" } else { "rejected" });
+        let draft = draft.with_moved(&mut fact, &[("reason", "reason")]).with_owner(Owner::Policy);
+        self.push_carrying(draft.with_action(action).with_call(id), fact);
     }
 }

@@ -5,7 +5,7 @@ mod pushes;
 mod text;
 mod turn;
 
-use super::event::{Event, Kind, parse};
+use super::event::{Event, Kind, audience_of, parse};
 use crate::model::{ActionId, Audience, Draft, EventType, Ids, MessageId, PartId, Scope, ToolCallId, TurnId};
 use crate::source::bounded::{Bounded, Calls, PENDING_MAX, keyed};
 use crate::source::digest::TextDigest;
@@ -14,7 +14,6 @@ use crate::source::turn::TurnState;
 use crate::source::{Drafts, Fact, Parser, Runtime};
 use calls::{BilledCall, Call};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 /// The most stored result digests of the last batch of calls; they identify text that a tool returned.
@@ -123,10 +122,7 @@ impl Runtime for Ethos {
 ///
 /// An unknown audience is internal, and the member stays to be carried.
 fn take_audience(fact: &mut Fact, absent: Audience) -> Audience {
-    let audience = match fact.get("audience") {
-        None | Some(Value::Null) => Some(absent),
-        Some(said) => said.as_str().and_then(Audience::parse),
-    };
+    let audience = audience_of(fact, absent);
     if audience.is_some() {
         fact.shift_remove("audience");
     }

@@ -28,9 +28,7 @@ impl EventHandler<'_> {
         let mut draft = carry_all(Draft::new(EventType::ActionRequired), fact).with("kind", "tool_approval");
         move_members(&mut draft, &mut request, &[("toolName", "toolName"), ("args", "input"), ("reason", "message")]);
         take_question(&mut draft, &mut request);
-        draft = carry_all(draft, request);
-        draft.owner = Owner::Policy;
-        (draft.ids.action, draft.ids.tool_call) = (Some(action.clone()), call.clone());
+        draft = carry_all(draft, request).with_owner(Owner::Policy).with_action(action.clone()).with_call(call.clone());
         // The session of the request's query overrides Ethos' session.
         draft.ids.session = self.given.session.clone().or(session);
         self.memory.pending.add(Pending { action, call });
@@ -45,13 +43,10 @@ impl EventHandler<'_> {
             // An unknown decision sets no outcome; the payload keeps the decision.
             _ => None,
         };
-        let mut draft = Draft::new(EventType::ActionResolved);
-        draft.set("outcome", outcome);
-        move_members(&mut draft, &mut fact, &[("decision", "decision"), ("decidedBy", "decidedBy")]);
-        draft.owner = Owner::Policy;
-        draft.ids.tool_call = self.memory.pending.take(&action).and_then(|pending| pending.call);
-        draft.ids.action = Some(action);
-        self.push_carrying(draft, fact);
+        let call = self.memory.pending.take(&action).and_then(|pending| pending.call);
+        let draft = Draft::new(EventType::ActionResolved).with_some("outcome", outcome).with_owner(Owner::Policy);
+        let draft = draft.with_moved(&mut fact, &[("decision", "decision"), ("decidedBy", "decidedBy")]);
+        self.push_carrying(draft.with_action(action).with_call(call), fact);
     }
 
     /// Asks the user a question during the turn.
@@ -64,11 +59,9 @@ impl EventHandler<'_> {
             Some((None, at)) if !at.is_null() => drop(fact.insert("defaultDeadlineAt".into(), at)),
             _ => {}
         }
-        draft.owner = Owner::Runtime;
-        draft.ids.task = take_id(&mut fact, "jobId");
-        draft.ids.action = Some(action.clone());
-        self.memory.pending.add(Pending { action, call: None });
-        self.push_carrying(draft, fact);
+        let draft = draft.with_owner(Owner::Runtime).with_task(take_id::<TaskId>(&mut fact, "jobId"));
+        self.memory.pending.add(Pending { action: action.clone(), call: None });
+        self.push_carrying(draft.with_action(action), fact);
     }
 
     pub(super) fn clarify_resolved(&mut self, mut fact: Fact) {
@@ -79,26 +72,20 @@ impl EventHandler<'_> {
             Some("cancel") => Some("cancelled"),
             _ => None,
         };
-        let mut draft = Draft::new(EventType::ActionResolved);
-        draft.set("outcome", outcome);
-        move_members(&mut draft, &mut fact, &[("source", "resolvedBy")]);
-        draft.owner = Owner::Runtime;
         self.memory.pending.take(&action);
-        draft.ids.action = Some(action);
-        self.push_carrying(draft, fact);
+        let draft = Draft::new(EventType::ActionResolved).with_some("outcome", outcome).with_owner(Owner::Runtime);
+        self.push_carrying(draft.with_moved(&mut fact, &[("source", "resolvedBy")]).with_action(action), fact);
     }
 
     /// Reports a notification of a plugin or the server to the user.
     ///
     /// It is not the user's own message, even if a plugin starts a turn because of it.
     pub(super) fn notification(&mut self, mut fact: Fact) {
-        let mut content = Draft::new(EventType::SessionUpdated);
         let members = ["message", "pluginId", "startTurn", "payload", "source"].map(|member| (member, member));
-        move_members(&mut content, &mut fact, &members);
-        let mut draft = Draft::new(EventType::SessionUpdated).with("notification", Value::Object(content.payload));
-        draft.add_ref("sessionKey", take_text(&mut fact, "sessionKey"));
-        (draft.owner, draft.surface) = (Owner::Runtime, Surface::WorkerNotifications);
-        self.push_carrying(draft, fact);
+        let content = Draft::new(EventType::SessionUpdated).with_moved(&mut fact, &members).payload;
+        let draft = Draft::new(EventType::SessionUpdated).with("notification", content).with_owner(Owner::Runtime);
+        let draft = draft.with_surface(Surface::WorkerNotifications);
+        self.push_carrying(draft.with_ref("sessionKey", take_text(&mut fact, "sessionKey")), fact);
     }
 
     /// Reports the id under which Ethos' server stores a message.
@@ -117,8 +104,6 @@ impl EventHandler<'_> {
 
     /// Reports the status of a background job.
     pub(super) fn job_update(&mut self, mut fact: Fact) {
-        let mut draft = Draft::new(EventType::TaskChanged).with("runtimeEntity", "automation_job");
-        draft.ids.task = Some(take_checked_id::<TaskId>(&mut fact, "jobId"));
         let members = [
             ("status", "status"),
             ("now", "message"),
@@ -126,20 +111,21 @@ impl EventHandler<'_> {
             ("toolCount", "toolCount"),
             ("runner", "runner"),
         ];
-        move_members(&mut draft, &mut fact, &members);
-        if let Some(spent) = take_number(&mut fact, "spendUsd") {
-            draft.payload.insert("usage".into(), json!({ "costUsd": spent }));
-        }
-        self.push_carrying(draft, fact);
+        let draft = job(&mut fact).with_moved(&mut fact, &members);
+        let spent = take_number(&mut fact, "spendUsd").map(|spent| json!({ "costUsd": spent }));
+        self.push_carrying(draft.with_some("usage", spent), fact);
     }
 
     /// Reports that the schedule has started a job.
     pub(super) fn cron_fired(&mut self, mut fact: Fact) {
-        let mut draft = Draft::new(EventType::TaskChanged).with("runtimeEntity", "automation_job").with("wakeReason", "cron");
-        draft.ids.task = Some(take_checked_id::<TaskId>(&mut fact, "jobId"));
-        draft.timestamp = fact.get("ranAt").and_then(parse_timestamp);
-        move_members(&mut draft, &mut fact, &[("ranAt", "ranAt"), ("outputPath", "lastRunRef")]);
-        draft.add_ref("sessionKey", take_text(&mut fact, "sessionKey"));
-        self.push_carrying(draft, fact);
+        let draft = job(&mut fact).with("wakeReason", "cron").with_timestamp(fact.get("ranAt").and_then(parse_timestamp));
+        let draft = draft.with_moved(&mut fact, &[("ranAt", "ranAt"), ("outputPath", "lastRunRef")]);
+        self.push_carrying(draft.with_ref("sessionKey", take_text(&mut fact, "sessionKey")), fact);
     }
+}
+
+/// Creates a draft about the background job of an event.
+fn job(fact: &mut Fact) -> Draft {
+    let job: TaskId = take_checked_id(fact, "jobId");
+    Draft::new(EventType::TaskChanged).with("runtimeEntity", "automation_job").with_task(job)
 }

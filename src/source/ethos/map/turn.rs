@@ -3,12 +3,12 @@
 //! The first end holds. Later events are projected but do not reopen the turn; a second end becomes a diagnostic.
 
 use super::{CONCURRENT_TURNS_MAX, Ethos, EventHandler, Pending, action_id, take_audience};
-use crate::model::{Audience, Draft, EventType, Owner, Persistence, Phase, Scope, Surface};
+use crate::model::{Audience, Draft, EventType, Owner, PartId, Persistence, Phase, Scope, Surface};
 use crate::source::Fact;
 use crate::source::digest::TextDigest;
 use crate::source::members::{diagnostic, move_members, name_of, next_id, take_number, take_text};
-use crate::source::turn::{TurnState, ended, error, failed, waiting};
-use serde_json::{Map, Value, json};
+use crate::source::turn::{TurnState, ended, error, failed, resolved, waiting};
+use serde_json::{Map, Value};
 
 /// Error codes of a turn that Ethos refused before it started.
 const REFUSALS: &[&str] = &["personality_locked", "BUDGET_EXCEEDED", "FS_REACH_INVALID", BUSY];
@@ -95,10 +95,9 @@ impl EventHandler<'_> {
     }
 
     fn start(&mut self, draft: Draft, mut fact: Fact) {
-        let mut draft = draft.with("attempt", self.out.next_attempt());
-        move_members(&mut draft, &mut fact, &[("provider", "provider"), ("model", "model"), ("source", "source")]);
-        draft.scope = Scope::Turn;
-        self.push_carrying(draft, fact);
+        let names = ["provider", "model", "source"].map(|member| (member, member));
+        let draft = draft.with("attempt", self.out.next_attempt()).with_moved(&mut fact, &names);
+        self.push_carrying(draft.with_scope(Scope::Turn), fact);
     }
 
     /// Handles a turn that starts while another is open.
@@ -120,12 +119,8 @@ impl EventHandler<'_> {
     /// Expires the pending actions of the previous turn. Ethos does not report their outcome.
     fn expire_pending(&mut self) {
         for pending in self.memory.pending.take_all() {
-            let mut draft = Draft::new(EventType::ActionResolved).with("outcome", "expired");
-            draft = draft.with("reason", "the next turn began");
-            draft.owner = Owner::Policy;
-            draft.ids.action = Some(pending.action);
-            draft.ids.tool_call = pending.call;
-            self.push(draft);
+            let draft = resolved(pending.action, pending.call, "expired", Owner::Policy);
+            self.push(draft.with("reason", "the next turn began"));
         }
     }
 
@@ -136,7 +131,7 @@ impl EventHandler<'_> {
             TurnOwner::Unknown => return self.set_aside("done", fact),
         }
         if matches!(self.memory.turn_state, TurnState::Ended | TurnState::Paused) {
-            return self.late_end("done", fact);
+            return self.push(diagnostic("late_end", "done", fact));
         }
         let text = take_text(&mut fact, "text");
         self.answer(text);
@@ -178,11 +173,6 @@ impl EventHandler<'_> {
         self.memory.concurrent_turns.remove(at);
     }
 
-    /// Keeps a second end as a diagnostic.
-    fn late_end(&mut self, event_type: &str, fact: Fact) {
-        self.push(diagnostic("late_end", event_type, fact));
-    }
-
     pub(super) fn error(&mut self, mut fact: Fact) {
         let code = fact.get("code").and_then(Value::as_str).unwrap_or_default().to_owned();
         let is_refused = REFUSALS.contains(&code.as_str());
@@ -194,16 +184,14 @@ impl EventHandler<'_> {
                 self.memory.begin(None);
                 self.start(Draft::new(EventType::RunStarted).with("refused", true), Map::new());
             }
-            TurnState::Ended => return self.late_end("error", fact),
+            TurnState::Ended => return self.push(diagnostic("late_end", "error", fact)),
             TurnState::New | TurnState::Open | TurnState::Paused => {}
         }
         let message = take_text(&mut fact, "error");
         if code == "aborted" {
-            let mut draft = ended(Phase::Cancelled, "cancelled").with("code", code);
             fact.shift_remove("code");
-            draft.set("message", message);
-            draft.scope = Scope::Turn;
-            return self.end(draft, fact);
+            let draft = ended(Phase::Cancelled, "cancelled").with("code", code).with_some("message", message);
+            return self.end(draft.with_scope(Scope::Turn), fact);
         }
         let message = message.unwrap_or_else(|| "the turn failed without saying why".into());
         let may_be_abort = code == "llm_error" && message == ABORTED;
@@ -213,10 +201,9 @@ impl EventHandler<'_> {
     }
 
     fn dropped_input(&mut self, mut fact: Fact) {
-        let mut draft = Draft::new(EventType::RunStatus).with("refused", true);
-        move_members(&mut draft, &mut fact, &[("error", "message"), ("code", "code")]);
-        draft.phase = if self.memory.turn_state == TurnState::Paused { Phase::Waiting } else { Phase::Acting };
-        self.push_carrying(draft, fact);
+        let phase = if self.memory.turn_state == TurnState::Paused { Phase::Waiting } else { Phase::Acting };
+        let draft = Draft::new(EventType::RunStatus).with("refused", true).with_phase(phase);
+        self.push_carrying(draft.with_moved(&mut fact, &[("error", "message"), ("code", "code")]), fact);
     }
 
     pub(super) fn halt(&mut self, mut fact: Fact) {
@@ -225,20 +212,16 @@ impl EventHandler<'_> {
         if self.memory.turn_state != TurnState::Ended {
             self.memory.halted = Some(name_of(fact.get("rule").and_then(Value::as_str).unwrap_or("unknown")));
         }
-        let mut draft = Draft::new(EventType::RunStatus);
         let members = ["kind", "rule", "toolName", "count", "message"].map(|member| (member, member));
-        move_members(&mut draft, &mut fact, &members);
-        (draft.owner, draft.scope, draft.phase) = (owner, Scope::Turn, Phase::Interrupted);
-        draft.persistence = Persistence::Archive;
+        let draft = Draft::new(EventType::RunStatus).with_moved(&mut fact, &members).with_owner(owner);
+        let draft = draft.with_scope(Scope::Turn).with_phase(Phase::Interrupted).with_persistence(Persistence::Archive);
         self.push_carrying(draft, fact);
     }
 
     pub(super) fn context_meta(&mut self, mut fact: Fact) {
-        let mut draft = Draft::new(EventType::ContextChanged);
-        move_members(&mut draft, &mut fact, &[("data", "meta")]);
-        (draft.surface, draft.persistence) = (Surface::Diagnostics, Persistence::DiagnosticsLog);
-        draft.audience = Audience::Internal;
-        self.push_carrying(draft, fact);
+        let draft = Draft::new(EventType::ContextChanged).with_moved(&mut fact, &[("data", "meta")]);
+        let draft = draft.with_surface(Surface::Diagnostics).with_persistence(Persistence::DiagnosticsLog);
+        self.push_carrying(draft.with_audience(Audience::Internal), fact);
     }
 
     /// Reports the usage of a model call, or the cost of a tool call.
@@ -278,22 +261,16 @@ impl EventHandler<'_> {
     pub(super) fn credential_required(&mut self, mut fact: Fact, has_address: bool) {
         let part = |member: &str| fact.get(member).and_then(Value::as_str).unwrap_or_default();
         let action = action_id("cred", &format!("{}:{}", part("pluginId"), part("credentialKey")));
-        let mut draft = Draft::new(EventType::ActionRequired).with("kind", "credential_request");
-        move_members(
-            &mut draft,
-            &mut fact,
-            &[
-                ("label", "message"),
-                ("description", "description"),
-                ("kind", "credentialKind"),
-                ("pluginId", "pluginId"),
-                ("credentialKey", "credentialKey"),
-            ],
-        );
-        draft.set("hasWithheldAddress", has_address.then_some(true));
-        draft.add_ref("sessionKey", take_text(&mut fact, "sessionKey"));
-        draft.owner = Owner::Policy;
-        draft.ids.action = Some(action.clone());
+        let names = [
+            ("label", "message"),
+            ("description", "description"),
+            ("kind", "credentialKind"),
+            ("pluginId", "pluginId"),
+            ("credentialKey", "credentialKey"),
+        ];
+        let draft = Draft::new(EventType::ActionRequired).with("kind", "credential_request").with_moved(&mut fact, &names);
+        let draft = draft.with_some("hasWithheldAddress", has_address.then_some(true)).with_owner(Owner::Policy);
+        let draft = draft.with_ref("sessionKey", take_text(&mut fact, "sessionKey")).with_action(action.clone());
         if self.memory.turn_state != TurnState::Ended {
             self.memory.wants_credential = true;
             self.memory.pending.add(Pending { action, call: None });
@@ -303,13 +280,11 @@ impl EventHandler<'_> {
 
     /// Reports the plan of a dry run. The event arrives after the turn's end.
     pub(super) fn dry_run_summary(&mut self, mut fact: Fact) {
-        let part = next_id("ethos-plan", &mut self.memory.plans_made);
+        let part: PartId = next_id("ethos-plan", &mut self.memory.plans_made);
         let ended = self.memory.last_message.clone().filter(|_| self.memory.message.is_none());
-        let mut draft = Draft::new(EventType::PlanFinal);
-        move_members(&mut draft, &mut fact, &[("plan", "plan"), ("capped", "capped")]);
-        (draft.owner, draft.ids.part) = (Owner::Runtime, Some(part));
-        draft.ids.message = Some(ended.unwrap_or_else(|| self.memory.message()));
-        self.push_carrying(draft, fact);
+        let message = ended.unwrap_or_else(|| self.memory.message());
+        let draft = Draft::new(EventType::PlanFinal).with_moved(&mut fact, &[("plan", "plan"), ("capped", "capped")]);
+        self.push_carrying(draft.with_owner(Owner::Runtime).with_message(message).with_part(part), fact);
     }
 
     pub(super) fn evaluators_complete(&mut self, mut fact: Fact) {
@@ -320,12 +295,10 @@ impl EventHandler<'_> {
         let passed: Option<Vec<bool>> = results.iter().map(|result| result.get("pass").and_then(Value::as_bool)).collect();
         // The draft has no verdict if no evaluator ran or if one of them did not decide.
         if let Some(passed) = passed.filter(|passed| !passed.is_empty()) {
-            let verdict = if passed.contains(&false) { "failed" } else { "passed" };
-            draft = draft.with("verdict", verdict);
+            draft = draft.with("verdict", if passed.contains(&false) { "failed" } else { "passed" });
         }
-        move_members(&mut draft, &mut fact, &[("results", "results")]);
-        (draft.scope, draft.audience) = (Scope::Turn, Audience::Dashboard);
-        self.push_carrying(draft, fact);
+        let draft = draft.with_moved(&mut fact, &[("results", "results")]);
+        self.push_carrying(draft.with_scope(Scope::Turn).with_audience(Audience::Dashboard), fact);
     }
 
     /// Handles a notice of the loop itself, which Ethos sends under a reserved tool name.
@@ -353,20 +326,16 @@ impl EventHandler<'_> {
             Audience::User => format!("ethos-compaction-{made}"),
             narrower => format!("ethos-{narrower}-compaction-{made}"),
         };
-        let mut draft = Draft::new(EventType::ContextCompactionCompleted).with("compactionId", id);
-        move_members(&mut draft, &mut fact, &[("message", "message"), ("percent", "percent")]);
-        draft.audience = audience;
-        self.push_carrying(draft, fact);
+        let draft = Draft::new(EventType::ContextCompactionCompleted).with("compactionId", id).with_audience(audience);
+        self.push_carrying(draft.with_moved(&mut fact, &[("message", "message"), ("percent", "percent")]), fact);
     }
 
     /// Ends the open calls of a turn that pauses. Only the end of a run closes calls by itself.
     fn interrupt_calls(&mut self) {
         for call in self.memory.calls.end_all() {
-            let error = json!({ "code": "interrupted", "message": "the turn stopped before the call ended" });
-            let mut draft = Draft::new(EventType::ToolFailed).with("error", error).with("toolName", call.name);
-            (draft.owner, draft.phase) = (Owner::Runtime, Phase::Interrupted);
-            draft.ids.tool_call = Some(call.id);
-            self.push(draft);
+            let error = error(Some("interrupted"), "the turn stopped before the call ended");
+            let draft = Draft::new(EventType::ToolFailed).with("error", error).with("toolName", call.name).with_call(call.id);
+            self.push(draft.with_owner(Owner::Runtime).with_phase(Phase::Interrupted));
         }
     }
 }

@@ -92,9 +92,8 @@ impl EventHandler<'_> {
         let completed = if is_complete { payload.shift_remove("completedAt") } else { None };
         self.carry_remaining(payload);
         let of = |class: EventType| {
-            let mut draft = Draft::new(class).with_call(id.clone()).with_timestamp(at.clone());
-            draft.add_ref("checksum", checksum.as_deref());
-            draft
+            let draft = Draft::new(class).with_call(id.clone()).with_timestamp(at.clone());
+            draft.with_ref("checksum", checksum.as_deref())
         };
 
         let (call, is_new) = self.memory.call(key, &id);
@@ -137,8 +136,7 @@ impl EventHandler<'_> {
     }
 
     fn end_of_call(&mut self, mut draft: Draft, results: Value) {
-        draft.owner = Owner::Tool;
-        draft.audience = Audience::User;
+        draft = draft.with_owner(Owner::Tool).with_audience(Audience::User);
         let mut handling = Vec::new();
         if draft.event_type == EventType::ToolFailed {
             draft = self.failed(draft, results, &mut handling);
@@ -148,9 +146,8 @@ impl EventHandler<'_> {
         let call = draft.ids.tool_call.clone();
         self.push(draft);
         if !handling.is_empty() {
-            let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", "media_handling").with("media", handling);
-            draft.ids.tool_call = call;
-            self.push(draft);
+            let draft = Draft::new(EventType::DiagnosticChanged).with("kind", "media_handling").with("media", handling);
+            self.push(draft.with_call(call));
         }
     }
 

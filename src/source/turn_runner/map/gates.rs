@@ -10,7 +10,8 @@ use crate::model::{ActionId, Draft, EventType, Owner, Phase, ToolCallId, TurnId}
 use crate::source::Fact;
 use crate::source::bounded::keyed;
 use crate::source::digest::hash_of;
-use crate::source::members::{move_members, take_checked_id, take_question, take_text, take_time};
+use crate::source::members::{take_checked_id, take_members, take_question, take_text, take_time};
+use crate::source::turn::resolved;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -68,30 +69,21 @@ impl EventHandler<'_> {
             _ => "structured_input",
         };
         let is_approval = kind == "tool_approval";
-        let mut opener = match payload.shift_remove("payload") {
-            Some(Value::Object(opener)) => opener,
-            None | Some(Value::Null) => Fact::new(),
-            Some(other) => Fact::from_iter([("value".to_owned(), other)]),
-        };
+        let mut opener = take_members(&mut payload, "payload", "value");
         let call = self.memory.call_of(&opener);
-        let mut draft = Draft::new(EventType::ActionRequired).with("kind", kind);
-        draft.owner = owner(is_approval);
-        draft.timestamp = take_time(&mut payload, "createdAt");
-        draft.ids.action = Some(id.clone());
-        draft.ids.tool_call.clone_from(&call);
-        draft.set("reason", reason);
         if payload.get("isSettled") == Some(&Value::Bool(false)) {
             payload.shift_remove("isSettled");
         }
-        move_members(&mut draft, &mut opener, &[("tool", "toolName"), ("args", "input")]);
+        let draft = Draft::new(EventType::ActionRequired).with("kind", kind).with_some("reason", reason);
+        let draft = draft.with_moved(&mut opener, &[("tool", "toolName"), ("args", "input")]).with_owner(owner(is_approval));
+        let mut draft =
+            draft.with_timestamp(take_time(&mut payload, "createdAt")).with_action(id.clone()).with_call(call.clone());
         take_question(&mut draft, &mut opener);
         if opener.get("toolCallId").is_some_and(Value::is_string) && call.is_some() {
             opener.shift_remove("toolCallId");
         }
-        draft.set("payload", (!opener.is_empty()).then(|| Value::Object(opener)));
         self.memory.gates.add(Gate { id, call, is_approval });
-        self.carry_remaining(payload);
-        self.push(draft);
+        self.push_carrying(draft.with_some("payload", (!opener.is_empty()).then_some(opener)), payload);
     }
 
     pub(super) fn turn_gate_closed(&mut self, mut payload: Fact) {
@@ -110,13 +102,8 @@ impl EventHandler<'_> {
         };
         // An aborted gate means an aborted turn: a later failure of its tool is a consequence.
         self.memory.is_aborting |= outcome == "cancelled";
-        let mut draft = Draft::new(EventType::ActionResolved).with("outcome", outcome);
-        (draft.owner, draft.phase) = (owner(is_approval), phase);
-        draft.timestamp = take_time(&mut payload, "settledAt");
-        draft.ids.action = Some(id);
-        draft.ids.tool_call = gate.and_then(|gate| gate.call);
-        draft.set("result", result);
-        self.carry_remaining(payload);
-        self.push(draft);
+        let draft = resolved(id, gate.and_then(|gate| gate.call), outcome, owner(is_approval)).with_phase(phase);
+        let draft = draft.with_timestamp(take_time(&mut payload, "settledAt")).with_some("result", result);
+        self.push_carrying(draft, payload);
     }
 }

@@ -176,6 +176,12 @@ impl EventHandler<'_> {
         self.out.push(draft);
     }
 
+    /// Appends a draft that carries the payload's remaining members.
+    fn push_carrying(&mut self, draft: Draft, payload: Fact) {
+        self.carry_remaining(payload);
+        self.push(draft);
+    }
+
     /// Moves the payload's remaining members to those of the fact.
     /// A colliding fact member gets the prefix `fact.`.
     fn carry_remaining(&mut self, payload: Fact) {

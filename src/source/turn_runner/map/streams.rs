@@ -9,7 +9,7 @@ use super::{EventHandler, TurnRunner, key_of};
 use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, Persistence, Scope};
 use crate::source::Fact;
 use crate::source::bounded::keyed;
-use crate::source::digest::{FNV1A_OFFSET_BASIS, fnv1a};
+use crate::source::digest::TextDigest;
 use crate::source::members::{self, diagnostic, take_flag, take_text, take_time};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -38,16 +38,12 @@ impl Channel {
 
     /// Creates a chunk or a seal. ADK intends thoughts for operators of the agent, not for its users.
     fn draft(self, seals: bool) -> Draft {
-        let mut draft = Draft::new(match (self, seals) {
-            (Self::Message, false) => EventType::TextDelta,
-            (Self::Message, true) => EventType::TextFinal,
-            (Self::Thought, false) => EventType::ReasoningDelta,
-            (Self::Thought, true) => EventType::ReasoningSummary,
-        });
-        if self == Self::Thought {
-            draft.audience = Audience::Dashboard;
+        match (self, seals) {
+            (Self::Message, false) => Draft::new(EventType::TextDelta),
+            (Self::Message, true) => Draft::new(EventType::TextFinal),
+            (Self::Thought, false) => Draft::new(EventType::ReasoningDelta).with_audience(Audience::Dashboard),
+            (Self::Thought, true) => Draft::new(EventType::ReasoningSummary).with_audience(Audience::Dashboard),
         }
-        draft
     }
 }
 
@@ -55,10 +51,8 @@ impl Channel {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Stream {
     pub key: u64,
-    /// The length of the forwarded text, in bytes.
-    bytes: usize,
-    /// The hash of the forwarded text.
-    hash: u64,
+    /// The digest of the forwarded text.
+    forwarded: TextDigest,
 }
 
 keyed! { Stream: u64 = key; }
@@ -80,30 +74,24 @@ impl Stream {
         let Some(full) = full.filter(|full| !full.is_empty() && full.ends_with(delta)) else {
             return ChunkEffect::Text { text: delta, missed: 0 };
         };
-        if full.len() == self.bytes + delta.len() {
+        let known = self.forwarded.len();
+        if full.len() == known + delta.len() {
             return ChunkEffect::Text { text: delta, missed: 0 };
         }
-        if full.len() < self.bytes {
+        if full.len() < known {
             return ChunkEffect::Stale;
         }
-        match full.split_at_checked(self.bytes) {
-            Some((known, rest)) if fnv1a(FNV1A_OFFSET_BASIS, known.as_bytes()) == self.hash => {
-                ChunkEffect::Text { text: rest, missed: rest.len().saturating_sub(delta.len()) }
-            }
-            _ => ChunkEffect::Other(full),
+        match full.get(known..).filter(|_| self.forwarded.is_prefix_of(full)) {
+            Some(text) => ChunkEffect::Text { text, missed: text.len().saturating_sub(delta.len()) },
+            None => ChunkEffect::Other(full),
         }
-    }
-
-    fn append(&mut self, text: &str) {
-        self.bytes += text.len();
-        self.hash = fnv1a(self.hash, text.as_bytes());
     }
 }
 
 impl TurnRunner {
     fn stream(&mut self, key: u64) -> &mut Stream {
         if !self.streams.has(&key) {
-            if let Some(oldest) = self.streams.add(Stream { key, bytes: 0, hash: FNV1A_OFFSET_BASIS }) {
+            if let Some(oldest) = self.streams.add(Stream { key, forwarded: TextDigest::default() }) {
                 self.used.forget(oldest.key);
             }
             self.used.add(key);
@@ -127,12 +115,8 @@ impl EventHandler<'_> {
         let full = take_text(&mut payload, "full");
         let seals = take_flag(&mut payload, "isComplete").unwrap_or(false);
         let at = take_time(&mut payload, "updatedAt");
-        let of = |mut draft: Draft| {
-            draft.ids.message = Some(message.clone());
-            draft.ids.part = PartId::new(channel.part()).ok();
-            draft.timestamp.clone_from(&at);
-            draft
-        };
+        let part = PartId::new(channel.part()).ok();
+        let of = |draft: Draft| draft.with_message(message.clone()).with_part(part.clone()).with_timestamp(at.clone());
         if self.memory.has_ended(key) {
             payload.shift_remove("createdAt");
             return self.late_chunk(of(channel.draft(false)), delta, payload);
@@ -141,32 +125,31 @@ impl EventHandler<'_> {
         let completed = if seals { payload.shift_remove("completedAt") } else { None };
         self.carry_remaining(payload);
         let stream = self.memory.stream(key);
-        let is_first = stream.bytes == 0;
+        let is_first = stream.forwarded.is_empty();
         let added = match stream.effect_of(&delta, full.as_deref()) {
             ChunkEffect::Text { text, missed } => {
-                stream.append(text);
+                stream.forwarded.update(text.as_bytes());
                 let draft = of(channel.draft(false)).with("text", text).with_some("missedBytes", (missed > 0).then_some(missed));
                 Some(draft).filter(|_| !text.is_empty())
             }
             // The seal below contains the whole text.
             _ if seals => None,
             ChunkEffect::Other(full) if channel == Channel::Message => {
-                *stream = Stream { key, bytes: 0, hash: FNV1A_OFFSET_BASIS };
-                stream.append(full);
+                stream.forwarded = TextDigest::of(full.as_bytes());
                 Some(of(repair(&message, channel, full)))
             }
             // A repair snapshot cannot replace a thought, so the thought stays as it is until its seal.
             ChunkEffect::Other(_) => {
-                stream.append(&delta);
+                stream.forwarded.update(delta.as_bytes());
                 Some(of(channel.draft(false)).with("text", delta.as_str())).filter(|_| !delta.is_empty())
             }
             ChunkEffect::Stale => {
                 let event = Fact::from_iter([("aDelta".to_owned(), delta.as_str().into())]);
-                let draft = diagnostic("stale_chunk", self.event, event).with("toldBytes", stream.bytes);
+                let draft = diagnostic("stale_chunk", self.event, event).with("toldBytes", stream.forwarded.len());
                 Some(of(draft).with("fullBytes", full.as_ref().map_or(0, String::len)))
             }
         };
-        let bytes = stream.bytes;
+        let has_text = !stream.forwarded.is_empty();
         if let Some(mut draft) = added {
             if is_first {
                 draft.set("createdAt", created);
@@ -176,12 +159,9 @@ impl EventHandler<'_> {
         }
         if seals {
             self.memory.seal(key);
-            let mut draft = of(channel.draft(true));
             // An empty `full` of a non-empty stream means that the producer does not track the whole text.
-            let whole = full.filter(|full| !full.is_empty() || bytes == 0);
-            draft.set("text", whole);
-            draft.set("completedAt", completed);
-            self.push(draft);
+            let whole = full.filter(|full| !full.is_empty() || !has_text);
+            self.push(of(channel.draft(true)).with_some("text", whole).with_some("completedAt", completed));
         }
     }
 
@@ -203,9 +183,8 @@ impl EventHandler<'_> {
 /// Creates a repair snapshot that replaces the message's text with `full`.
 fn repair(message: &MessageId, channel: Channel, full: &str) -> Draft {
     let part = json!({ "partId": channel.part(), "kind": "assistant_text", "text": [full] });
-    let mut draft = members::repair(message, json!([part])).with("reason", "what was streamed is not what the source has");
-    (draft.owner, draft.scope, draft.persistence) = (Owner::Runtime, Scope::Message, Persistence::EphemeralLive);
-    draft
+    let draft = members::repair(message, json!([part])).with("reason", "what was streamed is not what the source has");
+    draft.with_owner(Owner::Runtime).with_scope(Scope::Message).with_persistence(Persistence::EphemeralLive)
 }
 
 #[cfg(test)]
@@ -214,9 +193,7 @@ mod tests {
 
     /// Creates a stream that has forwarded this text.
     fn forwarded(text: &str) -> Stream {
-        let mut stream = Stream { key: 1, bytes: 0, hash: FNV1A_OFFSET_BASIS };
-        text.split_inclusive(' ').for_each(|chunk| stream.append(chunk));
-        stream
+        Stream { key: 1, forwarded: TextDigest::of(text.as_bytes()) }
     }
 
     #[test]

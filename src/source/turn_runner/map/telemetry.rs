@@ -4,11 +4,11 @@
 
 use super::EventHandler;
 use super::calls::{Call, Execution};
-use super::turns::move_step_ids;
+use super::turns::with_step_ids;
 use crate::model::{Audience, Draft, EventType, Owner, Phase, Scope};
 use crate::source::Fact;
 use crate::source::digest::hash_of;
-use crate::source::members::{move_members, take_text, take_time};
+use crate::source::members::{take_text, take_time};
 use serde_json::Value;
 
 /// Log levels that operators see.
@@ -27,45 +27,35 @@ impl EventHandler<'_> {
 
     fn note(&mut self, mut payload: Fact, members: &[(&str, &str)], audience: Audience) {
         let kind = take_text(&mut payload, "kind").filter(|kind| !kind.is_empty()).unwrap_or_else(|| self.event.to_owned());
-        let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", kind).with("eventType", self.event);
-        draft.set("severity", (self.event == "warning").then_some("warning"));
-        draft.audience = audience;
-        draft.timestamp = take_time(&mut payload, "emittedAt");
-        move_members(&mut draft, &mut payload, &[("message", "message"), ("payload", "data")]);
-        move_members(&mut draft, &mut payload, members);
-        move_step_ids(&mut draft, &mut payload);
-        self.carry_remaining(payload);
-        self.push(draft);
+        let draft = Draft::new(EventType::DiagnosticChanged).with("kind", kind).with("eventType", self.event);
+        let draft = draft.with_some("severity", (self.event == "warning").then_some("warning")).with_audience(audience);
+        let draft = draft.with_timestamp(take_time(&mut payload, "emittedAt"));
+        let draft = draft.with_moved(&mut payload, &[("message", "message"), ("payload", "data")]);
+        let draft = with_step_ids(draft.with_moved(&mut payload, members), &mut payload);
+        self.push_carrying(draft, payload);
     }
 
     pub(super) fn iteration_end(&mut self, mut payload: Fact) {
-        let mut draft = Draft::new(EventType::MetricChanged).with("name", "iteration");
-        (draft.phase, draft.audience) = (Phase::Acting, Audience::Dashboard);
-        draft.timestamp = take_time(&mut payload, "endedAt");
-        move_members(&mut draft, &mut payload, &[("startedAt", "startedAt"), ("durationMs", "durationMs")]);
-        move_step_ids(&mut draft, &mut payload);
-        self.carry_remaining(payload);
-        self.push(draft);
+        let draft = Draft::new(EventType::MetricChanged).with("name", "iteration").with_phase(Phase::Acting);
+        let draft = draft.with_audience(Audience::Dashboard).with_timestamp(take_time(&mut payload, "endedAt"));
+        let draft = draft.with_moved(&mut payload, &[("startedAt", "startedAt"), ("durationMs", "durationMs")]);
+        self.push_carrying(with_step_ids(draft, &mut payload), payload);
     }
 
     pub(super) fn tool_execution_start(&mut self, mut payload: Fact) {
-        let mut draft = self.execution("started", &mut payload, Execution::None, Execution::Running);
-        draft.timestamp = take_time(&mut payload, "startedAt");
+        let draft = self.execution("started", &mut payload, Execution::None, Execution::Running);
+        let draft = draft.with_timestamp(take_time(&mut payload, "startedAt"));
         // These are the validated arguments; they may differ in type from the call's own.
-        move_members(&mut draft, &mut payload, &[("args", "input")]);
-        self.carry_remaining(payload);
-        self.push(draft);
+        self.push_carrying(draft.with_moved(&mut payload, &[("args", "input")]), payload);
     }
 
     /// Reports that the tool's handler has returned.
     /// The call's end is a separate fact on the functional bus.
     pub(super) fn tool_execution_end(&mut self, mut payload: Fact) {
-        let mut draft = self.execution("ended", &mut payload, Execution::Running, Execution::Over);
-        draft.timestamp = take_time(&mut payload, "endedAt");
-        let members = [("startedAt", "startedAt"), ("durationMs", "durationMs"), ("isError", "isError")];
-        move_members(&mut draft, &mut payload, &members);
-        self.carry_remaining(payload);
-        self.push(draft);
+        let draft = self.execution("ended", &mut payload, Execution::Running, Execution::Over);
+        let draft = draft.with_timestamp(take_time(&mut payload, "endedAt"));
+        let members = ["startedAt", "durationMs", "isError"].map(|member| (member, member));
+        self.push_carrying(draft.with_moved(&mut payload, &members), payload);
     }
 
     /// Creates the draft of an execution event, and advances its call from state `from` to state `to`.
@@ -83,10 +73,8 @@ impl EventHandler<'_> {
             draft.add_ref("checksum", Some(checksum));
         }
         // Despite its name this is not the turn's id but the dispatch context's, which no other event has.
-        draft.add_ref("dispatchContextId", take_text(payload, "turnId"));
-        move_members(&mut draft, payload, &[("toolName", "toolName")]);
-        (draft.owner, draft.scope, draft.phase) = (Owner::Tool, Scope::ToolCall, Phase::Acting);
-        draft.audience = Audience::Dashboard;
-        draft
+        let draft = draft.with_ref("dispatchContextId", take_text(payload, "turnId"));
+        let draft = draft.with_moved(payload, &[("toolName", "toolName")]).with_owner(Owner::Tool);
+        draft.with_scope(Scope::ToolCall).with_phase(Phase::Acting).with_audience(Audience::Dashboard)
     }
 }

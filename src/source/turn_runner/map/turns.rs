@@ -8,7 +8,7 @@ use super::failure::{Cause, text};
 use super::{EventHandler, TurnRunner};
 use crate::model::{Audience, Draft, EventType, Phase, Scope, TurnId};
 use crate::source::Fact;
-use crate::source::members::{diagnostic, move_members, take_id, take_time};
+use crate::source::members::{diagnostic, take_id, take_time};
 use crate::source::turn::TurnState;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -81,12 +81,9 @@ impl EventHandler<'_> {
         }
         let turn: Option<TurnId> = take_id(&mut payload, "turnId");
         self.memory.begin_turn(turn);
-        let mut draft = Draft::new(EventType::RunStarted).with("attempt", self.memory.turns);
-        draft.scope = Scope::Turn;
-        draft.timestamp = take_time(&mut payload, "startedAt");
-        self.refer_to_turn(&mut draft);
-        self.carry_remaining(payload);
-        self.push(draft);
+        let draft = Draft::new(EventType::RunStarted).with("attempt", self.memory.turns).with_scope(Scope::Turn);
+        let draft = self.with_own_turn(draft.with_timestamp(take_time(&mut payload, "startedAt")));
+        self.push_carrying(draft, payload);
     }
 
     pub(super) fn turn_end(&mut self, mut payload: Fact) {
@@ -102,7 +99,7 @@ impl EventHandler<'_> {
         self.memory.turn = take_id(&mut payload, "turnId").or(self.memory.turn.take());
         let phase = self.memory.phase();
         let is_nack = self.memory.outcome == Some(Outcome::Nack);
-        let mut draft = match phase {
+        let draft = match phase {
             Phase::Failed => {
                 let cause = self.memory.cause.take().unwrap_or_default();
                 let mut draft = Draft::new(EventType::RunFailed).with("error", cause.to_error());
@@ -111,34 +108,23 @@ impl EventHandler<'_> {
             }
             _ => Draft::new(EventType::RunFinished),
         };
-        draft = draft.with("status", phase.as_str());
-        draft.set("degraded", self.memory.is_degraded.then_some(true));
-        draft.scope = Scope::Turn;
-        draft.phase = phase;
-        draft.timestamp = take_time(&mut payload, "endedAt");
-        move_members(&mut draft, &mut payload, &[("startedAt", "startedAt"), ("durationMs", "durationMs")]);
-        self.refer_to_turn(&mut draft);
-        self.carry_remaining(payload);
-        self.push(draft);
+        let draft = draft.with("status", phase.as_str()).with_some("degraded", self.memory.is_degraded.then_some(true));
+        let draft = draft.with_scope(Scope::Turn).with_phase(phase).with_timestamp(take_time(&mut payload, "endedAt"));
+        let draft = draft.with_moved(&mut payload, &[("startedAt", "startedAt"), ("durationMs", "durationMs")]);
+        self.push_carrying(self.with_own_turn(draft), payload);
         self.memory.end_turn();
     }
 
     /// Adds ADK's own turn id as a reference, if the request has a different one.
-    fn refer_to_turn(&self, draft: &mut Draft) {
-        if let (Some(own), Some(given)) = (&self.memory.turn, &self.given.turn)
-            && own != given
-        {
-            draft.add_ref("turnId", Some(own.as_str()));
-        }
+    fn with_own_turn(&self, draft: Draft) -> Draft {
+        let own = self.memory.turn.as_ref().filter(|own| self.given.turn.as_ref().is_some_and(|given| given != *own));
+        draft.with_ref("turnId", own.map(TurnId::as_str))
     }
 
     pub(super) fn dispatch_start(&mut self, mut payload: Fact) {
         self.memory.is_dispatched = true;
-        let mut draft = status(Phase::Preparing).with("dispatch", "started");
-        draft.timestamp = take_time(&mut payload, "startedAt");
-        move_members(&mut draft, &mut payload, &[("dispatchId", "dispatchId")]);
-        self.carry_remaining(payload);
-        self.push(draft);
+        let draft = status(Phase::Preparing).with("dispatch", "started").with_timestamp(take_time(&mut payload, "startedAt"));
+        self.push_carrying(draft.with_moved(&mut payload, &[("dispatchId", "dispatchId")]), payload);
     }
 
     pub(super) fn dispatch_end(&mut self, mut payload: Fact) {
@@ -157,7 +143,7 @@ impl EventHandler<'_> {
         }
         let was_aborted = memory.cause.as_ref().is_some_and(|cause| cause.is_abort) && memory.outcome == Some(Outcome::Nack);
         memory.is_aborting |= was_aborted || memory.outcome == Some(Outcome::Aborted);
-        let mut draft = status(Phase::Reconciling).with("dispatch", "ended").with_timestamp(take_time(&mut payload, "endedAt"));
+        let draft = status(Phase::Reconciling).with("dispatch", "ended").with_timestamp(take_time(&mut payload, "endedAt"));
         let members = [
             ("dispatchId", "dispatchId"),
             ("status", "dispatchStatus"),
@@ -165,17 +151,12 @@ impl EventHandler<'_> {
             ("startedAt", "startedAt"),
             ("durationMs", "durationMs"),
         ];
-        move_members(&mut draft, &mut payload, &members);
-        draft.set("error", error);
-        self.carry_remaining(payload);
-        self.push(draft);
+        self.push_carrying(draft.with_moved(&mut payload, &members).with_some("error", error), payload);
     }
 
     pub(super) fn iteration_start(&mut self, mut payload: Fact) {
-        let mut draft = status(Phase::Acting).with("step", "started").with_timestamp(take_time(&mut payload, "startedAt"));
-        move_step_ids(&mut draft, &mut payload);
-        self.carry_remaining(payload);
-        self.push(draft);
+        let draft = status(Phase::Acting).with("step", "started").with_timestamp(take_time(&mut payload, "startedAt"));
+        self.push_carrying(with_step_ids(draft, &mut payload), payload);
     }
 
     /// Reports an exception in full, for operators.
@@ -190,12 +171,11 @@ impl EventHandler<'_> {
             (Some(_), Some(cause)) => cause.or(Cause::of(&error)),
             (_, cause) => *cause = Some(Cause::of(&error)),
         }
-        let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", "error").with("severity", "error");
-        draft.set("message", text(&error, "message").or_else(|| error.as_str().map(str::to_owned)));
-        draft.set("code", text(&error, "code").or_else(|| text(&error, "name")));
-        draft = draft.with("error", error);
-        draft.audience = Audience::Dashboard;
-        self.push(draft);
+        let message = text(&error, "message").or_else(|| error.as_str().map(str::to_owned));
+        let code = text(&error, "code").or_else(|| text(&error, "name"));
+        let draft = Draft::new(EventType::DiagnosticChanged).with("kind", "error").with("severity", "error");
+        let draft = draft.with_some("message", message).with_some("code", code).with("error", error);
+        self.push(draft.with_audience(Audience::Dashboard));
     }
 }
 
@@ -205,10 +185,10 @@ fn status(phase: Phase) -> Draft {
 }
 
 /// Adds the dispatch and iteration ids.
-pub(super) fn move_step_ids(draft: &mut Draft, payload: &mut Fact) {
-    if let (Some(Value::String(dispatch)), Some(Value::Number(iteration))) = (payload.get("dispatchId"), payload.get("iteration"))
-    {
-        draft.payload.insert("stepId".into(), format!("{dispatch}#{iteration}").into());
-    }
-    move_members(draft, payload, &[("dispatchId", "dispatchId"), ("iteration", "iteration")]);
+pub(super) fn with_step_ids(draft: Draft, payload: &mut Fact) -> Draft {
+    let step = match (payload.get("dispatchId"), payload.get("iteration")) {
+        (Some(Value::String(dispatch)), Some(Value::Number(iteration))) => Some(format!("{dispatch}#{iteration}")),
+        _ => None,
+    };
+    draft.with_some("stepId", step).with_moved(payload, &[("dispatchId", "dispatchId"), ("iteration", "iteration")])
 }

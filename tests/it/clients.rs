@@ -884,6 +884,23 @@ async fn a_reader_cut_off_inside_an_envelope_gets_exactly_its_remaining_events()
 }
 
 #[tokio::test]
+async fn a_call_that_reports_before_it_has_arguments_is_opened_and_ended_once() {
+    let client = client().await;
+    let call = |kind: &str, payload: Value| fact(kind, json!({ "toolCallId": "c", "audience": "user", "payload": payload }));
+    publish(&client, "t", "r", &[started(), call("tool.started", json!({ "toolName": "look" }))]).await;
+    let path = "/v1/runs/r/stream?format=ag-ui&replay=deltas&protocolVersion=1.0";
+    let mut response = send_request(&client, "GET", path, &[], "").await;
+    let mut events = response.read_until("TOOL_CALL_START").await;
+    publish(&client, "t", "r", &[call("tool.progress", json!({ "message": "in_progress" }))]).await;
+    events.extend(response.read_until("ACTIVITY_SNAPSHOT").await);
+    publish(&client, "t", "r", &[call("tool.args", json!({ "input": { "at": "it" } }))]).await;
+    publish(&client, "t", "r", &[call("tool.result", json!({ "output": "seen" })), finished()]).await;
+    events.extend(response.read_all().await);
+    let calls: Vec<_> = types(&events).into_iter().filter(|class| class.starts_with("TOOL_CALL")).collect();
+    assert_eq!(calls, ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"]);
+}
+
+#[tokio::test]
 async fn a_page_of_an_allowed_origin_may_send_these_clients_headers() {
     let server = server(Storage::memory(), KeepAlive::default());
     let server = server.with_auth(None, Origins::new(["https://app.example"]).unwrap());

@@ -247,7 +247,8 @@ function startProgram(name, ...args) {
 
 /** An agent that asks which file to delete, and works until it is stopped. */
 function describeAgentWithQuestion(name, startAgent, turns, further = () => {}) {
-  describe(name, { skip: python ? false : "PROSCENIUM_PYTHON is not set" }, () => {
+  // Each test has a server and a thread of its own, and LangGraph's server begins runs with a delay.
+  describe(name, { concurrency: 4, skip: python ? false : "PROSCENIUM_PYTHON is not set" }, () => {
     let agent;
     before(async () => (agent = await startAgent()), { timeout: 120_000 });
     further(() => agent);

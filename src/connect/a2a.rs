@@ -1,12 +1,13 @@
 //! A2A agents over JSON-RPC, protocol 1.0 or 0.3.
 //!
 //! The agent keeps the conversation of a context, so it gets only new messages. A pause ends the stream, not the task:
-//! the answer is a message to the same task. After a restart the connector subscribes to the task again.
+//! the answer is a message to the same task. After a restart the connector subscribes to the task again. A task that
+//! ended meanwhile takes no subscription, and the connector reads it whole.
 
 use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall};
 use super::entry::AgentEntry;
 use super::error::UpstreamError;
-use super::http::{EventReader, HttpEndpoint, HttpUpstream, line_of};
+use super::http::{EventReader, HttpEndpoint, HttpUpstream, NO_STREAM, line_of};
 use super::sse::SseMessage;
 use super::{ConnectorKind, TargetKind, http_endpoint};
 use futures_util::FutureExt;
@@ -31,6 +32,7 @@ struct A2aDialect {
     version: &'static str,
     send: &'static str,
     subscribe: &'static str,
+    get: &'static str,
     cancel: &'static str,
     role: &'static str,
     has_kinds: bool,
@@ -40,6 +42,7 @@ static V1: A2aDialect = A2aDialect {
     version: "1.0",
     send: "SendStreamingMessage",
     subscribe: "SubscribeToTask",
+    get: "GetTask",
     cancel: "CancelTask",
     role: "ROLE_USER",
     has_kinds: false,
@@ -48,6 +51,7 @@ static V03: A2aDialect = A2aDialect {
     version: "0.3",
     send: "message/stream",
     subscribe: "tasks/resubscribe",
+    get: "tasks/get",
     cancel: "tasks/cancel",
     role: "user",
     has_kinds: true,
@@ -72,7 +76,12 @@ impl Protocol for A2aAgent {
             };
             let endpoint = self.endpoint.with_headers(&call.user_headers);
             let request = rpc(&endpoint, self.dialect, method, call.run.as_str(), &params);
-            let stream = endpoint.open(request).await?;
+            let opened = endpoint.open(request).await;
+            if let (TurnInput::Rejoin, Some(task), Err(UpstreamError { code: NO_STREAM, .. })) = (&call.input, &task, &opened) {
+                let whole = self.task(&endpoint, call.run.as_str(), task).await?;
+                return Ok(Box::new(EndedTask(Some(whole))) as Box<dyn Upstream>);
+            }
+            let stream = opened?;
             let reader = A2aReader { dialect: self.dialect, task, context: None, is_news: false };
             Ok(Box::new(HttpUpstream { endpoint, stream, reader }) as Box<dyn Upstream>)
         }
@@ -94,6 +103,17 @@ fn rpc(endpoint: &HttpEndpoint, dialect: &A2aDialect, method: &str, id: &str, pa
 }
 
 impl A2aAgent {
+    /// Reads a task whole, as a fact.
+    async fn task(&self, endpoint: &HttpEndpoint, id: &str, task: &str) -> Result<Value, UpstreamError> {
+        let answer = endpoint.fetch(rpc(endpoint, self.dialect, self.dialect.get, id, &json!({ "id": task }))).await?;
+        match answer.get("result") {
+            // In 0.3 the task says its kind.
+            Some(task) if self.dialect.has_kinds => Ok(task.clone()),
+            Some(task) => Ok(json!({ "task": task })),
+            None => Ok(answer),
+        }
+    }
+
     fn message(&self, call: &UpstreamCall, input: &TurnInput, task: Option<&str>) -> Value {
         let (id, texts) = match input {
             TurnInput::Messages { messages, .. } => {
@@ -130,6 +150,16 @@ fn answer_text(reply: &ActionReply) -> String {
     match (&reply.control, &reply.value) {
         (crate::model::Control::Answer, Some(value)) => value.get("text").map_or_else(|| text(value), text),
         _ => reply.reason().map_or_else(|| reply.outcome().to_owned(), |reason| format!("{}: {reason}", reply.outcome())),
+    }
+}
+
+/// A task that ended while nothing read its stream.
+struct EndedTask(Option<Value>);
+
+impl Upstream for EndedTask {
+    fn next(&mut self) -> Step<'_, Option<Vec<String>>> {
+        let task = self.0.take().map(|task| vec![task.to_string()]);
+        std::future::ready(Ok(task)).boxed()
     }
 }
 

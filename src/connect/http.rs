@@ -19,6 +19,8 @@ const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The most redirects of one call.
 const REDIRECTS_MAX: usize = 3;
 const EVENT_STREAM: &str = "text/event-stream";
+/// The code of an answer that is no stream of events.
+pub(super) const NO_STREAM: &str = "endpoint_content_type";
 
 /// An address to call, with its credentials.
 #[derive(Clone)]
@@ -84,7 +86,7 @@ impl HttpEndpoint {
             let body = document(response, SIDE_CALL_TIME_MAX).await.unwrap_or_default();
             let reason =
                 format!("The answer of {} has the content type {kind}. It must be {EVENT_STREAM}. {}", self.url, excerpt(&body));
-            return Err(UpstreamError::new("endpoint_content_type", reason.trim_end()));
+            return Err(UpstreamError::new(NO_STREAM, reason.trim_end()));
         }
         let parser = SseParser::new(self.event_bytes_max);
         Ok(EventStream {

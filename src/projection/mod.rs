@@ -157,7 +157,7 @@ struct Saved<'v> {
 }
 
 /// The version of the fold. Increase it with every change of a fold's result.
-const VERSION: u32 = 9;
+const VERSION: u32 = 10;
 
 impl View {
     /// Creates the view before the first envelope.

@@ -452,6 +452,24 @@ fn an_activity_keeps_its_first_end_and_loses_it_when_it_reopens() {
 }
 
 #[test]
+fn arguments_may_follow_a_report() {
+    let mut watched = Watched::new();
+    let state = |watched: &Watched| watched.get("tool-call-progress", "c")["state"].clone();
+    watched.fold("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "x"}}));
+    watched.fold("tool.progress", json!({"toolCallId": "c", "payload": {"message": "in_progress"}}));
+    assert_eq!(state(&watched), "progress");
+    for chunk in ["{\"a\":", "1}"] {
+        watched.fold("tool.args", json!({"toolCallId": "c", "payload": {"inputText": chunk}}));
+        assert_eq!(state(&watched), "input-streaming");
+    }
+    watched.fold("tool.args", json!({"toolCallId": "c", "payload": {"state": "input-available"}}));
+    assert_eq!(state(&watched), "input-available");
+    watched.fold("tool.progress", json!({"toolCallId": "c", "payload": {"message": "working"}}));
+    watched.fold("tool.args", json!({"toolCallId": "c", "payload": {"input": {"a": 2}}}));
+    assert_eq!(state(&watched), "progress", "the tool works on arguments that it already has");
+}
+
+#[test]
 fn streamed_arguments_are_parsed_once_they_are_complete() {
     let end = |chunks: &[&str]| {
         let mut watched = Watched::new();

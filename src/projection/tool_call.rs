@@ -170,7 +170,12 @@ fn start(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
 }
 
 fn args(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
-    let may_move = matches!(edit.text("state"), None | Some("running" | "input-streaming" | "input-available"));
+    let may_move = match edit.text("state") {
+        None | Some("running" | "input-streaming" | "input-available") => true,
+        // A tool may report before its arguments arrive (Responses `in_progress`).
+        Some("progress") => edit.get("input").is_none() && edit.get("input_text").is_none(),
+        _ => false,
+    };
     let mut state = None;
     if let Some(input) = envelope.payload.get("input") {
         edit.remove("input_text");

@@ -1,8 +1,9 @@
 /**
- * The connector `openai-responses` against the published client of its API.
+ * The connector `openai-responses` against the published client of its API, and against a published server.
  *
  * The `openai` package has no server. So the endpoint here replays recorded streams, and the client of the package is
  * the reference: it sends the same requests as the connector, and reads the same answers from the same streams.
+ * `@copilotkit/aimock` serves the API with a fake model, but neither approvals nor responses in the background.
  */
 
 import assert from "node:assert/strict";
@@ -10,11 +11,12 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, describe, test } from "node:test";
+import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { LLMock } from "@copilotkit/aimock";
 import OpenAI from "openai";
 import { post, startServer, waitFor } from "./harness.mjs";
-import { pageOf } from "./helper-page.mjs";
+import { pageOf, turnAfterRestart } from "./helper-page.mjs";
 
 const stops = [];
 after(async () => {
@@ -71,13 +73,18 @@ async function readByClient(stream) {
   return { text, last };
 }
 
-/** Starts a server with the endpoint as its agent, and a page. */
-async function openPage(endpoint, options, thread) {
+/** Writes the file of agents with this endpoint, and returns the flags that name it. */
+function connectTo(endpoint, options) {
   const folder = mkdtempSync(join(tmpdir(), "proscenium-"));
   stops.push(() => rmSync(folder, { recursive: true }));
   const file = join(folder, "agents.toml");
   writeFileSync(file, `[helper]\nprotocol = "openai-responses"\nurl = "${endpoint.url}"\noptions = ${options}\n`);
-  const server = await startServer("--connect-file", file);
+  return ["--connect-file", file];
+}
+
+/** Starts a server with the endpoint as its agent, and a page. */
+async function openPage(endpoint, options, thread) {
+  const server = await startServer(...connectTo(endpoint, options));
   stops.push(() => server.stop());
   return { server, ...pageOf(server, thread) };
 }
@@ -168,4 +175,26 @@ describe("openai-responses", () => {
       assert.deepEqual(ours.requests.map(requestOf), theirs.requests.map(requestOf));
     });
   }
+});
+
+describe("openai-responses, served by a package", () => {
+  const model = new LLMock({ port: 0 });
+  const endpoint = {};
+  before(async () => {
+    model.on({}, ({ messages }) => ({ content: `I have ${messages.length} messages.` }));
+    await model.start();
+    endpoint.url = `${model.url}/v1`;
+  });
+  after(() => model.stop());
+
+  test("two turns have the log's conversation", { timeout: 60_000 }, async () => {
+    const { say, texts } = await openPage(endpoint, '{ model = "m" }', "served");
+    await say("Hello");
+    await say("Again");
+    assert.deepEqual(texts(), ["I have 1 messages.", "I have 3 messages."]);
+  });
+
+  test("a turn after a restart of the server has the log's conversation", { timeout: 60_000 }, async () => {
+    assert.equal(await turnAfterRestart("later", ...connectTo(endpoint, '{ model = "m" }')), "I have 3 messages.");
+  });
 });

@@ -21,7 +21,7 @@ import { EventEncoder } from "@ag-ui/encoder";
 import { convertToModelMessages, pipeUIMessageStreamToResponse, stepCountIs, streamText, tool, jsonSchema } from "ai";
 import { MockLanguageModelV4, simulateReadableStream } from "ai/test";
 import { post, startServer, waitFor } from "./harness.mjs";
-import { pageOf } from "./helper-page.mjs";
+import { pageOf, turnAfterRestart } from "./helper-page.mjs";
 
 /** LangGraph's server keeps its threads between two runs of the tests. */
 const once = randomUUID();
@@ -212,6 +212,10 @@ describe("ai-sdk", () => {
     assert.deepEqual(prompts.at(-1).map(({ role }) => role), ["user", "assistant", "user"]);
   });
 
+  test("a turn after a restart of the server has the log's conversation", { timeout: 60_000 }, async () => {
+    assert.equal(await turnAfterRestart("chat-restart", "--connect", `helper=ai-sdk:${await startAgent()}`), "I have 3 messages.");
+  });
+
   for (const approved of [true, false]) {
     test(`a tool's approval is ${approved ? "granted" : "denied"} on the page`, { timeout: 60_000 }, async () => {
       const thread = `chat-${approved}`;
@@ -243,7 +247,8 @@ function startProgram(name, ...args) {
 
 /** An agent that asks which file to delete, and works until it is stopped. */
 function describeAgentWithQuestion(name, startAgent, turns, further = () => {}) {
-  describe(name, { skip: python ? false : "PROSCENIUM_PYTHON is not set" }, () => {
+  // Each test has a server and a thread of its own, and LangGraph's server begins runs with a delay.
+  describe(name, { concurrency: 4, skip: python ? false : "PROSCENIUM_PYTHON is not set" }, () => {
     let agent;
     before(async () => (agent = await startAgent()), { timeout: 120_000 });
     further(() => agent);
@@ -253,6 +258,10 @@ function describeAgentWithQuestion(name, startAgent, turns, further = () => {}) 
       await say("Hello");
       await say("Again");
       assert.deepEqual(texts(), turns);
+    });
+
+    test("a turn after a restart of the server continues the conversation", { timeout: 60_000 }, async () => {
+      assert.equal(await turnAfterRestart(`${name}-later-${once}`, "--connect", `helper=${agent}`), turns[1]);
     });
 
     test("a question is answered on the page", { timeout: 60_000 }, async () => {
@@ -326,6 +335,14 @@ async function startA2a() {
 }
 
 describeAgentWithQuestion("langgraph", startLangGraph, ["I have 1 messages.", "I have 3 messages."], (agent) => {
+  test("a tool of the agent and its result are on the page", { timeout: 60_000 }, async () => {
+    const { page, say, texts } = await openPage(agent(), `langgraph-tool-${once}`);
+    await say("Look");
+    assert.deepEqual(page.messages.flatMap(({ toolCalls }) => toolCalls ?? []).map((call) => call.function), [{ name: "look", arguments: '{"path":"a.txt"}' }]);
+    assert.deepEqual(page.messages.filter(({ role }) => role === "tool").map(({ content }) => content), ["a.txt is there"]);
+    assert.deepEqual(texts(), ["result: a.txt is there"]);
+  });
+
   for (const approved of [true, false]) {
     test(`a tool's approval is ${approved ? "granted" : "denied"} on the page`, { timeout: 60_000 }, async () => {
       const thread = `langgraph-${approved}-${once}`;

@@ -5,9 +5,10 @@ import { Streams, textsInOrder, waitFor } from "./harness.mjs";
 
 /**
  * Returns all parts in order with their roles, and each result after its call. The client assigns calls, results and
- * reasoning to messages by the order in which it received them. Times are its own. A result has an id only if it was
- * not received live, and metadata only if it was. The result tells the outcome of a call; the call itself has it only
- * after a snapshot in between.
+ * reasoning to messages by the order in which it received them. Times are its own. Reasoning has the id of its step only
+ * if it did not come in a snapshot (`aguiSnapshotMessageToUIMessage`). A result has an id only if it was not received
+ * live, and metadata only if it was. The result tells the outcome of a call; the call itself has it only after a
+ * snapshot in between.
  */
 function partsOf(messages) {
   const parts = messages.flatMap(({ role, parts }) => parts.map(({ stepId, createdAt, ...part }) => ({ role, ...part })));
@@ -27,7 +28,6 @@ export const tanstack = {
   sendsRequest: true,
   namesRuns: true,
   reconnects: true,
-  sources: ["ag-ui", "awaken", "ethos", "turnrunner", "a2a"],
   nativeTexts: textsInOrder,
   open({ url, agent, run, thread, user }) {
     const streams = new Streams({ isTerminal: ({ type }) => ["RUN_FINISHED", "RUN_ERROR"].includes(type), idsFirst: true });

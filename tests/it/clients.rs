@@ -691,7 +691,7 @@ async fn a_thread_s_page_has_its_messages_its_active_run_and_its_interrupts() {
 }
 
 #[tokio::test]
-async fn messages_of_two_runs_stay_apart_where_their_source_gives_them_no_id() {
+async fn messages_of_two_runs_stay_apart_where_their_source_gives_them_no_id_or_the_same() {
     let response = |text: &str| {
         let item = json!({ "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": text }] });
         vec![
@@ -702,9 +702,20 @@ async fn messages_of_two_runs_stay_apart_where_their_source_gives_them_no_id() {
         ]
     };
     let native = |text: &str| vec![started(), fact("text.final", json!({ "payload": { "text": text } })), finished()];
+    // An agent may give the artifacts of all its tasks the same id.
+    let task = |text: &str| {
+        let artifact = json!({ "artifactId": "answer", "parts": [{ "text": text }] });
+        let status = |state: &str| json!({ "state": format!("TASK_STATE_{state}") });
+        vec![
+            json!({ "task": { "id": text, "status": status("SUBMITTED") } }),
+            json!({ "artifactUpdate": { "taskId": text, "artifact": artifact } }),
+            json!({ "statusUpdate": { "taskId": text, "status": status("COMPLETED") } }),
+        ]
+    };
     let client = client().await;
     let mut joined = Vec::new();
-    for (source, facts) in [("agentui", &native as &dyn Fn(&str) -> Vec<Value>), ("openai-responses", &response)] {
+    let sources = [("agentui", &native as &dyn Fn(&str) -> Vec<Value>), ("openai-responses", &response), ("a2a", &task)];
+    for (source, facts) in sources {
         for (run, text) in [("one", "One"), ("two", "Two"), ("three", "Three")] {
             let path = format!("/v1/runs/{source}-{run}/facts?sessionId={source}&source={source}");
             post_json(&client, &path, &json!(facts(text))).await.ok();
@@ -712,21 +723,24 @@ async fn messages_of_two_runs_stay_apart_where_their_source_gives_them_no_id() {
         let rest = client.get(&format!("/ag-ui/helper?threadId={source}")).await.ok();
         let shown: Vec<_> = rest["messages"].as_array().unwrap().iter().map(|message| message["content"].clone()).collect();
         assert_eq!(shown, ["One", "Two", "Three"], "{source}: at rest");
-        let join = post(&client, "/copilotkit/agent/helper/connect", &run_input(source, "x", &[])).await.read_all().await;
-        joined.extend(
-            join.iter().find(|event| event["type"] == "MESSAGES_SNAPSHOT").unwrap()["messages"].as_array().unwrap().clone(),
-        );
+        let snapshot = |events: Vec<Value>| -> Vec<Value> {
+            let snapshot = events.into_iter().find(|event| event["type"] == "MESSAGES_SNAPSHOT").unwrap();
+            let messages = snapshot["messages"].as_array().unwrap().iter();
+            messages.filter(|message| message["role"] != "activity").cloned().collect()
+        };
+        let join = post(&client, "/copilotkit/agent/helper/connect", &run_input(source, "x", &[])).await;
+        joined.extend(snapshot(join.read_all().await));
         let mut ids = Vec::new();
         for run in ["one", "two", "three"] {
             let path = format!("/v1/runs/{source}-{run}/stream?format=ag-ui");
             let events = send_request(&client, "GET", &path, &[], "").await.read_all().await;
-            ids.extend(events.iter().find_map(|event| event.pointer("/messages/0/id")).cloned());
+            ids.extend(snapshot(events).into_iter().map(|message| message["id"].clone()));
         }
         let at_rest: Vec<_> = rest["messages"].as_array().unwrap().iter().map(|message| message["id"].clone()).collect();
         assert_eq!(ids, at_rest, "{source}: a message has one id, in its run and in its thread");
     }
     let texts: Vec<_> = joined.iter().map(|message| message["content"].clone()).collect();
-    assert_eq!(texts, ["One", "Two", "Three", "One", "Two", "Three"], "joined");
+    assert_eq!(texts, ["One", "Two", "Three"].repeat(3), "joined");
 }
 
 #[tokio::test]
@@ -881,6 +895,23 @@ async fn a_reader_cut_off_inside_an_envelope_gets_exactly_its_remaining_events()
         native.iter().filter(|frame| frame.kind() == "ActivitySnapshot").all(|frame| frame.sequence() > place.cursor.after.0)
     );
     assert!(native.len() > 2);
+}
+
+#[tokio::test]
+async fn a_call_that_reports_before_it_has_arguments_is_opened_and_ended_once() {
+    let client = client().await;
+    let call = |kind: &str, payload: Value| fact(kind, json!({ "toolCallId": "c", "audience": "user", "payload": payload }));
+    publish(&client, "t", "r", &[started(), call("tool.started", json!({ "toolName": "look" }))]).await;
+    let path = "/v1/runs/r/stream?format=ag-ui&replay=deltas&protocolVersion=1.0";
+    let mut response = send_request(&client, "GET", path, &[], "").await;
+    let mut events = response.read_until("TOOL_CALL_START").await;
+    publish(&client, "t", "r", &[call("tool.progress", json!({ "message": "in_progress" }))]).await;
+    events.extend(response.read_until("ACTIVITY_SNAPSHOT").await);
+    publish(&client, "t", "r", &[call("tool.args", json!({ "input": { "at": "it" } }))]).await;
+    publish(&client, "t", "r", &[call("tool.result", json!({ "output": "seen" })), finished()]).await;
+    events.extend(response.read_all().await);
+    let calls: Vec<_> = types(&events).into_iter().filter(|class| class.starts_with("TOOL_CALL")).collect();
+    assert_eq!(calls, ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"]);
 }
 
 #[tokio::test]

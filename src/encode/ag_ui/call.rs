@@ -38,10 +38,16 @@ pub(super) fn name(content: &Map<String, Value>) -> &str {
 
 /// Whether more arguments may arrive.
 pub(super) fn is_live(content: &Map<String, Value>) -> bool {
-    let state = content.get("state").and_then(Value::as_str);
+    let has = |member: &str| content.contains_key(member);
     // An approval is about the arguments, so they are complete once it exists.
-    let has_all = ["input", "awaits", "action_id"].iter().any(|member| content.contains_key(*member));
-    !has_all && matches!(state, None | Some("running" | "input-streaming"))
+    let has_all = ["input", "awaits", "action_id"].into_iter().any(has);
+    !has_all
+        && match content.get("state").and_then(Value::as_str) {
+            None | Some("running" | "input-streaming") => true,
+            // A tool may report before its arguments arrive (Responses `in_progress`).
+            Some("progress") => !has("input_text"),
+            _ => false,
+        }
 }
 
 /// Whether the client has to supply the call's result.

@@ -393,7 +393,8 @@ async fn hydrate(app: &App, id: &SessionId, audience: Audience, limit: usize, be
 /// One page of a thread: the last `limit` messages before a cursor, in order.
 ///
 /// It comes with the state after them and the cursor of the previous page. Runs load in windows of [`RUNS_MAX`], which
-/// later runs do not shift. Of the active run only the user's messages are listed: a joining client streams the rest.
+/// later runs do not shift. Of the active run only the user's first messages are listed: a joining client streams the
+/// rest.
 async fn page(
     app: &App,
     thread: &Thread,

@@ -2,7 +2,9 @@
 //!
 //! It loads a thread and then joins the active run from its start, so the loaded thread ends before that run
 //! ([`thread_messages`]). It only answers interrupts that carry its own binding ([`with_bindings`]). It drops an open
-//! text at every snapshot, so the text is sent again ([`TanStack`]).
+//! text at every snapshot, so the text is sent again ([`TanStack`]). It adds a reopened call or reasoning a second time,
+//! so a snapshot leaves out those that follow it. It separates reasoning by step, not by message, so each reasoning
+//! message is a step.
 
 use crate::encode::ag_ui::AgUi;
 use crate::encode::frames::{ActivityView, Frame};
@@ -10,7 +12,7 @@ use crate::encode::{Dialect, Flow};
 use data_encoding::HEXLOWER;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The metadata member that marks an interrupt as answerable in its UI.
 const BINDING: &str = "tanstack:interruptBinding";
@@ -60,19 +62,26 @@ impl Dialect for TanStack {
 fn adapt(events_in: Vec<Value>, events: &mut Vec<Value>) {
     // The texts and arguments of a snapshot, by id.
     let mut shown = HashMap::new();
+    let opened: HashSet<_> = events_in.iter().filter_map(|event| opened_outside_a_message(event)).map(str::to_owned).collect();
     for mut event in events_in {
-        let again = match event["type"].as_str() {
+        let (mut before, mut after) = (None, None);
+        match event["type"].as_str() {
             Some("MESSAGES_SNAPSHOT") => {
                 if let Some(messages) = event["messages"].as_array_mut() {
-                    // The client would show an activity as an empty bubble.
-                    messages.retain(|message| message["role"] != "activity");
                     shown = messages.iter().flat_map(texts).collect();
+                    // The client would show an activity as an empty bubble.
+                    messages.retain(|message| message["role"] != "activity" && !is_reopened(message, &opened));
                 }
-                None
             }
-            Some("TEXT_MESSAGE_START") => repeat_text(&shown, "TEXT_MESSAGE_CONTENT", "messageId", &event),
-            Some("REASONING_MESSAGE_START") => repeat_text(&shown, "REASONING_MESSAGE_CONTENT", "messageId", &event),
-            Some("TOOL_CALL_START") => repeat_text(&shown, "TOOL_CALL_ARGS", "toolCallId", &event),
+            Some("TEXT_MESSAGE_START") => after = repeat_text(&shown, "TEXT_MESSAGE_CONTENT", "messageId", &event),
+            Some("REASONING_MESSAGE_START") => {
+                before = Some(json!({ "type": "STEP_STARTED", "stepName": event["messageId"] }));
+                after = repeat_text(&shown, "REASONING_MESSAGE_CONTENT", "messageId", &event);
+            }
+            Some("REASONING_MESSAGE_END") => {
+                after = Some(json!({ "type": "STEP_FINISHED", "stepName": event["messageId"] }));
+            }
+            Some("TOOL_CALL_START") => after = repeat_text(&shown, "TOOL_CALL_ARGS", "toolCallId", &event),
             Some("RUN_FINISHED") => {
                 let run = event["runId"].clone();
                 if let Some(Value::Array(interrupts)) = event.pointer_mut("/outcome/interrupts") {
@@ -80,12 +89,28 @@ fn adapt(events_in: Vec<Value>, events: &mut Vec<Value>) {
                         add_binding(interrupt, &run);
                     }
                 }
-                None
             }
-            _ => None,
-        };
-        events.push(event);
-        events.extend(again);
+            _ => {}
+        }
+        events.extend(before.into_iter().chain([event]).chain(after));
+    }
+}
+
+/// The id of the call or reasoning that an event opens: the client adds both to its newest message.
+fn opened_outside_a_message(event: &Value) -> Option<&str> {
+    match event["type"].as_str()? {
+        "REASONING_MESSAGE_START" => event["messageId"].as_str(),
+        "TOOL_CALL_START" => event["toolCallId"].as_str(),
+        _ => None,
+    }
+}
+
+/// Whether a snapshot's message has only a call or reasoning that later events open again.
+fn is_reopened(message: &Value, opened: &HashSet<String>) -> bool {
+    let is_opened = |id: &Value| id.as_str().is_some_and(|id| opened.contains(id));
+    match message["toolCalls"].as_array() {
+        Some(calls) => calls.iter().all(|call| is_opened(&call["id"])),
+        None => message["role"] == "reasoning" && is_opened(&message["id"]),
     }
 }
 
@@ -144,7 +169,8 @@ fn canonical(value: &Value) -> String {
 /// Converts a thread's messages into this client's form.
 ///
 /// The result has `parts`, with reasoning and tool results inside their assistant message. `is_live` selects the
-/// messages of the run that the client will stream from its start; they are left out, except the user's.
+/// messages of the run that the client will stream from its start; they are left out, except the user's before the
+/// first of the others: the client shows a streamed message that it does not have after those that it has.
 #[must_use]
 pub fn thread_messages(messages: Vec<Value>, is_live: impl Fn(&Value) -> bool) -> Vec<Value> {
     let results: Map<String, Value> = messages
@@ -155,7 +181,7 @@ pub fn thread_messages(messages: Vec<Value>, is_live: impl Fn(&Value) -> bool) -
     let (mut all, mut thoughts, mut was_live) = (Vec::<Value>::new(), Vec::new(), false);
     for mut message in messages {
         let role = message["role"].as_str().unwrap_or_default();
-        if role != "user" && is_live(&message) {
+        if (was_live || role != "user") && is_live(&message) {
             was_live = true;
             continue;
         }
@@ -244,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_reopened_by_a_snapshot_is_repeated_and_activities_are_dropped() {
+    fn a_reopened_text_is_repeated_and_a_snapshot_has_no_activities_open_calls_or_open_reasoning() {
         let call = json!({ "id": "c", "type": "function", "function": { "name": "look", "arguments": "{\"at\":" } });
         let snapshot = json!({ "type": "MESSAGES_SNAPSHOT", "messages": [
             { "id": "m", "role": "assistant", "content": "Hel" },
@@ -252,6 +278,8 @@ mod tests {
             { "id": "c", "role": "assistant", "toolCalls": [call] },
             { "id": "progress:c", "role": "activity", "activityType": "tool-call-progress", "content": {} },
             { "id": "reasoning:r", "role": "reasoning", "content": "Wh" },
+            { "id": "ended", "role": "assistant", "toolCalls": [{ "id": "ended", "type": "function", "function": { "name": "look", "arguments": "{}" } }] },
+            { "id": "reasoning:ended", "role": "reasoning", "content": "Why" },
         ] });
         let opens = [
             json!({ "type": "TEXT_MESSAGE_START", "messageId": "m" }),
@@ -262,15 +290,26 @@ mod tests {
         let mut out = Vec::new();
         adapt([&[snapshot][..], &opens].concat(), &mut out);
         let shown: Vec<_> = out[0]["messages"].as_array().unwrap().iter().map(|message| message["id"].clone()).collect();
-        assert_eq!(shown, ["m", "empty", "c", "reasoning:r"]);
+        assert_eq!(shown, ["m", "empty", "ended", "reasoning:ended"]);
         let [text, empty, call, thought] = opens;
+        let step = json!({ "type": "STEP_STARTED", "stepName": "reasoning:r" });
         let content = json!({ "type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "Hel" });
         let arguments = json!({ "type": "TOOL_CALL_ARGS", "toolCallId": "c", "delta": "{\"at\":" });
         let thinking_part = json!({ "type": "REASONING_MESSAGE_CONTENT", "messageId": "reasoning:r", "delta": "Wh" });
-        assert_eq!(out[1..], [text, content, empty, call, arguments, thought, thinking_part]);
+        assert_eq!(out[1..], [text, content, empty, call, arguments, step, thought, thinking_part]);
         let (mut without, alone) = (Vec::new(), json!({ "type": "TEXT_MESSAGE_START", "messageId": "m" }));
         adapt(vec![alone.clone()], &mut without);
         assert_eq!(without, [alone], "only a snapshot drops open texts");
+    }
+
+    #[test]
+    fn each_reasoning_message_is_a_step() {
+        let reasoning = |class: &str| json!({ "type": class, "messageId": "reasoning:r" });
+        let step = |class: &str| json!({ "type": class, "stepName": "reasoning:r" });
+        let [start, end] = ["REASONING_MESSAGE_START", "REASONING_MESSAGE_END"].map(reasoning);
+        let mut out = Vec::new();
+        adapt(vec![start.clone(), end.clone()], &mut out);
+        assert_eq!(out, [step("STEP_STARTED"), start, end, step("STEP_FINISHED")]);
     }
 
     #[test]
@@ -305,6 +344,8 @@ mod tests {
         let all = || vec![u1.clone(), message("a1", "assistant"), u2.clone(), message("live", "assistant")];
         assert_eq!(ids(thread_messages(all(), |_| false)), ["u1", "a1", "u2", "live"]);
         assert_eq!(ids(thread_messages(all(), is_live)), ["u1", "a1", "u2"]);
+        let asked_again = [&all()[..], &[message("live-u3", "user"), message("live-a3", "assistant")]].concat();
+        assert_eq!(ids(thread_messages(asked_again, is_live)), ["u1", "a1", "u2"], "a later question follows its answer");
         let unasked = vec![u1.clone(), message("a1", "assistant"), message("live", "assistant")];
         assert_eq!(
             ids(thread_messages(unasked, is_live)),

@@ -105,11 +105,13 @@ impl EventHandler<'_> {
         }
     }
 
-    /// Takes the id of an artifact. Another task of the run may use the same one.
+    /// Takes the id of an artifact. It is unique within its task only: an agent may name every answer alike.
     fn take_artifact_id(&mut self, artifact: &mut Map<String, Value>) -> MessageId {
         let named: Option<MessageId> = take_id(artifact, "artifactId");
-        let attempt = self.memory.attempt;
-        let distinct = named.and_then(|id| if attempt > 1 { MessageId::new(&format!("{id}/{attempt}")).ok() } else { Some(id) });
+        let distinct = named.and_then(|id| match &self.memory.task {
+            Some(task) => MessageId::new(&format!("{task}/{id}")).ok(),
+            None => Some(id),
+        });
         distinct.unwrap_or_else(|| next_id("a2a-artifact", &mut self.memory.artifacts_made))
     }
 

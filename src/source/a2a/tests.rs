@@ -65,7 +65,7 @@ fn a_task_streams_its_artifact_and_ends() {
     let drafts = adapt(facts);
     assert_eq!(
         said(&drafts),
-        ["text.delta a/text-1 The ", "text.delta a/text-1 answer", "text.delta a/text-1 .", "text.final a/text-1 -"]
+        ["text.delta t/a/text-1 The ", "text.delta t/a/text-1 answer", "text.delta t/a/text-1 .", "text.final t/a/text-1 -"]
     );
     assert_eq!(all(&drafts, EventType::RunStatus)[1..], [json!({"message": "Let me look."})]);
     assert_eq!(payload(drafts.last().unwrap()), json!({"message": "Finished.", "status": "completed"}));
@@ -108,14 +108,14 @@ fn an_artifact_without_append_replaces_and_the_end_of_the_task_seals() {
         status("COMPLETED", None),
     ]);
     let parts = json!([{"partId": "text-1", "kind": "assistant_text", "text": ["two"]}]);
-    let repaired = json!({"mode": "repair", "messages": [{"messageId": "a", "role": "assistant", "parts": parts}]});
+    let repaired = json!({"mode": "repair", "messages": [{"messageId": "t/a", "role": "assistant", "parts": parts}]});
     assert_eq!(all(&drafts, EventType::MessagesSnapshot), [repaired]);
     let expected = [
-        "text.delta a/text-1 one",
-        "text.delta b/text-1 x",
-        "text.delta a/text-1 !",
-        "text.final b/text-1 -",
-        "text.final a/text-1 -",
+        "text.delta t/a/text-1 one",
+        "text.delta t/b/text-1 x",
+        "text.delta t/a/text-1 !",
+        "text.final t/b/text-1 -",
+        "text.final t/a/text-1 -",
     ];
     assert_eq!(said(&drafts), expected);
 }
@@ -126,7 +126,7 @@ fn text_after_the_last_chunk_begins_another_part() {
     let drafts = adapt([start(), last, append("a", "two"), status("COMPLETED", None)]);
     assert_eq!(
         said(&drafts),
-        ["text.delta a/text-1 one", "text.final a/text-1 -", "text.delta a/text-2 two", "text.final a/text-2 -"]
+        ["text.delta t/a/text-1 one", "text.final t/a/text-1 -", "text.delta t/a/text-2 two", "text.final t/a/text-2 -"]
     );
 }
 
@@ -141,7 +141,7 @@ fn a_task_that_comes_again_repairs_its_artifacts_and_repeats_no_state() {
         status("COMPLETED", None),
     ]);
     assert_eq!(all(&drafts, EventType::MessagesSnapshot)[0]["messages"][0]["parts"][0]["text"], json!(["one two"]));
-    assert!(said(&drafts).contains(&"text.delta b/text-1 new".to_owned()));
+    assert!(said(&drafts).contains(&"text.delta t/b/text-1 new".to_owned()));
     assert_eq!((all(&drafts, EventType::RunStarted).len(), ends(&drafts).len()), (1, 1));
     assert_eq!(all(&drafts, EventType::RunStatus).len(), 2, "submitted and working, each once");
     let late = adapt([start(), status("CANCELED", None), task("t", "CANCELED", json!({}))]);
@@ -152,7 +152,7 @@ fn a_task_that_comes_again_repairs_its_artifacts_and_repeats_no_state() {
 fn a_whole_task_at_once_is_a_whole_run() {
     let artifacts = json!({"artifacts": [{"artifactId": "a", "parts": [{"text": "done"}]}]});
     let drafts = adapt([task("t", "COMPLETED", artifacts)]);
-    assert_eq!(said(&drafts), ["text.delta a/text-1 done", "text.final a/text-1 -"]);
+    assert_eq!(said(&drafts), ["text.delta t/a/text-1 done", "text.final t/a/text-1 -"]);
     assert_eq!(ends(&drafts), ["run.finished completed"]);
 }
 
@@ -278,7 +278,7 @@ fn two_tasks_of_one_context_are_two_attempts_with_artifacts_of_their_own() {
         status("WORKING", None),
     ]);
     assert_eq!(ends(&drafts), ["run.finished completed"; 2]);
-    assert_eq!(said(&drafts)[2..], ["text.delta a/2/text-1 two", "text.final a/2/text-1 -"]);
+    assert_eq!(said(&drafts)[2..], ["text.delta u/a/text-1 two", "text.final u/a/text-1 -"]);
     assert_eq!(drafts.last().unwrap().payload["kind"], "interleaved_run");
 }
 
@@ -298,7 +298,13 @@ fn parts_that_are_not_text_are_artifacts_of_their_own() {
         files.iter().map(|draft| format!("{} {}", draft.event_type, draft.ids.artifact.as_ref().unwrap())).collect();
     assert_eq!(
         ids,
-        ["artifact.created a", "artifact.created a/2", "artifact.created a/3", "artifact.updated a", "artifact.created b"]
+        [
+            "artifact.created t/a",
+            "artifact.created t/a/2",
+            "artifact.created t/a/3",
+            "artifact.updated t/a",
+            "artifact.created t/b"
+        ]
     );
     assert_eq!(payload(files[0]), json!({"title": "N", "kind": "data", "content": {"rows": [1]}}));
     assert_eq!(files[1].payload["body"], "data:image/png;base64,AA==");
@@ -314,15 +320,15 @@ fn parts_that_are_not_text_are_artifacts_of_their_own() {
 #[test]
 fn text_that_replaces_data_deletes_the_artifact() {
     let drafts = adapt([start(), artifact("a", json!([{"data": 1}]), json!({})), replace("a", "short")]);
-    assert_eq!(find(&drafts, EventType::ArtifactDeleted).ids.artifact.as_ref().unwrap().as_str(), "a");
-    assert_eq!(said(&drafts), ["text.delta a/text-1 short"]);
+    assert_eq!(find(&drafts, EventType::ArtifactDeleted).ids.artifact.as_ref().unwrap().as_str(), "t/a");
+    assert_eq!(said(&drafts), ["text.delta t/a/text-1 short"]);
 }
 
 #[test]
 fn more_artifacts_than_the_limit_seal_the_oldest() {
     let artifacts = (0..=artifact::ARTIFACTS_MAX).map(|n| replace(&n.to_string(), "x"));
     let drafts = adapt([start()].into_iter().chain(artifacts));
-    assert_eq!(said(&drafts).last().unwrap(), "text.final 0/text-1 -");
+    assert_eq!(said(&drafts).last().unwrap(), "text.final t/0/text-1 -");
 }
 
 #[test]

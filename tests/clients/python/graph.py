@@ -1,15 +1,28 @@
-"""A graph for LangGraph's server: it counts messages, asks before it deletes, fails, and waits when told to."""
+"""A graph for LangGraph's server: it counts messages, has a tool, asks before it deletes, fails, and waits."""
 
 import asyncio
 from pathlib import Path
 
 from langchain_core.messages import AIMessage
-from langgraph.graph import END, START, MessagesState, StateGraph
+from langchain_core.tools import tool
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import interrupt
 
 
+@tool
+def look(path: str) -> str:
+    """Looks for a file."""
+    return f"{path} is there"
+
+
 async def answer(state: MessagesState):
-    said = state["messages"][-1].content
+    last = state["messages"][-1]
+    said = last.content
+    if last.type == "tool":
+        return {"messages": [AIMessage(f"result: {said}")]}
+    if said == "Look":
+        return {"messages": [AIMessage("", tool_calls=[{"name": "look", "args": {"path": "a.txt"}, "id": "call-1"}])]}
     if said == "Delete":
         return {"messages": [AIMessage(f"answer: {interrupt({'question': 'Which file?'})}")]}
     if said == "Delete a.txt":
@@ -30,6 +43,8 @@ async def answer(state: MessagesState):
 
 builder = StateGraph(MessagesState)
 builder.add_node("answer", answer)
+builder.add_node("tools", ToolNode([look]))
 builder.add_edge(START, "answer")
-builder.add_edge("answer", END)
+builder.add_conditional_edges("answer", tools_condition)
+builder.add_edge("tools", "answer")
 graph = builder.compile()

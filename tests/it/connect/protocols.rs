@@ -393,6 +393,50 @@ async fn an_a2a_question_is_answered_in_its_task_and_the_next_turn_is_in_its_con
     wait_for_status(&client, "r2", "completed").await;
 }
 
+#[tokio::test]
+async fn an_a2a_task_that_ended_while_the_server_was_down_ends_its_run() {
+    let task = |state: &str, more: Value| {
+        let mut task = json!({ "id": "task-1", "contextId": "c", "status": { "state": state } });
+        task.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        task
+    };
+    let refusal =
+        json!({ "jsonrpc": "2.0", "id": "r1", "error": { "code": -32004, "message": "The task is in a terminal state" } });
+    let artifact = json!({ "artifactId": "a", "parts": [{ "text": "It is done" }] });
+    let ended = task("TASK_STATE_COMPLETED", json!({ "artifacts": [artifact] }));
+    let answers = vec![
+        Reply::Open(vec![json!({ "jsonrpc": "2.0", "id": "r1", "result": { "task": task("TASK_STATE_WORKING", json!({})) } })]),
+        Reply::Json(refusal),
+        Reply::Json(json!({ "jsonrpc": "2.0", "id": "r1", "result": ended })),
+    ];
+    let endpoint = Endpoint::start(answers).await;
+    let table = format!("[helper]\nprotocol = \"a2a\"\nurl = \"{}\"\n", endpoint.url);
+    let dir = tempfile::tempdir().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let store = storage_in(dir.path(), Sync::Never).await;
+    let (client, serving) = start_server_on(store, &table, async { drop(stopped.await) }).await;
+    let send = json!({ "control": "send", "agentId": "helper", "value": { "runId": "r1", "messages": user("u1", "Work") } });
+    post(&client, "/v1/sessions/t/controls", &send).await;
+    endpoint.received().await;
+    let begun = async {
+        while !activities(&client, "r1", "internal", "connector").await.iter().any(|memory| memory["a2aTask"] == "task-1") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    wait_for_status(&client, "r1", "running").await;
+    with_timeout("the task's id in the log", begun).await;
+    stop.send(()).unwrap();
+    serving.await.unwrap();
+    let store = storage_in(dir.path(), Sync::Never).await;
+    let (client, _serving) = start_server_on(store, &table, std::future::pending()).await;
+    assert_eq!(endpoint.received().await.body["method"], "SubscribeToTask");
+    let asked = endpoint.received().await.body;
+    assert_eq!(json!([asked["method"], asked["params"]]), json!(["GetTask", { "id": "task-1" }]));
+    wait_for_status(&client, "r1", "completed").await;
+    let said = activities(&client, "r1", "user", "message").await;
+    assert_eq!(said.last().unwrap()["parts"][0]["text"], json!(["It is done"]));
+}
+
 /// Writes a program that speaks the lines of a test, and returns the agent's table.
 pub(super) fn program(dir: &std::path::Path, protocol: &str, script: &str) -> String {
     let file = dir.join("agent.sh");

@@ -430,7 +430,7 @@ fn put(batch: &mut Batch, PlacedAppend { append, place }: &PlacedAppend) {
         batch.insert(TreeName::Names, EPOCH_KEY, append.epoch.bits().to_be_bytes());
     }
     if !append.rows.is_empty() {
-        batch.insert(TreeName::Rows, position.to_be_bytes(), append.rows.clone());
+        batch.insert(TreeName::Rows, position.to_be_bytes(), &append.rows[..]);
         batch.insert(TreeName::Index, index_key(number, append.last), position.to_be_bytes());
     }
     set_state(batch, number, &append.state);

@@ -219,6 +219,11 @@ pub(super) trait EventReader: Send {
     /// Why the event means nothing in this protocol.
     fn read(&mut self, message: SseMessage, facts: &mut Vec<String>) -> Result<(), UpstreamError>;
 
+    /// Asks the endpoint, after the end of the stream, for facts that the stream did not have; `None`: none are left.
+    fn read_missed<'a>(&'a mut self, _endpoint: &'a HttpEndpoint) -> Step<'a, Option<Vec<String>>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
     /// See [`Upstream::conclude`].
     fn conclude<'a>(&'a mut self, _endpoint: &'a HttpEndpoint) -> Step<'a, Vec<Value>> {
         let why = "The endpoint closed its stream before the run ended.";
@@ -246,7 +251,7 @@ pub(super) struct HttpUpstream<R> {
 impl<R: EventReader> Upstream for HttpUpstream<R> {
     fn next(&mut self) -> Step<'_, Option<Vec<String>>> {
         async {
-            let Some(messages) = self.stream.next().await? else { return Ok(None) };
+            let Some(messages) = self.stream.next().await? else { return self.reader.read_missed(&self.endpoint).await };
             let mut facts = Vec::new();
             for message in messages {
                 self.reader.read(message, &mut facts)?;

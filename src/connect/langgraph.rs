@@ -2,7 +2,8 @@
 //!
 //! The server keeps the state of a thread, so it gets only new messages. The thread's id follows from the session's. A
 //! stream ends in the same way whether the run completed, waits or was cancelled, so the connector asks afterwards. A
-//! run continues at the server while this process restarts, and the connector then joins it.
+//! run continues at the server while this process restarts, and the connector then joins it. The joined stream has no
+//! events from before, so the connector reads the run's messages from the state of the thread at the end.
 
 use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall, uuid_of};
 use super::entry::AgentEntry;
@@ -61,7 +62,7 @@ impl Protocol for LangGraphServer {
                 }
             };
             let stream = endpoint.open(request).await?;
-            let reader = LangGraphReader { thread, run: joined, is_news: false };
+            let reader = LangGraphReader { thread, is_behind: joined.is_some(), run: joined, is_news: false };
             Ok(Box::new(HttpUpstream { endpoint, stream, reader }) as Box<dyn Upstream>)
         }
         .boxed()
@@ -167,6 +168,20 @@ struct LangGraphReader {
     run: Option<String>,
     /// Whether the run's id is not remembered yet.
     is_news: bool,
+    /// Whether the stream lacks events from before it was joined.
+    is_behind: bool,
+}
+
+/// The messages of the thread's last turn, if its state is of this run.
+///
+/// The source knows the event of LangGraph's stream mode `messages`, and ignores what it has.
+fn messages_of(run: Option<&str>, mut state: Value) -> Vec<String> {
+    if state.pointer("/metadata/run_id").and_then(Value::as_str).is_some_and(|of| Some(of) != run) {
+        return Vec::new();
+    }
+    let Some(Value::Array(mut messages)) = state.pointer_mut("/values/messages").map(Value::take) else { return Vec::new() };
+    let begin = messages.iter().rposition(|message| message["type"] == "human").map_or(0, |asked| asked + 1);
+    vec![json!({ "event": "messages/complete", "data": messages.split_off(begin) }).to_string()]
 }
 
 impl EventReader for LangGraphReader {
@@ -182,6 +197,19 @@ impl EventReader for LangGraphReader {
         }
         facts.push(json!({ "event": message.event, "data": data }).to_string());
         Ok(())
+    }
+
+    fn read_missed<'a>(&'a mut self, endpoint: &'a HttpEndpoint) -> Step<'a, Option<Vec<String>>> {
+        async {
+            if !self.is_behind {
+                return Ok(None);
+            }
+            let address = endpoint.address(&["threads", &self.thread, "state"]);
+            let state = endpoint.fetch(endpoint.request(Method::GET, address)).await?;
+            self.is_behind = false;
+            Ok(Some(messages_of(self.run.as_deref(), state)))
+        }
+        .boxed()
     }
 
     fn conclude<'a>(&'a mut self, endpoint: &'a HttpEndpoint) -> Step<'a, Vec<Value>> {

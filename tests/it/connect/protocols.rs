@@ -323,12 +323,17 @@ async fn a_stop_before_the_first_event_cancels_the_run_at_the_langgraph_server()
 }
 
 #[tokio::test]
-async fn a_langgraph_run_is_joined_after_a_restart() {
+async fn a_langgraph_run_is_joined_after_a_restart_and_its_state_has_what_was_missed() {
     let dir = tempfile::tempdir().unwrap();
     let mut answers = vec![
         Reply::Named(vec![run_metadata("up"), node_says("m1", "Before")], true),
         Reply::Named(vec![node_says("m2", "After")], false),
     ];
+    // What a node said between the two streams is only in the state of the thread.
+    let said = |kind: &str, id: &str, text: &str| json!({ "type": kind, "id": id, "content": text });
+    let thread = [said("human", "u0", "Hi"), said("ai", "m0", "Old"), said("human", "u1", "Go"), said("ai", "m1", "Before")];
+    let thread = [&thread[..], &[said("ai", "m3", "Between"), said("ai", "m2", "After")]].concat();
+    answers.push(Reply::Json(json!({ "values": { "messages": thread }, "metadata": { "run_id": "up" } })));
     answers.extend(ended("success"));
     let endpoint = Endpoint::start(answers).await;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -352,7 +357,7 @@ async fn a_langgraph_run_is_joined_after_a_restart() {
     wait_for_status(&client, "r1", "completed").await;
     let texts = activities(&client, "r1", "user", "message").await;
     let texts: Vec<_> = texts.iter().map(|message| message["parts"][0]["text"][0].clone()).collect();
-    assert_eq!(texts, ["Go", "Before", "After"]);
+    assert_eq!(texts, ["Go", "Before", "After", "Between"]);
 }
 
 fn a2a(state: &str, text: &str) -> Value {

@@ -25,6 +25,8 @@ use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
+#[cfg(feature = "cluster")]
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_log::{AsLog, LogTracer};
@@ -208,6 +210,40 @@ fn capture_library_logs() -> Result<(), Failure> {
     Ok(others.with_max_level(LevelFilter::current().as_log()).init()?)
 }
 
+/// How long a node starts again because the stream is shortened meanwhile.
+#[cfg(feature = "cluster")]
+const NODE_START_TIME_MAX: Duration = Duration::from_secs(15);
+
+/// Opens a node and its server.
+///
+/// The other nodes may shorten the stream until they know of this one, and the server reads all of it: then both begin
+/// again.
+#[cfg(feature = "cluster")]
+async fn open_node(
+    options: ClusterOptions,
+    open: impl Fn(Storage) -> Result<Server, StoreError>,
+) -> Result<(Server, ClusterNode), Failure> {
+    let begun = Instant::now();
+    let mut is_again = false;
+    loop {
+        let options = options.clone();
+        // It connects to NATS, and may read a snapshot.
+        let opened = tokio::task::spawn_blocking(|| ClusterNode::open(options)).await?;
+        let opened = opened.and_then(|(node, storage)| Ok((open(storage)?, node)));
+        match opened {
+            Err(error @ StoreError::Forgotten { .. }) if begun.elapsed() < NODE_START_TIME_MAX => {
+                tracing::warn!(%error, "the stream was shortened during the start; starting again");
+                is_again = true;
+            }
+            // The thread of the last attempt may still hold the directory.
+            Err(StoreError::Locked { .. }) if is_again && begun.elapsed() < NODE_START_TIME_MAX => {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            opened => return Ok(opened?),
+        }
+    }
+}
+
 fn serve(config: &Config) -> Result<(), Failure> {
     #[cfg(not(feature = "otlp"))]
     log_to_stderr(&config.log, config.log_format)?;
@@ -222,20 +258,20 @@ fn serve(config: &Config) -> Result<(), Failure> {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let listener = listen(config).await?;
         let address = listener.local_addr()?;
+        let open =
+            |storage| Server::new(storage, config.policy(), config.sizes(), config.limits(), config.keep_alive(), ENVIRONMENT);
         #[cfg(feature = "cluster")]
-        let (storage, node) = match config.cluster(scheme, address, ENVIRONMENT.random)? {
+        let (server, node) = match config.cluster(scheme, address, ENVIRONMENT.random)? {
             Some(options) => {
-                let options = ClusterOptions { is_fenced: is_fenced(), ..options };
-                // It connects to NATS, and may read a snapshot.
-                let (node, storage) = tokio::task::spawn_blocking(|| ClusterNode::open(options)).await??;
-                (storage, Some(node))
+                let (server, node) = open_node(ClusterOptions { is_fenced: is_fenced(), ..options }, open).await?;
+                (server, Some(node))
             }
-            None => (open_store(config)?, None),
+            None => (open(open_store(config)?)?, None),
         };
         #[cfg(not(feature = "cluster"))]
-        let storage = open_store(config)?;
+        let server = open(open_store(config)?)?;
         let authenticator = Authenticator::open(config.auth(), ENVIRONMENT)?;
-        let server = Server::new(storage, config.policy(), config.sizes(), config.limits(), config.keep_alive(), ENVIRONMENT)?
+        let server = server
             .with_compaction(config.compact_after())
             .with_staleness_limits(config.staleness_limits())
             .with_tls(tls)

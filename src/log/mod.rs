@@ -281,6 +281,9 @@ pub enum StoreError {
     /// A failed sync is final: the data being written may or may not be on disk.
     #[error("{doing} failed: {why}")]
     Failed { doing: &'static str, why: String },
+    /// The journal was shortened: it no longer has what a reader of it wants.
+    #[error("reading the journal failed: {why}")]
+    Forgotten { why: String },
     /// The state that a log saves between appends cannot be read. Other logs are unaffected.
     #[error(
         "the stored state of {log} cannot be read: entry {entry}: {why}; `proscenium doctor` lists what is wrong; restore the \

@@ -321,10 +321,7 @@ impl Files {
             let segments = self.segments.read();
             let after = segments.partition_point(|segment| segment.first <= position);
             let found = after.checked_sub(1).map(|at| segments[at].clone());
-            found.ok_or_else(|| StoreError::Failed {
-                doing: "reading the journal",
-                why: forgotten(position - 1, segments[0].first),
-            })?
+            found.ok_or_else(|| forgotten(position - 1, segments[0].first))?
         };
         let mut place = Place { offset: SEGMENT_HEADER_BYTES, segment };
         for skipped in place.segment.first..position {

@@ -94,7 +94,7 @@ impl Journal for MemoryJournal {
     async fn read(&self, after: u64, bytes_max: usize) -> Result<Vec<Record>, StoreError> {
         let records = self.records.lock();
         let Some(skipped) = (after + 1).checked_sub(records.first()) else {
-            return Err(StoreError::Failed { doing: "reading the journal", why: super::forgotten(after, records.first()) });
+            return Err(super::forgotten(after, records.first()));
         };
         let (mut read, mut bytes) = (Vec::new(), 0);
         for record in records.kept.iter().skip(usize::try_from(skipped).unwrap_or(usize::MAX)) {

@@ -64,8 +64,9 @@ pub enum Appended {
 }
 
 /// Names a record that a reader wants and the journal no longer has.
-fn forgotten(after: u64, first: u64) -> String {
-    format!("the records {} to {} are gone; the first one left is {first}", after + 1, first - 1)
+fn forgotten(after: u64, first: u64) -> StoreError {
+    let why = format!("the records {} to {} are gone; the first one left is {first}", after + 1, first - 1);
+    StoreError::Forgotten { why }
 }
 
 /// What the server asks about a journal, beside its records.

@@ -431,7 +431,7 @@ impl Shared {
             return Ok(Vec::new());
         }
         if after + 1 < first {
-            return Err(StoreError::Failed { doing: "reading the journal", why: forgotten(after, first) });
+            return Err(forgotten(after, first));
         }
         let begin = match next_read {
             Some((position, sequence)) if position == after + 1 => sequence,
@@ -446,8 +446,7 @@ impl Shared {
                 if !self.options.is_fenced {
                     continue;
                 }
-                let why = forgotten(next.0 - 1, record.position);
-                return Err(StoreError::Failed { doing: "reading the journal", why });
+                return Err(forgotten(next.0 - 1, record.position));
             }
             bytes += record.body.len();
             if bytes > bytes_max && !read.is_empty() {

@@ -95,7 +95,7 @@ impl StreamReader {
                     self.next,
                     first - 1
                 );
-                return Err(Interrupted::Fatal(StoreError::Failed { doing: "reading the stream of commits", why }));
+                return Err(Interrupted::Fatal(StoreError::Forgotten { why }));
             }
             return Err(Interrupted::Connection(format!("message {sequence} came instead of {}", self.next)));
         }

@@ -8,7 +8,7 @@
  *   Each resolves when the stream has ended, and rejects when it broke.
  * - `streams` records all its responses.
  * - `content()` returns all visible content as JSON. It must not depend on how the page got it.
- * - `sources`, if there is one, lists the sources whose recordings the client is tested with.
+ * - `excludes`, if there is one, names the recordings that the client is not tested with.
  * - `texts()` returns the texts of messages and reasoning, to compare with the native activities.
  */
 
@@ -174,7 +174,7 @@ async function cutAt(server, client, recording, point, inside) {
 export async function runAll(url, client, { page = url, recordings = RECORDINGS } = {}) {
   const server = { server: url, page };
   const result = { client: client.name, whole: 0, joined: 0, cut: 0, failures: [] };
-  const wanted = recordings.filter(({ source }) => client.sources?.includes(source) ?? true);
+  const wanted = recordings.filter(({ name }) => !client.excludes?.includes(name));
   await mapConcurrently(wanted, client.concurrency ?? 4, async (recording) => {
     let reference;
     const run = async (what, play) => {

@@ -28,6 +28,9 @@ export const tanstack = {
   sendsRequest: true,
   namesRuns: true,
   reconnects: true,
+  // Two turns of one run. If a page gets the end of one and the begin of the next at once, this client adds the next
+  // turn's first thought to the message before its question, and an agent's name is in its parts or not.
+  excludes: ["acp/scripted-session_load_replay", "claude-stream-json/subagent_background_second_turn"],
   nativeTexts: textsInOrder,
   open({ url, agent, run, thread, user }) {
     const streams = new Streams({ isTerminal: ({ type }) => ["RUN_FINISHED", "RUN_ERROR"].includes(type), idsFirst: true });

@@ -322,6 +322,32 @@ async fn a_stop_before_the_first_event_cancels_the_run_at_the_langgraph_server()
     wait_for_status(&client, "r1", "cancelled").await;
 }
 
+/// Starts a run `r1` with this message, and a new server on the same directory once the log has the connector's memory.
+async fn restart_in_mid_run(
+    dir: &std::path::Path,
+    table: &str,
+    endpoint: &Endpoint,
+    text: &str,
+    (member, id): (&str, &str),
+) -> crate::harness::Client {
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let store = storage_in(dir, Sync::Never).await;
+    let (client, serving) = start_server_on(store, table, async { drop(stopped.await) }).await;
+    let send = json!({ "control": "send", "agentId": "helper", "value": { "runId": "r1", "messages": user("u1", text) } });
+    post(&client, "/v1/sessions/t/controls", &send).await;
+    endpoint.received().await;
+    let remembered = async {
+        while !activities(&client, "r1", "internal", "connector").await.iter().any(|memory| memory[member] == id) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    wait_for_status(&client, "r1", "running").await;
+    with_timeout("the agent's id in the log", remembered).await;
+    stop.send(()).unwrap();
+    serving.await.unwrap();
+    start_server_on(storage_in(dir, Sync::Never).await, table, std::future::pending()).await.0
+}
+
 #[tokio::test]
 async fn a_langgraph_run_is_joined_after_a_restart_and_its_state_has_what_was_missed() {
     let dir = tempfile::tempdir().unwrap();
@@ -336,23 +362,7 @@ async fn a_langgraph_run_is_joined_after_a_restart_and_its_state_has_what_was_mi
     answers.push(Reply::Json(json!({ "values": { "messages": thread }, "metadata": { "run_id": "up" } })));
     answers.extend(ended("success"));
     let endpoint = Endpoint::start(answers).await;
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let store = storage_in(dir.path(), Sync::Never).await;
-    let (client, serving) = start_server_on(store, &langgraph(&endpoint), async { drop(stopped.await) }).await;
-    let send = json!({ "control": "send", "agentId": "helper", "value": { "runId": "r1", "messages": user("u1", "Go") } });
-    post(&client, "/v1/sessions/t/controls", &send).await;
-    endpoint.received().await;
-    let remembered = async {
-        while activities(&client, "r1", "internal", "connector").await.iter().all(|memory| memory["langgraphRun"] != "up") {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    wait_for_status(&client, "r1", "running").await;
-    with_timeout("the run's id in the log", remembered).await;
-    stop.send(()).unwrap();
-    serving.await.unwrap();
-    let store = storage_in(dir.path(), Sync::Never).await;
-    let (client, _serving) = start_server_on(store, &langgraph(&endpoint), std::future::pending()).await;
+    let client = restart_in_mid_run(dir.path(), &langgraph(&endpoint), &endpoint, "Go", ("langgraphRun", "up")).await;
     assert!(endpoint.received().await.path.ends_with("/runs/up/stream"));
     wait_for_status(&client, "r1", "completed").await;
     let texts = activities(&client, "r1", "user", "message").await;
@@ -417,23 +427,7 @@ async fn an_a2a_task_that_ended_while_the_server_was_down_ends_its_run() {
     let endpoint = Endpoint::start(answers).await;
     let table = format!("[helper]\nprotocol = \"a2a\"\nurl = \"{}\"\n", endpoint.url);
     let dir = tempfile::tempdir().unwrap();
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let store = storage_in(dir.path(), Sync::Never).await;
-    let (client, serving) = start_server_on(store, &table, async { drop(stopped.await) }).await;
-    let send = json!({ "control": "send", "agentId": "helper", "value": { "runId": "r1", "messages": user("u1", "Work") } });
-    post(&client, "/v1/sessions/t/controls", &send).await;
-    endpoint.received().await;
-    let begun = async {
-        while !activities(&client, "r1", "internal", "connector").await.iter().any(|memory| memory["a2aTask"] == "task-1") {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    wait_for_status(&client, "r1", "running").await;
-    with_timeout("the task's id in the log", begun).await;
-    stop.send(()).unwrap();
-    serving.await.unwrap();
-    let store = storage_in(dir.path(), Sync::Never).await;
-    let (client, _serving) = start_server_on(store, &table, std::future::pending()).await;
+    let client = restart_in_mid_run(dir.path(), &table, &endpoint, "Work", ("a2aTask", "task-1")).await;
     assert_eq!(endpoint.received().await.body["method"], "SubscribeToTask");
     let asked = endpoint.received().await.body;
     assert_eq!(json!([asked["method"], asked["params"]]), json!(["GetTask", { "id": "task-1" }]));

@@ -22,6 +22,8 @@ pub struct Reader {
     place: Place,
     epoch: Option<Epoch>,
     after: Sequence,
+    /// Where this reader was when it returned to the start: its snapshots must not be older.
+    reached: Sequence,
     /// The last envelope of which this reader had a frame, if it needs that; `None` until it was looked up.
     prev: Option<Sequence>,
     /// Whether this reader of activities has all of them up to its position.
@@ -108,6 +110,7 @@ impl Reader {
             place: Place::Woken(moved),
             epoch,
             after,
+            reached: Sequence::NONE,
             prev,
             is_hydrated,
             pass,
@@ -235,7 +238,10 @@ impl Reader {
     }
 
     /// Returns to the start: the current snapshots of activities, or all events.
+    ///
+    /// A replay reads the log, which can be further than the last flush. The snapshots then wait for the next flush.
     pub fn restart(&mut self) {
+        self.reached = self.reached.max(self.after);
         self.after = Sequence::NONE;
         self.prev = Some(Sequence::NONE);
         self.is_hydrated = self.frames == Frames::Events;
@@ -287,9 +293,10 @@ impl Reader {
             self.is_hydrated = true;
             return Step::Frames(ring.hydration(&hub.encoder, Sequence::NONE, None).0);
         };
+        let reached = self.after.max(self.reached);
         match self.epoch {
             Some(known) if known != epoch => return Step::Frames(self.reset(epoch, "epoch")),
-            Some(_) if self.after > ring.through && self.after > hub.log.tail().last => {
+            Some(_) if reached > ring.through && reached > hub.log.tail().last => {
                 return Step::Frames(self.reset(epoch, "expired"));
             }
             _ => self.epoch = Some(epoch),
@@ -301,8 +308,8 @@ impl Reader {
             }
         }
         if self.frames == Frames::Activities && (!self.is_hydrated || self.after < ring.base) {
-            if self.after > ring.through {
-                // A page has taken this reader beyond the ring; a flush is due.
+            if reached > ring.through {
+                // The log has taken this reader beyond the ring; a flush is due.
                 return Step::Wait;
             }
             self.feed.counts.ring_misses.add(u64::from(self.is_hydrated));
@@ -368,7 +375,7 @@ impl Reader {
 
     fn reset(&mut self, epoch: Epoch, reason: &str) -> EncodedFrames {
         self.epoch = Some(epoch);
-        self.after = Sequence::NONE;
+        (self.after, self.reached) = (Sequence::NONE, Sequence::NONE);
         self.prev = Some(Sequence::NONE);
         self.is_hydrated = self.frames == Frames::Events;
         self.pass = None;

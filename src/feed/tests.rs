@@ -226,6 +226,28 @@ async fn a_second_reader_finds_no_outdated_ring_while_the_first_one_joins() {
 }
 
 #[tokio::test]
+async fn a_reader_that_returns_to_the_start_gets_nothing_older_than_what_it_had() {
+    let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
+    let feed = Feed::new(logs.clone(), FeedConfig::default());
+    let log = logs.log(&run("r")).await.unwrap();
+    write(&logs, &mut groups, &log).await;
+    let mut early = feed.read(&log.id, activities(), StartAt::Start).await.unwrap();
+    early.next().await.unwrap().unwrap();
+    let mut reader = feed.read(&log.id, ReadRequest { replay: true, ..activities() }, StartAt::Start).await.unwrap();
+    // The replay reads the log, which has a row more than the last flush.
+    write(&logs, &mut groups, &log).await;
+    let mut replayed = reader.next().await.unwrap().unwrap();
+    let last = std::iter::from_fn(|| replayed.next_frame()).filter_map(|(_, cursor)| cursor).last();
+    assert_eq!(last, Some(Cursor::at(Epoch::from_random(1), Sequence(2))));
+    reader.restart();
+    assert!(matches!(reader.try_next(), TryNext::Idle), "a snapshot without the last row");
+    feed.hubs.get(&log.id).unwrap().clone().flush(&feed).await;
+    let TryNext::Frames(hydration) = reader.try_next() else { panic!("no snapshot after the flush") };
+    let text = String::from_utf8_lossy(hydration.as_ref());
+    assert!(text.contains(&last.unwrap().to_string()), "{text}");
+}
+
+#[tokio::test]
 async fn a_reader_that_subscribes_while_the_flusher_finds_none_misses_no_commit() {
     let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
     let log = logs.log(&run("r")).await.unwrap();

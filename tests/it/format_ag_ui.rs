@@ -10,7 +10,7 @@ use proscenium::log::LogId;
 use proscenium::log::row::Row;
 use proscenium::model::Audience;
 use proscenium::projection::View;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 const VERSIONS: [Version; 2] = [Version::Old, Version::V1];
@@ -370,5 +370,26 @@ fn every_way_of_reading_random_facts_ends_with_the_same_state_without_client_err
         for audience in [Audience::User, Audience::Internal] {
             check(&Story::of(&log, &rows, audience), 5);
         }
+    });
+}
+
+#[test]
+fn what_the_run_s_agent_says_before_the_run_names_it_is_its_own_at_last() {
+    let facts = [
+        json!({"type": "text.final", "messageId": "1", "agentId": "a", "payload": {"role": "user", "text": "Go."}}),
+        json!({"type": "run.started", "agentId": "a"}),
+        json!({"type": "text.final", "messageId": "2", "agentId": "a", "payload": {"text": "Gone."}}),
+        json!({"type": "run.finished", "agentId": "a"}),
+    ];
+    block_on(async {
+        let pipeline = Pipeline::new();
+        let (log, rows) = pipeline.rows(&[("agentui", &facts)]).await;
+        let story = Story::of(&log, &rows, Audience::User);
+        check(&story, 1);
+        let mut stream = Stream::from_start(&story, Version::V1);
+        stream.finish();
+        let client = read(Version::V1, &stream.events);
+        assert_eq!(client.messages.len(), 2, "{:?}", client.messages);
+        assert!(client.messages.iter().all(|message| message.get("subagentRunId").is_none()), "{:?}", client.messages);
     });
 }

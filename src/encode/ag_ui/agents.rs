@@ -43,10 +43,9 @@ impl Agents {
         self.known.iter_mut().for_each(|agent| agent.has_appeared = false);
     }
 
-    /// Ends the agents that the client knows and the snapshot lacks.
-    pub fn drop_absent(&mut self, events: &mut Vec<Value>) {
+    /// Ends the agents that the client knows and the snapshot lacks. They get no second start in this run.
+    pub fn end_absent(&mut self, events: &mut Vec<Value>) {
         self.known.iter_mut().filter(|agent| !agent.has_appeared).for_each(|agent| agent.finish(events));
-        self.known.retain(|agent| agent.has_appeared);
     }
 
     fn find(&mut self, id: &str) -> &mut Agent {
@@ -60,7 +59,7 @@ impl Agents {
 
     /// Whether the agent has appeared.
     pub fn contains(&self, agent: &str) -> bool {
-        self.known.iter().any(|known| *known.id == *agent)
+        self.known.iter().any(|known| *known.id == *agent && known.has_appeared)
     }
 
     pub fn record(&mut self, agent: Option<&str>) {
@@ -113,6 +112,7 @@ impl Agents {
             agent.finish(events);
             agent.announced = Announced::Nothing;
         }
+        self.known.retain(|agent| agent.has_appeared);
     }
 }
 

@@ -38,10 +38,11 @@ pub(super) fn set_all_metadata(of: &mut Value, metadata: &Map<String, Value>) {
 pub(super) fn teammate(activity: &ActivityView, own: Option<&str>) -> Option<Box<str>> {
     let agent = activity.agent.as_deref()?;
     let is_own = match &*activity.kind {
+        _ if own == Some(agent) => true,
         // A roster card belongs to the lead agent.
         "agent" => true,
         "message" | "reasoning" | "plan" => !activity.id.strip_prefix(agent).is_some_and(|rest| rest.starts_with('/')),
-        _ => own == Some(agent),
+        _ => false,
     };
     (!is_own).then(|| agent.into())
 }

@@ -368,7 +368,7 @@ impl AgUi {
         if let Some(state) = state(&activities).or_else(|| state(&earlier)) {
             output.push(json!({ "type": "STATE_SNAPSHOT", "snapshot": state }));
         }
-        self.agents.drop_absent(&mut output);
+        self.agents.end_absent(&mut output);
         self.agents.announce_active(self.attribution, &mut output);
         for (key, _) in live.iter().filter(|(key, _)| is_new || !open.iter().any(|(open, _)| open == key)) {
             let bracket = self.sent.messages.get(key).and_then(SentMessage::bracket);

@@ -13,8 +13,9 @@
  */
 
 import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
 import { isDeepStrictEqual } from "node:util";
-import { FULL, RECORDINGS, ack, fetchActivities, requestJson, claim, mapConcurrently, collectComplaints, startCuttableProxy, spacedPoints, post, publish, within, waitFor } from "./harness.mjs";
+import { FULL, RECORDINGS, ack, fetchActivities, requestJson, claim, mapConcurrently, collectComplaints, startCuttableProxy, spacedPoints, startServer, post, publish, within, waitFor } from "./harness.mjs";
 
 /** The number of facts from which on a recording is long: the gate tests it at fewer points. */
 const LONG_FACTS = 1000;
@@ -225,8 +226,30 @@ export function difference(left, right, path = "") {
   return `${path || "/"} is ${brief(left)} instead of ${brief(right)}`;
 }
 
+/** The maximum number of failures in a message. */
+const SHOWN_FAILURES = 20;
+
+/** Tests every recording with each of these clients. PROSCENIUM_CLIENT filters them by a part of the name. */
+export function testClients(clients) {
+  const rows = [];
+  let server;
+  before(async () => (server = await startServer()));
+  after(async () => {
+    await server.stop();
+    console.log(`\n${RECORDINGS.length} recordings; scenarios and failures by client:\n\n${table(rows)}\n`);
+  });
+  for (const client of clients.filter(({ name }) => name.includes(process.env.PROSCENIUM_CLIENT ?? ""))) {
+    test(`${client.name} shows every recording alike: streamed whole, joined in the middle, cut and resumed`, async () => {
+      const row = await runAll(server.url, client);
+      rows.push(row);
+      const summary = row.failures.slice(0, SHOWN_FAILURES).map((failure) => failure.slice(0, 2000)).join("\n");
+      assert.equal(row.failures.length, 0, `${row.failures.length} failures:\n${summary}`);
+    });
+  }
+}
+
 /** Formats the summary table. */
-export function table(rows) {
+function table(rows) {
   const columns = ["client", "whole", "joined", "cut", "failures"];
   const lines = [columns, ...rows.map((row) => [row.client, row.whole, row.joined, row.cut, row.failures.length].map(String))];
   const widths = columns.map((_, at) => Math.max(...lines.map((line) => line[at].length)));

@@ -297,7 +297,9 @@ impl Client {
     pub fn new(at: SocketAddr) -> Self {
         install_crypto_provider();
         // The server closes a connection that was idle for 75 s; a test must not meet that moment.
-        let http = reqwest::Client::builder().no_proxy().pool_idle_timeout(Duration::from_secs(30)).build();
+        // A body may wait for the server longer than reqwest lets a connection stand still.
+        let builder = reqwest::Client::builder().no_proxy().pool_idle_timeout(Duration::from_secs(30));
+        let http = builder.tcp_user_timeout(None).build();
         Self { at, http: http.expect("the HTTP client builds") }
     }
 

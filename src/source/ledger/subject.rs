@@ -2,11 +2,9 @@
 
 use crate::model::audience::Audience;
 use crate::model::{AgentId, Draft, EventType, MessageId, ToolCallId};
+use crate::source::report::PROGRESS;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-
-/// The activity type of seed 002's progress of a tool call.
-const PROGRESS: &str = "tool-call-progress";
 
 /// The longest stored key of a subject, in bytes: three ids and their separators.
 /// The ledger hashes longer keys.

@@ -13,7 +13,7 @@ use crate::model::{Draft, Ids, TurnId};
 use crate::source::bounded::{Bounded, CALLS_OPEN_MAX, PENDING_MAX};
 use crate::source::digest::{FNV1A_OFFSET_BASIS, fnv1a};
 use crate::source::members::{carry_all, diagnostic};
-use crate::source::turn::TurnState;
+use crate::source::turn::{Channel, TurnState};
 use crate::source::{Drafts, Fact, Parser, Runtime};
 use calls::Call;
 use failure::Cause;
@@ -21,7 +21,7 @@ use gates::Gate;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use streams::{Channel, STREAMS_OPEN_MAX, Stream};
+use streams::{STREAMS_OPEN_MAX, Stream};
 use turns::Outcome;
 
 /// The most ids of one turn whose use the adapter remembers, and the most of all earlier turns.
@@ -115,8 +115,8 @@ impl Runtime for TurnRunner {
             _ => Fact::new(),
         };
         match kind {
-            Kind::Message => handler.chunk(Channel::Message, payload),
-            Kind::Thought => handler.chunk(Channel::Thought, payload),
+            Kind::Message => handler.chunk(Channel::Text, payload),
+            Kind::Thought => handler.chunk(Channel::Reasoning, payload),
             Kind::ToolCall => handler.tool_call(payload),
             Kind::TurnStart => handler.turn_start(payload),
             Kind::TurnEnd => handler.turn_end(payload),

@@ -6,11 +6,12 @@
 //! run.
 
 use super::{EventHandler, TurnRunner, key_of};
-use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, Persistence, Scope};
+use crate::model::{Audience, Draft, MessageId, Owner, PartId, Persistence, Scope};
 use crate::source::Fact;
 use crate::source::bounded::keyed;
 use crate::source::digest::TextDigest;
 use crate::source::members::{self, diagnostic, take_flag, take_text, take_time};
+use crate::source::turn::Channel;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -20,31 +21,18 @@ use serde_json::json;
 /// Beyond this limit the adapter evicts the oldest; the next chunk of that stream starts it anew.
 pub(super) const STREAMS_OPEN_MAX: usize = 64;
 
-/// The kind of a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Channel {
-    Message,
-    Thought,
+/// Returns the id of the only part of a stream's message.
+const fn part_of(channel: Channel) -> &'static str {
+    match channel {
+        Channel::Text => "turnrunner-text",
+        Channel::Reasoning => "turnrunner-thought",
+    }
 }
 
-impl Channel {
-    /// Returns the id of the only part of a stream's message.
-    const fn part(self) -> &'static str {
-        match self {
-            Self::Message => "turnrunner-text",
-            Self::Thought => "turnrunner-thought",
-        }
-    }
-
-    /// Creates a chunk or a seal. ADK intends thoughts for operators of the agent, not for its users.
-    fn draft(self, seals: bool) -> Draft {
-        match (self, seals) {
-            (Self::Message, false) => Draft::new(EventType::TextDelta),
-            (Self::Message, true) => Draft::new(EventType::TextFinal),
-            (Self::Thought, false) => Draft::new(EventType::ReasoningDelta).with_audience(Audience::Dashboard),
-            (Self::Thought, true) => Draft::new(EventType::ReasoningSummary).with_audience(Audience::Dashboard),
-        }
-    }
+/// Creates a chunk or a seal. ADK intends thoughts for operators of the agent, not for its users.
+fn draft(channel: Channel, seals: bool) -> Draft {
+    let draft = Draft::new(if seals { channel.end() } else { channel.delta() });
+    if channel == Channel::Reasoning { draft.with_audience(Audience::Dashboard) } else { draft }
 }
 
 /// An unsealed stream.
@@ -115,11 +103,11 @@ impl EventHandler<'_> {
         let full = take_text(&mut payload, "full");
         let seals = take_flag(&mut payload, "isComplete").unwrap_or(false);
         let at = take_time(&mut payload, "updatedAt");
-        let part = PartId::new(channel.part()).ok();
+        let part = PartId::new(part_of(channel)).ok();
         let of = |draft: Draft| draft.with_message(message.clone()).with_part(part.clone()).with_timestamp(at.clone());
         if self.memory.has_ended(key) {
             payload.shift_remove("createdAt");
-            return self.late_chunk(of(channel.draft(false)), delta, payload);
+            return self.late_chunk(of(draft(channel, false)), delta, payload);
         }
         let created = payload.shift_remove("createdAt");
         let completed = if seals { payload.shift_remove("completedAt") } else { None };
@@ -129,19 +117,19 @@ impl EventHandler<'_> {
         let added = match stream.effect_of(&delta, full.as_deref()) {
             ChunkEffect::Text { text, missed } => {
                 stream.forwarded.update(text.as_bytes());
-                let draft = of(channel.draft(false)).with("text", text).with_some("missedBytes", (missed > 0).then_some(missed));
+                let draft = of(draft(channel, false)).with("text", text).with_some("missedBytes", (missed > 0).then_some(missed));
                 Some(draft).filter(|_| !text.is_empty())
             }
             // The seal below contains the whole text.
             _ if seals => None,
-            ChunkEffect::Other(full) if channel == Channel::Message => {
+            ChunkEffect::Other(full) if channel == Channel::Text => {
                 stream.forwarded = TextDigest::of(full.as_bytes());
                 Some(of(repair(&message, channel, full)))
             }
             // A repair snapshot cannot replace a thought, so the thought stays as it is until its seal.
             ChunkEffect::Other(_) => {
                 stream.forwarded.update(delta.as_bytes());
-                Some(of(channel.draft(false)).with("text", delta.as_str())).filter(|_| !delta.is_empty())
+                Some(of(draft(channel, false)).with("text", delta.as_str())).filter(|_| !delta.is_empty())
             }
             ChunkEffect::Stale => {
                 let event = Fact::from_iter([("aDelta".to_owned(), delta.as_str().into())]);
@@ -161,7 +149,7 @@ impl EventHandler<'_> {
             self.memory.seal(key);
             // An empty `full` of a non-empty stream means that the producer does not track the whole text.
             let whole = full.filter(|full| !full.is_empty() || !has_text);
-            self.push(of(channel.draft(true)).with_some("text", whole).with_some("completedAt", completed));
+            self.push(of(draft(channel, true)).with_some("text", whole).with_some("completedAt", completed));
         }
     }
 
@@ -182,7 +170,7 @@ impl EventHandler<'_> {
 
 /// Creates a repair snapshot that replaces the message's text with `full`.
 fn repair(message: &MessageId, channel: Channel, full: &str) -> Draft {
-    let part = json!({ "partId": channel.part(), "kind": "assistant_text", "text": [full] });
+    let part = json!({ "partId": part_of(channel), "kind": "assistant_text", "text": [full] });
     let draft = members::repair(message, json!([part])).with("reason", "what was streamed is not what the source has");
     draft.with_owner(Owner::Runtime).with_scope(Scope::Message).with_persistence(Persistence::EphemeralLive)
 }

@@ -91,9 +91,35 @@ pub(super) struct TurnRequest {
     pub run: Option<RunId>,
     pub messages: Vec<UserMessage>,
     /// Results of tools that ran in the page, by call.
-    pub results: Vec<(String, Value)>,
+    pub results: Vec<PageResult>,
     /// Further members of the page's request.
     pub members: Map<String, Value>,
+}
+
+/// The result of a tool that ran in the page.
+#[derive(Debug, PartialEq)]
+pub(super) struct PageResult {
+    pub call: String,
+    pub output: Option<Value>,
+    /// What went wrong, if the tool failed.
+    pub error: Option<String>,
+}
+
+impl PageResult {
+    /// Reads a tool message of AG-UI, or a tool part of the AI SDK.
+    fn of(result: &Value, output: &str, error: &str) -> Option<Self> {
+        let error = result.get(error).and_then(Value::as_str).map(str::to_owned);
+        Some(Self { call: result.get("toolCallId")?.as_str()?.to_owned(), output: result.get(output).cloned(), error })
+    }
+
+    /// The native fact of the result.
+    pub fn fact(&self) -> Value {
+        let mut payload = Map::new();
+        payload.extend(self.output.clone().map(|output| ("output".to_owned(), output)));
+        payload.extend(self.error.as_ref().map(|error| ("error".to_owned(), json!({ "message": error }))));
+        let event_type = if self.error.is_some() { "tool.failed" } else { "tool.result" };
+        json!({ "type": event_type, "toolCallId": self.call, "audience": "user", "payload": payload })
+    }
 }
 
 /// Reads the value of a `send` or a `queue`. `id` names a message that has no id of its own.
@@ -107,14 +133,14 @@ pub(super) fn request(value: Option<&Value>, id: &str) -> TurnRequest {
                 let id = message.get("id").and_then(Value::as_str).map_or_else(|| format!("{id}-{n}"), str::to_owned);
                 match message.get("role").and_then(Value::as_str) {
                     Some("user") => request.messages.push(user_message(id, message, is_ai_sdk)),
-                    Some("tool") => request.results.extend(page_result(message, "content")),
+                    Some("tool") => request.results.extend(PageResult::of(message, "content", "error")),
                     Some("assistant") => request.results.extend(
                         message["parts"]
                             .as_array()
                             .into_iter()
                             .flatten()
-                            .filter(|part| part["state"] == "output-available")
-                            .filter_map(|part| page_result(part, "output")),
+                            .filter(|part| part["state"] == "output-available" || part["state"] == "output-error")
+                            .filter_map(|part| PageResult::of(part, "output", "errorText")),
                     ),
                     // What a page claims about the system is not the user's to say.
                     _ => {}
@@ -145,10 +171,6 @@ fn attachment(file: &Value) -> Value {
     let text = |member: &str| file[member].as_str().unwrap_or_default();
     let url = format!("data:{};base64,{}", text("mediaType"), text("data"));
     json!({ "type": "binary", "mimeType": file["mediaType"], "url": url, "filename": file["name"] })
-}
-
-fn page_result(of: &Value, member: &str) -> Option<(String, Value)> {
-    Some((of.get("toolCallId")?.as_str()?.to_owned(), of.get(member).cloned().unwrap_or(Value::Null)))
 }
 
 fn user_message(id: String, message: &Value, is_ai_sdk: bool) -> UserMessage {
@@ -223,7 +245,12 @@ mod tests {
             { "id": "t", "role": "tool", "toolCallId": "call", "content": "done" }] });
         let read = request(Some(&of_page), "c");
         assert_eq!((read.run.unwrap().as_str(), read.messages), ("r", vec![user("u", "Hello")]));
-        assert_eq!(read.results, [("call".to_owned(), json!("done"))]);
+        let result = |output: Option<Value>, error: Option<&str>| PageResult {
+            call: "call".into(),
+            output,
+            error: error.map(str::to_owned),
+        };
+        assert_eq!(read.results, [result(Some(json!("done")), None)]);
         assert_eq!(Value::Object(read.members), json!({ "state": { "n": 1 } }));
         let of_chat = json!({ "protocol": "ai-sdk", "runId": "r", "messages": [
             { "id": "u", "role": "user", "parts": [{ "type": "text", "text": "See" }, { "type": "file", "mediaType": "image/png", "url": "u" }] }] });
@@ -232,6 +259,16 @@ mod tests {
             message.content,
             json!([{ "type": "text", "text": "See" }, { "type": "binary", "mimeType": "image/png", "url": "u" }])
         );
+        let part = |state: &str, member: &str, value: Value| json!({ "type": "dynamic-tool", "toolCallId": "call", "state": state, member: value });
+        let outcomes = [
+            part("output-available", "output", json!(7)),
+            part("output-error", "errorText", json!("no")),
+            part("input-available", "input", json!({})),
+        ];
+        let answered = json!({ "protocol": "ai-sdk", "messages": [{ "id": "a", "role": "assistant", "parts": outcomes }] });
+        let [done, failed] = &request(Some(&answered), "c").results[..] else { panic!("two results") };
+        assert_eq!((done, failed), (&result(Some(json!(7)), None), &result(None, Some("no"))));
+        assert_eq!(json!([done.fact()["type"], failed.fact()["type"]]), json!(["tool.result", "tool.failed"]));
         assert_eq!(facts(std::slice::from_ref(message))[0]["payload"]["attachments"], json!([message.content[1]]));
     }
 

@@ -1,8 +1,10 @@
 //! Endpoints of the Responses API.
 //!
-//! The endpoint gets the whole conversation with each turn. Answers to approvals name the response that asked. With
-//! `background = true` the endpoint goes on while this process restarts, and the connector then reads the response again
-//! (the source drops what it knows).
+//! The endpoint gets the whole conversation with each turn. Answers to approvals name the response that asked. A run
+//! completes at the end of its stream if the endpoint left calls of functions open. The page runs these, and the next
+//! turn's conversation has the outputs. It does not name the response that called: the API then requires the outputs of
+//! all its calls, but the page may have only some. With `background = true` the endpoint goes on while this process
+//! restarts, and the connector then reads the response again (the source drops what it knows).
 
 use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall};
 use super::entry::AgentEntry;
@@ -10,10 +12,12 @@ use super::error::UpstreamError;
 use super::http::{EventReader, HttpEndpoint, HttpUpstream, line_of};
 use super::sse::SseMessage;
 use super::{ConnectorKind, TargetKind, http_endpoint};
+use crate::source::openai_responses::STREAM_ENDED;
 use futures_util::FutureExt;
 use http::Method;
 use reqwest::RequestBuilder;
 use serde_json::{Map, Value, json};
+use std::future::ready;
 
 pub(super) const CONNECTOR: ConnectorKind = ConnectorKind {
     name: "openai-responses",
@@ -60,7 +64,8 @@ impl Protocol for ResponsesEndpoint {
                 }
             };
             let stream = endpoint.open(request).await?;
-            let reader = ResponsesReader { sent, is_background: self.is_background, response: None, is_news: false };
+            let is_background = self.is_background;
+            let reader = ResponsesReader { sent, is_background, response: None, is_news: false, is_open: false };
             Ok(Box::new(HttpUpstream { endpoint, stream, reader }) as Box<dyn Upstream>)
         }
         .boxed()
@@ -160,6 +165,8 @@ struct ResponsesReader {
     response: Option<String>,
     /// Whether the response's id is not remembered yet.
     is_news: bool,
+    /// Whether the log has events of the stream, and not its end.
+    is_open: bool,
 }
 
 impl EventReader for ResponsesReader {
@@ -167,6 +174,7 @@ impl EventReader for ResponsesReader {
         if message.data.trim() == "[DONE]" {
             return Ok(());
         }
+        self.is_open = true;
         facts.append(&mut self.sent);
         if self.response.is_none()
             && let Ok(event) = serde_json::from_str::<Value>(&message.data)
@@ -177,6 +185,11 @@ impl EventReader for ResponsesReader {
         }
         facts.push(line_of(message.data));
         Ok(())
+    }
+
+    fn read_missed<'a>(&'a mut self, _endpoint: &'a HttpEndpoint) -> Step<'a, Option<Vec<String>>> {
+        let end = std::mem::take(&mut self.is_open).then(|| vec![json!({ "type": STREAM_ENDED }).to_string()]);
+        Box::pin(ready(Ok(end)))
     }
 
     fn cancellation(&self, endpoint: &HttpEndpoint) -> Option<RequestBuilder> {

@@ -4,7 +4,7 @@
 //! Controls that wait keep their claim; a claim that expires meanwhile comes again, and replaces the old one.
 
 use super::call::{ActionReply, TurnInput};
-use super::conversation;
+use super::conversation::{self, PageResult};
 use super::error::UpstreamError;
 use super::turn::{ConnectedAgent, HeldControl, LateReply, TurnCommand, TurnJob, cancelled_fact, failure_facts};
 use crate::control::{Answer, Claim, ClaimedControl};
@@ -16,7 +16,7 @@ use crate::serve::clients::threads::Thread;
 use crate::serve::http::problem::Problem;
 use crate::source::agent_ui;
 use crate::source::ledger::Status;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -173,17 +173,16 @@ impl Worker {
     }
 
     /// Stores the results of tools that ran in the page, in the runs that called them.
-    async fn store_results(&self, session: &SessionId, results: &[(String, Value)]) -> Result<(), Problem> {
+    async fn store_results(&self, session: &SessionId, results: &[PageResult]) -> Result<(), Problem> {
         if results.is_empty() {
             return Ok(());
         }
         let app = &self.agent.app;
         let shown = Thread::find(app, session).await?.shown_activities(app, Audience::Internal).await?;
-        for (call, output) in results {
-            let awaits = shown.iter().find(|shown| *shown.id == **call && shown.content.contains_key("awaits"));
+        for result in results {
+            let awaits = shown.iter().find(|shown| *shown.id == *result.call && shown.content.contains_key("awaits"));
             let Some(run) = awaits.and_then(|shown| RunId::new(shown.run.as_deref()?).ok()) else { continue };
-            let fact = json!({ "type": "tool.result", "toolCallId": call, "audience": "user", "payload": { "output": output } });
-            self.publish(&run, Some(session.clone()), &[fact]).await?;
+            self.publish(&run, Some(session.clone()), &[result.fact()]).await?;
         }
         Ok(())
     }

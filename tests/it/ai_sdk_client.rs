@@ -21,8 +21,9 @@ enum Is {
 const ID: (&str, Is) = ("id", Is::Text);
 const CALL: (&str, Is) = ("toolCallId", Is::Text);
 const DELTA: (&str, Is) = ("delta", Is::Text);
-/// A call without them looks to a client like one to execute itself, or is not found (version 5).
-const SERVER_EXECUTED: [(&str, Is); 2] = [("dynamic", Is::True), ("providerExecuted", Is::True)];
+/// A call without `dynamic` is not found (version 5). A call that `providerExecuted` does not mark is the client's to
+/// execute.
+const EXECUTED: [(&str, Is); 2] = [("dynamic", Is::True), ("providerExecuted", Is::Flag)];
 
 #[rustfmt::skip]
 const KNOWN: &[Known] = &[
@@ -40,11 +41,11 @@ const KNOWN: &[Known] = &[
     ("reasoning-start", 5, &[ID], &[("providerMetadata", Is::Object)]),
     ("reasoning-delta", 5, &[ID, DELTA], &[]),
     ("reasoning-end", 5, &[ID], &[]),
-    ("tool-input-start", 5, &[CALL, ("toolName", Is::Text), SERVER_EXECUTED[0], SERVER_EXECUTED[1]], &[]),
+    ("tool-input-start", 5, &[CALL, ("toolName", Is::Text), EXECUTED[0], EXECUTED[1]], &[]),
     ("tool-input-delta", 5, &[CALL, ("inputTextDelta", Is::Text)], &[]),
-    ("tool-input-available", 5, &[CALL, ("toolName", Is::Text), ("input", Is::Any), SERVER_EXECUTED[0], SERVER_EXECUTED[1]], &[]),
-    ("tool-output-available", 5, &[CALL, ("output", Is::Any), SERVER_EXECUTED[0]], &[("preliminary", Is::True)]),
-    ("tool-output-error", 5, &[CALL, ("errorText", Is::Text), SERVER_EXECUTED[0]], &[]),
+    ("tool-input-available", 5, &[CALL, ("toolName", Is::Text), ("input", Is::Any), EXECUTED[0], EXECUTED[1]], &[]),
+    ("tool-output-available", 5, &[CALL, ("output", Is::Any), EXECUTED[0]], &[("preliminary", Is::True), ("providerExecuted", Is::True)]),
+    ("tool-output-error", 5, &[CALL, ("errorText", Is::Text), EXECUTED[0]], &[("providerExecuted", Is::True)]),
     ("tool-output-denied", 6, &[CALL], &[]),
     ("tool-approval-request", 6, &[CALL, ("approvalId", Is::Text)], &[("reason", Is::Text)]),
     ("tool-approval-response", 7, &[("approvalId", Is::Text), ("approved", Is::Flag)], &[("reason", Is::Text)]),
@@ -226,7 +227,8 @@ impl Reader {
                     self.push(json!({ "type": "dynamic-tool", "toolCallId": id, "providerExecuted": true }));
                 }
                 let call = self.call(chunk);
-                update(call, "input-streaming", &[("toolName", &chunk["toolName"])]);
+                let members = [("toolName", &chunk["toolName"]), ("providerExecuted", &chunk["providerExecuted"])];
+                update(call, "input-streaming", &members);
             }
             "tool-input-delta" => {
                 let more = chunk["inputTextDelta"].as_str().expect("checked");
@@ -238,7 +240,7 @@ impl Reader {
                 call.insert("rawInput".into(), text.into());
             }
             "tool-input-available" => {
-                let members = [("toolName", &chunk["toolName"]), ("input", &chunk["input"])];
+                let members = ["toolName", "input", "providerExecuted"].map(|member| (member, &chunk[member]));
                 update(self.call(chunk), "input-available", &members);
             }
             "tool-approval-request" => {
@@ -275,7 +277,8 @@ impl Reader {
                 let input = call.get("input").cloned().expect("a call has arguments");
                 let mut members = vec![("input", &input)];
                 let state = if kind == "tool-output-error" { "output-error" } else { "output-available" };
-                members.extend(["output", "preliminary", "errorText"].iter().filter_map(|name| Some((*name, chunk.get(*name)?))));
+                let given = ["output", "preliminary", "errorText", "providerExecuted"];
+                members.extend(given.iter().filter_map(|name| Some((*name, chunk.get(*name)?))));
                 update(call, state, &members);
             }
         }

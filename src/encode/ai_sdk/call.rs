@@ -3,8 +3,9 @@
 //! A call's part is a function of the call and of the latest action about it ([`Target`]). From any state of the
 //! reader, the chunks lead to that part. So a reader from the start and a late reader end with the same part.
 //!
-//! Every call is `dynamic`, because no client has types for the server's tools. Every call is `providerExecuted`,
-//! because clients would otherwise execute it themselves.
+//! Every call is `dynamic`, because no client has types for the server's tools. Every call is `providerExecuted`, because
+//! clients would otherwise execute it themselves. A call that awaits the client is not, until its result is there: a
+//! client offers the call to the page's tools when its input comes again without the mark.
 
 use super::content_copy::{ContentCopy, joined};
 use super::message_writer::{MessageWriter, hash};
@@ -104,6 +105,8 @@ pub(super) struct Target<'c> {
     input: Input<'c>,
     approval: Option<&'c Approval>,
     outcome: Outcome<'c>,
+    /// Whether the client has to run the call.
+    is_of_client: bool,
 }
 
 impl<'c> Target<'c> {
@@ -115,6 +118,7 @@ impl<'c> Target<'c> {
             input: input(content, state, approval.is_some()),
             approval,
             outcome: outcome(content, state, approval),
+            is_of_client: content.contains_key("awaits"),
         }
     }
 
@@ -126,6 +130,7 @@ impl<'c> Target<'c> {
             input: Input::Known(input),
             approval: Some(approval),
             outcome: if approval.decision == Decision::Denied { Outcome::Denied } else { Outcome::None },
+            is_of_client: false,
         }
     }
 
@@ -142,7 +147,8 @@ impl<'c> Target<'c> {
             (Outcome::None, Input::Streaming(_), _) => "input-streaming",
         };
         let mut part = json!({
-            "type": "dynamic-tool", "toolName": self.name, "toolCallId": id, "state": state, "providerExecuted": true,
+            "type": "dynamic-tool", "toolName": self.name, "toolCallId": id, "state": state,
+            "providerExecuted": !self.is_of_client,
         });
         match &self.input {
             Input::Known(input) => part["input"] = input.clone().into_owned(),
@@ -197,7 +203,8 @@ fn outcome<'c>(content: &'c Map<String, Value>, state: Option<&str>, approval: O
         Some("output-available") => Outcome::Output(output(content)),
         Some("output-error" | "cancelled") if decision == Some(Decision::Denied) => Outcome::Denied,
         Some(end @ ("output-error" | "cancelled")) => Outcome::Error(error(content, end)),
-        Some("progress") if decision != Some(Decision::Pending) => {
+        // The client does not run a call that has an output.
+        Some("progress") if decision != Some(Decision::Pending) && !content.contains_key("awaits") => {
             let reported = REPORT_MEMBERS.iter().filter_map(|member| Some(((*member).to_owned(), content.get(*member)?.clone())));
             let mut output: Map<String, Value> = reported.collect();
             output.extend(streamed_output(content));
@@ -280,6 +287,7 @@ struct SentToolPart {
     input: SentInput,
     approval: Option<Approval>,
     outcome: SentOutcome,
+    is_of_client: bool,
 }
 
 /// One call.
@@ -381,6 +389,14 @@ impl Call {
         if sent.outcome == outcome {
             return;
         }
+        // The mark comes with the output.
+        let was_of_client = std::mem::replace(&mut sent.is_of_client, target.is_of_client) && !target.is_of_client;
+        let push = |mut chunk: Value, writer: &mut MessageWriter| {
+            if was_of_client {
+                chunk["providerExecuted"] = true.into();
+            }
+            writer.push(chunk);
+        };
         let output =
             |output: &Value| json!({ "type": "tool-output-available", "toolCallId": id, "output": output, "dynamic": true });
         match &target.outcome {
@@ -388,11 +404,11 @@ impl Call {
             Outcome::Preliminary(state) => {
                 let mut chunk = output(state);
                 chunk["preliminary"] = true.into();
-                writer.push(chunk);
+                push(chunk, writer);
             }
-            Outcome::Output(all) => writer.push(output(all)),
+            Outcome::Output(all) => push(output(all), writer),
             Outcome::Error(text) => {
-                writer.push(json!({ "type": "tool-output-error", "toolCallId": id, "errorText": text, "dynamic": true }));
+                push(json!({ "type": "tool-output-error", "toolCallId": id, "errorText": text, "dynamic": true }), writer);
             }
             Outcome::Denied => writer.push(json!({ "type": "tool-output-denied", "toolCallId": id })),
         }
@@ -402,23 +418,29 @@ impl Call {
     /// Opens the part or reopens it. The reader then drops its arguments and output.
     fn send_start(&mut self, id: &str, target: &Target<'_>, writer: &mut MessageWriter) {
         writer.push(json!({
-            "type": "tool-input-start", "toolCallId": id, "toolName": target.name, "dynamic": true, "providerExecuted": true,
+            "type": "tool-input-start", "toolCallId": id, "toolName": target.name, "dynamic": true,
+            "providerExecuted": !target.is_of_client,
         }));
-        let input = SentInput::Streaming(0, DefaultHasher::new());
-        self.sent = Some(SentToolPart { name: target.name.into(), input, approval: None, outcome: SentOutcome::None });
+        let (input, outcome) = (SentInput::Streaming(0, DefaultHasher::new()), SentOutcome::None);
+        let (name, is_of_client) = (target.name.into(), target.is_of_client);
+        self.sent = Some(SentToolPart { name, input, approval: None, outcome, is_of_client });
     }
 
     fn send_input(&mut self, id: &str, target: &Target<'_>, writer: &mut MessageWriter) {
         let sent = self.sent.as_ref().expect("the caller has started the call");
+        // A call returns from the client with its output, which tells so.
+        let changes_hands = target.is_of_client != sent.is_of_client && matches!(target.outcome, Outcome::None | Outcome::Denied);
         match &target.input {
             Input::Streaming(text) => {
                 let common = match &sent.input {
                     // The tool's name may arrive later than its arguments.
-                    SentInput::Streaming(length, sum) if *sent.name == *target.name => text.get(..*length).filter(|common| {
-                        let mut hasher = DefaultHasher::new();
-                        hasher.write(common.as_bytes());
-                        hasher.finish() == sum.finish() && sent.outcome == SentOutcome::None
-                    }),
+                    SentInput::Streaming(length, sum) if *sent.name == *target.name && !changes_hands => {
+                        text.get(..*length).filter(|common| {
+                            let mut hasher = DefaultHasher::new();
+                            hasher.write(common.as_bytes());
+                            hasher.finish() == sum.finish() && sent.outcome == SentOutcome::None
+                        })
+                    }
                     _ => None,
                 };
                 let common = common.map(str::len);
@@ -438,8 +460,8 @@ impl Call {
                 let must_drop_output = matches!(target.outcome, Outcome::None | Outcome::Denied)
                     && sent.outcome != SentOutcome::None
                     && !(matches!(target.outcome, Outcome::Denied) && sent.outcome == SentOutcome::Denied);
-                if !is_sent_input || must_drop_output {
-                    self.send_input_available(id, target.name, input, writer);
+                if !is_sent_input || must_drop_output || changes_hands {
+                    self.send_input_available(id, target, input, writer);
                     let sent = self.sent.as_mut().expect("the caller has started the call");
                     sent.approval = None;
                 }
@@ -447,13 +469,14 @@ impl Call {
         }
     }
 
-    fn send_input_available(&mut self, id: &str, name: &str, input: &Value, writer: &mut MessageWriter) {
+    fn send_input_available(&mut self, id: &str, target: &Target<'_>, input: &Value, writer: &mut MessageWriter) {
         writer.push(json!({
-            "type": "tool-input-available", "toolCallId": id, "toolName": name, "input": input,
-            "dynamic": true, "providerExecuted": true,
+            "type": "tool-input-available", "toolCallId": id, "toolName": target.name, "input": input,
+            "dynamic": true, "providerExecuted": !target.is_of_client,
         }));
         let sent = self.sent.as_mut().expect("the caller has started the call");
-        (sent.name, sent.input, sent.outcome) = (name.into(), SentInput::Known(hash(input)), SentOutcome::None);
+        (sent.name, sent.input, sent.outcome) = (target.name.into(), SentInput::Known(hash(input)), SentOutcome::None);
+        sent.is_of_client = target.is_of_client;
     }
 
     fn send_approval(&mut self, id: &str, target: &Target<'_>, writer: &mut MessageWriter) {
@@ -483,7 +506,7 @@ impl Call {
                 writer.push(response);
             }
             // These versions have no chunk for the decision: the part returns to its state before the request.
-            (_, Input::Known(input)) => self.send_input_available(id, target.name, input, writer),
+            (_, Input::Known(input)) => self.send_input_available(id, target, input, writer),
             (_, Input::Streaming(_)) => {}
         }
     }

@@ -332,6 +332,33 @@ fn a_run_is_one_message_of_texts_reasoning_and_calls() {
 }
 
 #[test]
+fn a_call_that_awaits_the_client_is_the_clients_to_execute_until_its_result_is_there() {
+    let started = of_call("tool.started", json!({ "toolName": "where", "input": {} }));
+    let pending = of_call("tool.progress", json!({ "status": "pending" }));
+    let awaits = of_call("tool.progress", json!({ "status": "pending", "awaits": "client" }));
+    let result = of_call("tool.result", json!({ "output": "Oslo" }));
+    for version in VERSIONS {
+        let marks = |facts: &[Fact]| -> Vec<(String, Option<bool>)> {
+            let chunks = Stream::joined(&Log::of(facts), version, Until::End, 0).rest();
+            let of_call = chunks.iter().filter(|chunk| chunk.get("toolCallId").is_some() && chunk.get("preliminary").is_none());
+            of_call.map(|chunk| (chunk["type"].as_str().unwrap().to_owned(), chunk["providerExecuted"].as_bool())).collect()
+        };
+        let all = [("run.started", json!({})), started.clone(), pending.clone(), awaits.clone(), result.clone(), ends()];
+        let expected = [
+            ("tool-input-start", Some(true)),
+            ("tool-input-available", Some(true)),
+            ("tool-input-available", Some(false)),
+            ("tool-output-available", Some(true)),
+        ];
+        assert_eq!(marks(&all), expected.map(|(kind, mark)| (kind.to_owned(), mark)));
+        let open = [&all[..4], &all[5..]].concat();
+        let reader = Reader::read(version, &Stream::joined(&Log::of(&open), version, Until::End, 0).rest());
+        let part = reader.message["parts"].as_array().unwrap().iter().find(|part| part["type"] == "dynamic-tool").unwrap();
+        assert_eq!((&part["state"], &part["providerExecuted"]), (&json!("input-available"), &json!(false)));
+    }
+}
+
+#[test]
 fn a_response_ends_at_a_pending_decision_and_the_next_continues_from_there() {
     let log = Log::of(&[
         ("run.started", json!({})),

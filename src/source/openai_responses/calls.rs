@@ -21,6 +21,9 @@ pub(super) struct Call {
     pub name: String,
     /// Whether the caller runs the call, not the server.
     is_of_caller: bool,
+    /// Whether the call is of a function that the caller defined, and not of a tool that the API defines.
+    #[serde(default)]
+    is_function: bool,
     /// Whether the input is complete.
     is_ready: bool,
 }
@@ -97,11 +100,15 @@ impl EventHandler<'_> {
             return;
         }
         let is_of_caller = item.get("call_id").is_some_and(Value::is_string);
-        self.start_call(id, &tool_name(item), is_of_caller, item.get("id"));
+        let is_function = item.get("type").is_some_and(|kind| kind == "function_call");
+        let name = tool_name(item);
+        let call = Call { id, name: name_of(&name), is_of_caller, is_function, is_ready: false };
+        self.start_call(call, &name, item.get("id"));
     }
 
-    fn start_call(&mut self, id: ToolCallId, name: &str, is_of_caller: bool, item: Option<&Value>) {
-        self.memory.calls.start(Call { id: id.clone(), name: name_of(name), is_of_caller, is_ready: false });
+    fn start_call(&mut self, call: Call, name: &str, item: Option<&Value>) {
+        let (id, is_of_caller) = (call.id.clone(), call.is_of_caller);
+        self.memory.calls.start(call);
         let mut draft = Self::tool(EventType::ToolStarted, id.clone()).with("toolName", name);
         if is_of_caller {
             // The caller runs the call once the model has completed it.
@@ -197,7 +204,8 @@ impl EventHandler<'_> {
     pub(super) fn output_done(&mut self, item: &mut Map<String, Value>) {
         let Some(id) = take_id::<ToolCallId>(item, "call_id") else { return };
         if !self.memory.knows_call(&id) {
-            self.start_call(id.clone(), "", true, None);
+            let call = Call { id: id.clone(), name: String::new(), is_of_caller: true, is_function: false, is_ready: false };
+            self.start_call(call, "", None);
         }
         let output = item.shift_remove("output");
         let is_failed = item.get("status").is_some_and(|status| status == "failed") || item.contains_key("error");
@@ -254,6 +262,18 @@ impl EventHandler<'_> {
         let calls: Vec<_> = self.memory.calls.open.iter().filter(|call| call.is_of_caller).map(|call| call.id.clone()).collect();
         for id in &calls {
             self.push(Self::tool(EventType::ToolProgress, id.clone()).with("status", "pending"));
+        }
+        !calls.is_empty()
+    }
+
+    /// Reports the open calls of functions whose results the client has to supply. Returns whether there are any.
+    pub(super) fn await_client(&mut self) -> bool {
+        let calls = self.memory.calls.open.iter().filter(|call| call.is_of_caller && call.is_function && call.is_ready);
+        let calls: Vec<_> = calls.map(|call| (call.id.clone(), call.name.clone())).collect();
+        for (id, name) in &calls {
+            let draft = Self::tool(EventType::ToolProgress, id.clone()).with("toolName", name.as_str());
+            let draft = draft.with("status", "pending").with("awaits", "client");
+            self.push(draft.with_persistence(Persistence::Snapshot));
         }
         !calls.is_empty()
     }

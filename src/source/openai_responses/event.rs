@@ -1,7 +1,8 @@
 //! The events: what a fact means without the facts before it.
 //!
-//! One source has three forms. A raw event is the JSON of one SSE `data:` line. The Agents SDK wraps raw events, and adds
-//! items and agents. A bare input item is what the caller sends with its next request, and what no stream repeats.
+//! One source has four forms. A raw event is the JSON of one SSE `data:` line. The Agents SDK wraps raw events, and adds
+//! items and agents. A bare input item is what the caller sends with its next request, and what no stream repeats. And
+//! [`STREAM_ENDED`] is what the reader of a stream adds at its end.
 
 use crate::model::{Draft, ToolCallId};
 use crate::source::members::{Need, diagnostic, id_of, malformed, take_text, take_type, unknown_type, unmet};
@@ -120,6 +121,8 @@ pub(super) enum Event {
     Item(Box<RunItem>),
     /// The agent that runs from now on.
     Agent(Fact),
+    /// The stream has ended.
+    StreamEnded(Fact),
     /// An event that stays whole, for internal readers.
     Diagnostic(Box<Draft>),
 }
@@ -130,6 +133,8 @@ pub(super) struct Raw {
     pub name: String,
     pub members: Fact,
     pub sequence: Option<u64>,
+    /// Whether the Agents SDK wrapped it.
+    pub is_wrapped: bool,
 }
 
 /// A whole item.
@@ -140,6 +145,12 @@ pub(super) struct RunItem {
     /// The members of the SDK's item beside the raw item.
     pub members: Fact,
 }
+
+/// The type of the fact that a stream has ended.
+///
+/// Only the end shows that nothing answers the open calls of the last response: an agent that runs its own tools sends
+/// their outputs, or another response, on the same stream.
+pub(crate) const STREAM_ENDED: &str = "stream.ended";
 
 /// The types of bare input items.
 fn is_input_item(name: &str) -> bool {
@@ -152,7 +163,7 @@ pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
         "raw_response_event" => match fact.shift_remove("data") {
             Some(Value::Object(mut raw)) if raw.get("type").is_some_and(Value::is_string) => {
                 let name = take_text(&mut raw, "type").unwrap_or_default();
-                raw_event(name, raw)
+                raw_event(name, raw, true)
             }
             odd => {
                 fact.extend(odd.map(|odd| ("data".to_owned(), odd)));
@@ -164,12 +175,13 @@ pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
             Some(Value::String(_)) => Event::Agent(fact),
             _ => Event::Diagnostic(malformed(&name, fact, "new_agent with a name").into()),
         },
+        STREAM_ENDED => Event::StreamEnded(fact),
         _ if is_input_item(&name) => input_item(name, fact),
-        _ => raw_event(name, fact),
+        _ => raw_event(name, fact, false),
     })
 }
 
-fn raw_event(name: String, mut members: Fact) -> Event {
+fn raw_event(name: String, mut members: Fact, is_wrapped: bool) -> Event {
     let Some((kind, needs)) = kind_of(&name) else { return Event::Diagnostic(unknown_type(&name, members).into()) };
     if let Some(expected) = unmet(&members, needs) {
         return Event::Diagnostic(malformed(&name, members, &expected).into());
@@ -178,7 +190,7 @@ fn raw_event(name: String, mut members: Fact) -> Event {
     // Random padding, and a list that is empty unless the caller asks for it.
     members.shift_remove("obfuscation");
     members.retain(|member, value| !(value.is_null() || member == "logprobs" && value.as_array().is_some_and(Vec::is_empty)));
-    Event::Raw(Raw { kind, name, members, sequence }.into())
+    Event::Raw(Raw { kind, name, members, sequence, is_wrapped }.into())
 }
 
 fn run_item(event_type: &str, mut fact: Fact) -> Event {

@@ -7,7 +7,8 @@
 //!   reconciles them.
 //! * Ids of items are no keys: the Agents SDK repeats one id for all, and other servers change them. The place of an item
 //!   in its response is its key.
-//! * The result of a function call is not on the raw stream: the caller runs the tool. An open call keeps the run open.
+//! * The result of a function call is not on the raw stream: the caller runs the tool. An open call keeps the run open,
+//!   until the reader of the stream reports its end: then the client has to supply the result.
 //! * An approval request ends its response, and makes the end a pause.
 //! * The instructions, tools and encrypted contents of a response are internal; the raw chain of thought is for operators.
 //! * The adapter never rejects an unknown event type or member, and its memory never holds a body.
@@ -41,6 +42,8 @@ use serde_json::Value;
 /// The source `openai-responses`.
 pub const SOURCE: SourceKind = SourceKind::of::<OpenAiResponses>("openai-responses");
 
+pub(crate) use event::STREAM_ENDED;
+
 /// The state of a run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -61,6 +64,8 @@ struct OpenAiResponses {
     has_refused: bool,
     /// Whether the run has raw events. Items of the Agents SDK then only repeat them.
     has_raw: bool,
+    /// Whether the Agents SDK reports the run. It runs the tools itself.
+    is_of_agents_sdk: bool,
     thread: Option<ThreadId>,
     /// The agent that runs, by the Agents SDK.
     agent: Option<AgentId>,
@@ -81,11 +86,18 @@ impl Runtime for OpenAiResponses {
     const PARSE: Parser<Event> = event::parse;
 
     fn apply(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
+        self.is_of_agents_sdk |= match &event {
+            Event::Raw(raw) => raw.is_wrapped,
+            Event::Item(item) => item.name.is_some(),
+            Event::Agent(_) => true,
+            Event::StreamEnded(_) | Event::Diagnostic(_) => false,
+        };
         let mut handler = EventHandler { memory: self, given, out };
         match event {
             Event::Raw(raw) => handler.raw(*raw),
             Event::Item(item) => handler.run_item(*item),
             Event::Agent(fact) => handler.agent_updated(fact),
+            Event::StreamEnded(fact) => handler.stream_ended(fact),
             Event::Diagnostic(draft) => handler.push(*draft),
         }
     }
@@ -120,7 +132,7 @@ impl EventHandler<'_> {
         }
     }
 
-    fn raw(&mut self, Raw { kind, name, members: fact, sequence }: Raw) {
+    fn raw(&mut self, Raw { kind, name, members: fact, sequence, .. }: Raw) {
         if kind != Kind::Created && self.is_repeated(sequence) {
             return;
         }

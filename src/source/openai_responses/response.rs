@@ -1,9 +1,10 @@
 //! Responses and the run: starts, pauses and ends.
 //!
 //! The first response starts the run, and the later ones are its steps. A response completes the run if nothing waits:
-//! neither an approval nor a call that the caller runs.
+//! neither an approval nor a call that the caller runs. The end of the stream completes a run whose functions the client
+//! has to run.
 
-use super::event::FAKE_ID;
+use super::event::{FAKE_ID, STREAM_ENDED};
 use super::{EventHandler, OpenAiResponses, TurnState};
 use crate::model::{Audience, Draft, EventType, Owner, Phase, ThreadId};
 use crate::source::Fact;
@@ -150,6 +151,18 @@ impl EventHandler<'_> {
         }
         let draft = ended(Phase::Completed, "completed").with_some("refused", self.memory.has_refused.then_some(true));
         self.end(carry_all(draft, fact));
+    }
+
+    /// Completes the run if the last response left calls of functions to the client, and nothing on the stream ran them.
+    ///
+    /// A stream that breaks within a response completes nothing. The tools of the Agents SDK run at the agent.
+    pub(super) fn stream_ended(&mut self, fact: Fact) {
+        let memory = &self.memory;
+        let is_over = memory.turn_state == TurnState::Open && memory.response_is_over && !memory.is_of_agents_sdk;
+        if is_over && self.await_client() {
+            return self.end(carry_all(ended(Phase::Completed, "completed"), fact));
+        }
+        self.push_internal("stream", STREAM_ENDED, fact);
     }
 
     pub(super) fn incomplete(&mut self, mut fact: Fact) {

@@ -1,6 +1,8 @@
 //! Tests of the Responses adapter, event by event.
 //! `tests/it/runtimes.rs` replays the recordings.
 
+mod stream_end;
+
 use super::*;
 use crate::model::{Audience, EventType, Owner, Phase};
 use crate::source::samples::{self, all, ends, find, object, payload};

@@ -23,6 +23,18 @@ function partsOf(messages) {
 
 const textsOf = (messages) => messages.flatMap(({ parts }) => parts.filter(({ type }) => type === "text" || type === "thinking").map(({ content }) => content)).filter(Boolean);
 
+/** The states of results by the native states of their calls. */
+const RESULT_STATES = { "output-available": "complete", "output-error": "error", cancelled: "error" };
+
+/** Returns the first call whose result does not have the outcome of the native one. */
+function wrongOutcome({ raw: { parts }, native }) {
+  const calls = new Map(native.filter(({ activityType }) => activityType === "tool-call-progress").map(({ activityId, content }) => [activityId, content]));
+  const isWrong = ({ type, toolCallId, state, error }) =>
+    type === "tool-result" && calls.has(toolCallId) && (state !== RESULT_STATES[calls.get(toolCallId).state] || (state === "error") !== Boolean(error));
+  const wrong = parts.find(isWrong);
+  return wrong && `the result ${JSON.stringify(wrong)} is of the call ${JSON.stringify(calls.get(wrong.toolCallId))}`;
+}
+
 export const tanstack = {
   name: "TanStack AI 0.33.2",
   sendsRequest: true,
@@ -32,6 +44,7 @@ export const tanstack = {
   // turn's first thought to the message before its question, and an agent's name is in its parts or not.
   excludes: ["acp/scripted-session_load_replay", "claude-stream-json/subagent_background_second_turn"],
   nativeTexts: textsInOrder,
+  check: wrongOutcome,
   open({ url, agent, run, thread, user }) {
     const streams = new Streams({ isTerminal: ({ type }) => ["RUN_FINISHED", "RUN_ERROR"].includes(type), idsFirst: true });
     let markHydrated, client;

@@ -4,7 +4,8 @@
 //! ([`thread_messages`]). It only answers interrupts that carry its own binding ([`with_bindings`]). It drops an open
 //! text at every snapshot, so the text is sent again ([`TanStack`]). It adds a reopened call or reasoning a second time,
 //! so a snapshot leaves out those that follow it. It separates reasoning by step, not by message, so each reasoning
-//! message is a step.
+//! message is a step. It shows a call as failed only if its own metadata, or a message's `error`, say so
+//! ([`mark_failure`]).
 
 use crate::encode::ag_ui::AgUi;
 use crate::encode::frames::{ActivityView, Frame};
@@ -71,6 +72,11 @@ fn adapt(events_in: Vec<Value>, events: &mut Vec<Value>) {
                     shown = messages.iter().flat_map(texts).collect();
                     // The client would show an activity as an empty bubble.
                     messages.retain(|message| message["role"] != "activity" && !is_reopened(message, &opened));
+                    for message in messages {
+                        if let Some(error) = mark_failure(message) {
+                            message["error"] = error.into();
+                        }
+                    }
                 }
             }
             Some("TEXT_MESSAGE_START") => after = repeat_text(&shown, "TEXT_MESSAGE_CONTENT", "messageId", &event),
@@ -80,6 +86,11 @@ fn adapt(events_in: Vec<Value>, events: &mut Vec<Value>) {
             }
             Some("REASONING_MESSAGE_END") => {
                 after = Some(json!({ "type": "STEP_FINISHED", "stepName": event["messageId"] }));
+            }
+            Some("TOOL_CALL_RESULT") => {
+                if mark_failure(&mut event).is_some() {
+                    event["metadata"]["tanstack"]["state"] = "output-error".into();
+                }
             }
             Some("TOOL_CALL_START") => after = repeat_text(&shown, "TOOL_CALL_ARGS", "toolCallId", &event),
             Some("RUN_FINISHED") => {
@@ -166,6 +177,26 @@ fn canonical(value: &Value) -> String {
     }
 }
 
+/// Gives the result of a call that failed, or was cancelled, its error as text, and returns it.
+///
+/// The client shows the member `error` of a result's content if it is text. The other members of our error stand beside
+/// it.
+fn mark_failure(result: &mut Value) -> Option<String> {
+    let state = result.pointer("/metadata/proscenium/state")?.as_str()?;
+    let plain = if state == "cancelled" { "The call was cancelled." } else { "The tool failed." };
+    let content = result["content"].as_str()?;
+    let mut content = serde_json::from_str::<Map<String, Value>>(content).unwrap_or_default();
+    let members = match content.shift_remove("error") {
+        Some(Value::Object(error)) => error,
+        _ => Map::new(),
+    };
+    let error = members.get("message").and_then(Value::as_str).filter(|text| !text.is_empty()).unwrap_or(plain).to_owned();
+    let mut shown = Map::from_iter([("error".to_owned(), Value::from(error.as_str()))]);
+    shown.extend(members.into_iter().filter(|(member, _)| member != "message").chain(content));
+    result["content"] = Value::Object(shown).to_string().into();
+    Some(error)
+}
+
 /// Converts a thread's messages into this client's form.
 ///
 /// The result has `parts`, with reasoning and tool results inside their assistant message. `is_live` selects the
@@ -173,11 +204,14 @@ fn canonical(value: &Value) -> String {
 /// first of the others: the client shows a streamed message that it does not have after those that it has.
 #[must_use]
 pub fn thread_messages(messages: Vec<Value>, is_live: impl Fn(&Value) -> bool) -> Vec<Value> {
-    let results: Map<String, Value> = messages
-        .iter()
-        .filter(|message| message["role"] == "tool")
-        .filter_map(|message| Some((message["toolCallId"].as_str()?.to_owned(), message.clone())))
-        .collect();
+    let result_of = |message: &Value| {
+        let (call, mut result) = (message["toolCallId"].as_str()?.to_owned(), message.clone());
+        if let Some(error) = mark_failure(&mut result) {
+            result["error"] = error.into();
+        }
+        Some((call, result))
+    };
+    let results: Map<String, Value> = messages.iter().filter(|message| message["role"] == "tool").filter_map(result_of).collect();
     let (mut all, mut thoughts, mut was_live) = (Vec::<Value>::new(), Vec::new(), false);
     for mut message in messages {
         let role = message["role"].as_str().unwrap_or_default();
@@ -300,6 +334,49 @@ mod tests {
         let (mut without, alone) = (Vec::new(), json!({ "type": "TEXT_MESSAGE_START", "messageId": "m" }));
         adapt(vec![alone.clone()], &mut without);
         assert_eq!(without, [alone], "only a snapshot drops open texts");
+    }
+
+    #[test]
+    fn a_failed_call_has_its_error_as_text_in_each_form() {
+        for (state, content, error, shown) in [
+            (
+                "output-error",
+                json!({ "error": { "code": "x", "message": "disk full" } }),
+                "disk full",
+                json!({ "error": "disk full", "code": "x" }),
+            ),
+            (
+                "output-error",
+                json!({ "withheld": true }),
+                "The tool failed.",
+                json!({ "error": "The tool failed.", "withheld": true }),
+            ),
+            (
+                "cancelled",
+                json!({ "cancelled": true }),
+                "The call was cancelled.",
+                json!({ "error": "The call was cancelled.", "cancelled": true }),
+            ),
+        ] {
+            let metadata = json!({ "proscenium": { "state": state } });
+            let result =
+                json!({ "id": "r", "role": "tool", "toolCallId": "c", "content": content.to_string(), "metadata": metadata });
+            let mut live = result.clone();
+            live["type"] = "TOOL_CALL_RESULT".into();
+            let call = json!({ "id": "m", "role": "assistant", "toolCalls": [{ "id": "c", "function": { "name": "f", "arguments": "{}" } }] });
+            let mut out = Vec::new();
+            adapt(vec![live, json!({ "type": "MESSAGES_SNAPSHOT", "messages": [result] })], &mut out);
+            let shown = Value::from(shown.to_string());
+            assert_eq!((&out[0]["content"], &out[0]["metadata"]["tanstack"]["state"]), (&shown, &json!("output-error")));
+            assert_eq!((&out[1]["messages"][0]["content"], &out[1]["messages"][0]["error"]), (&shown, &json!(error)));
+            let thread = thread_messages(vec![call, result], |_| false);
+            let part = &thread[0]["parts"][1];
+            assert_eq!(json!([part["state"], part["content"], part["error"]]), json!(["error", shown, error]));
+        }
+        let done = json!({ "type": "TOOL_CALL_RESULT", "toolCallId": "c", "content": "{\"error\":{}}", "metadata": {} });
+        let mut out = Vec::new();
+        adapt(vec![done.clone()], &mut out);
+        assert_eq!(out, [done]);
     }
 
     #[test]

@@ -93,4 +93,12 @@ const aiSdk = (name, version, library) => {
   return { name, sendsRequest: true, namesRuns: true, open, nativeTexts: (activities) => textsInOrder(activities, ["assistant"]) };
 };
 
-export const ai = [aiSdk("AI SDK 5.0.277", 5, ai5), aiSdk("AI SDK 6.0.322", 6, ai6), aiSdk("AI SDK 7.0.173", 7, ai7)];
+const LIBRARIES = [["AI SDK 5.0.277", 5, ai5], ["AI SDK 6.0.322", 6, ai6], ["AI SDK 7.0.173", 7, ai7]];
+
+export const ai = LIBRARIES.map((library) => aiSdk(...library));
+
+/** The libraries themselves, each with a way to create a chat. */
+export const chats = LIBRARIES.map(([name, version, library]) => {
+  const Chat = chatOf(library);
+  return { name, version, library, createChat: (init) => new Chat(init) };
+});

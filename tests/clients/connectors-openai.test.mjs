@@ -14,7 +14,9 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { LLMock } from "@copilotkit/aimock";
+import { ChatClient, fetchServerSentEvents } from "@tanstack/ai-client";
 import OpenAI from "openai";
+import { chats } from "./ai-sdk.mjs";
 import { post, startServer, waitFor } from "./harness.mjs";
 import { pageOf, turnAfterRestart } from "./helper-page.mjs";
 
@@ -181,20 +183,111 @@ describe("openai-responses, served by a package", () => {
   const model = new LLMock({ port: 0 });
   const endpoint = {};
   before(async () => {
-    model.on({}, ({ messages }) => ({ content: `I have ${messages.length} messages.` }));
     await model.start();
     endpoint.url = `${model.url}/v1`;
   });
   after(() => model.stop());
+  const answerAll = () => {
+    model.clearFixtures();
+    model.on({}, ({ messages }) => ({ content: `I have ${messages.length} messages.` }));
+  };
 
   test("two turns have the log's conversation", { timeout: 60_000 }, async () => {
+    answerAll();
     const { say, texts } = await openPage(endpoint, '{ model = "m" }', "served");
     await say("Hello");
     await say("Again");
     assert.deepEqual(texts(), ["I have 1 messages.", "I have 3 messages."]);
   });
 
+  /** A model that calls functions of the page, and then says what came back. */
+  const askPage = (...names) => {
+    model.clearFixtures();
+    model.on({ hasToolResult: false }, { toolCalls: names.map((name) => ({ name, arguments: '{"zoom":3}', id: `call_${name}` })) });
+    model.on({ hasToolResult: true }, ({ messages }) => ({ content: messages.filter(({ role }) => role === "tool").map(({ tool_call_id: id, content }) => `${id}: ${content}`).join(", ") }));
+  };
+
+  test("a function runs in an AG-UI page, whose result is in the next call", { timeout: 60_000 }, async () => {
+    askPage("locate", "measure");
+    const { server, page, say, texts } = await openPage(endpoint, '{ model = "m" }', "ag-ui-function");
+    await say("Where am I?");
+    const calls = page.messages.flatMap(({ toolCalls }) => toolCalls ?? []);
+    assert.deepEqual(calls.map(({ id, function: { name, arguments: input } }) => [id, name, input]), [["call_locate", "locate", '{"zoom":3}'], ["call_measure", "measure", '{"zoom":3}']]);
+    assert.ok(!page.messages.some(({ role }) => role === "tool"), "the calls have no result");
+    await runWith(server, "ag-ui-function", "completed");
+    for (const { id } of calls) page.addMessage({ id: `result-${id}`, role: "tool", toolCallId: id, content: `of ${id}` });
+    await page.runAgent();
+    assert.deepEqual(texts(), ["call_locate: of call_locate, call_measure: of call_measure"]);
+  });
+
+  test("a call of a function that the page did not run is left out", { timeout: 60_000 }, async () => {
+    askPage("locate", "measure");
+    const { page, say, texts } = await openPage(endpoint, '{ model = "m" }', "one-function");
+    await say("Where am I?");
+    page.addMessage({ id: "result", role: "tool", toolCallId: "call_measure", content: "Oslo" });
+    await page.runAgent();
+    assert.deepEqual(texts(), ["call_measure: Oslo"]);
+  });
+
+  for (const { name, version, library, createChat } of chats) {
+    test(`a function runs in a page with ${name}, by onToolCall`, { timeout: 60_000 }, async () => {
+      askPage("locate", "fail");
+      const { server } = await openPage(endpoint, '{ model = "m" }', "unused");
+      const thread = `function-${version}`;
+      const chat = createChat({
+        id: thread,
+        transport: new library.DefaultChatTransport({ api: `${server.url}/ai-sdk/helper?version=${version}` }),
+        sendAutomaticallyWhen: library.lastAssistantMessageIsCompleteWithToolCalls,
+        onToolCall({ toolCall: { toolCallId, toolName: tool, input } }) {
+          const result = tool === "fail" ? { state: "output-error", errorText: "No position." } : { output: { city: "Oslo", ...input } };
+          void chat.addToolOutput({ tool, toolCallId, ...result });
+        },
+      });
+      await chat.sendMessage({ text: "Where am I?" });
+      const textsOf = ({ parts }) => parts.filter(({ type }) => type === "text").map(({ text }) => text);
+      const said = await waitFor("an answer", () => chat.status === "ready" && textsOf(chat.messages.at(-1)).at(-1));
+      assert.equal(said, 'call_locate: {"city":"Oslo","zoom":3}, call_fail: {"error":{"message":"No position."}}');
+      // A page that opens the chat again has the results, and nothing to run.
+      const { messages } = await (await fetch(`${server.url}/ai-sdk/helper/${thread}?version=${version}`)).json();
+      const tools = messages.flatMap(({ parts }) => parts.filter(({ type }) => type === "dynamic-tool"));
+      assert.deepEqual(tools.map(({ state, providerExecuted }) => [state, providerExecuted]), [["output-available", true], ["output-error", true]]);
+    });
+  }
+
+  test("a function runs in a page with TanStack AI", { timeout: 60_000 }, async () => {
+    askPage("locate");
+    const { server } = await openPage(endpoint, '{ model = "m" }', "unused");
+    const connection = fetchServerSentEvents(`${server.url}/ag-ui/helper`);
+    const client = new ChatClient({ connection, threadId: "tanstack-function" });
+    stops.push(() => client.dispose());
+    const parts = () => client.getMessages().flatMap(({ parts }) => parts);
+    await client.sendMessage("Where am I?");
+    await waitFor("the end of the turn", () => !client.getIsLoading());
+    const call = parts().find(({ type }) => type === "tool-call");
+    assert.deepEqual([call.id, call.name, call.input, call.state], ["call_locate", "locate", { zoom: 3 }, "input-complete"]);
+    await client.addToolResult({ toolCallId: call.id, tool: call.name, output: { city: "Oslo" } });
+    const said = await waitFor("an answer", () => !client.getIsLoading() && parts().findLast(({ type }) => type === "text")?.content.includes("call_") && parts().findLast(({ type }) => type === "text"));
+    assert.equal(said.content, 'call_locate: {"city":"Oslo"}');
+  });
+
+  test("a function is answered after a restart of the server", { timeout: 60_000 }, async () => {
+    askPage("locate");
+    const folder = mkdtempSync(join(tmpdir(), "proscenium-"));
+    stops.push(() => rmSync(folder, { recursive: true }));
+    const flags = ["--data-dir", join(folder, "data"), ...connectTo(endpoint, '{ model = "m" }')];
+    let server = await startServer(...flags);
+    await pageOf(server, "restart").say("Where am I?");
+    await server.stop();
+    server = await startServer(...flags);
+    stops.push(() => server.stop());
+    const { page, texts } = pageOf(server, "restart");
+    page.addMessage({ id: "result", role: "tool", toolCallId: "call_locate", content: "Oslo" });
+    await page.runAgent();
+    assert.equal(texts().at(-1), "call_locate: Oslo");
+  });
+
   test("a turn after a restart of the server has the log's conversation", { timeout: 60_000 }, async () => {
+    answerAll();
     assert.equal(await turnAfterRestart("later", ...connectTo(endpoint, '{ model = "m" }')), "I have 3 messages.");
   });
 });

@@ -62,7 +62,7 @@ impl Protocol for LangGraphServer {
                 }
             };
             let stream = endpoint.open(request).await?;
-            let reader = LangGraphReader { thread, is_behind: joined.is_some(), run: joined, is_news: false };
+            let reader = LangGraphReader { thread, is_behind: joined.is_some(), run: joined, is_news: false, waits: None };
             Ok(Box::new(HttpUpstream { endpoint, stream, reader }) as Box<dyn Upstream>)
         }
         .boxed()
@@ -170,6 +170,13 @@ struct LangGraphReader {
     is_news: bool,
     /// Whether the stream lacks events from before it was joined.
     is_behind: bool,
+    /// Whether the thread has further steps, if its state was read after the stream.
+    waits: Option<bool>,
+}
+
+/// Whether a thread of this state has further steps: its run waits.
+fn has_next(state: &Value) -> bool {
+    state["next"].as_array().is_some_and(|next| !next.is_empty())
 }
 
 /// The messages of the thread's last turn, if its state is of this run.
@@ -182,6 +189,13 @@ fn messages_of(run: Option<&str>, mut state: Value) -> Vec<String> {
     let Some(Value::Array(mut messages)) = state.pointer_mut("/values/messages").map(Value::take) else { return Vec::new() };
     let begin = messages.iter().rposition(|message| message["type"] == "human").map_or(0, |asked| asked + 1);
     vec![json!({ "event": "messages/complete", "data": messages.split_off(begin) }).to_string()]
+}
+
+impl LangGraphReader {
+    /// Reads the state of the thread.
+    async fn state(&self, endpoint: &HttpEndpoint) -> Result<Value, UpstreamError> {
+        endpoint.fetch(endpoint.request(Method::GET, endpoint.address(&["threads", &self.thread, "state"]))).await
+    }
 }
 
 impl EventReader for LangGraphReader {
@@ -204,9 +218,8 @@ impl EventReader for LangGraphReader {
             if !self.is_behind {
                 return Ok(None);
             }
-            let address = endpoint.address(&["threads", &self.thread, "state"]);
-            let state = endpoint.fetch(endpoint.request(Method::GET, address)).await?;
-            self.is_behind = false;
+            let state = self.state(endpoint).await?;
+            (self.is_behind, self.waits) = (false, Some(has_next(&state)));
             Ok(Some(messages_of(self.run.as_deref(), state)))
         }
         .boxed()
@@ -215,13 +228,15 @@ impl EventReader for LangGraphReader {
     fn conclude<'a>(&'a mut self, endpoint: &'a HttpEndpoint) -> Step<'a, Vec<Value>> {
         async {
             let Some(run) = &self.run else { return Err(UpstreamError::cut("The stream ended before the run began.")) };
-            let address = |last: &[&str]| endpoint.address(&[&["threads", self.thread.as_str()], last].concat());
-            let known = endpoint.fetch(endpoint.request(Method::GET, address(&["runs", run]))).await?;
+            let address = endpoint.address(&["threads", &self.thread, "runs", run]);
+            let known = endpoint.fetch(endpoint.request(Method::GET, address)).await?;
             let status = known["status"].as_str().unwrap_or_default();
             match status {
                 "success" => {
-                    let state = endpoint.fetch(endpoint.request(Method::GET, address(&["state"]))).await?;
-                    let waits = state["next"].as_array().is_some_and(|next| !next.is_empty());
+                    let waits = match self.waits {
+                        Some(waits) => waits,
+                        None => has_next(&self.state(endpoint).await?),
+                    };
                     let status = json!({ "type": "run.status", "payload": { "status": "waiting" } });
                     Ok(vec![if waits { status } else { json!({ "type": "run.finished" }) }])
                 }

@@ -1,7 +1,8 @@
 //! Agents that are processes: started without a shell, with a given environment, spoken to by lines of JSON.
 //!
 //! A process is the leader of its own group, and the whole group is killed with it: agents start tools. A process stays
-//! between the turns of its session. The pool ends the oldest ones.
+//! between the turns of its session. The pool ends the oldest ones. A process ends with its leader: a child that holds
+//! the output open after that does not keep a run alive.
 
 use super::entry::{AgentCommand, CallLimits, HiddenText};
 use super::error::{UpstreamError, excerpt};
@@ -16,9 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// Lines of a process that wait for the turn.
 const LINES_MAX: usize = 64;
@@ -28,7 +30,7 @@ const IDLE_MAX: usize = 16;
 const ERROR_LINES_MAX: usize = 8;
 /// The most bytes of one of them.
 const ERROR_LINE_BYTES_MAX: u64 = 4096;
-/// Time that a process has to exit after its output ended, and to say why.
+/// Time that a process has to exit after its output ended, and to say why; and that its output has to end after its exit.
 const LAST_WORDS_TIME_MAX: Duration = Duration::from_secs(1);
 /// Time to write one message to a process.
 const WRITE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -41,6 +43,10 @@ pub(super) struct AgentProcess {
     errors: Arc<Mutex<VecDeque<String>>>,
     /// Reads standard error to its end.
     reading_errors: JoinHandle<()>,
+    /// Comes with each end of a process of this server.
+    ends: unix::Signal,
+    /// When the output has to end, once the leader has exited.
+    output_ends_by: Option<Instant>,
 }
 
 impl AgentProcess {
@@ -56,6 +62,10 @@ impl AgentProcess {
         if let Some(directory) = &command.directory {
             starting.current_dir(directory);
         }
+        // Listens first, so that it does not miss the end of the process.
+        let ends = unix::signal(SignalKind::child()).map_err(|error| {
+            UpstreamError::new("process_not_started", format!("The end of {program:?} could not be noticed: {error}."))
+        })?;
         starting.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = starting.spawn().map_err(|error| {
             UpstreamError::new("process_not_started", format!("The program {program:?} cannot be started: {error}."))
@@ -85,7 +95,7 @@ impl AgentProcess {
                 kept.push_back(line);
             }
         });
-        Ok(Self { child, input, lines, errors, reading_errors })
+        Ok(Self { child, input, lines, errors, reading_errors, ends, output_ends_by: None })
     }
 
     /// Writes one message.
@@ -110,18 +120,33 @@ impl AgentProcess {
     /// # Errors
     /// The process has ended, or is silent for longer than `limit`.
     pub async fn next(&mut self, limit: Option<Duration>) -> Result<String, UpstreamError> {
-        let received = match limit {
-            None => self.lines.recv().await,
-            Some(limit) => timeout(limit, self.lines.recv()).await.map_err(|_| {
-                UpstreamError::new(
-                    "process_silent",
-                    format!("The agent's process wrote nothing for {} s, the limit.", limit.as_secs_f64()),
-                )
-            })?,
+        let until = |time: Option<Instant>| async move {
+            match time {
+                Some(time) => sleep_until(time).await,
+                None => std::future::pending().await,
+            }
         };
-        match received {
-            Some(line) => line,
-            None => Err(self.ended("it closed its output").await),
+        let silent_at = limit.map(|limit| Instant::now() + limit);
+        loop {
+            let leader = self.leader();
+            tokio::select! {
+                biased;
+                received = self.lines.recv() => return match received {
+                    Some(line) => line,
+                    None => Err(self.ended("it closed its output").await),
+                },
+                () = exit_of(leader, &mut self.ends), if self.output_ends_by.is_none() => {
+                    // Most children that hold the output open end with the group.
+                    self.kill_group();
+                    self.output_ends_by = Some(Instant::now() + LAST_WORDS_TIME_MAX);
+                }
+                () = until(self.output_ends_by) => return Err(self.ended("it exited").await),
+                () = until(silent_at) => {
+                    let seconds = limit.unwrap_or_default().as_secs_f64();
+                    let reason = format!("The agent's process wrote nothing for {seconds} s, the limit.");
+                    return Err(UpstreamError::new("process_silent", reason));
+                }
+            }
         }
     }
 
@@ -168,6 +193,13 @@ impl Drop for AgentProcess {
 fn has_exited(process: Pid, options: WaitIdOptions) -> bool {
     let options = options | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     !matches!(waitid(WaitId::Pid(process), options), Ok(None))
+}
+
+/// Resolves once the leader has exited. Cancel safe.
+async fn exit_of(leader: Option<Pid>, ends: &mut unix::Signal) {
+    while leader.is_some_and(|leader| !has_exited(leader, WaitIdOptions::NOHANG)) {
+        ends.recv().await;
+    }
 }
 
 async fn read_lines(mut output: ChildStdout, bytes_max: usize, lines: mpsc::Sender<Result<String, UpstreamError>>) {
@@ -244,14 +276,18 @@ mod tests {
     use super::*;
     use rustix::process::test_kill_process;
 
-    /// Starts a shell that leaves a sleeping child behind, and returns it with the child's id, which it has written.
-    async fn leader_with_child(then: &str) -> (AgentProcess, Pid) {
-        let words = ["sh", "-c", &format!("sleep 600 >&- 2>&- & echo $!; {then}")].map(str::to_owned).to_vec();
+    /// Starts a shell that leaves this child behind, and returns it with the child's id, which it has written.
+    async fn leader_with(child: &str, then: &str) -> (AgentProcess, Pid) {
+        let words = ["sh", "-c", &format!("{child} & echo $!; {then}")].map(str::to_owned).to_vec();
         let environment = std::env::var("PATH").map(|path| ("PATH".to_owned(), HiddenText(path))).into_iter().collect();
         let command = AgentCommand { words, environment, directory: None };
         let mut process = AgentProcess::start(&command, &[], 1024).unwrap();
         let child = process.next(None).await.unwrap().parse().unwrap();
         (process, Pid::from_raw(child).unwrap())
+    }
+
+    async fn leader_with_child(then: &str) -> (AgentProcess, Pid) {
+        leader_with("sleep 600 >&- 2>&-", then).await
     }
 
     /// Waits until the process is gone, or is a zombie that the machine's first process has not reaped.
@@ -274,6 +310,26 @@ mod tests {
         drop(process);
         assert!(has_ended(child).await, "the child runs on");
         assert!(error.contains("exit status: 3") && error.contains("last words"), "{error}");
+    }
+
+    /// A test that waits for longer fails.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn a_program_ends_although_its_child_holds_its_output_open() {
+        let ends = "echo line; echo last words >&2; exit 3";
+        // `setsid` makes the child a group of its own, which is not killed with the program.
+        let ends_later = format!("until [ \"$(cut -d' ' -f6 /proc/$!/stat)\" = $! ]; do :; done; {ends}");
+        for (child, ends, is_of_group) in [("sleep 600", ends, true), ("setsid sleep 600", &ends_later, false)] {
+            let (mut process, child) = leader_with(child, ends).await;
+            assert_eq!(process.next(None).await.unwrap(), "line", "what it wrote before its exit is there");
+            let error = timeout(PATIENCE, process.next(None)).await.expect("the exit ends it").unwrap_err().to_string();
+            assert!(error.contains("exit status: 3") && error.contains("last words"), "{error}");
+            match is_of_group {
+                true => assert!(has_ended(child).await, "the child runs on"),
+                false => rustix::process::kill_process(child, Signal::KILL).unwrap(),
+            }
+        }
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! Programs keep a session for several turns, and a new program after a restart finds it again.
 
 use super::endpoint::{activities, say, start_server, start_server_on, text_of};
+use super::failures::agent_fails;
 use super::protocols::program;
 use crate::harness::storage_in;
 use proscenium::log::embedded::Sync;
@@ -101,4 +102,14 @@ read -r line
 "#;
     let client = start_server(&program(dir.path(), "claude-stream-json", script)).await;
     assert_eq!(text_of(&say(&client, "t", "r1", user("u1", "Hello")).await), "Still here");
+}
+
+#[tokio::test]
+async fn a_run_ends_with_its_program_although_a_child_holds_the_output_open() {
+    for protocol in ["acp", "claude-stream-json"] {
+        let dir = tempfile::tempdir().unwrap();
+        let script = "read -r line; sleep 600 & echo 'out of memory' >&2; exit 3";
+        let reason = agent_fails(&program(dir.path(), protocol, script), "process_ended").await;
+        assert!(reason.contains("exit status: 3") && reason.contains("out of memory"), "{reason}");
+    }
 }

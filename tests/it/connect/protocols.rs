@@ -350,6 +350,13 @@ async fn restart_in_mid_run(
 
 #[tokio::test]
 async fn a_langgraph_run_is_joined_after_a_restart_and_its_state_has_what_was_missed() {
+    for (next, status) in [(json!([]), "completed"), (json!(["ask"]), "waiting")] {
+        joined_langgraph_run(&next, status).await;
+    }
+}
+
+/// A joined run whose thread has these next steps.
+async fn joined_langgraph_run(next: &Value, status: &str) {
     let dir = tempfile::tempdir().unwrap();
     let mut answers = vec![
         Reply::Named(vec![run_metadata("up"), node_says("m1", "Before")], true),
@@ -359,12 +366,15 @@ async fn a_langgraph_run_is_joined_after_a_restart_and_its_state_has_what_was_mi
     let said = |kind: &str, id: &str, text: &str| json!({ "type": kind, "id": id, "content": text });
     let thread = [said("human", "u0", "Hi"), said("ai", "m0", "Old"), said("human", "u1", "Go"), said("ai", "m1", "Before")];
     let thread = [&thread[..], &[said("ai", "m3", "Between"), said("ai", "m2", "After")]].concat();
-    answers.push(Reply::Json(json!({ "values": { "messages": thread }, "metadata": { "run_id": "up" } })));
-    answers.extend(ended("success"));
+    answers.push(Reply::Json(json!({ "values": { "messages": thread }, "next": next, "metadata": { "run_id": "up" } })));
+    answers.push(Reply::Json(json!({ "run_id": "up", "status": "success" })));
     let endpoint = Endpoint::start(answers).await;
     let client = restart_in_mid_run(dir.path(), &langgraph(&endpoint), &endpoint, "Go", ("langgraphRun", "up")).await;
     assert!(endpoint.received().await.path.ends_with("/runs/up/stream"));
-    wait_for_status(&client, "r1", "completed").await;
+    wait_for_status(&client, "r1", status).await;
+    assert!(endpoint.received().await.path.ends_with("/state"));
+    assert!(endpoint.received().await.path.ends_with("/runs/up"));
+    assert_eq!(endpoint.unread().await, 0, "the state is read once");
     let texts = activities(&client, "r1", "user", "message").await;
     let texts: Vec<_> = texts.iter().map(|message| message["parts"][0]["text"][0].clone()).collect();
     assert_eq!(texts, ["Go", "Before", "After", "Between"]);

@@ -313,7 +313,7 @@ mod tests {
     }
 
     /// A test that waits for longer fails.
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const PATIENCE: Duration = Duration::from_mins(1);
 
     #[tokio::test]
     async fn a_program_ends_although_its_child_holds_its_output_open() {

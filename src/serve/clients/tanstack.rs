@@ -72,11 +72,7 @@ fn adapt(events_in: Vec<Value>, events: &mut Vec<Value>) {
                     shown = messages.iter().flat_map(texts).collect();
                     // The client would show an activity as an empty bubble.
                     messages.retain(|message| message["role"] != "activity" && !is_reopened(message, &opened));
-                    for message in messages {
-                        if let Some(error) = mark_failure(message) {
-                            message["error"] = error.into();
-                        }
-                    }
+                    messages.iter_mut().for_each(mark_failure);
                 }
             }
             Some("TEXT_MESSAGE_START") => after = repeat_text(&shown, "TEXT_MESSAGE_CONTENT", "messageId", &event),
@@ -87,11 +83,7 @@ fn adapt(events_in: Vec<Value>, events: &mut Vec<Value>) {
             Some("REASONING_MESSAGE_END") => {
                 after = Some(json!({ "type": "STEP_FINISHED", "stepName": event["messageId"] }));
             }
-            Some("TOOL_CALL_RESULT") => {
-                if mark_failure(&mut event).is_some() {
-                    event["metadata"]["tanstack"]["state"] = "output-error".into();
-                }
-            }
+            Some("TOOL_CALL_RESULT") => mark_failure(&mut event),
             Some("TOOL_CALL_START") => after = repeat_text(&shown, "TOOL_CALL_ARGS", "toolCallId", &event),
             Some("RUN_FINISHED") => {
                 let run = event["runId"].clone();
@@ -177,14 +169,14 @@ fn canonical(value: &Value) -> String {
     }
 }
 
-/// Gives the result of a call that failed, or was cancelled, its error as text, and returns it.
+/// Marks the event, or the tool message, of a call that failed or was cancelled.
 ///
-/// The client shows the member `error` of a result's content if it is text. The other members of our error stand beside
-/// it.
-fn mark_failure(result: &mut Value) -> Option<String> {
-    let state = result.pointer("/metadata/proscenium/state")?.as_str()?;
+/// The client reads the outcome from its own metadata in an event, and from `error` in a message. It shows the member
+/// `error` of an event's content if it is text. The other members of our error stand beside it.
+fn mark_failure(result: &mut Value) {
+    let state = result.pointer("/metadata/proscenium/state").and_then(Value::as_str);
+    let (Some(state), Some(content)) = (state, result["content"].as_str()) else { return };
     let plain = if state == "cancelled" { "The call was cancelled." } else { "The tool failed." };
-    let content = result["content"].as_str()?;
     let mut content = serde_json::from_str::<Map<String, Value>>(content).unwrap_or_default();
     let members = match content.shift_remove("error") {
         Some(Value::Object(error)) => error,
@@ -194,7 +186,10 @@ fn mark_failure(result: &mut Value) -> Option<String> {
     let mut shown = Map::from_iter([("error".to_owned(), Value::from(error.as_str()))]);
     shown.extend(members.into_iter().filter(|(member, _)| member != "message").chain(content));
     result["content"] = Value::Object(shown).to_string().into();
-    Some(error)
+    match result.get("type") {
+        Some(_) => result["metadata"]["tanstack"]["state"] = "output-error".into(),
+        None => result["error"] = error.into(),
+    }
 }
 
 /// Converts a thread's messages into this client's form.
@@ -206,9 +201,7 @@ fn mark_failure(result: &mut Value) -> Option<String> {
 pub fn thread_messages(messages: Vec<Value>, is_live: impl Fn(&Value) -> bool) -> Vec<Value> {
     let result_of = |message: &Value| {
         let (call, mut result) = (message["toolCallId"].as_str()?.to_owned(), message.clone());
-        if let Some(error) = mark_failure(&mut result) {
-            result["error"] = error.into();
-        }
+        mark_failure(&mut result);
         Some((call, result))
     };
     let results: Map<String, Value> = messages.iter().filter(|message| message["role"] == "tool").filter_map(result_of).collect();

@@ -45,7 +45,7 @@ impl EventHandler<'_> {
                 }
             }
             Some("mcp_approval_response") | None => {}
-            Some(_) if self.memory.has_raw => return,
+            Some(_) if self.memory.form.has_raw() => return,
             Some(_) => {}
         }
         if !self.memory.has_ended() {

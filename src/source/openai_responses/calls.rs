@@ -19,13 +19,20 @@ use serde_json::{Map, Value, json};
 pub(super) struct Call {
     id: ToolCallId,
     pub name: String,
-    /// Whether the caller runs the call, not the server.
-    is_of_caller: bool,
-    /// Whether the call is of a function that the caller defined, and not of a tool that the API defines.
-    #[serde(default)]
-    is_function: bool,
+    runner: Runner,
     /// Whether the input is complete.
     is_ready: bool,
+}
+
+/// Who runs a call. As stored, the first two are a flag of earlier builds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Runner {
+    Server,
+    /// The caller, with a tool that the API defines.
+    Caller,
+    /// The caller, with a function of its own.
+    CallersFunction,
 }
 
 /// A pending approval.
@@ -99,15 +106,18 @@ impl EventHandler<'_> {
         if self.memory.knows_call(&id) {
             return;
         }
-        let is_of_caller = item.get("call_id").is_some_and(Value::is_string);
-        let is_function = item.get("type").is_some_and(|kind| kind == "function_call");
+        let runner = match (item.get("call_id").is_some_and(Value::is_string), item.get("type").and_then(Value::as_str)) {
+            (false, _) => Runner::Server,
+            (true, Some("function_call")) => Runner::CallersFunction,
+            (true, _) => Runner::Caller,
+        };
         let name = tool_name(item);
-        let call = Call { id, name: name_of(&name), is_of_caller, is_function, is_ready: false };
+        let call = Call { id, name: name_of(&name), runner, is_ready: false };
         self.start_call(call, &name, item.get("id"));
     }
 
     fn start_call(&mut self, call: Call, name: &str, item: Option<&Value>) {
-        let (id, is_of_caller) = (call.id.clone(), call.is_of_caller);
+        let (id, is_of_caller) = (call.id.clone(), call.runner != Runner::Server);
         self.memory.calls.start(call);
         let mut draft = Self::tool(EventType::ToolStarted, id.clone()).with("toolName", name);
         if is_of_caller {
@@ -167,7 +177,7 @@ impl EventHandler<'_> {
         for member in ["name", "server_label", "call_id"] {
             item.shift_remove(member);
         }
-        if self.memory.calls.open.find(&id).is_some_and(|call| !call.is_of_caller) && status != "incomplete" {
+        if self.memory.calls.open.find(&id).is_some_and(|call| call.runner == Runner::Server) && status != "incomplete" {
             self.server_result(id, &status, item);
         }
     }
@@ -204,7 +214,7 @@ impl EventHandler<'_> {
     pub(super) fn output_done(&mut self, item: &mut Map<String, Value>) {
         let Some(id) = take_id::<ToolCallId>(item, "call_id") else { return };
         if !self.memory.knows_call(&id) {
-            let call = Call { id: id.clone(), name: String::new(), is_of_caller: true, is_function: false, is_ready: false };
+            let call = Call { id: id.clone(), name: String::new(), runner: Runner::Caller, is_ready: false };
             self.start_call(call, "", None);
         }
         let output = item.shift_remove("output");
@@ -259,7 +269,8 @@ impl EventHandler<'_> {
 
     /// Reports the open calls that the caller runs now. Returns whether there are any.
     pub(super) fn leave_calls_to_the_caller(&mut self) -> bool {
-        let calls: Vec<_> = self.memory.calls.open.iter().filter(|call| call.is_of_caller).map(|call| call.id.clone()).collect();
+        let calls = self.memory.calls.open.iter().filter(|call| call.runner != Runner::Server);
+        let calls: Vec<_> = calls.map(|call| call.id.clone()).collect();
         for id in &calls {
             self.push(Self::tool(EventType::ToolProgress, id.clone()).with("status", "pending"));
         }
@@ -268,7 +279,7 @@ impl EventHandler<'_> {
 
     /// Reports the open calls of functions whose results the client has to supply. Returns whether there are any.
     pub(super) fn await_client(&mut self) -> bool {
-        let calls = self.memory.calls.open.iter().filter(|call| call.is_of_caller && call.is_function && call.is_ready);
+        let calls = self.memory.calls.open.iter().filter(|call| call.runner == Runner::CallersFunction && call.is_ready);
         let calls: Vec<_> = calls.map(|call| (call.id.clone(), call.name.clone())).collect();
         for (id, name) in &calls {
             let draft = Self::tool(EventType::ToolProgress, id.clone()).with("toolName", name.as_str());

@@ -62,10 +62,7 @@ struct OpenAiResponses {
     sequence: Option<u64>,
     /// Whether the model refused in the current response.
     has_refused: bool,
-    /// Whether the run has raw events. Items of the Agents SDK then only repeat them.
-    has_raw: bool,
-    /// Whether the Agents SDK reports the run. It runs the tools itself.
-    is_of_agents_sdk: bool,
+    form: StreamForm,
     thread: Option<ThreadId>,
     /// The agent that runs, by the Agents SDK.
     agent: Option<AgentId>,
@@ -81,17 +78,53 @@ struct OpenAiResponses {
     evidence_made: u64,
 }
 
+/// The form of the facts so far. As stored, the first two are a flag of earlier builds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StreamForm {
+    #[default]
+    Unknown,
+    /// Raw events alone.
+    Raw,
+    /// The Agents SDK, with raw events: its items only repeat them.
+    AgentsSdk,
+    /// The Agents SDK, without raw events.
+    AgentsSdkItems,
+}
+
+impl StreamForm {
+    /// The form with one more event.
+    const fn with(self, event: &Event) -> Self {
+        let (is_raw, is_of_sdk) = match event {
+            Event::Raw(raw) => (true, raw.is_wrapped),
+            Event::Item(item) => (false, item.name.is_some()),
+            Event::Agent(_) => (false, true),
+            Event::StreamEnded(_) | Event::Diagnostic(_) => (false, false),
+        };
+        match (is_raw || self.has_raw(), is_of_sdk || self.is_of_agents_sdk()) {
+            (false, false) => Self::Unknown,
+            (true, false) => Self::Raw,
+            (true, true) => Self::AgentsSdk,
+            (false, true) => Self::AgentsSdkItems,
+        }
+    }
+
+    const fn has_raw(self) -> bool {
+        matches!(self, Self::Raw | Self::AgentsSdk)
+    }
+
+    /// Whether the Agents SDK reports the run. It runs the tools itself.
+    const fn is_of_agents_sdk(self) -> bool {
+        matches!(self, Self::AgentsSdk | Self::AgentsSdkItems)
+    }
+}
+
 impl Runtime for OpenAiResponses {
     type Event = Event;
     const PARSE: Parser<Event> = event::parse;
 
     fn apply(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
-        self.is_of_agents_sdk |= match &event {
-            Event::Raw(raw) => raw.is_wrapped,
-            Event::Item(item) => item.name.is_some(),
-            Event::Agent(_) => true,
-            Event::StreamEnded(_) | Event::Diagnostic(_) => false,
-        };
+        self.form = self.form.with(&event);
         let mut handler = EventHandler { memory: self, given, out };
         match event {
             Event::Raw(raw) => handler.raw(*raw),
@@ -136,7 +169,6 @@ impl EventHandler<'_> {
         if kind != Kind::Created && self.is_repeated(sequence) {
             return;
         }
-        self.memory.has_raw = true;
         if kind != Kind::Created {
             self.proceed();
         }

@@ -158,7 +158,7 @@ impl EventHandler<'_> {
     /// A stream that breaks within a response completes nothing. The tools of the Agents SDK run at the agent.
     pub(super) fn stream_ended(&mut self, fact: Fact) {
         let memory = &self.memory;
-        let is_over = memory.turn_state == TurnState::Open && memory.response_is_over && !memory.is_of_agents_sdk;
+        let is_over = memory.turn_state == TurnState::Open && memory.response_is_over && !memory.form.is_of_agents_sdk();
         if is_over && self.await_client() {
             return self.end(carry_all(ended(Phase::Completed, "completed"), fact));
         }

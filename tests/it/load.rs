@@ -8,7 +8,7 @@
 //! `PROSCENIUM_STALLED=2000 cargo test --release --test it load -- --nocapture` measures at full size and checks the
 //! memory limit. The plain test only requires that the stalled readers stall, and that every reader gets every fact.
 
-use crate::harness::{Client, Process, fact, with_timeout};
+use crate::harness::{Client, Process, Transport, fact, with_timeout};
 use serde_json::json;
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -101,20 +101,53 @@ async fn p99(client: &Client, readers: &mut Vec<TcpStream>, begun: Instant, numb
     Duration::from_micros(all[all.len() * 99 / 100])
 }
 
-/// Counts the connections to which the server cannot have written all of these bytes, by the system's socket table;
-/// `None` if the system has none.
-fn stalled_count(at: SocketAddr, stalled: &[TcpStream], bytes: usize) -> Option<usize> {
-    let ports: HashSet<u16> = stalled.iter().map(|stream| stream.local_addr().unwrap().port()).collect();
+/// The bytes that the system holds from the server for each of these connections, by its socket table; `None` if it has
+/// none.
+fn queued_for(at: SocketAddr, readers: &[TcpStream]) -> Option<Vec<usize>> {
+    let ports: HashSet<u16> = readers.iter().map(|stream| stream.local_addr().unwrap().port()).collect();
     let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
     let port = |address: &str| u16::from_str_radix(address.split(':').nth(1)?, 16).ok();
-    let waiting = |line: &str| {
+    let queued = |line: &str| {
         let mut words = line.split_whitespace().skip(1);
         let (local, remote) = (port(words.next()?)?, port(words.next()?)?);
         let queued = usize::from_str_radix(words.nth(1)?.split(':').next()?, 16).ok()?;
         (local == at.port() && ports.contains(&remote)).then_some(queued)
     };
-    let queued = table.lines().filter_map(waiting);
+    Some(table.lines().filter_map(queued).collect())
+}
+
+/// Counts the connections to which the server cannot have written all of these bytes; `None` if the system does not say.
+fn stalled_count(at: SocketAddr, stalled: &[TcpStream], bytes: usize) -> Option<usize> {
+    let queued = queued_for(at, stalled)?.into_iter();
     Some(queued.filter(|queued| *queued > 0 && queued + 4 * (STALLED_BUFFER as usize) < bytes).count())
+}
+
+#[tokio::test]
+async fn the_system_holds_little_for_a_reader_that_stops_reading() {
+    const FACTS: usize = 4000;
+    let server = Process::start();
+    let client = Client::new(server.at);
+    client.append("r", &[fact("run.started", json!({}))]).await;
+    let mut stalled = vec![open_stream(server.at, false).await];
+    // The system gives a fast reader large buffers.
+    let read = tokio::spawn(async move {
+        let mut bytes = vec![0; 4 * 1024 * 1024];
+        with_timeout("the first events", stalled[0].read_exact(&mut bytes)).await.unwrap();
+        stalled
+    });
+    let text = "x".repeat(TEXT_BYTES);
+    let facts: Vec<_> =
+        (0..FACTS).map(|n| fact("text.delta", json!({"messageId": n.to_string(), "payload": {"text": text}}))).collect();
+    for some in facts.chunks(100) {
+        client.append("r", some).await;
+    }
+    let stalled = read.await.unwrap();
+    client.append("r", &[fact("run.finished", json!({}))]).await;
+    // The server has written what it can to the one reader when another has everything.
+    client.open_stream(Transport::Raw, "r", "", None).await.read_all().await;
+    let queued = queued_for(server.at, &stalled);
+    println!("load: {queued:?} bytes wait in the system for a reader that stopped reading");
+    assert!(queued.is_none_or(|queued| queued[0] <= 256 * 1024));
 }
 
 #[tokio::test]

@@ -40,6 +40,12 @@ use tracing::Instrument;
 const POST_BYTES_MAX: u64 = 256 * 1024;
 /// Read size for a request's head, in bytes: enough for nearly all heads with a small fact.
 const READ_BYTES: usize = 4096;
+/// The most bytes that the system keeps unsent for a connection.
+///
+/// More of them would make a slow reader's frames older, and cost memory for one that does not read. What is on its way
+/// is not limited, so that a distant reader gets all that its line carries.
+#[cfg(target_os = "linux")]
+const UNSENT_BYTES_MAX: u32 = 128 * 1024;
 /// Maximum idle time between two requests of a connection.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(75);
 
@@ -71,6 +77,8 @@ impl Connections {
             };
             // Frames are written whole; Nagle's algorithm would only delay them.
             let _ = socket.set_nodelay(true);
+            #[cfg(target_os = "linux")]
+            let _ = socket2::SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
             let slot = self.slots.clone().try_acquire_owned().map_err(|_| self.limit_problem());
             let slot = slot.and_then(|slot| Ok((slot, app.client_connections.acquire(Client::from_address(peer.ip()))?)));
             let slot = match slot {

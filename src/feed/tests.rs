@@ -13,6 +13,12 @@ use std::sync::atomic::AtomicUsize;
 use std::task::Wake;
 use tokio::sync::oneshot;
 
+/// A feed without a flusher: a test flushes.
+fn open() -> (Arc<Feed>, Arc<Logs>, mpsc::UnboundedReceiver<CommittedGroup>) {
+    let (logs, groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
+    (Feed::new(logs.clone(), FeedConfig::default()), logs, groups)
+}
+
 fn run(name: &str) -> LogId {
     LogId::Run(RunId::new(name).unwrap())
 }
@@ -67,8 +73,7 @@ fn of_type(event_type: &str) -> Filter {
 
 #[tokio::test]
 async fn a_filtered_reader_that_resumes_reads_no_row_before_a_checkpoint() {
-    let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
-    let feed = Feed::new(logs.clone(), FeedConfig::default());
+    let (feed, logs, mut groups) = open();
     let log = logs.log(&run("r")).await.unwrap();
     let epoch = Epoch::from_random(1);
     write_rows(&logs, &mut groups, &log, &["first"], [true; 3]).await;
@@ -89,8 +94,7 @@ async fn a_filtered_reader_that_resumes_reads_no_row_before_a_checkpoint() {
 
 #[tokio::test]
 async fn the_last_envelope_before_a_position_is_the_same_with_and_without_a_checkpoint() {
-    let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
-    let feed = Feed::new(logs.clone(), FeedConfig::default());
+    let (feed, logs, mut groups) = open();
     let log = logs.log(&run("r")).await.unwrap();
     let types: Vec<_> = (0..1000).map(|n| if n % 900 == 450 { "rare" } else { "text.delta" }).collect();
     for _ in 0..3 {
@@ -120,8 +124,7 @@ async fn the_last_envelope_before_a_position_is_the_same_with_and_without_a_chec
 
 #[tokio::test]
 async fn a_session_reader_joins_logs_that_show_nothing_without_reading_their_rows() {
-    let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
-    let feed = Feed::new(logs.clone(), FeedConfig::default());
+    let (feed, logs, mut groups) = open();
     let ids: Vec<_> = (0..3 * merged_reader::FOLDS_AT_ONCE).map(|n| run(&format!("r{n:03}"))).collect();
     for (n, id) in ids.iter().enumerate() {
         let log = logs.log(id).await.unwrap();
@@ -172,8 +175,7 @@ impl Wake for Wakes {
 
 #[tokio::test]
 async fn an_idle_session_reader_is_served_without_a_future_and_woken_by_flushes_and_new_logs() {
-    let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
-    let feed = Feed::new(logs.clone(), FeedConfig::default());
+    let (feed, logs, mut groups) = open();
     let summary = Summary { session_id: Some(SessionId::new("s").unwrap()), ..Summary::default() };
     logs.sessions().apply(&run("r"), 1, None, &summary).notify();
     let log = logs.log(&run("r")).await.unwrap();
@@ -205,8 +207,7 @@ async fn an_idle_session_reader_is_served_without_a_future_and_woken_by_flushes_
 
 #[tokio::test]
 async fn a_second_reader_finds_no_outdated_ring_while_the_first_one_joins() {
-    let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
-    let feed = Feed::new(logs.clone(), FeedConfig::default());
+    let (feed, logs, mut groups) = open();
     let log = logs.log(&run("r")).await.unwrap();
     write(&logs, &mut groups, &log).await;
     let mut early = feed.read(&log.id, activities(), StartAt::Start).await.unwrap();
@@ -227,8 +228,7 @@ async fn a_second_reader_finds_no_outdated_ring_while_the_first_one_joins() {
 
 #[tokio::test]
 async fn a_reader_that_returns_to_the_start_gets_nothing_older_than_what_it_had() {
-    let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
-    let feed = Feed::new(logs.clone(), FeedConfig::default());
+    let (feed, logs, mut groups) = open();
     let log = logs.log(&run("r")).await.unwrap();
     write(&logs, &mut groups, &log).await;
     let mut early = feed.read(&log.id, activities(), StartAt::Start).await.unwrap();
@@ -249,7 +249,7 @@ async fn a_reader_that_returns_to_the_start_gets_nothing_older_than_what_it_had(
 
 #[tokio::test]
 async fn a_reader_that_subscribes_while_the_flusher_finds_none_misses_no_commit() {
-    let (logs, mut groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
+    let (_feed, logs, mut groups) = open();
     let log = logs.log(&run("r")).await.unwrap();
     log.watch();
     assert_eq!(write(&logs, &mut groups, &log).await.moved.len(), 1);
@@ -264,8 +264,7 @@ async fn a_reader_that_subscribes_while_the_flusher_finds_none_misses_no_commit(
 
 #[tokio::test]
 async fn a_reader_of_too_many_logs_gets_the_limit() {
-    let (logs, _groups) = Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).unwrap();
-    let feed = Feed::new(logs, FeedConfig::default());
+    let (feed, _logs, _groups) = open();
     let members = LogSet::Named((0..=merged_reader::MEMBERS_MAX).map(|n| run(&format!("r{n}"))).collect());
     let mut reader = feed.read_merged(members, activities(), StartAt::Start);
     let error = reader.next().await.unwrap_err();

@@ -199,12 +199,17 @@ impl AudienceViews {
                 view.fold(row.sequence(), None);
                 continue;
             };
+            if view.fold_chunk(row.sequence(), text).is_some() {
+                let chunks = view.chunks().expect("they were just folded");
+                seen.record(&chunks.event_type, &chunks.surface, chunks.agent.as_ref(), row.sequence());
+                continue;
+            }
             if !read.as_ref().is_some_and(|(known, _)| std::ptr::eq(*known, text)) {
                 read = Some((text, EnvelopeView::parse(row.sequence(), text)));
             }
             match read.as_ref().and_then(|(_, envelope)| envelope.as_ref()) {
                 Some(envelope) => {
-                    view.fold_envelope(envelope);
+                    view.fold_row(envelope, text);
                     seen.record(&envelope.event_type, &envelope.surface, envelope.ids.agent.as_ref(), row.sequence());
                 }
                 None => drop(view.fold(row.sequence(), Some(text))),

@@ -322,6 +322,15 @@ impl ActivitySet {
         self.custom_indexes.get(kind).is_some_and(|ids| ids.contains_key(id))
     }
 
+    /// Appends a chunk to the text of an activity, or of one of its parts.
+    pub(super) fn append_text(&mut self, at: usize, part: Option<usize>, chunk: &str) {
+        let mut edit = self.edit_at(at);
+        match part {
+            None => edit.append("text", chunk),
+            Some(part) => edit.item("parts", part).expect("the caller knows the part").append("text", chunk),
+        }
+    }
+
     fn edit_at(&mut self, at: usize) -> Edit<'_> {
         let activity = &mut self.activities[at];
         let known = match self.changes.last() {

@@ -16,6 +16,7 @@ pub mod activity_set;
 mod agent;
 mod artifact;
 mod carry;
+mod chunk;
 mod context;
 mod custom;
 mod diagnostics;
@@ -40,6 +41,7 @@ use crate::log::LogId;
 use crate::model::{AgentId, Audience, EventType, Sequence};
 use crate::source::ledger::RunState;
 use activity_set::{Activity, ActivitySet, Change};
+use chunk::ChunkRows;
 use envelope_view::EnvelopeView;
 use lifecycle::EndRule;
 use serde::{Deserialize, Serialize};
@@ -140,6 +142,8 @@ pub struct View {
     /// The last envelope that changed an activity.
     pub last_framed: Sequence,
     state: FoldState,
+    /// The rows that append to a text as the last visible one did.
+    chunks: Option<Box<ChunkRows>>,
 }
 
 /// A saved view. Checkpoints of another `version` come from another fold and are not usable.
@@ -175,7 +179,7 @@ impl View {
             run: RunState::default(),
             is_late: false,
         };
-        Self { audience, through: Sequence::NONE, last_framed: Sequence::NONE, state }
+        Self { audience, through: Sequence::NONE, last_framed: Sequence::NONE, state, chunks: None }
     }
 
     /// Creates the view at a sequence up to which the audience may see no envelope.
@@ -236,14 +240,41 @@ impl View {
             self.advance(sequence);
             return FoldOutcome { prev: self.last_framed, changes: Vec::new() };
         };
+        if let Some(outcome) = self.fold_chunk(sequence, text) {
+            return outcome;
+        }
         match EnvelopeView::parse(sequence, text) {
-            Some(envelope) => self.fold_envelope(&envelope),
+            Some(envelope) => self.fold_row(&envelope, text),
             None => {
                 tracing::error!(log = %self.state.log, %sequence, "a row of the log is not an envelope; the projection skips it");
                 self.advance(sequence);
                 FoldOutcome { prev: self.last_framed, changes: Vec::new() }
             }
         }
+    }
+
+    /// Folds the next envelope without parsing it; `None` if it is not the next chunk of a text.
+    pub fn fold_chunk(&mut self, sequence: Sequence, text: &[u8]) -> Option<FoldOutcome> {
+        let chunks = self.chunks.take()?;
+        if !chunks.fold(text, sequence, &mut self.state.activities) {
+            return None;
+        }
+        self.chunks = Some(chunks);
+        self.advance(sequence);
+        Some(self.finish(sequence))
+    }
+
+    /// The rows that [`Self::fold_chunk`] folds.
+    #[must_use]
+    pub fn chunks(&self) -> Option<&ChunkRows> {
+        self.chunks.as_deref()
+    }
+
+    /// Folds an envelope that was parsed from this text.
+    pub fn fold_row(&mut self, envelope: &EnvelopeView, text: &[u8]) -> FoldOutcome {
+        let outcome = self.fold_envelope(envelope);
+        self.chunks = ChunkRows::of(text, envelope, &outcome).map(Box::new);
+        outcome
     }
 
     /// Advances past an envelope without folding it.
@@ -254,6 +285,7 @@ impl View {
 
     /// Folds a parsed envelope: audiences with the same text share the parsing.
     pub fn fold_envelope(&mut self, envelope: &EnvelopeView) -> FoldOutcome {
+        self.chunks = None;
         self.advance(envelope.sequence);
         let fold = &mut self.state;
         fold.activities.begin_envelope(envelope.sequence, envelope.received_at);

@@ -3,7 +3,7 @@
 //! Facts pass through the real adapter, ledger and guard into a log's rows; views fold the rows. A reader that applies
 //! only the frames must end with the view's state.
 
-use crate::harness::{fact, recording, repository};
+use crate::harness::{fact, recording, recordings, repository};
 use crate::lifecycle::ticking;
 use crate::schema::assert_activity;
 use proptest::prelude::*;
@@ -18,11 +18,13 @@ use proscenium::log::{Limit, LogId};
 use proscenium::model::{Audience, EventType, Ids, ReceivedAt, RunId, Sequence};
 use proscenium::projection::View;
 use proscenium::projection::activity_set::Activity;
+use proscenium::projection::envelope_view::EnvelopeView;
 use proscenium::source::by_name;
 use serde_json::{Map, Value, json};
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The write path, on a store in memory.
 pub struct Pipeline {
@@ -468,6 +470,60 @@ fn a_view_restored_at_any_row_continues_unchanged() {
             }
         }
     });
+}
+
+/// Folds the rows as [`View::fold`] does and by parsing each. Returns how many were compared, not parsed.
+fn fold_in_both_ways(log: &LogId, rows: &[Row]) -> usize {
+    let mut count = 0;
+    for audience in Audience::ALL {
+        let (mut compared, mut parsed) = (View::new(log, audience), View::new(log, audience));
+        for row in rows {
+            let text = row.view(audience);
+            let chunk = text.and_then(|text| compared.fold_chunk(row.sequence(), text));
+            count += usize::from(chunk.is_some());
+            let outcome = chunk.unwrap_or_else(|| compared.fold(row.sequence(), text));
+            let expected = match text {
+                Some(text) => parsed.fold_envelope(&EnvelopeView::parse(row.sequence(), text).unwrap()),
+                None => parsed.fold(row.sequence(), None),
+            };
+            assert_eq!(format!("{outcome:?}"), format!("{expected:?}"), "{}", String::from_utf8_lossy(text.unwrap_or_default()));
+        }
+        assert_eq!(compared.save(), parsed.save());
+    }
+    count
+}
+
+#[test]
+fn a_chunk_that_is_compared_has_the_effect_of_a_parsed_one() {
+    let repeated = AtomicUsize::new(0);
+    check_property(150, async |pipeline, facts| {
+        let again = facts.iter().enumerate().flat_map(|(n, fact)| {
+            ["", "one", "\"}}", "\\ \n \u{7}", "ü😀", "one"].map(|text| {
+                let mut fact = fact.clone();
+                if let Some(payload) = fact["payload"].as_object_mut().filter(|payload| payload.contains_key("text")) {
+                    payload["text"] = text.into();
+                    if n % 3 == 0 {
+                        // Another member of this name comes first, and only that one changes.
+                        payload["text"] = "one".into();
+                        payload.shift_insert(0, "more".to_owned(), json!({ "text": text }));
+                    }
+                }
+                fact
+            })
+        });
+        let (log, rows) = pipeline.rows(&[("agentui", &again.collect::<Vec<_>>())]).await;
+        repeated.fetch_add(fold_in_both_ways(&log, &rows), Ordering::Relaxed);
+    });
+    block_on(async {
+        let pipeline = Pipeline::new();
+        for (source, name, facts) in recordings() {
+            let (log, rows) = pipeline.rows(&[(source, &facts)]).await;
+            println!("{name}: {} of {} rows", fold_in_both_ways(&log, &rows), rows.len() * Audience::ALL.len());
+        }
+    });
+    let repeated = repeated.into_inner();
+    println!("random facts: {repeated} rows");
+    assert!(repeated > 100, "the random facts had {repeated} chunks that follow another");
 }
 
 #[test]

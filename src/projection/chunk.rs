@@ -1,0 +1,126 @@
+//! Chunks that follow each other: rows that differ only in their text, as most rows of a log do.
+//!
+//! The fold of a chunk appends its text to an activity. If the next row equals it but for the text, the id, the number
+//! and the times, its fold does the same at the same place, because nothing else has changed. Such a row is compared, not
+//! parsed. It takes a fraction of the time, and folds of long logs consist of such rows.
+
+use super::FoldOutcome;
+use super::activity_set::{ActivitySet, PatchOperation};
+use super::envelope_view::EnvelopeView;
+use crate::model::{AgentId, EventType, ReceivedAt, Sequence, Surface};
+use memchr::memmem;
+use serde_json::Value;
+use std::borrow::Cow;
+
+const TEXT_NAME: &[u8] = b"\"text\":\"";
+
+/// What the rows of a stream of chunks have in common.
+#[derive(Debug, Clone)]
+pub struct ChunkRows {
+    /// The text of a row before its id.
+    begin: Box<[u8]>,
+    /// The text between the time and the chunk.
+    head: Box<[u8]>,
+    /// The text after the chunk.
+    tail: Box<[u8]>,
+    /// The index of the activity that grows, and of its part; `None` if the activity has the text itself.
+    activity: usize,
+    part: Option<usize>,
+    pub event_type: EventType,
+    pub surface: Surface,
+    pub agent: Option<AgentId>,
+}
+
+/// A row without its id and numbers, which the fold ignores.
+struct SplitRow<'r> {
+    begin: &'r [u8],
+    received_at: &'r [u8],
+    /// From the end of the time on.
+    rest: &'r [u8],
+}
+
+/// Splits a row as `Envelope::write_json` writes it; `None` for any other text.
+///
+/// The name of a member with its quotes occurs in no JSON text but as this name.
+fn split(row: &[u8]) -> Option<SplitRow<'_>> {
+    const ID_BYTES: usize = 36;
+    let digits = |from: &'static [u8], text: &'_ [u8]| -> Option<usize> {
+        let digits = text.strip_prefix(from)?.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        Some(from.len() + digits)
+    };
+    let at = memmem::find(row, b",\"eventId\":\"")?;
+    let (begin, mut rest) = (&row[..at], row.get(at + 12 + ID_BYTES..)?.strip_prefix(b"\"")?);
+    rest = &rest[digits(b",\"sequence\":", rest)?..];
+    rest = &rest[digits(b",\"sourceSequence\":", rest).unwrap_or(0)..];
+    if let Some(timestamp) = rest.strip_prefix(b",\"timestamp\":\"") {
+        let end = memchr::memchr2(b'"', b'\\', timestamp)?;
+        rest = timestamp[end..].strip_prefix(b"\"")?;
+    }
+    rest = rest.strip_prefix(b",\"receivedAt\":\"")?;
+    let (received_at, rest) = rest.split_at(memchr::memchr(b'"', rest)?);
+    Some(SplitRow { begin, received_at, rest })
+}
+
+/// The length of the JSON string that begins here, without its quotes.
+fn string_bytes(text: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        at += memchr::memchr2(b'"', b'\\', text.get(at..)?)?;
+        if text[at] == b'"' {
+            return Some(at);
+        }
+        at += 2;
+    }
+}
+
+impl ChunkRows {
+    /// The rows like this one; `None` if its fold did anything else than to append its text to one activity.
+    pub fn of(row: &[u8], envelope: &EnvelopeView, outcome: &FoldOutcome) -> Option<Self> {
+        let [change] = &outcome.changes[..] else { return None };
+        let [PatchOperation::Add(path, Value::String(chunk))] = &change.patch[..] else { return None };
+        let is_chunk = matches!(envelope.event_type, EventType::TextDelta | EventType::ReasoningDelta | EventType::PlanDelta);
+        // Only plain members stand before the text, so that it is the first member of this name.
+        let mut before = envelope.payload.iter().take_while(|(member, _)| *member != "text");
+        let is_first = !envelope.extra.contains_key("text") && before.all(|(_, value)| !value.is_object() && !value.is_array());
+        if !is_chunk || !is_first || change.is_snapshot || change.ended.is_some() {
+            return None;
+        }
+        let part = match path.strip_suffix("/text/-")? {
+            "" => None,
+            of_part => Some(of_part.strip_prefix("/parts/")?.parse().ok()?),
+        };
+        let SplitRow { begin, rest, .. } = split(row)?;
+        let payload = memmem::find(rest, b",\"payload\":{")?;
+        let from = payload + memmem::find(&rest[payload..], TEXT_NAME)? + TEXT_NAME.len();
+        let to = from + string_bytes(&rest[from..])?;
+        let (head, tail) = (rest[..from].into(), rest[to..].into());
+        let (event_type, surface, agent) = (envelope.event_type.clone(), envelope.surface.clone(), envelope.ids.agent.clone());
+        let rows = Self { begin: begin.into(), head, tail, activity: change.index, part, event_type, surface, agent };
+        (rows.read(row)?.1 == **chunk).then_some(rows)
+    }
+
+    /// The time and the text of a row; `None` if it is no such row, or has no text.
+    fn read<'r>(&self, row: &'r [u8]) -> Option<(ReceivedAt, Cow<'r, str>)> {
+        let SplitRow { begin, received_at, rest } = split(row)?;
+        let text = rest.strip_prefix(&*self.head)?.strip_suffix(&*self.tail).filter(|text| !text.is_empty())?;
+        if *begin != *self.begin {
+            return None;
+        }
+        let text = match memchr::memchr2(b'"', b'\\', text) {
+            None => Cow::Borrowed(std::str::from_utf8(text).ok()?),
+            Some(_) => {
+                let from = row.len() - self.tail.len() - text.len();
+                Cow::Owned(serde_json::from_slice(&row[from - 1..=from + text.len()]).ok()?)
+            }
+        };
+        Some((ReceivedAt::parse(std::str::from_utf8(received_at).ok()?).unwrap_or_default(), text))
+    }
+
+    /// Appends the text of a row. Returns whether it is such a row.
+    pub(super) fn fold(&self, row: &[u8], sequence: Sequence, activities: &mut ActivitySet) -> bool {
+        let Some((received_at, text)) = self.read(row) else { return false };
+        activities.begin_envelope(sequence, received_at);
+        activities.append_text(self.activity, self.part, &text);
+        true
+    }
+}

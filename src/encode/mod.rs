@@ -78,3 +78,10 @@ pub enum Until {
     /// The end of the run. Events after a pause belong to a new run of the client's.
     End,
 }
+
+/// What went wrong with a call of this state, `output-error` or `cancelled`: the words of its error, if it has any.
+pub(crate) fn failure_text(error: Option<&Value>, state: &str) -> String {
+    let stated = error.and_then(|error| error.get("message")).and_then(Value::as_str);
+    let plain = if state == "cancelled" { "The call was cancelled." } else { "The tool failed." };
+    stated.filter(|text| !text.is_empty()).unwrap_or(plain).to_owned()
+}

@@ -1,6 +1,7 @@
 //! Deliveries: facts for one log, with their producer and their write scope.
 
 use crate::log::LogId;
+use crate::model::json::string_end;
 use crate::model::{Epoch, Ids, ProducerId, RunId, SessionId};
 use crate::source::SourceKind;
 use bytes::Bytes;
@@ -149,21 +150,6 @@ fn count_values(mut text: &[u8]) -> usize {
         let Some(quote) = quote else { return values };
         text = text.get(string_end(text, quote + 1) + 1..).unwrap_or_default();
     }
-}
-
-/// Returns the index of the closing quote of the JSON string whose content starts at `at`.
-///
-/// The text's length without one.
-#[must_use]
-pub fn string_end(text: &[u8], mut at: usize) -> usize {
-    while let Some(found) = text.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
-        at += found;
-        if text[at] == b'"' {
-            return at;
-        }
-        at += 2;
-    }
-    text.len()
 }
 
 /// Up to this size, in bytes, the memory of a parsed fact is negligible.

@@ -50,7 +50,7 @@ pub use accept::ENVELOPES_BYTES_MAX;
 pub use amend::{ServerAppend, Verdict, WriterView};
 pub use delivery::{
     Delivery, ENVELOPE_BYTES, Facts, PARSED_FACT_BYTES_MAX, PARSED_FACTS_MAX, PARSED_TEXT_BYTES_MAX, PRODUCERS_MAX, Producer,
-    WriteScope, WriteTarget, envelope_bytes_with, string_end,
+    WriteScope, WriteTarget, envelope_bytes_with,
 };
 pub use limits::{IngestCounters, IngestLimits};
 pub use maintenance::CompactionPlan;

@@ -6,6 +6,7 @@ pub mod audience;
 pub mod cursor;
 pub mod envelope;
 pub mod id;
+pub mod json;
 pub mod schema;
 pub mod stored;
 pub mod taxonomy;

@@ -7,6 +7,7 @@
 use super::FoldOutcome;
 use super::activity_set::{ActivitySet, PatchOperation};
 use super::envelope_view::EnvelopeView;
+use crate::model::json::string_end;
 use crate::model::{AgentId, EventType, ReceivedAt, Sequence, Surface};
 use memchr::memmem;
 use serde_json::Value;
@@ -61,18 +62,6 @@ fn split(row: &[u8]) -> Option<SplitRow<'_>> {
     Some(SplitRow { begin, received_at, rest })
 }
 
-/// The length of the JSON string that begins here, without its quotes.
-fn string_bytes(text: &[u8]) -> Option<usize> {
-    let mut at = 0;
-    loop {
-        at += memchr::memchr2(b'"', b'\\', text.get(at..)?)?;
-        if text[at] == b'"' {
-            return Some(at);
-        }
-        at += 2;
-    }
-}
-
 impl ChunkRows {
     /// The rows like this one; `None` if its fold did anything else than to append its text to one activity.
     pub fn of(row: &[u8], envelope: &EnvelopeView, outcome: &FoldOutcome) -> Option<Self> {
@@ -92,7 +81,7 @@ impl ChunkRows {
         let SplitRow { begin, rest, .. } = split(row)?;
         let payload = memmem::find(rest, b",\"payload\":{")?;
         let from = payload + memmem::find(&rest[payload..], TEXT_NAME)? + TEXT_NAME.len();
-        let to = from + string_bytes(&rest[from..])?;
+        let to = string_end(rest, from);
         let (head, tail) = (rest[..from].into(), rest[to..].into());
         let (event_type, surface, agent) = (envelope.event_type.clone(), envelope.surface.clone(), envelope.ids.agent.clone());
         let rows = Self { begin: begin.into(), head, tail, activity: change.index, part, event_type, surface, agent };

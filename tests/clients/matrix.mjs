@@ -229,7 +229,10 @@ export function difference(left, right, path = "") {
 /** The maximum number of failures in a message. */
 const SHOWN_FAILURES = 20;
 
-/** Tests every recording with each of these clients. PROSCENIUM_CLIENT filters them by a part of the name. */
+/** The clients to test: all, or those of which PROSCENIUM_CLIENT is a part of the name. */
+export const chosen = (clients) => clients.filter(({ name }) => name.includes(process.env.PROSCENIUM_CLIENT ?? ""));
+
+/** Tests every recording with each of these clients. */
 export function testClients(clients) {
   const rows = [];
   let server;
@@ -238,7 +241,7 @@ export function testClients(clients) {
     await server.stop();
     console.log(`\n${RECORDINGS.length} recordings; scenarios and failures by client:\n\n${table(rows)}\n`);
   });
-  for (const client of clients.filter(({ name }) => name.includes(process.env.PROSCENIUM_CLIENT ?? ""))) {
+  for (const client of chosen(clients)) {
     test(`${client.name} shows every recording alike: streamed whole, joined in the middle, cut and resumed`, async () => {
       const row = await runAll(server.url, client);
       rows.push(row);

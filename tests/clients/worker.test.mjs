@@ -5,11 +5,11 @@ import { after, before, describe, test } from "node:test";
 import { agUis } from "./ag-ui.mjs";
 import { ai } from "./ai-sdk.mjs";
 import { ack, fetchActivities, claim, collectComplaints, startCuttableProxy, publish, startServer, within, textsInOrder, waitFor, startWorker } from "./harness.mjs";
-import { difference } from "./matrix.mjs";
+import { chosen, difference } from "./matrix.mjs";
 import { eventSource, fetchEvents } from "./native.mjs";
 import { tanstack } from "./tanstack.mjs";
 
-const CLIENTS = [eventSource, fetchEvents, ...agUis, tanstack, ...ai].filter(({ name }) => name.includes(process.env.PROSCENIUM_CLIENT ?? ""));
+const CLIENTS = chosen([eventSource, fetchEvents, ...agUis, tanstack, ...ai]);
 
 let server, worker, proxy;
 let threads = 0;

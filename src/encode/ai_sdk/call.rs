@@ -9,6 +9,7 @@
 
 use super::content_copy::{ContentCopy, joined};
 use super::message_writer::{MessageWriter, hash};
+use crate::encode::failure_text;
 use crate::model::Sequence;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -202,7 +203,7 @@ fn outcome<'c>(content: &'c Map<String, Value>, state: Option<&str>, approval: O
     match state {
         Some("output-available") => Outcome::Output(output(content)),
         Some("output-error" | "cancelled") if decision == Some(Decision::Denied) => Outcome::Denied,
-        Some(end @ ("output-error" | "cancelled")) => Outcome::Error(error(content, end)),
+        Some(end @ ("output-error" | "cancelled")) => Outcome::Error(failure_text(content.get("error"), end)),
         // The client does not run a call that has an output.
         Some("progress") if decision != Some(Decision::Pending) && !content.contains_key("awaits") => {
             let reported = REPORT_MEMBERS.iter().filter_map(|member| Some(((*member).to_owned(), content.get(*member)?.clone())));
@@ -245,12 +246,6 @@ fn streamed_output(content: &Map<String, Value>) -> Map<String, Value> {
         streamed_output.insert("output_channels".into(), Value::Object(joined.collect()));
     }
     streamed_output
-}
-
-fn error(content: &Map<String, Value>, end: &str) -> String {
-    let stated = content.get("error").and_then(|error| error.get("message")).and_then(Value::as_str);
-    let plain = if end == "cancelled" { "The call was cancelled." } else { "The tool failed." };
-    stated.filter(|text| !text.is_empty()).unwrap_or(plain).to_owned()
 }
 
 /// The sequence of the call's first progress report; `None` without a report.

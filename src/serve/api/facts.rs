@@ -10,8 +10,9 @@ mod lines;
 mod problems;
 pub mod publisher;
 
-use crate::ingest::{Admitted, Delivery, Facts, IngestError, Pending, Producer, Receipt, WriteScope, string_end};
+use crate::ingest::{Admitted, Delivery, Facts, IngestError, Pending, Producer, Receipt, WriteScope};
 use crate::log::LogId;
+use crate::model::json::string_end;
 use crate::model::{Ids, ProducerId};
 use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, Principal};

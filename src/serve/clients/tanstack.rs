@@ -8,6 +8,7 @@
 //! ([`mark_failure`]).
 
 use crate::encode::ag_ui::AgUi;
+use crate::encode::failure_text;
 use crate::encode::frames::{ActivityView, Frame};
 use crate::encode::{Dialect, Flow};
 use data_encoding::HEXLOWER;
@@ -176,13 +177,12 @@ fn canonical(value: &Value) -> String {
 fn mark_failure(result: &mut Value) {
     let state = result.pointer("/metadata/proscenium/state").and_then(Value::as_str);
     let (Some(state), Some(content)) = (state, result["content"].as_str()) else { return };
-    let plain = if state == "cancelled" { "The call was cancelled." } else { "The tool failed." };
     let mut content = serde_json::from_str::<Map<String, Value>>(content).unwrap_or_default();
+    let error = failure_text(content.get("error"), state);
     let members = match content.shift_remove("error") {
         Some(Value::Object(error)) => error,
         _ => Map::new(),
     };
-    let error = members.get("message").and_then(Value::as_str).filter(|text| !text.is_empty()).unwrap_or(plain).to_owned();
     let mut shown = Map::from_iter([("error".to_owned(), Value::from(error.as_str()))]);
     shown.extend(members.into_iter().filter(|(member, _)| member != "message").chain(content));
     result["content"] = Value::Object(shown).to_string().into();

@@ -9,7 +9,6 @@ use crate::model::{AgentId, Cursor, Epoch, EventType, Sequence, Surface};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Deserialize;
-use std::io::Write;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -305,7 +304,7 @@ impl FrameBuffer {
     /// Appends the value of the frame's `prev`.
     pub(super) fn push_prev(&mut self, prev: Sequence) {
         let from = offset(self.bytes.len());
-        push_decimal(&mut self.bytes, prev.0);
+        prev.append_to(&mut self.bytes);
         self.last().prev = (from, offset(self.bytes.len()));
     }
 
@@ -344,7 +343,9 @@ impl FrameBuffer {
         self.last().cursor = cursor;
         if let Some(cursor) = self.last().cursor(epoch) {
             self.bytes.pop();
-            write!(self.bytes, "id: {cursor}\n\n").expect("writing to a Vec cannot fail");
+            self.bytes.extend_from_slice(b"id: ");
+            cursor.append_to(&mut self.bytes);
+            self.bytes.extend_from_slice(b"\n\n");
             self.last().end = offset(self.bytes.len());
         }
     }
@@ -393,19 +394,4 @@ impl FrameBuffer {
 
 fn offset(at: usize) -> u32 {
     u32::try_from(at).expect("frames that are encoded together are far smaller than 4 GiB")
-}
-
-/// Appends a decimal number; the standard formatter would cost as much as the rest of a frame.
-pub(super) fn push_decimal(out: &mut Vec<u8>, mut n: u64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + u8::try_from(n % 10).expect("n % 10 is a digit");
-        n /= 10;
-        if n == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
 }

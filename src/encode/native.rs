@@ -14,14 +14,13 @@
 //! `\n\n`. Frames have no `event:` line, because `EventSource.onmessage` would not fire. A heartbeat is a comment with
 //! one newline: some clients deliver a blank line after it as an empty message (Azure/fetch-event-source#15).
 
-use super::encoded::{EncodedFrames, FrameBuffer, FrameTag, push_decimal};
+use super::encoded::{EncodedFrames, FrameBuffer, FrameTag};
 use crate::log::LogId;
 use crate::model::{Cursor, Epoch, ReceivedAt, Sequence};
 use crate::projection::activity_set::{Activity, Change};
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Value;
-use std::io::Write;
 use std::sync::LazyLock;
 
 /// The comment that stops proxies from closing an idle stream, and the first bytes of every stream.
@@ -111,7 +110,7 @@ impl Encoder {
         object.extend_from_slice(b"\",");
         object.extend_from_slice(self.log.as_bytes());
         object.extend_from_slice(b",\"sequence\":");
-        push_decimal(object, sequence.0);
+        sequence.append_to(object);
         if let Some(prev) = prev {
             object.extend_from_slice(b",\"prev\":");
             out.push_prev(prev);
@@ -197,7 +196,11 @@ fn member(out: &mut Vec<u8>, name: &str, value: &(impl Serialize + ?Sized)) {
 
 /// Appends a timestamp member after others.
 fn time(out: &mut Vec<u8>, name: &str, time: ReceivedAt) {
-    write!(out, ",\"{name}\":\"{time}\"").expect("writing to a Vec cannot fail");
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":\"");
+    time.append_to(out);
+    out.push(b'"');
 }
 
 /// Takes the next frame as WebSocket text, with its cursor.

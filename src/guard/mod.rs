@@ -129,6 +129,8 @@ pub struct Guard {
     has_forgotten: bool,
     /// The newest id of each member, redacted. Facts repeat their ids, so most ids need no scan.
     known_ids: Ids,
+    /// Whether [`Self::save`] may return another state than before.
+    has_changed: bool,
 }
 
 /// A guard's memory as a log saves it.
@@ -189,6 +191,11 @@ impl Guard {
         Some(Memory { streams, has_forgotten: self.has_forgotten })
     }
 
+    /// Whether [`Self::save`] may return another state than at the last call of this function.
+    pub const fn take_changed(&mut self) -> bool {
+        std::mem::replace(&mut self.has_changed, false)
+    }
+
     /// Whether a held tail is not safe to save.
     #[must_use]
     pub fn is_lost_by_saving(&self) -> bool {
@@ -214,7 +221,9 @@ impl Guard {
             None => {
                 if stream::ends_streams(draft) {
                     self.end(|key| key.is_ended_by(draft), &mut send);
-                    self.has_forgotten &= !stream::ends_every_stream(draft);
+                    if stream::ends_every_stream(draft) {
+                        self.has_changed |= std::mem::take(&mut self.has_forgotten);
+                    }
                 }
                 send(draft);
             }
@@ -224,7 +233,7 @@ impl Guard {
     /// Decides every held tail now, because the producer has ended or the run settles.
     pub fn flush(&mut self, policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, send: &mut dyn FnMut(Guarded<'_>)) {
         self.end(|_| true, &mut |draft| send(guarded(policy, new_id, draft)));
-        self.has_forgotten = false;
+        self.has_changed |= std::mem::take(&mut self.has_forgotten);
     }
 
     fn pass_chunk(&mut self, draft: &mut Draft, member: &'static str, text: String, send: &mut dyn FnMut(&mut Draft)) {
@@ -232,8 +241,9 @@ impl Guard {
         self.clock += 1;
         if let Some(stream) = self.streams.get_mut(&key) {
             let held = stream.is_holding();
-            stream.age = self.clock;
-            stream.pass_chunk(draft, member, text, send);
+            // The saved form has the streams in the order of their ages.
+            let was_youngest = std::mem::replace(&mut stream.age, self.clock) + 1 == self.clock;
+            self.has_changed |= stream.pass_chunk(draft, member, text, send) || !was_youngest;
             self.holding = self.holding + usize::from(stream.is_holding()) - usize::from(held);
             if is_forgettable(stream) {
                 self.streams.remove(&key);
@@ -248,12 +258,14 @@ impl Guard {
             self.free_entry(send);
             self.holding += usize::from(stream.is_holding());
             self.streams.insert(key, stream);
+            self.has_changed = true;
         }
         if self.holding > HOLDING_STREAMS_MAX
             && let Some(oldest) = self.streams.values_mut().filter(|stream| stream.is_holding()).min_by_key(|stream| stream.age)
         {
             oldest.decide_early(send);
             self.holding -= 1;
+            self.has_changed = true;
         }
     }
 
@@ -281,6 +293,7 @@ impl Guard {
         if self.streams.is_empty() {
             return;
         }
+        self.has_changed = true;
         let mut all: Vec<Stream> = Vec::new();
         self.streams.retain(|key, stream| {
             let ends = ended(key);

@@ -298,13 +298,17 @@ impl Stream {
     }
 
     /// Takes a chunk with `text` removed from `draft`, and calls `send` with text that may pass now.
+    ///
+    /// Returns whether its saved form may have changed.
     pub(super) fn pass_chunk(
         &mut self,
         draft: &mut Draft,
         member: &'static str,
         mut text: String,
         send: &mut dyn FnMut(&mut Draft),
-    ) {
+    ) -> bool {
+        let was_redacting = self.redaction_pending;
+        let before = (!self.is_holding()).then(|| self.scan.clone());
         if self.redaction_pending {
             if self.held.is_empty() {
                 self.held.push(Held { draft: Box::new(Skeleton::of(draft, member)), bytes: 0 });
@@ -344,6 +348,7 @@ impl Stream {
         if self.held.len() > PARTS_MAX {
             self.decide_early(send);
         }
+        was_redacting || self.is_holding() || before.as_ref() != Some(&self.scan)
     }
 
     /// Decides the held text, because the stream has ended.

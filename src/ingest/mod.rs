@@ -194,7 +194,7 @@ impl Ingest {
         let permit = match self.in_flight.try_acquire_many(weight) {
             Ok(permit) => permit,
             Err(_) => {
-                let waiting = tokio::time::timeout(self.limits.wait_max, self.in_flight.acquire_many(weight));
+                let waiting = Box::pin(tokio::time::timeout(self.limits.wait_max, self.in_flight.acquire_many(weight)));
                 waiting.await.map_err(|_| IngestError::Busy(self.limits.wait_max))?.expect("the semaphore is never closed")
             }
         };
@@ -211,7 +211,8 @@ impl Ingest {
         let of = in_flight.clone();
         let answers = self.run_work(in_flight.delivery.envelope_bytes(), move || of.parse()).await;
         if !answers.is_empty() {
-            self.forward_answers(&in_flight.delivery, answers).await?;
+            // Boxed, like everything that few deliveries need: callers move this future.
+            Box::pin(self.forward_answers(&in_flight.delivery, answers)).await?;
         }
         self.submit_in_flight(&in_flight).await?;
         Ok(Pending { ingest: self, in_flight, durable: None, _admitted: admitted })
@@ -233,13 +234,36 @@ impl Ingest {
         if bytes <= INLINE_BYTES_MAX {
             return work();
         }
-        let _turn = self.large.acquire().await.expect("the semaphore is never closed");
-        let worked = tokio::task::spawn_blocking(work).await;
-        worked.unwrap_or_else(|error| resume_unwind(error.into_panic()))
+        let apart = async {
+            let _turn = self.large.acquire().await.expect("the semaphore is never closed");
+            let worked = tokio::task::spawn_blocking(work).await;
+            worked.unwrap_or_else(|error| resume_unwind(error.into_panic()))
+        };
+        Box::pin(apart).await
     }
 
     /// Locks the writer of a log; opens a new one after a conflict or a panic.
     async fn writer(&self, id: &LogId) -> Result<(Arc<WriterSlot>, OwnedMutexGuard<LogWriter>), StoreError> {
+        match self.free_writer(id) {
+            Some(free) => Ok(free),
+            None => Box::pin(self.wait_for_writer(id)).await,
+        }
+    }
+
+    /// Locks the writer of a log, if it is open and free.
+    fn free_writer(&self, id: &LogId) -> Option<(Arc<WriterSlot>, OwnedMutexGuard<LogWriter>)> {
+        let slot = self.writers.get(id)?.clone();
+        let writer = slot.writer.get()?.clone().try_lock_owned().ok()?;
+        let is_usable = writer.state != WriterState::Retired && !self.is_outdated(&writer);
+        is_usable.then_some((slot, writer))
+    }
+
+    /// Whether the log's state must be loaded again.
+    fn is_outdated(&self, writer: &LogWriter) -> bool {
+        writer.is_broken() || writer.leader != self.core.logs.leadership().changes()
+    }
+
+    async fn wait_for_writer(&self, id: &LogId) -> Result<(Arc<WriterSlot>, OwnedMutexGuard<LogWriter>), StoreError> {
         let mut retired = None;
         loop {
             let slot = self.slot(id).await?;
@@ -248,7 +272,7 @@ impl Ingest {
             if writer.state == WriterState::Retired {
                 drop(writer);
                 self.core.logs.while_leading(self.wait_for_new_writer(&mut retired)).await?;
-            } else if writer.is_broken() || writer.leader != self.core.logs.leadership().changes() {
+            } else if self.is_outdated(&writer) {
                 self.replace_slot(&slot, &mut writer);
             } else {
                 return Ok((slot, writer));

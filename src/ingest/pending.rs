@@ -132,7 +132,7 @@ impl Pending<'_> {
         for _ in 0..ATTEMPTS_MAX {
             if self.durable.is_none() {
                 if self.in_flight.needs_accept() {
-                    self.ingest.submit_in_flight(&self.in_flight).await?;
+                    Box::pin(self.ingest.submit_in_flight(&self.in_flight)).await?;
                 }
                 self.durable = self.in_flight.outcome.lock().commit.as_mut().and_then(|commit| commit.durable.take());
             }

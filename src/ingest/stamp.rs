@@ -12,7 +12,7 @@ use crate::log::commit::{Preview, Summary, count_of};
 use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, PendingAction};
 use crate::log::{Blob, LogId, StoreError};
 use crate::model::visibility::{self, Visibility};
-use crate::model::{Audience, BlobId, ControlId, Draft, Envelope, EventType, Ids, Phase, RunId, Sequence, SessionId};
+use crate::model::{Audience, BlobId, ControlId, Draft, Envelope, EventType, Ids, Phase, ReceivedAt, RunId, Sequence, SessionId};
 use crate::source::ledger::{Ledger, RunState, Violation};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -46,7 +46,7 @@ impl LogWriter {
     /// Begins to stamp about this many drafts.
     pub fn begin_stamp(&mut self, context: StampContext<'_>, drafts: usize) -> Stamped {
         self.event_ids.millis = u64::try_from(context.now.as_millisecond()).unwrap_or(0);
-        let mut stamped = Stamped { received_at: format!("{:.3}", context.now).into(), ..Stamped::default() };
+        let mut stamped = Stamped { received_at: ReceivedAt::from(context.now).to_string().into(), ..Stamped::default() };
         stamped.rows.reserve(drafts);
         stamped
     }

@@ -316,10 +316,12 @@ impl LogWriter {
                 let saved = self.adapters[at].save();
                 state.extend(saved.map(|saved| (Bytes::from(format!("a:{}", source.name)), Some(saved))));
             }
-            let held = self.guard.save().as_ref().map_or_else(Bytes::new, to_json);
-            if held != self.guard_saved {
-                state.push((Bytes::from_static(GUARD.as_bytes()), (!held.is_empty()).then(|| held.clone())));
-                self.guard_saved = held;
+            if self.guard.take_changed() {
+                let held = self.guard.save().as_ref().map_or_else(Bytes::new, to_json);
+                if held != self.guard_saved {
+                    state.push((Bytes::from_static(GUARD.as_bytes()), (!held.is_empty()).then(|| held.clone())));
+                    self.guard_saved = held;
+                }
             }
             if self.attempt_starts != self.attempt_starts_saved {
                 self.attempt_starts_saved.clone_from(&self.attempt_starts);
@@ -353,5 +355,7 @@ impl LogWriter {
 }
 
 fn to_json<T: Serialize>(value: &T) -> Bytes {
-    serde_json::to_vec(value).expect("plain data serializes").into()
+    let mut json = Vec::with_capacity(512);
+    serde_json::to_writer(&mut json, value).expect("plain data serializes, and writing to a Vec cannot fail");
+    json.into()
 }

@@ -196,6 +196,9 @@ fn related(rel: &str, mut link: Map<String, Value>) -> Value {
     Value::Object(link)
 }
 
+/// The room for the JSON of an envelope with a short text, in bytes.
+const SHORT_BYTES: usize = 512;
+
 /// One envelope of a log.
 ///
 /// It borrows its draft: a draft is large, and most envelopes are written once and dropped.
@@ -215,6 +218,7 @@ impl Envelope<'_> {
     /// Every row is written by this function, so it writes names and words as they are, without a serializer between.
     pub fn write_json(&self, out: &mut Vec<u8>) {
         let d = &self.draft;
+        out.reserve(SHORT_BYTES);
         out.extend_from_slice(b"{\"type\":");
         write_text(out, d.event_type.as_str());
         let mut event_id = Uuid::encode_buffer();

@@ -5,11 +5,14 @@
 //!
 //! State that contains arbitrary JSON, such as the value of a control, cannot have this form.
 
+use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The first byte of a stored state.
 const VERSION: u8 = 2;
+/// The size of most states, in bytes.
+const SAVED_BYTES: usize = 256;
 
 /// Why a stored state is unreadable.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +35,30 @@ pub enum StoredError {
 /// When the type skips a field or has a list of unknown length. Only a bug can cause that.
 #[must_use]
 pub fn save<S: Serialize>(state: &S) -> Vec<u8> {
-    postcard::to_extend(state, vec![VERSION]).expect("a state is plain data of known length")
+    let mut saved = Vec::with_capacity(SAVED_BYTES);
+    saved.push(VERSION);
+    postcard::serialize_with_flavor(state, Saved(saved)).expect("a state is plain data of known length")
+}
+
+/// The bytes of a state that is being saved. postcard's own form copies each field byte by byte.
+struct Saved(Vec<u8>);
+
+impl Flavor for Saved {
+    type Output = Vec<u8>;
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<Vec<u8>> {
+        Ok(self.0)
+    }
 }
 
 /// Decodes a state.

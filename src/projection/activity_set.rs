@@ -390,8 +390,14 @@ impl Edit<'_> {
         self.get(member).and_then(Value::as_str)
     }
 
+    /// The path of a member.
     fn at(&self, member: &str) -> String {
-        format!("{}/{}", self.path, escaped(member))
+        [&*self.path, "/", &escaped(member)].concat()
+    }
+
+    /// The path after the last item of a list.
+    fn end_of(&self, list: &str) -> String {
+        [&*self.path, "/", &escaped(list), "/-"].concat()
     }
 
     /// Adds the result of `op` to the patch, unless readers get a snapshot.
@@ -441,7 +447,7 @@ impl Edit<'_> {
         match self.content.get_mut(list) {
             Some(Value::Array(items)) => {
                 items.push(value.clone());
-                self.record(|edit| PatchOperation::Add(format!("{}/-", edit.at(list)), value));
+                self.record(|edit| PatchOperation::Add(edit.end_of(list), value));
             }
             _ => self.set(list, Value::Array(vec![value])),
         }
@@ -481,7 +487,7 @@ impl Edit<'_> {
                     Some(Value::String(joined)) => joined.push_str(chunk),
                     _ => chunks.push(chunk.into()),
                 }
-                self.record(|edit| PatchOperation::Add(format!("{}/-", edit.at(member)), chunk.into()));
+                self.record(|edit| PatchOperation::Add(edit.end_of(member), chunk.into()));
             }
             _ => self.set(member, text(chunk)),
         }
@@ -507,7 +513,7 @@ impl Edit<'_> {
 
     /// An edit of an object in a list.
     pub fn item(&mut self, list: &str, index: usize) -> Option<Edit<'_>> {
-        let path = format!("{}/{index}", self.at(list));
+        let path = [&*self.path, "/", &escaped(list), "/", itoa::Buffer::new().format(index)].concat();
         let content = self.content.get_mut(list)?.get_mut(index)?.as_object_mut()?;
         Some(Edit { content, path, change: self.change, weight: None })
     }

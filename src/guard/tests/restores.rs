@@ -152,6 +152,34 @@ proptest! {
             prop_assert_eq!(with, without);
         }
     }
+
+    #[test]
+    fn a_guard_that_has_not_changed_saves_what_it_saved_before(
+        steps in vec(prop_oneof![steps(BENIGN, 14), steps(MIXED, 30)], 1..3),
+        starts in any::<bool>(),
+    ) {
+        let (mut ledger, mut harness) = (Ledger::default(), Harness::new());
+        let mut before = saved(&harness.guard);
+        let start = starts.then(|| Draft::new(EventType::RunStarted));
+        for mut draft in steps.concat().iter().map(Step::draft).chain(start) {
+            ledger.record(&mut draft, 0);
+            harness.pass(draft);
+            let now = saved(&harness.guard);
+            prop_assert!(harness.guard.take_changed() || now == before, "it saves {} after {}", now, before);
+            before = now;
+        }
+    }
+}
+
+#[test]
+fn the_next_chunk_of_a_word_changes_nothing_that_is_saved() {
+    let mut harness = Harness::new();
+    harness.pass(chunk("Some wo"));
+    assert!(harness.guard.take_changed());
+    harness.pass(chunk("rdswithoutanend"));
+    assert!(!harness.guard.take_changed());
+    harness.pass(chunk(" sk-"));
+    assert!(harness.guard.take_changed());
 }
 
 fn output(text: &str) -> Draft {

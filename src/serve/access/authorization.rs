@@ -483,9 +483,19 @@ impl NamedResource {
 /// # Errors
 /// 401, 403; 400 for an invalid id.
 pub async fn authorize_request(app: &App, rule: AccessRule, uri: &Uri, headers: &HeaderMap) -> Result<Authorization, Problem> {
-    if app.authenticator.is_none() {
-        return Ok(Authorization::unrestricted());
+    match app.authenticator {
+        None => Ok(Authorization::unrestricted()),
+        // Boxed, because callers move this future.
+        Some(_) => Box::pin(authenticate_and_authorize(app, rule, uri, headers)).await,
     }
+}
+
+async fn authenticate_and_authorize(
+    app: &App,
+    rule: AccessRule,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<Authorization, Problem> {
     let (verb, ticket) = match rule {
         AccessRule::Requires(verb) => (Some(verb), None),
         AccessRule::ReadStream => (Some(Verb::Read), Some(Purpose::Stream)),

@@ -25,7 +25,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use bytes::Bytes;
-use http::{HeaderMap, Request, Uri};
+use http::{HeaderMap, HeaderName, Request, Uri};
 use lines::LineBody;
 use problems::{FactNumbering, fact_too_large, ingest_problem, not_json, too_many_facts};
 use std::future::poll_fn;
@@ -39,6 +39,15 @@ use tokio::time::Instant;
 pub const BODY_FACTS_MAX: usize = 65_536;
 /// `Retry-After` of an overloaded ingest, in seconds.
 const BUSY_RETRY_AFTER_SECS: u64 = 1;
+
+/// The headers with the numbering of a producer.
+const PRODUCER_NAMES: [&str; 3] = ["producer-id", "producer-epoch", "producer-seq"];
+static PRODUCER_HEADERS: [HeaderName; 3] = [
+    HeaderName::from_static(PRODUCER_NAMES[0]),
+    HeaderName::from_static(PRODUCER_NAMES[1]),
+    HeaderName::from_static(PRODUCER_NAMES[2]),
+];
+
 /// `POST /v1/runs/{run}/facts` and `POST /v1/sessions/{session}/facts`
 pub async fn post(
     State(app): State<Arc<App>>,
@@ -69,14 +78,12 @@ pub async fn accept_body(
     headers: &HeaderMap,
     body: Bytes,
 ) -> Result<Receipt, Problem> {
-    let storing = async {
-        let to = Destination::of(authorization, uri, headers)?;
-        if body.len() > app.limits.body_bytes_max {
-            return Err(body_too_large(app.limits.body_bytes_max));
-        }
-        store_body(app, to, body).await
+    let stored = match Destination::of(authorization, uri, headers) {
+        Ok(_) if body.len() > app.limits.body_bytes_max => Err(body_too_large(app.limits.body_bytes_max)),
+        Ok(to) => store_body(app, to, body).await,
+        Err(problem) => Err(problem),
     };
-    storing.await.inspect_err(|problem| app.meters.refused.add(problem.code))
+    stored.inspect_err(|problem| app.meters.refused.add(problem.code))
 }
 
 /// Returns whether this path accepts facts.
@@ -103,16 +110,15 @@ impl Destination {
             false => LogId::Session(path_id("sessionId", uri)?),
         };
         let query = Query::from_uri(uri);
-        let names = ["producer-id", "producer-epoch", "producer-seq"];
         let mut values = [None; 3];
-        for (value, name) in values.iter_mut().zip(names) {
+        for (value, (name, header)) in values.iter_mut().zip(PRODUCER_NAMES.iter().zip(&PRODUCER_HEADERS)) {
             // Unreadable headers must not all count as one producer.
-            *value = headers.get(name).map(|value| value.to_str()).transpose().map_err(|_| {
+            *value = headers.get(header).map(|value| value.to_str()).transpose().map_err(|_| {
                 let detail = format!("{name} is not visible ASCII. Send visible ASCII only.");
-                Problem::bad_request("bad_producer", detail).with("member", name)
+                Problem::bad_request("bad_producer", detail).with("member", *name)
             })?;
         }
-        Self::new(authorization, log, query.get("source"), query.ids()?, producer(names, values)?)
+        Self::new(authorization, log, query.get("source"), query.ids()?, producer(PRODUCER_NAMES, values)?)
     }
 
     /// Creates a destination.

@@ -173,7 +173,7 @@ impl Query {
     /// # Errors
     /// 400 for an invalid id.
     pub fn ids(&self) -> Result<Ids, Problem> {
-        let named = |member: &&str| Some(((*member).to_owned(), Value::from(self.get(member)?)));
+        let named = |member: &&str| self.get(member).map(|id| ((*member).to_owned(), Value::from(id)));
         let mut map = Ids::MEMBERS.iter().filter(|member| **member != "runId").filter_map(named).collect();
         let mut ids = Ids::default();
         ids.take_from(&mut map).map_err(|(member, error)| bad_id(member, &error.to_string()))?;

@@ -27,15 +27,16 @@ const ID_BYTES_MAX: usize = 128;
 /// Generates ids from one random number per server and one counter value per request.
 #[derive(Debug)]
 pub struct RequestIds {
-    server: u32,
+    /// The random number, in hexadecimal digits, and a hyphen.
+    server: Box<str>,
     next: AtomicU64,
 }
 
 impl RequestIds {
     /// Creates a generator. Its ids begin with these bits.
     #[must_use]
-    pub const fn new(server: u32) -> Self {
-        Self { server, next: AtomicU64::new(1) }
+    pub fn new(server: u32) -> Self {
+        Self { server: format!("{server:08x}-").into(), next: AtomicU64::new(1) }
     }
 
     /// Returns the client's id if it is safe to log, else a generated one.
@@ -44,8 +45,9 @@ impl RequestIds {
         if let Some(given) = headers.get(&HEADER).filter(|given| is_safe_id(given.as_bytes())) {
             return given.clone();
         }
-        let generated = format!("{:08x}-{:x}", self.server, self.next.fetch_add(1, Ordering::Relaxed));
-        HeaderValue::from_str(&generated).expect("hexadecimal digits are valid in a header")
+        let mut number = itoa::Buffer::new();
+        let generated = [&*self.server, number.format(self.next.fetch_add(1, Ordering::Relaxed))].concat();
+        HeaderValue::try_from(generated).expect("digits are valid in a header")
     }
 }
 

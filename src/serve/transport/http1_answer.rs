@@ -7,6 +7,9 @@ use crate::serve::telemetry::trace;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
+/// The room for a head, in bytes: enough for most.
+const HEAD_BYTES: usize = 256;
+
 /// The answer to one request: what does not depend on its outcome.
 pub struct Http1Answer<'r> {
     now: jiff::Timestamp,
@@ -53,9 +56,9 @@ impl<'r> Http1Answer<'r> {
                 (problem.status, "application/problem+json", problem.to_json().to_string().into())
             }
         };
-        self.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-        self.headers.insert(header::CONTENT_LENGTH, body.len().into());
-        [self.head(status).into_bytes(), body].concat()
+        let mut answer = self.head(status, Some((kind, body.len()))).into_bytes();
+        answer.extend_from_slice(&body);
+        answer
     }
 
     /// Formats an answer without a body, after which the connection closes.
@@ -63,7 +66,7 @@ impl<'r> Http1Answer<'r> {
     pub fn no_content(mut self) -> Vec<u8> {
         self.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         self.headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        self.head(StatusCode::NO_CONTENT).into_bytes()
+        self.head(StatusCode::NO_CONTENT, None).into_bytes()
     }
 
     /// Formats the head of a stream. The body ends with the connection.
@@ -73,7 +76,7 @@ impl<'r> Http1Answer<'r> {
         for (name, value) in HEADERS {
             self.headers.insert(name, HeaderValue::from_static(value));
         }
-        self.head(StatusCode::OK).into()
+        self.head(StatusCode::OK, None).into()
     }
 
     /// Formats the head of a stream in chunks, with these headers of its format.
@@ -86,9 +89,15 @@ impl<'r> Http1Answer<'r> {
         self.stream()
     }
 
-    fn head(&self, status: StatusCode) -> String {
-        let mut head = format!("HTTP/1.1 {status}\r\n");
+    /// Formats the head, with the type and length of a body. It has room for a small body.
+    fn head(&self, status: StatusCode, body: Option<(&str, usize)>) -> String {
+        let mut head = String::with_capacity(HEAD_BYTES + body.map_or(0, |(_, length)| length));
+        head.extend(["HTTP/1.1 ", status.as_str(), " ", status.canonical_reason().unwrap_or_default(), "\r\n"]);
         let mut line = |name: &str, value: &str| head.extend([name, ": ", value, "\r\n"]);
+        if let Some((kind, length)) = body {
+            line("content-type", kind);
+            line("content-length", itoa::Buffer::new().format(length));
+        }
         if let Some(id) = self.id {
             line("x-request-id", trace::text(id));
         }

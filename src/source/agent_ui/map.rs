@@ -141,13 +141,16 @@ impl AgentUi {
     ///
     /// A final event with a narrower audience ends a message that streamed to a wider one.
     fn take_speaker(&mut self, draft: &Draft, is_final: bool) -> Speaker {
-        let role: String = draft.text("role").unwrap_or("assistant").chars().take(ROLE_CHARS_MAX).collect();
+        let role = draft.text("role").unwrap_or("assistant");
+        let role = role.char_indices().nth(ROLE_CHARS_MAX).map_or(role, |(end, _)| &role[..end]);
         let speaks = |s: &Speaker, audience: Audience| s.agent == draft.ids.agent && s.role == role && s.audience == audience;
         let wider = Audience::ALL.into_iter().rev().filter(|audience| is_final && *audience < draft.audience);
         let mut audiences = std::iter::once(draft.audience).chain(wider);
         match audiences.find_map(|audience| self.speakers.iter().position(|s| speaks(s, audience))) {
             Some(at) => self.speakers.remove(at),
-            None => Speaker { agent: draft.ids.agent.clone(), role, audience: draft.audience, ..Speaker::default() },
+            None => {
+                Speaker { agent: draft.ids.agent.clone(), role: role.to_owned(), audience: draft.audience, ..Speaker::default() }
+            }
         }
     }
 

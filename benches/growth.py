@@ -370,7 +370,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     measuring = commands.add_parser("measure")
-    measuring.add_argument("--binary", default=str(ROOT / "target/dist/proscenium"))
+    measuring.add_argument("--binary", default=str(ROOT / "target/pgo/proscenium"))
     measuring.add_argument("--fanbench", default="fanbench", help="the load generator of the curve of readers")
     measuring.add_argument("--floor", help="the kernel's floor, drawn beside the curve of readers")
     measuring.add_argument("--only", default=",".join(CURVES))

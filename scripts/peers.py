@@ -9,7 +9,7 @@ to the first peer (durable-streams). All traffic is on loopback, and every test 
 
 The table goes to standard output, and each measurement to standard error.
 
-The script expects the build that is shipped: cargo build --profile dist. It finds peers on PATH (add a directory with --path): durable-streams-server (cargo install durable-streams@0.1.5),
+The script expects the build that is shipped: scripts/pgo. It finds peers on PATH (add a directory with --path): durable-streams-server (cargo install durable-streams@0.1.5),
 nginx with the nchan module (Debian: nginx-core libnginx-mod-nchan), s2 (cargo install s2-cli).
 """
 
@@ -175,7 +175,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fanbench", default=os.environ.get("FANBENCH", "fanbench"), help="the load generator")
     parser.add_argument("--floor", default="fanout-floor", help="the kernel's floor: one blocking write a delivery, nothing else")
-    parser.add_argument("--binary", default=str(pathlib.Path(__file__).resolve().parent.parent / "target/dist/proscenium"))
+    parser.add_argument("--binary", default=str(pathlib.Path(__file__).resolve().parent.parent / "target/pgo/proscenium"))
     parser.add_argument("--serve", default="", help="further arguments of `proscenium serve`")
     parser.add_argument("--also", action="append", default=[], metavar="NAME=BINARY",
                         help="a further Proscenium build to measure, such as one with another allocator")

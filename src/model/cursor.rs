@@ -1,5 +1,6 @@
 //! Places in a log: sequence, epoch, and the cursor of a reader.
 
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -110,8 +111,9 @@ impl Cursor {
 
     /// Appends its text. The standard formatter takes longer.
     pub fn append_to(self, out: &mut Vec<u8>) {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        out.extend((0..16).rev().map(|digit| DIGITS[(self.epoch.0 >> (4 * digit)) as usize & 15]));
+        let mut epoch = [0; 16];
+        HEXLOWER.encode_mut(&self.epoch.0.to_be_bytes(), &mut epoch);
+        out.extend_from_slice(&epoch);
         out.push(b':');
         Sequence(self.after.0 * 2 + u64::from(self.knows_end)).append_to(out);
     }

@@ -27,6 +27,11 @@ const ROWS_BETWEEN: u64 = 2048;
 /// Checkpoints compete with ingest.
 const LOG_TO_CHECKPOINT: usize = 4;
 
+/// The rows that one checkpoint covers, of a log that has grown by more; it covers more if it is large.
+///
+/// A reader that joins while a log grows faster than its checkpoints are made starts at the last one.
+const ROWS_AT_ONCE: u64 = 65_536;
+
 /// The pause of the checkpoint thread, as a multiple of its working time.
 ///
 /// It leaves the processor to ingest.
@@ -263,9 +268,9 @@ pub async fn make_checkpoints_of_grown(logs: Arc<Logs>, mut grown: tokio::sync::
     }
 }
 
-/// Makes a checkpoint for every audience if the log has grown enough.
+/// Makes the next checkpoint for every audience if the log has grown enough.
 ///
-/// Returns the sequence of the next attempt.
+/// Returns the sequence of the next attempt, which the log may have reached.
 pub(super) fn make_checkpoints(store: &dyn Store, log: &Log, saved_count: &Counter) -> Result<Sequence, StoreError> {
     let _still = log.lock_history();
     let tail = log.tail();
@@ -289,11 +294,17 @@ pub(super) fn make_checkpoints(store: &dyn Store, log: &Log, saved_count: &Count
     if rows < ROWS_BETWEEN {
         return Ok(begun.plus(ROWS_BETWEEN));
     }
-    let bytes = for_each_row(store, &log.id, epoch, begun, tail.last, |row| views.fold(row))?;
-    if bytes < LOG_TO_CHECKPOINT * size {
+    let (bytes_due, mut bytes, mut until) = (LOG_TO_CHECKPOINT * size, 0, begun);
+    // A part without rows, which compaction deleted, does not count.
+    while until < tail.last && (bytes == 0 || bytes < bytes_due) {
+        let after = until;
+        until = after.plus(ROWS_AT_ONCE).min(tail.last);
+        bytes += for_each_row(store, &log.id, epoch, after, until, |row| views.fold(row))?;
+    }
+    if bytes < bytes_due {
         // Estimate the sequence from the average row size.
         let row = (bytes as u64 / rows).max(1);
-        return Ok(begun.plus(((LOG_TO_CHECKPOINT * size) as u64 / row).max(rows + ROWS_BETWEEN)));
+        return Ok(begun.plus((bytes_due as u64 / row).max(rows + ROWS_BETWEEN)));
     }
     let through = views.through().unwrap_or(begun);
     for (AudienceView { view, seen }, of) in &views.0 {

@@ -26,11 +26,11 @@ pub(super) struct SharedView {
 impl SharedView {
     /// Subscribes a reader, and returns the log's tail.
     ///
-    /// The first reader restarts the ring at the tail, under the lock that the next reader takes: that one cannot find
-    /// an outdated ring.
+    /// The first reader restarts a ring that is not at the tail, under the lock that the next reader takes: that one cannot
+    /// find an outdated ring.
     pub fn subscribe<T>(&self, log: &Log, join: impl FnOnce(&mut Listeners) -> T) -> (T, Tail) {
         let mut listeners = self.listeners.lock();
-        let tail = if listeners.is_empty() { self.restart(log) } else { log.tail() };
+        let tail = if listeners.is_empty() { self.restart_if_moved(log) } else { log.tail() };
         (join(&mut listeners), tail)
     }
 
@@ -39,13 +39,15 @@ impl SharedView {
         self.listeners.lock()
     }
 
-    /// Restarts the ring at the log's tail.
+    /// Restarts the ring at the log's tail, which it returns, unless the ring is there.
     ///
     /// The tail is read under the lock, because an earlier one may have been erased since.
-    pub fn restart(&self, log: &Log) -> Tail {
+    pub fn restart_if_moved(&self, log: &Log) -> Tail {
         let mut ring = self.ring.lock();
         let tail = log.tail();
-        ring.restart(&tail);
+        if !ring.is_at(&tail) {
+            ring.restart(&tail);
+        }
         tail
     }
 

@@ -35,7 +35,7 @@ pub use log_set::{LogSet, SessionPredicate};
 use crate::log::commit::{CommittedGroup, Log, Logs, Tail};
 use crate::log::{LogId, StoreError};
 use crate::meter::{Counter, Histogram};
-use crate::model::Cursor;
+use crate::model::{Cursor, Sequence};
 use dashmap::DashMap;
 use fan_out::Listeners;
 use futures_util::FutureExt;
@@ -232,7 +232,7 @@ impl Feed {
         self.pages.retain(|page, _| page.log != *id);
         let Some(hub) = self.hubs.get(id).map(|hub| hub.clone()) else { return };
         for view in hub.views.iter().filter_map(OnceLock::get) {
-            view.restart(&hub.log);
+            view.restart_if_moved(&hub.log);
         }
         hub.flush(self).await;
     }
@@ -250,8 +250,12 @@ impl Feed {
                 drop(hub.ring(view));
             }
         }
-        let logs = self.logs.clone();
-        self.logs.work(move |store| folds::make_checkpoints(store, &log, &logs.counts().checkpoints)).await.map(|_| ())
+        let mut due = Sequence::NONE;
+        while due <= log.tail().last {
+            let (log, logs) = (log.clone(), self.logs.clone());
+            due = self.logs.work(move |store| folds::make_checkpoints(store, &log, &logs.counts().checkpoints)).await?;
+        }
+        Ok(())
     }
 
     /// Drops views without readers.

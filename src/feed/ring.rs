@@ -160,6 +160,11 @@ impl Ring {
         }
     }
 
+    /// Whether the log is as it was at the ring's position.
+    pub fn is_at(&self, tail: &Tail) -> bool {
+        (self.epoch, self.through, self.compacted) == (tail.epoch, tail.last, tail.summary.compacted.times)
+    }
+
     /// Restarts at the log's tail, without a fold.
     pub fn restart(&mut self, tail: &Tail) {
         self.chunks.clear();

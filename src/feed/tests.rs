@@ -6,7 +6,7 @@ use crate::log::commit::{Submission, Summary};
 use crate::log::journal::MemoryJournal;
 use crate::log::memory::MemoryStore;
 use crate::log::row::Row;
-use crate::log::{Append, META};
+use crate::log::{Append, META, Store};
 use crate::model::{Audience, Epoch, RunId, Sequence, SessionId};
 use bytes::Bytes;
 use std::sync::atomic::AtomicUsize;
@@ -90,6 +90,29 @@ async fn a_filtered_reader_that_resumes_reads_no_row_before_a_checkpoint() {
     assert_eq!(feed.prev_at(&log.id, epoch, &rare, Sequence(3001)).await.unwrap(), Sequence(7));
     assert_eq!(feed.prev_at(&log.id, epoch, &rare, Sequence(1999)).await.unwrap(), Sequence(1));
     assert_eq!(feed.prev_at(&log.id, epoch, &of_type("text.delta"), Sequence(3000)).await.unwrap(), Sequence(3000));
+}
+
+#[tokio::test]
+async fn a_log_that_has_grown_by_much_gets_several_checkpoints_one_after_the_other() {
+    let (feed, logs, mut groups) = open();
+    let log = logs.log(&run("r")).await.unwrap();
+    for _ in 0..70 {
+        write_rows(&logs, &mut groups, &log, &["text.delta"; 1000], [true; 3]).await;
+    }
+    let made = async |at| {
+        let kind = Audience::Internal.index() as u8;
+        logs.checkpoint(&log.id, Epoch::from_random(1), kind, Sequence(at)).await.unwrap().map(|(made_at, _)| made_at)
+    };
+    let make = {
+        let (log, logs) = (log.clone(), logs.clone());
+        move |store: &dyn Store| folds::make_checkpoints(store, &log, &logs.counts().checkpoints)
+    };
+    let due = logs.work(make).await.unwrap();
+    assert!(due <= log.tail().last, "the next one is due at once: {due}");
+    assert_eq!(made(70_000).await, Some(Sequence(65_536)));
+    // The rest, as after a compaction.
+    feed.renew(&log.id).await.unwrap();
+    assert_eq!([made(69_999).await, made(70_000).await], [65_536, 70_000].map(|at| Some(Sequence(at))));
 }
 
 #[tokio::test]
@@ -203,6 +226,25 @@ async fn an_idle_session_reader_is_served_without_a_future_and_woken_by_flushes_
         reader.advance().await.unwrap();
         assert!(feed.hubs.contains_key(&new));
     }
+}
+
+#[tokio::test]
+async fn a_reader_that_comes_back_finds_the_activities_of_the_last_one_unless_the_log_has_moved() {
+    let (feed, logs, mut groups) = open();
+    let log = logs.log(&run("r")).await.unwrap();
+    let has_fold = || feed.hubs.get(&log.id).unwrap().view(Audience::Internal, Frames::Activities).ring.lock().fold.is_some();
+    write(&logs, &mut groups, &log).await;
+    for round in 1..=2 {
+        let mut reader = feed.read(&log.id, activities(), StartAt::Start).await.unwrap();
+        assert_eq!(has_fold(), round == 2, "round {round}");
+        let hydration = reader.next().await.unwrap().unwrap();
+        assert!(String::from_utf8_lossy(hydration.as_ref()).contains(r#""text":["x"]"#));
+    }
+    write(&logs, &mut groups, &log).await;
+    let mut reader = feed.read(&log.id, activities(), StartAt::Start).await.unwrap();
+    assert!(!has_fold());
+    let hydration = reader.next().await.unwrap().unwrap();
+    assert!(String::from_utf8_lossy(hydration.as_ref()).contains(r#""text":["xx"]"#));
 }
 
 #[tokio::test]

@@ -525,8 +525,7 @@ impl MergedReader {
         }
         member.replayed = None;
         if !member.is_hydrated || member.after < ring.base {
-            let (frames, last) = ring.hydration(&hub.encoder, member.after, filter);
-            add(&frames);
+            let last = ring.hydrate_whole(&hub.encoder, member.after, filter, &mut add);
             member.end_pending |= member.after < ring.through;
             (member.is_hydrated, member.after, member.prev) = (true, ring.through, Some(last));
             return Ok(());

@@ -258,11 +258,16 @@ impl Feed {
         Ok(())
     }
 
-    /// Drops views without readers.
+    /// Drops views without readers, and pages of hydrations that no reader holds.
     pub fn sweep(&self) {
         self.hubs.retain(|_, hub| {
-            for view in hub.views.iter().filter_map(OnceLock::get).filter(|view| view.is_idle()) {
-                view.ring.lock().fold = None;
+            for view in hub.views.iter().filter_map(OnceLock::get) {
+                let is_idle = view.is_idle();
+                let mut ring = view.ring.lock();
+                ring.drop_unread_pages();
+                if is_idle {
+                    ring.fold = None;
+                }
             }
             Arc::strong_count(hub) > 1 || hub.readers.load(Ordering::Relaxed) > 0
         });

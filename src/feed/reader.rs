@@ -291,7 +291,7 @@ impl Reader {
             // The log was never written. The reader now has everything, and a reader that follows from here misses
             // nothing.
             self.is_hydrated = true;
-            return Step::Frames(ring.hydration(&hub.encoder, Sequence::NONE, None).0);
+            return Step::Frames(ring.hydrate(&hub.encoder, Sequence::NONE, None, &mut None, usize::MAX).0);
         };
         let reached = self.after.max(self.reached);
         match self.epoch {

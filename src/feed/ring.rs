@@ -160,6 +160,12 @@ impl Ring {
         }
     }
 
+    /// Drops the pages of hydrations that no reader holds.
+    pub fn drop_unread_pages(&mut self) {
+        self.pages.retain(|page| !page.frames.is_unique());
+        self.shared_activities.retain(|large| !large.frames.is_unique());
+    }
+
     /// Whether the log is as it was at the ring's position.
     pub fn is_at(&self, tail: &Tail) -> bool {
         (self.epoch, self.through, self.compacted) == (tail.epoch, tail.last, tail.summary.compacted.times)
@@ -265,10 +271,24 @@ impl Ring {
         (frames, framed)
     }
 
-    /// The whole hydration in one page, for a reader of several logs.
-    pub fn hydration(&mut self, encoder: &Encoder, after: Sequence, filter: Option<&Filter>) -> (EncodedFrames, Sequence) {
-        let (frames, framed) = self.hydrate(encoder, after, filter, &mut None, usize::MAX);
-        (frames, framed.expect("a page without a limit is the last one"))
+    /// The whole hydration at the ring's position, page by page, for a reader of several logs.
+    ///
+    /// Returns the last envelope that gave the filter a frame.
+    pub fn hydrate_whole(
+        &mut self,
+        encoder: &Encoder,
+        after: Sequence,
+        filter: Option<&Filter>,
+        mut each: impl FnMut(&EncodedFrames),
+    ) -> Sequence {
+        let mut pass = None;
+        loop {
+            let (page, framed) = self.hydrate(encoder, after, filter, &mut pass, HYDRATION_BYTES_MAX);
+            each(&page);
+            if let Some(framed) = framed {
+                return framed;
+            }
+        }
     }
 }
 
@@ -400,8 +420,13 @@ mod tests {
             }
         };
         let (first, second) = (join(Sequence::NONE, &mut ring), join(Sequence::NONE, &mut ring));
+        let mut of_several = Vec::new();
+        ring.hydrate_whole(&encoder, Sequence::NONE, None, |page| of_several.push(page.clone()));
         assert_eq!(first.len(), 3);
-        assert!(first.iter().zip(&second).all(|(first, second)| first.as_ref().as_ptr() == second.as_ref().as_ptr()));
+        for other in [second, of_several] {
+            assert_eq!(first.len(), other.len());
+            assert!(first.iter().zip(&other).all(|(first, other)| first.as_ref().as_ptr() == other.as_ref().as_ptr()));
+        }
         let mut known = BTreeMap::new();
         for page in join(Sequence(6), &mut ring) {
             take(&mut known, &page);
@@ -418,6 +443,8 @@ mod tests {
             pages.into_iter().find(|page| page.len() > HYDRATION_BYTES_MAX && take_one(page)).unwrap()
         };
         let before = alone(join(Sequence::NONE, &mut ring));
+        ring.drop_unread_pages();
+        assert!(ring.pages.is_empty() && ring.shared_activities.len() == 1, "a reader holds the large one");
         flush(&mut ring, 0, "more", &Audience::ALL);
         let (after, later) = (alone(join(Sequence::NONE, &mut ring)), alone(join(Sequence(7), &mut ring)));
         let place = |page: &EncodedFrames| page.as_ref().as_ptr();

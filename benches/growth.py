@@ -102,8 +102,9 @@ class Server:
                 if not (got := connection.recv(1 << 20)):
                     raise SystemExit(f"{path} ended before all logs were hydrated")
                 # The name may lie across two parts, but not in the end of one.
-                hydrated += (end + got).count(name)
-                end = (end + got)[1 - len(name):]
+                part = end + got
+                hydrated += part.count(name)
+                end = part[1 - len(name):]
         return (time.monotonic() - begun) * 1000
 
 

@@ -58,9 +58,14 @@ const isOpen = (port) =>
 /** No agent reaches another machine. */
 const NO_NETWORK = { ALL_PROXY: "http://127.0.0.1:9", HTTPS_PROXY: "http://127.0.0.1:9", NO_PROXY: "127.0.0.1,localhost" };
 
-/** Configuration of the programs that read no variable, or get none. */
+/**
+ * Configuration of the programs that read no variable, or get none.
+ *
+ * Codex runs commands without its sandbox, because where `bwrap` lacks, the sandbox fails, and Codex runs the command
+ * again without it only if the failure comes early (150 ms; on a busy machine it came later).
+ */
 const homeFiles = (model) => ({
-  ".codex/config.toml": `model = "gpt-5"\nmodel_provider = "fake"\ncheck_for_update_on_startup = false\n[analytics]\nenabled = false\n[model_providers.fake]\nname = "fake"\nbase_url = "${model}/v1"\nwire_api = "responses"\n`,
+  ".codex/config.toml": `model = "gpt-5"\nmodel_provider = "fake"\ncheck_for_update_on_startup = false\nsandbox_mode = "danger-full-access"\n[analytics]\nenabled = false\n[model_providers.fake]\nname = "fake"\nbase_url = "${model}/v1"\nwire_api = "responses"\n`,
   ".claude/settings.json": JSON.stringify({ env: { ANTHROPIC_BASE_URL: model, ANTHROPIC_API_KEY: "fake", CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1", ...NO_NETWORK } }),
 });
 

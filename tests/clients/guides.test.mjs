@@ -3,6 +3,7 @@
  * answers, asks, and continues after the answer. The page shows the lines that the guide shows, in their order.
  */
 
+import assert from "node:assert/strict";
 import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -82,11 +83,10 @@ describe("the guide", { concurrency: 2, timeout: 180_000 }, () => {
       context.after(() => page.close());
       try {
         await follow(page, guide, steps);
+        assert.equal(existsSync(file), !steps.deletes, "the agent works in the server's directory");
       } catch (error) {
         throw new Error(`${error.message}\nThe page shows:\n${await page.locator("ps-conversation").innerText()}\nThe programs say:\n${guide.output()}`, { cause: error });
       }
-      // Codex does not wait for a slow command.
-      await waitFor("the agent, which works in the server's directory, to delete the file", () => existsSync(file) !== steps.deletes);
       await guide.runLater();
     });
   }

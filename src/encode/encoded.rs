@@ -332,9 +332,10 @@ impl FrameBuffer {
         self.set_cursor_as(CursorMark::KnowsEnd);
     }
 
-    /// Gives the last frame the cursor of another position, in the epoch of this buffer.
-    pub fn set_cursor_at(&mut self, position: Sequence) {
-        self.last().position = position;
+    /// Gives the last frame, and no other, this cursor.
+    pub fn set_cursor_at(&mut self, cursor: Cursor) {
+        self.epoch = cursor.epoch;
+        self.last().position = cursor.after;
         self.set_cursor_as(CursorMark::Present);
     }
 

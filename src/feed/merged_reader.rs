@@ -5,22 +5,23 @@
 //! with a later cursor of the same position: a reader that resumes at the event's cursor still gets the End. Of
 //! activities, the last frame of each round has a cursor, and the Ends of the round precede it. A round covers
 //! everything committed when it began. The reader makes its frames block by block, as its consumer takes them: it holds
-//! two blocks, or the activities of one log.
+//! two blocks and a page of a hydration or a flush of one log. A log with more than that waits for the next round.
 
+use super::blocks::Blocks;
 use super::fan_out::Listeners;
 use super::hub::Hub;
 use super::log_set::LogSet;
 use super::merged::{ALL_ROWS, order_position, sequence_at};
-use super::ring::last_framed_of;
+use super::ring::{HYDRATION_BYTES_MAX, HydrationPass, last_framed_of};
 use super::{Feed, Filter, Frames, PAGE, ReadRequest, ReplayState, StartAt, TryNext};
 use crate::encode::encoded::{EncodedFrames, FrameBuffer};
 use crate::encode::native::Encoder;
 use crate::log::commit::{Log, Logs, Moves};
 use crate::log::row::{Row, Rows};
 use crate::log::{LogId, Store, StoreError, StoredAppend};
-use crate::model::{Audience, Epoch, Sequence};
+use crate::model::{Audience, Cursor, Epoch, Sequence};
 use slab::Slab;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -30,9 +31,6 @@ use std::task::Waker;
 pub fn now(logs: &Logs) -> Sequence {
     order_position(logs.position(), ALL_ROWS)
 }
-
-/// The bytes at which a block of frames is full: the reader continues when its consumer has taken it.
-const BLOCK_BYTES_MAX: usize = 16 * 1024;
 
 /// The most logs whose activities are read together.
 pub(super) const FOLDS_AT_ONCE: usize = 64;
@@ -49,6 +47,8 @@ struct Member {
     epoch: Option<Epoch>,
     after: Sequence,
     is_hydrated: bool,
+    /// The progress of the hydration.
+    pass: Option<Box<HydrationPass>>,
     /// The last sequence that the reader's filter accepted; `None` until it is known.
     prev: Option<Sequence>,
     /// The log's activities at the reader's position, during a replay.
@@ -135,14 +135,14 @@ pub struct MergedReader {
     start: StartAt,
     /// The position of the last event.
     at: Sequence,
-    /// The position of a round that has begun, and, of activities, the active members of which the reader has all.
+    /// The position of a round that has begun, and, of activities, the number of active members that had their turn.
     round: Option<(u64, usize)>,
     /// The pages of the members whose next rows are not in memory, during a round of events.
     pages: HashMap<usize, Vec<StoredAppend>>,
-    /// The members of that round whose history the reader replays, in further rounds.
-    replaying: Vec<usize>,
-    /// Blocks of frames. The last block of a round waits for the round's end, to get its cursor.
-    ready: VecDeque<FrameBuffer>,
+    /// The members of a round of activities that have more: further rounds continue with them.
+    behind: Vec<usize>,
+    /// The frames for the consumer. The open block waits for the end of a round of activities, to get its cursor.
+    ready: Blocks,
     is_joined: bool,
     /// Whether new logs may have to be joined; stays set until a join completes.
     join_pending: bool,
@@ -170,8 +170,8 @@ impl MergedReader {
             at,
             round: None,
             pages: HashMap::new(),
-            replaying: Vec::new(),
-            ready: VecDeque::new(),
+            behind: Vec::new(),
+            ready: Blocks::new(),
             is_joined: false,
             join_pending: true,
         }
@@ -237,11 +237,11 @@ impl MergedReader {
     /// The next step without waiting.
     fn step(&mut self) -> Step {
         loop {
-            let waits_for_cursor = usize::from(self.round.is_some() && self.request.frames == Frames::Activities);
-            if self.ready.len() > waits_for_cursor
-                && let Some(frames) = self.ready.pop_front()
-            {
-                return Step::Frames(frames.finish());
+            // Members that are behind, and new ones, have more before the cursor.
+            let is_in_round = self.round.is_some() || !self.active.is_empty();
+            let waits_for_cursor = is_in_round && self.request.frames == Frames::Activities;
+            if let Some(frames) = if waits_for_cursor { self.ready.next_finished() } else { self.ready.next() } {
+                return Step::Frames(frames);
             }
             if self.round.is_none() {
                 // First: what was committed up to here has moved its members, and changed the set of logs.
@@ -307,6 +307,7 @@ impl MergedReader {
                 epoch: self.erased.remove(&id).or(tail.epoch),
                 after: Sequence::NONE,
                 is_hydrated: false,
+                pass: None,
                 prev: None,
                 replayed: None,
                 can_replay: true,
@@ -333,7 +334,7 @@ impl MergedReader {
                 // Positions of another store are meaningless here.
                 StartAt::After(_) => {
                     let epoch = tail.epoch.unwrap_or(store_epoch);
-                    push_to(&mut self.ready, store_epoch, &member.hub.encoder.reset(epoch, "epoch"));
+                    self.ready.copy(&member.hub.encoder.reset(epoch, "epoch"));
                 }
             }
             self.keys.insert(id, self.members.insert(member));
@@ -356,7 +357,7 @@ impl MergedReader {
             // An erased log keeps its old epoch, to tell it from the next one.
             if let Some(epoch) = tail.epoch.filter(|epoch| member.epoch != Some(*epoch)) {
                 if member.epoch.is_some() {
-                    push_to(&mut self.ready, self.feed.logs.store_epoch(), &member.hub.encoder.reset(epoch, "epoch"));
+                    self.ready.copy(&member.hub.encoder.reset(epoch, "epoch"));
                 }
                 (member.epoch, member.after, member.prev, member.end_pending) = (Some(epoch), Sequence::NONE, None, true);
                 self.pages.remove(key);
@@ -414,7 +415,7 @@ impl MergedReader {
             member.push_end(|end| end.encoder.append_end(&mut out, self.at, end.sequence, end.status));
         }
         if !out.is_empty() {
-            self.ready.push_back(out);
+            self.ready.push(out.finish());
         }
         self.active = more;
         Ok(has_advanced)
@@ -435,32 +436,31 @@ impl MergedReader {
         Ok(())
     }
 
-    /// Continues the round of activities until a block is full, or until every member that has moved is at its tail.
+    /// Continues the round of activities until a block is full, or until every active member had its turn.
     ///
     /// Returns whether the reader has more without waiting.
     fn activities(&mut self) -> Result<bool, Load> {
         let Some((now, mut done)) = self.round else { return Ok(false) };
         while let Some(&key) = self.active.get(done) {
-            if self.ready.len() > 1 {
+            if self.ready.has_finished() {
                 return Ok(true);
             }
-            self.member_step(key)?;
+            if !self.member_step(key)? {
+                self.behind.push(key);
+            }
             done += 1;
             self.round = Some((now, done));
         }
         self.round = None;
         for key in &self.active {
             self.members[*key].push_end(|end| {
-                let frame = end.encoder.end(end.epoch, end.sequence, end.status);
-                push_to(&mut self.ready, self.feed.logs.store_epoch(), &frame);
+                self.ready.copy(&end.encoder.end(end.epoch, end.sequence, end.status));
             });
         }
-        if self.replaying.is_empty()
-            && let Some(last) = self.ready.back_mut()
-        {
-            last.set_cursor_at(order_position(now, ALL_ROWS));
+        if self.behind.is_empty() {
+            self.ready.set_cursor(Cursor::at(self.feed.logs.store_epoch(), order_position(now, ALL_ROWS)));
         }
-        self.active = std::mem::take(&mut self.replaying);
+        self.active = std::mem::take(&mut self.behind);
         Ok(!self.active.is_empty())
     }
 
@@ -483,20 +483,19 @@ impl MergedReader {
             Some(page) => {
                 (member.after, member.replayed, member.end_pending) = (page.last, Some(page.state), true);
                 if let Some(frames) = &page.frames {
-                    push_to(&mut self.ready, self.feed.logs.store_epoch(), frames);
+                    self.ready.copy(frames);
                 }
             }
         }
-        self.replaying.push(key);
+        self.behind.push(key);
         if let Some((_, done)) = &mut self.round {
             *done += 1;
         }
         Ok(())
     }
 
-    /// Adds the next frames of one log.
-    fn member_step(&mut self, key: usize) -> Result<(), Load> {
-        let store_epoch = self.store_epoch();
+    /// Adds the next frames of one log. Returns whether the reader has all of them.
+    fn member_step(&mut self, key: usize) -> Result<bool, Load> {
         let member = &mut self.members[key];
         let hub = member.hub.clone();
         let view = hub.view(member.audience, Frames::Activities);
@@ -505,49 +504,53 @@ impl MergedReader {
         hub.encode(view, self.feed.sizes.ring_bytes_max);
         let mut ring = hub.ring(view);
         let Some(fold) = ring.fold.as_ref() else { return Err(Load::Folds) };
-        let mut add = |frames: &EncodedFrames| push_to(&mut self.ready, store_epoch, frames);
         let mut is_reset = false;
         if let Some(epoch) = ring.epoch.filter(|epoch| member.epoch != Some(*epoch)) {
             is_reset = member.epoch.is_some();
             if is_reset {
-                add(&hub.encoder.reset(epoch, "epoch"));
+                self.ready.copy(&hub.encoder.reset(epoch, "epoch"));
             }
             (member.epoch, member.after, member.end_pending) = (Some(epoch), Sequence::NONE, true);
-            member.can_replay = true;
+            (member.can_replay, member.pass) = (true, None);
             // A reader of a log that was never written already had everything.
             member.is_hydrated &= !is_reset;
         }
         if let (true, false, Some(epoch)) = (self.request.replay && member.can_replay, member.is_hydrated, ring.epoch)
             && member.after < ring.through
             && !is_reset
+            && member.pass.is_none()
         {
             return Err(Load::Replay(key, epoch));
         }
         member.replayed = None;
         if !member.is_hydrated || member.after < ring.base {
-            let last = ring.hydrate_whole(&hub.encoder, member.after, filter, &mut add);
-            member.end_pending |= member.after < ring.through;
-            (member.is_hydrated, member.after, member.prev) = (true, ring.through, Some(last));
-            return Ok(());
-        }
-        let mut prev = member.prev.unwrap_or_else(|| last_framed_of(fold, filter));
-        for chunk in ring.chunks.iter().filter(|chunk| chunk.last > member.after) {
-            if let Some(frames) = chunk.after(member.after, filter, &mut prev) {
-                add(&frames);
+            member.is_hydrated = false;
+            let mut pass = member.pass.take().map(|pass| *pass);
+            let (page, framed) = ring.hydrate(&hub.encoder, member.after, filter, &mut pass, HYDRATION_BYTES_MAX);
+            member.pass = pass.map(Box::new);
+            if framed.is_none() {
+                // Only the last page has a frame with a cursor.
+                self.ready.push(page);
+                return Ok(false);
             }
-            member.end_pending = true;
+            self.ready.copy(&page);
+            member.end_pending |= member.after < ring.through;
+            (member.is_hydrated, member.after, member.prev) = (true, ring.through, framed);
+            return Ok(true);
+        }
+        let (after, mut prev) = (member.after, member.prev.unwrap_or_else(|| last_framed_of(fold, filter)));
+        for chunk in ring.chunks.iter().filter(|chunk| chunk.last > after) {
+            if self.ready.has_finished() {
+                return Ok(false);
+            }
+            if let Some(frames) = chunk.after(after, filter, &mut prev) {
+                self.ready.copy(&frames);
+            }
+            (member.after, member.prev, member.end_pending) = (chunk.last, Some(prev), true);
         }
         (member.after, member.prev) = (member.after.max(ring.through), Some(prev));
-        Ok(())
+        Ok(true)
     }
-}
-
-/// Adds frames of one log to the last block, without its cursors: they are meaningless on a stream of several logs.
-fn push_to(ready: &mut VecDeque<FrameBuffer>, epoch: Epoch, frames: &EncodedFrames) {
-    if ready.back().is_none_or(|last| last.len() >= BLOCK_BYTES_MAX) {
-        ready.push_back(FrameBuffer::new(epoch));
-    }
-    ready.back_mut().expect("a block was just added").append(frames);
 }
 
 /// Appends an event, if the filter accepts it.

@@ -11,6 +11,7 @@
 //! path cannot slow the write path; it only follows tails.
 
 mod any_reader;
+mod blocks;
 mod building;
 pub mod fan_out;
 mod filter;

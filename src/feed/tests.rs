@@ -186,6 +186,43 @@ async fn a_session_reader_joins_logs_that_show_nothing_without_reading_their_row
     assert_eq!(kinds.iter().filter(|(_, has_cursor)| *has_cursor).count(), 1);
 }
 
+#[tokio::test]
+async fn readers_of_several_logs_share_the_pages_of_a_large_one_and_get_the_others_meanwhile() {
+    let (feed, logs, mut groups) = open();
+    let (large, small) = (logs.log(&run("large")).await.unwrap(), logs.log(&run("small")).await.unwrap());
+    for _ in 0..70 {
+        write_rows(&logs, &mut groups, &large, &["text.delta"; 1000], [true; 3]).await;
+    }
+    write(&logs, &mut groups, &small).await;
+    let mut pages = Vec::new();
+    for _ in 0..2 {
+        let logs = LogSet::Named(vec![large.id.clone(), small.id.clone()]);
+        let mut reader = feed.read_merged(logs, activities(), StartAt::Start);
+        let mut got = Vec::<(String, bool)>::new();
+        while got.last().is_none_or(|(_, has_cursor)| !has_cursor) {
+            let mut frames = reader.next().await.unwrap();
+            pages.push(frames.clone());
+            while let Some((frame, cursor)) = frames.next_frame() {
+                let frame: serde_json::Value = serde_json::from_slice(&frame).unwrap();
+                got.push((format!("{} of {}", frame["frame"], frame["runId"]).replace('"', ""), cursor.is_some()));
+            }
+        }
+        // Each run has a message and itself.
+        let expected = [
+            ("ActivitySnapshot of large", false),
+            ("ActivitySnapshot of small", false),
+            ("ActivitySnapshot of small", false),
+            ("Hydrated of small", false),
+            ("ActivitySnapshot of large", false),
+            ("Hydrated of large", true),
+        ];
+        assert_eq!(got, expected.map(|(frame, has_cursor)| (frame.to_owned(), has_cursor)));
+        assert!(matches!(reader.try_next(), TryNext::Idle));
+    }
+    let of_large: Vec<_> = pages.iter().filter(|page| page.len() > 64 * 1024).map(|page| page.as_ref().as_ptr()).collect();
+    assert!(of_large.len() == 2 && of_large[0] == of_large[1], "{of_large:?}");
+}
+
 /// Counts the wakes of a reader.
 #[derive(Default)]
 struct Wakes(AtomicUsize);

@@ -423,50 +423,62 @@ const ACTIVITIES_MIB: u64 = 8;
 const READERS: usize = 8;
 
 #[tokio::test]
-async fn stalled_readers_that_join_a_large_run_cost_a_page_each() {
+async fn stalled_readers_that_join_a_large_run_or_its_session_cost_a_page_each() {
     let server = Process::start();
     let client = Client::new(server.at);
+    let delta = |message: &str, text: &str| {
+        fact("text.delta", json!({"sessionId": "s", "messageId": message, "payload": {"text": text}}))
+    };
+    let words = "word ".repeat(6500);
     // One activity is larger than a page.
     for _ in 0..32 {
-        client.append("r", &[fact("text.delta", json!({"messageId": "large", "payload": {"text": "word ".repeat(6500)}}))]).await;
+        client.append("r", &[delta("large", &words)]).await;
     }
     for n in 0..ACTIVITIES_MIB * 8 {
-        let text =
-            (0..4).map(|_| fact("text.delta", json!({"messageId": n.to_string(), "payload": {"text": "word ".repeat(6500)}})));
-        client.append("r", &text.collect::<Vec<_>>()).await;
+        client.append("r", &[0; 4].map(|_| delta(&n.to_string(), &words))).await;
     }
-    // The server allocates per-process state for its first reader before the measurement.
-    let mut first = client.open_activities("r", "", None).await;
-    while first.next_frame().await.kind() != "Hydrated" {}
+    // The server allocates per-process state for its first readers before the measurement.
+    let ways = [(Transport::Raw, ""), (Transport::Hyper, ""), (Transport::Raw, "?surface=conversation")];
+    let streams_of = ["/v1/runs/r/stream", "/v1/sessions/s/stream"];
+    for path in streams_of {
+        let mut first = Sse::open(TcpStream::connect(server.at).await.unwrap(), Transport::Raw, path, &[]).await;
+        while first.next_frame().await.kind() != "Hydrated" {}
+    }
     let beside = Bystander::beside(server.at);
     let before = server.resident_kib();
     let (mut streams, mut sockets) = (Vec::new(), Vec::new());
     for n in 0..READERS {
-        // No two readers join at the same sequence.
-        client.append("r", &[fact("text.delta", json!({"messageId": "0", "payload": {"text": "more"}}))]).await;
-        for (via, query) in [(Transport::Raw, ""), (Transport::Hyper, ""), (Transport::Raw, "?surface=conversation")] {
-            streams.push(Sse::open(stalling(server.at).await, via, &format!("/v1/runs/r/stream{query}"), &[]).await);
+        // No two rounds of readers join at the same sequence.
+        client.append("r", &[delta("0", "more")]).await;
+        for path in streams_of {
+            for (via, query) in ways {
+                streams.push((query, Sse::open(stalling(server.at).await, via, &format!("{path}{query}"), &[]).await));
+            }
         }
-        let mut socket = web_socket(server.at).await;
-        let subscribe = json!({ "op": "subscribe", "id": n, "run": "r" }).to_string();
-        socket.write_all(&web_socket_frame(1, subscribe.as_bytes())).await.unwrap();
-        sockets.push(socket);
+        for of in [json!({"run": "r"}), json!({"session": "s"})] {
+            let mut subscribe = json!({"op": "subscribe", "id": n});
+            subscribe.as_object_mut().unwrap().extend(of.as_object().unwrap().clone());
+            let mut socket = web_socket(server.at).await;
+            socket.write_all(&web_socket_frame(1, subscribe.to_string().as_bytes())).await.unwrap();
+            sockets.push(socket);
+        }
     }
     // The server has written to each reader as much as its socket accepts.
     beside.was_served("readers that join and read nothing");
-    let grown = server.resident_kib().saturating_sub(before) / 1024;
-    println!("attack: {} stalled readers of {ACTIVITIES_MIB} MiB: {grown} MiB", READERS * 4);
-    assert!(grown < 40, "{grown} MiB for {} readers of {ACTIVITIES_MIB} MiB", READERS * 4);
+    let (grown, readers) = (server.resident_kib().saturating_sub(before) / 1024, streams.len() + sockets.len());
+    println!("attack: {readers} stalled readers of {ACTIVITIES_MIB} MiB: {grown} MiB");
+    assert!(grown < 64, "{grown} MiB for {readers} readers of {ACTIVITIES_MIB} MiB");
     // Readers that resume reading get the whole snapshot, and then the new events.
     client.append("r", &[fact("run.finished", json!({}))]).await;
-    for (stream, query) in streams.iter_mut().zip(["", "", "surface=conversation"]) {
+    for (query, stream) in &mut streams[..ways.len() * streams_of.len()] {
         let mut screen = Screen::default();
-        for frame in stream.read_all().await {
-            screen.apply(&frame);
+        // The stream of a session stays open.
+        while !screen.ended {
+            screen.apply(&stream.next_frame().await);
         }
-        assert!(screen.hydrated == 1 && screen.ended, "{query:?}: {}", screen.hydrated);
+        assert_eq!(screen.hydrated, 1, "{query:?}");
         assert!(
-            screen.shown() == Screen::from_page(&client.get(&format!("/v1/runs/r/activities?{query}")).await.ok()).shown(),
+            screen.shown() == Screen::from_page(&client.get(&format!("/v1/runs/r/activities{query}")).await.ok()).shown(),
             "{query:?}"
         );
     }

@@ -12,7 +12,7 @@ use super::fan_out::Listeners;
 use super::hub::Hub;
 use super::log_set::LogSet;
 use super::merged::{ALL_ROWS, order_position, sequence_at};
-use super::ring::{HYDRATION_BYTES_MAX, HydrationPass, last_framed_of};
+use super::ring::{HYDRATION_BYTES_MAX, Hydrated, HydrationPass, last_framed_of};
 use super::{Feed, Filter, Frames, PAGE, ReadRequest, ReplayState, StartAt, TryNext};
 use crate::encode::encoded::{EncodedFrames, FrameBuffer};
 use crate::encode::native::Encoder;
@@ -526,17 +526,17 @@ impl MergedReader {
         if !member.is_hydrated || member.after < ring.base {
             member.is_hydrated = false;
             let mut pass = member.pass.take().map(|pass| *pass);
-            let (page, framed) = ring.hydrate(&hub.encoder, member.after, filter, &mut pass, HYDRATION_BYTES_MAX);
+            let (page, hydrated) = ring.hydrate(&hub.encoder, member.after, filter, &mut pass, HYDRATION_BYTES_MAX);
             member.pass = pass.map(Box::new);
-            if framed.is_none() {
+            let Some(Hydrated { through, framed }) = hydrated else {
                 // Only the last page has a frame with a cursor.
                 self.ready.push(page);
                 return Ok(false);
-            }
+            };
             self.ready.copy(&page);
-            member.end_pending |= member.after < ring.through;
-            (member.is_hydrated, member.after, member.prev) = (true, ring.through, framed);
-            return Ok(true);
+            member.end_pending |= member.after < through;
+            (member.is_hydrated, member.after, member.prev) = (true, through, Some(framed));
+            return Ok(through == ring.through);
         }
         let (after, mut prev) = (member.after, member.prev.unwrap_or_else(|| last_framed_of(fold, filter)));
         for chunk in ring.chunks.iter().filter(|chunk| chunk.last > after) {

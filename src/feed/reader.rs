@@ -2,7 +2,7 @@
 
 use super::fan_out::Followers;
 use super::hub::{Hub, SharedView};
-use super::ring::{Chunk, HYDRATION_BYTES_MAX, HydrationPass, Ring};
+use super::ring::{Chunk, HYDRATION_BYTES_MAX, Hydrated, HydrationPass, Ring};
 use super::{Feed, Filter, Frames, ReadRequest, ReplayState, StartAt, TryNext};
 use crate::encode::encoded::EncodedFrames;
 use crate::log::StoreError;
@@ -317,10 +317,10 @@ impl Reader {
             self.replay = Replay::Never;
             let filter = self.filter.of_frames(self.frames);
             let mut pass = self.pass.take().map(|pass| *pass);
-            let (frames, framed) = ring.hydrate(&hub.encoder, self.after, filter, &mut pass, self.page_bytes_max);
+            let (frames, hydrated) = ring.hydrate(&hub.encoder, self.after, filter, &mut pass, self.page_bytes_max);
             self.pass = pass.map(Box::new);
-            if framed.is_some() {
-                (self.is_hydrated, self.after, self.prev) = (true, ring.through, framed);
+            if let Some(Hydrated { through, framed }) = hydrated {
+                (self.is_hydrated, self.after, self.prev) = (true, through, Some(framed));
             }
             return Step::Frames(frames);
         }

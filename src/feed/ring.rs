@@ -7,6 +7,7 @@ use crate::log::commit::Tail;
 use crate::log::row::Row;
 use crate::model::{Audience, Epoch, Sequence};
 use crate::projection;
+use crate::projection::activity_set::Activity;
 use std::collections::VecDeque;
 
 /// The encoded frames of the envelopes `(after, last]`.
@@ -81,15 +82,16 @@ pub(super) struct Ring {
     shared_activities: Vec<SharedActivity>,
 }
 
-/// The most bytes of activities in one page of a hydration, or one larger activity.
+/// The bytes of activities in one page of a hydration, or one larger activity.
 ///
-/// A reader that does not read holds at most this much.
+/// A reader that does not read holds at most this much. Only one that has read all activities can get larger pages.
 pub(super) const HYDRATION_BYTES_MAX: usize = 64 * 1024;
 
 /// The progress of a joining reader through the activities.
 ///
 /// The reader takes them page by page while they change. Each pass sends the changes since the previous pass began; the
-/// last pass is one in which nothing changed.
+/// last pass is one in which nothing changed until its last activity was sent. The pages of each pass are larger than
+/// those of the one before: if as much changes as the reader takes, the changes soon fit into one page.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HydrationPass {
     /// The reader has every change up to here before this pass.
@@ -98,8 +100,24 @@ pub(super) struct HydrationPass {
     begun: Sequence,
     /// The index of the next activity. Activities keep their indices.
     next: usize,
+    /// The bytes at which a page is full.
+    page_bytes: usize,
+    /// The last envelope that gave a frame, once the reader has every activity as it was when the pass began.
+    framed: Option<Sequence>,
     /// The log's compaction count when the pass began.
     compacted: u64,
+}
+
+/// The growth of the pages from one pass to the next, as a factor.
+const PAGE_GROWTH: usize = 4;
+
+/// The end of a hydration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hydrated {
+    /// The reader has every change up to here.
+    pub through: Sequence,
+    /// The last envelope that gave the reader's filter a frame.
+    pub framed: Sequence,
 }
 
 /// An activity that fills a page, at a sequence.
@@ -200,75 +218,87 @@ impl Ring {
         self.compacted = compacted.times;
     }
 
-    /// The next page of a reader's hydration from `after` to the ring's position.
+    /// The next page of a reader's hydration from `after`: current snapshots of activities that have changed.
     ///
-    /// It has current snapshots of changed activities.
-    ///
-    /// The last page ends with a Hydrated frame. It comes with the last envelope that gave the reader's filter a frame;
-    /// until then `pass` has the progress.
+    /// `page_bytes` is for the first pass. Until the last page, `pass` has the progress. The last page ends with a
+    /// Hydrated frame, and comes with what that says; the ring has the frames after it.
     pub fn hydrate(
         &mut self,
         encoder: &Encoder,
         after: Sequence,
         filter: Option<&Filter>,
         pass: &mut Option<HydrationPass>,
-        bytes_max: usize,
-    ) -> (EncodedFrames, Option<Sequence>) {
+        page_bytes: usize,
+    ) -> (EncodedFrames, Option<Hydrated>) {
         let (through, compacted) = (self.through, self.compacted);
-        let anew = |known| HydrationPass { known, begun: through, next: 0, compacted };
-        let mut at = pass.take().filter(|pass| pass.compacted == compacted).unwrap_or_else(|| anew(after));
+        let anew = |known, page_bytes| HydrationPass { known, begun: through, next: 0, page_bytes, framed: None, compacted };
+        let mut at = pass.take().filter(|pass| pass.compacted == compacted).unwrap_or_else(|| anew(after, page_bytes));
         let fold = self.fold.as_ref().expect("the caller has checked that the ring has a fold");
-        let (from, is_shared) = (at.next, at.known == Sequence::NONE && filter.is_none() && bytes_max == HYDRATION_BYTES_MAX);
+        let activities = fold.activities();
+        let mut out = FrameBuffer::new(self.epoch.unwrap_or(Epoch::from_random(0)));
+        if let Some(framed) = at.framed.filter(|_| self.base <= at.begun) {
+            encoder.hydrated(&mut out, framed, self.epoch.map(|_| at.begun));
+            return (out.finish(), Some(Hydrated { through: at.begun, framed }));
+        }
+        let from = at.next;
+        let is_shared = at.known == Sequence::NONE && filter.is_none() && at.page_bytes == HYDRATION_BYTES_MAX;
         let known = self.pages.iter().find(|page| is_shared && page.from == from);
         if let Some(page) = known.filter(|page| page.framed.is_none() || at.begun == through) {
             *pass = page.framed.is_none().then_some(HydrationPass { next: page.next, ..at });
-            return (page.frames.clone(), page.framed);
+            return (page.frames.clone(), page.framed.map(|framed| Hydrated { through, framed }));
         }
-        let mut out = FrameBuffer::new(self.epoch.unwrap_or(Epoch::from_random(0)));
         loop {
-            for activity in &fold.activities()[at.next..] {
-                if out.len() >= bytes_max {
+            let since = at.known;
+            let is_due =
+                |activity: &Activity| activity.sequence > since && filter.is_none_or(|filter| filter.accepts_activity(activity));
+            for activity in &activities[at.next..] {
+                if out.len() >= at.page_bytes {
                     break;
                 }
-                if activity.sequence > at.known && filter.is_none_or(|filter| filter.accepts_activity(activity)) {
-                    let (begun, index, sequence) = (out.len(), at.next, activity.sequence);
-                    let known = self.shared_activities.iter().find(|large| (large.index, large.sequence) == (index, sequence));
-                    if let Some(large) = known.filter(|_| begun == 0) {
-                        *pass = Some(HydrationPass { next: index + 1, ..at });
-                        return (large.frames.clone(), None);
-                    }
+                let (begun, index, sequence) = (out.len(), at.next, activity.sequence);
+                at.next += 1;
+                if !is_due(activity) {
+                    continue;
+                }
+                let of_this = self.shared_activities.iter().find(|large| (large.index, large.sequence) == (index, sequence));
+                let encoded = of_this.filter(|large| begun == 0 && large.frames.len() >= at.page_bytes);
+                let encoded = encoded.map(|large| large.frames.clone());
+                if encoded.is_none() {
                     encoder.snapshot(&mut out, sequence, None, activity);
-                    if out.len() - begun >= bytes_max {
-                        // An activity with a page of its own is shared by readers.
-                        if begun > 0 {
-                            out.pop();
-                            break;
-                        }
-                        let frames = out.finish();
-                        self.shared_activities.retain(|large| large.index != index);
-                        self.shared_activities.push(SharedActivity { index, sequence, frames: frames.clone() });
-                        *pass = Some(HydrationPass { next: index + 1, ..at });
-                        return (frames, None);
+                    if out.len() - begun < at.page_bytes {
+                        continue;
+                    }
+                    if begun > 0 {
+                        out.pop();
+                        at.next = index;
+                        break;
                     }
                 }
-                at.next += 1;
+                // An activity that fills a page has one of its own, which readers share.
+                let frames = encoded.unwrap_or_else(|| out.finish());
+                self.shared_activities.retain(|large| large.index != index);
+                self.shared_activities.push(SharedActivity { index, sequence, frames: frames.clone() });
+                let is_last = at.begun == through && !activities[at.next..].iter().any(is_due);
+                at.framed = is_last.then(|| last_framed_of(fold, filter));
+                *pass = Some(at);
+                return (frames, None);
             }
-            if at.next < fold.activities().len() || at.begun == through {
+            if at.next < activities.len() || at.begun == through {
                 break;
             }
-            at = anew(at.begun);
+            at = anew(at.begun, at.page_bytes.saturating_mul(PAGE_GROWTH));
         }
-        let framed = (at.next == fold.activities().len() && at.begun == through).then(|| last_framed_of(fold, filter));
+        let framed = (at.next == activities.len() && at.begun == through).then(|| last_framed_of(fold, filter));
         if let Some(framed) = framed {
             encoder.hydrated(&mut out, framed, self.epoch.map(|_| through));
         }
         let frames = out.finish();
         // The empty page of a new log costs less to encode again than to keep.
-        if is_shared && at.known == Sequence::NONE && !fold.activities().is_empty() {
+        if is_shared && at.known == Sequence::NONE && !activities.is_empty() {
             self.pages.push(HydrationPage { from, next: at.next, frames: frames.clone(), framed });
         }
         *pass = framed.is_none().then_some(at);
-        (frames, framed)
+        (frames, framed.map(|framed| Hydrated { through, framed }))
     }
 }
 
@@ -359,14 +389,17 @@ mod tests {
             flush(&mut ring, message, "a text of some length, so that a page has a few of them", &Audience::ALL);
         }
         let (mut pass, mut known, mut pages) = (None, BTreeMap::new(), 0);
-        let framed = loop {
-            let (page, framed) = ring.hydrate(&encoder, Sequence::NONE, None, &mut pass, BYTES_MAX);
-            assert!(page.len() < BYTES_MAX + 1000, "a page exceeds the limit by less than one activity: {}", page.len());
+        let hydrated = loop {
+            // A page at which a pass ends may have a part of the next one.
+            let bytes_max =
+                pass.map_or(BYTES_MAX, |pass: HydrationPass| pass.page_bytes * if pages < 10 { 1 } else { PAGE_GROWTH });
+            let (page, hydrated) = ring.hydrate(&encoder, Sequence::NONE, None, &mut pass, BYTES_MAX);
+            assert!(page.len() < bytes_max + 1000, "a page exceeds the limit by less than one activity: {}", page.len());
             take(&mut known, &page);
             pages += 1;
-            assert_eq!(objects(&page).last().unwrap()["frame"] == "Hydrated", framed.is_some());
-            match framed {
-                Some(framed) => break framed,
+            assert_eq!(objects(&page).last().unwrap()["frame"] == "Hydrated", hydrated.is_some());
+            match hydrated {
+                Some(hydrated) => break hydrated,
                 // Change sent, unsent and new activities while the first pass runs.
                 None if pages < 15 => {
                     for message in [0, 50, 99, 100 + pages] {
@@ -378,8 +411,41 @@ mod tests {
         };
         let fold = ring.fold.as_ref().unwrap();
         let there: BTreeMap<_, _> = fold.activities().iter().map(|a| (format!("\"{}\"", a.id), a.sequence.0)).collect();
-        assert_eq!((known, framed), (there, fold.last_framed));
+        assert_eq!((known, hydrated), (there, Hydrated { through: ring.through, framed: fold.last_framed }));
         assert!(pages > 15 && pass.is_none(), "{pages}");
+    }
+
+    #[test]
+    fn a_reader_that_is_slower_than_the_changes_is_hydrated() {
+        let encoder = Encoder::new(&log());
+        // Two messages of which one fills five pages, or three that fill two.
+        for (texts, expected) in [(&[1, HYDRATION_BYTES_MAX * 5][..], 4), (&[HYDRATION_BYTES_MAX * 2 / 3; 3], 2)] {
+            let mut ring = ring();
+            for (message, bytes) in texts.iter().enumerate() {
+                flush(&mut ring, message, &"x".repeat(*bytes), &Audience::ALL);
+            }
+            let (mut pass, mut known, mut pages) = (None, BTreeMap::new(), 0);
+            let hydrated = loop {
+                let (page, hydrated) = ring.hydrate(&encoder, Sequence::NONE, None, &mut pass, HYDRATION_BYTES_MAX);
+                pages += 1;
+                take(&mut known, &page);
+                // The last messages change while the reader takes the page.
+                for message in 1..texts.len() {
+                    flush(&mut ring, message, "more", &Audience::ALL);
+                }
+                if let Some(hydrated) = hydrated {
+                    break hydrated;
+                }
+                assert!(pages < 10, "the hydration ends while the messages change");
+            };
+            assert_eq!((pages, pass.is_none(), known.len()), (expected, true, texts.len() + 1));
+            // The changes since then come as deltas.
+            let mut prev = hydrated.framed;
+            let later: Vec<_> = ring.chunks.iter().filter_map(|chunk| chunk.after(hydrated.through, None, &mut prev)).collect();
+            let deltas: Vec<_> = later.iter().flat_map(objects).map(|frame| frame["sequence"].as_u64().unwrap()).collect();
+            assert!(known.values().all(|sequence| *sequence <= hydrated.through.0));
+            assert!(deltas.iter().copied().eq(hydrated.through.0 + 1..=ring.through.0), "{deltas:?}");
+        }
     }
 
     #[test]

@@ -208,7 +208,7 @@ const LIMITS: &[(&str, &[Limit])] = &[
             ),
             (
                 "Activities that a reader gets at once when it joins or resumes",
-                "{HYDRATION_BYTES_MAX}, or one activity",
+                "{HYDRATION_BYTES_MAX}, or one activity; four times as much of what changed meanwhile, and so on",
                 "none; the rest comes as it reads",
             ),
             (

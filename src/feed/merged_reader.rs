@@ -7,18 +7,19 @@
 //! everything committed when it began. The reader makes its frames block by block, as its consumer takes them: it holds
 //! two blocks and a page of a hydration or a flush of one log. A log with more than that waits for the next round.
 
+mod events;
+
 use super::blocks::Blocks;
 use super::fan_out::Listeners;
 use super::hub::Hub;
 use super::log_set::LogSet;
 use super::merged::{ALL_ROWS, order_position, sequence_at};
 use super::ring::{HYDRATION_BYTES_MAX, Hydrated, HydrationPass, last_framed_of};
-use super::{Feed, Filter, Frames, PAGE, ReadRequest, ReplayState, StartAt, TryNext};
-use crate::encode::encoded::{EncodedFrames, FrameBuffer};
+use super::{Feed, Frames, ReadRequest, ReplayState, StartAt, TryNext};
+use crate::encode::encoded::EncodedFrames;
 use crate::encode::native::Encoder;
 use crate::log::commit::{Log, Logs, Moves};
-use crate::log::row::{Row, Rows};
-use crate::log::{LogId, Store, StoreError, StoredAppend};
+use crate::log::{LogId, Store, StoreError};
 use crate::model::{Audience, Cursor, Epoch, Sequence};
 use slab::Slab;
 use std::collections::{HashMap, HashSet};
@@ -103,20 +104,14 @@ enum Step {
 enum Load {
     /// The logs that are new to the set.
     Logs,
-    /// The rows of these members that are no longer in memory.
-    Rows(Vec<MissingRows>),
+    /// Where events of these members are.
+    Members(Vec<events::Missing>),
+    /// The next events of a member that is first in the queue.
+    Page(usize, Epoch),
     /// The folds of the members that are next in the round.
     Folds,
     /// The next frames of a member from its log.
     Replay(usize, Epoch),
-}
-
-/// A member's next page, or its last accepted sequence, or both.
-struct MissingRows {
-    member: usize,
-    epoch: Epoch,
-    is_page: bool,
-    is_prev: bool,
 }
 
 /// A reader of several logs.
@@ -137,8 +132,8 @@ pub struct MergedReader {
     at: Sequence,
     /// The position of a round that has begun, and, of activities, the number of active members that had their turn.
     round: Option<(u64, usize)>,
-    /// The pages of the members whose next rows are not in memory, during a round of events.
-    pages: HashMap<usize, Vec<StoredAppend>>,
+    /// The members that have more events.
+    queue: events::Queue,
     /// The members of a round of activities that have more: further rounds continue with them.
     behind: Vec<usize>,
     /// The frames for the consumer. The open block waits for the end of a round of activities, to get its cursor.
@@ -169,7 +164,7 @@ impl MergedReader {
             start,
             at,
             round: None,
-            pages: HashMap::new(),
+            queue: events::Queue::default(),
             behind: Vec::new(),
             ready: Blocks::new(),
             is_joined: false,
@@ -272,7 +267,8 @@ impl MergedReader {
     async fn load(&mut self, load: Load) -> Result<(), StoreError> {
         match load {
             Load::Logs => self.join().await,
-            Load::Rows(missing) => self.load_rows(missing).await,
+            Load::Members(missing) => self.load_members(missing).await,
+            Load::Page(member, epoch) => self.load_page(member, epoch).await,
             Load::Folds => self.load_folds().await,
             Load::Replay(member, epoch) => self.replay(member, epoch).await,
         }
@@ -290,6 +286,7 @@ impl MergedReader {
         self.keys.retain(|log, key| {
             let stays = stay.contains(log);
             if !stays {
+                self.queue.remove(*key);
                 self.erased.extend(self.members.remove(*key).epoch.map(|epoch| (log.clone(), epoch)));
             }
             stays
@@ -342,97 +339,6 @@ impl MergedReader {
         }
         // From here on, every log that is new to this reader is a new log.
         (self.is_joined, self.join_pending) = (true, false);
-        Ok(())
-    }
-
-    /// Runs the round of events: everything committed up to its position, as far as it can be ordered.
-    ///
-    /// Returns whether the reader has advanced.
-    fn events(&mut self) -> Result<bool, Load> {
-        let Some((mut until, _)) = self.round else { return Ok(false) };
-        let (mut came, mut missing) = (Vec::<(usize, Vec<StoredAppend>)>::new(), Vec::new());
-        for key in &self.active {
-            let member = &mut self.members[*key];
-            let tail = member.hub.log.tail();
-            // An erased log keeps its old epoch, to tell it from the next one.
-            if let Some(epoch) = tail.epoch.filter(|epoch| member.epoch != Some(*epoch)) {
-                if member.epoch.is_some() {
-                    self.ready.copy(&member.hub.encoder.reset(epoch, "epoch"));
-                }
-                (member.epoch, member.after, member.prev, member.end_pending) = (Some(epoch), Sequence::NONE, None, true);
-                self.pages.remove(key);
-            }
-            let Some(epoch) = tail.epoch.filter(|_| member.after < tail.last) else { continue };
-            let is_past = member.after > Sequence::NONE && member.after < tail.summary.compacted.through;
-            let is_filtered = self.request.filter.of_frames(Frames::Events).is_some();
-            let is_prev = member.prev.is_none() && (is_past || is_filtered);
-            let appends = match (self.pages.get(key), member.hub.log.recent_appends_after(member.after)) {
-                (Some(page), _) => {
-                    if let Some(last) = page.last() {
-                        // The log may continue after this page: no later append of another log may overtake that.
-                        until = until.min(last.position);
-                    }
-                    Some(page.clone())
-                }
-                (None, (tail, Some(appends))) if tail.epoch == Some(epoch) => Some(appends),
-                _ => None,
-            };
-            if appends.is_none() || is_prev {
-                missing.push(MissingRows { member: *key, epoch, is_page: appends.is_none(), is_prev });
-            }
-            came.extend(appends.map(|appends| (*key, appends)));
-        }
-        if !missing.is_empty() {
-            return Err(Load::Rows(missing));
-        }
-        self.pages.clear();
-        self.round = None;
-        let mut placed: Vec<(u64, usize, StoredAppend)> = Vec::new();
-        let mut more = Vec::new();
-        for (key, appends) in came {
-            // A page without appends belongs to a log that was erased meanwhile; that moves it again.
-            if appends.last().is_some_and(|last| last.position >= until) {
-                more.push(key);
-            }
-            placed.extend(appends.into_iter().filter(|append| append.position <= until).map(|a| (a.position, key, a)));
-        }
-        placed.sort_by_key(|(position, ..)| *position);
-        let has_advanced = !placed.is_empty();
-        let mut out = FrameBuffer::new(self.feed.logs.store_epoch());
-        // The reader resumed between a run's last event and its End.
-        for key in &self.active {
-            self.members[*key].push_end(|end| end.encoder.append_end(&mut out, self.at, end.sequence, end.status));
-        }
-        for (position, key, append) in placed {
-            let member = &mut self.members[key];
-            let after = member.after;
-            for row in Rows(append.rows).filter(|row| row.sequence() > after) {
-                member.after = row.sequence();
-                member.end_pending = true;
-                self.at = order_position(position, (row.sequence().0 - append.before.0).min(ALL_ROWS - 1));
-                event(&self.request.filter, member, &row, self.at, &mut out);
-            }
-            member.push_end(|end| end.encoder.append_end(&mut out, self.at, end.sequence, end.status));
-        }
-        if !out.is_empty() {
-            self.ready.push(out.finish());
-        }
-        self.active = more;
-        Ok(has_advanced)
-    }
-
-    /// Reads what a round of events lacks.
-    async fn load_rows(&mut self, missing: Vec<MissingRows>) -> Result<(), StoreError> {
-        for MissingRows { member: key, epoch, is_page, is_prev } in missing {
-            let member = &mut self.members[key];
-            let log = &member.hub.log.id;
-            if is_page {
-                self.pages.insert(key, self.feed.logs.read_appends(log, epoch, member.after, PAGE).await?);
-            }
-            if is_prev {
-                member.prev = Some(self.feed.prev_at(log, epoch, &self.request.filter, member.after).await?);
-            }
-        }
         Ok(())
     }
 
@@ -551,12 +457,4 @@ impl MergedReader {
         (member.after, member.prev) = (member.after.max(ring.through), Some(prev));
         Ok(true)
     }
-}
-
-/// Appends an event, if the filter accepts it.
-fn event(filter: &Filter, member: &mut Member, row: &Row, position: Sequence, out: &mut FrameBuffer) {
-    let Some(view) = filter.text_of(row) else { return };
-    // The reader's previous event, which compaction may have deleted.
-    let prev = member.prev.replace(row.sequence()).unwrap_or_else(|| row.prev(filter.audience));
-    member.hub.encoder.event(out, position, row.sequence(), prev, view);
 }

@@ -223,6 +223,40 @@ async fn readers_of_several_logs_share_the_pages_of_a_large_one_and_get_the_othe
     assert!(of_large.len() == 2 && of_large[0] == of_large[1], "{of_large:?}");
 }
 
+#[tokio::test]
+async fn a_reader_of_the_events_of_several_logs_reads_each_page_once_and_in_commit_order() {
+    let (feed, logs, mut groups) = open();
+    let ids: Vec<_> = (0..20).map(|n| run(&format!("r{n}"))).collect();
+    for id in &ids {
+        let log = logs.log(id).await.unwrap();
+        // An append fills a page.
+        for _ in 0..3 {
+            write_rows(&logs, &mut groups, &log, &["text.delta"; 1000], [true; 3]).await;
+        }
+    }
+    // The runs wait for each other, and each goes on once.
+    for id in &ids {
+        write(&logs, &mut groups, &logs.log(id).await.unwrap()).await;
+    }
+    let request = ReadRequest { frames: Frames::Events, ..activities() };
+    let mut reader = feed.read_merged(LogSet::Named(ids.clone()), request, StartAt::Start);
+    let (mut events, mut last) = (Vec::new(), None);
+    while let TryNext::Frames(mut frames) = reader.advance().await.unwrap() {
+        assert!(frames.len() < 512 * 1024, "a block has {} bytes", frames.len());
+        while let Some((frame, cursor)) = frames.next_frame() {
+            let frame: serde_json::Value = serde_json::from_slice(&frame).unwrap();
+            let cursor = cursor.unwrap().after;
+            assert!(last.replace(cursor) < Some(cursor), "{frame}");
+            events.push((frame["runId"].as_str().unwrap().to_owned(), frame["sequence"].as_u64().unwrap()));
+        }
+    }
+    let of_each = |sequences: std::ops::RangeInclusive<u64>| {
+        (0..20).flat_map(move |n| sequences.clone().map(move |sequence| (format!("r{n}"), sequence)))
+    };
+    assert!(events.into_iter().eq(of_each(1..=3000).chain(of_each(3001..=3001))));
+    assert_eq!(feed.counts.ring_misses.get(), 20 * 4);
+}
+
 /// Counts the wakes of a reader.
 #[derive(Default)]
 struct Wakes(AtomicUsize);

@@ -380,7 +380,9 @@ impl MergedReader {
         self.feed.build_fold(&hubs[0], hubs[0].view(audience, Frames::Activities)).await
     }
 
-    /// Reads a page of a log's history as deltas. The round continues with the next member.
+    /// Reads a page of a log's history as deltas.
+    ///
+    /// The round stays at the log until its end: the reader holds the activities of one log.
     async fn replay(&mut self, key: usize, epoch: Epoch) -> Result<(), StoreError> {
         let member = &mut self.members[key];
         let filter = &self.request.filter;
@@ -392,10 +394,6 @@ impl MergedReader {
                     self.ready.copy(frames);
                 }
             }
-        }
-        self.behind.push(key);
-        if let Some((_, done)) = &mut self.round {
-            *done += 1;
         }
         Ok(())
     }

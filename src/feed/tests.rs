@@ -257,6 +257,30 @@ async fn a_reader_of_the_events_of_several_logs_reads_each_page_once_and_in_comm
     assert_eq!(feed.counts.ring_misses.get(), 20 * 4);
 }
 
+#[tokio::test]
+async fn a_reader_that_replays_several_logs_holds_the_activities_of_one() {
+    let (feed, logs, mut groups) = open();
+    let ids: Vec<_> = (0..3).map(|n| run(&format!("r{n}"))).collect();
+    for id in &ids {
+        let log = logs.log(id).await.unwrap();
+        for _ in 0..3 {
+            write_rows(&logs, &mut groups, &log, &["text.delta"; 1000], [true; 3]).await;
+        }
+    }
+    let mut reader = feed.read_merged(LogSet::Named(ids), ReadRequest { replay: true, ..activities() }, StartAt::Start);
+    let (mut runs, mut deltas) = (Vec::new(), 0);
+    while let TryNext::Frames(mut frames) = reader.advance().await.unwrap() {
+        while let Some((frame, _)) = frames.next_frame() {
+            let frame: serde_json::Value = serde_json::from_slice(&frame).unwrap();
+            runs.push(frame["runId"].as_str().unwrap().to_owned());
+            deltas += usize::from(frame["frame"] == "ActivityDelta");
+        }
+    }
+    runs.dedup();
+    assert_eq!(runs, ["r0", "r1", "r2"], "each run's history comes in one piece");
+    assert!(deltas > 3 * 2900, "{deltas}");
+}
+
 /// Counts the wakes of a reader.
 #[derive(Default)]
 struct Wakes(AtomicUsize);

@@ -212,6 +212,11 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "none; the rest comes as it reads",
             ),
             (
+                "Events that a stream of several runs reads ahead",
+                "{QUEUED_BYTES_MAX}, but at least {PAGE_BYTES_MIN} of each run",
+                "none; the rest is read later",
+            ),
+            (
                 "Frames in memory, per run, audience and kind of frame that is read",
                 "{--ring-max}",
                 "none; older ones are read from the log",

@@ -429,9 +429,7 @@ impl MergedReader {
         member.replayed = None;
         if !member.is_hydrated || member.after < ring.base {
             member.is_hydrated = false;
-            let mut pass = member.pass.take().map(|pass| *pass);
-            let (page, hydrated) = ring.hydrate(&hub.encoder, member.after, filter, &mut pass, HYDRATION_BYTES_MAX);
-            member.pass = pass.map(Box::new);
+            let (page, hydrated) = ring.hydrate(&hub.encoder, member.after, filter, &mut member.pass, HYDRATION_BYTES_MAX);
             let Some(Hydrated { through, framed }) = hydrated else {
                 // Only the last page has a frame with a cursor.
                 self.ready.push(page);

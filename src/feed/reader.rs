@@ -316,9 +316,7 @@ impl Reader {
             self.is_hydrated = false;
             self.replay = Replay::Never;
             let filter = self.filter.of_frames(self.frames);
-            let mut pass = self.pass.take().map(|pass| *pass);
-            let (frames, hydrated) = ring.hydrate(&hub.encoder, self.after, filter, &mut pass, self.page_bytes_max);
-            self.pass = pass.map(Box::new);
+            let (frames, hydrated) = ring.hydrate(&hub.encoder, self.after, filter, &mut self.pass, self.page_bytes_max);
             if let Some(Hydrated { through, framed }) = hydrated {
                 (self.is_hydrated, self.after, self.prev) = (true, through, Some(framed));
             }

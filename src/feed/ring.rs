@@ -227,12 +227,13 @@ impl Ring {
         encoder: &Encoder,
         after: Sequence,
         filter: Option<&Filter>,
-        pass: &mut Option<HydrationPass>,
+        pass: &mut Option<Box<HydrationPass>>,
         page_bytes: usize,
     ) -> (EncodedFrames, Option<Hydrated>) {
         let (through, compacted) = (self.through, self.compacted);
         let anew = |known, page_bytes| HydrationPass { known, begun: through, next: 0, page_bytes, framed: None, compacted };
-        let mut at = pass.take().filter(|pass| pass.compacted == compacted).unwrap_or_else(|| anew(after, page_bytes));
+        let known = pass.take().map(|pass| *pass).filter(|pass| pass.compacted == compacted);
+        let mut at = known.unwrap_or_else(|| anew(after, page_bytes));
         let fold = self.fold.as_ref().expect("the caller has checked that the ring has a fold");
         let activities = fold.activities();
         let mut out = FrameBuffer::new(self.epoch.unwrap_or(Epoch::from_random(0)));
@@ -244,7 +245,7 @@ impl Ring {
         let is_shared = at.known == Sequence::NONE && filter.is_none() && at.page_bytes == HYDRATION_BYTES_MAX;
         let known = self.pages.iter().find(|page| is_shared && page.from == from);
         if let Some(page) = known.filter(|page| page.framed.is_none() || at.begun == through) {
-            *pass = page.framed.is_none().then_some(HydrationPass { next: page.next, ..at });
+            *pass = page.framed.is_none().then(|| Box::new(HydrationPass { next: page.next, ..at }));
             return (page.frames.clone(), page.framed.map(|framed| Hydrated { through, framed }));
         }
         loop {
@@ -261,26 +262,28 @@ impl Ring {
                     continue;
                 }
                 let of_this = self.shared_activities.iter().find(|large| (large.index, large.sequence) == (index, sequence));
-                let encoded = of_this.filter(|large| begun == 0 && large.frames.len() >= at.page_bytes);
-                let encoded = encoded.map(|large| large.frames.clone());
-                if encoded.is_none() {
-                    encoder.snapshot(&mut out, sequence, None, activity);
-                    if out.len() - begun < at.page_bytes {
-                        continue;
-                    }
-                    if begun > 0 {
-                        out.pop();
-                        at.next = index;
-                        break;
-                    }
-                }
                 // An activity that fills a page has one of its own, which readers share.
-                let frames = encoded.unwrap_or_else(|| out.finish());
-                self.shared_activities.retain(|large| large.index != index);
-                self.shared_activities.push(SharedActivity { index, sequence, frames: frames.clone() });
+                let frames = match of_this.filter(|large| begun == 0 && large.frames.len() >= at.page_bytes) {
+                    Some(large) => large.frames.clone(),
+                    None => {
+                        encoder.snapshot(&mut out, sequence, None, activity);
+                        if out.len() - begun < at.page_bytes {
+                            continue;
+                        }
+                        if begun > 0 {
+                            out.pop();
+                            at.next = index;
+                            break;
+                        }
+                        let frames = out.finish();
+                        self.shared_activities.retain(|large| large.index != index);
+                        self.shared_activities.push(SharedActivity { index, sequence, frames: frames.clone() });
+                        frames
+                    }
+                };
                 let is_last = at.begun == through && !activities[at.next..].iter().any(is_due);
                 at.framed = is_last.then(|| last_framed_of(fold, filter));
-                *pass = Some(at);
+                *pass = Some(Box::new(at));
                 return (frames, None);
             }
             if at.next < activities.len() || at.begun == through {
@@ -297,7 +300,7 @@ impl Ring {
         if is_shared && at.known == Sequence::NONE && !activities.is_empty() {
             self.pages.push(HydrationPage { from, next: at.next, frames: frames.clone(), framed });
         }
-        *pass = framed.is_none().then_some(at);
+        *pass = framed.is_none().then(|| Box::new(at));
         (frames, framed.map(|framed| Hydrated { through, framed }))
     }
 }
@@ -376,8 +379,7 @@ mod tests {
     }
 
     fn objects(page: &EncodedFrames) -> impl Iterator<Item = serde_json::Value> {
-        let mut page = page.clone();
-        std::iter::from_fn(move || page.next_frame()).map(|(object, _)| serde_json::from_slice(&object).unwrap())
+        crate::feed::tests::decoded(page).map(|(object, _)| object)
     }
 
     #[test]
@@ -388,11 +390,10 @@ mod tests {
         for message in 0..100 {
             flush(&mut ring, message, "a text of some length, so that a page has a few of them", &Audience::ALL);
         }
-        let (mut pass, mut known, mut pages) = (None, BTreeMap::new(), 0);
+        let (mut pass, mut known, mut pages) = (None::<Box<HydrationPass>>, BTreeMap::new(), 0);
         let hydrated = loop {
             // A page at which a pass ends may have a part of the next one.
-            let bytes_max =
-                pass.map_or(BYTES_MAX, |pass: HydrationPass| pass.page_bytes * if pages < 10 { 1 } else { PAGE_GROWTH });
+            let bytes_max = pass.as_ref().map_or(BYTES_MAX, |pass| pass.page_bytes * if pages < 10 { 1 } else { PAGE_GROWTH });
             let (page, hydrated) = ring.hydrate(&encoder, Sequence::NONE, None, &mut pass, BYTES_MAX);
             assert!(page.len() < bytes_max + 1000, "a page exceeds the limit by less than one activity: {}", page.len());
             take(&mut known, &page);

@@ -2,6 +2,7 @@
 
 use super::last_seen::LastSeen;
 use super::*;
+use crate::encode::encoded::EncodedFrames;
 use crate::log::commit::{Submission, Summary};
 use crate::log::journal::MemoryJournal;
 use crate::log::memory::MemoryStore;
@@ -65,6 +66,26 @@ async fn write_rows(
     let (appends, chain) = (vec![append], Arc::default());
     logs.submit(Submission { log: log.clone(), appends, summary: Arc::new(summary), chain, index: 0, ack });
     groups.recv().await.unwrap()
+}
+
+/// Opens a feed with runs that were written one after the other, in three appends that fill a page each.
+async fn open_with_turns(count: usize) -> (Arc<Feed>, Arc<Logs>, mpsc::UnboundedReceiver<CommittedGroup>, Vec<LogId>) {
+    let (feed, logs, mut groups) = open();
+    let ids: Vec<_> = (0..count).map(|n| run(&format!("r{n}"))).collect();
+    for id in &ids {
+        let log = logs.log(id).await.unwrap();
+        for _ in 0..3 {
+            write_rows(&logs, &mut groups, &log, &["text.delta"; 1000], [true; 3]).await;
+        }
+    }
+    (feed, logs, groups, ids)
+}
+
+/// The frames, each with its cursor.
+pub(super) fn decoded(frames: &EncodedFrames) -> impl Iterator<Item = (serde_json::Value, Option<Cursor>)> {
+    let mut frames = frames.clone();
+    let next = std::iter::from_fn(move || frames.next_frame());
+    next.map(|(frame, cursor)| (serde_json::from_slice(&frame).unwrap(), cursor))
 }
 
 fn of_type(event_type: &str) -> Filter {
@@ -163,20 +184,14 @@ async fn a_session_reader_joins_logs_that_show_nothing_without_reading_their_row
         tokio::spawn(async move { logs.work(move |_| free.lock().recv()).await });
     }
     let mut reader = feed.read_merged(LogSet::Named(hidden), request.clone(), StartAt::Start);
-    let (mut frames, mut hydrated) = (reader.next().await.unwrap(), 0);
-    while let Some((frame, _)) = frames.next_frame() {
-        hydrated += usize::from(frame.starts_with(br#"{"frame":"Hydrated""#));
-    }
-    assert_eq!(hydrated, 49);
+    let frames = reader.next().await.unwrap();
+    assert_eq!(decoded(&frames).filter(|(frame, _)| frame["frame"] == "Hydrated").count(), 49);
     drop(held);
     // Together with the others, in blocks, of which only the last has the position of the whole round.
     let (mut reader, mut kinds) = (feed.read_merged(LogSet::Named(ids.clone()), request, StartAt::Start), Vec::new());
     loop {
-        let mut frames = reader.next().await.unwrap();
-        while let Some((frame, cursor)) = frames.next_frame() {
-            let frame: serde_json::Value = serde_json::from_slice(&frame).unwrap();
-            kinds.push((frame["frame"].as_str().unwrap().to_owned(), cursor.is_some()));
-        }
+        let frames = reader.next().await.unwrap();
+        kinds.extend(decoded(&frames).map(|(frame, cursor)| (frame["frame"].as_str().unwrap().to_owned(), cursor.is_some())));
         if kinds.last().is_some_and(|(_, has_cursor)| *has_cursor) {
             break;
         }
@@ -200,12 +215,10 @@ async fn readers_of_several_logs_share_the_pages_of_a_large_one_and_get_the_othe
         let mut reader = feed.read_merged(logs, activities(), StartAt::Start);
         let mut got = Vec::<(String, bool)>::new();
         while got.last().is_none_or(|(_, has_cursor)| !has_cursor) {
-            let mut frames = reader.next().await.unwrap();
-            pages.push(frames.clone());
-            while let Some((frame, cursor)) = frames.next_frame() {
-                let frame: serde_json::Value = serde_json::from_slice(&frame).unwrap();
-                got.push((format!("{} of {}", frame["frame"], frame["runId"]).replace('"', ""), cursor.is_some()));
-            }
+            let frames = reader.next().await.unwrap();
+            let name = |frame: serde_json::Value| format!("{} of {}", frame["frame"], frame["runId"]).replace('"', "");
+            got.extend(decoded(&frames).map(|(frame, cursor)| (name(frame), cursor.is_some())));
+            pages.push(frames);
         }
         // Each run has a message and itself.
         let expected = [
@@ -225,15 +238,7 @@ async fn readers_of_several_logs_share_the_pages_of_a_large_one_and_get_the_othe
 
 #[tokio::test]
 async fn a_reader_of_the_events_of_several_logs_reads_each_page_once_and_in_commit_order() {
-    let (feed, logs, mut groups) = open();
-    let ids: Vec<_> = (0..20).map(|n| run(&format!("r{n}"))).collect();
-    for id in &ids {
-        let log = logs.log(id).await.unwrap();
-        // An append fills a page.
-        for _ in 0..3 {
-            write_rows(&logs, &mut groups, &log, &["text.delta"; 1000], [true; 3]).await;
-        }
-    }
+    let (feed, logs, mut groups, ids) = open_with_turns(20).await;
     // The runs wait for each other, and each goes on once.
     for id in &ids {
         write(&logs, &mut groups, &logs.log(id).await.unwrap()).await;
@@ -241,10 +246,9 @@ async fn a_reader_of_the_events_of_several_logs_reads_each_page_once_and_in_comm
     let request = ReadRequest { frames: Frames::Events, ..activities() };
     let mut reader = feed.read_merged(LogSet::Named(ids.clone()), request, StartAt::Start);
     let (mut events, mut last) = (Vec::new(), None);
-    while let TryNext::Frames(mut frames) = reader.advance().await.unwrap() {
+    while let TryNext::Frames(frames) = reader.advance().await.unwrap() {
         assert!(frames.len() < 512 * 1024, "a block has {} bytes", frames.len());
-        while let Some((frame, cursor)) = frames.next_frame() {
-            let frame: serde_json::Value = serde_json::from_slice(&frame).unwrap();
+        for (frame, cursor) in decoded(&frames) {
             let cursor = cursor.unwrap().after;
             assert!(last.replace(cursor) < Some(cursor), "{frame}");
             events.push((frame["runId"].as_str().unwrap().to_owned(), frame["sequence"].as_u64().unwrap()));
@@ -259,19 +263,11 @@ async fn a_reader_of_the_events_of_several_logs_reads_each_page_once_and_in_comm
 
 #[tokio::test]
 async fn a_reader_that_replays_several_logs_holds_the_activities_of_one() {
-    let (feed, logs, mut groups) = open();
-    let ids: Vec<_> = (0..3).map(|n| run(&format!("r{n}"))).collect();
-    for id in &ids {
-        let log = logs.log(id).await.unwrap();
-        for _ in 0..3 {
-            write_rows(&logs, &mut groups, &log, &["text.delta"; 1000], [true; 3]).await;
-        }
-    }
+    let (feed, _logs, _groups, ids) = open_with_turns(3).await;
     let mut reader = feed.read_merged(LogSet::Named(ids), ReadRequest { replay: true, ..activities() }, StartAt::Start);
     let (mut runs, mut deltas) = (Vec::new(), 0);
-    while let TryNext::Frames(mut frames) = reader.advance().await.unwrap() {
-        while let Some((frame, _)) = frames.next_frame() {
-            let frame: serde_json::Value = serde_json::from_slice(&frame).unwrap();
+    while let TryNext::Frames(frames) = reader.advance().await.unwrap() {
+        for (frame, _) in decoded(&frames) {
             runs.push(frame["runId"].as_str().unwrap().to_owned());
             deltas += usize::from(frame["frame"] == "ActivityDelta");
         }

@@ -455,9 +455,8 @@ async fn stalled_readers_that_join_a_large_run_or_its_session_cost_a_page_each()
                 streams.push((query, Sse::open(stalling(server.at).await, via, &format!("{path}{query}"), &[]).await));
             }
         }
-        for of in [json!({"run": "r"}), json!({"session": "s"})] {
-            let mut subscribe = json!({"op": "subscribe", "id": n});
-            subscribe.as_object_mut().unwrap().extend(of.as_object().unwrap().clone());
+        for (of, id) in [("run", "r"), ("session", "s")] {
+            let subscribe = json!({"op": "subscribe", "id": n, (of): id});
             let mut socket = web_socket(server.at).await;
             socket.write_all(&web_socket_frame(1, subscribe.to_string().as_bytes())).await.unwrap();
             sockets.push(socket);

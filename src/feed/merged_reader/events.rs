@@ -82,12 +82,15 @@ impl Queue {
 
     /// Takes the next append of a member; `None` if it must be read first.
     fn take(&mut self, member: usize) -> Option<StoredAppend> {
-        let mut upcoming = self.members.remove(&member)?;
-        let Some(append) = upcoming.appends.pop_front() else {
-            self.members.insert(member, upcoming);
-            return None;
-        };
-        self.insert_appends(member, upcoming.appends);
+        let upcoming = self.members.get_mut(&member)?;
+        let append = upcoming.appends.pop_front()?;
+        match upcoming.appends.front() {
+            Some(next) => {
+                upcoming.position = next.position;
+                self.order.push(Reverse((next.position, member)));
+            }
+            None => self.remove(member),
+        }
         Some(append)
     }
 

@@ -3,7 +3,7 @@
 use super::Findings;
 use super::lifecycles::actions;
 use super::log::{CheckedLog, Entry};
-use crate::model::EventType;
+use crate::model::{ActionOutcome, EventType};
 
 /// The seed's action types, each with the fields that its card requires: one field per group.
 #[rustfmt::skip]
@@ -21,9 +21,6 @@ const KINDS: &[(&str, &[&[&str]])] = &[
 
 /// The kinds of action that a teammate or subagent requests.
 const DELEGATED: &[&str] = &["delegated_permission", "teammate_plan_decision"];
-
-/// The outcomes of a resolution.
-const OUTCOMES: &[&str] = &["approved", "rejected", "answered", "cancelled", "expired"];
 
 /// Requires `action.required` before `action.resolved`.
 pub(super) fn never_required(log: &CheckedLog, findings: &mut Findings<'_>) {
@@ -119,7 +116,7 @@ pub(super) fn outcomes(log: &CheckedLog, findings: &mut Findings<'_>) {
         let id = entry.envelope_text("actionId");
         match entry.payload_text("outcome") {
             None => findings.report(entry, id, format!("action {} is resolved without an outcome", id.unwrap_or_default())),
-            Some(outcome) if !OUTCOMES.contains(&outcome) => {
+            Some(outcome) if !ActionOutcome::NAMES.contains(&outcome) => {
                 findings.report(entry, id, format!("action {} has the unknown outcome {outcome:?}", id.unwrap_or_default()));
             }
             Some(_) => {}

@@ -235,7 +235,7 @@ pub static RULES: &[Rule] = &{
             "action-pending-at-end",
             Warning,
             "No action is pending when its run ends: a run that waits has not ended.",
-            "send action.resolved (also for cancelled or expired), or run.status with phase waiting instead of the end",
+            "send action.resolved (also for cancelled, expired or superseded), or run.status with phase waiting instead of the end",
             actions::pending_at_end,
         ),
         rule(
@@ -277,7 +277,7 @@ pub static RULES: &[Rule] = &{
             "action-outcome",
             Warning,
             "A resolution has an outcome; clients do not infer it from prose.",
-            "send outcome: approved, rejected, answered, cancelled or expired",
+            "send outcome: approved, rejected, answered, cancelled, expired or superseded",
             actions::outcomes,
         ),
         // Teams.

@@ -128,6 +128,12 @@ taxonomy! {
         ArtifactReview = "artifact_review",
     }
 
+    /// How a human-in-the-loop request ended. `superseded`: the conversation went on without a decision.
+    ActionOutcome {
+        Approved = "approved", Rejected = "rejected", Answered = "answered", Cancelled = "cancelled", Expired = "expired",
+        Superseded = "superseded",
+    }
+
     /// The kind of a message part.
     PartKind {
         UserText = "user_text", AssistantText = "assistant_text", ReasoningSummary = "reasoning_summary",

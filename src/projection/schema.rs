@@ -6,7 +6,7 @@
 
 use super::tool_call;
 use crate::model::schema::{DIALECT, open, sequence};
-use crate::model::{ActionKind, PartKind, Phase, Topology};
+use crate::model::{ActionKind, ActionOutcome, PartKind, Phase, Topology};
 use crate::source::ledger::Status;
 use serde_json::{Map, Value, json};
 
@@ -247,7 +247,7 @@ fn action() -> Value {
             "status": closed(&["pending", "resolved", "interrupted"], "Whether the request still waits. A reader's answer alone does not resolve it."),
         }),
         json!({
-            "outcome": open(&["approved", "rejected", "answered", "cancelled", "expired"], "The decision."),
+            "outcome": open(ActionOutcome::NAMES, "The decision. `superseded`: the conversation went on without one."),
             "value": any_value("The answer."),
             "title": any_value("The request in one line."),
             "message": any_value("The text of the request."),

@@ -34,7 +34,7 @@ const TICK_MS = 1000;
 const DAY_MS = 24 * 3_600_000;
 
 /** Words for outcomes. @type {Record<string, string>} */
-const OUTCOMES = { approved: "Approved", rejected: "Rejected", answered: "Answered", cancelled: "Cancelled", expired: "Expired", interrupted: "Interrupted", resolved: "Resolved" };
+const OUTCOMES = { approved: "Approved", rejected: "Rejected", answered: "Answered", cancelled: "Cancelled", expired: "Expired", superseded: "Superseded", interrupted: "Interrupted", resolved: "Resolved" };
 
 const RESULT_NOT_STATED = "The source does not state the result.";
 /** Members of a schema that may contain the reason of a rejection. */

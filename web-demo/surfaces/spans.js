@@ -91,7 +91,7 @@ function makeSpan(activity) {
     kind: isWaiting ? "waiting" : hasFailed ? "failed" : type === "run" ? "turn" : type === "message" ? "message" : type === "reasoning" || type === "plan" ? "thinking" : type === "tool-call-progress" ? "tool" : "other",
     name: nameOf(activity),
     detail: firstLine(type === "tool-call-progress" ? toText(content.error?.message) || toText(content.message) || shortValues(content.input) : isWaiting ? toText(content.title) || text : NAMES[type] && title !== activity.activityId && !["message", "reasoning", "plan", "compaction"].includes(type) ? title : text),
-    note: isWaiting ? (status === "pending" ? "" : humanize(status)) : hasFailed ? "failed" : isOpen ? "running" : ["cancelled", "canceled", "interrupted", "expired", "unknown"].includes(status) ? status : "",
+    note: isWaiting ? (status === "pending" ? "" : humanize(status)) : hasFailed ? "failed" : isOpen ? "running" : ["cancelled", "canceled", "interrupted", "expired", "superseded", "unknown"].includes(status) ? status : "",
     ...usage,
     parent: content.parent_call_id ? keyOf({ ...activity, activityId: toText(content.parent_call_id) }) : "",
   };

@@ -15,7 +15,7 @@ export type ActionKind =
   | "clarification"
   | "credential_request"
   | "artifact_review";
-export type ActionOutcome = "approved" | "rejected" | "answered" | "cancelled" | "expired";
+export type ActionOutcome = "approved" | "rejected" | "answered" | "cancelled" | "expired" | "superseded";
 
 /** Returns the run of the surrounding `during`, in Node, Deno and Bun. */
 export const currentRun = (): Run | undefined => surroundings().run;

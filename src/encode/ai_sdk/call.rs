@@ -54,7 +54,7 @@ pub(super) struct Approval {
     decision: Decision,
     /// The text of the request.
     message: Option<Box<str>>,
-    /// The reason of a denial without a user's decision (`interrupted`, `cancelled`, `expired`).
+    /// The reason of a denial without a user's decision (`interrupted`, `cancelled`, `expired`, `superseded`).
     reason: Option<Box<str>>,
 }
 
@@ -69,7 +69,7 @@ impl Approval {
             (Some("interrupted"), _) => (Decision::Denied, Some("interrupted".into())),
             (_, Some("approved")) => (Decision::Approved, None),
             (_, Some("rejected")) => (Decision::Denied, None),
-            (_, Some(other @ ("cancelled" | "expired"))) => (Decision::Denied, Some(other.into())),
+            (_, Some(other @ ("cancelled" | "expired" | "superseded"))) => (Decision::Denied, Some(other.into())),
             _ => (Decision::Unknown, None),
         };
         Some((call, Self { action: id.into(), opened, decision, message: text("message").map(Into::into), reason }))

@@ -434,6 +434,26 @@ fn a_denied_call_is_output_denied_where_the_version_has_it() {
 }
 
 #[test]
+fn a_superseded_approval_is_denied_with_its_reason_and_never_approved() {
+    let mut superseded = decides("superseded");
+    superseded.1["payload"]["synthetic"] = true.into();
+    let log = Log::of(&[
+        ("run.started", json!({})),
+        of_call("tool.started", json!({ "toolName": "rm", "input": {} })),
+        asks(),
+        superseded,
+        ("run.finished", json!({ "phase": "cancelled" })),
+    ]);
+    for (version, approval) in [
+        (6, json!({ "id": "a", "approved": false })),
+        (7, json!({ "id": "a", "requestReason": "Really?", "approved": false, "reason": "superseded" })),
+    ] {
+        let part = &loaded(&log, version)["parts"][1];
+        assert_eq!((&part["state"], &part["approval"]), (&json!("output-denied"), &approval), "version {version}");
+    }
+}
+
+#[test]
 fn a_request_for_more_than_yes_or_no_is_not_an_approval() {
     let mut asks = asks();
     asks.1["payload"]["kind"] = "structured_input".into();

@@ -165,13 +165,20 @@ impl RunState {
                 if let Some(id) = action {
                     self.pending.remove(id.as_str());
                 }
-                self.set_status(self.live_status(), phase);
+                // The server closed the request. Its runtime may not know, and has not continued.
+                if !marked("synthetic") {
+                    self.set_status(self.live_status(), phase);
+                }
             }
             EventType::DiagnosticChanged | EventType::MetricChanged => {}
             // The user's message comes before the agent's work.
             EventType::TextDelta | EventType::TextFinal
-                if self.status == Status::Accepted && payload.get("role").is_some_and(|role| role == "user") => {}
-            _ if self.status == Status::Accepted || self.status == Status::Unknown && self.begun => {
+                if (self.status == Status::Accepted || self.waits_for_nothing())
+                    && payload.get("role").is_some_and(|role| role == "user") => {}
+            _ if self.status == Status::Accepted
+                || self.status == Status::Unknown && self.begun
+                || self.waits_for_nothing() =>
+            {
                 self.set_status(Status::Running, phase);
             }
             // These events set the run's phase. The completion of one tool does not determine it.
@@ -195,6 +202,11 @@ impl RunState {
     #[must_use]
     pub const fn can_go_stale(&self) -> bool {
         matches!(self.status, Status::Accepted | Status::Running)
+    }
+
+    /// Whether the server closed the last request of a waiting run. The run waits until its runtime continues.
+    fn waits_for_nothing(&self) -> bool {
+        self.status == Status::Waiting && self.live_status() != Status::Waiting
     }
 
     /// Ends a pause. An attempt that is only accepted stays so.

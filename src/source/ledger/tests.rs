@@ -271,6 +271,27 @@ fn a_run_waits_while_an_action_is_pending_and_ends_only_at_its_end_event() {
 }
 
 #[test]
+fn a_run_whose_last_request_the_server_closed_waits_until_its_runtime_continues() {
+    let action = || ActionId::new("a").unwrap();
+    let closed = || Draft::new(EventType::ActionResolved).with_action(action()).with("synthetic", true);
+    let by_user = text(EventType::TextFinal, "u", None).with("role", "user");
+    for (next, status) in [
+        (text(EventType::TextDelta, "m", None), Status::Running),
+        (Draft::new(EventType::RunStarted).with(crate::model::CONTINUES, true), Status::Running),
+        (Draft::new(EventType::RunFinished), Status::Completed),
+    ] {
+        let mut ledger = Ledger::default();
+        let asks = Draft::new(EventType::ActionRequired).with_action(action());
+        let states = [Draft::new(EventType::RunStarted), asks, closed(), by_user.clone(), next].map(|mut draft| {
+            ledger.record(&mut draft, 0);
+            (ledger.run.status, ledger.run.pending.len())
+        });
+        use Status::{Accepted, Waiting};
+        assert_eq!(states, [(Accepted, 0), (Waiting, 1), (Waiting, 0), (Waiting, 0), (status, 0)]);
+    }
+}
+
+#[test]
 fn a_run_stays_accepted_until_its_agent_works() {
     let mut ledger = Ledger::default();
     let answer = text(EventType::TextDelta, "a", None);

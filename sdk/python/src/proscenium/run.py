@@ -25,7 +25,7 @@ ActionKind = Literal[
     "credential_request",
     "artifact_review",
 ]
-Outcome = Literal["approved", "rejected", "answered", "cancelled", "expired"]
+Outcome = Literal["approved", "rejected", "answered", "cancelled", "expired", "superseded"]
 
 
 def current_run() -> "Run | None":

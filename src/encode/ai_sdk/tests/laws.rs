@@ -1,6 +1,7 @@
 //! Readers of random runs: wherever they begin, they end with the same message.
 
 use super::*;
+use crate::model::ActionOutcome;
 
 fn chunk() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["a", "bc", "é", "", "line\n", "{\"x\":", "1}", "🙂"]).prop_map(str::to_owned)
@@ -71,7 +72,7 @@ fn asked() -> BoxedStrategy<Fact> {
             }
             ("action.required", fact)
         });
-    let outcome = prop::option::of(one_of(&["approved", "rejected", "answered", "cancelled", "expired"]));
+    let outcome = prop::option::of(one_of(ActionOutcome::NAMES));
     let resolved = (prop::sample::select(ACTIONS), outcome);
     let resolved = resolved.prop_map(|((action, ..), outcome)| {
         ("action.resolved", json!({ "actionId": action, "payload": { "outcome": outcome } }))

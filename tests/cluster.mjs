@@ -10,9 +10,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-
-/** The time after which a wait fails, in milliseconds. */
-const DEADLINE = 60_000;
+import { DEADLINE } from "./deadline.mjs";
 
 /** Returns the first match of a pattern in the lines of a process. */
 async function firstMatch(stream, pattern) {

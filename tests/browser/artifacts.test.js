@@ -6,13 +6,13 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { after, afterEach, before, test } from "node:test";
-import { DEADLINE, Stage, limit, text, until } from "./stage.js";
+import { Stage, limit, text, until } from "./stage.js";
 import { BODY, TEAM } from "./fixtures/story.js";
 
 let stage, page;
 let runs = 0;
 
-before(async () => (stage = await Stage.open()), { timeout: DEADLINE });
+before(async () => (stage = await Stage.open()), limit);
 after(() => stage?.close());
 afterEach(async () => {
   if (!page) return;
@@ -45,7 +45,7 @@ const textContentOf = (selector) => page.locator(selector).evaluate((element) =>
 /** Facts of an artifact with one body. */
 const made = (artifactId, payload) => [{ type: "artifact.created", artifactId, payload: { title: artifactId, ...payload } }];
 
-test("Artifact body lives in Artifact Workspace, not in the transcript by default.", { timeout: DEADLINE }, async () => {
+test("Artifact body lives in Artifact Workspace, not in the transcript by default.", limit, async () => {
   await openRun(TEAM, { without: "events" });
   const requests = [];
   page.on("request", (request) => requests.push(request.url()));
@@ -66,7 +66,7 @@ test("Artifact body lives in Artifact Workspace, not in the transcript by defaul
   assert.equal(await text(artifacts().locator(".artifact-stat")), "+1 −1 1 change");
 });
 
-test("an offloaded body is read from its blob, and only the part that is shown", { timeout: DEADLINE }, async () => {
+test("an offloaded body is read from its blob, and only the part that is shown", limit, async () => {
   const long = "The same line again.\n".repeat(60_000);
   await openRun([...TEAM, { type: "artifact.version.created", artifactId: "report", payload: { version: 3, body: long } }]);
   const requests = [];
@@ -78,7 +78,7 @@ test("an offloaded body is read from its blob, and only the part that is shown",
   assert.equal(await text(artifacts().locator(".artifact-body .caption")), "version 3: the first 200,000 characters");
 });
 
-test("a late body does not replace one that was requested later", { timeout: DEADLINE }, async () => {
+test("a late body does not replace one that was requested later", limit, async () => {
   await openRun([...TEAM, ...made("notes", { title: "Notes", body: "The notes." })]);
   const [first] = TEAM.flatMap((fact, at) => (fact.type === "artifact.version.created" ? [at + 1] : []));
   let release;
@@ -107,7 +107,7 @@ test("a late body does not replace one that was requested later", { timeout: DEA
   await untilBody("The notes.");
 });
 
-test("a body is shown by its type", { timeout: 2 * DEADLINE }, async () => {
+test("a body is shown by its type", limit, async () => {
   const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
   await openRun([
     { type: "run.started" },
@@ -162,7 +162,7 @@ test("a body is shown by its type", { timeout: 2 * DEADLINE }, async () => {
   await untilBody("plain words");
 });
 
-test("a wide panel compares any two versions side by side, and goes from change to change", { timeout: 2 * DEADLINE }, async () => {
+test("a wide panel compares any two versions side by side, and goes from change to change", limit, async () => {
   const lines = (changes) => `${Array.from({ length: 120 }, (_, n) => changes[n] ?? `line ${n}`).join("\n")}\n`;
   const version = (version, body) => ({ type: "artifact.version.created", artifactId: "long", agentId: "writer", payload: { version, body, summary: `Draft ${version}` } });
   await openRun([
@@ -193,7 +193,7 @@ test("a wide panel compares any two versions side by side, and goes from change 
   assert.ok((await top()) <= first + 1);
 });
 
-test("without both bodies the source's own diff is shown, and what is missing is said", { timeout: DEADLINE }, async () => {
+test("without both bodies the source's own diff is shown, and what is missing is said", limit, async () => {
   await openRun([
     { type: "run.started" },
     ...made("far", { title: "Far" }),
@@ -209,7 +209,7 @@ test("without both bodies the source's own diff is shown, and what is missing is
   assert.match(await text(artifacts().locator(".artifact-body .caption")), /^The source's diff of version 2\. Unavailable: the source sent no facts with version 1/);
 });
 
-test("a body is downloaded under its name, as its bytes", { timeout: DEADLINE }, async () => {
+test("a body is downloaded under its name, as its bytes", limit, async () => {
   await openRun([{ type: "run.started" }, ...made("a", { title: "Notes", path: "site/notes.md", body: "# Notes\n" }), ...made("b", { title: "dot.gif", mimeType: "image/gif", body: "data:image/gif;base64,R0lGODlhAQABAAAAACw=" })]);
   const download = async () => {
     const [file] = await Promise.all([page.waitForEvent("download"), artifacts().getByRole("button", { name: "Download" }).click()]);
@@ -223,7 +223,7 @@ test("a body is downloaded under its name, as its bytes", { timeout: DEADLINE },
   assert.deepEqual([name, bytes.toString("latin1").slice(0, 6)], ["dot.gif", "GIF89a"]);
 });
 
-test("an earlier version is restored by a control, and only live", { timeout: DEADLINE }, async () => {
+test("an earlier version is restored by a control, and only live", limit, async () => {
   const run = await openRun();
   await open("Report");
   assert.equal(await artifacts().getByRole("button", { name: "Roll back" }).count(), 0);

@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { DEADLINE, Stage, axe, until } from "./stage.js";
+import { Stage, axe, limit, until } from "./stage.js";
 import { TEAM } from "./fixtures/story.js";
 
 let stage, source;
@@ -21,12 +21,12 @@ before(async () => {
     { type: "agent.completed", agentId: "lost", phase: "failed", payload: { agentName: "Lost", error: { message: "it was killed" } } },
     { type: "task.changed", taskId: "odd", payload: { runtimeEntity: "work_item", title: "Odd", status: "dreaming" } },
   ]);
-}, { timeout: DEADLINE });
+}, limit);
 after(() => stage?.close());
 
 for (const theme of ["light", "dark"]) {
   for (const width of [1280, 360]) {
-    test(`axe finds nothing serious in ${theme}, ${width} pixels wide`, { timeout: DEADLINE }, async () => {
+    test(`axe finds nothing serious in ${theme}, ${width} pixels wide`, limit, async () => {
       const page = await stage.show("team.html", { run: "accessible", audience: "internal", theme, without: "conversation" });
       await page.setViewportSize({ width, height: 900 });
       await page.evaluate(() => {

@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { DEADLINE, Stage, limit, until } from "./stage.js";
+import { Stage, limit, until } from "./stage.js";
 
 let stage;
 
@@ -20,10 +20,10 @@ before(async () => {
     { type: "diagnostics.changed", payload: { message: "slow" } },
     { type: "action.required", actionId: "q", payload: { kind: "tool_approval", title: "Publish", toolName: "publish", parameters: { page: 1 }, artifactId: "a" } },
   ], { sessionId: "s" });
-}, { timeout: DEADLINE });
+}, limit);
 after(() => stage?.close());
 
-test("the page of the binary loads each of its parts, and requests each file once", { timeout: 4 * DEADLINE }, async () => {
+test("the page of the binary loads each of its parts, and requests each file once", limit, async () => {
   const page = await stage.blank();
   /** @type {string[]} */
   const files = [];

@@ -6,14 +6,14 @@
 import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
 import { Cluster } from "../cluster.mjs";
-import { BINARY, DEADLINE, Stage, limit, until } from "./stage.js";
+import { BINARY, Stage, limit, until } from "./stage.js";
 
 let cluster, stage, page;
 
 before(async () => {
   cluster = await Cluster.start(BINARY, 3);
   stage = await Stage.on((await cluster.leader()).url);
-}, { timeout: 2 * DEADLINE });
+}, limit);
 after(async () => {
   await stage?.close();
   await cluster?.stop();
@@ -24,7 +24,7 @@ const delta = (words) => ({ type: "text.delta", messageId: "m", partId: "p", pay
 const hasSpeech = (expected) => [...document.querySelectorAll("ps-conversation .speech:not([hidden]) .body")].some((one) => one.textContent.trim() === expected);
 const speech = () => [...document.querySelectorAll("ps-conversation .speech:not([hidden]) .body")].map((one) => one.textContent).join("|");
 
-test("The page goes on at another node, without a reload, when the leader that served it is killed.", { timeout: 2 * limit.timeout }, async () => {
+test("The page goes on at another node, without a reload, when the leader that served it is killed.", limit, async () => {
   await stage.publish("r", [{ type: "run.started", agentId: "helper" }, delta("One ")], { sessionId: "s" });
   page = await stage.look({ session: "s" });
   await until(page, hasSpeech, "One");

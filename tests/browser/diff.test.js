@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { until, useStage } from "./stage.js";
+import { limit, until, useStage } from "./stage.js";
 
 let stage, page;
 

@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
-import { DEADLINE, Stage, axe, limit, text, until } from "./stage.js";
+import { Stage, axe, limit, text, until } from "./stage.js";
 
 let stage, page;
 
@@ -13,7 +13,7 @@ const approval = (actionId, message) => fact("action.required", { kind: "tool_ap
 
 before(async () => {
   stage = await Stage.open();
-}, { timeout: DEADLINE });
+}, limit);
 after(() => stage?.close());
 afterEach(() => page?.close());
 
@@ -26,7 +26,6 @@ async function another(context) {
 
 /** Waits until the rail lists a session. */
 const listed = (id) => page.locator(`#sessions button[data-session="${id}"]`).waitFor();
-const names = () => page.locator("#sessions .session .name").allTextContents();
 
 async function publishSessions() {
   await stage.publish("r-keys", [fact("session.opened", { title: "Rotate the keys" }), fact("run.started", {}, { agentId: "operator" }), approval("ask", "May I deploy?")], { sessionId: "keys" });
@@ -40,14 +39,14 @@ test("the rail groups, filters and finds sessions", limit, async () => {
   await listed("keys");
   assert.deepEqual((await page.locator("#sessions .rail-group span:first-child").allTextContents()), ["Needs you", "Running", "Earlier today"]);
   await until(page, () => document.querySelector('#sessions button[data-session="keys"] .session-line')?.textContent.includes("deploy"));
+  const untilShown = (...expected) => until(page, (expected) => [...document.querySelectorAll("#sessions .session .name")].map((one) => one.textContent.trim()).join() === expected, expected.join());
   for (const [filter, shown] of [["Failed", "Nightly benchmark"], ["Needs you", "Rotate the keys"], ["Running", "Search index"]]) {
     await page.locator("#sessions .filter", { hasText: filter }).click();
-    await until(page, (shown) => [...document.querySelectorAll("#sessions .session .name")].map((one) => one.textContent.trim()).join() === shown, shown);
+    await untilShown(shown);
   }
   await page.locator("#sessions .filter", { hasText: "All" }).click();
   await page.locator("#sessions input").fill("benchmark");
-  await until(page, () => document.querySelectorAll("#sessions .session").length === 1);
-  assert.deepEqual((await names()).map((name) => name.trim()), ["Nightly benchmark"]);
+  await untilShown("Nightly benchmark");
   await page.locator("#sessions input").fill("nothing at all");
   await page.getByRole("button", { name: "Show all" }).click();
   await listed("keys");
@@ -275,7 +274,7 @@ test("a phone shows conversation, decisions and composer first, the rest behind 
 
 for (const theme of ["light", "dark"]) {
   for (const width of [1440, 360]) {
-    test(`axe-core has no serious finding in inbox, palette, keys and first use (${theme}, ${width} px)`, { timeout: 4 * DEADLINE }, async (context) => {
+    test(`axe-core has no serious finding in inbox, palette, keys and first use (${theme}, ${width} px)`, limit, async (context) => {
       const rules = await axe();
       const check = async (name) => {
         await page.evaluate(rules);
@@ -331,7 +330,7 @@ async function choose(button, name, lines) {
   await chooser.setFiles({ name, mimeType: "application/x-ndjson", buffer: Buffer.from(lines.join("\n")) });
 }
 
-test("an empty server opens a recording, and a second time adds nothing", { timeout: 4 * DEADLINE }, async () => {
+test("an empty server opens a recording, and a second time adds nothing", limit, async () => {
   const empty = await Stage.open();
   try {
     page = await empty.look();

@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { connect, createServer } from "node:net";
 import { after, afterEach, before, beforeEach, test } from "node:test";
-import { DEADLINE, Stage, text as textOf, until as untilOn } from "./stage.js";
+import { Stage, limit, text as textOf, until as untilOn } from "./stage.js";
 
 let stage, url, page, problems;
 
@@ -13,7 +13,7 @@ before(async () => {
   stage = await Stage.open();
   // Not the test's proxy: the binary serves its own files.
   url = stage.url;
-}, { timeout: DEADLINE });
+}, limit);
 after(() => stage?.close());
 
 beforeEach(async () => {
@@ -55,7 +55,7 @@ async function startCuttableProxy(port) {
   return { port: server.address().port, resumed, cut, close: () => (cut(), server.close()) };
 }
 
-test("the page opens the newest live session and streams it", { timeout: 2 * DEADLINE }, async () => {
+test("the page opens the newest live session and streams it", limit, async () => {
   await publish("old", [fact("run.started"), textDelta("Old."), fact("run.finished")], { sessionId: "old-session" });
   await publish("new", [fact("run.started"), textDelta("New ")], { sessionId: "new-session" });
   await page.goto(url);
@@ -69,7 +69,7 @@ test("the page opens the newest live session and streams it", { timeout: 2 * DEA
   assert.deepEqual(problems, []);
 });
 
-test("a tool's progress reaches its end, and the text below grows", { timeout: 2 * DEADLINE }, async () => {
+test("a tool's progress reaches its end, and the text below grows", limit, async () => {
   await openRun("progress");
   await publish("progress", [fact("run.started"), fact("tool.started", { toolName: "index" }, { toolCallId: "c" })]);
   for (const progress of [0.5, 1]) {
@@ -85,7 +85,7 @@ test("a tool's progress reaches its end, and the text below grows", { timeout: 2
   assert.deepEqual(problems, []);
 });
 
-test("the audience determines what the page shows", { timeout: 2 * DEADLINE }, async () => {
+test("the audience determines what the page shows", limit, async () => {
   const diagnostic = (audience) => ({ ...fact("text.final", { text: `for ${audience}` }, { messageId: audience }), audience });
   await publish("audiences", [fact("run.started"), diagnostic("user"), diagnostic("dashboard"), diagnostic("internal")]);
   await openRun("audiences");
@@ -99,7 +99,7 @@ test("the audience determines what the page shows", { timeout: 2 * DEADLINE }, a
   assert.deepEqual(problems, []);
 });
 
-test("a cut connection resumes without a gap", { timeout: 4 * DEADLINE }, async (context) => {
+test("a cut connection resumes without a gap", limit, async (context) => {
   const proxy = await startCuttableProxy(Number(new URL(url).port));
   context.after(() => proxy.close());
   await openRun("cut", "internal", `http://127.0.0.1:${proxy.port}`);
@@ -120,7 +120,7 @@ test("a cut connection resumes without a gap", { timeout: 4 * DEADLINE }, async 
   await waitForText("resumes", "^[1-9]");
 });
 
-test("a gap is detected, counted and filled", { timeout: 2 * DEADLINE }, async () => {
+test("a gap is detected, counted and filled", limit, async () => {
   const snapshot = (sequence, words, more) => ({ frame: "ActivitySnapshot", runId: "r", sequence, activityType: "message", activityId: "m", surface: "conversation", opened: 1, content: { role: "assistant", status: "streaming", parts: [{ partId: "p", kind: "assistant_text", opened: 1, status: "streaming", text: [words] }] }, ...more });
   const delta = (sequence, prev, words) => ({ frame: "ActivityDelta", runId: "r", sequence, prev, activityType: "message", activityId: "m", patch: [{ op: "add", path: "/parts/0/text/-", value: words }] });
   const end = { frame: "End", runId: "r", sequence: 6, status: "completed" };
@@ -135,7 +135,7 @@ test("a gap is detected, counted and filled", { timeout: 2 * DEADLINE }, async (
   assert.equal(await page.locator(".speech .body").textContent(), "one two five");
 });
 
-test("the text of a run is never markup", { timeout: 2 * DEADLINE }, async () => {
+test("the text of a run is never markup", limit, async () => {
   const words = "<img src=x onerror=alert(1)><script>alert(2)</script>";
   await publish("hostile", [
     fact("session.opened", { title: words }), fact("run.started", {}, { agentId: words }), textDelta(words), fact("reasoning.delta", { text: words }, { messageId: "m", partId: "r" }),
@@ -155,7 +155,7 @@ test("the text of a run is never markup", { timeout: 2 * DEADLINE }, async () =>
   assert.deepEqual(problems, []);
 });
 
-test("a reload shows the same run completely", { timeout: 2 * DEADLINE }, async () => {
+test("a reload shows the same run completely", limit, async () => {
   await publish("again", [fact("run.started"), textDelta("All of "), textDelta("it."), fact("tool.started", { toolName: "t" }, { toolCallId: "c" }), fact("run.finished")]);
   await openRun("again", "internal");
   await waitForState("ended");

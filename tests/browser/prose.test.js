@@ -5,14 +5,14 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { DEADLINE, Stage, until } from "./stage.js";
+import { Stage, limit, until } from "./stage.js";
 
 let stage, page;
 
 before(async () => {
   stage = await Stage.open();
   page = await stage.look();
-}, { timeout: DEADLINE });
+}, limit);
 after(() => stage?.close());
 
 /** Renders a growing text. Returns the final text, and its blocks as markup without the heads of code. */

@@ -4,12 +4,12 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { DEADLINE, Stage, until } from "./stage.js";
+import { Stage, limit, until } from "./stage.js";
 
 const SIZES = [[1600, 1000], [1280, 800], [390, 844], [360, 740]];
 
 let stage;
-before(async () => void (stage = await Stage.demo("--speed", "40", "--unattended")), { timeout: DEADLINE });
+before(async () => void (stage = await Stage.demo("--speed", "40", "--unattended")), limit);
 after(() => stage?.close());
 
 /** The screens: their addresses, and what must be visible on them. On a phone one button shows the panels. */
@@ -21,7 +21,7 @@ const SCREENS = {
 };
 
 for (const [name, { hash, shows }] of Object.entries(SCREENS)) {
-  test(`the screen ${name} fits every size`, { timeout: 2 * DEADLINE }, async () => {
+  test(`the screen ${name} fits every size`, limit, async () => {
     const page = await stage.blank();
     await page.setViewportSize({ width: 1600, height: 1000 });
     await stage.look({ session: "demo-1", ...hash }, page);
@@ -46,7 +46,7 @@ for (const [name, { hash, shows }] of Object.entries(SCREENS)) {
   });
 }
 
-test("the events and artifacts take the whole width, and give it back", { timeout: 2 * DEADLINE }, async () => {
+test("the events and artifacts take the whole width, and give it back", limit, async () => {
   const page = await stage.blank();
   await page.setViewportSize({ width: 1600, height: 1000 });
   await stage.look({ session: "demo-1", panel: "events" }, page);

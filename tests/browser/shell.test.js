@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
 import { TEAM } from "./fixtures/story.js";
-import { DEADLINE, Stage, axe, text, until } from "./stage.js";
+import { Stage, axe, limit, text, until, visibleTabs } from "./stage.js";
 
 let stage, page;
 
@@ -22,11 +22,10 @@ before(async () => {
     { type: "tool.failed", toolCallId: "own-1", payload: { error: { message: "it is broken" } } },
     { type: "action.required", actionId: "ask-2", payload: { kind: "structured_input", message: "Which currency?", schema: { type: "object", properties: { currency: { enum: ["EUR", "USD"] }, note: { type: "string" } } } } },
   ]);
-}, { timeout: DEADLINE });
+}, limit);
 after(() => stage?.close());
 afterEach(() => page?.close());
 
-const limit = { timeout: 2 * DEADLINE };
 const finalText = (words, messageId) => ({ type: "text.final", messageId, payload: { text: words } });
 /** Opens the workbench with the whole story. */
 const openSession = async (more = {}) => {
@@ -36,7 +35,7 @@ const openSession = async (more = {}) => {
 
 for (const theme of ["light", "dark"]) {
   for (const width of [1440, 360]) {
-    test(`axe-core has no serious finding in the workbench (${theme}, ${width} px)`, { timeout: 4 * DEADLINE }, async () => {
+    test(`axe-core has no serious finding in the workbench (${theme}, ${width} px)`, limit, async () => {
       const rules = await axe();
       await openSession();
       await page.emulateMedia({ colorScheme: theme, reducedMotion: "reduce" });
@@ -49,7 +48,7 @@ for (const theme of ["light", "dark"]) {
         const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
         assert.deepEqual(serious, [], JSON.stringify([what, serious], null, 1));
       };
-      for (const tab of await page.locator("#panels [role=tab]:visible").all()) {
+      for (const tab of await visibleTabs(page)) {
         await tab.click();
         await check(await tab.textContent());
       }
@@ -74,7 +73,7 @@ test("at 360 pixels nothing exceeds the screen, and one button reaches the panel
   assert.ok(await page.locator("ps-composer textarea").isVisible());
   assert.ok(!(await page.locator("#side").isVisible()));
   await page.locator("#open-pane").click();
-  for (const tab of await page.locator("#panels [role=tab]:visible").all()) {
+  for (const tab of await visibleTabs(page)) {
     await tab.click();
     assert.equal(await tab.getAttribute("aria-selected"), "true");
     assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 360, await tab.textContent());

@@ -7,7 +7,7 @@
 
 import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
-import { DEADLINE, Stage, until } from "./stage.js";
+import { Stage, limit, until } from "./stage.js";
 
 /** The maximum number of elements in the document, for any length of the conversation. */
 const ELEMENTS_MAX = 3000;
@@ -18,7 +18,7 @@ const SECONDS = Number(process.env.PROSCENIUM_SECONDS ?? 6);
 const FRAME_MS = 1000 / 60;
 
 let stage, page;
-before(async () => void (stage = await Stage.open()), { timeout: DEADLINE });
+before(async () => void (stage = await Stage.open()), limit);
 after(() => stage?.close());
 afterEach(() => page?.close());
 
@@ -46,7 +46,7 @@ const startMeasuring = () => page.evaluate(() => {
   requestAnimationFrame(tick);
 });
 
-test("a run of 10,000 activities opens, and only rows near the viewport are in the document", { timeout: 4 * DEADLINE }, async (context) => {
+test("a run of 10,000 activities opens, and only rows near the viewport are in the document", limit, async (context) => {
   const facts = [{ type: "run.started" }];
   for (let at = 0; at < 5000; at += 1) {
     facts.push({ type: "text.final", messageId: `m${at}`, payload: { role: at % 2 ? "assistant" : "user", text: `Message ${at}` } });
@@ -71,7 +71,7 @@ test("a run of 10,000 activities opens, and only rows near the viewport are in t
   assert.deepEqual(page.problems, []);
 });
 
-test("500 deltas a second are drawn once per frame, and none is lost", { timeout: 4 * DEADLINE + SECONDS * 2000 }, async (context) => {
+test("500 deltas a second are drawn once per frame, and none is lost", limit, async (context) => {
   page = await stage.look({ run: "fast" });
   await until(page, () => document.getElementById("connection").dataset.kind === "live");
   await stage.publish("fast", [{ type: "run.started" }]);

@@ -6,7 +6,7 @@
  *
  * PROSCENIUM_BIN names the binary (default target/debug/proscenium), CHROMIUM_BIN the browser (default
  * /usr/bin/chromium). With PROSCENIUM_JITTER_MS (tests/jitter.mjs) the front delays everything by a random time.
- * Tests wait for conditions, with a generous deadline; none depends on the speed of the machine.
+ * Tests wait for conditions; none depends on the speed of the machine.
  */
 
 import assert from "node:assert/strict";
@@ -20,6 +20,7 @@ import { extname, join, normalize } from "node:path";
 import { createInterface } from "node:readline";
 import { after, afterEach, before } from "node:test";
 import { fileURLToPath } from "node:url";
+import { DEADLINE, limit } from "../deadline.mjs";
 import { jitter, jitterStream } from "../jitter.mjs";
 
 // The page's development dependencies are in web-demo.
@@ -29,12 +30,7 @@ const { chromium } = require("playwright-core");
 export const BINARY = process.env.PROSCENIUM_BIN ?? fileURLToPath(new URL("../../target/debug/proscenium", import.meta.url));
 const BROWSER = process.env.CHROMIUM_BIN ?? "/usr/bin/chromium";
 const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
-export const DEADLINE = Number(process.env.PROSCENIUM_BROWSER_DEADLINE_MS ?? 60_000);
-/** The deadline of one condition: shorter than the test's, so that the failure names the condition. */
-const PATIENCE = DEADLINE / 2;
-
-/** The timeout of a test that waits for more than one condition. */
-export const limit = { timeout: 2 * DEADLINE };
+export { limit };
 
 /** The policy of the page: src/serve/api/workbench.rs. */
 const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -79,6 +75,7 @@ export class Stage {
     stage.front = await front(() => Number(new URL(stage.url).port), (asked) => stage.holds?.(asked));
     stage.profile = await mkdtemp(join(tmpdir(), "proscenium-stage-"));
     stage.browser = await chromium.launchPersistentContext(stage.profile, { executablePath: BROWSER, args: FLAGS, viewport: { width: 1280, height: 900 } });
+    stage.browser.setDefaultTimeout(DEADLINE);
     return stage;
   }
 
@@ -147,7 +144,6 @@ export class Stage {
   /** Opens an empty page. Collects its errors in `problems`. */
   async blank() {
     const page = await this.browser.newPage();
-    page.setDefaultTimeout(PATIENCE);
     page.problems = [];
     page.on("pageerror", (error) => page.problems.push(String(error)));
     // A run or session without facts is 404, which is not an error of the page.
@@ -179,13 +175,20 @@ export class Stage {
  */
 export function useStage(opened, page) {
   let stage;
-  before(async () => opened((stage = await Stage.open())), { timeout: DEADLINE });
+  before(async () => opened((stage = await Stage.open())), limit);
   after(() => stage?.close());
   afterEach(() => page()?.close());
 }
 
 /** Waits until a predicate holds in the page. */
-export const until = (page, holds, argument) => page.waitForFunction(holds, argument, { timeout: PATIENCE, polling: 50 });
+export const until = (page, holds, argument) => page.waitForFunction(holds, argument, { timeout: DEADLINE, polling: 50 });
+
+/** Returns the visible tabs of the panels. Waits for them: a loop over no tabs would test nothing. */
+export async function visibleTabs(page) {
+  const tabs = page.locator("#panels [role=tab]:visible");
+  await tabs.first().waitFor();
+  return tabs.all();
+}
 
 /** Returns the trimmed text of an element. */
 export const text = async (locator) => (await locator.innerText()).trim();

@@ -5,13 +5,13 @@
 
 import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
-import { DEADLINE, Stage, text, until } from "./stage.js";
+import { Stage, limit, text, until } from "./stage.js";
 import { FAULT, SUMMARY, TEAM } from "./fixtures/story.js";
 
 let stage, page;
 let runs = 0;
 
-before(async () => (stage = await Stage.open()), { timeout: DEADLINE });
+before(async () => (stage = await Stage.open()), limit);
 after(() => stage?.close());
 afterEach(async () => {
   if (!page) return;
@@ -36,7 +36,7 @@ const card = (surface, title) => page.locator(`${surface} .card`, { has: page.lo
 /** Opens a row. */
 const expand = (row) => row.evaluate((root) => root.querySelector(".open-row-line[aria-expanded=false]")?.click());
 
-test("Evidence, replay, review, and citations link to evidence facts.", { timeout: DEADLINE }, async () => {
+test("Evidence, replay, review, and citations link to evidence facts.", limit, async () => {
   const run = await openRun();
   const review = card("ps-review-lane", "report");
   assert.deepEqual(await facts(review), { Reviewer: "Checker", Target: "report", Verdict: "changes requested" });
@@ -59,7 +59,7 @@ test("Evidence, replay, review, and citations link to evidence facts.", { timeou
   assert.match(await text(detail.locator(".card-title")), /Replay of the search$/);
 });
 
-test("Multi-agent and background tasks use task/agent/team facts, not assistant prose.", { timeout: DEADLINE }, async () => {
+test("Multi-agent and background tasks use task/agent/team facts, not assistant prose.", limit, async () => {
   const run = await openRun();
   // The coordinator's text says that everything is completed; the facts do not.
   assert.ok((await textContentOf("ps-conversation")).includes("everybody has completed everything"));
@@ -77,7 +77,7 @@ test("Multi-agent and background tasks use task/agent/team facts, not assistant 
   assert.equal((await facts(card("ps-background-teammates", "Nightly sync")))["Wake reason"], "a new file");
 });
 
-test("Team topology is visible when the runtime exposes coordinator, worker, handoff, board, background, review, or remote-agent facts.", { timeout: DEADLINE }, async () => {
+test("Team topology is visible when the runtime exposes coordinator, worker, handoff, board, background, review, or remote-agent facts.", limit, async () => {
   await openRun();
   assert.equal(await text(page.locator("ps-team-roster .topology")), "coordinator team");
   assert.equal(await text(page.locator("ps-team-roster .budget .hint")), "2 active, at most 3 at once, 1 queued");
@@ -97,7 +97,7 @@ test("Team topology is visible when the runtime exposes coordinator, worker, han
   }
 });
 
-test("the keyboard moves through the delegation graph and opens transcripts", { timeout: DEADLINE }, async () => {
+test("the keyboard moves through the delegation graph and opens transcripts", limit, async () => {
   const run = await openRun();
   const at = () => page.evaluate(() => document.activeElement?.dataset?.node);
   await page.locator('ps-delegation-graph .node[tabindex="0"]').focus();
@@ -114,7 +114,7 @@ test("the keyboard moves through the delegation graph and opens transcripts", { 
   assert.deepEqual(await bench("opened"), [{ kind: "teammate", id: "researcher", runId: run }]);
 });
 
-test("Worker notifications are distinguishable from real user messages and coordinator final text.", { timeout: DEADLINE }, async () => {
+test("Worker notifications are distinguishable from real user messages and coordinator final text.", limit, async () => {
   // One report has the role of the user, as some transports send it.
   await openRun([...TEAM, { type: "worker.notification", agentId: "checker", messageId: "m9", payload: { workerNotificationId: "n2", role: "user", text: "Please look at page 3." } }]);
   const lane = page.locator("ps-worker-notifications");
@@ -128,7 +128,7 @@ test("Worker notifications are distinguishable from real user messages and coord
   assert.deepEqual(await facts(lane.locator(".card").last()), { Task: "research", Duration: "5.2 s", Tools: "1", Usage: "input tokens 900" });
 });
 
-test("Parent/child session/thread/task ids survive hydration, replay, evidence export, and transcript zoom.", { timeout: DEADLINE }, async () => {
+test("Parent/child session/thread/task ids survive hydration, replay, evidence export, and transcript zoom.", limit, async () => {
   const run = await openRun();
   const lineage = { Session: "child", Thread: "t-child", "Parent session": "lead", "Parent thread": "main", Task: "research" };
   const transcriptFacts = async () => {
@@ -162,7 +162,7 @@ test("Parent/child session/thread/task ids survive hydration, replay, evidence e
   await until(page, () => document.querySelector("ps-teammate-transcript .entry .text")?.textContent === "From my own session.");
 });
 
-test("Delegated approvals identify the teammate/subagent that requested the action.", { timeout: DEADLINE }, async () => {
+test("Delegated approvals identify the teammate/subagent that requested the action.", limit, async () => {
   await openRun();
   const requests = page.locator('ps-conversation [data-key$=" action ask-1"]').first();
   await requests.waitFor();
@@ -172,7 +172,7 @@ test("Delegated approvals identify the teammate/subagent that requested the acti
   assert.deepEqual(await facts(card("ps-team-policy", "Researcher")), { Mode: "plan", Sandbox: "unknown", "Max cost usd": "2" });
 });
 
-test("Diagnostics and metrics stay outside normal conversation text.", { timeout: DEADLINE }, async () => {
+test("Diagnostics and metrics stay outside normal conversation text.", limit, async () => {
   await openRun();
   const rows = (nth) => page.locator("ps-diagnostics table").nth(nth).locator("tbody tr").evaluateAll((all) => all.map((row) => [...row.cells].slice(0, -1).map((cell) => cell.textContent)));
   const [[sequence, severity, kind, says]] = await rows(0);
@@ -183,7 +183,7 @@ test("Diagnostics and metrics stay outside normal conversation text.", { timeout
   assert.ok(!conversation.includes(FAULT) && !conversation.includes("first token"));
 });
 
-test("Missing facts render honest fallback states.", { timeout: DEADLINE }, async () => {
+test("Missing facts render honest fallback states.", limit, async () => {
   await openRun([
     { type: "run.started" },
     { type: "team.changed", payload: { teamId: "bare" } },
@@ -213,7 +213,7 @@ test("Missing facts render honest fallback states.", { timeout: DEADLINE }, asyn
   assert.equal(await text(page.locator("ps-teammate-transcript .note")), "Transcript unavailable: the source gave no session.");
 });
 
-test("assigning a work item submits a control, and the card moves when the runtime reports it", { timeout: DEADLINE }, async () => {
+test("assigning a work item submits a control, and the card moves when the runtime reports it", limit, async () => {
   const run = await openRun();
   const item = card("ps-work-board", "Name the currency");
   assert.deepEqual(await facts(item), { Assignee: "unassigned", "Depends on": "Collect the figures (running), access (unknown)" });
@@ -232,7 +232,7 @@ test("assigning a work item submits a control, and the card moves when the runti
   assert.equal((await facts(item)).Assignee, "Writer");
 });
 
-test("a control for an activity of a session's own log targets the session", { timeout: DEADLINE }, async () => {
+test("a control for an activity of a session's own log targets the session", limit, async () => {
   const session = `board-${++runs}`;
   await stage.publish(`session:${session}`, [
     { type: "agent.spawned", agentId: "writer", payload: { agentName: "Writer" } },
@@ -252,7 +252,7 @@ test("a control for an activity of a session's own log targets the session", { t
   await page.locator("ps-events .events-notice", { hasText: /This activity belongs to a session's own log/ }).waitFor();
 });
 
-test("the board has a column per status, blocker texts, and links only to existing activities", { timeout: DEADLINE }, async () => {
+test("the board has a column per status, blocker texts, and links only to existing activities", limit, async () => {
   const run = await openRun();
   const columns = await page.locator("ps-work-board .column").evaluateAll((all) => all.map((it) => [it.dataset.column, [...it.querySelectorAll(".card-title")].map((title) => title.textContent)]));
   assert.deepEqual(columns, [["open", ["Name the currency"]], ["claimed", []], ["running", ["Collect the figures"]], ["blocked", ["Layout"]], ["reviewing", []], ["done", ["Outline"]]]);
@@ -266,7 +266,7 @@ test("the board has a column per status, blocker texts, and links only to existi
   assert.equal(await text(figures.locator(".links > span .badge")), "not found");
 });
 
-test("a control's feedback shows a rejection with its reason, and then an acceptance", { timeout: 2 * DEADLINE }, async () => {
+test("a control's feedback shows a rejection with its reason, and then an acceptance", limit, async () => {
   const run = await openRun();
   const researcher = card("ps-team-roster", "Researcher");
   await expand(researcher);
@@ -288,7 +288,7 @@ test("a control's feedback shows a rejection with its reason, and then an accept
   assert.equal(await researcher.locator(".badge").first().getAttribute("data-status"), "running");
 });
 
-test("a control for a teammate targets this teammate only", { timeout: DEADLINE }, async () => {
+test("a control for a teammate targets this teammate only", limit, async () => {
   const run = await openRun();
   for (const name of ["Writer", "Researcher"]) await expand(card("ps-team-roster", name));
   await card("ps-team-roster", "Writer").getByRole("button", { name: "Open transcript" }).click();
@@ -306,7 +306,7 @@ test("a control for a teammate targets this teammate only", { timeout: DEADLINE 
   assert.equal(await card("ps-team-roster", "Researcher").locator(".badge").first().getAttribute("data-status"), "running");
 });
 
-test("a transcript is bounded and shows more on request", { timeout: DEADLINE }, async () => {
+test("a transcript is bounded and shows more on request", limit, async () => {
   const messages = Array.from({ length: 100 }, (_, n) => ({ type: "text.final", messageId: `m-${n}`, agentId: "talker", payload: { text: `word ${n}` } }));
   await openRun([{ type: "run.started" }, { type: "agent.spawned", agentId: "talker", payload: {} }, ...messages]);
   await page.evaluate(() => document.querySelector("ps-teammate-transcript").open("talker"));
@@ -318,7 +318,7 @@ test("a transcript is bounded and shows more on request", { timeout: DEADLINE },
   assert.equal(await text(entries.first()), "word 20");
 });
 
-test("a long trace draws only rows near the viewport, and loads older steps by page", { timeout: 2 * DEADLINE }, async () => {
+test("a long trace draws only rows near the viewport, and loads older steps by page", limit, async () => {
   const calls = (from, to) => Array.from({ length: to - from }, (_, n) => ({ type: "tool.started", toolCallId: `c-${from + n}`, payload: { toolName: `tool ${from + n}` } }));
   const session = `many-${++runs}`;
   await stage.publish(`${session}-old`, [{ type: "run.started", sessionId: session }, ...calls(0, 300), { type: "run.finished" }]);
@@ -344,7 +344,7 @@ test("a long trace draws only rows near the viewport, and loads older steps by p
   assert.equal(await page.locator("ps-trace .count").textContent(), "10300");
 });
 
-test("the trace shows lanes with bars, filters them and goes to the conversation by the keyboard", { timeout: DEADLINE }, async () => {
+test("the trace shows lanes with bars, filters them and goes to the conversation by the keyboard", limit, async () => {
   const run = await openRun();
   const trace = page.locator("ps-trace");
   const lane = (name) => trace.locator(".trace-row[data-kind=lane]", { has: page.locator(".title", { hasText: new RegExp(`^${name}$`) }) });
@@ -373,7 +373,7 @@ test("the trace shows lanes with bars, filters them and goes to the conversation
   assert.equal(await trace.getByRole("button", { name: "Fit" }).isEnabled(), false);
 });
 
-test("the text of teammates is never markup", { timeout: DEADLINE }, async () => {
+test("the text of teammates is never markup", limit, async () => {
   const hostileText = "<img src=x onerror=alert(1)><svg onload=alert(2)>";
   await openRun([
     { type: "run.started", agentId: hostileText },

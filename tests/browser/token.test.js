@@ -8,7 +8,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { BINARY, DEADLINE, Stage } from "./stage.js";
+import { BINARY, Stage, limit } from "./stage.js";
 
 let stage, url, dir, key;
 
@@ -18,7 +18,7 @@ before(async () => {
   execFileSync(BINARY, ["token", "--key", key, "--generate", "--sessions", "*", "--can", "read"]);
   stage = await Stage.open("--auth-key", key);
   ({ url } = stage);
-}, { timeout: DEADLINE });
+}, limit);
 
 after(async () => {
   await stage?.close();
@@ -28,7 +28,7 @@ after(async () => {
 /** Creates a token with the server's key. */
 const token = (...rights) => execFileSync(BINARY, ["token", "--key", key, "--sessions", "*", ...rights], { encoding: "utf8" }).trim();
 
-test("a pasted token opens the page and appears in no address", { timeout: DEADLINE }, async () => {
+test("a pasted token opens the page and appears in no address", limit, async () => {
   const publish = async (facts) => {
     const headers = { "content-type": "application/json", authorization: `Bearer ${token("--can", "publish")}` };
     const answer = await fetch(`${url}/v1/runs/a-run/facts`, { method: "POST", headers, body: JSON.stringify(facts) });

@@ -16,6 +16,7 @@ import { fileURLToPath } from "node:url";
 import { LLMock } from "@copilotkit/aimock";
 import { ChatClient, fetchServerSentEvents } from "@tanstack/ai-client";
 import OpenAI from "openai";
+import { limit } from "../deadline.mjs";
 import { chats } from "./ai-sdk.mjs";
 import { post, startServer, waitFor } from "./harness.mjs";
 import { pageOf, turnAfterRestart } from "./helper-page.mjs";
@@ -100,7 +101,7 @@ const runWith = (server, thread, status) =>
   });
 
 describe("openai-responses", () => {
-  test("two turns are the requests of the package's client, with the log's conversation", { timeout: 60_000 }, async () => {
+  test("two turns are the requests of the package's client, with the log's conversation", limit, async () => {
     const streams = () => ["endpoint-short_text", "endpoint-web_search_citations"].map((name) => recordedStreams(name)[0]);
     const [ours, theirs] = [await startEndpoint(...streams()), await startEndpoint(...streams())];
     const { say, texts } = await openPage(ours, '{ model = "m" }', "turns");
@@ -117,7 +118,7 @@ describe("openai-responses", () => {
   });
 
   for (const approve of [true, false]) {
-    test(`an approval is ${approve ? "granted" : "denied"} on the page, as the package's client does it`, { timeout: 60_000 }, async () => {
+    test(`an approval is ${approve ? "granted" : "denied"} on the page, as the package's client does it`, limit, async () => {
       const streams = () => recordedStreams("endpoint-mcp_approval_approved_two_responses");
       const [ours, theirs] = [await startEndpoint(...streams()), await startEndpoint(...streams())];
       const { server, page, say, texts } = await openPage(ours, '{ model = "m" }', "approval");
@@ -139,7 +140,7 @@ describe("openai-responses", () => {
     });
   }
 
-  test("a response that fails in mid-stream ends the run as failed, as the package's client reads it", { timeout: 60_000 }, async () => {
+  test("a response that fails in mid-stream ends the run as failed, as the package's client reads it", limit, async () => {
     const streams = () => recordedStreams("endpoint-failed_midstream");
     const [ours, theirs] = [await startEndpoint(...streams()), await startEndpoint(...streams())];
     const { server, say } = await openPage(ours, '{ model = "m" }', "failure");
@@ -152,7 +153,7 @@ describe("openai-responses", () => {
   });
 
   for (const background of [true, false]) {
-    test(`a stop ${background ? "cancels the response" : "closes the connection"}, as the package's client does it`, { timeout: 60_000 }, async () => {
+    test(`a stop ${background ? "cancels the response" : "closes the connection"}, as the package's client does it`, limit, async () => {
       const response = { id: "resp_open", object: "response", status: "in_progress", output: [] };
       const open = () => [{ type: "response.created", sequence_number: 0, response }, null];
       const [ours, theirs] = [await startEndpoint(open()), await startEndpoint(open())];
@@ -192,7 +193,7 @@ describe("openai-responses, served by a package", () => {
     model.on({}, ({ messages }) => ({ content: `I have ${messages.length} messages.` }));
   };
 
-  test("two turns have the log's conversation", { timeout: 60_000 }, async () => {
+  test("two turns have the log's conversation", limit, async () => {
     answerAll();
     const { say, texts } = await openPage(endpoint, '{ model = "m" }', "served");
     await say("Hello");
@@ -207,7 +208,7 @@ describe("openai-responses, served by a package", () => {
     model.on({ hasToolResult: true }, ({ messages }) => ({ content: messages.filter(({ role }) => role === "tool").map(({ tool_call_id: id, content }) => `${id}: ${content}`).join(", ") }));
   };
 
-  test("a function runs in an AG-UI page, whose result is in the next call", { timeout: 60_000 }, async () => {
+  test("a function runs in an AG-UI page, whose result is in the next call", limit, async () => {
     askPage("locate", "measure");
     const { server, page, say, texts } = await openPage(endpoint, '{ model = "m" }', "ag-ui-function");
     await say("Where am I?");
@@ -220,7 +221,7 @@ describe("openai-responses, served by a package", () => {
     assert.deepEqual(texts(), ["call_locate: of call_locate, call_measure: of call_measure"]);
   });
 
-  test("a call of a function that the page did not run is left out", { timeout: 60_000 }, async () => {
+  test("a call of a function that the page did not run is left out", limit, async () => {
     askPage("locate", "measure");
     const { page, say, texts } = await openPage(endpoint, '{ model = "m" }', "one-function");
     await say("Where am I?");
@@ -230,7 +231,7 @@ describe("openai-responses, served by a package", () => {
   });
 
   for (const { name, version, library, createChat } of chats) {
-    test(`a function runs in a page with ${name}, by onToolCall`, { timeout: 60_000 }, async () => {
+    test(`a function runs in a page with ${name}, by onToolCall`, limit, async () => {
       askPage("locate", "fail");
       const { server } = await openPage(endpoint, '{ model = "m" }', "unused");
       const thread = `function-${version}`;
@@ -254,7 +255,7 @@ describe("openai-responses, served by a package", () => {
     });
   }
 
-  test("a function runs in a page with TanStack AI", { timeout: 60_000 }, async () => {
+  test("a function runs in a page with TanStack AI", limit, async () => {
     askPage("locate");
     const { server } = await openPage(endpoint, '{ model = "m" }', "unused");
     const connection = fetchServerSentEvents(`${server.url}/ag-ui/helper`);
@@ -270,7 +271,7 @@ describe("openai-responses, served by a package", () => {
     assert.equal(said.content, 'call_locate: {"city":"Oslo"}');
   });
 
-  test("a function is answered after a restart of the server", { timeout: 60_000 }, async () => {
+  test("a function is answered after a restart of the server", limit, async () => {
     askPage("locate");
     const folder = mkdtempSync(join(tmpdir(), "proscenium-"));
     stops.push(() => rmSync(folder, { recursive: true }));
@@ -286,7 +287,7 @@ describe("openai-responses, served by a package", () => {
     assert.equal(texts().at(-1), "call_locate: Oslo");
   });
 
-  test("a turn after a restart of the server has the log's conversation", { timeout: 60_000 }, async () => {
+  test("a turn after a restart of the server has the log's conversation", limit, async () => {
     answerAll();
     assert.equal(await turnAfterRestart("later", ...connectTo(endpoint, '{ model = "m" }')), "I have 3 messages.");
   });

@@ -20,6 +20,7 @@ import { RunAgentInputSchema } from "@ag-ui/core/schemas";
 import { EventEncoder } from "@ag-ui/encoder";
 import { convertToModelMessages, pipeUIMessageStreamToResponse, stepCountIs, streamText, tool, jsonSchema } from "ai";
 import { MockLanguageModelV4, simulateReadableStream } from "ai/test";
+import { limit } from "../deadline.mjs";
 import { post, startServer, waitFor } from "./harness.mjs";
 import { pageOf, turnAfterRestart } from "./helper-page.mjs";
 
@@ -74,7 +75,7 @@ const interruptRun = (server, { runId }) => post(`${server.url}/v1/runs/${runId}
 
 /** Tests that a stop closes the connection to an agent, which counts its closed requests. */
 function testStop(name, startAgent, countClosed) {
-  test("a stop reaches the agent", { timeout: 60_000 }, async () => {
+  test("a stop reaches the agent", limit, async () => {
     const { server, say } = await openPage(`${name}:${await startAgent()}`, `${name}-stop`);
     const turn = say("Work").catch(() => {});
     await interruptRun(server, await runWith(server, `${name}-stop`, "running"));
@@ -86,7 +87,7 @@ function testStop(name, startAgent, countClosed) {
 
 /** Tests that users see a failure of the agent itself, which ends the run. */
 function testFailure(name, agentOf) {
-  test("a failure of the agent ends the run as failed", { timeout: 60_000 }, async () => {
+  test("a failure of the agent ends the run as failed", limit, async () => {
     const thread = `${name}-failure-${once}`;
     const { server, page, say } = await openPage(await agentOf(), thread);
     let message;
@@ -135,7 +136,7 @@ describe("ag-ui", () => {
       response.end();
     });
 
-  test("two turns have the log's conversation, in the form of the published schema", { timeout: 60_000 }, async () => {
+  test("two turns have the log's conversation, in the form of the published schema", limit, async () => {
     const { say, texts } = await openPage(`ag-ui:${await startAgent()}`, "turns");
     await say("Hello");
     await say("Again");
@@ -144,7 +145,7 @@ describe("ag-ui", () => {
   });
 
   for (const approved of [true, false]) {
-    test(`an interrupt is ${approved ? "approved" : "rejected"} on the page`, { timeout: 60_000 }, async () => {
+    test(`an interrupt is ${approved ? "approved" : "rejected"} on the page`, limit, async () => {
       const thread = `approval-${approved}`;
       const { server, page, say, texts } = await openPage(`ag-ui:${await startAgent()}`, thread);
       await say("Delete a.txt");
@@ -204,7 +205,7 @@ describe("ai-sdk", () => {
       pipeUIMessageStreamToResponse({ response, stream: result.toUIMessageStream({ originalMessages: messages }) });
     });
 
-  test("two turns have the log's conversation", { timeout: 60_000 }, async () => {
+  test("two turns have the log's conversation", limit, async () => {
     const { say, texts } = await openPage(`ai-sdk:${await startAgent()}`, "chat");
     await say("Hello");
     await say("Again");
@@ -212,12 +213,12 @@ describe("ai-sdk", () => {
     assert.deepEqual(prompts.at(-1).map(({ role }) => role), ["user", "assistant", "user"]);
   });
 
-  test("a turn after a restart of the server has the log's conversation", { timeout: 60_000 }, async () => {
+  test("a turn after a restart of the server has the log's conversation", limit, async () => {
     assert.equal(await turnAfterRestart("chat-restart", "--connect", `helper=ai-sdk:${await startAgent()}`), "I have 3 messages.");
   });
 
   for (const approved of [true, false]) {
-    test(`a tool's approval is ${approved ? "granted" : "denied"} on the page`, { timeout: 60_000 }, async () => {
+    test(`a tool's approval is ${approved ? "granted" : "denied"} on the page`, limit, async () => {
       const thread = `chat-${approved}`;
       const { server, page, say, texts } = await openPage(`ai-sdk:${await startAgent()}`, thread);
       await say("Delete a.txt");
@@ -250,21 +251,21 @@ function describeAgentWithQuestion(name, startAgent, turns, further = () => {}) 
   // Each test has a server and a thread of its own, and LangGraph's server begins runs with a delay.
   describe(name, { concurrency: 4, skip: python ? false : "PROSCENIUM_PYTHON is not set" }, () => {
     let agent;
-    before(async () => (agent = await startAgent()), { timeout: 120_000 });
+    before(async () => (agent = await startAgent()), limit);
     further(() => agent);
 
-    test("two turns are one conversation", { timeout: 60_000 }, async () => {
+    test("two turns are one conversation", limit, async () => {
       const { say, texts } = await openPage(agent, `${name}-turns-${once}`);
       await say("Hello");
       await say("Again");
       assert.deepEqual(texts(), turns);
     });
 
-    test("a turn after a restart of the server continues the conversation", { timeout: 60_000 }, async () => {
+    test("a turn after a restart of the server continues the conversation", limit, async () => {
       assert.equal(await turnAfterRestart(`${name}-later-${once}`, "--connect", `helper=${agent}`), turns[1]);
     });
 
-    test("a question is answered on the page", { timeout: 60_000 }, async () => {
+    test("a question is answered on the page", limit, async () => {
       const { server, page, say, texts } = await openPage(agent, `${name}-question-${once}`);
       await say("Delete");
       const [interrupt] = page.pendingInterrupts;
@@ -276,7 +277,7 @@ function describeAgentWithQuestion(name, startAgent, turns, further = () => {}) 
       assert.equal(await attemptOf(server, run.runId), 1);
     });
 
-    test("a stop reaches the agent", { timeout: 60_000 }, async () => {
+    test("a stop reaches the agent", limit, async () => {
       const { server, say } = await openPage(agent, `${name}-stop-${once}`);
       const turn = say("Work").catch(() => {});
       const run = await waitFor("a run at work", async () => {
@@ -292,7 +293,7 @@ function describeAgentWithQuestion(name, startAgent, turns, further = () => {}) 
 
     testFailure(name, () => agent);
 
-    test("a run goes on at the agent while this server restarts", { timeout: 60_000 }, async () => {
+    test("a run goes on at the agent while this server restarts", limit, async () => {
       const folder = mkdtempSync(join(tmpdir(), "proscenium-"));
       stops.push(() => rmSync(folder, { recursive: true }));
       const [thread, run] = [`${name}-restart-${once}`, `${name}-restart-${once}`];
@@ -335,7 +336,7 @@ async function startA2a() {
 }
 
 describeAgentWithQuestion("langgraph", startLangGraph, ["I have 1 messages.", "I have 3 messages."], (agent) => {
-  test("a tool of the agent and its result are on the page", { timeout: 60_000 }, async () => {
+  test("a tool of the agent and its result are on the page", limit, async () => {
     const { page, say, texts } = await openPage(agent(), `langgraph-tool-${once}`);
     await say("Look");
     assert.deepEqual(page.messages.flatMap(({ toolCalls }) => toolCalls ?? []).map((call) => call.function), [{ name: "look", arguments: '{"path":"a.txt"}' }]);
@@ -344,7 +345,7 @@ describeAgentWithQuestion("langgraph", startLangGraph, ["I have 1 messages.", "I
   });
 
   for (const approved of [true, false]) {
-    test(`a tool's approval is ${approved ? "granted" : "denied"} on the page`, { timeout: 60_000 }, async () => {
+    test(`a tool's approval is ${approved ? "granted" : "denied"} on the page`, limit, async () => {
       const thread = `langgraph-${approved}-${once}`;
       const { server, page, say, texts } = await openPage(agent(), thread);
       await say("Delete a.txt");
@@ -362,7 +363,7 @@ describeAgentWithQuestion("a2a", startA2a, ["Turn 1: Hello", "Turn 2: Again"]);
 describe("acp", () => {
   const agent = `acp:${process.execPath} ${fileURLToPath(new URL("acp-agent.mjs", import.meta.url))}`;
 
-  test("a process keeps the session over two turns", { timeout: 60_000 }, async () => {
+  test("a process keeps the session over two turns", limit, async () => {
     const { say, texts } = await openPage(agent, "acp");
     await say("Hello");
     await say("Again");
@@ -370,7 +371,7 @@ describe("acp", () => {
   });
 
   for (const approved of [true, false]) {
-    test(`a permission is ${approved ? "granted" : "refused"} on the page`, { timeout: 60_000 }, async () => {
+    test(`a permission is ${approved ? "granted" : "refused"} on the page`, limit, async () => {
       const thread = `acp-${approved}`;
       const { server, page, say, texts } = await openPage(agent, thread);
       await say("Delete a.txt");
@@ -383,7 +384,7 @@ describe("acp", () => {
     });
   }
 
-  test("a stop reaches the agent, which ends the turn itself", { timeout: 60_000 }, async () => {
+  test("a stop reaches the agent, which ends the turn itself", limit, async () => {
     const { server, say } = await openPage(agent, "acp-stop");
     const turn = say("Work").catch(() => {});
     const run = await runWith(server, "acp-stop", "running");
@@ -392,7 +393,7 @@ describe("acp", () => {
     await turn;
   });
 
-  test("a form is filled in on the page", { timeout: 60_000 }, async () => {
+  test("a form is filled in on the page", limit, async () => {
     const { server, page, say, texts } = await openPage(agent, "acp-form");
     await say("Ask");
     const [interrupt] = page.pendingInterrupts;

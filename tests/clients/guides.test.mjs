@@ -7,9 +7,10 @@ import assert from "node:assert/strict";
 import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
+import { limit } from "../deadline.mjs";
 import { startModel } from "./fake-model.mjs";
 import { startGuide } from "./guide.mjs";
-import { DEADLINE, requestJson, waitFor } from "./harness.mjs";
+import { requestJson, waitFor } from "./harness.mjs";
 import { openBrowser } from "./pages.mjs";
 
 const APPROVAL = { ask: "Delete a.txt", decide: (page) => page.getByRole("button", { name: "Approve", exact: true }).click(), deletes: false };
@@ -61,12 +62,12 @@ async function follow(page, { url, shown }, { agents, ask, decide }) {
   await say(page, ask);
   await decide(page);
   const inOrder = new RegExp(shown.map((line) => line.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("[^]*"));
-  await waitFor("the shown lines", async () => inOrder.test(await conversation.innerText()), DEADLINE / 2);
+  await waitFor("the shown lines", async () => inOrder.test(await conversation.innerText()));
   const session = new URLSearchParams(new URL(page.url()).hash.slice(1)).get("session");
   await waitFor("the end of the runs", async () => (await requestJson(`${url}/v1/sessions/${session}`)).runs.every(({ status }) => status === "completed"));
 }
 
-describe("the guide", { concurrency: 2, timeout: 180_000 }, () => {
+describe("the guide", { concurrency: 2 }, () => {
   let model, browser;
   before(async () => {
     [model, browser] = await Promise.all([startModel(), openBrowser()]);
@@ -74,7 +75,7 @@ describe("the guide", { concurrency: 2, timeout: 180_000 }, () => {
   after(() => Promise.all([model?.stop(), browser?.close()]));
 
   for (const [name, steps] of Object.entries(GUIDES)) {
-    test(`${name} leads from its commands to an answered question`, { timeout: 120_000 }, async (context) => {
+    test(`${name} leads from its commands to an answered question`, limit, async (context) => {
       const guide = await startGuide(name, model);
       context.after(() => guide.stop());
       const file = join(guide.directory, "a.txt");

@@ -13,6 +13,7 @@ import { readFileSync, readdirSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { DEADLINE } from "../deadline.mjs";
 import { jitterStream } from "../jitter.mjs";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
@@ -22,9 +23,6 @@ const WORKER = process.env.PROSCENIUM_WORKER ?? here("../../target/debug/example
 
 /** Whether to test more points of each recording than the gate does. */
 export const FULL = process.env.PROSCENIUM_CLIENTS === "full";
-
-/** The time after which a wait fails, in milliseconds. */
-export const DEADLINE = 60_000;
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 

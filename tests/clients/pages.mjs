@@ -14,7 +14,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 import { chromium } from "playwright-core";
-import { DEADLINE } from "./harness.mjs";
+import { DEADLINE } from "../deadline.mjs";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const BROWSER = process.env.CHROMIUM_BIN ?? "/usr/bin/chromium";
@@ -39,7 +39,7 @@ function pageOf(guide, agent, url) {
 export async function openBrowser() {
   const profile = await mkdtemp(join(tmpdir(), "proscenium-pages-"));
   const context = await chromium.launchPersistentContext(profile, { executablePath: BROWSER, args: FLAGS, viewport: { width: 1280, height: 900 } });
-  context.setDefaultTimeout(DEADLINE / 2);
+  context.setDefaultTimeout(DEADLINE);
   const close = async () => {
     await context.close();
     await rm(profile, { recursive: true, force: true });

@@ -5,6 +5,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
+import { limit } from "../deadline.mjs";
 import { startModel } from "./fake-model.mjs";
 import { startGuide } from "./guide.mjs";
 import { openBrowser, servePages } from "./pages.mjs";
@@ -17,7 +18,7 @@ const SHOWN = ["Delete a.txt", "delete_file", "a.txt is gone", "The tool says: a
 /** The text of a page; that of the workbench without its lists. */
 const textOf = (page) => page.locator("ps-conversation, #page").first().innerText();
 
-describe("four clients", { timeout: 180_000 }, () => {
+describe("four clients", () => {
   let model, pages, browser;
   before(async () => {
     [model, pages, browser] = await Promise.all([startModel(), servePages(), openBrowser()]);
@@ -25,7 +26,7 @@ describe("four clients", { timeout: 180_000 }, () => {
   after(() => Promise.all([model?.stop(), pages?.stop(), browser?.close()]));
 
   for (const [guide, decider] of [["langgraph", "copilotkit"], ["ai-sdk", "ai-sdk"]]) {
-    test(`show the agent of the guide ${guide} alike, and its approval, which ${decider} answers`, { timeout: 120_000 }, async (context) => {
+    test(`show the agent of the guide ${guide} alike, and its approval, which ${decider} answers`, limit, async (context) => {
       const agent = await startGuide(guide, model, { PROSCENIUM_CORS_ORIGIN: pages.origin });
       context.after(() => agent.stop());
       const open = async (url) => {

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
+import { limit } from "../deadline.mjs";
 import { agUis } from "./ag-ui.mjs";
 import { ai } from "./ai-sdk.mjs";
 import { ack, fetchActivities, claim, collectComplaints, startCuttableProxy, publish, startServer, within, textsInOrder, waitFor, startWorker } from "./harness.mjs";
@@ -70,7 +71,7 @@ for (const client of CLIENTS) {
 
   describe(client.name, () => {
     for (const [isApproved, last] of [[true, "a.txt is gone. That was all."], [false, "Then a.txt stays."]]) {
-      test(`an approval survives a refresh, and the run ${isApproved ? "continues" : "ends"} after the answer`, { timeout: 120_000 }, async () => {
+      test(`an approval survives a refresh, and the run ${isApproved ? "continues" : "ends"} after the answer`, limit, async () => {
         const complaints = await collectComplaints(async () => {
           const conversation = openConversation(client, "worker");
           const first = await conversation.open("begin");
@@ -95,7 +96,7 @@ for (const client of CLIENTS) {
       });
     }
 
-    test("an approval in one tab is resolved in another only after the runtime confirms it", { timeout: 120_000 }, async () => {
+    test("an approval in one tab is resolved in another only after the runtime confirms it", limit, async () => {
       const complaints = await collectComplaints(async () => {
         const agent = `held-${threads}`;
         const conversation = openConversation(client, agent);

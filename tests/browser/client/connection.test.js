@@ -9,15 +9,15 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { Store, textOf } from "../../../web-demo/client/index.js";
-import { BINARY, DEADLINE, randomFact, startFlakyProxy, seededRandom, connect, sortByOpened, fetchActivities, publish, startServer, activitiesOf, sleep, waitFor, waitForSameActivities } from "./harness.js";
+import { limit } from "../../deadline.mjs";
+import { BINARY, randomFact, startFlakyProxy, seededRandom, connect, sortByOpened, fetchActivities, publish, startServer, activitiesOf, sleep, waitFor, waitForSameActivities } from "./harness.js";
 
 const TRANSPORTS = ["sse", "websocket"];
 /** Short delays, for fast tests. */
 const FAST_RETRY = { retryMs: 4, retryMaxMs: 40 };
-const TIMEOUT = { timeout: 3 * DEADLINE };
 
 let server;
-before(async () => (server = await startServer()), TIMEOUT);
+before(async () => (server = await startServer()), limit);
 after(() => server?.stop());
 
 /** Publishes random facts of a run in small batches, and then its end. */
@@ -40,7 +40,7 @@ function recordStates(connection) {
 }
 
 for (const transport of TRANSPORTS) {
-  test(`${transport}: a client that joins in the middle gets the same activities, for every audience`, TIMEOUT, async () => {
+  test(`${transport}: a client that joins in the middle gets the same activities, for every audience`, limit, async () => {
     const run = `join-${transport}`;
     const clients = [];
     const publishing = publishStory(run, 1, 150);
@@ -61,7 +61,7 @@ for (const transport of TRANSPORTS) {
   });
 
   for (const seed of [1, 2, 3, 4]) {
-    test(`${transport}: a connection that breaks inside frames loses and repeats nothing (${seed})`, TIMEOUT, async () => {
+    test(`${transport}: a connection that breaks inside frames loses and repeats nothing (${seed})`, limit, async () => {
       const random = seededRandom(seed);
       const run = `cut-${transport}-${seed}`;
       // Long enough for a handshake, short enough to break within almost every answer.
@@ -84,7 +84,7 @@ for (const transport of TRANSPORTS) {
     });
   }
 
-  test(`${transport}: several runs on one connection that breaks`, TIMEOUT, async () => {
+  test(`${transport}: several runs on one connection that breaks`, limit, async () => {
     const random = seededRandom(7);
     let breaks = 4;
     const runs = ["a", "b", "c"].map((name) => `several-${transport}-${name}`);
@@ -98,7 +98,7 @@ for (const transport of TRANSPORTS) {
     if (transport === "websocket") assert.deepEqual(Object.keys(connection.state.cursors).sort(), runs);
   });
 
-  test(`${transport}: a session delivers its own log, its children and later runs`, TIMEOUT, async () => {
+  test(`${transport}: a session delivers its own log, its children and later runs`, limit, async () => {
     const session = `lead-${transport}`;
     const store = new Store();
     const connection = connect({ base: server.base, session, children: true, transport, audience: "internal", timing: FAST_RETRY }, store);
@@ -115,7 +115,7 @@ for (const transport of TRANSPORTS) {
     connection.close();
   });
 
-  test(`${transport}: after cut and mend the client gets the missed changes and counts a resume`, TIMEOUT, async () => {
+  test(`${transport}: after cut and mend the client gets the missed changes and counts a resume`, limit, async () => {
     const run = `mend-${transport}`;
     await publish(server.base, run, [{ type: "run.started" }, { type: "text.delta", messageId: "m", payload: { text: "one " } }]);
     const store = new Store();
@@ -142,7 +142,7 @@ for (const transport of TRANSPORTS) {
     connection.close();
   });
 
-  test(`${transport}: a client may connect before the first fact, and ends with the run`, TIMEOUT, async () => {
+  test(`${transport}: a client may connect before the first fact, and ends with the run`, limit, async () => {
     const run = `early-${transport}`;
     const store = new Store();
     const connection = connect({ base: server.base, run, transport }, store);
@@ -160,7 +160,7 @@ for (const transport of TRANSPORTS) {
     assert.equal(again.state.kind, "ended");
   });
 
-  test(`${transport}: when a run is erased and begun again, the store removes its activities only`, TIMEOUT, async () => {
+  test(`${transport}: when a run is erased and begun again, the store removes its activities only`, limit, async () => {
     const runs = [`anew-${transport}`, `other-${transport}`];
     for (const run of runs) await publish(server.base, run, [{ type: "run.started" }, { type: "text.delta", messageId: "old", payload: { text: "old" } }]);
     const store = new Store();
@@ -175,7 +175,7 @@ for (const transport of TRANSPORTS) {
     connection.close();
   });
 
-  test(`${transport}: every envelope arrives once and in order on a connection that breaks`, TIMEOUT, async () => {
+  test(`${transport}: every envelope arrives once and in order on a connection that breaks`, limit, async () => {
     const random = seededRandom(9);
     const run = `events-${transport}`;
     const proxy = await startFlakyProxy(server.port, () => 600 + random(4000));
@@ -190,7 +190,7 @@ for (const transport of TRANSPORTS) {
     assert.ok(proxy.cuts > 3 && connection.state.resumes > 2 && connection.state.gaps === 0, JSON.stringify(connection.state));
   });
 
-  test(`${transport}: a replay of all deltas gives the same activities`, TIMEOUT, async () => {
+  test(`${transport}: a replay of all deltas gives the same activities`, limit, async () => {
     const run = `replay-${transport}`;
     await publishStory(run, 41, 120);
     const [store, deltas] = [new Store(), []];
@@ -202,7 +202,7 @@ for (const transport of TRANSPORTS) {
     assert.deepEqual([connection.state.gaps, connection.state.faults], [0, 0]);
   });
 
-  test(`${transport}: a filter by surface causes no gaps`, TIMEOUT, async () => {
+  test(`${transport}: a filter by surface causes no gaps`, limit, async () => {
     const run = `surfaces-${transport}`;
     const store = new Store();
     const connection = connect({ base: server.base, run, surfaces: ["conversation", "hitl"], transport }, store);
@@ -213,7 +213,7 @@ for (const transport of TRANSPORTS) {
     assert.deepEqual([connection.state.gaps, store.size > 1, store.size < all.length], [0, true, true]);
   });
 
-  test(`${transport}: after close no listener is called and the store does not change`, TIMEOUT, async () => {
+  test(`${transport}: after close no listener is called and the store does not change`, limit, async () => {
     const run = `close-${transport}`;
     await publish(server.base, run, [{ type: "run.started" }]);
     const store = new Store();
@@ -235,7 +235,7 @@ for (const transport of TRANSPORTS) {
   });
 }
 
-test("ids with special characters are encoded in paths", TIMEOUT, async () => {
+test("ids with special characters are encoded in paths", limit, async () => {
   for (const [n, run] of ["a/b?c#d&e=f", "ä ö+%20", "..x", "a,b"].entries()) {
     await publish(server.base, run, [{ type: "run.started" }]);
     for (const options of [{ run }, { run, transport: "websocket" }, { runs: [run, `x${n}`], transport: "websocket" }]) {
@@ -275,7 +275,7 @@ async function withAuthServer(work) {
   }
 }
 
-test("a token authenticates the connection, appears in no address, and is replaced after it expires", TIMEOUT, () =>
+test("a token authenticates the connection, appears in no address, and is replaced after it expires", limit, () =>
   withAuthServer(async ({ port, token, publishFacts }) => {
     for (const transport of TRANSPORTS) {
       const run = `token-${transport}`;
@@ -296,7 +296,7 @@ test("a token authenticates the connection, appears in no address, and is replac
     }
   }));
 
-test("a rejected client gets the problem and stops retrying", TIMEOUT, () =>
+test("a rejected client gets the problem and stops retrying", limit, () =>
   withAuthServer(async ({ base, token, publishFacts }) => {
     await publishFacts("r", [{ type: "run.started" }]);
     for (const transport of TRANSPORTS) {
@@ -318,7 +318,7 @@ test("a rejected client gets the problem and stops retrying", TIMEOUT, () =>
     }
   }));
 
-test("`mend` after a rejection connects with a better token", TIMEOUT, () =>
+test("`mend` after a rejection connects with a better token", limit, () =>
   withAuthServer(async ({ base, token, publishFacts }) => {
     await publishFacts("r", [{ type: "run.started" }]);
     let tokens;
@@ -332,7 +332,7 @@ test("`mend` after a rejection connects with a better token", TIMEOUT, () =>
     connection.close();
   }));
 
-test("an error of the token callback is reported, and the client retries", TIMEOUT, async () => {
+test("an error of the token callback is reported, and the client retries", limit, async () => {
   let calls = 0;
   await publish(server.base, "late-token", [{ type: "run.started" }]);
   const store = new Store();

@@ -13,12 +13,10 @@ import { connect as dial, createServer } from "node:net";
 import { createInterface } from "node:readline";
 import { afterEach } from "node:test";
 import { fileURLToPath } from "node:url";
+import { DEADLINE } from "../../deadline.mjs";
 import { connect as connectClient } from "../../../web-demo/client/index.js";
 
 export const BINARY = process.env.PROSCENIUM_BIN ?? fileURLToPath(new URL("../../../target/debug/proscenium", import.meta.url));
-
-/** The time after which a wait fails, in milliseconds. */
-export const DEADLINE = 30_000;
 
 /** Resources to close after the current test. */
 const openResources = new Set();
@@ -122,7 +120,7 @@ export async function waitForSameActivities(store, base, run, audience) {
     }
   };
   try {
-    await waitFor("equal activities", same, 20_000);
+    await waitFor("equal activities", same);
   } catch {
     assert.deepEqual(...result);
   }

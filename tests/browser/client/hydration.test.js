@@ -5,9 +5,9 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { Hydration, Problem, Stale, Store, submit } from "../../../web-demo/client/index.js";
-import { DEADLINE, sortByOpened, fetchActivities, startFakeServer, sendProblem, publish, startServer, activitiesOf, waitFor } from "./harness.js";
+import { limit } from "../../deadline.mjs";
+import { sortByOpened, fetchActivities, startFakeServer, sendProblem, publish, startServer, activitiesOf, waitFor } from "./harness.js";
 
-const TIMEOUT = { timeout: 2 * DEADLINE };
 const LONG_TEXT = "long ".repeat(20_000);
 
 let server;
@@ -21,10 +21,10 @@ before(async () => {
     { type: "action.required", actionId: "a", payload: { kind: "tool_approval", message: "May I?" } },
     { type: "diagnostic.changed", payload: { message: "hidden" } },
   ]);
-}, TIMEOUT);
+}, limit);
 after(() => server?.stop());
 
-test("a session is hydrated part by part", TIMEOUT, async () => {
+test("a session is hydrated part by part", limit, async () => {
   const hydration = new Hydration({ base: `${server.base}/` });
   const { sessions } = await hydration.sessions({ limit: 5 });
   assert.deepEqual(sessions.map(({ sessionId, status }) => [sessionId, status]), [["s 1", "waiting"]]);
@@ -39,7 +39,7 @@ test("a session is hydrated part by part", TIMEOUT, async () => {
   assert.deepEqual([run.status, run.counts.pendingActions, run.lastSequence], ["waiting", 1, 6]);
 });
 
-test("a run can be read as of any sequence and loaded into a store", TIMEOUT, async () => {
+test("a run can be read as of any sequence and loaded into a store", limit, async () => {
   const [hydration, store] = [new Hydration({ base: server.base, audience: "internal" }), new Store()];
   for (const at of [2, 3, 6]) {
     const { activities, sequence } = await hydration.activities("r/1", { at });
@@ -53,7 +53,7 @@ test("a run can be read as of any sequence and loaded into a store", TIMEOUT, as
   assert.deepEqual([store.size, store.get("r/1 message m")], [1, message]);
 });
 
-test("envelopes are read by page, for the requested audience", TIMEOUT, async () => {
+test("envelopes are read by page, for the requested audience", limit, async () => {
   const hydration = new Hydration({ base: server.base });
   const sequences = async (call) => (await hydration.events("r/1", call)).events.map((event) => event.sequence);
   assert.deepEqual(await sequences({ after: 1, limit: 2 }), [2, 3]);
@@ -65,7 +65,7 @@ test("envelopes are read by page, for the requested audience", TIMEOUT, async ()
   assert.deepEqual(await sequences({ after: nextCursor }), [4, 5]);
 });
 
-test("lists and logs of a session are requested with their paths and filters", TIMEOUT, async () => {
+test("lists and logs of a session are requested with their paths and filters", limit, async () => {
   const server = await startFakeServer((request, response) => {
     const activation = new URL(request.url, "http://x").searchParams.get("activation");
     response.writeHead(200, { "content-type": "application/json" });
@@ -87,7 +87,7 @@ test("lists and logs of a session are requested with their paths and filters", T
   ]);
 });
 
-test("an offloaded body is read whole or by range, and no other path is requested", TIMEOUT, async () => {
+test("an offloaded body is read whole or by range, and no other path is requested", limit, async () => {
   const hydration = new Hydration({ base: server.base, fetch: (...requests) => (addresses.push(requests[0]), fetch(...requests)) });
   const addresses = [];
   const { events } = await hydration.events("r/1", { type: ["tool.result"] });
@@ -104,7 +104,7 @@ test("an offloaded body is read whole or by range, and no other path is requeste
   assert.equal(addresses.length, requests);
 });
 
-test("a rejection is an error with code, status and detail", TIMEOUT, async () => {
+test("a rejection is an error with code, status and detail", limit, async () => {
   const hydration = new Hydration({ base: server.base });
   const problem = await hydration.run("unknown").catch((error) => error);
   assert.ok(problem instanceof Problem);
@@ -117,7 +117,7 @@ test("a rejection is an error with code, status and detail", TIMEOUT, async () =
   assert.deepEqual([proxyProblem instanceof Problem, proxyProblem.status, proxyProblem.code, proxyProblem.detail], [true, 502, "unknown", "The server answered 502 Bad Gateway"]);
 });
 
-test("an answer of an earlier activation is stale", TIMEOUT, async () => {
+test("an answer of an earlier activation is stale", limit, async () => {
   /** Answers that the test releases. This `fetch` ignores the abort signal, as a slow cache may. */
   const waiting = [];
   const slowFetch = (address) => new Promise((resolve) => waiting.push(() => resolve(fetch(address))));
@@ -138,7 +138,7 @@ test("an answer of an earlier activation is stale", TIMEOUT, async () => {
   }
 });
 
-test("a late answer does not replace the current session", TIMEOUT, async () => {
+test("a late answer does not replace the current session", limit, async () => {
   const answers = {};
   const fakeFetch = (address) => new Promise((resolve) => (answers[new URL(address).pathname] = (body) => resolve(Response.json(body))));
   const hydration = new Hydration({ base: "http://x", fetch: fakeFetch });
@@ -167,7 +167,7 @@ test("a late answer does not replace the current session", TIMEOUT, async () => 
   await assert.rejects(mixedUp, Stale);
 });
 
-test("a new activation aborts pending requests", TIMEOUT, async () => {
+test("a new activation aborts pending requests", limit, async () => {
   let isAborted = false;
   const silent = await startFakeServer((request, response) => response.on("close", () => (isAborted = true)));
   const hydration = new Hydration({ base: silent.base });
@@ -184,7 +184,7 @@ test("a new activation aborts pending requests", TIMEOUT, async () => {
   assert.ok(silent.requests.length <= 2);
 });
 
-test("each request has the current token in a header and nowhere else", TIMEOUT, async () => {
+test("each request has the current token in a header and nowhere else", limit, async () => {
   const echo = await startFakeServer((request, response) => {
     response.writeHead(200, { "content-type": "application/json" });
     response.end(JSON.stringify({ activation: new URL(request.url, "http://x").searchParams.get("activation") }));
@@ -197,7 +197,7 @@ test("each request has the current token in a header and nowhere else", TIMEOUT,
   assert.ok(echo.requests.every((request) => !request.url.includes("token-")));
 });
 
-test("a control with one id is recorded once, and rejected with a status", TIMEOUT, async () => {
+test("a control with one id is recorded once, and rejected with a status", limit, async () => {
   const queued = await submit(server, { run: "r/1", control: "approve", actionId: "a", controlId: "mine" });
   assert.deepEqual(queued, { controlId: "mine", status: "queued" });
   assert.deepEqual(await submit(server, { run: "r/1", control: "approve", actionId: "a", controlId: "mine" }), queued);
@@ -212,7 +212,7 @@ test("a control with one id is recorded once, and rejected with a status", TIMEO
   await assert.rejects(submit(server, { run: "r", session: "s", control: "send" }), TypeError);
 });
 
-test("a control is retried with the same id on transient errors only", TIMEOUT, async () => {
+test("a control is retried with the same id on transient errors only", limit, async () => {
   const ids = [];
   const flaky = await startFakeServer((request, response, n) => {
     let body = "";

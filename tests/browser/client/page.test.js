@@ -13,13 +13,13 @@ import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { BINARY, DEADLINE, startFlakyProxy, sortByOpened, fetchActivities, publish, startServer } from "./harness.js";
+import { DEADLINE, limit } from "../../deadline.mjs";
+import { BINARY, startFlakyProxy, sortByOpened, fetchActivities, publish, startServer } from "./harness.js";
 
 const { chromium } = createRequire(new URL("../../../web-demo/package.json", import.meta.url))("playwright-core");
 
 const BROWSER = process.env.CHROMIUM_BIN ?? "/usr/bin/chromium";
 const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
-const TIMEOUT = { timeout: 4 * DEADLINE };
 
 let dir, browser, otherServer, origin, server;
 
@@ -30,7 +30,7 @@ before(async () => {
   origin = `http://127.0.0.1:${otherServer.address().port}`;
   server = await startServer("--cors-origin", origin);
   browser = await chromium.launchPersistentContext(join(dir, "profile"), { executablePath: BROWSER, args: FLAGS });
-}, TIMEOUT);
+}, limit);
 
 after(async () => {
   await browser?.close();
@@ -65,7 +65,7 @@ const waitForText = (page, run, text) =>
 const READERS = [["EventSource", {}, "eventsource"], ["fetch", { reader: "fetch" }, "fetch"], ["a WebSocket", { transport: "websocket" }, "websocket"]];
 
 for (const [name, options, reader] of READERS) {
-  test(`a page follows a run by ${name} and resumes after a broken connection`, TIMEOUT, async () => {
+  test(`a page follows a run by ${name} and resumes after a broken connection`, limit, async () => {
     const run = `page-${reader}`;
     await publish(server.base, run, startFacts("one "));
     const proxy = await startFlakyProxy(server.port, () => Infinity);
@@ -89,7 +89,7 @@ for (const [name, options, reader] of READERS) {
     await page.close();
   });
 
-  test(`a page of an allowed origin imports the client and follows by ${name}`, TIMEOUT, async () => {
+  test(`a page of an allowed origin imports the client and follows by ${name}`, limit, async () => {
     const run = `elsewhere-${reader}`;
     await publish(server.base, run, startFacts("hello"));
     const { page, requestedUrls } = await openPage(origin, server.base);
@@ -106,7 +106,7 @@ for (const [name, options, reader] of READERS) {
   });
 }
 
-test("the README's DOM example has ten lines and shows a run's messages", TIMEOUT, async () => {
+test("the README's DOM example has ten lines and shows a run's messages", limit, async () => {
   const readme = readFileSync(new URL("../../../web-demo/client/README.md", import.meta.url), "utf8");
   const lines = (title) => readme.split(`## ${title}\n`)[1].match(/```jsx?\n([^]*?)```/)[1].split("\n").filter((proxy) => proxy !== "");
   const example = lines("Ten lines of plain DOM");
@@ -124,7 +124,7 @@ test("the README's DOM example has ten lines and shows a run's messages", TIMEOU
   await page.close();
 });
 
-test("for statuses that EventSource hides the client switches to fetch", TIMEOUT, async () => {
+test("for statuses that EventSource hides the client switches to fetch", limit, async () => {
   const problem = (status, code) => ({ status, contentType: "application/problem+json", body: JSON.stringify({ status, code, detail: `no: ${code}` }) });
   const hydrated = { status: 200, contentType: "text/event-stream", body: 'data: {"frame":"Hydrated","runId":"busy","sequence":0}\nid: e:0\n\n' };
   const answers = { refused: () => problem(403, "forbidden"), over: () => ({ status: 204 }), busy: (n) => (n === 0 ? problem(503, "busy") : hydrated) };
@@ -141,7 +141,7 @@ test("for statuses that EventSource hides the client switches to fetch", TIMEOUT
   await page.close();
 });
 
-test("with a token, each EventSource connection uses its own ticket, and no address contains the token", TIMEOUT, async () => {
+test("with a token, each EventSource connection uses its own ticket, and no address contains the token", limit, async () => {
   const key = join(dir, "key");
   execFileSync(BINARY, ["token", "--key", key, "--generate", "--sessions", "*", "--can", "read"], { stdio: "ignore" });
   const authServer = await startServer("--auth-key", key);

@@ -5,17 +5,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Store } from "../../../web-demo/client/index.js";
-import { DEADLINE, connect, startFakeServer, sendProblem, sleep, writeFrames, waitFor } from "./harness.js";
+import { limit } from "../../deadline.mjs";
+import { connect, startFakeServer, sendProblem, sleep, writeFrames, waitFor } from "./harness.js";
 
 const FAST_RETRY = { retryMs: 4, retryMaxMs: 40 };
-const TIMEOUT = { timeout: 2 * DEADLINE };
 
 const snapshot = (sequence, content, more) => ({ frame: "ActivitySnapshot", runId: "r", sequence, activityType: "board", activityId: "b", surface: "custom", opened: 1, content, ...more });
 const hydrated = (sequence) => ({ frame: "Hydrated", runId: "r", sequence });
 const delta = (sequence, prev, value, path = "/n/-") => ({ frame: "ActivityDelta", runId: "r", sequence, prev, activityType: "board", activityId: "b", patch: [{ op: "add", path, value }] });
 const after = (request) => new URL(request.url, "http://x").searchParams.get("after");
 
-test("missing frames are detected, counted, and fetched from the last good cursor", TIMEOUT, async () => {
+test("missing frames are detected, counted, and fetched from the last good cursor", limit, async () => {
   const server = await startFakeServer((request, response, n) => {
     if (n === 0) return writeFrames(response, [[snapshot(1, { n: [1] })], [hydrated(1), "e:2"], [delta(2, 1, 2), "e:4"], [delta(4, 3, 4), "e:8"], [delta(5, 4, 5), "e:10"]]);
     writeFrames(response, [[snapshot(4, { n: [1, 2, 3, 4] })], [hydrated(4), "e:8"], [delta(5, 4, 5), "e:10"]]);
@@ -32,7 +32,7 @@ test("missing frames are detected, counted, and fetched from the last good curso
   assert.ok(states.includes("away Frames before 4 are missing. Resuming at the last good cursor."), states.join("\n"));
 });
 
-test("frames of one envelope share their `prev`, and skipped envelopes are no gap", TIMEOUT, async () => {
+test("frames of one envelope share their `prev`, and skipped envelopes are no gap", limit, async () => {
   const otherActivity = (frame) => ({ ...frame, activityId: "c" });
   const server = await startFakeServer((request, response) =>
     writeFrames(response, [[snapshot(1, { n: [] })], [otherActivity(snapshot(1, { n: [] }))], [hydrated(7), "e:14"], [delta(9, 7, "a")], [otherActivity(delta(9, 7, "b")), "e:18"], [delta(12, 9, "c"), "e:24"]]));
@@ -42,7 +42,7 @@ test("frames of one envelope share their `prev`, and skipped envelopes are no ga
   assert.deepEqual([store.get("r board b").content.n, store.get("r board c").content.n, connection.state.gaps], [["a", "c"], ["b"], 0]);
 });
 
-test("after a change that does not apply, a snapshot replaces the activity and others stay", TIMEOUT, async () => {
+test("after a change that does not apply, a snapshot replaces the activity and others stay", limit, async () => {
   const server = await startFakeServer((request, response, n) => {
     if (n === 0) return writeFrames(response, [[{ ...snapshot(1, { kept: true }), activityId: "c" }], [snapshot(1, { n: [1] })], [hydrated(1), "e:2"], [delta(2, 1, 2, "/wrong/-"), "e:4"]]);
     writeFrames(response, [[snapshot(2, { n: [1, 2] })], [hydrated(2), "e:4"]]);
@@ -57,7 +57,7 @@ test("after a change that does not apply, a snapshot replaces the activity and o
   assert.ok(states.includes('A change did not apply (operation 0 of the patch: member "wrong" does not exist). Requesting a snapshot.'), states.join("\n"));
 });
 
-test("a reset removes the activities, and the following frames are complete", TIMEOUT, async () => {
+test("a reset removes the activities, and the following frames are complete", limit, async () => {
   const server = await startFakeServer((request, response) =>
     writeFrames(response, [[snapshot(9, { n: [] })], [hydrated(9), "e:18"], [{ frame: "Reset", runId: "r", sequence: 0, reason: "epoch" }, "f:0"], [snapshot(1, { n: ["new"] })], [hydrated(1), "f:2"], [delta(2, 1, "more"), "f:4"]]));
   const store = new Store();
@@ -66,7 +66,7 @@ test("a reset removes the activities, and the following frames are complete", TI
   assert.deepEqual([store.get("r board b").content.n, connection.state.gaps], [["new", "more"], 0]);
 });
 
-test("status 204 ends the connection for good", TIMEOUT, async () => {
+test("status 204 ends the connection for good", limit, async () => {
   const server = await startFakeServer((request, response) => response.writeHead(204).end());
   const connection = connect({ base: server.base, run: "r", timing: FAST_RETRY, after: "e:9" }, new Store());
   await waitFor("the end", () => connection.state.kind === "ended");
@@ -74,7 +74,7 @@ test("status 204 ends the connection for good", TIMEOUT, async () => {
   assert.deepEqual([server.requests.length, connection.state.why, connection.state.status], [1, "The stream has ended.", undefined]);
 });
 
-test("transient errors are retried after the server's delay; final ones are not", TIMEOUT, async () => {
+test("transient errors are retried after the server's delay; final ones are not", limit, async () => {
   const times = [];
   const server = await startFakeServer((request, response, n) => {
     times.push(performance.now());
@@ -95,7 +95,7 @@ test("transient errors are retried after the server's delay; final ones are not"
   assert.deepEqual([connection.state.why, connection.state.problem.code, connection.state.problem.status], ["no: bad_cursor", "bad_cursor", 400]);
 });
 
-test("delays double up to the maximum, and half of each is random", TIMEOUT, async () => {
+test("delays double up to the maximum, and half of each is random", limit, async () => {
   const random = Math.random;
   const waits = [];
   const { setTimeout: realSetTimeout } = globalThis;
@@ -115,7 +115,7 @@ test("delays double up to the maximum, and half of each is random", TIMEOUT, asy
   }
 });
 
-test("the client keeps the server's reconnection delay", TIMEOUT, async () => {
+test("the client keeps the server's reconnection delay", limit, async () => {
   const times = [];
   const server = await startFakeServer((request, response) => {
     times.push(performance.now());
@@ -127,11 +127,12 @@ test("the client keeps the server's reconnection delay", TIMEOUT, async () => {
   assert.ok(times[1] - times[0] >= 890, String(times[1] - times[0]));
 });
 
-test("a silent connection is dead; one with heartbeats is not, and reports its lag", TIMEOUT, async () => {
+test("a silent connection is dead; one with heartbeats is not, and reports its lag", limit, async () => {
+  let beats = 0;
   const server = await startFakeServer((request, response, n) => {
     writeFrames(response, [[hydrated(0), "e:0"]]);
     if (n === 0) return;
-    const beating = setInterval(() => response.write(":\n"), 100);
+    const beating = setInterval(() => response.write(":\n", () => (beats += 1)), 100);
     response.on("close", () => clearInterval(beating));
   });
   const connection = connect({ base: server.base, run: "r", timing: { ...FAST_RETRY, silenceMs: 2500 } }, new Store());
@@ -140,19 +141,19 @@ test("a silent connection is dead; one with heartbeats is not, and reports its l
   await waitFor("another connection", () => server.requests.length === 2);
   assert.ok(states.some((state) => state.kind === "away" && state.why === "The server has been silent for too long."));
   await waitFor("lag", () => states.some((state) => state.kind === "live" && state.lagMs >= 900));
-  await sleep(3500);
+  await waitFor("more heartbeats than the silence has", () => beats >= 35);
   assert.equal(server.requests.length, 2);
-  assert.ok(connection.state.lagMs < 900, String(connection.state.lagMs));
+  await waitFor("the end of the lag", () => connection.state.lagMs < 900);
 });
 
-test("a client without an answer retries", TIMEOUT, async () => {
+test("a client without an answer retries", limit, async () => {
   const server = await startFakeServer((request, response, n) => n > 0 && writeFrames(response, [[hydrated(0), "e:0"]]));
   const connection = connect({ base: server.base, run: "r", timing: { ...FAST_RETRY, openMs: 300 } }, new Store());
   await waitFor("an answer", () => connection.state.kind === "live");
-  assert.equal(server.requests.length, 2);
+  assert.ok(server.requests.length >= 2);
 });
 
-test("an error frame is final or transient, by its status", TIMEOUT, async () => {
+test("an error frame is final or transient, by its status", limit, async () => {
   const error = (status, code) => ({ frame: "Error", runId: "r", sequence: 3, problem: { status, code, detail: `over: ${code}`, title: "", type: "" } });
   const server = await startFakeServer((request, response, n) => writeFrames(response, [[hydrated(3), "e:6"], [n === 0 ? error(503, "stopping") : error(401, "unauthenticated")]]));
   const connection = connect({ base: server.base, run: "r", timing: FAST_RETRY }, new Store());
@@ -160,7 +161,7 @@ test("an error frame is final or transient, by its status", TIMEOUT, async () =>
   assert.deepEqual([server.requests.map(after), connection.state.why, connection.state.problem.code], [[null, "e:6"], "over: unauthenticated", "unauthenticated"]);
 });
 
-test("after malformed data the client resumes at the last good cursor", TIMEOUT, async () => {
+test("after malformed data the client resumes at the last good cursor", limit, async () => {
   const server = await startFakeServer((request, response, n) => {
     writeFrames(response, [[hydrated(1), "e:2"]]);
     if (n === 0) response.write("data: {\"frame\":\nid: e:4\n\n");
@@ -170,7 +171,7 @@ test("after malformed data the client resumes at the last good cursor", TIMEOUT,
   assert.deepEqual(server.requests.map(after), [null, "e:2"]);
 });
 
-test("on a stream of several runs, `End` ends only its run", TIMEOUT, async () => {
+test("on a stream of several runs, `End` ends only its run", limit, async () => {
   const forRun = (runId, frame) => ({ ...frame, runId });
   const end = { frame: "End", sequence: 1, status: "completed" };
   const server = await startFakeServer((request, response) =>
@@ -181,7 +182,7 @@ test("on a stream of several runs, `End` ends only its run", TIMEOUT, async () =
   assert.deepEqual([connection.state.kind, store.run("a").ended, store.run("b").ended, store.get("b board b").content.n], ["live", "completed", undefined, ["on"]]);
 });
 
-test("a listener may call `close`, `cut` or `mend` at once", TIMEOUT, async () => {
+test("a listener may call `close`, `cut` or `mend` at once", limit, async () => {
   for (const [method, kinds] of [["close", ["away"]], ["cut", ["away"]], ["mend", ["away", "connecting", "live"]]]) {
     const server = await startFakeServer((request, response, n) => (n === 0 ? sendProblem(response, 503, "busy") : writeFrames(response, [[hydrated(0), "e:0"]])));
     const connection = connect({ base: server.base, run: "r", timing: { retryMs: 20 } }, new Store());
@@ -223,24 +224,25 @@ function fakeWebSocket(answer) {
   return { sockets, WebSocket: FakeSocket };
 }
 
-test("a WebSocket without a pong is dead; with pongs the round-trip time is known", TIMEOUT, async () => {
+test("a WebSocket without a pong is dead; with pongs the round-trip time is known", limit, async () => {
+  let pongs = 0;
   const { sockets, WebSocket } = fakeWebSocket((socket, { op, id }, n) => {
     if (op === "subscribe") socket.receive({ sub: id, cursor: "e:2", ...hydrated(1) });
-    if (op === "ping" && n > 0) setTimeout(() => socket.receive({ op: "pong", id }), 40);
+    if (op === "ping" && n > 0) setTimeout(() => (pongs += 1, socket.receive({ op: "pong", id })), 40);
   });
-  const connection = connect({ base: "https://server.example/", run: "r", transport: "websocket", WebSocket, timing: { ...FAST_RETRY, silenceMs: 600, pingMs: 100 } }, new Store());
+  const connection = connect({ base: "https://server.example/", run: "r", transport: "websocket", WebSocket, timing: { ...FAST_RETRY, silenceMs: 2500, pingMs: 100 } }, new Store());
   const states = [];
   connection.subscribe((state) => states.push(state));
   await waitFor("another connection", () => sockets.length === 2 && connection.state.lagMs !== null);
   assert.ok(states.some((state) => state.kind === "away" && state.why === "The server has been silent for too long."));
   assert.deepEqual([sockets[0].url, sockets[0].protocol], ["wss://server.example/v1/ws", "proscenium.v1"]);
   assert.deepEqual(sockets.map(({ sent }) => sent.find(({ op }) => op === "subscribe").after), [undefined, "e:2"]);
-  assert.ok(connection.state.lagMs >= 40 && connection.state.lagMs < 600, String(connection.state.lagMs));
-  await sleep(1500);
+  assert.ok(connection.state.lagMs >= 40 && connection.state.lagMs < 2500, String(connection.state.lagMs));
+  await waitFor("more pongs than the silence has", () => pongs >= 30);
   assert.equal(sockets.length, 2);
 });
 
-test("the close of a WebSocket is final or transient, by its code; the token is sent first", TIMEOUT, async () => {
+test("the close of a WebSocket is final or transient, by its code; the token is sent first", limit, async () => {
   const closeCodes = [[1001, "the server is stopping; come back with your cursors"], [1013, ""], [1006, ""], [4401, "the token is over"], [1009, ""]];
   const { sockets, WebSocket } = fakeWebSocket((socket, { op }, n) => {
     if (op === "auth") socket.receive({ op: "authenticated" });
@@ -255,7 +257,7 @@ test("the close of a WebSocket is final or transient, by its code; the token is 
   assert.deepEqual(sockets[0].sent.map(({ op }) => op), ["auth", "subscribe", "ping"]);
 });
 
-test("a rejected subscription does not stop the others", TIMEOUT, async () => {
+test("a rejected subscription does not stop the others", limit, async () => {
   const { WebSocket } = fakeWebSocket((socket, { op, id }) => {
     if (op !== "subscribe") return;
     if (id === "theirs") socket.receive({ op: "error", id, status: 403, code: "forbidden", detail: "not yours" });
@@ -268,7 +270,7 @@ test("a rejected subscription does not stop the others", TIMEOUT, async () => {
   assert.deepEqual([kind, why, refused.theirs.code, Object.keys(refused), cursors], ["live", "not yours", "forbidden", ["theirs"], { mine: "e:2" }]);
 });
 
-test("after a silence that EventSource cannot explain the client reads with fetch", TIMEOUT, async () => {
+test("after a silence that EventSource cannot explain the client reads with fetch", limit, async () => {
   const server = await startFakeServer((request, response) => writeFrames(response, [[hydrated(1), "e:4"]]));
   const sources = [];
   class FakeSocket {
@@ -289,7 +291,7 @@ test("after a silence that EventSource cannot explain the client reads with fetc
   assert.deepEqual([connection.state.reader, sources.length, server.requests.map(after)], ["fetch", 1, ["e:2"]]);
 });
 
-test("the event `online` ends the wait for a retry", TIMEOUT, async () => {
+test("the event `online` ends the wait for a retry", limit, async () => {
   // Browsers fire this event when the network is back; Node has none.
   const target = new EventTarget();
   const original = { add: globalThis.addEventListener, remove: globalThis.removeEventListener };

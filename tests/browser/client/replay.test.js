@@ -5,14 +5,14 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { Hydration, Problem, Replay, keyOf } from "../../../web-demo/client/index.js";
-import { DEADLINE, publish, startServer } from "./harness.js";
+import { limit } from "../../deadline.mjs";
+import { publish, startServer } from "./harness.js";
 
-const TIMEOUT = { timeout: 2 * DEADLINE };
 
 let server;
 before(async () => {
   server = await startServer();
-}, TIMEOUT);
+}, limit);
 after(() => server?.stop());
 
 const said = (text, messageId, more = {}) => ({ type: "text.final", messageId, payload: { text }, ...more });
@@ -27,7 +27,7 @@ async function publishSession(session) {
   await publish(server.base, `${session}-b`, [said("three", "m3")]);
 }
 
-test("a session is replayed over all its runs in commit order", TIMEOUT, async () => {
+test("a session is replayed over all its runs in commit order", limit, async () => {
   await publishSession("whole");
   const hydration = new Hydration({ base: server.base });
   const replay = new Replay(hydration, { session: "whole" });
@@ -48,7 +48,7 @@ test("a session is replayed over all its runs in commit order", TIMEOUT, async (
   assert.equal(replay.indexAtTime(replay.moments[2].time - 1) < 2, true);
 });
 
-test("a replay with children merges their moments, and requests only what a step changes", TIMEOUT, async () => {
+test("a replay with children merges their moments, and requests only what a step changes", limit, async () => {
   await publishSession("family");
   const paths = [];
   const hydration = new Hydration({ base: server.base, fetch: (url, options) => (paths.push(new URL(url).pathname), fetch(url, options)) });
@@ -71,7 +71,7 @@ test("a replay with children merges their moments, and requests only what a step
   assert.equal(replay.index, last - 1, "later moments do not move the current one");
 });
 
-test("a replay of a run goes by its sequences", TIMEOUT, async () => {
+test("a replay of a run goes by its sequences", limit, async () => {
   await publishSession("single");
   const hydration = new Hydration({ base: server.base });
   const replay = new Replay(hydration, { run: "single-b" });
@@ -83,7 +83,7 @@ test("a replay of a run goes by its sequences", TIMEOUT, async () => {
   assert.deepEqual(summaries(replay.store.sorted()), summaries(activities.map((one) => ({ ...one, runId: "single-b" }))));
 });
 
-test("a later request replaces an earlier one, and an unknown session has no moments", TIMEOUT, async () => {
+test("a later request replaces an earlier one, and an unknown session has no moments", limit, async () => {
   await publishSession("late");
   const replay = new Replay(new Hydration({ base: server.base }), { session: "late" });
   await replay.load();
@@ -99,7 +99,7 @@ test("a later request replaces an earlier one, and an unknown session has no mom
   await assert.rejects(() => refused.load(), Problem);
 });
 
-test("playback shortens long pauses and follows the producers' clocks", TIMEOUT, async () => {
+test("playback shortens long pauses and follows the producers' clocks", limit, async () => {
   await publish(server.base, "clock", [
     { type: "run.started", timestamp: "2026-01-01T00:00:00Z" },
     said("soon", "m1", { timestamp: "2026-01-01T00:00:01Z" }),

@@ -154,7 +154,8 @@ export class Shell {
     const id = session ?? run ?? "";
     const model = new ViewModel(this.#server, this.#route, this.#transport, this.#modelEvents(() => model === this.#model));
     this.#model = model;
-    this.#followedRun = "";
+    // The dock shows nothing until a run of this session is known.
+    this.#followRun(model, "");
     // The list already has a title; the summary replaces it later.
     const known = this.#lists?.all.find((entry) => entryKey(entry) === this.#current);
     this.#title = known?.title || id;

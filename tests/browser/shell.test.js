@@ -178,3 +178,38 @@ test("the theme follows the system until the viewer chooses", limit, async () =>
   assert.equal(await page.locator("#theme").getAttribute("aria-label"), "Theme: light");
   await page.evaluate(() => localStorage.clear());
 });
+
+test("the dock belongs to the open session: one without a run has nothing to play, and nothing of the one before", limit, async () => {
+  await stage.publish("dock-run", [{ type: "run.started" }, { type: "text.final", messageId: "m", payload: { text: "Of the first session." } }], { sessionId: "dock-first" });
+  await stage.publish("session:dock-second", [{ type: "session.opened", payload: { title: "Second" } }]);
+  page = await stage.look({ session: "dock-first" });
+  await until(page, () => Number(document.querySelector("ps-scrubber .slider")?.max) >= 2);
+  await page.locator("ps-scrubber .back").click();
+  await until(page, () => document.querySelector("ps-scrubber").dataset.mode === "past");
+  await page.evaluate(() => (location.hash = "#session=dock-second"));
+  await until(page, () => document.title.includes("Second") && document.getElementById("stage").dataset.hydration === "whole");
+  assert.equal(await page.locator("ps-scrubber").isVisible(), false);
+  assert.equal(await page.locator("#past").isVisible(), false, "no moment of the other session is on display");
+  await page.keyboard.press(",");
+  await page.keyboard.press(".");
+  assert.doesNotMatch(await page.locator("ps-conversation").innerText(), /first session/);
+  assert.doesNotMatch(page.url(), /at=/);
+  // Its first run brings the dock back, with its own events.
+  await stage.publish("dock-own", [{ type: "run.started" }], { sessionId: "dock-second" });
+  await until(page, () => document.querySelector("ps-scrubber").checkVisibility() && Number(document.querySelector("ps-scrubber .slider").max) >= 1);
+  assert.equal(await page.locator("ps-scrubber").getAttribute("data-mode"), "live");
+  assert.deepEqual(page.problems, []);
+});
+
+test("a session whose stream is refused shows no dock of the one before", limit, async () => {
+  await stage.publish("refused-run", [{ type: "run.started" }], { sessionId: "refused-first" });
+  page = await stage.look({ session: "refused-first" });
+  await until(page, () => document.querySelector("ps-scrubber")?.checkVisibility());
+  const refusal = { status: 403, contentType: "application/problem+json", body: JSON.stringify({ type: "about:blank", title: "Forbidden", status: 403, code: "forbidden", detail: "The token does not cover this session." }) };
+  await page.route("**/v1/sessions/refused-second**", (route) => route.fulfill(refusal));
+  await page.evaluate(() => (location.hash = "#session=refused-second"));
+  await until(page, () => document.getElementById("connection").dataset.kind === "refused");
+  assert.equal(await page.locator("ps-scrubber").isVisible(), false);
+  await page.keyboard.press(",");
+  assert.doesNotMatch(page.url(), /at=/);
+});

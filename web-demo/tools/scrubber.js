@@ -93,7 +93,7 @@ export class Scrubber extends HTMLElement {
   /**
    * Follows a session, or the run of a view without one. A session's next run changes nothing.
    * @param {View} view The live view; `hydration` and `audience` determine the requests.
-   * @param {string} runId
+   * @param {string} runId Empty while no run is known: there is nothing to play.
    */
   follow(view, runId) {
     this.hidden = runId === "";
@@ -106,7 +106,7 @@ export class Scrubber extends HTMLElement {
     this.#error = "";
     if (wasInPast) this.#emitTravel(null);
     this.#replay = undefined;
-    if (!runId) return;
+    if (!runId) return this.#draw();
     this.#replay = new Replay(view.hydration, view.sessionId === undefined ? { run: runId, audience: view.audience } : { session: view.sessionId, audience: view.audience });
     this.#unsubscribe = view.store.subscribe(() => {
       this.#scheduleDraw();
@@ -196,7 +196,7 @@ export class Scrubber extends HTMLElement {
     try {
       await replay.load();
     } catch (error) {
-      this.#fail(error);
+      if (this.#replay === replay) this.#fail(error);
     }
     if (this.#replay === replay) this.#isLoading = false;
     this.#draw();
@@ -226,6 +226,7 @@ export class Scrubber extends HTMLElement {
       this.#isLoading = false;
       this.#emitTravel({ at: moment.at, time: moment.time, store: replay.store });
     } catch (error) {
+      if (this.#replay !== replay) return;
       this.#isLoading = false;
       this.#fail(error);
     }

@@ -12,6 +12,7 @@ use super::{ConnectorKind, TargetKind, process_pool};
 use crate::model::{Control, SessionId};
 use futures_util::FutureExt;
 use serde_json::{Map, Value, json};
+use std::collections::HashSet;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -76,8 +77,9 @@ impl Protocol for ClaudeAgent {
             };
             let memory = Some(Map::from_iter([(SESSION.to_owned(), session.into())]));
             let (pool, session) = (self.0.clone(), call.session.clone());
-            let (facts, questions) = (Vec::new(), Map::new());
-            let mut turn = ClaudeTurn { pool, session, process: Some(process), facts, questions, interrupts: 0, memory };
+            let (facts, questions, children) = (Vec::new(), Map::new(), HashSet::new());
+            let mut turn =
+                ClaudeTurn { pool, session, process: Some(process), facts, questions, children, interrupts: 0, memory };
             let texts: Vec<String> = context.into_iter().chain(messages.iter().map(|message| message.text.clone())).collect();
             turn.say(&texts).await?;
             // The log has the user's words already.
@@ -93,7 +95,10 @@ impl Protocol for ClaudeAgent {
     }
 }
 
-/// A turn: from the user's line to the `result`.
+/// The most child agents whose end a turn waits for.
+const CHILDREN_MAX: usize = 64;
+
+/// A turn: from the user's line to the `result` after which no child agent works.
 struct ClaudeTurn {
     pool: Arc<ProcessPool<ClaudeProcess>>,
     session: SessionId,
@@ -103,6 +108,8 @@ struct ClaudeTurn {
     facts: Vec<String>,
     /// The inputs of tools that wait for a permission, by request.
     questions: Map<String, Value>,
+    /// The child agents that work in the background: their end starts the turn with the answer.
+    children: HashSet<String>,
     interrupts: u64,
     memory: Option<Map<String, Value>>,
 }
@@ -126,7 +133,8 @@ impl ClaudeTurn {
         })?;
         let request = message["request_id"].as_str().map(str::to_owned);
         match (message["type"].as_str(), request) {
-            (Some("result"), _) => {
+            (Some("system"), _) => self.note_child(&message),
+            (Some("result"), _) if self.children.is_empty() || is_error(&message) => {
                 if let Some(process) = self.process.take() {
                     self.pool.keep(&self.session, process);
                 }
@@ -140,6 +148,23 @@ impl ClaudeTurn {
         self.facts.push(json!({ "from": "claude", "message": message }).to_string());
         Ok(())
     }
+
+    /// Notes the start or the end of a child agent.
+    fn note_child(&mut self, message: &Value) {
+        let Some(task) = message["task_id"].as_str() else { return };
+        match message["subtype"].as_str() {
+            Some("task_started") if message["task_type"] == "local_agent" && self.children.len() < CHILDREN_MAX => {
+                self.children.insert(task.to_owned());
+            }
+            Some("task_notification") => _ = self.children.remove(task),
+            _ => {}
+        }
+    }
+}
+
+/// Whether a `result` is the end of a turn that failed or was stopped.
+fn is_error(result: &Value) -> bool {
+    result["is_error"].as_bool().unwrap_or(result["subtype"] != "success")
 }
 
 /// The answer to a permission, whose tool has this input.

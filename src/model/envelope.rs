@@ -48,6 +48,10 @@ pub struct Draft {
     ///
     /// Then a request to stop decides which of the two it was. Never on the wire.
     pub may_be_abort: bool,
+    /// For a chunk: whether it continues a part that has ended.
+    ///
+    /// A source that learns of an end before all chunks have come sets it. Never on the wire.
+    pub reopens: bool,
     pub payload: Map<String, Value>,
     /// Ids and links to other places: an array of `{rel, …}`, or a map by relation.
     pub refs: Option<Value>,
@@ -78,6 +82,7 @@ impl Draft {
             call_audience: None,
             missed_by: None,
             may_be_abort: false,
+            reopens: false,
             payload: Map::new(),
             refs: None,
             raw_event_ref: None,

@@ -356,6 +356,7 @@ mod tests {
             call_audience: Some(Audience::User),
             missed_by: Some(Audience::User),
             may_be_abort: true,
+            reopens: true,
             payload: Map::from_iter([("output".to_owned(), json!(1))]),
             refs: Some(json!([])),
             raw_event_ref: Some(json!("log:1")),

@@ -275,12 +275,34 @@ fn a_replay_is_history_and_never_new_text() {
 }
 
 #[test]
-fn a_late_chunk_is_whole_because_no_end_follows_it() {
-    let drafts = drafts([prompt(), chunk("a"), stopped("cancelled"), chunk("b"), chunk("c")]);
-    assert_eq!(classes(&drafts[5..]), ["text.final", "text.final"]);
-    assert_ne!(drafts[5].ids.part, drafts[6].ids.part);
+fn a_late_chunk_continues_the_last_part_and_ends_it_again() {
+    let late = drafts([prompt(), chunk("a"), stopped("cancelled"), chunk("b"), chunk("c")]);
+    assert_eq!(classes(&late[5..]), ["text.delta", "text.final", "text.delta", "text.final"]);
+    assert!(late[5..].iter().all(|draft| draft.ids.part == late[2].ids.part && draft.ids.message == late[2].ids.message));
+    assert_eq!((late[2].reopens, late[5].reopens), (false, true));
+    let next = drafts([prompt(), chunk("a"), stopped("end_turn"), prompt(), chunk("b"), stopped("end_turn")]);
+    assert_ne!(next[2].ids.message, next[7].ids.message);
+    assert_eq!(of(&next, EventType::TextFinal).len(), 4, "the next turn ends no part of the one before");
     let late = last([prompt(), stopped("end_turn"), call("c", json!({"status": "in_progress"}))]);
     assert_eq!(late.text("kind"), Some("late_call"));
+}
+
+#[test]
+fn a_prompt_that_the_agent_repeats_in_chunks_is_said_once() {
+    let user = |text: &str| update(json!({"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": text}}));
+    let drafts = drafts([prompt(), user("Ques"), user("tion 0"), chunk("Hi"), user("Mine"), stopped("end_turn")]);
+    let texts: Vec<_> = drafts.iter().filter(|draft| draft.payload.contains_key("role")).filter_map(|d| d.text("text")).collect();
+    assert_eq!(texts, ["Question 0", "Mine"], "words after the agent's own are new");
+    let repeated = drafts.iter().filter(|draft| draft.text("kind") == Some("repeated"));
+    assert_eq!(repeated.filter_map(|draft| draft.payload["event"]["text"].as_str()).collect::<String>(), "Question 0");
+}
+
+#[test]
+fn a_blank_chunk_opens_no_message() {
+    let drafts = drafts([prompt(), chunk(""), chunk("\n"), chunk("Hi"), chunk("\n"), chunk("you"), stopped("end_turn")]);
+    let texts: Vec<_> =
+        of(&drafts, EventType::TextDelta).iter().filter_map(|draft| draft.text("text").map(str::to_owned)).collect();
+    assert_eq!(texts.concat(), "Hi\nyou");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Chunks of one message have one `messageId`, or none: a message without an id ends where another kind of content
 //! comes. A thought and a text may have the same id, so each run of chunks is a part of its own.
 
-use super::{EventHandler, block_text, id_from, members_of, texts_of};
+use super::{EventHandler, block_text, id_from, internal, members_of, texts_of};
 use crate::model::{ArtifactId, Draft, EventType, MessageId, PartId, Phase, Scope, Surface, ThreadId, ToolCallId};
 use crate::source::Fact;
 use crate::source::digest::TextDigest;
@@ -18,6 +18,8 @@ pub(super) enum Channel {
     Answer,
     Thought,
     Prompt,
+    /// The prompt of the client, which the agent may repeat in chunks.
+    Echo,
 }
 
 impl Channel {
@@ -57,31 +59,47 @@ impl EventHandler<'_> {
             return self.artifact(block, named, None, update);
         };
         let digest = TextDigest::of(text.as_bytes());
-        if channel == Channel::Prompt && self.memory.texts.has(&digest) {
+        if channel == Channel::Prompt && (self.memory.texts.has(&digest) || self.echoes(&text)) {
             return self.repeated("user_message_chunk", text, update);
         }
         let Some(session) = self.session.clone() else { return };
-        let mut part = self.part(session, channel, named);
-        // No end follows a chunk outside a turn, so it is whole.
-        let is_late = self.is_outside_turns();
-        if is_late {
-            part.part = next_id("acp-part", &mut self.memory.parts_made);
-            part.text = TextDigest::default();
+        let is_blank = text.trim().is_empty() && update.is_empty();
+        if is_blank && self.open_part(&session, channel, named.as_ref()).is_none() {
+            // Readers would see an empty message.
+            return self.push(internal("blank_chunk", "chunk").with("text", text));
         }
+        let mut part = self.part(session, channel, named);
         part.text.update(text.as_bytes());
-        let draft = part.draft(if is_late { channel.end() } else { channel.delta() }).with("text", text);
+        let (mut draft, end) = (part.draft(channel.delta()).with("text", text), part.draft(channel.end()));
         self.memory.parts.add(part);
+        // No end follows a chunk outside a turn.
+        let is_late = self.is_outside_turns();
+        draft.reopens = is_late;
         self.push_carrying(draft, update);
+        if is_late {
+            self.push(end);
+        }
+    }
+
+    /// Whether a chunk repeats the prompt, as far as lengths tell: the memory has only the digest of the whole.
+    fn echoes(&mut self, text: &str) -> bool {
+        let (Some(session), Some(prompt)) = (&self.session, self.memory.texts.last().copied()) else { return false };
+        let Some(echo) = self.memory.parts.find_mut(session).filter(|part| part.channel == Channel::Echo) else { return false };
+        echo.text.update(text.as_bytes());
+        echo.text.len() < prompt.len() || echo.text == prompt
+    }
+
+    /// Returns the open part that a chunk continues.
+    fn open_part(&self, session: &ThreadId, channel: Channel, named: Option<&MessageId>) -> Option<&OpenPart> {
+        let continues = |part: &&OpenPart| {
+            part.channel == channel && part.is_named == named.is_some() && named.is_none_or(|named| *named == part.message)
+        };
+        self.memory.parts.find(session).filter(continues)
     }
 
     /// Returns the part that a chunk continues: the open one, or a new one.
     fn part(&mut self, session: ThreadId, channel: Channel, named: Option<MessageId>) -> OpenPart {
-        let continues = |part: &OpenPart| {
-            part.channel == channel
-                && part.is_named == named.is_some()
-                && named.as_ref().is_none_or(|named| *named == part.message)
-        };
-        if let Some(open) = self.memory.parts.find(&session).filter(|part| continues(part)) {
+        if let Some(open) = self.open_part(&session, channel, named.as_ref()) {
             return open.clone();
         }
         self.close_part();
@@ -95,19 +113,23 @@ impl EventHandler<'_> {
     /// Ends the session's open part. The streamed chunks are the text.
     pub(super) fn close_part(&mut self) {
         let Some(part) = self.session().and_then(|session| self.memory.parts.take(&session)) else { return };
+        if part.channel == Channel::Echo {
+            return;
+        }
         if !part.text.is_empty() {
             self.memory.texts.add(part.text);
         }
-        // Outside a turn every chunk is whole already.
+        // Outside a turn every part has its end already.
         if !self.is_outside_turns() {
             self.push(part.draft(part.channel.end()));
         }
     }
 
-    /// Ends the parts of all sessions, because the run ends.
+    /// Ends the parts of all sessions, because the run ends. Their late chunks still continue them.
     pub(super) fn close_all_parts(&mut self) {
+        self.memory.parts.retain(|part| part.channel != Channel::Echo);
         let own = self.session.clone();
-        for part in self.memory.parts.take_all() {
+        for part in self.memory.parts.to_vec() {
             self.memory.texts.add(part.text);
             self.session = Some(part.session.clone());
             self.push(part.draft(part.channel.end()));
@@ -119,6 +141,11 @@ impl EventHandler<'_> {
     pub(super) fn said(&mut self, text: String) {
         self.memory.texts.add(TextDigest::of(text.as_bytes()));
         let message: MessageId = next_id("acp-message", &mut self.memory.messages_made);
+        if let Some(session) = self.session.clone() {
+            let part = PartId::new("prompt").expect("a short name is a valid id");
+            let (channel, message, text) = (Channel::Echo, message.clone(), TextDigest::default());
+            self.memory.parts.add(OpenPart { session, channel, message, is_named: false, part, text });
+        }
         self.push(Draft::new(EventType::TextFinal).with("role", "user").with("text", text).with_message(message));
     }
 
@@ -147,7 +174,7 @@ impl EventHandler<'_> {
         let name = match channel {
             Channel::Answer => "agent_message_chunk",
             Channel::Thought => "agent_thought_chunk",
-            Channel::Prompt => "user_message_chunk",
+            Channel::Prompt | Channel::Echo => "user_message_chunk",
         };
         self.push(malformed(name, update, "content as a content block"));
     }

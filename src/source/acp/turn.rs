@@ -223,9 +223,9 @@ impl EventHandler<'_> {
         let Some(session) = self.session() else { return self.push(diagnostic("request", "session/prompt", params)) };
         self.session = Some(session.clone());
         let is_open = !self.memory.turns.is_empty();
+        self.close_part();
         let prompts = self.memory.turns.take(&session).map_or(0, |turn| turn.prompts);
         self.memory.turns.add(Turn { session, prompts: prompts + 1 });
-        self.close_part();
         let blocks = take_list(&mut params, "prompt");
         if is_open {
             // The events of a session's two turns, or of a client's two sessions, come in one stream with one end.
@@ -318,13 +318,13 @@ impl EventHandler<'_> {
 
     /// Ends the session's turn, and with the last open turn the run.
     fn finish(&mut self, draft: Draft, rest: Fact) {
-        self.close_part();
         let session = self.session();
         let open = session.and_then(|session| self.memory.turns.take(&session));
         if let Some(turn) = open.filter(|turn| turn.prompts > 1) {
             self.memory.turns.add(Turn { prompts: turn.prompts - 1, ..turn });
         }
         if !self.memory.turns.is_empty() {
+            self.close_part();
             let note = internal("interleaved_run", "session/prompt").with("event", Value::Object(rest));
             return self.push(note.with_some("status", draft.payload.get("status").cloned()));
         }

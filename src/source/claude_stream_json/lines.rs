@@ -6,7 +6,7 @@
 use super::event::Line;
 use super::stream::{BlockKind, part_of};
 use super::{EventHandler, id_from, internal};
-use crate::model::{AgentId, Draft, EventType, MessageId, Persistence, Surface};
+use crate::model::{AgentId, Draft, EventType, MessageId, Persistence, Scope, Surface};
 use crate::source::Fact;
 use crate::source::digest::TextDigest;
 use crate::source::members::{block_text, diagnostic, members_of, name_of, next_id, take_text};
@@ -56,8 +56,15 @@ impl EventHandler<'_> {
         }
     }
 
-    /// Keeps a sentence about an error, which is no answer, and remembers the cause of the turn's failure.
+    /// Reports a sentence about an error, which is no answer, and remembers the cause of the turn's failure.
+    ///
+    /// The result that follows may have no text, and the memory holds none.
     fn api_error(&mut self, mut line: Line) {
+        let words: Vec<&str> = line.blocks.iter().filter_map(block_text).filter(|text| !text.trim().is_empty()).collect();
+        if !words.is_empty() {
+            let draft = Draft::new(EventType::RunStatus).with("notice", true).with("message", words.join("\n"));
+            self.push(draft.with("severity", "error").with_scope(Scope::Turn));
+        }
         if self.agent.is_none() {
             self.memory.api_error = line.rest.get("error").and_then(Value::as_str).map(name_of);
             self.memory.api_status = line.rest.get("api_error_status").and_then(Value::as_u64);

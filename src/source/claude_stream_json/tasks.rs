@@ -30,6 +30,12 @@ pub(super) struct Task {
     call: Option<String>,
 }
 
+impl Task {
+    pub fn is_agent(&self) -> bool {
+        self.kind == TaskKind::Agent
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum TaskKind {

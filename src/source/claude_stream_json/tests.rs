@@ -112,10 +112,12 @@ fn success_with_an_error_is_a_failure() {
 }
 
 #[test]
-fn a_sentence_about_an_error_is_no_answer() {
+fn a_sentence_about_an_error_is_shown_and_is_no_answer() {
     let sentence = with(said("x", "API Error: hidden"), json!({"error": "authentication_failed"}));
     let drafts = drafts([init(), sentence, stop(json!({"is_error": true, "terminal_reason": "api_error"}))]);
     assert_eq!(of(&drafts, EventType::TextFinal).len(), 0);
+    let notice = &of(&drafts, EventType::RunStatus)[0];
+    assert_eq!((notice.text("message"), notice.audience), (Some("API Error: hidden"), Audience::User));
     assert_eq!(of(&drafts, EventType::RunFailed)[0].payload["error"]["code"], "authentication_failed");
 }
 
@@ -320,6 +322,34 @@ fn the_launch_in_the_background_ends_the_call_and_not_the_agent() {
         (0, Audience::Dashboard)
     );
     assert_eq!(of(&drafts, EventType::RunStarted).len(), 1, "a child's line starts no turn");
+}
+
+#[test]
+fn a_result_waits_for_the_agents_in_the_background_and_their_end_leads_to_the_answer() {
+    let started = task("task_started", json!({"task_type": "local_agent", "tool_use_id": "c"}));
+    let ended = task("task_notification", json!({"status": "completed"}));
+    let turns = [init(), started, said("m", "I wait."), stop(json!({})), ended, init(), said("n", "Done."), stop(json!({}))];
+    let drafts = drafts(turns);
+    let lifecycle =
+        |draft: &&Draft| draft.event_type.as_str().starts_with("run.") || draft.event_type == EventType::AgentCompleted;
+    let lifecycle: Vec<_> =
+        drafts.iter().filter(lifecycle).map(|draft| (draft.event_type.as_str(), draft.text("status").unwrap_or("-"))).collect();
+    let expected = [
+        ("run.started", "-"),
+        ("run.status", "waiting"),
+        ("agent.completed", "completed"),
+        ("run.status", "-"),
+        ("run.finished", "completed"),
+    ];
+    assert_eq!(lifecycle, expected);
+    assert_eq!(of(&drafts, EventType::RunStatus)[1].payload["resumed"], true);
+}
+
+#[test]
+fn a_turn_that_fails_does_not_wait_for_its_agents() {
+    let started = task("task_started", json!({"task_type": "local_agent", "tool_use_id": "c"}));
+    let drafts = drafts([init(), started, stop(json!({"is_error": true, "terminal_reason": "api_error"}))]);
+    assert_eq!(of(&drafts, EventType::RunFailed).len(), 1);
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! The lifecycle of a turn: its start, status, cost and end; the compaction of the context.
 
 use super::event::Kind;
+use super::tasks::Task;
 use super::{EventHandler, TurnState, internal};
 use crate::model::{Audience, Draft, EventType, Owner, Phase, Scope, ThreadId};
 use crate::source::Fact;
 use crate::source::members::{diagnostic, move_members, take_counts, take_flag, take_number, take_text};
-use crate::source::turn::{ended, error, failed};
+use crate::source::turn::{ended, error, failed, started, waiting};
 use serde_json::{Map, Value};
 
 /// Subtypes of results of a turn that a limit stopped.
@@ -56,10 +57,14 @@ impl EventHandler<'_> {
 
     fn start(&mut self, about: Map<String, Value>) {
         let memory = &mut *self.memory;
-        memory.turn_state = TurnState::Open;
+        let is_resumed = std::mem::replace(&mut memory.turn_state, TurnState::Open) == TurnState::Paused;
         (memory.has_text, memory.is_interrupted) = (false, false);
         (memory.api_error, memory.api_status) = (None, None);
-        let mut draft = Draft::new(EventType::RunStarted).with("attempt", self.out.next_attempt()).with_scope(Scope::Turn);
+        let mut draft = match is_resumed {
+            true => started(true, 0),
+            false => Draft::new(EventType::RunStarted).with("attempt", self.out.next_attempt()),
+        };
+        draft.scope = Scope::Turn;
         draft.payload.extend(about);
         self.push(draft);
     }
@@ -165,12 +170,14 @@ impl EventHandler<'_> {
         let reason = take_text(&mut fact, "terminal_reason").unwrap_or_default();
         let is_error = take_flag(&mut fact, "is_error").unwrap_or(subtype != "success");
         let text = take_text(&mut fact, "result").filter(|text| !text.is_empty());
-        let waits = !is_error && self.memory.pending.iter().any(|pending| pending.agent.is_none());
+        let has_asked = !is_error && self.memory.pending.iter().any(|pending| pending.agent.is_none());
+        // The end of a child in the background starts the turn that has the answer.
+        let is_interim = !is_error && self.memory.tasks.iter().any(Task::is_agent);
         let mut draft = match () {
             () if reason.starts_with("aborted") => ended(Phase::Cancelled, "cancelled"),
             () if LIMITS.contains(&subtype.as_str()) => ended(Phase::Interrupted, "interrupted").with("reason", subtype.as_str()),
             () if is_error => self.failed(&subtype, &reason, text.clone(), &mut fact),
-            () if waits => Draft::new(EventType::RunStatus).with("status", "waiting").with_phase(Phase::Waiting),
+            () if has_asked || is_interim => waiting(),
             () => ended(Phase::Completed, "completed"),
         };
         draft.set("refused", (fact.get("stop_reason").and_then(Value::as_str) == Some("refusal")).then_some(true));
@@ -182,7 +189,10 @@ impl EventHandler<'_> {
         let unsaid = text.filter(|_| !is_error && !self.memory.has_text).map(Value::from);
         self.push(draft.with_some("result", structured.or(unsaid)).with_scope(Scope::Turn));
         self.push(diagnostic("result", "result", fact).with("subtype", subtype));
-        self.finish();
+        match is_interim {
+            true => self.memory.turn_state = TurnState::Paused,
+            false => self.finish(),
+        }
     }
 
     /// Creates the end of a turn that failed. The list of errors is for internal readers.

@@ -146,7 +146,7 @@ impl EventHandler<'_> {
         if let Some(known) = self.memory.messages.find_mut(message)
             && known.dialect == Dialect::Blocks
         {
-            (known.whole, known.is_open) = (text, false);
+            known.whole = text;
         }
         if let Some(text) = text {
             self.remember_answer(text);

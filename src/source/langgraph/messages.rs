@@ -21,7 +21,7 @@ pub(super) struct Known {
     pub id: MessageId,
     pub dialect: Dialect,
     pub agent: Option<AgentId>,
-    /// Whether more of it may come in this run.
+    /// Whether more of it may come in this run: pieces, or the whole message.
     pub is_open: bool,
     /// The text of the whole message. `None`: only pieces have come.
     pub whole: Option<TextDigest>,
@@ -34,7 +34,25 @@ pub(super) struct Known {
     has_usage: bool,
 }
 
+/// The other id of a message that was streamed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Renamed {
+    pub id: MessageId,
+    /// Its id in the log.
+    of: MessageId,
+}
+
 impl Known {
+    /// Whether these are the text and the calls that were streamed, and no whole message has confirmed them.
+    fn is_whole_of(&self, text: TextDigest, calls: &[ToolCallId]) -> bool {
+        let (is_streamed, has_calls) = (!self.parts.is_empty() || !self.calls.is_empty(), !self.calls.is_empty());
+        self.is_open
+            && is_streamed
+            && self.streamed == text
+            && (has_calls || !text.is_empty())
+            && self.calls.iter().all(|(_, call)| calls.contains(call))
+    }
+
     pub fn new(id: MessageId, dialect: Dialect, agent: Option<AgentId>) -> Self {
         Self {
             id,
@@ -52,7 +70,8 @@ impl Known {
 
 impl EventHandler<'_> {
     /// Handles a message, in any form and place.
-    pub(super) fn message(&mut self, message: Message, dialect: Dialect) {
+    pub(super) fn message(&mut self, mut message: Message, dialect: Dialect) {
+        message.id = message.id.map(|id| self.logged_id(id));
         match message.kind {
             MessageKind::Chunk => self.chunk(message, dialect),
             MessageKind::Model => self.whole_message(message, dialect),
@@ -64,6 +83,27 @@ impl EventHandler<'_> {
                 self.push(super::internal("message", "message").with("message", members).with_message(id));
             }
         }
+    }
+
+    /// The id that a message has in the log.
+    fn logged_id(&self, id: MessageId) -> MessageId {
+        self.memory.renamed.find(&id).map_or(id, |renamed| renamed.of.clone())
+    }
+
+    /// Whether the log has a message, under this or another id.
+    pub(super) fn knows_message(&self, id: &MessageId) -> bool {
+        self.memory.messages.has(id) || self.memory.renamed.has(id)
+    }
+
+    /// Returns the log's id of a whole message that was streamed under another id, as LangChain does with some models.
+    fn find_renamed(&mut self, id: &MessageId, message: &Message, text: TextDigest) -> Option<MessageId> {
+        let calls = message.members.get("tool_calls").and_then(Value::as_array).into_iter().flatten();
+        let calls: Vec<ToolCallId> = calls.filter_map(|call| super::text_of(call, "id").map(id_from)).collect();
+        let agent = self.agent_of(message);
+        let is_it = |known: &&Known| known.agent == agent && known.is_whole_of(text, &calls);
+        let of = self.memory.messages.iter().rfind(is_it)?.id.clone();
+        self.memory.renamed.add(Renamed { id: id.clone(), of: of.clone() });
+        Some(of)
     }
 
     /// Returns whether this dialect may add to the message; registers a message that is new.
@@ -103,7 +143,6 @@ impl EventHandler<'_> {
     fn complete_streamed(&mut self, id: &MessageId) {
         self.reconcile(id, Vec::new());
         let Some(known) = self.memory.messages.find_mut(id) else { return };
-        known.is_open = false;
         let streamed = *known.whole.insert(known.streamed);
         self.remember_answer(streamed);
     }
@@ -165,8 +204,11 @@ impl EventHandler<'_> {
 
     pub(super) fn whole_message(&mut self, mut message: Message, dialect: Dialect) {
         let id = message.id.take().unwrap_or_else(|| next_id("langgraph-message", &mut self.memory.messages_made));
-        let text = message.text();
-        let digest = TextDigest::of(text.as_bytes());
+        let digest = TextDigest::of(message.text().as_bytes());
+        let id = match self.memory.messages.has(&id) {
+            true => id,
+            false => self.find_renamed(&id, &message, digest).unwrap_or(id),
+        };
         let known = self.memory.messages.find(&id).map(|known| known.whole);
         let parts = message.parts();
         match known {
@@ -258,7 +300,8 @@ impl EventHandler<'_> {
     }
 
     /// Handles a message that grows by repeating itself: only its new tail is new.
-    pub(super) fn accumulated(&mut self, message: Message) {
+    pub(super) fn accumulated(&mut self, mut message: Message) {
+        message.id = message.id.map(|id| self.logged_id(id));
         let (MessageKind::Chunk | MessageKind::Model, Some(id)) = (message.kind, message.id.clone()) else {
             return self.message(message, Dialect::Modes);
         };

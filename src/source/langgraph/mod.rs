@@ -39,7 +39,7 @@ use callbacks::ToolRun;
 use calls::Call;
 use event::{Content, Event};
 use interrupts::Pending;
-use messages::Known;
+use messages::{Known, Renamed};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -57,7 +57,7 @@ const OPEN_MAX: usize = 64;
 
 keyed! {
     Call: ToolCallId = id; Pending: ActionId = action; Known: MessageId = id; Child: String = namespace;
-    OpenMessage: String = namespace; ToolRun: String = run;
+    OpenMessage: String = namespace; ToolRun: String = run; Renamed: MessageId = id;
 }
 
 /// The state of a run.
@@ -86,6 +86,7 @@ struct LangGraph {
     pending: Bounded<Pending, PENDING_MAX>,
     children: Bounded<Child, CHILDREN_MAX>,
     messages_made: u64,
+    renamed: Bounded<Renamed, MESSAGES_MAX>,
 }
 
 impl Runtime for LangGraph {

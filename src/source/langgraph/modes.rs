@@ -152,7 +152,7 @@ impl EventHandler<'_> {
     fn state_messages(&mut self, messages: Vec<Value>) {
         let messages: Vec<Message> = messages.into_iter().filter_map(Message::whole).collect();
         let is_known = |message: &Message| {
-            let by_id = message.id.as_ref().is_some_and(|id| self.memory.messages.has(id));
+            let by_id = message.id.as_ref().is_some_and(|id| self.knows_message(id));
             by_id || message.kind == MessageKind::Tool && message.call().is_some_and(|call| self.knows_call(&call))
         };
         let last_known = messages.iter().rposition(is_known);
@@ -161,7 +161,7 @@ impl EventHandler<'_> {
                 for (n, message) in messages.into_iter().enumerate() {
                     // Older messages that are not known were forgotten: they are history.
                     let is_edit =
-                        message.id.as_ref().is_some_and(|id| self.memory.messages.has(id)) || message.kind == MessageKind::Tool;
+                        message.id.as_ref().is_some_and(|id| self.knows_message(id)) || message.kind == MessageKind::Tool;
                     if n > last || is_edit && message.kind != MessageKind::Human {
                         self.state_message(message);
                     }

@@ -5,6 +5,7 @@ use crate::model::{Audience, EventType, Phase};
 use crate::source::FactError;
 use crate::source::samples::{self, object, of_class as of, shown, with};
 use serde_json::json;
+use std::collections::BTreeSet;
 
 // ── dialect A ──
 
@@ -104,6 +105,27 @@ fn a_message_that_comes_in_pieces_in_an_update_and_in_the_state_is_one_text() {
     assert_eq!(shown(&drafts), ["run.started", "text.delta", "text.delta", "text.final"]);
     assert_eq!(of(&drafts, EventType::TextDelta)[0].ids.part, of(&drafts, EventType::TextFinal)[0].ids.part);
     assert_eq!(drafts[0].refs, Some(json!({"runId": "r"})));
+}
+
+#[test]
+fn a_message_that_comes_whole_under_another_id_is_one_text() {
+    let whole = json!({"type": "ai", "id": "lc_run--1", "content": "Hello"});
+    let last = json!([{"type": "AIMessageChunk", "id": "run-1", "content": "lo", "chunk_position": "last"}, {}]);
+    for end in [chunk("run-1", "lo"), mode("messages", last)] {
+        let edit = json!([{"type": "ai", "id": "lc_run--1", "content": "Hello!"}]);
+        let facts = [start(), chunk("run-1", "Hel"), end, updates("agent", json!([whole])), values(json!([whole])), values(edit)];
+        let drafts = drafts(facts);
+        let messages: BTreeSet<_> = drafts.iter().filter_map(|draft| Some(draft.ids.message.as_ref()?.to_string())).collect();
+        assert_eq!(messages.into_iter().collect::<Vec<_>>(), ["run-1"]);
+        assert_eq!(of(&drafts, EventType::MessagesSnapshot)[0].payload["messages"][0]["messageId"], "run-1");
+    }
+    let two = drafts([
+        start(),
+        chunk("a", "Yes"),
+        updates("n", json!([{"type": "ai", "id": "a", "content": "Yes"}])),
+        updates("n", json!([{"type": "ai", "id": "b", "content": "Yes"}])),
+    ]);
+    assert_eq!(of(&two, EventType::TextFinal).len(), 2, "a message that came whole is not another one");
 }
 
 #[test]

@@ -120,7 +120,9 @@ impl Ledger {
 
     fn record_subject(&mut self, draft: &mut Draft, subject: Option<Subject<'_>>, index: u64) -> Option<Violation> {
         let known = subject.and_then(|subject| self.get(subject));
-        if let Some(late) = subject.filter(|subject| is_chunk(&draft.event_type) && self.is_sealed(*subject, known, draft)) {
+        if let Some(late) =
+            subject.filter(|subject| is_chunk(&draft.event_type) && !draft.reopens && self.is_sealed(*subject, known, draft))
+        {
             let violation = Violation {
                 index,
                 code: "write_after_seal",

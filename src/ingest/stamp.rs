@@ -13,6 +13,7 @@ use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, Pend
 use crate::log::{Blob, LogId, StoreError};
 use crate::model::visibility::{self, Visibility};
 use crate::model::{Audience, BlobId, ControlId, Draft, Envelope, EventType, Ids, Phase, ReceivedAt, RunId, Sequence, SessionId};
+use crate::source::agent_ui;
 use crate::source::ledger::{Ledger, RunState, Violation};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -62,6 +63,9 @@ impl LogWriter {
         };
         for draft in &mut *drafts {
             draft.ids.fill_from(given);
+            let agent = draft.ids.agent.as_ref();
+            let names_speakers = source == Some(agent_ui::SOURCE.name) || (agent.is_some() && agent == given.agent.as_ref());
+            self.ledger.add_speaker(draft, names_speakers);
             if draft.may_be_abort
                 && !self.ledger.run.status.is_end()
                 && let Some(control) = self.stop_control()

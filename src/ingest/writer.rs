@@ -10,7 +10,7 @@ use crate::log::control::{CONTROL_KEY_PREFIX, ControlRecord};
 use crate::log::{Append, LoadedLog, LogId, META, StoreError};
 use crate::model::stored;
 use crate::model::{Audience, ControlId, Draft, Epoch, Ids, ProducerId, Sequence};
-use crate::source::ledger::{Ledger, RunState};
+use crate::source::ledger::{Ledger, RunState, Speakers};
 use crate::source::{self, Adapter, Drafts, Event, SourceKind};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -119,6 +119,7 @@ impl EventIds {
 #[derive(Default)]
 struct Entries<'s> {
     subjects: Vec<(&'s str, u8)>,
+    speakers: Speakers,
     attempt_starts: AttemptStarts,
     guard: Option<(Guard, Bytes)>,
     adapters: Vec<AdapterEntry>,
@@ -141,6 +142,8 @@ impl<'s> Entries<'s> {
                 [byte] if Ledger::can_restore(subject, byte) => self.subjects.push((subject, byte)),
                 _ => return Err(unreadable(&format_args!("{:?} is not the state of a subject", &value[..]))),
             }
+        } else if let Some(message) = name.strip_prefix(SPEAKER_KEY_PREFIX) {
+            self.speakers.restore(message, value).ok_or_else(|| unreadable(&"it is not the agent of a message"))?;
         } else if let Some(source) = name.strip_prefix("a:") {
             let kind = source::by_name(source).ok_or_else(|| unreadable(&"this version has no such source"))?;
             let adapter = (kind.restore)(value).map_err(|error| unreadable(&error))?;
@@ -177,6 +180,8 @@ pub fn unreadable_entries(id: &LogId, loaded: &LoadedLog) -> Vec<StoreError> {
 
 /// The key of the guard's state.
 const GUARD: &str = "g";
+/// The prefix of the keys of messages' agents.
+const SPEAKER_KEY_PREFIX: &str = "m:";
 /// The key of the starts of the current attempt.
 const ATTEMPT_STARTS: &str = "s";
 
@@ -198,7 +203,7 @@ impl LogWriter {
             None => Summary::default(),
             Some(loaded) => summary_at(&id, loaded)?,
         };
-        let ledger = Ledger::restore(summary.run.clone(), read.subjects.into_iter());
+        let ledger = Ledger::restore(summary.run.clone(), read.speakers, read.subjects.into_iter());
         let seen_runs = [Audience::User, Audience::Dashboard].map(|audience| summary.run_for(audience).clone());
         let (guard, guard_saved) = read.guard.unwrap_or_default();
         let Entries { adapters, producers, controls, attempt_starts, .. } = read;
@@ -327,6 +332,8 @@ impl LogWriter {
                 self.attempt_starts_saved.clone_from(&self.attempt_starts);
                 state.push(set(ATTEMPT_STARTS.to_owned(), stored::save(&self.attempt_starts)));
             }
+            let speakers = self.ledger.speakers.take_changed();
+            state.extend(speakers.map(|(of, agent)| set(format!("{SPEAKER_KEY_PREFIX}{of}"), agent.as_str().into())));
             state.extend(self.ledger.take_changed().into_iter().map(|(key, byte)| set(format!("t:{key}"), vec![byte])));
             for id in std::mem::take(&mut self.controls_changed) {
                 let saved = self.controls.get(&id).map(to_json);

@@ -122,6 +122,7 @@ impl AgentUi {
             _ => return,
         };
         self.keep_clear_of(draft);
+        draft.ids.agent = draft.ids.agent.take().or_else(|| self.agent_of(draft.ids.message.as_ref()?));
         let mut speaker = self.take_speaker(draft, is_final);
         let is_elsewhere = draft.ids.message.is_some() && draft.ids.message != speaker.message;
         // A final event for another message does not make that message the current one.
@@ -135,6 +136,13 @@ impl AgentUi {
             self.name(&mut speaker, draft, channel, is_final);
         }
         self.speakers.push(speaker);
+    }
+
+    /// The agent that earlier chunks of a message named. `None`: they named none, or several.
+    fn agent_of(&self, message: &MessageId) -> Option<AgentId> {
+        let mut speakers = self.speakers.iter().filter(|speaker| speaker.message.as_ref() == Some(message));
+        let agent = speakers.next()?.agent.clone();
+        agent.filter(|agent| speakers.all(|speaker| speaker.agent.as_ref() == Some(agent)))
     }
 
     /// Removes the draft's speaker from the list, or creates a new one.

@@ -8,12 +8,15 @@
 
 mod run;
 
+mod speakers;
+
 mod subject;
 
 #[cfg(test)]
 mod tests;
 
 pub use run::{RunState, Status};
+pub use speakers::Speakers;
 
 use crate::model::audience::Audience;
 use crate::model::{AgentId, Draft, Envelope, EventType, Ids, ToolCallId};
@@ -48,14 +51,15 @@ pub struct Ledger {
     /// Keys of subjects that changed since the last save.
     changed: BTreeSet<Box<str>>,
     pub run: RunState,
+    pub speakers: Speakers,
     /// The id of the subject at hand, to allocate none for each draft.
     buffer: String,
 }
 
 impl Ledger {
-    /// Restores a saved ledger: the run's state, and one byte per subject.
-    pub fn restore<'a>(run: RunState, subjects: impl Iterator<Item = (&'a str, u8)>) -> Self {
-        let mut ledger = Self { run, ..Self::default() };
+    /// Restores a saved ledger: the run's state, the speakers, and one byte per subject.
+    pub fn restore<'a>(run: RunState, speakers: Speakers, subjects: impl Iterator<Item = (&'a str, u8)>) -> Self {
+        let mut ledger = Self { run, speakers, ..Self::default() };
         for (key, byte) in subjects {
             if let (Some(subject), Some(state)) = (Subject::of_key(key), SubjectState::from_byte(byte)) {
                 ledger.subjects[subject.kind as usize].insert(subject.id.into(), state);
@@ -87,6 +91,23 @@ impl Ledger {
         let changed = std::mem::take(&mut self.changed);
         let byte = |key: &str| Some(self.get(Subject::of_key(key)?)?.to_byte());
         changed.into_iter().filter_map(|key| byte(&key).map(|byte| (key, byte))).collect()
+    }
+
+    /// Adds the agent that an earlier draft named for the same message, if this draft names none.
+    ///
+    /// `names_speakers` tells whether the draft's agent is the producer's own word, and not a child that a source found.
+    pub fn add_speaker(&mut self, draft: &mut Draft, names_speakers: bool) {
+        if names_speakers {
+            self.speakers.note(draft);
+        }
+        let Some(agent) = self.speakers.find(draft).cloned() else { return };
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let message = subject_of(draft, &mut buffer).map(|subject| subject.message().unwrap_or(subject));
+        // The same id without an agent is another message.
+        if message.is_none_or(|message| self.get(message).is_none()) {
+            draft.ids.agent = Some(agent);
+        }
+        self.buffer = buffer;
     }
 
     fn get(&self, subject: Subject<'_>) -> Option<SubjectState> {

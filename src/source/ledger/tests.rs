@@ -101,7 +101,7 @@ fn envelopes_before_a_call_s_start_keep_their_own_audience() {
                 ledger.subjects[kind as usize].iter().map(move |(id, state)| (Subject::new(kind, id).to_key(), state.to_byte()))
             });
             let saved: Vec<_> = all.chain(saved).collect();
-            ledger = Ledger::restore(ledger.run.clone(), saved.iter().map(|(key, byte)| (&**key, *byte)));
+            ledger = Ledger::restore(ledger.run.clone(), Speakers::default(), saved.iter().map(|(key, byte)| (&**key, *byte)));
         }
     }
 }
@@ -353,7 +353,7 @@ fn the_missed_audience_survives_a_save_and_old_bytes_are_readable() {
     let mut ledger = Ledger::default();
     visibilities(&mut ledger, vec![change("", "state", Audience::User), change("", "patch", Audience::Internal)]);
     let saved = ledger.take_changed();
-    let mut restored = Ledger::restore(RunState::default(), saved.iter().map(|(key, byte)| (&**key, *byte)));
+    let mut restored = Ledger::restore(RunState::default(), Speakers::default(), saved.iter().map(|(key, byte)| (&**key, *byte)));
     assert_eq!(visibilities(&mut restored, vec![change("", "patch", Audience::User)]), [[Hidden, Hidden, Body]]);
     for start in Audience::ALL {
         for (sealed, narrowest) in [(false, start), (true, Audience::Internal)] {
@@ -402,7 +402,7 @@ fn a_restored_ledger_stamps_like_the_saved_one() {
     let saved = ledger.take_changed();
     assert_eq!(saved.len(), 1);
     assert!(ledger.take_changed().is_empty());
-    let mut restored = Ledger::restore(ledger.run.clone(), saved.iter().map(|(key, byte)| (&**key, *byte)));
+    let mut restored = Ledger::restore(ledger.run.clone(), Speakers::default(), saved.iter().map(|(key, byte)| (&**key, *byte)));
     let mut end = tool(EventType::ToolResult, "c");
     restored.record(&mut end, 0);
     assert_eq!(end.start_audience, Some(Audience::Dashboard));
@@ -429,4 +429,30 @@ fn a_messages_snapshot_reveals_no_hidden_calls_or_agents() {
     assert_eq!(ledger.messages_for(&envelope, Audience::Internal), None);
     let seen = ledger.messages_for(&envelope, Audience::User).unwrap();
     assert_eq!(seen.draft.payload["messages"], json!([{"messageId": "1", "parts": [{"kind": "assistant_text"}]}]));
+}
+
+#[test]
+fn a_chunk_that_reopens_its_part_is_accepted_and_the_part_stays_sealed_for_others() {
+    let mut ledger = Ledger::default();
+    ledger.record(&mut text(EventType::TextFinal, "m", Some("p")), 0);
+    let mut late = text(EventType::TextDelta, "m", Some("p"));
+    late.reopens = true;
+    assert!(ledger.record(&mut late, 1).is_none());
+    assert!(ledger.record(&mut text(EventType::TextDelta, "m", Some("p")), 2).is_some());
+}
+
+#[test]
+fn a_message_keeps_the_agent_that_its_producer_named_once() {
+    let mut ledger = Ledger::default();
+    let mut record = |message: &str, agent: Option<&str>| {
+        let mut draft = text(EventType::TextDelta, message, Some("p")).with_agent(agent.and_then(|id| AgentId::new(id).ok()));
+        ledger.add_speaker(&mut draft, agent.is_some());
+        ledger.record(&mut draft, 0);
+        draft.ids.agent.map(|agent| agent.to_string())
+    };
+    assert_eq!(record("m", Some("a")).as_deref(), Some("a"));
+    assert_eq!(record("m", None).as_deref(), Some("a"));
+    assert_eq!(record("n", None), None);
+    record("n", Some("a"));
+    assert_eq!(record("n", None), None, "the message without an agent is another one");
 }

@@ -7,6 +7,7 @@
 use super::entry::{AgentCommand, CallLimits, HiddenText};
 use super::error::{UpstreamError, excerpt};
 use crate::model::SessionId;
+use crate::model::json::without_mark;
 use bytes::BytesMut;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
@@ -207,7 +208,7 @@ async fn read_lines(mut output: ChildStdout, bytes_max: usize, lines: mpsc::Send
     loop {
         while let Some(end) = memchr::memchr(b'\n', &buffer) {
             let line = buffer.split_to(end + 1);
-            let line = String::from_utf8_lossy(&line).trim().to_owned();
+            let line = String::from_utf8_lossy(without_mark(&line)).trim().to_owned();
             if !line.is_empty() && lines.send(Ok(line)).await.is_err() {
                 return;
             }

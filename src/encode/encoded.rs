@@ -5,6 +5,7 @@
 //! same bytes share. No code parses a stream's text.
 
 use super::frames::Frame;
+use crate::model::json::escape_line_ends;
 use crate::model::{AgentId, Cursor, Epoch, EventType, Sequence, Surface};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -315,10 +316,27 @@ impl FrameBuffer {
 
     /// Ends the frame, which has no cursor yet.
     pub(super) fn end(&mut self, tag: Option<FrameTag>) {
+        self.escape_line_ends();
         self.last().data.1 = offset(self.bytes.len());
         self.bytes.extend_from_slice(b"\n\n");
         self.last().end = offset(self.bytes.len());
         self.tags.extend(tag.map(Some));
+    }
+
+    /// Escapes the characters in the last frame that cut an event for some readers of SSE.
+    fn escape_line_ends(&mut self) {
+        let (from, prev) = (self.last().data.0 as usize, self.last().prev.0 as usize);
+        if let Some(escaped) = escape_line_ends(&self.bytes[prev..]) {
+            self.bytes.truncate(prev);
+            self.bytes.extend_from_slice(&escaped);
+        }
+        // The value of `prev` moves with the text before it.
+        if let Some(escaped) = escape_line_ends(&self.bytes[from..prev]) {
+            let moved = offset(escaped.len() - (prev - from));
+            self.bytes.splice(from..prev, escaped);
+            let mark = self.last();
+            mark.prev = (mark.prev.0 + moved, mark.prev.1 + moved);
+        }
     }
 
     /// Gives the last frame its cursor: a reader has all of its envelope then. Returns its position.

@@ -1,4 +1,42 @@
-//! JSON text that is read without parsing it.
+//! JSON text that is read or changed without parsing it.
+
+/// The byte order mark that some editors write before a text.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// Skips a byte order mark before a text.
+#[must_use]
+pub fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)
+}
+
+/// The characters that end a line for some readers (Python's `splitlines`), with their escapes. JSON has them in strings
+/// only.
+const LINE_ENDS: [(&[u8], &[u8]); 3] =
+    [("\u{2028}".as_bytes(), br"\u2028"), ("\u{2029}".as_bytes(), br"\u2029"), ("\u{85}".as_bytes(), br"\u0085")];
+
+/// Finds the first such character, and returns its length and its escape, too.
+fn find_line_end(json: &[u8]) -> Option<(usize, usize, &'static [u8])> {
+    memchr::memchr2_iter(LINE_ENDS[0].0[0], LINE_ENDS[2].0[0], json).find_map(|at| {
+        let (raw, escape) = LINE_ENDS.iter().find(|(raw, _)| json[at..].starts_with(raw))?;
+        Some((at, raw.len(), *escape))
+    })
+}
+
+/// Escapes the characters in a JSON text that cut its line for some readers. Returns the text if it has any.
+#[must_use]
+pub fn escape_line_ends(mut json: &[u8]) -> Option<Vec<u8>> {
+    let mut escaped = Vec::new();
+    while let Some((at, length, escape)) = find_line_end(json) {
+        escaped.reserve(json.len() + escape.len());
+        escaped.extend_from_slice(&json[..at]);
+        escaped.extend_from_slice(escape);
+        json = &json[at + length..];
+    }
+    (!escaped.is_empty()).then(|| {
+        escaped.extend_from_slice(json);
+        escaped
+    })
+}
 
 /// Returns the index of the closing quote of the JSON string whose content starts at `at`.
 ///
@@ -13,4 +51,23 @@ pub fn string_end(text: &[u8], mut at: usize) -> usize {
         at += 2;
     }
     text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_ends_that_json_permits_are_escaped() {
+        let json = "\"a\u{2028}\u{2029}b\u{85}\u{2027}\u{86}é\"";
+        let escaped = escape_line_ends(json.as_bytes()).unwrap();
+        assert_eq!(std::str::from_utf8(&escaped).unwrap(), "\"a\\u2028\\u2029b\\u0085\u{2027}\u{86}é\"");
+        assert_eq!(escape_line_ends("\"\u{2027}\"".as_bytes()), None);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_skipped_once() {
+        assert_eq!(without_mark("\u{feff}\u{feff}{}".as_bytes()), "\u{feff}{}".as_bytes());
+        assert_eq!(without_mark(b"{}"), b"{}");
+    }
 }

@@ -68,6 +68,53 @@ async fn an_empty_body_counts_as_activity_and_writes_nothing() {
 }
 
 #[tokio::test]
+async fn a_byte_order_mark_before_a_body_is_skipped() {
+    let client = start_local().await;
+    let body = format!("\u{feff}{}", text("a"));
+    client.post("/v1/runs/r/facts", &[JSON], body.clone()).await.ok();
+    client.post_lines("/v1/runs/r/facts", body).await.ok();
+    assert_eq!(read_texts(&client, "r").await, ["a", "a"]);
+}
+
+#[tokio::test]
+async fn a_message_stays_one_when_a_later_request_leaves_out_its_agent() {
+    let client = start_local().await;
+    let chunks = [
+        ("agentui", r#"{"type":"text.delta","messageId":"m","payload":{"text":"@"}}"#),
+        ("ag-ui", r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"@"}"#),
+        ("ai-sdk", r#"{"type":"text-delta","id":"0","delta":"@"}"#),
+    ];
+    for (source, chunk) in chunks {
+        for (text, agent) in [("Wonder", "&agentId=a"), ("ful.", "")] {
+            let path = format!("/v1/runs/{source}/facts?source={source}{agent}");
+            client.post(&path, &[JSON], chunk.replace('@', text)).await.ok();
+        }
+        let page = client.get(&format!("/v1/runs/{source}/activities")).await.ok();
+        let of_kind = |activity: &&Value| activity["activityType"] == "message";
+        let messages: Vec<_> = page["activities"].as_array().unwrap().iter().filter(of_kind).collect();
+        let texts: Vec<_> = messages.iter().map(|message| &message["content"]["parts"]).collect();
+        assert_eq!((texts.len(), texts[0].as_array().map(Vec::len)), (1, Some(1)), "{source}: {page}");
+        assert_eq!(texts[0][0]["text"][0], "Wonderful.", "{source}");
+    }
+}
+
+#[tokio::test]
+async fn streams_and_exports_escape_what_ends_a_line_for_some_readers() {
+    let client = start_local().await;
+    client
+        .append("r", &[fact("run.started", json!({})), text("a\u{2028}b\u{2029}c\u{85}d"), fact("run.finished", json!({}))])
+        .await;
+    let streams =
+        ["", "?frames=events", "?format=ag-ui", "?format=ai-sdk&version=7"].map(|query| format!("/v1/runs/r/stream{query}"));
+    for path in streams.into_iter().chain(["/v1/runs/r/export".to_owned()]) {
+        let body = String::from_utf8(client.get(&path).await.body).unwrap();
+        assert!(!body.contains(['\u{2028}', '\u{2029}', '\u{85}']), "{path}: {body}");
+        assert!(body.contains(r"a\u2028b\u2029c\u0085d"), "{path}: {body}");
+    }
+    assert_eq!(read_texts(&client, "r").await, ["a\u{2028}b\u{2029}c\u{85}d"]);
+}
+
+#[tokio::test]
 async fn a_json_body_is_atomic_and_the_invalid_fact_is_named() {
     let client = start_local().await;
     let check = async |body: Value, code: &str, index: u64, member: Value, expected: &str| {

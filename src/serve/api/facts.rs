@@ -12,7 +12,7 @@ pub mod publisher;
 
 use crate::ingest::{Admitted, Delivery, Facts, IngestError, Pending, Producer, Receipt, WriteScope};
 use crate::log::LogId;
-use crate::model::json::string_end;
+use crate::model::json::{string_end, without_mark};
 use crate::model::{Ids, ProducerId};
 use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, Principal};
@@ -195,7 +195,7 @@ pub fn producer(names: [&'static str; 3], values: [Option<&str>; 3]) -> Result<O
 /// Stores a JSON body, all of it or nothing.
 async fn store_body(app: &App, to: Destination, text: Bytes) -> Result<Receipt, Problem> {
     let storing = async {
-        let delivery = prepare(app, &to, text)?;
+        let delivery = prepare(app, &to, text.slice_ref(without_mark(&text)))?;
         let admitted = app.ingest.admit(&delivery).await;
         submit(app, delivery, admitted).await
     };

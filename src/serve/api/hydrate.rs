@@ -6,6 +6,7 @@ use crate::feed::Filter;
 use crate::ingest::BlobMeta;
 use crate::log::commit::{Summary, Tail};
 use crate::log::{Limit, LogId, LogKind};
+use crate::model::json::escape_line_ends;
 use crate::model::{Audience, BlobId, Cursor, Epoch, RunId, Sequence};
 use crate::projection::activity_set::Activity;
 use crate::serve::App;
@@ -343,6 +344,7 @@ pub async fn export(State(app): State<Arc<App>>, authorization: Authorization, u
                 text.extend_from_slice(view);
                 text.push(b'\n');
             }
+            let text = escape_line_ends(&text).unwrap_or(text);
             Ok(Some((Bytes::from(text), (app, log, last))))
         }
     });

@@ -1,6 +1,7 @@
 //! Reading of request bodies: their media type, deadline, size and depth.
 
 use super::problem::Problem;
+use crate::model::json::without_mark;
 use crate::serve::BODY_BYTES_PER_SEC_MIN;
 use axum::body::Body;
 use bytes::Bytes;
@@ -67,7 +68,7 @@ impl BodyDeadline {
     }
 }
 
-/// Reads a whole body of at most `limit` bytes.
+/// Reads a whole body of at most `limit` bytes, without a byte order mark before it.
 pub async fn read_body(mut body: Body, limit: usize, deadline: &BodyDeadline) -> Result<Bytes, Problem> {
     let mut parts: Vec<Bytes> = Vec::new();
     let mut bytes = 0;
@@ -80,7 +81,8 @@ pub async fn read_body(mut body: Body, limit: usize, deadline: &BodyDeadline) ->
         }
         parts.push(data);
     }
-    Ok(if parts.len() == 1 { parts.remove(0) } else { parts.concat().into() })
+    let text = if parts.len() == 1 { parts.remove(0) } else { parts.concat().into() };
+    Ok(text.slice_ref(without_mark(&text)))
 }
 
 /// Rejects JSON that nests deeper than `limit`, before a parser walks it.

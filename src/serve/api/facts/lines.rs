@@ -5,6 +5,7 @@ use super::{Destination, poll_once};
 use crate::ingest::{Delivery, Facts, INLINE_BYTES_MAX, IngestError, Pending, Receipt, envelope_bytes_with};
 use crate::log::commit::Connected;
 use crate::model::Epoch;
+use crate::model::json::without_mark;
 use crate::serve::access::authorization::OpenAccess;
 use crate::serve::http::body::{body_cut_off, check_depth, discard};
 use crate::serve::http::problem::Problem;
@@ -123,7 +124,10 @@ impl<'a> LineBody<'a> {
             Some(newline) => newline + 1,
             None => return Ok(()),
         };
-        let text = self.buffer.split_to(end).freeze();
+        let mut text = self.buffer.split_to(end).freeze();
+        if self.read == 0 {
+            text = text.slice_ref(without_mark(&text));
+        }
         let each = envelope_bytes_with(&self.to.default_ids);
         let mut from = 0;
         while from < text.len() {

@@ -8,7 +8,7 @@ use super::screen::sanitize;
 use super::{Audience, CliError, Endpoint};
 use proscenium::check::{CheckOptions, CheckedLog, DEMANDS, InvalidLine, RULES, Report, Severity, check, source};
 use proscenium::ingest::{Environment, IngestError};
-use proscenium::model;
+use proscenium::model::{self, halves};
 use proscenium::source::{SOURCES, SourceKind, by_name, kind_of};
 use serde_json::Value;
 use std::fs::File;
@@ -155,7 +155,7 @@ async fn adapt(
     let (mut facts, mut numbers) = (Vec::new(), Vec::new());
     for (number, line) in (1..).zip(lines(text)).filter(|(_, line)| !line.iter().all(u8::is_ascii_whitespace)) {
         let bad = |reason: String| CliError::Line { file: file.to_owned(), line: number, reason };
-        match serde_json::from_slice(line) {
+        match halves::parse(line) {
             Ok(fact @ Value::Object(_)) => facts.push(fact),
             Ok(other) => return Err(bad(format!("this is {}; a fact of {} is a JSON object", kind_of(&other), source.name))),
             Err(error) => return Err(bad(format!("this is not JSON: {error}; a fact of {} is a JSON object", source.name))),

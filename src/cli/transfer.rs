@@ -5,6 +5,7 @@
 
 use super::{Audience, CliError, Endpoint, follow, progress};
 use bytes::Bytes;
+use proscenium::model::halves;
 use data_encoding::HEXLOWER;
 use reqwest::StatusCode;
 use serde_json::{Map, Value};
@@ -266,7 +267,7 @@ fn parse_envelope(line: &[u8]) -> Result<Option<Map<String, Value>>, String> {
     if line.iter().all(u8::is_ascii_whitespace) {
         return Ok(None);
     }
-    match serde_json::from_slice(line) {
+    match halves::parse(line) {
         Ok(Value::Object(envelope)) if envelope.get("type").is_some_and(Value::is_string) => Ok(Some(envelope)),
         Ok(Value::Object(_)) => Err("this object has no \"type\"; each line of an export is an envelope".into()),
         Ok(_) => Err("this is not a JSON object; each line of an export is an envelope".into()),

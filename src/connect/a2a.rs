@@ -10,6 +10,7 @@ use super::error::UpstreamError;
 use super::http::{EventReader, HttpEndpoint, HttpUpstream, NO_STREAM, line_of};
 use super::sse::SseMessage;
 use super::{ConnectorKind, TargetKind, http_endpoint};
+use crate::model::halves;
 use futures_util::FutureExt;
 use http::Method;
 use reqwest::RequestBuilder;
@@ -174,7 +175,7 @@ struct A2aReader {
 impl EventReader for A2aReader {
     fn read(&mut self, message: SseMessage, facts: &mut Vec<String>) -> Result<(), UpstreamError> {
         if self.context.is_none()
-            && let Ok(event) = serde_json::from_str::<Value>(&message.data)
+            && let Ok(event) = halves::parse(message.data.as_bytes())
         {
             self.note_ids(event.get("result").unwrap_or(&event));
         }

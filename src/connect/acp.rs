@@ -10,7 +10,7 @@ use super::entry::AgentEntry;
 use super::error::UpstreamError;
 use super::process::{AgentProcess, Pooled, ProcessPool, told};
 use super::{ConnectorKind, TargetKind, process_pool};
-use crate::model::{Control, SessionId};
+use crate::model::{Control, SessionId, halves};
 use futures_util::FutureExt;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -118,7 +118,7 @@ fn no_such_method(request: &Value, method: &str) -> Value {
 }
 
 fn parse(line: &str) -> Result<Value, UpstreamError> {
-    serde_json::from_str(line).map_err(|error| {
+    halves::parse(line.as_bytes()).map_err(|error| {
         UpstreamError::new(
             "endpoint_not_json",
             format!("A line of the agent is not JSON: {error}. {}", super::error::excerpt(line)),
@@ -244,7 +244,8 @@ impl AcpTurn {
     /// Reads a message of the agent.
     async fn take(&mut self, line: &str) -> Result<(), UpstreamError> {
         let message = parse(line)?;
-        self.facts.push(json!({ "from": "agent", "message": message }).to_string());
+        // The text as it came: the log joins halves of pairs that the parsed value has lost.
+        self.facts.push(format!(r#"{{"from":"agent","message":{line}}}"#));
         match (message["method"].as_str(), message.get("id")) {
             (None, Some(id)) if *id == self.prompt => {
                 if let Some(process) = self.process.take() {

@@ -10,7 +10,7 @@ use super::error::UpstreamError;
 use super::http::{EventReader, HttpEndpoint, HttpUpstream, line_of};
 use super::sse::SseMessage;
 use super::{ConnectorKind, TargetKind, http_endpoint};
-use crate::model::Control;
+use crate::model::{Control, halves};
 use futures_util::FutureExt;
 use http::Method;
 use serde_json::{Map, Value, json};
@@ -99,7 +99,7 @@ struct AgUiReader {
 
 impl EventReader for AgUiReader {
     fn read(&mut self, message: SseMessage, facts: &mut Vec<String>) -> Result<(), UpstreamError> {
-        let event = self.sent.as_ref().and_then(|_| serde_json::from_str::<Value>(&message.data).ok());
+        let event = self.sent.as_ref().and_then(|_| halves::parse(message.data.as_bytes()).ok());
         let Some(mut event) = event else {
             facts.push(line_of(message.data));
             return Ok(());

@@ -9,7 +9,7 @@ use super::error::UpstreamError;
 use super::http::{EventReader, HttpEndpoint, HttpUpstream, line_of};
 use super::sse::SseMessage;
 use super::{ConnectorKind, TargetKind, http_endpoint};
-use crate::model::Control;
+use crate::model::{Control, halves};
 use futures_util::FutureExt;
 use http::Method;
 use serde_json::{Map, Value, json};
@@ -182,7 +182,7 @@ impl AiSdkReader {
         if !chunk.contains("tool-approval-request") {
             return;
         }
-        let Ok(chunk) = serde_json::from_str::<Value>(chunk) else { return };
+        let Ok(chunk) = halves::parse(chunk.as_bytes()) else { return };
         let Some(id) = chunk["approvalId"].as_str().filter(|_| chunk["type"] == "tool-approval-request") else { return };
         let kept = KEPT.iter().filter_map(|(theirs, ours)| Some(((*ours).to_owned(), chunk.get(*theirs)?.clone())));
         self.approvals.insert(id.to_owned(), kept.collect::<Map<_, _>>().into());

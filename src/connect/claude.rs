@@ -9,7 +9,7 @@ use super::entry::AgentEntry;
 use super::error::{UpstreamError, excerpt};
 use super::process::{AgentProcess, Pooled, ProcessPool, told};
 use super::{ConnectorKind, TargetKind, process_pool};
-use crate::model::{Control, SessionId};
+use crate::model::{Control, SessionId, halves};
 use futures_util::FutureExt;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
@@ -128,7 +128,7 @@ impl ClaudeTurn {
     }
 
     fn take(&mut self, line: &str) -> Result<(), UpstreamError> {
-        let message: Value = serde_json::from_str(line).map_err(|error| {
+        let message = halves::parse(line.as_bytes()).map_err(|error| {
             UpstreamError::new("endpoint_not_json", format!("A line of the agent is not JSON: {error}. {}", excerpt(line)))
         })?;
         let request = message["request_id"].as_str().map(str::to_owned);
@@ -145,7 +145,8 @@ impl ClaudeTurn {
             (Some("control_cancel_request"), Some(request)) => drop(self.questions.shift_remove(&request)),
             _ => {}
         }
-        self.facts.push(json!({ "from": "claude", "message": message }).to_string());
+        // The text as it came: the log joins halves of pairs that the parsed value has lost.
+        self.facts.push(format!(r#"{{"from":"claude","message":{line}}}"#));
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use super::call::{Step, Upstream};
 use super::entry::CallLimits;
 use super::error::{RetryHint, UpstreamError, excerpt};
 use super::sse::{SseMessage, SseParser};
+use crate::model::halves;
 use futures_util::FutureExt;
 use http::{HeaderMap, Method, StatusCode, header};
 use reqwest::{Client, RequestBuilder, Response, Url, redirect};
@@ -105,7 +106,7 @@ impl HttpEndpoint {
     pub async fn fetch(&self, request: RequestBuilder) -> Result<Value, UpstreamError> {
         let response = self.send(request, SIDE_CALL_TIME_MAX).await?;
         let text = document(response, SIDE_CALL_TIME_MAX).await?;
-        serde_json::from_str(&text).map_err(|error| {
+        halves::parse(text.as_bytes()).map_err(|error| {
             UpstreamError::new(
                 "endpoint_not_json",
                 format!("The answer of {} is not JSON: {error}. {}", self.url, excerpt(&text)),

@@ -8,10 +8,10 @@
 use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall, uuid_of};
 use super::entry::AgentEntry;
 use super::error::UpstreamError;
-use super::http::{EventReader, HttpEndpoint, HttpUpstream};
+use super::http::{EventReader, HttpEndpoint, HttpUpstream, line_of};
 use super::sse::SseMessage;
 use super::{ConnectorKind, TargetKind, http_endpoint};
-use crate::model::{Control, SessionId};
+use crate::model::{Control, SessionId, halves};
 use futures_util::FutureExt;
 use http::Method;
 use reqwest::RequestBuilder;
@@ -201,7 +201,7 @@ impl LangGraphReader {
 impl EventReader for LangGraphReader {
     fn read(&mut self, message: SseMessage, facts: &mut Vec<String>) -> Result<(), UpstreamError> {
         // The event's name is part of the protocol.
-        let data: Value = serde_json::from_str(&message.data)
+        let data = halves::parse(message.data.as_bytes())
             .map_err(|error| UpstreamError::new("endpoint_not_json", format!("An event of the stream is not JSON: {error}.")))?;
         if message.event == "metadata"
             && let Some(run) = data["run_id"].as_str()
@@ -209,7 +209,9 @@ impl EventReader for LangGraphReader {
             self.is_news = self.run.as_deref() != Some(run);
             self.run = Some(run.to_owned());
         }
-        facts.push(json!({ "event": message.event, "data": data }).to_string());
+        // The text as it came: the log joins halves of pairs that the parsed value has lost.
+        let (event, data) = (json!(message.event), line_of(message.data));
+        facts.push(format!(r#"{{"event":{event},"data":{data}}}"#));
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use super::error::UpstreamError;
 use super::http::{EventReader, HttpEndpoint, HttpUpstream, line_of};
 use super::sse::SseMessage;
 use super::{ConnectorKind, TargetKind, http_endpoint};
+use crate::model::halves;
 use crate::source::openai_responses::STREAM_ENDED;
 use futures_util::FutureExt;
 use http::Method;
@@ -177,7 +178,7 @@ impl EventReader for ResponsesReader {
         self.is_open = true;
         facts.append(&mut self.sent);
         if self.response.is_none()
-            && let Ok(event) = serde_json::from_str::<Value>(&message.data)
+            && let Ok(event) = halves::parse(message.data.as_bytes())
             && let Some(id) = event["response"]["id"].as_str()
         {
             self.response = Some(id.to_owned());

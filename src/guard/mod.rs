@@ -35,12 +35,13 @@ mod walk;
 pub use secrets::redact_text;
 pub use walk::redact_value;
 
+use crate::model::halves::Halves;
 use crate::model::{BlobId, Draft, Ids};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::HashMap;
-use stream::{Key, SavedStream, Stream};
+use stream::{Key, SavedStream, Stream, Streamed};
 
 /// The most streams of one log that may hold back a tail.
 ///
@@ -204,20 +205,25 @@ impl Guard {
 
     /// Passes one draft: calls `send` with each storable draft, in order.
     ///
-    /// A chunk whose text is held back entirely yields none. The draft is changed in place, because it is large.
+    /// A chunk whose text is held back entirely yields none. The draft is changed in place, because it is large. Marks of
+    /// halves leave as pairs or as U+FFFD.
     pub fn pass(
         &mut self,
         policy: &Policy,
         new_id: &mut dyn FnMut() -> BlobId,
         draft: &mut Draft,
+        halves: Halves,
         send: &mut dyn FnMut(Guarded<'_>),
     ) {
         // The streamed text is removed before the redaction: half a secret must not be judged as a whole text.
         let streamed = stream::take_streamed(draft);
+        if halves == Halves::Marked {
+            walk::settle_halves(draft);
+        }
         walk::redact_draft(draft, &mut self.known_ids);
         let mut send = |draft: &mut Draft| send(guarded(policy, new_id, draft));
         match streamed {
-            Some((member, text)) => self.pass_chunk(draft, member, text, &mut send),
+            Some((member, text)) => self.pass_chunk(draft, Streamed { member, text, halves }, &mut send),
             None => {
                 if stream::ends_streams(draft) {
                     self.end(|key| key.is_ended_by(draft), &mut send);
@@ -236,14 +242,14 @@ impl Guard {
         self.has_changed |= std::mem::take(&mut self.has_forgotten);
     }
 
-    fn pass_chunk(&mut self, draft: &mut Draft, member: &'static str, text: String, send: &mut dyn FnMut(&mut Draft)) {
+    fn pass_chunk(&mut self, draft: &mut Draft, streamed: Streamed, send: &mut dyn FnMut(&mut Draft)) {
         let key = Key::of(draft);
         self.clock += 1;
         if let Some(stream) = self.streams.get_mut(&key) {
             let held = stream.is_holding();
             // The saved form has the streams in the order of their ages.
             let was_youngest = std::mem::replace(&mut stream.age, self.clock) + 1 == self.clock;
-            self.has_changed |= stream.pass_chunk(draft, member, text, send) || !was_youngest;
+            self.has_changed |= stream.pass_chunk(draft, streamed, send) || !was_youngest;
             self.holding = self.holding + usize::from(stream.is_holding()) - usize::from(held);
             if is_forgettable(stream) {
                 self.streams.remove(&key);
@@ -251,7 +257,7 @@ impl Guard {
         } else {
             let mut stream = if self.has_forgotten { Stream::suppressed() } else { Stream::default() };
             stream.age = self.clock;
-            stream.pass_chunk(draft, member, text, send);
+            stream.pass_chunk(draft, streamed, send);
             if is_forgettable(&stream) {
                 return;
             }

@@ -6,6 +6,7 @@
 //! never time.
 
 use super::secrets::{DecidedPart, REDACTED, ScanState};
+use crate::model::halves::{self, FirstHalf, Halves};
 use crate::model::{
     AgentId, Audience, Draft, EventType, Ids, MessageId, Owner, PartId, Persistence, Phase, Scope, Surface, ToolCallId, Topology,
 };
@@ -130,6 +131,8 @@ pub(super) struct Stream {
     ///
     /// Neighbours differ in visibility.
     held: Vec<Held>,
+    /// The first half of a pair that the last chunk ended with.
+    half: Option<HeldHalf>,
     /// Whether the save replaced the held text by the mark, which has not been sent yet.
     redaction_pending: bool,
     /// The time of the last chunk; larger is younger.
@@ -145,6 +148,22 @@ struct Held {
     ///
     /// The sum over all parts is the held length of the scan.
     bytes: usize,
+}
+
+/// The first half of a pair whose second half has not come.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct HeldHalf {
+    half: FirstHalf,
+    /// The draft for its replacement, if the second half never comes.
+    draft: Box<Skeleton>,
+}
+
+/// The text of a chunk.
+pub(super) struct Streamed {
+    /// The payload member that has it.
+    pub member: &'static str,
+    pub text: String,
+    pub halves: Halves,
 }
 
 /// The part of a chunk's draft that is needed to send more of its text.
@@ -284,7 +303,7 @@ impl Stream {
 
     /// Whether held text may still be sent.
     pub(super) const fn is_holding(&self) -> bool {
-        !self.held.is_empty()
+        !self.held.is_empty() || self.half.is_some()
     }
 
     #[cfg(test)]
@@ -303,20 +322,20 @@ impl Stream {
     pub(super) fn pass_chunk(
         &mut self,
         draft: &mut Draft,
-        member: &'static str,
-        mut text: String,
+        Streamed { member, text, halves }: Streamed,
         send: &mut dyn FnMut(&mut Draft),
     ) -> bool {
         let was_redacting = self.redaction_pending;
         let before = (!self.is_holding()).then(|| self.scan.clone());
+        let came_empty = text.is_empty();
+        let mut text = self.join_halves(draft, Streamed { member, text, halves }, send);
         if self.redaction_pending {
             if self.held.is_empty() {
                 self.held.push(Held { draft: Box::new(Skeleton::of(draft, member)), bytes: 0 });
             }
             self.send_redaction(send);
         }
-        let came_empty = text.is_empty();
-        if !came_empty {
+        if !text.is_empty() {
             let fed = self.scan.feed(&mut text, false, self.held.iter().map(|part| part.bytes));
             // One letter is not part of a secret, and a chunk of only that letter must not seem lost. A key that it
             // begins is still recognised; the letter then stands before the mark.
@@ -351,8 +370,38 @@ impl Stream {
         was_redacting || self.is_holding() || before.as_ref() != Some(&self.scan)
     }
 
+    /// Joins the marks in a chunk's text, behind the held half. Holds the half at the text's end.
+    fn join_halves(&mut self, draft: &Draft, streamed: Streamed, send: &mut dyn FnMut(&mut Draft)) -> String {
+        let Streamed { member, text, halves } = streamed;
+        if text.is_empty() || (self.half.is_none() && halves == Halves::Absent) {
+            return text;
+        }
+        if self.half.as_ref().is_some_and(|held| held.draft.visibility != Visibility::of(draft)) {
+            self.end_half(send);
+        }
+        let mut half = self.half.take().map(|held| held.half);
+        match halves {
+            Halves::Marked => {
+                let joined = halves::join(&mut half, &text);
+                self.half = half.map(|half| HeldHalf { half, draft: Box::new(Skeleton::of(draft, member)) });
+                joined
+            }
+            Halves::Absent => half.map_or_else(String::new, |_| char::REPLACEMENT_CHARACTER.to_string()) + &text,
+        }
+    }
+
+    /// Replaces the held half, because its second half does not come.
+    fn end_half(&mut self, send: &mut dyn FnMut(&mut Draft)) {
+        let Some(HeldHalf { draft, .. }) = self.half.take() else { return };
+        let (mut draft, text) = (draft.with_text(String::new()), char::REPLACEMENT_CHARACTER.to_string());
+        if let Some((member, _)) = take_streamed(&mut draft) {
+            self.pass_chunk(&mut draft, Streamed { member, text, halves: Halves::Absent }, send);
+        }
+    }
+
     /// Decides the held text, because the stream has ended.
     pub(super) fn end(mut self, send: &mut dyn FnMut(&mut Draft)) {
+        self.end_half(send);
         if self.redaction_pending {
             return self.send_redaction(send);
         }
@@ -362,6 +411,7 @@ impl Stream {
 
     /// Sends the held text early. Later text is still recognised.
     pub(super) fn decide_early(&mut self, send: &mut dyn FnMut(&mut Draft)) {
+        self.end_half(send);
         if self.redaction_pending || self.scan.may_hold_secret() {
             self.scan.decide_early();
             return self.send_redaction(send);
@@ -429,6 +479,8 @@ pub(super) struct SavedStream {
     scan: ScanState,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     held: Vec<Held>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    half: Option<HeldHalf>,
     /// The only draft of the held text, as versions up to 0.1.0 saved it.
     ///
     /// It lacks the members that decide its visibility.
@@ -450,7 +502,8 @@ impl SavedStream {
         let kept = if gives_up { 1 } else { stream.held.len() };
         let held = stream.held.iter().take(kept);
         let held = held.map(|part| Held { draft: part.draft.clone(), bytes: if gives_up { 0 } else { part.bytes } }).collect();
-        Self { kind, ids, channel, scan, held, tail: None, owes_mark: stream.redaction_pending || gives_up }
+        let half = stream.half.clone();
+        Self { kind, ids, channel, scan, held, half, tail: None, owes_mark: stream.redaction_pending || gives_up }
     }
 
     /// Restores the stream; `None` if the saved form is inconsistent.
@@ -478,6 +531,6 @@ impl SavedStream {
             call: ids.tool_call,
             channel: self.channel,
         };
-        Some((key, Stream { scan: self.scan, held, redaction_pending: self.owes_mark, age }))
+        Some((key, Stream { scan: self.scan, held, half: self.half, redaction_pending: self.owes_mark, age }))
     }
 }

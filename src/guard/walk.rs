@@ -5,6 +5,7 @@
 
 use super::names::{is_secret, is_secret_name, traces_of};
 use super::secrets::{REDACTED, redact_text};
+use crate::model::halves;
 use crate::model::{Draft, Ids};
 use data_encoding::HEXLOWER;
 use serde_json::{Map, Value};
@@ -153,6 +154,13 @@ pub(super) fn redact_draft(draft: &mut Draft, known_ids: &mut Ids) {
     draft.refs.as_mut().map(redact_value);
     draft.raw_event_ref.as_mut().map(redact_value);
     redact_map(&mut draft.extra, Context::Plain);
+}
+
+/// Joins or replaces the marks of halves in a draft. Ids have none.
+pub(super) fn settle_halves(draft: &mut Draft) {
+    halves::settle_map(&mut draft.payload);
+    halves::settle_map(&mut draft.extra);
+    draft.refs.iter_mut().chain(&mut draft.raw_event_ref).for_each(halves::settle);
 }
 
 /// Replaces an id that looks like a secret by its hash, not by a mark.

@@ -11,6 +11,7 @@ use super::stamp::{StampContext, Stamped};
 use super::writer::{LogWriter, Numbering, WriterState};
 use crate::guard::Policy;
 use crate::log::LogId;
+use crate::model::halves::Halves;
 use crate::model::{Draft, Ids, Sequence, SessionId};
 use crate::source::Drafts;
 use std::ops::Range;
@@ -125,12 +126,13 @@ impl LogWriter {
         if bytes > limit {
             return Err(IngestError::EnvelopesTooLarge { bytes, limit }.into());
         }
-        let context =
-            StampContext { given: &given, source: Some(delivery.source.name), policy, environment, now: (environment.now)() };
+        let (source, now) = (Some(delivery.source.name), (environment.now)());
+        let mut context = StampContext { given: &given, source, policy, environment, now, halves: Halves::Absent };
         let (first, mut stamped, mut shed) = (self.summary.last_sequence, self.begin_stamp(context, until - from), 0);
         let (mut drafts, mut made) = (Vec::new(), 0);
         for index in from..until {
             let event = parsed.take(delivery, index);
+            context.halves = event.halves;
             self.apply(delivery.source, event, &given, &mut drafts);
             if sheds && !drafts.is_empty() && drafts.iter().all(is_sheddable) {
                 drafts.clear();

@@ -8,6 +8,7 @@ use crate::guard::Policy;
 use crate::log::commit::Summary;
 use crate::log::control::{CLOSED_CONTROLS_MAX, ControlRecord, ControlState};
 use crate::log::{LogId, StoreError};
+use crate::model::halves::Halves;
 use crate::model::{AgentId, Audience, ControlId, Draft, EventType, Ids, Owner, RunId, ToolCallId};
 use crate::source::ledger::Ledger;
 use serde_json::json;
@@ -195,7 +196,8 @@ impl LogWriter {
         let session = if let LogId::Session(id) = &self.id { Some(id.clone()) } else { self.summary.session_id.clone() };
         let given = Ids { session, thread: self.summary.thread_id.clone(), run, ..Ids::default() };
         let before = self.summary.last_sequence;
-        let context = StampContext { given: &given, source: None, policy, environment, now: (environment.now)() };
+        let (now, halves) = ((environment.now)(), Halves::Absent);
+        let context = StampContext { given: &given, source: None, policy, environment, now, halves };
         let mut stamped = self.begin_stamp(context, drafts.len());
         self.stamp(&mut drafts, 0, context, &mut stamped);
         let rows = self.end_stamp(stamped).rows;

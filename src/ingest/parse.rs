@@ -3,6 +3,7 @@
 //! Pure, and outside any lock. It judges every fact of the delivery, so that nothing after it can refuse one.
 
 use super::delivery::Delivery;
+use crate::model::halves;
 use crate::source::{self, ActionAnswer, Event, FactError};
 use serde_json::Value;
 
@@ -81,9 +82,26 @@ pub(super) fn parse(delivery: &Delivery, index: usize) -> Result<Event, Refused>
         return parsed.map_err(Refused::Fact);
     }
     match delivery.facts.get(index) {
-        Ok(Value::Object(fact)) => (delivery.source.parse)(fact).map_err(Refused::Fact),
-        Ok(other) => Err(Refused::Fact(FactError::NotAnObject { found: source::kind_of(&other) })),
-        Err(error) => Err(Refused::NotJson(error.to_string())),
+        Ok(fact) => parse_value(delivery, fact),
+        Err(error) => match delivery.facts.text(index).and_then(halves::parse_marked) {
+            Some((fact, halves)) => parse_value(delivery, fact).map(|event| event.with_halves(halves)),
+            None => Err(Refused::NotJson(describe(&error, delivery.facts.text(index)))),
+        },
+    }
+}
+
+fn parse_value(delivery: &Delivery, fact: Value) -> Result<Event, Refused> {
+    match fact {
+        Value::Object(fact) => (delivery.source.parse)(fact).map_err(Refused::Fact),
+        other => Err(Refused::Fact(FactError::NotAnObject { found: source::kind_of(&other) })),
+    }
+}
+
+/// Says why a text is not JSON. The parser's own words for text that is not UTF-8 name neither bytes nor remedy.
+fn describe(error: &serde_json::Error, text: Option<&[u8]>) -> String {
+    match text.and_then(|text| std::str::from_utf8(text).err().map(|bad| (bad.valid_up_to(), text))) {
+        Some((at, text)) => format!("byte {} (0x{:02x}) is not UTF-8. Send JSON as UTF-8", at + 1, text[at]),
+        None => error.to_string(),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::guard::{Guarded, Policy};
 use crate::log::commit::{Preview, Summary, count_of};
 use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, PendingAction};
 use crate::log::{Blob, LogId, StoreError};
+use crate::model::halves::Halves;
 use crate::model::visibility::{self, Visibility};
 use crate::model::{Audience, BlobId, ControlId, Draft, Envelope, EventType, Ids, Phase, ReceivedAt, RunId, Sequence, SessionId};
 use crate::source::agent_ui;
@@ -29,6 +30,8 @@ pub(super) struct StampContext<'p> {
     pub policy: &'p Policy,
     pub environment: Environment,
     pub now: jiff::Timestamp,
+    /// Whether the drafts may have marks of halves.
+    pub halves: Halves,
 }
 
 /// What stamping has made of a delivery so far.
@@ -56,7 +59,7 @@ impl LogWriter {
     ///
     /// `index` is the index of the fact.
     pub fn stamp(&mut self, drafts: &mut Vec<Draft>, index: u64, context: StampContext<'_>, stamped: &mut Stamped) {
-        let StampContext { given, source, policy, environment, .. } = context;
+        let StampContext { given, source, policy, environment, halves, .. } = context;
         let mut new_blob_id = || {
             let random = Uuid::from_u128((environment.random)());
             BlobId::new(&random.simple().to_string()).expect("hexadecimal digits are a valid id")
@@ -84,7 +87,7 @@ impl LogWriter {
             }
             let Self { id, ledger, guard, summary, seen_runs, event_ids, attempt_starts, .. } = self;
             let mut encoder = RowEncoder { log: id, ledger, summary, seen_runs, event_ids, attempt_starts };
-            guard.pass(policy, &mut new_blob_id, draft, &mut |guarded| encoder.encode(guarded, stamped));
+            guard.pass(policy, &mut new_blob_id, draft, halves, &mut |guarded| encoder.encode(guarded, stamped));
             stamped.has_drafts = true;
         }
         drafts.clear();

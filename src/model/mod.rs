@@ -5,6 +5,7 @@
 pub mod audience;
 pub mod cursor;
 pub mod envelope;
+pub mod halves;
 pub mod id;
 pub mod json;
 pub mod schema;

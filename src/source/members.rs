@@ -6,7 +6,7 @@
 
 use super::{Fact, FactError};
 use crate::model::id::IdError;
-use crate::model::{ActionId, AgentId, Draft, EventType, Ids, MessageId, SessionId, ThreadId};
+use crate::model::{ActionId, AgentId, Draft, EventType, Ids, MessageId, SessionId, ThreadId, halves};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -340,7 +340,7 @@ const INPUT_DEPTH_MAX: usize = 64;
 ///
 /// JSON beyond the depth limit stays text.
 pub(super) fn input(text: &str) -> (&'static str, Value) {
-    match serde_json::from_str(text) {
+    match halves::parse(text.as_bytes()) {
         Ok(input) if is_within(&input, INPUT_DEPTH_MAX) => ("input", input),
         _ => ("inputText", text.into()),
     }

@@ -38,6 +38,7 @@ mod relay;
 
 pub use dry_run::DryRun;
 
+use crate::model::halves::{self, Halves};
 use crate::model::stored::{self, StoredError};
 use crate::model::{ActionId, Draft, EventType, Ids, SessionId, ToolCallId};
 use ledger::Ledger;
@@ -120,11 +121,23 @@ pub struct Event {
     parsed: Box<dyn Any + Send>,
     /// See [`Runtime::answers`].
     pub answers: Vec<ActionAnswer>,
+    /// Whether the texts of the event's drafts may have marks of halves.
+    pub halves: Halves,
 }
 
 impl Event {
     fn of<R: Runtime>(event: R::Event) -> Self {
-        Self { answers: R::answers(&event), parsed: Box::new(event) }
+        Self { answers: R::answers(&event), parsed: Box::new(event), halves: Halves::Absent }
+    }
+
+    /// Notes that the fact was parsed with marks of halves. Answers leave for other logs, so their marks are settled.
+    #[must_use]
+    pub fn with_halves(mut self, halves: Halves) -> Self {
+        self.halves = halves;
+        if halves == Halves::Marked {
+            self.answers.iter_mut().filter_map(|answer| answer.value.as_mut()).for_each(halves::settle);
+        }
+        self
     }
 }
 

@@ -38,6 +38,7 @@ mod ethos;
 mod format_ag_ui;
 mod format_ai_sdk;
 mod fuzz;
+mod halves;
 mod hydrate;
 mod ingest;
 mod journal;

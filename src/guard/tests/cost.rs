@@ -26,7 +26,9 @@ fn the_cost_of_a_chunk() {
             drafts.extend((0..1000).map(|_| draft.clone()));
             let start = Instant::now();
             for draft in &mut drafts {
-                guard.pass(&policy, &mut || next_id(&mut ids), black_box(draft), &mut |sent| drop(black_box(sent)));
+                guard.pass(&policy, &mut || next_id(&mut ids), black_box(draft), Halves::Absent, &mut |sent| {
+                    drop(black_box(sent))
+                });
             }
             best = best.min(start.elapsed().as_nanos() as f64 / 1000.0);
             drafts.clear();

@@ -10,6 +10,7 @@ mod text;
 
 use super::secrets::REDACTED;
 use super::*;
+use crate::model::halves::{self, Halves};
 use crate::model::{Audience, EventType, MessageId, PartId, ToolCallId};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -42,9 +43,13 @@ impl Harness {
         Self { policy: Policy { inline_bytes_max }, ..Self::new() }
     }
 
-    fn pass(&mut self, mut draft: Draft) -> &mut Self {
-        let ids = &mut self.ids;
-        self.guard.pass(&self.policy, &mut || next_id(ids), &mut draft, &mut |sent| self.out.push(sent.into_owned()));
+    fn pass(&mut self, draft: Draft) -> &mut Self {
+        self.pass_with(Halves::Absent, draft)
+    }
+
+    fn pass_with(&mut self, halves: Halves, mut draft: Draft) -> &mut Self {
+        let (ids, out) = (&mut self.ids, &mut self.out);
+        self.guard.pass(&self.policy, &mut || next_id(ids), &mut draft, halves, &mut |sent| out.push(sent.into_owned()));
         self
     }
 

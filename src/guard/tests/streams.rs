@@ -193,3 +193,20 @@ fn unknown_words_and_times_are_redacted_like_text() {
     let guarded = Harness::new().pass(draft).only();
     assert!(!format!("{guarded:?}").contains("ghp_"), "{guarded:?}");
 }
+
+#[test]
+fn a_held_half_joins_the_next_chunk_of_its_stream_after_a_crash_and_is_replaced_at_its_end() {
+    let marks = halves::parse_marked(br#"["", {"text": ["\ud83d", "\udc4b"]}]"#).unwrap().0;
+    let (first, second) = (marks[1]["text"][0].as_str().unwrap(), marks[1]["text"][1].as_str().unwrap());
+    let mut harness = Harness::new();
+    harness.pass_with(Halves::Marked, message_chunk("a", &format!("Hi {first}")));
+    harness.pass_with(Halves::Marked, message_chunk("b", first)).crash();
+    harness.pass_with(Halves::Marked, message_chunk("a", &format!("{second}!{first}"))).crash();
+    harness.pass(message_chunk("b", "x"));
+    assert_eq!(harness.text(), "Hi 👋!\u{fffd}x");
+    harness.pass_with(Halves::Marked, message_chunk("c", first).with_audience(Audience::Internal));
+    harness.pass_with(Halves::Marked, message_chunk("c", second).with_audience(Audience::User));
+    harness.flush();
+    assert_eq!(harness.text(), "Hi 👋!\u{fffd}x\u{fffd}\u{fffd}\u{fffd}", "halves for different audiences stay apart");
+    assert!(harness.guard.is_idle());
+}

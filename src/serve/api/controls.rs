@@ -10,7 +10,8 @@ use crate::control::rules::{ControlRequest, InvalidControl};
 use crate::control::{self, Answer, CONTROL_BYTES_MAX, Claim, ClaimedControl, ControlError};
 use crate::log::LogId;
 use crate::log::control::OPEN_CONTROLS_MAX;
-use crate::model::{AgentId, ControlId};
+use crate::model::json::without_mark;
+use crate::model::{AgentId, ControlId, halves};
 use crate::serve::access::authorization::Authorization;
 use crate::serve::http::body::{check_depth, is_lines};
 use crate::serve::http::problem::Problem;
@@ -173,7 +174,7 @@ async fn object(app: &App, headers: &HeaderMap, body: Body) -> Result<Map<String
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "control_too_large", detail).with("limit", CONTROL_BYTES_MAX)
     })?;
     check_depth(&text, app.limits.depth_max)?;
-    match serde_json::from_slice(&text) {
+    match halves::parse(without_mark(&text)) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(other) => {
             let detail = format!("The body is {}. It must be an object.", crate::source::kind_of(&other));

@@ -1,5 +1,6 @@
 //! Lenient request bodies: unknown members are kept, and errors name the missing member.
 
+use crate::model::halves;
 use crate::model::id::IdError;
 use crate::serve::App;
 use crate::serve::http::body::{BodyDeadline, check_depth, is_lines, read_body};
@@ -24,7 +25,7 @@ pub async fn object(app: &App, headers: &HeaderMap, body: Body) -> Result<Map<St
         return Ok(Map::new());
     }
     check_depth(&text, app.limits.depth_max)?;
-    match serde_json::from_slice(&text) {
+    match halves::parse(&text) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(other) => {
             let detail = format!("The body is {}. It must be an object.", kind_of(&other));

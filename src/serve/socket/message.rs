@@ -1,5 +1,6 @@
 //! Parsing of messages, and formatting of replies.
 
+use crate::model::halves;
 use crate::serve::contract::operations::assert_message_described;
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{Query, bad_id};
@@ -28,7 +29,7 @@ impl<'m> ClientMessage<'m> {
         };
         let mut members: HashMap<String, &RawValue> = serde_json::from_str(text).map_err(not_json)?;
         let facts = members.remove("facts");
-        let read = members.into_iter().map(|(member, value)| Ok((member, serde_json::from_str(value.get())?)));
+        let read = members.into_iter().map(|(member, value)| Ok((member, halves::parse(value.get().as_bytes())?)));
         Ok(Self { members: read.collect::<Result<_, _>>().map_err(not_json)?, facts })
     }
 

@@ -4,9 +4,8 @@
 //! its denial comes: the decision itself travels in the client's next request. The output of a client's tool appears on
 //! no stream, so the call ends when the model works again.
 
-use super::surrogates::{Delta, HeldHalf};
 use super::turn::Resumption;
-use super::{AiSdk, EventHandler};
+use super::{AiSdk, EventHandler, Unused};
 use crate::model::{ActionId, ActionKind, Audience, Draft, EventType, Owner, Persistence, Phase, Scope, Surface, ToolCallId};
 use crate::source::Fact;
 use crate::source::bounded::keyed;
@@ -29,7 +28,7 @@ pub(super) struct Call {
     is_ready: bool,
     /// Whether the provider runs the call. The client must not.
     is_of_provider: bool,
-    half: HeldHalf,
+    unused: Unused,
 }
 
 /// A pending approval.
@@ -84,7 +83,7 @@ impl EventHandler<'_> {
         let step = self.memory.steps;
         self.memory.never_started.take(&id);
         let call =
-            Call { id: id.clone(), name: name_of(&name), step, is_ready: false, is_of_provider, half: HeldHalf::default() };
+            Call { id: id.clone(), name: name_of(&name), step, is_ready: false, is_of_provider, unused: Unused::default() };
         self.memory.calls.start(call);
         let draft = Self::tool(EventType::ToolStarted, id, fact).with("toolName", name).with("state", "input-streaming");
         // Until the input is complete, the call is the model's request and not yet the tool's work.
@@ -101,13 +100,9 @@ impl EventHandler<'_> {
         }
     }
 
-    pub(super) fn tool_input_delta(&mut self, delta: Delta, mut fact: Fact) {
+    pub(super) fn tool_input_delta(&mut self, text: String, mut fact: Fact) {
         let id: ToolCallId = take_checked_id(&mut fact, "toolCallId");
         self.ensure_started(&id, None, false);
-        let text = match self.memory.calls.open.find_mut(&id) {
-            Some(call) => call.half.join(delta),
-            None => HeldHalf::default().join(delta),
-        };
         self.push(Self::tool(EventType::ToolArgs, id, fact).with("inputText", text).with_audience(Audience::Dashboard));
     }
 

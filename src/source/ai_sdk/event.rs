@@ -1,6 +1,5 @@
 //! The chunks: what a fact means without the facts before it.
 
-use super::surrogates::{self, Delta, Halves};
 use crate::model::{Draft, EventType, ToolCallId};
 use crate::source::members::{Need, Parsed, id_of, parse_kind, require, take_text, take_type};
 use crate::source::{Fact, FactError};
@@ -108,7 +107,7 @@ pub(super) struct Known {
     pub name: String,
     pub members: Fact,
     /// The streamed text of a delta.
-    pub delta: Delta,
+    pub delta: String,
     /// A diagnostic for each internal member.
     pub internals: Vec<Draft>,
 }
@@ -139,18 +138,7 @@ fn parse_known(name: String, fact: Fact) -> Event {
         Kind::ToolInputDelta => take_text(&mut fact, "inputTextDelta"),
         _ => None,
     };
-    let delta = Halves::default().apply(delta.unwrap_or_default());
-    Ok(Known { kind, name, members: fact, delta, internals }.into())
-}
-
-/// Parses a chunk whose text has half of a UTF-16 pair, which is not JSON to a strict parser.
-pub(super) fn parse_split_pairs(text: &[u8]) -> Option<Result<Event, FactError>> {
-    let split = surrogates::parse(text)?;
-    let mut event = parse(split.fact);
-    if let Ok(Ok(known)) = &mut event {
-        known.delta = split.halves.apply(std::mem::take(&mut known.delta.text));
-    }
-    Some(event)
+    Ok(Known { kind, name, members: fact, delta: delta.unwrap_or_default(), internals }.into())
 }
 
 /// Takes the chunk's internal members and returns a diagnostic for each.

@@ -13,7 +13,6 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `event` | the chunk types, and the parser |
-//! | `surrogates` | chunks that split a UTF-16 pair |
 //! | `turn` | starts, steps, pauses and ends |
 //! | `text` | text and reasoning |
 //! | `calls` | tool calls and approvals |
@@ -22,14 +21,13 @@
 mod calls;
 mod event;
 mod parts;
-mod surrogates;
 mod text;
 mod turn;
 
 use super::bounded::{Bounded, CALLS_OPEN_MAX, Calls, PENDING_MAX};
 use super::members::next_id;
 use super::turn::{Channel, TurnState};
-use super::{Drafts, FactError, Parser, Runtime, SourceKind};
+use super::{Drafts, Parser, Runtime, SourceKind};
 use crate::model::{Draft, Ids, MessageId, ToolCallId};
 use calls::{Call, Pending};
 use event::{Event, Kind, Known};
@@ -70,13 +68,13 @@ struct AiSdk {
     tokens: [u64; parts::TOKENS.len()],
 }
 
+/// A field that has no use since 0.3. The stored form of a state has no names, so the field keeps its place.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Unused(Option<u16>);
+
 impl Runtime for AiSdk {
     type Event = Event;
     const PARSE: Parser<Event> = event::parse;
-
-    fn parse_text(text: &[u8]) -> Option<Result<Event, FactError>> {
-        event::parse_split_pairs(text)
-    }
 
     fn apply(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
         let mut handler = EventHandler { memory: self, given, out };

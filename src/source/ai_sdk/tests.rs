@@ -3,9 +3,7 @@
 
 use super::*;
 use crate::model::{ActionId, Audience, EventType, Owner, Phase, Surface};
-use crate::source::ledger::Ledger;
-use crate::source::samples::{self, classes, ends, find, given, object, payload};
-use crate::source::{Adapter, Event as SourceEvent, SourceKind};
+use crate::source::samples::{self, classes, ends, find, object, payload};
 use serde_json::{Value, json};
 
 fn chunk(name: &str, mut members: Value) -> Value {
@@ -44,20 +42,6 @@ fn output(call: &str, output: Value) -> Value {
 
 fn adapt(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {
     samples::adapt(&SOURCE, facts)
-}
-
-/// Applies facts as the lines of a body.
-fn adapt_lines(lines: &[&str]) -> Vec<Draft> {
-    let SourceKind { parse, parse_text, fresh, restore, .. } = SOURCE;
-    let mut adapter: Box<dyn Adapter> = fresh();
-    let mut out = Vec::new();
-    for line in lines {
-        let event: SourceEvent =
-            parse_text(line.as_bytes()).unwrap_or_else(|| parse(serde_json::from_str(line).unwrap())).unwrap();
-        adapter.apply_event(event, &given(), Drafts { ledger: &Ledger::default(), drafts: &mut out });
-        adapter = restore(&adapter.save()).unwrap();
-    }
-    out
 }
 
 /// Returns `type part text` of each draft of text or reasoning.
@@ -232,22 +216,6 @@ fn a_reset_of_a_step_empties_its_parts_and_ends_its_calls_and_the_first_one_does
     );
     let failed = find(&drafts, EventType::ToolFailed);
     assert_eq!((&failed.payload["neverStarted"], &failed.phase), (&json!(true), &Phase::Cancelled));
-}
-
-#[test]
-fn halves_of_a_pair_are_joined_and_a_lone_half_becomes_a_replacement() {
-    let delta = |delta: &str| format!(r#"{{"type":"text-delta","id":"0","delta":"{delta}"}}"#);
-    let facts = [delta(r"Hi \ud83d"), delta(r"\udc4b!"), delta(r"\ud83d\udc4b"), delta(r"a\udc4bb\\ud83d"), delta(r"\ud83d")];
-    let mut lines: Vec<&str> = facts.iter().map(String::as_str).collect();
-    let end = r#"{"type":"text-end","id":"0"}"#;
-    lines.push(end);
-    let drafts = adapt_lines(&lines);
-    let text: String = drafts.iter().filter(|d| d.event_type == EventType::TextDelta).filter_map(|d| d.text("text")).collect();
-    assert_eq!(text, "Hi 👋!👋a\u{fffd}b\\ud83d\u{fffd}");
-    let args = r#"{"type":"tool-input-delta","toolCallId":"c","inputTextDelta":"\ud83d"}"#;
-    let more = r#"{"type":"tool-input-delta","toolCallId":"c","inputTextDelta":"\udc4b"}"#;
-    assert_eq!(adapt_lines(&[args, more]).last().unwrap().payload["inputText"], "👋");
-    assert!(event::parse_split_pairs(br#"{"type":"text-delta","delta":"\ud83d"#).is_none(), "no JSON either way");
 }
 
 // ── calls ──

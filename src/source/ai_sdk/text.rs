@@ -3,8 +3,7 @@
 //! The ids of blocks are the provider's: one id may come again in each step, after an approval, or twice at once from
 //! merged streams. So each start opens a part of its own, and an id means its newest open part.
 
-use super::EventHandler;
-use super::surrogates::{Delta, HeldHalf};
+use super::{EventHandler, Unused};
 use crate::model::{Draft, EventType, EvidenceId, MessageId, PartId, Persistence, Phase, Scope};
 use crate::source::Fact;
 use crate::source::bounded::keyed;
@@ -50,7 +49,7 @@ pub(super) struct Stream {
     block: String,
     /// Whether readers have seen the part. Reasoning without text (redacted thinking) shows nothing.
     is_shown: bool,
-    half: HeldHalf,
+    unused: Unused,
 }
 
 keyed! { Stream: Part = part; }
@@ -69,7 +68,7 @@ impl EventHandler<'_> {
     fn open(&mut self, channel: Channel, block: &str) -> Stream {
         let id = next_id("ai-sdk-part", &mut self.memory.parts_made);
         let part = Part { channel, message: self.memory.message(), id };
-        Stream { part, block: name_of(block), is_shown: false, half: HeldHalf::default() }
+        Stream { part, block: name_of(block), is_shown: false, unused: Unused::default() }
     }
 
     /// Takes the newest open part of a block.
@@ -93,10 +92,9 @@ impl EventHandler<'_> {
         self.push(carry_all(stream.part.delta(text), rest));
     }
 
-    pub(super) fn part_delta(&mut self, channel: Channel, delta: Delta, mut fact: Fact) {
+    pub(super) fn part_delta(&mut self, channel: Channel, text: String, mut fact: Fact) {
         let block = take_text(&mut fact, "id").unwrap_or_default();
         let mut stream = self.take_open(channel, &block).unwrap_or_else(|| self.open(channel, &block));
-        let text = stream.half.join(delta);
         if !text.is_empty() || !fact.is_empty() {
             self.send(&mut stream, text, fact);
         }
@@ -118,8 +116,7 @@ impl EventHandler<'_> {
     }
 
     /// Ends a part. The streamed chunks are its text.
-    fn end_stream(&mut self, mut stream: Stream, rest: Fact) {
-        self.send_half(&mut stream);
+    fn end_stream(&mut self, stream: Stream, rest: Fact) {
         if stream.is_shown || !rest.is_empty() {
             self.push(carry_all(stream.part.end(), rest));
         }
@@ -134,16 +131,7 @@ impl EventHandler<'_> {
 
     /// Closes the open parts without an end: the end of the run shows that they were interrupted.
     pub(super) fn close_streams(&mut self) {
-        for mut stream in self.memory.streams.take_all() {
-            self.send_half(&mut stream);
-        }
-    }
-
-    /// Sends the half of a pair whose other half never came.
-    fn send_half(&mut self, stream: &mut Stream) {
-        if let Some(text) = stream.half.end() {
-            self.send(stream, text, Map::new());
-        }
+        self.memory.streams.clear();
     }
 
     /// Empties the current step's parts: their final text is empty.

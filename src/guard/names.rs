@@ -8,10 +8,11 @@
 //! 3. `key` alone is not a secret word (`sessionKey`, `primaryKey`, `monkey`); it needs `api`, `access`, `private`, …
 //!    before it.
 //! 4. `tokens` is a count, unless a word for issued tokens precedes it (`accessTokens`). A `token` after a word of
-//!    counting or of tokenizers (`max_token`, `eosToken`) is not a secret either.
+//!    counting, of tokenizers or of paging (`max_token`, `eosToken`, `next_page_token`) is not a secret either.
+//! 5. `cookies` alone is not a secret: it is a list of names or a dish. `sessionCookies` is one.
+//! 6. Under `token` alone, a single word (`"hello"`) is a piece of a model's text.
 //!
-//! In doubt a name denotes a secret: a redacted page token costs a debugging session, a stored credential costs a
-//! rotation.
+//! In doubt a name denotes a secret: a redacted value costs a debugging session, a stored credential costs a rotation.
 
 use super::traces::Traces;
 
@@ -52,7 +53,7 @@ const STORAGE_WORDS: &[&str] = &[
     "confirmation",
 ];
 
-/// Words before `token` that make it a count or a tokenizer's symbol.
+/// Words before `token` that make it a count, a tokenizer's symbol or a place in a list.
 const COUNT_WORDS: &[&str] = &[
     "input",
     "output",
@@ -78,7 +79,19 @@ const COUNT_WORDS: &[&str] = &[
     "cls",
     "stop",
     "special",
+    "page",
+    "continuation",
+    "cursor",
+    "sync",
+    "next",
+    "previous",
+    "prev",
 ];
+
+/// The name under which models' runtimes stream pieces of text, and authors of tools pass credentials.
+const PIECE_NAME: &str = "token";
+/// The longest piece of text under it that is no credential, in bytes.
+const PIECE_BYTES_MAX: usize = 16;
 
 /// Words before `tokens` that make them credentials.
 const ISSUED_TOKEN_WORDS: &[&str] =
@@ -104,7 +117,19 @@ pub(super) fn is_secret(name: &str, traces: Traces) -> bool {
     traces.has_name() && has_secret_ending(name)
 }
 
+/// Whether a text under this secret name is a word or punctuation: a piece of a model's text and no credential.
+pub(super) fn is_piece(name: &str, text: &str) -> bool {
+    let is_plain = |c: char| !c.is_ascii() || c.is_ascii_alphabetic() || " \n.,;:!?'\"()".contains(c);
+    name.eq_ignore_ascii_case(PIECE_NAME)
+        && text.len() <= PIECE_BYTES_MAX
+        && text.chars().all(is_plain)
+        && text.split_whitespace().nth(1).is_none()
+}
+
 fn has_secret_ending(name: &str) -> bool {
+    if name.eq_ignore_ascii_case("cookies") {
+        return false;
+    }
     let mut words = words(name);
     while words.last().is_some_and(|w| STORAGE_WORDS.contains(&w.as_str()) || w.as_bytes()[0].is_ascii_digit()) {
         words.pop();
@@ -217,6 +242,18 @@ mod tests {
     }
 
     #[test]
+    fn a_piece_of_text_is_one_short_word_under_the_name_of_a_token() {
+        for text in ["hello", " the", ".", "\n", "", "Grüße"] {
+            assert!(is_piece("token", text), "{text}");
+        }
+        for (name, text) in
+            [("token", "correct horse"), ("token", "a1b2c3"), ("token", "abcdefghijklmnopq"), ("accessToken", "a")]
+        {
+            assert!(!is_piece(name, text), "{name} {text}");
+        }
+    }
+
+    #[test]
     fn counts_and_other_keys_are_not_secret_names() {
         for name in [
             "inputTokens",
@@ -258,6 +295,11 @@ mod tests {
             "accessKeyId",
             "cached_tokens",
             "promptTokens",
+            "next_page_token",
+            "nextPageToken",
+            "pageToken",
+            "continuationToken",
+            "cookies",
         ] {
             assert!(!is_secret_name(name), "{name}");
         }

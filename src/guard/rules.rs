@@ -105,6 +105,12 @@ fn may_be_host_and_port(authority: &str) -> bool {
     (port.is_empty() || port.starts_with(':')) && digits.len() <= PORT_BYTES_MAX && digits.bytes().all(|b| b.is_ascii_digit())
 }
 
+/// Whether `host:port` before an `@` is a local address: `http://localhost:3000@latest` names a version of a package.
+fn is_local_address(authority: &str) -> bool {
+    let port = authority.strip_prefix("localhost:").or_else(|| authority.strip_prefix("127.0.0.1:"));
+    port.is_some_and(|port| (1..=PORT_BYTES_MAX).contains(&port.len()) && port.bytes().all(|b| b.is_ascii_digit()))
+}
+
 /// A provider's key: its literal, and the length that makes it one.
 ///
 /// The minima are below real keys, because half a key is worth hiding too, and above what prose and code put after the
@@ -318,6 +324,7 @@ impl ScanWindow<'_> {
             return Verdict::Undecided { start, risk: risky.then_some(Mode::Token(TokenTail::Authority)) };
         }
         match at_sign {
+            Some(i) if is_local_address(&rest[..i]) => Verdict::Passes,
             Some(i) => Verdict::Secret { start, end: start + i, then: Mode::Text },
             None if overlong && colon => Verdict::Secret { start, end: start, then: Mode::Token(TokenTail::Authority) },
             None => Verdict::Passes,

@@ -3,7 +3,7 @@
 //! It knows structure, not streams: every text is whole here. Ingest limits the depth of JSON to 64, so recursion is
 //! safe.
 
-use super::names::{is_secret, is_secret_name, traces_of};
+use super::names::{is_piece, is_secret, is_secret_name, traces_of};
 use super::secrets::{REDACTED, redact_text};
 use crate::model::halves;
 use crate::model::{Draft, Ids};
@@ -24,7 +24,17 @@ enum Context {
 }
 
 /// Members of a schema that describe a field and never contain its value.
-const DESCRIPTIVE_MEMBERS: &[&str] = &["type", "title", "description", "format", "$ref", "pattern", "contentEncoding"];
+const DESCRIPTIVE_MEMBERS: &[&str] =
+    &["type", "title", "description", "format", "$ref", "pattern", "contentEncoding", "required", "propertyOrdering"];
+
+/// Members of a schema that contain schemas: one, or a list of them.
+const INNER_SCHEMAS: &[&str] = &["items", "prefixItems", "anyOf", "oneOf", "allOf", "not", "additionalProperties"];
+
+/// Members of a schema that contain schemas by name.
+const NAMED_SCHEMAS: &[&str] = &["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
+
+/// Members of a schema that contain the field's value.
+const VALUE_MEMBERS: &[&str] = &["default", "examples", "example", "const", "enum"];
 
 /// Redacts every secret in `value`. Returns whether it found one.
 pub fn redact_value(value: &mut Value) -> bool {
@@ -75,8 +85,9 @@ fn redact_map(map: &mut Map<String, Value>, context: Context) -> bool {
                 let inner = if is_secret(name, traces) { Context::Secret } else { Context::Plain };
                 redact_declaration(fields, inner)
             }
+            Value::String(text) if is_piece(name, text) => redact_string(text),
             _ if is_secret(name, traces) => redact(value, Context::Secret),
-            Value::Object(_) if name == "properties" => redact(value, Context::Declarations),
+            Value::Object(_) if NAMED_SCHEMAS.contains(&name.as_str()) => redact(value, Context::Declarations),
             _ => redact(value, Context::Plain),
         };
     }
@@ -96,7 +107,11 @@ fn names_its_value(map: &Map<String, Value>) -> bool {
 }
 
 fn is_declaration(fields: &Map<String, Value>) -> bool {
+    let describes = |name: &String| {
+        [DESCRIPTIVE_MEMBERS, INNER_SCHEMAS, NAMED_SCHEMAS, VALUE_MEMBERS].iter().any(|known| known.contains(&name.as_str()))
+    };
     ["type", "$ref", "anyOf", "oneOf", "allOf", "enum"].iter().any(|member| fields.contains_key(*member))
+        || fields.keys().all(describes)
 }
 
 /// Redacts a field's declaration in a schema.
@@ -107,16 +122,27 @@ fn redact_declaration(fields: &mut Map<String, Value>, context: Context) -> bool
     let mut found = false;
     for (name, value) in fields.iter_mut() {
         found |= match (name.as_str(), value) {
-            (name, value @ Value::String(_)) if DESCRIPTIVE_MEMBERS.contains(&name) => redact(value, Context::Plain),
-            ("properties", Value::Object(inner)) => inner.iter_mut().fold(false, |found, (name, value)| {
-                let context = if is_secret_name(name) { Context::Secret } else { context };
+            (name, value @ (Value::String(_) | Value::Array(_))) if DESCRIPTIVE_MEMBERS.contains(&name) => {
+                redact(value, Context::Plain)
+            }
+            (name, Value::Object(inner)) if NAMED_SCHEMAS.contains(&name) => {
+                inner.iter_mut().fold(false, |found, (name, value)| {
+                    let context = if is_secret_name(name) { Context::Secret } else { context };
+                    found
+                        | match value {
+                            Value::Object(fields) if is_declaration(fields) => redact_declaration(fields, context),
+                            value => redact(value, context),
+                        }
+                })
+            }
+            (name, Value::Object(inner)) if INNER_SCHEMAS.contains(&name) => redact_declaration(inner, context),
+            (name, Value::Array(schemas)) if INNER_SCHEMAS.contains(&name) => schemas.iter_mut().fold(false, |found, schema| {
                 found
-                    | match value {
-                        Value::Object(fields) if is_declaration(fields) => redact_declaration(fields, context),
+                    | match schema {
+                        Value::Object(fields) => redact_declaration(fields, context),
                         value => redact(value, context),
                     }
             }),
-            ("items", Value::Object(inner)) => redact_declaration(inner, context),
             (name, value) => redact(value, if is_secret_name(name) { Context::Secret } else { context }),
         };
     }
@@ -263,5 +289,21 @@ mod tests {
             json!({"schema": {"type": "object", "properties": {"password": {"type": "string", "title": "Password", "default": "[redacted]"}, "user": {"type": "string", "default": "me"}}}}),
         );
         check(json!({"properties": {"password": "hunter2"}}), json!({"properties": {"password": "[redacted]"}}));
+        let optional = json!({"$defs": {"token": {"description": "A key"}}, "properties": {
+            "token": {"anyOf": [{"type": "string", "minLength": 8}, {"type": "null"}], "default": null, "title": "Token"},
+            "credentials": {"type": "object", "required": ["user"], "properties": {"user": {"type": ["string", "null"]}}},
+        }});
+        check(optional.clone(), optional);
+        check(
+            json!({"properties": {"token": {"anyOf": [{"type": "string", "default": "hunter2"}]}}}),
+            json!({"properties": {"token": {"anyOf": [{"type": "string", "default": "[redacted]"}]}}}),
+        );
+    }
+
+    #[test]
+    fn a_piece_of_a_model_s_text_is_no_token() {
+        let pieces = json!([{"token": "hello"}, {"token": " the"}, {"nextPageToken": "CAoQAA"}, {"cookies": ["oat", "ginger"]}]);
+        check(pieces.clone(), pieces);
+        check(json!({"token": "d34db33f"}), json!({"token": "[redacted]"}));
     }
 }

@@ -52,6 +52,7 @@ const PLAIN: &[&str] = &[
     "pip install sk-learn sk-learn-contrib-something-longer and risk-averse task-0123456789abcdef",
     "see https://example.com:8080/a@b?c=d:e@f#g and ssh://git@github.com/x.git and http://[::1]:3000/",
     "http://localhost:3000，然后打开 http://localhost:8080/路径@x",
+    "npx http://localhost:3000@latest and http://127.0.0.1:80@next",
     "mail me@example.com, scp host:file user@host:dir",
     "550e8400-e29b-41d4-a716-446655440000 78ebf830c6df0fcc192faaa78ebf830c6df0fcc1",
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",

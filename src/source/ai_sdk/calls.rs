@@ -135,8 +135,11 @@ impl EventHandler<'_> {
     pub(super) fn tool_input_error(&mut self, mut fact: Fact) {
         let id: ToolCallId = take_checked_id(&mut fact, "toolCallId");
         self.start_unless_open(&id, &mut fact);
-        let input = fact.shift_remove("input");
-        let draft = self.failure(id.clone(), None, fact).with("neverStarted", true).with_some("input", input);
+        if let Some(input) = fact.shift_remove("input") {
+            let draft = Self::tool(EventType::ToolArgs, id.clone(), Map::new()).with("input", input);
+            self.push(draft.with_persistence(Persistence::Archive));
+        }
+        let draft = self.failure(id.clone(), None, fact).with("neverStarted", true);
         self.memory.never_started.add(id);
         self.push(draft);
     }

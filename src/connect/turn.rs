@@ -73,6 +73,8 @@ pub(super) enum TurnCommand {
     Cancel(HeldControl),
     Steer(HeldControl, String),
     Reply(HeldControl, ActionReply),
+    /// The deadline of an action passed: the answer is no, and no control brought it.
+    Expired(ActionReply),
 }
 
 impl ConnectedAgent {
@@ -123,6 +125,7 @@ impl ConnectedAgent {
             match command {
                 TurnCommand::Cancel(control) => self.answer(&control, Answer::Ack).await,
                 TurnCommand::Reply(control, reply) => turn.late.push((control, reply)),
+                TurnCommand::Expired(_) => {}
                 TurnCommand::Steer(control, _) => self.refuse(&control, "The turn has ended. Send a new message.").await,
             }
         }
@@ -376,6 +379,11 @@ impl Turn<'_> {
                 }
                 Ok(false)
             }
+            TurnCommand::Expired(reply) => {
+                // An agent that takes no answer in this call does not wait for one.
+                upstream.reply(&reply).await?;
+                Ok(false)
+            }
         }
     }
 
@@ -461,6 +469,7 @@ async fn cancelled(agent: &ConnectedAgent, commands: &mut mpsc::UnboundedReceive
             Some(TurnCommand::Cancel(control)) => return agent.answer(&control, Answer::Ack).await,
             Some(TurnCommand::Steer(control, _)) => agent.refuse(&control, NO_STEERING).await,
             Some(TurnCommand::Reply(control, reply)) => late.push((control, reply)),
+            Some(TurnCommand::Expired(_)) => {}
             None => std::future::pending().await,
         }
     }

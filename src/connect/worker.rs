@@ -9,6 +9,7 @@ use super::error::UpstreamError;
 use super::turn::{ConnectedAgent, HeldControl, LateReply, TurnCommand, TurnJob, cancelled_fact, failure_facts};
 use crate::control::{Answer, Claim, ClaimedControl};
 use crate::log::LogId;
+use crate::log::deadlines::ActionOfLog;
 use crate::model::{ActionId, Audience, Control, Ids, RunId, SessionId};
 use crate::serve::api::facts::publisher::FactPublisher;
 use crate::serve::clients::shown_activities;
@@ -16,7 +17,7 @@ use crate::serve::clients::threads::Thread;
 use crate::serve::http::problem::Problem;
 use crate::source::agent_ui;
 use crate::source::ledger::Status;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,8 @@ pub(super) struct Worker {
     waiting: HashMap<SessionId, VecDeque<TurnJob>>,
     /// Answers to runs that wait for further ones.
     replies: HashMap<RunId, BTreeMap<String, (HeldControl, ActionReply)>>,
+    /// The refusals of expired actions, for runs whose further actions wait for answers. At most [`HELD_MAX`] runs.
+    expired: HashMap<RunId, Vec<ActionReply>>,
     turns: JoinSet<Vec<LateReply>>,
     /// The run of each task, also of one that panicked.
     tasks: HashMap<tokio::task::Id, RunId>,
@@ -52,7 +55,7 @@ struct ActiveTurn {
 impl Worker {
     pub fn new(agent: Arc<ConnectedAgent>) -> Self {
         let (active, waiting, replies, tasks) = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
-        Self { agent, active, waiting, replies, turns: JoinSet::new(), tasks }
+        Self { agent, active, waiting, replies, expired: HashMap::new(), turns: JoinSet::new(), tasks }
     }
 
     /// Works until the task is aborted.
@@ -60,6 +63,7 @@ impl Worker {
         if let Err(problem) = self.recover().await {
             tracing::error!(agent = %self.agent.entry.name, reason = problem.detail, "cannot end the runs of the last process");
         }
+        let mut expiries = self.agent.app.logs.deadlines().subscribe();
         loop {
             let agent = self.agent.clone();
             let app = &agent.app;
@@ -72,6 +76,13 @@ impl Worker {
             };
             tokio::select! {
                 Some(ended) = self.turns.join_next_with_id() => self.turn_ended(ended).await,
+                expired = expiries.recv() => {
+                    // A reader that lags lost some: their agents wait until they give up on their own.
+                    let Ok(expired) = expired else { continue };
+                    if let Err(problem) = self.action_expired(expired).await {
+                        tracing::warn!(agent = %agent.entry.name, reason = problem.detail, "an expired action was not handled");
+                    }
+                }
                 claimed = claimed => match claimed {
                     Ok(controls) => {
                         for control in controls {
@@ -229,6 +240,7 @@ impl Worker {
             }
         };
         let Some(run) = self.tasks.remove(&id) else { return };
+        self.expired.remove(&run);
         let turn = self.active.remove(&run);
         for (held, reply) in late {
             if let Err(problem) = self.collect(&run, held, reply).await {
@@ -247,11 +259,9 @@ impl Worker {
             agent.refuse(held, "Name the run that asked, and its action.").await;
             return Ok(());
         };
-        let shown = shown_activities(&agent.app, &run, Audience::Internal, None).await?;
-        let asked = shown.into_iter().find(|shown| &*shown.kind == "action" && *shown.id == **action);
-        let action_id = ActionId::new(action).expect("a target of a control is an id");
-        let asked = asked.map(|asked| Arc::unwrap_or_clone(asked.content)).unwrap_or_default();
-        let reply = ActionReply { action: action_id, control: held.control.clone(), value: held.value.clone(), asked };
+        let action = ActionId::new(action).expect("a target of a control is an id");
+        let asked = self.asked(&run, &action).await?;
+        let reply = ActionReply { action, control: held.control.clone(), value: held.value.clone(), asked };
         if held.control == Control::Edit
             && let Err(reason) = agent.protocol.check_edit(&reply)
         {
@@ -266,23 +276,62 @@ impl Worker {
         self.collect(&run, held.clone(), reply).await
     }
 
+    /// An action as internal readers see it.
+    async fn asked(&self, run: &RunId, action: &ActionId) -> Result<Map<String, Value>, Problem> {
+        let shown = shown_activities(&self.agent.app, run, Audience::Internal, None).await?;
+        let asked = shown.into_iter().find(|shown| &*shown.kind == "action" && *shown.id == *action.as_str());
+        Ok(asked.map(|asked| Arc::unwrap_or_clone(asked.content)).unwrap_or_default())
+    }
+
+    /// Tells the turn at work that an action has expired, or brings the answers that only waited for that action.
+    async fn action_expired(&mut self, expired: ActionOfLog) -> Result<(), Problem> {
+        let LogId::Run(run) = expired.log else { return Ok(()) };
+        let summary = self.agent.tail(&run).await?.summary;
+        if summary.agent.as_ref() != Some(&self.agent.entry.name) {
+            return Ok(());
+        }
+        let asked = self.asked(&run, &expired.action).await?;
+        let reply = ActionReply { action: expired.action, control: Control::Reject, value: None, asked };
+        if let Some(turn) = self.active.get(&run) {
+            // It fails only for a turn that has just ended.
+            let _ = turn.commands.send(TurnCommand::Expired(reply));
+        } else if !summary.run.pending.is_empty() && (self.expired.len() < HELD_MAX || self.expired.contains_key(&run)) {
+            self.expired.entry(run.clone()).or_default().push(reply);
+        }
+        self.bring_replies(&run).await
+    }
+
     /// Keeps an answer until all actions of its run have one, and then begins the call that brings them.
     async fn collect(&mut self, run: &RunId, held: HeldControl, reply: ActionReply) -> Result<(), Problem> {
+        let replies = self.replies.entry(run.clone()).or_default();
+        let displaced = replies.insert(reply.action.to_string(), (held.clone(), reply)).map(|(displaced, _)| displaced);
+        // The claim of the same control may have expired and come again.
+        if let Some(displaced) = displaced.filter(|displaced| displaced.id != held.id) {
+            self.agent.refuse(&displaced, "Another answer to this action took its place.").await;
+        }
+        self.bring_replies(run).await
+    }
+
+    /// Begins the call that brings the answers of a run, if each of its pending actions has one.
+    async fn bring_replies(&mut self, run: &RunId) -> Result<(), Problem> {
+        let Some(replies) = self.replies.remove(run) else { return Ok(()) };
         let tail = self.agent.tail(run).await?;
         let pending = &tail.summary.run.pending;
-        if !pending.contains(reply.action.as_str()) {
+        let (replies, resolved): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            replies.into_iter().partition(|(action, _)| pending.contains(action));
+        for (held, _) in resolved.into_values() {
             self.agent.answer(&held, Answer::Ack).await;
-            return Ok(());
         }
-        let replies = self.replies.entry(run.clone()).or_default();
-        replies.insert(reply.action.to_string(), (held, reply));
-        replies.retain(|action, _| pending.contains(action));
-        if replies.len() < pending.len() {
-            return Ok(());
+        match replies.len() {
+            0 => {}
+            answered if answered < pending.len() => drop(self.replies.insert(run.clone(), replies)),
+            _ => {
+                let (controls, mut replies): (_, Vec<_>) = replies.into_values().unzip();
+                replies.extend(self.expired.remove(run).unwrap_or_default());
+                let session = tail.summary.session_id.clone().unwrap_or_else(|| session_of(run));
+                self.enqueue(TurnJob { run: run.clone(), session, input: TurnInput::Replies(replies), controls });
+            }
         }
-        let (controls, replies) = self.replies.remove(run).unwrap_or_default().into_values().unzip();
-        let session = tail.summary.session_id.clone().unwrap_or_else(|| session_of(run));
-        self.enqueue(TurnJob { run: run.clone(), session, input: TurnInput::Replies(replies), controls });
         Ok(())
     }
 

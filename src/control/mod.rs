@@ -28,7 +28,9 @@ use crate::log::commit::Logs;
 use crate::log::control::{ControlChange, ControlRecord, ControlState, OPEN_CONTROLS_MAX};
 use crate::log::queues::{LeasedControl, Queues};
 use crate::log::{LogId, StoreError};
-use crate::model::{AgentId, Audience, Control, ControlId, RunId, SessionId};
+use crate::model::{
+    ActionId, ActionOutcome, AgentId, Audience, Control, ControlId, Draft, EventType, Owner, Phase, RunId, SessionId,
+};
 use futures_util::future::join_all;
 use http::HeaderMap;
 use parking_lot::Mutex;
@@ -57,6 +59,15 @@ pub const HELD_SECRETS_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// How long a secret is held for a control that is not open yet, in microseconds.
 const HELD_UNSEEN_MICROS: u64 = 60_000_000;
 
+/// Actions that one round resolves at their deadline.
+const ACTIONS_PER_ROUND_MAX: usize = 256;
+
+/// The time until an action that its owner is answering is checked again, in milliseconds.
+const ANSWERED_PAUSE_MS: i64 = 1000;
+
+/// Why a control for an action past its deadline is closed.
+pub const ACTION_EXPIRED: &str = "action_expired";
+
 /// Answers that are remembered by lease, so that a repeated answer gets the same result.
 const ANSWERED_MAX: usize = 1024;
 
@@ -74,6 +85,15 @@ pub enum ControlError {
     NoSuchSession(SessionId),
     #[error("action {action} is not pending here; read the run again")]
     ActionNotPending { action: String },
+    #[error("the deadline of action {action} has passed; the agent must ask again")]
+    ActionExpired { action: String },
+    #[error("action {action} is decided: control {first} answers it, and the first decision stands; read the run again")]
+    ActionDecided {
+        action: String,
+        first: ControlId,
+        /// Whether the first control says the same.
+        is_equal: bool,
+    },
     #[error("the run is {status}, and {control} needs an active run; retry the run, or send to its session")]
     RunEnded { status: &'static str, control: String },
     #[error("control {0} exists with another body; choose another controlId")]
@@ -152,6 +172,15 @@ struct Answered {
     agent: AgentId,
     answer: Answer,
     status: &'static str,
+}
+
+/// What becomes of an action at its deadline.
+enum ActionFate {
+    Expired,
+    /// An owner has its answer.
+    Answered,
+    /// It was resolved meanwhile.
+    Gone,
 }
 
 /// What the log does not have of a control: its value, if that has secrets, and the user's headers.
@@ -265,7 +294,8 @@ impl Controls {
                 if !is_known {
                     return Err(no_such_log(log));
                 }
-                let mut record = new_record(view, log, &id, request, audience, now)?;
+                let made = new_record(view, log, &id, request, audience, now);
+                let mut record = made.map_err(|refusal| self.compare_decisions(view, request, refusal))?;
                 record.queue_position = logs.queues().next_position(u64::try_from(now.as_microsecond()).unwrap_or(0));
                 Ok(Some(record))
             });
@@ -307,15 +337,29 @@ impl Controls {
         request: &ControlRequest,
     ) -> Option<Result<Option<ControlRecord>, ControlError>> {
         let known = view.controls.get(id)?;
+        Some(if self.is_same(view, known, request) { Ok(None) } else { Err(ControlError::Conflict(id.clone())) })
+    }
+
+    /// Whether a known control is this request.
+    fn is_same(&self, view: &WriterView<'_>, known: &ControlRecord, request: &ControlRequest) -> bool {
         let is_same = match self.held.lock().get(known.queue_position).and_then(|held| held.value.as_ref()) {
             Some(value) if request.value.as_ref() != Some(value) => false,
             _ => known.fingerprint == request.fingerprint(redacted_value(request, is_credential(view, &known.ids())).0.as_ref()),
         };
         // A closed control no longer knows whether its answer was a secret.
-        let is_same = is_same
+        is_same
             || known.state != ControlState::Open
-                && known.fingerprint == request.fingerprint(redacted_value(request, true).0.as_ref());
-        Some(if is_same { Ok(None) } else { Err(ControlError::Conflict(id.clone())) })
+                && known.fingerprint == request.fingerprint(redacted_value(request, true).0.as_ref())
+    }
+
+    /// Completes the refusal of a decision whose action has one already.
+    fn compare_decisions(&self, view: &WriterView<'_>, request: &ControlRequest, refusal: ControlError) -> ControlError {
+        let ControlError::ActionDecided { action, first, .. } = refusal else { return refusal };
+        let is_equal = view.controls.get(&first).is_some_and(|known| {
+            let is_plain_equal = |value: &Option<Value>| known.fingerprint == request.fingerprint(value.as_ref());
+            self.is_same(view, known, request) || request.plain_verdicts().iter().any(is_plain_equal)
+        });
+        ControlError::ActionDecided { action, first, is_equal }
     }
 
     fn generate_id(&self, now: jiff::Timestamp) -> ControlId {
@@ -507,6 +551,42 @@ impl Controls {
         ingest.append_as_server(log, decide).await
     }
 
+    /// Resolves pending actions whose deadline has passed, and returns how many.
+    ///
+    /// An action that its owner is answering is checked again later: the decision came in time.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn expire_actions(&self, logs: &Logs, ingest: &Ingest, wall: jiff::Timestamp) -> Result<usize, StoreError> {
+        let (queues, now) = (logs.queues(), wall.as_millisecond());
+        let mut resolved = 0;
+        for due in logs.deadlines().due(now, ACTIONS_PER_ROUND_MAX) {
+            let is_run = matches!(due.log, LogId::Run(_));
+            let decide = |view: &WriterView<'_>| {
+                let nothing = |fate| (fate, ServerAppend::default());
+                if !view.deadline_of(&due.action).is_some_and(|at| at <= now) {
+                    return nothing(ActionFate::Gone);
+                }
+                let is_answered = |of: &ControlRecord| of.state == ControlState::Acked || queues.is_leased(of.queue_position);
+                match view.decision_of(&due.action) {
+                    Some(decision) if is_answered(decision) => nothing(ActionFate::Answered),
+                    _ => (ActionFate::Expired, expired_action(view, &due.action, is_run)),
+                }
+            };
+            match ingest.append_as_server(&due.log, decide).await {
+                Ok(ActionFate::Gone) => {}
+                Ok(ActionFate::Answered) => logs.deadlines().postpone(&due, now + ANSWERED_PAUSE_MS),
+                Ok(ActionFate::Expired) => {
+                    resolved += 1;
+                    logs.deadlines().announce(due);
+                }
+                Err(error) if error.affects_one_log() => logs.quarantine(&due.log, &error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(resolved)
+    }
+
     /// Releases expired leases, closes controls that no owner can take, and returns how many it closed.
     ///
     /// `now` and `wall` are the same moment, by the monotonic clock and by the wall clock.
@@ -547,6 +627,22 @@ impl Controls {
     }
 }
 
+/// The envelope that resolves an action at its deadline, and the ends of the controls that came too late.
+fn expired_action(view: &WriterView<'_>, action: &ActionId, is_run: bool) -> ServerAppend {
+    let asked = view.summary.pending_actions.iter().find(|pending| pending.action == *action);
+    let late = view.controls.values().filter(|record| record.state == ControlState::Open && record.is_decision_of(action));
+    let mut append = ServerAppend::default();
+    for record in late {
+        let ServerAppend { drafts, controls } = expire(record, ACTION_EXPIRED, is_run);
+        append.drafts.extend(drafts);
+        append.controls.extend(controls);
+    }
+    let resolved = Draft::new(EventType::ActionResolved).with("outcome", ActionOutcome::Expired.as_str()).with("synthetic", true);
+    let resolved = resolved.with_action(action.clone()).with_agent(asked.and_then(|asked| asked.agent.clone()));
+    append.drafts.push(resolved.with_owner(Owner::Diagnostics).with_phase(Phase::Waiting));
+    append
+}
+
 /// Whether the record is open at this position. An id can be used again once its log has forgotten it.
 fn is_open_at(record: &ControlRecord, queue_position: u64) -> bool {
     record.state == ControlState::Open && record.queue_position == queue_position
@@ -554,7 +650,10 @@ fn is_open_at(record: &ControlRecord, queue_position: u64) -> bool {
 
 /// Why an open control must be closed, if it must.
 fn closing_reason(record: &ControlRecord, view: &WriterView<'_>, now: jiff::Timestamp) -> Option<&'static str> {
-    record.to_open().obsolete_reason(&view.summary.run).or_else(|| match record {
+    let open = record.to_open();
+    let deadline = open.action.as_ref().and_then(|action| view.deadline_of(action));
+    open.obsolete_reason(&view.summary.run).or_else(|| match record {
+        _ if deadline.is_some_and(|at| at <= now.as_millisecond()) => Some(ACTION_EXPIRED),
         _ if record.expires_at <= now.as_millisecond() => Some("not_taken_in_time"),
         _ if record.attempt >= ATTEMPTS_MAX => Some("never_answered"),
         _ => None,

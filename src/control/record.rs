@@ -6,7 +6,7 @@ use crate::guard::redact_value;
 use crate::ingest::WriterView;
 use crate::log::LogId;
 use crate::log::control::{ControlRecord, ControlState, OPEN_CONTROLS_MAX};
-use crate::model::{AgentId, Audience, ControlId, Ids};
+use crate::model::{ActionId, AgentId, Audience, ControlId, Ids};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -29,6 +29,26 @@ pub(super) fn redacted_value(request: &ControlRequest, is_secret: bool) -> (Opti
         redact_value(&mut value)
     };
     (Some(value), was_redacted)
+}
+
+/// Checks that an action waits for a decision, and that this audience sees that.
+fn check_pending(
+    view: &WriterView<'_>,
+    ids: &Ids,
+    action: &ActionId,
+    audience: Audience,
+    now: jiff::Timestamp,
+) -> Result<(), ControlError> {
+    let is_pending = [view.summary.run_for(audience), &view.summary.run].iter().all(|run| run.pending.contains(action.as_str()));
+    let has_expired = match is_pending {
+        true => view.deadline_of(action).is_some_and(|at| at <= now.as_millisecond()),
+        false => view.has_expired(action) && audience.admits(view.audience_about(ids)),
+    };
+    match (has_expired, is_pending) {
+        (true, _) => Err(ControlError::ActionExpired { action: action.to_string() }),
+        (false, true) => Ok(()),
+        (false, false) => Err(ControlError::ActionNotPending { action: action.to_string() }),
+    }
 }
 
 /// The record of a request, if the log accepts it in its current state.
@@ -56,6 +76,7 @@ pub(super) fn new_record(
         of_attempt: (is_run && request.is_attempt_bound()).then_some(summary.run.attempt),
         stops_run: false,
         created_at: now.as_millisecond(),
+        submitted_after: summary.last_sequence,
         expires_at: 0,
         attempt: 0,
         state: ControlState::Open,
@@ -67,8 +88,10 @@ pub(super) fn new_record(
     let ids = record.ids();
     let mut pending = None;
     if let Some(action) = &ids.action {
-        if !(run.pending.contains(action.as_str()) && summary.run.pending.contains(action.as_str())) {
-            return Err(ControlError::ActionNotPending { action: action.to_string() });
+        check_pending(view, &ids, action, audience, now)?;
+        if let Some(first) = view.decision_of(action).filter(|_| request.decides()) {
+            let (action, first) = (action.to_string(), first.id.clone());
+            return Err(ControlError::ActionDecided { action, first, is_equal: false });
         }
         pending = summary.pending_actions.iter().find(|pending| pending.action == *action);
         request.check_action(pending).map_err(ControlError::Invalid)?;
@@ -109,7 +132,7 @@ pub(super) fn new_record(
         }
     }
     let millis = |wait: Duration| now.as_millisecond().saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
-    let by_action = pending.and_then(|pending| pending.expires_at).filter(|at| *at > now.as_millisecond());
+    let by_action = pending.and_then(|pending| pending.expires_at);
     record.expires_at = match request.expiry {
         Some(Expiry::At(at)) => at.as_millisecond(),
         Some(Expiry::After(wait)) => millis(wait),

@@ -186,6 +186,26 @@ impl ControlRequest {
         }
     }
 
+    /// Whether the control decides an action.
+    #[must_use]
+    pub fn decides(&self) -> bool {
+        self.control.decides() && self.targets.contains_key("actionId")
+    }
+
+    /// The values that say the same as this request's value, if it says no more than yes or no.
+    #[must_use]
+    pub fn plain_verdicts(&self) -> Vec<Option<Value>> {
+        let is_plain = match &self.value {
+            None | Some(Value::Bool(_)) => true,
+            Some(Value::Object(members)) => members.len() == 1 && members.contains_key("approved"),
+            Some(_) => false,
+        };
+        match self.approval().filter(|_| is_plain) {
+            Some(approved) => vec![None, Some(approved.into()), Some(json!({ "approved": approved }))],
+            None => Vec::new(),
+        }
+    }
+
     /// Whether the control allows or rejects the request; `None` for one that does neither.
     const fn approval(&self) -> Option<bool> {
         match self.control {

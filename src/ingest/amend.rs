@@ -2,14 +2,14 @@
 
 use super::pending::ATTEMPTS_MAX;
 use super::stamp::StampContext;
-use super::writer::{LogWriter, WriterState};
+use super::writer::{LogWriter, Questions, WriterState};
 use super::{Environment, Ingest};
 use crate::guard::Policy;
 use crate::log::commit::Summary;
 use crate::log::control::{CLOSED_CONTROLS_MAX, ControlRecord, ControlState};
 use crate::log::{LogId, StoreError};
 use crate::model::halves::Halves;
-use crate::model::{AgentId, Audience, ControlId, Draft, EventType, Ids, Owner, RunId, ToolCallId};
+use crate::model::{ActionId, AgentId, Audience, ControlId, Draft, EventType, Ids, Owner, RunId, ToolCallId};
 use crate::source::ledger::Ledger;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -56,10 +56,11 @@ pub struct WriterView<'d> {
     pub last_activity: Option<u64>,
     /// The controls that the log remembers.
     pub controls: &'d BTreeMap<ControlId, ControlRecord>,
+    questions: &'d Questions,
     ledger: &'d Ledger,
 }
 
-impl WriterView<'_> {
+impl<'d> WriterView<'d> {
     /// The audience of an event about these ids.
     #[must_use]
     pub fn audience_about(&self, ids: &Ids) -> Audience {
@@ -70,6 +71,33 @@ impl WriterView<'_> {
     #[must_use]
     pub fn call(&self, call: &ToolCallId) -> Option<Audience> {
         self.ledger.call_audience(call)
+    }
+
+    /// The control that decided this pending action, or is on its way to do so.
+    ///
+    /// A control that the owner accepted no longer counts once the owner has asked again.
+    #[must_use]
+    pub fn decision_of(&self, action: &ActionId) -> Option<&'d ControlRecord> {
+        let asked = self.questions.get(action).map(|question| question.asked).unwrap_or_default();
+        let stands = |record: &&ControlRecord| match record.state {
+            ControlState::Open => true,
+            ControlState::Acked => record.submitted_after >= asked,
+            ControlState::Nacked | ControlState::Expired => false,
+        };
+        let decisions = self.controls.values().filter(|record| record.is_decision_of(action));
+        decisions.filter(stands).min_by_key(|record| record.queue_position)
+    }
+
+    /// The deadline of a pending action, in milliseconds since 1970.
+    #[must_use]
+    pub fn deadline_of(&self, action: &ActionId) -> Option<i64> {
+        self.summary.pending_actions.iter().find(|pending| pending.action == *action)?.expires_at
+    }
+
+    /// Whether the deadline of this action passed without an answer.
+    #[must_use]
+    pub fn has_expired(&self, action: &ActionId) -> bool {
+        self.questions.get(action).is_some_and(|question| question.has_expired)
     }
 
     /// Whether this is a teammate of the run's own agent.
@@ -175,8 +203,8 @@ impl Ingest {
 
 impl LogWriter {
     fn view(&self, last_activity: Option<u64>) -> WriterView<'_> {
-        let Self { is_written, summary, controls, ledger, .. } = self;
-        WriterView { is_written: *is_written, summary, last_activity, controls, ledger }
+        let Self { is_written, summary, controls, questions, ledger, .. } = self;
+        WriterView { is_written: *is_written, summary, last_activity, controls, questions, ledger }
     }
 
     /// Adds envelopes and controls, and leaves the appends in the outbox.

@@ -6,14 +6,18 @@ use super::Environment;
 use super::attempt::AttemptStarts;
 use super::receipt::VIOLATIONS_MAX;
 use super::rows::EncodedRows;
-use super::writer::{EventIds, LogWriter};
+use super::writer::{EventIds, LogWriter, Questions};
 use crate::guard::{Guarded, Policy};
 use crate::log::commit::{Preview, Summary, count_of};
 use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, PendingAction};
+use crate::log::question::Question;
 use crate::log::{Blob, LogId, StoreError};
 use crate::model::halves::Halves;
+use crate::model::time::parse_time;
 use crate::model::visibility::{self, Visibility};
-use crate::model::{Audience, BlobId, ControlId, Draft, Envelope, EventType, Ids, Phase, ReceivedAt, RunId, Sequence, SessionId};
+use crate::model::{
+    ActionOutcome, Audience, BlobId, ControlId, Draft, Envelope, EventType, Ids, Phase, ReceivedAt, RunId, Sequence, SessionId,
+};
 use crate::source::agent_ui;
 use crate::source::ledger::{Ledger, RunState, Violation};
 use serde::{Deserialize, Serialize};
@@ -80,13 +84,13 @@ impl LogWriter {
             {
                 self.attempt_starts.note_start(draft, source, &self.ledger.run);
             }
-            match self.ledger.record(draft, index) {
+            match self.ledger.record(draft, index).or_else(|| unreadable_deadline(draft, index)) {
                 Some(violation) if stamped.violations.len() < VIOLATIONS_MAX => stamped.violations.push(violation),
                 Some(_) => stamped.violations_omitted += 1,
                 None => {}
             }
-            let Self { id, ledger, guard, summary, seen_runs, event_ids, attempt_starts, .. } = self;
-            let mut encoder = RowEncoder { log: id, ledger, summary, seen_runs, event_ids, attempt_starts };
+            let Self { id, ledger, guard, summary, seen_runs, event_ids, attempt_starts, questions, .. } = self;
+            let mut encoder = RowEncoder { log: id, ledger, summary, seen_runs, event_ids, attempt_starts, questions };
             guard.pass(policy, &mut new_blob_id, draft, halves, &mut |guarded| encoder.encode(guarded, stamped));
             stamped.has_drafts = true;
         }
@@ -102,6 +106,9 @@ impl LogWriter {
         let summary = &mut self.summary;
         summary.run.clone_from(&self.ledger.run);
         summary.pending_actions.retain(|asked| summary.run.pending.contains(asked.action.as_str()));
+        if summary.run.pending.is_empty() {
+            self.questions.clear_pending();
+        }
         let [user, dashboard] = &self.seen_runs;
         for (preview, seen) in [(&mut summary.run_for_user, user), (&mut summary.run_for_dashboard, dashboard)] {
             *preview = (*seen != summary.run).then(|| Box::new(seen.clone()));
@@ -135,6 +142,7 @@ struct RowEncoder<'w> {
     seen_runs: &'w mut [RunState; 2],
     event_ids: &'w mut EventIds,
     attempt_starts: &'w mut AttemptStarts,
+    questions: &'w mut Questions,
 }
 
 impl RowEncoder<'_> {
@@ -180,6 +188,7 @@ impl RowEncoder<'_> {
             }
         }
         self.summary.last_sequence = sequence;
+        track_question(self.questions, &envelope);
         if let Some(asked) = PendingAction::of(&envelope.draft) {
             let pending_actions = &mut self.summary.pending_actions;
             pending_actions.retain(|known| known.action != asked.action);
@@ -204,6 +213,31 @@ impl RowEncoder<'_> {
         if self.summary.thread_id.is_none() {
             self.summary.thread_id.clone_from(&of.thread);
         }
+    }
+}
+
+/// Names an action whose deadline cannot be read: it counts as none.
+fn unreadable_deadline(draft: &Draft, index: u64) -> Option<Violation> {
+    let action = draft.ids.action.as_ref().filter(|_| draft.event_type == EventType::ActionRequired)?;
+    let deadline = draft.member("expiresAt").filter(|deadline| !deadline.is_null())?;
+    parse_time(deadline).is_none().then(|| Violation {
+        index,
+        code: "unreadable_deadline",
+        event_type: draft.event_type.as_str().into(),
+        thing: format!("action:{action}"),
+    })
+}
+
+/// Follows the question of an action, until it is resolved.
+fn track_question(questions: &mut Questions, envelope: &Envelope) {
+    let Some(action) = &envelope.draft.ids.action else { return };
+    match envelope.draft.event_type {
+        EventType::ActionRequired => questions.put(action, Question { asked: envelope.sequence, has_expired: false }),
+        EventType::ActionResolved if envelope.draft.text("outcome") == Some(ActionOutcome::Expired.as_str()) => {
+            questions.expire(action)
+        }
+        EventType::ActionResolved => questions.remove(action),
+        _ => {}
     }
 }
 

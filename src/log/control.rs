@@ -8,7 +8,8 @@
 //! starting server finds every queue without reading a log.
 
 use super::{LogId, StoreError};
-use crate::model::{ActionId, AgentId, Audience, Control, ControlId, Draft, EventType, Ids, Phase, Scope};
+use crate::model::time::parse_time;
+use crate::model::{ActionId, AgentId, Audience, Control, ControlId, Draft, EventType, Ids, Phase, Scope, Sequence};
 use crate::source::ledger::RunState;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -68,6 +69,9 @@ pub struct ControlRecord {
     pub stops_run: bool,
     #[serde(rename = "madeAt")]
     pub created_at: i64,
+    /// The end of its log when it was submitted.
+    #[serde(default)]
+    pub submitted_after: Sequence,
     pub expires_at: i64,
     /// How often an owner claimed it.
     pub attempt: u32,
@@ -123,6 +127,12 @@ impl ControlRecord {
     #[must_use]
     pub fn decides(&self) -> bool {
         self.targets.contains_key("actionId")
+    }
+
+    /// Whether it decides this action, and not only concerns it.
+    #[must_use]
+    pub fn is_decision_of(&self, action: &ActionId) -> bool {
+        self.control.decides() && self.targets.get("actionId").is_some_and(|target| *target == *action.as_str())
     }
 
     /// Closes the control and drops its value, which no owner needs afterwards.
@@ -239,7 +249,7 @@ impl PendingAction {
     pub fn of(draft: &Draft) -> Option<Self> {
         let action = draft.ids.action.clone().filter(|_| draft.event_type == EventType::ActionRequired)?;
         let said = |member: &str| draft.member(member).and_then(Value::as_str);
-        let expires = said("expiresAt").and_then(|text| text.parse::<jiff::Timestamp>().ok());
+        let expires = draft.member("expiresAt").and_then(parse_time);
         Some(Self {
             action,
             agent: draft.ids.agent.clone(),

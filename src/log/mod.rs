@@ -25,10 +25,12 @@
 pub mod active_runs;
 pub mod commit;
 pub mod control;
+pub mod deadlines;
 pub mod embedded;
 mod encoding;
 pub mod journal;
 pub mod memory;
+pub mod question;
 pub mod queues;
 pub mod row;
 pub mod sessions;
@@ -46,7 +48,7 @@ use std::path::PathBuf;
 use tokio::sync::watch;
 
 /// The identity of a log: the log of a run, or a session's own log for facts that belong to no run.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LogId {
     Run(RunId),
     Session(SessionId),

@@ -21,6 +21,8 @@ pub use id::{
     ActionId, AgentId, ArtifactId, BlobId, ControlId, EvidenceId, Ids, MessageId, PartId, ProducerId, RunId, SessionId, TaskId,
     ThreadId, ToolCallId, TurnId,
 };
-pub use taxonomy::{ActionKind, ActionOutcome, Control, EventType, Owner, PartKind, Persistence, Phase, Scope, Surface, Topology};
+pub use taxonomy::{
+    ActionKind, ActionOutcome, Control, EventType, Owner, PartKind, Persistence, Phase, Scope, Surface, Topology,
+};
 pub use time::ReceivedAt;
 pub use visibility::Visibility;

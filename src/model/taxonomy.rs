@@ -298,6 +298,14 @@ static UNKNOWN_EVENT_TYPE: EventDefaults = EventDefaults {
     audience: Audience::Internal,
 };
 
+impl Control {
+    /// Whether it decides the action that it names, and not only concerns it.
+    #[must_use]
+    pub const fn decides(&self) -> bool {
+        matches!(self, Self::Approve | Self::Reject | Self::Answer | Self::Edit)
+    }
+}
+
 impl EventType {
     /// The defaults of this event type.
     ///

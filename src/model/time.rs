@@ -1,8 +1,11 @@
 //! The time at which the server received an envelope, in milliseconds, as in `receivedAt`.
 
 use jiff::Timestamp;
+use jiff::civil::DateTime;
 use jiff::fmt::temporal::DateTimePrinter;
+use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::fmt;
 
 const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
@@ -40,9 +43,35 @@ impl fmt::Display for ReceivedAt {
     }
 }
 
+/// From this number on, a time is in milliseconds instead of seconds: 10^11 seconds are in the year 5138.
+const MILLIS_FROM: f64 = 1e11;
+
+/// Reads a time as sources write it.
+///
+/// It is RFC 3339, where a time without a zone is UTC, or a number of Unix seconds, or of milliseconds from 10^11 on.
+/// `None` for anything else.
+#[must_use]
+pub fn parse_time(value: &Value) -> Option<Timestamp> {
+    match value {
+        Value::String(text) => text.parse().ok().or_else(|| {
+            // A date alone is no time.
+            let time: DateTime = text.parse().ok().filter(|_| text.contains(':'))?;
+            Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())
+        }),
+        Value::Number(number) => {
+            let number = number.as_f64()?;
+            let millis = if number.abs() >= MILLIS_FROM { number } else { number * 1000.0 };
+            #[expect(clippy::cast_possible_truncation, reason = "jiff refuses what is out of its range")]
+            Timestamp::from_millisecond(millis.round() as i64).ok()
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn a_time_round_trips_as_text() {
@@ -51,6 +80,27 @@ mod tests {
         }
         assert_eq!(ReceivedAt::parse("2026-11-21T12:00:00+02:00").unwrap().to_string(), "2026-11-21T10:00:00.000Z");
         assert_eq!(ReceivedAt::parse("yesterday"), None);
+    }
+
+    #[test]
+    fn a_time_of_a_source_is_rfc_3339_or_unix_time_and_utc_without_a_zone() {
+        for (value, expected) in [
+            (json!("2026-01-01T00:00:00Z"), "2026-01-01T00:00:00Z"),
+            (json!("2026-01-01T02:00:00+02:00"), "2026-01-01T00:00:00Z"),
+            (json!("2026-01-01T00:00:00"), "2026-01-01T00:00:00Z"),
+            (json!("2026-01-01 00:00:00.25"), "2026-01-01T00:00:00.25Z"),
+            (json!(1_767_225_600), "2026-01-01T00:00:00Z"),
+            (json!(1_767_225_600.5), "2026-01-01T00:00:00.5Z"),
+            (json!(1_767_225_600_250_i64), "2026-01-01T00:00:00.25Z"),
+            (json!(99_999_999_999_i64), "5138-11-16T09:46:39Z"),
+            (json!(100_000_000_000_i64), "1973-03-03T09:46:40Z"),
+            (json!(0), "1970-01-01T00:00:00Z"),
+        ] {
+            assert_eq!(parse_time(&value).map(|time| time.to_string()).as_deref(), Some(expected), "{value}");
+        }
+        for value in [json!("soon"), json!(""), json!("2026-01-01"), json!(1e300), json!(true), json!({"at": 1}), json!(null)] {
+            assert_eq!(parse_time(&value), None, "{value}");
+        }
     }
 
     #[test]

@@ -5,7 +5,8 @@
 use super::activity_set::Edit;
 use super::envelope_view::EnvelopeView;
 use super::{ACTION_KIND as KIND, FoldState, carry, tool_call};
-use crate::model::{EventType, Surface, ToolCallId};
+use crate::model::time::parse_time;
+use crate::model::{ActionOutcome, EventType, Surface, ToolCallId};
 use serde_json::{Map, Value, json};
 
 /// Members of the request. `model::visibility::without_call` omits the members that describe the call.
@@ -64,6 +65,7 @@ fn required(envelope: &EnvelopeView, fold: &mut FoldState) {
     for (member, value) in same.into_iter().filter(|(member, _)| envelope.member(member).is_none()) {
         edit.set_some(member, value.cloned());
     }
+    set_deadline(&mut edit);
     // `payload` holds a source's own members. A card needs this one: a user cannot type a sign-in, as they type a password.
     if let (Some(kind), None) = (envelope.text("credentialKind"), envelope.member("payload")) {
         edit.set("payload", json!({ "credentialKind": kind }));
@@ -74,6 +76,16 @@ fn required(envelope: &EnvelopeView, fold: &mut FoldState) {
     name_kind(&mut edit);
     if let Some(action) = &envelope.ids.action {
         copy_from_call(fold, action.as_str());
+    }
+}
+
+/// Writes the deadline as RFC 3339 with a zone, as every client reads it. One that is no time counts as none.
+fn set_deadline(edit: &mut Edit<'_>) {
+    let Some(deadline) = edit.get("expiresAt") else { return };
+    match parse_time(deadline) {
+        Some(_) if deadline.as_str().is_some_and(|text| text.parse::<jiff::Timestamp>().is_ok()) => {}
+        Some(time) => edit.set("expiresAt", time.to_string()),
+        None => edit.remove("expiresAt"),
     }
 }
 
@@ -93,6 +105,11 @@ fn resolved(envelope: &EnvelopeView, fold: &mut FoldState) {
     // LangGraph's stream shows only later that a question was answered, and not how: the answer itself is known already.
     let is_inferred = envelope.text("outcome") == Some("answered") && envelope.get("value").is_none();
     if is_inferred && edit.text("status") == Some("resolved") && edit.get("outcome").is_some() {
+        return;
+    }
+    // The runtime only says that it got no answer.
+    let is_refusal = matches!(envelope.text("outcome"), Some("rejected" | "cancelled"));
+    if is_refusal && edit.text("status") == Some("resolved") && edit.text("outcome") == Some(ActionOutcome::Expired.as_str()) {
         return;
     }
     name_kind(&mut edit);

@@ -198,12 +198,19 @@ async fn an_approval_reaches_the_asking_teammate_and_only_its_fact_resolves_the_
 async fn a_control_goes_to_its_agent_the_action_s_agent_the_run_s_agent_or_default() {
     let client = client().await;
     client
-        .append("led", &[fact("run.started", json!({"agentId": "lead"})), action_required("a", json!({"agentId": "scout"}))])
+        .append(
+            "led",
+            &[
+                fact("run.started", json!({"agentId": "lead"})),
+                action_required("a", json!({"agentId": "scout"})),
+                action_required("b", json!({"agentId": "scout"})),
+            ],
+        )
         .await;
     client.append("status_without_stop", &[started(), action_required("a", json!({}))]).await;
     for (run, body, agent) in [
         ("led", json!({"control": "reject", "actionId": "a", "agentId": "named"}), "named"),
-        ("led", json!({"control": "reject", "actionId": "a"}), "scout"),
+        ("led", json!({"control": "reject", "actionId": "b"}), "scout"),
         ("led", json!({"control": "interrupt"}), "lead"),
         ("status_without_stop", json!({"control": "interrupt"}), "default"),
         ("status_without_stop", json!({"control": "reject", "actionId": "a"}), "default"),

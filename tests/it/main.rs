@@ -29,6 +29,7 @@ mod cluster;
 mod connect;
 mod control;
 mod crash;
+mod decisions;
 mod demo;
 mod docs;
 mod doctor;

@@ -262,6 +262,15 @@ async fn every_described_status_and_code_occurs() {
     assert!(unmet.is_empty(), "described, but never sent: {unmet:#?}");
 }
 
+/// A question whose deadline has passed, and one that can be decided.
+fn questions() -> Value {
+    let asks = |action: &str, payload: Value| fact("action.required", json!({"actionId": action, "payload": payload}));
+    json!([
+        asks("late", json!({"kind": "tool_approval", "expiresAt": "2026-01-01T00:00:00Z"})),
+        asks("taken", json!({"kind": "tool_approval"})),
+    ])
+}
+
 /// Submits, claims and settles controls, with and without errors.
 async fn exercise_controls(client: &Client) {
     let json = [("content-type", "application/json")];
@@ -280,6 +289,8 @@ async fn exercise_controls(client: &Client) {
         }
         client.post(other, &json, steer("o", "rollback", "x")).await;
         client.post(path, &json, r#"{"control":"approve","actionId":"none"}"#).await;
+        client.post(&path.replace("controls", "facts"), &json, questions().to_string()).await.ok();
+        client.post(path, &json, r#"{"control":"approve","actionId":"late"}"#).await.problem(409, "action_expired");
         for value in ["x", "y"] {
             client.post(path, &json, steer(path, "send", value)).await;
         }
@@ -334,6 +345,23 @@ async fn exercise_clients(client: &Client, small: &Client) {
             if !path.ends_with("connect") || body.contains("\"runId\":\"done\"") {
                 client.post(path, &json, body).await;
             }
+        }
+    }
+    client.post("/v1/runs/asked/facts?sessionId=asked", &json, questions().to_string()).await.ok();
+    client.post("/v1/runs/asked/controls", &json, r#"{"control":"reject","actionId":"taken"}"#).await;
+    for (action, code) in [("late", "action_expired"), ("taken", "action_not_pending")] {
+        let resume = json!([{ "interruptId": action, "status": "resolved", "payload": { "approved": true } }]);
+        let body = json!({ "threadId": "asked", "runId": "resumed", "resume": resume }).to_string();
+        let part = json!({ "type": "dynamic-tool", "state": "approval-responded", "toolCallId": "c", "toolName": "t",
+            "approval": { "id": action, "approved": true } });
+        let chat = json!({ "id": "asked", "messages": [{ "id": "m", "role": "assistant", "parts": [part] }] }).to_string();
+        for (path, body) in [
+            ("/ag-ui/a", body.clone()),
+            ("/copilotkit/agent/a/run", body.clone()),
+            ("/copilotkit", call(&body)),
+            ("/ai-sdk/a", chat),
+        ] {
+            client.post(path, &json, body).await.problem(409, code);
         }
     }
     let message = |text: &str| json!({ "id": "done", "messages": [{ "id": "u", "role": "user", "parts": [text] }] }).to_string();

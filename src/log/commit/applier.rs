@@ -1,6 +1,6 @@
 //! What follows every commit.
 //!
-//! The tails of logs, the lists of sessions and active runs, and the queues of controls.
+//! The tails of logs, the lists of sessions and active runs, the deadlines of actions, and the queues of controls.
 //!
 //! This is the only code that moves them, for what the store has at start and for each commit after it. It does not know
 //! which process wrote a commit.
@@ -8,6 +8,7 @@
 use super::summary::Summary;
 use super::tail::Log;
 use crate::log::active_runs::ActiveRuns;
+use crate::log::deadlines::Deadlines;
 use crate::log::queues::Queues;
 use crate::log::sessions::{AffectedWatchers, Sessions};
 use crate::log::{LogId, PlacedAppend, Store, StoreError};
@@ -24,6 +25,7 @@ pub(super) struct Applier {
     logs: AtomicU64,
     sessions: Sessions,
     active_runs: ActiveRuns,
+    deadlines: Deadlines,
     queues: Queues,
 }
 
@@ -53,15 +55,17 @@ impl Applier {
             store_epoch.get_or_init(|| known);
         }
         let (logs, active_runs, queues) = (AtomicU64::new(0), ActiveRuns::default(), Queues::default());
+        let deadlines = Deadlines::default();
         let add = |log: &LogId, summary: Option<&Summary>| {
             logs.fetch_add(1, Ordering::Relaxed);
             if let Some(summary) = summary {
                 active_runs.apply(log, None, summary);
+                deadlines.apply(log, None, summary);
                 queues.apply(log, None, summary);
             }
         };
         let sessions = Sessions::load(store, add)?;
-        Ok(Self { position: AtomicU64::new(position), store_epoch, logs, sessions, active_runs, queues })
+        Ok(Self { position: AtomicU64::new(position), store_epoch, logs, sessions, active_runs, deadlines, queues })
     }
 
     /// Applies committed appends of one log, at least one; returns whether to announce the log to its readers.
@@ -85,6 +89,7 @@ impl Applier {
 
     fn replace_summary(&self, log: &Log, number: u64, before: Option<&Summary>, now: &Summary, moved: &mut Moved) {
         self.active_runs.apply(&log.id, before, now);
+        self.deadlines.apply(&log.id, before, now);
         self.queues.apply(&log.id, before, now);
         moved.affected.extend(self.sessions.apply(&log.id, number, before, now));
     }
@@ -113,6 +118,7 @@ impl Applier {
     /// Excludes a log from background work.
     pub fn quarantine(&self, log: &LogId) {
         self.active_runs.forget(log);
+        self.deadlines.forget(log);
         self.queues.forget(log);
     }
 
@@ -139,6 +145,11 @@ impl Applier {
     /// The active runs, unordered.
     pub fn active_runs(&self) -> Vec<RunId> {
         self.active_runs.runs()
+    }
+
+    /// The deadlines of pending actions.
+    pub const fn deadlines(&self) -> &Deadlines {
+        &self.deadlines
     }
 
     /// The queues of open controls.

@@ -26,6 +26,7 @@ pub use orderer::{Follow, OrderedGroup, Orderer, StoreOnly};
 pub use summary::{CompactionState, PREVIEW_CHARS_MAX, Preview, Summary, count_of, summary_of};
 pub use tail::{Connected, Log, Tail};
 
+use super::deadlines::Deadlines;
 use super::journal::{Journal, JournalState};
 use super::queues::Queues;
 use super::row::{Row, Rows};
@@ -262,6 +263,12 @@ impl Logs {
     #[must_use]
     pub fn active_runs(&self) -> Vec<RunId> {
         self.applier.active_runs()
+    }
+
+    /// The deadlines of pending actions.
+    #[must_use]
+    pub fn deadlines(&self) -> &Deadlines {
+        self.applier.deadlines()
     }
 
     /// The queues of open controls. Every queued control is durable.

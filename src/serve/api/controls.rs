@@ -201,6 +201,10 @@ pub(in crate::serve) fn control_problem(refusal: ControlError) -> Problem {
         ControlError::NoSuchRun(_) => Problem::not_found("no_such_run", detail),
         ControlError::NoSuchSession(_) => Problem::not_found("no_such_session", detail),
         ControlError::ActionNotPending { .. } => conflict("action_not_pending").with("member", "actionId"),
+        ControlError::ActionExpired { .. } => conflict("action_expired").with("member", "actionId"),
+        ControlError::ActionDecided { first, .. } => {
+            conflict("action_not_pending").with("member", "actionId").with("controlId", first.as_str())
+        }
         ControlError::RunEnded { .. } => conflict("run_ended"),
         ControlError::Conflict(_) => conflict("control_conflict").with("member", "controlId"),
         ControlError::TooMany => {

@@ -135,7 +135,7 @@ pub struct SubmittedDecision {
 
 /// Submits a decision to the run that asked, once. `by` identifies the client's request.
 ///
-/// An action that is no longer pending is left alone.
+/// An action that is no longer pending is left alone. An answer equal to the first one joins it.
 ///
 /// # Errors
 /// Why the decision was refused.
@@ -149,6 +149,9 @@ pub async fn decide(
     let parts = [&["decide", asked.run.as_str(), decision.action.as_str()], by].concat();
     let id = control_id(&parts);
     let submitted = SubmittedDecision { run: asked.run.clone(), action: decision.action.clone(), control: id.clone() };
+    if asked.has_expired {
+        return Err(control_problem(ControlError::ActionExpired { action: decision.action.to_string() }));
+    }
     if !asked.is_pending {
         return Ok(submitted);
     }
@@ -157,8 +160,14 @@ pub async fn decide(
     let targets = BTreeMap::from([("actionId".to_owned(), decision.action.to_string())]);
     let wish = ControlRequest { id: Some(id), control, targets, value, expiry: None };
     match app.controls.submit(&app.logs, &app.ingest, &LogId::Run(asked.run.clone()), &wish, audience).await {
-        // Another client decided first, or this request was submitted before.
-        Ok(_) | Err(ControlError::ActionNotPending { .. } | ControlError::Conflict(_)) => Ok(submitted),
+        // The action was resolved meanwhile, or this request was submitted before.
+        Ok(_) | Err(ControlError::ActionNotPending { .. }) => Ok(submitted),
+        // The same answer was given before, perhaps by another client.
+        Err(ControlError::ActionDecided { first, is_equal: true, .. }) => Ok(SubmittedDecision { control: first, ..submitted }),
+        Err(ControlError::Conflict(first)) => {
+            let action = decision.action.to_string();
+            Err(control_problem(ControlError::ActionDecided { action, first, is_equal: false }))
+        }
         Err(refusal) => Err(control_problem(refusal)),
     }
 }
@@ -327,6 +336,8 @@ pub async fn wait_until_resumed(
             if tail.summary.run_for(audience).pending.contains(decision.action.as_str()) {
                 waits = true;
                 check_control(app, &LogId::Run(decision.run.clone()), &decision.control).await?;
+            } else {
+                check_deadline(app, decision).await?;
             }
         }
         let tail = tail(app, &last).await?;
@@ -336,6 +347,15 @@ pub async fn wait_until_resumed(
             return Ok(last);
         }
         watcher.changed().await?;
+    }
+}
+
+/// Fails if the deadline of a decided action passed before its agent took the decision.
+async fn check_deadline(app: &App, decision: &SubmittedDecision) -> Result<(), Problem> {
+    let has_expired = |view: &WriterView<'_>| view.has_expired(&decision.action);
+    match app.ingest.read(&LogId::Run(decision.run.clone()), has_expired).await? {
+        true => Err(control_problem(ControlError::ActionExpired { action: decision.action.to_string() })),
+        false => Ok(()),
     }
 }
 

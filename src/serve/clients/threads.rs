@@ -10,7 +10,7 @@ use crate::ingest::WriterView;
 use crate::log::LogId;
 use crate::log::commit::Tail;
 use crate::log::control::{ControlRecord, ControlState};
-use crate::model::{Audience, Control, RunId, SessionId};
+use crate::model::{ActionOutcome, Audience, Control, RunId, SessionId};
 use crate::serve::App;
 use crate::serve::http::problem::Problem;
 use crate::source::ledger::{RunState, Status};
@@ -64,6 +64,8 @@ pub struct AskedAction {
     pub run: RunId,
     /// Whether it still waits for an answer.
     pub is_pending: bool,
+    /// Whether its deadline passed without an answer.
+    pub has_expired: bool,
     /// The action's kind, if known.
     pub kind: Option<Box<str>>,
     /// The tool call that it concerns, if any.
@@ -156,7 +158,9 @@ impl Thread {
             {
                 let is_pending = state.pending.contains(&*shown.id) && whole.pending.contains(&*shown.id);
                 let text = |member: &str| shown.text(member).map(Into::into);
-                let asked = AskedAction { run: part.run.clone(), is_pending, kind: text("kind"), call: text("toolCallId") };
+                let has_expired = !is_pending && shown.text("outcome") == Some(ActionOutcome::Expired.as_str());
+                let asked =
+                    AskedAction { run: part.run.clone(), is_pending, has_expired, kind: text("kind"), call: text("toolCallId") };
                 if is_pending || all.get(&shown.id).is_none_or(|known| !known.is_pending) {
                     all.insert(shown.id.clone(), asked);
                 }

@@ -52,9 +52,10 @@ pub const LINES_TRANSFER: &[ProblemKind] = &[
 /// Problems of a body that is one object.
 pub const OBJECT: &[ProblemKind] =
     &[kinds::UNSUPPORTED_MEDIA_TYPE, kinds::NOT_JSON, kinds::NOT_AN_OBJECT, kinds::TOO_DEEP, kinds::CONTROL_TOO_LARGE];
-/// Problems of a control.
-pub const CONTROL: &[ProblemKind] =
-    &[kinds::BAD_CONTROL, kinds::ACTION_NOT_PENDING, kinds::CONTROL_CONFLICT, kinds::TOO_MANY_CONTROLS, kinds::DISK_FULL];
+/// Problems of a decision.
+pub const DECISION: &[ProblemKind] = &[kinds::ACTION_NOT_PENDING, kinds::ACTION_EXPIRED];
+/// Problems of a control, besides [`DECISION`].
+pub const CONTROL: &[ProblemKind] = &[kinds::BAD_CONTROL, kinds::CONTROL_CONFLICT, kinds::TOO_MANY_CONTROLS, kinds::DISK_FULL];
 /// Problems of an existing client's body.
 pub const CLIENT_BODY: &[ProblemKind] = &[
     kinds::UNSUPPORTED_MEDIA_TYPE,
@@ -67,8 +68,8 @@ pub const CLIENT_BODY: &[ProblemKind] = &[
 /// Problems of an existing client's request. The last two are sent in its stream.
 pub const REQUEST_FAILS: &[ProblemKind] =
     &[kinds::CONTROL_TOO_LARGE, kinds::TOO_MANY_CONTROLS, kinds::DISK_FULL, kinds::CONTROL_REFUSED, kinds::CONTROL_EXPIRED];
-/// Problems of AG-UI, whose clients name runs and interrupts.
-pub const WRONG_NAME: &[ProblemKind] = &[kinds::ACTION_NOT_PENDING, kinds::RUN_OF_ANOTHER_THREAD];
+/// Problems of AG-UI, whose clients name runs.
+pub const WRONG_NAME: &[ProblemKind] = &[kinds::RUN_OF_ANOTHER_THREAD];
 /// Problems of a stop request.
 pub const STOP: &[ProblemKind] = &[kinds::TOO_MANY_CONTROLS, kinds::DISK_FULL];
 /// Problems of an owner's answer to a control.

@@ -55,7 +55,8 @@ kinds! {
     METHOD_NOT_ALLOWED = 405 "method_not_allowed", "The path does not accept this method", "See the `allow` header and `/openapi.json`";
     BODY_SILENT = 408 "body_silent", "A streamed body was silent for too long; earlier lines were accepted", "Send a blank line now and then; continue after `accepted` facts";
     BODY_TOO_SLOW = 408 "body_too_slow", "A JSON body arrived too slowly; nothing was accepted", "Send it faster, or as `application/x-ndjson`";
-    ACTION_NOT_PENDING = 409 "action_not_pending", "The action that a control answers is not pending", "Reload it: another client answered first, or it has ended";
+    ACTION_NOT_PENDING = 409 "action_not_pending", "The action that a control answers is not pending, or control `controlId` has decided it", "Reload it: another client answered first, or it has ended";
+    ACTION_EXPIRED = 409 "action_expired", "The deadline of the action that a control answers has passed", "Wait until the agent asks again";
     CONTROL_CONFLICT = 409 "control_conflict", "Another control already uses this `controlId`", "Use another id, or omit it";
     CONTROL_REFUSED = 409 "control_refused", "In a stream: the agent refused the request", "`reason` says why; make another request";
     ID_IN_USE = 409 "id_in_use", "The WebSocket already has a subscription or claim with this id", "End that one, or use another id";

@@ -9,8 +9,8 @@ pub use super::operation::{Content, Operation, RequestBody, ResponseSpec};
 
 use super::access_rule::AccessRule::{self, AnyToken, InBand, Public, Requires};
 use super::groups::{
-    BODY_TRANSFER, CLIENT_BODY, CONTROL, FACTS, LEASE_ANSWER, LINES_TRANSFER, OBJECT, OPENS_CONNECTION, PRODUCER, REQUEST_FAILS,
-    RUN_READ, SELECTION, SESSION_READ, STOP, STORE, STREAM, WRONG_NAME,
+    BODY_TRANSFER, CLIENT_BODY, CONTROL, DECISION, FACTS, LEASE_ANSWER, LINES_TRANSFER, OBJECT, OPENS_CONNECTION, PRODUCER,
+    REQUEST_FAILS, RUN_READ, SELECTION, SESSION_READ, STOP, STORE, STREAM, WRONG_NAME,
 };
 use super::kinds::{self, ProblemKind};
 use super::members::{
@@ -113,7 +113,7 @@ pub static OPERATIONS: &[Operation] = &[
             meaning: "The control is recorded and queued for its owner. It changes nothing by itself.",
             content: &[(JSON, Content::Json("ControlQueued"))],
         }])
-        .with_problems(&[STORE, RUN_READ, OBJECT, CONTROL, &[kinds::RUN_ENDED]]),
+        .with_problems(&[STORE, RUN_READ, OBJECT, DECISION, CONTROL, &[kinds::RUN_ENDED]]),
     Operation::new(Method::GET, "/v1/runs/{run}/controls", Requires(Verb::Read), "listRunControls", "controls")
         .with_summary("The controls of a run in submission order, with their outcome.")
         .with_parameters(&[&[RUN, LIMIT, CURSOR, AUDIENCE, ACTIVATION]])
@@ -128,7 +128,7 @@ pub static OPERATIONS: &[Operation] = &[
             meaning: "The control is recorded and queued for its owner. It changes nothing by itself.",
             content: &[(JSON, Content::Json("ControlQueued"))],
         }])
-        .with_problems(&[STORE, SESSION_READ, OBJECT, CONTROL]),
+        .with_problems(&[STORE, SESSION_READ, OBJECT, DECISION, CONTROL]),
     Operation::new(Method::GET, "/v1/sessions/{session}/controls", Requires(Verb::Read), "listSessionControls", "controls")
         .with_summary("The controls of a session in submission order, with their outcome.")
         .with_parameters(&[&[SESSION, LIMIT, CURSOR, AUDIENCE, ACTIVATION]])
@@ -261,7 +261,7 @@ pub static OPERATIONS: &[Operation] = &[
         .with_parameters(&[&[AGENT_PATH, AUDIENCE, SUBAGENTS, LAST_EVENT_ID_HEADER, RUN_ID_HEADER]])
         .with_body(INPUT_BODY)
         .with_responses(AG_UI_RESPONSE)
-        .with_problems(&[STORE, CLIENT_BODY, BODY_TRANSFER, WRONG_NAME, REQUEST_FAILS]),
+        .with_problems(&[STORE, CLIENT_BODY, BODY_TRANSFER, DECISION, WRONG_NAME, REQUEST_FAILS]),
     Operation::new(Method::GET, "/ag-ui/{agent}", STREAM_ACCESS, "agUiGet", "clients")
         .with_summary("A stored thread, or, with `runId`, that run as a live AG-UI stream, for `TanStack` AI. An unknown thread is empty.")
         .with_parameters(&[
@@ -283,7 +283,7 @@ pub static OPERATIONS: &[Operation] = &[
         .with_parameters(&[&[AGENT_PATH, AUDIENCE, SUBAGENTS, LAST_EVENT_ID_HEADER]])
         .with_body(INPUT_BODY)
         .with_responses(AG_UI_RESPONSE)
-        .with_problems(&[STORE, CLIENT_BODY, BODY_TRANSFER, WRONG_NAME, REQUEST_FAILS]),
+        .with_problems(&[STORE, CLIENT_BODY, BODY_TRANSFER, DECISION, WRONG_NAME, REQUEST_FAILS]),
     Operation::new(Method::POST, "/copilotkit/agent/{agent}/connect", Requires(Verb::Read), "copilotConnect", "clients")
         .with_summary("Shows a thread's current state and continues with its active run. An unknown thread has no events.")
         .with_parameters(&[&[AGENT_PATH, AUDIENCE, SUBAGENTS, LAST_EVENT_ID_HEADER]])
@@ -313,7 +313,7 @@ pub static OPERATIONS: &[Operation] = &[
             meaning: "The answer of that method's own address.",
             content: &[(JSON, Content::Json("CopilotInfo")), ("text/event-stream", Content::Each("AgUiEvent"))],
         }])
-        .with_problems(&[STORE, CLIENT_BODY, BODY_TRANSFER, WRONG_NAME, REQUEST_FAILS]),
+        .with_problems(&[STORE, CLIENT_BODY, BODY_TRANSFER, DECISION, WRONG_NAME, REQUEST_FAILS]),
     Operation::new(Method::POST, "/ai-sdk/{agent}", Requires(Verb::Control), "aiSdkSubmit", "clients")
         .with_summary("The endpoint of `useChat`: requests an agent's answer, once, or decides pending actions, and streams the run as the AI SDK's UI message stream.")
         .with_parameters(&[&[AGENT_PATH, AUDIENCE, VERSION]])
@@ -323,7 +323,7 @@ pub static OPERATIONS: &[Operation] = &[
             content: &[(JSON, Content::Json("ChatWanted"))],
         })
         .with_responses(&[AI_SDK_RESPONSE])
-        .with_problems(&[STORE, CLIENT_BODY, BODY_TRANSFER, REQUEST_FAILS]),
+        .with_problems(&[STORE, CLIENT_BODY, BODY_TRANSFER, DECISION, REQUEST_FAILS]),
     Operation::new(Method::GET, "/ai-sdk/{agent}/{chat}/stream", STREAM_ACCESS, "aiSdkResume", "clients")
         .with_summary("The active run of a chat, from the start of its message.")
         .with_parameters(&[&[AGENT_PATH, CHAT, AUDIENCE, VERSION, TICKET]])

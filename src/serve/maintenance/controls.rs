@@ -1,4 +1,4 @@
-//! Expiry of controls that are not claimed or not answered in time.
+//! Expiry of controls that are not claimed or not answered in time, and of actions at their deadline.
 
 use crate::log::StoreError;
 use crate::serve::App;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// Maximum time between two expiry checks.
 const CHECK_INTERVAL_MAX: Duration = Duration::from_millis(250);
 
-/// Requeues controls whose lease expired, and closes expired or obsolete controls.
+/// Requeues controls whose lease expired, closes expired or obsolete controls, and resolves actions at their deadline.
 pub struct ControlMaintenance {
     app: Arc<App>,
 }
@@ -43,6 +43,9 @@ impl ControlMaintenance {
     /// # Errors
     /// The store's failure.
     pub async fn run_once(&self, now: Instant, wall: jiff::Timestamp) -> Result<usize, StoreError> {
-        self.app.controls.expire_due(&self.app.logs, &self.app.ingest, now, wall).await
+        let App { controls, logs, ingest, .. } = &*self.app;
+        let closed = controls.expire_due(logs, ingest, now, wall).await?;
+        controls.expire_actions(logs, ingest, wall).await?;
+        Ok(closed)
     }
 }

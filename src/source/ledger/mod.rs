@@ -25,19 +25,19 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeSet, HashMap};
 use subject::{ActivityChange, Subject, SubjectKind, SubjectState, change_of, subject_of};
 
-/// A chunk that arrived after its stream was sealed.
+/// What the log could not take as the producer sent it, as the response to the producer names it.
 ///
-/// The server logs it as `diagnostic.changed` and names it in the response to the producer.
+/// The server logs a chunk that arrived after its stream was sealed as `diagnostic.changed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Violation {
     /// The index of the fact in the request body, from 0.
     pub index: u64,
-    /// `write_after_seal`.
+    /// `write_after_seal`, or `unreadable_deadline` for an action whose `expiresAt` is no time and counts as none.
     pub code: &'static str,
-    /// The event type of the late chunk.
+    /// The event type of the fact.
     pub event_type: String,
-    /// The sealed subject, as `kind:id`.
+    /// The sealed subject or the action, as `kind:id`.
     pub thing: String,
 }
 

@@ -175,10 +175,7 @@ impl RunState {
             EventType::TextDelta | EventType::TextFinal
                 if (self.status == Status::Accepted || self.waits_for_nothing())
                     && payload.get("role").is_some_and(|role| role == "user") => {}
-            _ if self.status == Status::Accepted
-                || self.status == Status::Unknown && self.begun
-                || self.waits_for_nothing() =>
-            {
+            _ if self.status == Status::Accepted || self.status == Status::Unknown && self.begun || self.waits_for_nothing() => {
                 self.set_status(Status::Running, phase);
             }
             // These events set the run's phase. The completion of one tool does not determine it.

@@ -1,0 +1,250 @@
+//! Decisions: the first one stands, in time, about the question that was shown.
+
+use crate::harness::{Client, Response, environment, fact, serve_until, storage_in};
+use proscenium::feed::FeedConfig;
+use proscenium::guard::Policy;
+use proscenium::log::Storage;
+use proscenium::log::embedded::Sync;
+use proscenium::serve::maintenance::controls::ControlMaintenance;
+use proscenium::serve::{KeepAlive, Limits, Server};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::Instant;
+
+fn server(store: Storage) -> Server {
+    let (sizes, limits, pulse) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
+    Server::new(store, Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now)).unwrap()
+}
+
+/// Starts a server on a store; returns its client and the maintenance of its controls.
+async fn start_on(store: Storage) -> (Client, ControlMaintenance) {
+    let server = server(store);
+    let maintenance = server.control_maintenance();
+    (serve_until(server, std::future::pending()).await.0, maintenance)
+}
+
+async fn start() -> (Client, ControlMaintenance) {
+    start_on(Storage::memory()).await
+}
+
+/// Runs the maintenance as of this many seconds from now.
+async fn run_maintenance_after(maintenance: &ControlMaintenance, seconds: i64) {
+    let now = Instant::now() + Duration::from_secs(seconds.unsigned_abs());
+    maintenance.run_once(now, jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds)).await.unwrap();
+}
+
+fn started() -> Value {
+    fact("run.started", json!({}))
+}
+
+fn asks(action: &str, payload: Value) -> Value {
+    let mut asks = json!({"kind": "tool_approval", "message": "Really?"});
+    asks.as_object_mut().unwrap().extend(payload.as_object().unwrap().clone());
+    fact("action.required", json!({"actionId": action, "payload": asks}))
+}
+
+fn resolved(action: &str, outcome: &str) -> Value {
+    fact("action.resolved", json!({"actionId": action, "payload": {"outcome": outcome}}))
+}
+
+/// A time this many seconds from now.
+fn in_seconds(seconds: i64) -> String {
+    (jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds)).to_string()
+}
+
+async fn decide(client: &Client, run: &str, body: Value) -> Response {
+    client.post(&format!("/v1/runs/{run}/controls"), &[("content-type", "application/json")], body.to_string()).await
+}
+
+async fn submit(client: &Client, run: &str, body: Value) -> String {
+    let answer = decide(client, run, body).await;
+    assert_eq!(answer.status, 202, "{}", String::from_utf8_lossy(&answer.body));
+    answer.json()["controlId"].as_str().unwrap().to_owned()
+}
+
+async fn claim(client: &Client) -> Vec<Value> {
+    let claimed = client.post("/v1/agents/default/controls/claim?max=100", &[], "").await.ok();
+    claimed["controls"].as_array().unwrap().clone()
+}
+
+async fn answer(client: &Client, claimed: &Value, how: &str) {
+    let path = format!("/v1/controls/{}/{how}", claimed["controlId"].as_str().unwrap());
+    client.post(&path, &[("content-type", "application/json")], json!({"lease": claimed["lease"]}).to_string()).await.ok();
+}
+
+async fn controls(client: &Client, run: &str) -> Vec<Value> {
+    client.get(&format!("/v1/runs/{run}/controls?audience=internal")).await.ok()["controls"].as_array().unwrap().clone()
+}
+
+async fn activity(client: &Client, run: &str, kind: &str, audience: &str) -> Value {
+    let shown = client.get(&format!("/v1/runs/{run}/activities?audience={audience}")).await.ok();
+    let activities = shown["activities"].as_array().unwrap().iter().find(|shown| shown["activityType"] == kind);
+    activities.map_or(Value::Null, |activity| activity["content"].clone())
+}
+
+#[tokio::test]
+async fn the_first_decision_stands_until_its_control_is_nacked_or_expired() {
+    let (client, _) = start().await;
+    client.append("r", &[started(), asks("a1", json!({})), asks("a2", json!({}))]).await;
+    let first = submit(&client, "r", json!({"control": "approve", "actionId": "a1"})).await;
+    for control in ["reject", "approve"] {
+        let refused = decide(&client, "r", json!({"control": control, "actionId": "a1"})).await;
+        assert_eq!(refused.problem(409, "action_not_pending")["controlId"], first, "{control}");
+    }
+    let second = submit(&client, "r", json!({"control": "approve", "actionId": "a2"})).await;
+    let claimed = claim(&client).await;
+    let decided: Vec<_> = claimed.iter().map(|of| json!([of["controlId"], of["control"], of["actionId"]])).collect();
+    assert_eq!(decided, [json!([first, "approve", "a1"]), json!([second, "approve", "a2"])]);
+    answer(&client, &claimed[0], "ack").await;
+    let late = decide(&client, "r", json!({"control": "reject", "actionId": "a1"})).await;
+    assert_eq!(late.problem(409, "action_not_pending")["controlId"], first, "its owner accepted it");
+    answer(&client, &claimed[1], "nack").await;
+    submit(&client, "r", json!({"control": "reject", "actionId": "a2"})).await;
+    // A runtime that asks again needs another answer.
+    client.append("r", &[asks("a1", json!({}))]).await;
+    submit(&client, "r", json!({"control": "reject", "actionId": "a1"})).await;
+}
+
+#[tokio::test]
+async fn an_equal_answer_of_another_client_joins_the_first_and_another_one_is_refused() {
+    let (client, _) = start().await;
+    let of_thread = |id: &str| fact("run.started", json!({"runId": "r", "sessionId": id, "threadId": id}));
+    client.append("r", &[of_thread("t"), asks("a", json!({}))]).await;
+    let first = submit(&client, "r", json!({"control": "approve", "actionId": "a"})).await;
+    let resume = |run: &str, approved: bool| {
+        json!({"threadId": "t", "runId": run, "messages": [],
+            "resume": [{"interruptId": "a", "status": "resolved", "payload": {"approved": approved}}]})
+    };
+    for path in ["/ag-ui/default", "/copilotkit/agent/default/run"] {
+        let refused = client.post(path, &[("content-type", "application/json")], resume("r2", false).to_string()).await;
+        assert_eq!(refused.problem(409, "action_not_pending")["controlId"], first, "{path}");
+    }
+    let of_chat = |approved: bool| {
+        json!({"id": "t", "trigger": "submit-message", "messages": [{"id": "m", "role": "assistant", "parts": [
+            {"type": "dynamic-tool", "toolName": "rm", "toolCallId": "c", "state": "approval-responded", "input": {},
+             "approval": {"id": "a", "approved": approved}}]}]})
+    };
+    let refused = client.post("/ai-sdk/default", &[("content-type", "application/json")], of_chat(false).to_string()).await;
+    assert_eq!(refused.problem(409, "action_not_pending")["controlId"], first);
+
+    let joining = ["/ag-ui/default", "/copilotkit/agent/default/run"].map(|path| (path, resume("r3", true)));
+    let streams: Vec<_> = joining
+        .into_iter()
+        .chain([("/ai-sdk/default", of_chat(true))])
+        .map(|(path, body)| {
+            let client = client.clone();
+            tokio::spawn(async move { client.post(path, &[("content-type", "application/json")], body.to_string()).await })
+        })
+        .collect();
+    let claimed = claim(&client).await;
+    answer(&client, &claimed[0], "ack").await;
+    client.append("r", &[resolved("a", "approved"), fact("run.finished", json!({}))]).await;
+    for stream in streams {
+        assert_eq!(stream.await.unwrap().status, 200);
+    }
+    let listed = controls(&client, "r").await;
+    assert_eq!((claimed.len(), listed.len()), (1, 1), "{listed:?}");
+}
+
+#[tokio::test]
+async fn an_action_expires_at_its_deadline_and_the_run_waits_until_a_fact() {
+    let (client, maintenance) = start().await;
+    let interrupt =
+        json!({"id": "i1", "reason": "tool_call", "message": "Delete the database?", "expiresAt": "2026-01-01T00:00:00Z"});
+    let facts = json!([{"type": "RUN_STARTED", "threadId": "t", "runId": "r"}, {"type": "RUN_FINISHED", "threadId": "t", "runId": "r",
+        "outcome": {"type": "interrupt", "interrupts": [interrupt]}}]);
+    let headers = [("content-type", "application/json")];
+    client.post("/v1/runs/r/facts?source=ag-ui&sessionId=t", &headers, facts.to_string()).await.ok();
+    let approve = json!({"control": "approve", "actionId": "i1"});
+    decide(&client, "r", approve.clone()).await.problem(409, "action_expired");
+    assert_eq!(claim(&client).await, Vec::<Value>::new());
+    run_maintenance_after(&maintenance, 0).await;
+    run_maintenance_after(&maintenance, 0).await;
+    let events = client.read_events("r", "type=action.resolved&audience=internal", 100).await;
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(events[0]["payload"], json!({"outcome": "expired", "synthetic": true}));
+    let action = activity(&client, "r", "action", "user").await;
+    assert_eq!(json!([action["status"], action["outcome"]]), json!(["resolved", "expired"]));
+    decide(&client, "r", approve).await.problem(409, "action_expired");
+    let resume = json!({"threadId": "t", "runId": "r2", "messages": [],
+        "resume": [{"interruptId": "i1", "status": "resolved", "payload": {"approved": true}}]});
+    client.post("/ag-ui/default", &headers, resume.to_string()).await.problem(409, "action_expired");
+    let session = client.get("/v1/sessions/t").await.ok();
+    assert_eq!(session["pendingActions"], json!([]), "{session}");
+    assert_eq!(client.get("/v1/sessions?needsAction=true").await.ok()["sessions"], json!([]));
+    assert_eq!(client.get("/v1/runs/r").await.ok()["status"], "waiting");
+
+    client.append("native", &[started(), asks("a", json!({"expiresAt": "2026-01-01T00:00:00Z"}))]).await;
+    run_maintenance_after(&maintenance, 0).await;
+    assert_eq!(client.get("/v1/runs/native").await.ok()["status"], "waiting");
+    client.append("native", &[fact("text.delta", json!({"messageId": "m", "payload": {"text": "Without it, then."}}))]).await;
+    assert_eq!(client.get("/v1/runs/native").await.ok()["status"], "running");
+}
+
+#[tokio::test]
+async fn a_decision_that_no_owner_took_in_time_expires_with_its_action() {
+    let (client, maintenance) = start().await;
+    client.append("r", &[started(), asks("a", json!({"expiresAt": in_seconds(60)}))]).await;
+    let queued = submit(&client, "r", json!({"control": "approve", "actionId": "a", "ttlSeconds": 3600})).await;
+    run_maintenance_after(&maintenance, 59).await;
+    assert_eq!(controls(&client, "r").await[0]["status"], "queued");
+    run_maintenance_after(&maintenance, 61).await;
+    let listed = controls(&client, "r").await;
+    assert_eq!(
+        json!([listed[0]["controlId"], listed[0]["status"], listed[0]["reason"]]),
+        json!([queued, "expired", "action_expired"])
+    );
+    assert_eq!(activity(&client, "r", "action", "user").await["outcome"], "expired");
+    assert_eq!(claim(&client).await, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn a_deadline_has_one_meaning_for_every_source_and_an_unreadable_one_is_named() {
+    let (client, maintenance) = start().await;
+    for (n, deadline) in
+        [json!("2026-01-01T00:00:00"), json!(1_767_225_600), json!(1_767_225_600_000_i64)].into_iter().enumerate()
+    {
+        let run = format!("r{n}");
+        let receipt = client.append(&run, &[started(), asks("a", json!({"expiresAt": deadline}))]).await;
+        assert_eq!(receipt["violations"], Value::Null);
+        let shown = activity(&client, &run, "action", "user").await;
+        assert_eq!(shown["expiresAt"].as_str().unwrap().trim_end_matches('Z'), "2026-01-01T00:00:00", "{deadline}");
+        run_maintenance_after(&maintenance, 0).await;
+        assert_eq!(activity(&client, &run, "action", "user").await["outcome"], "expired", "{deadline}");
+    }
+    let receipt = client.append("r", &[started(), asks("a", json!({"expiresAt": "tomorrow"}))]).await;
+    let violation = json!({"index": 1, "code": "unreadable_deadline", "eventType": "action.required", "thing": "action:a"});
+    assert_eq!(receipt["violations"], json!([violation]));
+    run_maintenance_after(&maintenance, 86_400 * 365).await;
+    let shown = activity(&client, "r", "action", "user").await;
+    assert_eq!(json!([shown["status"], shown["expiresAt"]]), json!(["pending", null]));
+}
+
+#[tokio::test]
+async fn a_deadline_that_passed_while_the_server_was_down_is_resolved_at_its_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let server = server(storage_in(dir.path(), Sync::Never).await);
+    let (client, serving) = serve_until(server, async { drop(stopped.await) }).await;
+    client.append("r", &[started(), asks("a", json!({"expiresAt": in_seconds(3600)}))]).await;
+    submit(&client, "r", json!({"control": "approve", "actionId": "a"})).await;
+    stop.send(()).unwrap();
+    serving.await.unwrap();
+    let (client, maintenance) = start_on(storage_in(dir.path(), Sync::Never).await).await;
+    run_maintenance_after(&maintenance, 3601).await;
+    assert_eq!(activity(&client, "r", "action", "user").await["outcome"], "expired");
+    decide(&client, "r", json!({"control": "approve", "actionId": "a"})).await.problem(409, "action_expired");
+}
+
+#[tokio::test]
+async fn an_answer_that_its_owner_holds_at_the_deadline_still_counts() {
+    let (client, maintenance) = start().await;
+    client.append("r", &[started(), asks("a", json!({"expiresAt": in_seconds(60)}))]).await;
+    submit(&client, "r", json!({"control": "approve", "actionId": "a"})).await;
+    let claimed = claim(&client).await.remove(0);
+    answer(&client, &claimed, "ack").await;
+    run_maintenance_after(&maintenance, 61).await;
+    assert_eq!(activity(&client, "r", "action", "user").await["status"], "pending");
+    client.append("r", &[resolved("a", "approved")]).await;
+    assert_eq!(activity(&client, "r", "action", "user").await["outcome"], "approved");
+}

@@ -72,7 +72,7 @@ impl Worker {
                 if claim.max == 0 {
                     return std::future::pending().await;
                 }
-                app.controls.claim(&app.logs, &app.ingest, &agent.entry.name, claim, None).await
+                app.controls.claim(&app.logs, &app.ingest, &agent.entry.name, claim, None, || true).await
             };
             tokio::select! {
                 Some(ended) = self.turns.join_next_with_id() => self.turn_ended(ended).await,

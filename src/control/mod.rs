@@ -238,7 +238,7 @@ struct ClaimGuard<'q> {
 impl Drop for ClaimGuard<'_> {
     fn drop(&mut self) {
         for lease in &self.leases {
-            self.queues.release(lease);
+            self.queues.release_undelivered(lease);
         }
     }
 }
@@ -372,6 +372,8 @@ impl Controls {
 
     /// Claims the controls in the agent's queue, oldest first; waits for the first one until `until`.
     ///
+    /// A claimant that `is_present` finds gone gets none, and the claim does not count as an attempt.
+    ///
     /// # Errors
     /// The store's failure.
     pub async fn claim(
@@ -381,6 +383,7 @@ impl Controls {
         agent: &AgentId,
         claim: Claim,
         until: Option<Instant>,
+        is_present: impl Fn() -> bool,
     ) -> Result<Vec<ClaimedControl>, StoreError> {
         let queues = logs.queues();
         let mut arrivals = queues.watch(agent);
@@ -401,6 +404,9 @@ impl Controls {
                 continue;
             }
             let mut claim_guard = ClaimGuard { queues, leases: leased.iter().map(|leased| leased.lease.clone()).collect() };
+            if !is_present() {
+                return Ok(Vec::new());
+            }
             let mut claimed = Vec::new();
             for (leased, over) in
                 leased.iter().zip(join_all(leased.iter().map(|leased| self.record_claim(ingest, leased, claim.lease))).await)
@@ -410,6 +416,9 @@ impl Controls {
                     Err(error) if error.affects_one_log() => logs.quarantine(&leased.log, &error),
                     Err(error) => return Err(error),
                 }
+            }
+            if !is_present() {
+                return Ok(Vec::new());
             }
             claim_guard.leases.retain(|lease| !claimed.iter().any(|claimed| claimed.lease == *lease));
             drop(claim_guard);
@@ -437,7 +446,8 @@ impl Controls {
                 return (None, expire(record, reason, is_run));
             }
             let mut record = record.clone();
-            record.attempt += 1;
+            // A claim that did not reach its claimant is not an attempt, unless it is the first.
+            record.attempt = (record.attempt + u32::from(!leased.follows_undelivered)).max(1);
             let claimed = self.claimed_control(&record, leased, now, lease);
             let drafts = vec![record.change_draft(ControlChange::Claimed, is_run)];
             (Some(claimed), ServerAppend { drafts, controls: vec![record] })

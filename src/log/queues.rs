@@ -40,6 +40,8 @@ struct Item {
     log: LogId,
     open: OpenControl,
     is_obsolete: bool,
+    /// Whether the last claim did not reach its claimant.
+    is_undelivered: bool,
     lease: Option<Lease>,
 }
 
@@ -58,6 +60,8 @@ pub struct LeasedControl {
     /// The agent whose queue held it.
     pub agent: AgentId,
     pub lease: Box<str>,
+    /// Whether the claim before this one did not reach its claimant.
+    pub follows_undelivered: bool,
 }
 
 impl Queues {
@@ -131,7 +135,9 @@ impl Queues {
             item.lease = Some(Lease { token: token.clone(), until: Some(until) });
             inner.leases.insert(token.clone(), *queue_position);
             let (log, id) = (item.log.clone(), item.open.id.clone());
-            taken.push(LeasedControl { queue_position: *queue_position, log, id, agent: agent.clone(), lease: token });
+            let follows_undelivered = std::mem::take(&mut item.is_undelivered);
+            let (queue_position, agent) = (*queue_position, agent.clone());
+            taken.push(LeasedControl { queue_position, log, id, agent, lease: token, follows_undelivered });
         }
         for one in &taken {
             queue.remove(&one.queue_position);
@@ -142,6 +148,19 @@ impl Queues {
     /// Returns a leased control to its position in the queue, if this lease still holds it.
     pub fn release(&self, lease: &str) {
         self.inner.lock().release(lease);
+        self.due.notify_one();
+    }
+
+    /// Returns a control as [`Self::release`] does, because the claim did not reach its claimant.
+    pub fn release_undelivered(&self, lease: &str) {
+        let mut inner = self.inner.lock();
+        if let Some(position) = inner.leases.get(lease).copied()
+            && let Some(item) = inner.items.get_mut(&position)
+        {
+            item.is_undelivered = true;
+        }
+        inner.release(lease);
+        drop(inner);
         self.due.notify_one();
     }
 
@@ -156,7 +175,8 @@ impl Queues {
         let until = held.until.filter(|until| *until > now)?;
         held.until = None;
         let (log, agent) = (item.log.clone(), item.open.agent.clone());
-        Some((LeasedControl { queue_position, log, id: id.clone(), agent, lease: lease.into() }, until))
+        let follows_undelivered = item.is_undelivered;
+        Some((LeasedControl { queue_position, log, id: id.clone(), agent, lease: lease.into(), follows_undelivered }, until))
     }
 
     /// Resumes the expiry of a lease.
@@ -238,7 +258,10 @@ impl Inner {
             }
             return is_news;
         }
-        self.items.insert(open.queue_position, Item { log: log.clone(), open: open.clone(), is_obsolete, lease: None });
+        self.items.insert(
+            open.queue_position,
+            Item { log: log.clone(), open: open.clone(), is_obsolete, is_undelivered: false, lease: None },
+        );
         self.enqueue(open.queue_position, &open.agent);
         is_obsolete
     }

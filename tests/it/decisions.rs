@@ -1,6 +1,7 @@
 //! Decisions: the first one stands, in time, about the question that was shown.
 
-use crate::harness::{Client, Response, environment, fact, serve_until, storage_in};
+use crate::harness::{Client, Response, environment, fact, serve_until, storage_in, with_timeout};
+use proscenium::control::ATTEMPTS_MAX;
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::Storage;
@@ -9,6 +10,8 @@ use proscenium::serve::maintenance::controls::ControlMaintenance;
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 fn server(store: Storage) -> Server {
@@ -247,4 +250,101 @@ async fn an_answer_that_its_owner_holds_at_the_deadline_still_counts() {
     assert_eq!(activity(&client, "r", "action", "user").await["status"], "pending");
     client.append("r", &[resolved("a", "approved")]).await;
     assert_eq!(activity(&client, "r", "action", "user").await["outcome"], "approved");
+}
+
+/// How a worker's connection ends.
+#[derive(Debug, Clone, Copy)]
+enum ConnectionEnd {
+    /// FIN, and the socket is closed.
+    Closed,
+    /// RST.
+    Reset,
+    /// FIN, but the client still reads.
+    HalfClosed,
+}
+
+/// Opens a plain connection and writes a request on it.
+async fn open_request(client: &Client, head: &str) -> TcpStream {
+    let mut socket = TcpStream::connect(client.at).await.unwrap();
+    socket.write_all(format!("{head} HTTP/1.1\r\nhost: {}\r\ncontent-length: 0\r\n\r\n", client.at).as_bytes()).await.unwrap();
+    socket
+}
+
+async fn wait_until_present(client: &Client, is_present: bool) {
+    with_timeout("the worker's presence", async {
+        while client.get("/copilotkit/info").await.ok()["agents"]["default"]["present"] != is_present {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_worker_whose_connection_ended_is_not_present_and_gets_no_control() {
+    let (client, _) = start().await;
+    client.append("r", &[started(), asks("a", json!({}))]).await;
+    // A keep-alive connection carries other requests before the claim.
+    for before in [false, true] {
+        for end in [ConnectionEnd::Closed, ConnectionEnd::Reset, ConnectionEnd::HalfClosed] {
+            let claims = "POST /v1/agents/default/controls/claim?wait=60";
+            let mut socket = open_request(&client, if before { "GET /healthz" } else { claims }).await;
+            if before {
+                let mut first = [0; 12];
+                socket.read_exact(&mut first).await.unwrap();
+                assert_eq!(&first, b"HTTP/1.1 200");
+                socket
+                    .write_all(format!("{claims} HTTP/1.1\r\nhost: {}\r\ncontent-length: 0\r\n\r\n", client.at).as_bytes())
+                    .await
+                    .unwrap();
+            }
+            wait_until_present(&client, true).await;
+            match end {
+                ConnectionEnd::Closed => drop(socket),
+                ConnectionEnd::Reset => {
+                    socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO)).unwrap();
+                    drop(socket);
+                }
+                ConnectionEnd::HalfClosed => {
+                    socket.shutdown().await.unwrap();
+                    let mut answer = Vec::new();
+                    with_timeout("the end of the claim", socket.read_to_end(&mut answer)).await.unwrap();
+                    let answer = String::from_utf8_lossy(&answer).into_owned();
+                    assert!(answer.ends_with(r#"{"agentId":"default","controls":[]}"#), "{answer}");
+                }
+            }
+            wait_until_present(&client, false).await;
+        }
+    }
+    let id = submit(&client, "r", json!({"control": "approve", "actionId": "a"})).await;
+    let claimed = claim(&client).await;
+    assert_eq!(json!([claimed[0]["controlId"], claimed[0]["attempt"]]), json!([id, 1]));
+}
+
+#[tokio::test]
+async fn claims_of_dead_workers_do_not_expire_a_decision() {
+    let (client, maintenance) = start().await;
+    client.append("r", &[started(), asks("a", json!({}))]).await;
+    let id = submit(&client, "r", json!({"control": "approve", "actionId": "a"})).await;
+    for _ in 0..ATTEMPTS_MAX + 2 {
+        // The end of the socket comes with the request.
+        let mut socket = open_request(&client, "POST /v1/agents/default/controls/claim").await;
+        socket.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        with_timeout("an answer", socket.read_to_end(&mut answer)).await.unwrap();
+    }
+    run_maintenance_after(&maintenance, 31).await;
+    let claimed = claim(&client).await;
+    assert_eq!(claimed.len(), 1, "{:?}", controls(&client, "r").await);
+    assert_eq!(claimed[0]["controlId"], id);
+}
+
+#[tokio::test]
+async fn a_client_that_half_closes_after_an_ordinary_request_gets_its_answer() {
+    let (client, _) = start().await;
+    client.append("r", &[started()]).await;
+    let mut socket = open_request(&client, "GET /v1/runs/r").await;
+    socket.shutdown().await.unwrap();
+    let mut answer = Vec::new();
+    with_timeout("an answer", socket.read_to_end(&mut answer)).await.unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
 }

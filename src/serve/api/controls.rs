@@ -17,9 +17,10 @@ use crate::serve::http::body::{check_depth, is_lines};
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{Query, id_of, path_id};
 use crate::serve::http::response::{echo, no_store_json};
+use crate::serve::transport::peer::Peer;
 use crate::serve::{App, stop_requested};
 use axum::body::{Body, to_bytes};
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, Request, StatusCode, Uri};
 use serde_json::{Map, Value, json};
@@ -75,22 +76,47 @@ pub async fn list(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Pro
 /// `POST /v1/agents/{agent}/controls/claim`: leases controls from the agent's queue.
 ///
 /// Empty if none came in time.
-pub async fn claim(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
+pub async fn claim(
+    State(app): State<Arc<App>>,
+    authorization: Authorization,
+    peer: Option<Extension<Peer>>,
+    uri: Uri,
+) -> Result<Response, Problem> {
     let agent: AgentId = path_id("agentId", &uri)?;
     let query = Query::from_uri(&uri);
     let claim_limits = claim_limits(&query)?;
     let wait = query.number("wait")?.unwrap_or(0).min(WAIT_SECS_MAX);
     let until = Instant::now() + Duration::from_secs(wait);
+    let is_present = || peer.as_ref().is_none_or(|Extension(peer)| !peer.has_left());
     let mut stopping = app.stopping.subscribe();
     let mut access = if wait > 0 { authorization.open_counted(&app)? } else { authorization.into_open_access() };
     let controls = tokio::select! {
         biased;
         // The token may end while the client waits.
         problem = access.ended() => return Err(problem),
-        claimed = app.controls.claim(&app.logs, &app.ingest, &agent, claim_limits, Some(until)) => claimed?,
+        claimed = app.controls.claim(&app.logs, &app.ingest, &agent, claim_limits, Some(until), is_present) => claimed?,
         _ = stop_requested(&mut stopping) => Vec::new(),
     };
-    Ok(no_store_json(json!({ "agentId": agent, "controls": controls })))
+    Ok(claimed(&agent, &controls))
+}
+
+/// Whether requests of this path wait for controls.
+#[must_use]
+pub fn is_claim_path(path: &str) -> bool {
+    path.starts_with("/v1/agents/") && path.ends_with("/controls/claim")
+}
+
+/// The answer to a claim whose client has closed its side of the connection: the end of the socket ends the claim.
+///
+/// # Errors
+/// For a path without an agent.
+pub fn ended_claim(uri: &Uri) -> Result<Response, Problem> {
+    let agent: AgentId = path_id("agentId", uri)?;
+    Ok(claimed(&agent, &[]))
+}
+
+fn claimed(agent: &AgentId, controls: &[ClaimedControl]) -> Response {
+    no_store_json(json!({ "agentId": agent, "controls": controls }))
 }
 
 /// `POST /v1/controls/{control}/ack`: the owner accepts the control.

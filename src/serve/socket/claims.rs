@@ -45,7 +45,7 @@ impl Connection<'_> {
         let room = claimer.claim.max.saturating_sub(claimer.open_leases.len());
         let first = claimer.open_leases.iter().map(|(_, until)| *until).min().filter(|_| room == 0);
         claimer.is_full = first.is_some();
-        let (app, sub, agent) = (self.app, sub.clone(), claimer.agent.clone());
+        let (app, sub, agent, peer) = (self.app, sub.clone(), claimer.agent.clone(), self.peer.clone());
         let claim = Claim { max: room, ..claimer.claim };
         let (stop, stopped) = AbortHandle::new_pair();
         claimer.waiting = stop;
@@ -55,7 +55,10 @@ impl Connection<'_> {
                     tokio::time::sleep_until(until).await;
                     Ok(Vec::new())
                 }
-                None => app.controls.claim(&app.logs, &app.ingest, &agent, claim, None).await,
+                None => {
+                    let is_present = || peer.as_ref().is_none_or(|peer| !peer.has_left());
+                    app.controls.claim(&app.logs, &app.ingest, &agent, claim, None, is_present).await
+                }
             };
             ClaimResult { sub, controls }
         };

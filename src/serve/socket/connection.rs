@@ -14,6 +14,7 @@ use crate::serve::access::authorization::{OpenAccess, Principal, unauthenticated
 use crate::serve::access::quota::QuotaSlot;
 use crate::serve::http::problem::Problem;
 use crate::serve::telemetry::meters::Counted;
+use crate::serve::transport::peer::Peer;
 use bytes::Bytes;
 use futures_util::future::{AbortHandle, Abortable, BoxFuture};
 use futures_util::stream::{FuturesOrdered, FuturesUnordered};
@@ -116,6 +117,8 @@ pub(super) struct ClaimResult {
 pub(super) struct Connection<'a> {
     pub app: &'a App,
     pub socket: Socket,
+    /// The client's end of a plain connection.
+    pub peer: Option<Peer>,
     /// `None` until the client has authenticated.
     pub client: Option<AuthenticatedClient>,
     /// Set to close the connection after the current reply.
@@ -146,10 +149,17 @@ pub(super) struct Connection<'a> {
 }
 
 impl<'a> Connection<'a> {
-    pub(super) fn new(app: &'a App, socket: Socket, client: Option<AuthenticatedClient>, is_forwarded: bool) -> Self {
+    pub(super) fn new(
+        app: &'a App,
+        socket: Socket,
+        peer: Option<Peer>,
+        client: Option<AuthenticatedClient>,
+        is_forwarded: bool,
+    ) -> Self {
         Self {
             app,
             socket,
+            peer,
             client,
             closing: None,
             readers: FuturesUnordered::new(),

@@ -27,6 +27,7 @@ use crate::serve::access::authorization::Principal;
 use crate::serve::access::quota::ConnectionPermit;
 use crate::serve::cluster;
 use crate::serve::http::problem::Problem;
+use crate::serve::transport::peer::Peer;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -68,6 +69,7 @@ pub async fn get(State(app): State<Arc<App>>, mut request: Request<Body>) -> Res
         };
     let is_forwarded = cluster::is_forwarded(request.headers());
     let permit = request.extensions_mut().remove::<ConnectionPermit>();
+    let peer = request.extensions_mut().remove::<Peer>();
     let upgraded = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
         match upgraded.await {
@@ -81,7 +83,7 @@ pub async fn get(State(app): State<Arc<App>>, mut request: Request<Body>) -> Res
                 let bytes_left = client.is_none().then_some(UNAUTHENTICATED_BYTES_MAX);
                 let limited = ReadLimited { io: TokioIo::new(io), bytes_left };
                 let socket = WebSocketStream::from_raw_socket(limited, Role::Server, Some(config)).await;
-                Connection::new(&app, socket, client, is_forwarded).run().await;
+                Connection::new(&app, socket, peer, client, is_forwarded).run().await;
             }
             Err(error) => tracing::debug!(%error, "a connection failed before its upgrade to a WebSocket"),
         }

@@ -10,6 +10,7 @@ use super::chunked::write_chunked;
 use super::head::{self, BodyFraming, HEADERS_MAX, RequestHead};
 use super::http1_answer::Http1Answer;
 use super::on_hyper::{serve_http1, serve_http2};
+use super::peer::SharedSocket;
 use super::refusal::refuse;
 use super::tls::{H2, Tls};
 use super::writers::{LiveStream, Writers};
@@ -147,10 +148,7 @@ async fn serve_tls(app: Arc<App>, router: Router, tls: Arc<Tls>, socket: TcpStre
         Err(_) => Ok(()),
         Ok(outcome) => match outcome? {
             Ok(socket) if socket.get_ref().1.alpn_protocol() == Some(H2) => serve_http2(app, router, socket, permit).await,
-            Ok(socket) => {
-                let half_close = false;
-                serve_http1(app, router, socket, BytesMut::new(), permit, half_close).await
-            }
+            Ok(socket) => serve_http1(app, router, socket, BytesMut::new(), permit, None).await,
             Err(socket) => {
                 let detail = "The request is plain HTTP, but this port requires TLS. Use https://.";
                 let problem = Problem::bad_request("tls_required", detail);
@@ -231,7 +229,9 @@ async fn serve_plain(
             }
             Ok(Ok(NextRequest::Other)) => {
                 drop(stopping);
-                return Box::pin(serve_http1(app, router, socket, read, permit, true)).await;
+                let socket = SharedSocket::new(socket);
+                let peer = Some(socket.peer());
+                return Box::pin(serve_http1(app, router, socket, read, permit, peer)).await;
             }
             Ok(Ok(NextRequest::Refused(problem))) => {
                 app.meters.problems.add(problem.code);

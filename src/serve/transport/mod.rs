@@ -5,6 +5,7 @@ pub mod connection;
 pub mod head;
 pub mod http1_answer;
 pub mod on_hyper;
+pub mod peer;
 pub mod refusal;
 pub mod tls;
 pub mod writers;

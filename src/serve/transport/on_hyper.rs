@@ -1,12 +1,14 @@
 //! Requests on hyper: all but streams and small posts on plain sockets.
 
 use super::head::{self, CheckedStream};
+use super::peer::Peer;
 use crate::serve::access::quota::ConnectionPermit;
+use crate::serve::api::controls::{ended_claim, is_claim_path};
 use crate::serve::{App, stop_requested};
 use axum::Router;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use bytes::BytesMut;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderValue, StatusCode, Uri, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1::{self, UpgradeableConnection};
 use hyper::server::conn::http2;
@@ -27,11 +29,16 @@ const HTTP2_STREAM_BYTES_MAX: usize = 64 * 1024;
 const PREFACE_BYTES: usize = 24;
 /// The service that hyper calls for each request of a connection.
 macro_rules! service {
-    ($app:expr, $router:expr, $permit:expr, $refusal:expr) => {{
+    ($app:expr, $router:expr, $permit:expr, $refusal:expr, $peer:expr) => {{
         let (meters, router, permit) = ($app.meters.clone(), TowerToHyperService::new($router), $permit);
         let refusal: head::RefusedHead = $refusal;
+        let peer: Option<Peer> = $peer;
         service_fn(move |mut request: http::Request<Incoming>| {
             request.extensions_mut().insert(permit.clone());
+            if let Some(peer) = &peer {
+                request.extensions_mut().insert(peer.clone());
+            }
+            let claimant = peer.clone().filter(|_| is_claim_path(request.uri().path())).map(|peer| (peer, request.uri().clone()));
             let refused = refusal.get().filter(|_| request.method().as_str() == head::REFUSED).cloned();
             if let Some(problem) = &refused {
                 meters.problems.add(problem.code);
@@ -46,7 +53,7 @@ macro_rules! service {
             let response = refused.map_or_else(|| Ok(router.call(request)), Err);
             async move {
                 let mut response = match response {
-                    Ok(response) => response.await?,
+                    Ok(response) => while_present(claimant, response).await?,
                     Err(problem) => problem.into_response(),
                 };
                 if is_last && response.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -58,24 +65,38 @@ macro_rules! service {
     }};
 }
 
+/// Answers a request. A claim ends without a control once its client has left.
+async fn while_present<F>(claimant: Option<(Peer, Uri)>, response: F) -> F::Output
+where
+    F: Future<Output = Result<Response, Infallible>>,
+{
+    let Some((peer, uri)) = claimant else { return response.await };
+    tokio::select! {
+        biased;
+        () = peer.left() => Ok(ended_claim(&uri).into_response()),
+        response = response => response,
+    }
+}
+
 /// Serves HTTP/1.1 through hyper. `read`: the bytes already read.
 ///
-/// With `half_close` a client that has shut down its sending side is still answered; without, it counts as gone.
+/// With a `peer`, a client that has shut down its sending side is still answered, but gets no control; without, it counts
+/// as gone.
 pub async fn serve_http1<S>(
     app: Arc<App>,
     router: Router,
     socket: S,
     read: BytesMut,
     permit: ConnectionPermit,
-    half_close: bool,
+    peer: Option<Peer>,
 ) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(app.limits.head_time_max).half_close(half_close);
+    http.timer(TokioTimer::new()).header_read_timeout(app.limits.head_time_max).half_close(peer.is_some());
     let socket = CheckedStream::new(socket, read, app.limits.head_bytes_max);
-    let service = service!(app, router, permit, socket.refusal());
+    let service = service!(app, router, permit, socket.refusal(), peer);
     let connection = http.serve_connection(TokioIo::new(socket), service).with_upgrades();
     serve_until_stopped(&app, connection, UpgradeableConnection::graceful_shutdown).await
 }
@@ -111,7 +132,7 @@ pub async fn serve_http2(
         // As for a WebSocket, a client that leaves a ping unanswered is gone.
         .keep_alive_interval(app.keep_alive.heartbeat)
         .keep_alive_timeout(app.keep_alive.heartbeat);
-    let service = service!(app, router, permit, head::RefusedHead::default());
+    let service = service!(app, router, permit, head::RefusedHead::default(), None);
     let connection = http.serve_connection(TokioIo::new(CheckedStream::unchecked(socket, read)), service);
     serve_until_stopped(&app, connection, http2::Connection::graceful_shutdown).await
 }

@@ -14,7 +14,7 @@ import pytest
 
 BINARY = os.environ.get("PROSCENIUM_BIN", str(Path(__file__).parents[3] / "target/debug/proscenium"))
 # Only a hang takes as long, in seconds.
-DEADLINE = 60.0
+DEADLINE = 300.0
 
 
 class Server:

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AbstractChat } from "ai";
 import { Problem, ProsceniumChatTransport, worker } from "proscenium-client";
-import { startProxy, startServer, waitFor } from "./harness.js";
+import { limit, startProxy, startServer, waitFor } from "./harness.js";
 
 const server = await startServer();
 
@@ -26,7 +26,7 @@ const textOf = ({ messages }) => messages.at(-1).parts.filter(({ type }) => type
 const take = async (agent) => (await worker({ base: server.url, agent }).next()).value;
 const words = Array.from({ length: 200 }, (_, at) => `word ${at}, `);
 
-test("an answer continues where its connection broke, each time", { timeout: 60_000 }, async () => {
+test("an answer continues where its connection broke, each time", limit, async () => {
   const proxy = await startProxy(server.url);
   // Each connection ends inside an event.
   proxy.cutAfter = 4_001;
@@ -49,7 +49,7 @@ test("an answer continues where its connection broke, each time", { timeout: 60_
   assert.ok(proxy.connections > 3, `${proxy.connections} connections`);
 });
 
-test("a page that reloads gets the whole message, and null when no run is active", { timeout: 60_000 }, async () => {
+test("a page that reloads gets the whole message, and null when no run is active", limit, async () => {
   const transport = new ProsceniumChatTransport({ base: server.url, agent: "reload" });
   const first = new Chat({ id: "reload", transport });
   void first.sendMessage({ text: "Begin." });
@@ -73,7 +73,7 @@ test("a page that reloads gets the whole message, and null when no run is active
   assert.deepEqual([messages.map(({ role }) => role), activeRun], [["user", "assistant"], null]);
 });
 
-test("stop asks the agent to end the run", { timeout: 60_000 }, async () => {
+test("stop asks the agent to end the run", limit, async () => {
   const transport = new ProsceniumChatTransport({ base: server.url, agent: "stops" });
   const chat = new Chat({ id: "stops", transport });
   const done = chat.sendMessage({ text: "Begin." });
@@ -91,7 +91,7 @@ test("stop asks the agent to end the run", { timeout: 60_000 }, async () => {
   assert.equal(chat.status, "ready");
 });
 
-test("a refusal of the server reaches the chat as its problem", { timeout: 60_000 }, async () => {
+test("a refusal of the server reaches the chat as its problem", limit, async () => {
   const transport = new ProsceniumChatTransport({ base: server.url, agent: "x".repeat(300) });
   await assert.rejects(transport.history("chat"), (error) => error instanceof Problem && error.code === "bad_id");
   const chat = new Chat({ id: "refused", transport, onError() {} });
@@ -99,7 +99,7 @@ test("a refusal of the server reaches the chat as its problem", { timeout: 60_00
   assert.deepEqual([chat.status, chat.error.code], ["error", "bad_id"]);
 });
 
-test("an abort ends the stream and its connection", { timeout: 60_000 }, async () => {
+test("an abort ends the stream and its connection", limit, async () => {
   const transport = new ProsceniumChatTransport({ base: server.url, agent: "aborts" });
   const abort = new AbortController();
   const message = { id: "u1", role: "user", parts: [{ type: "text", text: "Begin." }] };

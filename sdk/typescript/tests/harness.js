@@ -14,7 +14,10 @@ import { fileURLToPath } from "node:url";
 const BINARY = process.env.PROSCENIUM_BIN ?? fileURLToPath(new URL("../../../target/debug/proscenium", import.meta.url));
 
 /** The time after which a wait fails, in milliseconds. Only a hang takes as long. */
-export const DEADLINE = 60_000;
+export const DEADLINE = 300_000;
+
+/** The options of a test that waits. */
+export const limit = { timeout: 2 * DEADLINE };
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 

@@ -7,6 +7,7 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
+import { partOf } from "../part.mjs";
 import { limit, text, until, useStage } from "./stage.js";
 
 let stage, page;
@@ -115,7 +116,7 @@ async function claimed({ run, agent, card }, name, { exact = true, reason } = {}
   return { control: control.control, value: control.value };
 }
 
-for (const [name, { source = name, ask, args }] of Object.entries(SOURCES)) {
+for (const [name, { source = name, ask, args }] of partOf(Object.entries(SOURCES), 2)) {
   test(`${name}: Approve approves and Reject rejects, without a schema`, limit, async () => {
     const facts = await ask(undefined, false);
     assert.deepEqual(await claimed(await asks(source, facts), "Approve"), { control: "approve", value: undefined });

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { Cluster } from "../cluster.mjs";
+import { limit } from "../deadline.mjs";
 import { agUis } from "./ag-ui.mjs";
 import { ai } from "./ai-sdk.mjs";
 import { BINARY, RECORDINGS, ack, claim, post, publish, waitFor, within } from "./harness.mjs";
@@ -19,14 +20,14 @@ before(async () => (cluster = await Cluster.start(BINARY, 3)));
 after(() => cluster?.stop());
 
 for (const client of CLIENTS) {
-  test(`${client.name} shows recordings on a follower as on a single server`, async () => {
+  test(`${client.name} shows recordings on a follower as on a single server`, limit, async () => {
     const [leader, follower] = [await cluster.leader(), await cluster.follower()];
     const { failures } = await runAll(leader.url, client, { page: follower.url, recordings: PART });
     assert.equal(failures.length, 0, failures.slice(0, 5).join("\n"));
   });
 }
 
-test("An AG-UI page on a follower goes on with one reconnect when the leader is killed", async () => {
+test("An AG-UI page on a follower goes on with one reconnect when the leader is killed", limit, async () => {
   const [leader, follower] = [await cluster.leader(), await cluster.follower()];
   const [run, thread, agent] = ["run-k", "thread-k", "agent-k"];
   const page = agUis[0].open({ url: follower.url, agent, thread, run, user: "user-k" });

@@ -15,14 +15,12 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { DEADLINE } from "../deadline.mjs";
 import { jitterStream } from "../jitter.mjs";
+import { partOf } from "../part.mjs";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
 export const BINARY = process.env.PROSCENIUM_BIN ?? here("../../target/debug/proscenium");
 const WORKER = process.env.PROSCENIUM_WORKER ?? here("../../target/debug/examples/worker");
-
-/** Whether to test more points of each recording than the gate does. */
-export const FULL = process.env.PROSCENIUM_CLIENTS === "full";
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -83,6 +81,9 @@ export const RECORDINGS = Object.entries(SOURCES).flatMap(([folder, source]) =>
     return { name: `${folder}/${file.replace(/\.ndjson$/, "")}`, source, facts };
   }),
 ).filter(({ name }) => name.includes(process.env.PROSCENIUM_RECORDINGS ?? ""));
+
+/** An eighth of the recordings, another one for each shift, or those that PROSCENIUM_RECORDINGS names. */
+export const partOfRecordings = (shift) => (process.env.PROSCENIUM_RECORDINGS ? RECORDINGS : partOf(RECORDINGS, 8, shift));
 
 /** Sends a request that must succeed, and returns its JSON. */
 export async function requestJson(url, init) {

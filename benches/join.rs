@@ -52,6 +52,7 @@ async fn write(ingest: &Ingest, run: &str, count: usize, fact: impl Fn(usize) ->
             facts: facts.into(),
             epoch: None,
             write_scope: None,
+            memory: None,
             atomic: false,
         };
         ingest.deliver(delivery).await.expect("the server accepts the facts");

@@ -65,6 +65,7 @@ fn delivery(run: &str) -> Delivery {
         facts: facts().into_iter().map(Value::Object).collect::<Vec<_>>().into(),
         epoch: None,
         write_scope: None,
+        memory: None,
         atomic: false,
     }
 }

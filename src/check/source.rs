@@ -39,8 +39,17 @@ pub async fn envelopes(
     let ingest = Ingest::new(logs.clone(), Policy::default(), environment);
     let given = Ids::default();
     let facts = facts.into();
-    let delivery =
-        Delivery { log: log.clone(), source, given, producer: None, facts, atomic: true, epoch: None, write_scope: None };
+    let delivery = Delivery {
+        log: log.clone(),
+        source,
+        given,
+        producer: None,
+        facts,
+        atomic: true,
+        epoch: None,
+        write_scope: None,
+        memory: None,
+    };
     ingest.deliver(delivery).await?;
     let tail = logs.log(&log).await?.tail();
     let (mut envelopes, mut at) = (Vec::new(), Sequence::NONE);

@@ -8,13 +8,15 @@ use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall
 use super::entry::AgentEntry;
 use super::error::UpstreamError;
 use super::http::{EventReader, HttpEndpoint, HttpUpstream, NO_STREAM, line_of};
+use super::memory;
 use super::sse::SseMessage;
 use super::{ConnectorKind, TargetKind, http_endpoint};
+use crate::log::agent_memory::Remembered;
 use crate::model::halves;
 use futures_util::FutureExt;
 use http::Method;
 use reqwest::RequestBuilder;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 pub(super) const CONNECTOR: ConnectorKind =
     ConnectorKind { name: "a2a", source: "a2a", target: TargetKind::Url, options: &["version"], resolves: false, open };
@@ -70,7 +72,7 @@ const CONTEXT: &str = "a2aContext";
 impl Protocol for A2aAgent {
     fn call<'a>(&'a self, call: &'a UpstreamCall) -> Step<'a, Box<dyn Upstream>> {
         async {
-            let task = call.memory.get(TASK).and_then(Value::as_str).map(str::to_owned);
+            let task = memory::id(&call.memory.run, TASK).map(str::to_owned);
             let (method, params) = match (&call.input, &task) {
                 (TurnInput::Rejoin, Some(task)) => (self.dialect.subscribe, json!({ "id": task })),
                 (input, task) => (self.dialect.send, json!({ "message": self.message(call, input, task.as_deref()) })),
@@ -89,8 +91,8 @@ impl Protocol for A2aAgent {
         .boxed()
     }
 
-    fn can_rejoin(&self, memory: &Map<String, Value>) -> bool {
-        memory.contains_key(TASK)
+    fn can_rejoin(&self, memory: &Remembered) -> bool {
+        memory.run.contains_key(TASK)
     }
 
     fn outlives_connection(&self) -> bool {
@@ -135,8 +137,8 @@ impl A2aAgent {
         if self.dialect.has_kinds {
             message["kind"] = "message".into();
         }
-        if let Some(context) = call.memory.get(CONTEXT).or(call.session_memory.get(CONTEXT)) {
-            message["contextId"] = context.clone();
+        if let Some(context) = memory::id(&call.memory.session, CONTEXT) {
+            message["contextId"] = context.into();
         }
         if let (TurnInput::Replies(_), Some(task)) = (input, task) {
             message["taskId"] = task.into();
@@ -188,12 +190,12 @@ impl EventReader for A2aReader {
         Some(rpc(endpoint, self.dialect, self.dialect.cancel, "cancel", &json!({ "id": task })))
     }
 
-    fn memory(&mut self) -> Option<Map<String, Value>> {
+    fn news(&mut self) -> Remembered {
         if !std::mem::take(&mut self.is_news) {
-            return None;
+            return Remembered::default();
         }
-        let ids = [(TASK, self.task.clone()), (CONTEXT, self.context.clone())];
-        Some(ids.into_iter().filter_map(|(name, id)| Some((name.to_owned(), id?.into()))).collect())
+        let (task, context) = (self.task.as_deref(), self.context.as_deref());
+        Remembered { run: memory::named([(TASK, task)]), session: memory::named([(CONTEXT, context)]) }
     }
 }
 
@@ -236,7 +238,8 @@ mod tests {
         ] {
             let mut reader = A2aReader { dialect: &V1, task: None, context: None, is_news: false };
             reader.note_ids(&event);
-            assert_eq!(Value::Object(reader.memory().unwrap()), json!({ "a2aTask": "t", "a2aContext": "c" }), "{event}");
+            let ids = json!({ "run": { "a2aTask": "t" }, "session": { "a2aContext": "c" } });
+            assert_eq!(serde_json::to_value(reader.news()).unwrap(), ids, "{event}");
         }
     }
 }

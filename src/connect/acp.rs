@@ -5,14 +5,18 @@
 //!
 //! A fact is a message with its direction, because both ends number their requests from 0.
 
-use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall};
+use super::call::{ActionReply, Protocol, QuestionLife, Step, TurnInput, Upstream, UpstreamCall};
 use super::entry::AgentEntry;
 use super::error::UpstreamError;
+use super::memory;
 use super::process::{AgentProcess, Pooled, ProcessPool, told};
 use super::{ConnectorKind, TargetKind, process_pool};
+use crate::log::agent_memory::Remembered;
 use crate::model::{Control, SessionId, halves};
 use futures_util::FutureExt;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::future::ready;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -51,12 +55,22 @@ impl Protocol for AcpAgent {
             let params = json!({ "sessionId": process.session, "prompt": [] });
             let request = json!({ "jsonrpc": "2.0", "id": prompt, "method": "session/prompt", "params": params });
             let facts = vec![json!({ "from": "client", "message": request }).to_string()];
-            let memory = Some(Map::from_iter([(SESSION.to_owned(), Value::from(process.session.as_str()))]));
+            let session = memory::named([(SESSION, Some(process.session.as_str()))]);
+            let news = Remembered { session, ..Remembered::default() };
             let (pool, session) = (self.0.clone(), call.session.clone());
-            Ok(Box::new(AcpTurn { pool, session, process: Some(process), prompt, facts, questions: Vec::new(), memory })
+            Ok(Box::new(AcpTurn { pool, session, process: Some(process), prompt, facts, questions: Vec::new(), news })
                 as Box<dyn Upstream>)
         }
         .boxed()
+    }
+
+    fn question_life(&self) -> QuestionLife {
+        QuestionLife::WithinCall
+    }
+
+    /// None: the process that asked has ended, or it would have got the answer.
+    fn open_questions<'a>(&'a self, _call: &'a UpstreamCall) -> Step<'a, Option<HashSet<String>>> {
+        Box::pin(ready(Ok(Some(HashSet::new()))))
     }
 }
 
@@ -74,7 +88,7 @@ impl AcpAgent {
             UpstreamError::new("process_not_started", format!("The agent's directory has no absolute path: {error}."))
         })?;
         let mut params = json!({ "cwd": directory, "mcpServers": [] });
-        let known = call.session_memory.get(SESSION).and_then(Value::as_str);
+        let known = memory::id(&call.memory.session, SESSION);
         if let Some(known) = known.filter(|_| agent["agentCapabilities"]["loadSession"] == true) {
             params["sessionId"] = known.into();
             // What it replays is in the log.
@@ -167,7 +181,7 @@ struct AcpTurn {
     facts: Vec<String>,
     /// Requests that wait for the user.
     questions: Vec<Question>,
-    memory: Option<Map<String, Value>>,
+    news: Remembered,
 }
 
 struct Question {
@@ -183,10 +197,10 @@ enum QuestionKind {
 }
 
 impl Question {
-    /// Whether an action of the source stands for it: its id ends with that of the request.
-    fn is_asked_by(&self, action: &str) -> bool {
+    /// Whether an action of the source stands for it: its id has the session's and that of the request.
+    fn is_asked_by(&self, session: &str, action: &str) -> bool {
         let id = self.request.as_str().map_or_else(|| self.request.to_string(), str::to_owned);
-        action.strip_suffix(id.as_str()).is_some_and(|rest| rest.ends_with(':'))
+        action.strip_prefix(session).and_then(|rest| rest.strip_prefix(':')) == Some(id.as_str())
     }
 
     /// The result of the request for an answer.
@@ -302,7 +316,8 @@ impl Upstream for AcpTurn {
 
     fn reply<'a>(&'a mut self, reply: &'a ActionReply) -> Step<'a, bool> {
         async {
-            let Some(at) = self.questions.iter().position(|question| question.is_asked_by(reply.action.as_str())) else {
+            let session = self.process.as_ref().map_or("", |process| &process.session);
+            let Some(at) = self.questions.iter().position(|question| question.is_asked_by(session, reply.action.as_str())) else {
                 return Ok(false);
             };
             let question = self.questions.remove(at);
@@ -313,8 +328,8 @@ impl Upstream for AcpTurn {
         .boxed()
     }
 
-    fn memory(&mut self) -> Option<Map<String, Value>> {
-        self.memory.take()
+    fn news(&mut self) -> Remembered {
+        std::mem::take(&mut self.news)
     }
 }
 
@@ -335,7 +350,8 @@ mod tests {
         assert_eq!(outcome(Control::Answer, json!({ "optionId": "always" })), selected("always"));
         let question = Question { request: json!(3), kind: QuestionKind::Permission(vec![offered("yes", "allow_once")]) };
         assert_eq!(question.result(&reply("s:3", Control::Reject, Value::Null, json!({}))), question.cancelled());
-        assert!(question.is_asked_by("session:3") && !question.is_asked_by("session:13"));
+        assert!(question.is_asked_by("session", "session:3") && !question.is_asked_by("session", "session:13"));
+        assert!(!question.is_asked_by("session", "session:a:3"), "that is another request, whose id is text");
     }
 
     #[test]

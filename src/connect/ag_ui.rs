@@ -151,7 +151,7 @@ mod tests {
         let sent = Map::from_iter([("resume".to_owned(), json!([1]))]);
         let read = |data: &str| {
             let mut facts = Vec::new();
-            let message = SseMessage { event: String::new(), data: data.into() };
+            let message = SseMessage { event: String::new(), data: data.into(), id: None };
             AgUiReader { sent: Some(sent.clone()) }.read(message, &mut facts).unwrap();
             serde_json::from_str::<Value>(&facts[0]).unwrap()
         };

@@ -9,6 +9,7 @@ use super::error::UpstreamError;
 use super::http::{EventReader, HttpEndpoint, HttpUpstream, line_of};
 use super::sse::SseMessage;
 use super::{ConnectorKind, TargetKind, http_endpoint};
+use crate::log::agent_memory::Remembered;
 use crate::model::{Control, halves};
 use futures_util::FutureExt;
 use http::Method;
@@ -109,7 +110,7 @@ fn chat_messages(call: &UpstreamCall) -> Vec<Value> {
         for tool in message["toolCalls"].as_array().into_iter().flatten() {
             let id = tool["id"].as_str().unwrap_or_default();
             let reply = replies.get(id).copied();
-            let kept = reply.and_then(|reply| call.memory.get(APPROVALS)?.get(reply.action.as_str())?.as_object());
+            let kept = reply.and_then(|reply| call.memory.run.get(APPROVALS)?.get(reply.action.as_str())?.as_object());
             parts.push(tool_part(tool, results.get(id), reply, kept));
         }
     }
@@ -210,8 +211,9 @@ impl EventReader for AiSdkReader {
         }))
     }
 
-    fn memory(&mut self) -> Option<Map<String, Value>> {
-        std::mem::take(&mut self.is_news).then(|| Map::from_iter([(APPROVALS.to_owned(), self.approvals.clone().into())]))
+    fn news(&mut self) -> Remembered {
+        let approvals = std::mem::take(&mut self.is_news).then(|| (APPROVALS.to_owned(), self.approvals.clone().into()));
+        Remembered { run: approvals.into_iter().collect(), ..Remembered::default() }
     }
 }
 
@@ -225,10 +227,10 @@ mod tests {
         let chunk = json!({ "type": "tool-approval-request", "approvalId": "ask", "toolCallId": "c", "signature": "sig",
             "inputSchemaInput": { "raw": 1 }, "approvalDescriptor": { "d": 1 }, "reason": "It deletes." });
         let mut reader = AiSdkReader::default();
-        let message = SseMessage { event: String::new(), data: chunk.to_string() };
+        let message = SseMessage { event: String::new(), data: chunk.to_string(), id: None };
         reader.read(message, &mut Vec::new()).unwrap();
-        let memory = reader.memory().unwrap();
-        assert_eq!(reader.memory(), None, "it is remembered once");
+        let memory = reader.news();
+        assert_eq!(reader.news(), Remembered::default(), "it is remembered once");
         let tool = json!({ "id": "c", "type": "function", "function": { "name": "rm", "arguments": "{}" } });
         let history = vec![json!({ "id": "a", "role": "assistant", "toolCalls": [tool] })];
         let reply = samples::reply("ask", Control::Approve, Value::Null, json!({ "toolCallId": "c" }));

@@ -1,11 +1,13 @@
 //! What a protocol gets and gives: a call, and the live stream that it leads to.
 
 use super::error::UpstreamError;
+use crate::log::agent_memory::Remembered;
 use crate::model::{ActionId, Control, RunId, SessionId};
 use futures_util::future::BoxFuture;
 use http::HeaderMap;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
+use std::collections::HashSet;
 use std::future::ready;
 use uuid::Uuid;
 
@@ -17,9 +19,8 @@ pub(super) struct UpstreamCall {
     /// The conversation before this call, from the log, in the form of AG-UI messages.
     pub history: Vec<Value>,
     pub input: TurnInput,
-    /// What the protocol remembered in earlier calls of this run, and of this session.
-    pub memory: Map<String, Value>,
-    pub session_memory: Map<String, Value>,
+    /// What the agent gave in earlier calls of this run, and in its earlier runs of this session.
+    pub memory: Remembered,
     /// The headers of the user's request that the agent's entry names.
     pub user_headers: HeaderMap,
     /// A random number, for an id of the agent's.
@@ -86,6 +87,17 @@ impl ActionReply {
     }
 }
 
+/// How long an agent waits for the answer to a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum QuestionLife {
+    /// Until it is answered: an answer names the question, and the agent knows it.
+    UntilAnswered,
+    /// Until the session's thread gets new input, which abandons the question without a word.
+    UntilNewInput,
+    /// As long as the call that asked is open.
+    WithinCall,
+}
+
 /// A step of a call.
 pub(super) type Step<'a, T> = BoxFuture<'a, Result<T, UpstreamError>>;
 
@@ -95,7 +107,7 @@ pub(super) trait Protocol: Send + Sync {
     fn call<'a>(&'a self, call: &'a UpstreamCall) -> Step<'a, Box<dyn Upstream>>;
 
     /// Whether a call that the restart of this server cut off can be read on, by what the run remembers.
-    fn can_rejoin(&self, _memory: &Map<String, Value>) -> bool {
+    fn can_rejoin(&self, _memory: &Remembered) -> bool {
         false
     }
 
@@ -105,6 +117,16 @@ pub(super) trait Protocol: Send + Sync {
     /// Why the agent cannot get it, for the user.
     fn check_edit(&self, _edit: &ActionReply) -> Result<(), &'static str> {
         Err("The agent takes no changed arguments. Approve or reject the action.")
+    }
+
+    /// How long the agent waits for an answer.
+    fn question_life(&self) -> QuestionLife {
+        QuestionLife::UntilAnswered
+    }
+
+    /// The ids of the questions that the agent still asks, before it gets answers. `None`: it does not say.
+    fn open_questions<'a>(&'a self, _call: &'a UpstreamCall) -> Step<'a, Option<HashSet<String>>> {
+        Box::pin(ready(Ok(None)))
     }
 
     /// Whether the agent goes on with a call whose connection was closed. Only [`Upstream::cancel`] then stops it.
@@ -139,9 +161,11 @@ pub(super) trait Upstream: Send {
         Box::pin(ready(Ok(false)))
     }
 
-    /// What later calls need to know, if it changed: of this run, and of its session.
-    fn memory(&mut self) -> Option<Map<String, Value>> {
-        None
+    /// What the agent gave since the last call of this function, and later calls need.
+    ///
+    /// It is stored with the facts that [`Self::next`] returned last.
+    fn news(&mut self) -> Remembered {
+        Remembered::default()
     }
 }
 
@@ -154,14 +178,14 @@ pub(super) fn uuid_of(parts: &[&str]) -> Uuid {
 /// Calls for the tests of protocols.
 #[cfg(test)]
 pub(super) mod samples {
-    use super::{ActionReply, TurnInput, UpstreamCall};
+    use super::{ActionReply, Remembered, TurnInput, UpstreamCall};
     use crate::model::{ActionId, Control, RunId, SessionId};
-    use serde_json::{Map, Value};
+    use serde_json::Value;
 
     pub(in crate::connect) fn call(history: Vec<Value>, input: TurnInput) -> UpstreamCall {
         let (session, run) = (SessionId::new("s").unwrap(), RunId::new("r").unwrap());
-        let (memory, session_memory, user_headers) = (Map::new(), Map::new(), http::HeaderMap::new());
-        UpstreamCall { session, run, history, input, memory, session_memory, user_headers, nonce: 0 }
+        let (memory, user_headers) = (Remembered::default(), http::HeaderMap::new());
+        UpstreamCall { session, run, history, input, memory, user_headers, nonce: 0 }
     }
 
     /// An answer; `null` is no value.

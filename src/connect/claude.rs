@@ -4,15 +4,18 @@
 //!
 //! A fact is a line with its direction, because the answers of the host are not in the output.
 
-use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall};
+use super::call::{ActionReply, Protocol, QuestionLife, Step, TurnInput, Upstream, UpstreamCall};
 use super::entry::AgentEntry;
 use super::error::{UpstreamError, excerpt};
+use super::memory;
 use super::process::{AgentProcess, Pooled, ProcessPool, told};
 use super::{ConnectorKind, TargetKind, process_pool};
+use crate::log::agent_memory::Remembered;
 use crate::model::{Control, SessionId, halves};
 use futures_util::FutureExt;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
+use std::future::ready;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -64,22 +67,24 @@ impl Protocol for ClaudeAgent {
                     "The agent's process has ended, and no longer waits for the answer.",
                 ));
             };
-            let known = call.session_memory.get(SESSION).and_then(Value::as_str);
-            let session = known.map_or_else(|| Uuid::from_u128(call.nonce).to_string(), str::to_owned);
+            // It stands on a command line: nothing but a UUID does.
+            let known = memory::id(&call.memory.session, SESSION).and_then(|known| Uuid::parse_str(known).ok());
+            let session = known.unwrap_or_else(|| uuid::Builder::from_random_bytes(call.nonce.to_be_bytes()).into_uuid());
             let (process, context) = match self.0.take(&call.session) {
                 Some(process) => (process, None),
                 None => {
                     let flag = if known.is_some() { "--resume" } else { "--session-id" };
-                    let arguments = ARGUMENTS.into_iter().chain([flag, &session]).map(str::to_owned);
+                    let arguments = ARGUMENTS.into_iter().map(str::to_owned).chain([format!("{flag}={session}")]);
                     let process = AgentProcess::start(&self.0.command, &arguments.collect::<Vec<_>>(), self.0.line_bytes_max)?;
                     (ClaudeProcess(process), told(&call.history).filter(|_| known.is_none()))
                 }
             };
-            let memory = Some(Map::from_iter([(SESSION.to_owned(), session.into())]));
+            let session = memory::named([(SESSION, Some(session.to_string().as_str()))]);
+            let news = Remembered { session, ..Remembered::default() };
             let (pool, session) = (self.0.clone(), call.session.clone());
             let (facts, questions, children) = (Vec::new(), Map::new(), HashSet::new());
             let mut turn =
-                ClaudeTurn { pool, session, process: Some(process), facts, questions, children, interrupts: 0, memory };
+                ClaudeTurn { pool, session, process: Some(process), facts, questions, children, interrupts: 0, news };
             let texts: Vec<String> = context.into_iter().chain(messages.iter().map(|message| message.text.clone())).collect();
             turn.say(&texts).await?;
             // The log has the user's words already.
@@ -87,6 +92,15 @@ impl Protocol for ClaudeAgent {
             Ok(Box::new(turn) as Box<dyn Upstream>)
         }
         .boxed()
+    }
+
+    fn question_life(&self) -> QuestionLife {
+        QuestionLife::WithinCall
+    }
+
+    /// None: the process that asked has ended, or it would have got the answer.
+    fn open_questions<'a>(&'a self, _call: &'a UpstreamCall) -> Step<'a, Option<HashSet<String>>> {
+        Box::pin(ready(Ok(Some(HashSet::new()))))
     }
 
     fn check_edit(&self, edit: &ActionReply) -> Result<(), &'static str> {
@@ -111,7 +125,7 @@ struct ClaudeTurn {
     /// The child agents that work in the background: their end starts the turn with the answer.
     children: HashSet<String>,
     interrupts: u64,
-    memory: Option<Map<String, Value>>,
+    news: Remembered,
 }
 
 impl ClaudeTurn {
@@ -231,8 +245,8 @@ impl Upstream for ClaudeTurn {
         .boxed()
     }
 
-    fn memory(&mut self) -> Option<Map<String, Value>> {
-        self.memory.take()
+    fn news(&mut self) -> Remembered {
+        std::mem::take(&mut self.news)
     }
 }
 

@@ -14,16 +14,6 @@ use crate::serve::http::problem::Problem;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 
-/// The activity in which the connector keeps what later calls need.
-pub(super) const MEMORY: &str = "connector";
-
-/// What the log says about a session before a call.
-pub(super) struct SessionState {
-    pub history: Vec<Value>,
-    /// What the runs of the session remember together; newer runs win.
-    pub memory: Map<String, Value>,
-}
-
 /// Reads the session's conversation from the log, as this audience sees it.
 ///
 /// `except` leaves out the messages of a run that only begins. `pending` are calls that have no result yet because the
@@ -37,20 +27,11 @@ pub(super) async fn read(
     audience: Audience,
     except: Option<&RunId>,
     pending: &HashSet<String>,
-) -> Result<SessionState, Problem> {
-    let thread = Thread::find(app, session).await?;
-    let all = thread.shown_activities(app, Audience::Internal).await?;
-    let mut memory = Map::new();
-    for activity in all.iter().filter(|activity| &*activity.kind == MEMORY) {
-        memory.extend(Map::clone(&activity.content));
-    }
-    let shown = match audience {
-        Audience::Internal => all,
-        narrower => thread.shown_activities(app, narrower).await?,
-    };
+) -> Result<Vec<Value>, Problem> {
+    let shown = Thread::find(app, session).await?.shown_activities(app, audience).await?;
     let is_earlier = |activity: &&ActivityView| activity.run.as_deref() != except.map(RunId::as_str);
     let shown: Vec<_> = shown.iter().filter(is_earlier).cloned().collect();
-    Ok(SessionState { history: history(ag_ui::messages(&shown, false), pending), memory })
+    Ok(history(ag_ui::messages(&shown, false), pending))
 }
 
 /// Leaves of a message list what every model accepts.

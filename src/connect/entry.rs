@@ -19,6 +19,8 @@ pub struct AgentEntry {
     pub name: AgentId,
     pub connector: &'static ConnectorKind,
     pub target: AgentTarget,
+    /// Whether an agent that was connected before has the same address.
+    pub shares_target: bool,
     /// What of the conversation goes to the agent.
     pub history: Audience,
     pub limits: CallLimits,
@@ -264,7 +266,8 @@ impl AgentTable {
         };
         let history = self.history.unwrap_or(Audience::Internal);
         let forward_headers = forwarded(&self.forward_headers, &target)?;
-        Ok(AgentEntry { name, connector, target, history, limits, forward_headers, options: self.options })
+        let (shares_target, options) = (false, self.options);
+        Ok(AgentEntry { name, connector, target, shares_target, history, limits, forward_headers, options })
     }
 }
 

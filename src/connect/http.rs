@@ -4,11 +4,12 @@ use super::call::{Step, Upstream};
 use super::entry::CallLimits;
 use super::error::{RetryHint, UpstreamError, excerpt};
 use super::sse::{SseMessage, SseParser};
+use crate::log::agent_memory::Remembered;
 use crate::model::halves;
 use futures_util::FutureExt;
 use http::{HeaderMap, Method, StatusCode, header};
 use reqwest::{Client, RequestBuilder, Response, Url, redirect};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::time::Duration;
 
 /// Time to open a connection.
@@ -236,9 +237,9 @@ pub(super) trait EventReader: Send {
         None
     }
 
-    /// See [`Upstream::memory`].
-    fn memory(&mut self) -> Option<Map<String, Value>> {
-        None
+    /// See [`Upstream::news`].
+    fn news(&mut self) -> Remembered {
+        Remembered::default()
     }
 }
 
@@ -276,8 +277,8 @@ impl<R: EventReader> Upstream for HttpUpstream<R> {
         .boxed()
     }
 
-    fn memory(&mut self) -> Option<Map<String, Value>> {
-        self.reader.memory()
+    fn news(&mut self) -> Remembered {
+        self.reader.news()
     }
 }
 

@@ -2,20 +2,25 @@
 //!
 //! The server keeps the state of a thread, so it gets only new messages. The thread's id follows from the session's. A
 //! stream ends in the same way whether the run completed, waits or was cancelled, so the connector asks afterwards. A
-//! run continues at the server while this process restarts, and the connector then joins it. The joined stream has no
-//! events from before, so the connector reads the run's messages from the state of the thread at the end.
+//! run continues at the server while this process restarts, and the connector then joins it after the last event that
+//! the log has. A server that kept no events has none from before, so the connector also reads the run's messages from
+//! the state of the thread at the end.
 
-use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall, uuid_of};
+use super::call::{ActionReply, Protocol, QuestionLife, Step, TurnInput, Upstream, UpstreamCall, uuid_of};
 use super::entry::AgentEntry;
 use super::error::UpstreamError;
 use super::http::{EventReader, HttpEndpoint, HttpUpstream, line_of};
+use super::memory;
 use super::sse::SseMessage;
 use super::{ConnectorKind, TargetKind, http_endpoint};
-use crate::model::{Control, SessionId, halves};
+use crate::log::agent_memory::Remembered;
+use crate::model::{AgentId, Control, SessionId, halves};
 use futures_util::FutureExt;
-use http::Method;
+use http::{HeaderValue, Method};
 use reqwest::RequestBuilder;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use std::collections::HashSet;
 use uuid::Uuid;
 
 pub(super) const CONNECTOR: ConnectorKind = ConnectorKind {
@@ -31,7 +36,9 @@ fn open(entry: &AgentEntry, event_bytes_max: usize) -> Result<Box<dyn Protocol>,
     let assistant = entry.text_option("assistant")?.unwrap_or("agent").to_owned();
     let mut settings = entry.options.clone();
     settings.shift_remove("assistant");
-    Ok(Box::new(LangGraphServer { endpoint: http_endpoint(entry, event_bytes_max)?, assistant, settings }))
+    let endpoint = http_endpoint(entry, event_bytes_max)?;
+    let threads_of = entry.shares_target.then(|| entry.name.clone());
+    Ok(Box::new(LangGraphServer { endpoint, assistant, settings, threads_of }))
 }
 
 struct LangGraphServer {
@@ -39,37 +46,58 @@ struct LangGraphServer {
     assistant: String,
     /// Further members of the request for a run.
     settings: Map<String, Value>,
+    /// Its name, if another agent has the threads that are named like the sessions.
+    threads_of: Option<AgentId>,
 }
 
-/// What the run remembers.
+/// What the session remembers: its thread.
 const THREAD: &str = "langgraphThread";
+/// What the run remembers: the server's run, and how far the log has its stream.
 const RUN: &str = "langgraphRun";
+const EVENT: &str = "langgraphEvent";
 
 impl Protocol for LangGraphServer {
     fn call<'a>(&'a self, call: &'a UpstreamCall) -> Step<'a, Box<dyn Upstream>> {
         async {
-            let thread = thread_of(&call.session);
+            let thread = self.thread(call);
             let joined = match call.input {
-                TurnInput::Rejoin => call.memory.get(RUN).and_then(Value::as_str).map(str::to_owned),
+                TurnInput::Rejoin => memory::id(&call.memory.run, RUN).map(str::to_owned),
                 _ => None,
             };
+            let events = joined.as_ref().map(|_| EventPosition::of(&call.memory.run)).unwrap_or_default();
             let endpoint = self.endpoint.with_headers(&call.user_headers);
             let request = match &joined {
-                Some(run) => endpoint.request(Method::GET, endpoint.address(&["threads", &thread, "runs", run, "stream"])),
+                Some(run) => {
+                    let request = endpoint.request(Method::GET, endpoint.address(&["threads", &thread, "runs", run, "stream"]));
+                    events.join(request)
+                }
                 None => {
                     let address = endpoint.address(&["threads", &thread, "runs", "stream"]);
                     endpoint.request(Method::POST, address).json(&self.body(call))
                 }
             };
             let stream = endpoint.open(request).await?;
-            let reader = LangGraphReader { thread, is_behind: joined.is_some(), run: joined, is_news: false, waits: None };
+            let (is_behind, again) = (joined.is_some(), events.count);
+            let reader = LangGraphReader { thread, is_behind, run: joined, events, again, is_news: false, waits: None };
             Ok(Box::new(HttpUpstream { endpoint, stream, reader }) as Box<dyn Upstream>)
         }
         .boxed()
     }
 
-    fn can_rejoin(&self, memory: &Map<String, Value>) -> bool {
-        memory.contains_key(RUN)
+    fn can_rejoin(&self, memory: &Remembered) -> bool {
+        memory.run.contains_key(RUN)
+    }
+
+    fn question_life(&self) -> QuestionLife {
+        QuestionLife::UntilNewInput
+    }
+
+    fn open_questions<'a>(&'a self, call: &'a UpstreamCall) -> Step<'a, Option<HashSet<String>>> {
+        async {
+            let endpoint = self.endpoint.with_headers(&call.user_headers);
+            Ok(open_interrupts(&state_of(&endpoint, &self.thread(call)).await?))
+        }
+        .boxed()
     }
 
     fn check_edit(&self, edit: &ActionReply) -> Result<(), &'static str> {
@@ -82,6 +110,15 @@ impl Protocol for LangGraphServer {
 }
 
 impl LangGraphServer {
+    /// The thread of the call's session: the one that it had before, else one that follows from its id.
+    fn thread(&self, call: &UpstreamCall) -> String {
+        match (memory::id(&call.memory.session, THREAD), &self.threads_of) {
+            (Some(known), _) => known.to_owned(),
+            (None, Some(agent)) => uuid_of(&[call.session.as_str(), agent.as_str()]).to_string(),
+            (None, None) => thread_of(&call.session),
+        }
+    }
+
     fn body(&self, call: &UpstreamCall) -> Value {
         let mut body = json!({
             "assistant_id": self.assistant, "if_not_exists": "create", "multitask_strategy": "reject",
@@ -107,12 +144,9 @@ fn thread_of(session: &SessionId) -> String {
     Uuid::parse_str(session.as_str()).unwrap_or_else(|_| uuid_of(&[session.as_str()])).to_string()
 }
 
-/// The answers, by interrupt.
+/// The answers, by interrupt. A bare value would answer whatever the thread asks by then.
 fn resume(replies: &[ActionReply]) -> Value {
-    match replies {
-        [only] => resume_value(only),
-        several => several.iter().map(|reply| (reply.action.to_string(), resume_value(reply))).collect::<Map<_, _>>().into(),
-    }
+    replies.iter().map(|reply| (reply.action.to_string(), resume_value(reply))).collect::<Map<_, _>>().into()
 }
 
 /// An answer as the graph expects it: decisions for the approval middleware, else the user's own value.
@@ -163,10 +197,50 @@ fn edited(reply: &ActionReply) -> Option<Value> {
     }
 }
 
+/// How far the log has the stream of a run.
+///
+/// The server's ids are not unique: several events in a row may share one, and a stream that is joined after an id
+/// begins after the last of them. So the connector joins after the id before, and skips the events that it counted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct EventPosition {
+    /// The last id, and the number of events that had it.
+    last: Option<String>,
+    count: u64,
+    /// The last id before it.
+    before: Option<String>,
+}
+
+impl EventPosition {
+    fn of(memory: &Map<String, Value>) -> Self {
+        memory.get(EVENT).and_then(|known| serde_json::from_value(known.clone()).ok()).unwrap_or_default()
+    }
+
+    /// Notes the id of an event.
+    fn note(&mut self, id: &str) {
+        if self.last.as_deref() == Some(id) {
+            self.count += 1;
+        } else {
+            *self = Self { last: Some(id.to_owned()), count: 1, before: self.last.take() };
+        }
+    }
+
+    /// Asks for the events from here on. A server that numbers none sends what comes from now on.
+    fn join(&self, request: RequestBuilder) -> RequestBuilder {
+        let after = self.last.as_ref().map(|_| self.before.as_deref().unwrap_or("-1"));
+        match after.and_then(|id| HeaderValue::from_str(id).ok()) {
+            Some(id) => request.header("Last-Event-ID", id),
+            None => request,
+        }
+    }
+}
+
 struct LangGraphReader {
     thread: String,
     run: Option<String>,
-    /// Whether the run's id is not remembered yet.
+    events: EventPosition,
+    /// The events of the position's id that come again, because the stream was joined before them.
+    again: u64,
+    /// Whether the run's id or the position is not remembered yet.
     is_news: bool,
     /// Whether the stream lacks events from before it was joined.
     is_behind: bool,
@@ -177,6 +251,14 @@ struct LangGraphReader {
 /// Whether a thread of this state has further steps: its run waits.
 fn has_next(state: &Value) -> bool {
     state["next"].as_array().is_some_and(|next| !next.is_empty())
+}
+
+/// The ids of the interrupts of a thread in this state. `None`: the state does not list its tasks.
+fn open_interrupts(state: &Value) -> Option<HashSet<String>> {
+    let of_tasks = state["tasks"].as_array()?.iter().filter_map(|task| task["interrupts"].as_array());
+    let all = of_tasks.chain(state["interrupts"].as_array()).flatten();
+    let id = |interrupt: &Value| ["id", "interrupt_id"].iter().find_map(|member| Some(interrupt[*member].as_str()?.to_owned()));
+    Some(all.filter_map(id).collect())
 }
 
 /// The messages of the thread's last turn, if its state is of this run.
@@ -191,22 +273,28 @@ fn messages_of(run: Option<&str>, mut state: Value) -> Vec<String> {
     vec![json!({ "event": "messages/complete", "data": messages.split_off(begin) }).to_string()]
 }
 
-impl LangGraphReader {
-    /// Reads the state of the thread.
-    async fn state(&self, endpoint: &HttpEndpoint) -> Result<Value, UpstreamError> {
-        endpoint.fetch(endpoint.request(Method::GET, endpoint.address(&["threads", &self.thread, "state"]))).await
-    }
+/// Reads the state of a thread.
+async fn state_of(endpoint: &HttpEndpoint, thread: &str) -> Result<Value, UpstreamError> {
+    endpoint.fetch(endpoint.request(Method::GET, endpoint.address(&["threads", thread, "state"]))).await
 }
 
 impl EventReader for LangGraphReader {
     fn read(&mut self, message: SseMessage, facts: &mut Vec<String>) -> Result<(), UpstreamError> {
+        if let Some(id) = message.id.as_deref() {
+            if self.again > 0 && self.events.last.as_deref() == Some(id) {
+                self.again -= 1;
+                return Ok(());
+            }
+            self.events.note(id);
+            self.is_news = true;
+        }
         // The event's name is part of the protocol.
         let data = halves::parse(message.data.as_bytes())
             .map_err(|error| UpstreamError::new("endpoint_not_json", format!("An event of the stream is not JSON: {error}.")))?;
         if message.event == "metadata"
             && let Some(run) = data["run_id"].as_str()
         {
-            self.is_news = self.run.as_deref() != Some(run);
+            self.is_news |= self.run.as_deref() != Some(run);
             self.run = Some(run.to_owned());
         }
         // The text as it came: the log joins halves of pairs that the parsed value has lost.
@@ -220,7 +308,7 @@ impl EventReader for LangGraphReader {
             if !self.is_behind {
                 return Ok(None);
             }
-            let state = self.state(endpoint).await?;
+            let state = state_of(endpoint, &self.thread).await?;
             (self.is_behind, self.waits) = (false, Some(has_next(&state)));
             Ok(Some(messages_of(self.run.as_deref(), state)))
         }
@@ -237,7 +325,7 @@ impl EventReader for LangGraphReader {
                 "success" => {
                     let waits = match self.waits {
                         Some(waits) => waits,
-                        None => has_next(&self.state(endpoint).await?),
+                        None => has_next(&state_of(endpoint, &self.thread).await?),
                     };
                     let status = json!({ "type": "run.status", "payload": { "status": "waiting" } });
                     Ok(vec![if waits { status } else { json!({ "type": "run.finished" }) }])
@@ -255,9 +343,15 @@ impl EventReader for LangGraphReader {
         Some(endpoint.request(Method::POST, address))
     }
 
-    fn memory(&mut self) -> Option<Map<String, Value>> {
-        let run = self.run.clone().filter(|_| std::mem::take(&mut self.is_news))?;
-        Some(Map::from_iter([(THREAD.to_owned(), Value::from(self.thread.as_str())), (RUN.to_owned(), run.into())]))
+    fn news(&mut self) -> Remembered {
+        if !std::mem::take(&mut self.is_news) {
+            return Remembered::default();
+        }
+        let mut run = memory::named([(RUN, self.run.as_deref())]);
+        if self.events.last.is_some() {
+            run.insert(EVENT.into(), serde_json::to_value(&self.events).expect("a position is plain data"));
+        }
+        Remembered { run, session: memory::named([(THREAD, Some(self.thread.as_str()))]) }
     }
 }
 
@@ -285,6 +379,7 @@ mod tests {
         assert_eq!(resume_value(&reply("i", Control::Reject, Value::Null, question.clone())), json!(false));
         let both = [reply("i", Control::Answer, json!(1), question.clone()), reply("j", Control::Answer, json!(2), question)];
         assert_eq!(resume(&both), json!({ "i": 1, "j": 2 }));
+        assert_eq!(resume(&both[..1]), json!({ "i": 1 }), "it names its interrupt, so that it answers no other");
     }
 
     #[test]

@@ -11,7 +11,8 @@
 //! same for all protocols. A protocol ([`call::Protocol`]) makes requests from a [`call::UpstreamCall`] and facts from
 //! the answer: one file, and one row in [`CONNECTORS`]. The facts mean what their source ([`crate::source`]) says.
 //!
-//! What later calls need (a session or response of the agent) stands in the log, as an internal activity of the run.
+//! What later calls need (a session or response of the agent) is a state entry of the run's log ([`memory`]). No fact
+//! writes it, so no other producer chooses what a call names to the agent.
 
 mod a2a;
 mod acp;
@@ -24,6 +25,7 @@ pub mod entry;
 mod error;
 mod http;
 mod langgraph;
+mod memory;
 mod openai_responses;
 mod process;
 pub mod sse;
@@ -36,6 +38,7 @@ use entry::{AgentEntry, AgentTarget, EntryError};
 use futures_util::future::join_all;
 use http::HttpEndpoint;
 use process::ProcessPool;
+use std::collections::HashSet;
 use std::sync::Arc;
 use turn::ConnectedAgent;
 use worker::Worker;
@@ -104,7 +107,9 @@ pub fn connect(app: &Arc<App>, entries: Vec<AgentEntry>) -> Result<impl Future<O
     let forwarding = entries.iter().filter(|entry| !entry.forward_headers.is_empty());
     app.controls.user_headers.set(forwarding.map(|entry| (entry.name.clone(), entry.forward_headers.clone())).collect());
     let mut workers = Vec::with_capacity(entries.len());
-    for entry in entries {
+    let mut urls = HashSet::new();
+    for mut entry in entries {
+        entry.shares_target = matches!(&entry.target, AgentTarget::Url { url, .. } if !urls.insert(url.clone()));
         let protocol = (entry.connector.open)(&entry, app.limits.fact_bytes_max)
             .map_err(|what| EntryError { at: format!("agent {}", entry.name), what })?;
         tracing::info!(agent = %entry.name, protocol = entry.connector.name, "connecting an agent");

@@ -10,8 +10,10 @@ use super::call::{ActionReply, Protocol, Step, TurnInput, Upstream, UpstreamCall
 use super::entry::AgentEntry;
 use super::error::UpstreamError;
 use super::http::{EventReader, HttpEndpoint, HttpUpstream, line_of};
+use super::memory;
 use super::sse::SseMessage;
 use super::{ConnectorKind, TargetKind, http_endpoint};
+use crate::log::agent_memory::Remembered;
 use crate::model::halves;
 use crate::source::openai_responses::STREAM_ENDED;
 use futures_util::FutureExt;
@@ -52,7 +54,7 @@ impl Protocol for ResponsesEndpoint {
     fn call<'a>(&'a self, call: &'a UpstreamCall) -> Step<'a, Box<dyn Upstream>> {
         async {
             let endpoint = self.endpoint.with_headers(&call.user_headers);
-            let known = call.memory.get(RESPONSE).and_then(Value::as_str);
+            let known = memory::id(&call.memory.run, RESPONSE);
             let (request, sent) = match (&call.input, known) {
                 (TurnInput::Rejoin, Some(response)) => {
                     let mut address = endpoint.address(&[response]);
@@ -72,8 +74,8 @@ impl Protocol for ResponsesEndpoint {
         .boxed()
     }
 
-    fn can_rejoin(&self, memory: &Map<String, Value>) -> bool {
-        self.is_background && memory.contains_key(RESPONSE)
+    fn can_rejoin(&self, memory: &Remembered) -> bool {
+        self.is_background && memory.run.contains_key(RESPONSE)
     }
 
     fn outlives_connection(&self) -> bool {
@@ -198,9 +200,9 @@ impl EventReader for ResponsesReader {
         Some(endpoint.request(Method::POST, endpoint.address(&[response, "cancel"])))
     }
 
-    fn memory(&mut self) -> Option<Map<String, Value>> {
-        let response = self.response.clone().filter(|_| std::mem::take(&mut self.is_news))?;
-        Some(Map::from_iter([(RESPONSE.to_owned(), response.into())]))
+    fn news(&mut self) -> Remembered {
+        let is_news = std::mem::take(&mut self.is_news);
+        Remembered { run: memory::named([(RESPONSE, self.response.as_deref().filter(|_| is_news))]), ..Remembered::default() }
     }
 }
 

@@ -13,6 +13,8 @@ pub struct SseMessage {
     /// The name of the event; empty if it has none.
     pub event: String,
     pub data: String,
+    /// Its own id, if it has one.
+    pub id: Option<String>,
 }
 
 /// Parses one stream over all of its connections.
@@ -99,11 +101,12 @@ impl SseParser {
         let line = if self.partial.has_first_line { &*line } else { line.strip_prefix('\u{feff}').unwrap_or(&line) };
         self.partial.has_first_line = true;
         if line.is_empty() {
-            if let Some(id) = self.partial.id.take() {
-                self.last_id = id;
+            let id = self.partial.id.take();
+            if let Some(id) = &id {
+                self.last_id.clone_from(id);
             }
             let event = std::mem::take(&mut self.partial.event);
-            return self.partial.data.take().map(|data| SseMessage { event, data });
+            return self.partial.data.take().map(|data| SseMessage { event, data, id });
         }
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);

@@ -6,16 +6,21 @@
 //!               └─┘ retry, while nothing has come
 //! ```
 
-use super::call::{ActionReply, Protocol, TurnInput, Upstream, UpstreamCall};
-use super::conversation::{self, MEMORY};
+use super::call::{ActionReply, Protocol, QuestionLife, TurnInput, Upstream, UpstreamCall};
+use super::conversation;
 use super::entry::AgentEntry;
 use super::error::{RetryHint, UpstreamError, excerpt};
+use super::memory;
 use crate::control::Answer;
+use crate::ingest::WriterView;
 use crate::log::LogId;
+use crate::log::agent_memory::{AgentMemory, MemoryWrite, Remembered};
 use crate::log::commit::Tail;
 use crate::model::{Control, ControlId, Ids, RunId, SessionId, ThreadId};
 use crate::serve::App;
 use crate::serve::api::facts::publisher::FactPublisher;
+use crate::serve::clients::threads::RUNS_MAX;
+use crate::serve::contract::kinds::RUN_EXISTS;
 use crate::serve::http::problem::Problem;
 use crate::source::ledger::Status;
 use crate::source::{self, SourceKind};
@@ -33,6 +38,8 @@ const BACKOFF_MIN: Duration = Duration::from_millis(500);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// Time that a cancelled agent has to report its end.
 const CANCEL_TIME_MAX: Duration = Duration::from_secs(10);
+/// Facts that a cancelled agent may send until its end. The log gets none of them; beyond, the call is cut off.
+const CANCELLED_FACTS_MAX: usize = 1024;
 /// How often the connector tries to store that a run failed, if the store is overloaded.
 const END_ATTEMPTS_MAX: u32 = 5;
 
@@ -92,6 +99,20 @@ impl ConnectedAgent {
         self.answer(control, Answer::Nack { reason: Some(reason.into()), requeue: false }).await;
     }
 
+    /// Answers a control that asks for a run that exists.
+    ///
+    /// # Errors
+    /// The store's failure.
+    pub async fn answer_for_existing_run(&self, run: &RunId, control: &HeldControl) -> Result<(), Problem> {
+        let memory = self.memory_of(run).await?;
+        match memory.as_ref().and_then(|memory| memory::id(&memory.run, CONTROL)) {
+            // It began the run, and its acknowledgement was lost.
+            Some(id) if id == control.id.as_str() => self.answer(control, Answer::Ack).await,
+            _ => self.refuse(control, format!("Run {run} exists already. Choose another runId.")).await,
+        }
+        Ok(())
+    }
+
     /// The tail of a run.
     pub async fn tail(&self, run: &RunId) -> Result<Tail, Problem> {
         Ok(self.app.logs.log(&LogId::Run(run.clone())).await?.tail())
@@ -107,18 +128,47 @@ impl ConnectedAgent {
         FactPublisher::connect(&self.app, LogId::Run(job.run.clone()), ids).await
     }
 
+    /// Publishes native facts of a run that has no turn.
+    ///
+    /// # Errors
+    /// As [`FactPublisher::publish`].
+    pub async fn publish(&self, run: &RunId, session: Option<SessionId>, facts: &[Value]) -> Result<(), Problem> {
+        let ids = Ids { session, agent: Some(self.entry.name.clone()), ..Ids::default() };
+        let mut publisher = FactPublisher::connect(&self.app, LogId::Run(run.clone()), ids).await?;
+        publisher.publish(&source::agent_ui::SOURCE, &lines(facts), None).await
+    }
+
+    /// Ends a run whose questions the agent has given up.
+    ///
+    /// # Errors
+    /// As [`Self::publish`].
+    pub async fn give_up(&self, run: &RunId, end: Vec<Value>) -> Result<(), Problem> {
+        let summary = self.tail(run).await?.summary;
+        let mut facts: Vec<Value> = summary.run.pending.iter().map(|action| superseded_fact(action)).collect();
+        facts.extend(end);
+        self.publish(run, summary.session_id.clone(), &facts).await
+    }
+
     /// Does a turn, from its acceptance to the run's end or pause. Returns the answers that this call could not take.
     pub async fn run_turn(&self, job: TurnJob, mut commands: mpsc::UnboundedReceiver<TurnCommand>) -> Vec<LateReply> {
         let run = job.run.clone();
         let mut turn = match self.publisher(&job).await {
-            Ok(publisher) => Turn { agent: self, publisher, job, memory: Map::new(), late: Vec::new(), is_cancelled: false },
+            Ok(publisher) => {
+                Turn { agent: self, publisher, job, memory: Remembered::default(), late: Vec::new(), is_cancelled: false }
+            }
             Err(problem) => {
                 tracing::error!(agent = %self.entry.name, %run, reason = problem.detail, "a turn cannot begin");
                 return Vec::new();
             }
         };
-        let outcome = turn.work(&mut commands).await;
-        turn.end(outcome).await;
+        match turn.begin().await {
+            Ok(true) => {
+                let outcome = turn.work(&mut commands).await;
+                turn.end(outcome).await;
+            }
+            Ok(false) => {}
+            Err(problem) => turn.fail_to_begin(problem).await,
+        }
         // A command that came too late has nothing left to do.
         commands.close();
         while let Some(command) = commands.recv().await {
@@ -138,7 +188,7 @@ struct Turn<'a> {
     agent: &'a ConnectedAgent,
     publisher: FactPublisher<'a>,
     job: TurnJob,
-    memory: Map<String, Value>,
+    memory: Remembered,
     /// Answers that another call must bring.
     late: Vec<LateReply>,
     is_cancelled: bool,
@@ -146,8 +196,7 @@ struct Turn<'a> {
 
 impl Turn<'_> {
     async fn publish_native(&mut self, facts: &[Value]) -> Result<(), Problem> {
-        let facts: Vec<String> = facts.iter().map(Value::to_string).collect();
-        self.publisher.publish(&source::agent_ui::SOURCE, &facts).await
+        self.publisher.publish(&source::agent_ui::SOURCE, &lines(facts), None).await
     }
 
     async fn status(&self) -> Result<Status, Problem> {
@@ -156,17 +205,28 @@ impl Turn<'_> {
 
     /// Calls the agent until the run has ended or waits.
     async fn work(&mut self, commands: &mut mpsc::UnboundedReceiver<TurnCommand>) -> Result<(), UpstreamError> {
-        let call = self.prepare().await?;
-        if matches!(self.job.input, TurnInput::Messages { .. }) {
+        let mut call = self.prepare().await?;
+        let is_new = matches!(self.job.input, TurnInput::Messages { .. });
+        if is_new {
             // The message is safe, and the run exists: the control is done.
             self.acknowledge().await;
+        } else if !self.drop_given_up(&mut call).await? {
+            return Ok(());
         }
         let first = self.call(&call, commands).await?;
         let Some((mut upstream, mut facts)) = first else { return Ok(()) };
-        let mut deadline = None;
+        if is_new && self.agent.protocol.question_life() != QuestionLife::UntilAnswered {
+            self.give_up_earlier_runs().await?;
+        }
+        let (mut deadline, mut facts_dropped) = (None, 0);
         loop {
-            if let Some(news) = facts.take() {
-                self.store(&mut *upstream, &news).await?;
+            match facts.take() {
+                Some(news) if self.is_cancelled => facts_dropped += news.len(),
+                Some(news) => self.store(&mut *upstream, &news).await?,
+                None => {}
+            }
+            if facts_dropped > CANCELLED_FACTS_MAX {
+                return Ok(());
             }
             if self.is_cancelled && deadline.is_none() {
                 deadline = Some(Instant::now() + CANCEL_TIME_MAX);
@@ -184,11 +244,12 @@ impl Turn<'_> {
                         return Ok(());
                     }
                 }
+                // Before the next facts: an agent that goes on writing always has some.
+                () = cancelled_for_long => return Ok(()),
                 next = upstream.next() => match next? {
                     Some(news) => facts = Some(news),
                     None => break,
                 },
-                () = cancelled_for_long => return Ok(()),
             }
         }
         match self.status().await? {
@@ -200,7 +261,93 @@ impl Turn<'_> {
         }
     }
 
-    /// Stores the acceptance of the turn, and collects what the agent needs to know.
+    /// Stores the acceptance of a new turn, and finds the memory of an earlier one. `false`: nothing is left to do.
+    async fn begin(&mut self) -> Result<bool, Problem> {
+        let TurnInput::Messages { messages, .. } = &self.job.input else {
+            self.memory = self.agent.memory_of(&self.job.run).await?.unwrap_or_default();
+            return self.drop_decided().await;
+        };
+        self.memory = self.agent.memory_of_session(&self.job.session).await?;
+        let mut facts = vec![json!({ "type": "run.status", "payload": { "status": "accepted" } })];
+        facts.extend(conversation::facts(messages));
+        let control = self.job.controls.first().map(|control| control.id.as_str());
+        self.memory.run = memory::named([(CONTROL, control)]);
+        let memory = MemoryWrite::First(self.agent.memory(self.memory.clone()));
+        self.publisher.publish(&source::agent_ui::SOURCE, &lines(&facts), Some(memory)).await?;
+        Ok(true)
+    }
+
+    /// Answers the controls of a turn that did not begin.
+    async fn fail_to_begin(&mut self, problem: Problem) {
+        tracing::warn!(agent = %self.agent.entry.name, run = %self.job.run, reason = problem.detail, "a turn cannot begin");
+        let is_begun = self.agent.memory_of(&self.job.run).await.is_ok_and(|memory| memory.is_some());
+        if is_begun && problem.code != RUN_EXISTS.code {
+            return self.end(Err(problem.into())).await;
+        }
+        // Nothing is written here: the run may be another producer's.
+        for control in std::mem::take(&mut self.job.controls) {
+            let is_answered =
+                problem.code == RUN_EXISTS.code && self.agent.answer_for_existing_run(&self.job.run, &control).await.is_ok();
+            if !is_answered {
+                self.agent.answer(&control, Answer::Nack { reason: Some(problem.detail.clone()), requeue: true }).await;
+            }
+        }
+    }
+
+    /// Drops answers to questions that were resolved while the turn waited. `false`: none is left.
+    async fn drop_decided(&mut self) -> Result<bool, Problem> {
+        if !matches!(self.job.input, TurnInput::Replies(_)) {
+            return Ok(true);
+        }
+        let summary = self.agent.tail(&self.job.run).await?.summary;
+        // The refusal of an expired action has no control, and its action is resolved.
+        let is_decided = |control: &HeldControl| !summary.run.pending.contains(control.action.as_deref().unwrap_or_default());
+        let decided: HashSet<_> = self.job.controls.iter().filter(|of| is_decided(of)).filter_map(|of| of.action.clone()).collect();
+        self.keep_replies(|action| !decided.contains(action)).await;
+        Ok(!self.job.controls.is_empty())
+    }
+
+    /// Drops answers to questions that the agent no longer asks: they would reach another one. `false`: none is left.
+    async fn drop_given_up(&mut self, call: &mut UpstreamCall) -> Result<bool, UpstreamError> {
+        if !matches!(call.input, TurnInput::Replies(_)) {
+            return Ok(true);
+        }
+        let Some(open) = self.agent.protocol.open_questions(call).await? else { return Ok(true) };
+        let asked = self.job.controls.iter().filter_map(|control| control.action.as_deref());
+        let mut facts: Vec<Value> = asked.filter(|action| !open.contains(*action)).map(superseded_fact).collect();
+        let is_left = self.keep_replies(|action| open.contains(action)).await;
+        call.input = self.job.input.clone();
+        facts.extend((!is_left).then(given_up_fact));
+        self.publish_native(&facts).await?;
+        Ok(is_left)
+    }
+
+    /// Keeps the answers to these actions, and refuses the other controls. `false`: none is left.
+    async fn keep_replies(&mut self, is_kept: impl Fn(&str) -> bool) -> bool {
+        let TurnInput::Replies(replies) = &mut self.job.input else { return true };
+        replies.retain(|reply| is_kept(reply.action.as_str()));
+        let is_left = !replies.is_empty();
+        let is_kept = |control: &HeldControl| control.action.as_deref().is_none_or(&is_kept);
+        let (kept, dropped) = std::mem::take(&mut self.job.controls).into_iter().partition::<Vec<_>, _>(is_kept);
+        self.job.controls = kept;
+        for control in dropped {
+            self.agent.refuse(&control, GIVEN_UP).await;
+        }
+        is_left
+    }
+
+    /// Ends the earlier runs of the session that wait: the agent got new input instead of their answers.
+    async fn give_up_earlier_runs(&self) -> Result<(), Problem> {
+        for run in self.agent.runs_of_session(&self.job.session).await? {
+            let is_open = run != self.job.run && !self.agent.tail(&run).await?.summary.run.status.is_end();
+            if is_open && self.agent.memory_of(&run).await?.is_some() {
+                self.agent.give_up(&run, vec![given_up_fact()]).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Collects what the agent needs to know.
     async fn prepare(&mut self) -> Result<UpstreamCall, UpstreamError> {
         let (app, entry) = (&self.agent.app, &self.agent.entry);
         let is_new = matches!(self.job.input, TurnInput::Messages { .. });
@@ -211,25 +358,13 @@ impl Turn<'_> {
             _ => HashSet::new(),
         };
         let except = is_new.then_some(&self.job.run);
-        let state = conversation::read(app, &self.job.session, entry.history, except, &pending).await?;
-        self.memory = match is_new {
-            true => Map::new(),
-            false => self.agent.memory_of(&self.job.run).await?,
-        };
-        if let TurnInput::Messages { messages, .. } = &self.job.input {
-            let mut facts = vec![json!({ "type": "run.status", "payload": { "status": "accepted" } })];
-            facts.extend(conversation::facts(messages));
-            self.memory.insert("protocol".into(), entry.connector.name.into());
-            facts.push(self.memory_fact());
-            self.publish_native(&facts).await?;
-        }
+        let history = conversation::read(app, &self.job.session, entry.history, except, &pending).await?;
         Ok(UpstreamCall {
             session: self.job.session.clone(),
             run: self.job.run.clone(),
-            history: state.history,
+            history,
             input: self.job.input.clone(),
             memory: self.memory.clone(),
-            session_memory: state.memory,
             user_headers: self.user_headers()?,
             nonce: (app.environment.random)(),
         })
@@ -248,10 +383,13 @@ impl Turn<'_> {
         })
     }
 
-    /// What the connector remembers, as a fact for the internal audience.
-    fn memory_fact(&self) -> Value {
-        json!({ "type": "state.snapshot", "messageId": MEMORY, "audience": "internal",
-            "payload": { "activityType": MEMORY, "content": self.memory } })
+    /// Takes over what the agent gave, for later calls.
+    fn remember(&mut self, news: Remembered) -> Option<MemoryWrite> {
+        let before = self.memory.clone();
+        for name in memory::update(&mut self.memory, news) {
+            tracing::warn!(agent = %self.agent.entry.name, run = %self.job.run, name, "a value of the agent cannot be remembered");
+        }
+        (self.memory != before).then(|| MemoryWrite::Later(self.agent.memory(self.memory.clone())))
     }
 
     /// Acknowledges the controls that asked for this turn.
@@ -330,13 +468,9 @@ impl Turn<'_> {
     async fn store(&mut self, upstream: &mut dyn Upstream, facts: &[String]) -> Result<(), UpstreamError> {
         if !facts.is_empty() {
             self.resolve().await?;
-            self.publisher.publish(self.agent.source(), facts).await.map_err(|problem| refused(problem, facts))?;
+            let memory = self.remember(upstream.news());
+            self.publisher.publish(self.agent.source(), facts, memory).await.map_err(|problem| refused(problem, facts))?;
             self.acknowledge().await;
-        }
-        if let Some(memory) = upstream.memory() {
-            self.memory.extend(memory);
-            let fact = self.memory_fact();
-            self.publish_native(&[fact]).await?;
         }
         Ok(())
     }
@@ -445,6 +579,26 @@ fn refused(problem: Problem, facts: &[String]) -> UpstreamError {
     error
 }
 
+/// What a run remembers: the control that began it.
+const CONTROL: &str = "control";
+
+const GIVEN_UP: &str = "The agent no longer asks this. Nothing was decided.";
+
+/// The end of a question that the agent has given up.
+fn superseded_fact(action: &str) -> Value {
+    json!({ "type": "action.resolved", "actionId": action, "payload": { "outcome": "superseded", "synthetic": true } })
+}
+
+/// The end of a run that waited for answers that the agent no longer wants.
+fn given_up_fact() -> Value {
+    json!({ "type": "run.finished", "payload": { "status": "interrupted" } })
+}
+
+/// Facts as lines.
+fn lines(facts: &[Value]) -> Vec<String> {
+    facts.iter().map(Value::to_string).collect()
+}
+
 const NO_STEERING: &str = "The agent takes no message in the middle of a turn. Queue it instead.";
 
 /// The end of a run that the user stopped.
@@ -476,16 +630,40 @@ async fn cancelled(agent: &ConnectedAgent, commands: &mut mpsc::UnboundedReceive
 }
 
 impl ConnectedAgent {
-    /// What the connector stored about a run.
+    /// What the connector of this agent remembers of a run. `None`: it did not begin the run.
     ///
     /// # Errors
     /// The store's failure.
-    pub async fn memory_of(&self, run: &RunId) -> Result<Map<String, Value>, Problem> {
-        let shown = crate::serve::clients::shown_activities(&self.app, run, crate::model::Audience::Internal, None).await?;
-        Ok(shown
-            .into_iter()
-            .find(|activity| &*activity.kind == MEMORY)
-            .map(|activity| Arc::unwrap_or_clone(activity.content))
-            .unwrap_or_default())
+    pub async fn memory_of(&self, run: &RunId) -> Result<Option<Remembered>, Problem> {
+        let (agent, protocol) = (&self.entry.name, self.entry.connector.name);
+        let read = |view: &WriterView<'_>| view.agent_memory(agent, protocol).map(|memory| memory.values.clone());
+        Ok(self.app.ingest.read(&LogId::Run(run.clone()), read).await?)
+    }
+
+    /// The agent's newest runs of a session, the newest first.
+    async fn runs_of_session(&self, session: &SessionId) -> Result<Vec<RunId>, Problem> {
+        let (logs, _) = self.app.logs.sessions().logs_of(session, RUNS_MAX).unwrap_or_default();
+        let mut runs = Vec::new();
+        for (_, log) in logs {
+            let LogId::Run(run) = log else { continue };
+            if self.tail(&run).await?.summary.agent.as_ref() == Some(&self.entry.name) {
+                runs.push(run);
+            }
+        }
+        Ok(runs)
+    }
+
+    /// What the agent's newest run of a session left to later ones.
+    async fn memory_of_session(&self, session: &SessionId) -> Result<Remembered, Problem> {
+        for run in self.runs_of_session(session).await? {
+            if let Some(memory) = self.memory_of(&run).await? {
+                return Ok(Remembered { session: memory.session, ..Remembered::default() });
+            }
+        }
+        Ok(Remembered::default())
+    }
+
+    fn memory(&self, values: Remembered) -> AgentMemory {
+        AgentMemory { agent: self.entry.name.clone(), protocol: self.entry.connector.name.to_owned(), values }
     }
 }

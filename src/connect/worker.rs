@@ -3,19 +3,16 @@
 //! The turns of a session run one after the other, so that each sees the conversation that the earlier ones left.
 //! Controls that wait keep their claim; a claim that expires meanwhile comes again, and replaces the old one.
 
-use super::call::{ActionReply, TurnInput};
+use super::call::{ActionReply, QuestionLife, TurnInput};
 use super::conversation::{self, PageResult};
 use super::error::UpstreamError;
 use super::turn::{ConnectedAgent, HeldControl, LateReply, TurnCommand, TurnJob, cancelled_fact, failure_facts};
 use crate::control::{Answer, Claim, ClaimedControl};
-use crate::log::LogId;
 use crate::log::deadlines::ActionOfLog;
-use crate::model::{ActionId, Audience, Control, Ids, RunId, SessionId};
-use crate::serve::api::facts::publisher::FactPublisher;
+use crate::model::{ActionId, Audience, Control, RunId, SessionId};
 use crate::serve::clients::shown_activities;
 use crate::serve::clients::threads::Thread;
 use crate::serve::http::problem::Problem;
-use crate::source::agent_ui;
 use crate::source::ledger::Status;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -112,27 +109,34 @@ impl Worker {
             if summary.agent.as_ref() != Some(&agent.entry.name) {
                 continue;
             }
-            let memory = agent.memory_of(&run).await?;
             // Another worker of the same name may be at work on its own runs.
-            if memory.get("protocol").and_then(Value::as_str) != Some(agent.entry.connector.name) {
-                continue;
-            }
+            let Some(memory) = agent.memory_of(&run).await? else { continue };
             let session = summary.session_id.clone().unwrap_or_else(|| session_of(&run));
             // The headers of the call that was cut off are lost.
             if agent.protocol.can_rejoin(&memory) && agent.entry.forward_headers.is_empty() {
                 self.start(TurnJob { run, session, input: TurnInput::Rejoin, controls: Vec::new() });
             } else {
                 let why = "The server restarted in the middle of the run, and cannot read on.";
-                self.publish(&run, Some(session), &failure_facts(&UpstreamError::new("server_restarted", why))).await?;
+                agent.publish(&run, Some(session), &failure_facts(&UpstreamError::new("server_restarted", why))).await?;
             }
+        }
+        if agent.protocol.question_life() == QuestionLife::WithinCall {
+            self.give_up_waiting_runs().await?;
         }
         Ok(())
     }
 
-    async fn publish(&self, run: &RunId, session: Option<SessionId>, facts: &[Value]) -> Result<(), Problem> {
-        let ids = Ids { session, agent: Some(self.agent.entry.name.clone()), ..Ids::default() };
-        let facts: Vec<String> = facts.iter().map(Value::to_string).collect();
-        FactPublisher::connect(&self.agent.app, LogId::Run(run.clone()), ids).await?.publish(&agent_ui::SOURCE, &facts).await
+    /// Ends the runs that wait for answers that no process wants any more.
+    async fn give_up_waiting_runs(&self) -> Result<(), Problem> {
+        let agent = &self.agent;
+        for run in agent.app.logs.sessions().all_runs_with_pending() {
+            let is_of_agent = agent.tail(&run).await?.summary.agent.as_ref() == Some(&agent.entry.name);
+            if is_of_agent && agent.memory_of(&run).await?.is_some() {
+                let why = "The server restarted while the run waited, and the agent's process ended with it.";
+                agent.give_up(&run, failure_facts(&UpstreamError::new("server_restarted", why))).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Gives a claimed control to its turn.
@@ -167,9 +171,8 @@ impl Worker {
     async fn request(&mut self, control: ClaimedControl, held: &HeldControl) -> Result<(), Problem> {
         let request = conversation::request(control.value.as_ref(), held.id.as_str());
         let run = request.run.unwrap_or_else(|| RunId::new(held.id.as_str()).expect("runs and controls share one id syntax"));
-        if self.active.contains_key(&run) || self.agent.tail(&run).await?.epoch.is_some() {
-            // The run began, and its acknowledgement was lost.
-            self.agent.answer(held, Answer::Ack).await;
+        if self.agent.tail(&run).await?.epoch.is_some() {
+            self.agent.answer_for_existing_run(&run, held).await?;
             return Ok(());
         }
         let session = match (control.session_id, control.run_id) {
@@ -193,7 +196,7 @@ impl Worker {
         for result in results {
             let awaits = shown.iter().find(|shown| *shown.id == *result.call && shown.content.contains_key("awaits"));
             let Some(run) = awaits.and_then(|shown| RunId::new(shown.run.as_deref()?).ok()) else { continue };
-            self.publish(&run, Some(session.clone()), &[result.fact()]).await?;
+            self.agent.publish(&run, Some(session.clone()), &[result.fact()]).await?;
         }
         Ok(())
     }
@@ -202,7 +205,10 @@ impl Worker {
     fn enqueue(&mut self, job: TurnJob) {
         let session = job.session.clone();
         let queue = self.waiting.entry(session.clone()).or_default();
-        match queue.iter_mut().find(|waiting| waiting.run == job.run) {
+        let is_same = |waiting: &&mut TurnJob| {
+            waiting.run == job.run && waiting.controls.iter().any(|of| job.controls.iter().any(|new| new.id == of.id))
+        };
+        match queue.iter_mut().find(is_same) {
             // Its claim expired, and this is the new one.
             Some(waiting) => *waiting = job,
             None => queue.push_back(job),
@@ -350,7 +356,7 @@ impl Worker {
             agent.refuse(&reply, "The run was stopped before its agent got the answer.").await;
         }
         if agent.tail(&run).await?.summary.run.status == Status::Waiting {
-            self.publish(&run, None, &[cancelled_fact()]).await?;
+            agent.publish(&run, None, &[cancelled_fact()]).await?;
         }
         agent.answer(held, Answer::Ack).await;
         Ok(())

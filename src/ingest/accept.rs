@@ -11,6 +11,7 @@ use super::stamp::{StampContext, Stamped};
 use super::writer::{LogWriter, Numbering, WriterState};
 use crate::guard::Policy;
 use crate::log::LogId;
+use crate::log::agent_memory::MemoryWrite;
 use crate::model::halves::Halves;
 use crate::model::{Draft, Ids, Sequence, SessionId};
 use crate::source::Drafts;
@@ -89,6 +90,9 @@ impl LogWriter {
         if delivery.epoch.is_some_and(|epoch| epoch != self.epoch && Some(epoch) != self.void_epoch) {
             return Err(IngestError::Erased.into());
         }
+        if self.is_written && matches!(delivery.memory, Some(MemoryWrite::First(_))) {
+            return Err(IngestError::RunExists.into());
+        }
         let check = match &delivery.write_scope {
             Some(write_scope) => self.check_scope(write_scope)?,
             None => PendingCheck::Nothing,
@@ -154,7 +158,8 @@ impl LogWriter {
             self.producers.insert(producer.id.clone(), numbering);
             (producer.id, numbering)
         });
-        self.prepare_append(Some(delivery.source), producer, first, rows, until > from);
+        let memory = delivery.memory.as_ref().filter(|_| refused.is_none() && until > from).map(MemoryWrite::memory);
+        self.prepare_append(Some(delivery.source), producer, first, rows, until > from, memory);
         let kept = Box::new(Receipt {
             run_id,
             session_id,

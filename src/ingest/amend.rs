@@ -5,6 +5,7 @@ use super::stamp::StampContext;
 use super::writer::{LogWriter, Questions, WriterState};
 use super::{Environment, Ingest};
 use crate::guard::Policy;
+use crate::log::agent_memory::AgentMemory;
 use crate::log::commit::Summary;
 use crate::log::control::{CLOSED_CONTROLS_MAX, ControlRecord, ControlState};
 use crate::log::{LogId, StoreError};
@@ -58,6 +59,7 @@ pub struct WriterView<'d> {
     pub controls: &'d BTreeMap<ControlId, ControlRecord>,
     questions: &'d Questions,
     ledger: &'d Ledger,
+    memories: &'d [AgentMemory],
 }
 
 impl<'d> WriterView<'d> {
@@ -98,6 +100,12 @@ impl<'d> WriterView<'d> {
     #[must_use]
     pub fn has_expired(&self, action: &ActionId) -> bool {
         self.questions.get(action).is_some_and(|question| question.has_expired)
+    }
+
+    /// What the connector of this agent remembers of the log.
+    #[must_use]
+    pub fn agent_memory(&self, agent: &AgentId, protocol: &str) -> Option<&AgentMemory> {
+        self.memories.iter().find(|memory| memory.is_of(agent, protocol))
     }
 
     /// Whether this is a teammate of the run's own agent.
@@ -203,8 +211,8 @@ impl Ingest {
 
 impl LogWriter {
     fn view(&self, last_activity: Option<u64>) -> WriterView<'_> {
-        let Self { is_written, summary, controls, questions, ledger, .. } = self;
-        WriterView { is_written: *is_written, summary, last_activity, controls, questions, ledger }
+        let Self { is_written, summary, controls, questions, ledger, memories, .. } = self;
+        WriterView { is_written: *is_written, summary, last_activity, controls, questions, ledger, memories }
     }
 
     /// Adds envelopes and controls, and leaves the appends in the outbox.
@@ -229,7 +237,7 @@ impl LogWriter {
         let mut stamped = self.begin_stamp(context, drafts.len());
         self.stamp(&mut drafts, 0, context, &mut stamped);
         let rows = self.end_stamp(stamped).rows;
-        self.prepare_append(None, None, before, rows, true);
+        self.prepare_append(None, None, before, rows, true, None);
         self.state = WriterState::Active;
     }
 

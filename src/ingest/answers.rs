@@ -48,8 +48,9 @@ impl Ingest {
             }
             let given = Ids { session: Some(session), ..Ids::default() };
             let (log, source) = (LogId::Run(run), &source::agent_ui::SOURCE);
-            let (producer, epoch, write_scope) = (None, None, None);
-            let delivery = Delivery { log, source, given, producer, facts: facts.into(), atomic: true, epoch, write_scope };
+            let (producer, epoch, write_scope, memory) = (None, None, None, None);
+            let facts = facts.into();
+            let delivery = Delivery { log, source, given, producer, facts, atomic: true, epoch, write_scope, memory };
             Box::pin(self.deliver(delivery)).await?;
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Deliveries: facts for one log, with their producer and their write scope.
 
 use crate::log::LogId;
+use crate::log::agent_memory::MemoryWrite;
 use crate::model::json::string_end;
 use crate::model::{Epoch, Ids, ProducerId, RunId, SessionId};
 use crate::source::SourceKind;
@@ -35,6 +36,8 @@ pub struct Delivery {
     pub epoch: Option<Epoch>,
     /// What the caller may write to. `None`: unrestricted.
     pub write_scope: Option<WriteScope>,
+    /// What a connector stores in the same commit. `None` for every other producer.
+    pub memory: Option<MemoryWrite>,
 }
 
 /// Bytes of an envelope's row besides ids and fact; roughly the row of a fact without members.

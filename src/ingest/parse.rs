@@ -126,6 +126,7 @@ mod tests {
             atomic,
             epoch: None,
             write_scope: None,
+            memory: None,
         }
     }
 

@@ -109,6 +109,9 @@ pub enum IngestError {
         "the log was erased while the server accepted this body; earlier facts of the body are erased too. Send the whole body again."
     )]
     Erased,
+    /// A connector's turn would begin in a run that another producer began.
+    #[error("The run has envelopes of another producer already. Nothing was accepted. Choose another runId.")]
+    RunExists,
     #[error(
         "the body's envelopes take {bytes} bytes, the limit is {limit}: the ids of the request stand in each of them. Nothing of \
          it was kept; send fewer facts at once, or as application/x-ndjson, which has no limit"

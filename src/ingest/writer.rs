@@ -5,6 +5,7 @@ use super::attempt::AttemptStarts;
 use super::pending::{Commit, InFlight};
 use super::rows::EncodedRows;
 use crate::guard::Guard;
+use crate::log::agent_memory::{AGENT_MEMORY_KEY_PREFIX, AgentMemory};
 use crate::log::commit::{Chain, Log, Logs, Submission, Summary, summary_of};
 use crate::log::control::{CONTROL_KEY_PREFIX, ControlRecord};
 use crate::log::question::{EXPIRED_QUESTIONS_MAX, QUESTION_KEY_PREFIX, Question};
@@ -55,6 +56,8 @@ pub(super) struct LogWriter {
     /// Controls that changed or were forgotten since the last save.
     pub controls_changed: Vec<ControlId>,
     pub questions: Questions,
+    /// What connectors remember of the log: one for each agent and protocol.
+    pub memories: Vec<AgentMemory>,
     /// The guard's state at the last save; empty for none.
     guard_saved: Bytes,
     pub event_ids: EventIds,
@@ -171,6 +174,7 @@ struct Entries<'s> {
     producers: HashMap<ProducerId, Numbering>,
     controls: BTreeMap<ControlId, ControlRecord>,
     questions: Questions,
+    memories: Vec<AgentMemory>,
 }
 
 impl<'s> Entries<'s> {
@@ -204,6 +208,8 @@ impl<'s> Entries<'s> {
         } else if let Some(action) = name.strip_prefix(QUESTION_KEY_PREFIX) {
             let action = ActionId::new(action).map_err(|error| unreadable(&error))?;
             self.questions.known.insert(action, Question::read(log, key, value)?);
+        } else if name.starts_with(AGENT_MEMORY_KEY_PREFIX) {
+            self.memories.push(AgentMemory::read(log, key, value)?);
         }
         Ok(())
     }
@@ -255,7 +261,7 @@ impl LogWriter {
         let ledger = Ledger::restore(summary.run.clone(), read.speakers, read.subjects.into_iter());
         let seen_runs = [Audience::User, Audience::Dashboard].map(|audience| summary.run_for(audience).clone());
         let (guard, guard_saved) = read.guard.unwrap_or_default();
-        let Entries { adapters, producers, controls, questions, attempt_starts, .. } = read;
+        let Entries { adapters, producers, controls, questions, attempt_starts, memories, .. } = read;
         let is_written = loaded.is_some();
         Ok(Self {
             id,
@@ -273,6 +279,7 @@ impl LogWriter {
             controls,
             controls_changed: Vec::new(),
             questions,
+            memories,
             event_ids: EventIds { millis: 0, bits: (environment.random)() },
             outbox: None,
             is_used: true,
@@ -349,7 +356,7 @@ impl LogWriter {
 
     /// Prepares the appends: the rows, and with the last append the bodies and all changed state entries.
     ///
-    /// `source` is the source whose adapter may have changed.
+    /// `source` is the source whose adapter may have changed, `memory` what a connector remembers from now on.
     pub fn prepare_append(
         &mut self,
         source: Option<&'static SourceKind>,
@@ -357,6 +364,7 @@ impl LogWriter {
         expected: Sequence,
         rows: EncodedRows,
         moved: bool,
+        memory: Option<&AgentMemory>,
     ) {
         if !self.is_written && !moved {
             return;
@@ -392,6 +400,11 @@ impl LogWriter {
             for action in std::mem::take(&mut self.questions.changed) {
                 let saved = self.questions.get(&action).map(to_json);
                 state.push((Bytes::from(format!("{QUESTION_KEY_PREFIX}{action}")), saved));
+            }
+            if let Some(memory) = memory {
+                self.memories.retain(|known| !known.is_of(&memory.agent, &memory.protocol));
+                self.memories.push(memory.clone());
+                state.push((Bytes::from(memory.key()), Some(to_json(memory))));
             }
             if let Some((id, numbering)) = producer {
                 state.push(set(format!("p:{id}"), stored::save(&numbering)));

@@ -23,6 +23,7 @@
 //! another machine, has the same content. A store never looks inside a row, a body or a state entry.
 
 pub mod active_runs;
+pub mod agent_memory;
 pub mod commit;
 pub mod control;
 pub mod deadlines;

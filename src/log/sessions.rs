@@ -221,6 +221,14 @@ impl Sessions {
         with_pending.map(|run| (run.created, run.id.clone())).collect()
     }
 
+    /// All runs of sessions with pending actions, unordered.
+    #[must_use]
+    pub fn all_runs_with_pending(&self) -> Vec<RunId> {
+        let sessions: Vec<SessionId> = self.inner.read().with_pending.iter().cloned().collect();
+        let runs = sessions.iter().flat_map(|session| self.runs_with_pending(session, Audience::Internal, usize::MAX));
+        runs.map(|(_, run)| run).collect()
+    }
+
     /// The pending actions below each session. Summed again only when a count or a parent has changed.
     #[must_use]
     pub fn pending_below(&self) -> Arc<PendingBelow> {

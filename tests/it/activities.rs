@@ -387,6 +387,7 @@ async fn checkpoints_of_a_growing_log_do_not_change_its_activities() {
             facts: facts.into(),
             epoch: None,
             write_scope: None,
+            memory: None,
             atomic: false,
         };
         ingest.deliver(delivery).await.unwrap();

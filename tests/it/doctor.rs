@@ -88,6 +88,7 @@ async fn each_kind_of_damage_is_named_with_its_log_and_entry() {
     set(&store, "r", b"a:unknown", b"{}").await;
     set(&store, "r", b"p:p", b"{}").await;
     set(&store, "r", b"c:x", b"{}").await;
+    set(&store, "r", b"n:a2a:x", b"[]").await;
     set(&store, "r", &subject, b"\xff").await;
     set(&store, "thin", b"m", b"").await;
     store.save_checkpoint(&run("r"), epoch, 1, Sequence(2), "half".into()).unwrap();
@@ -113,6 +114,7 @@ async fn each_kind_of_damage_is_named_with_its_log_and_entry() {
         ("run r", "state entry \"a:unknown\"", "no such source"),
         ("run r", "state entry \"p:p\"", ""),
         ("run r", "state entry \"c:x\"", ""),
+        ("run r", "state entry \"n:a2a:x\"", ""),
         ("run r", &format!("state entry {subject}"), ""),
         ("run r", "state entry \"m\"", &format!("it ends at sequence {last}, the log at {}", last.plus(3))),
         ("run r", "state entry \"m\"", "rows for internal"),

@@ -78,6 +78,7 @@ impl Pipeline {
                 facts: facts.to_vec().into(),
                 epoch: None,
                 write_scope: None,
+                memory: None,
                 atomic: true,
             };
             self.ingest.deliver(delivery).await.unwrap();

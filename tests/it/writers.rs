@@ -71,6 +71,7 @@ fn facts(facts: &[Value], seq: Option<u64>) -> Delivery {
         atomic: false,
         epoch: None,
         write_scope: None,
+        memory: None,
     }
 }
 

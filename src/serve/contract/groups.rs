@@ -69,7 +69,7 @@ pub const CLIENT_BODY: &[ProblemKind] = &[
 pub const REQUEST_FAILS: &[ProblemKind] =
     &[kinds::CONTROL_TOO_LARGE, kinds::TOO_MANY_CONTROLS, kinds::DISK_FULL, kinds::CONTROL_REFUSED, kinds::CONTROL_EXPIRED];
 /// Problems of AG-UI, whose clients name runs.
-pub const WRONG_NAME: &[ProblemKind] = &[kinds::RUN_OF_ANOTHER_THREAD];
+pub const WRONG_NAME: &[ProblemKind] = &[kinds::RUN_EXISTS, kinds::RUN_OF_ANOTHER_THREAD];
 /// Problems of a stop request.
 pub const STOP: &[ProblemKind] = &[kinds::TOO_MANY_CONTROLS, kinds::DISK_FULL];
 /// Problems of an owner's answer to a control.

@@ -62,6 +62,7 @@ kinds! {
     ID_IN_USE = 409 "id_in_use", "The WebSocket already has a subscription or claim with this id", "End that one, or use another id";
     LEASE_LOST = 409 "lease_lost", "The control is not held under this lease", "Claim again";
     PRODUCER_GAP = 409 "producer_gap", "Facts before this one are missing, by the producer's numbers", "Continue from `expected`";
+    RUN_EXISTS = 409 "run_exists", "The run that the client names exists already", "Use a new id for each run";
     RUN_OF_ANOTHER_THREAD = 409 "run_of_another_thread", "The run that the client names belongs to another thread", "Use a unique id for each run";
     RUN_ERASED = 409 "run_erased", "The run was erased while its body was being sent", "Send the facts again; they start a new epoch of the run";
     RUN_ENDED = 409 "run_ended", "The control applies only to an active run, and the run has ended", "Start another run";

@@ -85,6 +85,7 @@ fn says(text: &str) -> Delivery {
         atomic: false,
         epoch: None,
         write_scope: None,
+        memory: None,
     }
 }
 

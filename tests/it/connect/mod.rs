@@ -6,6 +6,7 @@ mod ag_ui;
 pub mod endpoint;
 mod failures;
 mod follow;
+mod memory;
 mod openai_responses;
 mod programs;
 mod protocols;

@@ -39,21 +39,22 @@ async fn claude_s_session_is_resumed_by_a_new_process_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let script = r#"
 n=0
-while [ "$1" != "--session-id" ] && [ "$1" != "--resume" ]; do shift; done
+while [ $# != 1 ]; do shift; done
 while read -r line; do
   n=$((n + 1))
   said=$(printf '%s\n' "$line" | sed 's/.*"text":"\([^"]*\)".*/\1/')
-  [ $n = 1 ] && echo "{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"$2\",\"uuid\":\"i$n\",\"model\":\"m\",\"permissionMode\":\"default\",\"tools\":[]}"
-  echo "{\"type\":\"assistant\",\"session_id\":\"$2\",\"uuid\":\"a$n\",\"parent_tool_use_id\":null,\"message\":{\"id\":\"$1-m$n\",\"role\":\"assistant\",\"model\":\"m\",\"content\":[{\"type\":\"text\",\"text\":\"$1 $2 turn $n: $said\"}]}}"
-  echo "{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":false,\"session_id\":\"$2\",\"uuid\":\"r$n\",\"result\":\"\",\"num_turns\":1,\"result_index\":0}"
+  [ $n = 1 ] && echo "{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"s\",\"uuid\":\"i$n\",\"model\":\"m\",\"permissionMode\":\"default\",\"tools\":[]}"
+  echo "{\"type\":\"assistant\",\"session_id\":\"s\",\"uuid\":\"a$n\",\"parent_tool_use_id\":null,\"message\":{\"id\":\"${1%%=*}-m$n\",\"role\":\"assistant\",\"model\":\"m\",\"content\":[{\"type\":\"text\",\"text\":\"$1 turn $n: $said\"}]}}"
+  echo "{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":false,\"session_id\":\"s\",\"uuid\":\"r$n\",\"result\":\"\",\"num_turns\":1,\"result_index\":0}"
 done
 "#;
     let texts = three_turns(dir.path(), "claude-stream-json", script).await;
-    let session = texts[0].split(' ').nth(1).unwrap();
+    let session = texts[0].strip_prefix("--session-id=").unwrap().split(' ').next().unwrap();
+    uuid::Uuid::parse_str(session).unwrap();
     let expected = [
-        format!("--session-id {session} turn 1: One"),
-        format!("--session-id {session} turn 2: Two"),
-        format!("--resume {session} turn 1: Three"),
+        format!("--session-id={session} turn 1: One"),
+        format!("--session-id={session} turn 2: Two"),
+        format!("--resume={session} turn 1: Three"),
     ];
     assert_eq!(texts, expected);
 }

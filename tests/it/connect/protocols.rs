@@ -203,21 +203,27 @@ async fn a_responses_approval_names_the_response_that_asked() {
     }
 }
 
-fn langgraph(endpoint: &Endpoint) -> String {
+pub(super) fn langgraph(endpoint: &Endpoint) -> String {
     format!("[helper]\nprotocol = \"langgraph\"\nurl = \"{}\"\noptions = {{ assistant = \"graph\" }}\n", endpoint.url)
 }
 
-fn run_metadata(run: &str) -> (&'static str, Value) {
+pub(super) fn run_metadata(run: &str) -> (&'static str, Value) {
     ("metadata", json!({ "run_id": run, "attempt": 1 }))
 }
 
 /// The whole message of a node.
-fn node_says(id: &str, text: &str) -> (&'static str, Value) {
+pub(super) fn node_says(id: &str, text: &str) -> (&'static str, Value) {
     ("updates", json!({ "model": { "messages": [{ "type": "ai", "id": id, "content": text, "tool_calls": [] }] } }))
 }
 
 fn ended(status: &str) -> Vec<Reply> {
     vec![Reply::Json(json!({ "run_id": "up", "status": status })), Reply::Json(json!({ "next": [], "tasks": [] }))]
+}
+
+/// The state of a thread whose graph asks these questions.
+pub(super) fn asking(interrupts: &[&str]) -> Reply {
+    let interrupts: Vec<Value> = interrupts.iter().map(|id| json!({ "id": id, "value": "?" })).collect();
+    Reply::Json(json!({ "next": ["ask"], "tasks": [{ "id": "task", "interrupts": interrupts }] }))
 }
 
 #[tokio::test]
@@ -244,6 +250,7 @@ async fn a_langgraph_interrupt_is_resumed_with_the_user_s_value() {
     let asks = ("updates", json!({ "__interrupt__": [{ "id": "i1", "value": { "question": "Which city?" } }] }));
     let mut answers = vec![
         Reply::Named(vec![run_metadata("up-1"), asks], false),
+        asking(&["i1"]),
         Reply::Named(vec![run_metadata("up-2"), node_says("m1", "Oslo it is")], false),
     ];
     answers.extend(ended("success"));
@@ -254,8 +261,9 @@ async fn a_langgraph_interrupt_is_resumed_with_the_user_s_value() {
     endpoint.received().await;
     let answer = json!({ "control": "answer", "actionId": "i1", "value": "Oslo" });
     assert_eq!(post(&client, "/v1/runs/r1/controls", &answer).await.status, 202);
+    assert!(endpoint.received().await.path.ends_with("/state"));
     let body = endpoint.received().await.body;
-    assert_eq!(json!([body["command"], body["input"]]), json!([{ "resume": "Oslo" }, null]));
+    assert_eq!(json!([body["command"], body["input"]]), json!([{ "resume": { "i1": "Oslo" } }, null]));
     wait_for_status(&client, "r1", "completed").await;
     let action = activities(&client, "r1", "user", "action").await[0].clone();
     assert_eq!(json!([action["outcome"], action["value"]]), json!(["answered", "Oslo"]));
@@ -268,6 +276,7 @@ async fn changed_arguments_are_an_edit_for_langgraph_s_approvals() {
     let asks = ("updates", json!({ "__interrupt__": [{ "id": "i1", "value": review }] }));
     let mut answers = vec![
         Reply::Named(vec![run_metadata("up-1"), asks], false),
+        asking(&["i1"]),
         Reply::Named(vec![run_metadata("up-2"), node_says("m1", "Done")], false),
     ];
     answers.extend(ended("success"));
@@ -282,7 +291,8 @@ async fn changed_arguments_are_an_edit_for_langgraph_s_approvals() {
     let changed = json!([{ "name": "delete", "args": { "path": "b.txt" } }]);
     post(&client, "/v1/runs/r1/controls", &edit(changed.clone())).await;
     let decisions = json!([{ "type": "edit", "edited_action": changed[0] }]);
-    assert_eq!(endpoint.received().await.body["command"], json!({ "resume": { "decisions": decisions } }));
+    endpoint.received().await;
+    assert_eq!(endpoint.received().await.body["command"], json!({ "resume": { "i1": { "decisions": decisions } } }));
     wait_for_status(&client, "r1", "completed").await;
     assert_eq!(activities(&client, "r1", "user", "action").await[0]["outcome"], "approved");
 }
@@ -322,27 +332,15 @@ async fn a_stop_before_the_first_event_cancels_the_run_at_the_langgraph_server()
     wait_for_status(&client, "r1", "cancelled").await;
 }
 
-/// Starts a run `r1` with this message, and a new server on the same directory once the log has the connector's memory.
-async fn restart_in_mid_run(
-    dir: &std::path::Path,
-    table: &str,
-    endpoint: &Endpoint,
-    text: &str,
-    (member, id): (&str, &str),
-) -> crate::harness::Client {
+/// Starts a run `r1` with this message, and a new server on the same directory once the log has the agent's first facts.
+async fn restart_in_mid_run(dir: &std::path::Path, table: &str, endpoint: &Endpoint, text: &str) -> crate::harness::Client {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let store = storage_in(dir, Sync::Never).await;
     let (client, serving) = start_server_on(store, table, async { drop(stopped.await) }).await;
     let send = json!({ "control": "send", "agentId": "helper", "value": { "runId": "r1", "messages": user("u1", text) } });
     post(&client, "/v1/sessions/t/controls", &send).await;
     endpoint.received().await;
-    let remembered = async {
-        while !activities(&client, "r1", "internal", "connector").await.iter().any(|memory| memory[member] == id) {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
     wait_for_status(&client, "r1", "running").await;
-    with_timeout("the agent's id in the log", remembered).await;
     stop.send(()).unwrap();
     serving.await.unwrap();
     start_server_on(storage_in(dir, Sync::Never).await, table, std::future::pending()).await.0
@@ -369,7 +367,7 @@ async fn joined_langgraph_run(next: &Value, status: &str) {
     answers.push(Reply::Json(json!({ "values": { "messages": thread }, "next": next, "metadata": { "run_id": "up" } })));
     answers.push(Reply::Json(json!({ "run_id": "up", "status": "success" })));
     let endpoint = Endpoint::start(answers).await;
-    let client = restart_in_mid_run(dir.path(), &langgraph(&endpoint), &endpoint, "Go", ("langgraphRun", "up")).await;
+    let client = restart_in_mid_run(dir.path(), &langgraph(&endpoint), &endpoint, "Go").await;
     assert!(endpoint.received().await.path.ends_with("/runs/up/stream"));
     wait_for_status(&client, "r1", status).await;
     assert!(endpoint.received().await.path.ends_with("/state"));
@@ -437,7 +435,7 @@ async fn an_a2a_task_that_ended_while_the_server_was_down_ends_its_run() {
     let endpoint = Endpoint::start(answers).await;
     let table = format!("[helper]\nprotocol = \"a2a\"\nurl = \"{}\"\n", endpoint.url);
     let dir = tempfile::tempdir().unwrap();
-    let client = restart_in_mid_run(dir.path(), &table, &endpoint, "Work", ("a2aTask", "task-1")).await;
+    let client = restart_in_mid_run(dir.path(), &table, &endpoint, "Work").await;
     assert_eq!(endpoint.received().await.body["method"], "SubscribeToTask");
     let asked = endpoint.received().await.body;
     assert_eq!(json!([asked["method"], asked["params"]]), json!(["GetTask", { "id": "task-1" }]));

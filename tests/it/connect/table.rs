@@ -18,8 +18,6 @@ struct UrlAgent {
     options: &'static str,
     /// The beginning of its stream.
     begins: &'static [&'static str],
-    /// What the connector remembers of that.
-    remembers: Option<&'static str>,
     /// The request that cancels its work. `None`: the connection is closed.
     cancels: Option<fn(&Received) -> bool>,
     /// The request that reads on after a restart, and the rest of the stream. `None`: the run fails.
@@ -34,7 +32,6 @@ const URL_AGENTS: &[UrlAgent] = &[
         protocol: "ag-ui",
         options: "",
         begins: &[r#"data: {"type":"RUN_STARTED","threadId":"t","runId":"r"}"#],
-        remembers: None,
         cancels: None,
         rejoins: None,
     },
@@ -43,7 +40,6 @@ const URL_AGENTS: &[UrlAgent] = &[
         protocol: "ai-sdk",
         options: "",
         begins: &[r#"data: {"type":"start","messageId":"a"}"#, r#"data: {"type":"start-step"}"#],
-        remembers: None,
         cancels: None,
         rejoins: None,
     },
@@ -52,7 +48,6 @@ const URL_AGENTS: &[UrlAgent] = &[
         protocol: "langgraph",
         options: "",
         begins: &["event: metadata\ndata: {\"run_id\":\"up\",\"attempt\":1}"],
-        remembers: Some("langgraphRun"),
         cancels: Some(|request| request.path.ends_with("/runs/up/cancel")),
         rejoins: Some((
             |request| request.path.ends_with("/runs/up/stream"),
@@ -64,7 +59,6 @@ const URL_AGENTS: &[UrlAgent] = &[
         protocol: "openai-responses",
         options: "options = { model = \"m\" }",
         begins: &[RESPONSE],
-        remembers: Some("response"),
         cancels: None,
         rejoins: None,
     },
@@ -73,7 +67,6 @@ const URL_AGENTS: &[UrlAgent] = &[
         protocol: "openai-responses",
         options: "options = { model = \"m\", background = true }",
         begins: &[RESPONSE],
-        remembers: Some("response"),
         cancels: Some(|request| request.path.ends_with("/responses/resp_1/cancel")),
         rejoins: Some((
             |request| request.path.ends_with("/responses/resp_1"),
@@ -90,7 +83,6 @@ const URL_AGENTS: &[UrlAgent] = &[
         begins: &[
             r#"data: {"jsonrpc":"2.0","id":"r","result":{"task":{"id":"task-1","contextId":"c","status":{"state":"TASK_STATE_WORKING"}}}}"#,
         ],
-        remembers: Some("a2aTask"),
         cancels: Some(|request| request.body["method"] == "CancelTask"),
         rejoins: Some((
             |request| request.body["method"] == "SubscribeToTask",
@@ -213,15 +205,13 @@ async fn send(client: &Client, run: &str) {
     assert_eq!(post(client, "/v1/sessions/t/controls", &control).await.status, 202);
 }
 
-/// Waits until a fact of the agent is in the log, and what the connector remembers of it.
-async fn wait_until_begun(client: &Client, run: &str, remembers: Option<&str>) {
+/// Waits until a fact of the agent is in the log, with what the connector remembers of it.
+async fn wait_until_begun(client: &Client, run: &str) {
     let begun = async {
         loop {
-            let shown = client.get(&format!("/v1/runs/{run}/activities?audience=internal")).await;
-            let all = if shown.status == 200 { shown.json()["activities"].as_array().cloned().unwrap() } else { vec![] };
-            let is_of_run = |one: &Value| one["activityType"] == "run" && one["content"]["attempt"] == 1;
-            let has_memory = |one: &Value| remembers.is_none_or(|member| !one["content"][member].is_null());
-            if all.iter().any(is_of_run) && all.iter().any(|one| one["activityType"] == "connector" && has_memory(one)) {
+            let answer = client.get(&format!("/v1/runs/{run}")).await;
+            // The acceptance and the user's message come before it.
+            if answer.status == 200 && answer.json()["lastSequence"].as_u64() > Some(2) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -244,7 +234,7 @@ async fn a_stop_reaches_the_agent_in_every_protocol() {
         let client = start_server(&agent.table(&endpoint.url, "")).await;
         send(&client, "r").await;
         endpoint.received().await;
-        wait_until_begun(&client, "r", agent.remembers).await;
+        wait_until_begun(&client, "r").await;
         post(&client, "/v1/runs/r/controls", &json!({ "control": "stop" })).await;
         match agent.cancels {
             None => endpoint.wait_until_closed().await,
@@ -272,7 +262,7 @@ async fn a_stop_reaches_a_program_in_every_protocol() {
         let dir = tempfile::tempdir().unwrap();
         let client = start_server(&agent.table(dir.path(), &format!("{} {ends}", agent.begins), "")).await;
         send(&client, "r").await;
-        wait_until_begun(&client, "r", None).await;
+        wait_until_begun(&client, "r").await;
         wait_for_status(&client, "r", "running").await;
         post(&client, "/v1/runs/r/controls", &json!({ "control": "interrupt" })).await;
         wait_for_status(&client, "r", "cancelled").await;
@@ -298,7 +288,7 @@ async fn a_run_continues_or_fails_after_a_restart_in_every_protocol() {
         let (client, serving) = start_server_on(store, &agent.table(&endpoint.url, ""), async { drop(stopped.await) }).await;
         send(&client, "r").await;
         endpoint.received().await;
-        wait_until_begun(&client, "r", agent.remembers).await;
+        wait_until_begun(&client, "r").await;
         stop.send(()).unwrap();
         serving.await.unwrap();
         let store = storage_in(dir.path(), Sync::Never).await;
@@ -342,7 +332,7 @@ async fn a_program_ends_with_its_server_and_takes_its_children_along() {
             start_server_on(storage_in(&store, Sync::Never).await, &table, async { drop(stopped.await) }).await;
         send(&client, "r").await;
         // The user's message alone makes the run one at work.
-        wait_until_begun(&client, "r", None).await;
+        wait_until_begun(&client, "r").await;
         let pids = std::fs::read_to_string(&pids).unwrap();
         assert!(pids.split_whitespace().count() == 2 && pids.split_whitespace().all(is_running), "{pids}");
         stop.send(()).unwrap();

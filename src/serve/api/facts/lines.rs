@@ -3,6 +3,7 @@
 use super::problems::{FactNumbering, fact_too_large, ingest_problem};
 use super::{Destination, poll_once};
 use crate::ingest::{Delivery, Facts, INLINE_BYTES_MAX, IngestError, Pending, Receipt, envelope_bytes_with};
+use crate::log::agent_memory::MemoryWrite;
 use crate::log::commit::Connected;
 use crate::model::Epoch;
 use crate::model::json::without_mark;
@@ -33,6 +34,8 @@ pub struct LineBody<'a> {
     pub app: &'a App,
     pub to: Destination,
     pub buffer: BytesMut,
+    /// What a connector stores with the facts in the buffer: at the beginning of its run with the first, else with the last.
+    pub memory: Option<MemoryWrite>,
     /// Lines read, including blank ones. The line at fault has the next number.
     read: u64,
     /// Facts submitted, and the groups in flight.
@@ -59,7 +62,8 @@ impl<'a> LineBody<'a> {
     pub async fn new(app: &'a App, to: Destination, access: OpenAccess) -> Result<Self, Problem> {
         let line = app.logs.log(&to.log).await?.mark_connected();
         let (buffer, in_flight) = (BytesMut::new(), VecDeque::new());
-        Ok(Self { app, to, buffer, read: 0, sent: 0, epoch: None, in_flight, receipt: None, access, _connected: line })
+        let (memory, epoch, receipt) = (None, None, None);
+        Ok(Self { app, to, buffer, memory, read: 0, sent: 0, epoch, in_flight, receipt, access, _connected: line })
     }
 
     pub async fn accept(mut self, mut body: Body) -> Result<Receipt, Problem> {
@@ -150,7 +154,9 @@ impl<'a> LineBody<'a> {
                 from = text.len().min(newline + 1);
             }
             if !ranges.is_empty() {
-                self.submit_group(Facts::from_text(text.slice(begin..from), ranges), at).await?;
+                let is_due = matches!(self.memory, Some(MemoryWrite::First(_))) || from >= text.len();
+                let memory = if is_due { self.memory.take() } else { None };
+                self.submit_group(Facts::from_text(text.slice(begin..from), ranges), at, memory).await?;
             }
             if let Some(problem) = bad {
                 return Err(problem);
@@ -160,9 +166,9 @@ impl<'a> LineBody<'a> {
     }
 
     /// Submits one group of facts. `lines` are their line numbers.
-    async fn submit_group(&mut self, facts: Facts, lines: Vec<u64>) -> Result<(), Problem> {
+    async fn submit_group(&mut self, facts: Facts, lines: Vec<u64>, memory: Option<MemoryWrite>) -> Result<(), Problem> {
         let (app, first, count) = (self.app, self.sent, facts.len());
-        let delivery = Delivery { epoch: self.epoch, ..self.to.delivery(facts, false, first) };
+        let delivery = Delivery { epoch: self.epoch, memory, ..self.to.delivery(facts, false, first) };
         app.disk.reserve_space(&delivery)?;
         self.wait_for_rate(count).await?;
         self.sent += count as u64;

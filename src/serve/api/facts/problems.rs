@@ -89,6 +89,7 @@ pub fn ingest_problem(error: IngestError, numbering: &FactNumbering<'_>) -> Prob
         IngestError::Busy(_) => {
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).with_retry_after(BUSY_RETRY_AFTER_SECS)
         }
+        IngestError::RunExists => Problem::new(StatusCode::CONFLICT, "run_exists", detail).with("member", "runId"),
         IngestError::Erased => Problem::new(StatusCode::CONFLICT, "run_erased", detail),
         IngestError::EnvelopesTooLarge { bytes, limit } => {
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "envelopes_too_large", detail).with("bytes", bytes).with("limit", limit)

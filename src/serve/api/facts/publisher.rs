@@ -3,6 +3,7 @@
 use super::Destination;
 use super::lines::LineBody;
 use crate::log::LogId;
+use crate::log::agent_memory::MemoryWrite;
 use crate::model::Ids;
 use crate::serve::App;
 use crate::serve::access::authorization::{OpenAccess, Principal};
@@ -25,13 +26,19 @@ impl<'a> FactPublisher<'a> {
 
     /// Publishes facts, each a line of JSON, and waits until they are durable.
     ///
-    /// The log keeps the facts before one that it does not accept.
+    /// The log keeps the facts before one that it does not accept. One commit has `memory` and the last of the facts, or
+    /// the first if it begins the run.
     ///
     /// # Errors
     /// The [`Problem`] of the first fact that the log does not accept.
-    pub async fn publish(&mut self, source: &'static SourceKind, facts: &[String]) -> Result<(), Problem> {
+    pub async fn publish(
+        &mut self,
+        source: &'static SourceKind,
+        facts: &[String],
+        memory: Option<MemoryWrite>,
+    ) -> Result<(), Problem> {
         self.0.app.disk.check_space()?;
-        self.0.to.source = source;
+        (self.0.to.source, self.0.memory) = (source, memory);
         for fact in facts {
             self.0.buffer.extend_from_slice(fact.as_bytes());
             self.0.buffer.extend_from_slice(b"\n");

@@ -286,7 +286,7 @@ impl EventReader for LangGraphReader {
                 return Ok(());
             }
             self.events.note(id);
-            self.is_news = true;
+            (self.again, self.is_news) = (0, true);
         }
         // The event's name is part of the protocol.
         let data = halves::parse(message.data.as_bytes())

@@ -8,6 +8,7 @@ use super::conversation::{self, PageResult};
 use super::error::UpstreamError;
 use super::turn::{ConnectedAgent, HeldControl, LateReply, TurnCommand, TurnJob, cancelled_fact, failure_facts};
 use crate::control::{Answer, Claim, ClaimedControl};
+use crate::log::LogId;
 use crate::log::deadlines::ActionOfLog;
 use crate::model::{ActionId, Audience, Control, RunId, SessionId};
 use crate::serve::clients::shown_activities;

@@ -3,7 +3,8 @@
 //! `POST /ag-ui/{agent}` runs, attaches and resumes. `GET` loads a thread or joins a run (`TanStack` AI).
 //!
 //! A post never runs anything twice. Its `runId` names the run. An existing or already requested run is attached to;
-//! only an unknown run is requested. Disconnecting does not end the run.
+//! only an unknown run is requested. A new question under the id of a known run is refused. Disconnecting does not end
+//! the run.
 
 use super::cursor::DialectCursor;
 use super::requests::{self, Decision};
@@ -158,6 +159,9 @@ pub(super) async fn run(
     let thread = Thread::find(app, &id).await?;
     let existing_run = existing_run(app, &principal, &id, &input.run, audience).await?;
 
+    if existing_run.is_some() && input.decisions.is_empty() && options.after.is_none() {
+        check_asks_nothing_new(app, &thread, &input, audience).await?;
+    }
     let decided = submit_decisions(app, &thread, &input, existing_run.is_some(), audience).await?;
     // A run that can be streamed at once: the named run, or the run of the client's cursor.
     let resumed = decided.last().filter(|_| options.after.is_some() && !is_of_run(options.after, existing_run.as_ref()));
@@ -226,6 +230,33 @@ async fn existing_run(
     }
 }
 
+/// Refuses a new question under the id of a run that exists: the client would get the old answer, and the agent nothing.
+///
+/// The same request again is no new question; `TanStack` sends it to resume. A run whose runtime records no message of
+/// the user does not tell, and is attached to.
+async fn check_asks_nothing_new(app: &App, thread: &Thread, input: &RunInput, audience: Audience) -> Result<(), Problem> {
+    let Some(last) = input.messages.last().filter(|message| message["role"] == "user") else { return Ok(()) };
+    let mut said = messages(&shown_activities(app, &input.run, audience, None).await?, input.is_v1);
+    said.retain(|message| message["role"] == "user");
+    let is_same = |message: &Value| message["id"] == last["id"] || text_of(message) == text_of(last);
+    if said.is_empty() || said.iter().any(is_same) {
+        return Ok(());
+    }
+    let of_thread = messages(&thread.shown_activities(app, audience).await?, input.is_v1);
+    if of_thread.iter().any(|message| message["id"] == last["id"]) {
+        return Ok(());
+    }
+    Err(requests::run_exists(&input.run))
+}
+
+/// The text of a message, without other parts.
+fn text_of(message: &Value) -> String {
+    match &message["content"] {
+        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n"),
+        content => content.as_str().unwrap_or_default().to_owned(),
+    }
+}
+
 /// Submits the client's decisions.
 async fn submit_decisions(
     app: &App,
@@ -237,18 +268,20 @@ async fn submit_decisions(
     if input.decisions.is_empty() {
         return Ok(Vec::new());
     }
-    let actions_asked = thread.asked(app, audience).await?;
+    let actions_asked = thread.asked(app, None, audience).await?;
     let mut asked = Vec::with_capacity(input.decisions.len());
     for decision in &input.decisions {
+        let refuse = |why: &str| {
+            let action = &decision.action;
+            let detail = format!("{why} of thread {} asked by interrupt {action}. Reload the thread.", thread.id);
+            let problem = Problem::new(StatusCode::CONFLICT, "action_not_pending", detail);
+            problem.with("member", "interruptId").with("interruptId", action.as_str())
+        };
         match actions_asked.get(decision.action.as_str()) {
+            Some(of) if of.is_ambiguous => return Err(refuse("Several runs, with different questions,")),
             Some(of) => asked.push((of, decision)),
             None if is_known => {}
-            None => {
-                let action = &decision.action;
-                let detail = format!("No run of thread {} asked by interrupt {action}. Reload the thread.", thread.id);
-                let problem = Problem::new(StatusCode::CONFLICT, "action_not_pending", detail);
-                return Err(problem.with("member", "interruptId").with("interruptId", action.as_str()));
-            }
+            None => return Err(refuse("No run")),
         }
     }
     let mut submitted = Vec::with_capacity(asked.len());

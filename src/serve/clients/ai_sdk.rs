@@ -183,7 +183,9 @@ async fn decide(
     if !parts.iter().any(is_decided) {
         return Ok(Vec::new());
     }
-    let actions_asked = thread.asked(app, audience).await?;
+    // The message is that of one run: a part answers what this run asked, by whatever id others ask.
+    let run = message["id"].as_str().and_then(|id| RunId::new(id).ok());
+    let actions_asked = thread.asked(app, run.as_ref(), audience).await?;
     let mut submitted = Vec::new();
     for part in parts {
         let Some(decision) = decision(&actions_asked, part) else { continue };

@@ -21,6 +21,7 @@ use crate::model::{ActionId, AgentId, Audience, Control, ControlId, Cursor, RunI
 use crate::serve::App;
 use crate::serve::access::requested_run::request_control_id;
 use crate::serve::api::controls::control_problem;
+use crate::serve::contract::kinds::RUN_EXISTS;
 use crate::serve::http::problem::Problem;
 use crate::source::ledger::Status;
 use data_encoding::HEXLOWER;
@@ -79,10 +80,28 @@ pub async fn send(
     let targets = BTreeMap::from([("agentId".to_owned(), agent.to_string())]);
     let wish = ControlRequest { id: Some(id.clone()), control: Control::Send, targets, value: Some(value), expiry: None };
     match app.controls.submit(&app.logs, &app.ingest, &LogId::Session(thread.clone()), &wish, audience).await {
-        // A conflict means that it was requested before. By now fewer messages are new, so its value differs.
-        Ok(_) | Err(ControlError::Conflict(_)) => Ok(id),
+        Ok(_) => Ok(id),
+        // It was requested before. By now fewer messages are new, so its value differs.
+        Err(ControlError::Conflict(_)) => match asks_something_else(app, thread, &id, wish.value.as_ref()).await? {
+            true => Err(run_exists(run)),
+            false => Ok(id),
+        },
         Err(refusal) => Err(control_problem(refusal)),
     }
+}
+
+/// A new question under the id of an older run.
+pub fn run_exists(run: &RunId) -> Problem {
+    let detail = format!("Run {run} has another question already. The agent did not get the message. Use a new run id.");
+    Problem::new(StatusCode::CONFLICT, RUN_EXISTS.code, detail).with("member", "runId")
+}
+
+/// Whether a request that nobody has taken yet has another last message than the known one of its id.
+async fn asks_something_else(app: &App, thread: &SessionId, id: &ControlId, value: Option<&Value>) -> Result<bool, Problem> {
+    let known = |view: &WriterView<'_>| view.controls.get(id).and_then(|record| record.value.clone());
+    let known = app.ingest.read(&LogId::Session(thread.clone()), known).await?;
+    let last = |value: Option<&Value>| Some(value?.get("messages")?.as_array()?.last()?.get("id")?.clone());
+    Ok(matches!((last(known.as_ref()), last(value)), (Some(known), Some(new)) if known != new))
 }
 
 /// A client's answer to an action.
@@ -135,7 +154,8 @@ pub struct SubmittedDecision {
 
 /// Submits a decision to the run that asked, once. `by` identifies the client's request.
 ///
-/// An action that is no longer pending is left alone. An answer equal to the first one joins it.
+/// An action that is no longer pending is left alone. An answer equal to the first one joins it. An action that the agent
+/// gave up takes none.
 ///
 /// # Errors
 /// Why the decision was refused.
@@ -151,6 +171,9 @@ pub async fn decide(
     let submitted = SubmittedDecision { run: asked.run.clone(), action: decision.action.clone(), control: id.clone() };
     if asked.has_expired {
         return Err(control_problem(ControlError::ActionExpired { action: decision.action.to_string() }));
+    }
+    if asked.is_superseded {
+        return Err(control_problem(ControlError::ActionNotPending { action: decision.action.to_string() }));
     }
     if !asked.is_pending {
         return Ok(submitted);

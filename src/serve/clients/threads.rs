@@ -14,7 +14,7 @@ use crate::model::{ActionOutcome, Audience, Control, RunId, SessionId};
 use crate::serve::App;
 use crate::serve::http::problem::Problem;
 use crate::source::ledger::{RunState, Status};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::HashMap;
 
 /// The newest runs of a thread that a client gets at once. Older runs are on further pages.
@@ -70,6 +70,10 @@ pub struct AskedAction {
     pub kind: Option<Box<str>>,
     /// The tool call that it concerns, if any.
     pub call: Option<Box<str>>,
+    /// Whether another run asks something else by the same id.
+    pub is_ambiguous: bool,
+    /// Whether the agent gave it up without a decision.
+    pub is_superseded: bool,
 }
 
 impl Thread {
@@ -143,24 +147,37 @@ impl Thread {
         Ok(all)
     }
 
-    /// All actions that the runs asked this audience, by action id.
+    /// All actions that the runs asked this audience, by action id; of one run only, if `of` is a run of the thread.
     ///
     /// If two runs used one id, the pending action wins, else the newer run's.
     ///
     /// # Errors
     /// The store's failure.
-    pub async fn asked(&self, app: &App, audience: Audience) -> Result<HashMap<Box<str>, AskedAction>, Problem> {
+    pub async fn asked(
+        &self,
+        app: &App,
+        of: Option<&RunId>,
+        audience: Audience,
+    ) -> Result<HashMap<Box<str>, AskedAction>, Problem> {
         let mut all: HashMap<Box<str>, AskedAction> = HashMap::new();
-        for part in &self.runs {
+        let mut pending: HashMap<Box<str>, Map<String, Value>> = HashMap::new();
+        let of = of.filter(|run| self.find_run(run).is_some());
+        for part in self.runs.iter().filter(|part| of.is_none_or(|run| part.run == *run)) {
             let (state, whole) = (part.state(audience), &part.tail.summary.run);
             for shown in
                 shown_activities(app, &part.run, audience, None).await?.into_iter().filter(|shown| &*shown.kind == "action")
             {
                 let is_pending = state.pending.contains(&*shown.id) && whole.pending.contains(&*shown.id);
                 let text = |member: &str| shown.text(member).map(Into::into);
-                let has_expired = !is_pending && shown.text("outcome") == Some(ActionOutcome::Expired.as_str());
-                let asked =
-                    AskedAction { run: part.run.clone(), is_pending, has_expired, kind: text("kind"), call: text("toolCallId") };
+                // A runtime may ask a question again in the run that it continues in.
+                let is_ambiguous = is_pending && {
+                    let question = question_of(&shown.content);
+                    pending.insert(shown.id.clone(), question.clone()).is_some_and(|other| other != question)
+                };
+                let (run, kind, call) = (part.run.clone(), text("kind"), text("toolCallId"));
+                let ended = |outcome: ActionOutcome| !is_pending && shown.text("outcome") == Some(outcome.as_str());
+                let (has_expired, is_superseded) = (ended(ActionOutcome::Expired), ended(ActionOutcome::Superseded));
+                let asked = AskedAction { run, is_pending, has_expired, kind, call, is_ambiguous, is_superseded };
                 if is_pending || all.get(&shown.id).is_none_or(|known| !known.is_pending) {
                     all.insert(shown.id.clone(), asked);
                 }
@@ -168,6 +185,13 @@ impl Thread {
         }
         Ok(all)
     }
+}
+
+/// What an action asks, without what became of it.
+fn question_of(content: &Map<String, Value>) -> Map<String, Value> {
+    let mut question = content.clone();
+    question.retain(|member, _| !["status", "control", "decidedBy"].contains(&member.as_str()));
+    question
 }
 
 /// The run of this id that belongs to no session.

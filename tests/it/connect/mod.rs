@@ -10,5 +10,6 @@ mod memory;
 mod openai_responses;
 mod programs;
 mod protocols;
+mod questions;
 mod table;
 mod user_headers;

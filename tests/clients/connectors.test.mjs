@@ -17,8 +17,11 @@ import { createInterface } from "node:readline";
 import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RunAgentInputSchema } from "@ag-ui/core/schemas";
+import { HttpAgent } from "@ag-ui/client";
 import { EventEncoder } from "@ag-ui/encoder";
-import { convertToModelMessages, pipeUIMessageStreamToResponse, stepCountIs, streamText, tool, jsonSchema } from "ai";
+import { ProxiedCopilotRuntimeAgent } from "@copilotkit/core";
+import { AbstractChat, DefaultChatTransport, convertToModelMessages, jsonSchema, lastAssistantMessageIsCompleteWithApprovalResponses } from "ai";
+import { pipeUIMessageStreamToResponse, stepCountIs, streamText, tool } from "ai";
 import { MockLanguageModelV4, simulateReadableStream } from "ai/test";
 import { limit } from "../deadline.mjs";
 import { post, startServer, waitFor } from "./harness.mjs";
@@ -69,6 +72,9 @@ const contentOf = async (server, run, type) => {
 };
 const actionOf = (server, run) => contentOf(server, run, "action");
 const attemptOf = async (server, run) => (await contentOf(server, run, "run")).attempt;
+
+/** Whether the log has a fact of the agent, after the acceptance and the user's message. */
+const hasBegun = async (server, run) => (await (await fetch(`${server.url}/v1/runs/${run}`)).json()).lastSequence > 2;
 
 /** Interrupts a run. */
 const interruptRun = (server, { runId }) => post(`${server.url}/v1/runs/${runId}/controls`, { control: "interrupt" });
@@ -283,8 +289,7 @@ function describeAgentWithQuestion(name, startAgent, turns, further = () => {}) 
       const run = await waitFor("a run at work", async () => {
         const { runs } = await (await fetch(`${server.url}/v1/sessions/${name}-stop-${once}`)).json();
         const [run] = runs ?? [];
-        const memory = run && (await (await fetch(`${server.url}/v1/runs/${run.runId}/activities?audience=internal`)).json());
-        return memory?.activities.some(({ content }) => content.langgraphRun ?? content.a2aTask) && run;
+        return run && (await hasBegun(server, run.runId)) && run;
       });
       await interruptRun(server, run);
       await runWith(server, `${name}-stop-${once}`, "cancelled");
@@ -301,10 +306,7 @@ function describeAgentWithQuestion(name, startAgent, turns, further = () => {}) 
       const first = await start();
       const messages = [{ id: "u", role: "user", content: `Wait ${join(folder, "go")}` }];
       await post(`${first.url}/v1/sessions/${thread}/controls`, { control: "send", agentId: "helper", value: { runId: run, messages } });
-      await waitFor("the agent's id in the log", async () => {
-        const shown = await (await fetch(`${first.url}/v1/runs/${run}/activities?audience=internal`)).json();
-        return shown.activities?.some(({ content }) => content.langgraphRun ?? content.a2aTask);
-      });
+      await waitFor("the agent's first fact in the log", () => hasBegun(first, run));
       first.child.kill("SIGKILL");
       await first.stop();
       const second = await start();
@@ -335,6 +337,59 @@ async function startA2a() {
   for await (const line of createInterface({ input: child.stdout })) return `a2a:${line.replace("listening on ", "")}/agent`;
 }
 
+/** The clients that ask for the removal of a file, and decide about it: each `ask` is another tab of one thread. */
+const CARD_CLIENTS = {
+  "the page's controls": (server, thread) => async (text) => {
+    const page = new HttpAgent({ url: `${server.url}/ag-ui/helper`, threadId: thread });
+    page.addMessage({ id: randomUUID(), role: "user", content: text });
+    await page.runAgent();
+    const { runs } = await (await fetch(`${server.url}/v1/sessions/${thread}`)).json();
+    const [{ id: actionId }] = page.pendingInterrupts;
+    const { runId } = runs.find(({ status }) => status === "waiting");
+    return (isApproved) => post(`${server.url}/v1/runs/${runId}/controls`, { control: isApproved ? "approve" : "reject", actionId });
+  },
+  "AG-UI": (server, thread) => agUiCard(() => new HttpAgent({ url: `${server.url}/ag-ui/helper`, threadId: thread })),
+  CopilotKit: (server, thread) =>
+    agUiCard(() => new ProxiedCopilotRuntimeAgent({ runtimeUrl: `${server.url}/copilotkit`, agentId: "helper", threadId: thread })),
+  "the AI SDK": (server, thread) => async (text) => {
+    const transport = new DefaultChatTransport({ api: `${server.url}/ai-sdk/helper?version=7` });
+    const sendAutomaticallyWhen = lastAssistantMessageIsCompleteWithApprovalResponses;
+    const chat = new Chat({ id: thread, transport, sendAutomaticallyWhen, onError() {} });
+    await chat.sendMessage({ text });
+    const { approval } = chat.messages.flatMap(({ parts }) => parts).find(({ state }) => state === "approval-requested");
+    return (approved) => chat.addToolApprovalResponse({ id: approval.id, approved });
+  },
+};
+
+/** The chat of the AI SDK without React. */
+class Chat extends AbstractChat {
+  constructor(init) {
+    const state = {
+      status: "ready", error: undefined, messages: [],
+      pushMessage: (message) => (state.messages = [...state.messages, message]),
+      popMessage: () => (state.messages = state.messages.slice(0, -1)),
+      replaceMessage: (at, message) => (state.messages = state.messages.with(at, message)),
+      snapshot: structuredClone,
+    };
+    super({ ...init, state });
+  }
+}
+
+const agUiCard = (open) => async (text) => {
+  const page = open();
+  page.addMessage({ id: randomUUID(), role: "user", content: text });
+  await page.runAgent();
+  const [{ id }] = page.pendingInterrupts;
+  return (approved) => page.runAgent({ resume: [{ interruptId: id, status: "resolved", payload: { approved } }] });
+};
+
+/** The results of all calls of a thread. */
+const resultsOf = async (server, thread) => {
+  const { runs } = await (await fetch(`${server.url}/v1/sessions/${thread}`)).json();
+  const shown = await Promise.all(runs.map(async ({ runId }) => (await (await fetch(`${server.url}/v1/runs/${runId}/activities?audience=internal`)).json()).activities));
+  return shown.flat().filter(({ activityType, content }) => activityType === "tool-call-progress" && content.output).map(({ content }) => content.output);
+};
+
 describeAgentWithQuestion("langgraph", startLangGraph, ["I have 1 messages.", "I have 3 messages."], (agent) => {
   test("a tool of the agent and its result are on the page", limit, async () => {
     const { page, say, texts } = await openPage(agent(), `langgraph-tool-${once}`);
@@ -343,6 +398,22 @@ describeAgentWithQuestion("langgraph", startLangGraph, ["I have 1 messages.", "I
     assert.deepEqual(page.messages.filter(({ role }) => role === "tool").map(({ content }) => content), ["a.txt is there"]);
     assert.deepEqual(texts(), ["result: a.txt is there"]);
   });
+
+  for (const [client, open] of Object.entries(CARD_CLIENTS)) {
+    for (const decided of [[0, 1], [1, 0]]) {
+      test(`of two cards, what runs is what was shown: ${client}, card ${decided[0] + 1} first`, limit, async () => {
+        const thread = `langgraph-cards-${randomUUID()}`;
+        const { server } = await openPage(agent(), thread);
+        const ask = open(server, thread);
+        const cards = [await ask("Remove one.txt"), await ask("Remove two.txt")];
+        await runWith(server, thread, "interrupted");
+        // The first card is superseded: its answer does nothing, however the client learns that.
+        for (const card of decided) await Promise.resolve(cards[card](true)).catch(() => {});
+        await runWith(server, thread, "completed");
+        assert.deepEqual(await resultsOf(server, thread), ["removed two.txt"]);
+      });
+    }
+  }
 
   for (const approved of [true, false]) {
     test(`a tool's approval is ${approved ? "granted" : "denied"} on the page`, limit, async () => {

@@ -5,8 +5,8 @@
 
 use super::{Audience, CliError, Endpoint, follow, progress};
 use bytes::Bytes;
-use proscenium::model::halves;
 use data_encoding::HEXLOWER;
+use proscenium::model::halves;
 use reqwest::StatusCode;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};

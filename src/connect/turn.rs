@@ -82,6 +82,8 @@ pub(super) enum TurnCommand {
     Reply(HeldControl, ActionReply),
     /// The deadline of an action passed: the answer is no, and no control brought it.
     Expired(ActionReply),
+    /// A message superseded what the turn asks.
+    Abandon,
 }
 
 impl ConnectedAgent {
@@ -177,6 +179,7 @@ impl ConnectedAgent {
                 TurnCommand::Reply(control, reply) => turn.late.push((control, reply)),
                 TurnCommand::Expired(_) => {}
                 TurnCommand::Steer(control, _) => self.refuse(&control, "The turn has ended. Send a new message.").await,
+                TurnCommand::Abandon => {}
             }
         }
         turn.late
@@ -499,6 +502,10 @@ impl Turn<'_> {
                 self.agent.answer(&control, Answer::Ack).await;
                 Ok(!goes_on)
             }
+            TurnCommand::Abandon => {
+                self.is_cancelled = true;
+                Ok(!self.cancel(upstream).await)
+            }
             TurnCommand::Steer(control, text) => {
                 match upstream.steer(&text).await? {
                     true => self.agent.answer(&control, Answer::Ack).await,
@@ -621,6 +628,7 @@ async fn cancelled(agent: &ConnectedAgent, commands: &mut mpsc::UnboundedReceive
     loop {
         match commands.recv().await {
             Some(TurnCommand::Cancel(control)) => return agent.answer(&control, Answer::Ack).await,
+            Some(TurnCommand::Abandon) => return,
             Some(TurnCommand::Steer(control, _)) => agent.refuse(&control, NO_STEERING).await,
             Some(TurnCommand::Reply(control, reply)) => late.push((control, reply)),
             Some(TurnCommand::Expired(_)) => {}

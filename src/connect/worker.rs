@@ -9,6 +9,7 @@ use super::error::UpstreamError;
 use super::turn::{ConnectedAgent, HeldControl, LateReply, TurnCommand, TurnJob, cancelled_fact, failure_facts};
 use crate::control::{Answer, Claim, ClaimedControl};
 use crate::log::LogId;
+use crate::log::control::SupersededAction;
 use crate::log::deadlines::ActionOfLog;
 use crate::model::{ActionId, Audience, Control, RunId, SessionId};
 use crate::serve::clients::shown_activities;
@@ -16,7 +17,7 @@ use crate::serve::clients::threads::Thread;
 use crate::serve::http::problem::Problem;
 use crate::source::ledger::Status;
 use serde_json::{Map, Value};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -181,9 +182,30 @@ impl Worker {
             (None, Some(of)) => self.agent.tail(&of).await?.summary.session_id.clone().unwrap_or_else(|| session_of(&of)),
             (None, None) => session_of(&run),
         };
+        self.leave(&control.supersedes).await?;
         self.store_results(&session, &request.results).await?;
         let input = TurnInput::Messages { messages: request.messages, members: request.members };
-        self.enqueue(TurnJob { run, session, input, controls: vec![held.clone()] });
+        self.enqueue(TurnJob { run, session, input, controls: vec![held.clone()] }).await;
+        Ok(())
+    }
+
+    /// Ends the turns and the waiting runs whose questions a message superseded.
+    async fn leave(&mut self, superseded: &[SupersededAction]) -> Result<(), Problem> {
+        let runs: BTreeSet<&RunId> = superseded.iter().filter_map(|superseded| superseded.run.as_ref()).collect();
+        for run in runs {
+            if self.active.get(run).is_some_and(|turn| turn.commands.send(TurnCommand::Abandon).is_ok()) {
+                continue;
+            }
+            self.expired.remove(run);
+            for (reply, _) in self.replies.remove(run).unwrap_or_default().into_values() {
+                self.agent.refuse(&reply, "A message superseded what the run asked.").await;
+            }
+            let summary = self.agent.tail(run).await?.summary;
+            let is_left = summary.run.status == Status::Waiting && summary.run.pending.is_empty();
+            if is_left && summary.agent.as_ref() == Some(&self.agent.entry.name) {
+                self.publish(run, None, &[cancelled_fact()]).await?;
+            }
+        }
         Ok(())
     }
 
@@ -203,7 +225,7 @@ impl Worker {
     }
 
     /// Starts a turn, or lets it wait for another of its session.
-    fn enqueue(&mut self, job: TurnJob) {
+    async fn enqueue(&mut self, job: TurnJob) {
         let session = job.session.clone();
         let queue = self.waiting.entry(session.clone()).or_default();
         let is_same = |waiting: &&mut TurnJob| {
@@ -214,12 +236,23 @@ impl Worker {
             Some(waiting) => *waiting = job,
             None => queue.push_back(job),
         }
-        self.start_next(&session);
+        self.start_next(&session).await;
     }
 
-    fn start_next(&mut self, session: &SessionId) {
+    /// Starts the next turn of a session.
+    ///
+    /// A message does not start while an action of the agent is pending: the agent would give up its question. It goes
+    /// back to the queue, which holds it.
+    async fn start_next(&mut self, session: &SessionId) {
         if self.active.values().any(|turn| turn.session == *session) {
             return;
+        }
+        let agent = self.agent.clone();
+        let pending = agent.app.logs.pending_actions();
+        if pending.holds_back(&LogId::Session(session.clone()), &agent.entry.name) {
+            for message in self.waiting.get_mut(session).into_iter().flat_map(take_messages) {
+                agent.answer(&message, Answer::Hold).await;
+            }
         }
         let next = self.waiting.get_mut(session).and_then(VecDeque::pop_front);
         if self.waiting.get(session).is_some_and(VecDeque::is_empty) {
@@ -255,7 +288,7 @@ impl Worker {
             }
         }
         if let Some(turn) = turn {
-            self.start_next(&turn.session);
+            self.start_next(&turn.session).await;
         }
     }
 
@@ -336,7 +369,7 @@ impl Worker {
                 let (controls, mut replies): (_, Vec<_>) = replies.into_values().unzip();
                 replies.extend(self.expired.remove(run).unwrap_or_default());
                 let session = tail.summary.session_id.clone().unwrap_or_else(|| session_of(run));
-                self.enqueue(TurnJob { run: run.clone(), session, input: TurnInput::Replies(replies), controls });
+                self.enqueue(TurnJob { run: run.clone(), session, input: TurnInput::Replies(replies), controls }).await;
             }
         }
         Ok(())
@@ -374,6 +407,14 @@ impl Worker {
         }
         Ok(())
     }
+}
+
+/// Takes the controls of the turns that a message asks for.
+fn take_messages(jobs: &mut VecDeque<TurnJob>) -> Vec<HeldControl> {
+    let is_message = |job: &TurnJob| matches!(job.input, TurnInput::Messages { .. });
+    let messages: VecDeque<TurnJob>;
+    (messages, *jobs) = std::mem::take(jobs).into_iter().partition(is_message);
+    messages.into_iter().flat_map(|job| job.controls).collect()
 }
 
 /// The session of a run that has none: a thread of its own.

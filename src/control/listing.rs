@@ -2,7 +2,7 @@
 
 use super::format_timestamp;
 use crate::log::commit::Logs;
-use crate::log::control::{ControlRecord, ControlState};
+use crate::log::control::{ControlRecord, ControlState, NOT_STARTED};
 use crate::log::queues::Queues;
 use crate::log::{LogId, StoreError};
 use crate::model::Audience;
@@ -26,7 +26,9 @@ pub fn list_entry(record: &ControlRecord, queues: &Queues) -> Value {
     entry.insert("attempt".into(), record.attempt.into());
     entry.extend(record.reason.as_deref().map(|reason| ("reason".to_owned(), reason.into())));
     entry.insert("createdAt".into(), format_timestamp(record.created_at).into());
-    entry.insert("expiresAt".into(), format_timestamp(record.expires_at).into());
+    // The time to live of a message that is held back has not started.
+    let expires_at = (record.expires_at != NOT_STARTED).then(|| format_timestamp(record.expires_at).into());
+    entry.extend(expires_at.map(|time| ("expiresAt".to_owned(), time)));
     Value::Object(entry)
 }
 

@@ -16,36 +16,36 @@
 //! gets the redacted value with `redacted`. Headers for a connected agent ([`user_headers`]) are only in memory, too.
 
 mod listing;
+mod messages;
 mod record;
 pub mod rules;
 pub mod user_headers;
 
+pub use crate::log::control::DEFAULT_AGENT;
 pub use listing::{list, list_entry};
 
 use crate::guard::redact_text;
 use crate::ingest::{Environment, Ingest, ServerAppend, WriterView};
 use crate::log::commit::Logs;
-use crate::log::control::{ControlChange, ControlRecord, ControlState, OPEN_CONTROLS_MAX};
-use crate::log::queues::{LeasedControl, Queues};
+use crate::log::control::{ControlChange, ControlRecord, ControlState, OPEN_CONTROLS_MAX, SupersededAction};
+use crate::log::queues::{Due, LeasedControl, Queues};
 use crate::log::{LogId, StoreError};
 use crate::model::{
     ActionId, ActionOutcome, AgentId, Audience, Control, ControlId, Draft, EventType, Owner, Phase, RunId, SessionId,
 };
 use futures_util::future::join_all;
 use http::HeaderMap;
+use messages::settle_waits;
 use parking_lot::Mutex;
 use record::{is_credential, new_record, redacted_value};
 use rules::{ControlRequest, InvalidControl};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 use tokio::time::Instant;
 use user_headers::UserHeaders;
 use uuid::Uuid;
-
-/// The agent that takes a control that names none.
-pub const DEFAULT_AGENT: &str = "default";
 
 /// The largest body of a control request, in bytes.
 pub const CONTROL_BYTES_MAX: usize = 256 * 1024;
@@ -94,6 +94,12 @@ pub enum ControlError {
         /// Whether the first control says the same.
         is_equal: bool,
     },
+    #[error(
+        "the message would supersede {} pending actions that wait for a decision; nothing was recorded; \
+         decide them first, send the control queue, or repeat the request with \"supersede\": true",
+        .actions.len()
+    )]
+    WouldSupersede { actions: Vec<ActionId> },
     #[error("the run is {status}, and {control} needs an active run; retry the run, or send to its session")]
     RunEnded { status: &'static str, control: String },
     #[error("control {0} exists with another body; choose another controlId")]
@@ -138,6 +144,9 @@ pub struct ClaimedControl {
     /// Whether the guard removed a secret from the value.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub redacted: bool,
+    /// The actions that the message supersedes.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "action_ids")]
+    pub supersedes: Vec<SupersededAction>,
     /// The number of this claim, from 1.
     pub attempt: u32,
     pub created_at: String,
@@ -147,6 +156,27 @@ pub struct ClaimedControl {
     pub user_headers: Option<HeaderMap>,
 }
 
+fn action_ids<S: Serializer>(superseded: &[SupersededAction], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(superseded.iter().map(|superseded| &superseded.action))
+}
+
+/// Who submits a control.
+#[derive(Debug, Clone, Copy)]
+pub struct Requester {
+    /// The control can name only what this audience sees.
+    pub audience: Audience,
+    /// Whether the requester has a right to the whole session of the log, and not only to the log.
+    pub has_session: bool,
+}
+
+impl Requester {
+    /// A requester with a right to the session.
+    #[must_use]
+    pub const fn of_session(audience: Audience) -> Self {
+        Self { audience, has_session: true }
+    }
+}
+
 /// The owner's answer to a control.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
@@ -154,6 +184,8 @@ pub enum Answer {
     Ack,
     /// The owner refused it; with `requeue` the next claimant gets it.
     Nack { reason: Option<String>, requeue: bool },
+    /// The owner returns a message, which waits until no action of its agent is pending. The claim does not count.
+    Hold,
 }
 
 /// The controls of one server.
@@ -271,7 +303,8 @@ impl Controls {
 
     /// Records a control and queues it for its owner, durably.
     ///
-    /// `audience` is that of the requester; the control can name only what this audience sees.
+    /// A message that supersedes actions is recorded first, and waits for their resolution. So a crash between the two
+    /// leaves a message that waits, and a repeated request completes it.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -281,7 +314,7 @@ impl Controls {
         ingest: &Ingest,
         log: &LogId,
         request: &ControlRequest,
-        audience: Audience,
+        requester: Requester,
     ) -> Result<ControlId, ControlError> {
         let now = (self.environment.now)();
         let id = request.id.clone().unwrap_or_else(|| self.generate_id(now));
@@ -289,13 +322,16 @@ impl Controls {
             LogId::Run(_) => true,
             LogId::Session(session) => logs.sessions().created_order(session).is_some() || begins_session(&request.control),
         };
+        let pending = logs.pending_actions();
         let decide = |view: &WriterView<'_>| {
+            let scope = view.summary.scope(log);
             let asked = self.existing(view, &id, request).unwrap_or_else(|| {
                 if !is_known {
                     return Err(no_such_log(log));
                 }
-                let made = new_record(view, log, &id, request, audience, now);
+                let made = new_record(view, log, &id, request, requester.audience, now);
                 let mut record = made.map_err(|refusal| self.compare_decisions(view, request, refusal))?;
+                settle_waits(&mut record, request, log, &scope, pending, requester)?;
                 record.queue_position = logs.queues().next_position(u64::try_from(now.as_microsecond()).unwrap_or(0));
                 Ok(Some(record))
             });
@@ -306,16 +342,19 @@ impl Controls {
                     let user_headers = self.user_headers.for_agent(&record.agent);
                     self.held.lock().put(record.queue_position, HeldSecret { value, user_headers });
                     let drafts = vec![record.change_draft(ControlChange::Submitted, matches!(log, LogId::Run(_)))];
-                    (Ok(()), ServerAppend { drafts, controls: vec![record] })
+                    (Ok((scope, record.supersedes.clone())), ServerAppend { drafts, controls: vec![record] })
                 }
                 Ok(None) => {
                     self.restore_headers(view, &id);
-                    (Ok(()), ServerAppend::default())
+                    let open = view.controls.get(&id).filter(|known| known.state == ControlState::Open);
+                    let supersedes = open.map(|known| known.supersedes.clone()).unwrap_or_default();
+                    (Ok((scope, supersedes)), ServerAppend::default())
                 }
                 Err(refusal) => (Err(refusal), ServerAppend::default()),
             }
         };
-        ingest.append_as_server(log, decide).await??;
+        let (scope, supersedes) = ingest.append_as_server(log, decide).await??;
+        messages::supersede(ingest, &scope, &supersedes).await?;
         Ok(id)
     }
 
@@ -390,7 +429,7 @@ impl Controls {
         loop {
             arrivals.mark_unchanged();
             let lease = || Uuid::from_u128((self.environment.random)()).simple().to_string().into();
-            let leased = queues.lease(agent, claim.max.max(1), Instant::now() + claim.lease, lease);
+            let leased = queues.lease(agent, claim.max.max(1), Instant::now() + claim.lease, holds_back(logs), lease);
             if leased.is_empty() {
                 let more = async {
                     // It fails only when the sender is gone, and `queues` is borrowed.
@@ -481,6 +520,7 @@ impl Controls {
             targets,
             redacted: record.redacted && whole.is_none(),
             value: whole.or_else(|| record.value.clone()),
+            supersedes: record.supersedes.clone(),
             attempt: record.attempt,
             created_at: format_timestamp(record.created_at),
             expires_at: format_timestamp(record.expires_at),
@@ -520,6 +560,7 @@ impl Controls {
             let Some(record) = known.cloned() else { return (None, ServerAppend::default()) };
             let (status, change, record) = match &answer {
                 Answer::Ack => ("acked", ControlChange::Acked, record.into_closed(ControlState::Acked, None)),
+                Answer::Hold => ("queued", ControlChange::Requeued, messages::held(record)),
                 Answer::Nack { reason, requeue } => {
                     let reason = reason.as_deref().map(|reason| redact_text(reason).chars().take(REASON_CHARS_MAX).collect());
                     if *requeue && record.attempt < ATTEMPTS_MAX {
@@ -612,18 +653,18 @@ impl Controls {
     ) -> Result<usize, StoreError> {
         let queues = logs.queues();
         let mut closed = 0;
-        for (log, id) in queues.collect_due(now, wall.as_millisecond(), ATTEMPTS_MAX) {
+        for due in queues.collect_due(now, wall.as_millisecond(), ATTEMPTS_MAX, holds_back(logs)) {
+            let (Due::Close(log, id) | Due::Start(log, id)) = &due;
             let decide = |view: &WriterView<'_>| {
-                let known =
-                    view.controls.get(&id).filter(|of| of.state == ControlState::Open && !queues.is_leased(of.queue_position));
-                match known.and_then(|record| Some((record, closing_reason(record, view, wall)?))) {
-                    Some((record, reason)) => (1, expire(record, reason, matches!(log, LogId::Run(_)))),
-                    None => (0, ServerAppend::default()),
-                }
+                let known = view.controls.get(id);
+                let known = known.filter(|of| of.state == ControlState::Open && !queues.is_leased(of.queue_position));
+                known.and_then(|record| round_off(&due, record, view, wall)).unwrap_or_default()
             };
-            match ingest.append_as_server(&log, decide).await {
-                Ok(more) => closed += more,
-                Err(error) if error.affects_one_log() => logs.quarantine(&log, &error),
+            match ingest.append_as_server(log, decide).await {
+                Ok(Outcome::Nothing) => {}
+                Ok(Outcome::Closed) => closed += 1,
+                Ok(Outcome::Started(queue_position)) => queues.free(queue_position),
+                Err(error) if error.affects_one_log() => logs.quarantine(log, &error),
                 Err(error) => return Err(error),
             }
         }
@@ -651,6 +692,35 @@ fn expired_action(view: &WriterView<'_>, action: &ActionId, is_run: bool) -> Ser
     let resolved = resolved.with_action(action.clone()).with_agent(asked.and_then(|asked| asked.agent.clone()));
     append.drafts.push(resolved.with_owner(Owner::Diagnostics).with_phase(Phase::Waiting));
     append
+}
+
+/// Whether an action of an agent is pending in a scope, for [`Queues`].
+fn holds_back(logs: &Logs) -> impl Fn(&LogId, &AgentId) -> bool {
+    move |scope, agent| logs.pending_actions().holds_back(scope, agent)
+}
+
+/// What became of a control that was due.
+#[derive(Default)]
+enum Outcome {
+    #[default]
+    Nothing,
+    Closed,
+    /// The time to live of the control at this position started.
+    Started(u64),
+}
+
+/// Closes a control that is due, or starts its time to live.
+fn round_off(due: &Due, record: &ControlRecord, view: &WriterView<'_>, now: jiff::Timestamp) -> Option<(Outcome, ServerAppend)> {
+    match due {
+        Due::Close(log, _) => {
+            let reason = closing_reason(record, view, now)?;
+            Some((Outcome::Closed, expire(record, reason, matches!(log, LogId::Run(_)))))
+        }
+        Due::Start(..) => {
+            let started = messages::start_time_to_live(record, now)?;
+            Some((Outcome::Started(record.queue_position), ServerAppend { drafts: Vec::new(), controls: vec![started] }))
+        }
+    }
 }
 
 /// Whether the record is open at this position. An id can be used again once its log has forgotten it.

@@ -1,12 +1,12 @@
 //! The record of a control that a user submits.
 
 use super::rules::{CREDENTIAL, ControlRequest, Expiry, InvalidControl, TTL, TTL_MAX};
-use super::{ControlError, DEFAULT_AGENT, no_such_log};
+use super::{ControlError, no_such_log};
 use crate::guard::redact_value;
 use crate::ingest::WriterView;
 use crate::log::LogId;
 use crate::log::control::{ControlRecord, ControlState, OPEN_CONTROLS_MAX};
-use crate::model::{ActionId, AgentId, Audience, ControlId, Ids};
+use crate::model::{ActionId, Audience, ControlId, Ids};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ pub(super) fn new_record(
         id: id.clone(),
         control: request.control.clone(),
         targets: request.targets.clone(),
-        agent: AgentId::new(DEFAULT_AGENT).expect("a short name is an id"),
+        agent: summary.decider(None),
         audience: Audience::User,
         queue_position: 0,
         of_attempt: (is_run && request.is_attempt_bound()).then_some(summary.run.attempt),
@@ -83,6 +83,8 @@ pub(super) fn new_record(
         reason: None,
         value: None,
         redacted: false,
+        waits: None,
+        supersedes: Vec::new(),
         fingerprint: String::new(),
     };
     let ids = record.ids();
@@ -115,10 +117,7 @@ pub(super) fn new_record(
     }
     // A delegated approval goes to the teammate that asked, and names that teammate.
     let asker = pending.and_then(|pending| pending.agent.as_ref());
-    record.agent = match (&ids.agent, asker, &summary.agent) {
-        (Some(agent), ..) | (None, Some(agent), _) | (None, None, Some(agent)) => agent.clone(),
-        (None, None, None) => record.agent,
-    };
+    record.agent = summary.decider(ids.agent.as_ref().or(asker));
     if let (None, Some(asker)) = (&ids.agent, asker) {
         record.targets.insert("agentId".into(), asker.to_string());
     }

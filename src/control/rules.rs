@@ -112,6 +112,8 @@ pub struct ControlRequest {
     pub targets: BTreeMap<String, String>,
     pub value: Option<Value>,
     pub expiry: Option<Expiry>,
+    /// Whether a `send` supersedes the actions of its agent that are pending.
+    pub supersede: bool,
 }
 
 impl ControlRequest {
@@ -120,7 +122,7 @@ impl ControlRequest {
     /// # Errors
     /// [`InvalidControl`] for a request that no log of this kind accepts.
     pub fn parse(body: Map<String, Value>, kind: LogKind, given: &str, now: jiff::Timestamp) -> Result<Self, InvalidControl> {
-        let (mut id, mut control, mut value, mut expiry) = (None, None, None, None);
+        let (mut id, mut control, mut value, mut expiry, mut supersede) = (None, None, None, None, false);
         let mut targets = BTreeMap::new();
         let own = if kind == LogKind::Run { "runId" } else { "sessionId" };
         for (member, item) in body {
@@ -135,6 +137,7 @@ impl ControlRequest {
                 ("value", item) => value = Some(item),
                 ("expiresAt", Value::String(text)) => expiry = Some(Expiry::At(parse_expires_at(&text, now)?)),
                 ("ttlSeconds", Value::Number(seconds)) => expiry = Some(Expiry::After(parse_ttl(&seconds)?)),
+                ("supersede", Value::Bool(asked)) => supersede = asked,
                 (name, Value::String(text)) if TARGETS.contains(&name) => {
                     let name = TARGETS.iter().copied().find(|known| *known == name).unwrap_or_default();
                     Ids::default().set(name, &text).map_err(|error| InvalidControl::new(name, error.to_string(), "an id"))?;
@@ -174,7 +177,11 @@ impl ControlRequest {
         if rule.needs_value && value.is_none() {
             return Err(InvalidControl::new("value", format!("{name} needs a value; send the member value"), "a value"));
         }
-        let request = Self { id, control: rule.control.clone(), targets, value, expiry };
+        if supersede && rule.control != Control::Send {
+            let detail = format!("{name} supersedes no action; send the member supersede with the control send only");
+            return Err(InvalidControl::new("supersede", detail, "the control send"));
+        }
+        let request = Self { id, control: rule.control.clone(), targets, value, expiry, supersede };
         match request
             .value
             .as_ref()
@@ -277,11 +284,15 @@ impl ControlRequest {
 }
 
 fn unreadable_member(name: &str, value: &Value, own: &'static str, given: &str) -> InvalidControl {
-    let known = ["control", "controlId", "value", "expiresAt", "ttlSeconds"];
+    let known = ["control", "controlId", "value", "expiresAt", "ttlSeconds", "supersede"];
     let known: Vec<_> = known.iter().chain(TARGETS).copied().collect();
     match known.iter().find(|known| **known == name) {
         Some(member) => {
-            let expected = if *member == "ttlSeconds" { "a number" } else { "text" };
+            let expected = match *member {
+                "ttlSeconds" => "a number",
+                "supersede" => "a boolean",
+                _ => "text",
+            };
             InvalidControl::new(member, format!("{member} is {}; it must be {expected}", crate::source::kind_of(value)), expected)
         }
         None if name == own => InvalidControl::new(own, format!("{own} differs from the one in the address"), given),
@@ -435,6 +446,9 @@ mod tests {
             (json!({"control": "stop", "expiresAt": "2027-11-22T10:00:00Z"}), "expiresAt"),
             (json!({"control": "stop", "runId": "elsewhere"}), "runId"),
             (json!({"control": "stop", "ttl": 7}), "control"),
+            (json!({"control": "send", "value": "x", "supersede": "yes"}), "supersede"),
+            (json!({"control": "queue", "value": "x", "supersede": true}), "supersede"),
+            (json!({"control": "steer", "value": "x", "supersede": true}), "supersede"),
         ] {
             let bad = read(LogKind::Run, body.clone()).expect_err(&body.to_string());
             assert_eq!(bad.member, member, "{body}: {bad:?}");

@@ -222,6 +222,7 @@ impl LogWriter {
         self.state = WriterState::Lost;
         let ServerAppend { mut drafts, controls } = addition;
         for record in controls {
+            self.note_decision(&record);
             self.controls_changed.push(record.id.clone());
             self.controls.insert(record.id.clone(), record);
         }
@@ -241,11 +242,25 @@ impl LogWriter {
         self.state = WriterState::Active;
     }
 
+    /// Notes that a decision about a pending action is under way, or that it is not any more.
+    fn note_decision(&mut self, record: &ControlRecord) {
+        let Some(action) = record.ids().action.filter(|_| record.control.decides()) else { return };
+        let Some(detail) = self.summary.extension.actions.get_mut(&action) else { return };
+        match record.state {
+            ControlState::Open => detail.control = Some(record.id.clone()),
+            // The answer waits for the runtime to resolve the action.
+            ControlState::Acked => {}
+            ControlState::Nacked | ControlState::Expired => drop(detail.control.take_if(|known| *known == record.id)),
+        }
+    }
+
     /// Forgets the oldest closed controls beyond the limit, and lists the open ones in the summary.
     fn count_controls(&mut self) {
         let (mut open, mut closed): (Vec<_>, Vec<_>) = self.controls.values().partition(|of| of.state == ControlState::Open);
         open.sort_unstable_by_key(|record| record.queue_position);
         closed.sort_unstable_by_key(|record| record.queue_position);
+        let waiting = open.iter().filter_map(|record| Some((record.queue_position, record.waits?)));
+        self.summary.extension.waiting = waiting.collect();
         self.summary.controls = open.into_iter().map(ControlRecord::to_open).collect();
         let forgotten = closed.len().saturating_sub(CLOSED_CONTROLS_MAX);
         let forgotten: Vec<_> = closed.into_iter().take(forgotten).map(|record| record.id.clone()).collect();

@@ -9,7 +9,7 @@ use super::rows::EncodedRows;
 use super::writer::{EventIds, LogWriter, Questions};
 use crate::guard::{Guarded, Policy};
 use crate::log::commit::{Preview, Summary, count_of};
-use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, PendingAction};
+use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, PendingAction, PendingDetail};
 use crate::log::question::Question;
 use crate::log::{Blob, LogId, StoreError};
 use crate::model::halves::Halves;
@@ -109,6 +109,7 @@ impl LogWriter {
         if summary.run.pending.is_empty() {
             self.questions.clear_pending();
         }
+        summary.extension.actions.retain(|action, _| summary.run.pending.contains(action.as_str()));
         let [user, dashboard] = &self.seen_runs;
         for (preview, seen) in [(&mut summary.run_for_user, user), (&mut summary.run_for_dashboard, dashboard)] {
             *preview = (*seen != summary.run).then(|| Box::new(seen.clone()));
@@ -190,11 +191,8 @@ impl RowEncoder<'_> {
         self.summary.last_sequence = sequence;
         track_question(self.questions, &envelope);
         if let Some(asked) = PendingAction::of(&envelope.draft) {
-            let pending_actions = &mut self.summary.pending_actions;
-            pending_actions.retain(|known| known.action != asked.action);
-            if pending_actions.len() < PENDING_ACTIONS_MAX {
-                pending_actions.push(asked);
-            }
+            let asked_at = i64::try_from(self.event_ids.millis).unwrap_or(i64::MAX);
+            remember(self.summary, asked, PendingDetail { asked_at, sequence, control: None });
         }
         if envelope.draft.event_type.begins_run(&envelope.draft.phase) && self.summary.agent.is_none() {
             self.summary.agent.clone_from(&envelope.draft.ids.agent);
@@ -213,6 +211,18 @@ impl RowEncoder<'_> {
         if self.summary.thread_id.is_none() {
             self.summary.thread_id.clone_from(&of.thread);
         }
+    }
+}
+
+/// Remembers a pending action. One that is asked again keeps the time of its first request, and needs another decision.
+fn remember(summary: &mut Summary, asked: PendingAction, detail: PendingDetail) {
+    let Summary { pending_actions, extension, .. } = summary;
+    pending_actions.retain(|known| known.action != asked.action);
+    let known = extension.actions.remove(&asked.action);
+    if pending_actions.len() < PENDING_ACTIONS_MAX {
+        let asked_at = known.map_or(detail.asked_at, |known| known.asked_at);
+        extension.actions.insert(asked.action.clone(), PendingDetail { asked_at, ..detail });
+        pending_actions.push(asked);
     }
 }
 

@@ -9,11 +9,19 @@
 
 use super::{LogId, StoreError};
 use crate::model::time::parse_time;
-use crate::model::{ActionId, AgentId, Audience, Control, ControlId, Draft, EventType, Ids, Phase, Scope, Sequence};
+use crate::model::{
+    ActionId, ActionOutcome, AgentId, Audience, Control, ControlId, Draft, EventType, Ids, Owner, Phase, RunId, Scope, Sequence,
+};
 use crate::source::ledger::RunState;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
+
+/// The agent that takes a control that names none.
+pub const DEFAULT_AGENT: &str = "default";
+
+/// The expiry of a control whose time to live has not started.
+pub const NOT_STARTED: i64 = i64::MAX;
 
 /// The prefix of a control's state key; the control id follows.
 pub const CONTROL_KEY_PREFIX: &str = "c:";
@@ -84,6 +92,12 @@ pub struct ControlRecord {
     /// Whether the guard redacted part of the value.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub redacted: bool,
+    /// Present for a message that is not leased while an action of its agent is pending in its session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<WaitTerms>,
+    /// The actions that the message supersedes, at most [`PENDING_ACTIONS_MAX`] of each log.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub supersedes: Vec<SupersededAction>,
     /// The hash of the redacted request. The same id with another fingerprint is a conflict.
     #[serde(rename = "print")]
     pub fingerprint: String,
@@ -172,6 +186,48 @@ impl ControlRecord {
     }
 }
 
+/// How a message waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitTerms {
+    /// The time to live in milliseconds, from the moment at which nothing holds the message back.
+    ///
+    /// `None`: the sender gave the message a fixed end.
+    #[serde(default)]
+    pub ttl: Option<i64>,
+}
+
+/// An action that a message supersedes, and the log that asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SupersededAction {
+    /// `None`: the session's own log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    pub action: ActionId,
+}
+
+impl SupersededAction {
+    /// The action of a log.
+    #[must_use]
+    pub fn of(log: &LogId, action: &ActionId) -> Self {
+        let run = if let LogId::Run(run) = log { Some(run.clone()) } else { None };
+        Self { run, action: action.clone() }
+    }
+
+    /// The log that asked; `scope` is the session.
+    #[must_use]
+    pub fn log(&self, scope: &LogId) -> LogId {
+        self.run.clone().map_or_else(|| scope.clone(), LogId::Run)
+    }
+}
+
+/// The envelope that resolves an action because a message superseded it.
+#[must_use]
+pub fn superseded_draft(action: &ActionId, agent: Option<&AgentId>) -> Draft {
+    let mut draft = Draft::new(EventType::ActionResolved).with("outcome", ActionOutcome::Superseded.as_str());
+    draft = draft.with("synthetic", true).with_action(action.clone()).with_agent(agent.cloned());
+    draft.with_owner(Owner::Diagnostics).with_phase(Phase::Waiting)
+}
+
 /// A change of a control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlChange {
@@ -231,6 +287,19 @@ pub struct PendingAction {
     /// At most [`OPTIONS_MAX`] options that declare it.
     #[serde(default)]
     pub options: BTreeMap<Box<str>, bool>,
+}
+
+/// More about a pending action.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PendingDetail {
+    /// In milliseconds since 1970.
+    pub asked_at: i64,
+    /// The envelope that asked.
+    pub sequence: Sequence,
+    /// The decision under way: a control that is open, or that the owner acknowledged.
+    #[serde(default)]
+    pub control: Option<ControlId>,
 }
 
 /// Options of one action that the log remembers.

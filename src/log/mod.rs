@@ -31,6 +31,7 @@ pub mod embedded;
 mod encoding;
 pub mod journal;
 pub mod memory;
+pub mod pending_actions;
 pub mod question;
 pub mod queues;
 pub mod row;

@@ -7,10 +7,12 @@
 //! * A leased control belongs to one claimant until the lease ends. Leases exist only here: a starting server knows
 //!   none, and every control that was leased is queued again, one attempt older.
 //! * No claimant gets an obsolete control ([`OpenControl::obsolete_reason`]).
+//! * A message that waits ([`WaitTerms`]) is not leased while an action of its agent is pending in its session; the
+//!   caller says which agents ask (`super::pending_actions`). Its time to live starts when nothing holds it back.
 
 use super::LogId;
 use super::commit::Summary;
-use super::control::OpenControl;
+use super::control::{NOT_STARTED, OpenControl, WaitTerms};
 use crate::model::{AgentId, ControlId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -43,6 +45,38 @@ struct Item {
     /// Whether the last claim did not reach its claimant.
     is_undelivered: bool,
     lease: Option<Lease>,
+    wait: Option<Wait>,
+}
+
+/// How a message waits for the pending actions of its agent.
+#[derive(Clone, PartialEq, Eq)]
+struct Wait {
+    terms: WaitTerms,
+    /// The session of the message, or a run that has none.
+    scope: LogId,
+    /// Whether an action has held it back since its time to live started.
+    was_held: bool,
+}
+
+impl Item {
+    /// Whether an action holds the control back.
+    fn is_held(&self, holds_back: &impl Fn(&LogId, &AgentId) -> bool) -> bool {
+        self.wait.as_ref().is_some_and(|wait| holds_back(&wait.scope, &self.open.agent))
+    }
+
+    /// Whether its time to live has yet to start.
+    fn is_unstarted(&self) -> bool {
+        self.wait.as_ref().is_some_and(|wait| self.open.expires_at == NOT_STARTED || wait.was_held && wait.terms.ttl.is_some())
+    }
+}
+
+/// What has to be done with an open control.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Due {
+    /// It may have to be closed: it is obsolete, expired, or was never answered.
+    Close(LogId, ControlId),
+    /// Nothing holds it back any more, so its time to live starts.
+    Start(LogId, ControlId),
 }
 
 struct Lease {
@@ -77,10 +111,23 @@ impl Queues {
         }
         let mut is_due = false;
         for open in &now.controls {
-            is_due |= inner.upsert(log, open, open.obsolete_reason(&now.run).is_some());
+            let terms = now.extension.waiting.get(&open.queue_position);
+            let wait = terms.map(|terms| Wait { terms: *terms, scope: now.scope(log), was_held: false });
+            is_due |= inner.upsert(log, open, wait, open.obsolete_reason(&now.run).is_some());
         }
         drop(inner);
         if is_due {
+            self.due.notify_one();
+        }
+    }
+
+    /// Wakes those who may take or free the messages of this scope: an action there is no longer pending.
+    pub fn wake(&self, scope: &LogId) {
+        let inner = self.inner.lock();
+        let waiting = |item: &&Item| item.wait.as_ref().is_some_and(|wait| wait.scope == *scope);
+        let agents: BTreeSet<_> = inner.items.values().filter(waiting).map(|item| &item.open.agent).collect();
+        agents.iter().for_each(|agent| inner.notify(agent));
+        if !agents.is_empty() {
             self.due.notify_one();
         }
     }
@@ -120,8 +167,15 @@ impl Queues {
 
     /// Leases up to `max` controls of an agent's queue until `until`, oldest first.
     ///
-    /// `lease` makes each lease token.
-    pub fn lease(&self, agent: &AgentId, max: usize, until: Instant, mut lease: impl FnMut() -> Box<str>) -> Vec<LeasedControl> {
+    /// `lease` makes each lease token. `holds_back` tells whether an action of an agent is pending in a scope.
+    pub fn lease(
+        &self,
+        agent: &AgentId,
+        max: usize,
+        until: Instant,
+        holds_back: impl Fn(&LogId, &AgentId) -> bool,
+        mut lease: impl FnMut() -> Box<str>,
+    ) -> Vec<LeasedControl> {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let Some(queue) = inner.queues.get_mut(agent) else { return Vec::new() };
@@ -130,7 +184,10 @@ impl Queues {
             if taken.len() == max {
                 break;
             }
-            let Some(item) = inner.items.get_mut(queue_position).filter(|item| !item.is_obsolete) else { continue };
+            let Some(item) = inner.items.get_mut(queue_position) else { continue };
+            if item.is_obsolete || item.is_unstarted() || item.is_held(&holds_back) {
+                continue;
+            }
             let token = lease();
             item.lease = Some(Lease { token: token.clone(), until: Some(until) });
             inner.leases.insert(token.clone(), *queue_position);
@@ -200,11 +257,18 @@ impl Queues {
         self.inner.lock().items.contains_key(&queue_position)
     }
 
-    /// Releases the leases that ended by `now`, and lists the queued controls to close.
+    /// Releases the leases that ended by `now`, and lists the queued controls that are due.
     ///
-    /// Those are obsolete controls, controls that expired by `wall` (milliseconds since 1970), and controls that were
-    /// claimed `attempts_max` times without an answer.
-    pub fn collect_due(&self, now: Instant, wall: i64, attempts_max: u32) -> Vec<(LogId, ControlId)> {
+    /// To close are obsolete controls, controls that expired by `wall` (milliseconds since 1970), and controls that were
+    /// claimed `attempts_max` times without an answer. A message that is held back does not expire, unless its end is
+    /// fixed. `holds_back` is as in [`Self::lease`].
+    pub fn collect_due(
+        &self,
+        now: Instant,
+        wall: i64,
+        attempts_max: u32,
+        holds_back: impl Fn(&LogId, &AgentId) -> bool,
+    ) -> Vec<Due> {
         let mut inner = self.inner.lock();
         let is_over = |item: &Item| item.lease.as_ref().and_then(|lease| lease.until).is_some_and(|until| until <= now);
         let over: Vec<_> = inner.items.values().filter(|item| is_over(item)).filter_map(|item| item.lease.as_ref()).collect();
@@ -212,10 +276,34 @@ impl Queues {
         for lease in over {
             inner.release(&lease);
         }
-        let is_due = |item: &&Item| {
-            item.lease.is_none() && (item.is_obsolete || item.open.expires_at <= wall || item.open.attempt >= attempts_max)
-        };
-        inner.items.values().filter(is_due).map(|item| (item.log.clone(), item.open.id.clone())).collect()
+        let mut due = Vec::new();
+        for item in inner.items.values_mut().filter(|item| item.lease.is_none()) {
+            let is_held = item.is_held(&holds_back);
+            if let Some(wait) = &mut item.wait {
+                wait.was_held |= is_held;
+            }
+            let place = || (item.log.clone(), item.open.id.clone());
+            let expires = !item.is_unstarted() && item.open.expires_at <= wall;
+            if item.is_obsolete || item.open.attempt >= attempts_max || expires {
+                let (log, id) = place();
+                due.push(Due::Close(log, id));
+            } else if !is_held && item.is_unstarted() {
+                let (log, id) = place();
+                due.push(Due::Start(log, id));
+            }
+        }
+        due
+    }
+
+    /// Frees a message whose time to live has started.
+    pub fn free(&self, queue_position: u64) {
+        let mut inner = self.inner.lock();
+        let Some(item) = inner.items.get_mut(&queue_position) else { return };
+        if let Some(wait) = &mut item.wait {
+            wait.was_held = false;
+        }
+        let agent = item.open.agent.clone();
+        inner.notify(&agent);
     }
 
     /// Waits until a control may be due before its time.
@@ -243,9 +331,11 @@ impl Queues {
 
 impl Inner {
     /// Adds or updates a control; whether it has just become obsolete.
-    fn upsert(&mut self, log: &LogId, open: &OpenControl, is_obsolete: bool) -> bool {
+    fn upsert(&mut self, log: &LogId, open: &OpenControl, wait: Option<Wait>, is_obsolete: bool) -> bool {
         self.last = self.last.max(open.queue_position);
         if let Some(item) = self.items.get_mut(&open.queue_position) {
+            let was_held = item.wait.as_ref().is_some_and(|wait| wait.was_held);
+            item.wait = wait.map(|wait| Wait { was_held, ..wait });
             if item.open != *open {
                 item.open.clone_from(open);
             }
@@ -258,12 +348,11 @@ impl Inner {
             }
             return is_news;
         }
-        self.items.insert(
-            open.queue_position,
-            Item { log: log.clone(), open: open.clone(), is_obsolete, is_undelivered: false, lease: None },
-        );
+        let item = Item { log: log.clone(), open: open.clone(), is_obsolete, is_undelivered: false, lease: None, wait };
+        let is_due = is_obsolete || item.is_unstarted();
+        self.items.insert(open.queue_position, item);
         self.enqueue(open.queue_position, &open.agent);
-        is_obsolete
+        is_due
     }
 
     fn remove(&mut self, queue_position: u64) {
@@ -337,7 +426,44 @@ mod tests {
             made += 1;
             format!("lease-{made}").into()
         };
-        queues.lease(&agent(of), max, until, lease).into_iter().map(|taken| format!("{} {}", taken.id, taken.lease)).collect()
+        queues
+            .lease(&agent(of), max, until, |_, _| false, lease)
+            .into_iter()
+            .map(|taken| format!("{} {}", taken.id, taken.lease))
+            .collect()
+    }
+
+    /// The ids of the controls that are due while no action holds a message back; `+` marks a time to live that starts.
+    fn due_of(queues: &Queues, now: Instant, wall: i64, attempts_max: u32) -> Vec<String> {
+        let name = |due| match due {
+            Due::Close(_, id) => id.to_string(),
+            Due::Start(_, id) => format!("+{id}"),
+        };
+        queues.collect_due(now, wall, attempts_max, |_, _| false).into_iter().map(name).collect()
+    }
+
+    #[test]
+    fn a_held_message_is_passed_does_not_expire_and_starts_to_live_when_it_is_free() {
+        let (queues, now) = (Queues::default(), Instant::now());
+        let mut held = open(1, "a");
+        held.expires_at = NOT_STARTED;
+        let mut summary = summary_of(&[held, open(2, "a"), open(3, "a")], Status::Running);
+        summary.extension.waiting.extend([(1, WaitTerms { ttl: Some(60) }), (3, WaitTerms { ttl: None })]);
+        queues.apply(&run("r"), None, &summary);
+        let lease = |holds: bool| {
+            let leased = queues.lease(&agent("a"), 9, now, |scope, _| holds && *scope == run("r"), || "l".into());
+            leased.into_iter().map(|one| one.id.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(lease(true), ["c2"], "a control that does not wait passes");
+        let due = queues.collect_due(now - Duration::from_secs(1), 1000, 9, |_, _| true);
+        assert_eq!(due, [Due::Close(run("r"), open(3, "a").id)], "a fixed end counts");
+        assert_eq!(lease(false), ["c3"], "the other has not started to live");
+        assert_eq!(due_of(&queues, now - Duration::from_secs(1), 0, 9), ["+c1"]);
+        let mut started = summary.clone();
+        started.controls[0].expires_at = 2000;
+        queues.apply(&run("r"), Some(&summary), &started);
+        queues.free(1);
+        assert_eq!(lease(false), ["c1"]);
     }
 
     #[test]
@@ -374,10 +500,10 @@ mod tests {
         let (held, was) = queues.suspend_lease("lease-1", &id(1), now).unwrap();
         assert_eq!((held.queue_position, was), (1, until));
         assert!(queues.suspend_lease("lease-1", &id(1), now).is_none(), "one answer at a time");
-        assert_eq!(queues.collect_due(until, 0, 9), []);
+        assert_eq!(due_of(&queues, until, 0, 9), [""; 0]);
         assert_eq!((queues.is_leased(1), queues.is_leased(2)), (true, false));
         queues.resume_lease("lease-1", until);
-        assert_eq!(queues.collect_due(until, 0, 9), []);
+        assert_eq!(due_of(&queues, until, 0, 9), [""; 0]);
         assert!(!queues.is_leased(1) && queues.suspend_lease("lease-1", &id(1), now).is_none());
     }
 
@@ -391,14 +517,14 @@ mod tests {
         let mut before = summary_of(&[open(1, "a"), tired, decides], Status::Running);
         before.run.pending.insert("asked".into());
         queues.apply(&run("r"), None, &before);
-        let due = |wall: i64| queues.collect_due(now, wall, 5).into_iter().map(|(_, id)| id.to_string()).collect::<Vec<_>>();
+        let due = |wall: i64| due_of(&queues, now, wall, 5);
         assert_eq!((due(999), due(1000)), (vec!["c3".into()], vec!["c1".into(), "c3".into(), "c4".into()]));
         let mut resolved = before.clone();
         resolved.run.pending.clear();
         take(&queues, "a", 9, now + Duration::from_secs(1));
         queues.apply(&run("r"), Some(&before), &resolved);
         assert_eq!(due(1000), [""; 0], "all are leased");
-        assert_eq!(queues.collect_due(now + Duration::from_secs(1), 0, 5).len(), 2, "the often claimed one and the obsolete one");
+        assert_eq!(due_of(&queues, now + Duration::from_secs(1), 0, 5).len(), 2, "the often claimed one and the obsolete one");
         assert_eq!(take(&queues, "a", 9, now).len(), 2, "an obsolete control is not leased");
     }
 

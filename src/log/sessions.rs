@@ -30,7 +30,7 @@ use super::commit::{Moves, Summary};
 use super::{LogId, LogKind, Store, StoreError};
 use crate::model::{Audience, RunId, SessionId};
 use parking_lot::{Mutex, RwLock};
-use pending_below::{Node, sum_pending_below};
+use pending_below::{ActionCounts, Node, sum_pending_below};
 use session::{LogStats, Session};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
@@ -265,7 +265,13 @@ impl Sessions {
         let mut places: HashMap<SessionId, usize> = HashMap::with_capacity(counted.len());
         let mut place = |nodes: &mut Vec<Node>, id: SessionId| {
             *places.entry(id).or_insert_with_key(|id| {
-                nodes.push(Node { id: id.clone(), own: [0; 3], below: [0; 3], parent: None, children_left: 0 });
+                nodes.push(Node {
+                    id: id.clone(),
+                    own: ActionCounts::default(),
+                    below: ActionCounts::default(),
+                    parent: None,
+                    children_left: 0,
+                });
                 nodes.len() - 1
             })
         };
@@ -278,7 +284,7 @@ impl Sessions {
             for at in at..end {
                 let Some(session) = inner.sessions.get(&nodes[at].id) else { continue };
                 if at < counted {
-                    nodes[at].own = session.totals().pending;
+                    nodes[at].own = session.totals().actions;
                 }
                 if let Some((_, parent)) = &session.parent {
                     let parent = place(&mut nodes, parent.clone());
@@ -385,9 +391,9 @@ impl Inner {
     fn update(&mut self, id: &SessionId, change: impl FnOnce(&mut Session)) {
         let session = self.sessions.entry(id.clone()).or_default();
         let (place, parent) = (session.created, session.parent.as_ref().map(|(_, parent)| parent.clone()));
-        let pending = session.totals().pending;
+        let before = session.totals().actions;
         change(session);
-        let asks = session.totals().pending;
+        let asks = session.totals().actions;
         let first = session.first_created();
         let now = session.parent.as_ref().map(|(_, parent)| parent.clone());
         session.created = first.unwrap_or(0);
@@ -399,9 +405,9 @@ impl Inner {
         if first.is_none() {
             self.sessions.remove(id);
         }
-        if asks != pending {
+        if asks != before {
             self.version += 1;
-            match asks {
+            match asks.pending {
                 [0, 0, 0] => drop(self.with_pending.remove(id)),
                 _ => drop(self.with_pending.insert(id.clone())),
             }

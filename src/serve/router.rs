@@ -2,7 +2,7 @@
 
 use super::App;
 use super::access::{authorization, origin, tickets};
-use super::api::{controls, erase, facts, hydrate, ops, sessions, settle, workbench};
+use super::api::{attention, controls, decisions, erase, facts, hydrate, ops, sessions, settle, workbench};
 use super::clients::{ag_ui, ai_sdk, copilotkit, view};
 use super::cluster;
 use super::contract::access_rule::AccessRule;
@@ -27,10 +27,14 @@ const HANDLERS: &[(&str, Route)] = &[
     ("publishToRun", |method| on(method, facts::post)),
     ("publishToSession", |method| on(method, facts::post)),
     ("settleRun", |method| on(method, settle::post)),
+    ("listAttention", |method| on(method, attention::attention)),
     ("controlRun", |method| on(method, controls::post)),
     ("listRunControls", |method| on(method, controls::list)),
+    ("listRunDecisions", |method| on(method, decisions::of_run)),
+    ("listSessionDecisions", |method| on(method, decisions::of_session)),
     ("controlSession", |method| on(method, controls::post)),
     ("listSessionControls", |method| on(method, controls::list)),
+    ("withdrawControl", |method| on(method, controls::withdraw)),
     ("claimControls", |method| on(method, controls::claim)),
     ("ackControl", |method| on(method, controls::ack)),
     ("nackControl", |method| on(method, controls::nack)),

@@ -67,6 +67,21 @@ test("an accepted control does not look like a failure, and a rejected one does"
   assert.notEqual(await feedback.evaluate((place) => getComputedStyle(place).color), taken);
 });
 
+test("the composer says what a message does to a pending decision, and supersedes only on request", limit, async () => {
+  const asks = fact("action.required", { kind: "tool_approval", toolName: "rm" }, { actionId: "over" });
+  await stage.publish("over", [fact("run.started", {}, { agentId: "over" }), asks], { sessionId: "over-s" });
+  await look({ session: "over-s" });
+  const composer = page.locator("ps-composer");
+  await until(page, () => document.querySelector("ps-composer").dataset.mode === "queue");
+  await until(page, () => document.querySelector("ps-composer .mode-hint").textContent === "The agent reads it after your decision.");
+  await composer.getByLabel("Send", { exact: false }).and(composer.locator("input")).check({ force: true });
+  await until(page, () => document.querySelector("ps-composer .mode-hint").textContent.startsWith("Replaces the pending decision"));
+  await composer.locator("textarea").fill("Never mind");
+  await composer.locator("textarea").press("Enter");
+  await until(page, () => document.querySelector("ps-composer .sent")?.dataset.status === "queued");
+  await page.locator("ps-action", { hasText: "Superseded" }).waitFor();
+});
+
 test("a queued message appears once, before and after its acknowledgement", limit, async () => {
   await stage.publish("once", [fact("run.started", {}, { agentId: "once" })], { sessionId: "once-s" });
   await look({ session: "once-s" });

@@ -1004,3 +1004,238 @@ async fn a_worker_that_disconnects_loses_its_controls_to_the_next_after_the_leas
     let handed = claim(&client, "default", "max=1").await;
     assert_eq!(json!([handed[0]["controlId"], handed[0]["attempt"]]), json!([id, 2]));
 }
+
+/// A session whose runs ask: `r1` and `r2` of agent `a`, and a run of agent `b`.
+async fn asking_session(client: &Client) {
+    for (run, agent) in [("r1", "a"), ("r2", "a"), ("other", "b")] {
+        let start = fact("run.started", json!({"agentId": agent, "sessionId": "s"}));
+        client.append(run, &[start, action_required(&format!("of-{run}"), json!({}))]).await;
+    }
+}
+
+async fn send_to(client: &Client, agent: &str, members: Value) -> Response {
+    let mut body = json!({"control": "send", "agentId": agent, "value": "Go on"});
+    body.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    post_json(client, "/v1/sessions/s/controls", body).await
+}
+
+/// Claims what is leasable now.
+async fn claimable(client: &Client, agent: &str) -> Vec<Value> {
+    claim(client, agent, "wait=0").await
+}
+
+#[tokio::test]
+async fn a_queued_message_waits_for_every_pending_action_of_its_agent_and_decisions_pass_it() {
+    let (client, maintenance) = start_with_maintenance().await;
+    asking_session(&client).await;
+    let queued = json!({"control": "queue", "value": "later", "ttlSeconds": 60});
+    let id = accepted_id(&post_json(&client, "/v1/runs/r1/controls", queued).await);
+    let elsewhere = json!({"control": "queue", "agentId": "a", "value": "elsewhere"});
+    let elsewhere = accepted_id(&post_json(&client, "/v1/sessions/t/controls", elsewhere).await);
+    let claimed = claimable(&client, "a").await;
+    assert_eq!(ids(&claimed), [&*elsewhere], "another session does not wait");
+    ack(&client, &claimed[0]).await.ok();
+    let shown = &list_controls(&client, "r1", "").await[0];
+    assert_eq!(json!([shown["status"], shown["expiresAt"]]), json!(["queued", null]), "its time to live has not started");
+
+    let approved = submit(&client, "r1", json!({"control": "approve", "actionId": "of-r1"})).await;
+    let claimed = claimable(&client, "a").await;
+    assert_eq!(ids(&claimed), [&*approved], "the decision passes it");
+    client.append("r1", &[action_resolved("of-r1")]).await;
+    ack(&client, &claimed[0]).await.ok();
+    run_maintenance_after(&maintenance, 3600).await;
+    assert_eq!(claimable(&client, "a").await, Vec::<Value>::new(), "the other run still asks");
+    assert_eq!(statuses(&client, "r1").await[0], (id.clone(), "queued".into()), "it does not expire while it is held back");
+
+    client.append("r2", &[action_resolved("of-r2")]).await;
+    let claimed = claim_one(&client, "a").await;
+    assert_eq!(claimed["controlId"], json!(id));
+    let lives = |member: &str| claimed[member].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    assert!(lives("expiresAt").as_second() - jiff::Timestamp::now().as_second() <= 60, "{claimed}");
+    ack(&client, &claimed).await.ok();
+}
+
+#[tokio::test]
+async fn a_send_over_a_question_is_refused_with_its_ids_and_supersedes_it_on_request() {
+    let client = client().await;
+    asking_session(&client).await;
+    let refused = send_to(&client, "a", json!({})).await.problem(409, "would_supersede");
+    assert_eq!(refused["actionIds"], json!(["of-r1", "of-r2"]));
+    let nothing = client.get("/v1/sessions/s/controls").await.ok();
+    assert_eq!(nothing["controls"], json!([]), "nothing was recorded");
+    accepted_id(&send_to(&client, "c", json!({})).await);
+
+    let body = json!({"controlId": "m", "supersede": true});
+    for _ in 0..2 {
+        accepted_id(&send_to(&client, "a", body.clone()).await);
+    }
+    let claimed = claim_one(&client, "a").await;
+    assert_eq!(json!([claimed["controlId"], claimed["supersedes"]]), json!(["m", ["of-r1", "of-r2"]]));
+    for run in ["r1", "r2"] {
+        let action = read_action(&client, run, "user").await.unwrap();
+        assert_eq!(json!([action["status"], action["outcome"]]), json!(["resolved", "superseded"]));
+        let resolved = client.read_events(run, "type=action.resolved", 10).await;
+        let payload = &resolved[0]["payload"];
+        assert_eq!(json!([resolved.len(), payload["synthetic"], resolved[0]["owner"]]), json!([1, true, "diagnostics"]));
+        assert_eq!(client.get(&format!("/v1/runs/{run}")).await.ok()["status"], "waiting", "its runtime has not continued");
+        let decision = json!({"control": "approve", "actionId": format!("of-{run}")});
+        submit_rejected(&client, run, decision, 409, "action_not_pending").await;
+    }
+    assert_eq!(read_action(&client, "other", "user").await.unwrap()["status"], "pending", "another agent's question stays");
+    client.append("r1", &[fact("text.delta", json!({"messageId": "m", "payload": {"text": "Well"}}))]).await;
+    assert_eq!(client.get("/v1/runs/r1").await.ok()["status"], "running");
+}
+
+#[tokio::test]
+async fn a_send_waits_for_questions_that_its_sender_cannot_see_and_for_decisions_under_way() {
+    let client = client().await;
+    let start = fact("run.started", json!({"agentId": "a", "sessionId": "s"}));
+    let hidden = action_required("hidden", json!({"audience": "internal"}));
+    client.append("r1", &[start, hidden, action_required("seen", json!({}))]).await;
+    let refused = send_to(&client, "a", json!({})).await.problem(409, "would_supersede");
+    assert_eq!(refused["actionIds"], json!(["seen"]), "a hidden question is not named");
+    let message = accepted_id(&send_to(&client, "a", json!({"supersede": true})).await);
+    assert_eq!(read_action(&client, "r1", "user").await.unwrap()["outcome"], "superseded");
+    assert_eq!(claimable(&client, "a").await, Vec::<Value>::new(), "it waits as a queued message does");
+    client.append("r1", &[action_resolved("hidden")]).await;
+    assert_eq!(claim_one(&client, "a").await["controlId"], json!(message));
+
+    client.append("r1", &[action_required("decided", json!({}))]).await;
+    let decision = submit(&client, "r1", json!({"control": "approve", "actionId": "decided"})).await;
+    let second = accepted_id(&send_to(&client, "a", json!({"supersede": true})).await);
+    let claimed = claim_one(&client, "a").await;
+    assert_eq!(claimed["controlId"], json!(decision), "the first decision stands");
+    client.append("r1", &[action_resolved("decided")]).await;
+    ack(&client, &claimed).await.ok();
+    let claimed = claim_one(&client, "a").await;
+    assert_eq!(json!([claimed["controlId"], claimed["supersedes"]]), json!([second, null]));
+}
+
+#[tokio::test]
+async fn a_held_message_is_still_held_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = async || {
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let server = server(storage_in(dir.path(), Sync::Never).await);
+        let (client, serving) = serve_until(server, async move { drop(stopped.await) }).await;
+        (client, stop, serving)
+    };
+    let (client, stop, serving) = start().await;
+    asking_session(&client).await;
+    let id = accepted_id(&post_json(&client, "/v1/runs/r1/controls", json!({"control": "queue", "value": "later"})).await);
+    drop(stop);
+    with_timeout("the server's stop", serving).await.unwrap();
+
+    let (client, stop, serving) = start().await;
+    assert_eq!(claimable(&client, "a").await, Vec::<Value>::new());
+    client.append("r1", &[action_resolved("of-r1")]).await;
+    client.append("r2", &[action_resolved("of-r2")]).await;
+    assert_eq!(claim_one(&client, "a").await["controlId"], json!(id));
+    drop(stop);
+    with_timeout("the server's stop", serving).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_control_that_nobody_claimed_can_be_withdrawn() {
+    let client = client().await;
+    client.append("r", &[fact("run.started", json!({"agentId": "a", "sessionId": "s"}))]).await;
+    let first = submit(&client, "r", json!({"control": "queue", "value": "1"})).await;
+    let second = accepted_id(&send_to(&client, "a", json!({})).await);
+    let claimed = claim(&client, "a", "max=1").await;
+    assert_eq!(ids(&claimed), [&*first]);
+    let problem = client.delete(&format!("/v1/controls/{first}")).await.problem(409, "control_claimed");
+    assert_eq!(problem["member"], "controlId");
+    assert_eq!(client.delete(&format!("/v1/controls/{second}")).await.status, 204);
+    client.delete(&format!("/v1/controls/{second}")).await.problem(404, "no_such_control");
+    client.delete("/v1/controls/never").await.problem(404, "no_such_control");
+    assert_eq!(claimable(&client, "a").await, Vec::<Value>::new());
+    let listed = client.get("/v1/sessions/s/controls").await.ok()["controls"][0].clone();
+    assert_eq!(json!([listed["status"], listed["reason"]]), json!(["expired", "withdrawn"]));
+}
+
+#[tokio::test]
+async fn a_socket_submits_controls_as_the_addresses_take_them() {
+    let client = client().await;
+    asking_session(&client).await;
+    let mut socket = Worker::open(&client).await;
+    let approve = json!({"op": "submit", "id": 1, "runId": "r1", "control": "approve", "actionId": "of-r1", "controlId": "c"});
+    let submitted = json!({"op": "submitted", "id": 1, "controlId": "c", "status": "queued"});
+    assert_eq!(socket.request(approve.clone()).await, submitted);
+    assert_eq!(socket.request(approve).await, submitted, "repeated");
+    let send = json!({"op": "submit", "id": 2, "sessionId": "s", "agentId": "b", "control": "send", "value": "Hello"});
+    let refused = socket.request(send.clone()).await;
+    assert_eq!(json!([refused["op"], refused["code"], refused["actionIds"]]), json!(["error", "would_supersede", ["of-other"]]));
+    let mut superseding = send;
+    superseding["supersede"] = true.into();
+    assert_eq!(socket.request(superseding).await["op"], "submitted");
+    assert_eq!(claim_one(&client, "b").await["supersedes"], json!(["of-other"]));
+    for (bad, code) in [
+        (json!({"op": "submit", "id": 3, "control": "stop"}), "missing_member"),
+        (json!({"op": "submit", "runId": "r1", "control": "stop"}), "missing_member"),
+        (json!({"op": "submit", "id": 3, "runId": "never", "control": "stop"}), "no_such_run"),
+        (json!({"op": "submit", "id": 3, "runId": "r1", "control": "explode"}), "bad_control"),
+        (
+            json!({"op": "submit", "id": 3, "runId": "r1", "control": "steer", "value": "x".repeat(CONTROL_BYTES_MAX)}),
+            "control_too_large",
+        ),
+    ] {
+        assert_eq!(socket.request(bad).await["code"], code);
+    }
+}
+
+#[tokio::test]
+async fn the_decisions_of_a_run_and_a_session_say_what_was_asked_decided_and_done() {
+    let client = client().await;
+    let start = fact("run.started", json!({"agentId": "a", "sessionId": "s"}));
+    let call = fact("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "rm"}}));
+    client
+        .append("r1", &[start, call, action_required("one", json!({"toolCallId": "c"})), action_required("two", json!({}))])
+        .await;
+    let refused = submit(&client, "r1", json!({"control": "reject", "actionId": "one"})).await;
+    assert_eq!(client.delete(&format!("/v1/controls/{refused}")).await.status, 204, "a withdrawn decision does not count");
+    let approved = submit(&client, "r1", json!({"control": "approve", "actionId": "one"})).await;
+    client.append("r1", &[action_resolved("one"), action_resolved("two"), action_required("one", json!({}))]).await;
+    accepted_id(&send_to(&client, "a", json!({"supersede": true})).await);
+    client.append("r1", &[action_required("open", json!({})), action_required("hidden", json!({"audience": "internal"}))]).await;
+    client.append("r1", &[action_resolved("hidden")]).await;
+
+    let all = client.get("/v1/runs/r1/decisions").await.ok();
+    assert_eq!(all["nextCursor"], Value::Null);
+    let decisions = all["decisions"].as_array().unwrap();
+    let told = |one: &Value| json!([one["actionId"], one["control"], one["outcome"], one["decidedBy"]["via"], one["callIds"]]);
+    assert_eq!(
+        decisions.iter().map(told).collect::<Vec<_>>(),
+        [
+            json!(["one", "approve", "approved", null, ["c"]]),
+            json!(["two", null, "approved", "runtime", []]),
+            json!(["one", null, "superseded", null, []]),
+        ]
+    );
+    let first = &decisions[0];
+    assert_eq!(first["controlId"], json!(approved));
+    assert!(first["waitedMs"].is_u64() && first["subject"]["kind"].is_string(), "{first}");
+    let events = client.read_events("r1", "", 1000).await;
+    for (step, kind) in [("asked", "action.required"), ("decided", "control.changed"), ("resolved", "action.resolved")] {
+        let event = events.iter().find(|event| event["sequence"] == first["sequences"][step]).unwrap();
+        assert_eq!((&event["type"], &event["actionId"]), (&json!(kind), &json!("one")), "{step}");
+    }
+    assert_eq!(client.get("/v1/runs/r1/decisions?audience=internal").await.ok()["decisions"].as_array().unwrap().len(), 4);
+
+    client
+        .append("r2", &[fact("run.started", json!({"agentId": "a", "sessionId": "s"})), action_required("three", json!({}))])
+        .await;
+    client.append("r2", &[action_resolved("three")]).await;
+    let (mut paged, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = client.get(&format!("/v1/sessions/s/decisions?limit=1{cursor}")).await.ok();
+        paged.extend(page["decisions"].as_array().unwrap().iter().map(|one| one["actionId"].clone()));
+        match page["nextCursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(json!(paged), json!(["one", "two", "one", "three"]));
+    client.get("/v1/runs/never/decisions").await.problem(404, "no_such_run");
+    client.get("/v1/sessions/never/decisions").await.problem(404, "no_such_session");
+    client.get("/v1/runs/r1/decisions?cursor=x").await.problem(400, "bad_cursor");
+}

@@ -436,3 +436,77 @@ async fn events_of_a_session_with_too_many_runs_are_rejected_with_the_limit() {
     let page = client.get("/v1/sessions/s/events?limit=10").await.ok();
     assert_eq!(page["events"].as_array().unwrap().len(), 10);
 }
+
+async fn attention(client: &Client, query: &str) -> Value {
+    client.get(&format!("/v1/attention?{query}")).await.ok()
+}
+
+fn action_ids(page: &Value) -> Vec<String> {
+    page["items"].as_array().unwrap().iter().map(|item| item["actionId"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn everything_that_waits_for_a_person_is_listed_oldest_first_with_an_exact_total() {
+    let client = start_local().await;
+    for n in 0..130 {
+        let start = fact("run.started", json!({"agentId": if n % 2 == 0 { "even" } else { "odd" }}));
+        post_facts(&client, &format!("r{n:03}"), &format!("s{n:03}"), "", &[start, action_required(&format!("a{n:03}"), "user")])
+            .await;
+    }
+    post_facts(&client, "hidden", "s000", "", &[action_required("hidden", "internal")]).await;
+    let mut all = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page = attention(&client, &format!("limit=50{cursor}")).await;
+        assert_eq!(page["total"], 130);
+        all.extend(action_ids(&page));
+        match page["nextCursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(all, (0..130).map(|n| format!("a{n:03}")).collect::<Vec<_>>());
+    let of_agent = attention(&client, "agentId=odd&limit=2").await;
+    assert_eq!((action_ids(&of_agent), &of_agent["total"]), (vec!["a001".into(), "a003".into()], &json!(65)));
+    let internal = attention(&client, "audience=internal&limit=200").await;
+    assert_eq!(json!([internal["total"], internal["items"][130]["actionId"]]), json!([131, "hidden"]));
+    client.get("/v1/attention?cursor=never").await.problem(400, "bad_cursor");
+}
+
+#[tokio::test]
+async fn an_item_says_what_is_decided_and_one_with_a_decision_under_way_needs_no_attention() {
+    let client = start_local().await;
+    let asks = fact(
+        "action.required",
+        json!({"actionId": "a", "payload": {"kind": "tool_approval", "toolName": "rm", "risk": "high", "title": "Delete?"}}),
+    );
+    post_facts(&client, "r", "s", "", &[fact("run.started", json!({"agentId": "coder"})), asks]).await;
+    post_facts(&client, "child", "t", "s", &[action_required("b", "user")]).await;
+    let page = attention(&client, "").await;
+    let item = &page["items"][0];
+    let told = ["sessionId", "runId", "actionId", "title", "risk", "agentId", "control"].map(|member| item[member].clone());
+    assert_eq!(json!(told), json!(["s", "r", "a", "Delete?", "high", "coder", null]));
+    assert!(item["subject"]["kind"].is_string() && item["askedAt"].is_string(), "{item}");
+    let counts = async || {
+        let counts = list_sessions(&client, "").await["s"]["counts"].clone();
+        [counts["pendingActions"].clone(), counts["unanswered"].clone()].map(|count| count.as_u64().unwrap())
+    };
+    assert_eq!(counts().await, [2, 2]);
+
+    let approve = json!({"control": "approve", "actionId": "a", "controlId": "c"}).to_string();
+    let json = [("content-type", "application/json")];
+    assert_eq!(client.post("/v1/runs/r/controls", &json, approve).await.status, 202);
+    let page = attention(&client, "").await;
+    assert_eq!(json!([page["total"], page["items"][0]["control"]]), json!([1, "submitted"]));
+    assert_eq!(counts().await, [2, 1]);
+    assert_eq!(list_sessions(&client, "needsAction=true").await.into_keys().collect::<Vec<_>>(), ["s", "t"]);
+
+    assert_eq!(client.delete("/v1/controls/c").await.status, 204);
+    assert_eq!(attention(&client, "").await["total"], 2, "the decision was withdrawn");
+    let resolved = |action: &str| fact("action.resolved", json!({"actionId": action, "payload": {"outcome": "approved"}}));
+    post_facts(&client, "child", "t", "s", &[resolved("b")]).await;
+    let page = attention(&client, "").await;
+    assert_eq!((action_ids(&page), &page["total"]), (vec!["a".into()], &json!(1)));
+    post_facts(&client, "r", "s", "", &[fact("run.finished", json!({}))]).await;
+    assert_eq!(attention(&client, "").await, json!({"items": [], "total": 0, "nextCursor": null}));
+}

@@ -272,7 +272,24 @@ fn questions() -> Value {
 }
 
 /// Submits, claims and settles controls, with and without errors.
+/// Messages to an agent that waits for a decision, and withdrawals.
+async fn exercise_messages_over_a_question(client: &Client) {
+    let ids = json!({ "agentId": "asker", "sessionId": "asked" });
+    client.append("asking", &[fact("run.started", ids), fact("action.required", json!({ "actionId": "over" }))]).await;
+    let body = |control: &str| json!({ "control": control, "agentId": "asker", "value": "x", "controlId": control }).to_string();
+    for path in ["/v1/runs/asking/controls", "/v1/sessions/asked/controls"] {
+        client.post(path, &[], body("send")).await.problem(409, "would_supersede");
+    }
+    client.post("/v1/sessions/asked/controls", &[], body("queue")).await;
+    client.post("/v1/sessions/asked/controls", &[], body("delegate")).await;
+    client.post("/v1/agents/asker/controls/claim", &[], "").await.ok();
+    client.delete("/v1/controls/delegate").await.problem(409, "control_claimed");
+    assert_eq!(client.delete("/v1/controls/queue").await.status, 204);
+    client.delete("/v1/controls/queue").await.problem(404, "no_such_control");
+}
+
 async fn exercise_controls(client: &Client) {
+    exercise_messages_over_a_question(client).await;
     let json = [("content-type", "application/json")];
     let started = fact("run.started", json!({"sessionId": "cs"}));
     client.append("c", std::slice::from_ref(&started)).await;
@@ -469,6 +486,8 @@ async fn answers_have_their_described_shapes() {
         ("Controls", listed.clone()),
         ("Control", listed["controls"][0].clone()),
         ("Claimed", claimed.clone()),
+        ("Attention", get("/v1/attention?activation=1").await),
+        ("Decisions", get("/v1/runs/r/decisions?activation=1").await),
         ("ControlHanded", claimed["controls"][0].clone()),
         ("ControlAnswered", client.post(&ack, &[], json!({ "lease": lease }).to_string()).await.ok()),
         ("Ticket", client.post("/v1/tickets", &[], r#"{"for":"ws"}"#).await.ok()),

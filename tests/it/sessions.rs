@@ -160,7 +160,12 @@ async fn sessions_are_listed_newest_first_by_page() {
     let taxes = &second["sessions"][0];
     assert_eq!(
         (&taxes["title"], &taxes["status"], &taxes["pinned"], &taxes["counts"]),
-        (&json!("Taxes"), &json!("waiting"), &json!(true), &json!({"runs": 2, "pendingActions": 1, "pendingActionsBelow": 0}))
+        (
+            &json!("Taxes"),
+            &json!("waiting"),
+            &json!(true),
+            &json!({"runs": 2, "pendingActions": 1, "pendingActionsBelow": 0, "unanswered": 1})
+        )
     );
     assert_eq!(second["sessions"][1]["preview"], "0 ");
 }

@@ -19,6 +19,8 @@ import { Problem, request, isTransient, pathSegment } from "./http.js";
  * @property {string} [taskId]
  * @property {string} [artifactId]
  * @property {string} [evidenceId]
+ * @property {boolean} [supersede] With `send`: the message supersedes the pending actions of its agent, which then take no
+ * decision. Without it, such a message is refused by 409 `would_supersede`.
  * @property {any} [value] The payload: an answer, a message, an edit.
  * @property {number} [ttlSeconds] How long the control waits for its runtime, in seconds.
  * @property {import("./types.js").Audience} [audience] The sender's audience. A sender cannot answer an action that its

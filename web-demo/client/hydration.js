@@ -45,8 +45,9 @@ import { request, pathSegment } from "./http.js";
  * @typedef {object} SessionLine The summary of a session.
  * @property {string} sessionId
  * @property {string} status
- * @property {{ runs: number, pendingActions: number, pendingActionsBelow?: number }} counts `pendingActions` includes those of
- * child sessions; `pendingActionsBelow` counts only those.
+ * @property {{ runs: number, pendingActions: number, pendingActionsBelow?: number, unanswered?: number }} counts `pendingActions`
+ * includes those of child sessions; `pendingActionsBelow` counts only those. `unanswered`: without those whose decision is
+ * under way.
  * @property {string} [title]
  * @property {string} [preview]
  * @property {boolean | number} [unread] Set by the source, as is `pinned`.

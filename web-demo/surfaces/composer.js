@@ -8,6 +8,7 @@
 import { Surface, formatCount, define, element, inspectButton, joinText, keyOf, setText, toText } from "./base.js";
 import { POLL_MS, ACCEPTED_SHOWN_MS, readControlStatuses, hasFailed } from "./submitted-controls.js";
 import { isLiveRun } from "./runtime-status.js";
+import { Problem } from "../client/http.js";
 import { formatBytes } from "../ui/format.js";
 import { glyph, icon, statusLabel } from "../ui/icons.js";
 import { SEND_KEYS } from "../ui/keys.js";
@@ -33,6 +34,11 @@ const MODES = /** @type {const} */ ({
   queue: { label: "Queue", hint: "The agent reads it after this turn." },
   steer: { label: "Steer", hint: "The agent reads it before its next step." },
 });
+/** When the agent reads a message while it waits for a decision. @type {Partial<Record<Mode, string>>} */
+const WAITING_HINTS = {
+  send: "Replaces the pending decision: the agent no longer waits for it.",
+  queue: "The agent reads it after your decision.",
+};
 const MODE_NAMES = /** @type {Mode[]} */ (Object.keys(MODES));
 
 /** Texts of control statuses. @type {Record<string, string>} */
@@ -46,7 +52,7 @@ const drafts = new Map();
 export class Composer extends Surface {
   /** @param {Activity} activity */
   static shows(activity) {
-    return activity.activityType === "queue" || activity.activityType === "run" || (activity.activityType === "message" && activity.content.role === "user");
+    return activity.activityType === "action" || activity.activityType === "queue" || activity.activityType === "run" || (activity.activityType === "message" && activity.content.role === "user");
   }
 
   #above = element("div", "above");
@@ -65,6 +71,8 @@ export class Composer extends Surface {
   #agents = [];
   /** @type {string | undefined} */
   #chosenAgent;
+  /** Whether the server refused a message because of a question that this page does not show. */
+  #isAskedUnseen = false;
   /** @type {SentMessage[]} */
   #sentMessages = [];
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -75,6 +83,7 @@ export class Composer extends Surface {
     this.#attachments = [];
     this.#agents = [];
     this.#chosenAgent = undefined;
+    this.#isAskedUnseen = false;
     clearTimeout(this.#pollTimer);
     void this.#readAgents();
     this.setAttribute("role", "region");
@@ -143,6 +152,13 @@ export class Composer extends Surface {
     return this.view.store.sorted(({ activityType, runId }) => activityType === "run" && own.has(runId)).some(isLiveRun);
   }
 
+  /** Whether the agent waits for a decision that nobody has made. */
+  get #isAsking() {
+    if (this.#isAskedUnseen) return true;
+    const own = new Set(this.view.runs);
+    return this.view.store.sorted(({ activityType, runId, content }) => activityType === "action" && own.has(runId) && content.status === "pending" && content.control === undefined).length > 0;
+  }
+
   #queueActivity() {
     return this.view.store.sorted(({ activityType }) => activityType === "queue").at(-1);
   }
@@ -176,9 +192,11 @@ export class Composer extends Surface {
     const { isLive } = this.view;
     const isRunning = this.#isRunning;
     const isPossible = this.#isPossible;
-    if (!isRunning && this.#chosenMode !== "send") this.#chosenMode = undefined;
-    this.#mode = this.#chosenMode ?? (isRunning ? "queue" : "send");
-    const { label, hint } = MODES[this.#mode];
+    const isAsking = this.#isAsking;
+    if (!isRunning && !isAsking && this.#chosenMode !== "send") this.#chosenMode = undefined;
+    this.#mode = this.#chosenMode ?? (isRunning || isAsking ? "queue" : "send");
+    const { label } = MODES[this.#mode];
+    const hint = (isAsking && WAITING_HINTS[this.#mode]) || MODES[this.#mode].hint;
     this.dataset.mode = this.#mode;
     this.#text.disabled = this.#pick.disabled = !isPossible;
     const agent = this.#agent;
@@ -281,7 +299,10 @@ export class Composer extends Surface {
     this.#drawAbove();
     try {
       const agentId = isOfRun ? undefined : this.#agent;
-      const { controlId, list } = await this.view.act({ control: mode, ...(isOfRun ? { run: runId } : { session: sessionId }), ...(agentId ? { agentId } : {}), value: { text, ...(attachments.length > 0 ? { attachments } : {}) } });
+      // The hint of the mode said that it replaces the decision.
+      const supersede = mode === "send" && this.#isAsking ? { supersede: true } : {};
+      const { controlId, list } = await this.view.act({ control: mode, ...supersede, ...(isOfRun ? { run: runId } : { session: sessionId }), ...(agentId ? { agentId } : {}), value: { text, ...(attachments.length > 0 ? { attachments } : {}) } });
+      this.#isAskedUnseen = false;
       Object.assign(message, { controlId, list, status: "queued" });
       this.#schedulePoll();
     } catch (error) {
@@ -289,6 +310,8 @@ export class Composer extends Surface {
       // An unsent message becomes the draft again unless a new one was begun.
       if (this.#text.value === "") this.#text.value = text;
       if (this.#attachments.length === 0) this.#attachments = attachments;
+      // From now on the modes say what a message does to the question.
+      this.#isAskedUnseen ||= error instanceof Problem && error.code === "would_supersede";
       this.#drawBox();
       this.#showError(`Not sent: ${error instanceof Error ? error.message : error}`);
     }

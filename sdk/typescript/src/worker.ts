@@ -39,6 +39,8 @@ export interface ControlDocument {
   value?: unknown;
   /** The server no longer has the secret in the value, so the worker refuses the control. */
   redacted?: boolean;
+  /** The actions that a message supersedes: they take no decision any more. */
+  supersedes?: string[];
 }
 
 /**

@@ -1,6 +1,7 @@
 //! What follows every commit.
 //!
-//! The tails of logs, the lists of sessions and active runs, the deadlines of actions, and the queues of controls.
+//! The tails of logs, the lists of sessions, active runs and pending actions, the deadlines of actions, and the queues of
+//! controls.
 //!
 //! This is the only code that moves them, for what the store has at start and for each commit after it. It does not know
 //! which process wrote a commit.
@@ -9,6 +10,7 @@ use super::summary::Summary;
 use super::tail::Log;
 use crate::log::active_runs::ActiveRuns;
 use crate::log::deadlines::Deadlines;
+use crate::log::pending_actions::PendingActions;
 use crate::log::queues::Queues;
 use crate::log::sessions::{AffectedWatchers, Sessions};
 use crate::log::{LogId, PlacedAppend, Store, StoreError};
@@ -26,6 +28,7 @@ pub(super) struct Applier {
     sessions: Sessions,
     active_runs: ActiveRuns,
     deadlines: Deadlines,
+    pending_actions: PendingActions,
     queues: Queues,
 }
 
@@ -54,18 +57,20 @@ impl Applier {
         if let Some(known) = store.epoch()? {
             store_epoch.get_or_init(|| known);
         }
-        let (logs, active_runs, queues) = (AtomicU64::new(0), ActiveRuns::default(), Queues::default());
-        let deadlines = Deadlines::default();
+        let (logs, active_runs) = (AtomicU64::new(0), ActiveRuns::default());
+        let (deadlines, pending_actions, queues) = (Deadlines::default(), PendingActions::default(), Queues::default());
         let add = |log: &LogId, summary: Option<&Summary>| {
             logs.fetch_add(1, Ordering::Relaxed);
             if let Some(summary) = summary {
                 active_runs.apply(log, None, summary);
                 deadlines.apply(log, None, summary);
+                pending_actions.apply(log, summary);
                 queues.apply(log, None, summary);
             }
         };
         let sessions = Sessions::load(store, add)?;
-        Ok(Self { position: AtomicU64::new(position), store_epoch, logs, sessions, active_runs, deadlines, queues })
+        let position = AtomicU64::new(position);
+        Ok(Self { position, store_epoch, logs, sessions, active_runs, deadlines, pending_actions, queues })
     }
 
     /// Applies committed appends of one log, at least one; returns whether to announce the log to its readers.
@@ -90,7 +95,11 @@ impl Applier {
     fn replace_summary(&self, log: &Log, number: u64, before: Option<&Summary>, now: &Summary, moved: &mut Moved) {
         self.active_runs.apply(&log.id, before, now);
         self.deadlines.apply(&log.id, before, now);
+        let freed = self.pending_actions.apply(&log.id, now);
         self.queues.apply(&log.id, before, now);
+        if let Some(scope) = freed {
+            self.queues.wake(&scope);
+        }
         moved.affected.extend(self.sessions.apply(&log.id, number, before, now));
     }
 
@@ -120,6 +129,9 @@ impl Applier {
         self.active_runs.forget(log);
         self.deadlines.forget(log);
         self.queues.forget(log);
+        if let Some(scope) = self.pending_actions.forget(log) {
+            self.queues.wake(&scope);
+        }
     }
 
     /// The position up to which everything is visible.
@@ -150,6 +162,11 @@ impl Applier {
     /// The deadlines of pending actions.
     pub const fn deadlines(&self) -> &Deadlines {
         &self.deadlines
+    }
+
+    /// The pending actions.
+    pub const fn pending_actions(&self) -> &PendingActions {
+        &self.pending_actions
     }
 
     /// The queues of open controls.

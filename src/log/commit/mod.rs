@@ -28,6 +28,7 @@ pub use tail::{Connected, Log, Tail};
 
 use super::deadlines::Deadlines;
 use super::journal::{Journal, JournalState};
+use super::pending_actions::PendingActions;
 use super::queues::Queues;
 use super::row::{Row, Rows};
 use super::sessions::Sessions;
@@ -269,6 +270,12 @@ impl Logs {
     #[must_use]
     pub fn deadlines(&self) -> &Deadlines {
         self.applier.deadlines()
+    }
+
+    /// The pending actions of all logs.
+    #[must_use]
+    pub fn pending_actions(&self) -> &PendingActions {
+        self.applier.pending_actions()
     }
 
     /// The queues of open controls. Every queued control is durable.

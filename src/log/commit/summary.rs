@@ -1,13 +1,14 @@
 //! The summary of a log: everything that the server knows without reading rows.
 
-use crate::log::control::{OpenControl, PendingAction};
+use crate::log::control::{DEFAULT_AGENT, OpenControl, PendingAction, PendingDetail, WaitTerms};
 use crate::log::{ListedLog, LoadedLog, LogId, META, StoreError};
 use crate::model::stored;
-use crate::model::{AgentId, Audience, Sequence, SessionId, ThreadId};
+use crate::model::{ActionId, AgentId, Audience, Sequence, SessionId, ThreadId};
 use crate::source::ledger::RunState;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// The summary of a log. Every append saves it; lists show it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +54,21 @@ pub struct Summary {
     /// The open controls, oldest first.
     #[serde(default)]
     pub controls: Vec<OpenControl>,
+    /// The last field: version 3 of the stored form added it.
+    #[serde(default)]
+    pub extension: SummaryExtension,
+}
+
+/// What a summary has since version 3 of its stored form.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SummaryExtension {
+    /// More about each of [`Summary::pending_actions`].
+    #[serde(default)]
+    pub actions: BTreeMap<ActionId, PendingDetail>,
+    /// The open controls that wait for the pending actions of their agent, by queue position.
+    #[serde(default)]
+    pub waiting: BTreeMap<u64, WaitTerms>,
 }
 
 impl Summary {
@@ -77,6 +93,34 @@ impl Summary {
     pub fn from_listed(listed: &ListedLog) -> Option<Self> {
         let read = Self::read(&listed.log, &listed.meta);
         read.inspect_err(|error| tracing::error!(%error, "a list omits a log")).ok()
+    }
+
+    /// Where the log's pending actions hold back the messages to their agents: its session, or the log itself.
+    #[must_use]
+    pub fn scope(&self, log: &LogId) -> LogId {
+        self.session_id.clone().map_or_else(|| log.clone(), LogId::Session)
+    }
+
+    /// The widest audience that sees this action as pending.
+    #[must_use]
+    pub fn audience_of_pending(&self, action: &ActionId) -> Audience {
+        let sees = |audience: &Audience| self.run_for(*audience).pending.contains(action.as_str());
+        Audience::ALL.into_iter().find(sees).unwrap_or(Audience::Internal)
+    }
+
+    /// The number of pending actions that this audience sees and that have no decision under way.
+    #[must_use]
+    pub fn unanswered(&self, audience: Audience) -> usize {
+        let pending = &self.run_for(audience).pending;
+        let decided =
+            |(action, detail): &(&ActionId, &PendingDetail)| detail.control.is_some() && pending.contains(action.as_str());
+        pending.len() - self.extension.actions.iter().filter(decided).count()
+    }
+
+    /// The agent that takes the decision about an action of this agent, or of the log's own.
+    #[must_use]
+    pub fn decider(&self, asker: Option<&AgentId>) -> AgentId {
+        asker.or(self.agent.as_ref()).cloned().unwrap_or_else(|| AgentId::new(DEFAULT_AGENT).expect("a short name is an id"))
     }
 
     /// The state of the run, as this audience sees it.

@@ -1,5 +1,6 @@
 //! One session of the index: its logs, and the sums over them.
 
+use super::pending_below::ActionCounts;
 use crate::log::commit::Summary;
 use crate::log::{LogId, LogKind};
 use crate::model::{Audience, RunId, SessionId};
@@ -42,6 +43,8 @@ pub type PreviewSources = [Option<(LogKind, u64)>; PREVIEW_FIELDS];
 pub(super) struct LogStats {
     status: [Status; 3],
     pub pending: [u32; 3],
+    /// The pending actions without a decision under way.
+    unanswered: [u32; 3],
     /// Whether the server found the run stale.
     stale: [bool; 3],
     has_preview: [bool; PREVIEW_FIELDS],
@@ -57,6 +60,7 @@ impl LogStats {
         Self {
             status: seen.map(|run| run.status),
             pending: seen.map(|run| u32::try_from(run.pending.len()).unwrap_or(u32::MAX)),
+            unanswered: Audience::ALL.map(|audience| u32::try_from(summary.unanswered(audience)).unwrap_or(u32::MAX)),
             stale: seen.map(|run| run.stale),
             has_preview: [
                 preview.title.is_some(),
@@ -78,8 +82,7 @@ const URGENT: [Status; 3] = [Status::Waiting, Status::Running, Status::Accepted]
 pub(super) struct Totals {
     /// Runs in each of the [`URGENT`] statuses, per audience.
     pub urgent: [[u32; URGENT.len()]; 3],
-    /// Pending actions, per audience.
-    pub pending: [u64; 3],
+    pub actions: ActionCounts,
     /// Runs that the server found stale, per audience.
     pub stale: [u32; 3],
     /// The newest run that has each preview field.
@@ -95,8 +98,11 @@ impl Totals {
             false => *count -= u32::from(by),
         };
         for reader in 0..Audience::ALL.len() {
-            let pending = u64::from(stats.pending[reader]);
-            self.pending[reader] = if is_in { self.pending[reader] + pending } else { self.pending[reader] - pending };
+            let ActionCounts { pending, unanswered } = &mut self.actions;
+            for (total, count) in [(pending, stats.pending), (unanswered, stats.unanswered)] {
+                let count = u64::from(count[reader]);
+                total[reader] = if is_in { total[reader] + count } else { total[reader] - count };
+            }
             if is_run {
                 for (count, status) in self.urgent[reader].iter_mut().zip(URGENT) {
                     change(count, stats.status[reader] == status);
@@ -226,7 +232,8 @@ impl Session {
         SessionOverview {
             status: if asks { Status::Waiting } else { urgent.or_else(newest).unwrap_or(Status::Unknown) },
             runs: self.runs.len(),
-            pending: totals.pending[at],
+            pending: totals.actions.pending[at],
+            unanswered: totals.actions.unanswered[at],
             is_stale: totals.stale[at] > 0,
             last_activity: jiff::Timestamp::from_millisecond(totals.last_activity).ok().filter(|_| totals.last_activity > 0),
             parent: self.parent.as_ref().map(|(_, parent)| parent.clone()),
@@ -242,6 +249,8 @@ pub struct SessionOverview {
     pub runs: usize,
     /// The pending actions of the session's own logs.
     pub pending: u64,
+    /// Those of them without a decision under way.
+    pub unanswered: u64,
     /// Whether the server found one of its runs stale.
     pub is_stale: bool,
     pub last_activity: Option<jiff::Timestamp>,

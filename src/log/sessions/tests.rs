@@ -221,7 +221,7 @@ fn the_status_of_a_session_follows_all_of_its_logs() {
     let totals = session.totals();
     assert!(session.totals.is_some(), "a session of several runs keeps its sums");
     assert_eq!(*totals, session.sum(), "and they equal those of its logs");
-    assert_eq!((totals.urgent, totals.pending, totals.stale), ([[0; 3]; 3], [0; 3], [0; 3]));
+    assert_eq!((totals.urgent, totals.actions.pending, totals.stale), ([[0; 3]; 3], [0; 3], [0; 3]));
 }
 
 #[test]

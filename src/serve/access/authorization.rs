@@ -230,6 +230,15 @@ impl Authorization {
         self.rights().is_none_or(|rights| rights.has_run(run, summary.session_id.as_ref()))
     }
 
+    /// Returns whether a log is covered; `session` is the session of a run.
+    #[must_use]
+    pub fn has_log(&self, log: &LogId, session: Option<&SessionId>) -> bool {
+        match log {
+            LogId::Run(run) => self.rights().is_none_or(|rights| rights.has_run(run, session)),
+            LogId::Session(session) => self.has_session(session),
+        }
+    }
+
     /// The filter of the sessions that may be followed. `None`: all.
     #[must_use]
     pub fn session_filter(&self) -> Option<SessionPredicate> {

@@ -7,11 +7,12 @@
 use super::hydrate::no_such_run;
 use super::sessions::no_such_session;
 use crate::control::rules::{ControlRequest, InvalidControl};
-use crate::control::{self, Answer, CONTROL_BYTES_MAX, Claim, ClaimedControl, ControlError};
+use crate::control::{self, Answer, CONTROL_BYTES_MAX, Claim, ClaimedControl, ControlError, Requester};
+use crate::ingest::WriterView;
 use crate::log::LogId;
 use crate::log::control::OPEN_CONTROLS_MAX;
 use crate::model::json::without_mark;
-use crate::model::{AgentId, ControlId, halves};
+use crate::model::{AgentId, Audience, ControlId, halves};
 use crate::serve::access::authorization::Authorization;
 use crate::serve::http::body::{check_depth, is_lines};
 use crate::serve::http::problem::Problem;
@@ -40,19 +41,68 @@ const LEASE_SECS_MAX: u64 = 600;
 /// Records a control and queues it for its owner.
 ///
 /// `POST /v1/runs/{run}/controls` and `POST /v1/sessions/{session}/controls`.
-pub async fn post(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response, Problem> {
+pub async fn post(
+    State(app): State<Arc<App>>,
+    authorization: Authorization,
+    request: Request<Body>,
+) -> Result<Response, Problem> {
     app.disk.check_space()?;
     let (head, body) = request.into_parts();
     let log = log_of(&head.uri)?;
     let audience = Query::from_uri(&head.uri).audience()?;
     let body = object(&app, &head.headers, body).await?;
-    let given = match &log {
+    let answer = submit(&app, &authorization, &log, body, audience).await?;
+    Ok((StatusCode::ACCEPTED, no_store_json(answer)).into_response())
+}
+
+/// Records the control of a body or a message, and answers with its id.
+///
+/// # Errors
+/// Why the control was refused.
+pub(in crate::serve) async fn submit(
+    app: &App,
+    authorization: &Authorization,
+    log: &LogId,
+    body: Map<String, Value>,
+    audience: Audience,
+) -> Result<Value, Problem> {
+    let given = match log {
         LogId::Run(run) => run.as_str(),
         LogId::Session(session) => session.as_str(),
     };
-    let wish = ControlRequest::parse(body, log.kind(), given, (app.environment.now)()).map_err(bad_control)?;
-    let id = app.controls.submit(&app.logs, &app.ingest, &log, &wish, audience).await.map_err(control_problem)?;
-    Ok((StatusCode::ACCEPTED, no_store_json(json!({ "controlId": id, "status": "queued" }))).into_response())
+    let request = ControlRequest::parse(body, log.kind(), given, (app.environment.now)()).map_err(bad_control)?;
+    let has_session = match log {
+        LogId::Session(_) => true,
+        LogId::Run(_) => {
+            let summary = app.logs.log(log).await?.tail().summary;
+            summary.session_id.as_ref().is_none_or(|session| authorization.has_session(session))
+        }
+    };
+    let requester = Requester { audience, has_session };
+    let id = app.controls.submit(&app.logs, &app.ingest, log, &request, requester).await.map_err(control_problem)?;
+    Ok(json!({ "controlId": id, "status": "queued" }))
+}
+
+/// `DELETE /v1/controls/{control}`: withdraws a control that no owner has claimed.
+pub async fn withdraw(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
+    let id: ControlId = path_id("controlId", &uri)?;
+    let audience = Query::from_uri(&uri).audience()?;
+    let unknown = || {
+        let detail = format!("No open control {id} exists here: it is unknown, answered, expired or withdrawn.");
+        Problem::not_found("no_such_control", detail)
+    };
+    let log = app.logs.queues().log_of(&id).ok_or_else(unknown)?;
+    let summary = app.logs.log(&log).await?.tail().summary;
+    let is_seen = |view: &WriterView<'_>| view.controls.get(&id).is_some_and(|known| audience.admits(known.audience));
+    // One answer, whether a control does not exist or belongs to others.
+    if !authorization.has_log(&log, summary.session_id.as_ref()) || !app.ingest.read(&log, is_seen).await? {
+        return Err(unknown());
+    }
+    if !app.controls.withdraw(&app.logs, &app.ingest, &log, &id).await? {
+        let detail = format!("Control {id} is claimed, so its owner decides about it. Wait for the answer.");
+        return Err(Problem::new(StatusCode::CONFLICT, "control_claimed", detail).with("member", "controlId"));
+    }
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// Lists the controls of a log, in submission order.
@@ -194,11 +244,7 @@ async fn object(app: &App, headers: &HeaderMap, body: Body) -> Result<Map<String
         let detail = "The body is NDJSON. Send one control at a time, as application/json.";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail));
     }
-    let text = to_bytes(body, CONTROL_BYTES_MAX).await.map_err(|_| {
-        let remedy = "Store large content elsewhere, and send a reference.";
-        let detail = format!("The body is larger than {CONTROL_BYTES_MAX} bytes, the limit for a control. {remedy}");
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "control_too_large", detail).with("limit", CONTROL_BYTES_MAX)
-    })?;
+    let text = to_bytes(body, CONTROL_BYTES_MAX).await.map_err(|_| control_too_large())?;
     check_depth(&text, app.limits.depth_max)?;
     match halves::parse(without_mark(&text)) {
         Ok(Value::Object(object)) => Ok(object),
@@ -211,6 +257,20 @@ async fn object(app: &App, headers: &HeaderMap, body: Body) -> Result<Map<String
             Err(Problem::bad_request("not_json", detail).with("expected", "one JSON object"))
         }
     }
+}
+
+/// Refuses a message that is larger than the body of a control may be.
+///
+/// # Errors
+/// 413.
+pub(in crate::serve) fn check_size(bytes: usize) -> Result<(), Problem> {
+    if bytes > CONTROL_BYTES_MAX { Err(control_too_large()) } else { Ok(()) }
+}
+
+fn control_too_large() -> Problem {
+    let remedy = "Store large content elsewhere, and send a reference.";
+    let detail = format!("The control is larger than {CONTROL_BYTES_MAX} bytes, the limit. {remedy}");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "control_too_large", detail).with("limit", CONTROL_BYTES_MAX)
 }
 
 fn bad_control(bad_control: InvalidControl) -> Problem {
@@ -231,6 +291,7 @@ pub(in crate::serve) fn control_problem(refusal: ControlError) -> Problem {
         ControlError::ActionDecided { first, .. } => {
             conflict("action_not_pending").with("member", "actionId").with("controlId", first.as_str())
         }
+        ControlError::WouldSupersede { actions } => conflict("would_supersede").with("actionIds", json!(actions)),
         ControlError::RunEnded { .. } => conflict("run_ended"),
         ControlError::Conflict(_) => conflict("control_conflict").with("member", "controlId"),
         ControlError::TooMany => {

@@ -1,6 +1,8 @@
 //! The server's own API: a file per group of operations.
 
+pub mod attention;
 pub mod controls;
+pub mod decisions;
 pub mod erase;
 pub mod facts;
 pub mod hydrate;

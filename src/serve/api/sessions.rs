@@ -55,7 +55,7 @@ pub(super) fn no_such_session(session: &SessionId) -> Problem {
 struct SessionFilter {
     /// The accepted statuses; all if empty.
     statuses: Vec<Status>,
-    /// Only sessions with a pending action, their own or of a descendant.
+    /// Only sessions with an action that nobody has answered, their own or of a descendant.
     needs_action: bool,
     /// The search text, in lower case.
     text: Option<String>,
@@ -79,7 +79,7 @@ impl SessionFilter {
     /// Returns whether a session matches by its index entry.
     fn takes(&self, session: &ListedSession) -> bool {
         (self.statuses.is_empty() || self.statuses.contains(&session.line.status))
-            && (!self.needs_action || session.line.pending + session.below > 0)
+            && (!self.needs_action || session.line.unanswered + session.below.unanswered > 0)
     }
 
     /// Returns whether a session matches by its texts.
@@ -108,7 +108,21 @@ struct ListedSession {
     place: u64,
     session: SessionId,
     line: SessionOverview,
-    below: u64,
+    below: Below,
+}
+
+/// The pending actions of a session's descendants.
+#[derive(Clone, Copy)]
+struct Below {
+    pending: u64,
+    /// Those of them without a decision under way.
+    unanswered: u64,
+}
+
+impl Below {
+    fn of(below: &PendingBelow, session: &SessionId, audience: Audience) -> Self {
+        Self { pending: below.of(session, audience), unanswered: below.unanswered_of(session, audience) }
+    }
 }
 
 /// The pending actions of each session's descendants that the client may see.
@@ -152,7 +166,7 @@ pub async fn sessions(State(app): State<Arc<App>>, authorization: Authorization,
         let listed = page.into_iter().filter_map(|(place, session)| {
             // It may have been erased since it was listed.
             let line = index.overview(&session, audience)?;
-            let below = below.of(&session, audience);
+            let below = Below::of(&below, &session, audience);
             Some(ListedSession { place, session, line, below })
         });
         let listed = listed.filter(|listed| filter.takes(listed));
@@ -214,13 +228,19 @@ async fn load_previews(app: &App, of: Vec<PreviewSources>) -> Result<Vec<Preview
 }
 
 /// A session as JSON, for lists and for its shell.
-fn session_json(session: &SessionId, line: &SessionOverview, shown: &Preview, below: u64) -> Value {
+fn session_json(session: &SessionId, line: &SessionOverview, shown: &Preview, below: Below) -> Value {
+    let counts = json!({
+        "runs": line.runs,
+        "pendingActions": line.pending + below.pending,
+        "pendingActionsBelow": below.pending,
+        "unanswered": line.unanswered + below.unanswered,
+    });
     let mut session_json = json!({
         "sessionId": session,
         "title": shown.title,
         "status": line.status,
         "preview": shown.message.as_ref().map(|(_, text)| text),
-        "counts": { "runs": line.runs, "pendingActions": line.pending + below, "pendingActionsBelow": below },
+        "counts": counts,
         "unread": shown.unread,
         "pinned": shown.pinned,
         "stale": if line.is_stale { Some(true) } else { shown.stale },
@@ -307,7 +327,7 @@ pub async fn session(State(app): State<Arc<App>>, authorization: Authorization, 
     }
     let line = index.overview(&session, audience).ok_or_else(missing)?;
     let shown = load_previews(&app, vec![line.preview_sources]).await?.pop().unwrap_or_default();
-    let below = pending_below(&app, &authorization).await.of(&session, audience);
+    let below = Below::of(&*pending_below(&app, &authorization).await, &session, audience);
     let mut answer = session_json(&session, &line, &shown, below);
     answer["truncated"] = (count > runs.len()).into();
     answer["runs"] = runs.into();

@@ -8,7 +8,7 @@
 use super::body;
 use super::threads::{AskedAction, Thread};
 use crate::control::rules::{ControlRequest, QUESTIONS, approval_of};
-use crate::control::{CONTROL_BYTES_MAX, ControlError};
+use crate::control::{CONTROL_BYTES_MAX, ControlError, Requester};
 use crate::encode::frames::ActivityView;
 use crate::feed::Frames;
 use crate::feed::reader::Reader;
@@ -78,8 +78,11 @@ pub async fn send(
     }
     let id = send_id(thread, run);
     let targets = BTreeMap::from([("agentId".to_owned(), agent.to_string())]);
-    let wish = ControlRequest { id: Some(id.clone()), control: Control::Send, targets, value: Some(value), expiry: None };
-    match app.controls.submit(&app.logs, &app.ingest, &LogId::Session(thread.clone()), &wish, audience).await {
+    let value = Some(value);
+    // These clients know no other way on than a new message.
+    let wish = ControlRequest { id: Some(id.clone()), control: Control::Send, targets, value, expiry: None, supersede: true };
+    let requester = Requester::of_session(audience);
+    match app.controls.submit(&app.logs, &app.ingest, &LogId::Session(thread.clone()), &wish, requester).await {
         Ok(_) => Ok(id),
         // It was requested before. By now fewer messages are new, so its value differs.
         Err(ControlError::Conflict(_)) => match asks_something_else(app, thread, &id, wish.value.as_ref()).await? {
@@ -181,8 +184,9 @@ pub async fn decide(
     app.disk.check_space()?;
     let (control, value) = decision.control(asked.kind.as_deref());
     let targets = BTreeMap::from([("actionId".to_owned(), decision.action.to_string())]);
-    let wish = ControlRequest { id: Some(id), control, targets, value, expiry: None };
-    match app.controls.submit(&app.logs, &app.ingest, &LogId::Run(asked.run.clone()), &wish, audience).await {
+    let wish = ControlRequest { id: Some(id), control, targets, value, expiry: None, supersede: false };
+    let requester = Requester::of_session(audience);
+    match app.controls.submit(&app.logs, &app.ingest, &LogId::Run(asked.run.clone()), &wish, requester).await {
         // The action was resolved meanwhile, or this request was submitted before.
         Ok(_) | Err(ControlError::ActionNotPending { .. }) => Ok(submitted),
         // The same answer was given before, perhaps by another client.
@@ -240,8 +244,10 @@ pub async fn stop(app: &App, thread: &Thread, named: Option<&RunId>, audience: A
     let Some(part) = part.or_else(|| thread.waiting(audience)) else { return Ok(StopOutcome::Nothing) };
     app.disk.check_space()?;
     let id = control_id(&["interrupt", part.run.as_str(), &part.state(audience).attempt.to_string()]);
-    let wish = ControlRequest { id: Some(id), control: Control::Interrupt, targets: BTreeMap::new(), value: None, expiry: None };
-    match app.controls.submit(&app.logs, &app.ingest, &LogId::Run(part.run.clone()), &wish, audience).await {
+    let (targets, value, expiry) = (BTreeMap::new(), None, None);
+    let wish = ControlRequest { id: Some(id), control: Control::Interrupt, targets, value, expiry, supersede: false };
+    let requester = Requester::of_session(audience);
+    match app.controls.submit(&app.logs, &app.ingest, &LogId::Run(part.run.clone()), &wish, requester).await {
         Ok(id) => Ok(StopOutcome::Requested(part.run.clone(), id)),
         // The run has ended meanwhile.
         Err(ControlError::RunEnded { .. }) => Ok(StopOutcome::Nothing),

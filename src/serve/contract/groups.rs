@@ -107,8 +107,11 @@ pub const CONNECTION_PROBLEMS: &[ProblemKind] = &[
     kinds::HEAD_TOO_LARGE,
     kinds::UNSUPPORTED_TRANSFER_CODING,
 ];
+/// Problems of a control in a message, beside [`CONTROL`].
+const SUBMITTED: &[ProblemKind] =
+    &[kinds::CONTROL_TOO_LARGE, kinds::NO_SUCH_RUN, kinds::NO_SUCH_SESSION, kinds::RUN_ENDED, kinds::WOULD_SUPERSEDE];
 /// All problems of a WebSocket message.
-pub const SOCKET_PROBLEMS: &[&[ProblemKind]] = &[FACTS, STORE, MESSAGE, ACCESS_PROBLEMS];
+pub const SOCKET_PROBLEMS: &[&[ProblemKind]] = &[FACTS, STORE, MESSAGE, DECISION, CONTROL, SUBMITTED, ACCESS_PROBLEMS];
 
 /// The parameters that filter a log.
 pub const SELECTION: &[Parameter] = &[AUDIENCE, SURFACES, SURFACE, TYPE, AGENT];

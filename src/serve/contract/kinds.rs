@@ -49,6 +49,7 @@ kinds! {
     NO_SUCH_ADDRESS = 404 "no_such_address", "The path is unknown", "See `/openapi.json`";
     NO_SUCH_ASSET = 404 "no_such_asset", "The page has no such file", "Start at `/`";
     NO_SUCH_BLOB = 404 "no_such_blob", "The blob does not exist, or not for this audience", "Follow the `refs` of a visible envelope";
+    NO_SUCH_CONTROL = 404 "no_such_control", "No open control has this id: it is unknown, or closed", "Reload the list of controls";
     NO_SUCH_RUN = 404 "no_such_run", "The run does not exist", "A stream of it would wait for its first fact";
     NO_SUCH_SCHEMA = 404 "no_such_schema", "The schema does not exist", "`detail` lists the schemas";
     NO_SUCH_SESSION = 404 "no_such_session", "The session does not exist", "A stream of it would wait for its first fact";
@@ -57,10 +58,12 @@ kinds! {
     BODY_TOO_SLOW = 408 "body_too_slow", "A JSON body arrived too slowly; nothing was accepted", "Send it faster, or as `application/x-ndjson`";
     ACTION_NOT_PENDING = 409 "action_not_pending", "The action that a control answers is not pending, or control `controlId` has decided it", "Reload it: another client answered first, or it has ended";
     ACTION_EXPIRED = 409 "action_expired", "The deadline of the action that a control answers has passed", "Wait until the agent asks again";
+    CONTROL_CLAIMED = 409 "control_claimed", "The control cannot be withdrawn: its owner has claimed it", "Wait for its answer";
     CONTROL_CONFLICT = 409 "control_conflict", "Another control already uses this `controlId`", "Use another id, or omit it";
     CONTROL_REFUSED = 409 "control_refused", "In a stream: the agent refused the request", "`reason` says why; make another request";
     ID_IN_USE = 409 "id_in_use", "The WebSocket already has a subscription or claim with this id", "End that one, or use another id";
     LEASE_LOST = 409 "lease_lost", "The control is not held under this lease", "Claim again";
+    WOULD_SUPERSEDE = 409 "would_supersede", "The agent waits for decisions about `actionIds`, which the message would supersede; nothing was recorded", "Decide, send the control `queue`, or repeat the request with `\"supersede\": true`";
     PRODUCER_GAP = 409 "producer_gap", "Facts before this one are missing, by the producer's numbers", "Continue from `expected`";
     RUN_EXISTS = 409 "run_exists", "The run that the client names exists already", "Use a new id for each run";
     RUN_OF_ANOTHER_THREAD = 409 "run_of_another_thread", "The run that the client names belongs to another thread", "Use a unique id for each run";

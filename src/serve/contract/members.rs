@@ -107,6 +107,15 @@ pub const ACTIVATION: Parameter =
     Parameter::query("activation", "Repeated unchanged in the answer, so that a client can recognise a late answer.", text, None);
 pub const LIMIT: Parameter = Parameter::query("limit", "Items per page: 1 to 1000 (clamped). Default: 1000.", number, BAD_QUERY);
 pub const CURSOR: Parameter = Parameter::query("cursor", "The `nextCursor` of the previous page.", number, BAD_QUERY);
+pub const ATTENTION_LIMIT: Parameter =
+    Parameter::query("limit", "Items per page: 1 to 200 (clamped). Default: 50.", number, BAD_QUERY);
+pub const ATTENTION_CURSOR: Parameter = Parameter::query("cursor", "The `nextCursor` of the previous page.", text, BAD_CURSOR);
+pub const DECISIONS_CURSOR: Parameter = Parameter::query(
+    "cursor",
+    "The `nextCursor` of the previous page.",
+    || json!({ "type": "string", "pattern": "^[0-9]+-[0-9]+$" }),
+    BAD_CURSOR,
+);
 pub const STATUS: Parameter =
     Parameter::query("status", "Only sessions of these statuses: comma-separated names. Default: all.", text, BAD_QUERY);
 pub const SEARCH: Parameter = Parameter::query(

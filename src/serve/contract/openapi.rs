@@ -88,7 +88,12 @@ fn kind_names(kinds: &[ProblemKind]) -> String {
 fn operation_json(operation: &'static Operation) -> Value {
     let mut description = operation.summary.to_owned();
     if operation.id == "connect" {
-        let kinds: Vec<ProblemKind> = SOCKET_PROBLEMS.iter().copied().flatten().copied().collect();
+        let mut kinds: Vec<ProblemKind> = Vec::new();
+        for kind in SOCKET_PROBLEMS.iter().copied().flatten() {
+            if kinds.iter().all(|known| known.code != kind.code) {
+                kinds.push(*kind);
+            }
+        }
         description.push_str(&format!(" A faulty message is answered with one of: {}.", kind_names(&kinds)));
     }
     let mut parameters: Vec<Value> = operation.parameters().map(parameter).collect();

@@ -14,10 +14,11 @@ use super::groups::{
 };
 use super::kinds::{self, ProblemKind};
 use super::members::{
-    ACTIVATION, AGENT_PATH, ASSET, AT, AUDIENCE, BEFORE, BLOB, CHAT, CHILDREN, CONTROL_PATH, CURSOR, EVENTS_AFTER, EVENTS_BEFORE,
-    LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE, LIMIT, MAX, MESSAGES, NEEDS_ACTION, OFFSET, PROTOCOL_VERSION, RANGE, RUN,
-    RUN_ID_HEADER, RUN_TO_JOIN, RUNS, SCHEMA, SEARCH, SESSION, SESSION_AT, SESSION_EVENTS_AFTER, SESSION_EVENTS_BEFORE, STATUS,
-    SUBAGENTS, THREAD, THREAD_PATH, TICKET, UNTIL, VERSION, WAIT, WINDOW_CURSOR, WINDOW_LIMIT,
+    ACTIVATION, AGENT, AGENT_PATH, ASSET, AT, ATTENTION_CURSOR, ATTENTION_LIMIT, AUDIENCE, BEFORE, BLOB, CHAT, CHILDREN,
+    CONTROL_PATH, CURSOR, DECISIONS_CURSOR, EVENTS_AFTER, EVENTS_BEFORE, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE, LIMIT, MAX,
+    MESSAGES, NEEDS_ACTION, OFFSET, PROTOCOL_VERSION, RANGE, RUN, RUN_ID_HEADER, RUN_TO_JOIN, RUNS, SCHEMA, SEARCH, SESSION,
+    SESSION_AT, SESSION_EVENTS_AFTER, SESSION_EVENTS_BEFORE, STATUS, SUBAGENTS, THREAD, THREAD_PATH, TICKET, UNTIL, VERSION,
+    WAIT, WINDOW_CURSOR, WINDOW_LIMIT,
 };
 use crate::auth::rights::Verb;
 use http::{Method, StatusCode};
@@ -113,7 +114,7 @@ pub static OPERATIONS: &[Operation] = &[
             meaning: "The control is recorded and queued for its owner. It changes nothing by itself.",
             content: &[(JSON, Content::Json("ControlQueued"))],
         }])
-        .with_problems(&[STORE, RUN_READ, OBJECT, DECISION, CONTROL, &[kinds::RUN_ENDED]]),
+        .with_problems(&[STORE, RUN_READ, OBJECT, DECISION, CONTROL, &[kinds::RUN_ENDED, kinds::WOULD_SUPERSEDE]]),
     Operation::new(Method::GET, "/v1/runs/{run}/controls", Requires(Verb::Read), "listRunControls", "controls")
         .with_summary("The controls of a run in submission order, with their outcome.")
         .with_parameters(&[&[RUN, LIMIT, CURSOR, AUDIENCE, ACTIVATION]])
@@ -128,17 +129,32 @@ pub static OPERATIONS: &[Operation] = &[
             meaning: "The control is recorded and queued for its owner. It changes nothing by itself.",
             content: &[(JSON, Content::Json("ControlQueued"))],
         }])
-        .with_problems(&[STORE, SESSION_READ, OBJECT, DECISION, CONTROL]),
+        .with_problems(&[STORE, SESSION_READ, OBJECT, DECISION, CONTROL, &[kinds::WOULD_SUPERSEDE]]),
     Operation::new(Method::GET, "/v1/sessions/{session}/controls", Requires(Verb::Read), "listSessionControls", "controls")
         .with_summary("The controls of a session in submission order, with their outcome.")
         .with_parameters(&[&[SESSION, LIMIT, CURSOR, AUDIENCE, ACTIVATION]])
         .with_responses(json!("Controls", "A page of controls."))
+        .with_problems(&[STORE, SESSION_READ]),
+    Operation::new(Method::GET, "/v1/runs/{run}/decisions", Requires(Verb::Read), "listRunDecisions", "controls")
+        .with_summary("What a run asked and what was decided, in the order of the decisions.")
+        .with_parameters(&[&[RUN, LIMIT, DECISIONS_CURSOR, AUDIENCE, ACTIVATION]])
+        .with_responses(json!("Decisions", "A page of decisions."))
+        .with_problems(&[STORE, RUN_READ]),
+    Operation::new(Method::GET, "/v1/sessions/{session}/decisions", Requires(Verb::Read), "listSessionDecisions", "controls")
+        .with_summary("What the runs of a session asked and what was decided, run by run.")
+        .with_parameters(&[&[SESSION, LIMIT, DECISIONS_CURSOR, AUDIENCE, ACTIVATION]])
+        .with_responses(json!("Decisions", "A page of decisions. It may have fewer than its limit, and still a `nextCursor`."))
         .with_problems(&[STORE, SESSION_READ]),
     Operation::new(Method::POST, "/v1/agents/{agent}/controls/claim", Requires(Verb::Publish), "claimControls", "controls")
         .with_summary("Leases controls from an agent's queue, waiting for one if requested.")
         .with_parameters(&[&[AGENT_PATH, WAIT, MAX, LEASE]])
         .with_responses(json!("Claimed", "The claimed controls; empty if none came in time."))
         .with_problems(&[STORE, OPENS_CONNECTION]),
+    Operation::new(Method::DELETE, "/v1/controls/{control}", Requires(Verb::Control), "withdrawControl", "controls")
+        .with_summary("Withdraws a control that no owner has claimed.")
+        .with_parameters(&[&[CONTROL_PATH, AUDIENCE]])
+        .with_responses(&[ResponseSpec { status: 204, meaning: "The control is withdrawn: no owner gets it.", content: &[] }])
+        .with_problems(&[STORE, &[kinds::NO_SUCH_CONTROL, kinds::CONTROL_CLAIMED]]),
     Operation::new(Method::POST, "/v1/controls/{control}/ack", Requires(Verb::Publish), "ackControl", "controls")
         .with_summary("Accepts a claimed control.")
         .with_parameters(&[&[CONTROL_PATH]])
@@ -156,6 +172,11 @@ pub static OPERATIONS: &[Operation] = &[
         .with_parameters(&[&[RUN, PROTOCOL_VERSION, SUBAGENTS, UNTIL], STREAM, SELECTION])
         .with_responses(RUN_FRAMES_RESPONSES)
         .with_problems(&[STORE, OPENS_CONNECTION]),
+    Operation::new(Method::GET, "/v1/attention", Requires(Verb::Read), "listAttention", "controls")
+        .with_summary("The pending actions of all sessions that the token may see, oldest first, and how many of them nobody has answered.")
+        .with_parameters(&[&[ATTENTION_LIMIT, ATTENTION_CURSOR, AGENT, AUDIENCE, ACTIVATION]])
+        .with_responses(json!("Attention", "A page of pending actions."))
+        .with_problems(&[STORE]),
     Operation::new(Method::GET, "/v1/sessions", Requires(Verb::Read), "listSessions", "sessions")
         .with_summary("Sessions, newest first.")
         .with_parameters(&[&[LIMIT, CURSOR, STATUS, SEARCH, NEEDS_ACTION, AUDIENCE, ACTIVATION]])

@@ -36,6 +36,8 @@ pub const SHAPES: &[Shape] = &[
     ("SessionActivities", session_activities),
     ("Activities", activities),
     ("Activity", activity),
+    ("Attention", attention),
+    ("Decisions", decisions),
     ("ControlWanted", control_wanted),
     ("ControlQueued", control_queued),
     ("Controls", controls),
@@ -175,6 +177,7 @@ fn session_members() -> (Map<String, Value>, Map<String, Value>) {
             "runs": count("Runs of the session."),
             "pendingActions": count("Pending actions of the session and of its descendants."),
             "pendingActionsBelow": count("Pending actions of its descendants."),
+            "unanswered": count("Those of `pendingActions` that have no decision under way."),
         }),
         json!({}),
     );
@@ -341,7 +344,67 @@ fn control_wanted() -> Value {
     sometimes.insert("expiresAt".into(), time("When the control expires."));
     let seconds = json!({ "description": "The time until it expires, in seconds.", "type": "number", "exclusiveMinimum": 0 });
     sometimes.insert("ttlSeconds".into(), seconds);
+    let supersede =
+        flag("With `send`: whether the message supersedes the pending actions of its agent, which then take no decision.");
+    sometimes.insert("supersede".into(), supersede);
     object("A control and its target.", json!({ "control": control_name() }), sometimes.into())
+}
+
+fn attention() -> Value {
+    let item = object(
+        "A pending action.",
+        json!({
+            "actionId": id(),
+            "title": text("The request in one line, for a person."),
+            "subject": json!({ "description": "What is decided: at most 2 KiB, without the bodies of diffs.", "type": "object" }),
+            "agentId": id(),
+            "askedAt": time("When it was asked."),
+        }),
+        json!({
+            "sessionId": id(),
+            "runId": id(),
+            "risk": json!({ "description": "The risk, as the source states it." }),
+            "expiresAt": json!({ "description": "When the request ends." }),
+            "control": text("`submitted` while a decision is under way."),
+        }),
+    );
+    let always = json!({
+        "items": list(item),
+        "total": count("All pending actions that match and have no decision under way."),
+        "nextCursor": next_cursor(),
+    });
+    object("Pending actions, oldest first.", always, json!({ "activation": activation() }))
+}
+
+fn decisions() -> Value {
+    let sequences = object(
+        "The envelopes of the decision, by their sequences.",
+        json!({ "asked": count("The last request."), "decided": count("The control that decided, else the resolution.") }),
+        json!({ "shown": count("What the person had seen."), "resolved": count("The resolution.") }),
+    );
+    let decision = object(
+        "A decision.",
+        json!({
+            "actionId": id(),
+            "subject": json!({ "description": "What was decided.", "type": "object" }),
+            "callIds": list(id()),
+            "sequences": sequences,
+        }),
+        json!({
+            "runId": id(),
+            "controlId": id(),
+            "control": control_name(),
+            "outcome": text("How the action ended; absent until it is resolved."),
+            "title": json!({ "description": "The request in one line." }),
+            "options": json!({ "description": "The choices." }),
+            "decidedBy": json!({ "description": "Who decided.", "type": "object" }),
+            "askedAt": time("When it was first asked."),
+            "decidedAt": time("When it was decided."),
+            "waitedMs": count("The time between the two, in milliseconds."),
+        }),
+    );
+    let always = json!({ "decisions": list(decision), "nextCursor": next_cursor() });
+    object("Decisions.", always, json!({ "activation": activation() }))
 }
 
 fn control_queued() -> Value {
@@ -370,6 +433,8 @@ fn control() -> Value {
     let (mut always, mut sometimes) = control_members();
     let status = json!({ "description": "The outcome.", "enum": ["queued", "claimed", "acked", "nacked", "expired"] });
     always.insert("status".into(), status);
+    let expires_at = always.shift_remove("expiresAt");
+    sometimes.extend(expires_at.map(|time| ("expiresAt".to_owned(), time)));
     sometimes.insert("reason".into(), text("Why its owner refused it."));
     object("A control and its outcome.", always.into(), sometimes.into())
 }
@@ -387,6 +452,7 @@ fn control_handed() -> Value {
     sometimes.insert("sessionId".into(), id());
     sometimes.insert("value".into(), json!({ "description": "The control's value." }));
     sometimes.insert("redacted".into(), flag("Whether secrets were removed from the value."));
+    sometimes.insert("supersedes".into(), list(id()));
     object("A claimed control.", always.into(), sometimes.into())
 }
 

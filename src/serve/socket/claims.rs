@@ -1,12 +1,14 @@
-//! Controls on a WebSocket: claiming and answering an agent's controls.
+//! Controls on a WebSocket: submitting them, and claiming and answering an agent's controls.
 
 use super::connection::{ClaimResult, Claimer, Connection, SubscriptionId};
 use super::message::{ClientMessage, missing_member, refusal, reply};
 use crate::auth::rights::Verb;
 use crate::control::{Answer, Claim};
+use crate::log::LogId;
 use crate::model::{AgentId, ControlId};
 use crate::serve::access::authorization::{Resource, authorize};
-use crate::serve::api::controls::{claim_request, control_json, control_problem};
+use crate::serve::api::controls::{self, check_size, claim_request, control_json, control_problem};
+use crate::serve::http::body::check_depth;
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::id_of;
 use futures_util::future::{AbortHandle, Abortable};
@@ -91,6 +93,41 @@ impl Connection<'_> {
             claimer.waiting.abort();
         }
         Ok(reply("unclaimed", Some(id), json!({})))
+    }
+
+    /// Submits a control to a run or a session. The reply follows once it is durable.
+    pub(super) async fn submit_control(
+        &mut self,
+        text: &str,
+        message: &ClientMessage<'_>,
+        id: Option<&Value>,
+    ) -> Result<(), Problem> {
+        let id = id.ok_or_else(|| missing_member("id"))?.clone();
+        let query = message.query(&["runId", "sessionId", "audience"])?;
+        let log = match (query.get("runId"), query.get("sessionId")) {
+            (Some(run), _) => LogId::Run(id_of("runId", run)?),
+            (None, Some(session)) => LogId::Session(id_of("sessionId", session)?),
+            (None, None) => return Err(missing_member("runId")),
+        };
+        let resource = match &log {
+            LogId::Run(run) => Resource::Run(run),
+            LogId::Session(session) => Resource::Session(session),
+        };
+        let audience = query.audience()?;
+        let (app, principal) = (self.app, self.principal()?.clone());
+        let authorization = authorize(app, &principal, Verb::Control, resource, Some(audience)).await?;
+        app.disk.check_space()?;
+        check_size(text.len())?;
+        check_depth(text.as_bytes(), app.limits.depth_max)?;
+        let mut body = message.members.clone();
+        body.retain(|member, _| !["op", "id", "audience"].contains(&member.as_str()));
+        self.publishes.push_back(Box::pin(async move {
+            match controls::submit(app, &authorization, &log, body, audience).await {
+                Ok(submitted) => reply("submitted", Some(&id), submitted),
+                Err(problem) => refusal(Some(&id), &problem),
+            }
+        }));
+        Ok(())
     }
 
     /// Submits the owner's answer to a control. The reply follows once it is durable.

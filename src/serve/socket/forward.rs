@@ -27,7 +27,11 @@ impl Connection<'_> {
     /// Whether the leader must answer this message, and another node leads.
     pub(super) fn is_for_leader(&self, op: SocketOperation, id: Option<&Value>) -> bool {
         let is_write = match op {
-            SocketOperation::Publish | SocketOperation::Claim | SocketOperation::Ack | SocketOperation::Nack => true,
+            SocketOperation::Publish
+            | SocketOperation::Submit
+            | SocketOperation::Claim
+            | SocketOperation::Ack
+            | SocketOperation::Nack => true,
             SocketOperation::Unclaim => {
                 self.upstream.as_ref().is_some_and(|upstream| upstream.claims.iter().any(|claim| Some(claim) == id))
             }

@@ -24,6 +24,7 @@ pub enum SocketOperation {
     Subscribe,
     Unsubscribe,
     Publish,
+    Submit,
     Claim,
     Unclaim,
     Ack,
@@ -34,10 +35,11 @@ pub enum SocketOperation {
 
 impl SocketOperation {
     /// All operations.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Subscribe,
         Self::Unsubscribe,
         Self::Publish,
+        Self::Submit,
         Self::Claim,
         Self::Unclaim,
         Self::Ack,
@@ -53,6 +55,7 @@ impl SocketOperation {
             Self::Subscribe => "subscribe",
             Self::Unsubscribe => "unsubscribe",
             Self::Publish => "publish",
+            Self::Submit => "submit",
             Self::Claim => "claim",
             Self::Unclaim => "unclaim",
             Self::Ack => "ack",
@@ -104,6 +107,7 @@ impl Connection<'_> {
                 let published = self.publish(&message, id.as_ref()).await;
                 published.inspect_err(|problem| self.app.meters.refused.add(problem.code)).map(|()| None)
             }
+            Ok(SocketOperation::Submit) => self.submit_control(text, &message, id.as_ref()).await.map(|()| None),
             Ok(SocketOperation::Claim) => self.claim(&message, id.as_ref()).await.map(Some),
             Ok(SocketOperation::Unclaim) => self.unclaim(id.as_ref()).map(Some),
             Ok(SocketOperation::Ack) => self.answer_control(&message, id.as_ref(), Ok(Answer::Ack), "acked").await.map(|()| None),

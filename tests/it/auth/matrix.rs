@@ -54,6 +54,10 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 9])] = &[
     // An agent that the column `elsewhere` may act for, and one that it may not.
     ("POST",   "/v1/agents/{agent}/controls/claim", "/v1/agents/a/controls/claim?wait=0", "", [401, 401, 401, 403, 403, 200, 403, 200, 200]),
     ("POST",   "/v1/agents/{agent}/controls/claim", "/v1/agents/b/controls/claim?wait=0", "", [401, 401, 401, 403, 403, 200, 403, 403, 200]),
+    ("GET",    "/v1/runs/{run}/decisions",         "/v1/runs/r/decisions",       "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+    ("GET",    "/v1/sessions/{session}/decisions", "/v1/sessions/s/decisions",   "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
+    ("GET",    "/v1/attention",                    "/v1/attention",              "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
+    ("DELETE", "/v1/controls/{control}",           "/v1/controls/none",          "",   [401, 401, 401, 403, 403, 403, 404, 404, 404]),
     ("POST",   "/v1/controls/{control}/ack",       "/v1/controls/none/ack",      LEASE, [401, 401, 401, 403, 403, 409, 403, 409, 409]),
     ("POST",   "/v1/controls/{control}/nack",      "/v1/controls/none/nack",     LEASE, [401, 401, 401, 403, 403, 409, 403, 409, 409]),
     ("GET",    "/v1/cluster",                      "/v1/cluster",                "",   [401, 401, 401, 403, 403, 403, 403, 404, 404]),
@@ -249,6 +253,8 @@ const MESSAGES: &[(&str, &str, &str, [&str; 9])] = &[
     ("publish",     r#"{"sessionId":"s","facts":[]}"#,       "",  [U, U, U, F, F, "ack", F, F, "ack"]),
     // No token moves a run into its own session.
     ("publish",     r#"{"runId":"r","facts":[],"ids":{"sessionId":"t"}}"#, "", [U, U, U, F, F, "ack", F, F, "ack"]),
+    ("submit",      r#"{"runId":"r","control":"steer","value":"x"}"#, "", [U, U, U, F, F, F, "submitted", F, "submitted"]),
+    ("submit",      r#"{"sessionId":"s","control":"send","value":"x"}"#, "", [U, U, U, F, F, F, "submitted", F, "submitted"]),
     // An agent that the column `elsewhere` may act for, and one that it may not.
     ("claim",       r#"{"agentId":"a"}"#,                    "",  [U, U, U, F, F, "claiming", F, "claiming", "claiming"]),
     ("claim",       r#"{"agentId":"b"}"#,                    "",  [U, U, U, F, F, "claiming", F, F, "claiming"]),

@@ -3,7 +3,7 @@
 use super::endpoint::{
     Endpoint, Reply, activities, events, post, say, start_server, start_server_on, text_of, wait_for_control, wait_for_status,
 };
-use crate::harness::storage_in;
+use crate::harness::{fact, storage_in};
 use proscenium::log::embedded::Sync;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -191,19 +191,20 @@ async fn turns_of_one_session_run_one_after_the_other_and_see_each_other() {
 
 #[tokio::test]
 async fn a_stop_withdraws_an_approval_that_waits_for_another_turn_of_its_session() {
-    let endpoint = Endpoint::start(vec![
-        Reply::Events(asks("r1")),
-        Reply::Open(vec![started("r2")]),
-        answer("r3", "a3", "Third"),
-        answer("r3", "a3", "Third"),
-    ])
-    .await;
+    let endpoint = Endpoint::start(vec![Reply::Open(vec![started("r2")]), answer("r3", "a3", "Third")]).await;
     let client = start_server(&agent(&endpoint)).await;
-    say(&client, "t", "r1", json!([user("u1", "Delete it")])).await;
     let send =
         |run: &str| json!({ "control": "send", "agentId": "helper", "value": { "runId": run, "messages": [user(run, run)] } });
     post(&client, "/v1/sessions/t/controls", &send("r2")).await;
     wait_for_status(&client, "r2", "accepted").await;
+    // Another process reports a run of the same agent and session.
+    let other = json!({ "sessionId": "t", "agentId": "helper" });
+    let asking = ["run.started", "action.required"].map(|kind| {
+        let mut fact = fact(kind, other.clone());
+        fact["actionId"] = "ask".into();
+        fact
+    });
+    client.append("r1", &asking).await;
     let approved = post(&client, "/v1/runs/r1/controls", &json!({ "control": "approve", "actionId": "ask" })).await.json();
     wait_for_control(&client, "r1", &approved["controlId"], "claimed").await;
     post(&client, "/v1/runs/r1/controls", &json!({ "control": "stop" })).await;
@@ -212,10 +213,58 @@ async fn a_stop_withdraws_an_approval_that_waits_for_another_turn_of_its_session
     post(&client, "/v1/runs/r2/controls", &json!({ "control": "stop" })).await;
     post(&client, "/v1/sessions/t/controls", &send("r3")).await;
     wait_for_status(&client, "r3", "completed").await;
-    for run in ["r1", "r2", "r3"] {
+    for run in ["r2", "r3"] {
         assert_eq!(endpoint.received().await.body["runId"], run);
     }
     assert_eq!(endpoint.unread().await, 0, "the agent never learns of the approval");
+}
+
+/// A message to the agent, by the native API.
+fn message_to_helper(control: &str, run: &str) -> Value {
+    json!({ "control": control, "agentId": "helper", "value": { "runId": run, "messages": [user(run, run)] } })
+}
+
+#[tokio::test]
+async fn a_queued_message_waits_until_the_question_of_its_session_is_decided() {
+    let resumed = [vec![started("r1")], message("a1", "As you wish").to_vec(), vec![finished("r1")]];
+    let replies = vec![Reply::Events(asks("r1")), Reply::Events(resumed.concat()), answer("r2", "a2", "Second")];
+    let endpoint = Endpoint::start(replies).await;
+    let client = start_server(&agent(&endpoint)).await;
+    say(&client, "t", "r1", json!([user("u1", "Delete it")])).await;
+    assert_eq!(endpoint.received().await.body["runId"], "r1");
+    let queued = post(&client, "/v1/sessions/t/controls", &message_to_helper("queue", "r2")).await;
+    assert_eq!(queued.status, 202, "{queued:?}");
+    post(&client, "/v1/runs/r1/controls", &json!({ "control": "approve", "actionId": "ask" })).await;
+    wait_for_status(&client, "r2", "completed").await;
+    let calls = [endpoint.received().await.body, endpoint.received().await.body];
+    assert_eq!(calls.map(|call| call["runId"].clone()), ["r1", "r2"], "the decision passes the message");
+    assert_eq!(activities(&client, "r1", "user", "action").await[0]["outcome"], "approved");
+    assert_eq!(client.get("/v1/runs/r1").await.ok()["status"], "completed");
+}
+
+#[tokio::test]
+async fn a_message_over_a_question_is_refused_or_supersedes_it_and_ends_the_run_that_asked() {
+    let replies =
+        vec![Reply::Events(asks("r1")), answer("r2", "a2", "Second"), Reply::Events(asks("r3")), answer("r4", "a4", "4")];
+    let endpoint = Endpoint::start(replies).await;
+    let client = start_server(&agent(&endpoint)).await;
+    say(&client, "t", "r1", json!([user("u1", "Delete it")])).await;
+    let mut send = message_to_helper("send", "r2");
+    let refused = post(&client, "/v1/sessions/t/controls", &send).await.problem(409, "would_supersede");
+    assert_eq!(refused["actionIds"], json!(["ask"]));
+    send["supersede"] = true.into();
+    post(&client, "/v1/sessions/t/controls", &send).await;
+    wait_for_status(&client, "r2", "completed").await;
+    wait_for_status(&client, "r1", "cancelled").await;
+    let action = activities(&client, "r1", "user", "action").await.remove(0);
+    assert_eq!(json!([action["status"], action["outcome"]]), json!(["resolved", "superseded"]));
+    let late = post(&client, "/v1/runs/r1/controls", &json!({ "control": "approve", "actionId": "ask" })).await;
+    late.problem(409, "action_not_pending");
+    // An AG-UI page knows no other way on than a new message.
+    say(&client, "t", "r3", json!([user("u3", "Delete it")])).await;
+    assert_eq!(text_of(&say(&client, "t", "r4", json!([user("u4", "Never mind")])).await), "4");
+    assert_eq!(activities(&client, "r3", "user", "action").await[0]["outcome"], "superseded");
+    wait_for_status(&client, "r3", "cancelled").await;
 }
 
 #[tokio::test]

@@ -132,6 +132,51 @@ async fn an_answer_that_comes_before_the_stream_ends_waits_for_its_end() {
 }
 
 #[tokio::test]
+async fn a_message_that_was_sent_before_the_question_waits_for_its_decision() {
+    let begins = vec![json!({ "type": "start", "messageId": "a1" })];
+    let asks = vec![
+        json!({ "type": "tool-input-available", "toolCallId": "c", "toolName": "rm", "input": {} }),
+        json!({ "type": "tool-approval-request", "approvalId": "ask", "toolCallId": "c" }),
+        json!({ "type": "finish", "finishReason": "tool-calls" }),
+    ];
+    let mut goes_on = vec![
+        json!({ "type": "start", "messageId": "a1" }),
+        json!({ "type": "tool-output-available", "toolCallId": "c", "output": "gone" }),
+    ];
+    goes_on.extend(chat("a1", "Done").into_iter().skip(1));
+    let (release, released) = tokio::sync::oneshot::channel();
+    let replies = vec![Reply::Paused(begins, released, asks), Reply::Events(goes_on), Reply::Events(chat("a2", "Second"))];
+    let endpoint = Endpoint::start(replies).await;
+    let client = start_server(&format!("[helper]\nprotocol = \"ai-sdk\"\nurl = \"{}\"\n", endpoint.url)).await;
+    let send =
+        |run: &str| json!({ "control": "send", "agentId": "helper", "value": { "runId": run, "messages": user(run, run) } });
+    post(&client, "/v1/sessions/t/controls", &send("r1")).await;
+    endpoint.received().await;
+    let sent = post(&client, "/v1/sessions/t/controls", &send("r2")).await.json()["controlId"].clone();
+    let reaches = |status: &'static str| {
+        let (client, sent) = (client.clone(), sent.clone());
+        let reaching = async move {
+            loop {
+                let controls = client.get("/v1/sessions/t/controls").await.ok()["controls"].clone();
+                if controls.as_array().unwrap().iter().any(|one| one["controlId"] == sent && one["status"] == status) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        with_timeout(status, reaching)
+    };
+    reaches("claimed").await;
+    release.send(()).unwrap();
+    reaches("queued").await;
+    assert_eq!(client.get("/v1/runs/r1").await.ok()["status"], "waiting");
+    decide(&client, "r1", "approve").await;
+    wait_for_status(&client, "r2", "completed").await;
+    assert_eq!(activities(&client, "r1", "user", "action").await[0]["outcome"], "approved");
+    assert_eq!(client.get("/v1/runs/r1").await.ok()["status"], "completed");
+}
+
+#[tokio::test]
 async fn an_ai_sdk_stream_without_its_mark_is_a_failure() {
     let half = chat("a1", "Half").into_iter().take(4).collect();
     let endpoint = Endpoint::start(vec![Reply::Events(half)]).await;

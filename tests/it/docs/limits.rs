@@ -151,6 +151,16 @@ const LIMITS: &[(&str, &[Limit])] = &[
             ("Controls of one claim; its longest `wait`", "{CLAIM_MAX}; {WAIT_SECS_MAX}", "none; larger values count as this"),
             ("A lease", "1 s to {LEASE_SECS_MAX}", "400 `bad_query`"),
             (
+                "Pending actions of one log that `attention` lists and a `send` names",
+                "{PENDING_ACTIONS_MAX}",
+                "none; counts and `total` include the others",
+            ),
+            (
+                "Items of one page of `attention`; the JSON of a subject",
+                "{ITEMS_MAX in serve/api/attention}; {SUBJECT_BYTES_MAX}",
+                "none; larger values count as this, and a longer subject is cut",
+            ),
+            (
                 "Options of a pending action against which its controls are checked; the length of their ids",
                 "{OPTIONS_MAX}; {OPTION_BYTES_MAX}",
                 "none; further ones are not checked",

@@ -45,6 +45,8 @@ class Control:
     # The text or the data. `redacted`: the server no longer has the secret in it, so the worker refuses it.
     value: Any
     redacted: bool
+    # The actions that a message supersedes: they take no decision any more.
+    supersedes: tuple[str, ...]
     # The whole control, with further members.
     document: dict[str, Any] = field(repr=False)
     _server: Server = field(repr=False, compare=False)
@@ -184,6 +186,7 @@ def _control(server: Server, agent: str, document: dict[str, Any]) -> Control:
         task_id=document.get("taskId"),
         value=document.get("value"),
         redacted=bool(document.get("redacted")),
+        supersedes=tuple(document.get("supersedes", ())),
         document=document,
         _server=server,
     )

@@ -1,0 +1,295 @@
+//! The pending actions of all logs.
+//!
+//! An in-memory index over the logs' summaries. The server reads it from the store at start; the applier updates it. It
+//! costs one entry per remembered action ([`PENDING_ACTIONS_MAX`](super::control::PENDING_ACTIONS_MAX) of each log).
+//!
+//! It answers which messages must wait: see [`PendingActions::holds_back`]. It lists what waits for a person, oldest
+//! first.
+
+use super::LogId;
+use super::commit::Summary;
+use crate::model::{ActionId, AgentId, Audience, ControlId, Sequence, SessionId};
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// The place of an action among all pending ones.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub asked_at: i64,
+    pub log: LogId,
+    pub sequence: Sequence,
+    pub action: ActionId,
+}
+
+/// One pending action.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenAction {
+    pub log: LogId,
+    pub session: Option<SessionId>,
+    pub action: ActionId,
+    /// The agent that takes the decision.
+    pub agent: AgentId,
+    /// The widest audience that sees the action.
+    pub audience: Audience,
+    /// In milliseconds since 1970.
+    pub asked_at: i64,
+    /// The envelope that asked.
+    pub sequence: Sequence,
+    /// The decision under way.
+    pub control: Option<ControlId>,
+}
+
+impl OpenAction {
+    /// Its place among all pending actions.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        let Self { asked_at, log, sequence, action, .. } = self;
+        Place { asked_at: *asked_at, log: log.clone(), sequence: *sequence, action: action.clone() }
+    }
+}
+
+/// The pending actions of one store.
+#[derive(Default)]
+pub struct PendingActions {
+    inner: RwLock<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    logs: HashMap<LogId, AskingLog>,
+    /// The logs with pending actions, by scope.
+    scopes: HashMap<LogId, BTreeSet<LogId>>,
+    by_place: BTreeMap<Place, Arc<OpenAction>>,
+    /// The actions without a decision under way, per audience.
+    unanswered: [u64; 3],
+}
+
+/// A log with pending actions.
+#[derive(PartialEq, Eq)]
+struct AskingLog {
+    scope: LogId,
+    session: Option<SessionId>,
+    actions: Vec<Arc<OpenAction>>,
+    /// Pending actions beyond the remembered ones, per audience. The log's own agent takes the decisions.
+    others: [u64; 3],
+    own_agent: AgentId,
+    /// The actions without a decision under way, per audience.
+    unanswered: [u64; 3],
+}
+
+impl AskingLog {
+    /// `None` for a log without pending actions.
+    fn of(log: &LogId, summary: &Summary) -> Option<Self> {
+        if summary.run.pending.is_empty() {
+            return None;
+        }
+        let session = match log {
+            LogId::Session(id) => Some(id.clone()),
+            LogId::Run(_) => summary.session_id.clone(),
+        };
+        let asked = summary.pending_actions.iter().map(|pending| {
+            let detail = summary.extension.actions.get(&pending.action);
+            Arc::new(OpenAction {
+                log: log.clone(),
+                session: session.clone(),
+                agent: summary.decider(pending.agent.as_ref()),
+                audience: summary.audience_of_pending(&pending.action),
+                // A store of an earlier version has no detail: its actions are the oldest.
+                asked_at: detail.map_or(0, |detail| detail.asked_at),
+                sequence: detail.map_or(Sequence::NONE, |detail| detail.sequence),
+                control: detail.and_then(|detail| detail.control.clone()),
+                action: pending.action.clone(),
+            })
+        });
+        let actions: Vec<_> = asked.collect();
+        let others = Audience::ALL.map(|audience| {
+            let remembered = actions.iter().filter(|asked| audience.admits(asked.audience)).count();
+            summary.run_for(audience).pending.len().saturating_sub(remembered) as u64
+        });
+        let unanswered = Audience::ALL.map(|audience| summary.unanswered(audience) as u64);
+        let (scope, own_agent) = (summary.scope(log), summary.decider(None));
+        Some(Self { scope, session, actions, others, own_agent, unanswered })
+    }
+
+    fn asks(&self, agent: &AgentId) -> bool {
+        self.actions.iter().any(|asked| asked.agent == *agent) || self.others != [0; 3] && self.own_agent == *agent
+    }
+}
+
+impl PendingActions {
+    /// Updates a log. Returns its scope when messages there may have become free.
+    pub fn apply(&self, log: &LogId, now: &Summary) -> Option<LogId> {
+        let asking = AskingLog::of(log, now);
+        if self.inner.read().logs.get(log) == asking.as_ref() {
+            return None;
+        }
+        self.inner.write().replace(log, asking)
+    }
+
+    /// Removes an erased log. Returns its scope if it had pending actions.
+    pub fn forget(&self, log: &LogId) -> Option<LogId> {
+        self.inner.write().replace(log, None)
+    }
+
+    /// Whether an action of this agent is pending in the scope, so that a message to the agent must wait.
+    #[must_use]
+    pub fn holds_back(&self, scope: &LogId, agent: &AgentId) -> bool {
+        let inner = self.inner.read();
+        inner.logs_of(scope).any(|asking| asking.asks(agent))
+    }
+
+    /// The remembered pending actions of an agent in a scope, log by log.
+    #[must_use]
+    pub fn of_agent(&self, scope: &LogId, agent: &AgentId) -> Vec<Arc<OpenAction>> {
+        let inner = self.inner.read();
+        inner.logs_of(scope).flat_map(|asking| &asking.actions).filter(|asked| asked.agent == *agent).cloned().collect()
+    }
+
+    /// Up to `limit` actions after a place, oldest first.
+    #[must_use]
+    pub fn list(&self, after: Option<&Place>, limit: usize) -> Vec<Arc<OpenAction>> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.inner
+            .read()
+            .by_place
+            .range::<Place, _>((from, Bound::Unbounded))
+            .take(limit)
+            .map(|(_, asked)| asked.clone())
+            .collect()
+    }
+
+    /// The number of actions that an audience sees and that have no decision under way.
+    #[must_use]
+    pub fn unanswered(&self, audience: Audience) -> u64 {
+        self.inner.read().unanswered[audience.index()]
+    }
+
+    /// The same for an agent's actions, or in some logs only. Takes time in proportion to the number of actions.
+    #[must_use]
+    pub fn unanswered_where(
+        &self,
+        audience: Audience,
+        agent: Option<&AgentId>,
+        covers: impl Fn(&LogId, Option<&SessionId>) -> bool,
+    ) -> u64 {
+        let inner = self.inner.read();
+        let is_agent = |of: &AgentId| agent.is_none_or(|agent| agent == of);
+        let covered = inner.logs.iter().filter(|(log, asking)| covers(log, asking.session.as_ref()));
+        let count = |asking: &AskingLog| {
+            let open =
+                |asked: &&Arc<OpenAction>| asked.control.is_none() && audience.admits(asked.audience) && is_agent(&asked.agent);
+            let others = if is_agent(&asking.own_agent) { asking.others[audience.index()] } else { 0 };
+            asking.actions.iter().filter(open).count() as u64 + others
+        };
+        covered.map(|(_, asking)| count(asking)).sum()
+    }
+}
+
+impl Inner {
+    fn logs_of(&self, scope: &LogId) -> impl Iterator<Item = &AskingLog> {
+        self.scopes.get(scope).into_iter().flatten().filter_map(|log| self.logs.get(log))
+    }
+
+    /// Replaces what a log asks. Returns the scope in which it asked before.
+    fn replace(&mut self, log: &LogId, now: Option<AskingLog>) -> Option<LogId> {
+        let before = self.logs.remove(log);
+        if let Some(before) = &before {
+            for (total, count) in self.unanswered.iter_mut().zip(before.unanswered) {
+                *total -= count;
+            }
+            for asked in &before.actions {
+                self.by_place.remove(&asked.place());
+            }
+            if let Some(logs) = self.scopes.get_mut(&before.scope) {
+                logs.remove(log);
+                if logs.is_empty() {
+                    self.scopes.remove(&before.scope);
+                }
+            }
+        }
+        if let Some(now) = now {
+            for (total, count) in self.unanswered.iter_mut().zip(now.unanswered) {
+                *total += count;
+            }
+            self.by_place.extend(now.actions.iter().map(|asked| (asked.place(), asked.clone())));
+            self.scopes.entry(now.scope.clone()).or_default().insert(log.clone());
+            self.logs.insert(log.clone(), now);
+        }
+        before.map(|before| before.scope)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::control::{PendingAction, PendingDetail};
+    use crate::model::{Draft, EventType};
+    use crate::source::ledger::RunState;
+
+    fn run(name: &str) -> LogId {
+        LogId::Run(name.parse().unwrap())
+    }
+
+    /// A run of a session that asks these actions: their names, agents and times.
+    fn asking(session: &str, asked: &[(&str, &str, i64)]) -> Summary {
+        let mut summary = Summary { session_id: session.parse().ok(), ..Summary::default() };
+        for (n, (action, agent, asked_at)) in asked.iter().enumerate() {
+            let mut draft = Draft::new(EventType::ActionRequired).with_action(action.parse().unwrap());
+            draft.ids.agent = agent.parse().ok();
+            let pending = PendingAction::of(&draft).unwrap();
+            summary.run.pending.insert(pending.action.to_string());
+            let detail = PendingDetail { asked_at: *asked_at, sequence: Sequence(n as u64 + 1), control: None };
+            summary.extension.actions.insert(pending.action.clone(), detail);
+            summary.pending_actions.push(pending);
+        }
+        summary
+    }
+
+    fn listed(pending: &PendingActions) -> Vec<String> {
+        pending.list(None, 9).iter().map(|asked| asked.action.to_string()).collect()
+    }
+
+    #[test]
+    fn an_agent_is_held_back_in_a_session_while_any_run_asks_for_it() {
+        let (pending, session) = (PendingActions::default(), LogId::Session("s".parse().unwrap()));
+        let holds = |agent: &str| pending.holds_back(&session, &agent.parse().unwrap());
+        assert_eq!(pending.apply(&run("r1"), &asking("s", &[("a", "x", 1)])), None);
+        pending.apply(&run("r2"), &asking("s", &[("b", "x", 2), ("c", "y", 3)]));
+        pending.apply(&run("r3"), &asking("t", &[("d", "z", 4)]));
+        assert_eq!([holds("x"), holds("y"), holds("z"), holds("w")], [true, true, false, false]);
+        assert_eq!(pending.apply(&run("r1"), &asking("s", &[])), Some(session.clone()), "messages may be free");
+        assert!(holds("x"));
+        assert_eq!(pending.apply(&run("r2"), &asking("s", &[("c", "y", 3)])), Some(session.clone()));
+        assert_eq!([holds("x"), holds("y")], [false, true]);
+        assert_eq!(pending.forget(&run("r2")), Some(session.clone()));
+        assert_eq!((holds("y"), pending.unanswered(Audience::User)), (false, 1));
+        pending.forget(&run("r3"));
+        let inner = pending.inner.read();
+        assert!(inner.logs.is_empty() && inner.scopes.is_empty() && inner.by_place.is_empty());
+    }
+
+    #[test]
+    fn actions_are_listed_by_age_and_counted_by_audience_until_a_decision_is_under_way() {
+        let pending = PendingActions::default();
+        pending.apply(&run("r1"), &asking("s", &[("late", "x", 9), ("early", "x", 1)]));
+        let mut second = asking("t", &[("seen", "x", 5), ("hidden", "y", 5)]);
+        let mut seen = RunState::default();
+        seen.pending.insert("seen".into());
+        second.run_for_user = Some(Box::new(seen));
+        pending.apply(&run("r2"), &second);
+        assert_eq!(listed(&pending), ["early", "seen", "hidden", "late"]);
+        let counts = || [Audience::User, Audience::Internal].map(|audience| pending.unanswered(audience));
+        assert_eq!(counts(), [3, 4]);
+        let of_agent = |agent: &str| pending.unanswered_where(Audience::Internal, agent.parse().ok().as_ref(), |_, _| true);
+        assert_eq!([of_agent("x"), of_agent("y")], [3, 1]);
+        let in_run = pending.unanswered_where(Audience::User, None, |log, _| *log == run("r2"));
+        assert_eq!(in_run, 1);
+        second.extension.actions.values_mut().for_each(|detail| detail.control = "c".parse().ok());
+        pending.apply(&run("r2"), &second);
+        assert_eq!(counts(), [2, 2]);
+        let first = pending.list(None, 1).pop().unwrap().place();
+        assert_eq!(pending.list(Some(&first), 1)[0].action.as_str(), "seen");
+    }
+}

@@ -1,0 +1,243 @@
+//! What waits for a person: the pending actions of all sessions.
+
+use crate::log::LogId;
+use crate::log::pending_actions::{OpenAction, Place};
+use crate::model::{AgentId, Audience, Sequence, SessionId};
+use crate::projection::activity_set::Activity;
+use crate::serve::App;
+use crate::serve::access::authorization::Authorization;
+use crate::serve::http::problem::Problem;
+use crate::serve::http::request::{Query, id_of, quoted};
+use crate::serve::http::response::{echo, no_store_json};
+use axum::extract::State;
+use axum::response::Response;
+use data_encoding::BASE64URL_NOPAD;
+use http::Uri;
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Items per page: default and maximum. Each item reads the activities of its log.
+const ITEMS_DEFAULT: u64 = 50;
+const ITEMS_MAX: u64 = 200;
+/// Pending actions that one step examines, and that one request examines.
+const SCAN_STEP: usize = 1024;
+const ACTIONS_SCANNED_MAX: usize = 64 * SCAN_STEP;
+/// The largest subject of an item, in bytes of JSON.
+const SUBJECT_BYTES_MAX: usize = 2048;
+/// The lengths to which the texts of a subject are cut until it fits, in characters, and the entries of its lists.
+const SUBJECT_CUTS: [(usize, usize); 3] = [(1024, 16), (256, 8), (64, 4)];
+
+/// `GET /v1/attention`: the pending actions that the token may see, oldest first.
+pub async fn attention(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
+    let query = Query::from_uri(&uri);
+    let limit = query.number("limit")?.unwrap_or(ITEMS_DEFAULT).clamp(1, ITEMS_MAX);
+    let audience = query.audience()?;
+    let agent = query.get("agentId").map(|agent| id_of("agentId", agent)).transpose()?;
+    let after = query.get("cursor").map(parse_place).transpose()?;
+    let filter = AttentionFilter { audience, agent, authorization };
+    let (page, next) = filter.page(&app, after, usize::try_from(limit).unwrap_or(1));
+    let items = items(&app, audience, page).await?;
+    let total = filter.total(&app).await;
+    let next = next.map(|place| place_text(&place));
+    Ok(no_store_json(echo(&query, json!({ "items": items, "total": total, "nextCursor": next }))))
+}
+
+/// The pending actions that a request asks for.
+#[derive(Clone)]
+struct AttentionFilter {
+    audience: Audience,
+    agent: Option<AgentId>,
+    authorization: Authorization,
+}
+
+impl AttentionFilter {
+    fn takes(&self, asked: &OpenAction) -> bool {
+        self.audience.admits(asked.audience)
+            && self.agent.as_ref().is_none_or(|agent| *agent == asked.agent)
+            && self.authorization.has_log(&asked.log, asked.session.as_ref())
+    }
+
+    /// A page of actions, and the place after which the next one begins.
+    fn page(&self, app: &App, mut after: Option<Place>, limit: usize) -> (Vec<Arc<OpenAction>>, Option<Place>) {
+        let pending = app.logs.pending_actions();
+        let mut page: Vec<Arc<OpenAction>> = Vec::new();
+        for _ in 0..ACTIONS_SCANNED_MAX / SCAN_STEP {
+            let step = pending.list(after.as_ref(), SCAN_STEP);
+            let is_last = step.len() < SCAN_STEP;
+            after = step.last().map(|asked| asked.place());
+            for asked in step.into_iter().filter(|asked| self.takes(asked)) {
+                if page.len() == limit {
+                    let next = page.last().map(|last| last.place());
+                    return (page, next);
+                }
+                page.push(asked);
+            }
+            if is_last {
+                return (page, None);
+            }
+        }
+        (page, after)
+    }
+
+    /// The number of actions without a decision under way.
+    async fn total(&self, app: &App) -> u64 {
+        if self.agent.is_none() && self.authorization.is_unrestricted() {
+            return app.logs.pending_actions().unanswered(self.audience);
+        }
+        let (logs, filter) = (app.logs.clone(), self.clone());
+        app.logs
+            .work(move |_| {
+                let covers = |log: &LogId, session: Option<&SessionId>| filter.authorization.has_log(log, session);
+                logs.pending_actions().unanswered_where(filter.audience, filter.agent.as_ref(), covers)
+            })
+            .await
+    }
+}
+
+/// The items of a page. An action that was resolved meanwhile is left out.
+async fn items(app: &App, audience: Audience, page: Vec<Arc<OpenAction>>) -> Result<Vec<Value>, Problem> {
+    let mut shown: HashMap<&LogId, HashMap<Box<str>, Activity>> = HashMap::new();
+    for asked in &page {
+        if !shown.contains_key(&asked.log) {
+            let view = app.feed.activities(&asked.log, audience, None).await?;
+            let actions = view.iter().flat_map(|view| view.activities()).filter(|activity| is_pending(activity));
+            shown.insert(&asked.log, actions.map(|action| (action.id.clone(), action.clone())).collect());
+        }
+    }
+    let item = |asked: &Arc<OpenAction>| Some(item(asked, shown.get(&asked.log)?.get(asked.action.as_str())?));
+    Ok(page.iter().filter_map(item).collect())
+}
+
+fn is_pending(activity: &Activity) -> bool {
+    &*activity.kind == "action" && activity.content.get("status").and_then(Value::as_str) == Some("pending")
+}
+
+fn item(asked: &OpenAction, action: &Activity) -> Value {
+    let content = &action.content;
+    let mut item = Map::new();
+    item.extend(asked.session.as_ref().map(|session| ("sessionId".to_owned(), session.as_str().into())));
+    if let LogId::Run(run) = &asked.log {
+        item.insert("runId".into(), run.as_str().into());
+    }
+    item.insert("actionId".into(), asked.action.as_str().into());
+    item.insert("title".into(), title(content));
+    item.insert("subject".into(), subject(content));
+    item.insert("agentId".into(), asked.agent.as_str().into());
+    item.insert("askedAt".into(), action.opened_at.to_string().into());
+    for member in ["risk", "expiresAt", "control"] {
+        item.extend(content.get(member).map(|value| (member.to_owned(), value.clone())));
+    }
+    item.into()
+}
+
+fn title(content: &Map<String, Value>) -> Value {
+    let text = |member: &str| content.get(member).and_then(Value::as_str);
+    let stated = text("title").or_else(|| text("message")).map(str::to_owned);
+    let of_tool = || text("toolName").map(|tool| format!("Use {tool}?"));
+    stated.or_else(of_tool).unwrap_or_else(|| "Decide?".to_owned()).into()
+}
+
+/// What is decided, within [`SUBJECT_BYTES_MAX`] and without the bodies of diffs.
+fn subject(content: &Map<String, Value>) -> Value {
+    let several = || content.get("subjects").and_then(|subjects| subjects.get(0));
+    let mut subject = content.get("subject").or_else(several).cloned().unwrap_or_else(|| json!({ "kind": kind(content) }));
+    for diff in subject.get_mut("diffs").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Value::Object(diff) = diff {
+            diff.retain(|member, _| member == "path");
+        }
+    }
+    for (chars, entries) in SUBJECT_CUTS {
+        if subject.to_string().len() <= SUBJECT_BYTES_MAX {
+            return subject;
+        }
+        cut(&mut subject, chars, entries);
+    }
+    match subject.to_string().len() <= SUBJECT_BYTES_MAX {
+        true => subject,
+        false => json!({ "kind": subject["kind"] }),
+    }
+}
+
+/// The kind of a subject that no member of the action states.
+fn kind(content: &Map<String, Value>) -> &'static str {
+    match content.get("kind").and_then(Value::as_str) {
+        Some("plan_decision" | "teammate_plan_decision") => "plan",
+        Some("structured_input" | "clarification" | "credential_request") => "question",
+        _ => "tool",
+    }
+}
+
+/// Cuts every text and every list of a value.
+fn cut(value: &mut Value, chars: usize, entries: usize) {
+    match value {
+        Value::String(text) => {
+            if let Some((end, _)) = text.char_indices().nth(chars) {
+                text.truncate(end);
+                text.push('…');
+            }
+        }
+        Value::Array(list) => {
+            list.truncate(entries);
+            list.iter_mut().for_each(|entry| cut(entry, chars, entries));
+        }
+        Value::Object(members) => members.values_mut().for_each(|member| cut(member, chars, entries)),
+        _ => {}
+    }
+}
+
+fn place_text(place: &Place) -> String {
+    let Place { asked_at, log, sequence, action } = place;
+    let (kind, id) = match log {
+        LogId::Run(id) => ("run", id.as_str()),
+        LogId::Session(id) => ("session", id.as_str()),
+    };
+    BASE64URL_NOPAD.encode(json!([asked_at, kind, id, sequence, action]).to_string().as_bytes())
+}
+
+fn parse_place(text: &str) -> Result<Place, Problem> {
+    let read = || {
+        let place = serde_json::from_slice(&BASE64URL_NOPAD.decode(text.as_bytes()).ok()?).ok()?;
+        let (asked_at, kind, id, sequence, action): (i64, String, String, u64, String) = place;
+        let log = match &*kind {
+            "run" => LogId::Run(id.parse().ok()?),
+            _ => LogId::Session(id.parse().ok()?),
+        };
+        Some(Place { asked_at, log, sequence: Sequence(sequence), action: action.parse().ok()? })
+    };
+    read().ok_or_else(|| {
+        let detail = format!("The query's cursor is {}. It must be a nextCursor of this list.", quoted(text));
+        Problem::bad_request("bad_cursor", detail).with("member", "cursor")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_has_no_body_of_a_diff_and_a_limit() {
+        let of = |subject: Value| {
+            let Value::Object(content) = json!({ "subject": subject }) else { panic!("an object") };
+            super::subject(&content)
+        };
+        let edit = json!({ "kind": "edit", "path": "a", "diffs": [{ "path": "a", "oldText": "x", "newText": "y" }] });
+        assert_eq!(of(edit), json!({ "kind": "edit", "path": "a", "diffs": [{ "path": "a" }] }));
+        let long = of(json!({ "kind": "command", "command": "é".repeat(5000) }));
+        assert!(long["command"].as_str().unwrap().ends_with('…') && long.to_string().len() <= SUBJECT_BYTES_MAX);
+        let fields: Vec<_> = (0..200).map(|n| json!({ "name": n.to_string(), "value": "v".repeat(200) })).collect();
+        let many = of(json!({ "kind": "fields", "fields": fields }));
+        assert!(!many["fields"].as_array().unwrap().is_empty() && many.to_string().len() <= SUBJECT_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_cursor_is_the_place_that_it_came_from() {
+        for log in [LogId::Run("r.1".parse().unwrap()), LogId::Session("s/ü".parse().unwrap())] {
+            let place = Place { asked_at: 7, log, sequence: Sequence(3), action: "a,b".parse().unwrap() };
+            assert_eq!(parse_place(&place_text(&place)).unwrap(), place);
+        }
+        for text in ["", "x", "W10", "!"] {
+            assert_eq!(parse_place(text).unwrap_err().code, "bad_cursor", "{text}");
+        }
+    }
+}

@@ -83,8 +83,7 @@ impl Protocol for ClaudeAgent {
             let news = Remembered { session, ..Remembered::default() };
             let (pool, session) = (self.0.clone(), call.session.clone());
             let (facts, questions, children) = (Vec::new(), Map::new(), HashSet::new());
-            let mut turn =
-                ClaudeTurn { pool, session, process: Some(process), facts, questions, children, interrupts: 0, news };
+            let mut turn = ClaudeTurn { pool, session, process: Some(process), facts, questions, children, interrupts: 0, news };
             let texts: Vec<String> = context.into_iter().chain(messages.iter().map(|message| message.text.clone())).collect();
             turn.say(&texts).await?;
             // The log has the user's words already.

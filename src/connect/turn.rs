@@ -305,7 +305,8 @@ impl Turn<'_> {
         let summary = self.agent.tail(&self.job.run).await?.summary;
         // The refusal of an expired action has no control, and its action is resolved.
         let is_decided = |control: &HeldControl| !summary.run.pending.contains(control.action.as_deref().unwrap_or_default());
-        let decided: HashSet<_> = self.job.controls.iter().filter(|of| is_decided(of)).filter_map(|of| of.action.clone()).collect();
+        let decided: HashSet<_> =
+            self.job.controls.iter().filter(|of| is_decided(of)).filter_map(|of| of.action.clone()).collect();
         self.keep_replies(|action| !decided.contains(action)).await;
         Ok(!self.job.controls.is_empty())
     }
@@ -597,7 +598,7 @@ fn superseded_fact(action: &str) -> Value {
 }
 
 /// The end of a run that waited for answers that the agent no longer wants.
-fn given_up_fact() -> Value {
+pub(super) fn given_up_fact() -> Value {
     json!({ "type": "run.finished", "payload": { "status": "interrupted" } })
 }
 

@@ -6,7 +6,7 @@
 use super::call::{ActionReply, QuestionLife, TurnInput};
 use super::conversation::{self, PageResult};
 use super::error::UpstreamError;
-use super::turn::{ConnectedAgent, HeldControl, LateReply, TurnCommand, TurnJob, cancelled_fact, failure_facts};
+use super::turn::{ConnectedAgent, HeldControl, LateReply, TurnCommand, TurnJob, cancelled_fact, failure_facts, given_up_fact};
 use crate::control::{Answer, Claim, ClaimedControl};
 use crate::log::LogId;
 use crate::log::control::SupersededAction;
@@ -203,7 +203,7 @@ impl Worker {
             let summary = self.agent.tail(run).await?.summary;
             let is_left = summary.run.status == Status::Waiting && summary.run.pending.is_empty();
             if is_left && summary.agent.as_ref() == Some(&self.agent.entry.name) {
-                self.publish(run, None, &[cancelled_fact()]).await?;
+                self.agent.give_up(run, vec![given_up_fact()]).await?;
             }
         }
         Ok(())

@@ -255,7 +255,7 @@ async fn a_message_over_a_question_is_refused_or_supersedes_it_and_ends_the_run_
     send["supersede"] = true.into();
     post(&client, "/v1/sessions/t/controls", &send).await;
     wait_for_status(&client, "r2", "completed").await;
-    wait_for_status(&client, "r1", "cancelled").await;
+    wait_for_status(&client, "r1", "interrupted").await;
     let action = activities(&client, "r1", "user", "action").await.remove(0);
     assert_eq!(json!([action["status"], action["outcome"]]), json!(["resolved", "superseded"]));
     let late = post(&client, "/v1/runs/r1/controls", &json!({ "control": "approve", "actionId": "ask" })).await;
@@ -264,7 +264,7 @@ async fn a_message_over_a_question_is_refused_or_supersedes_it_and_ends_the_run_
     say(&client, "t", "r3", json!([user("u3", "Delete it")])).await;
     assert_eq!(text_of(&say(&client, "t", "r4", json!([user("u4", "Never mind")])).await), "4");
     assert_eq!(activities(&client, "r3", "user", "action").await[0]["outcome"], "superseded");
-    wait_for_status(&client, "r3", "cancelled").await;
+    wait_for_status(&client, "r3", "interrupted").await;
 }
 
 #[tokio::test]

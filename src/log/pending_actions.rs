@@ -236,7 +236,7 @@ mod tests {
     fn asking(session: &str, asked: &[(&str, &str, i64)]) -> Summary {
         let mut summary = Summary { session_id: session.parse().ok(), ..Summary::default() };
         for (n, (action, agent, asked_at)) in asked.iter().enumerate() {
-            let mut draft = Draft::new(EventType::ActionRequired).with_action(action.parse().unwrap());
+            let mut draft = Draft::new(EventType::ActionRequired).with_action(ActionId::new(action).unwrap());
             draft.ids.agent = agent.parse().ok();
             let pending = PendingAction::of(&draft).unwrap();
             summary.run.pending.insert(pending.action.to_string());

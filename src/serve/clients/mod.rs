@@ -26,6 +26,7 @@ use crate::encode::{Dialect, Flow};
 use crate::feed::Frames;
 use crate::feed::{AnyReader, Filter, ReadRequest, StartAt};
 use crate::log::LogId;
+use crate::model::json::escape_line_ends;
 use crate::model::{Audience, Cursor, RunId, Sequence};
 use crate::serve::access::authorization::{Authorization, OpenAccess};
 use crate::serve::api::stream::{HEADERS, Stream};
@@ -362,7 +363,8 @@ impl DialectStream {
             if let Some(id) = id.filter(|_| self.ids == IdPosition::First) {
                 writeln!(out, "id: {id}").expect(INFALLIBLE);
             }
-            writeln!(out, "data: {event}").expect(INFALLIBLE);
+            let event = escape_line_ends(event.as_bytes()).unwrap_or_else(|| event.into_bytes());
+            out.extend([b"data: ", &event[..], b"\n"].concat());
             if let Some(id) = id.filter(|_| self.ids == IdPosition::Last) {
                 writeln!(out, "id: {id}").expect(INFALLIBLE);
             }

@@ -135,6 +135,8 @@ impl fmt::Display for EndReason {
 pub struct Grant {
     pub rights: Rights,
     pub subject: Box<str>,
+    /// The person's name, if the token has one.
+    pub name: Option<Box<str>>,
     /// In seconds since 1970.
     pub expires: u64,
     id: Option<Box<str>>,
@@ -152,18 +154,27 @@ impl fmt::Debug for Grant {
 
 impl Grant {
     fn new(claims: Claims, key: KeyThumbprint) -> Self {
-        let Claims { subject, id, expires, rights, .. } = claims;
-        Self { id, ..Self::of(rights, subject, expires, key) }
+        let Claims { subject, name, id, expires, rights, .. } = claims;
+        Self { id, name, ..Self::of(rights, subject, expires, key) }
     }
 
     fn of(rights: Rights, subject: Box<str>, expires: u64, key: KeyThumbprint) -> Self {
-        Self { rights, subject, expires, id: None, key, ended: watch::Sender::new(None), tickets: AtomicUsize::new(0) }
+        Self {
+            rights,
+            subject,
+            name: None,
+            expires,
+            id: None,
+            key,
+            ended: watch::Sender::new(None),
+            tickets: AtomicUsize::new(0),
+        }
     }
 
     /// Creates a grant with the same expiry and fewer rights.
     fn restricted_to(&self, rights: Rights) -> Self {
         debug_assert!(self.rights.covers(&rights), "a ticket must not add rights");
-        Self { id: self.id.clone(), ..Self::of(rights, self.subject.clone(), self.expires, self.key) }
+        Self { id: self.id.clone(), name: self.name.clone(), ..Self::of(rights, self.subject.clone(), self.expires, self.key) }
     }
 
     fn end(&self, end: EndReason) {

@@ -6,8 +6,8 @@
 use super::TokenError;
 use crate::model::{Audience, RunId, SessionId};
 use serde::{Deserialize, Serialize};
-use serde_json::Number;
 use serde_json::value::RawValue;
+use serde_json::{Number, Value};
 
 /// How far in the future `nbf` may be, in seconds, since the issuer's clock may run ahead.
 ///
@@ -26,13 +26,15 @@ pub enum Verb {
     Publish,
     /// Submit controls, and settle runs.
     Control,
-    /// Erase runs, and read metrics. It includes the other verbs.
+    /// Erase runs, and read metrics. It includes the verbs above.
     Admin,
+    /// Submit controls in the name of another person. No other verb includes it.
+    Impersonate,
 }
 
 impl Verb {
     /// All verbs.
-    pub const ALL: [Self; 4] = [Self::Read, Self::Publish, Self::Control, Self::Admin];
+    pub const ALL: [Self; 5] = [Self::Read, Self::Publish, Self::Control, Self::Admin, Self::Impersonate];
 
     /// The name on the wire.
     #[must_use]
@@ -42,6 +44,7 @@ impl Verb {
             Self::Publish => "publish",
             Self::Control => "control",
             Self::Admin => "admin",
+            Self::Impersonate => "impersonate",
         }
     }
 }
@@ -102,7 +105,7 @@ impl Rights {
     /// Returns whether the verb is permitted.
     #[must_use]
     pub fn can(&self, verb: Verb) -> bool {
-        self.can.contains(&verb) || self.can.contains(&Verb::Admin)
+        self.can.contains(&verb) || verb != Verb::Impersonate && self.can.contains(&Verb::Admin)
     }
 
     /// Returns whether the rights cover every session and every run.
@@ -175,6 +178,8 @@ impl Rights {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claims {
     pub subject: Box<str>,
+    /// The person's name, if the token has it as text.
+    pub name: Option<Box<str>>,
     /// The token's `jti`.
     pub id: Option<Box<str>>,
     /// In seconds since 1970. The token is invalid from this second on.
@@ -191,6 +196,9 @@ pub struct Claims {
 #[derive(Deserialize)]
 pub(super) struct RawClaims {
     sub: Box<str>,
+    /// Another service may write anything here.
+    #[serde(default)]
+    name: Option<Value>,
     exp: Number,
     #[serde(default)]
     nbf: Option<Number>,
@@ -252,6 +260,7 @@ impl Claims {
             expires: seconds("exp", &raw.exp)?.min(EXPIRES_MAX),
             not_before: raw.nbf.map_or(Ok(0), |nbf| seconds("nbf", &nbf))?,
             subject: raw.sub,
+            name: raw.name.as_ref().and_then(Value::as_str).map(Into::into),
             id: raw.jti,
             issuer: raw.iss,
             services: raw.aud.map(|aud| match aud {
@@ -286,7 +295,7 @@ impl Claims {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn read(claims: Value) -> Result<Claims, String> {
         let raw: RawClaims = serde_json::from_value(claims).map_err(|error| error.to_string())?;
@@ -367,7 +376,8 @@ mod tests {
     #[test]
     fn restricted_rights_never_exceed_the_original() {
         let all = rights(json!({ "sessions": ["*"], "agents": ["a"], "can": ["admin"], "audience": "internal" }));
-        assert!(Verb::ALL.iter().all(|verb| all.can(*verb)), "admin includes every verb");
+        let included = Verb::ALL.iter().filter(|verb| all.can(**verb)).count();
+        assert!(included == Verb::ALL.len() - 1 && !all.can(Verb::Impersonate), "admin includes every other verb");
         let read = all.clone().read_only();
         assert!(read.can(Verb::Read) && !read.can(Verb::Publish) && !read.can(Verb::Admin) && !read.has_agent("a"));
         let one = read.clone().restricted_to_run(run("r"));

@@ -1,16 +1,17 @@
 //! The controls of a log, as readers see them.
 
-use super::format_timestamp;
+use super::{Requester, format_timestamp};
 use crate::log::commit::Logs;
 use crate::log::control::{ControlRecord, ControlState, NOT_STARTED};
 use crate::log::queues::Queues;
 use crate::log::{LogId, StoreError};
 use crate::model::Audience;
+use crate::model::decided_by::DECIDED_BY;
 use serde_json::{Map, Value};
 
-/// The control as a list item.
+/// The control as a list item. It names other persons only to dashboards and operators.
 #[must_use]
-pub fn list_entry(record: &ControlRecord, queues: &Queues) -> Value {
+pub fn list_entry(record: &ControlRecord, queues: &Queues, reader: &Requester) -> Value {
     let status = match record.state {
         ControlState::Open if queues.is_leased(record.queue_position) => "claimed",
         ControlState::Open => "queued",
@@ -29,10 +30,16 @@ pub fn list_entry(record: &ControlRecord, queues: &Queues) -> Value {
     // The time to live of a message that is held back has not started.
     let expires_at = (record.expires_at != NOT_STARTED).then(|| format_timestamp(record.expires_at).into());
     entry.extend(expires_at.map(|time| ("expiresAt".to_owned(), time)));
+    let decided_by = record.decided_by.as_ref().map(|decided_by| match reader.audience {
+        // Without tokens, nobody is another person.
+        Audience::User if decided_by.decider.sub.is_some() => decided_by.for_person(decided_by.decider.sub == reader.decider.sub),
+        _ => decided_by.to_value(),
+    });
+    entry.extend(decided_by.map(|decided_by| (DECIDED_BY.to_owned(), decided_by)));
     Value::Object(entry)
 }
 
-/// The controls of a log that this audience may see, and the cursor of the next page.
+/// The controls of a log that this reader may see, and the cursor of the next page.
 ///
 /// The page begins after the queue position `after`.
 ///
@@ -43,7 +50,7 @@ pub fn list_entry(record: &ControlRecord, queues: &Queues) -> Value {
 pub async fn list(
     logs: &Logs,
     log: &LogId,
-    audience: Audience,
+    reader: &Requester,
     after: u64,
     limit: usize,
 ) -> Result<Option<(Vec<Value>, Option<u64>)>, StoreError> {
@@ -51,10 +58,10 @@ pub async fn list(
     let prefix = crate::log::control::CONTROL_KEY_PREFIX.as_bytes();
     let saved = loaded.state.iter().filter(|(key, _)| key.starts_with(prefix));
     let mut records = saved.map(|(key, saved)| ControlRecord::read(log, key, saved)).collect::<Result<Vec<_>, _>>()?;
-    records.retain(|of| of.queue_position > after && audience.admits(of.audience));
+    records.retain(|of| of.queue_position > after && reader.audience.admits(of.audience));
     records.sort_unstable_by_key(|record| record.queue_position);
     let more = records.len() > limit;
     records.truncate(limit);
     let next = records.last().filter(|_| more).map(|last| last.queue_position);
-    Ok(Some((records.iter().map(|record| list_entry(record, logs.queues())).collect(), next)))
+    Ok(Some((records.iter().map(|record| list_entry(record, logs.queues(), reader)).collect(), next)))
 }

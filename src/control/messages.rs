@@ -22,7 +22,7 @@ pub(super) fn settle_waits(
     log: &LogId,
     scope: &LogId,
     pending: &PendingActions,
-    requester: Requester,
+    requester: &Requester,
 ) -> Result<(), ControlError> {
     let asked = match record.control {
         Control::Queue => Vec::new(),

@@ -26,12 +26,14 @@ pub use listing::{list, list_entry};
 
 use crate::guard::redact_text;
 use crate::ingest::{Environment, Ingest, ServerAppend, WriterView};
-use crate::log::commit::Logs;
+use crate::log::commit::{Logs, Summary};
 use crate::log::control::{ControlChange, ControlRecord, ControlState, OPEN_CONTROLS_MAX, SupersededAction};
 use crate::log::queues::{Due, LeasedControl, Queues};
 use crate::log::{LogId, StoreError};
+use crate::model::decided_by::{DecidedBy, Decider};
 use crate::model::{
-    ActionId, ActionOutcome, AgentId, Audience, Control, ControlId, Draft, EventType, Owner, Phase, RunId, SessionId,
+    ActionId, ActionOutcome, AgentId, Audience, Control, ControlId, Draft, EventType, Owner, Phase, RunId, Sequence, SessionId,
+    ThreadId,
 };
 use futures_util::future::join_all;
 use http::HeaderMap;
@@ -68,6 +70,9 @@ const ANSWERED_PAUSE_MS: i64 = 1000;
 /// Why a control for an action past its deadline is closed.
 pub const ACTION_EXPIRED: &str = "action_expired";
 
+/// Why a decision about an earlier version of a question is closed.
+const ACTION_CHANGED: &str = "action_changed";
+
 /// Answers that are remembered by lease, so that a repeated answer gets the same result.
 const ANSWERED_MAX: usize = 1024;
 
@@ -87,6 +92,8 @@ pub enum ControlError {
     ActionNotPending { action: String },
     #[error("the deadline of action {action} has passed; the agent must ask again")]
     ActionExpired { action: String },
+    #[error("action {action} changed at sequence {since}, after what the decision is about; read it again, then decide")]
+    ActionChanged { action: String, since: Sequence },
     #[error("action {action} is decided: control {first} answers it, and the first decision stands; read the run again")]
     ActionDecided {
         action: String,
@@ -135,6 +142,8 @@ pub struct ClaimedControl {
     pub run_id: Option<RunId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<ThreadId>,
     pub control: Control,
     /// The targets: ids by their member names.
     #[serde(flatten)]
@@ -151,6 +160,9 @@ pub struct ClaimedControl {
     pub attempt: u32,
     pub created_at: String,
     pub expires_at: String,
+    /// Who submitted it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided_by: Option<DecidedBy>,
     /// The headers of the user's request that a connected agent gets. `None`: it gets none, or they are lost.
     #[serde(skip)]
     pub user_headers: Option<HeaderMap>,
@@ -161,20 +173,13 @@ fn action_ids<S: Serializer>(superseded: &[SupersededAction], to: S) -> Result<S
 }
 
 /// Who submits a control.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Requester {
     /// The control can name only what this audience sees.
     pub audience: Audience,
     /// Whether the requester has a right to the whole session of the log, and not only to the log.
     pub has_session: bool,
-}
-
-impl Requester {
-    /// A requester with a right to the session.
-    #[must_use]
-    pub const fn of_session(audience: Audience) -> Self {
-        Self { audience, has_session: true }
-    }
+    pub decider: Decider,
 }
 
 /// The owner's answer to a control.
@@ -314,7 +319,7 @@ impl Controls {
         ingest: &Ingest,
         log: &LogId,
         request: &ControlRequest,
-        requester: Requester,
+        requester: &Requester,
     ) -> Result<ControlId, ControlError> {
         let now = (self.environment.now)();
         let id = request.id.clone().unwrap_or_else(|| self.generate_id(now));
@@ -329,7 +334,7 @@ impl Controls {
                 if !is_known {
                     return Err(no_such_log(log));
                 }
-                let made = new_record(view, log, &id, request, requester.audience, now);
+                let made = new_record(view, log, &id, request, requester, now);
                 let mut record = made.map_err(|refusal| self.compare_decisions(view, request, refusal))?;
                 settle_waits(&mut record, request, log, &scope, pending, requester)?;
                 record.queue_position = logs.queues().next_position(u64::try_from(now.as_microsecond()).unwrap_or(0));
@@ -341,8 +346,12 @@ impl Controls {
                     let value = request.value.clone().filter(|_| record.redacted);
                     let user_headers = self.user_headers.for_agent(&record.agent);
                     self.held.lock().put(record.queue_position, HeldSecret { value, user_headers });
-                    let drafts = vec![record.change_draft(ControlChange::Submitted, matches!(log, LogId::Run(_)))];
-                    (Ok((scope, record.supersedes.clone())), ServerAppend { drafts, controls: vec![record] })
+                    let is_run = matches!(log, LogId::Run(_));
+                    let mut append = close_outdated(view, &record, is_run);
+                    append.drafts.push(record.change_draft(ControlChange::Submitted, is_run));
+                    let supersedes = record.supersedes.clone();
+                    append.controls.push(record);
+                    (Ok((scope, supersedes)), append)
                 }
                 Ok(None) => {
                     self.restore_headers(view, &id);
@@ -487,7 +496,7 @@ impl Controls {
             let mut record = record.clone();
             // A claim that did not reach its claimant is not an attempt, unless it is the first.
             record.attempt = (record.attempt + u32::from(!leased.follows_undelivered)).max(1);
-            let claimed = self.claimed_control(&record, leased, now, lease);
+            let claimed = self.claimed_control(&record, view.summary, leased, now, lease);
             let drafts = vec![record.change_draft(ControlChange::Claimed, is_run)];
             (Some(claimed), ServerAppend { drafts, controls: vec![record] })
         };
@@ -497,12 +506,13 @@ impl Controls {
     fn claimed_control(
         &self,
         record: &ControlRecord,
+        summary: &Summary,
         leased: &LeasedControl,
         now: jiff::Timestamp,
         lease: Duration,
     ) -> ClaimedControl {
         let (run_id, session_id) = match &leased.log {
-            LogId::Run(run) => (Some(run.clone()), None),
+            LogId::Run(run) => (Some(run.clone()), summary.session_id.clone()),
             LogId::Session(session) => (None, Some(session.clone())),
         };
         let HeldSecret { value: whole, user_headers } = self.held.lock().get(record.queue_position).cloned().unwrap_or_default();
@@ -516,6 +526,7 @@ impl Controls {
             ),
             run_id,
             session_id,
+            thread_id: summary.thread_id.clone(),
             control: record.control.clone(),
             targets,
             redacted: record.redacted && whole.is_none(),
@@ -524,6 +535,7 @@ impl Controls {
             attempt: record.attempt,
             created_at: format_timestamp(record.created_at),
             expires_at: format_timestamp(record.expires_at),
+            decided_by: record.decided_by.clone(),
             user_headers,
         }
     }
@@ -684,9 +696,7 @@ fn expired_action(view: &WriterView<'_>, action: &ActionId, is_run: bool) -> Ser
     let late = view.controls.values().filter(|record| record.state == ControlState::Open && record.is_decision_of(action));
     let mut append = ServerAppend::default();
     for record in late {
-        let ServerAppend { drafts, controls } = expire(record, ACTION_EXPIRED, is_run);
-        append.drafts.extend(drafts);
-        append.controls.extend(controls);
+        append.extend(expire(record, ACTION_EXPIRED, is_run));
     }
     let resolved = Draft::new(EventType::ActionResolved).with("outcome", ActionOutcome::Expired.as_str()).with("synthetic", true);
     let resolved = resolved.with_action(action.clone()).with_agent(asked.and_then(|asked| asked.agent.clone()));
@@ -723,6 +733,17 @@ fn round_off(due: &Due, record: &ControlRecord, view: &WriterView<'_>, now: jiff
     }
 }
 
+/// Closes decisions that no owner claimed and whose question is another version now.
+fn close_outdated(view: &WriterView<'_>, by: &ControlRecord, is_run: bool) -> ServerAppend {
+    let mut append = ServerAppend::default();
+    let Some(action) = by.ids().action.filter(|action| by.is_decision_of(action)) else { return append };
+    let open = view.controls.values().filter(|record| record.state == ControlState::Open && record.is_decision_of(&action));
+    for record in open.filter(|record| record.attempt == 0 && view.is_outdated(record)) {
+        append.extend(expire(record, ACTION_CHANGED, is_run));
+    }
+    append
+}
+
 /// Whether the record is open at this position. An id can be used again once its log has forgotten it.
 fn is_open_at(record: &ControlRecord, queue_position: u64) -> bool {
     record.state == ControlState::Open && record.queue_position == queue_position
@@ -734,6 +755,7 @@ fn closing_reason(record: &ControlRecord, view: &WriterView<'_>, now: jiff::Time
     let deadline = open.action.as_ref().and_then(|action| view.deadline_of(action));
     open.obsolete_reason(&view.summary.run).or_else(|| match record {
         _ if deadline.is_some_and(|at| at <= now.as_millisecond()) => Some(ACTION_EXPIRED),
+        _ if view.is_outdated(record) => Some(ACTION_CHANGED),
         _ if record.expires_at <= now.as_millisecond() => Some("not_taken_in_time"),
         _ if record.attempt >= ATTEMPTS_MAX => Some("never_answered"),
         _ => None,

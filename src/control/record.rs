@@ -1,12 +1,13 @@
 //! The record of a control that a user submits.
 
 use super::rules::{CREDENTIAL, ControlRequest, Expiry, InvalidControl, TTL, TTL_MAX};
-use super::{ControlError, no_such_log};
+use super::{ControlError, Requester, no_such_log};
 use crate::guard::redact_value;
 use crate::ingest::WriterView;
 use crate::log::LogId;
 use crate::log::control::{ControlRecord, ControlState, OPEN_CONTROLS_MAX};
-use crate::model::{ActionId, Audience, ControlId, Ids};
+use crate::model::decided_by::{DecidedBy, Decider};
+use crate::model::{ActionId, Audience, ControlId, Ids, ReceivedAt};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -51,20 +52,37 @@ fn check_pending(
     }
 }
 
+/// Checks that a decision is about the question as it is now, as far as the requester sees it.
+fn check_version(
+    view: &WriterView<'_>,
+    request: &ControlRequest,
+    action: &ActionId,
+    audience: Audience,
+) -> Result<(), ControlError> {
+    let Some(question) = view.question(action).filter(|_| request.control.decides()) else { return Ok(()) };
+    let sees_call = question.call.as_ref().and_then(|call| view.call(call)).is_some_and(|call| audience.admits(call));
+    let version = if sees_call { question.whole } else { question.request };
+    let is_other = request.version.is_some_and(|shown| shown != version.number);
+    if is_other || request.seen.is_some_and(|seen| seen < version.since) {
+        return Err(ControlError::ActionChanged { action: action.to_string(), since: version.since });
+    }
+    Ok(())
+}
+
 /// The record of a request, if the log accepts it in its current state.
 pub(super) fn new_record(
     view: &WriterView<'_>,
     log: &LogId,
     id: &ControlId,
     request: &ControlRequest,
-    audience: Audience,
+    by: &Requester,
     now: jiff::Timestamp,
 ) -> Result<ControlRecord, ControlError> {
     let is_run = matches!(log, LogId::Run(_));
     if is_run && !view.is_written {
         return Err(no_such_log(log));
     }
-    let summary = view.summary;
+    let (summary, audience) = (view.summary, by.audience);
     let run = summary.run_for(audience);
     let mut record = ControlRecord {
         id: id.clone(),
@@ -77,6 +95,11 @@ pub(super) fn new_record(
         stops_run: false,
         created_at: now.as_millisecond(),
         submitted_after: summary.last_sequence,
+        decided_by: Some(DecidedBy {
+            decider: Decider { on_behalf_of: request.on_behalf_of.clone(), ..by.decider.clone() },
+            at: ReceivedAt::from(now).to_string().into(),
+            seen: request.seen,
+        }),
         expires_at: 0,
         attempt: 0,
         state: ControlState::Open,
@@ -91,6 +114,7 @@ pub(super) fn new_record(
     let mut pending = None;
     if let Some(action) = &ids.action {
         check_pending(view, &ids, action, audience, now)?;
+        check_version(view, request, action, audience)?;
         if let Some(first) = view.decision_of(action).filter(|_| request.decides()) {
             let (action, first) = (action.to_string(), first.id.clone());
             return Err(ControlError::ActionDecided { action, first, is_equal: false });

@@ -4,10 +4,10 @@
 
 use crate::log::LogKind;
 use crate::log::control::PendingAction;
-use crate::model::{Control, ControlId, Ids};
-use data_encoding::HEXLOWER;
+use crate::model::decided_by::person;
+use crate::model::json::hash_sorted;
+use crate::model::{Control, ControlId, Ids, Sequence};
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -114,15 +114,38 @@ pub struct ControlRequest {
     pub expiry: Option<Expiry>,
     /// Whether a `send` supersedes the actions of its agent that are pending.
     pub supersede: bool,
+    /// The last envelope of the question that the requester saw.
+    pub seen: Option<Sequence>,
+    /// The person for whom the requester decides.
+    pub on_behalf_of: Option<Box<str>>,
+    /// The version of the question that the requester was shown.
+    pub version: Option<u32>,
 }
 
 impl ControlRequest {
+    /// A request that the server makes for an existing client.
+    #[must_use]
+    pub const fn new(id: ControlId, control: Control, targets: BTreeMap<String, String>, value: Option<Value>) -> Self {
+        Self {
+            id: Some(id),
+            control,
+            targets,
+            value,
+            expiry: None,
+            supersede: false,
+            seen: None,
+            on_behalf_of: None,
+            version: None,
+        }
+    }
+
     /// Parses a request to a log of this kind; `given` is the id of the log, which the body may repeat.
     ///
     /// # Errors
     /// [`InvalidControl`] for a request that no log of this kind accepts.
     pub fn parse(body: Map<String, Value>, kind: LogKind, given: &str, now: jiff::Timestamp) -> Result<Self, InvalidControl> {
         let (mut id, mut control, mut value, mut expiry, mut supersede) = (None, None, None, None, false);
+        let (mut seen, mut on_behalf_of) = (None, None);
         let mut targets = BTreeMap::new();
         let own = if kind == LogKind::Run { "runId" } else { "sessionId" };
         for (member, item) in body {
@@ -136,6 +159,8 @@ impl ControlRequest {
                 }
                 ("value", item) => value = Some(item),
                 ("expiresAt", Value::String(text)) => expiry = Some(Expiry::At(parse_expires_at(&text, now)?)),
+                ("onBehalfOf", Value::String(name)) if !name.is_empty() => on_behalf_of = Some(person(&name)),
+                ("seenSequence", Value::Number(sequence)) if sequence.is_u64() => seen = sequence.as_u64().map(Sequence),
                 ("ttlSeconds", Value::Number(seconds)) => expiry = Some(Expiry::After(parse_ttl(&seconds)?)),
                 ("supersede", Value::Bool(asked)) => supersede = asked,
                 (name, Value::String(text)) if TARGETS.contains(&name) => {
@@ -181,7 +206,8 @@ impl ControlRequest {
             let detail = format!("{name} supersedes no action; send the member supersede with the control send only");
             return Err(InvalidControl::new("supersede", detail, "the control send"));
         }
-        let request = Self { id, control: rule.control.clone(), targets, value, expiry, supersede };
+        let request =
+            Self { id, control: rule.control.clone(), targets, value, expiry, supersede, seen, on_behalf_of, version: None };
         match request
             .value
             .as_ref()
@@ -277,19 +303,17 @@ impl ControlRequest {
             Some(Expiry::At(at)) => at.as_millisecond().into(),
             Some(Expiry::After(ttl)) => json!([ttl.as_secs()]),
         };
-        let mut text = String::new();
-        write_sorted(&json!([self.control.as_str(), self.targets, guarded, expiry]), &mut text);
-        HEXLOWER.encode(&Sha256::digest(text)[..16])
+        hash_sorted(&json!([self.control.as_str(), self.targets, guarded, expiry]))
     }
 }
 
 fn unreadable_member(name: &str, value: &Value, own: &'static str, given: &str) -> InvalidControl {
-    let known = ["control", "controlId", "value", "expiresAt", "ttlSeconds", "supersede"];
+    let known = ["control", "controlId", "value", "expiresAt", "ttlSeconds", "supersede", "seenSequence", "onBehalfOf"];
     let known: Vec<_> = known.iter().chain(TARGETS).copied().collect();
     match known.iter().find(|known| **known == name) {
         Some(member) => {
             let expected = match *member {
-                "ttlSeconds" => "a number",
+                "ttlSeconds" | "seenSequence" => "a number",
                 "supersede" => "a boolean",
                 _ => "text",
             };
@@ -299,31 +323,6 @@ fn unreadable_member(name: &str, value: &Value, own: &'static str, given: &str) 
         None => {
             InvalidControl::new("control", format!("a control has no member {name:?}; put the data into value"), json!(known))
         }
-    }
-}
-
-/// Writes a value's JSON with the members of objects sorted, so that their order does not matter.
-fn write_sorted(value: &Value, out: &mut String) {
-    match value {
-        Value::Object(members) => {
-            let mut members: Vec<_> = members.iter().collect();
-            members.sort_unstable_by_key(|(name, _)| *name);
-            out.push('{');
-            for (name, value) in members {
-                out.push_str(&Value::from(name.as_str()).to_string());
-                write_sorted(value, out);
-            }
-            out.push('}');
-        }
-        Value::Array(items) => {
-            out.push('[');
-            for item in items {
-                write_sorted(item, out);
-                out.push(',');
-            }
-            out.push(']');
-        }
-        plain => out.push_str(&plain.to_string()),
     }
 }
 

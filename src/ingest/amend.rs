@@ -1,13 +1,15 @@
 //! Appends by the server itself, ordered after all accepted facts and before any later ones.
 
 use super::pending::ATTEMPTS_MAX;
+use super::questions::Questions;
 use super::stamp::StampContext;
-use super::writer::{LogWriter, Questions, WriterState};
+use super::writer::{LogWriter, WriterState};
 use super::{Environment, Ingest};
 use crate::guard::Policy;
 use crate::log::agent_memory::AgentMemory;
 use crate::log::commit::Summary;
 use crate::log::control::{CLOSED_CONTROLS_MAX, ControlRecord, ControlState};
+use crate::log::question::{Question, QuestionState};
 use crate::log::{LogId, StoreError};
 use crate::model::halves::Halves;
 use crate::model::{ActionId, AgentId, Audience, ControlId, Draft, EventType, Ids, Owner, RunId, ToolCallId};
@@ -77,13 +79,15 @@ impl<'d> WriterView<'d> {
 
     /// The control that decided this pending action, or is on its way to do so.
     ///
-    /// A control that the owner accepted no longer counts once the owner has asked again.
+    /// A control that the owner accepted no longer counts once the owner has asked again, and one that no owner claimed no
+    /// longer counts once the question is another version.
     #[must_use]
     pub fn decision_of(&self, action: &ActionId) -> Option<&'d ControlRecord> {
-        let asked = self.questions.get(action).map(|question| question.asked).unwrap_or_default();
+        let question = self.questions.get(action).cloned().unwrap_or_default();
         let stands = |record: &&ControlRecord| match record.state {
-            ControlState::Open => true,
-            ControlState::Acked => record.submitted_after >= asked,
+            ControlState::Open if record.attempt > 0 => record.submitted_after >= question.opened,
+            ControlState::Open => record.submitted_after >= question.changed,
+            ControlState::Acked => record.submitted_after >= question.asked,
             ControlState::Nacked | ControlState::Expired => false,
         };
         let decisions = self.controls.values().filter(|record| record.is_decision_of(action));
@@ -99,7 +103,21 @@ impl<'d> WriterView<'d> {
     /// Whether the deadline of this action passed without an answer.
     #[must_use]
     pub fn has_expired(&self, action: &ActionId) -> bool {
-        self.questions.get(action).is_some_and(|question| question.has_expired)
+        self.question(action).is_some_and(|question| question.state == QuestionState::Expired)
+    }
+
+    /// The question of an action.
+    #[must_use]
+    pub fn question(&self, action: &ActionId) -> Option<&Question> {
+        self.questions.get(action)
+    }
+
+    /// Whether the question of this decision became another version after it was submitted.
+    #[must_use]
+    pub fn is_outdated(&self, decision: &ControlRecord) -> bool {
+        let action = decision.ids().action.filter(|action| decision.is_decision_of(action));
+        let question = action.and_then(|action| self.question(&action).cloned());
+        question.is_some_and(|question| question.changed > decision.submitted_after)
     }
 
     /// What the connector of this agent remembers of the log.
@@ -124,6 +142,12 @@ pub struct ServerAppend {
 }
 
 impl ServerAppend {
+    /// Adds another append after this one.
+    pub fn extend(&mut self, other: Self) {
+        self.drafts.extend(other.drafts);
+        self.controls.extend(other.controls);
+    }
+
     const fn is_empty(&self) -> bool {
         self.drafts.is_empty() && self.controls.is_empty()
     }

@@ -16,13 +16,15 @@
 //! the log; later deliveries wait for a new writer.
 //!
 //! Submodules, in the order in which they may use each other: [`delivery`] is the input, [`receipt`] the result,
-//! [`rows`] the output, [`attempt`] the starts of an attempt, [`parse`] the judgement of facts, [`writer`] the writer with the state of the stages, [`pending`]
+//! [`rows`] the output, [`attempt`] the starts of an attempt, [`parse`] the judgement of facts, [`questions`] what decisions are about, [`writer`] the writer with the state of the stages, [`pending`]
 //! the deliveries between writer and store. [`accept`] applies facts, [`stamp`] runs the ledger and the guard. Beside this path are [`answers`] (answers
 //! to actions of other runs), [`amend`] (appends by the server itself), and [`maintenance`] (erasure and compaction).
 
 mod limits;
 
 mod delivery;
+
+mod questions;
 
 mod receipt;
 

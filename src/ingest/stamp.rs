@@ -4,19 +4,21 @@
 
 use super::Environment;
 use super::attempt::AttemptStarts;
+use super::questions::Questions;
 use super::receipt::VIOLATIONS_MAX;
 use super::rows::EncodedRows;
-use super::writer::{EventIds, LogWriter, Questions};
+use super::writer::{EventIds, LogWriter};
 use crate::guard::{Guarded, Policy};
 use crate::log::commit::{Preview, Summary, count_of};
 use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, PendingAction, PendingDetail};
-use crate::log::question::Question;
 use crate::log::{Blob, LogId, StoreError};
+use crate::model::decided_by::{DECIDED_BY, DecidedBy, RESOLVED_BY, by_runtime};
 use crate::model::halves::Halves;
 use crate::model::time::parse_time;
 use crate::model::visibility::{self, Visibility};
 use crate::model::{
-    ActionOutcome, Audience, BlobId, ControlId, Draft, Envelope, EventType, Ids, Phase, ReceivedAt, RunId, Sequence, SessionId,
+    ActionId, Audience, BlobId, Control, ControlId, Draft, Envelope, EventType, Ids, Phase, ReceivedAt, RunId, Sequence,
+    SessionId,
 };
 use crate::source::agent_ui;
 use crate::source::ledger::{Ledger, RunState, Violation};
@@ -84,6 +86,10 @@ impl LogWriter {
             {
                 self.attempt_starts.note_start(draft, source, &self.ledger.run);
             }
+            if source.is_some() {
+                self.attribute(draft, context.now);
+            }
+            self.questions.mark(draft);
             match self.ledger.record(draft, index).or_else(|| unreadable_deadline(draft, index)) {
                 Some(violation) if stamped.violations.len() < VIOLATIONS_MAX => stamped.violations.push(violation),
                 Some(_) => stamped.violations_omitted += 1,
@@ -107,7 +113,7 @@ impl LogWriter {
         summary.run.clone_from(&self.ledger.run);
         summary.pending_actions.retain(|asked| summary.run.pending.contains(asked.action.as_str()));
         if summary.run.pending.is_empty() {
-            self.questions.clear_pending();
+            self.questions.close_pending();
         }
         summary.extension.actions.retain(|action, _| summary.run.pending.contains(action.as_str()));
         let [user, dashboard] = &self.seen_runs;
@@ -121,6 +127,38 @@ impl LogWriter {
             false => summary.ended_at = None,
         }
         stamped
+    }
+
+    /// Says who decided, where a producer reports it: only the server names the maker of a decision.
+    fn attribute(&self, draft: &mut Draft, now: jiff::Timestamp) {
+        for members in [&mut draft.payload, &mut draft.extra] {
+            if let Some(claimed) = members.shift_remove(DECIDED_BY) {
+                members.entry(RESOLVED_BY).or_insert(claimed);
+            }
+        }
+        let Some(action) = draft.ids.action.as_ref().filter(|_| draft.event_type == EventType::ActionResolved) else { return };
+        let outcome = draft.payload.get("outcome").and_then(Value::as_str);
+        match self.decision_behind(action, outcome) {
+            Some(decision) => {
+                draft.payload.insert("controlId".into(), decision.id.as_str().into());
+                draft.set(DECIDED_BY, decision.decided_by.as_ref().map(DecidedBy::to_value));
+            }
+            None => drop(draft.payload.insert(DECIDED_BY.into(), by_runtime(now))),
+        }
+    }
+
+    /// The control that led to this outcome: the last one that its owner has, unless it says the contrary.
+    fn decision_behind(&self, action: &ActionId, outcome: Option<&str>) -> Option<&ControlRecord> {
+        let asked = self.questions.get(action).map(|question| question.asked).unwrap_or_default();
+        let led = |record: &&ControlRecord| match (record.state, &record.control, outcome) {
+            (_, Control::Approve, Some("rejected" | "cancelled")) | (_, Control::Reject, Some("approved")) => false,
+            (.., Some("expired" | "superseded")) => false,
+            (ControlState::Acked, ..) => record.submitted_after >= asked,
+            (ControlState::Open, ..) => record.attempt > 0,
+            (ControlState::Nacked | ControlState::Expired, ..) => false,
+        };
+        let decisions = self.controls.values().filter(|record| record.is_decision_of(action));
+        decisions.filter(led).max_by_key(|record| record.queue_position)
     }
 
     /// The control that asked to end the active attempt, unless its owner refused it or it expired.
@@ -189,7 +227,7 @@ impl RowEncoder<'_> {
             }
         }
         self.summary.last_sequence = sequence;
-        track_question(self.questions, &envelope);
+        self.questions.place(&envelope);
         if let Some(asked) = PendingAction::of(&envelope.draft) {
             let asked_at = i64::try_from(self.event_ids.millis).unwrap_or(i64::MAX);
             remember(self.summary, asked, PendingDetail { asked_at, sequence, control: None });
@@ -236,19 +274,6 @@ fn unreadable_deadline(draft: &Draft, index: u64) -> Option<Violation> {
         event_type: draft.event_type.as_str().into(),
         thing: format!("action:{action}"),
     })
-}
-
-/// Follows the question of an action, until it is resolved.
-fn track_question(questions: &mut Questions, envelope: &Envelope) {
-    let Some(action) = &envelope.draft.ids.action else { return };
-    match envelope.draft.event_type {
-        EventType::ActionRequired => questions.put(action, Question { asked: envelope.sequence, has_expired: false }),
-        EventType::ActionResolved if envelope.draft.text("outcome") == Some(ActionOutcome::Expired.as_str()) => {
-            questions.expire(action)
-        }
-        EventType::ActionResolved => questions.remove(action),
-        _ => {}
-    }
 }
 
 /// Turns an end that may be an abort into a cancellation, because a control asked to stop the run.
@@ -314,9 +339,10 @@ impl Scratch {
         for (i, reader) in Audience::ALL.into_iter().enumerate() {
             self.own[i].clear();
             match visibilities[i] {
-                Visibility::Trimmed => visibility::without_call(envelope).write_json(&mut self.own[i]),
+                Visibility::Trimmed => visibility::without_call(envelope, reader).write_json(&mut self.own[i]),
                 Visibility::Body => {
-                    if let Some(filtered) = ledger.messages_for(envelope, reader) {
+                    let filtered = ledger.messages_for(envelope, reader);
+                    if let Some(filtered) = filtered.or_else(|| visibility::without_person(envelope, reader)) {
                         filtered.write_json(&mut self.own[i]);
                     }
                 }

@@ -3,12 +3,13 @@
 use super::Environment;
 use super::attempt::AttemptStarts;
 use super::pending::{Commit, InFlight};
+use super::questions::Questions;
 use super::rows::EncodedRows;
 use crate::guard::Guard;
 use crate::log::agent_memory::{AGENT_MEMORY_KEY_PREFIX, AgentMemory};
 use crate::log::commit::{Chain, Log, Logs, Submission, Summary, summary_of};
 use crate::log::control::{CONTROL_KEY_PREFIX, ControlRecord};
-use crate::log::question::{EXPIRED_QUESTIONS_MAX, QUESTION_KEY_PREFIX, Question};
+use crate::log::question::{QUESTION_KEY_PREFIX, Question};
 use crate::log::{Append, LoadedLog, LogId, META, StoreError};
 use crate::model::stored;
 use crate::model::{ActionId, Audience, ControlId, Draft, Epoch, Ids, ProducerId, Sequence};
@@ -16,7 +17,7 @@ use crate::source::ledger::{Ledger, RunState, Speakers};
 use crate::source::{self, Adapter, Drafts, Event, SourceKind};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -97,49 +98,6 @@ impl AdapterEntry {
     }
 }
 
-/// The questions of a log, one for each pending action, and the last ones that expired.
-#[derive(Default)]
-pub(super) struct Questions {
-    known: HashMap<ActionId, Question>,
-    /// Questions that changed or were resolved since the last save.
-    changed: BTreeSet<ActionId>,
-}
-
-impl Questions {
-    pub fn get(&self, action: &ActionId) -> Option<&Question> {
-        self.known.get(action)
-    }
-
-    pub fn put(&mut self, action: &ActionId, question: Question) {
-        self.known.insert(action.clone(), question);
-        self.changed.insert(action.clone());
-    }
-
-    pub fn remove(&mut self, action: &ActionId) {
-        if self.known.remove(action).is_some() {
-            self.changed.insert(action.clone());
-        }
-    }
-
-    /// Remembers that a question has expired. Beyond the limit, the oldest such question is forgotten.
-    pub fn expire(&mut self, action: &ActionId) {
-        let asked = self.get(action).map(|question| question.asked).unwrap_or_default();
-        self.put(action, Question { asked, has_expired: true });
-        let expired = || self.known.iter().filter(|(_, question)| question.has_expired);
-        if expired().count() > EXPIRED_QUESTIONS_MAX
-            && let Some((oldest, _)) = expired().min_by_key(|(_, question)| question.asked)
-        {
-            self.remove(&oldest.clone());
-        }
-    }
-
-    /// Forgets all but the expired questions.
-    pub fn clear_pending(&mut self) {
-        let Self { known, changed } = self;
-        changed.extend(known.extract_if(|_, question| !question.has_expired).map(|(action, _)| action));
-    }
-}
-
 /// How far a producer's facts are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Numbering {
@@ -173,7 +131,7 @@ struct Entries<'s> {
     adapters: Vec<AdapterEntry>,
     producers: HashMap<ProducerId, Numbering>,
     controls: BTreeMap<ControlId, ControlRecord>,
-    questions: Questions,
+    questions: HashMap<ActionId, Question>,
     memories: Vec<AgentMemory>,
 }
 
@@ -207,7 +165,7 @@ impl<'s> Entries<'s> {
             self.controls.insert(record.id.clone(), record);
         } else if let Some(action) = name.strip_prefix(QUESTION_KEY_PREFIX) {
             let action = ActionId::new(action).map_err(|error| unreadable(&error))?;
-            self.questions.known.insert(action, Question::read(log, key, value)?);
+            self.questions.insert(action, Question::read(log, key, value)?);
         } else if name.starts_with(AGENT_MEMORY_KEY_PREFIX) {
             self.memories.push(AgentMemory::read(log, key, value)?);
         }
@@ -278,7 +236,7 @@ impl LogWriter {
             producers,
             controls,
             controls_changed: Vec::new(),
-            questions,
+            questions: Questions::restore(questions),
             memories,
             event_ids: EventIds { millis: 0, bits: (environment.random)() },
             outbox: None,
@@ -397,7 +355,7 @@ impl LogWriter {
                 let saved = self.controls.get(&id).map(to_json);
                 state.push((Bytes::from(format!("{CONTROL_KEY_PREFIX}{id}")), saved));
             }
-            for action in std::mem::take(&mut self.questions.changed) {
+            for action in self.questions.take_changed() {
                 let saved = self.questions.get(&action).map(to_json);
                 state.push((Bytes::from(format!("{QUESTION_KEY_PREFIX}{action}")), saved));
             }

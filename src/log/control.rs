@@ -8,6 +8,7 @@
 //! starting server finds every queue without reading a log.
 
 use super::{LogId, StoreError};
+use crate::model::decided_by::{DECIDED_BY, DecidedBy};
 use crate::model::time::parse_time;
 use crate::model::{
     ActionId, ActionOutcome, AgentId, Audience, Control, ControlId, Draft, EventType, Ids, Owner, Phase, RunId, Scope, Sequence,
@@ -80,6 +81,9 @@ pub struct ControlRecord {
     /// The end of its log when it was submitted.
     #[serde(default)]
     pub submitted_after: Sequence,
+    /// Who submitted it; unknown for a control of an earlier release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_by: Option<DecidedBy>,
     pub expires_at: i64,
     /// How often an owner claimed it.
     pub attempt: u32,
@@ -177,6 +181,7 @@ impl ControlRecord {
         // A queued or claimed control has no outcome that needs a reason.
         let reason = self.reason.as_deref().filter(|_| !matches!(change, ControlChange::Submitted | ControlChange::Claimed));
         draft.payload.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
+        draft.set(DECIDED_BY, self.decided_by.as_ref().map(DecidedBy::to_value));
         (draft.phase, draft.ids, draft.audience) = (phase, self.ids(), self.audience);
         draft.control = Some(self.control.clone());
         if !is_run {

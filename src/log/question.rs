@@ -1,26 +1,74 @@
-//! The pending and the expired questions of a log: what tells whether a decision is about the question that was shown.
+//! The questions of a log: what tells whether a decision is about the question that was shown.
 //!
-//! One state entry per action. It holds positions, never the content of a question.
+//! One state entry per action. It holds positions and hashes, never the content of a question.
 
 use super::{LogId, StoreError};
-use crate::model::Sequence;
+use crate::model::{Sequence, ToolCallId};
 use serde::{Deserialize, Serialize};
 
-/// Expired questions that a log remembers, so that a late decision learns why it is refused.
-pub const EXPIRED_QUESTIONS_MAX: usize = 256;
+/// Closed questions that a log remembers, so that a late decision learns why it is refused, and so that a question under
+/// an id that was used before is another version.
+pub const CLOSED_QUESTIONS_MAX: usize = 256;
 
 /// The prefix of a question's state key; the action id follows.
 pub const QUESTION_KEY_PREFIX: &str = "q:";
 
-/// An action, by its requests.
+/// Whether a question waits for a decision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum QuestionState {
+    #[default]
+    Pending,
+    /// Answered, or given up.
+    Resolved,
+    /// Its deadline passed without an answer.
+    Expired,
+}
+
+/// The version of a question, for readers that see the same of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// 1, 2, 3 …: each content that differs from the one before is another.
+    pub number: u32,
+    /// The last envelope that changed or completed the content.
+    pub since: Sequence,
+}
+
+impl Default for Version {
+    fn default() -> Self {
+        Self { number: 1, since: Sequence::NONE }
+    }
+}
+
+/// An action, by its requests and the input of its call.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Question {
     /// Its last request. A runtime that asks again after it accepted an answer needs another one.
     pub asked: Sequence,
-    /// Whether its deadline passed without an answer.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub has_expired: bool,
+    #[serde(default)]
+    pub state: QuestionState,
+    /// As readers that see its call have it.
+    #[serde(default)]
+    pub whole: Version,
+    /// As readers that only see its requests have it.
+    #[serde(default)]
+    pub request: Version,
+    /// The first request since it was last closed.
+    #[serde(default)]
+    pub opened: Sequence,
+    /// The last envelope that opened it, or made it another version.
+    #[serde(default)]
+    pub changed: Sequence,
+    /// The hash of the last request.
+    #[serde(default)]
+    pub content: Box<str>,
+    /// The call whose input it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<ToolCallId>,
+    /// The hash of the call's input; `None` while the whole input is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Box<str>>,
 }
 
 impl Question {

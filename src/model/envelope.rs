@@ -44,6 +44,10 @@ pub struct Draft {
     ///
     /// Never on the wire: it would reveal that data.
     pub missed_by: Option<Audience>,
+    /// For a request: the version of its question for readers that cannot see its call.
+    ///
+    /// Never on the wire: together with the version of all other readers, it would reveal changes of the call.
+    pub request_version: Option<u32>,
     /// For an end: whether an abort looks the same in its source.
     ///
     /// Then a request to stop decides which of the two it was. Never on the wire.
@@ -81,6 +85,7 @@ impl Draft {
             start_audience: None,
             call_audience: None,
             missed_by: None,
+            request_version: None,
             may_be_abort: false,
             reopens: false,
             payload: Map::new(),

@@ -1,4 +1,8 @@
-//! JSON text that is read or changed without parsing it.
+//! JSON text that is read or changed without parsing it, and hashes of values.
+
+use data_encoding::HEXLOWER;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 /// The byte order mark that some editors write before a text.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
@@ -51,6 +55,39 @@ pub fn string_end(text: &[u8], mut at: usize) -> usize {
         at += 2;
     }
     text.len()
+}
+
+/// A hash of a value that does not depend on the order of members.
+#[must_use]
+pub fn hash_sorted(value: &Value) -> String {
+    let mut text = String::new();
+    write_sorted(value, &mut text);
+    HEXLOWER.encode(&Sha256::digest(text)[..16])
+}
+
+/// Writes a value's JSON with the members of objects sorted, so that their order does not matter.
+fn write_sorted(value: &Value, out: &mut String) {
+    match value {
+        Value::Object(members) => {
+            let mut members: Vec<_> = members.iter().collect();
+            members.sort_unstable_by_key(|(name, _)| *name);
+            out.push('{');
+            for (name, value) in members {
+                out.push_str(&Value::from(name.as_str()).to_string());
+                write_sorted(value, out);
+            }
+            out.push('}');
+        }
+        Value::Array(items) => {
+            out.push('[');
+            for item in items {
+                write_sorted(item, out);
+                out.push(',');
+            }
+            out.push(']');
+        }
+        plain => out.push_str(&plain.to_string()),
+    }
 }
 
 #[cfg(test)]

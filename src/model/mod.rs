@@ -4,6 +4,7 @@
 
 pub mod audience;
 pub mod cursor;
+pub mod decided_by;
 pub mod envelope;
 pub mod halves;
 pub mod id;
@@ -12,6 +13,7 @@ pub mod schema;
 pub mod stored;
 pub mod taxonomy;
 pub mod time;
+pub mod version;
 pub mod visibility;
 
 pub use audience::Audience;

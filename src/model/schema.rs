@@ -355,6 +355,7 @@ mod tests {
             start_audience: Some(Audience::User),
             call_audience: Some(Audience::User),
             missed_by: Some(Audience::User),
+            request_version: Some(1),
             may_be_abort: true,
             reopens: true,
             payload: Map::from_iter([("output".to_owned(), json!(1))]),

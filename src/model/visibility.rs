@@ -5,9 +5,11 @@
 //! can forget to ask.
 
 use super::audience::Audience;
+use super::decided_by;
 use super::envelope::{CONTINUES, Draft, Envelope};
 use super::id::EvidenceId;
 use super::taxonomy::{EventType, Persistence, Phase, Scope, Surface};
+use super::version::QUESTION_VERSION;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
@@ -141,7 +143,7 @@ const QUESTION_MEMBERS: &[&str] = &[
     "kind", "title", "message", "reason", "description", "schema", "responseSchema", "options", "default", "risk", "scope",
     "policyScope", "plan", "versionId", "artifactRefs", "evidenceRefs", "expiresAt", "parentRouting", "agentName", "teamName",
     "runtimeEntity", "resumeMode", "outcome", "value", "decision", "decidedBy", "resolvedBy", "status", "controlId", "attempt",
-    "requeued", "withheld",
+    "requeued", "withheld", QUESTION_VERSION,
 ];
 
 /// Relations to the subject under review. Any other reference may lead to the call.
@@ -152,15 +154,28 @@ const REVIEWED_RELATIONS: &[&str] =
 ///
 /// Only members that describe the question stay.
 #[must_use]
-pub fn without_call<'d>(envelope: &Envelope<'d>) -> Envelope<'d> {
-    let mut trimmed = envelope.clone();
+pub fn without_call<'d>(envelope: &Envelope<'d>, reader: Audience) -> Envelope<'d> {
+    let mut trimmed = without_person(envelope, reader).unwrap_or_else(|| envelope.clone());
     let draft = trimmed.draft.to_mut();
     draft.ids.tool_call = None;
+    match draft.request_version {
+        Some(version @ 2..) => drop(draft.payload.insert(QUESTION_VERSION.into(), version.into())),
+        _ => drop(draft.payload.shift_remove(QUESTION_VERSION)),
+    }
     draft.payload.retain(|member, _| QUESTION_MEMBERS.contains(&member.as_str()));
     draft.extra.retain(|member, _| QUESTION_MEMBERS.contains(&member.as_str()));
     draft.raw_event_ref = None;
     draft.refs = draft.refs.take().and_then(reviewed_refs);
     trimmed
+}
+
+/// `envelope` without the person who decided, for users. `None`: this reader gets it as it is.
+#[must_use]
+pub fn without_person<'d>(envelope: &Envelope<'d>, reader: Audience) -> Option<Envelope<'d>> {
+    let payload = decided_by::without_person(&envelope.draft.payload).filter(|_| reader == Audience::User)?;
+    let mut public = envelope.clone();
+    public.draft.to_mut().payload = payload;
+    Some(public)
 }
 
 /// The references to the subject under review.

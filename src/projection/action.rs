@@ -5,7 +5,9 @@
 use super::activity_set::Edit;
 use super::envelope_view::EnvelopeView;
 use super::{ACTION_KIND as KIND, FoldState, carry, tool_call};
+use crate::model::decided_by::{DECIDED_BY, RESOLVED_BY};
 use crate::model::time::parse_time;
+use crate::model::version::QUESTION_VERSION;
 use crate::model::{ActionOutcome, EventType, Surface, ToolCallId};
 use serde_json::{Map, Value, json};
 
@@ -25,6 +27,12 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
         EventType::ToolStarted | EventType::ToolArgs => {
             let call = envelope.ids.tool_call.as_ref().map(ToolCallId::as_str);
             if let Some(action) = call.and_then(|call| tool_call::action_of(fold, call)) {
+                if let Some(mut edit) = fold.activities.edit(KIND, &action)
+                    && let Some(version) = envelope.get(QUESTION_VERSION)
+                {
+                    edit.set(QUESTION_VERSION, version.clone());
+                    edit.remove("parameters");
+                }
                 copy_from_call(fold, &action);
             }
         }
@@ -55,7 +63,9 @@ fn required(envelope: &EnvelopeView, fold: &mut FoldState) {
     if edit.get("status").is_some_and(|status| status != "pending") {
         edit.replace(Map::new());
     }
-    edit.remove("control");
+    for of_decision in ["control", "controlId", DECIDED_BY, RESOLVED_BY] {
+        edit.remove(of_decision);
+    }
     edit.set_str("status", "pending");
     edit.set_some("kind", envelope.text("kind"));
     carry::members(envelope, &mut edit, MEMBERS);
@@ -66,6 +76,10 @@ fn required(envelope: &EnvelopeView, fold: &mut FoldState) {
         edit.set_some(member, value.cloned());
     }
     set_deadline(&mut edit);
+    match envelope.get(QUESTION_VERSION) {
+        Some(version) => edit.set(QUESTION_VERSION, version.clone()),
+        None => edit.remove(QUESTION_VERSION),
+    }
     // `payload` holds a source's own members. A card needs this one: a user cannot type a sign-in, as they type a password.
     if let (Some(kind), None) = (envelope.text("credentialKind"), envelope.member("payload")) {
         edit.set("payload", json!({ "credentialKind": kind }));
@@ -120,9 +134,21 @@ fn resolved(envelope: &EnvelopeView, fold: &mut FoldState) {
             edit.remove("withheld");
             edit.set_some("outcome", envelope.text("outcome"));
             edit.set_some("value", envelope.get("value").cloned());
+            edit.set_some(RESOLVED_BY, envelope.member(RESOLVED_BY).cloned());
+            name_decision(envelope, &mut edit);
         }
     }
     edit.remove("control");
+}
+
+/// Copies who decided, and by which control.
+fn name_decision(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
+    for member in ["controlId", DECIDED_BY] {
+        match envelope.get(member) {
+            Some(value) => edit.set(member, value.clone()),
+            None => edit.remove(member),
+        }
+    }
 }
 
 /// A reader's answer is in transit to the action's owner, or was lost there.
@@ -133,8 +159,15 @@ fn control(envelope: &EnvelopeView, fold: &mut FoldState) {
     };
     let goes_on = envelope.get("requeued") == Some(&Value::Bool(true));
     match envelope.text("status") {
-        Some("expired" | "nacked" | "failed") if !goes_on => edit.remove("control"),
-        _ => edit.set("control", "submitted"),
+        Some("expired" | "nacked" | "failed") if !goes_on => {
+            for of_decision in ["control", "controlId", DECIDED_BY] {
+                edit.remove(of_decision);
+            }
+        }
+        _ => {
+            edit.set("control", "submitted");
+            name_decision(envelope, &mut edit);
+        }
     }
 }
 

@@ -274,9 +274,29 @@ fn action() -> Value {
             "taskId": string("The task that the request belongs to."),
             "expiresAt": any_value("The time until which the request can be answered, from its source."),
             "control": closed(&["submitted"], "A reader's answer is in transit to the owner."),
+            "controlId": string("The control that decides the action."),
+            "decidedBy": decided_by(),
+            "resolvedBy": any_value("Who resolved the action, as its producer says."),
+            "questionVersion": any_value("The version of the question, from the second on: another content is another version."),
             "withheld": withheld(),
         }),
     )
+}
+
+fn decided_by() -> Value {
+    json!({
+        "description": "Who decided, as the server knows it. Users do not get `sub`, `name` and `onBehalfOf`.",
+        "type": "object",
+        "required": ["via", "at"],
+        "properties": {
+            "sub": string("The `sub` of the token."),
+            "name": string("The `name` of the token."),
+            "onBehalfOf": string("The person for whom the holder of the token decided."),
+            "via": string("The face of the request; `runtime` if the runtime resolved the action on its own."),
+            "at": string("When the server accepted the decision, RFC 3339 in UTC."),
+            "seen": { "description": "The last envelope of the question that its maker saw.", "type": "integer" },
+        },
+    })
 }
 
 fn queue() -> Value {

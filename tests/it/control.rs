@@ -106,10 +106,12 @@ async fn statuses(client: &Client, run: &str) -> Vec<(String, String)> {
 
 /// Reads the run's control.changed events.
 async fn changes(client: &Client, run: &str, audience: &str) -> Vec<Value> {
-    let events = client.read_events(run, &format!("type=control.changed&audience={audience}"), 1000).await;
-    for event in &events {
+    let mut events = client.read_events(run, &format!("type=control.changed&audience={audience}"), 1000).await;
+    for event in &mut events {
         crate::schema::assert_valid("agentui-event.schema.json", event);
         assert_eq!(event["owner"], "session");
+        let decided_by = event["payload"].as_object_mut().unwrap().shift_remove("decidedBy").expect("the control has a maker");
+        assert_eq!(decided_by["via"], "rest");
     }
     events
 }
@@ -169,7 +171,8 @@ async fn an_approval_reaches_the_asking_teammate_and_only_its_fact_resolves_the_
         let answer = payloads.as_object_mut().unwrap().shift_remove(member).expect(member);
         assert!(of == "text" || answer.as_str().unwrap().parse::<jiff::Timestamp>().is_ok(), "{member} is {answer}");
     }
-    let expected = json!({"controlId": id, "runId": "r", "control": "approve", "actionId": "a", "agentId": "scout",
+    payloads.as_object_mut().unwrap().shift_remove("decidedBy").expect("the control has a maker");
+    let expected = json!({"controlId": id, "runId": "r", "sessionId": "s", "control": "approve", "actionId": "a", "agentId": "scout",
         "value": {"scope": "once"}, "attempt": 1});
     assert_eq!(payloads, expected);
     assert_eq!(read_action(&client, "r", "user").await.unwrap()["control"], "submitted");

@@ -348,3 +348,114 @@ async fn a_client_that_half_closes_after_an_ordinary_request_gets_its_answer() {
     with_timeout("an answer", socket.read_to_end(&mut answer)).await.unwrap();
     assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
 }
+
+fn call(kind: &str, id: &str, payload: Value) -> Value {
+    fact(kind, json!({"toolCallId": id, "payload": payload}))
+}
+
+/// The sequence of the run's last envelope.
+async fn last_sequence(client: &Client) -> u64 {
+    client.get("/v1/runs/r").await.ok()["lastSequence"].as_u64().unwrap()
+}
+
+fn about_call(action: &str, call: &str) -> Value {
+    fact("action.required", json!({"actionId": action, "toolCallId": call, "payload": {"kind": "tool_approval"}}))
+}
+
+#[tokio::test]
+async fn a_decision_about_an_earlier_version_of_a_question_is_refused() {
+    let (client, _) = start().await;
+    let write = |path: &str| json!({"toolName": "write", "input": {"path": path}});
+    client.append("r", &[started(), call("tool.started", "c", write("one.txt")), about_call("a", "c")]).await;
+    let seen = last_sequence(&client).await;
+    let approve = |seen: u64| json!({"control": "approve", "actionId": "a", "seenSequence": seen});
+    let refused = async |seen: u64| decide(&client, "r", approve(seen)).await.problem(409, "action_changed");
+
+    // The same content is the same version.
+    client.append("r", &[about_call("a", "c"), call("tool.args", "c", json!({"input": {"path": "one.txt"}}))]).await;
+    let first = submit(&client, "r", approve(seen)).await;
+    assert_eq!(claim(&client).await[0]["controlId"], first);
+    client.append("r", &[resolved("a", "approved")]).await;
+
+    client.append("r", &[call("tool.started", "d", write("one.txt")), about_call("a", "d")]).await;
+    refused(seen).await;
+    let seen = last_sequence(&client).await;
+    client.append("r", &[call("tool.args", "d", json!({"input": {"path": "PRODUCTION.db"}}))]).await;
+    assert_eq!(refused(seen).await["sequence"], last_sequence(&client).await);
+    let shown = activity(&client, "r", "action", "user").await;
+    assert_eq!(shown["parameters"], json!({"path": "PRODUCTION.db"}), "the card shows what would run");
+    let seen = last_sequence(&client).await;
+    client
+        .append("r", &[fact("action.required", json!({"actionId": "a", "toolCallId": "d", "payload": {"message": "Sure?"}}))])
+        .await;
+    refused(seen).await;
+    submit(&client, "r", approve(last_sequence(&client).await)).await;
+}
+
+#[tokio::test]
+async fn a_queued_decision_does_not_reach_the_owner_of_a_question_that_changed() {
+    let (client, _) = start().await;
+    client.append("r", &[started(), asks("a", json!({"message": "One?"}))]).await;
+    let first = submit(&client, "r", json!({"control": "approve", "actionId": "a"})).await;
+    client.append("r", &[asks("a", json!({"message": "Two?"}))]).await;
+    let second = submit(&client, "r", json!({"control": "reject", "actionId": "a"})).await;
+    let claimed = claim(&client).await;
+    assert_eq!((claimed.len(), &claimed[0]["controlId"]), (1, &json!(second)));
+    let closed = controls(&client, "r").await;
+    assert_eq!(
+        json!([closed[0]["controlId"], closed[0]["status"], closed[0]["reason"]]),
+        json!([first, "expired", "action_changed"])
+    );
+}
+
+#[tokio::test]
+async fn faces_without_a_place_for_a_version_hand_it_out_in_the_id() {
+    let (client, _) = start().await;
+    let start = fact("run.started", json!({"sessionId": "t", "threadId": "t"}));
+    let question = |path: &str| {
+        let payload = json!({"kind": "tool_approval", "message": format!("Write {path}?")});
+        fact("action.required", json!({"actionId": "a", "toolCallId": "c", "payload": payload}))
+    };
+    let begun = call("tool.started", "c", json!({"toolName": "write", "input": {"path": "one"}}));
+    client.append("r", &[start, begun, question("one")]).await;
+    let interrupts = async || {
+        let thread = client.get("/ag-ui/default?threadId=t").await.ok();
+        thread["interrupts"]["pending"].as_array().unwrap().iter().map(|interrupt| interrupt["id"].clone()).collect::<Vec<_>>()
+    };
+    let approvals = async || {
+        let chat = client.get("/ai-sdk/default/t?version=7").await.ok();
+        chat.to_string().matches("\"approval\":{\"id\":\"a~2\"").count()
+    };
+    assert_eq!((interrupts().await, approvals().await), (vec![json!("a")], 0));
+    client.append("r", &[question("two")]).await;
+    assert_eq!((interrupts().await, approvals().await), (vec![json!("a~2")], 1));
+    let resume = |id: &str| {
+        json!({"threadId": "t", "runId": format!("of {id}"), "messages": [],
+            "resume": [{"interruptId": id, "status": "resolved", "payload": {"approved": true}}]})
+    };
+    let approve = |id: &str| {
+        json!({"id": "t", "messages": [{"id": "m", "role": "assistant", "parts": [{"type": "dynamic-tool", "toolName": "write",
+            "toolCallId": "c", "state": "approval-responded", "input": {}, "approval": {"id": id, "approved": true}}]}]})
+    };
+    for (path, body) in [
+        ("/ag-ui/default", resume("a")),
+        ("/copilotkit/agent/default/run", resume("a~1")),
+        ("/ag-ui/default", resume("a~3")),
+        ("/ai-sdk/default", approve("a")),
+    ] {
+        let refused = client.post(path, &[("content-type", "application/json")], body.to_string()).await;
+        refused.problem(409, "action_changed");
+    }
+    let joining = tokio::spawn({
+        let (client, body) = (client.clone(), resume("a~2").to_string());
+        async move { client.post("/ag-ui/default", &[("content-type", "application/json")], body).await }
+    });
+    with_timeout("the decision", async {
+        while claim(&client).await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    client.append("r", &[resolved("a", "approved"), fact("run.finished", json!({}))]).await;
+    assert_eq!(joining.await.unwrap().status, 200);
+}

@@ -262,11 +262,13 @@ async fn every_described_status_and_code_occurs() {
     assert!(unmet.is_empty(), "described, but never sent: {unmet:#?}");
 }
 
-/// A question whose deadline has passed, and one that can be decided.
+/// A question whose deadline has passed, one that changed, and one that can be decided.
 fn questions() -> Value {
     let asks = |action: &str, payload: Value| fact("action.required", json!({"actionId": action, "payload": payload}));
     json!([
         asks("late", json!({"kind": "tool_approval", "expiresAt": "2026-01-01T00:00:00Z"})),
+        asks("changed", json!({"kind": "tool_approval", "message": "One?"})),
+        asks("changed", json!({"kind": "tool_approval", "message": "Two?"})),
         asks("taken", json!({"kind": "tool_approval"})),
     ])
 }
@@ -308,6 +310,8 @@ async fn exercise_controls(client: &Client) {
         client.post(path, &json, r#"{"control":"approve","actionId":"none"}"#).await;
         client.post(&path.replace("controls", "facts"), &json, questions().to_string()).await.ok();
         client.post(path, &json, r#"{"control":"approve","actionId":"late"}"#).await.problem(409, "action_expired");
+        let outdated = r#"{"control":"approve","actionId":"changed","seenSequence":0}"#;
+        client.post(path, &json, outdated).await.problem(409, "action_changed");
         for value in ["x", "y"] {
             client.post(path, &json, steer(path, "send", value)).await;
         }
@@ -366,7 +370,7 @@ async fn exercise_clients(client: &Client, small: &Client) {
     }
     client.post("/v1/runs/asked/facts?sessionId=asked", &json, questions().to_string()).await.ok();
     client.post("/v1/runs/asked/controls", &json, r#"{"control":"reject","actionId":"taken"}"#).await;
-    for (action, code) in [("late", "action_expired"), ("taken", "action_not_pending")] {
+    for (action, code) in [("late", "action_expired"), ("changed", "action_changed"), ("taken", "action_not_pending")] {
         let resume = json!([{ "interruptId": action, "status": "resolved", "payload": { "approved": true } }]);
         let body = json!({ "threadId": "asked", "runId": "resumed", "resume": resume }).to_string();
         let part = json!({ "type": "dynamic-tool", "state": "approval-responded", "toolCallId": "c", "toolName": "t",

@@ -13,4 +13,4 @@ export { QueueFull, Rejected, Unreachable, type Counters, type RejectedFact } fr
 export { currentRun, Message, Run, type ActionKind, type ActionOutcome } from "./run.js";
 export type { Server } from "./transport.js";
 export type { ControlName, EventType, Fact, Owner, Persistence, Phase, Scope, Surface, Topology } from "./vocabulary.js";
-export { Control, worker, type ControlDocument, type WorkerOptions } from "./worker.js";
+export { Control, worker, type ControlDocument, type DecidedBy, type WorkerOptions } from "./worker.js";

@@ -22,6 +22,19 @@ export interface WorkerOptions extends Server {
   signal?: AbortSignal;
 }
 
+/** Who decided, and by which face. */
+export interface DecidedBy {
+  via: string;
+  /** RFC 3339 in UTC. */
+  at: string;
+  /** The last envelope of the question that the person saw. */
+  seen?: number;
+  sub?: string;
+  name?: string;
+  /** The person for whom the holder of the token decided. */
+  onBehalfOf?: string;
+}
+
 /** A claimed control, as the server hands it out. It may have further members. */
 export interface ControlDocument {
   control: ControlName;
@@ -32,11 +45,14 @@ export interface ControlDocument {
   agentId?: string;
   runId?: string;
   sessionId?: string;
+  threadId?: string;
   actionId?: string;
   toolCallId?: string;
   taskId?: string;
   /** The text or the data. */
   value?: unknown;
+  /** Who submitted it, as the server knows it. */
+  decidedBy?: DecidedBy;
   /** The server no longer has the secret in the value, so the worker refuses the control. */
   redacted?: boolean;
   /** The actions that a message supersedes: they take no decision any more. */

@@ -3,6 +3,7 @@
 use super::attribution::{Attribution, set_metadata, teammate};
 use crate::encode::frames::ActivityView;
 use crate::model::Sequence;
+use crate::model::version::{QUESTION_VERSION, versioned_id};
 use serde_json::{Map, Value, json};
 
 /// Content members of the `run` activity that this module reads.
@@ -12,7 +13,7 @@ const MEMBERS: &[&str] = &["status", "attempt", "agentId", "error", "result"];
 const ACTION_MEMBERS: &[&str] = &[
     "status", "control", "kind", "reason", "message", "schema", "responseSchema", "toolCallId", "expiresAt", "title",
     "description", "toolName", "parameters", "risk", "scope", "policyScope", "artifactId", "versionId", "evidenceId", "plan",
-    "payload", "options", "refs",
+    "payload", "options", "refs", QUESTION_VERSION,
 ];
 /// Members that AG-UI's interrupt lacks; they go to the metadata.
 const METADATA_MEMBERS: &[&str] = &[
@@ -178,7 +179,7 @@ impl PendingAction {
             "structured_input" | "clarification" | "credential_request" => "input_required",
             _ => "confirmation",
         };
-        let mut interrupt = json!({ "id": id, "reason": text("reason").unwrap_or(by_kind) });
+        let mut interrupt = json!({ "id": versioned_id(id, get(QUESTION_VERSION).and_then(Value::as_u64).unwrap_or(1)), "reason": text("reason").unwrap_or(by_kind) });
         for member in ["message", "toolCallId", "expiresAt"] {
             if let Some(value) = text(member) {
                 interrupt[member] = value.into();

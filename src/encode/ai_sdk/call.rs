@@ -11,6 +11,7 @@ use super::content_copy::{ContentCopy, joined};
 use super::message_writer::{MessageWriter, hash};
 use crate::encode::failure_text;
 use crate::model::Sequence;
+use crate::model::version::{QUESTION_VERSION, versioned_id};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hasher};
@@ -49,6 +50,8 @@ pub(super) enum Decision {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Approval {
     pub action: Box<str>,
+    /// The id that the client answers.
+    id: Box<str>,
     /// The sequence of the first request. The latest request counts.
     pub opened: Sequence,
     decision: Decision,
@@ -72,7 +75,11 @@ impl Approval {
             (_, Some(other @ ("cancelled" | "expired" | "superseded"))) => (Decision::Denied, Some(other.into())),
             _ => (Decision::Unknown, None),
         };
-        Some((call, Self { action: id.into(), opened, decision, message: text("message").map(Into::into), reason }))
+        let shown = versioned_id(id, content.get(QUESTION_VERSION).and_then(Value::as_u64).unwrap_or(1));
+        Some((
+            call,
+            Self { action: id.into(), id: shown.into(), opened, decision, message: text("message").map(Into::into), reason },
+        ))
     }
 }
 
@@ -166,7 +173,7 @@ impl<'c> Target<'c> {
             Outcome::Error(text) => part["errorText"] = text.as_str().into(),
         }
         if let Some(approval) = self.approval {
-            let mut member = json!({ "id": approval.action });
+            let mut member = json!({ "id": approval.id });
             if let Some(message) = approval.message.as_deref().filter(|_| version >= 7) {
                 member["requestReason"] = message.into();
             }
@@ -480,7 +487,7 @@ impl Call {
         let requested = Approval { decision: Decision::Pending, reason: None, ..approval.clone() };
         let is_open = sent.approval.as_ref() == Some(&requested);
         if !is_open || approval.decision == Decision::Pending {
-            let mut request = json!({ "type": "tool-approval-request", "approvalId": approval.action, "toolCallId": id });
+            let mut request = json!({ "type": "tool-approval-request", "approvalId": approval.id, "toolCallId": id });
             if let Some(message) = approval.message.as_deref().filter(|_| writer.version >= 7) {
                 request["reason"] = message.into();
             }
@@ -493,8 +500,7 @@ impl Call {
             (Decision::Pending, _) => {}
             (Decision::Approved | Decision::Denied, _) if writer.version >= 7 => {
                 let approved = approval.decision == Decision::Approved;
-                let mut response =
-                    json!({ "type": "tool-approval-response", "approvalId": approval.action, "approved": approved });
+                let mut response = json!({ "type": "tool-approval-response", "approvalId": approval.id, "approved": approved });
                 if let Some(reason) = approval.reason.as_deref() {
                     response["reason"] = reason.into();
                 }

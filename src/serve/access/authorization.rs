@@ -20,10 +20,12 @@ use super::requested_run::requested_in_thread;
 use crate::auth::rights::{Rights, Scope, Verb};
 use crate::auth::tickets::Purpose;
 use crate::auth::{EndReason, Grant, GrantWatch, TokenError};
+use crate::control::Requester;
 use crate::feed::SessionPredicate;
 use crate::ingest::{WriteScope, WriteTarget};
 use crate::log::LogId;
 use crate::log::commit::{Log, Summary, Tail};
+use crate::model::decided_by::{Decider, Via, person};
 use crate::model::{AgentId, Audience, Epoch, RunId, SessionId};
 use crate::serve::App;
 use crate::serve::cluster::no_leader;
@@ -76,6 +78,18 @@ impl Principal {
     #[must_use]
     pub const fn grant(&self) -> Option<&Arc<Grant>> {
         self.0.as_ref()
+    }
+
+    /// The principal as the maker of controls in its own sessions, by this face.
+    #[must_use]
+    pub fn requester(&self, audience: Audience, via: Via) -> Requester {
+        let decider = self.0.as_ref().map_or(Decider::anonymous(via), |grant| Decider {
+            sub: Some(person(&grant.subject)),
+            name: grant.name.as_deref().map(person),
+            via,
+            on_behalf_of: None,
+        });
+        Requester { audience, has_session: true, decider }
     }
 
     /// Verifies a token.

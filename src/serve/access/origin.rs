@@ -23,8 +23,7 @@ pub const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The methods and headers that a page of a configured origin may use and read.
 const METHODS: &str = "GET, POST, DELETE";
-const REQUEST_HEADERS: &str =
-    "authorization, content-type, last-event-id, producer-id, producer-epoch, producer-seq, range, x-request-id, x-run-id";
+const REQUEST_HEADERS: &str = "authorization, content-type, last-event-id, producer-id, producer-epoch, producer-seq, range, x-request-id, x-run-id, x-proscenium-client";
 const EXPOSED_HEADERS: &str = "accept-ranges, content-range, retry-after, www-authenticate, x-request-id";
 /// How long a browser may cache a preflight, in seconds.
 const PREFLIGHT_MAX_AGE_SECS: &str = "600";

@@ -6,13 +6,15 @@
 
 use super::hydrate::no_such_run;
 use super::sessions::no_such_session;
+use crate::auth::rights::Verb;
 use crate::control::rules::{ControlRequest, InvalidControl};
 use crate::control::{self, Answer, CONTROL_BYTES_MAX, Claim, ClaimedControl, ControlError, Requester};
 use crate::ingest::WriterView;
 use crate::log::LogId;
 use crate::log::control::OPEN_CONTROLS_MAX;
+use crate::model::decided_by::Via;
 use crate::model::json::without_mark;
-use crate::model::{AgentId, Audience, ControlId, halves};
+use crate::model::{AgentId, ControlId, halves};
 use crate::serve::access::authorization::Authorization;
 use crate::serve::http::body::{check_depth, is_lines};
 use crate::serve::http::problem::Problem;
@@ -23,7 +25,7 @@ use crate::serve::{App, stop_requested};
 use axum::body::{Body, to_bytes};
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +53,8 @@ pub async fn post(
     let log = log_of(&head.uri)?;
     let audience = Query::from_uri(&head.uri).audience()?;
     let body = object(&app, &head.headers, body).await?;
-    let answer = submit(&app, &authorization, &log, body, audience).await?;
+    let by = authorization.principal().requester(audience, via(&head.headers));
+    let answer = submit(&app, &authorization, &log, body, by).await?;
     Ok((StatusCode::ACCEPTED, no_store_json(answer)).into_response())
 }
 
@@ -64,13 +67,17 @@ pub(in crate::serve) async fn submit(
     authorization: &Authorization,
     log: &LogId,
     body: Map<String, Value>,
-    audience: Audience,
+    by: Requester,
 ) -> Result<Value, Problem> {
     let given = match log {
         LogId::Run(run) => run.as_str(),
         LogId::Session(session) => session.as_str(),
     };
     let request = ControlRequest::parse(body, log.kind(), given, (app.environment.now)()).map_err(bad_control)?;
+    if request.on_behalf_of.is_some() && !authorization.can(Verb::Impersonate) {
+        let detail = "The token may not decide for another person. Omit onBehalfOf, or use a token with the verb impersonate.";
+        return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("missing", Verb::Impersonate.as_str()));
+    }
     let has_session = match log {
         LogId::Session(_) => true,
         LogId::Run(_) => {
@@ -78,8 +85,8 @@ pub(in crate::serve) async fn submit(
             summary.session_id.as_ref().is_none_or(|session| authorization.has_session(session))
         }
     };
-    let requester = Requester { audience, has_session };
-    let id = app.controls.submit(&app.logs, &app.ingest, log, &request, requester).await.map_err(control_problem)?;
+    let by = Requester { has_session, ..by };
+    let id = app.controls.submit(&app.logs, &app.ingest, log, &request, &by).await.map_err(control_problem)?;
     Ok(json!({ "controlId": id, "status": "queued" }))
 }
 
@@ -105,13 +112,26 @@ pub async fn withdraw(State(app): State<Arc<App>>, authorization: Authorization,
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
+/// The header in which the page and the command line name themselves.
+pub const CLIENT: &str = "x-proscenium-client";
+
+/// The face of a request to a native address.
+fn via(headers: &HeaderMap) -> Via {
+    match headers.get(CLIENT).map(HeaderValue::as_bytes) {
+        Some(b"page") => Via::Page,
+        Some(b"cli") => Via::Cli,
+        _ => Via::Rest,
+    }
+}
+
 /// Lists the controls of a log, in submission order.
 ///
 /// `GET /v1/runs/{run}/controls` and `GET /v1/sessions/{session}/controls`.
-pub async fn list(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+pub async fn list(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
     let (log, query) = (log_of(&uri)?, Query::from_uri(&uri));
+    let reader = authorization.principal().requester(query.audience()?, Via::Rest);
     let (limit, after) = (query.page_size()?, query.number("cursor")?.unwrap_or(0));
-    let listed = control::list(&app.logs, &log, query.audience()?, after, limit).await?;
+    let listed = control::list(&app.logs, &log, &reader, after, limit).await?;
     let (controls, next) = match (listed, &log) {
         (Some(listed), _) => listed,
         (None, LogId::Run(run)) => return Err(no_such_run(run)),
@@ -288,6 +308,9 @@ pub(in crate::serve) fn control_problem(refusal: ControlError) -> Problem {
         ControlError::NoSuchSession(_) => Problem::not_found("no_such_session", detail),
         ControlError::ActionNotPending { .. } => conflict("action_not_pending").with("member", "actionId"),
         ControlError::ActionExpired { .. } => conflict("action_expired").with("member", "actionId"),
+        ControlError::ActionChanged { since, .. } => {
+            conflict("action_changed").with("member", "actionId").with("sequence", since.0)
+        }
         ControlError::ActionDecided { first, .. } => {
             conflict("action_not_pending").with("member", "actionId").with("controlId", first.as_str())
         }

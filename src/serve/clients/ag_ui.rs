@@ -12,10 +12,12 @@ use super::tanstack::{self, TanStack};
 use super::threads::{RUNS_MAX, Thread};
 use super::{DialectStream, IdPosition, PendingOpening, StartFuture, Started, StreamOpening, body, shown_activities};
 use crate::auth::rights::Verb;
+use crate::control::Requester;
 use crate::encode::ag_ui::{AgUi, AgUiOptions, interrupts, messages, state};
 use crate::encode::{Begin, Dialect, Until};
 use crate::log::LogId;
 use crate::log::commit::Tail;
+use crate::model::decided_by::Via;
 use crate::model::{AgentId, Audience, RunId, SessionId, ThreadId};
 use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, Principal, Resource, authorize, authorize_also};
@@ -81,6 +83,7 @@ pub(super) struct ClientOptions {
     pub ids: IdPosition,
     /// Whether it understands sub-agent events.
     pub subagents: bool,
+    pub via: Via,
     /// Its position in the run that it requests.
     pub after: Option<DialectCursor>,
 }
@@ -93,7 +96,8 @@ impl ClientOptions {
     pub fn from_request(query: &Query, headers: &HeaderMap) -> Result<Self, Problem> {
         let (audience, subagents) = (query.audience()?, query.is_set("subagents"));
         let ids = if headers.contains_key(RUN_ID) { IdPosition::First } else { IdPosition::Last };
-        Ok(Self { audience, ids, subagents, after: resume_position(headers, None)? })
+        let via = if ids == IdPosition::First { Via::Tanstack } else { Via::AgUi };
+        Ok(Self { audience, ids, subagents, via, after: resume_position(headers, None)? })
     }
 
     /// Returns whether the client is `TanStack` AI.
@@ -156,13 +160,14 @@ pub(super) async fn run(
     let principal = authorization.principal().clone();
     let authorization = authorize_also(app, authorization, Verb::Control, Resource::Thread(&id), Some(audience)).await?;
     let authorization = authorize_also(app, authorization, Verb::Read, Resource::Thread(&id), Some(audience)).await?;
+    let by = principal.requester(audience, options.via);
     let thread = Thread::find(app, &id).await?;
     let existing_run = existing_run(app, &principal, &id, &input.run, audience).await?;
 
     if existing_run.is_some() && input.decisions.is_empty() && options.after.is_none() {
         check_asks_nothing_new(app, &thread, &input, audience).await?;
     }
-    let decided = submit_decisions(app, &thread, &input, existing_run.is_some(), audience).await?;
+    let decided = submit_decisions(app, &thread, &input, existing_run.is_some(), &by).await?;
     // A run that can be streamed at once: the named run, or the run of the client's cursor.
     let resumed = decided.last().filter(|_| options.after.is_some() && !is_of_run(options.after, existing_run.as_ref()));
     let run_to_attach = existing_run
@@ -182,7 +187,7 @@ pub(super) async fn run(
     let named = input.run.clone();
     if decided.is_empty() {
         let value = send_value(app, &thread, input, audience).await?;
-        requests::send(app, &id, &named, agent, value, audience).await?;
+        requests::send(app, &id, &named, agent, value, &by).await?;
     }
     let start = {
         let app = app.clone();
@@ -263,12 +268,12 @@ async fn submit_decisions(
     thread: &Thread,
     input: &RunInput,
     is_known: bool,
-    audience: Audience,
+    by: &Requester,
 ) -> Result<Vec<requests::SubmittedDecision>, Problem> {
     if input.decisions.is_empty() {
         return Ok(Vec::new());
     }
-    let actions_asked = thread.asked(app, None, audience).await?;
+    let actions_asked = thread.asked(app, None, by.audience).await?;
     let mut asked = Vec::with_capacity(input.decisions.len());
     for decision in &input.decisions {
         let refuse = |why: &str| {
@@ -286,8 +291,8 @@ async fn submit_decisions(
     }
     let mut submitted = Vec::with_capacity(asked.len());
     for (of, decision) in asked {
-        let by = [thread.id.as_str(), input.run.as_str()];
-        submitted.push(requests::decide(app, of, decision, &by, audience).await?);
+        let request = [thread.id.as_str(), input.run.as_str()];
+        submitted.push(requests::decide(app, of, decision, &request, by).await?);
     }
     Ok(submitted)
 }

@@ -11,9 +11,12 @@ use super::threads::{AskedAction, JoinTarget, Thread};
 use super::view::{AI_SDK, ai_sdk_version};
 use super::{DialectStream, IdPosition, PendingOpening, Started, StreamOpening, ag_ui, body, shown_activities};
 use crate::auth::rights::Verb;
+use crate::control::Requester;
 use crate::encode::ai_sdk::{AiSdk, AiSdkOptions, messages as ui_messages};
 use crate::encode::{Dialect, Until};
 use crate::log::LogId;
+use crate::model::decided_by::Via;
+use crate::model::version::split_version;
 use crate::model::{ActionId, AgentId, Audience, RunId, SessionId};
 use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, Resource, authorize, authorize_also};
@@ -55,8 +58,9 @@ pub async fn post(
     let authorization = authorize_also(&app, authorization, Verb::Control, Resource::Thread(&chat), Some(audience)).await?;
     let authorization = authorize_also(&app, authorization, Verb::Read, Resource::Thread(&chat), Some(audience)).await?;
     let thread = Thread::find(&app, &chat).await?;
+    let by = principal.requester(audience, Via::AiSdk);
 
-    let decided = decide(&app, &thread, &messages_sent, about.as_deref(), audience).await?;
+    let decided = decide(&app, &thread, &messages_sent, about.as_deref(), &by).await?;
     if let Some(last) = decided.last() {
         let dialect = dialect(&last.run, version);
         let start = {
@@ -91,7 +95,7 @@ pub async fn post(
             body.shift_remove(member);
         }
         let sent = json!({ "protocol": PROTOCOL, "threadId": chat, "runId": run, "trigger": trigger, "messages": new_messages });
-        requests::send(&app, &chat, &run, &agent, requests::value_of(body, sent), audience).await?;
+        requests::send(&app, &chat, &run, &agent, requests::value_of(body, sent), &by).await?;
     }
     let stream = match tail.epoch {
         Some(_) => open_run(&app, &authorization, run, audience, version).await?,
@@ -167,7 +171,7 @@ async fn decide(
     thread: &Thread,
     messages_sent: &[Value],
     about: Option<&str>,
-    audience: Audience,
+    by: &Requester,
 ) -> Result<Vec<SubmittedDecision>, Problem> {
     let named = || {
         messages_sent
@@ -185,13 +189,13 @@ async fn decide(
     }
     // The message is that of one run: a part answers what this run asked, by whatever id others ask.
     let run = message["id"].as_str().and_then(|id| RunId::new(id).ok());
-    let actions_asked = thread.asked(app, run.as_ref(), audience).await?;
+    let actions_asked = thread.asked(app, run.as_ref(), by.audience).await?;
     let mut submitted = Vec::new();
     for part in parts {
         let Some(decision) = decision(&actions_asked, part) else { continue };
         let Some(ask) = actions_asked.get(decision.action.as_str()) else { continue };
-        let by = [thread.id.as_str(), PROTOCOL, &message.to_string()];
-        let decided = requests::decide(app, ask, &decision, &by, audience).await?;
+        let request = [thread.id.as_str(), PROTOCOL, &message.to_string()];
+        let decided = requests::decide(app, ask, &decision, &request, by).await?;
         // A call's output stays in the message forever, so it must count only once.
         if ask.is_pending || part["state"] == "approval-responded" || requests::was_submitted(app, &decided).await? {
             submitted.push(decided);
@@ -209,14 +213,15 @@ fn is_decided(part: &Value) -> bool {
 /// The decision in a message part, if any.
 fn decision(actions_asked: &HashMap<Box<str>, AskedAction>, part: &Value) -> Option<Decision> {
     let state = part["state"].as_str().filter(|_| is_decided(part))?;
-    let (action, value) = match state {
+    let (action, version, value) = match state {
         "approval-responded" => {
             let approval = &part["approval"];
             let mut value = json!({ "approved": approval["approved"].as_bool()? });
             if !approval["reason"].is_null() {
                 value["reason"] = approval["reason"].clone();
             }
-            (approval["id"].as_str()?, value)
+            let (action, version) = split_version(approval["id"].as_str()?);
+            (action, Some(version), value)
         }
         _ => {
             let call = part["toolCallId"].as_str()?;
@@ -226,11 +231,11 @@ fn decision(actions_asked: &HashMap<Box<str>, AskedAction>, part: &Value) -> Opt
                 "output-available" => part["output"].clone(),
                 _ => json!({ "error": part["errorText"] }),
             };
-            (&**action, value)
+            (&**action, None, value)
         }
     };
     let is_output = state != "approval-responded";
-    Some(Decision { action: ActionId::new(action).ok()?, is_answered: true, is_output, value: Some(value) })
+    Some(Decision { action: ActionId::new(action).ok()?, version, is_answered: true, is_output, value: Some(value) })
 }
 
 /// `GET /ai-sdk/{agent}/{chat}/stream`: the active run, from its start.
@@ -277,10 +282,10 @@ pub async fn chat(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Pro
 }
 
 /// `POST /ai-sdk/{agent}/{chat}/stop`: requests a stop of the active run. A disconnect alone does not.
-pub async fn stop(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Problem> {
+pub async fn stop(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
     segment::<AgentId>("agentId", &uri, 2)?;
     let chat: SessionId = segment("chatId", &uri, 3)?;
-    let audience = Query::from_uri(&uri).audience()?;
+    let by = authorization.principal().requester(Query::from_uri(&uri).audience()?, Via::AiSdk);
     let thread = Thread::find(&app, &chat).await?;
-    Ok(no_store_json(requests::stop(&app, &thread, None, audience).await?.to_json()))
+    Ok(no_store_json(requests::stop(&app, &thread, None, &by).await?.to_json()))
 }

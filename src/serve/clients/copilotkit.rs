@@ -14,6 +14,7 @@ use crate::encode::ag_ui::{AgUi, AgUiOptions};
 use crate::encode::{Begin, Until};
 use crate::log::commit::Summary;
 use crate::log::{LogId, LogKind};
+use crate::model::decided_by::Via;
 use crate::model::{AgentId, Audience, RunId, SessionId};
 use crate::serve::App;
 use crate::serve::access::authorization::{Authorization, Resource, authorize, authorize_also};
@@ -25,6 +26,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::Request;
+use http::request::Parts;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,8 +42,7 @@ pub async fn info(State(app): State<Arc<App>>, authorization: Authorization) -> 
 /// `POST /copilotkit/agent/{agent}/run`
 pub async fn run(State(app): State<Arc<App>>, authorization: Authorization, request: Request<Body>) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
-    let (agent, options) =
-        (segment("agentId", &head.uri, 3)?, ClientOptions::from_request(&Query::from_uri(&head.uri), &head.headers)?);
+    let (agent, options) = (segment("agentId", &head.uri, 3)?, client_options(&head)?);
     let body = body::object(&app, &head.headers, body).await?;
     ag_ui::run(&app, authorization, &agent, RunInput::read(body, None)?, options).await
 }
@@ -54,7 +55,7 @@ pub async fn connect(
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     segment::<AgentId>("agentId", &head.uri, 3)?;
-    let options = ClientOptions::from_request(&Query::from_uri(&head.uri), &head.headers)?;
+    let options = client_options(&head)?;
     let body = body::object(&app, &head.headers, body).await?;
     connect_stream(&app, authorization, body, options).await
 }
@@ -79,7 +80,7 @@ pub async fn call(
     request: Request<Body>,
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
-    let options = ClientOptions::from_request(&Query::from_uri(&head.uri), &head.headers)?;
+    let options = client_options(&head)?;
     let call = body::object(&app, &head.headers, body).await?;
     let part = |member: &str| match call.get(member) {
         None | Some(Value::Null) => Ok(Map::new()),
@@ -112,6 +113,11 @@ pub async fn call(
             Err(body::bad("method", other.unwrap_or("missing"), expected))
         }
     }
+}
+
+/// How a client wants its stream.
+fn client_options(head: &Parts) -> Result<ClientOptions, Problem> {
+    Ok(ClientOptions { via: Via::Copilotkit, ..ClientOptions::from_request(&Query::from_uri(&head.uri), &head.headers)? })
 }
 
 /// The agents that a client can address.
@@ -199,8 +205,9 @@ async fn stop_thread(
     body: &Map<String, Value>,
     audience: Audience,
 ) -> Result<Response, Problem> {
+    let by = authorization.principal().requester(audience, Via::Copilotkit);
     authorize_also(app, authorization, Verb::Control, Resource::Thread(thread), Some(audience)).await?;
     let run = body::text(body, "runId")?.and_then(|run| RunId::new(run).ok());
     let thread = Thread::find(app, thread).await?;
-    Ok(no_store_json(requests::stop(app, &thread, run.as_ref(), audience).await?.to_json()))
+    Ok(no_store_json(requests::stop(app, &thread, run.as_ref(), &by).await?.to_json()))
 }

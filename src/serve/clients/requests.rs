@@ -17,6 +17,7 @@ use crate::ingest::WriterView;
 use crate::log::commit::Tail;
 use crate::log::control::ControlState;
 use crate::log::{Limit, LogId};
+use crate::model::version::split_version;
 use crate::model::{ActionId, AgentId, Audience, Control, ControlId, Cursor, RunId, Sequence, SessionId};
 use crate::serve::App;
 use crate::serve::access::requested_run::request_control_id;
@@ -66,7 +67,7 @@ pub async fn send(
     run: &RunId,
     agent: &AgentId,
     value: Value,
-    audience: Audience,
+    by: &Requester,
 ) -> Result<ControlId, Problem> {
     app.disk.check_space()?;
     let bytes = value.to_string().len();
@@ -78,11 +79,9 @@ pub async fn send(
     }
     let id = send_id(thread, run);
     let targets = BTreeMap::from([("agentId".to_owned(), agent.to_string())]);
-    let value = Some(value);
     // These clients know no other way on than a new message.
-    let wish = ControlRequest { id: Some(id.clone()), control: Control::Send, targets, value, expiry: None, supersede: true };
-    let requester = Requester::of_session(audience);
-    match app.controls.submit(&app.logs, &app.ingest, &LogId::Session(thread.clone()), &wish, requester).await {
+    let wish = ControlRequest { supersede: true, ..ControlRequest::new(id.clone(), Control::Send, targets, Some(value)) };
+    match app.controls.submit(&app.logs, &app.ingest, &LogId::Session(thread.clone()), &wish, by).await {
         Ok(_) => Ok(id),
         // It was requested before. By now fewer messages are new, so its value differs.
         Err(ControlError::Conflict(_)) => match asks_something_else(app, thread, &id, wish.value.as_ref()).await? {
@@ -111,6 +110,8 @@ async fn asks_something_else(app: &App, thread: &SessionId, id: &ControlId, valu
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
     pub action: ActionId,
+    /// The version of the question that the client was shown, if its id names one.
+    pub version: Option<u32>,
     /// `false`: the client rejects the action.
     pub is_answered: bool,
     /// Whether the value is the output of a tool call at the client, and not the user's own words.
@@ -155,7 +156,7 @@ pub struct SubmittedDecision {
     pub control: ControlId,
 }
 
-/// Submits a decision to the run that asked, once. `by` identifies the client's request.
+/// Submits a decision to the run that asked, once. `request` identifies the client's request.
 ///
 /// An action that is no longer pending is left alone. An answer equal to the first one joins it. An action that the agent
 /// gave up takes none.
@@ -166,10 +167,10 @@ pub async fn decide(
     app: &App,
     asked: &AskedAction,
     decision: &Decision,
-    by: &[&str],
-    audience: Audience,
+    request: &[&str],
+    by: &Requester,
 ) -> Result<SubmittedDecision, Problem> {
-    let parts = [&["decide", asked.run.as_str(), decision.action.as_str()], by].concat();
+    let parts = [&["decide", asked.run.as_str(), decision.action.as_str()], request].concat();
     let id = control_id(&parts);
     let submitted = SubmittedDecision { run: asked.run.clone(), action: decision.action.clone(), control: id.clone() };
     if asked.has_expired {
@@ -184,9 +185,8 @@ pub async fn decide(
     app.disk.check_space()?;
     let (control, value) = decision.control(asked.kind.as_deref());
     let targets = BTreeMap::from([("actionId".to_owned(), decision.action.to_string())]);
-    let wish = ControlRequest { id: Some(id), control, targets, value, expiry: None, supersede: false };
-    let requester = Requester::of_session(audience);
-    match app.controls.submit(&app.logs, &app.ingest, &LogId::Run(asked.run.clone()), &wish, requester).await {
+    let wish = ControlRequest { version: decision.version, ..ControlRequest::new(id, control, targets, value) };
+    match app.controls.submit(&app.logs, &app.ingest, &LogId::Run(asked.run.clone()), &wish, by).await {
         // The action was resolved meanwhile, or this request was submitted before.
         Ok(_) | Err(ControlError::ActionNotPending { .. }) => Ok(submitted),
         // The same answer was given before, perhaps by another client.
@@ -229,7 +229,8 @@ impl StopOutcome {
 ///
 /// # Errors
 /// Why the request was refused.
-pub async fn stop(app: &App, thread: &Thread, named: Option<&RunId>, audience: Audience) -> Result<StopOutcome, Problem> {
+pub async fn stop(app: &App, thread: &Thread, named: Option<&RunId>, by: &Requester) -> Result<StopOutcome, Problem> {
+    let audience = by.audience;
     let named = named.and_then(|run| thread.find_run(run)).filter(|part| !part.state(audience).status.is_end());
     let part = named.or_else(|| thread.active(audience));
     if part.is_none() {
@@ -244,10 +245,8 @@ pub async fn stop(app: &App, thread: &Thread, named: Option<&RunId>, audience: A
     let Some(part) = part.or_else(|| thread.waiting(audience)) else { return Ok(StopOutcome::Nothing) };
     app.disk.check_space()?;
     let id = control_id(&["interrupt", part.run.as_str(), &part.state(audience).attempt.to_string()]);
-    let (targets, value, expiry) = (BTreeMap::new(), None, None);
-    let wish = ControlRequest { id: Some(id), control: Control::Interrupt, targets, value, expiry, supersede: false };
-    let requester = Requester::of_session(audience);
-    match app.controls.submit(&app.logs, &app.ingest, &LogId::Run(part.run.clone()), &wish, requester).await {
+    let wish = ControlRequest::new(id, Control::Interrupt, BTreeMap::new(), None);
+    match app.controls.submit(&app.logs, &app.ingest, &LogId::Run(part.run.clone()), &wish, by).await {
         Ok(id) => Ok(StopOutcome::Requested(part.run.clone(), id)),
         // The run has ended meanwhile.
         Err(ControlError::RunEnded { .. }) => Ok(StopOutcome::Nothing),
@@ -488,7 +487,11 @@ pub fn decisions(resume: &[Value]) -> Result<Vec<Decision>, Problem> {
                 other => return Err(body::bad("status", other.unwrap_or("missing"), "resolved or cancelled")),
             };
             let value = entry.get("payload").filter(|payload| !payload.is_null()).cloned();
-            Ok(Decision { action: body::id(entry, "interruptId")?, is_answered, is_output: false, value })
+            let id = body::text(entry, "interruptId")?.ok_or_else(|| body::bad("interruptId", "missing", "an id"))?;
+            let (action, version) = split_version(id);
+            let action = ActionId::new(action);
+            let action = action.map_err(|error| body::bad("interruptId", &format!("not a valid id ({error})"), "an id"))?;
+            Ok(Decision { action, version: Some(version), is_answered, is_output: false, value })
         })
         .collect()
 }

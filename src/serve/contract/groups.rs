@@ -53,7 +53,7 @@ pub const LINES_TRANSFER: &[ProblemKind] = &[
 pub const OBJECT: &[ProblemKind] =
     &[kinds::UNSUPPORTED_MEDIA_TYPE, kinds::NOT_JSON, kinds::NOT_AN_OBJECT, kinds::TOO_DEEP, kinds::CONTROL_TOO_LARGE];
 /// Problems of a decision.
-pub const DECISION: &[ProblemKind] = &[kinds::ACTION_NOT_PENDING, kinds::ACTION_EXPIRED];
+pub const DECISION: &[ProblemKind] = &[kinds::ACTION_NOT_PENDING, kinds::ACTION_EXPIRED, kinds::ACTION_CHANGED];
 /// Problems of a control, besides [`DECISION`].
 pub const CONTROL: &[ProblemKind] = &[kinds::BAD_CONTROL, kinds::CONTROL_CONFLICT, kinds::TOO_MANY_CONTROLS, kinds::DISK_FULL];
 /// Problems of an existing client's body.

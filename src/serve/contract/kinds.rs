@@ -57,6 +57,7 @@ kinds! {
     BODY_SILENT = 408 "body_silent", "A streamed body was silent for too long; earlier lines were accepted", "Send a blank line now and then; continue after `accepted` facts";
     BODY_TOO_SLOW = 408 "body_too_slow", "A JSON body arrived too slowly; nothing was accepted", "Send it faster, or as `application/x-ndjson`";
     ACTION_NOT_PENDING = 409 "action_not_pending", "The action that a control answers is not pending, or control `controlId` has decided it", "Reload it: another client answered first, or it has ended";
+    ACTION_CHANGED = 409 "action_changed", "The action changed at `sequence`, after what the decision is about", "Show it again, then decide";
     ACTION_EXPIRED = 409 "action_expired", "The deadline of the action that a control answers has passed", "Wait until the agent asks again";
     CONTROL_CLAIMED = 409 "control_claimed", "The control cannot be withdrawn: its owner has claimed it", "Wait for its answer";
     CONTROL_CONFLICT = 409 "control_conflict", "Another control already uses this `controlId`", "Use another id, or omit it";

@@ -282,7 +282,7 @@ pub static OPERATIONS: &[Operation] = &[
         .with_parameters(&[&[AGENT_PATH, AUDIENCE, SUBAGENTS, LAST_EVENT_ID_HEADER, RUN_ID_HEADER]])
         .with_body(INPUT_BODY)
         .with_responses(AG_UI_RESPONSE)
-        .with_problems(&[STORE, CLIENT_BODY, BODY_TRANSFER, DECISION, WRONG_NAME, REQUEST_FAILS]),
+        .with_problems(&[STORE, CLIENT_BODY, BODY_TRANSFER, WRONG_NAME, DECISION, REQUEST_FAILS]),
     Operation::new(Method::GET, "/ag-ui/{agent}", STREAM_ACCESS, "agUiGet", "clients")
         .with_summary("A stored thread, or, with `runId`, that run as a live AG-UI stream, for `TanStack` AI. An unknown thread is empty.")
         .with_parameters(&[
@@ -304,7 +304,7 @@ pub static OPERATIONS: &[Operation] = &[
         .with_parameters(&[&[AGENT_PATH, AUDIENCE, SUBAGENTS, LAST_EVENT_ID_HEADER]])
         .with_body(INPUT_BODY)
         .with_responses(AG_UI_RESPONSE)
-        .with_problems(&[STORE, CLIENT_BODY, BODY_TRANSFER, DECISION, WRONG_NAME, REQUEST_FAILS]),
+        .with_problems(&[STORE, CLIENT_BODY, BODY_TRANSFER, WRONG_NAME, DECISION, REQUEST_FAILS]),
     Operation::new(Method::POST, "/copilotkit/agent/{agent}/connect", Requires(Verb::Read), "copilotConnect", "clients")
         .with_summary("Shows a thread's current state and continues with its active run. An unknown thread has no events.")
         .with_parameters(&[&[AGENT_PATH, AUDIENCE, SUBAGENTS, LAST_EVENT_ID_HEADER]])
@@ -334,7 +334,7 @@ pub static OPERATIONS: &[Operation] = &[
             meaning: "The answer of that method's own address.",
             content: &[(JSON, Content::Json("CopilotInfo")), ("text/event-stream", Content::Each("AgUiEvent"))],
         }])
-        .with_problems(&[STORE, CLIENT_BODY, BODY_TRANSFER, DECISION, WRONG_NAME, REQUEST_FAILS]),
+        .with_problems(&[STORE, CLIENT_BODY, BODY_TRANSFER, WRONG_NAME, DECISION, REQUEST_FAILS]),
     Operation::new(Method::POST, "/ai-sdk/{agent}", Requires(Verb::Control), "aiSdkSubmit", "clients")
         .with_summary("The endpoint of `useChat`: requests an agent's answer, once, or decides pending actions, and streams the run as the AI SDK's UI message stream.")
         .with_parameters(&[&[AGENT_PATH, AUDIENCE, VERSION]])

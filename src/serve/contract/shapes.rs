@@ -82,12 +82,12 @@ fn fact() -> Value {
 
 fn receipt() -> Value {
     let violation = object(
-        "A chunk that arrived after its stream was sealed.",
+        "What the log could not take as it came, such as a chunk after the end of its stream.",
         json!({
             "index": count("The fact's index in the body, from 0."),
-            "code": text("`write_after_seal`."),
-            "eventType": text("The type of the late fact."),
-            "thing": text("The sealed subject, as `kind:id`."),
+            "code": text("`write_after_seal`, or `unreadable_deadline` for an `expiresAt` that is no time and counts as none."),
+            "eventType": text("The type of the fact."),
+            "thing": text("The sealed subject or the action, as `kind:id`."),
         }),
         json!({}),
     );
@@ -347,6 +347,9 @@ fn control_wanted() -> Value {
     let supersede =
         flag("With `send`: whether the message supersedes the pending actions of its agent, which then take no decision.");
     sometimes.insert("supersede".into(), supersede);
+    let seen = "The last envelope of the question that the requester saw. A decision about an earlier version is refused.";
+    sometimes.insert("seenSequence".into(), count(seen));
+    sometimes.insert("onBehalfOf".into(), text("The person for whom the requester decides; needs the verb `impersonate`."));
     object("A control and its target.", json!({ "control": control_name() }), sometimes.into())
 }
 
@@ -436,6 +439,7 @@ fn control() -> Value {
     let expires_at = always.shift_remove("expiresAt");
     sometimes.extend(expires_at.map(|time| ("expiresAt".to_owned(), time)));
     sometimes.insert("reason".into(), text("Why its owner refused it."));
+    sometimes.insert("decidedBy".into(), decided_by());
     object("A control and its outcome.", always.into(), sometimes.into())
 }
 
@@ -450,10 +454,26 @@ fn control_handed() -> Value {
     always.insert("leaseExpiresAt".into(), time("When the lease expires."));
     sometimes.insert("runId".into(), id());
     sometimes.insert("sessionId".into(), id());
+    sometimes.insert("threadId".into(), id());
+    sometimes.insert("decidedBy".into(), decided_by());
     sometimes.insert("value".into(), json!({ "description": "The control's value." }));
     sometimes.insert("redacted".into(), flag("Whether secrets were removed from the value."));
     sometimes.insert("supersedes".into(), list(id()));
     object("A claimed control.", always.into(), sometimes.into())
+}
+
+fn decided_by() -> Value {
+    object(
+        "Who submitted it, as the server knows it.",
+        json!({ "via": text("The face of the request."), "at": time("When the server accepted it.") }),
+        json!({
+            "sub": text("The `sub` of the token; not for other users."),
+            "name": text("The `name` of the token; not for other users."),
+            "onBehalfOf": text("The person for whom the requester decided; not for other users."),
+            "seen": count("The last envelope of the question that the requester saw."),
+            "other": flag("Whether another person than the reader submitted it."),
+        }),
+    )
 }
 
 fn control_answer() -> Value {

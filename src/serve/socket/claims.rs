@@ -5,6 +5,7 @@ use super::message::{ClientMessage, missing_member, refusal, reply};
 use crate::auth::rights::Verb;
 use crate::control::{Answer, Claim};
 use crate::log::LogId;
+use crate::model::decided_by::Via;
 use crate::model::{AgentId, ControlId};
 use crate::serve::access::authorization::{Resource, authorize};
 use crate::serve::api::controls::{self, check_size, claim_request, control_json, control_problem};
@@ -119,10 +120,11 @@ impl Connection<'_> {
         app.disk.check_space()?;
         check_size(text.len())?;
         check_depth(text.as_bytes(), app.limits.depth_max)?;
+        let by = principal.requester(audience, Via::Ws);
         let mut body = message.members.clone();
         body.retain(|member, _| !["op", "id", "audience"].contains(&member.as_str()));
         self.publishes.push_back(Box::pin(async move {
-            match controls::submit(app, &authorization, &log, body, audience).await {
+            match controls::submit(app, &authorization, &log, body, by).await {
                 Ok(submitted) => reply("submitted", Some(&id), submitted),
                 Err(problem) => refusal(Some(&id), &problem),
             }

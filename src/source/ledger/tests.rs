@@ -167,7 +167,7 @@ fn an_action_on_a_hidden_call_loses_the_call_s_members() {
     let ask = tool(EventType::ActionRequired, "c").with("input", json!({"rm": "-rf"})).with_action(ActionId::new("a").unwrap());
     let mut ledger = Ledger::default();
     assert_eq!(visibilities(&mut ledger, vec![start, ask.clone()])[1], [Trimmed, Trimmed, Body]);
-    let trimmed = crate::model::visibility::without_call(&envelope(ask));
+    let trimmed = crate::model::visibility::without_call(&envelope(ask), Audience::User);
     assert_eq!(trimmed.draft.ids.tool_call, None);
     assert!(!trimmed.draft.payload.contains_key("input"));
 }

@@ -2,6 +2,7 @@
 
 mod agents;
 mod clients;
+mod decided_by;
 mod expiry;
 mod hosts;
 mod matrix;

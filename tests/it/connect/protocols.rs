@@ -606,3 +606,34 @@ read -r line
         page.await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn a_program_that_waits_for_an_answer_is_told_no_at_the_deadline() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = r#"
+say() { printf '%s\n' "$1"; }
+read -r line
+say '{"type":"system","subtype":"init","session_id":"s","uuid":"1","model":"m","permissionMode":"default","tools":[]}'
+say '{"type":"control_request","request_id":"q1","request":{"subtype":"can_use_tool","tool_name":"Bash","tool_use_id":"t1","input":{"command":"rm a"}}}'
+read -r line
+case "$line" in *'"behavior":"deny"'*) said=Denied;; *) said=Wrong;; esac
+say "{\"type\":\"assistant\",\"session_id\":\"s\",\"uuid\":\"2\",\"parent_tool_use_id\":null,\"message\":{\"id\":\"m1\",\"role\":\"assistant\",\"model\":\"m\",\"content\":[{\"type\":\"text\",\"text\":\"$said\"}]}}"
+say '{"type":"result","subtype":"success","is_error":false,"session_id":"s","uuid":"3","result":"","num_turns":1,"result_index":0}'
+read -r line
+"#;
+    let client = start_server(&program(dir.path(), "claude-stream-json", script)).await;
+    let page = tokio::spawn({
+        let client = client.clone();
+        async move { say(&client, "t", "r1", user("u1", "Delete")).await }
+    });
+    wait_for_status(&client, "r1", "waiting").await;
+    let shown = client.get("/v1/runs/r1/activities?surfaces=hitl").await.ok()["activities"][0].clone();
+    let payload = json!({ "kind": "tool_approval", "expiresAt": "2026-01-01T00:00:00Z" });
+    let deadline = json!({ "type": "action.required", "actionId": shown["activityId"], "payload": payload });
+    post(&client, "/v1/runs/r1/facts", &json!([deadline])).await.ok();
+    wait_for_status(&client, "r1", "completed").await;
+    let texts = activities(&client, "r1", "user", "message").await;
+    assert_eq!(texts.last().unwrap()["parts"][0]["text"], json!(["Denied"]), "{texts:#?}");
+    assert_eq!(activities(&client, "r1", "user", "action").await[0]["outcome"], "expired");
+    page.await.unwrap();
+}

@@ -142,6 +142,16 @@ const LIMITS: &[(&str, &[Limit])] = &[
             ),
             ("Open controls of one run or session", "{OPEN_CONTROLS_MAX}", "429 `too_many_controls`"),
             ("Finished controls that a log remembers", "{CLOSED_CONTROLS_MAX}", "none; a repeated `controlId` is a new control"),
+            (
+                "Answered and expired questions that a log remembers",
+                "{CLOSED_QUESTIONS_MAX}",
+                "none; a late decision is then `action_not_pending`",
+            ),
+            (
+                "Pending actions of one log whose deadline the server keeps",
+                "{PENDING_ACTIONS_MAX}",
+                "none; further ones do not expire",
+            ),
             ("Attempts to hand over a control", "{ATTEMPTS_MAX in control/}", "none; it expires"),
             (
                 "Time until a control expires; its longest `ttlSeconds`",

@@ -39,6 +39,7 @@ class Control:
     attempt: int
     run_id: str | None
     session_id: str | None
+    thread_id: str | None
     action_id: str | None
     tool_call_id: str | None
     task_id: str | None
@@ -47,6 +48,8 @@ class Control:
     redacted: bool
     # The actions that a message supersedes: they take no decision any more.
     supersedes: tuple[str, ...]
+    # Who submitted it: `via`, `at`, and as far as known `sub`, `name`, `seen` and `onBehalfOf`.
+    decided_by: dict[str, Any] | None
     # The whole control, with further members.
     document: dict[str, Any] = field(repr=False)
     _server: Server = field(repr=False, compare=False)
@@ -181,12 +184,14 @@ def _control(server: Server, agent: str, document: dict[str, Any]) -> Control:
         attempt=document["attempt"],
         run_id=document.get("runId"),
         session_id=document.get("sessionId"),
+        thread_id=document.get("threadId"),
         action_id=document.get("actionId"),
         tool_call_id=document.get("toolCallId"),
         task_id=document.get("taskId"),
         value=document.get("value"),
         redacted=bool(document.get("redacted")),
         supersedes=tuple(document.get("supersedes", ())),
+        decided_by=document.get("decidedBy"),
         document=document,
         _server=server,
     )

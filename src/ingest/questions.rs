@@ -1,0 +1,225 @@
+//! The questions of a log, followed from draft to draft.
+
+use crate::log::question::{CLOSED_QUESTIONS_MAX, Question, QuestionState};
+use crate::model::json::hash_sorted;
+use crate::model::version::QUESTION_VERSION;
+use crate::model::{ActionId, ActionOutcome, Draft, Envelope, EventType, Sequence, ToolCallId};
+use serde_json::Value;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+/// Calls whose input may still become a question's.
+const INPUTS_MAX: usize = 64;
+
+/// Members of a request that say nothing about what is asked.
+const NOT_CONTENT: &[&str] = &["expiresAt", "status", "attempt", "decidedBy", "resolvedBy", QUESTION_VERSION];
+
+/// The questions of a log.
+#[derive(Default)]
+pub(super) struct Questions {
+    known: HashMap<ActionId, Question>,
+    /// The pending questions of each call.
+    by_call: HashMap<ToolCallId, BTreeSet<ActionId>>,
+    pending: usize,
+    /// Questions that changed or were forgotten since the last save.
+    changed: BTreeSet<ActionId>,
+    /// Hashes of the last inputs. Only a cache: after a restart, an input counts as not known.
+    inputs: VecDeque<(ToolCallId, Box<str>)>,
+}
+
+/// What a draft says about a call's input.
+enum Input {
+    Whole(Box<str>),
+    Chunk,
+}
+
+impl Input {
+    fn of(draft: &Draft) -> Option<Self> {
+        match draft.payload.get("input").filter(|input| !input.is_null()) {
+            Some(input) => Some(Self::Whole(hash_sorted(input).into())),
+            None => draft.payload.contains_key("inputText").then_some(Self::Chunk),
+        }
+    }
+}
+
+impl Questions {
+    /// The questions that a log has saved.
+    pub fn restore(known: HashMap<ActionId, Question>) -> Self {
+        let mut questions = Self { known, ..Self::default() };
+        for (action, question) in questions.known.iter().filter(|(_, question)| question.state == QuestionState::Pending) {
+            questions.pending += 1;
+            if let Some(call) = &question.call {
+                questions.by_call.entry(call.clone()).or_default().insert(action.clone());
+            }
+        }
+        questions
+    }
+
+    pub fn get(&self, action: &ActionId) -> Option<&Question> {
+        self.known.get(action)
+    }
+
+    /// The actions whose questions changed since the last call.
+    pub fn take_changed(&mut self) -> BTreeSet<ActionId> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Notes what a draft changes of a question, and marks a draft that makes it another version.
+    ///
+    /// [`Self::place`] follows once the draft has its place.
+    pub fn mark(&mut self, draft: &mut Draft) {
+        match draft.event_type {
+            EventType::ActionRequired => self.mark_request(draft),
+            EventType::ToolStarted | EventType::ToolArgs => self.mark_input(draft),
+            _ => {}
+        }
+    }
+
+    fn mark_request(&mut self, draft: &mut Draft) {
+        remove_member(draft, QUESTION_VERSION);
+        let Some(action) = draft.ids.action.clone() else { return };
+        let content = content_of(draft);
+        let known = self.known.get(&action);
+        let is_other = known.is_none_or(|known| *known.content != *content);
+        let is_opened = known.is_none_or(|known| known.state != QuestionState::Pending);
+        let mut question = known.cloned().unwrap_or_default();
+        if is_other {
+            question.whole.number += u32::from(known.is_some());
+            question.request.number += u32::from(known.is_some());
+            (question.whole.since, question.request.since) = (Sequence::NONE, Sequence::NONE);
+        }
+        if is_opened {
+            question.opened = Sequence::NONE;
+        }
+        if is_opened || is_other {
+            question.changed = Sequence::NONE;
+        }
+        draft.request_version = Some(question.request.number);
+        if question.whole.number > 1 {
+            draft.payload.insert(QUESTION_VERSION.into(), question.whole.number.into());
+        }
+        let call = draft.ids.tool_call.clone();
+        let input = call.as_ref().and_then(|call| self.inputs.iter().find(|(known, _)| known == call));
+        let input = input.map(|(_, input)| input.clone());
+        question.input = input.or_else(|| question.input.take().filter(|_| question.call == call));
+        (question.call, question.content) = (call, content.into());
+        self.open(action, question);
+    }
+
+    fn mark_input(&mut self, draft: &mut Draft) {
+        remove_member(draft, QUESTION_VERSION);
+        let (Some(call), Some(input)) = (&draft.ids.tool_call, Input::of(draft)) else { return };
+        for action in self.by_call.get(call).into_iter().flatten() {
+            let question = self.known.get_mut(action).expect("a pending question is known");
+            let is_other = match (&input, &question.input) {
+                (Input::Whole(new), Some(known)) if new == known => continue,
+                (_, known) => known.is_some(),
+            };
+            question.input = if let Input::Whole(input) = &input { Some(input.clone()) } else { None };
+            question.whole.since = Sequence::NONE;
+            if is_other {
+                question.whole.number += 1;
+                draft.payload.insert(QUESTION_VERSION.into(), question.whole.number.into());
+            }
+            self.changed.insert(action.clone());
+        }
+        if let Input::Whole(input) = input {
+            self.inputs.truncate(INPUTS_MAX - 1);
+            self.inputs.push_front((call.clone(), input));
+        }
+    }
+
+    /// Follows an envelope that has its place.
+    pub fn place(&mut self, envelope: &Envelope) {
+        let draft = &envelope.draft;
+        match draft.event_type {
+            EventType::ActionRequired => {
+                let Some(question) = draft.ids.action.as_ref().and_then(|action| self.known.get_mut(action)) else { return };
+                question.asked = envelope.sequence;
+                let Question { whole, request, opened, changed, .. } = question;
+                for place in [&mut whole.since, &mut request.since, opened, changed] {
+                    if *place == Sequence::NONE {
+                        *place = envelope.sequence;
+                    }
+                }
+            }
+            EventType::ToolStarted | EventType::ToolArgs if !self.by_call.is_empty() => {
+                let Some(call) = &draft.ids.tool_call else { return };
+                for action in self.by_call.get(call).into_iter().flatten() {
+                    let question = self.known.get_mut(action).expect("a pending question is known");
+                    if question.whole.since == Sequence::NONE {
+                        question.whole.since = envelope.sequence;
+                        if draft.payload.contains_key(QUESTION_VERSION) {
+                            question.changed = envelope.sequence;
+                        }
+                    }
+                }
+            }
+            EventType::ActionResolved => {
+                let Some(action) = &draft.ids.action else { return };
+                let has_expired = draft.payload.get("outcome").and_then(Value::as_str) == Some(ActionOutcome::Expired.as_str());
+                self.close(action, if has_expired { QuestionState::Expired } else { QuestionState::Resolved });
+            }
+            _ => {}
+        }
+    }
+
+    /// Closes the questions of a run that waits for none any more.
+    pub fn close_pending(&mut self) {
+        if self.pending == 0 {
+            return;
+        }
+        let pending = self.known.iter().filter(|(_, question)| question.state == QuestionState::Pending);
+        for action in pending.map(|(action, _)| action.clone()).collect::<Vec<_>>() {
+            self.close(&action, QuestionState::Resolved);
+        }
+    }
+
+    fn open(&mut self, action: ActionId, question: Question) {
+        self.forget_call(&action);
+        if let Some(call) = &question.call {
+            self.by_call.entry(call.clone()).or_default().insert(action.clone());
+        }
+        let question = Question { state: QuestionState::Pending, ..question };
+        let was_pending = self.known.insert(action.clone(), question).is_some_and(|was| was.state == QuestionState::Pending);
+        self.pending += usize::from(!was_pending);
+        self.changed.insert(action);
+    }
+
+    fn close(&mut self, action: &ActionId, state: QuestionState) {
+        self.forget_call(action);
+        let Some(question) = self.known.get_mut(action) else { return };
+        self.pending -= usize::from(question.state == QuestionState::Pending);
+        question.state = state;
+        self.changed.insert(action.clone());
+        if self.known.len() - self.pending > CLOSED_QUESTIONS_MAX {
+            let closed = self.known.iter().filter(|(_, question)| question.state != QuestionState::Pending);
+            if let Some(oldest) = closed.min_by_key(|(_, question)| question.asked).map(|(action, _)| action.clone()) {
+                self.known.remove(&oldest);
+                self.changed.insert(oldest);
+            }
+        }
+    }
+
+    fn forget_call(&mut self, action: &ActionId) {
+        let Some(call) = self.known.get(action).and_then(|question| question.call.as_ref()) else { return };
+        if let Some(actions) = self.by_call.get_mut(call) {
+            actions.remove(action);
+            if actions.is_empty() {
+                self.by_call.remove(call);
+            }
+        }
+    }
+}
+
+fn remove_member(draft: &mut Draft, member: &str) {
+    draft.payload.shift_remove(member);
+    draft.extra.shift_remove(member);
+}
+
+/// The hash of what a request asks.
+fn content_of(draft: &Draft) -> String {
+    let members = draft.extra.iter().chain(&draft.payload).filter(|(member, _)| !NOT_CONTENT.contains(&member.as_str()));
+    let mut content: serde_json::Map<String, Value> = members.map(|(member, value)| (member.clone(), value.clone())).collect();
+    content.extend(draft.ids.tool_call.as_ref().map(|call| ("toolCallId".to_owned(), call.as_str().into())));
+    hash_sorted(&content.into())
+}

@@ -1,0 +1,118 @@
+//! Who decided: the maker of a control. Only the server writes it.
+
+use super::cursor::Sequence;
+use super::time::ReceivedAt;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// The member that names the maker of a decision.
+pub const DECIDED_BY: &str = "decidedBy";
+/// What a producer's member of that name becomes.
+pub const RESOLVED_BY: &str = "resolvedBy";
+
+/// Members that readers of the audience `user` do not get.
+const PRIVATE_MEMBERS: [&str; 3] = ["sub", "name", "onBehalfOf"];
+/// The longest kept `sub`, name and person acted for, in characters.
+pub const PERSON_CHARS_MAX: usize = 256;
+
+/// The face by which a decision came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Via {
+    Page,
+    Cli,
+    Rest,
+    Ws,
+    AgUi,
+    Copilotkit,
+    AiSdk,
+    Tanstack,
+    Acp,
+    Rule,
+    Link,
+    /// No control decided: the runtime resolved the action on its own.
+    Runtime,
+}
+
+/// The person behind a request, by its token, and the face of the request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Decider {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sub: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Box<str>>,
+    pub via: Via,
+    /// The person for whom the holder of the token decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_behalf_of: Option<Box<str>>,
+}
+
+impl Decider {
+    /// A request without a token.
+    #[must_use]
+    pub const fn anonymous(via: Via) -> Self {
+        Self { sub: None, name: None, via, on_behalf_of: None }
+    }
+}
+
+/// A decision's maker, time and view.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecidedBy {
+    #[serde(flatten)]
+    pub decider: Decider,
+    /// When the server accepted it, RFC 3339 in UTC.
+    pub at: Box<str>,
+    /// The last envelope of the question that its maker saw.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<Sequence>,
+}
+
+impl DecidedBy {
+    /// The member as dashboards and operators see it.
+    #[must_use]
+    pub fn to_value(&self) -> Value {
+        serde_json::to_value(self).expect("plain data serializes")
+    }
+
+    /// The member as another person sees it: `is_own` for its maker.
+    #[must_use]
+    pub fn for_person(&self, is_own: bool) -> Value {
+        let mut member = self.to_value();
+        if !is_own {
+            remove_private(&mut member);
+            member["other"] = true.into();
+        }
+        member
+    }
+}
+
+/// The member of an action that its runtime resolved on its own.
+#[must_use]
+pub fn by_runtime(now: jiff::Timestamp) -> Value {
+    json!({ "via": Via::Runtime, "at": ReceivedAt::from(now).to_string() })
+}
+
+/// Removes from a payload's member what users do not get. `None`: nothing.
+#[must_use]
+pub fn without_person(payload: &Map<String, Value>) -> Option<Map<String, Value>> {
+    let decided_by = payload.get(DECIDED_BY)?.as_object()?;
+    if !PRIVATE_MEMBERS.iter().any(|member| decided_by.contains_key(*member)) {
+        return None;
+    }
+    let mut public = payload.clone();
+    remove_private(&mut public[DECIDED_BY]);
+    Some(public)
+}
+
+fn remove_private(decided_by: &mut Value) {
+    if let Some(members) = decided_by.as_object_mut() {
+        members.retain(|member, _| !PRIVATE_MEMBERS.contains(&member.as_str()));
+    }
+}
+
+/// At most [`PERSON_CHARS_MAX`] characters of a name.
+#[must_use]
+pub fn person(text: &str) -> Box<str> {
+    text.chars().take(PERSON_CHARS_MAX).collect()
+}

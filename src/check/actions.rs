@@ -3,7 +3,7 @@
 use super::Findings;
 use super::lifecycles::actions;
 use super::log::{CheckedLog, Entry};
-use crate::model::{ActionOutcome, EventType};
+use crate::model::{ActionOutcome, EventType, options};
 
 /// The seed's action types, each with the fields that its card requires: one field per group.
 #[rustfmt::skip]
@@ -106,6 +106,19 @@ pub(super) fn delegated_details(log: &CheckedLog, findings: &mut Findings<'_>) {
         if !missing.is_empty() {
             let id = entry.envelope_text("actionId");
             findings.report(entry, id, format!("{kind} {} has no {}", id.unwrap_or_default(), missing.join(", no ")));
+        }
+    }
+}
+
+/// Requires that a plain yes has an option, if options decide the request.
+pub(super) fn plain_yes(log: &CheckedLog, findings: &mut Findings<'_>) {
+    for entry in of_type(log, EventType::ActionRequired) {
+        let Some(options) = entry.get("options") else { continue };
+        let offered = options::offered(options);
+        let approves = entry.payload_text("kind") == Some("tool_approval");
+        if (approves || options::decide(&offered)) && options::plain_choice(&offered, true).is_none() {
+            let id = entry.envelope_text("actionId");
+            findings.report(entry, id, format!("no option of action {} allows it only once", id.unwrap_or_default()));
         }
     }
 }

@@ -274,6 +274,13 @@ pub static RULES: &[Rule] = &{
             actions::delegated_details,
         ),
         rule(
+            "action-plain-yes",
+            Warning,
+            "A plain yes takes the option that allows only once; without one, the server refuses it.",
+            "offer an option of kind allow_once; an option without a kind or an effect is an answer, whatever its label says",
+            actions::plain_yes,
+        ),
+        rule(
             "action-outcome",
             Warning,
             "A resolution has an outcome; clients do not infer it from prose.",

@@ -197,6 +197,7 @@ const RULE_TESTS: &[fn()] = &[
     an_action_is_required_before_it_is_resolved_once,
     no_action_is_pending_when_its_run_ends,
     an_action_has_a_known_kind_and_its_fields,
+    an_approval_with_options_has_one_for_a_plain_yes,
     a_delegated_approval_names_the_requesting_agent,
     a_resolution_has_a_known_outcome,
     a_child_agent_names_its_parent,

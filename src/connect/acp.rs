@@ -221,12 +221,20 @@ impl Question {
     }
 }
 
-/// The outcome of a permission: one of the offered options.
+/// The outcome of a permission: the option that the reply names, else a plain yes or no for this once.
+///
+/// Nothing chooses a wider option than the user did.
 fn permission(options: &[Value], reply: &ActionReply) -> Value {
     let named = reply.value.as_ref().and_then(|value| value.get("optionId").and_then(Value::as_str).or_else(|| value.as_str()));
     let by_id = options.iter().find(|option| named.is_some() && option["optionId"].as_str() == named);
-    let kinds = if reply.is_approved() { ["allow_once", "allow_always"] } else { ["reject_once", "reject_always"] };
-    let by_kind = || kinds.iter().find_map(|kind| options.iter().find(|option| option["kind"] == *kind));
+    let names_none = reply.value.as_ref().is_none_or(|value| value.get("optionId").is_none());
+    let kind = match (&reply.control, reply.is_approved()) {
+        (Control::Approve, true) => Some("allow_once"),
+        (_, false) => Some("reject_once"),
+        // Words are no permission.
+        _ => None,
+    };
+    let by_kind = || options.iter().find(|option| names_none && kind.is_some_and(|kind| option["kind"] == *kind));
     match by_id.or_else(by_kind) {
         Some(option) => json!({ "outcome": "selected", "optionId": option["optionId"] }),
         None => json!({ "outcome": "cancelled" }),
@@ -348,6 +356,10 @@ mod tests {
         assert_eq!(outcome(Control::Approve, Value::Null), selected("yes"));
         assert_eq!(outcome(Control::Reject, Value::Null), selected("no"));
         assert_eq!(outcome(Control::Answer, json!({ "optionId": "always" })), selected("always"));
+        assert_eq!(outcome(Control::Approve, json!({ "optionId": "bogus" })), question.cancelled());
+        assert_eq!(outcome(Control::Answer, json!("well")), question.cancelled());
+        let wide = Question { request: json!(3), kind: QuestionKind::Permission(vec![offered("always", "allow_always")]) };
+        assert_eq!(wide.result(&reply("s:3", Control::Approve, Value::Null, json!({}))), wide.cancelled());
         let question = Question { request: json!(3), kind: QuestionKind::Permission(vec![offered("yes", "allow_once")]) };
         assert_eq!(question.result(&reply("s:3", Control::Reject, Value::Null, json!({}))), question.cancelled());
         assert!(question.is_asked_by("session", "session:3") && !question.is_asked_by("session", "session:13"));

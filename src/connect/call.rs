@@ -75,6 +75,19 @@ impl ActionReply {
         }
     }
 
+    /// The option of the pending action that the user chose.
+    pub fn chosen_option(&self) -> Option<&Value> {
+        let chosen = self.value.as_ref()?.get("optionId")?;
+        self.asked.get("options")?.as_array()?.iter().find(|option| option.get("optionId") == Some(chosen))
+    }
+
+    /// The answer in the source's own words, where the chosen option states it.
+    pub fn with_own_value(self) -> Self {
+        let is_choice = self.value.as_ref().and_then(Value::as_object).is_some_and(|members| members.len() == 1);
+        let own = self.chosen_option().and_then(|option| option.get("value")).filter(|_| is_choice).cloned();
+        Self { value: own.or_else(|| self.value.clone()), ..self }
+    }
+
     /// A text member of the pending action.
     pub fn asked(&self, member: &str) -> Option<&str> {
         self.asked.get(member).and_then(Value::as_str)

@@ -194,7 +194,13 @@ fn decision(reply: &ActionReply, mut input: Value) -> Value {
             }
             json!({ "behavior": "allow", "updatedInput": input })
         }
-        _ if reply.is_approved() => json!({ "behavior": "allow", "updatedInput": changed.unwrap_or(input) }),
+        _ if reply.is_approved() => {
+            let mut decision = json!({ "behavior": "allow", "updatedInput": changed.unwrap_or(input) });
+            if let Some(suggestion) = reply.chosen_option().and_then(|option| option.get("suggestion")) {
+                decision["updatedPermissions"] = json!([suggestion]);
+            }
+            decision
+        }
         _ => json!({ "behavior": "deny", "message": reply.reason().unwrap_or("The user rejected this.") }),
     }
 }
@@ -265,6 +271,12 @@ mod tests {
         let edited = json!({ "approved": true, "updatedInput": { "path": "b" } });
         assert_eq!(decided(Control::Approve, edited), json!({ "behavior": "allow", "updatedInput": { "path": "b" } }));
         assert_eq!(decided(Control::Reject, json!("mine")), json!({ "behavior": "deny", "message": "mine" }));
+        let asked = json!({ "options": [{ "optionId": "allow" }, { "optionId": "wide", "suggestion": { "type": "addRules" } }] });
+        let chosen = |id: &str| {
+            decision(&reply("q", Control::Approve, json!({ "optionId": id }), asked.clone()), json!({}))["updatedPermissions"]
+                .clone()
+        };
+        assert_eq!((chosen("allow"), chosen("wide")), (Value::Null, json!([{ "type": "addRules" }])));
         assert_eq!(
             decided(Control::Answer, json!({ "answers": { "Which?": "this" } })),
             json!({ "behavior": "allow", "updatedInput": { "path": "a", "answers": { "Which?": "this" } } })

@@ -302,6 +302,7 @@ impl Worker {
         let action = ActionId::new(action).expect("a target of a control is an id");
         let asked = self.asked(&run, &action).await?;
         let reply = ActionReply { action, control: held.control.clone(), value: held.value.clone(), asked };
+        let reply = reply.with_own_value();
         if held.control == Control::Edit
             && let Err(reason) = agent.protocol.check_edit(&reply)
         {

@@ -42,7 +42,7 @@ use parking_lot::Mutex;
 use record::{is_credential, new_record, redacted_value};
 use rules::{ControlRequest, InvalidControl};
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -530,7 +530,7 @@ impl Controls {
             control: record.control.clone(),
             targets,
             redacted: record.redacted && whole.is_none(),
-            value: whole.or_else(|| record.value.clone()),
+            value: with_option(whole.or_else(|| record.value.clone()), record.chosen_option.as_deref()),
             supersedes: record.supersedes.clone(),
             attempt: record.attempt,
             created_at: format_timestamp(record.created_at),
@@ -765,6 +765,18 @@ fn closing_reason(record: &ControlRecord, view: &WriterView<'_>, now: jiff::Time
 fn expire(record: &ControlRecord, reason: &str, is_run: bool) -> ServerAppend {
     let record = record.clone().into_closed(ControlState::Expired, Some(reason));
     ServerAppend { drafts: vec![record.change_draft(ControlChange::Expired, is_run)], controls: vec![record] }
+}
+
+/// The value with the option that the server chose. A value that is not an object stays as the user sent it.
+fn with_option(value: Option<Value>, chosen: Option<&str>) -> Option<Value> {
+    match (value, chosen) {
+        (None, Some(chosen)) => Some(json!({ "optionId": chosen })),
+        (Some(Value::Object(mut members)), Some(chosen)) => {
+            members.insert("optionId".into(), chosen.into());
+            Some(members.into())
+        }
+        (value, _) => value,
+    }
 }
 
 /// Whether a session may begin with this control.

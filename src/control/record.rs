@@ -105,6 +105,7 @@ pub(super) fn new_record(
         state: ControlState::Open,
         reason: None,
         value: None,
+        chosen_option: None,
         redacted: false,
         waits: None,
         supersedes: Vec::new(),
@@ -120,7 +121,7 @@ pub(super) fn new_record(
             return Err(ControlError::ActionDecided { action, first, is_equal: false });
         }
         pending = summary.pending_actions.iter().find(|pending| pending.action == *action);
-        request.check_action(pending).map_err(ControlError::Invalid)?;
+        record.chosen_option = request.check_action(pending).map_err(ControlError::Invalid)?;
     }
     if let Some(call) = &ids.tool_call
         && is_run

@@ -6,6 +6,7 @@ use crate::log::LogKind;
 use crate::log::control::PendingAction;
 use crate::model::decided_by::person;
 use crate::model::json::hash_sorted;
+use crate::model::options::{self, Effect, OfferedOption};
 use crate::model::{Control, ControlId, Ids, Sequence};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -272,25 +273,48 @@ impl ControlRequest {
         matches!(self.control, Control::Interrupt | Control::Stop) && !is_part
     }
 
-    /// Checks whether this control can answer the action.
+    /// Checks whether this control can answer the action. Returns the option that a control takes which names none.
     ///
     /// # Errors
-    /// [`InvalidControl`] when an approval has no meaning, or when the selected option contradicts the control.
-    pub fn check_action(&self, asked: Option<&PendingAction>) -> Result<(), InvalidControl> {
-        let chosen = self.value.as_ref().and_then(|value| value.get("optionId")).and_then(Value::as_str);
-        let says = chosen.and_then(|chosen| asked?.options.get(chosen).copied());
+    /// [`InvalidControl`] when an approval has no meaning, when the selected option contradicts the control, and when an
+    /// approval must name its option because none allows only once.
+    pub fn check_action(&self, asked: Option<&PendingAction>) -> Result<Option<Box<str>>, InvalidControl> {
+        let Some(asked) = asked else { return Ok(None) };
+        let named = self.named_option(asked);
+        let says = named.and_then(|named| asked.option(named)?.effect.approval());
         if let (Some(says), Some(approval)) = (says, self.approval())
             && says != approval
         {
-            return Err(self.contradiction(&format!("option {:?}", chosen.unwrap_or_default()), says));
+            return Err(self.contradiction(&format!("option {:?}", named.unwrap_or_default()), says));
         }
-        let kind = asked.and_then(|asked| asked.kind.as_deref());
-        match kind.filter(|kind| self.control == Control::Approve && QUESTIONS.contains(kind)) {
-            None => Ok(()),
-            Some(kind) => {
-                let detail =
-                    format!("the action is a {kind}: it needs an answer, and an approval gives none; send answer or reject");
-                Err(InvalidControl::new("control", detail, json!(["answer", "reject"])))
+        let kind = asked.kind.as_deref().filter(|kind| self.control == Control::Approve && QUESTIONS.contains(kind));
+        if let Some(kind) = kind {
+            let detail = format!("the action is a {kind}: it needs an answer, and an approval gives none; send answer or reject");
+            return Err(InvalidControl::new("control", detail, json!(["answer", "reject"])));
+        }
+        self.choose_option(asked, named)
+    }
+
+    /// The option that the value names: by `optionId`, or as a text that is an option's id.
+    fn named_option(&self, asked: &PendingAction) -> Option<&str> {
+        let value = self.value.as_ref()?;
+        let whole = value.as_str().filter(|text| asked.option(text).is_some());
+        value.get("optionId").and_then(Value::as_str).or(whole)
+    }
+
+    /// The narrowest option of a decision that names none. `None`: the runtime's own yes or no.
+    fn choose_option(&self, asked: &PendingAction, named: Option<&str>) -> Result<Option<Box<str>>, InvalidControl> {
+        // A runtime judges an option that it did not offer.
+        let is_plain = named.is_none() && options::decide(&asked.options);
+        let Some(approval) = self.approval().filter(|_| is_plain) else { return Ok(None) };
+        match options::plain_choice(&asked.options, approval) {
+            Some(option) => Ok(Some(option.id.clone())),
+            None if !approval => Ok(None),
+            None => {
+                let agrees = |option: &&OfferedOption| option.effect != Effect::Reject;
+                let ids: Vec<&str> = asked.options.iter().filter(agrees).map(|option| &*option.id).collect();
+                let detail = "the action has no option that allows it once; name one of its options in value.optionId";
+                Err(InvalidControl::new("value", detail, ids))
             }
         }
     }
@@ -352,6 +376,7 @@ fn parse_ttl(seconds: &serde_json::Number) -> Result<Duration, InvalidControl> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::options::Width;
 
     fn now() -> jiff::Timestamp {
         "2026-11-22T10:00:00Z".parse().unwrap()
@@ -456,6 +481,61 @@ mod tests {
         let taken = json!({"control": "stop", "runId": "here", "ttlSeconds": 9, "value": {"why": "enough"}, "taskId": null});
         let request = read(LogKind::Run, taken).unwrap();
         assert_eq!((request.expiry, request.targets.len()), (Some(Expiry::After(Duration::from_secs(9))), 0));
+    }
+
+    fn asked(options: &[(&str, Effect, Width)]) -> PendingAction {
+        let options =
+            options.iter().map(|(id, effect, width)| OfferedOption { id: (*id).into(), effect: *effect, width: *width });
+        PendingAction {
+            action: "x".parse().unwrap(),
+            agent: None,
+            kind: Some("tool_approval".into()),
+            expires_at: None,
+            options: options.collect(),
+        }
+    }
+
+    const ONCE: (&str, Effect, Width) = ("once", Effect::Allow, Width::Once);
+    const ALWAYS: (&str, Effect, Width) = ("always", Effect::Allow, Width::Always);
+    const MAYBE: (&str, Effect, Width) = ("maybe", Effect::Allow, Width::Unknown);
+    const NO: (&str, Effect, Width) = ("no", Effect::Reject, Width::Once);
+    const NEVER: (&str, Effect, Width) = ("never", Effect::Reject, Width::Always);
+    const OTHER: (&str, Effect, Width) = ("other", Effect::Answer, Width::Unknown);
+
+    fn decide(control: &str, value: Value, offered: &[(&str, Effect, Width)]) -> Result<Option<Box<str>>, Value> {
+        let request = read(LogKind::Run, json!({"control": control, "actionId": "x", "value": value})).unwrap();
+        request.check_action(Some(&asked(offered))).map_err(|invalid| invalid.expected)
+    }
+
+    #[test]
+    fn an_approval_without_an_option_takes_the_one_that_allows_once_or_is_refused() {
+        let chosen = |offered: &[_]| decide("approve", Value::Null, offered);
+        assert_eq!(chosen(&[ONCE, ALWAYS, NO]), Ok(Some("once".into())));
+        assert_eq!(chosen(&[MAYBE, NO]), Ok(Some("maybe".into())), "the only one, of unknown width");
+        assert_eq!(chosen(&[ALWAYS, NO]), Err(json!(["always"])));
+        assert_eq!(chosen(&[ALWAYS, MAYBE, NO]), Err(json!(["always", "maybe"])));
+        assert_eq!(chosen(&[NO, OTHER]), Err(json!(["other"])));
+        assert_eq!((chosen(&[]), chosen(&[OTHER])), (Ok(None), Ok(None)), "without options, as the runtime has it");
+        assert_eq!(decide("approve", json!({"note": "fine"}), &[ONCE, ALWAYS]), Ok(Some("once".into())));
+        assert_eq!(decide("approve", json!("fine"), &[ALWAYS]), Err(json!(["always"])));
+    }
+
+    #[test]
+    fn a_rejection_without_an_option_always_works_and_takes_the_narrowest() {
+        assert_eq!(decide("reject", Value::Null, &[ONCE, NO, NEVER]), Ok(Some("no".into())));
+        assert_eq!(decide("reject", json!({"reason": "no"}), &[ONCE, NEVER]), Ok(Some("never".into())));
+        assert_eq!(decide("reject", Value::Null, &[ONCE, OTHER]), Ok(None));
+        assert_eq!(decide("reject", Value::Null, &[]), Ok(None));
+    }
+
+    #[test]
+    fn a_named_option_stays_and_must_agree_with_the_control() {
+        let all = [ONCE, ALWAYS, NO];
+        assert_eq!(decide("approve", json!({"optionId": "always"}), &all), Ok(None), "a wider yes is named");
+        assert_eq!(decide("approve", json!("always"), &all), Ok(None));
+        assert_eq!(decide("approve", json!({"optionId": "bogus"}), &all), Ok(None), "the runtime judges it");
+        assert!(decide("approve", json!({"optionId": "no"}), &all).is_err());
+        assert!(decide("reject", json!("once"), &all).is_err());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 use super::{LogId, StoreError};
 use crate::model::decided_by::{DECIDED_BY, DecidedBy};
+use crate::model::options::{self, Effect, OfferedOption, Width};
 use crate::model::time::parse_time;
 use crate::model::{
     ActionId, ActionOutcome, AgentId, Audience, Control, ControlId, Draft, EventType, Ids, Owner, Phase, RunId, Scope, Sequence,
@@ -93,6 +94,9 @@ pub struct ControlRecord {
     /// Redacted by the guard; removed once the control is closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Value>,
+    /// The option that the server chose for a control that names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen_option: Option<Box<str>>,
     /// Whether the guard redacted part of the value.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub redacted: bool,
@@ -287,11 +291,9 @@ pub struct PendingAction {
     /// In milliseconds since 1970.
     #[serde(default)]
     pub expires_at: Option<i64>,
-    /// For each option id, whether the option allows the request.
-    ///
-    /// At most [`OPTIONS_MAX`] options that declare it.
-    #[serde(default)]
-    pub options: BTreeMap<Box<str>, bool>,
+    /// The options that a control can name, in the protocol's order.
+    #[serde(default, with = "stored_options")]
+    pub options: Vec<OfferedOption>,
 }
 
 /// More about a pending action.
@@ -307,12 +309,10 @@ pub struct PendingDetail {
     pub control: Option<ControlId>,
 }
 
-/// Options of one action that the log remembers.
+/// The ids of one action's options that the log remembers, in bytes.
 ///
-/// They keep a control from contradicting the option that it selects.
-pub const OPTIONS_MAX: usize = 8;
-/// The longest remembered id of such an option, in bytes.
-const OPTION_BYTES_MAX: usize = 64;
+/// The log's summary, which each commit may save, holds the options of all pending actions.
+const OPTION_IDS_BYTES_MAX: usize = 2048;
 
 /// The longest remembered action kind, in bytes.
 const KIND_BYTES_MAX: usize = 64;
@@ -329,26 +329,102 @@ impl PendingAction {
             agent: draft.ids.agent.clone(),
             kind: said("kind").filter(|kind| kind.len() <= KIND_BYTES_MAX).map(Into::into),
             expires_at: expires.map(jiff::Timestamp::as_millisecond),
-            options: draft
-                .member("options")
-                .and_then(Value::as_array)
-                .map(|options| option_verdicts(options))
-                .unwrap_or_default(),
+            options: draft.member("options").map(remembered_options).unwrap_or_default(),
         })
+    }
+
+    /// The remembered option with this id.
+    #[must_use]
+    pub fn option(&self, id: &str) -> Option<&OfferedOption> {
+        self.options.iter().find(|option| &*option.id == id)
     }
 }
 
-/// The options whose kind declares their meaning: `allow_…` or `reject_…`.
-fn option_verdicts(options: &[Value]) -> BTreeMap<Box<str>, bool> {
-    let verdict = |option: &Value| {
-        let text = |member: &str| option.get(member).and_then(Value::as_str);
-        let id = text("optionId").filter(|id| id.len() <= OPTION_BYTES_MAX)?;
-        let allows = match text("kind")?.split('_').next() {
-            Some("allow") => true,
-            Some("reject") => false,
-            _ => return None,
+/// The options whose ids fit into [`OPTION_IDS_BYTES_MAX`]: the narrowest come first.
+fn remembered_options(offered: &Value) -> Vec<OfferedOption> {
+    let mut room = OPTION_IDS_BYTES_MAX;
+    let mut options = options::offered(offered);
+    options.retain(|option| {
+        let fits = option.id.len() <= room;
+        room -= if fits { option.id.len() } else { 0 };
+        fits
+    });
+    options
+}
+
+/// The stored form of options: each id with a number for effect and width.
+///
+/// Up to 0.2.0 it was a flag, whether the option allows; 0 and 1 still mean that.
+mod stored_options {
+    use super::{Effect, OfferedOption, Width};
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::collections::BTreeMap;
+
+    const EFFECTS: [Effect; 3] = [Effect::Reject, Effect::Allow, Effect::Answer];
+    const WIDTHS: [Width; 5] = [Width::Unknown, Width::Once, Width::Turn, Width::Session, Width::Always];
+
+    fn position<T: PartialEq>(all: &[T], one: &T) -> usize {
+        all.iter().position(|known| known == one).expect("the list has every value")
+    }
+
+    fn code(option: &OfferedOption) -> u8 {
+        let code = position(&EFFECTS, &option.effect) + EFFECTS.len() * position(&WIDTHS, &option.width);
+        u8::try_from(code).expect("there are 15 codes")
+    }
+
+    fn decoded(id: Box<str>, code: u8) -> OfferedOption {
+        let code = usize::from(code);
+        let width = WIDTHS.get(code / EFFECTS.len()).copied().unwrap_or(Width::Unknown);
+        OfferedOption { id, effect: EFFECTS[code % EFFECTS.len()], width }
+    }
+
+    pub(super) fn serialize<S: Serializer>(options: &[OfferedOption], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(options.iter().map(|option| (&option.id, code(option))))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<OfferedOption>, D::Error> {
+        // The JSON of older stores has a map of flags.
+        let codes: Vec<(Box<str>, u8)> = match from.is_human_readable() {
+            true => BTreeMap::<Box<str>, bool>::deserialize(from)?.into_iter().map(|(id, allows)| (id, allows.into())).collect(),
+            false => Vec::deserialize(from)?,
         };
-        Some((Box::from(id), allows))
-    };
-    options.iter().filter_map(verdict).take(OPTIONS_MAX).collect()
+        Ok(codes.into_iter().map(|(id, code)| decoded(id, code)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::stored;
+    use serde_json::json;
+
+    fn asked(options: &Value) -> PendingAction {
+        let mut draft = Draft::new(EventType::ActionRequired).with("kind", "tool_approval").with("options", options.clone());
+        draft.ids.action = ActionId::new("a").ok();
+        PendingAction::of(&draft).unwrap()
+    }
+
+    #[test]
+    fn the_verdicts_of_earlier_releases_stay_readable_and_every_option_is_stored() {
+        let json = r#"{"action": "a", "options": {"yes": true, "no": false}}"#;
+        let read: PendingAction = serde_json::from_str(json).unwrap();
+        let flags = ("a", None::<&str>, None::<&str>, None::<i64>, BTreeMap::from([("no", false), ("yes", true)]));
+        assert_eq!(stored::restore::<PendingAction>(&stored::save(&flags)).unwrap(), read);
+        let effects: Vec<_> = read.options.iter().map(|option| (&*option.id, option.effect, option.width)).collect();
+        assert_eq!(effects, [("no", Effect::Reject, Width::Unknown), ("yes", Effect::Allow, Width::Unknown)]);
+        let kinds =
+            ["allow_once", "allow_turn", "allow_session", "allow_always", "allow", "reject_once", "reject_always", "edit"];
+        let all = asked(&kinds.iter().map(|kind| json!({"optionId": kind, "kind": kind})).collect());
+        assert_eq!(all.options.len(), kinds.len());
+        assert_eq!(stored::restore::<PendingAction>(&stored::save(&all)).unwrap(), all);
+    }
+
+    #[test]
+    fn the_remembered_option_ids_have_a_limit() {
+        let option = |n: usize| json!({"optionId": format!("{n:0>200}"), "kind": "allow_always"});
+        let mut options: Vec<Value> = (0..40).map(option).collect();
+        options.push(json!({"optionId": "once", "kind": "allow_once"}));
+        let many = asked(&options.into());
+        assert_eq!((many.options.len(), &*many.options[0].id), (OPTION_IDS_BYTES_MAX / 200 + 1, "once"));
+    }
 }

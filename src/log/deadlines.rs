@@ -136,7 +136,7 @@ mod tests {
             agent: None,
             kind: None,
             expires_at: *expires_at,
-            options: std::collections::BTreeMap::new(),
+            options: Vec::new(),
         };
         Summary { pending_actions: actions.iter().map(pending).collect(), ..Summary::default() }
     }

@@ -9,6 +9,7 @@ pub mod envelope;
 pub mod halves;
 pub mod id;
 pub mod json;
+pub mod options;
 pub mod schema;
 pub mod stored;
 pub mod taxonomy;

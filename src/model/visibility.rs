@@ -8,6 +8,7 @@ use super::audience::Audience;
 use super::decided_by;
 use super::envelope::{CONTINUES, Draft, Envelope};
 use super::id::EvidenceId;
+use super::options;
 use super::taxonomy::{EventType, Persistence, Phase, Scope, Surface};
 use super::version::QUESTION_VERSION;
 use serde_json::{Map, Value};
@@ -150,9 +151,13 @@ const QUESTION_MEMBERS: &[&str] = &[
 const REVIEWED_RELATIONS: &[&str] =
     &["artifact", "artifactId", "version", "versionId", "evidence", "evidenceId", "plan", "diff", "review"];
 
+/// The member by which the envelope of a trimmed action states that its call is withheld.
+pub const CALL_WITHHELD: &str = "callWithheld";
+
 /// `envelope` of an action without the data about its tool call.
 ///
-/// Only members that describe the question stay.
+/// Only members that describe the question stay. Options keep their effect and width, because their labels may repeat
+/// the call's arguments.
 #[must_use]
 pub fn without_call<'d>(envelope: &Envelope<'d>, reader: Audience) -> Envelope<'d> {
     let mut trimmed = without_person(envelope, reader).unwrap_or_else(|| envelope.clone());
@@ -164,6 +169,12 @@ pub fn without_call<'d>(envelope: &Envelope<'d>, reader: Audience) -> Envelope<'
     }
     draft.payload.retain(|member, _| QUESTION_MEMBERS.contains(&member.as_str()));
     draft.extra.retain(|member, _| QUESTION_MEMBERS.contains(&member.as_str()));
+    for members in [&mut draft.payload, &mut draft.extra] {
+        if let Some(options) = members.shift_remove("options").and_then(|options| options::reduce(&options)) {
+            members.insert("options".into(), options.into());
+        }
+    }
+    draft.extra.insert(CALL_WITHHELD.into(), true.into());
     draft.raw_event_ref = None;
     draft.refs = draft.refs.take().and_then(reviewed_refs);
     trimmed

@@ -4,11 +4,12 @@
 
 use super::activity_set::Edit;
 use super::envelope_view::EnvelopeView;
-use super::{ACTION_KIND as KIND, FoldState, carry, tool_call};
+use super::{ACTION_KIND as KIND, FoldState, carry, subject, tool_call};
 use crate::model::decided_by::{DECIDED_BY, RESOLVED_BY};
 use crate::model::time::parse_time;
 use crate::model::version::QUESTION_VERSION;
-use crate::model::{ActionOutcome, EventType, Surface, ToolCallId};
+use crate::model::visibility::CALL_WITHHELD;
+use crate::model::{ActionOutcome, EventType, Surface, ToolCallId, options};
 use serde_json::{Map, Value, json};
 
 /// Members of the request. `model::visibility::without_call` omits the members that describe the call.
@@ -34,6 +35,7 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
                     edit.remove("parameters");
                 }
                 copy_from_call(fold, &action);
+                describe(fold, &action);
             }
         }
         _ => {}
@@ -88,8 +90,46 @@ fn required(envelope: &EnvelopeView, fold: &mut FoldState) {
     carry::ids(envelope, &mut edit, &["toolCallId", "agentId", "taskId", "artifactId", "evidenceId"]);
     carry::refs(envelope, &mut edit);
     name_kind(&mut edit);
+    if let Some(options) = edit.get("options").and_then(options::normalize) {
+        edit.set("options", options);
+    }
+    match envelope.member("title") {
+        Some(Value::Null) => edit.remove("titleFrom"),
+        Some(_) => edit.set_str("titleFrom", "source"),
+        None => {}
+    }
     if let Some(action) = &envelope.ids.action {
         copy_from_call(fold, action.as_str());
+        // This audience must not see what the call does, and the question may repeat it.
+        if envelope.extra.get(CALL_WITHHELD).is_none() {
+            describe(fold, action.as_str());
+        }
+    }
+}
+
+/// Sets the subject of a pending action, and its title unless the source has one.
+fn describe(fold: &mut FoldState, action: &str) {
+    let Some(content) = fold.activities.get(KIND, action).map(|known| &known.content) else { return };
+    if content.get("status").is_none_or(|status| status != "pending") {
+        return;
+    }
+    let call = content.get("toolCallId").and_then(Value::as_str).and_then(|call| fold.activities.get(tool_call::KIND, call));
+    let subject::Description { mut subjects, title } = subject::describe(content, call.map(|call| &call.content));
+    let Some(mut edit) = fold.activities.edit(KIND, action) else { return };
+    match title {
+        _ if edit.text("titleFrom") == Some("source") => {}
+        Some(title) => {
+            edit.set("title", title);
+            edit.set_str("titleFrom", "server");
+        }
+        None => ["title", "titleFrom"].iter().for_each(|member| edit.remove(member)),
+    }
+    let several = if subjects.len() > 1 { std::mem::take(&mut subjects) } else { Vec::new() };
+    for (member, value) in [("subject", subjects.pop()), ("subjects", (!several.is_empty()).then_some(several.into()))] {
+        match value {
+            Some(value) => edit.set(member, value),
+            None => edit.remove(member),
+        }
     }
 }
 

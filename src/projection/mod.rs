@@ -32,6 +32,7 @@ mod run;
 pub mod schema;
 mod session;
 mod state;
+mod subject;
 mod task;
 mod team;
 mod thought;
@@ -161,7 +162,7 @@ struct Saved<'v> {
 }
 
 /// The version of the fold. Increase it with every change of a fold's result.
-const VERSION: u32 = 10;
+const VERSION: u32 = 11;
 
 impl View {
     /// Creates the view before the first envelope.

@@ -4,7 +4,8 @@
 //! Further members are allowed, and a source's members keep the source's names. Tests compare the schemas with the
 //! folds; the server does not validate with them at run time.
 
-use super::tool_call;
+use super::{subject, tool_call};
+use crate::model::options::{Effect, OPTIONS_MAX, Width};
 use crate::model::schema::{DIALECT, open, sequence};
 use crate::model::{ActionKind, ActionOutcome, PartKind, Phase, Topology};
 use crate::source::ledger::Status;
@@ -254,7 +255,26 @@ fn action() -> Value {
             "description": any_value("A longer description of the request."),
             "schema": any_value("The schema of the expected answer: the same as responseSchema."),
             "responseSchema": any_value("The schema of the expected answer."),
-            "options": any_value("The choices: { optionId, label, kind } if the source offers any."),
+            "titleFrom": closed(&["source", "server"], "Whether the source wrote the title, or the server made it from the subject."),
+            "subject": subject_of("What is decided. Absent for readers that cannot see the call."),
+            "subjects": json!({ "type": "array", "items": subject_of("One request."), "description": "What is decided, where one action has several requests." }),
+            "options": json!({
+                "maxItems": OPTIONS_MAX,
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "optionId": string("The id by which a control names the option."),
+                        "label": string("The source's words; for readers that cannot see the call, only what the option does."),
+                        "kind": string("The source's own kind."),
+                        "description": any_value("What the option leads to."),
+                        "effect": closed(Effect::NAMES, "What the option does to the request."),
+                        "width": closed(Width::NAMES, "How far the option reaches."),
+                        "value": any_value("The answer that the option gives, in the source's own form."),
+                    },
+                    "required": ["effect", "width"],
+                },
+                "description": "The choices: allow, reject, answer, and within them from narrow to wide.",
+            }),
             "risk": any_value("The risk of the action."),
             "scope": any_value("The scope of the approval."),
             "toolName": any_value("The tool that needs approval; the call's tool if the source names only the call."),
@@ -296,6 +316,34 @@ fn decided_by() -> Value {
             "at": string("When the server accepted the decision, RFC 3339 in UTC."),
             "seen": { "description": "The last envelope of the question that its maker saw.", "type": "integer" },
         },
+    })
+}
+
+fn subject_of(description: &str) -> Value {
+    json!({
+        "type": "object",
+        "description": description,
+        "properties": {
+            "kind": closed(subject::KINDS, "What kind of thing is decided."),
+            "toolName": string("The tool."),
+            "text": string("What the source says about it."),
+            "command": string("The command line."),
+            "cwd": string("The directory of the command."),
+            "path": string("The file."),
+            "diffs": json!({
+                "type": "array", "maxItems": subject::ITEMS_MAX, "description": "The changes: { path, oldText?, newText?, patch? }.",
+                "items": { "type": "object", "properties": { "path": string("The file.") }, "required": ["path"] },
+            }),
+            "fields": json!({
+                "type": "array", "maxItems": subject::ITEMS_MAX, "description": "The arguments that nothing else shows.",
+                "items": { "type": "object", "properties": { "name": string("The name."), "value": true }, "required": ["name", "value"] },
+            }),
+            "question": string("The question."),
+            "plan": any_value("The plan."),
+            "title": string("A title of one of several requests."),
+            "clipped": any_value("Whether something is left out."),
+        },
+        "required": ["kind"],
     })
 }
 

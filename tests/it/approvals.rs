@@ -1,7 +1,7 @@
 //! Approvals: readers see each source's question, and the worker receives the user's answer.
 
 use crate::harness::{AUDIENCES, Client, Response, fact, recordings, start_local, to_ndjson};
-use proscenium::log::control::OPTIONS_MAX;
+use proscenium::model::options::OPTIONS_MAX;
 use serde_json::{Map, Value, json};
 
 /// A question of one source: the facts up to it, and the content that its readers see.
@@ -48,7 +48,8 @@ fn questions() -> Vec<Question> {
                 "scope": {"paths": ["/docs"]}, "toolName": "publish", "parameters": {"to": "main"}, "artifactId": "notes",
                 "versionId": "v3", "evidenceId": "trace", "plan": {"steps": ["build", "publish"]}, "payload": {"ticket": 7},
                 "responseSchema": approved, "schema": approved, "refs": [{"rel": "diff", "href": "/v1/blobs/d"}],
-                "options": [{"optionId": "once", "label": "Allow once", "kind": "allow_once"}], "toolCallId": "c1"}),
+                "options": [{"optionId": "once", "label": "Allow once", "kind": "allow_once", "effect": "allow", "width": "once"}],
+                "titleFrom": "source", "toolCallId": "c1"}),
         },
         Question {
             source: "awaken",
@@ -322,7 +323,12 @@ async fn the_worker_claims_exactly_the_user_s_answer_to_every_source_s_question(
             assert_eq!(answer.status, 202, "{} {control} {value}: {}", asked.name, String::from_utf8_lossy(&answer.body));
             let claimed = claim_one(&client).await;
             let actual = json!([claimed["control"], claimed["value"], claimed["actionId"], claimed["runId"]]);
-            assert_eq!(actual, json!([control, value, asked.action, run]), "{}", asked.name);
+            // Where the source offers options, a plain yes has the narrowest one beside the user's own members.
+            let mut expected = value;
+            if asked.shown.get("options").is_some() && control == "approve" {
+                expected["optionId"] = "once".into();
+            }
+            assert_eq!(actual, json!([control, expected, asked.action, run]), "{}", asked.name);
             nack(&client, &claimed).await;
         }
     }
@@ -422,7 +428,6 @@ async fn ag_ui_and_ai_sdk_clients_receive_the_same_question() {
             "risk",
             "toolName",
             "parameters",
-            "title",
             "scope",
             "artifactId",
             "versionId",
@@ -436,6 +441,8 @@ async fn ag_ui_and_ai_sdk_clients_receive_the_same_question() {
         for member in members {
             assert_eq!(actual.get(member), asked.shown.get(member), "{}, {member}: {interrupt}", asked.name);
         }
+        let content = read_content(&client, &run, "user", "action", asked.action).await.unwrap();
+        assert_eq!(actual.get("title"), content.get("title"), "{}", asked.name);
         for member in ["message", "responseSchema", "expiresAt"] {
             assert_eq!(interrupt.get(member), asked.shown.get(member), "{}, {member}: {interrupt}", asked.name);
         }
@@ -783,4 +790,207 @@ async fn an_ag_ui_message_keeps_parts_that_are_not_text() {
     let kinds: Vec<&Value> = message["parts"].as_array().unwrap().iter().map(|part| &part["kind"]).collect();
     assert_eq!(kinds, ["user_text", "image"]);
     assert_eq!(message["parts"][1]["source"]["value"], "https://example.com/a.png");
+}
+
+/// A real request: what it asks, and the value that a plain yes brings to the agent.
+struct Case {
+    file: &'static str,
+    title: &'static str,
+    subject: Value,
+    /// `None`: the request is a question, which takes no plain yes.
+    yes: Option<Value>,
+}
+
+fn cases() -> Vec<Case> {
+    let field = |name: &str, value: Value| json!({"name": name, "value": value});
+    let mail = json!({"kind": "fields", "toolName": "send_mail", "text": "Please review the mail",
+        "fields": [field("to", json!("a@example.com")), field("body", json!("Hi"))]});
+    let path = "/srv/demo/src/app.txt";
+    let once = |id: &str| Some(json!({"optionId": id}));
+    vec![
+        Case {
+            file: "acp-command.acp",
+            title: "Run `rm -r src`?",
+            subject: json!({"kind": "command", "command": "rm -r src", "text": "Remove src", "toolName": "Bash"}),
+            yes: once("allow"),
+        },
+        Case {
+            file: "acp-edit.acp",
+            title: "Edit src/app.txt?",
+            subject: json!({"kind": "edit", "path": path, "diffs": [{"path": path, "oldText": "beta", "newText": "BETA — café"}],
+                "fields": [field("replace_all", json!(false))], "toolName": "Edit"}),
+            yes: once("allow"),
+        },
+        Case {
+            file: "acp-form.acp",
+            title: "Which ticket?",
+            subject: json!({"kind": "question", "question": "Which ticket?"}),
+            yes: None,
+        },
+        Case {
+            file: "acp-options.acp",
+            title: "touch 1.txt?",
+            subject: json!({"kind": "tool", "toolName": "edit", "text": "touch 1.txt"}),
+            yes: once("once"),
+        },
+        Case {
+            file: "ai-sdk-approval.ai-sdk",
+            title: "Delete file a.txt?",
+            subject: json!({"kind": "fields", "toolName": "deleteFile", "fields": [field("path", json!("a.txt"))]}),
+            yes: Some(Value::Null),
+        },
+        Case {
+            file: "claude-command.claude-stream-json",
+            title: "Run `touch one.txt`?",
+            subject: json!({"kind": "command", "command": "touch one.txt", "text": "Create one", "toolName": "Bash"}),
+            yes: once("allow"),
+        },
+        Case {
+            file: "claude-plan.claude-stream-json",
+            title: "Approve the plan?",
+            subject: json!({"kind": "plan", "plan": "1. Read the code\n2. Change the title\n3. Run the tests"}),
+            yes: Some(Value::Null),
+        },
+        Case {
+            file: "claude-question.claude-stream-json",
+            title: "Which colour?",
+            subject: json!({"kind": "question", "question": "Which colour?"}),
+            yes: None,
+        },
+        Case {
+            file: "langgraph-interrupt.langgraph",
+            title: "Delete a.txt?",
+            subject: json!({"kind": "question", "question": "Delete a.txt?", "fields": [field("path", json!("a.txt"))]}),
+            yes: None,
+        },
+        Case {
+            file: "langgraph-middleware.langgraph",
+            title: "Send mail to a@example.com?",
+            subject: mail.clone(),
+            yes: once("approve"),
+        },
+        Case { file: "langgraph-several.langgraph", title: "Send mail to a@example.com?", subject: mail, yes: Some(Value::Null) },
+    ]
+}
+
+async fn publish_case(client: &Client, run: &str, file: &str) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/decisions/");
+    let facts = std::fs::read_to_string(format!("{path}{file}.ndjson")).unwrap();
+    let source = file.rsplit_once('.').unwrap().1;
+    client.post_lines(&format!("/v1/runs/{run}/facts?source={source}&sessionId={run}&agentId=helper"), facts).await.ok();
+}
+
+async fn pending_action(client: &Client, run: &str, audience: &str) -> (String, Value) {
+    let all = read_activities(client, run, audience).await;
+    let action = all.into_iter().find(|one| one["activityType"] == "action").expect("the run has an action");
+    (action["activityId"].as_str().unwrap().to_owned(), action["content"].clone())
+}
+
+#[tokio::test]
+async fn every_real_request_says_what_is_decided_and_a_plain_yes_is_the_narrowest_one() {
+    let client = start_local().await;
+    for (n, case) in cases().into_iter().enumerate() {
+        let (run, file) = (format!("case{n}"), case.file);
+        publish_case(&client, &run, file).await;
+        let (action, content) = pending_action(&client, &run, "user").await;
+        crate::schema::assert_valid("activities/action.schema.json", &content);
+        assert_eq!((&content["subject"], &content["title"]), (&case.subject, &json!(case.title)), "{file}: {content:#}");
+        assert_eq!((&content["titleFrom"], content.get("subjects")), (&json!("server"), None), "{file}");
+        let events = client.read_events(&run, "audience=internal", 1000).await;
+        let asked = events.iter().find(|event| event["type"] == "action.required").unwrap();
+        assert_eq!((asked["payload"].get("subject"), asked["payload"].get("title")), (None, None), "{file}: not in an envelope");
+        let answer = post_control(&client, &run, json!({"control": "approve", "actionId": action})).await;
+        match case.yes {
+            None => drop(answer.problem(422, "bad_control")),
+            Some(value) => {
+                assert_eq!(answer.status, 202, "{file}");
+                let claimed = claim_one(&client).await;
+                assert_eq!((&claimed["control"], &claimed["value"]), (&json!("approve"), &value), "{file}");
+                nack(&client, &claimed).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_wider_yes_must_be_named_and_a_no_never() {
+    let client = start_local().await;
+    let option = |id: &str, kind: &str| json!({"optionId": id, "label": id, "kind": kind});
+    let wide = json!({"kind": "tool_approval", "options": [option("never", "reject_always"), option("always", "allow_always")]});
+    let asked = fact("action.required", json!({"actionId": "a", "agentId": "helper", "payload": wide}));
+    client.append("r", &[fact("run.started", json!({"agentId": "helper"})), asked]).await;
+    let decide = |control: &str, value: Value| json!({"control": control, "actionId": "a", "value": value});
+    let refused = post_control(&client, "r", decide("approve", Value::Null)).await.problem(422, "bad_control");
+    assert_eq!((&refused["member"], &refused["expected"]), (&json!("value"), &json!(["always"])));
+    post_control(&client, "r", decide("approve", json!({"note": "sure"}))).await.problem(422, "bad_control");
+    for (control, sent, value) in [
+        ("approve", json!({"optionId": "always"}), json!({"optionId": "always"})),
+        ("reject", Value::Null, json!({"optionId": "never"})),
+        ("reject", json!({"reason": "no"}), json!({"reason": "no", "optionId": "never"})),
+        ("reject", json!("no"), json!("no")),
+    ] {
+        assert_eq!(post_control(&client, "r", decide(control, sent)).await.status, 202);
+        let claimed = claim_one(&client).await;
+        assert_eq!(claimed["value"], value, "{control}");
+        nack(&client, &claimed).await;
+    }
+}
+
+#[tokio::test]
+async fn a_secret_beside_the_chosen_option_reaches_the_agent_with_it() {
+    let client = start_local().await;
+    let options = json!([{"optionId": "wide", "kind": "allow_always"}, {"optionId": "once", "kind": "allow_once"}]);
+    let asked = json!({"actionId": "a", "agentId": "helper", "payload": {"kind": "tool_approval", "options": options}});
+    client.append("r", &[fact("run.started", json!({"agentId": "helper"})), fact("action.required", asked)]).await;
+    let body = json!({"controlId": "same", "control": "approve", "actionId": "a", "value": {"password": "hunter2hunter2"}});
+    for _ in 0..2 {
+        assert_eq!(post_control(&client, "r", body.clone()).await.status, 202, "the same request again is the same control");
+    }
+    assert_eq!(claim_one(&client).await["value"], json!({"password": "hunter2hunter2", "optionId": "once"}));
+}
+
+#[tokio::test]
+async fn a_reader_that_cannot_see_the_call_gets_no_subject_and_no_words_of_its_options() {
+    let client = start_local().await;
+    let label = "Always allow SECRET-ARGUMENT";
+    let options = json!([{"optionId": "wide", "label": label, "kind": "allow_always", "description": label}, {"optionId": "once", "kind": "allow_once"}]);
+    let ask = |action: &str, title: Value| {
+        let payload = json!({"kind": "tool_approval", "message": "May I?", "title": title, "input": {"command": "SECRET-ARGUMENT"}, "options": options});
+        fact("action.required", json!({"actionId": action, "toolCallId": "c", "payload": payload}))
+    };
+    let hidden = fact("tool.started", json!({"toolCallId": "c", "audience": "internal"}));
+    client.append("r", &[fact("run.started", json!({})), hidden, ask("a", Value::Null), ask("b", json!("Deploy"))]).await;
+    let reduced = json!([
+        {"optionId": "once", "kind": "allow_once", "label": "Allow once", "effect": "allow", "width": "once"},
+        {"optionId": "wide", "kind": "allow_always", "label": "Always allow", "effect": "allow", "width": "always"},
+    ]);
+    for (action, title) in [("a", Value::Null), ("b", json!("Deploy"))] {
+        let content = read_content(&client, "r", "user", "action", action).await.unwrap();
+        assert_eq!((content.get("subject"), &content["title"]), (None, &title), "a source's title stays");
+        assert_eq!(content["options"], reduced);
+        let content = read_content(&client, "r", "internal", "action", action).await.unwrap();
+        assert_eq!(content["subject"]["command"], "SECRET-ARGUMENT");
+        assert_eq!(content["options"][1]["label"], label);
+    }
+    for path in ["activities", "events", "export"] {
+        let text = String::from_utf8(client.get(&format!("/v1/runs/r/{path}")).await.body).unwrap();
+        assert!(!text.contains("SECRET-ARGUMENT"), "{path}: {text}");
+    }
+    assert_eq!(post_control(&client, "r", json!({"control": "approve", "actionId": "a"})).await.status, 202, "it may decide");
+}
+
+#[tokio::test]
+async fn a_subject_follows_its_call_whatever_comes_first() {
+    let client = start_local().await;
+    let named = fact("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "Bash"}}));
+    let args = fact("tool.args", json!({"toolCallId": "c", "payload": {"input": {"command": "ls"}}}));
+    let asked = fact("action.required", json!({"actionId": "a", "toolCallId": "c", "payload": {"kind": "tool_approval"}}));
+    for (n, order) in [[&named, &args, &asked], [&named, &asked, &args], [&asked, &named, &args]].into_iter().enumerate() {
+        let run = format!("r{n}");
+        let facts: Vec<Value> = std::iter::once(fact("run.started", json!({}))).chain(order.into_iter().cloned()).collect();
+        client.append(&run, &facts).await;
+        let action = read_content(&client, &run, "user", "action", "a").await.unwrap();
+        assert_eq!(action["subject"], json!({"kind": "command", "command": "ls", "toolName": "Bash"}), "order {n}");
+        assert_eq!((&action["title"], &action["titleFrom"]), (&json!("Run `ls`?"), &json!("server")), "order {n}");
+    }
 }

@@ -10,7 +10,7 @@ export { observe, type ObserveOptions } from "./observe.js";
 export * as openai from "./openai.js";
 export { Producer, Recording, Reporter, type ProducerOptions } from "./producer.js";
 export { QueueFull, Rejected, Unreachable, type Counters, type RejectedFact } from "./publisher.js";
-export { currentRun, Message, Run, type ActionKind, type ActionOutcome } from "./run.js";
+export { currentRun, Message, Run, type ActionKind, type ActionOption, type ActionOutcome } from "./run.js";
 export type { Server } from "./transport.js";
 export type { ControlName, EventType, Fact, Owner, Persistence, Phase, Scope, Surface, Topology } from "./vocabulary.js";
 export { Control, worker, type ControlDocument, type DecidedBy, type WorkerOptions } from "./worker.js";

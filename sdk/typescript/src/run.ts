@@ -17,6 +17,18 @@ export type ActionKind =
   | "artifact_review";
 export type ActionOutcome = "approved" | "rejected" | "answered" | "cancelled" | "expired" | "superseded";
 
+/** A choice that an action offers. `kind` says what it does: `allow_once`, `allow_always`, `reject_once`, `reject_always`; no label does. */
+export interface ActionOption {
+  optionId: string;
+  label: string;
+  kind?: string;
+  description?: string;
+  /** What the option does, where no kind says it. */
+  effect?: "allow" | "reject" | "answer";
+  /** How far a yes reaches, where no kind says it. */
+  width?: "once" | "turn" | "session" | "always" | "unknown";
+}
+
 /** Returns the run of the surrounding `during`, in Node, Deno and Bun. */
 export const currentRun = (): Run | undefined => surroundings().run;
 
@@ -89,7 +101,7 @@ export class Run extends Producer {
    * Asks a person, and returns the action's id. The run waits until `resolveAction`, also after `during`. `payload` has
    * further members: `risk`, `options`, `responseSchema`, `expiresAt`, …
    */
-  requireAction(kind: ActionKind, message?: string, { actionId = newId("action"), toolCallId, ...payload }: { actionId?: string; toolCallId?: string } & Record<string, unknown> = {}): string {
+  requireAction(kind: ActionKind, message?: string, { actionId = newId("action"), toolCallId, ...payload }: { actionId?: string; toolCallId?: string; options?: (ActionOption | string)[] } & Record<string, unknown> = {}): string {
     this.publish(now({ type: "action.required", actionId, ...(toolCallId ? { toolCallId } : {}), payload: { kind, message, ...payload } }));
     this.#pending.add(actionId);
     return actionId;

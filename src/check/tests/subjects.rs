@@ -231,6 +231,21 @@ pub(super) fn an_action_has_a_known_kind_and_its_fields() {
 }
 
 #[test]
+pub(super) fn an_approval_with_options_has_one_for_a_plain_yes() {
+    let asks = |kinds: &[&str]| {
+        let options: Vec<Value> =
+            kinds.iter().map(|kind| json!({"optionId": kind, "label": "Allow once", "kind": kind})).collect();
+        action("action.required", json!({"kind": "tool_approval", "options": options}))
+    };
+    let facts = [asks(&["allow_once", "allow_always"]), asks(&["allow_always", "reject_once"]), asks(&["yes"]), asks(&["allow"])];
+    assert_findings(
+        "action-plain-yes",
+        &facts,
+        ["2: no option of action a allows it only once", "3: no option of action a allows it only once"],
+    );
+}
+
+#[test]
 pub(super) fn a_delegated_approval_names_the_requesting_agent() {
     let asks = action("action.required", json!({"kind": "delegated_permission"}));
     assert_findings(

@@ -340,7 +340,7 @@ fn control_wanted() -> Value {
     sometimes.insert("controlId".into(), id());
     sometimes.insert("runId".into(), id());
     sometimes.insert("sessionId".into(), id());
-    sometimes.insert("value".into(), json!({ "description": "The control's value: an answer, a message or an edit." }));
+    sometimes.insert("value".into(), json!({ "description": "The control's value: an answer, a message or an edit. For approve and reject, optionId names an option of the action; without it, approve takes the option that allows once, and reject the narrowest." }));
     sometimes.insert("expiresAt".into(), time("When the control expires."));
     let seconds = json!({ "description": "The time until it expires, in seconds.", "type": "number", "exclusiveMinimum": 0 });
     sometimes.insert("ttlSeconds".into(), seconds);

@@ -41,9 +41,11 @@ impl EventHandler<'_> {
         let call = members_of(call.unwrap_or(Value::Null), "toolCall");
         let id = self.call_of(&call);
         let mut draft = Draft::new(EventType::ActionRequired).with("kind", "tool_approval");
-        draft.set("title", take_text(&mut params, "title").or_else(|| call.get("title")?.as_str().map(str::to_owned)));
+        // The call's own title is about the call, not a question: readers of the call find it there.
+        draft.set("title", take_text(&mut params, "title"));
         draft.set("input", call.get("rawInput").filter(|input| !input.is_null()).cloned());
         draft.set("message", super::calls::content_text(call.get("content")));
+        let diffs = diffs_of(call.get("content"));
         if id.is_some() {
             // The request may be the first mention of the call, or its newest state.
             let mut update = call;
@@ -64,6 +66,9 @@ impl EventHandler<'_> {
         let mut own = Map::from_iter([("requestId".to_owned(), request.clone())]);
         if !subject.is_empty() {
             own.insert("subject".into(), subject.into());
+        }
+        if !diffs.is_empty() {
+            own.insert("diffs".into(), diffs.into());
         }
         draft = draft.with("payload", own);
         (draft.owner, draft.ids.action, draft.ids.tool_call) = (Owner::Policy, Some(action.clone()), id.clone());
@@ -145,6 +150,18 @@ impl EventHandler<'_> {
 /// The members of a response: those of its result, or its error as one.
 fn members_of_response(outcome: Result<Value, Value>) -> Fact {
     outcome.map_or_else(|error| Map::from_iter([("error".to_owned(), error)]), |result| members_of(result, "result"))
+}
+
+/// The changes of files that the request states.
+fn diffs_of(content: Option<&Value>) -> Vec<Value> {
+    let members = |item: &Value| {
+        let stated = ["path", "oldText", "newText"]
+            .iter()
+            .filter_map(|member| Some(((*member).to_owned(), item.get(*member).filter(|value| value.is_string())?.clone())));
+        Value::Object(stated.collect())
+    };
+    let is_diff = |item: &&Value| item.get("type").and_then(Value::as_str) == Some("diff");
+    content.and_then(Value::as_array).into_iter().flatten().filter(is_diff).map(members).collect()
 }
 
 /// Adds the protocol's name of an option's text.

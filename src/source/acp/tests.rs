@@ -204,7 +204,7 @@ fn a_permission_may_be_the_first_mention_of_its_call() {
     let action = drafts.last().unwrap();
     assert_eq!(classes(&drafts[2..]), ["tool.started", "tool.args", "action.required"]);
     assert_eq!((action.ids.action.as_ref().unwrap().as_str(), &action.payload["input"]), ("s:3", &json!({"command": "rm"})));
-    assert_eq!((action.owner.clone(), action.text("title")), (Owner::Policy, Some("Remove")));
+    assert_eq!((action.owner.clone(), action.text("title")), (Owner::Policy, None), "the title is the call's");
     assert_eq!(action.payload["options"][0], json!({"optionId": "no", "name": "Yes", "kind": "allow_once", "label": "Yes"}));
 }
 

@@ -63,13 +63,15 @@ impl EventHandler<'_> {
             let questions = questions.map_or(&[][..], Vec::as_slice);
             draft.set("message", questions.first().and_then(|question| question.get("question")).cloned());
             draft.set("schema", Some(schema_of(questions)));
+            draft.set("options", answers_to(questions));
         }
         draft.set("plan", input.as_ref().filter(|_| tool == EXIT_PLAN_MODE).and_then(|input| input.get("plan")).cloned());
         draft.set("input", input);
-        let names = [("description", "message"), ("display_name", "title"), ("decision_reason", "reason")];
+        let names = [("description", "message"), ("decision_reason", "reason")];
         move_members(&mut draft, &mut request, &names);
         if let Some(Value::Array(suggestions)) = request.shift_remove("permission_suggestions")
             && !suggestions.is_empty()
+            && draft.member("options").is_none()
         {
             draft = draft.with("options", options_of(suggestions));
         }
@@ -168,10 +170,27 @@ fn options_of(suggestions: Vec<Value>) -> Vec<Value> {
             kind => format!("Allow, and apply {kind}"),
         };
         let id = format!("suggestion-{n}");
-        options.push(json!({ "optionId": id, "label": label, "kind": "allow_always", "suggestion": suggestion }));
+        let width = if text("destination") == "session" { "session" } else { "always" };
+        options.push(json!({ "optionId": id, "label": label, "kind": "allow_always", "width": width, "suggestion": suggestion }));
     }
     options.push(json!({ "optionId": "deny", "label": "Reject", "kind": "reject_once" }));
     options
+}
+
+/// The options of a single question, each with the answer that it gives. Several are answered by their form.
+fn answers_to(questions: &[Value]) -> Option<Vec<Value>> {
+    let [question] = questions else { return None };
+    let text = question.get("question")?.as_str().filter(|_| question.get("multiSelect") != Some(&Value::Bool(true)))?;
+    let option = |option: &Value| {
+        let label = option.get("label")?.as_str()?;
+        let value = Map::from_iter([(text.to_owned(), label.into())]);
+        let mut one = json!({ "optionId": label, "label": label, "kind": "answer", "value": value });
+        if let Some(description) = option.get("description").filter(|description| description.is_string()) {
+            one["description"] = description.clone();
+        }
+        Some(one)
+    };
+    question.get("options")?.as_array()?.iter().map(option).collect()
 }
 
 fn rule(rule: &Value) -> String {

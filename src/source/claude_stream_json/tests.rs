@@ -57,7 +57,7 @@ fn stop(members: Value) -> Value {
 fn ask(id: &str, call: &str, tool: &str) -> Value {
     json!({"type": "control_request", "request_id": id, "request": {"subtype": "can_use_tool", "tool_name": tool,
         "input": {"command": "rm"}, "tool_use_id": call, "permission_suggestions": [
-            {"type": "addRules", "rules": [{"toolName": "Bash", "ruleContent": "rm"}]}, {"type": "setMode", "mode": "acceptEdits"}]}})
+            {"type": "addRules", "rules": [{"toolName": "Bash", "ruleContent": "rm"}]}, {"type": "setMode", "mode": "acceptEdits", "destination": "session"}]}})
 }
 
 fn decided(decision: &str) -> Value {
@@ -227,6 +227,8 @@ fn a_permission_offers_what_the_program_suggests() {
     let labels: Vec<_> =
         action.payload["options"].as_array().unwrap().iter().map(|option| option["label"].as_str().unwrap()).collect();
     assert_eq!(labels, ["Allow", "Always allow Bash(rm)", "Allow, and use the mode acceptEdits", "Reject"]);
+    let widths: Vec<_> = action.payload["options"].as_array().unwrap().iter().map(|option| &option["width"]).collect();
+    assert_eq!(widths[1..3], [&json!("always"), &json!("session")], "the destination of the permission is its width");
 }
 
 #[test]
@@ -246,6 +248,8 @@ fn questions_and_plans_are_requests_of_their_own_kind() {
     let asked = of(&drafts, EventType::ActionRequired);
     assert_eq!((asked[0].text("kind"), asked[1].text("kind")), (Some("structured_input"), Some("plan_decision")));
     assert_eq!(asked[0].payload["schema"]["properties"]["Which?"]["enum"], json!(["Red", "Blue"]));
+    let red = json!({"optionId": "Red", "label": "Red", "kind": "answer", "value": {"Which?": "Red"}});
+    assert_eq!(asked[0].payload["options"][0], red);
     let resolved = of(&drafts, EventType::ActionResolved)[0];
     assert_eq!((resolved.text("outcome"), &resolved.payload["value"]), (Some("answered"), &json!({"Which?": "Red"})));
     assert_eq!(of(&drafts, EventType::PlanFinal)[0].text("text"), Some("1. Go"), "the plan is in the call, not in the request");

@@ -313,7 +313,8 @@ impl EventHandler<'_> {
         self.memory.pending.add(Pending { action: action.clone(), response });
         let draft = Draft::new(EventType::ActionRequired).with("kind", ActionKind::ToolApproval.as_str());
         let draft = draft.with("toolName", tool_name(item)).with_some("input", item.shift_remove("arguments").map(parsed));
-        let draft = draft.with_moved(item, &[("server_label", "policyScope"), ("name", "title")]);
+        item.shift_remove("name");
+        let draft = draft.with_moved(item, &[("server_label", "policyScope")]);
         self.push(draft.with_owner(ActionKind::ToolApproval.owner()).with_action(action));
     }
 

@@ -435,7 +435,7 @@ fn tools_and_compactions_of_the_server_are_reported() {
 fn an_approval_request_makes_the_end_of_its_response_a_pause() {
     let facts = [created("r"), added(0, approval("a")), done(0, approval("a")), completed(json!([approval("a")]))];
     let drafts = adapt(facts);
-    let asked = json!({"kind": "tool_approval", "toolName": "mcp:notes/delete", "input": {"id": 7}, "policyScope": "notes", "title": "delete"});
+    let asked = json!({"kind": "tool_approval", "toolName": "mcp:notes/delete", "input": {"id": 7}, "policyScope": "notes"});
     assert_eq!(all(&drafts, EventType::ActionRequired), [asked]);
     assert_eq!((ends(&drafts), &drafts.last().unwrap().phase), (Vec::new(), &Phase::Waiting));
 }

@@ -170,10 +170,16 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "{ITEMS_MAX in serve/api/attention}; {SUBJECT_BYTES_MAX}",
                 "none; larger values count as this, and a longer subject is cut",
             ),
+            ("Options of an action", "{OPTIONS_MAX}", "none; the first ones in the protocol's order stay"),
             (
-                "Options of a pending action against which its controls are checked; the length of their ids",
-                "{OPTIONS_MAX}; {OPTION_BYTES_MAX}",
+                "Ids of a pending action's options against which its controls are checked, together",
+                "{OPTION_IDS_BYTES_MAX}",
                 "none; further ones are not checked",
+            ),
+            (
+                "Fields, and diffs, of an action's subject; subjects of an action",
+                "{ITEMS_MAX in projection/subject}; {SUBJECTS_MAX}",
+                "none; `clipped`",
             ),
         ],
     ),

@@ -8,11 +8,12 @@ from .errors import Problem, ProsceniumError, Rejected, RejectedFact, Unreachabl
 from .observing import observe
 from .producer import Producer, Recording
 from .reporter import Reporter
-from .run import ActionKind, Message, Outcome, Run, current_run
+from .run import ActionKind, ActionOption, Message, Outcome, Run, current_run
 from .vocabulary import Audience, ControlName, EventType, Fact
 
 __all__ = [
     "ActionKind",
+    "ActionOption",
     "Audience",
     "Control",
     "ControlName",

@@ -4,7 +4,7 @@ import contextvars
 import logging
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from .calls import ToolCall, _current_call, fact_now, new_id
 from .errors import ProsceniumError
@@ -26,6 +26,24 @@ ActionKind = Literal[
     "artifact_review",
 ]
 Outcome = Literal["approved", "rejected", "answered", "cancelled", "expired", "superseded"]
+
+
+class _NamedOption(TypedDict):
+    optionId: str
+    label: str
+
+
+class ActionOption(_NamedOption, total=False):
+    """A choice that an action offers.
+
+    `kind` says what it does: `allow_once`, `allow_always`, `reject_once`, `reject_always`; no label does. `effect` and
+    `width` say it where no kind does.
+    """
+
+    kind: str
+    description: str
+    effect: Literal["allow", "reject", "answer"]
+    width: Literal["once", "turn", "session", "always", "unknown"]
 
 
 def current_run() -> "Run | None":
@@ -115,7 +133,7 @@ class Run(Producer):
     ) -> str:
         """Asks a person, and returns the action's id. The run waits until `resolve_action`, also after its block.
 
-        `payload` has further members: `risk`, `options`, `responseSchema`, `expiresAt`, …
+        `payload` has further members: `risk`, `options` (a list of `ActionOption`), `responseSchema`, `expiresAt`, …
         """
         action_id = action_id or new_id("action")
         members = {"kind": kind, **({"message": message} if message else {}), **payload}

@@ -23,7 +23,7 @@ pub(super) async fn may_publish(actor: &mut Actor) -> Result<Decision, PlayError
             "description": "Pia publishes version 3 now. 2,140 subscribers get one mail.",
         },
         {
-            "optionId": "session", "kind": "allow_always", "label": "Approve for this session",
+            "optionId": "session", "kind": "allow_always", "width": "session", "label": "Approve for this session",
             "description": "Pia publishes version 3, and each later version of this page without another question.",
         },
         {

@@ -207,8 +207,7 @@ test("ag-ui: the recording's interrupt sends the button's decision", limit, asyn
 test("ethos: a credential that needs a sign-in cannot be entered, and can be declined", limit, async () => {
   const facts = await upTo("ethos/hitl_credential_required", (fact) => fact.type === "done");
   const asked = await asks("ethos", facts);
-  assert.equal(await text(asked.card.locator(".card-title")), "Credential needed");
-  assert.match(await asked.card.innerText(), /Connect Linear/);
+  assert.equal(await text(asked.card.locator(".card-title")), "Connect Linear");
   await asked.card.getByText("needs a sign-in (OAuth)").waitFor();
   assert.equal(await text(asked.card.locator(".facts")), "Credential\noauth\nReferences\ns3");
   assert.equal(await asked.card.getByRole("group", { name: "Details from the source" }).count(), 0, "nothing appears twice");
@@ -230,7 +229,7 @@ test("ethos: a credential in plain text is sent, and not on the page afterwards"
 
 test("a credential with a schema has a password field", limit, async () => {
   const { card } = await asks("agentui", [{ type: "run.started" }, { type: "action.required", actionId: "a", payload: { kind: "credential_request", message: "Key?", schema: { type: "object", required: ["key"], properties: { key: { type: "string", title: "Key" } } } } }]);
-  assert.equal(await card.getByLabel("Key").getAttribute("type"), "password");
+  assert.equal(await card.getByLabel("Key", { exact: true }).getAttribute("type"), "password");
 });
 
 test("ethos: an approval without a gate has no button", limit, async () => {
@@ -315,18 +314,23 @@ test("the options of a source are buttons that send what they say", limit, async
     { optionId: "o2", label: "Always allow", kind: "allow_always" },
     { optionId: "o3", label: "Reject", kind: "reject_once" },
   ];
-  // The split button holds the approving options. It says what it sends, and the card what it results in.
+  // The button is the narrowest yes, and the card says what it results in. A wider yes is in the menu.
   const described = options.map((option) => ({ ...option, description: `Result of ${option.label}.` }));
   for (const [name, control, value] of [["Allow once", "approve", { optionId: "o1" }], ["Always allow", "approve", { optionId: "o2" }], ["Reject", "reject", { optionId: "o3" }]]) {
     const asked = await asks("agentui", approval({ options: described }));
     assert.deepEqual(await asked.card.locator("button[data-control], button[data-opens]").evaluateAll((all) => all.map((one) => one.textContent)), ["Allow onceY", "Reject…N"]);
     assert.equal(await text(asked.card.locator(".no-text")), "Result of Reject.");
     if (name === "Always allow") {
-      await asked.card.getByRole("button", { name: "Other scopes" }).click();
-      await asked.card.getByRole("menuitemradio", { name: "Always allow" }).click();
+      await asked.card.getByRole("button", { name: "Allow more" }).click();
+      const item = asked.card.getByRole("menuitem", { name: "Always allow" });
+      assert.match(await text(item), /Result of Always allow\.$/);
+      await item.click();
+      const sent = await stage.claim(asked.agent, { run: asked.run });
+      assert.deepEqual([sent.control, sent.value], [control, value]);
+    } else {
+      if (control === "approve") assert.equal(await text(asked.card.locator(".yes-text")), `Result of ${name}.`);
+      assert.deepEqual(await claimed(asked, name), { control, value });
     }
-    if (control === "approve") assert.equal(await text(asked.card.locator(".yes-text")), `Result of ${name}.`);
-    assert.deepEqual(await claimed(asked, name), { control, value });
     await page.close();
   }
   const silent = await asks("agentui", approval({ options }));
@@ -470,10 +474,11 @@ test("a decision at a past moment offers no question", limit, async () => {
 
 const offered = (kind, label) => ({ optionId: label.toLowerCase(), label, kind });
 
-test("an option is read by its first word, and one that needs words blocks no approval", limit, async () => {
+test("an option means what its kind says, and one that needs words blocks no approval", limit, async () => {
   for (const [options, buttons, chosen] of [
     [[offered("allow_once", "Yes, proceed"), offered("allow_always", "Yes, and don't ask again"), offered("reject_once", "No, and tell me why")], ["Yes, proceed", "No, and tell me why"], "yes, proceed"],
     [[offered("allow_once", "Approve"), offered("reject_once", "Reject"), offered("answer", "Respond")], ["Approve", "Reject"], "approve"],
+    [[offered("reject_once", "Always allow"), offered("allow_once", "Never")], ["Never", "Always allow"], "never"],
   ]) {
     const run = `offered-${++runs}`;
     await stage.publish(run, [{ type: "run.started" }, { type: "action.required", actionId: "a", agentId: "offers", payload: { kind: "tool_approval", title: "Delete", options } }]);

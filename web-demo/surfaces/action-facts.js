@@ -8,7 +8,9 @@ import { argumentsTemplate } from "./argument-list.js";
 import { humanize, toText } from "./base.js";
 import { isApproval } from "./decision.js";
 import { formatValue } from "./lane.js";
+import { otherArguments, subjectsOf } from "./request-subject.js";
 import { summarizeInput } from "./tool.js";
+import { reveal } from "../ui/reveal.js";
 import { html, nothing } from "../vendor/lit.js";
 
 /** @typedef {import("./card.js").Card} Card */
@@ -68,14 +70,16 @@ export function factsTemplate(card, isPending, subject) {
   const isPermission = PERMISSION_KINDS.has(kind) || (toolCallId !== undefined && isApproval(content) && !EDITABLE_KINDS.has(kind));
   const needed = (/** @type {unknown} */ fact) => formatValue(fact) || (isPermission && isPending ? NOT_STATED : "");
   const call = callOf(card);
-  const shown = parameters ?? safeInput ?? input ?? call.input;
+  const others = isPending ? otherArguments(content) : undefined;
+  const shown = others ?? parameters ?? safeInput ?? input ?? call.input;
   const needsArguments = kind === "tool_approval" || toolCallId !== undefined;
+  const hasArguments = shown !== undefined && (others === undefined || Object.keys(others).length > 0);
   const details = isPending ? detailsOf(content) : undefined;
   const credential = credentialKindOf(content);
   /** @type {[string, unknown][]} */
   const facts = [
     ["Tool", toolName === undefined && toolCallId === undefined && kind !== "tool_approval" ? "" : needed(toolName ?? call.tool_name)],
-    ["Arguments", shown === undefined ? (needsArguments && isPending ? NOT_STATED : "") : argumentsTemplate(shown)],
+    ["Arguments", hasArguments ? argumentsTemplate(shown) : shown === undefined && needsArguments && isPending ? NOT_STATED : ""],
     ["Kind", kind === "unknown" || TITLES[kind] === undefined ? humanize(kind) : ""],
     ["Credential", credential === undefined ? "" : humanize(credential)],
     ["Risk", risk === undefined ? needed(undefined) : typeof risk === "object" ? formatValue(risk) : ""],
@@ -83,13 +87,22 @@ export function factsTemplate(card, isPending, subject) {
     ...subject,
     ["Reason", formatValue(reason) === kind ? "" : humanizeName(formatValue(reason))],
     ["Task", toText(taskId)],
-    ["Details", details === undefined ? "" : argumentsTemplate(details, "Details from the source")],
+    ["Details", details === undefined ? "" : detailsTemplate(details, subjectsOf(content).length > 0)],
     ["Outcome", isPending ? "" : humanize(outcome ?? content.status)],
     // The answer to a credential request is a secret, even if a source repeats it.
     ["Answer", isPending || value === undefined || kind === "credential_request" ? "" : summarizeInput(value)],
   ];
   const rows = facts.filter(([, fact]) => fact !== "");
-  return rows.length === 0 ? nothing : html`<dl class="facts">${rows.map(([name, fact]) => html`<dt>${name}</dt><dd class=${name === "Tool" ? "mono" : ""} ?data-unknown=${fact === NOT_STATED}>${fact}</dd>`)}</dl>`;
+  return rows.length === 0 ? nothing : html`<dl class="facts">${rows.map(([name, fact]) => html`<dt>${name}</dt><dd class=${name === "Tool" ? "mono" : ""} dir="auto" ?data-unknown=${fact === NOT_STATED}>${typeof fact === "string" ? reveal(fact) : fact}</dd>`)}</dl>`;
+}
+
+/**
+ * @param {unknown} details
+ * @param {boolean} isSaid Whether the subject says what they are about, so that they are one click away.
+ */
+function detailsTemplate(details, isSaid) {
+  const list = argumentsTemplate(details, "Details from the source");
+  return isSaid ? html`<details class="raw"><summary>Show details</summary>${list}</details>` : list;
 }
 
 /** @param {string} text A name such as `tool_call`, or a sentence. */

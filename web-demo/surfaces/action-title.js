@@ -7,6 +7,7 @@ import { siblingOf } from "./card.js";
 import { QUESTIONS, isApproval } from "./decision.js";
 import { artifactOf } from "./decision-subject.js";
 import { findActivity, formatValue } from "./lane.js";
+import { reveal } from "../ui/reveal.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./base.js").View} View */
@@ -38,7 +39,13 @@ const VERBS = new Set("add apply approve archive buy call cancel change close co
  * @param {Activity} action
  * @returns {string} `Delete branch main?`, `Run deploy?`, or the question of the source.
  */
-export function actionTitle(view, action) {
+export const actionTitle = (view, action) => reveal(titleOf(view, action));
+
+/**
+ * @param {View} view
+ * @param {Activity} action
+ */
+function titleOf(view, action) {
   const { title, kind, message, toolCallId, toolName, parameters, safeInput, input, versionId } = /** @type {Record<string, any>} */ (action.content);
   const asksApproval = isApproval(action.content);
   const given = formatValue(title);

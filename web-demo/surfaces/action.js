@@ -11,15 +11,17 @@ import { define, formatDuration, humanize, inspectButton, keyOf, stateOf, toText
 import { EDITABLE_KINDS, NOT_STATED, credentialKindOf, editableArguments, factsTemplate } from "./action-facts.js";
 import "./action-keys.js";
 import { actionTitle } from "./action-title.js";
+import { AllowMenu } from "./allow-menu.js";
 import { AskAgent } from "./ask-agent.js";
 import { Card } from "./card.js";
-import { QUESTIONS, contradicts, isApproval, optionOf } from "./decision.js";
+import { QUESTIONS, REASON_NAME, contradicts, isApproval, optionOf, plainYes, typedDecisions } from "./decision.js";
 import { choiceOf, formOf, questionOf } from "./form.js";
 import { POLL_MS, ACCEPTED_SHOWN_MS, readControlStatuses, hasFailed } from "./submitted-controls.js";
 import { formatValue } from "./lane.js";
 import { DecisionSubject } from "./decision-subject.js";
 import { formatExact, formatSpan, parseTime } from "../ui/format.js";
 import { SEND_KEYS } from "../ui/keys.js";
+import { reveal } from "../ui/reveal.js";
 import { glyph, icon, statusLabel } from "../ui/icons.js";
 import { html, nothing, render } from "../vendor/lit.js";
 
@@ -37,9 +39,6 @@ const DAY_MS = 24 * 3_600_000;
 const OUTCOMES = { approved: "Approved", rejected: "Rejected", answered: "Answered", cancelled: "Cancelled", expired: "Expired", superseded: "Superseded", interrupted: "Interrupted", resolved: "Resolved" };
 
 const RESULT_NOT_STATED = "The source does not state the result.";
-/** Members of a schema that may contain the reason of a rejection. */
-const REASON_NAME = /reason|comment|feedback|note|message|explanation|remark/i;
-
 /** Risks that have a color. */
 const HIGH_RISKS = new Set(["high", "critical"]);
 
@@ -53,8 +52,10 @@ const HIGH_RISKS = new Set(["high", "critical"]);
  * @property {Option[]} approve
  * @property {Option[]} reject
  * @property {Option[]} edits
+ * @property {Option[]} answers The options of a question, each with its answer.
  * @property {boolean} isSignIn Whether the credential comes from a sign-in elsewhere.
  * @property {boolean} asksReason Whether a rejection asks for a reason.
+ * @property {string} reasonName The member with the reason.
  */
 
 export class Action extends Card {
@@ -65,9 +66,7 @@ export class Action extends Card {
   #formKey = "";
   /** @type {Form | undefined} */
   #form;
-  /** The selected approving option. */
-  #selected = 0;
-  #isMenuOpen = false;
+  #menu = new AllowMenu(this, () => this.draw());
   #isRejecting = false;
   /** Whether a decided card shows its facts. */
   #isOpen = false;
@@ -148,15 +147,15 @@ export class Action extends Card {
     const submit = (/** @type {Event} */ event) => event.preventDefault();
     return html`<article class="ask" aria-label=${this.#title} tabindex="-1">
       <header class="ask-head">
-        <h3 class="card-title">${this.#title}</h3>
+        <h3 class="card-title" dir="auto">${this.#title}</h3>
         ${level ? html`<span class="tag risk" data-tone=${HIGH_RISKS.has(level.toLowerCase()) ? "fail" : nothing}>${capitalize(level)} risk</span>` : nothing}
         ${this.#inspect}
         ${this.#requester(true)}
       </header>
       ${this.#message()}
-      ${description === undefined ? nothing : html`<p class="description">${formatValue(description)}</p>`}
-      ${factsTemplate(this, true, this.#subject.facts(this.view, this.activity))}
+      ${description === undefined ? nothing : html`<p class="description" dir="auto">${reveal(formatValue(description))}</p>`}
       ${this.#subject.template(this.view, this.activity, true)}
+      ${factsTemplate(this, true, this.#subject.facts(this.view, this.activity))}
       <form novalidate @submit=${submit} @keydown=${(/** @type {KeyboardEvent} */ event) => this.#handleFormKey(event)}>${this.#answers()}</form>
       ${this.#status()}
     </article>`;
@@ -164,7 +163,8 @@ export class Action extends Card {
 
   #message() {
     const { message, title } = this.content;
-    return message === undefined || message === title || toText(message) === this.#title ? nothing : html`<p class="message">${toText(message)}</p>`;
+    const text = reveal(toText(message));
+    return message === undefined || message === title || text === this.#title ? nothing : html`<p class="message" dir="auto">${text}</p>`;
   }
 
   get #title() {
@@ -222,8 +222,8 @@ export class Action extends Card {
     if (key !== this.#formKey || !this.#form) {
       this.#formKey = key;
       this.#form = this.#createForm();
-      this.#selected = 0;
-      this.#isRejecting = this.#isMenuOpen = false;
+      this.#isRejecting = false;
+      this.#menu.close();
     }
     const form = this.#form;
     const isDisabled = this.#isSubmitted || this.#isExpired;
@@ -234,7 +234,7 @@ export class Action extends Card {
       ${fields.length > 0 ? html`<div class="fields">${fields.map((field) => field?.root)}</div>` : nothing}
       ${this.#edits(isDisabled)}
       <div class="outcomes" data-single=${form.isSignIn}>
-        ${form.isSignIn ? nothing : html`<p class="yes-text">${this.#result(form.approve[this.#selected], form)}</p><div class="yes">${this.#approval(form, isDisabled)}</div>`}
+        ${form.isSignIn ? nothing : html`<p class="yes-text">${this.#result(plainYes(form.approve) ?? undefined, form)}</p><div class="yes">${form.answers.length > 0 ? this.#choices(form, isDisabled) : this.#approval(form, isDisabled)}</div>`}
         <p class="no-text">${this.#result(form.reject[0], form)}</p>
         <div class="no">${this.#rejection(form, isDisabled)}${this.#isRejecting ? nothing : this.#question.button}</div>
       </div>${this.#question.form(this.#requesterName)}`;
@@ -256,34 +256,23 @@ export class Action extends Card {
    */
   #approval(form, isDisabled) {
     if (!form.decides) return this.#button("Send answer", "answer", () => form.fields?.read() ?? {}, { style: "primary", keys: SEND_KEYS, isDisabled });
-    const option = form.approve[this.#selected];
+    const option = plainYes(form.approve);
     const control = form.isQuestion ? "answer" : "approve";
     const label = option ? capitalize(option.label) : "Approve";
-    const read = () => this.#answer("approve", option);
-    const main = this.#button(label, control, read, { style: "primary", keys: "Y", isDisabled, verdict: "approve" });
-    if (form.approve.length < 2) return main;
-    const toggle = () => {
-      this.#isMenuOpen = !this.#isMenuOpen;
-      this.draw();
-      /** @type {HTMLElement | null} */ (this.querySelector(this.#isMenuOpen ? '[role="menuitemradio"]' : ".split-more"))?.focus();
-    };
-    const blur = (/** @type {FocusEvent} */ event) => this.#handleSplitBlur(event);
-    return html`<span class="split" @focusout=${blur}>${main}
-      <button type="button" class="button split-more" data-kind="primary" aria-label="Other scopes" aria-haspopup="menu" aria-expanded=${this.#isMenuOpen} ?disabled=${isDisabled} @click=${toggle}>${icon("chevron-down")}</button>
-      ${this.#isMenuOpen ? this.#menu(form.approve, toggle) : nothing}</span>`;
+    const read = () => this.#answer("approve", option ?? undefined);
+    const main = option === null ? nothing : this.#button(label, control, read, { style: "primary", keys: "Y", isDisabled, verdict: "approve" });
+    const wider = form.approve.filter((one) => one !== option);
+    return this.#menu.template(main, wider, isDisabled, (one) => void this.#sendDecision(one.label, control, this.#answer("approve", one), "approve"));
   }
 
   /**
-   * @param {Option[]} options
-   * @param {() => void} close
+   * The answers that a question offers.
+   * @param {Form} form
+   * @param {boolean} isDisabled
    */
-  #menu(options, close) {
-    // A press must not move the focus out of the menu, which would close it before the click.
-    const hold = (/** @type {Event} */ event) => event.preventDefault();
-    const handleKey = (/** @type {KeyboardEvent} */ event) => this.#handleMenuKey(event, close);
-    const item = (/** @type {Option} */ { label, description }, /** @type {number} */ at) => html`<button type="button" role="menuitemradio" aria-checked=${at === this.#selected} @click=${() => this.#select(at)}>
-      <b>${capitalize(label)}</b>${description ? html`<span>${description}</span>` : nothing}</button>`;
-    return html`<span class="split-menu" role="menu" aria-label="Scope" @mousedown=${hold} @keydown=${handleKey}>${options.map(item)}</span>`;
+  #choices(form, isDisabled) {
+    const choice = (/** @type {Option} */ { value, label, description }) => html`<button type="button" class="button choice" data-control="answer" ?disabled=${isDisabled} @click=${() => void this.#send(label, "answer", { value })}><b dir="auto">${label}</b>${description ? html`<span dir="auto">${description}</span>` : nothing}</button>`;
+    return html`<div class="choices-row" role="group" aria-label="Your answer">${form.answers.map(choice)}</div>`;
   }
 
   /**
@@ -301,36 +290,7 @@ export class Action extends Card {
     event.preventDefault();
     const { target } = event;
     const part = target instanceof Element && target.closest(".reason, .edit");
-    /** @type {HTMLElement | null} */ ((part || this).querySelector(part ? "[data-control]" : ".yes [data-control]"))?.click();
-  }
-
-  /** @param {FocusEvent} event */
-  #handleSplitBlur({ currentTarget, relatedTarget }) {
-    if (!this.#isMenuOpen || (relatedTarget instanceof Node && /** @type {Element} */ (currentTarget).contains(relatedTarget))) return;
-    this.#isMenuOpen = false;
-    this.draw();
-  }
-
-  /** @param {number} at */
-  #select(at) {
-    this.#selected = at;
-    this.#isMenuOpen = false;
-    this.draw();
-    /** @type {HTMLElement | null} */ (this.querySelector(".yes [data-control]"))?.focus();
-  }
-
-  /**
-   * @param {KeyboardEvent} event
-   * @param {() => void} toggle
-   */
-  #handleMenuKey(event, toggle) {
-    if (event.key === "Escape") toggle();
-    else if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
-    event.preventDefault();
-    event.stopPropagation();
-    const items = /** @type {HTMLElement[]} */ ([...this.querySelectorAll('[role="menuitemradio"]')]);
-    const at = items.indexOf(/** @type {HTMLElement} */ (document.activeElement));
-    items[(at + (event.key === "ArrowDown" ? 1 : items.length - 1)) % items.length]?.focus();
+    /** @type {HTMLElement | null} */ ((part || this).querySelector(part ? "[data-control]" : ".yes [data-control]:not(.choice)"))?.click();
   }
 
   /**
@@ -372,7 +332,7 @@ export class Action extends Card {
     if (verdict === "approve" && form.choice) answer = combine(form.choice.read(), answer);
     else if (option) answer = combine({ value: option.value }, answer);
     const reason = verdict === "reject" ? (/** @type {HTMLTextAreaElement | null} */ (this.querySelector(".reason textarea"))?.value.trim() ?? "") : "";
-    return reason === "" || answer.problem ? answer : combine(answer.value === undefined ? { value: {} } : answer, { value: { reason } });
+    return reason === "" || answer.problem ? answer : combine(answer.value === undefined ? { value: {} } : answer, { value: { [form.reasonName]: reason } });
   }
 
   /**
@@ -417,10 +377,13 @@ export class Action extends Card {
     const isQuestion = QUESTIONS.has(kind);
     const isSignIn = kind === "credential_request" && schema === undefined && credentialKindOf(this.content) === "oauth";
     /** @type {Form} */
-    const form = { isQuestion, decides: !isQuestion, approve: [], reject: [], edits: [], isSignIn, asksReason: false };
+    const form = { isQuestion, decides: !isQuestion, approve: [], reject: [], edits: [], answers: [], isSignIn, asksReason: false, reasonName: "reason" };
     if (isSignIn) return form;
     if (isQuestion) {
-      form.fields = offered.length > 0 && schema === undefined ? choiceOf("Your answer", options) : questionOf(kind, schema);
+      // An option with an answer of its own needs no form.
+      const answersAll = offered.length > 0 && offered.every(({ verdict }) => verdict === undefined) && (schema === undefined || options.every((/** @type {any} */ one) => one?.value !== undefined));
+      if (answersAll) return { ...form, answers: offered };
+      form.fields = questionOf(kind, schema);
       form.decides = form.fields.decides === true;
       // A secret is never displayed, even if a schema asks for plain text.
       if (kind === "credential_request") for (const input of form.fields.root.querySelectorAll("input")) if (input.type === "text") input.type = "password";
@@ -434,10 +397,11 @@ export class Action extends Card {
     const properties = /** @type {any} */ (schema)?.properties;
     const hasReason = properties !== null && typeof properties === "object" && Object.keys(properties).some((name) => REASON_NAME.test(name));
     // A schema that describes something else than an object has no place for a reason.
-    const acceptsReason = schema === undefined || (properties !== undefined && /** @type {any} */ (schema).additionalProperties !== false);
+    const reasonName = typedDecisions(schema)?.reasonName;
+    const acceptsReason = schema === undefined || reasonName !== undefined || (properties !== undefined && /** @type {any} */ (schema).additionalProperties !== false);
     // The editor of the arguments says more than the option to edit them.
     const edits = editableArguments(this) === undefined ? of("edit") : [];
-    return { ...form, approve: of("approve"), reject: of("reject"), edits, asksReason: !hasReason && acceptsReason };
+    return { ...form, approve: of("approve"), reject: of("reject"), edits, asksReason: !hasReason && acceptsReason, reasonName: reasonName ?? "reason" };
   }
 
   /**
@@ -448,12 +412,20 @@ export class Action extends Card {
    */
   #button(label, control, read, { style, keys, isDisabled, verdict }) {
     const isPending = isDisabled && (this.#isSending === label || this.#pageAnswer?.button === label);
-    const click = () => {
-      const answer = read();
-      const isContradiction = verdict !== undefined && answer.value !== undefined && contradicts(answer.value, verdict);
-      void this.#send(label, control, isContradiction ? { problem: `Not sent: the answer contradicts “${label}”. Change the answer, or use the other button.` } : answer);
-    };
+    const click = () => void this.#sendDecision(label, control, read(), verdict);
     return html`<button type="button" class="button" data-control=${control} data-kind=${style ?? "plain"} ?data-pending=${isPending} ?disabled=${isDisabled} @click=${click}>${isPending ? glyph("running") : nothing}${label}${keys && !isDisabled ? html`<kbd aria-hidden="true">${keys}</kbd>` : nothing}</button>`;
+  }
+
+  /**
+   * Sends an answer, unless it contradicts its button.
+   * @param {string} label
+   * @param {string} control
+   * @param {Answer} answer
+   * @param {Verdict | undefined} verdict
+   */
+  #sendDecision(label, control, answer, verdict) {
+    const isContradiction = verdict !== undefined && answer.value !== undefined && contradicts(answer.value, verdict);
+    return this.#send(label, control, isContradiction ? { problem: `Not sent: the answer contradicts “${label}”. Change the answer, or use the other button.` } : answer);
   }
 
   /**

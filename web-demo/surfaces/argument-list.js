@@ -3,6 +3,7 @@
  */
 
 import { formatJson } from "./tool.js";
+import { reveal } from "../ui/reveal.js";
 import { html, nothing } from "../vendor/lit.js";
 
 /** A longer argument has its own line. In characters. */
@@ -22,10 +23,10 @@ export function argumentsTemplate(value, label = "Arguments") {
  * @param {any} value
  */
 function argument(name, value) {
-  const text = textOf(value);
+  const text = reveal(textOf(value));
   const type = value === null ? "null" : Array.isArray(value) ? "array" : typeof value;
   const isLong = text.length > SHORT_ARGUMENT_CHARS || text.includes("\n");
-  return html`<span class="arg" ?data-long=${isLong}>${name ? html`<span class="arg-name">${name}</span> ` : nothing}<span class="arg-value" data-type=${type}>${text}</span></span>`;
+  return html`<span class="arg" ?data-long=${isLong}>${name ? html`<span class="arg-name">${reveal(name)}</span> ` : nothing}<span class="arg-value" dir="auto" data-type=${type}>${text}</span></span>`;
 }
 
 /**

@@ -9,7 +9,9 @@ import { readBody, readDiff } from "./bodies.js";
 import { evidenceLinks, findActivity, findAgentName, formatValue, refLinks } from "./lane.js";
 import { planOf, stepsTemplate } from "./plan.js";
 import { Prose } from "./prose.js";
+import { RequestSubject } from "./request-subject.js";
 import { glyph, icon } from "../ui/icons.js";
+import { reveal } from "../ui/reveal.js";
 import { html, nothing } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
@@ -33,6 +35,7 @@ export class DecisionSubject {
   #isFolded = false;
   #planText = document.createElement("div");
   #prose = new Prose(this.#planText);
+  #request = new RequestSubject(() => this.#redraw());
 
   /** @param {() => void} redraw Called when the content has changed without a change of the action. */
   constructor(redraw) {
@@ -69,7 +72,7 @@ export class DecisionSubject {
    * @param {boolean} isPending
    */
   template(view, action, isPending) {
-    return html`${isPending ? this.#artifact(view, action) : nothing}${this.#plan(view, action, isPending)}`;
+    return html`${isPending ? this.#request.template(action.content) : nothing}${isPending ? this.#artifact(view, action) : nothing}${this.#plan(view, action, isPending)}`;
   }
 
   /**
@@ -123,8 +126,8 @@ export class DecisionSubject {
     if ("problem" in change) return html`<p class="subject-note" role="status">${change.problem}</p>`;
     const options = /** @type {const} */ ({ mode: this.#isSplit ? "split" : "unified", context: 2 });
     const { diffView, patchView } = /** @type {typeof import("../ui/diff.js")} */ (this.#drawing);
-    if ("before" in change) return diffView(change.before, change.after, options);
-    return html`${patchView(change.patch, options)}${change.isWhole ? nothing : html`<p class="subject-note">This is the beginning of the diff.</p>`}`;
+    if ("before" in change) return diffView(reveal(change.before), reveal(change.after), options);
+    return html`${patchView(reveal(change.patch), options)}${change.isWhole ? nothing : html`<p class="subject-note">This is the beginning of the diff.</p>`}`;
   }
 
   /**
@@ -158,12 +161,13 @@ export class DecisionSubject {
    * @param {boolean} isPending
    */
   #plan(view, action, isPending) {
-    const { plan, kind } = action.content;
+    const { kind, subject } = action.content;
+    const plan = action.content.plan ?? subject?.plan;
     // A request without a plan is about the latest plan of its run.
     const newest = plan === undefined && PLANS.has(kind) && isPending ? findPlan(view, action) : undefined;
     const { text, steps } = planOf(plan ?? newest?.content);
     const hasText = joinText(text) !== "";
-    this.#prose.set(hasText ? text : "");
+    this.#prose.set(hasText ? reveal(joinText(text)) : "");
     const isMissing = PLANS.has(kind) && isPending && !hasText && steps.length === 0;
     if (!isMissing && !hasText && steps.length === 0) return nothing;
     const note = isMissing ? "The source did not state the plan." : newest ? "The request names no plan. This is the latest plan of the run." : "";

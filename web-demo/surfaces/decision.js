@@ -6,6 +6,7 @@
  */
 
 import { toText } from "./base.js";
+import { reveal } from "../ui/reveal.js";
 
 /** @typedef {"approve" | "reject" | "edit"} Verdict */
 
@@ -83,6 +84,23 @@ export function decisionOf(name, schema) {
   return { approve: values.filter((value) => meaning(name, value) === "approve"), reject: values.filter((value) => meaning(name, value) === "reject") };
 }
 
+/**
+ * Returns the answers of a schema that has one object for each decision, told apart by their `type`. `reasonName`: the
+ * member of the rejection that explains it.
+ * @param {any} schema
+ * @returns {{ approve: { type: string }, reject?: { type: string }, reasonName?: string } | undefined}
+ */
+export function typedDecisions(schema) {
+  const branches = Array.isArray(schema?.oneOf) ? schema.oneOf.map((/** @type {any} */ branch) => schema.$defs?.[toText(branch?.$ref).replace("#/$defs/", "")] ?? branch) : [];
+  const of = (/** @type {Verdict} */ verdict) => branches.find((/** @type {any} */ { properties }) => typeof properties?.type?.const === "string" && verdictOf(properties.type.const) === verdict);
+  const [approve, reject] = [of("approve"), of("reject")];
+  if (!approve) return undefined;
+  return { approve: { type: approve.properties.type.const }, reject: reject && { type: reject.properties.type.const }, reasonName: Object.keys(reject?.properties ?? {}).find((name) => REASON_NAME.test(name)) };
+}
+
+/** Names of members that may explain a rejection. */
+export const REASON_NAME = /reason|comment|feedback|note|message|explanation|remark/i;
+
 /** Kinds of actions that ask for an answer, not for an approval. */
 export const QUESTIONS = new Set(["structured_input", "clarification", "credential_request"]);
 
@@ -136,20 +154,35 @@ export function contradicts(value, verdict, name = "", depth = DEPTH_MAX) {
 
 /**
  * An option of a source, with its verdict. The control sends `value`: `{ optionId }` where the source gives one.
- * @typedef {{ value: unknown, label: string, description: string, verdict?: Verdict }} Option
+ * @typedef {{ value: unknown, label: string, description: string, verdict?: Verdict, width?: string }} Option
  */
+
+/** The verdicts of the server's effects. Its order is from narrow to wide. @type {Record<string, Verdict>} */
+const EFFECTS = { allow: "approve", reject: "reject" };
+/** What a yes allows, by the width of an option. @type {Record<string, string>} */
+export const WIDTHS = { once: "This time only", turn: "For this turn", session: "For this session", always: "Always, without asking again", unknown: "How far it reaches is not stated" };
+
+/**
+ * Returns the option that a plain yes takes, as the server chooses it: the one that allows once, or the only one. `null`:
+ * a person must name one of the options. `undefined`: the source offers none.
+ * @param {Option[]} approving
+ */
+export function plainYes(approving) {
+  const [first, second] = approving;
+  if (first === undefined || first.width === "once" || (second === undefined && first.width === "unknown")) return first;
+  return null;
+}
 
 /**
  * @param {unknown} option A string, or `{ optionId | value | id, label | name | title, kind, description }`.
  * @returns {Option}
  */
 export function optionOf(option) {
-  if (option === null || typeof option !== "object" || Array.isArray(option)) return { value: option, label: toText(option).replaceAll("_", " "), description: "", verdict: verdictOf(option) };
-  const { value: given, id, optionId, label, name, title, kind, description } = /** @type {Record<string, any>} */ (option);
+  if (option === null || typeof option !== "object" || Array.isArray(option)) return { value: option, label: reveal(toText(option)).replaceAll("_", " "), description: "" };
+  const { value: given, id, optionId, label, name, title, kind, description, effect, width } = /** @type {Record<string, any>} */ (option);
   const choice = given ?? optionId ?? id;
-  const names = toText(label ?? name ?? title ?? choice ?? option);
-  // A person reads the label, so it takes precedence over the kind: the server rejects a control that contradicts the
-  // label.
-  const verdict = verdictOf(names) ?? verdictOf(kind) ?? (typeof choice === "string" ? verdictOf(choice) : undefined);
-  return { value: given === undefined && optionId !== undefined ? { optionId } : (choice ?? option), label: names, description: toText(description), verdict };
+  const names = reveal(toText(label ?? name ?? title ?? choice ?? option));
+  // A label decides nothing: an agent may write "Allow once" on any option.
+  const verdict = EFFECTS[effect] ?? (kind === "edit" ? "edit" : undefined);
+  return { value: given === undefined && optionId !== undefined ? { optionId } : (choice ?? option), label: names, description: reveal(toText(description)), verdict, width };
 }

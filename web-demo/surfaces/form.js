@@ -7,7 +7,7 @@
  */
 
 import { element, formatCount, humanize, toText } from "./base.js";
-import { decisionOf, optionOf } from "./decision.js";
+import { REASON_NAME, decisionOf, optionOf, typedDecisions } from "./decision.js";
 import { html, nothing, render } from "../vendor/lit.js";
 
 /** @typedef {import("./decision.js").Verdict} Verdict */
@@ -17,9 +17,6 @@ import { html, nothing, render } from "../vendor/lit.js";
  * `decides`: whether the button fills in a part. `isEmpty`: whether it has no other field.
  * @typedef {{ root: HTMLElement, read: (verdict?: Verdict) => Answer, decides?: boolean, isEmpty?: boolean }} Field
  */
-
-/** Names of members that may explain a rejection. A rejection needs no other field. */
-const REMARK_NAME = /reason|comment|feedback|note|message|explanation|remark/i;
 
 /** The maximum number of choices shown as radio buttons; more become a select. */
 const RADIOS_MAX = 5;
@@ -37,6 +34,8 @@ const uniqueId = () => `ask-${(idCount += 1)}`;
 export function formOf(schema, { isQuestion = false } = {}) {
   const root = isObject(schema) ? schema : {};
   if (isObject(root.properties)) return objectField(root, 0);
+  const typed = isQuestion ? undefined : typedDecisions(root);
+  if (typed) return { root: element("div"), read: (verdict) => ({ value: verdict === "reject" ? typed.reject : typed.approve }), decides: true, isEmpty: true };
   const title = toText(root.title) || "Your answer";
   const decision = isQuestion ? undefined : decisionField("", root, title);
   if (decision) return decision;
@@ -104,7 +103,7 @@ function objectField(schema, depth) {
     const value = {};
     for (const one of fields) {
       // A rejection needs only the decision; a remark is sent along.
-      if (verdict === "reject" && !one.decides && !REMARK_NAME.test(one.name)) continue;
+      if (verdict === "reject" && !one.decides && !REASON_NAME.test(one.name)) continue;
       const answer = one.read(verdict);
       if (answer.problem && verdict === "reject" && !one.decides) continue;
       if (answer.problem) return answer;

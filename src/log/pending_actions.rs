@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// The place of an action among all pending ones.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct ActionPlace {
     pub asked_at: i64,
     pub log: LogId,
     pub sequence: Sequence,
@@ -44,9 +44,9 @@ pub struct OpenAction {
 impl OpenAction {
     /// Its place among all pending actions.
     #[must_use]
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> ActionPlace {
         let Self { asked_at, log, sequence, action, .. } = self;
-        Place { asked_at: *asked_at, log: log.clone(), sequence: *sequence, action: action.clone() }
+        ActionPlace { asked_at: *asked_at, log: log.clone(), sequence: *sequence, action: action.clone() }
     }
 }
 
@@ -61,7 +61,7 @@ struct Inner {
     logs: HashMap<LogId, AskingLog>,
     /// The logs with pending actions, by scope.
     scopes: HashMap<LogId, BTreeSet<LogId>>,
-    by_place: BTreeMap<Place, Arc<OpenAction>>,
+    by_place: BTreeMap<ActionPlace, Arc<OpenAction>>,
     /// The actions without a decision under way, per audience.
     unanswered: [u64; 3],
 }
@@ -149,12 +149,12 @@ impl PendingActions {
 
     /// Up to `limit` actions after a place, oldest first.
     #[must_use]
-    pub fn list(&self, after: Option<&Place>, limit: usize) -> Vec<Arc<OpenAction>> {
+    pub fn list(&self, after: Option<&ActionPlace>, limit: usize) -> Vec<Arc<OpenAction>> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.inner
             .read()
             .by_place
-            .range::<Place, _>((from, Bound::Unbounded))
+            .range::<ActionPlace, _>((from, Bound::Unbounded))
             .take(limit)
             .map(|(_, asked)| asked.clone())
             .collect()

@@ -273,7 +273,6 @@ fn questions() -> Value {
     ])
 }
 
-/// Submits, claims and settles controls, with and without errors.
 /// Messages to an agent that waits for a decision, and withdrawals.
 async fn exercise_messages_over_a_question(client: &Client) {
     let ids = json!({ "agentId": "asker", "sessionId": "asked" });
@@ -290,6 +289,7 @@ async fn exercise_messages_over_a_question(client: &Client) {
     client.delete("/v1/controls/queue").await.problem(404, "no_such_control");
 }
 
+/// Submits, claims and settles controls, with and without errors.
 async fn exercise_controls(client: &Client) {
     exercise_messages_over_a_question(client).await;
     let json = [("content-type", "application/json")];
@@ -313,7 +313,7 @@ async fn exercise_controls(client: &Client) {
         let outdated = r#"{"control":"approve","actionId":"changed","seenSequence":0}"#;
         client.post(path, &json, outdated).await.problem(409, "action_changed");
         for value in ["x", "y"] {
-            client.post(path, &json, steer(path, "send", value)).await;
+            client.post(path, &json, steer(path, "delegate", value)).await;
         }
         client.get(path).await.ok();
     }

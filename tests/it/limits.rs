@@ -128,38 +128,40 @@ async fn connections_per_client_are_limited_and_a_closed_one_frees_its_slot() {
 
 #[tokio::test]
 async fn a_producer_above_its_rate_gets_a_retry_time_and_others_are_unaffected() {
-    let limits = Limits { publish: Some(RateLimit { facts: 1, burst: 3 }), ..Limits::default() };
+    // So many facts at once that the test does not last until there is room for more.
+    const BURST: u32 = 3000;
+    let limits = Limits { publish: Some(RateLimit { facts: 1, burst: BURST }), ..Limits::default() };
     let client = start_local_with(FeedConfig::default(), limits).await;
     let facts = |count: usize| json!(vec![fact("run.status", json!({})); count]);
     let begun = std::time::Instant::now();
-    client.post_facts("r", &facts(2)).await.ok();
-    let answer = client.post_facts("r", &facts(3)).await;
+    client.post_facts("r", &facts(2000)).await.ok();
+    let answer = client.post_facts("r", &facts(3000)).await;
     let problem = answer.problem(429, "publish_rate");
-    // The wait is for two facts, less the time since the rejection.
-    let least = 2 - begun.elapsed().as_secs().min(1);
+    // The wait is for two thousand facts, less the time since the rejection.
+    let least = 2000 - begun.elapsed().as_secs() - 1;
     let wait = problem["retryAfter"].as_u64().unwrap();
-    assert!(problem["limit"] == 1 && (least..=2).contains(&wait), "at least {least}: {problem}");
+    assert!(problem["limit"] == 1 && (least..=2000).contains(&wait), "at least {least}: {problem}");
     assert_eq!(answer.headers["retry-after"], wait.to_string().as_str());
-    assert_eq!(client.get("/v1/runs/r").await.ok()["lastSequence"], 2, "the server kept no fact of the body");
+    assert_eq!(client.get("/v1/runs/r").await.ok()["lastSequence"], 2000, "the server kept no fact of the body");
     // Another run and a named producer have rates of their own.
-    client.post_facts("s", &facts(3)).await.ok();
+    client.post_facts("s", &facts(3000)).await.ok();
     let headers = |seq: &'static str| {
         [("content-type", "application/json"), ("producer-id", "p"), ("producer-epoch", "1"), ("producer-seq", seq)]
     };
-    client.post("/v1/runs/r/facts", &headers("0"), facts(3).to_string()).await.ok();
-    client.post("/v1/runs/r/facts", &headers("3"), facts(1).to_string()).await.problem(429, "publish_rate");
+    client.post("/v1/runs/r/facts", &headers("0"), facts(3000).to_string()).await.ok();
+    client.post("/v1/runs/r/facts", &headers("3000"), facts(1000).to_string()).await.problem(429, "publish_rate");
     retry_until("the producer's turn", 200, async || {
-        client.post("/v1/runs/r/facts", &headers("3"), facts(1).to_string()).await.status
+        client.post("/v1/runs/r/facts", &headers("3000"), facts(1).to_string()).await.status
     })
     .await;
     // The server reads a streamed body more slowly, and rejects no fact.
-    let lines = crate::harness::to_ndjson(facts(4).as_array().unwrap());
+    let lines = crate::harness::to_ndjson(facts(3005).as_array().unwrap());
     let begun = std::time::Instant::now();
-    let receipt = client.post_lines("/v1/runs/t/facts", format!("{lines}{lines}")).await.ok();
-    assert_eq!(receipt["accepted"], 8);
+    let receipt = client.post_lines("/v1/runs/t/facts", lines).await.ok();
+    assert_eq!(receipt["accepted"], 3005);
     let one = crate::harness::to_ndjson(facts(1).as_array().unwrap());
     assert_eq!(client.post_lines("/v1/runs/t/facts", one).await.ok()["accepted"], 1);
-    assert!(begun.elapsed() >= Duration::from_secs(5), "eight facts less a burst of three take 5 s: {:?}", begun.elapsed());
+    assert!(begun.elapsed() >= Duration::from_secs(5), "3005 facts less a burst of 3000 take 5 s: {:?}", begun.elapsed());
 }
 
 #[tokio::test]

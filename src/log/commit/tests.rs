@@ -217,7 +217,7 @@ async fn commits_of_another_process_move_the_same_state_as_own_ones() {
     let turn = here.begin_rewrite(&ours).await;
     assert!(here.compact(turn, compaction, Arc::new(compacted)).await.unwrap());
     // The other process compacts the same log, and learns of the first compaction while it excludes readers.
-    let patience = std::time::Duration::from_secs(30);
+    let patience = std::time::Duration::from_mins(5);
     let turn = there.begin_rewrite(&theirs).await;
     let second = tokio::time::timeout(patience, there.compact(turn, again.0, again.1)).await;
     assert!(second.expect("it does not wait for itself").unwrap());
@@ -240,7 +240,7 @@ async fn a_panic_of_the_committer_fails_the_store_with_its_message_and_answers_e
     };
     // Rows without a move of the tail: the store asserts against that.
     let contradiction = Append { last: Sequence::NONE, ..append(&log.id, Sequence::NONE, &Summary::default()) };
-    let patience = std::time::Duration::from_secs(30);
+    let patience = std::time::Duration::from_mins(5);
     let _unanswered = submit(contradiction).await;
     assert!(groups.recv().await.is_none(), "the committer has ended without a commit");
     let failure = tokio::time::timeout(patience, logs.failed()).await.expect("the failure is known").to_string();
@@ -270,7 +270,7 @@ fn a_writer_opens_its_log_while_all_threads_for_long_work_are_busy() {
             });
         }
         let begun = tokio::task::spawn_blocking(move || free.wait());
-        let patience = std::time::Duration::from_secs(10);
+        let patience = std::time::Duration::from_mins(5);
         let opened = tokio::time::timeout(patience, async {
             begun.await.unwrap();
             (logs.log(&run("fresh")).await.unwrap(), logs.load(&run("fresh")).await.unwrap())
@@ -309,7 +309,7 @@ async fn a_failed_sync_between_commits_is_a_failure_of_the_log() {
     let (ack, _durable) = oneshot::channel();
     let (appends, chain) = (vec![append(&log.id, Sequence::NONE, &Summary::default())], Arc::default());
     logs.submit(Submission { log, appends, summary: Arc::default(), chain, index: 0, ack });
-    let failure = tokio::time::timeout(std::time::Duration::from_secs(30), logs.failed()).await;
+    let failure = tokio::time::timeout(std::time::Duration::from_mins(5), logs.failed()).await;
     let failure = failure.expect("the failure is known").to_string();
     assert!(failure.contains("writing the tail file"), "{failure}");
 }

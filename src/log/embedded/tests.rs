@@ -26,7 +26,7 @@ fn append(expected: u64) -> Append {
 
 #[test]
 fn the_store_fails_when_its_maintenance_thread_ends() {
-    let patience = Duration::from_secs(30);
+    let patience = Duration::from_mins(5);
     let wait = |failure: Option<watch::Receiver<Option<StoreError>>>| {
         let (runtime, mut failure) = (tokio::runtime::Builder::new_current_thread().enable_time().build(), failure.unwrap());
         let failed =

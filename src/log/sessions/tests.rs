@@ -161,8 +161,8 @@ fn a_commit_costs_the_same_in_a_session_with_many_runs() {
         (0..5).map(|_| once()).min().unwrap()
     };
     let (few, many) = (time_of(1), time_of(RUNS));
-    // Reading each run would take thousands of times as long.
-    assert!(many < few * 20, "{many:?} with {RUNS} runs, {few:?} with one");
+    // Reading each run would take thousands of times as long. The factor leaves room for a busy machine.
+    assert!(many < few * 200, "{many:?} with {RUNS} runs, {few:?} with one");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Slow reads, reads during a change of session, and requests to a stopping server.
 
 use super::{AuthServer, HIDDEN, SECRET, SHORT_TTL_S, admin, bearer, now, reader, token_with_claims};
-use crate::harness::{Client, Process, TIMEOUT, fact, to_ndjson, with_timeout};
+use crate::harness::{Client, Process, fact, to_ndjson, with_timeout};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -46,7 +46,7 @@ async fn an_export_that_is_read_slowly_is_cut_off_when_its_token_expires() {
 }
 
 /// The minimum number of session changes and of reads.
-const ROUNDS_MIN: usize = 11;
+const ROUNDS_MIN: usize = 30;
 
 /// A run moves between sessions `s` and `t` again and again.
 ///
@@ -85,11 +85,8 @@ async fn a_reader_gets_no_text_of_another_session_while_a_run_changes_sessions()
     let header = bearer(&admin());
     let headers = [("authorization", &*header), ("content-type", "application/json")];
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    let begun = std::time::Instant::now();
     let mut rounds = 0;
-    // Goes on for three seconds, and until enough reads succeeded, however slow the machine is.
-    while begun.elapsed() < Duration::from_secs(3) || rounds < ROUNDS_MIN || reads.load(Ordering::SeqCst) < ROUNDS_MIN {
-        assert!(begun.elapsed() < TIMEOUT, "{rounds} rounds, {reads:?} reads");
+    while rounds < ROUNDS_MIN || reads.load(Ordering::SeqCst) < ROUNDS_MIN {
         for (session, text) in [("s", "for all of s"), ("t", HIDDEN)] {
             let text_fact = |n: u32| fact("text.final", json!({ "messageId": format!("m{n}"), "payload": { "text": text } }));
             let text_fact: Vec<Value> = (0..20).map(text_fact).collect();

@@ -124,9 +124,22 @@ fn texts(list: &Value, member: &str) -> Vec<String> {
     list.as_array().unwrap().iter().map(|item| item[member].to_string()).collect()
 }
 
+/// One story serves all promises about it: a debug build plays it for ten seconds of processor time.
 #[tokio::test]
-async fn every_run_of_the_story_passes_the_check() {
+async fn the_story_shows_every_feature_of_the_server() {
     let demo = Demo::play_to_the_end().await;
+    every_run_of_the_story_passes_the_check(&demo).await;
+    every_audience_sees_the_team_its_board_and_its_hand_offs(&demo).await;
+    every_activity_type_of_a_run_appears_in_the_story(&demo).await;
+    delegation_appears_in_sessions_and_state_changes_appear_in_events(&demo).await;
+    tools_run_long_fail_produce_large_output_and_leak_no_secret(&demo).await;
+    reasoning_plans_and_messages_are_streamed_in_every_script(&demo).await;
+    the_server_settles_the_run_of_a_runtime_that_dies(&demo).await;
+    recordings_of_every_source_play_beside_the_story(&demo).await;
+    each_version_of_an_artifact_names_its_author_and_its_body_is_in_its_event(&demo).await;
+}
+
+async fn every_run_of_the_story_passes_the_check(demo: &Demo) {
     for of in RUNS {
         // Only the run whose process dies leaves something open.
         let meant: &[&str] = if *of == "demo-1-benchmark" { &["tool-never-ended", "part-never-ended"] } else { &[] };
@@ -136,9 +149,7 @@ async fn every_run_of_the_story_passes_the_check() {
     }
 }
 
-#[tokio::test]
-async fn every_audience_sees_the_team_its_board_and_its_hand_offs() {
-    let demo = Demo::play_to_the_end().await;
+async fn every_audience_sees_the_team_its_board_and_its_hand_offs(demo: &Demo) {
     for audience in AUDIENCES {
         let shown = demo.read_activities(LEAD, audience).await;
         let mut surfaces: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
@@ -210,9 +221,7 @@ async fn every_audience_sees_the_team_its_board_and_its_hand_offs() {
     }
 }
 
-#[tokio::test]
-async fn every_activity_type_of_a_run_appears_in_the_story() {
-    let demo = Demo::play_to_the_end().await;
+async fn every_activity_type_of_a_run_appears_in_the_story(demo: &Demo) {
     let mut seen = BTreeSet::new();
     for of in RUNS {
         seen.extend(demo.read_activities(of, "internal").await.iter().map(|of| of["activityType"].as_str().unwrap().to_owned()));
@@ -228,9 +237,7 @@ async fn every_activity_type_of_a_run_appears_in_the_story() {
     assert_eq!(demo.get("/v1/sessions/demo-1").await["title"], "Release notes of Aurora 4.2");
 }
 
-#[tokio::test]
-async fn delegation_appears_in_sessions_and_state_changes_appear_in_events() {
-    let demo = Demo::play_to_the_end().await;
+async fn delegation_appears_in_sessions_and_state_changes_appear_in_events(demo: &Demo) {
     let mut children: Vec<String> = serde_json::from_value(demo.get("/v1/sessions/demo-1").await["children"].clone()).unwrap();
     children.sort_unstable();
     let expected =
@@ -250,9 +257,7 @@ async fn delegation_appears_in_sessions_and_state_changes_appear_in_events() {
     assert!(events.iter().any(|event| event["payload"]["blocker"] == "the viewer's approval"));
 }
 
-#[tokio::test]
-async fn tools_run_long_fail_produce_large_output_and_leak_no_secret() {
-    let demo = Demo::play_to_the_end().await;
+async fn tools_run_long_fail_produce_large_output_and_leak_no_secret(demo: &Demo) {
     for audience in AUDIENCES {
         let call = async |run: &str, id: &str| demo.read_content(run, audience, "tool-call-progress", id).await;
         let long = call("demo-1-research", "read-commits").await;
@@ -290,9 +295,7 @@ async fn tools_run_long_fail_produce_large_output_and_leak_no_secret() {
     assert_eq!((batches(&operators), batches(&demo.read_events("demo-1-research", "user").await)), (17, 0));
 }
 
-#[tokio::test]
-async fn reasoning_plans_and_messages_are_streamed_in_every_script() {
-    let demo = Demo::play_to_the_end().await;
+async fn reasoning_plans_and_messages_are_streamed_in_every_script(demo: &Demo) {
     let events = demo.read_events(LEAD, "user").await;
     for (chunk, whole) in [("reasoning.delta", "reasoning.summary"), ("plan.delta", "plan.final"), ("text.delta", "text.final")] {
         let of = |class: &str| events.iter().filter(|event| event["type"] == class).count();
@@ -304,9 +307,7 @@ async fn reasoning_plans_and_messages_are_streamed_in_every_script() {
     assert!(text.contains("日本語") && text.contains("العربية") && text.contains("naïve") && text.contains('🚧'), "{text}");
 }
 
-#[tokio::test]
-async fn the_server_settles_the_run_of_a_runtime_that_dies() {
-    let demo = Demo::play_to_the_end().await;
+async fn the_server_settles_the_run_of_a_runtime_that_dies(demo: &Demo) {
     let dead = "demo-1-benchmark";
     for audience in AUDIENCES {
         let run = demo.read_content(dead, audience, "run", dead).await;
@@ -323,9 +324,7 @@ async fn the_server_settles_the_run_of_a_runtime_that_dies() {
     assert_eq!((&end["type"], &end["owner"]), (&json!("run.failed"), &json!("diagnostics")));
 }
 
-#[tokio::test]
-async fn recordings_of_every_source_play_beside_the_story() {
-    let demo = Demo::play_to_the_end().await;
+async fn recordings_of_every_source_play_beside_the_story(demo: &Demo) {
     let names = [
         "tool-progress",
         "ethos-progress",
@@ -414,9 +413,7 @@ async fn an_approval_reaches_the_asking_teammate_and_the_page_is_published() {
     assert_eq!(demo.check_run(LEAD), Vec::<String>::new());
 }
 
-#[tokio::test]
-async fn each_version_of_an_artifact_names_its_author_and_its_body_is_in_its_event() {
-    let demo = Demo::play_to_the_end().await;
+async fn each_version_of_an_artifact_names_its_author_and_its_body_is_in_its_event(demo: &Demo) {
     let page = demo.read_content(LEAD, "user", "artifact", "release-notes").await;
     let mut bodies = Vec::new();
     for version in page["versions"].as_array().unwrap() {

@@ -1,7 +1,7 @@
 //! The AG-UI dialect: every way of reading ends with the server's state, and no client throws or warns.
 
 use crate::ag_ui_client::{Client, Version};
-use crate::harness::recordings;
+use crate::harness::{part_of, recordings};
 use crate::projection::{Pipeline, block_on, check_property};
 use proscenium::encode::ag_ui::{self, AgUi, AgUiOptions};
 use proscenium::encode::frames::{ActivityView, Frame};
@@ -346,7 +346,7 @@ fn check(story: &Story, stride: usize) {
 fn every_way_of_reading_a_recording_ends_with_the_same_state_without_client_errors() {
     block_on(async {
         let pipeline = Pipeline::new();
-        for (source, name, facts) in recordings() {
+        for (source, name, facts) in part_of(recordings(), 8) {
             let (log, rows) = pipeline.rows(&[(source, &facts)]).await;
             for audience in Audience::ALL {
                 let story = Story::of(&log, &rows, audience);
@@ -365,7 +365,7 @@ fn every_way_of_reading_a_recording_ends_with_the_same_state_without_client_erro
 
 #[test]
 fn every_way_of_reading_random_facts_ends_with_the_same_state_without_client_errors() {
-    check_property(60, async |pipeline, facts| {
+    check_property(30, async |pipeline, facts| {
         let (log, rows) = pipeline.rows(&[("agentui", &facts)]).await;
         for audience in [Audience::User, Audience::Internal] {
             check(&Story::of(&log, &rows, audience), 5);

@@ -3,7 +3,7 @@
 //! Every way of reading ends with the message that the page loads, and no client throws.
 
 use crate::ai_sdk_client::{Reader, as_seen_by};
-use crate::harness::{Client, Sse, Transport, fact, recording, recordings, start_local, to_ndjson};
+use crate::harness::{Client, Sse, Transport, fact, part_of, recording, recordings, start_local, to_ndjson};
 use crate::projection::{Pipeline, block_on, check_property};
 use proscenium::encode::ai_sdk::{AiSdk, AiSdkOptions, messages};
 use proscenium::encode::frames::{ActivityView, Frame};
@@ -233,8 +233,8 @@ fn read_by_responses(story: &Story, version: u8) -> Reader {
 fn every_way_of_reading_a_recording_ends_with_the_loaded_message() {
     block_on(async {
         let pipeline = Pipeline::new();
-        let mut differ = Vec::new();
-        for (n, (source, name, facts)) in recordings().into_iter().enumerate() {
+        let (mut read, mut differ) = (Vec::new(), Vec::new());
+        for (n, (source, name, facts)) in part_of(recordings(), 8).into_iter().enumerate() {
             let end = [fact("run.finished", json!({}))];
             let (log, rows) = pipeline.rows(&[(source, &facts), ("agentui", &end)]).await;
             for audience in Audience::ALL {
@@ -245,6 +245,7 @@ fn every_way_of_reading_a_recording_ends_with_the_loaded_message() {
                     differ.push(format!("{name} {audience}"));
                 }
             }
+            read.push(name);
         }
         // Here the runtime retracts a text, or corrects it: clients of versions 5 and 6 that read it live keep it.
         let resets = [
@@ -258,15 +259,15 @@ fn every_way_of_reading_a_recording_ends_with_the_loaded_message() {
             "langgraph/hidden_model_call_and_message_edits",
             "langgraph/raw-astream_events_v2-custom_and_hidden",
         ];
-        let resets =
-            resets.iter().flat_map(|name| ["user", "dashboard", "internal"].map(|audience| format!("{name} {audience}")));
+        let resets = resets.iter().filter(|name| read.iter().any(|read| read == *name));
+        let resets = resets.flat_map(|name| ["user", "dashboard", "internal"].map(|audience| format!("{name} {audience}")));
         assert_eq!(differ, resets.collect::<Vec<_>>());
     });
 }
 
 #[test]
 fn every_way_of_reading_random_facts_ends_with_the_loaded_message() {
-    check_property(60, async |pipeline, facts| {
+    check_property(30, async |pipeline, facts| {
         let end = [fact("run.finished", json!({}))];
         let (log, rows) = pipeline.rows(&[("agentui", &facts), ("agentui", &end)]).await;
         for audience in [Audience::User, Audience::Internal] {

@@ -26,11 +26,13 @@ use tokio_tungstenite::tungstenite::Message;
 /// The time after which an operation counts as hanging.
 ///
 /// Far longer than the limits that the server gets.
-const HANG_TIMEOUT: Duration = Duration::from_secs(20);
+const HANG_TIMEOUT: Duration = crate::harness::TIMEOUT;
 
 /// The server and its log.
 struct Server {
     running: Running,
+    /// One for all cases: it takes longer to build a client than to send a request.
+    http: reqwest::Client,
     log: PathBuf,
     _dir: tempfile::TempDir,
     /// The number of runs used.
@@ -50,7 +52,9 @@ impl Server {
         let limits = ["--fact-max", "4KiB", "--body-max", "16KiB", "--head-max", "4KiB", "--heartbeat-ms", "100"];
         let file = std::fs::File::create(&log).unwrap();
         let running = Running::start_logging(proscenium(&flags).args(limits).args(more), Stdio::from(file));
-        Self { running, log, _dir: dir, runs: AtomicU64::new(0), read: AtomicUsize::new(0) }
+        // Each case may have a runtime of its own, with which its connections end.
+        let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
+        Self { running, http, log, _dir: dir, runs: AtomicU64::new(0), read: AtomicUsize::new(0) }
     }
 
     fn at(&self) -> &str {
@@ -71,7 +75,7 @@ impl Server {
         let response = std::fs::read_to_string(&self.log).unwrap();
         let new = &response[self.read.swap(response.len(), Ordering::Relaxed)..];
         assert!(!new.contains("panicked"), "{new}");
-        let answer = reqwest::get(format!("{}/healthz", self.running.url)).await.unwrap();
+        let answer = self.http.get(format!("{}/healthz", self.running.url)).send().await.unwrap();
         assert_eq!(answer.status(), 200);
     }
 }
@@ -456,7 +460,7 @@ fn the_splitting_of_lines_makes_no_difference() {
         assert_eq!(plain(got, &cut_up), plain(expected, &whole));
         let events = async |run: &str| -> Vec<Value> {
             let url = format!("{}/v1/runs/{run}/events?audience=internal", server.running.url);
-            let page: Value = reqwest::get(url).await.unwrap().json().await.unwrap();
+            let page: Value = server.http.get(url).send().await.unwrap().json().await.unwrap();
             let mut events = page["events"].as_array().cloned().unwrap_or_default();
             for event in &mut events {
                 for member in ["eventId", "receivedAt", "runId"] {

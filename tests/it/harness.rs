@@ -26,7 +26,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 /// The longest time that a test waits for an event. Only a hang takes this long.
-pub const TIMEOUT: Duration = Duration::from_mins(1);
+pub const TIMEOUT: Duration = Duration::from_mins(5);
 
 /// The three audiences, widest first.
 pub const AUDIENCES: [&str; 3] = ["user", "dashboard", "internal"];
@@ -86,6 +86,17 @@ pub fn recordings() -> Vec<(&'static str, String, Vec<Value>)> {
     let all: Vec<_> = named.map(|(source, name)| (source, name.clone(), facts_in(&name))).collect();
     assert!(all.len() > 250, "found only {} recordings", all.len());
     all
+}
+
+/// Picks one of so many parts of the recordings: the one that this run of the gate reads in a long test.
+///
+/// `PROSCENIUM_PART` selects it, which `scripts/test` sets by the commit and prints. `PROSCENIUM_FULL=1` selects all.
+pub fn part_of<T>(recordings: Vec<T>, parts: usize) -> Vec<T> {
+    if std::env::var("PROSCENIUM_FULL").is_ok_and(|full| full == "1") {
+        return recordings;
+    }
+    let part = std::env::var("PROSCENIUM_PART").map_or(0, |part| part.parse().expect("PROSCENIUM_PART is a number"));
+    recordings.into_iter().skip(part % parts).step_by(parts).collect()
 }
 
 /// Writes each fact as one line of NDJSON.
@@ -175,14 +186,13 @@ impl Process {
         line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Returns the processor time of the process, in milliseconds; 0 where the system does not report it.
     pub fn cpu_ms(&self) -> u64 {
-        /// Linux counts in hundredths of a second.
-        const TICK_MS: u64 = 10;
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-        // After the name, which may contain spaces: `utime` and `stime` are fields 14 and 15.
-        let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
-        fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>() * TICK_MS
+        cpu_ms_of(self.id())
     }
 
     /// Waits until the process has ended.
@@ -192,6 +202,16 @@ impl Process {
 
     /// Kills the process with SIGKILL, so that it cannot clean up.
     pub fn kill(self) {}
+}
+
+/// Returns the processor time of a process, in milliseconds; 0 where the system does not report it.
+pub fn cpu_ms_of(process: u32) -> u64 {
+    /// Linux counts in hundredths of a second.
+    const TICK_MS: u64 = 10;
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // After the name, which may contain spaces: `utime` and `stime` are fields 14 and 15.
+    let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>() * TICK_MS
 }
 
 impl Drop for Process {

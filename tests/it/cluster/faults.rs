@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-const SEEDS_DEFAULT: u64 = 2;
+const SEEDS_DEFAULT: u64 = 1;
 /// Schedules without a fence, of which one must show a violation.
 const OPEN_SEEDS_MAX: u64 = 10;
 const NODES: usize = 3;
@@ -28,7 +28,7 @@ const FAULTS: usize = 3;
 const PAUSE: Duration = Duration::from_secs(4);
 
 /// How long a node may take until it has what was acknowledged, and the cluster until it acknowledges after a fault.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_mins(2);
 
 struct Random(u64);
 
@@ -249,7 +249,7 @@ async fn run_schedule(nats: &mut Nats, seed: u64, is_fenced: bool) -> Vec<String
     for client in clients {
         with_timeout("a client of the schedule", client).await.unwrap();
     }
-    check(&cluster, &history, if is_fenced { PATIENCE } else { PATIENCE / 4 }).await;
+    check(&cluster, &history, if is_fenced { PATIENCE } else { Duration::from_secs(5) }).await;
     let mut history = history.lock();
     println!(
         "seed {seed} ({:.1} s): {}; {} requests, {:?} facts, {} violations",

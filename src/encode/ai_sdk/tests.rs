@@ -375,6 +375,10 @@ fn a_response_ends_at_a_pending_decision_and_the_next_continues_from_there() {
             action[member] = json!({ "path": "/" });
         }
         action["toolCallId"] = "c".into();
+        action["title"] = "Run rm /?".into();
+        action["titleFrom"] = "server".into();
+        let fields = json!([{ "name": "path", "value": "/" }]);
+        action["subject"] = json!({ "kind": "fields", "fields": fields, "toolName": "rm", "text": "Really?" });
         if status == "resolved" {
             action["outcome"] = "approved".into();
         }

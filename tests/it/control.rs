@@ -1207,7 +1207,7 @@ async fn the_decisions_of_a_run_and_a_session_say_what_was_asked_decided_and_don
     assert_eq!(
         decisions.iter().map(told).collect::<Vec<_>>(),
         [
-            json!(["one", "approve", "approved", null, ["c"]]),
+            json!(["one", "approve", "approved", "rest", ["c"]]),
             json!(["two", null, "approved", "runtime", []]),
             json!(["one", null, "superseded", null, []]),
         ]

@@ -308,10 +308,6 @@ async fn exercise_controls(client: &Client) {
         }
         client.post(other, &json, steer("o", "rollback", "x")).await;
         client.post(path, &json, r#"{"control":"approve","actionId":"none"}"#).await;
-        client.post(&path.replace("controls", "facts"), &json, questions().to_string()).await.ok();
-        client.post(path, &json, r#"{"control":"approve","actionId":"late"}"#).await.problem(409, "action_expired");
-        let outdated = r#"{"control":"approve","actionId":"changed","seenSequence":0}"#;
-        client.post(path, &json, outdated).await.problem(409, "action_changed");
         for value in ["x", "y"] {
             client.post(path, &json, steer(path, "delegate", value)).await;
         }
@@ -329,6 +325,13 @@ async fn exercise_controls(client: &Client) {
         {
             client.post(&format!("/v1/controls/{id}/{how}"), &json, body).await;
         }
+    }
+    // A pending action holds messages back, so these come last.
+    for path in ["/v1/runs/c/controls", "/v1/sessions/cs/controls"] {
+        client.post(&path.replace("controls", "facts"), &json, questions().to_string()).await.ok();
+        client.post(path, &json, r#"{"control":"approve","actionId":"late"}"#).await.problem(409, "action_expired");
+        let outdated = r#"{"control":"approve","actionId":"changed","seenSequence":0}"#;
+        client.post(path, &json, outdated).await.problem(409, "action_changed");
     }
 }
 

@@ -776,12 +776,18 @@ async fn an_answer_resolves_the_asking_run_of_its_session_once_however_often_it_
     }
     assert_eq!(state_of("one").await, json!(["completed", asked + 3, 0]), "another run has answered all of its interrupts");
     let events = client.read_events("one", "audience=user", 10).await;
-    let resolved: Vec<_> = events[4..].iter().map(|e| json!([e["type"], e["actionId"], e["payload"], e["refs"]])).collect();
+    let without_time = |event: &Value| {
+        let mut event = event.clone();
+        event.pointer_mut("/payload/decidedBy").and_then(Value::as_object_mut).map(|by| by.shift_remove("at"));
+        json!([event["type"], event["actionId"], event["payload"], event["refs"]])
+    };
+    let resolved: Vec<_> = events[4..].iter().map(without_time).collect();
+    let by = json!({"via": "runtime"});
     assert_eq!(
         resolved,
         [
-            json!(["action.resolved", "a", {"outcome": "approved", "value": {"approved": true}}, {"answeredByRunId": "two"}]),
-            json!(["action.resolved", "b", {"outcome": "cancelled"}, {"answeredByRunId": "three"}]),
+            json!(["action.resolved", "a", {"outcome": "approved", "value": {"approved": true}, "decidedBy": by}, {"answeredByRunId": "two"}]),
+            json!(["action.resolved", "b", {"outcome": "cancelled", "decidedBy": by}, {"answeredByRunId": "three"}]),
             json!(["run.finished", null, {"status": "completed", "continuedBy": "three"}, null]),
         ]
     );

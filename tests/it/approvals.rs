@@ -443,9 +443,12 @@ async fn ag_ui_and_ai_sdk_clients_receive_the_same_question() {
         }
         let content = read_content(&client, &run, "user", "action", asked.action).await.unwrap();
         assert_eq!(actual.get("title"), content.get("title"), "{}", asked.name);
-        for member in ["message", "responseSchema", "expiresAt"] {
+        for member in ["responseSchema", "expiresAt"] {
             assert_eq!(interrupt.get(member), asked.shown.get(member), "{}, {member}: {interrupt}", asked.name);
         }
+        // A request without words of its own has those of its title.
+        let message = asked.shown.get("message").or(content.get("title"));
+        assert_eq!(interrupt.get("message"), message, "{}: {interrupt}", asked.name);
         // The same holds for the page, and for the run read by itself.
         let rest = client.get(&format!("/ag-ui/helper?threadId=t-{run}")).await.ok();
         assert_eq!(rest["interrupts"]["pending"][0]["metadata"]["proscenium"], *actual, "{}", asked.name);

@@ -272,7 +272,9 @@ async fn facts_of_a_hidden_agent_are_hidden() {
         of("run.status", json!({})),
         of("worker.notification", json!({})),
         of("agent.completed", json!({})),
-        fact("text.delta", json!({"messageId": "m", "partId": "p", "text": "I am no ghost"})),
+        // Of its message no later fact has to repeat the agent.
+        fact("text.delta", json!({"messageId": "m", "partId": "p", "text": " again"})),
+        fact("text.delta", json!({"messageId": "n", "partId": "p", "text": "I am no ghost"})),
     ];
     let all: Vec<&str> = facts.iter().map(|fact| fact["type"].as_str().expect("a fact has a type")).collect();
     let others = ["tool.failed (stub)", "text.delta"];

@@ -341,7 +341,8 @@ async fn exercise_clients(client: &Client, small: &Client) {
     // The run with decisions continues; the other one has ended, so that its streams end.
     let started = fact("run.started", json!({"sessionId": "live"}));
     client.append("live", std::slice::from_ref(&started)).await;
-    let ended = [fact("run.started", json!({"sessionId": "done"})), fact("run.finished", json!({}))];
+    let asked = json!({ "messageId": "u", "payload": { "role": "user", "text": "Hello" } });
+    let ended = [fact("run.started", json!({"sessionId": "done"})), fact("text.final", asked), fact("run.finished", json!({}))];
     client.append("done", &ended).await;
     let deep = format!("{{\"a\":{}{}}}", "[".repeat(70), "]".repeat(70));
     let done = json!({ "threadId": "done", "runId": "done" });
@@ -349,7 +350,8 @@ async fn exercise_clients(client: &Client, small: &Client) {
     let elsewhere = json!({ "threadId": "done", "runId": "live" }).to_string();
     let unasked = json!({ "threadId": "done", "runId": "new", "resume": [{ "interruptId": "i", "status": "resolved" }] });
     let call = |body: &str| format!("{{\"method\":\"agent/run\",\"params\":{{\"agentId\":\"a\"}},\"body\":{body}}}");
-    let runs = [done.to_string(), large, elsewhere, unasked.to_string()];
+    let other = json!({ "threadId": "done", "runId": "done", "messages": [{ "id": "v", "role": "user", "content": "Again" }] });
+    let runs = [done.to_string(), large, elsewhere, unasked.to_string(), other.to_string()];
     for path in [
         "/ag-ui/a",
         "/copilotkit/agent/a/run",

@@ -12,7 +12,7 @@ use crate::guard::{Guarded, Policy};
 use crate::log::commit::{Preview, Summary, count_of};
 use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, PendingAction, PendingDetail};
 use crate::log::{Blob, LogId, StoreError};
-use crate::model::decided_by::{DECIDED_BY, DecidedBy, RESOLVED_BY, by_runtime};
+use crate::model::decided_by::{DECIDED_BY, DecidedBy, RESOLVED_BY, by_runtime, is_by_runtime};
 use crate::model::halves::Halves;
 use crate::model::time::parse_time;
 use crate::model::visibility::{self, Visibility};
@@ -132,7 +132,7 @@ impl LogWriter {
     /// Says who decided, where a producer reports it: only the server names the maker of a decision.
     fn attribute(&self, draft: &mut Draft, now: jiff::Timestamp) {
         for members in [&mut draft.payload, &mut draft.extra] {
-            if let Some(claimed) = members.shift_remove(DECIDED_BY) {
+            if let Some(claimed) = members.shift_remove(DECIDED_BY).filter(|claimed| !is_by_runtime(claimed)) {
                 members.entry(RESOLVED_BY).or_insert(claimed);
             }
         }

@@ -87,6 +87,13 @@ impl DecidedBy {
     }
 }
 
+/// Whether the member says only that a runtime resolved the action, as the server writes it: an import brings it back.
+#[must_use]
+pub fn is_by_runtime(claimed: &Value) -> bool {
+    let is_known = |(member, value): (&String, &Value)| member == "at" || member == "via" && value == "runtime";
+    claimed.as_object().is_some_and(|claimed| claimed.contains_key("via") && claimed.iter().all(is_known))
+}
+
 /// The member of an action that its runtime resolved on its own.
 #[must_use]
 pub fn by_runtime(now: jiff::Timestamp) -> Value {

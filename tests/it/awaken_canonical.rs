@@ -72,7 +72,8 @@ async fn read_activities_without_times(client: &Client, audience: &str) -> Vec<V
         match value {
             Value::Object(map) => {
                 map.retain(|member, _| {
-                    !["opened", "sequence", "reported", "openedAt", "updatedAt", "endedAt"].contains(&member.as_str())
+                    !["opened", "sequence", "reported", "openedAt", "updatedAt", "endedAt", "decidedBy"]
+                        .contains(&member.as_str())
                 });
                 map.values_mut().for_each(strip);
             }

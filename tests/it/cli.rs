@@ -380,6 +380,7 @@ fn envelopes(file: &Path) -> Vec<Value> {
         for stamp in ["eventId", "receivedAt", "runId"] {
             assert!(envelope.as_object_mut().unwrap().remove(stamp).is_some(), "{line}");
         }
+        envelope.pointer_mut("/payload/decidedBy").and_then(Value::as_object_mut).map(|by| by.remove("at"));
         envelope
     };
     text.lines().map(envelope).collect()

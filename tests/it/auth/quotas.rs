@@ -62,9 +62,9 @@ async fn a_body_delayed_by_its_rate_does_not_outlast_its_token() {
         AuthServer::start_with_limits(Limits { publish: Some(RateLimit { facts: 1, burst: 1 }), ..Limits::default() }).await;
     let here = json!({ "sessions": ["*"], "can": ["publish"] });
     let short = token_with_claims(&json!({ "sub": "anna", "exp": now() + SHORT_TTL_S, "proscenium": here }));
-    // A burst of facts is paid for afterwards: the next fact has to wait for an hour.
+    // A burst of sixty facts is paid for afterwards: the next fact has to wait for a minute, longer than the token lives.
     let headers = [("authorization", &*bearer(&short)), ("content-type", "application/x-ndjson")];
-    guarded.client.post("/v1/runs/r/facts", &headers, to_ndjson(&status_facts(3600))).await.ok();
+    guarded.client.post("/v1/runs/r/facts", &headers, to_ndjson(&status_facts(60))).await.ok();
     let problem =
         guarded.client.post("/v1/runs/r/facts", &headers, to_ndjson(&status_facts(1))).await.problem(401, "unauthenticated");
     assert_eq!((&problem["reason"], &problem["accepted"]), (&json!("expired"), &json!(0)));

@@ -325,7 +325,7 @@ impl Upstream for AcpTurn {
     fn reply<'a>(&'a mut self, reply: &'a ActionReply) -> Step<'a, bool> {
         async {
             let session = self.process.as_ref().map_or("", |process| &process.session);
-            let Some(at) = self.questions.iter().position(|question| question.is_asked_by(session, reply.action.as_str())) else {
+            let Some(at) = self.questions.iter().position(|question| question.is_asked_by(session, reply.own_action())) else {
                 return Ok(false);
             };
             let question = self.questions.remove(at);

@@ -62,6 +62,7 @@ fn run_input(call: &UpstreamCall) -> Result<(Value, Map<String, Value>), Upstrea
         }
         TurnInput::Rejoin => return Err(UpstreamError::cut("AG-UI cannot read on after a restart.")),
     };
+    call.own_ids.restore(&mut messages);
     body.insert("messages".into(), messages.into());
     for (member, default) in PASSED_ON {
         body.insert(member.into(), members.get(member).filter(|value| !value.is_null()).cloned().unwrap_or_else(default));
@@ -79,7 +80,7 @@ fn resume_entry(reply: &ActionReply) -> Value {
         (Control::Answer, value) => value.clone().unwrap_or(Value::Null),
         // The user dismissed a question.
         (Control::Reject, None) if crate::control::rules::QUESTIONS.contains(&reply.asked("kind").unwrap_or_default()) => {
-            return json!({ "interruptId": reply.action, "status": "cancelled" });
+            return json!({ "interruptId": reply.own_action(), "status": "cancelled" });
         }
         (_, Some(Value::Object(value))) => {
             let mut payload = Map::from_iter([("approved".to_owned(), Value::from(reply.is_approved()))]);
@@ -89,7 +90,7 @@ fn resume_entry(reply: &ActionReply) -> Value {
         (_, Some(value)) if !value.is_boolean() => json!({ "approved": reply.is_approved(), "value": value }),
         _ => json!({ "approved": reply.is_approved() }),
     };
-    json!({ "interruptId": reply.action, "status": "resolved", "payload": payload })
+    json!({ "interruptId": reply.own_action(), "status": "resolved", "payload": payload })
 }
 
 struct AgUiReader {

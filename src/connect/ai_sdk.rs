@@ -38,6 +38,7 @@ impl Protocol for AiSdkEndpoint {
     fn call<'a>(&'a self, call: &'a UpstreamCall) -> Step<'a, Box<dyn Upstream>> {
         async {
             let mut messages = chat_messages(call);
+            call.own_ids.restore(&mut messages);
             if self.only_last {
                 messages.drain(..messages.len().saturating_sub(1));
             }
@@ -110,7 +111,7 @@ fn chat_messages(call: &UpstreamCall) -> Vec<Value> {
         for tool in message["toolCalls"].as_array().into_iter().flatten() {
             let id = tool["id"].as_str().unwrap_or_default();
             let reply = replies.get(id).copied();
-            let kept = reply.and_then(|reply| call.memory.run.get(APPROVALS)?.get(reply.action.as_str())?.as_object());
+            let kept = reply.and_then(|reply| call.memory.run.get(APPROVALS)?.get(reply.own_action())?.as_object());
             parts.push(tool_part(tool, results.get(id), reply, kept));
         }
     }
@@ -154,7 +155,7 @@ fn tool_part(tool: &Value, result: Option<&Value>, reply: Option<&ActionReply>, 
         }
         (None, Some(reply)) => {
             part["state"] = "approval-responded".into();
-            part["approval"] = json!({ "id": reply.action, "approved": reply.is_approved() });
+            part["approval"] = json!({ "id": reply.own_action(), "approved": reply.is_approved() });
             for (member, value) in kept.into_iter().flatten() {
                 part["approval"][member] = value.clone();
             }

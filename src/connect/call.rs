@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use http::HeaderMap;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::future::ready;
 use uuid::Uuid;
 
@@ -25,6 +25,32 @@ pub(super) struct UpstreamCall {
     pub user_headers: HeaderMap,
     /// A random number, for an id of the agent's.
     pub nonce: u128,
+    pub own_ids: OwnIds,
+}
+
+/// The agent's own ids of the calls that have another one in the log, by the log's.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OwnIds(pub HashMap<String, String>);
+
+impl OwnIds {
+    /// Gives the calls in messages or input items that go to the agent the ids that it knows.
+    pub fn restore(&self, items: &mut [Value]) {
+        for item in items.iter_mut().filter(|_| !self.0.is_empty()) {
+            ["toolCallId", "call_id"].iter().for_each(|member| self.restore_id(item, member));
+            for (list, member) in [("toolCalls", "id"), ("parts", "toolCallId")] {
+                let of_list = item.get_mut(list).and_then(Value::as_array_mut);
+                of_list.into_iter().flatten().for_each(|of| self.restore_id(of, member));
+            }
+        }
+    }
+
+    fn restore_id(&self, of: &mut Value, member: &str) {
+        if let Some(Value::String(id)) = of.get_mut(member)
+            && let Some(own) = self.0.get(id)
+        {
+            id.clone_from(own);
+        }
+    }
 }
 
 /// The reason of a call.
@@ -86,6 +112,11 @@ impl ActionReply {
         let is_choice = self.value.as_ref().and_then(Value::as_object).is_some_and(|members| members.len() == 1);
         let own = self.chosen_option().and_then(|option| option.get("value")).filter(|_| is_choice).cloned();
         Self { value: own.or_else(|| self.value.clone()), ..self }
+    }
+
+    /// The agent's own id of the action.
+    pub fn own_action(&self) -> &str {
+        self.asked("sourceActionId").unwrap_or(self.action.as_str())
     }
 
     /// A text member of the pending action.
@@ -191,14 +222,14 @@ pub(super) fn uuid_of(parts: &[&str]) -> Uuid {
 /// Calls for the tests of protocols.
 #[cfg(test)]
 pub(super) mod samples {
-    use super::{ActionReply, Remembered, TurnInput, UpstreamCall};
+    use super::{ActionReply, OwnIds, Remembered, TurnInput, UpstreamCall};
     use crate::model::{ActionId, Control, RunId, SessionId};
     use serde_json::Value;
 
     pub(in crate::connect) fn call(history: Vec<Value>, input: TurnInput) -> UpstreamCall {
         let (session, run) = (SessionId::new("s").unwrap(), RunId::new("r").unwrap());
-        let (memory, user_headers) = (Remembered::default(), http::HeaderMap::new());
-        UpstreamCall { session, run, history, input, memory, user_headers, nonce: 0 }
+        let (memory, user_headers, own_ids) = (Remembered::default(), http::HeaderMap::new(), OwnIds::default());
+        UpstreamCall { session, run, history, input, memory, user_headers, nonce: 0, own_ids }
     }
 
     /// An answer; `null` is no value.
@@ -210,5 +241,33 @@ pub(super) mod samples {
             value: Some(value).filter(|value| !value.is_null()),
             asked,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn calls_go_to_the_agent_under_the_ids_that_it_gave() {
+        let own_ids = OwnIds(HashMap::from([("call_0~2".to_owned(), "call_0".to_owned())]));
+        let mut items = [
+            json!({ "id": "call_0~2", "role": "assistant", "toolCalls": [{ "id": "call_0" }, { "id": "call_0~2" }] }),
+            json!({ "role": "tool", "toolCallId": "call_0~2", "content": "call_0~2" }),
+            json!({ "role": "assistant", "parts": [{ "type": "tool-ls", "toolCallId": "call_0~2", "output": "call_0~2" }] }),
+            json!({ "type": "function_call_output", "call_id": "call_0~2", "output": "call_0~2" }),
+        ];
+        own_ids.restore(&mut items);
+        let expected = [
+            json!({ "id": "call_0~2", "role": "assistant", "toolCalls": [{ "id": "call_0" }, { "id": "call_0" }] }),
+            json!({ "role": "tool", "toolCallId": "call_0", "content": "call_0~2" }),
+            json!({ "role": "assistant", "parts": [{ "type": "tool-ls", "toolCallId": "call_0", "output": "call_0~2" }] }),
+            json!({ "type": "function_call_output", "call_id": "call_0", "output": "call_0~2" }),
+        ];
+        assert_eq!(items, expected);
+        let asked = json!({ "sourceActionId": "the runtime's", "toolCallId": "c" });
+        let reply = samples::reply("made", Control::Approve, Value::Null, asked);
+        assert_eq!(reply.own_action(), "the runtime's");
     }
 }

@@ -234,8 +234,8 @@ impl Upstream for ClaudeTurn {
 
     fn reply<'a>(&'a mut self, reply: &'a ActionReply) -> Step<'a, bool> {
         async {
-            let Some(input) = self.questions.shift_remove(reply.action.as_str()) else { return Ok(false) };
-            let response = json!({ "subtype": "success", "request_id": reply.action, "response": decision(reply, input) });
+            let Some(input) = self.questions.shift_remove(reply.own_action()) else { return Ok(false) };
+            let response = json!({ "subtype": "success", "request_id": reply.own_action(), "response": decision(reply, input) });
             self.send(json!({ "type": "control_response", "response": response })).await?;
             Ok(true)
         }

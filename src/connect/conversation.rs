@@ -4,7 +4,7 @@
 //! have a part of it, or an old one. Of a page's request count its new messages of the user, and the results of tools
 //! that ran in the page.
 
-use super::call::{UserMessage, uuid_of};
+use super::call::{OwnIds, UserMessage, uuid_of};
 use crate::encode::ag_ui;
 use crate::encode::frames::ActivityView;
 use crate::model::{Audience, RunId, SessionId};
@@ -13,6 +13,12 @@ use crate::serve::clients::threads::Thread;
 use crate::serve::http::problem::Problem;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
+
+/// What the log says about a session before a call.
+pub(super) struct Conversation {
+    pub history: Vec<Value>,
+    pub own_ids: OwnIds,
+}
 
 /// Reads the session's conversation from the log, as this audience sees it.
 ///
@@ -27,11 +33,13 @@ pub(super) async fn read(
     audience: Audience,
     except: Option<&RunId>,
     pending: &HashSet<String>,
-) -> Result<Vec<Value>, Problem> {
+) -> Result<Conversation, Problem> {
     let shown = Thread::find(app, session).await?.shown_activities(app, audience).await?;
     let is_earlier = |activity: &&ActivityView| activity.run.as_deref() != except.map(RunId::as_str);
     let shown: Vec<_> = shown.iter().filter(is_earlier).cloned().collect();
-    Ok(history(ag_ui::messages(&shown, false), pending))
+    let calls = shown.iter().filter(|activity| &*activity.kind == "tool-call-progress");
+    let own_ids = calls.filter_map(|call| Some((call.id.to_string(), call.text("source_call_id")?.to_owned()))).collect();
+    Ok(Conversation { history: history(ag_ui::messages(&shown, false), pending), own_ids: OwnIds(own_ids) })
 }
 
 /// Leaves of a message list what every model accepts.

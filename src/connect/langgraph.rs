@@ -146,7 +146,7 @@ fn thread_of(session: &SessionId) -> String {
 
 /// The answers, by interrupt. A bare value would answer whatever the thread asks by then.
 fn resume(replies: &[ActionReply]) -> Value {
-    replies.iter().map(|reply| (reply.action.to_string(), resume_value(reply))).collect::<Map<_, _>>().into()
+    replies.iter().map(|reply| (reply.own_action().to_owned(), resume_value(reply))).collect::<Map<_, _>>().into()
 }
 
 /// An answer as the graph expects it: decisions for the approval middleware, else the user's own value.

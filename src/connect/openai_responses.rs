@@ -93,7 +93,8 @@ impl ResponsesEndpoint {
         }
         let (items, sent) = match input {
             TurnInput::Replies(replies) => {
-                let items: Vec<Value> = replies.iter().map(answer_item).collect();
+                let mut items: Vec<Value> = replies.iter().map(answer_item).collect();
+                call.own_ids.restore(&mut items);
                 let sent = items.iter().map(Value::to_string).collect();
                 body.extend(known.map(|response| ("previous_response_id".to_owned(), response.into())));
                 (items, sent)
@@ -101,6 +102,7 @@ impl ResponsesEndpoint {
             TurnInput::Messages { messages, .. } => {
                 let mut items: Vec<Value> = call.history.iter().flat_map(items_of).collect();
                 items.extend(messages.iter().map(|new| json!({ "role": "user", "content": content(&new.content) })));
+                call.own_ids.restore(&mut items);
                 (items, Vec::new())
             }
             TurnInput::Rejoin => (Vec::new(), Vec::new()),
@@ -154,7 +156,7 @@ fn answer_item(reply: &ActionReply) -> Value {
         return json!({ "type": "function_call_output", "call_id": call, "output": output });
     }
     let mut item =
-        json!({ "type": "mcp_approval_response", "approval_request_id": reply.action, "approve": reply.is_approved() });
+        json!({ "type": "mcp_approval_response", "approval_request_id": reply.own_action(), "approve": reply.is_approved() });
     if let Some(reason) = reply.reason() {
         item["reason"] = reason.into();
     }

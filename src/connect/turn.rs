@@ -362,15 +362,16 @@ impl Turn<'_> {
             _ => HashSet::new(),
         };
         let except = is_new.then_some(&self.job.run);
-        let history = conversation::read(app, &self.job.session, entry.history, except, &pending).await?;
+        let conversation = conversation::read(app, &self.job.session, entry.history, except, &pending).await?;
         Ok(UpstreamCall {
             session: self.job.session.clone(),
             run: self.job.run.clone(),
-            history,
+            history: conversation.history,
             input: self.job.input.clone(),
             memory: self.memory.clone(),
             user_headers: self.user_headers()?,
             nonce: (app.environment.random)(),
+            own_ids: conversation.own_ids,
         })
     }
 

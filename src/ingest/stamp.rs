@@ -89,12 +89,13 @@ impl LogWriter {
             if source.is_some() {
                 self.attribute(draft, context.now);
             }
-            self.questions.mark(draft);
             match self.ledger.record(draft, index).or_else(|| unreadable_deadline(draft, index)) {
                 Some(violation) if stamped.violations.len() < VIOLATIONS_MAX => stamped.violations.push(violation),
                 Some(_) => stamped.violations_omitted += 1,
                 None => {}
             }
+            // The ledger has named the draft's call.
+            self.questions.mark(draft);
             let Self { id, ledger, guard, summary, seen_runs, event_ids, attempt_starts, questions, .. } = self;
             let mut encoder = RowEncoder { log: id, ledger, summary, seen_runs, event_ids, attempt_starts, questions };
             guard.pass(policy, &mut new_blob_id, draft, halves, &mut |guarded| encoder.encode(guarded, stamped));

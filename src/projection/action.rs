@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 const MEMBERS: &[&str] = &[
     "title", "message", "reason", "description", "schema", "responseSchema", "options", "default", "risk", "scope", "toolName",
     "input", "safeInput", "parameters", "payload", "plan", "versionId", "artifactRefs", "evidenceRefs", "expiresAt",
-    "policyScope", "parentRouting", "agentName", "teamName", "runtimeEntity", "resumeMode",
+    "policyScope", "parentRouting", "agentName", "teamName", "runtimeEntity", "resumeMode", "sourceActionId", "sourceToolCallId",
 ];
 
 pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {

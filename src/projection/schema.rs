@@ -207,6 +207,7 @@ fn tool() -> Value {
             "reported": sequence("The sequence of the envelope with the tool's first report.", 1),
             "parent_node_id": string("The parent node in the tree of calls."),
             "parent_call_id": string("The call that made this one."),
+            "source_call_id": string("The runtime's own id of the call, where the server had to make call_id: the runtime used its id again, or no id is as long."),
             "input": any_value("The arguments, parsed."),
             "input_text": text("The arguments while they stream; removed once they are parsed."),
             "output": any_value("The call's result."),

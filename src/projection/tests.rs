@@ -328,6 +328,29 @@ fn a_reported_end_of_an_unannounced_call_holds_at_the_run_end() {
 }
 
 #[test]
+fn a_result_before_its_call_and_the_call_are_one_ended_call_in_any_order_of_its_pieces() {
+    let pieces = [
+        ("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "ls"}})),
+        ("tool.args", json!({"toolCallId": "c", "payload": {"inputText": "{\"n\": 1}"}})),
+        ("tool.args", json!({"toolCallId": "c", "payload": {"state": "input-available"}})),
+    ];
+    let result = ("tool.result", json!({"toolCallId": "c", "payload": {"output": "a.txt"}}));
+    for at in 0..=pieces.len() {
+        let mut facts = pieces.to_vec();
+        facts.insert(at, result.clone());
+        let mut watched = Watched::new();
+        for (class, members) in facts {
+            watched.fold(class, members);
+        }
+        watched.fold("run.finished", json!({}));
+        let call = watched.get("tool-call-progress", "c");
+        let members = ["tool_name", "input", "output", "state", "status"].map(|member| call[member].clone());
+        let expected = [json!("ls"), json!({"n": 1}), json!("a.txt"), json!("output-available"), json!("done")];
+        assert_eq!((members, call.get("unannounced")), (expected, None), "the result came at {at}");
+    }
+}
+
+#[test]
 fn the_kind_of_a_credential_is_a_member_of_its_source() {
     let mut watched = Watched::new();
     let payload = json!({"kind": "credential_request", "credentialKind": "oauth", "credentialKey": "KEY"});

@@ -62,11 +62,12 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     let mut edit = fold.activities.open(KIND, id, Surface::ToolUi, envelope.ids.agent.as_ref());
     if !is_known {
         init(&mut edit, id);
-        if is_report {
+        if is_report || is_end(&envelope.event_type) {
             edit.set("unannounced", true);
         }
     }
-    if envelope.event_type == E::ToolStarted && has_ended(&edit) {
+    let is_announced = edit.get("unannounced").is_none();
+    if envelope.event_type == E::ToolStarted && has_ended(&edit) && is_announced {
         restart(&mut edit, id);
     }
     if is_report {
@@ -76,9 +77,14 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
         }
         return;
     }
-    edit.remove("unannounced");
     set_tool_name(envelope, &mut edit);
+    edit.set_some("source_call_id", envelope.text("sourceToolCallId"));
+    if !is_end(&envelope.event_type) && (envelope.event_type == E::ToolStarted || !has_ended(&edit)) {
+        edit.remove("unannounced");
+    }
     match envelope.event_type {
+        // The result came first. The start says whose it is.
+        E::ToolStarted if has_ended(&edit) => edit.set_some("input", envelope.get("input").cloned()),
         E::ToolStarted => start(envelope, &mut edit),
         E::ToolArgs => args(envelope, &mut edit),
         E::ToolOutputDelta => output(envelope, &mut edit),
@@ -88,6 +94,10 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
         edit.set("action_id", action);
         mark_pending(&mut edit);
     }
+}
+
+const fn is_end(event_type: &EventType) -> bool {
+    matches!(event_type, EventType::ToolResult | EventType::ToolFailed)
 }
 
 /// The latest action about a call.

@@ -40,9 +40,16 @@ keyed! {
     TextDigest: TextDigest = ; Option<AgentId>: Option<AgentId> = ;
 }
 
-impl Keyed for (MessageId, ToolCallId) {
+impl<V> Keyed for (MessageId, V) {
     type Key = MessageId;
     fn key(&self) -> &MessageId {
+        &self.0
+    }
+}
+
+impl<V> Keyed for (ToolCallId, V) {
+    type Key = ToolCallId;
+    fn key(&self) -> &ToolCallId {
         &self.0
     }
 }
@@ -144,6 +151,13 @@ impl<C: Keyed<Key = ToolCallId>> Calls<C> {
 
     pub fn end_all(&mut self) -> Vec<C> {
         self.open.take_all()
+    }
+
+    /// Forgets a call whose end came before its start, now that nothing more of it comes.
+    pub fn forget_if_ended(&mut self, id: &ToolCallId, log: &Drafts<'_>) {
+        if log.has_ended(id) {
+            self.open.take(id);
+        }
     }
 
     /// Whether the call is open, or has ended.

@@ -24,12 +24,29 @@ impl DryRun {
     /// # Errors
     /// [`FactError`] for an invalid fact.
     pub fn adapt(&mut self, fact: Fact, given: &Ids) -> Result<Vec<Draft>, FactError> {
+        let drafts = self.apply(fact, given)?;
+        self.record(&mut drafts.clone());
+        Ok(drafts)
+    }
+
+    /// Returns the drafts of one fact, as the ledger stamps them. A refused fact changes nothing.
+    ///
+    /// # Errors
+    /// [`FactError`] for an invalid fact.
+    pub fn stamp(&mut self, fact: Fact, given: &Ids) -> Result<Vec<Draft>, FactError> {
+        let mut drafts = self.apply(fact, given)?;
+        self.record(&mut drafts);
+        Ok(drafts)
+    }
+
+    fn apply(&mut self, fact: Fact, given: &Ids) -> Result<Vec<Draft>, FactError> {
         let (event, mut drafts) = ((self.source.parse)(fact)?, Vec::new());
         self.adapter.apply_event(event, given, Drafts { ledger: &self.ledger, drafts: &mut drafts });
-        for draft in &drafts {
-            self.ledger.record(&mut draft.clone(), 0);
-        }
         Ok(drafts)
+    }
+
+    fn record(&mut self, drafts: &mut [Draft]) {
+        drafts.iter_mut().for_each(|draft| drop(self.ledger.record(draft, 0)));
     }
 
     /// Serialises the source's state, as [`Adapter::save`].

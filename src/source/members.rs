@@ -6,7 +6,10 @@
 
 use super::{Fact, FactError};
 use crate::model::id::IdError;
-use crate::model::{ActionId, AgentId, Draft, EventType, Ids, MessageId, SessionId, ThreadId, halves};
+use crate::model::{
+    ActionId, AgentId, ArtifactId, Draft, EventType, EvidenceId, Ids, MessageId, PartId, RunId, SessionId, TaskId, ThreadId,
+    ToolCallId, TurnId, halves,
+};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -91,7 +94,7 @@ pub(super) fn known<'de, K: Deserialize<'de>>(name: &'de str) -> Option<K> {
 /// The required type of a required member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Text that is a valid id.
+    /// Text, as an id. An empty one is no id: [`require`] then makes one up.
     Id,
     /// Text, not empty.
     Name,
@@ -107,8 +110,7 @@ pub(super) enum Need {
 pub(super) fn unmet(fact: &Fact, needs: &[(&'static str, Need)]) -> Option<String> {
     needs.iter().find_map(|(member, need)| {
         let (is_met, expected) = match (need, fact.get(*member)) {
-            // All id types have the same format.
-            (Need::Id, value) => (value.and_then(Value::as_str).is_some_and(|id| ActionId::new(id).is_ok()), "an id"),
+            (Need::Id, value) => (matches!(value, Some(Value::String(_))), "an id"),
             (Need::Name, value) => (value.and_then(Value::as_str).is_some_and(|name| !name.is_empty()), "a name"),
             (Need::Text, value) => (matches!(value, Some(Value::String(_))), "text"),
             (Need::Flag, value) => (matches!(value, Some(Value::Bool(_))), "a boolean"),
@@ -131,11 +133,23 @@ pub(super) fn parse_kind<K: DeserializeOwned>(name: &str, event: Fact) -> Parsed
     }
 }
 
-/// Checks that an event has the members that its type requires.
-pub(super) fn require(name: &str, event: Fact, needs: &[(&'static str, Need)]) -> Parsed<Fact> {
-    match unmet(&event, needs) {
-        Some(expected) => Err(malformed(name, event, &expected).into()),
-        None => Ok(event),
+/// Checks that an event of a source has the members that its type requires, and names what has an empty id.
+pub(super) fn require(source: &str, name: &str, mut event: Fact, needs: &[(&'static str, Need)]) -> Parsed<Fact> {
+    if let Some(expected) = unmet(&event, needs) {
+        return Err(malformed(name, event, &expected).into());
+    }
+    for (member, _) in needs.iter().filter(|(_, need)| *need == Need::Id) {
+        name_unnamed(source, &mut event, member);
+    }
+    Ok(event)
+}
+
+/// Replaces an empty id by one of the source.
+///
+/// All things with an empty id have this one. A second call under it is another call, as under any id.
+pub(super) fn name_unnamed(source: &str, event: &mut Map<String, Value>, member: &str) {
+    if let Some(id) = event.get_mut(member).filter(|id| **id == "") {
+        *id = format!("{source}-unnamed").into();
     }
 }
 
@@ -176,6 +190,57 @@ pub(super) fn id_from<T: FromStr>(name: &str) -> T {
     id.expect("a hex digest is a valid id")
 }
 
+/// An id that runtimes give: any text, of any length.
+pub(super) trait RuntimeId: FromStr {
+    /// The member of an envelope with the runtime's own id, where the server had to make another one.
+    const SOURCE_MEMBER: &'static str;
+
+    /// The id in the log. `None`: the text is empty, which is no id.
+    fn of(text: &str) -> Option<Self>;
+
+    fn text(&self) -> &str;
+}
+
+macro_rules! runtime_ids {
+    ($($id:ty: $member:literal, $of:expr;)*) => {$(
+        impl RuntimeId for $id {
+            const SOURCE_MEMBER: &'static str = $member;
+
+            fn of(text: &str) -> Option<Self> {
+                $of(text)
+            }
+
+            fn text(&self) -> &str {
+                self.as_str()
+            }
+        }
+    )*};
+}
+
+fn valid<T: FromStr>(text: &str) -> Option<T> {
+    text.parse().ok()
+}
+
+fn hashed<T: FromStr>(text: &str) -> Option<T> {
+    (!text.is_empty()).then(|| id_from(text))
+}
+
+runtime_ids! {
+    ToolCallId: "sourceToolCallId", hashed;
+    MessageId: "sourceMessageId", hashed;
+    PartId: "sourcePartId", hashed;
+    ActionId: "sourceActionId", hashed;
+    ArtifactId: "sourceArtifactId", hashed;
+    EvidenceId: "sourceEvidenceId", hashed;
+    AgentId: "sourceAgentId", hashed;
+    TaskId: "sourceTaskId", hashed;
+    // Requests name these too, and there an invalid one is refused.
+    RunId: "sourceRunId", valid;
+    SessionId: "sourceSessionId", valid;
+    ThreadId: "sourceThreadId", valid;
+    TurnId: "sourceTurnId", valid;
+}
+
 /// Takes a member that is text. A value of any other type stays in the map.
 pub(super) fn take_text(map: &mut Map<String, Value>, member: &str) -> Option<String> {
     match map.get(member)? {
@@ -188,26 +253,29 @@ pub(super) fn take_text(map: &mut Map<String, Value>, member: &str) -> Option<St
 }
 
 /// Takes a member that holds an id.
-/// An invalid id stays in the map.
 ///
-/// Many runtimes write `""` for a missing id; this function removes it.
-pub(super) fn take_id<T: FromStr>(map: &mut Map<String, Value>, member: &str) -> Option<T> {
+/// Many runtimes write `""` for a missing id; this function removes it. A text that no envelope has as an id stays in the
+/// map, under the name for the runtime's own id if the server makes one of it.
+pub(super) fn take_id<T: RuntimeId>(map: &mut Map<String, Value>, member: &str) -> Option<T> {
     let text = map.get(member)?.as_str()?;
-    let id = text.parse().ok();
-    if id.is_some() || text.is_empty() {
-        map.shift_remove(member);
+    let id = T::of(text);
+    let is_made = id.as_ref().is_some_and(|id| id.text() != text);
+    if (id.is_some() || text.is_empty())
+        && let Some(text) = map.shift_remove(member).filter(|_| is_made)
+    {
+        map.insert(T::SOURCE_MEMBER.to_owned(), text);
     }
     id
 }
 
 /// Reads an id of the event. The member stays there.
-pub(super) fn id_of<T: FromStr>(fact: &Fact, member: &str) -> Option<T> {
-    fact.get(member)?.as_str()?.parse().ok()
+pub(super) fn id_of<T: RuntimeId>(fact: &Fact, member: &str) -> Option<T> {
+    T::of(fact.get(member)?.as_str()?)
 }
 
-/// Takes an id that the source's `parse` has checked.
-pub(super) fn take_checked_id<T: FromStr>(fact: &mut Map<String, Value>, member: &str) -> T {
-    take_id(fact, member).expect("`parse` has checked the id, and all id types have one format")
+/// Takes an id that the source's `parse` has required. [`require`] has named what has an empty one.
+pub(super) fn take_checked_id<T: RuntimeId>(fact: &mut Map<String, Value>, member: &str) -> T {
+    take_id(fact, member).unwrap_or_else(|| id_from("unnamed"))
 }
 
 /// Takes a boolean member. A value of any other type stays in the map.
@@ -316,6 +384,14 @@ pub(super) fn move_members(draft: &mut Draft, from: &mut Map<String, Value>, mem
 }
 
 impl Draft {
+    /// Adds the runtime's own id where the draft has another one.
+    pub(super) fn with_source_id<T: RuntimeId>(mut self, id: &T, own: &str) -> Self {
+        if id.text() != own && !own.is_empty() {
+            self.extra.insert(T::SOURCE_MEMBER.to_owned(), own.into());
+        }
+        self
+    }
+
     /// Moves members into the payload, as [`move_members`].
     pub(super) fn with_moved(mut self, from: &mut Map<String, Value>, members: &[(&str, &str)]) -> Self {
         move_members(&mut self, from, members);

@@ -40,8 +40,8 @@ pub use dry_run::DryRun;
 
 use crate::model::halves::{self, Halves};
 use crate::model::stored::{self, StoredError};
-use crate::model::{ActionId, Draft, EventType, Ids, SessionId, ToolCallId};
-use ledger::Ledger;
+use crate::model::{ActionId, Audience, Draft, Ids, SessionId, ToolCallId};
+use ledger::{CallProgress, Ledger};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -154,15 +154,37 @@ impl Drafts<'_> {
     #[must_use]
     pub fn know_call(&self, id: &ToolCallId) -> bool {
         let is_about = |draft: &Draft| draft.ids.tool_call.as_ref() == Some(id) && draft.event_type.as_str().starts_with("tool.");
-        self.ledger.call_audience(id).is_some() || self.drafts.iter().any(is_about)
+        self.call_audience(id).is_some() || self.drafts.iter().any(is_about)
+    }
+
+    /// Returns the audience of the newest call under this id. `None`: the log has none.
+    #[must_use]
+    pub fn call_audience(&self, id: &ToolCallId) -> Option<Audience> {
+        self.ledger.call_audience(&self.ledger.newest_call(id))
     }
 
     /// Whether the log has the start or the end of the call.
     #[must_use]
     pub fn has_begun(&self, id: &ToolCallId) -> bool {
-        let begins = |class: &EventType| matches!(class, EventType::ToolStarted | EventType::ToolResult | EventType::ToolFailed);
-        let is_it = |draft: &Draft| draft.ids.tool_call.as_ref() == Some(id) && begins(&draft.event_type);
-        self.ledger.has_begun(id) || self.drafts.iter().any(is_it)
+        self.progress_of(id) != CallProgress::default()
+    }
+
+    /// Whether the log has the start of the call. A result may come before it.
+    #[must_use]
+    pub fn has_started(&self, id: &ToolCallId) -> bool {
+        self.progress_of(id).has_started
+    }
+
+    /// Whether the log has the end of the call, also where it came before the start.
+    #[must_use]
+    pub fn has_ended(&self, id: &ToolCallId) -> bool {
+        self.progress_of(id).has_ended
+    }
+
+    /// The progress of the newest call under this id, with the drafts of the fact at hand.
+    fn progress_of(&self, id: &ToolCallId) -> CallProgress {
+        let drafts = self.drafts.iter().filter(|draft| draft.ids.tool_call.as_ref() == Some(id));
+        drafts.fold(self.ledger.progress_of(id), |progress, draft| progress.after(&draft.event_type))
     }
 
     /// Sets the time of the drafts from this one on.

@@ -5,7 +5,7 @@
 //! for users.
 
 use super::Fact;
-use super::members::carry_all;
+use super::members::{RuntimeId, carry_all};
 use crate::model::{Audience, Draft, EventType, RunId, Surface, ToolCallId};
 use serde_json::{Map, Value};
 
@@ -14,7 +14,7 @@ pub(super) const PROGRESS: &str = "tool-call-progress";
 
 /// Reads the id of the reported call.
 pub(super) fn call_of(content: &Map<String, Value>) -> Option<ToolCallId> {
-    content.get("call_id").and_then(Value::as_str).and_then(|id| ToolCallId::new(id).ok())
+    content.get("call_id").and_then(Value::as_str).and_then(ToolCallId::of)
 }
 
 /// Converts a report of this call into a draft, and returns whether the call is a child's.

@@ -580,7 +580,9 @@ async fn the_web_server_s_gate_makes_the_run_wait_until_its_answer() {
         (&action["kind"], &action["status"], &action["toolName"]),
         (&json!("tool_approval"), &json!("pending"), &json!("bash"))
     );
-    assert_eq!(content(&screen, "action", "q")["options"], json!(["a", "b"]));
+    let options =
+        ["a", "b"].map(|text| json!({ "label": text, "value": text, "optionId": text, "effect": "answer", "width": "unknown" }));
+    assert_eq!(content(&screen, "action", "q")["options"], json!(options));
     post_facts(
         &client,
         "r",

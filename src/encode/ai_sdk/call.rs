@@ -27,8 +27,11 @@ const REPORT_MEMBERS: &[&str] = &[
 ];
 
 /// Members that a call's data part omits: the tool part has them, or they are internal.
-const DATA_EXCLUDED_MEMBERS: &[&str] =
-    &["input", "input_text", "output", "output_text", "output_channels", "structured", "unannounced", FIRST_REPORT_MEMBER];
+#[rustfmt::skip]
+const DATA_EXCLUDED_MEMBERS: &[&str] = &[
+    "input", "input_text", "output", "output_text", "output_channels", "structured", "unannounced", "source_call_id",
+    FIRST_REPORT_MEMBER,
+];
 
 /// The sequence of the first report of a call: its data part stands there.
 const FIRST_REPORT_MEMBER: &str = "reported";

@@ -6,7 +6,7 @@ use super::EventHandler;
 use crate::model::{ArtifactId, Draft, EventType, MessageId, Owner, PartId, Persistence, Scope};
 use crate::source::Fact;
 use crate::source::bounded::keyed;
-use crate::source::members::{move_members, next_id, repair, set_body, take_flag, take_id, take_list, take_text};
+use crate::source::members::{id_from, move_members, next_id, repair, set_body, take_flag, take_id, take_list, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -36,9 +36,8 @@ impl Artifact {
     }
 
     /// Names the n-th part that is not text.
-    fn file_id(&self, n: u64) -> Option<ArtifactId> {
-        let id = if n == 1 { self.id.to_string() } else { format!("{}/{n}", self.id) };
-        ArtifactId::new(&id).ok()
+    fn file_id(&self, n: u64) -> ArtifactId {
+        id_from(&if n == 1 { self.id.to_string() } else { format!("{}/{n}", self.id) })
     }
 
     const fn has_text(&self) -> bool {
@@ -108,9 +107,9 @@ impl EventHandler<'_> {
     /// Takes the id of an artifact. It is unique within its task only: an agent may name every answer alike.
     fn take_artifact_id(&mut self, artifact: &mut Map<String, Value>) -> MessageId {
         let named: Option<MessageId> = take_id(artifact, "artifactId");
-        let distinct = named.and_then(|id| match &self.memory.task {
-            Some(task) => MessageId::new(&format!("{task}/{id}")).ok(),
-            None => Some(id),
+        let distinct = named.map(|id| match &self.memory.task {
+            Some(task) => id_from(&format!("{task}/{id}")),
+            None => id,
         });
         distinct.unwrap_or_else(|| next_id("a2a-artifact", &mut self.memory.artifacts_made))
     }
@@ -161,8 +160,7 @@ impl EventHandler<'_> {
     /// Reports a part of an artifact that is not text.
     fn file(&mut self, artifact: &mut Artifact, part: Value, of: &Map<String, Value>) {
         artifact.files += 1;
-        let named = artifact.file_id(artifact.files);
-        let id = named.unwrap_or_else(|| next_id("a2a-file", &mut self.memory.artifacts_made));
+        let id = artifact.file_id(artifact.files);
         let is_known = artifact.files <= artifact.known_files;
         artifact.known_files = artifact.known_files.max(artifact.files);
         let mut draft = Draft::new(if is_known { EventType::ArtifactUpdated } else { EventType::ArtifactCreated });
@@ -186,7 +184,7 @@ impl EventHandler<'_> {
 
     /// Deletes the files of an artifact that text replaces.
     fn delete_files(&mut self, artifact: &Artifact) {
-        for id in (1..=artifact.files).filter_map(|n| artifact.file_id(n)) {
+        for id in (1..=artifact.files).map(|n| artifact.file_id(n)) {
             self.push(Draft::new(EventType::ArtifactDeleted).with("reason", "text replaces the artifact").with_artifact(id));
         }
     }

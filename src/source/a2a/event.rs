@@ -91,7 +91,7 @@ fn inner(mut object: Fact, envelope: Fact) -> Result<Event, FactError> {
 
 fn known(kind: Kind, mut members: Fact, envelope: Fact) -> Event {
     members.retain(|_, value| !value.is_null());
-    let members = require(&format!("{kind:?}").to_lowercase(), members, kind.needs())?;
+    let members = require("a2a", &format!("{kind:?}").to_lowercase(), members, kind.needs())?;
     let timestamp = members.get("status").and_then(|status| status.get("timestamp")).and_then(parse_timestamp);
     Ok(Known { kind, members, envelope, timestamp }.into())
 }

@@ -4,7 +4,7 @@ use super::artifact::split;
 use super::{EventHandler, TurnState};
 use crate::model::{ActionId, ActionKind, Draft, EventType, MessageId, Owner, Persistence, Phase, Surface, TaskId, ThreadId};
 use crate::source::Fact;
-use crate::source::members::{diagnostic, name_of, next_id, take_id, take_list, take_text};
+use crate::source::members::{RuntimeId, diagnostic, id_from, name_of, take_id, take_list, take_text};
 use crate::source::turn::{error, failed, resolved, waiting};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -187,7 +187,7 @@ impl EventHandler<'_> {
         let mut draft = Draft::new(EventType::TaskChanged).with("runtimeEntity", "external_task").with("status", state.status());
         draft.set("runtimeStatus", Some(name).filter(|name| state == State::Unknown && !name.is_empty()));
         draft.set("remoteTaskId", self.memory.task.clone());
-        draft.ids.task = self.memory.task.as_deref().and_then(|task| TaskId::new(task).ok());
+        draft.ids.task = self.memory.task.as_deref().and_then(TaskId::of);
         draft.surface = Surface::RemoteTeammate;
         if draft.ids.task.is_some() {
             self.push(draft);
@@ -209,8 +209,7 @@ impl EventHandler<'_> {
     fn ask(&mut self, state: State, text: Option<String>, parts: Vec<Value>) {
         self.memory.questions += 1;
         let task = self.memory.task.as_deref().unwrap_or("a2a");
-        let named = ActionId::new(&format!("{task}/{}", self.memory.questions)).ok();
-        let action = named.unwrap_or_else(|| next_id("a2a-question", &mut self.memory.questions));
+        let action: ActionId = id_from(&format!("{task}/{}", self.memory.questions));
         let kind = if state == State::AuthRequired { ActionKind::CredentialRequest } else { ActionKind::Clarification };
         let message = text.unwrap_or_else(|| "The remote agent asks without saying what.".into());
         let draft = Draft::new(EventType::ActionRequired).with("kind", kind.as_str()).with("message", message);

@@ -16,6 +16,9 @@ use sha2::{Digest, Sha256};
 /// The most diffs of a call that are recognised when they come again.
 const DIFFS_MAX: usize = 32;
 
+/// The id of the calls that an agent names by an empty text.
+const UNNAMED: &str = "acp-unnamed";
+
 /// A call without an end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Call {
@@ -40,8 +43,8 @@ pub(super) fn content_text(content: Option<&Value>) -> Option<String> {
 impl EventHandler<'_> {
     /// The call's id in this log.
     pub(super) fn call_of(&self, update: &Fact) -> Option<ToolCallId> {
-        let id = update.get("toolCallId").and_then(Value::as_str).filter(|id| !id.is_empty())?;
-        Some(id_from(&self.scoped(id)))
+        let id = update.get("toolCallId").and_then(Value::as_str)?;
+        Some(id_from(&self.scoped(if id.is_empty() { UNNAMED } else { id })))
     }
 
     pub(super) fn tool_update(&mut self, event_type: &str, mut update: Fact) {
@@ -50,7 +53,7 @@ impl EventHandler<'_> {
         update.shift_remove("toolCallId");
         let status = take_text(&mut update, "status");
         let ends = status.as_deref().is_some_and(is_final);
-        let is_known = self.memory.calls.know(&id, &self.out);
+        let is_known = self.memory.calls.open.has(&id) || self.out.has_started(&id);
         if !is_known && !ends && self.is_outside_turns() && self.out.next_attempt() > 1 {
             // No end would follow: the turn that closes open calls is over.
             update.insert("toolCallId".into(), id.as_str().into());
@@ -58,11 +61,15 @@ impl EventHandler<'_> {
         }
         self.close_part();
         self.settle_unseen_permission(&id, status.as_deref());
-        let is_new = !is_known || event_type == "tool_call" && !self.memory.calls.open.has(&id) && !ends;
+        let is_announced = event_type == "tool_call" && !self.memory.calls.open.has(&id) && !ends;
+        let is_new = !is_known || is_announced;
         let title = take_text(&mut update, "title").filter(|title| !title.is_empty());
         let content = take_list(&mut update, "content");
         let text = content_text(Some(&Value::Array(content.clone())));
-        if is_new {
+        if is_new && ends && event_type != "tool_call" {
+            // The announcement of the call may still come.
+            self.open_call(&id, &mut update);
+        } else if is_new {
             self.start_call(&id, title.as_deref(), &mut update);
         } else {
             self.rename(&id, &mut update);
@@ -70,19 +77,26 @@ impl EventHandler<'_> {
         self.input(&id, &mut update);
         self.content(&id, content);
         match status.as_deref() {
-            Some("completed") => self.completed(id, text, update),
-            Some("failed") => self.failed(id, text, update),
-            status => self.progressed(id, status, text.or_else(|| title.filter(|_| !is_new)), update),
+            Some("completed") => self.completed(id.clone(), text, update),
+            Some("failed") => self.failed(id.clone(), text, update),
+            status => self.progressed(id.clone(), status, text.or_else(|| title.filter(|_| !is_new)), update),
         }
+        self.memory.calls.forget_if_ended(&id, &self.out);
     }
 
-    /// Starts a call. Its name is the agent's, else its kind: a title is for people.
-    fn start_call(&mut self, id: &ToolCallId, title: Option<&str>, update: &mut Fact) {
-        let kind = update.get("kind").and_then(Value::as_str).map(str::to_owned);
+    /// Opens a call, and returns its name: the agent's, else its kind. A title is for people.
+    fn open_call(&mut self, id: &ToolCallId, update: &mut Fact) -> String {
         let named = take_text(update, "name").or_else(|| self.tool_name.clone());
-        let name = named.or_else(|| kind.clone()).unwrap_or_else(|| "other".into());
+        let kind = || update.get("kind").and_then(Value::as_str).map(str::to_owned);
+        let name = named.or_else(kind).unwrap_or_else(|| "other".into());
         let call = Call { id: id.clone(), name: name_of(&name), input: TextDigest::default(), diffs: Bounded::default() };
         self.memory.calls.start(call);
+        name
+    }
+
+    fn start_call(&mut self, id: &ToolCallId, title: Option<&str>, update: &mut Fact) {
+        let kind = update.get("kind").and_then(Value::as_str).map(str::to_owned);
+        let name = self.open_call(id, update);
         let locations = update.shift_remove("locations").filter(|places| *places != json!([]));
         update.shift_remove("kind");
         let draft = Draft::new(EventType::ToolStarted).with("toolName", name).with_some("kind", kind).with_some("message", title);

@@ -378,7 +378,7 @@ fn what_is_internal_never_reaches_a_user() {
         let shown = format!("{:?}{:?}", draft.payload, draft.extra).contains("hidden");
         assert!(!shown || draft.audience == Audience::Internal, "{draft:?}");
     }
-    assert_eq!(of(&drafts, EventType::ToolStarted)[0].text("toolName"), Some("Read"));
+    assert_eq!(of(&drafts, EventType::ToolResult)[0].text("toolName"), Some("Read"));
     assert_eq!(drafts.last().unwrap().ids.agent.as_ref().unwrap().as_str(), "A");
     assert!(drafts.iter().filter(|draft| format!("{:?}", draft.payload).contains("hidden")).count() >= 7);
 }

@@ -1,7 +1,7 @@
 //! AG-UI's events: what each says alone.
 
 use crate::model::{ActionId, AgentId, Draft, Ids, SessionId};
-use crate::source::members::{Need, Parsed, id_of, internal, parse_kind, require, take_id, take_time, take_type};
+use crate::source::members::{Need, Parsed, RuntimeId, id_of, internal, parse_kind, require, take_id, take_time, take_type};
 use crate::source::{ActionAnswer, Fact, FactError};
 use serde::Deserialize;
 use serde_json::Value;
@@ -132,7 +132,7 @@ pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
 fn parse_known(name: String, fact: Fact, answers: Vec<ActionAnswer>) -> Parsed<Box<Known>> {
     let (kind, mut fact) = parse_kind::<Kind>(&name, fact)?;
     fact.retain(|member, value| !(value.is_null() && OPTIONAL.contains(&member.as_str())));
-    let mut fact = require(&name, fact, kind.needs())?;
+    let mut fact = require("ag-ui", &name, fact, kind.needs())?;
     let internals = take_internals(&name, &mut fact);
     let agent = if kind.is_boundary() { None } else { take_id(&mut fact, "subagentRunId") };
     Ok(Known { kind, name, members: fact, agent, internals, answers }.into())
@@ -173,7 +173,7 @@ fn answers(fact: &Fact) -> Vec<ActionAnswer> {
 }
 
 fn answer(entry: &Value, session: Option<SessionId>) -> Option<ActionAnswer> {
-    let action = ActionId::new(entry.get("interruptId")?.as_str()?).ok()?;
+    let action = ActionId::of(entry.get("interruptId")?.as_str()?)?;
     let value = entry.get("payload").filter(|payload| !payload.is_null());
     let outcome = match (entry.get("status")?.as_str()?, value.and_then(|value| value.get("approved"))) {
         ("resolved", Some(Value::Bool(true))) => "approved",

@@ -9,7 +9,7 @@ use super::{AiSdk, EventHandler, Unused};
 use crate::model::{ActionId, ActionKind, Audience, Draft, EventType, Owner, Persistence, Phase, Scope, Surface, ToolCallId};
 use crate::source::Fact;
 use crate::source::bounded::keyed;
-use crate::source::members::{carry_all, name_of, next_id, take_checked_id, take_flag, take_id, take_text};
+use crate::source::members::{carry_all, id_of, name_of, next_id, take_checked_id, take_flag, take_id, take_text};
 use crate::source::turn::{error, resolved};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -91,18 +91,11 @@ impl EventHandler<'_> {
         self.push(draft);
     }
 
-    /// Starts a call that no chunk of this run began.
-    fn ensure_started(&mut self, id: &ToolCallId, name: Option<&str>, is_of_provider: bool) {
-        if !self.memory.calls.know(id, &self.out) {
-            let members = json!({ "toolName": name.unwrap_or_default(), "providerExecuted": is_of_provider, "synthetic": true });
-            let Value::Object(members) = members else { unreachable!("`json!` made an object") };
-            self.start_call(id.clone(), members);
-        }
-    }
-
     pub(super) fn tool_input_delta(&mut self, text: String, mut fact: Fact) {
         let id: ToolCallId = take_checked_id(&mut fact, "toolCallId");
-        self.ensure_started(&id, None, false);
+        if !self.memory.calls.know(&id, &self.out) {
+            self.start_call(id.clone(), Map::from_iter([("synthetic".to_owned(), Value::Bool(true))]));
+        }
         self.push(Self::tool(EventType::ToolArgs, id, fact).with("inputText", text).with_audience(Audience::Dashboard));
     }
 
@@ -115,9 +108,10 @@ impl EventHandler<'_> {
             call.is_ready = true;
             call.is_of_provider |= is_of_provider;
         }
-        let draft = Self::tool(EventType::ToolArgs, id, fact).with("state", "input-available");
+        let draft = Self::tool(EventType::ToolArgs, id.clone(), fact).with("state", "input-available");
         // An absent input was undefined in the backend.
         self.push(draft.with("input", input.unwrap_or(Value::Null)).with_persistence(Persistence::Archive));
+        self.memory.calls.forget_if_ended(&id, &self.out);
     }
 
     /// Starts a call whose input was not streamed; else removes what the start has reported.
@@ -164,7 +158,7 @@ impl EventHandler<'_> {
 
     pub(super) fn approval_response(&mut self, mut fact: Fact) {
         let is_approved = take_flag(&mut fact, "approved") == Some(true);
-        let pending = fact.get("approvalId").and_then(Value::as_str).and_then(|id| ActionId::new(id).ok());
+        let pending = id_of::<ActionId>(&fact, "approvalId");
         if let Some(pending) = pending.and_then(|id| self.memory.pending.take(&id)) {
             fact.shift_remove("approvalId");
             let draft = pending.resolved(if is_approved { "approved" } else { "rejected" });
@@ -182,7 +176,7 @@ impl EventHandler<'_> {
         draft.with_scope(Scope::ToolCall).with_surface(Surface::ToolUi).with_call(call)
     }
 
-    /// Resolves the pending approvals of a call.
+    /// Resolves the pending approvals of a call: its output shows the decision.
     fn resolve(&mut self, call: &ToolCallId, outcome: &str) {
         while let Some(action) = self.memory.pending.iter().find(|pending| pending.call == *call).map(|p| p.action.clone()) {
             if let Some(pending) = self.memory.pending.take(&action) {
@@ -195,7 +189,7 @@ impl EventHandler<'_> {
 
     pub(super) fn tool_output(&mut self, mut fact: Fact) {
         let id: ToolCallId = take_checked_id(&mut fact, "toolCallId");
-        self.begin_output(&id, "approved", &fact);
+        self.resolve(&id, "approved");
         let mut output = fact.shift_remove("output");
         let internals = output.as_mut().and_then(take_message_internals);
         if take_flag(&mut fact, "preliminary") == Some(true) {
@@ -208,12 +202,6 @@ impl EventHandler<'_> {
             let draft = Draft::new(EventType::DiagnosticChanged).with("kind", "message_metadata").with("output", internals);
             self.push(draft.with_call(id));
         }
-    }
-
-    /// Prepares the output of a call: the call may be unknown, and its output shows the decision about it.
-    fn begin_output(&mut self, id: &ToolCallId, outcome: &str, fact: &Fact) {
-        self.ensure_started(id, None, fact.get("providerExecuted") == Some(&Value::Bool(true)));
-        self.resolve(id, outcome);
     }
 
     /// Names the call's tool, and ends the call.
@@ -238,14 +226,14 @@ impl EventHandler<'_> {
         if self.memory.never_started.take(&id).is_some() {
             return;
         }
-        self.begin_output(&id, "approved", &fact);
+        self.resolve(&id, "approved");
         let draft = self.failure(id, None, fact);
         self.push(draft);
     }
 
     pub(super) fn tool_output_denied(&mut self, mut fact: Fact) {
         let id: ToolCallId = take_checked_id(&mut fact, "toolCallId");
-        self.begin_output(&id, "rejected", &fact);
+        self.resolve(&id, "rejected");
         let draft = self.failure(id, Some(("denied", "the call was not approved")), fact).with("neverStarted", true);
         self.push(draft.with_phase(Phase::Cancelled));
     }

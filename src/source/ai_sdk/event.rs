@@ -130,7 +130,7 @@ pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
 
 fn parse_known(name: String, fact: Fact) -> Event {
     let (kind, fact) = if Kind::is_data(&name) { (Kind::Data, fact) } else { parse_kind(&name, fact)? };
-    let mut fact = require(&name, fact, kind.needs())?;
+    let mut fact = require("ai-sdk", &name, fact, kind.needs())?;
     // Only `custom` consists of its metadata.
     let internals = if kind == Kind::Custom { Vec::new() } else { take_internals(&name, &mut fact) };
     let delta = match kind {

@@ -6,7 +6,7 @@ use crate::model::{
     ArtifactId, Audience, Draft, EventType, EvidenceId, MessageId, Owner, PartKind, Persistence, Phase, Scope, Surface,
 };
 use crate::source::Fact;
-use crate::source::members::{carry_all, next_id, set_body, take_flag, take_id, take_list, take_text};
+use crate::source::members::{carry_all, id_from, next_id, set_body, take_flag, take_id, take_list, take_text};
 use serde_json::{Map, Value};
 
 /// Token counts that backends put into the metadata of a message, with the protocol's names.
@@ -24,7 +24,7 @@ impl EventHandler<'_> {
     pub(super) fn source(&mut self, kind: &str, mut fact: Fact) {
         let message = self.memory.message();
         let named = fact.get("sourceId").and_then(Value::as_str).filter(|id| !id.is_empty());
-        let evidence = named.and_then(|id| EvidenceId::new(&format!("{message}/{id}")).ok());
+        let evidence: Option<EvidenceId> = named.map(|id| id_from(&format!("{message}/{id}")));
         let evidence = evidence.unwrap_or_else(|| next_id("ai-sdk-evidence", &mut self.memory.evidence_made));
         let members = ["sourceId", "url", "title", "mediaType", "filename"].map(|member| (member, member));
         let draft = Draft::new(EventType::EvidenceChanged).with("kind", kind).with_moved(&mut fact, &members);
@@ -61,7 +61,7 @@ impl EventHandler<'_> {
             return self.push(carry_all(draft, fact));
         }
         let named = fact.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
-        let id = match named.and_then(|id| MessageId::new(&format!("{name}/{id}")).ok()) {
+        let id = match named.map(|id| id_from::<MessageId>(&format!("{name}/{id}"))) {
             Some(id) => {
                 fact.shift_remove("id");
                 id

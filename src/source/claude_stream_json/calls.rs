@@ -62,6 +62,9 @@ impl EventHandler<'_> {
         let id = self.call_id(raw);
         self.memory.calls.start(Call { id: id.clone(), name: name_of(tool), agent: self.agent.clone() });
         let mut draft = Draft::new(EventType::ToolStarted).with("toolName", tool);
+        if self.agent.is_none() {
+            draft = draft.with_source_id(&id, raw);
+        }
         draft.set("state", is_streaming.then_some("input-streaming"));
         (draft.owner, draft.ids.tool_call) = (Owner::Model, Some(id));
         draft.ids.message = self.memory.message.as_ref().filter(|_| is_streaming).map(|message| message.id.clone());
@@ -73,7 +76,9 @@ impl EventHandler<'_> {
     pub(super) fn requested(&mut self, message: &MessageId, index: u64, mut block: Fact, rest: Fact) {
         let raw = take_text(&mut block, "id").unwrap_or_else(|| format!("{message}-{index}"));
         let tool = take_text(&mut block, "name").unwrap_or_default();
-        if !self.memory.calls.know(&self.call_id(&raw), &self.out) {
+        let id = self.call_id(&raw);
+        // A request comes whole once. Another one under an id that has ended is another call.
+        if !self.memory.calls.open.has(&id) {
             self.start_call(&raw, &tool, false);
         }
         let input = block.shift_remove("input");
@@ -86,6 +91,7 @@ impl EventHandler<'_> {
         let mut draft = self.about(EventType::ToolArgs, &raw).with_some("input", input);
         draft.payload.extend(block);
         self.push_carrying(draft.with_persistence(Persistence::Archive).with_message(message.clone()), rest);
+        self.memory.calls.forget_if_ended(&id, &self.out);
     }
 
     /// Handles the result of a tool that the provider ran.

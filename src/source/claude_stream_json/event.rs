@@ -126,7 +126,7 @@ pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
 
 fn parse_known(name: &str, fact: Fact) -> Parsed<(Kind, Fact)> {
     let (kind, fact) = parse_kind::<Kind>(name, fact)?;
-    Ok((kind, require(name, fact, kind.needs())?))
+    Ok((kind, require("claude-stream-json", name, fact, kind.needs())?))
 }
 
 /// An `assistant` or `user` line: whose it is, its message, and the members beside it.

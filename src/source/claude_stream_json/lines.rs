@@ -45,8 +45,10 @@ impl EventHandler<'_> {
         if is_error {
             return self.api_error(line);
         }
-        let message: MessageId =
-            line.id.take().unwrap_or_else(|| next_id("claude-stream-json-message", &mut self.memory.messages_made));
+        let message = match line.id.take() {
+            Some(named) => self.newest_message(named),
+            None => next_id("claude-stream-json-message", &mut self.memory.messages_made),
+        };
         for block in std::mem::take(&mut line.blocks) {
             let index = self.next_index(&message);
             if self.agent.is_none() {

@@ -32,7 +32,7 @@ use super::digest::TextDigest;
 use super::members::{carry_all, conversation_ids, id_from, internal, unknown_type};
 use super::turn::TurnState;
 use super::{Drafts, Fact, Parser, Runtime, SourceKind};
-use crate::model::{ActionId, AgentId, Draft, Ids, TaskId, ThreadId, ToolCallId};
+use crate::model::{ActionId, AgentId, Draft, Ids, MessageId, TaskId, ThreadId, ToolCallId};
 use calls::Call;
 use event::{Event, Kind};
 use lines::LineCount;
@@ -92,6 +92,8 @@ struct Claude {
     is_compacting: bool,
     compactions_made: u64,
     messages_made: u64,
+    /// How often the main agent has begun a message under an id.
+    message_uses: Bounded<(MessageId, u64), MESSAGES_MAX>,
 }
 
 impl Runtime for Claude {
@@ -181,6 +183,7 @@ impl EventHandler<'_> {
 
     /// The id in this log of a call of the line's agent: a child may reuse an id of its parent.
     fn call_id(&self, id: &str) -> ToolCallId {
+        let id = if id.is_empty() { "claude-stream-json-unnamed" } else { id };
         match &self.agent {
             Some(agent) => id_from(&format!("{agent}/{id}")),
             None => id_from(id),

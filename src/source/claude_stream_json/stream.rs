@@ -74,7 +74,8 @@ impl EventHandler<'_> {
                 let id = event.get("message").and_then(|message| message.get("id")).and_then(Value::as_str);
                 self.close_message();
                 if let Some(id) = id.or(named.as_deref()) {
-                    self.memory.message = Some(OpenMessage { id: super::id_from(id), blocks: Vec::new() });
+                    let id = self.begin_message(super::id_from(id));
+                    self.memory.message = Some(OpenMessage { id, blocks: Vec::new() });
                 }
                 event.extend(fact);
                 self.push(diagnostic("message_start", "stream_event", event));
@@ -91,6 +92,21 @@ impl EventHandler<'_> {
             "message_delta" => self.push(diagnostic("message_delta", "stream_event", event)),
             "content_block_stop" | "ping" => {}
             _ => self.push(diagnostic("stream_event", &kind, event)),
+        }
+    }
+
+    /// Returns the id of a message that begins. Some servers use one id for every message.
+    fn begin_message(&mut self, named: MessageId) -> MessageId {
+        let uses = self.memory.message_uses.find(&named).map_or(0, |(_, uses)| *uses);
+        self.memory.message_uses.add((named.clone(), uses + 1));
+        self.newest_message(named)
+    }
+
+    /// Returns the id of the newest message under an id.
+    pub(super) fn newest_message(&self, named: MessageId) -> MessageId {
+        match self.memory.message_uses.find(&named) {
+            Some((_, uses)) if *uses > 1 && self.agent.is_none() => super::id_from(&format!("{named}~{uses}")),
+            _ => named,
         }
     }
 

@@ -120,7 +120,7 @@ fn parse_known(event_type: &str, fact: Fact) -> Parsed<(Kind, Fact)> {
         return Err(diagnostic(event_type, event_type, fact).into());
     }
     let (kind, fact) = parse_kind::<Kind>(event_type, fact)?;
-    Ok((kind, require(event_type, fact, kind.needs())?))
+    Ok((kind, require("ethos", event_type, fact, kind.needs())?))
 }
 
 /// Reads the audience of the event: `absent` if it has none, and `None` if it is unknown.

@@ -3,6 +3,7 @@
 //! Only the start of a message names it. Later events have only the namespace, whose open message they continue.
 
 use super::EventHandler;
+use super::calls::unnamed_call;
 use super::event::{Dialect, object};
 use super::messages::Known;
 use crate::model::{EventType, MessageId, ToolCallId};
@@ -65,7 +66,7 @@ impl EventHandler<'_> {
     fn block_message_start(&mut self, mut data: Fact) {
         let role = Self::role(&mut data);
         let id: MessageId =
-            take_id(&mut data, "id").unwrap_or_else(|| next_id("langgraph-message", &mut self.memory.messages_made));
+            take_id(&mut data, "id").unwrap_or_else(|| next_id(super::messages::MADE, &mut self.memory.messages_made));
         let is_ours = role != "human" && self.owns(&id, Dialect::Blocks);
         self.settle_answers();
         let namespace = self.namespace.clone();
@@ -77,12 +78,12 @@ impl EventHandler<'_> {
         let kind = content.get("type").and_then(Value::as_str).unwrap_or_default();
         if kind.starts_with("tool_call") {
             let name = content.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-            let call = content.get("id").and_then(Value::as_str).map_or_else(|| format!("{message}/{index}"), str::to_owned);
-            let call: ToolCallId = super::id_from(&call);
+            let named = content.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
+            let call = named.map_or_else(|| unnamed_call(message, index), super::id_from);
             if let Some(open) = self.memory.open.find_mut(&self.namespace).filter(|open| open.calls.len() < CALLS_MAX) {
                 open.calls.push((index, call.clone()));
             }
-            if !self.knows_call(&call) {
+            if self.begins_call(&call, true) {
                 self.start_call(&call, &name, Some(message), true);
             }
             if let Some(args) = content.get("args").and_then(Value::as_str).filter(|args| !args.is_empty()) {
@@ -135,8 +136,8 @@ impl EventHandler<'_> {
                 let draft = self.part(EventType::ReasoningSummary, message, part).with("text", take_text(&mut content, &kind));
                 self.push(draft);
             }
-            Some("tool_call" | "tool_call_chunk") => self.whole_call(message, Value::Object(content)),
-            Some("invalid_tool_call") => self.invalid_call(message, Value::Object(content)),
+            Some("tool_call" | "tool_call_chunk") => self.whole_call(message, index, Value::Object(content), false),
+            Some("invalid_tool_call") => self.invalid_call(message, index, Value::Object(content), false),
             _ => self.keep("block", "content-block-finish", Value::Object(content)),
         }
     }
@@ -164,7 +165,8 @@ impl EventHandler<'_> {
     fn tool_message_event(&mut self, event: &str, mut data: Fact) {
         match event {
             "message-start" => {
-                let id = take_id(&mut data, "id").unwrap_or_else(|| next_id("langgraph-message", &mut self.memory.messages_made));
+                let id =
+                    take_id(&mut data, "id").unwrap_or_else(|| next_id(super::messages::MADE, &mut self.memory.messages_made));
                 let call = data.get("tool_call_id").and_then(Value::as_str).map(super::id_from);
                 let (namespace, text, calls) = (self.namespace.clone(), TextDigest::default(), Vec::new());
                 self.memory.open.add(OpenMessage { namespace, id, is_ours: true, is_tool: true, call, text, calls });

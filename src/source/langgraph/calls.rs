@@ -3,6 +3,7 @@
 //! A call exists from the model's first piece of it. It ends once, whichever of its results comes first.
 
 use super::event::Message;
+use super::messages::MADE;
 use super::{EventHandler, id_from};
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, ToolCallId};
 use crate::source::Fact;
@@ -19,6 +20,11 @@ pub(super) struct Call {
     agent: Option<AgentId>,
     /// The arguments as one JSON text. Empty: they are not complete.
     pub args: TextDigest,
+}
+
+/// The id of a call that its provider does not name.
+pub(super) fn unnamed_call(message: &MessageId, index: u64) -> ToolCallId {
+    id_from(&format!("{message}/{index}"))
 }
 
 /// Recognises arguments, with their members in any order.
@@ -42,6 +48,18 @@ impl EventHandler<'_> {
     /// Whether the call is open, has ended, or is part of the history.
     pub(super) fn knows_call(&self, id: &ToolCallId) -> bool {
         self.memory.calls.know(id, &self.out) || self.memory.past_calls.has(id)
+    }
+
+    /// Whether a message begins this call. `is_first`: the message has not named it before.
+    ///
+    /// A message comes again and again, with its calls. The id in another message is another call if the first has ended.
+    pub(super) fn begins_call(&mut self, id: &ToolCallId, is_first: bool) -> bool {
+        let is_known = || self.out.has_started(id) || self.memory.past_calls.has(id);
+        let begins = !self.memory.calls.open.has(id) && (is_first || !is_known());
+        if begins {
+            self.memory.past_calls.take(id);
+        }
+        begins
     }
 
     fn call_has_ended(&self, id: &ToolCallId) -> bool {
@@ -68,30 +86,37 @@ impl EventHandler<'_> {
         self.push(draft);
     }
 
-    /// Handles the calls of a whole message.
-    pub(super) fn whole_calls(&mut self, message: &MessageId, of: &mut Message) {
+    /// Handles the calls of a whole message. `is_new`: it did not come whole before.
+    pub(super) fn whole_calls(&mut self, message: &MessageId, of: &mut Message, is_new: bool) {
+        // A message without an id of its own is a new one each time it comes.
+        let is_new = is_new && !message.as_str().starts_with(MADE);
         for (member, is_valid) in [("tool_calls", true), ("invalid_tool_calls", false)] {
             let calls = match of.members.get(member) {
                 Some(Value::Array(calls)) => calls.clone(),
                 _ => continue,
             };
-            for call in calls {
-                if is_valid { self.whole_call(message, call) } else { self.invalid_call(message, call) }
+            for (index, call) in (0..).zip(calls) {
+                if is_valid {
+                    self.whole_call(message, index, call, is_new);
+                } else {
+                    self.invalid_call(message, index, call, is_new);
+                }
             }
         }
     }
 
-    /// Starts a call of a whole message, unless it is known. `None`: it has no id, or has ended.
-    fn open_call(&mut self, message: &MessageId, call: &Value) -> Option<ToolCallId> {
-        let id = super::text_of(call, "id").map(id_from::<ToolCallId>).filter(|id| !self.call_has_ended(id))?;
-        if !self.knows_call(&id) {
+    /// Starts a call of a whole message, unless it is known. `None`: it has ended.
+    fn open_call(&mut self, message: &MessageId, index: u64, call: &Value, is_new: bool) -> Option<ToolCallId> {
+        let id: ToolCallId = super::text_of(call, "id").map_or_else(|| unnamed_call(message, index), id_from);
+        let is_first = is_new && self.known(message).is_some_and(|known| !known.has_streamed(&id));
+        if self.begins_call(&id, is_first) {
             self.start_call(&id, super::text_of(call, "name").unwrap_or_default(), Some(message), false);
         }
-        Some(id)
+        self.memory.calls.open.has(&id).then_some(id)
     }
 
-    pub(super) fn whole_call(&mut self, message: &MessageId, call: Value) {
-        let Some(id) = self.open_call(message, &call) else { return };
+    pub(super) fn whole_call(&mut self, message: &MessageId, index: u64, call: Value, is_new: bool) {
+        let Some(id) = self.open_call(message, index, &call, is_new) else { return };
         let args = call.get("args").cloned().unwrap_or_else(|| json!({}));
         let digest = digest_of(&args);
         match self.memory.calls.open.find_mut(&id) {
@@ -102,11 +127,12 @@ impl EventHandler<'_> {
         }
         let draft = self.about_call(EventType::ToolArgs, &id).with("input", args);
         self.push(draft.with_persistence(Persistence::Archive).with_message(message.clone()));
+        self.memory.calls.forget_if_ended(&id, &self.out);
     }
 
     /// Reports a call whose arguments cannot be read: nothing runs.
-    pub(super) fn invalid_call(&mut self, message: &MessageId, call: Value) {
-        let Some(id) = self.open_call(message, &call) else { return };
+    pub(super) fn invalid_call(&mut self, message: &MessageId, index: u64, call: Value, is_new: bool) {
+        let Some(id) = self.open_call(message, index, &call, is_new) else { return };
         let text = super::text_of(&call, "error").unwrap_or("the arguments are no valid JSON").to_owned();
         let error = json!({ "code": "invalid_tool_call", "message": text });
         let draft = self.about_call(EventType::ToolFailed, &id).with("error", error).with("neverStarted", true);
@@ -116,7 +142,8 @@ impl EventHandler<'_> {
 
     /// Handles a tool's message, which ends its call.
     pub(super) fn tool_message(&mut self, message: &Message) {
-        let Some(id) = message.call() else {
+        let only = || self.memory.calls.only(|_| true).map(|call| call.id.clone());
+        let Some(id) = message.call().or_else(only) else {
             return self.keep("tool_message", "message", Value::Object(message.members.clone()));
         };
         let mut output = message.members.clone();

@@ -3,6 +3,7 @@
 //! A whole message that was streamed reconciles. One that comes again is nothing new, and another text under a known id
 //! is an edit.
 
+use super::calls::unnamed_call;
 use super::event::{Dialect, Message, MessageKind};
 use super::{EventHandler, id_from};
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, PartId, Persistence, Surface, ToolCallId};
@@ -14,6 +15,9 @@ use serde_json::{Map, Value, json};
 
 /// The most parts of a message that are remembered, and the most calls.
 const PARTS_MAX: usize = 64;
+
+/// The ids of messages that have none. Such a message is another one each time it comes.
+pub(super) const MADE: &str = "langgraph-message";
 
 /// A message of this log.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -65,6 +69,11 @@ impl Known {
             calls: Bounded::default(),
             has_usage: false,
         }
+    }
+
+    /// Whether a piece of the message named the call.
+    pub fn has_streamed(&self, call: &ToolCallId) -> bool {
+        self.calls.iter().any(|(_, streamed)| streamed == call)
     }
 }
 
@@ -172,18 +181,19 @@ impl EventHandler<'_> {
         let known = calls.iter().rfind(|(at, _)| *at == index).map(|(_, call)| call.clone());
         let call: ToolCallId = match (known, named) {
             (Some(call), None) => call,
-            (Some(call), Some(named)) if call.as_str() == named => call,
+            (Some(call), Some(named)) if call == id_from(named) => call,
             (_, Some(named)) => id_from(named),
             // A provider without ids for calls.
-            (None, None) if name.is_some() => id_from(&format!("{message}/{index}")),
+            (None, None) if name.is_some() => unnamed_call(message, index),
             (None, None) => return,
         };
+        let is_first = !calls.iter().any(|(_, known)| *known == call);
         if let Some(known) = self.memory.messages.find_mut(message)
             && !known.calls.iter().any(|(at, id)| *at == index && *id == call)
         {
             known.calls.push((index, call.clone()));
         }
-        if !self.knows_call(&call) {
+        if self.begins_call(&call, is_first) {
             self.start_call(&call, name.unwrap_or_default(), Some(message), true);
         }
         if let Some(args) = args {
@@ -203,7 +213,7 @@ impl EventHandler<'_> {
     }
 
     pub(super) fn whole_message(&mut self, mut message: Message, dialect: Dialect) {
-        let id = message.id.take().unwrap_or_else(|| next_id("langgraph-message", &mut self.memory.messages_made));
+        let id = message.id.take().unwrap_or_else(|| next_id(MADE, &mut self.memory.messages_made));
         let digest = TextDigest::of(message.text().as_bytes());
         let id = match self.memory.messages.has(&id) {
             true => id,
@@ -225,7 +235,7 @@ impl EventHandler<'_> {
         if let Some(known) = self.memory.messages.find_mut(&id) {
             (known.whole, known.is_open) = (Some(digest), false);
         }
-        self.whole_calls(&id, &mut message);
+        self.whole_calls(&id, &mut message, !matches!(known, Some(Some(_))));
         self.model_call_details(&id, &message);
         self.remember_answer(digest);
     }
@@ -284,7 +294,7 @@ impl EventHandler<'_> {
 
     /// Reports what the user said, or what a child was asked.
     fn human_message(&mut self, message: &Message) {
-        let id = message.id.clone().unwrap_or_else(|| next_id("langgraph-message", &mut self.memory.messages_made));
+        let id = message.id.clone().unwrap_or_else(|| next_id(MADE, &mut self.memory.messages_made));
         if self.memory.messages.has(&id) {
             return;
         }

@@ -1,6 +1,7 @@
 //! The stream modes: messages, updates of nodes, the state, what nodes write, and the server's own records.
 
 use super::event::{Dialect, Message, MessageKind, object};
+use super::messages::MADE;
 use super::{EventHandler, TurnState, internal};
 use crate::model::{Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, Surface, ToolCallId};
 use crate::source::Fact;
@@ -191,8 +192,7 @@ impl EventHandler<'_> {
                 MessageKind::Tool => ("tool", "tool_result"),
                 MessageKind::Remove | MessageKind::Other => continue,
             };
-            let id: MessageId =
-                message.id.clone().unwrap_or_else(|| next_id("langgraph-message", &mut self.memory.messages_made));
+            let id: MessageId = message.id.clone().unwrap_or_else(|| next_id(MADE, &mut self.memory.messages_made));
             let call = message.members.get("tool_call_id").cloned().filter(Value::is_string);
             let mut parts: Vec<Value> = message
                 .parts()

@@ -6,15 +6,15 @@
 //! of the drafts stores it. A restart, a replay and an import therefore produce the same ledger. The ledger never
 //! changes a body and never invents a fact.
 
+mod calls;
 mod run;
-
 mod speakers;
-
 mod subject;
 
 #[cfg(test)]
 mod tests;
 
+pub use calls::CallProgress;
 pub use run::{RunState, Status};
 pub use speakers::Speakers;
 
@@ -130,6 +130,7 @@ impl Ledger {
     ///
     /// Returns a [`Violation`], and replaces the draft with a diagnostic, if the draft's stream is already sealed.
     pub fn record(&mut self, draft: &mut Draft, index: u64) -> Option<Violation> {
+        self.name_call(draft);
         let mut buffer = std::mem::take(&mut self.buffer);
         let violation = self.record_subject(draft, subject_of(draft, &mut buffer), index);
         self.buffer = buffer;
@@ -158,8 +159,9 @@ impl Ledger {
         let is_known = change.is_some_and(|(subject, _)| self.get(subject).is_some());
         self.stamp(draft, subject, known);
         let call = subject.filter(|subject| subject.kind == SubjectKind::Tool);
-        if let (Some(call), Some(before)) = (call, known) {
-            self.track_restart(draft, call, before);
+        if let Some(before) = known.filter(|_| call.is_some() && draft.event_type == EventType::ToolOutputDelta) {
+            // In logs of releases up to 0.2.0, a call has restarted, and these readers missed it.
+            draft.missed_by = before.missed;
         }
         // A snapshot with `replace: false` only reaches readers that have no state yet.
         if let Some((subject, change)) = change.filter(|_| !(is_known && draft.member("replace") == Some(&Value::Bool(false)))) {
@@ -207,12 +209,6 @@ impl Ledger {
     #[must_use]
     pub fn call_audience(&self, id: &ToolCallId) -> Option<Audience> {
         self.get(call(id)).map(|state| state.start)
-    }
-
-    /// Whether the log has the start or the end of a call, and not only other envelopes about it.
-    #[must_use]
-    pub fn has_begun(&self, id: &ToolCallId) -> bool {
-        self.get(call(id)).is_some_and(|state| state.sealed || !state.unstarted)
     }
 
     /// Whether an event of this log announced the agent: then it is a teammate, not the run's own agent.
@@ -264,8 +260,7 @@ impl Ledger {
             _ if !is_agent => first.max(agent),
             _ => first,
         });
-        // A second start of a call is another attempt under the same id: providers reuse ids after a reset.
-        let sealed = ends || draft.event_type != EventType::ToolStarted && known.is_some_and(|t| t.sealed);
+        let sealed = ends || known.is_some_and(|subject| subject.sealed);
         let state = match known {
             Some(state) if !state.unstarted => state,
             state => SubjectState { missed: state.and_then(|state| state.missed), unstarted, ..SubjectState::new(first) },
@@ -304,25 +299,19 @@ impl Ledger {
         self.store(subject, Some(state), SubjectState { start, narrowest: start, ..state });
     }
 
-    /// Tracks which audience missed the restart of a call.
-    ///
-    /// For a reader that did not see the restart, the call has ended, and later output must not reach that reader.
-    fn track_restart(&mut self, draft: &mut Draft, call: Subject<'_>, before: SubjectState) {
-        match draft.event_type {
-            EventType::ToolOutputDelta => draft.missed_by = before.missed,
-            EventType::ToolStarted => {
-                let hidden_from = hidden_from(draft);
-                let missed = if before.sealed { hidden_from } else { before.missed.min(hidden_from) };
-                let known = self.get(call);
-                self.store(call, known, SubjectState { missed, ..known.unwrap_or(before) });
-            }
-            _ => {}
-        }
+    fn hides(&self, kind: SubjectKind, id: &str, reader: Audience) -> bool {
+        self.get(Subject::new(kind, id)).is_some_and(|state| !state.unstarted && !reader.admits(state.start))
     }
 
-    fn hides(&self, kind: SubjectKind, id: Option<&Value>, reader: Audience) -> bool {
-        let Some(id) = id.and_then(Value::as_str) else { return false };
-        self.get(Subject::new(kind, id)).is_some_and(|state| !state.unstarted && !reader.admits(state.start))
+    fn hides_agent(&self, id: Option<&Value>, reader: Audience) -> bool {
+        id.and_then(Value::as_str).is_some_and(|id| self.hides(SubjectKind::Agent, id, reader))
+    }
+
+    /// Whether a call under this id is hidden. A snapshot does not tell which one it means.
+    fn hides_call(&self, id: Option<&Value>, reader: Audience) -> bool {
+        let Some(id) = id.and_then(Value::as_str).and_then(|id| ToolCallId::new(id).ok()) else { return false };
+        let newest = self.newest_call(&id);
+        [&id, &newest].into_iter().any(|id| self.hides(SubjectKind::Tool, id.as_str(), reader))
     }
 
     /// Whether the log has a subject that this reader cannot see.
@@ -341,17 +330,17 @@ impl Ledger {
             return None;
         }
         let messages = envelope.draft.payload.get("messages")?.as_array()?;
-        let call = |of: &Value| self.hides(SubjectKind::Tool, of.get("toolCallId").or_else(|| of.get("tool_call_id")), reader);
+        let call = |of: &Value| self.hides_call(of.get("toolCallId").or_else(|| of.get("tool_call_id")), reader);
         let mut gone = false;
         let kept = messages
             .iter()
-            .filter(|m| !(self.hides(SubjectKind::Agent, m.get("agentId"), reader) || call(m)))
+            .filter(|m| !(self.hides_agent(m.get("agentId"), reader) || call(m)))
             .map(|message| {
                 let mut message = message.clone();
                 for (member, by) in [("parts", None), ("toolCalls", Some("id")), ("tool_calls", Some("id"))] {
                     let Some(list) = message.get_mut(member).and_then(Value::as_array_mut) else { continue };
                     let before = list.len();
-                    list.retain(|of| !(call(of) || by.is_some_and(|id| self.hides(SubjectKind::Tool, of.get(id), reader))));
+                    list.retain(|of| !(call(of) || by.is_some_and(|id| self.hides_call(of.get(id), reader))));
                     gone |= list.len() != before;
                 }
                 message

@@ -2,6 +2,7 @@
 
 use crate::model::audience::Audience;
 use crate::model::{AgentId, Draft, EventType, MessageId, ToolCallId};
+use crate::source::members::RuntimeId;
 use crate::source::report::PROGRESS;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -168,6 +169,11 @@ fn reported_call(draft: &Draft) -> Option<&str> {
     let of = draft.ids.tool_call.as_ref().map(ToolCallId::as_str);
     let named = || draft.member("content").and_then(|content| content.get("call_id")).and_then(Value::as_str);
     of.or_else(|| named().filter(|id| ToolCallId::new(id).is_ok())).or_else(|| draft.ids.message.as_ref().map(MessageId::as_str))
+}
+
+/// Returns the call of a progress report that names it only in its content, or in place of the message.
+pub(super) fn reported_progress(draft: &Draft) -> Option<ToolCallId> {
+    reported_call(draft).filter(|_| activity_of(draft) == Some(PROGRESS)).and_then(ToolCallId::of)
 }
 
 /// Returns the activity, or the state (with an empty id), that a draft replaces or patches.

@@ -239,12 +239,46 @@ fn output_after_a_hidden_restart_reaches_only_readers_of_the_restart() {
         (ToolFailed, User),
         (ToolStarted, Dashboard),
         (ToolOutputDelta, User),
+        (ToolFailed, User),
         (ToolStarted, User),
         (ToolOutputDelta, User),
     ];
     let seen = visibilities(&mut Ledger::default(), story.map(|(class, audience)| of(class, audience)).to_vec());
     let (all, two) = ([Body, Body, Body], [Hidden, Body, Body]);
-    assert_eq!(seen, [all, all, two, two, all, all]);
+    assert_eq!(seen, [all, all, two, two, [Counted, Body, Body], all, all]);
+}
+
+#[test]
+fn the_n_th_call_under_an_id_has_an_id_of_its_own_after_any_restart() {
+    let mut ledger = Ledger::default();
+    for n in 1..=40 {
+        for class in [EventType::ToolStarted, EventType::ToolArgs, EventType::ToolResult, EventType::ToolProgress] {
+            let mut draft = tool(class, "c");
+            ledger.record(&mut draft, 0);
+            let expected = if n == 1 { "c".to_owned() } else { format!("c~{n}") };
+            assert_eq!(draft.ids.tool_call.as_ref().map(ToolCallId::as_str), Some(&*expected));
+            let own = draft.extra.get("sourceToolCallId").map_or("c", |own| own.as_str().unwrap());
+            assert_eq!((own, draft.extra.len()), ("c", usize::from(n > 1)));
+        }
+        let saved: Vec<_> = ledger.subjects[SubjectKind::Tool as usize]
+            .iter()
+            .map(|(id, state)| (Subject::new(SubjectKind::Tool, id).to_key(), state.to_byte()))
+            .collect();
+        ledger = Ledger::restore(ledger.run.clone(), Speakers::default(), saved.iter().map(|(key, byte)| (&**key, *byte)));
+    }
+    assert_eq!(ledger.len(), 40);
+}
+
+#[test]
+fn a_call_under_the_longest_id_has_a_valid_id_the_second_time() {
+    let (mut ledger, long) = (Ledger::default(), "x".repeat(256));
+    let ids = [EventType::ToolStarted, EventType::ToolResult, EventType::ToolStarted].map(|class| {
+        let mut draft = tool(class, &long);
+        ledger.record(&mut draft, 0);
+        draft.ids.tool_call.unwrap()
+    });
+    assert_eq!(ids[0], ids[1]);
+    assert_ne!(ids[1], ids[2]);
 }
 
 #[test]

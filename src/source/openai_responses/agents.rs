@@ -7,7 +7,7 @@ use super::event::RunItem;
 use super::{EventHandler, event};
 use crate::model::{AgentId, Draft, EventType, Phase, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::take_text;
+use crate::source::members::{RuntimeId, take_text};
 use serde_json::{Map, Value};
 
 /// Reads the name of an agent.
@@ -18,7 +18,7 @@ fn name_of_agent(of: &Map<String, Value>, member: &str) -> Option<String> {
 impl EventHandler<'_> {
     pub(super) fn agent_updated(&mut self, mut fact: Fact) {
         let Some(name) = name_of_agent(&fact, "new_agent") else { return };
-        let Ok(agent) = AgentId::new(&name) else {
+        let Some(agent) = AgentId::of(&name) else {
             return self.push_internal("agent", "agent_updated_stream_event", fact);
         };
         if let Some(Value::Object(agent)) = fact.get_mut("new_agent") {
@@ -63,7 +63,7 @@ impl EventHandler<'_> {
         let asked = call.as_ref().and_then(|call| self.memory.calls.open.find(call)).map(|call| call.name.clone());
         draft.set("reason", take_text(&mut item, "name").or(asked));
         draft.phase = if status == "completed" { Phase::Completed } else { Phase::Acting };
-        let agent = name_of_agent(&members, "agent").and_then(|name| AgentId::new(&name).ok());
+        let agent = name_of_agent(&members, "agent").and_then(|name| AgentId::of(&name));
         self.push(draft.with_agent(agent).with_call(call));
         if status == "completed" {
             self.output_done(&mut item);

@@ -3,12 +3,14 @@
 //! A call with a `call_id` is run by the caller, and its item only completes its input: the output comes as an item of its
 //! own, often not on the stream at all. A call without one is run by the server, and its item completes it.
 
-use super::event::FAKE_ID;
+use super::event::{FAKE_ID, named_call};
 use super::items::ItemKind;
 use super::{EventHandler, OpenAiResponses};
 use crate::model::{ActionId, ActionKind, ArtifactId, Audience, Draft, EventType, Owner, Persistence, Phase, Scope, ToolCallId};
 use crate::source::bounded::keyed;
-use crate::source::members::{carry_all, id_of, input, move_members, name_of, next_id, set_body, take_flag, take_id, take_text};
+use crate::source::members::{
+    carry_all, id_from, id_of, input, move_members, name_of, next_id, set_body, take_flag, take_id, take_text,
+};
 use crate::source::turn::{error, resolved};
 use crate::source::{ActionAnswer, Fact};
 use serde::{Deserialize, Serialize};
@@ -35,6 +37,22 @@ enum Runner {
     CallersFunction,
 }
 
+impl Runner {
+    fn of(item: &Map<String, Value>) -> Self {
+        let text = |member: &str| item.get(member).and_then(Value::as_str).unwrap_or_default();
+        match (text("type"), text("call_id"), text("execution")) {
+            ("function_call", ..) => Self::CallersFunction,
+            (_, "", _) | (_, _, "server") => Self::Server,
+            (kind, ..) if SERVER_TOOLS.contains(&kind) => Self::Server,
+            _ => Self::Caller,
+        }
+    }
+}
+
+/// The items of tools that only a server runs. Some servers give them a `call_id` all the same.
+const SERVER_TOOLS: &[&str] =
+    &["web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"];
+
 /// A pending approval.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Pending {
@@ -46,9 +64,9 @@ pub(super) struct Pending {
 keyed! { Call: ToolCallId = id; Pending: ActionId = action; }
 
 impl OpenAiResponses {
-    /// Whether the call is open, or has ended in this run.
-    fn knows_call(&self, id: &ToolCallId) -> bool {
-        self.calls.open.has(id) || self.ended.has(id)
+    fn end_call(&mut self, id: &ToolCallId) -> Option<Call> {
+        self.ended.add(id.clone());
+        self.calls.end(id)
     }
 
     /// Ends the open calls.
@@ -100,31 +118,28 @@ impl EventHandler<'_> {
 
     // ── starts and inputs ──
 
-    /// Starts the call of an item, unless it is known.
+    /// Starts the call of an item, unless it is open or has ended.
     pub(super) fn ensure_started(&mut self, at: usize, item: &Map<String, Value>) {
         let Some(id) = self.memory.items[at].call.clone() else { return };
-        if self.memory.knows_call(&id) {
+        if self.memory.calls.open.has(&id) || self.memory.ended.has(&id) {
             return;
         }
-        let runner = match (item.get("call_id").is_some_and(Value::is_string), item.get("type").and_then(Value::as_str)) {
-            (false, _) => Runner::Server,
-            (true, Some("function_call")) => Runner::CallersFunction,
-            (true, _) => Runner::Caller,
-        };
+        self.memory.other_names.take(&id);
         let name = tool_name(item);
-        let call = Call { id, name: name_of(&name), runner, is_ready: false };
-        self.start_call(call, &name, item.get("id"));
+        let call = Call { id, name: name_of(&name), runner: Runner::of(item), is_ready: false };
+        self.start_call(call, &name, item);
     }
 
-    fn start_call(&mut self, call: Call, name: &str, item: Option<&Value>) {
+    fn start_call(&mut self, call: Call, name: &str, item: &Map<String, Value>) {
         let (id, is_of_caller) = (call.id.clone(), call.runner != Runner::Server);
         self.memory.calls.start(call);
-        let mut draft = Self::tool(EventType::ToolStarted, id.clone()).with("toolName", name);
+        let own = named_call(item).unwrap_or_default();
+        let mut draft = Self::tool(EventType::ToolStarted, id.clone()).with("toolName", name).with_source_id(&id, own);
         if is_of_caller {
             // The caller runs the call once the model has completed it.
             draft.owner = Owner::Model;
         }
-        draft.add_ref("itemId", item.filter(|item| **item != FAKE_ID && **item != id.as_str()).cloned());
+        draft.add_ref("itemId", item.get("id").filter(|item| **item != FAKE_ID && **item != id.as_str()).cloned());
         self.push(draft);
     }
 
@@ -160,12 +175,16 @@ impl EventHandler<'_> {
         call.name.extend(name.as_deref().map(name_of));
         let draft = Self::tool(EventType::ToolArgs, id.clone()).with("input", parsed(input)).with("state", "input-available");
         self.push(carry_all(draft.with_some("toolName", name).with_persistence(Persistence::Archive), rest));
+        if self.out.has_ended(id) {
+            self.memory.end_call(id);
+        }
     }
 
     /// Completes a call: its input if the caller runs it, else also its result.
     pub(super) fn call_done(&mut self, at: usize, item: &mut Map<String, Value>) {
         self.ensure_started(at, item);
         let Some(id) = self.memory.items[at].call.clone() else { return };
+        self.note_other_name(&id, item);
         self.approve(item, &id);
         let status = item.get("status").and_then(Value::as_str).unwrap_or_default().to_owned();
         let name = tool_name(item);
@@ -179,6 +198,13 @@ impl EventHandler<'_> {
         }
         if self.memory.calls.open.find(&id).is_some_and(|call| call.runner == Runner::Server) && status != "incomplete" {
             self.server_result(id, &status, item);
+        }
+    }
+
+    /// Notes the id that the whole item has for its call, where its announcement had another one: its output has this one.
+    fn note_other_name(&mut self, id: &ToolCallId, item: &Map<String, Value>) {
+        if let Some(named) = id_of::<ToolCallId>(item, "call_id").filter(|named| named != id) {
+            self.memory.other_names.add((named, id.clone()));
         }
     }
 
@@ -201,8 +227,7 @@ impl EventHandler<'_> {
 
     /// Reports the result of a call, or with an error its failure.
     fn result(&mut self, id: ToolCallId, output: Option<Value>, error: Option<Value>, rest: Fact) {
-        self.memory.ended.add(id.clone());
-        let name = self.memory.calls.end(&id).map(|call| call.name).filter(|name| !name.is_empty());
+        let name = self.memory.end_call(&id).map(|call| call.name).filter(|name| !name.is_empty());
         let draft = match error {
             Some(error) => Self::tool(EventType::ToolFailed, id).with("error", error_of(&error)),
             None => Self::tool(EventType::ToolResult, id),
@@ -212,11 +237,9 @@ impl EventHandler<'_> {
 
     /// Ends a call with the output that the caller sends.
     pub(super) fn output_done(&mut self, item: &mut Map<String, Value>) {
-        let Some(id) = take_id::<ToolCallId>(item, "call_id") else { return };
-        if !self.memory.knows_call(&id) {
-            let call = Call { id: id.clone(), name: String::new(), runner: Runner::Caller, is_ready: false };
-            self.start_call(call, "", None);
-        }
+        let only = || self.memory.calls.only(|call| call.runner != Runner::Server).map(|call| call.id.clone());
+        let Some(named) = take_id(item, "call_id").or_else(only) else { return };
+        let id = self.memory.other_names.find(&named).map_or(named, |(_, id)| id.clone());
         let output = item.shift_remove("output");
         let is_failed = item.get("status").is_some_and(|status| status == "failed") || item.contains_key("error");
         let error = item.shift_remove("error").or(Some(Value::Null)).filter(|_| is_failed);
@@ -262,7 +285,7 @@ impl EventHandler<'_> {
         draft.set("partial", details.shift_remove("partial_image_index").map(|_| true));
         set_body(&mut draft, Some(format!("data:image/{format};base64,{base64}")));
         let draft = draft.with_owner(Owner::Tool).with_scope(Scope::ToolCall).with_persistence(Persistence::Archive);
-        self.push(draft.with_artifact(ArtifactId::new(call.as_str()).ok()).with_call(call.clone()));
+        self.push(draft.with_artifact(id_from::<ArtifactId>(call.as_str())).with_call(call.clone()));
     }
 
     // ── what waits ──

@@ -5,7 +5,7 @@
 //! [`STREAM_ENDED`] is what the reader of a stream adds at its end.
 
 use crate::model::{Draft, ToolCallId};
-use crate::source::members::{Need, diagnostic, id_of, malformed, take_text, take_type, unknown_type, unmet};
+use crate::source::members::{Need, RuntimeId, diagnostic, malformed, take_text, take_type, unknown_type, unmet};
 use crate::source::{Fact, FactError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -228,7 +228,13 @@ fn input_item(name: String, mut item: Fact) -> Event {
 
 /// Reads the id of a call: `call_id`, else the item's own id.
 pub(super) fn call_of(item: &Map<String, Value>) -> Option<ToolCallId> {
-    id_of(item, "call_id").or_else(|| id_of(item, "id").filter(|id: &ToolCallId| id.as_str() != FAKE_ID))
+    ToolCallId::of(named_call(item)?)
+}
+
+/// The name of a call, by the server.
+pub(super) fn named_call(item: &Map<String, Value>) -> Option<&str> {
+    let text = |member: &str| item.get(member).and_then(Value::as_str).filter(|id| !id.is_empty());
+    text("call_id").or_else(|| text("id").filter(|id| *id != FAKE_ID))
 }
 
 /// The id that the Agents SDK gives every response and item of a chat-completions model.

@@ -119,7 +119,10 @@ impl EventHandler<'_> {
         let id = item.get("id").and_then(Value::as_str).map(name_of);
         let call = match kind {
             ItemKind::Call => {
-                Some(call_of(item).unwrap_or_else(|| next_id("openai-responses-call", &mut self.memory.calls_made)))
+                let call = call_of(item).unwrap_or_else(|| next_id("openai-responses-call", &mut self.memory.calls_made));
+                // An item under the id of a call that has ended is another call.
+                self.memory.ended.take(&call);
+                Some(call)
             }
             ItemKind::Output => call_of(item),
             _ => None,

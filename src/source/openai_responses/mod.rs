@@ -76,6 +76,8 @@ struct OpenAiResponses {
     calls_made: u64,
     actions_made: u64,
     evidence_made: u64,
+    /// Further ids of calls, and the calls.
+    other_names: Bounded<(ToolCallId, ToolCallId), { items::ITEMS_MAX }>,
 }
 
 /// The form of the facts so far. As stored, the first two are a flag of earlier builds.

@@ -104,6 +104,7 @@ impl EventHandler<'_> {
         memory.pending.clear();
         memory.calls = Calls::default();
         memory.ended.clear();
+        memory.other_names.clear();
         // A stream that was resumed in its middle has no event that counts the response.
         memory.responses = memory.responses.max(1);
         let draft = Draft::new(EventType::RunStarted).with("attempt", self.out.next_attempt());

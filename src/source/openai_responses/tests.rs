@@ -557,3 +557,28 @@ fn more_items_than_the_limit_forget_the_oldest() {
     let again: Vec<_> = said(&drafts).into_iter().filter(|said| said.ends_with(" y")).collect();
     assert!(again.is_empty(), "a forgotten item is not completed again: {again:?}");
 }
+
+#[test]
+fn a_response_whose_server_tools_are_complete_completes_the_run() {
+    for call_id in [json!(""), json!("ws_1"), Value::Null] {
+        let search = json!({"type": "web_search_call", "id": "fc_1_0", "call_id": call_id, "name": "web_search",
+            "arguments": "{\"query\":\"x\"}", "status": "completed"});
+        let drafts = adapt([created("r"), done(0, search), completed(json!([]))]);
+        assert_eq!(ends(&drafts), ["run.finished completed"], "{call_id}");
+        assert_eq!(find(&drafts, EventType::ToolArgs).payload["input"], json!({"query": "x"}));
+        assert!(drafts.iter().any(|draft| draft.event_type == EventType::ToolResult), "{call_id}");
+    }
+}
+
+#[test]
+fn a_call_whose_id_differs_between_its_announcement_and_its_item_is_one_call() {
+    let search = |call: &str| json!({"type": "tool_search_call", "id": "ts_1", "call_id": call, "arguments": {"q": 1}, "status": "completed"});
+    let output = json!({"type": "tool_search_output", "id": "tso_1", "call_id": "call_b", "output": "found"});
+    let drafts =
+        adapt([created("r"), added(0, search("call_a")), done(0, search("call_b")), done(1, output), completed(json!([]))]);
+    let calls: Vec<_> =
+        drafts.iter().filter(|draft| draft.event_type.as_str().starts_with("tool.")).map(samples::call_of).collect();
+    assert!(calls.iter().all(|call| *call == "call_a"), "{calls:?}");
+    assert_eq!(find(&drafts, EventType::ToolResult).payload["output"], "found");
+    assert_eq!(ends(&drafts), ["run.finished completed"]);
+}

@@ -1,7 +1,7 @@
 //! The events of ADK's two buses: what each says alone.
 
-use crate::model::{ActionId, Draft};
-use crate::source::members::{known, malformed, take_type, unknown_type};
+use crate::model::Draft;
+use crate::source::members::{known, malformed, name_unnamed, take_type, unknown_type};
 use crate::source::{Fact, FactError};
 use serde::Deserialize;
 use serde_json::Value;
@@ -45,13 +45,11 @@ impl Kind {
     /// Describes a required member that the event lacks.
     fn missing_member(self, fact: &Fact) -> Option<&'static str> {
         let said = |member: &str| fact.get("payload").and_then(|payload| payload.get(member));
-        let names = |member: &str| said(member).and_then(Value::as_str).is_some_and(|id| ActionId::new(id).is_ok());
+        let names = |member: &str| said(member).and_then(Value::as_str).is_some();
         let is_text = |member: &str| said(member).is_some_and(Value::is_string);
         match self {
-            Self::Message | Self::Thought | Self::ToolCall | Self::TurnGateOpen if !names("id") => {
-                Some("id as text of 1 to 256 bytes")
-            }
-            Self::TurnGateClosed if !names("gateId") => Some("gateId as text of 1 to 256 bytes"),
+            Self::Message | Self::Thought | Self::ToolCall | Self::TurnGateOpen if !names("id") => Some("id as text"),
+            Self::TurnGateClosed if !names("gateId") => Some("gateId as text"),
             Self::Message | Self::Thought
                 if !is_text("aDelta") && !is_text("full") && said("isComplete") != Some(&Value::Bool(true)) =>
             {
@@ -88,7 +86,10 @@ pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
     let payload = match fact.shift_remove("payload") {
         // JavaScript can throw a value of any type.
         payload if kind == Kind::Error => payload.unwrap_or_default(),
-        Some(payload @ Value::Object(_)) => payload,
+        Some(Value::Object(mut payload)) => {
+            ["id", "gateId"].iter().for_each(|id| name_unnamed("turnrunner", &mut payload, id));
+            payload.into()
+        }
         Some(Value::Null) | None => Fact::new().into(),
         Some(other) => {
             fact.insert("payload".into(), other);

@@ -71,7 +71,17 @@ impl EventHandler<'_> {
         let id: ToolCallId = take_checked_id(&mut fact, "toolCallId");
         let name = take_text(&mut fact, "toolCallName").unwrap_or_default();
         let parent = take_id(&mut fact, "parentMessageId");
+        self.close_unanswered(&id);
         self.start_call(id, &name, parent, fact);
+    }
+
+    /// Ends a call whose request is complete, because another one starts under its id: its result is on no stream.
+    ///
+    /// An interrupted run announces the calls that it left again.
+    fn close_unanswered(&mut self, id: &ToolCallId) {
+        if self.memory.calls.open.find(id).is_some_and(|call| call.ready && !call.held && !call.awaited) {
+            self.result(id.clone(), None, None, None, Map::new());
+        }
     }
 
     pub(super) fn start_call(&mut self, id: ToolCallId, name: &str, parent: Option<MessageId>, rest: Fact) {
@@ -83,7 +93,7 @@ impl EventHandler<'_> {
 
     pub(super) fn tool_call_args(&mut self, mut fact: Fact) {
         let id: ToolCallId = take_checked_id(&mut fact, "toolCallId");
-        let is_over = self.memory.calls.open.find(&id).map_or_else(|| self.out.has_begun(&id), |call| call.ready);
+        let is_over = self.memory.calls.open.find(&id).map_or_else(|| self.out.has_started(&id), |call| call.ready);
         if is_over {
             return self.push_own(diagnostic("write_after_seal", "TOOL_CALL_ARGS", fact).with_call(id));
         }
@@ -119,6 +129,7 @@ impl EventHandler<'_> {
             draft = draft.with("inputTextBytes", call.args_bytes);
         }
         self.push(draft);
+        self.memory.calls.forget_if_ended(id, &self.out);
     }
 
     /// Reports the whole arguments of a call that streamed none.
@@ -130,6 +141,7 @@ impl EventHandler<'_> {
                     (call.ready, call.args_bytes) = (true, text.len() as u64);
                 }
                 self.push(draft.with_persistence(Persistence::Archive));
+                self.memory.calls.forget_if_ended(id, &self.out);
             }
             _ => {
                 self.args(id.clone(), text.to_owned(), Map::new());

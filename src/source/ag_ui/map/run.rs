@@ -9,7 +9,9 @@ use crate::model::{
     ActionId, ActionKind, AgentId, Audience, Draft, EventType, Owner, Phase, RunId, SessionId, ThreadId, ToolCallId,
 };
 use crate::source::bounded::keyed;
-use crate::source::members::{add_rest, carry_all, diagnostic, id_of, internal, next_id, take_id, take_question, take_text};
+use crate::source::members::{
+    RuntimeId, add_rest, carry_all, diagnostic, id_of, internal, next_id, take_id, take_question, take_text,
+};
 use crate::source::turn::{TurnState, ended, error, failed, resolved, started, take_error, waiting};
 use crate::source::{ActionAnswer, Fact};
 use serde::{Deserialize, Serialize};
@@ -304,7 +306,7 @@ impl Outcome {
     /// The member also stays in the outcome's rest, for readers.
     fn pending_calls(&self) -> Option<Vec<ToolCallId>> {
         let ids = self.rest.get("pendingToolCallIds")?.as_array()?;
-        Some(ids.iter().filter_map(|id| ToolCallId::new(id.as_str()?).ok()).collect())
+        Some(ids.iter().filter_map(|id| ToolCallId::of(id.as_str()?)).collect())
     }
 
     /// Takes the run's interrupts: a list, or the single one that Awaken puts beside the outcome.

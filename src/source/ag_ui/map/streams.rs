@@ -7,7 +7,7 @@ use super::{AgUi, EventHandler};
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, PartId, Phase, Scope, Surface, ToolCallId};
 use crate::source::Fact;
 use crate::source::bounded::keyed;
-use crate::source::members::{byte_count, carry_all, diagnostic, next_id, take_checked_id, take_id, take_text};
+use crate::source::members::{RuntimeId, byte_count, carry_all, diagnostic, next_id, take_checked_id, take_id, take_text};
 use crate::source::turn::Channel;
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
@@ -238,8 +238,8 @@ impl EventHandler<'_> {
         let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", "reasoning_encrypted_value").with("bytes", bytes);
         (draft.owner, draft.scope, draft.phase) = (Owner::Model, Scope::Part, Phase::Reasoning);
         match subtype.as_deref() {
-            Some("tool-call") => draft.ids.tool_call = entity.as_deref().and_then(|id| ToolCallId::new(id).ok()),
-            _ => draft.ids.message = entity.as_deref().and_then(|id| MessageId::new(id).ok()),
+            Some("tool-call") => draft.ids.tool_call = entity.as_deref().and_then(ToolCallId::of),
+            _ => draft.ids.message = entity.as_deref().and_then(MessageId::of),
         }
         self.push_own(carry_all(draft.with_some("subtype", subtype).with_some("entityId", entity), fact));
     }

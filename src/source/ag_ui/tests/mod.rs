@@ -285,9 +285,8 @@ fn unknown_and_malformed_events_are_kept_internal_and_never_an_error() {
     );
     for (broken, expected) in [
         (event("TEXT_MESSAGE_CONTENT", json!({"messageId": "m", "delta": 7})), "delta as text"),
-        (event("TEXT_MESSAGE_START", json!({"messageId": ""})), "messageId as an id"),
-        (event("TEXT_MESSAGE_END", json!({"messageId": "a\nb"})), "messageId as an id"),
-        (event("TOOL_CALL_START", json!({"toolCallId": "x".repeat(257)})), "toolCallId as an id"),
+        (event("TEXT_MESSAGE_START", json!({})), "messageId as an id"),
+        (event("TOOL_CALL_START", json!({"toolCallId": 7})), "toolCallId as an id"),
         (event("TOOL_CALL_CHUNK", json!({"delta": "x"})), "toolCallId as an id"),
         (event("MESSAGES_SNAPSHOT", json!({"messages": {}})), "messages as a list"),
         (event("ACTIVITY_DELTA", json!({"messageId": "m", "activityType": "", "patch": []})), "activityType as a name"),

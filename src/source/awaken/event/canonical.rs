@@ -132,7 +132,7 @@ pub(super) fn parse(fact: Fact) -> Result<Event, FactError> {
     let mut wrapper = Wrapper::take(fact);
     wrapper.complete(&mut native);
     wrapper.question = question(&native);
-    Ok(Event::Wrapped(wrapper.into(), Native::parse(native)?))
+    Ok(Event::Wrapped(wrapper.into(), Native::parse(native)))
 }
 
 /// Hashes a text, to compare it.

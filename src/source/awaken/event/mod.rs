@@ -4,8 +4,8 @@ mod canonical;
 
 pub(super) use canonical::{Wrapper, hash_of};
 
-use crate::model::{ActionId, Draft};
-use crate::source::members::{Need, invalid_id_error, known, unmet};
+use crate::model::Draft;
+use crate::source::members::{Need, known, name_unnamed, unmet};
 use crate::source::{Fact, FactError};
 use serde::Deserialize;
 use serde_json::Value;
@@ -44,14 +44,14 @@ pub(super) enum Kind {
 impl Kind {
     /// Returns the required members of an event.
     const fn needs(self) -> &'static [(&'static str, Need)] {
-        use Need::{Name, Text};
+        use Need::{Id, Name, Text};
         match self {
             Self::TextDelta | Self::ReasoningDelta => &[("delta", Text)],
-            Self::ToolCallStart | Self::ToolCallReady | Self::ToolCallDone | Self::ToolCallCancel => &[("id", Name)],
-            Self::ToolCallDelta => &[("id", Name), ("args_delta", Text)],
-            Self::ToolCallStreamDelta => &[("id", Name), ("delta", Text)],
-            Self::ToolCallResumed => &[("target_id", Name)],
-            Self::ActivitySnapshot | Self::ActivityDelta => &[("message_id", Name), ("activity_type", Name)],
+            Self::ToolCallStart | Self::ToolCallReady | Self::ToolCallDone | Self::ToolCallCancel => &[("id", Id)],
+            Self::ToolCallDelta => &[("id", Id), ("args_delta", Text)],
+            Self::ToolCallStreamDelta => &[("id", Id), ("delta", Text)],
+            Self::ToolCallResumed => &[("target_id", Id)],
+            Self::ActivitySnapshot | Self::ActivityDelta => &[("message_id", Id), ("activity_type", Name)],
             _ => &[],
         }
     }
@@ -82,25 +82,15 @@ pub(super) enum Unread {
 
 impl Native {
     /// Parses an event whose type is text.
-    ///
-    /// # Errors
-    /// For an id that no reader accepts. Awaken's own ids are always valid.
-    fn parse(members: Fact) -> Result<Self, FactError> {
+    fn parse(mut members: Fact) -> Self {
         let kind = match known::<Kind>(name_of_type(&members)) {
             None => Err(Unread::UnknownType),
             Some(kind) => unmet(&members, kind.needs()).map_or(Ok(kind), |expected| Err(Unread::Malformed(expected))),
         };
-        let id = match kind {
-            Ok(Kind::StepStart) => Some("message_id"),
-            Ok(kind) => kind.needs().first().map(|(member, _)| *member).filter(|member| member.ends_with("id")),
-            Err(_) => None,
-        };
-        if let Some(member) = id
-            && let Some(id) = members.get(member).and_then(Value::as_str).filter(|id| !id.is_empty())
-        {
-            ActionId::new(id).map_err(|error| invalid_id_error(member, &error))?;
+        for (member, _) in kind.iter().flat_map(|kind| kind.needs()).filter(|(_, need)| *need == Need::Id) {
+            name_unnamed("awaken", &mut members, member);
         }
-        Ok(Self { kind, members })
+        Self { kind, members }
     }
 
     pub fn event_type(&self) -> &str {
@@ -117,6 +107,6 @@ pub(super) fn parse(fact: Fact) -> Result<Event, FactError> {
     match canonical::is_wrapped(&fact) {
         true => canonical::parse(fact),
         false if name_of_type(&fact).is_empty() => Err(FactError::NoType { member: TYPE }),
-        false => Native::parse(fact).map(Event::Bare),
+        false => Ok(Event::Bare(Native::parse(fact))),
     }
 }

@@ -5,7 +5,7 @@
 use super::{EventHandler, Pending};
 use crate::model::{ActionId, Audience, Draft, EventType, Owner, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{add_rest, take_checked_id, take_id, take_object, take_question, take_text};
+use crate::source::members::{add_rest, id_from, take_checked_id, take_id, take_object, take_question, take_text};
 use crate::source::turn::resolved;
 use serde_json::{Map, Value, json};
 
@@ -18,8 +18,7 @@ impl EventHandler<'_> {
         let mode = take_text(&mut ticket, "resume_mode");
         let id = draft.ids.tool_call.clone().expect("the caller has set the call's id");
         // Decisions may address the call or the suspension, so the call's id serves for an action without an id.
-        let action = take_id(&mut suspension, "id").or_else(|| ActionId::new(id.as_str()).ok());
-        let action = action.expect("call ids and action ids have the same format");
+        let action: ActionId = take_id(&mut suspension, "id").unwrap_or_else(|| id_from(id.as_str()));
         // The user approves only a call that Awaken will replay. Otherwise a client must supply the value (trap 34).
         let approval = mode.as_deref().is_none_or(|mode| mode == "replay_tool_call");
         let (kind, owner) = if approval { ("tool_approval", Owner::Policy) } else { ("structured_input", Owner::Action) };

@@ -6,7 +6,9 @@
 use super::{Call, EventHandler};
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, TaskId, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{add_rest, carry_all, diagnostic, name_of, take_checked_id, take_id, take_members, take_text};
+use crate::source::members::{
+    RuntimeId, add_rest, carry_all, diagnostic, name_of, take_checked_id, take_id, take_members, take_text,
+};
 use crate::source::turn::error;
 use serde_json::{Map, Value};
 
@@ -44,10 +46,11 @@ impl EventHandler<'_> {
         match self.memory.calls.open.find_mut(&id) {
             Some(call) => call.ready = true,
             None => {
-                self.memory.calls.start(Call { id, name: name_of(&name), args_bytes: 0, ready: true });
+                self.memory.calls.start(Call { id: id.clone(), name: name_of(&name), args_bytes: 0, ready: true });
                 draft.payload.insert("toolName".into(), name.into());
             }
         }
+        self.memory.calls.forget_if_ended(&id, &self.out);
         self.push(draft);
     }
 
@@ -198,10 +201,10 @@ fn child_of(call: &Draft, data: Option<&Value>, otherwise: &str) -> Option<[Draf
     let run = call.payload.get("metadata")?.get("child_run_id")?.as_str()?.to_owned();
     let member = |member: &str| data.and_then(|data| data.get(member));
     let status = member("status").and_then(Value::as_str).unwrap_or(otherwise).to_owned();
-    let agent = member("agent_id").and_then(Value::as_str).and_then(|id| AgentId::new(id).ok());
+    let agent = member("agent_id").and_then(Value::as_str).and_then(AgentId::of);
     let child = |class: EventType| {
         let draft = Draft::new(class).with("status", status.as_str()).with("runtimeEntity", "subagent_turn");
-        let draft = draft.with_agent(agent.clone()).with_task(TaskId::new(&run).ok()).with_call(call.ids.tool_call.clone());
+        let draft = draft.with_agent(agent.clone()).with_task(TaskId::of(&run)).with_call(call.ids.tool_call.clone());
         draft.with_ref("childRunId", Some(run.as_str()))
     };
     let mut notice = child(EventType::WorkerNotification);

@@ -191,7 +191,5 @@ fn a_fact_that_is_neither_an_event_nor_a_wrapper_is_rejected() {
     for fact in [json!({"payload": text("a")}), json!({"draft": {"payload": text("a")}}), json!({"event_kind": 7, "draft": 7})] {
         assert_eq!(run.adapt(object(fact), &given()), Err(FactError::NoType { member: TYPE }));
     }
-    let bad = public(event("tool_call_start", json!({"id": "x".repeat(257)})));
-    assert_eq!(run.adapt(object(bad), &given()).unwrap_err().member(), Some("id"));
     assert_eq!(run.save(), before, "a rejected fact changes nothing");
 }

@@ -505,7 +505,7 @@ fn unknown_and_malformed_events_are_kept_internal_and_never_an_error() {
     assert_eq!((unknown.event_type.clone(), &unknown.payload["event"]), (EventType::DiagnosticChanged, &json!({"x": 1})));
     for broken in [
         event("text_delta", json!({"delta": 7})),
-        event("tool_call_start", json!({"id": "", "name": "x"})),
+        event("tool_call_start", json!({"id": 7, "name": "x"})),
         event("tool_call_done", json!({"id": "c", "outcome": "of_tomorrow", "result": {"data": 1}})),
         event("activity_delta", json!({"message_id": "m"})),
     ] {
@@ -514,8 +514,6 @@ fn unknown_and_malformed_events_are_kept_internal_and_never_an_error() {
     }
     let refused = |fact: Value| DryRun::new(&SOURCE).adapt(object(fact), &given()).unwrap_err();
     assert_eq!(refused(json!({"type": "text_delta"})), FactError::NoType { member: TYPE });
-    assert_eq!(refused(event("tool_call_start", json!({"id": "x".repeat(257)}))).member(), Some("id"));
-    assert_eq!(refused(step("a\nb")).member(), Some("message_id"));
 }
 
 #[test]

@@ -98,8 +98,9 @@ impl EventHandler<'_> {
         self.close_text_part(audience);
         self.memory.resume();
         self.memory.calls.start(Call { id: id.clone(), name: name_of(&name), untrusted });
-        let draft = Self::tool(EventType::ToolStarted, id, Some(name), fact).with_some("input", input);
+        let draft = Self::tool(EventType::ToolStarted, id.clone(), Some(name), fact).with_some("input", input);
         self.push(draft.with_audience(audience).with_message(self.memory.message.clone()));
+        self.memory.calls.forget_if_ended(&id, &self.out);
     }
 
     /// Keeps a call event with a reserved tool name as a diagnostic: it is not a call.
@@ -134,16 +135,16 @@ impl EventHandler<'_> {
         if let Some(name) = named.as_deref().filter(|name| is_loop_name(name)) {
             return self.no_tool("tool_end", &id, name, fact);
         }
-        let has_begun = self.out.has_begun(&id);
+        let has_started = self.out.has_started(&id);
         let call = self.memory.calls.end(&id);
         let name = named.or_else(|| call.as_ref().map(|call| call.name.clone()));
         let warns = take_untrusted_flag(&mut fact) || call.as_ref().is_some_and(|call| call.untrusted);
         let is_ok = fact.shift_remove("ok") == Some(Value::Bool(true));
         let mut draft = if is_ok { Self::succeeded(id, name, fact) } else { Self::failed(id, name, fact) };
-        draft.set("neverStarted", (!has_begun && !is_ok).then_some(true));
+        draft.set("neverStarted", (!has_started && !is_ok).then_some(true));
         draft.set("untrusted", (warns || draft.text("output").is_some_and(is_wrapped)).then_some(true));
         let id = draft.ids.tool_call.clone().expect("`tool` has set the call's id");
-        let start = call.and_then(|_| self.out.ledger.call_audience(&id)).unwrap_or(draft.audience);
+        let start = call.and_then(|_| self.out.call_audience(&id)).unwrap_or(draft.audience);
         if parent_of(&id).is_none() {
             self.memory.ends_with_tools = true;
             if let Some(result) = draft.text("output").filter(|_| is_ok) {

@@ -250,7 +250,7 @@ impl EventHandler<'_> {
         }
         if let Some(paid) = paid {
             // Only readers that can see the call see its cost.
-            draft.audience = self.out.ledger.call_audience(&paid).map_or(draft.audience, |start| start.max(draft.audience));
+            draft.audience = self.out.call_audience(&paid).map_or(draft.audience, |start| start.max(draft.audience));
             draft.ids.tool_call = Some(paid);
         }
         draft.phase = Phase::Producing;

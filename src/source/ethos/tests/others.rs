@@ -169,10 +169,8 @@ fn unknown_and_malformed_events_are_kept_internal_and_never_an_error() {
     for broken in [
         event("text_delta", json!({"text": 7})),
         event("thinking_delta", json!({})),
-        event("tool_start", json!({"toolCallId": "", "toolName": "x"})),
-        event("tool_start", json!({"toolCallId": "x".repeat(257)})),
+        event("tool_start", json!({"toolCallId": 7, "toolName": "x"})),
         event("tool_end", json!({"toolCallId": "c", "result": "whether it is well?"})),
-        event("tool_end", json!({"toolCallId": "a\nb", "ok": true})),
         event("tool_progress", json!({"message": "of what?"})),
         event("tool_approval_required", json!({})),
         event("tool_approval_response", json!({"toolCallId": "c", "approved": "yes"})),

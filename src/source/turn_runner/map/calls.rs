@@ -9,7 +9,7 @@ use crate::model::{ArtifactId, Audience, Draft, EventType, Owner, Phase, ToolCal
 use crate::source::Fact;
 use crate::source::bounded::keyed;
 use crate::source::digest::hash_of;
-use crate::source::members::{diagnostic, take_flag, take_text, take_time};
+use crate::source::members::{RuntimeId, diagnostic, id_from, take_flag, take_text, take_time};
 use crate::source::turn::error;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -66,9 +66,8 @@ impl TurnRunner {
     }
 
     /// Returns the reader-visible id of a call, by ADK's id.
-    pub(super) fn call_named(&self, id: &str) -> Option<ToolCallId> {
-        ToolCallId::new(id).ok()?;
-        ToolCallId::new(&self.name(key_of("toolCall", id), id)).ok()
+    pub(super) fn call_named(&self, id: &str) -> ToolCallId {
+        id_from(&self.name(key_of("toolCall", id), id))
     }
 }
 
@@ -76,7 +75,7 @@ impl EventHandler<'_> {
     pub(super) fn tool_call(&mut self, mut payload: Fact) {
         let native = payload.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
         let key = key_of(self.event, &native);
-        let id = self.memory.call_named(&native).expect("`missing_member` has checked the id, and generated ids are valid");
+        let id = self.memory.call_named(&native);
         if self.memory.has_ended(key) {
             // A call has only one end.
             return self.push(diagnostic("write_after_seal", self.event, payload).with_call(id));
@@ -181,7 +180,7 @@ fn place_output(mut draft: Draft, member: &str, results: Value, handling: &mut V
         value => drop(draft.payload.insert(member.to_owned(), value)),
     }
     if let [Value::Object(only)] = media.as_slice() {
-        draft.ids.artifact = only.get("artifactId").and_then(Value::as_str).and_then(|id| ArtifactId::new(id).ok());
+        draft.ids.artifact = only.get("artifactId").and_then(Value::as_str).and_then(ArtifactId::of);
     }
     for media in media {
         draft.add_ref("artifact", Some(media));

@@ -30,7 +30,7 @@ impl TurnRunner {
     fn call_of(&self, opener: &Fact) -> Option<ToolCallId> {
         let said = |member: &str| opener.get(member).and_then(Value::as_str).filter(|text| !text.is_empty());
         if let Some(id) = said("toolCallId") {
-            return self.call_named(id);
+            return Some(self.call_named(id));
         }
         let (checksum, tool) = (said("callId").or(said("checksum")).map(hash_of), said("tool").map(hash_of));
         let is_meant = |call: &&Call| {

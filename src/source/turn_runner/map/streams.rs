@@ -10,7 +10,7 @@ use crate::model::{Audience, Draft, MessageId, Owner, PartId, Persistence, Scope
 use crate::source::Fact;
 use crate::source::bounded::keyed;
 use crate::source::digest::TextDigest;
-use crate::source::members::{self, diagnostic, take_flag, take_text, take_time};
+use crate::source::members::{self, diagnostic, id_from, take_flag, take_text, take_time};
 use crate::source::turn::Channel;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -97,8 +97,7 @@ impl EventHandler<'_> {
     pub(super) fn chunk(&mut self, channel: Channel, mut payload: Fact) {
         let id = take_text(&mut payload, "id").unwrap_or_default();
         let key = key_of(self.event, &id);
-        let message = MessageId::new(&self.memory.name(key, &id))
-            .expect("`missing_member` has checked the id, and generated ids are valid");
+        let message: MessageId = id_from(&self.memory.name(key, &id));
         let delta = take_text(&mut payload, "aDelta").unwrap_or_default();
         let full = take_text(&mut payload, "full");
         let seals = take_flag(&mut payload, "isComplete").unwrap_or(false);

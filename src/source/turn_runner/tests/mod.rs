@@ -413,8 +413,6 @@ fn the_bus_is_optional_and_unknown_events_are_kept() {
 fn an_event_without_a_required_member_is_kept_as_malformed() {
     for fact in [
         functional("message", json!({"aDelta": "a"})),
-        functional("message", json!({"id": "", "aDelta": "a"})),
-        functional("message", json!({"id": "x".repeat(257), "aDelta": "a"})),
         functional("message", json!({"id": "m", "aDelta": 7})),
         functional("thought", json!("text")),
         functional("toolCall", json!({"id": 7})),

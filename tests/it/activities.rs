@@ -126,6 +126,8 @@ pub async fn read_activities(client: &Client, run: &str, query: &str) -> BTreeMa
 pub fn without_times(mut shown: BTreeMap<(String, String), Value>) -> BTreeMap<(String, String), Value> {
     for activity in shown.values_mut().filter_map(Value::as_object_mut) {
         activity.retain(|member, _| !["openedAt", "updatedAt", "endedAt"].contains(&member.as_str()));
+        let decided_by = activity.get_mut("content").and_then(|content| content.get_mut("decidedBy"));
+        decided_by.and_then(Value::as_object_mut).map(|by| by.shift_remove("at"));
     }
     shown
 }

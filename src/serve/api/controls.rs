@@ -27,6 +27,7 @@ use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
 use serde_json::{Map, Value, json};
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -158,12 +159,19 @@ pub async fn claim(
     let wait = query.number("wait")?.unwrap_or(0).min(WAIT_SECS_MAX);
     let until = Instant::now() + Duration::from_secs(wait);
     let is_present = || peer.as_ref().is_none_or(|Extension(peer)| !peer.has_left());
+    let left = async {
+        match &peer {
+            Some(Extension(peer)) => peer.left().await,
+            None => pending().await,
+        }
+    };
     let mut stopping = app.stopping.subscribe();
     let mut access = if wait > 0 { authorization.open_counted(&app)? } else { authorization.into_open_access() };
     let controls = tokio::select! {
         biased;
         // The token may end while the client waits.
         problem = access.ended() => return Err(problem),
+        () = left => Vec::new(),
         claimed = app.controls.claim(&app.logs, &app.ingest, &agent, claim_limits, Some(until), is_present) => claimed?,
         _ = stop_requested(&mut stopping) => Vec::new(),
     };

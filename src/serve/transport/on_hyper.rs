@@ -33,12 +33,15 @@ macro_rules! service {
         let (meters, router, permit) = ($app.meters.clone(), TowerToHyperService::new($router), $permit);
         let refusal: head::RefusedHead = $refusal;
         let peer: Option<Peer> = $peer;
+        // The leader authorizes what a follower forwards; the follower itself has to notice that the client leaves.
+        let forwards = $app.cluster.is_some();
         service_fn(move |mut request: http::Request<Incoming>| {
             request.extensions_mut().insert(permit.clone());
             if let Some(peer) = &peer {
                 request.extensions_mut().insert(peer.clone());
             }
-            let claimant = peer.clone().filter(|_| is_claim_path(request.uri().path())).map(|peer| (peer, request.uri().clone()));
+            let is_claim = forwards && is_claim_path(request.uri().path());
+            let claimant = peer.clone().filter(|_| is_claim).map(|peer| (peer, request.uri().clone()));
             let refused = refusal.get().filter(|_| request.method().as_str() == head::REFUSED).cloned();
             if let Some(problem) = &refused {
                 meters.problems.add(problem.code);
@@ -73,8 +76,8 @@ where
     let Some((peer, uri)) = claimant else { return response.await };
     tokio::select! {
         biased;
-        () = peer.left() => Ok(ended_claim(&uri).into_response()),
         response = response => response,
+        () = peer.left() => Ok(ended_claim(&uri).into_response()),
     }
 }
 

@@ -65,8 +65,7 @@ impl EventHandler<'_> {
 
     fn block_message_start(&mut self, mut data: Fact) {
         let role = Self::role(&mut data);
-        let id: MessageId =
-            take_id(&mut data, "id").unwrap_or_else(|| next_id(super::messages::MADE, &mut self.memory.messages_made));
+        let id: MessageId = take_id(&mut data, "id").unwrap_or_else(|| next_id(super::MADE, &mut self.memory.messages_made));
         let is_ours = role != "human" && self.owns(&id, Dialect::Blocks);
         self.settle_answers();
         let namespace = self.namespace.clone();
@@ -165,8 +164,7 @@ impl EventHandler<'_> {
     fn tool_message_event(&mut self, event: &str, mut data: Fact) {
         match event {
             "message-start" => {
-                let id =
-                    take_id(&mut data, "id").unwrap_or_else(|| next_id(super::messages::MADE, &mut self.memory.messages_made));
+                let id = take_id(&mut data, "id").unwrap_or_else(|| next_id(super::MADE, &mut self.memory.messages_made));
                 let call = data.get("tool_call_id").and_then(Value::as_str).map(super::id_from);
                 let (namespace, text, calls) = (self.namespace.clone(), TextDigest::default(), Vec::new());
                 self.memory.open.add(OpenMessage { namespace, id, is_ours: true, is_tool: true, call, text, calls });

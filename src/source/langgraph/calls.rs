@@ -3,8 +3,7 @@
 //! A call exists from the model's first piece of it. It ends once, whichever of its results comes first.
 
 use super::event::Message;
-use super::messages::MADE;
-use super::{EventHandler, id_from};
+use super::{EventHandler, MADE, id_from};
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, ToolCallId};
 use crate::source::Fact;
 use crate::source::digest::TextDigest;

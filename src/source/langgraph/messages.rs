@@ -5,7 +5,7 @@
 
 use super::calls::unnamed_call;
 use super::event::{Dialect, Message, MessageKind};
-use super::{EventHandler, id_from};
+use super::{EventHandler, MADE, id_from};
 use crate::model::{AgentId, Audience, Draft, EventType, MessageId, PartId, Persistence, Surface, ToolCallId};
 use crate::source::bounded::Bounded;
 use crate::source::digest::TextDigest;
@@ -15,9 +15,6 @@ use serde_json::{Map, Value, json};
 
 /// The most parts of a message that are remembered, and the most calls.
 const PARTS_MAX: usize = 64;
-
-/// The ids of messages that have none. Such a message is another one each time it comes.
-pub(super) const MADE: &str = "langgraph-message";
 
 /// A message of this log.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -43,6 +43,9 @@ use messages::{Known, Renamed};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// The ids of messages that have none. Such a message is another one each time it comes.
+const MADE: &str = "langgraph-message";
+
 /// The source `langgraph`.
 pub const SOURCE: SourceKind = SourceKind::of::<LangGraph>("langgraph");
 

@@ -1,8 +1,7 @@
 //! The stream modes: messages, updates of nodes, the state, what nodes write, and the server's own records.
 
 use super::event::{Dialect, Message, MessageKind, object};
-use super::messages::MADE;
-use super::{EventHandler, TurnState, internal};
+use super::{EventHandler, MADE, TurnState, internal};
 use crate::model::{Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, Surface, ToolCallId};
 use crate::source::Fact;
 use crate::source::members::{name_of, next_id};

@@ -397,6 +397,11 @@ fn shaped(family: &str, one: u8, other: u8, agent: Option<u8>, audience: Option<
     Value::Object(map)
 }
 
+/// Whether a fact decides which call a later fact under its id is about.
+fn counts_calls(fact: &Value) -> bool {
+    ["tool.started", "tool.result", "tool.failed"].contains(&fact["type"].as_str().unwrap_or_default())
+}
+
 /// Returns the subjects that a fact may start.
 ///
 /// Leaving out a subject's first fact changes the meaning of its later facts.
@@ -566,7 +571,7 @@ fn leaving_out_hidden_facts_changes_nothing_visible() {
                 .zip(&rows)
                 .filter(|(fact, row)| {
                     let starts = subjects(fact).into_iter().filter(|subject| known.insert(subject.clone())).count() > 0;
-                    starts || row.view(audience).is_some()
+                    starts || counts_calls(fact) || row.view(audience).is_some()
                 })
                 .map(|(fact, _)| fact.clone())
                 .collect();

@@ -36,7 +36,9 @@ impl OwnIds {
     /// Gives the calls in messages or input items that go to the agent the ids that it knows.
     pub fn restore(&self, items: &mut [Value]) {
         for item in items.iter_mut().filter(|_| !self.0.is_empty()) {
-            ["toolCallId", "call_id"].iter().for_each(|member| self.restore_id(item, member));
+            for member in ["toolCallId", "call_id"] {
+                self.restore_id(item, member);
+            }
             for (list, member) in [("toolCalls", "id"), ("parts", "toolCallId")] {
                 let of_list = item.get_mut(list).and_then(Value::as_array_mut);
                 of_list.into_iter().flatten().for_each(|of| self.restore_id(of, member));

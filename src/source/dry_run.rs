@@ -46,7 +46,9 @@ impl DryRun {
     }
 
     fn record(&mut self, drafts: &mut [Draft]) {
-        drafts.iter_mut().for_each(|draft| drop(self.ledger.record(draft, 0)));
+        for draft in drafts {
+            self.ledger.record(draft, 0);
+        }
     }
 
     /// Serialises the source's state, as [`Adapter::save`].

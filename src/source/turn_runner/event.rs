@@ -87,7 +87,9 @@ pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
         // JavaScript can throw a value of any type.
         payload if kind == Kind::Error => payload.unwrap_or_default(),
         Some(Value::Object(mut payload)) => {
-            ["id", "gateId"].iter().for_each(|id| name_unnamed("turnrunner", &mut payload, id));
+            for id in ["id", "gateId"] {
+                name_unnamed("turnrunner", &mut payload, id);
+            }
             payload.into()
         }
         Some(Value::Null) | None => Fact::new().into(),

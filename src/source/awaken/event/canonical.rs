@@ -9,8 +9,8 @@
 
 use super::{Event, Native, TYPE};
 use crate::model::{Draft, ThreadId};
+use crate::source::Fact;
 use crate::source::members::{conversation_ids, malformed, take_text, take_time};
-use crate::source::{Fact, FactError};
 use data_encoding::HEXLOWER;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -119,20 +119,20 @@ fn question(native: &Fact) -> Option<String> {
 }
 
 /// Parses a wrapped event.
-pub(super) fn parse(fact: Fact) -> Result<Event, FactError> {
+pub(super) fn parse(fact: Fact) -> Event {
     let mut fact = flattened(fact);
     let is_native = |payload: &Value| payload.get(TYPE).and_then(Value::as_str).is_some_and(|name| !name.is_empty());
     let Some(payload) = fact.get_mut("payload").filter(|payload| is_native(payload)).and_then(Value::as_object_mut) else {
         let kind = fact.get("event_kind").and_then(Value::as_str).unwrap_or_default().to_owned();
         let expected = "payload as the native event: an object that names its event_type";
-        return Ok(Event::Malformed(malformed(&kind, fact, expected).into()));
+        return Event::Malformed(malformed(&kind, fact, expected).into());
     };
     let mut native = std::mem::take(payload);
     fact.shift_remove("payload");
     let mut wrapper = Wrapper::take(fact);
     wrapper.complete(&mut native);
     wrapper.question = question(&native);
-    Ok(Event::Wrapped(wrapper.into(), Native::parse(native)))
+    Event::Wrapped(wrapper.into(), Native::parse(native))
 }
 
 /// Hashes a text, to compare it.

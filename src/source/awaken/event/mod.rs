@@ -105,7 +105,7 @@ fn name_of_type(members: &Fact) -> &str {
 
 pub(super) fn parse(fact: Fact) -> Result<Event, FactError> {
     match canonical::is_wrapped(&fact) {
-        true => canonical::parse(fact),
+        true => Ok(canonical::parse(fact)),
         false if name_of_type(&fact).is_empty() => Err(FactError::NoType { member: TYPE }),
         false => Ok(Event::Bare(Native::parse(fact))),
     }

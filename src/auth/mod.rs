@@ -155,7 +155,7 @@ impl fmt::Debug for Grant {
 impl Grant {
     fn new(claims: Claims, key: KeyThumbprint) -> Self {
         let Claims { subject, name, id, expires, rights, .. } = claims;
-        Self { id, name, ..Self::of(rights, subject, expires, key) }
+        Self { name, id, ..Self::of(rights, subject, expires, key) }
     }
 
     fn of(rights: Rights, subject: Box<str>, expires: u64, key: KeyThumbprint) -> Self {

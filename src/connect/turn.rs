@@ -177,9 +177,8 @@ impl ConnectedAgent {
             match command {
                 TurnCommand::Cancel(control) => self.answer(&control, Answer::Ack).await,
                 TurnCommand::Reply(control, reply) => turn.late.push((control, reply)),
-                TurnCommand::Expired(_) => {}
+                TurnCommand::Expired(_) | TurnCommand::Abandon => {}
                 TurnCommand::Steer(control, _) => self.refuse(&control, "The turn has ended. Send a new message.").await,
-                TurnCommand::Abandon => {}
             }
         }
         turn.late

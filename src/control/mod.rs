@@ -627,7 +627,7 @@ impl Controls {
             let is_run = matches!(due.log, LogId::Run(_));
             let decide = |view: &WriterView<'_>| {
                 let nothing = |fate| (fate, ServerAppend::default());
-                if !view.deadline_of(&due.action).is_some_and(|at| at <= now) {
+                if view.deadline_of(&due.action).is_none_or(|at| at > now) {
                     return nothing(ActionFate::Gone);
                 }
                 let is_answered = |of: &ControlRecord| of.state == ControlState::Acked || queues.is_leased(of.queue_position);

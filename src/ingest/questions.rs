@@ -3,7 +3,7 @@
 use crate::log::question::{CLOSED_QUESTIONS_MAX, Question, QuestionState};
 use crate::model::json::hash_sorted;
 use crate::model::version::QUESTION_VERSION;
-use crate::model::{ActionId, ActionOutcome, Draft, Envelope, EventType, Sequence, ToolCallId};
+use crate::model::{ActionId, ActionOutcome, Audience, Draft, Envelope, EventType, Sequence, ToolCallId};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -108,8 +108,15 @@ impl Questions {
     fn mark_input(&mut self, draft: &mut Draft) {
         remove_member(draft, QUESTION_VERSION);
         let (Some(call), Some(input)) = (&draft.ids.tool_call, Input::of(draft)) else { return };
+        // Versions are visible, so an input that users may not see makes none. It still moves the question's place.
+        let is_shown = draft.audience == Audience::User;
         for action in self.by_call.get(call).into_iter().flatten() {
             let question = self.known.get_mut(action).expect("a pending question is known");
+            if !is_shown {
+                question.whole.since = Sequence::NONE;
+                self.changed.insert(action.clone());
+                continue;
+            }
             let is_other = match (&input, &question.input) {
                 (Input::Whole(new), Some(known)) if new == known => continue,
                 (_, known) => known.is_some(),
@@ -122,7 +129,7 @@ impl Questions {
             }
             self.changed.insert(action.clone());
         }
-        if let Input::Whole(input) = input {
+        if let (Input::Whole(input), true) = (input, is_shown) {
             self.inputs.truncate(INPUTS_MAX - 1);
             self.inputs.push_front((call.clone(), input));
         }

@@ -152,11 +152,12 @@ impl LogWriter {
     fn decision_behind(&self, action: &ActionId, outcome: Option<&str>) -> Option<&ControlRecord> {
         let asked = self.questions.get(action).map(|question| question.asked).unwrap_or_default();
         let led = |record: &&ControlRecord| match (record.state, &record.control, outcome) {
-            (_, Control::Approve, Some("rejected" | "cancelled")) | (_, Control::Reject, Some("approved")) => false,
-            (.., Some("expired" | "superseded")) => false,
+            (_, Control::Approve, Some("rejected" | "cancelled"))
+            | (_, Control::Reject, Some("approved"))
+            | (.., Some("expired" | "superseded"))
+            | (ControlState::Nacked | ControlState::Expired, ..) => false,
             (ControlState::Acked, ..) => record.submitted_after >= asked,
             (ControlState::Open, ..) => record.attempt > 0,
-            (ControlState::Nacked | ControlState::Expired, ..) => false,
         };
         let decisions = self.controls.values().filter(|record| record.is_decision_of(action));
         decisions.filter(led).max_by_key(|record| record.queue_position)

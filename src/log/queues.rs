@@ -126,7 +126,9 @@ impl Queues {
         let inner = self.inner.lock();
         let waiting = |item: &&Item| item.wait.as_ref().is_some_and(|wait| wait.scope == *scope);
         let agents: BTreeSet<_> = inner.items.values().filter(waiting).map(|item| &item.open.agent).collect();
-        agents.iter().for_each(|agent| inner.notify(agent));
+        for agent in &agents {
+            inner.notify(agent);
+        }
         if !agents.is_empty() {
             self.due.notify_one();
         }

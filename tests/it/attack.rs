@@ -280,7 +280,7 @@ async fn a_pause_in_which_silent_runs_are_swept_shows_no_hidden_tail_and_redacts
     let ends: [(&str, Vec<Value>); 4] = [
         ("result", vec![ended()]),
         ("finished", vec![fact("run.finished", json!({}))]),
-        ("again", vec![started("user"), output(" and on", "user"), ended()]),
+        ("again", vec![ended(), started("user"), output(" and on", "user"), ended()]),
         ("settled", Vec::new()),
     ];
     // The guard keeps the first in memory, for it may be most of a secret. The other one is saved.

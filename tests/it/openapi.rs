@@ -368,7 +368,9 @@ async fn exercise_clients(client: &Client, small: &Client) {
         send_raw(client, &[&cut]).await;
         for body in &runs {
             let body = if path == "/copilotkit" { call(body) } else { body.clone() };
-            if !path.ends_with("connect") || body.contains("\"runId\":\"done\"") {
+            // A chat of the AI SDK has no run of its own to name: its message would wait for an agent.
+            let is_chat = path == "/ai-sdk/a" && body.contains("Again");
+            if !is_chat && (!path.ends_with("connect") || body.contains("\"runId\":\"done\"")) {
                 client.post(path, &json, body).await;
             }
         }

@@ -43,7 +43,7 @@ async fn users_never_see_the_held_back_text_of_a_hidden_call() {
     let ends: [(&str, Vec<Value>); 4] = [
         ("result", vec![ended()]),
         ("finished", vec![fact("run.finished", json!({}))]),
-        ("again", vec![started("user"), output(" and on", "user"), ended()]),
+        ("again", vec![ended(), started("user"), output(" and on", "user"), ended()]),
         ("settled", Vec::new()),
     ];
     for signal in [None, Some("TERM"), Some("KILL")] {

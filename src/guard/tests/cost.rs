@@ -27,7 +27,7 @@ fn the_cost_of_a_chunk() {
             let start = Instant::now();
             for draft in &mut drafts {
                 guard.pass(&policy, &mut || next_id(&mut ids), black_box(draft), Halves::Absent, &mut |sent| {
-                    drop(black_box(sent))
+                    drop(black_box(sent));
                 });
             }
             best = best.min(start.elapsed().as_nanos() as f64 / 1000.0);

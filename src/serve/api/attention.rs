@@ -101,7 +101,7 @@ async fn items(app: &App, audience: Audience, page: Vec<Arc<OpenAction>>) -> Res
     for asked in &page {
         if !shown.contains_key(&asked.log) {
             let view = app.feed.activities(&asked.log, audience, None).await?;
-            let actions = view.iter().flat_map(|view| view.activities()).filter(|activity| is_pending(activity));
+            let actions = view.iter().flat_map(crate::projection::View::activities).filter(|activity| is_pending(activity));
             shown.insert(&asked.log, actions.map(|action| (action.id.clone(), action.clone())).collect());
         }
     }
@@ -179,7 +179,9 @@ fn cut(value: &mut Value, chars: usize, entries: usize) {
         }
         Value::Array(list) => {
             list.truncate(entries);
-            list.iter_mut().for_each(|entry| cut(entry, chars, entries));
+            for entry in list {
+                cut(entry, chars, entries);
+            }
         }
         Value::Object(members) => members.values_mut().for_each(|member| cut(member, chars, entries)),
         _ => {}

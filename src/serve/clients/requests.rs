@@ -18,7 +18,7 @@ use crate::log::commit::Tail;
 use crate::log::control::ControlState;
 use crate::log::{Limit, LogId};
 use crate::model::version::split_version;
-use crate::model::{ActionId, AgentId, Audience, Control, ControlId, Cursor, RunId, Sequence, SessionId};
+use crate::model::{ActionId, ActionOutcome, AgentId, Audience, Control, ControlId, Cursor, RunId, Sequence, SessionId};
 use crate::serve::App;
 use crate::serve::access::requested_run::request_control_id;
 use crate::serve::api::controls::control_problem;
@@ -92,6 +92,7 @@ pub async fn send(
 }
 
 /// A new question under the id of an older run.
+#[must_use]
 pub fn run_exists(run: &RunId) -> Problem {
     let detail = format!("Run {run} has another question already. The agent did not get the message. Use a new run id.");
     Problem::new(StatusCode::CONFLICT, "run_exists", detail).with("member", "runId")
@@ -172,10 +173,10 @@ pub async fn decide(
     let parts = [&["decide", asked.run.as_str(), decision.action.as_str()], request].concat();
     let id = control_id(&parts);
     let submitted = SubmittedDecision { run: asked.run.clone(), action: decision.action.clone(), control: id.clone() };
-    if asked.has_expired {
+    if asked.ended == Some(ActionOutcome::Expired) {
         return Err(control_problem(ControlError::ActionExpired { action: decision.action.to_string() }));
     }
-    if asked.is_superseded {
+    if asked.ended == Some(ActionOutcome::Superseded) {
         return Err(control_problem(ControlError::ActionNotPending { action: decision.action.to_string() }));
     }
     if !asked.is_pending {

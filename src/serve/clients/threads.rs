@@ -64,16 +64,14 @@ pub struct AskedAction {
     pub run: RunId,
     /// Whether it still waits for an answer.
     pub is_pending: bool,
-    /// Whether its deadline passed without an answer.
-    pub has_expired: bool,
+    /// Why it takes no answer any more although nobody decided: it expired, or was superseded.
+    pub ended: Option<ActionOutcome>,
     /// The action's kind, if known.
     pub kind: Option<Box<str>>,
     /// The tool call that it concerns, if any.
     pub call: Option<Box<str>>,
     /// Whether another run asks something else by the same id.
     pub is_ambiguous: bool,
-    /// Whether the agent gave it up without a decision.
-    pub is_superseded: bool,
 }
 
 impl Thread {
@@ -175,9 +173,9 @@ impl Thread {
                     pending.insert(shown.id.clone(), question.clone()).is_some_and(|other| other != question)
                 };
                 let (run, kind, call) = (part.run.clone(), text("kind"), text("toolCallId"));
-                let ended = |outcome: ActionOutcome| !is_pending && shown.text("outcome") == Some(outcome.as_str());
-                let (has_expired, is_superseded) = (ended(ActionOutcome::Expired), ended(ActionOutcome::Superseded));
-                let asked = AskedAction { run, is_pending, has_expired, kind, call, is_ambiguous, is_superseded };
+                let mut undecided = [ActionOutcome::Expired, ActionOutcome::Superseded].into_iter();
+                let ended = undecided.find(|outcome| !is_pending && shown.text("outcome") == Some(outcome.as_str()));
+                let asked = AskedAction { run, is_pending, ended, kind, call, is_ambiguous };
                 if is_pending || all.get(&shown.id).is_none_or(|known| !known.is_pending) {
                     all.insert(shown.id.clone(), asked);
                 }

@@ -48,7 +48,12 @@ impl Peer {
             Err(error) => error.kind() != io::ErrorKind::WouldBlock,
         };
         // The end may stand behind bytes of a further request.
-        has_left || self.0.ready(Interest::READABLE).now_or_never().is_some_and(|ready| ready.is_ok_and(|it| it.is_read_closed()))
+        has_left
+            || self
+                .0
+                .ready(Interest::READABLE)
+                .now_or_never()
+                .is_some_and(|ready| ready.is_ok_and(tokio::io::Ready::is_read_closed))
     }
 
     /// Resolves once the client has left.

@@ -129,7 +129,8 @@ impl EventHandler<'_> {
     pub(super) fn close_all_parts(&mut self) {
         self.memory.parts.retain(|part| part.channel != Channel::Echo);
         let own = self.session.clone();
-        for part in self.memory.parts.to_vec() {
+        let parts: Vec<_> = self.memory.parts.iter().cloned().collect();
+        for part in parts {
             self.memory.texts.add(part.text);
             self.session = Some(part.session.clone());
             self.push(part.draft(part.channel.end()));

@@ -354,6 +354,8 @@ impl ControlLoad {
             status = match (status, step_status) {
                 ("", "submitted") if of == 0 => "queued",
                 ("queued" | "claimed", "claimed") if of == attempt + 1 => "claimed",
+                // The claim before did not reach its claimant, so it was no attempt.
+                ("claimed", "claimed") if of == attempt => "claimed",
                 ("claimed", "nacked") if of == attempt && step["requeued"] == true => {
                     given_back.insert(of);
                     "queued"

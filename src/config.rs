@@ -124,7 +124,8 @@ pub struct Config {
           value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub runs_max: u64,
 
-    /// Maximum size of a string or tool output inside an envelope: 1KiB to 16MiB. Larger ones move to a blob.
+    /// Maximum size of a tool's input or output, or of a text in a state, inside an envelope: 1KiB to 16MiB. Larger ones
+    /// move to a blob. Texts of messages stay up to 4MiB.
     #[arg(long, env = "PROSCENIUM_INLINE_MAX", value_name = "SIZE", default_value = "32KiB", help_heading = "Limits",
           value_parser = |text: &str| size(text, KIB, 16 * MIB))]
     pub inline_max: u64,

@@ -6,8 +6,8 @@
 use super::Findings;
 use super::lifecycles::{compactions, streams};
 use super::log::{CheckedLog, Entry};
-use crate::guard::{Policy, redact_text, redact_value};
-use crate::model::{Audience, EventType};
+use crate::guard::{Policy, redact_text, redact_value, stays_inline};
+use crate::model::{Audience, EventType, TEXT_BYTES_MAX};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -97,9 +97,13 @@ fn largest_text(value: &Value) -> (usize, String) {
 
 /// Requires a reference in place of a large body.
 pub(super) fn large_bodies(log: &CheckedLog, findings: &mut Findings<'_>) {
-    let bytes_max = Policy::default().inline_bytes_max;
     for entry in &log.entries {
+        let is_custom = entry.view.member("activityType").is_some();
         for (member, value) in &entry.view.payload {
+            let bytes_max = match stays_inline(&entry.event_type, is_custom, member) {
+                true => TEXT_BYTES_MAX,
+                false => Policy::default().inline_bytes_max,
+            };
             let (bytes, at) = match OUTPUT_MEMBERS.contains(&member.as_str()) && !value.is_string() {
                 true => (value.to_string().len(), String::new()),
                 false => largest_text(value),

@@ -9,10 +9,12 @@ use crate::encode::ag_ui;
 use crate::encode::frames::ActivityView;
 use crate::model::{Audience, RunId, SessionId};
 use crate::serve::App;
+use crate::serve::clients::bodies::BodyReader;
 use crate::serve::clients::threads::Thread;
 use crate::serve::http::problem::Problem;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// What the log says about a session before a call.
 pub(super) struct Conversation {
@@ -28,18 +30,21 @@ pub(super) struct Conversation {
 /// # Errors
 /// The store's failure.
 pub(super) async fn read(
-    app: &App,
+    app: &Arc<App>,
     session: &SessionId,
     audience: Audience,
     except: Option<&RunId>,
     pending: &HashSet<String>,
 ) -> Result<Conversation, Problem> {
-    let shown = Thread::find(app, session).await?.shown_activities(app, audience).await?;
+    let thread = Thread::find(app, session).await?;
+    let shown = thread.shown_activities(app, audience).await?;
     let is_earlier = |activity: &&ActivityView| activity.run.as_deref() != except.map(RunId::as_str);
     let shown: Vec<_> = shown.iter().filter(is_earlier).cloned().collect();
     let calls = shown.iter().filter(|activity| &*activity.kind == "tool-call-progress");
     let own_ids = calls.filter_map(|call| Some((call.id.to_string(), call.text("source_call_id")?.to_owned()))).collect();
-    Ok(Conversation { history: history(ag_ui::messages(&shown, false), pending), own_ids: OwnIds(own_ids) })
+    let bodies = BodyReader::new(app, audience, thread.runs.iter().map(|part| part.run.clone()).collect());
+    let history = bodies.fill_value(history(ag_ui::messages(&shown, false), pending)).await;
+    Ok(Conversation { history, own_ids: OwnIds(own_ids) })
 }
 
 /// Leaves of a message list what every model accepts.

@@ -12,6 +12,7 @@ use crate::log::LogId;
 use crate::log::control::SupersededAction;
 use crate::log::deadlines::ActionOfLog;
 use crate::model::{ActionId, Audience, Control, RunId, SessionId};
+use crate::serve::clients::bodies::BodyReader;
 use crate::serve::clients::shown_activities;
 use crate::serve::clients::threads::Thread;
 use crate::serve::http::problem::Problem;
@@ -321,7 +322,8 @@ impl Worker {
     async fn asked(&self, run: &RunId, action: &ActionId) -> Result<Map<String, Value>, Problem> {
         let shown = shown_activities(&self.agent.app, run, Audience::Internal, None).await?;
         let asked = shown.into_iter().find(|shown| &*shown.kind == "action" && *shown.id == *action.as_str());
-        Ok(asked.map(|asked| Arc::unwrap_or_clone(asked.content)).unwrap_or_default())
+        let asked = asked.map(|asked| Arc::unwrap_or_clone(asked.content)).unwrap_or_default();
+        Ok(BodyReader::new(&self.agent.app, Audience::Internal, vec![run.clone()]).fill_value(asked).await)
     }
 
     /// Tells the turn at work that an action has expired, or brings the answers that only waited for that action.

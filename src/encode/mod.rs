@@ -10,6 +10,7 @@ pub mod ai_sdk;
 pub mod encoded;
 pub mod frames;
 pub mod native;
+pub mod placeholders;
 
 use frames::{ActivityView, Frame};
 use serde_json::Value;
@@ -35,6 +36,11 @@ pub trait Dialect: Send {
     /// Ends the batch of frames of one envelope: events that depend on all of them follow now.
     fn end_batch(&mut self, _events: &mut Vec<Value>) -> Flow {
         Flow::Continue
+    }
+
+    /// Whether the dialect compares a call's arguments with those that it streamed, so that it needs them whole.
+    fn compares_arguments(&self) -> bool {
+        false
     }
 
     /// Whether a replayed envelope yields the same events, so that a reader may resume within it.

@@ -32,6 +32,7 @@ mod tests;
 mod traces;
 mod walk;
 
+pub use offload::stays_inline;
 pub use secrets::redact_text;
 pub use walk::redact_value;
 
@@ -66,7 +67,8 @@ const SAVED_WORDS_MAX: usize = 64;
 pub struct Policy {
     /// The largest string or output that stays in the envelope, in bytes of its JSON text.
     ///
-    /// 32 KiB by default. A whole payload may have eight times as much.
+    /// 32 KiB by default. A whole payload may have eight times as much. The words of a conversation and the question of
+    /// a decision stay up to 4 MiB ([`stays_inline`]).
     pub inline_bytes_max: usize,
 }
 

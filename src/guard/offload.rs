@@ -3,16 +3,23 @@
 //! Every reader reads an envelope, the server keeps recent ones in memory, and every restart folds them again; a body
 //! is read only on request. The largest values move first, and only as many as needed, so that a projection can still
 //! fold the rest.
+//!
+//! The words of a conversation and the question of a decision do not move: a preview is no message, and nobody can
+//! approve what they cannot see. Only a text longer than [`TEXT_BYTES_MAX`] is cut, as a streamed one is, and its
+//! whole moves.
 
 use super::secrets::REDACTED;
 use super::{OffloadedBody, Policy};
-use crate::model::{BlobId, Draft, EventType};
+use crate::model::{BlobId, Draft, EventType, TEXT_BYTES_MAX};
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 
+/// The media types of bodies.
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
 /// The longest preview, in bytes of its text.
 const PREVIEW_BYTES_MAX: usize = 1024;
 /// The limit of a payload's JSON, as a multiple of `inline_bytes_max`.
@@ -37,6 +44,55 @@ pub(super) const POINTER_BYTES_MAX: usize = 1024;
 const BODY_MEMBER: &str = "body";
 /// The member for the body of members that are too many rather than too large.
 const SPILL_MEMBER: &str = "…";
+/// The most bytes of JSON text that stay because of their members' names.
+///
+/// It fits the largest fact of the default configuration. Members beyond it move like all others.
+const KEPT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// The members of a payload that stay in the envelope.
+#[derive(Debug, Clone, Copy)]
+enum KeptMembers {
+    All,
+    Named(&'static [&'static str]),
+}
+
+impl KeptMembers {
+    const NONE: Self = Self::Named(&[]);
+
+    /// What a reader or an agent takes for the words of a conversation, for a decision, or for the content of a source's
+    /// own activity, which later patches build on.
+    ///
+    /// `is_custom` states that the fact names the type of such an activity.
+    const fn of(event_type: &EventType, is_custom: bool) -> Self {
+        use EventType as E;
+        match event_type {
+            E::TextDelta | E::TextFinal | E::ReasoningDelta | E::ReasoningSummary | E::PlanDelta | E::ToolOutputDelta => {
+                Self::Named(&["text"])
+            }
+            E::PlanFinal => Self::Named(&["text", "plan", "steps", "entries", "summary"]),
+            E::ToolArgs => Self::Named(&["inputText"]),
+            E::MessagesSnapshot => Self::Named(&["messages"]),
+            E::ActionRequired | E::ActionResolved | E::WorkerNotification => Self::All,
+            E::ToolProgress | E::StateSnapshot | E::StateDelta if is_custom => Self::All,
+            _ => Self::NONE,
+        }
+    }
+
+    fn contains(self, member: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.contains(&member),
+        }
+    }
+}
+
+/// Whether a member of a fact's payload stays in the envelope up to [`TEXT_BYTES_MAX`].
+///
+/// `is_custom` states that the fact names the type of a source's own activity.
+#[must_use]
+pub fn stays_inline(event_type: &EventType, is_custom: bool, member: &str) -> bool {
+    KeptMembers::of(event_type, is_custom).contains(member)
+}
 
 /// Moves values out of `draft` that exceed the policy's limits.
 pub(super) fn offload(policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, draft: &mut Draft, bodies: &mut Vec<OffloadedBody>) {
@@ -51,10 +107,15 @@ pub(super) fn offload(policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, draft
     }
     let mut offloader = Offloader { inline_bytes_max, new_id, bodies, links: Vec::new() };
     if has_bytes && let Some(Value::String(bytes)) = draft.payload.shift_remove(BODY_MEMBER) {
-        let href = offloader.store_body("/payload/body", "text/plain; charset=utf-8", bytes);
+        let href = offloader.store_body("/payload/body", TEXT, bytes);
         draft.payload.insert("bodyRef".into(), href.into());
     }
-    offloader.shrink("/payload", &mut draft.payload);
+    let kept =
+        offloader.take_kept(KeptMembers::of(&draft.event_type, draft.member("activityType").is_some()), &mut draft.payload);
+    offloader.shrink("/payload", &mut draft.payload, payload_bytes_max(&draft.event_type, inline_bytes_max));
+    for (at, name, value) in kept {
+        draft.payload.shift_insert(at.min(draft.payload.len()), name, value);
+    }
     // The members at the envelope's top level share one limit.
     let mut top = std::mem::take(&mut draft.extra);
     for (name, value) in [("refs", draft.refs.take()), ("rawEventRef", draft.raw_event_ref.take())] {
@@ -62,7 +123,7 @@ pub(super) fn offload(policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, draft
             top.insert(name.into(), value);
         }
     }
-    offloader.shrink("", &mut top);
+    offloader.shrink("", &mut top, PAYLOAD_FACTOR * inline_bytes_max);
     draft.refs = top.shift_remove("refs");
     draft.raw_event_ref = top.shift_remove("rawEventRef");
     draft.extra = top;
@@ -71,6 +132,15 @@ pub(super) fn offload(policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, draft
             draft.payload.insert("outputRef".into(), link["href"].clone());
         }
         draft.add_ref("output", Some(link));
+    }
+}
+
+/// The limit of a payload's JSON. The structure of a state stays longer, because later patches build on it.
+fn payload_bytes_max(event_type: &EventType, inline_bytes_max: usize) -> usize {
+    let bytes_max = PAYLOAD_FACTOR * inline_bytes_max;
+    match event_type {
+        EventType::StateSnapshot | EventType::StateDelta => bytes_max.max(TEXT_BYTES_MAX),
+        _ => bytes_max,
     }
 }
 
@@ -165,8 +235,50 @@ fn measure(value: &Value, bytes_max: usize) -> (usize, Option<OversizedValue>) {
 }
 
 impl Offloader<'_> {
-    /// Moves values out of `map` at the pointer `at`: oversized ones, then as many as needed.
-    fn shrink(&mut self, at: &str, map: &mut Map<String, Value>) {
+    /// Takes the members that stay out of a payload, with their places. Texts in them that are too long are cut.
+    fn take_kept(&mut self, kept: KeptMembers, payload: &mut Map<String, Value>) -> Vec<(usize, String, Value)> {
+        let mut room = KEPT_BYTES_MAX;
+        let names = payload.keys().cloned().enumerate().filter(|(_, name)| kept.contains(name));
+        let names: Vec<(usize, String)> = names.collect();
+        let mut taken = Vec::with_capacity(names.len());
+        for (at, name) in names {
+            let Some(pointer) = pointer("/payload", &name) else { continue };
+            if take_bytes(json_bytes(&payload[&name]), &mut room) {
+                let mut value = payload.shift_remove(&name).expect("the name was listed above");
+                self.cut_texts(&pointer, &mut value);
+                taken.push((at, name, value));
+            }
+        }
+        taken
+    }
+
+    /// Cuts the texts at or below `value` that are longer than a message may be. Their whole moves out.
+    fn cut_texts(&mut self, at: &str, value: &mut Value) {
+        match value {
+            Value::String(text) if text.len() > TEXT_BYTES_MAX.max(self.inline_bytes_max) && !self.is_full() => {
+                let beginning = beginning(text, TEXT_BYTES_MAX).to_owned();
+                self.store_body(at, TEXT, std::mem::replace(text, beginning));
+            }
+            Value::Array(items) => {
+                for (i, item) in items.iter_mut().enumerate() {
+                    if let Some(at) = pointer(at, &i.to_string()) {
+                        self.cut_texts(&at, item);
+                    }
+                }
+            }
+            Value::Object(map) => {
+                for (name, value) in map.iter_mut() {
+                    if let Some(at) = pointer(at, name) {
+                        self.cut_texts(&at, value);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Moves values out of `map` at the pointer `at`: oversized ones, then as many as needed to fit `bytes_max`.
+    fn shrink(&mut self, at: &str, map: &mut Map<String, Value>, bytes_max: usize) {
         // A member whose name is too long for a pointer moves together with its name.
         let mut spilled = HashSet::new();
         for (name, value) in map.iter_mut() {
@@ -176,7 +288,6 @@ impl Offloader<'_> {
                 None => drop(spilled.insert(name.clone())),
             }
         }
-        let bytes_max = PAYLOAD_FACTOR * self.inline_bytes_max;
         let mut bytes = json_bytes(map);
         if bytes > bytes_max {
             self.move_largest(at, map, &mut bytes, bytes_max);
@@ -246,8 +357,8 @@ impl Offloader<'_> {
     /// Moves `value` out and leaves a preview.
     fn replace(&mut self, at: &str, value: &mut Value) {
         let (media_type, text) = match value.take() {
-            Value::String(text) => ("text/plain; charset=utf-8", text),
-            value => ("application/json", value.to_string()),
+            Value::String(text) => (TEXT, text),
+            value => (JSON, value.to_string()),
         };
         *value = Value::String(self.preview(&text));
         self.store_body(at, media_type, text);
@@ -258,23 +369,17 @@ impl Offloader<'_> {
         let sha256 = HEXLOWER.encode(&Sha256::digest(text.as_bytes()));
         let id = (self.new_id)();
         let href = format!("/v1/blobs/{id}");
-        self.links.push(json!({ "href": href, "bytes": text.len(), "sha256": sha256, "member": at }));
+        let mut link = json!({ "href": href, "bytes": text.len(), "sha256": sha256, "member": at });
+        if media_type == JSON {
+            link["mediaType"] = JSON.into();
+        }
+        self.links.push(link);
         self.bodies.push(OffloadedBody { id, media_type, bytes: Bytes::from(text) });
         href
     }
 
     fn preview(&self, text: &str) -> String {
-        let mut end = self.preview_bytes_max().min(text.len());
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        // A mark that is cut in two would look like the producer's text.
-        if let Some(at) =
-            (1..REDACTED.len()).map(|n| end.saturating_sub(n)).find(|at| text.as_bytes()[*at..].starts_with(REDACTED.as_bytes()))
-        {
-            end = at;
-        }
-        format!("{}…", &text[..end])
+        format!("{}…", beginning(text, self.preview_bytes_max()))
     }
 
     /// Moves members with their names into one body.
@@ -300,6 +405,15 @@ impl Offloader<'_> {
         self.replace(at, &mut rest);
         map.insert(SPILL_MEMBER.into(), rest);
     }
+}
+
+/// The beginning of a text, at most `bytes_max` long.
+fn beginning(text: &str, bytes_max: usize) -> &str {
+    let end = text.floor_char_boundary(bytes_max);
+    // A mark that is cut in two would look like the producer's text.
+    let marks = (1..REDACTED.len()).map(|n| end.saturating_sub(n));
+    let cut = marks.into_iter().find(|at| text.as_bytes()[*at..].starts_with(REDACTED.as_bytes()));
+    &text[..cut.unwrap_or(end)]
 }
 
 /// The pointer of a member below `at` (RFC 6901); `None` if it is too long to repeat.

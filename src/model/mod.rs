@@ -29,3 +29,8 @@ pub use taxonomy::{
 };
 pub use time::ReceivedAt;
 pub use visibility::Visibility;
+
+/// The longest text of a message, a thought, a plan or a streamed output that activities and envelopes show, in bytes.
+///
+/// Text beyond it is left out, and the activity says so (`clipped`).
+pub const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;

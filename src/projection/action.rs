@@ -4,7 +4,7 @@
 
 use super::activity_set::Edit;
 use super::envelope_view::EnvelopeView;
-use super::{ACTION_KIND as KIND, FoldState, carry, subject, tool_call};
+use super::{ACTION_KIND as KIND, FoldState, bodies, carry, subject, tool_call};
 use crate::model::decided_by::{DECIDED_BY, RESOLVED_BY};
 use crate::model::time::parse_time;
 use crate::model::version::QUESTION_VERSION;
@@ -19,6 +19,9 @@ const MEMBERS: &[&str] = &[
     "input", "safeInput", "parameters", "payload", "plan", "versionId", "artifactRefs", "evidenceRefs", "expiresAt",
     "policyScope", "parentRouting", "agentName", "teamName", "runtimeEntity", "resumeMode", "sourceActionId", "sourceToolCallId",
 ];
+
+/// The members that say what is decided: of one request, and of several.
+const SUBJECTS: [&str; 2] = ["subject", "subjects"];
 
 pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     match envelope.event_type {
@@ -48,15 +51,23 @@ fn copy_from_call(fold: &mut FoldState, action: &str) {
         return;
     };
     let known = &fold.activities.get(KIND, action).expect("`waiting_call` found the action").content;
-    let mut taken = Vec::new();
+    let (mut taken, mut bodies) = (Vec::new(), bodies::copied(known));
     for (member, of_call) in [("toolName", "tool_name"), ("parameters", "input")] {
         let value = call.content.get(of_call).filter(|value| **value != "" && !known.contains_key(member));
-        taken.extend(value.map(|value| (member, value.clone())));
+        if let Some(value) = value {
+            taken.push((member, value.clone()));
+            bodies.retain(|pointer, _| !bodies::is_within(pointer, &format!("/{member}")));
+            bodies.extend(bodies::moved_to(&call.content, &format!("/{of_call}"), &format!("/{member}")));
+        }
+    }
+    if taken.is_empty() {
+        return;
     }
     let mut edit = fold.activities.edit(KIND, action).expect("`waiting_call` found the action");
     for (member, value) in taken {
         edit.set(member, value);
     }
+    bodies::set(&mut edit, bodies);
 }
 
 fn required(envelope: &EnvelopeView, fold: &mut FoldState) {
@@ -82,6 +93,9 @@ fn required(envelope: &EnvelopeView, fold: &mut FoldState) {
         Some(version) => edit.set(QUESTION_VERSION, version.clone()),
         None => edit.remove(QUESTION_VERSION),
     }
+    // Envelopes of older versions have previews here.
+    let given = if envelope.member("parameters").is_some() { "parameters" } else { "input" };
+    bodies::carry(envelope, &mut edit, &[("input", "input"), (given, "parameters"), ("payload", "payload")]);
     // `payload` holds a source's own members. A card needs this one: a user cannot type a sign-in, as they type a password.
     if let (Some(kind), None) = (envelope.text("credentialKind"), envelope.member("payload")) {
         edit.set("payload", json!({ "credentialKind": kind }));
@@ -114,7 +128,14 @@ fn describe(fold: &mut FoldState, action: &str) {
         return;
     }
     let call = content.get("toolCallId").and_then(Value::as_str).and_then(|call| fold.activities.get(tool_call::KIND, call));
-    let subject::Description { mut subjects, title } = subject::describe(content, call.map(|call| &call.content));
+    let mut traces = bodies::Traces::default();
+    let (marked, call) = (traces.mark(content), call.map(|call| traces.mark(&call.content)));
+    let subject::Description { mut subjects, mut title } = subject::describe(&marked, call.as_deref());
+    if let Some(title) = &mut title {
+        traces.unmark(title);
+    }
+    let mut bodies = bodies::copied(content);
+    bodies.retain(|pointer, _| !SUBJECTS.iter().any(|member| bodies::is_within(pointer, &format!("/{member}"))));
     let Some(mut edit) = fold.activities.edit(KIND, action) else { return };
     match title {
         _ if edit.text("titleFrom") == Some("source") => {}
@@ -125,12 +146,16 @@ fn describe(fold: &mut FoldState, action: &str) {
         None => ["title", "titleFrom"].iter().for_each(|member| edit.remove(member)),
     }
     let several = if subjects.len() > 1 { std::mem::take(&mut subjects) } else { Vec::new() };
-    for (member, value) in [("subject", subjects.pop()), ("subjects", (!several.is_empty()).then_some(several.into()))] {
+    for (member, value) in SUBJECTS.into_iter().zip([subjects.pop(), (!several.is_empty()).then_some(several.into())]) {
         match value {
-            Some(value) => edit.set(member, value),
+            Some(mut value) => {
+                traces.take(&format!("/{member}"), &mut value, &mut bodies);
+                edit.set(member, value);
+            }
             None => edit.remove(member),
         }
     }
+    bodies::set(&mut edit, bodies);
 }
 
 /// Writes the deadline as RFC 3339 with a zone, as every client reads it. One that is no time counts as none.

@@ -6,8 +6,9 @@
 //! The server keeps text joined: an array of at most one string. A delta appends a chunk (`add …/-`). Readers may hold
 //! as many chunks as they received, and no delta addresses a chunk by its index.
 
+use super::envelope_view::FactText;
 use super::patch;
-use crate::model::{AgentId, ReceivedAt, Sequence, Surface};
+use crate::model::{AgentId, ReceivedAt, Sequence, Surface, TEXT_BYTES_MAX};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -62,14 +63,10 @@ pub const ACTIVITIES_MAX: usize = 20_000;
 ///
 /// A run with many activities can still ask for a decision.
 const ACTIVITIES_RESERVED: usize = 1_000;
-/// The longest streamed text of an activity, in bytes.
-///
-/// Text beyond it is left out, and the activity says so (`clipped`).
-pub const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The length of the longest character in UTF-8, in bytes.
 pub(super) const CHAR_BYTES_MAX: usize = 4;
 /// The member that marks a text which continues only in the log.
-const CLIPPED: &str = "clipped";
+pub(super) const CLIPPED: &str = "clipped";
 
 /// One operation of a patch (RFC 6902).
 #[derive(Debug, Clone, PartialEq)]
@@ -378,6 +375,14 @@ impl Edit<'_> {
         self.content.get(member)
     }
 
+    /// The current value at a JSON Pointer of the content.
+    #[must_use]
+    pub fn pointer(&self, pointer: &str) -> Option<&Value> {
+        let (member, rest) =
+            pointer.strip_prefix('/')?.split_at_checked(pointer.get(1..)?.find('/').unwrap_or(pointer.len() - 1))?;
+        self.content.get(&*unescaped(member))?.pointer(rest)
+    }
+
     /// The current number of members.
     #[must_use]
     pub fn member_count(&self) -> usize {
@@ -505,6 +510,23 @@ impl Edit<'_> {
         }
     }
 
+    /// Sets a text member to the text of a fact.
+    ///
+    /// A streamed text stays where the fact has only a beginning of it.
+    pub fn set_fact_text(&mut self, member: &str, whole: FactText<'_>) {
+        match whole {
+            FactText::Whole(whole) => self.set_text(member, whole),
+            FactText::Beginning(beginning, bytes) => {
+                if !self.joined(member).starts_with(beginning) {
+                    self.set(member, text(beginning));
+                }
+                if self.joined(member).len() < bytes {
+                    self.set(CLIPPED, true);
+                }
+            }
+        }
+    }
+
     /// The joined text of a text member.
     #[must_use]
     pub fn joined(&self, member: &str) -> &str {
@@ -535,6 +557,11 @@ impl Edit<'_> {
         }
         *self.content = content;
         self.drop_cached_size();
+        self.resend();
+    }
+
+    /// Lets readers get the whole content as a snapshot.
+    pub fn resend(&mut self) {
         self.change.is_snapshot = true;
         self.change.patch = Vec::new();
     }
@@ -571,7 +598,12 @@ pub fn joined(member: Option<&Value>) -> &str {
     member.and_then(|chunks| chunks.get(0)).and_then(Value::as_str).unwrap_or_default()
 }
 
+/// The name of a member, from a token of a JSON Pointer.
+fn unescaped(token: &str) -> std::borrow::Cow<'_, str> {
+    if token.contains('~') { token.replace("~1", "/").replace("~0", "~").into() } else { token.into() }
+}
+
 /// A member's name as a token of a JSON Pointer.
-fn escaped(member: &str) -> std::borrow::Cow<'_, str> {
+pub(super) fn escaped(member: &str) -> std::borrow::Cow<'_, str> {
     if member.contains(['~', '/']) { member.replace('~', "~0").replace('/', "~1").into() } else { member.into() }
 }

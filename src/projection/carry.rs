@@ -4,7 +4,7 @@
 //! a member, and the other members stay. Where only the source knows the names, all members are copied in brief:
 //! bounded, and without bodies, which clients load from their own place.
 
-use super::activity_set::Edit;
+use super::activity_set::{CLIPPED, Edit};
 use super::envelope_view::EnvelopeView;
 use crate::model::{EvidenceId, Ids};
 use serde_json::{Map, Value};
@@ -69,6 +69,13 @@ pub(super) fn ids(envelope: &EnvelopeView, edit: &mut Edit<'_>, names: &[&str]) 
 /// Copies the fact's references: links, never bodies.
 pub(super) fn refs(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
     edit.set_some("refs", envelope.refs.as_ref().filter(|refs| !refs.is_null()).map(brief));
+}
+
+/// Marks a text of which the fact has only the beginning.
+pub(super) fn clipped_text(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
+    if envelope.moved("/payload/text").next().is_some() {
+        edit.set(CLIPPED, true);
+    }
 }
 
 /// The first of these members that can serve as an id: a string that is a valid id, or a whole number.

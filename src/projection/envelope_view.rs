@@ -11,6 +11,27 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::fmt;
 
+/// Where bodies are read; an identifier follows.
+pub const BLOB_PATH: &str = "/v1/blobs/";
+
+/// The text of a fact.
+#[derive(Debug, Clone, Copy)]
+pub enum FactText<'e> {
+    Whole(&'e str),
+    /// The beginning of a text, and the length of the whole in bytes.
+    Beginning(&'e str, usize),
+}
+
+impl<'e> FactText<'e> {
+    /// The text as far as the envelope has it.
+    #[must_use]
+    pub const fn shown(self) -> &'e str {
+        match self {
+            Self::Whole(text) | Self::Beginning(text, _) => text,
+        }
+    }
+}
+
 /// The members of an envelope that the fold reads.
 #[derive(Debug, Clone)]
 pub struct EnvelopeView {
@@ -70,6 +91,33 @@ impl EnvelopeView {
     #[must_use]
     pub const fn ends_run(&self) -> bool {
         matches!(self.event_type, EventType::RunFinished | EventType::RunFailed)
+    }
+
+    /// The links to bodies whose values moved out of the member at this pointer of the envelope, or from inside it.
+    ///
+    /// Each with the pointer below that member.
+    pub fn moved(&self, member: &str) -> impl Iterator<Item = (&str, &Value)> {
+        self.refs.as_ref().and_then(Value::as_array).into_iter().flatten().filter_map(move |link| {
+            let rest = link.get("member")?.as_str()?.strip_prefix(member)?;
+            let is_body = link.get("href")?.as_str()?.starts_with(BLOB_PATH);
+            (is_body && (rest.is_empty() || rest.starts_with('/'))).then_some((rest, link))
+        })
+    }
+
+    /// The text of the fact, unless this audience may not see it.
+    ///
+    /// A text that is too long for an envelope has only its beginning there.
+    #[must_use]
+    pub fn whole_text(&self) -> Option<FactText<'_>> {
+        let text = self.text("text").filter(|_| !self.is_withheld())?;
+        let moved = self.moved("/payload/text").next();
+        Some(match moved.and_then(|(_, link)| link.get("bytes")?.as_u64()) {
+            // Older envelopes mark the cut in the text.
+            Some(bytes) => {
+                FactText::Beginning(text.strip_suffix('…').unwrap_or(text), usize::try_from(bytes).unwrap_or(usize::MAX))
+            }
+            None => FactText::Whole(text),
+        })
     }
 
     /// The value of a relation in `refs`, which is a list of links or a map by relation.

@@ -4,8 +4,8 @@
 //! only the difference changes. Reasoning, tools and approvals are activities of their own; clients interleave them
 //! with parts by `opened`.
 
-use super::activity_set::{Edit, joined, text};
-use super::envelope_view::EnvelopeView;
+use super::activity_set::{CLIPPED, Edit, joined, text};
+use super::envelope_view::{EnvelopeView, FactText};
 use super::{FoldState, carry, message_key};
 use crate::model::{AgentId, EventType, PartKind, Surface};
 use serde_json::{Map, Value, json};
@@ -60,6 +60,9 @@ fn carry_details(envelope: &EnvelopeView, edit: &mut Edit<'_>, part: Option<&str
         Some(mut part) => {
             carry_part_members(envelope, &mut part);
             carry::refs(envelope, &mut part);
+            if envelope.event_type == EventType::TextDelta {
+                carry::clipped_text(envelope, &mut part);
+            }
         }
         None => carry::refs(envelope, edit),
     }
@@ -79,16 +82,17 @@ fn finalize(envelope: &EnvelopeView, fold: &mut FoldState) {
     let role = envelope.text("role").unwrap_or("assistant");
     let id = message_key(fold.teammate(envelope), message.as_str());
     let mut edit = open(fold, &id, envelope.ids.agent.as_ref(), role);
-    let whole = envelope.text("text").filter(|_| !envelope.is_withheld());
+    let whole = envelope.whole_text();
     match &envelope.ids.part {
         Some(part) => {
             match find(&edit, part.as_str()) {
                 Some(at) => complete_part(&mut edit, at, whole),
                 None => {
-                    let part = new_part(part.as_str(), &kind_of(envelope, role), envelope, "complete", whole.unwrap_or_default());
-                    add(&mut edit, part);
+                    let whole = whole.map_or("", FactText::shown);
+                    add(&mut edit, new_part(part.as_str(), &kind_of(envelope, role), envelope, "complete", whole));
                 }
             }
+            mark_clipped(envelope, &mut edit, Some(part.as_str()));
             carry_details(envelope, &mut edit, Some(part.as_str()));
             if envelope.is_withheld()
                 && let Some(at) = find(&edit, part.as_str())
@@ -102,6 +106,7 @@ fn finalize(envelope: &EnvelopeView, fold: &mut FoldState) {
             if let Some(whole) = whole {
                 reconcile(&mut edit, whole, &kind_of(envelope, role), envelope);
             }
+            mark_clipped(envelope, &mut edit, None);
             carry_details(envelope, &mut edit, None);
             if parts(&edit).len() == 1
                 && let Some(mut only) = edit.item("parts", 0)
@@ -118,7 +123,7 @@ fn finalize(envelope: &EnvelopeView, fold: &mut FoldState) {
 }
 
 /// Makes the parts of a streamed message equal `whole`, and keeps as much of each part as possible.
-fn reconcile(edit: &mut Edit<'_>, whole: &str, kind: &str, envelope: &EnvelopeView) {
+fn reconcile(edit: &mut Edit<'_>, whole: FactText<'_>, kind: &str, envelope: &EnvelopeView) {
     let of_kind = |part: &Value| part.get("kind").and_then(Value::as_str) == Some(kind);
     let texts: Vec<(usize, String)> = (0..)
         .zip(parts(edit))
@@ -126,6 +131,10 @@ fn reconcile(edit: &mut Edit<'_>, whole: &str, kind: &str, envelope: &EnvelopeVi
         .map(|(at, part)| (at, joined(part.get("text")).to_owned()))
         .collect();
     let streamed: String = texts.iter().map(|(_, text)| text.as_str()).collect();
+    let whole = match whole {
+        FactText::Beginning(beginning, _) if !texts.is_empty() && streamed.starts_with(beginning) => return,
+        whole => whole.shown(),
+    };
     let Some((last, _)) = texts.last() else {
         let id = envelope.ids.message.as_ref().map_or("", |message| message.as_str());
         return add(edit, new_part(id, kind, envelope, "complete", whole));
@@ -149,11 +158,26 @@ fn reconcile(edit: &mut Edit<'_>, whole: &str, kind: &str, envelope: &EnvelopeVi
     }
 }
 
+/// Marks a part, else the last one, if the activity shows less of its text than the fact says.
+fn mark_clipped(envelope: &EnvelopeView, edit: &mut Edit<'_>, part: Option<&str>) {
+    let Some(FactText::Beginning(_, bytes)) = envelope.whole_text() else { return };
+    let shown: usize = match part {
+        Some(part) => find(edit, part).map_or(0, |at| joined(parts(edit)[at].get("text")).len()),
+        None => parts(edit).iter().map(|part| joined(part.get("text")).len()).sum(),
+    };
+    let at = part.map_or_else(|| parts(edit).len().checked_sub(1), |part| find(edit, part));
+    if shown < bytes
+        && let Some(mut part) = at.and_then(|at| edit.item("parts", at))
+    {
+        part.set(CLIPPED, true);
+    }
+}
+
 /// Completes a part, with the text `whole` if that is given.
-fn complete_part(edit: &mut Edit<'_>, at: usize, whole: Option<&str>) {
+fn complete_part(edit: &mut Edit<'_>, at: usize, whole: Option<FactText<'_>>) {
     let mut part = edit.item("parts", at).expect("the caller passes an existing index");
     if let Some(whole) = whole {
-        part.set_text("text", whole);
+        part.set_fact_text("text", whole);
     }
     if whole.is_some() || part.text("status") == Some("streaming") {
         part.set_str("status", "complete");

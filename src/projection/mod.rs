@@ -15,6 +15,7 @@ mod action;
 pub mod activity_set;
 mod agent;
 mod artifact;
+pub mod bodies;
 mod carry;
 mod chunk;
 mod context;
@@ -162,7 +163,7 @@ struct Saved<'v> {
 }
 
 /// The version of the fold. Increase it with every change of a fold's result.
-const VERSION: u32 = 11;
+const VERSION: u32 = 12;
 
 impl View {
     /// Creates the view before the first envelope.

@@ -1,7 +1,7 @@
 //! `run`: the state of the run. The first visible fact opens it; its end is visible to every audience.
 
-use super::FoldState;
 use super::envelope_view::EnvelopeView;
+use super::{FoldState, bodies};
 use crate::model::{AgentId, EventType, Phase, RunId, SessionId, Surface, ThreadId};
 use serde_json::{Map, Value, json};
 
@@ -38,6 +38,7 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     }
     // This also applies to a run that the server ended and that continues.
     if !run.status.is_end() {
+        bodies::set(&mut edit, Map::new());
         for past in ["error", "retryable", "synthetic", "withheld", "result"] {
             edit.remove(past);
         }
@@ -68,6 +69,7 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
             edit.set_some("retryable", envelope.get("retryable").cloned());
             edit.set_some("synthetic", envelope.get("synthetic").cloned());
             edit.set_some("result", envelope.get("result").cloned());
+            bodies::carry(envelope, &mut edit, &[("result", "result"), ("error", "error")]);
         }
         // The server's own fact: it received nothing from the run.
         EventType::RunStatus if envelope.get("stale").is_some() => {}

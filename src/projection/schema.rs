@@ -103,7 +103,19 @@ fn withheld() -> Value {
 }
 
 fn clipped() -> Value {
-    boolean("The text reached its limit of 4 MiB; the rest is only in the log.")
+    boolean("The text reached its limit of 4 MiB; the rest is only in the log, or in a body that refs names.")
+}
+
+fn bodies() -> Value {
+    json!({
+        "description": "The strings in this content that are previews, because the whole value moved to a body: its location by the JSON Pointer of the string. A link with the mediaType application/json leads to JSON, any other to text.",
+        "type": "object",
+        "additionalProperties": { "type": "object", "properties": { "href": { "type": "string" }, "bytes": { "type": "integer" }, "mediaType": { "type": "string" } }, "required": ["href"] },
+    })
+}
+
+fn has_bodies() -> Value {
+    boolean("A value is a preview; bodies names it.")
 }
 
 fn topology() -> Value {
@@ -135,6 +147,8 @@ fn run() -> Value {
             "error": any_value("The error of a failed run, from its source: { code?, message }."),
             "retryable": any_value("Whether the run's owner would accept another attempt, from its source."),
             "result": any_value("The run's result, from the fact that ended it."),
+            "clipped": has_bodies(),
+            "bodies": bodies(),
             "usage": object("The usage of the run's model calls, each member summed over the calls."),
             "notices": array("Progress that belongs to no single call, and warnings with their severity: the newest 20."),
             "sessionId": string("The session of the run."),
@@ -223,7 +237,8 @@ fn tool() -> Value {
             "truncated": any_value("The number of characters that the source cut from the result."),
             "untrusted": any_value("Whether the source marks the result as untrusted."),
             "withheld": withheld(),
-            "clipped": clipped(),
+            "clipped": boolean("The streamed output reached its limit of 4 MiB, and the rest is only in the log; or a value is a preview, and bodies names it."),
+            "bodies": bodies(),
             "action_id": string("The action that asks for a decision about the call."),
             "synthetic": boolean("The server closed the call, because it received nothing more from the run."),
             "awaits": string("The party that has to supply the result, even after the run's end; removed once the result arrives."),
@@ -300,6 +315,8 @@ fn action() -> Value {
             "resolvedBy": any_value("Who resolved the action, as its producer says."),
             "questionVersion": any_value("The version of the question, from the second on: another content is another version."),
             "withheld": withheld(),
+            "clipped": has_bodies(),
+            "bodies": bodies(),
         }),
     )
 }
@@ -603,7 +620,7 @@ fn state() -> Value {
         "state",
         "The application's own state, as its source maintains it. Its texts are never joined.",
         json!({ "state": any_value("The state.") }),
-        json!({}),
+        json!({ "clipped": has_bodies(), "bodies": bodies() }),
     )
 }
 

@@ -7,7 +7,7 @@
 //! snapshot.
 
 use super::envelope_view::EnvelopeView;
-use super::{FoldState, diagnostics, patch};
+use super::{FoldState, bodies, diagnostics, patch};
 use crate::model::{EventType, Surface};
 use serde_json::{Map, Value, json};
 
@@ -26,8 +26,9 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     let surface = if envelope.surface == Surface::Unknown { Surface::Custom } else { envelope.surface.clone() };
     if is_snapshot {
         let Some(state) = envelope.member("state") else { return };
-        let mut edit = fold.activities.open(KIND, KIND, surface, None);
-        return edit.replace(Map::from_iter([("state".to_owned(), state.clone())]));
+        let mut content = Map::from_iter([("state".to_owned(), state.clone())]);
+        bodies::add(envelope, &mut content, ("state", "state"));
+        return fold.activities.open(KIND, KIND, surface, None).replace(content);
     }
     let Some(patch) = envelope.get("patch") else { return };
     let mut edit = fold.activities.open(KIND, KIND, surface, None);
@@ -35,8 +36,11 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
         edit.set("state", json!({}));
     }
     let patch: Vec<Value> = patch::operations(patch).into_iter().map(under_state).collect();
-    if let Err(error) = edit.apply(&patch) {
-        diagnostics::add_entry(fold, json!({ "kind": "patch_not_applied", "activityType": KIND, "error": error }));
+    match edit.apply(&patch) {
+        Ok(()) => bodies::follow_patch(envelope, &mut edit, &patch),
+        Err(error) => {
+            diagnostics::add_entry(fold, json!({ "kind": "patch_not_applied", "activityType": KIND, "error": error }));
+        }
     }
 }
 

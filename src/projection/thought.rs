@@ -4,7 +4,7 @@
 
 use super::activity_set::{Activity, Edit, joined, text};
 use super::envelope_view::EnvelopeView;
-use super::{FoldState, message_key};
+use super::{FoldState, carry, message_key};
 use crate::model::{EventType, PartId, Surface};
 use serde_json::Value;
 
@@ -48,10 +48,11 @@ fn delta(kind: &str, envelope: &EnvelopeView, fold: &mut FoldState) {
     set_message_ids(&mut edit, envelope, &message);
     edit.set_str("status", "streaming");
     edit.append("text", envelope.text("text").unwrap_or_default());
+    carry::clipped_text(envelope, &mut edit);
 }
 
 fn finalize(kind: &str, envelope: &EnvelopeView, fold: &mut FoldState) {
-    let whole = envelope.text("text").filter(|_| !envelope.is_withheld());
+    let whole = envelope.whole_text();
     let Some(message) = message(envelope, fold) else { return };
     let ids = match id(envelope, fold) {
         Some(id) => vec![id],
@@ -62,7 +63,7 @@ fn finalize(kind: &str, envelope: &EnvelopeView, fold: &mut FoldState) {
         set_message_ids(&mut edit, envelope, &message);
         // A final text without a part covers all parts, so only a single part can take it.
         match whole.filter(|_| ids.len() == 1) {
-            Some(whole) => edit.set_text("text", whole),
+            Some(whole) => edit.set_fact_text("text", whole),
             None if edit.get("text").is_none() => edit.set("text", text("")),
             None => {}
         }

@@ -7,10 +7,10 @@
 //! call whose result a party outside the run supplies (`awaits`) outlives the run until the result arrives. A call that
 //! waits for a decision is `pending`: it does not run before it is approved.
 
-use super::activity_set::{Activity, CHAR_BYTES_MAX, Edit, TEXT_BYTES_MAX, joined};
+use super::activity_set::{Activity, CHAR_BYTES_MAX, Edit, joined};
 use super::envelope_view::EnvelopeView;
-use super::{ACTION_KIND, FoldState, diagnostics, number, patch};
-use crate::model::{EventType, MessageId, Phase, Surface, ToolCallId};
+use super::{ACTION_KIND, FoldState, bodies, diagnostics, number, patch};
+use crate::model::{EventType, MessageId, Phase, Surface, TEXT_BYTES_MAX, ToolCallId};
 use serde_json::{Map, Value, json};
 
 /// The activity type, and the `activityType` of seed 002's reporters.
@@ -84,7 +84,7 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     }
     match envelope.event_type {
         // The result came first. The start says whose it is.
-        E::ToolStarted if has_ended(&edit) => edit.set_some("input", envelope.get("input").cloned()),
+        E::ToolStarted if has_ended(&edit) => set_input(envelope, &mut edit),
         E::ToolStarted => start(envelope, &mut edit),
         E::ToolArgs => args(envelope, &mut edit),
         E::ToolOutputDelta => output(envelope, &mut edit),
@@ -175,8 +175,13 @@ fn start(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
     edit.remove("awaits");
     edit.set_str("status", "running");
     edit.set_str("state", "running");
-    edit.set_some("input", envelope.get("input").cloned());
+    set_input(envelope, edit);
     edit.set_some("message", envelope.text("message"));
+}
+
+fn set_input(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
+    edit.set_some("input", envelope.get("input").cloned());
+    bodies::carry(envelope, edit, &[("input", "input")]);
 }
 
 fn args(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
@@ -190,6 +195,7 @@ fn args(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
     if let Some(input) = envelope.payload.get("input") {
         edit.remove("input_text");
         edit.set("input", input.clone());
+        bodies::carry(envelope, edit, &[("input", "input")]);
         state = Some("input-available");
     } else if let Some(chunk) = envelope.text("inputText") {
         edit.append("input_text", chunk);
@@ -210,6 +216,7 @@ fn parse_streamed_input(edit: &mut Edit<'_>) {
     if let Some(input) = input.filter(|input| patch::check_depth("/input", input).is_ok()) {
         edit.remove("input_text");
         edit.set("input", input);
+        bodies::forget(edit, "/input");
     }
 }
 
@@ -350,6 +357,8 @@ fn end(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
         );
         edit.set_some("never_started", envelope.get("neverStarted").cloned());
     }
+    let error = if envelope.text("error").is_some() { "error/message" } else { "error" };
+    bodies::carry(envelope, edit, &[("output", "output"), ("structured", "structured"), ("error", error)]);
     set_output_ref(envelope, edit);
 }
 

@@ -33,6 +33,7 @@ pub mod transport;
 
 use crate::auth::Authenticator;
 use crate::control::Controls;
+use crate::encode::placeholders::Placeholders;
 use crate::feed::{Feed, FeedConfig};
 use crate::guard::Policy;
 use crate::ingest::{Environment, Ingest, IngestLimits};
@@ -147,6 +148,7 @@ pub struct App {
     pub limits: Limits,
     pub keep_alive: KeepAlive,
     pub environment: Environment,
+    pub placeholders: Placeholders,
     pub meters: Arc<Meters>,
     pub disk: Disk,
     /// Open connections, per client address.
@@ -224,6 +226,7 @@ impl Server {
             limits,
             keep_alive,
             environment,
+            placeholders: Placeholders::new((environment.random)()),
             meters: Arc::default(),
             disk: Disk::default(),
             client_connections: ConnectionQuota::per_client(limits.connections_per_client_max),

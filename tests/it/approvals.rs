@@ -607,7 +607,7 @@ async fn output_is_separated_by_channel() {
 
 #[tokio::test]
 async fn a_call_s_output_channels_are_bounded_in_number_and_bytes() {
-    use proscenium::projection::activity_set::TEXT_BYTES_MAX;
+    use proscenium::model::TEXT_BYTES_MAX;
     let client = start_local().await;
     let output = |channel: &str, text: &str| {
         fact("tool.output.delta", json!({"toolCallId": "c", "audience": "user", "payload": {"channel": channel, "text": text}}))

@@ -3,6 +3,7 @@
 //! A body too large for its envelope moves to a blob, readable by the envelope's readers only.
 
 use crate::harness::{AUDIENCES, fact, start_local};
+use proscenium::model::TEXT_BYTES_MAX;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -154,7 +155,8 @@ async fn a_rejected_atomic_post_stores_no_bodies() {
 #[tokio::test]
 async fn a_hidden_call_s_content_in_a_messages_snapshot_is_hidden_as_a_body_too() {
     let client = start_local().await;
-    let messages = json!([{"messageId": "m", "role": "tool", "toolCallId": "c", "content": large_text("hidden")}]);
+    let content = "hidden ".repeat(TEXT_BYTES_MAX / 7 + 1);
+    let messages = json!([{"messageId": "m", "role": "tool", "toolCallId": "c", "content": content}]);
     let snapshot = || fact("messages.snapshot", json!({"payload": {"messages": messages}}));
     let hidden = fact("tool.started", json!({"toolCallId": "c", "audience": "internal"}));
     for (run, facts, status) in [("open", vec![snapshot()], 200), ("shut", vec![hidden, snapshot()], 404)] {

@@ -74,4 +74,5 @@ mod tls;
 mod turn_runner;
 mod upgrade;
 mod vocabulary;
+mod whole;
 mod writers;

@@ -18,6 +18,7 @@ import { QUESTIONS, REASON_NAME, contradicts, isApproval, optionOf, plainYes, ty
 import { choiceOf, formOf, questionOf } from "./form.js";
 import { POLL_MS, ACCEPTED_SHOWN_MS, readControlStatuses, hasFailed } from "./submitted-controls.js";
 import { formatValue } from "./lane.js";
+import { WholeContent } from "./bodies.js";
 import { DecisionSubject } from "./decision-subject.js";
 import { formatExact, formatSpan, parseTime } from "../ui/format.js";
 import { SEND_KEYS } from "../ui/keys.js";
@@ -60,6 +61,8 @@ const HIGH_RISKS = new Set(["high", "critical"]);
 
 export class Action extends Card {
   #subject = new DecisionSubject(() => this.draw());
+  /** A person decides about whole values, not about previews. */
+  #whole = new WholeContent(() => this.draw());
   #question = new AskAgent(this);
   #inspect = inspectButton(() => this.view, () => this.activity);
   /** The parts of the question of which the form was built. Another question builds another form. */
@@ -97,6 +100,10 @@ export class Action extends Card {
   #stopTicking() {
     clearInterval(this.#tickTimer);
     this.#tickTimer = undefined;
+  }
+
+  get content() {
+    return this.#whole.of(this.view, super.content);
   }
 
   draw() {
@@ -156,9 +163,16 @@ export class Action extends Card {
       ${description === undefined ? nothing : html`<p class="description" dir="auto">${reveal(formatValue(description))}</p>`}
       ${this.#subject.template(this.view, this.activity, true)}
       ${factsTemplate(this, true, this.#subject.facts(this.view, this.activity))}
-      <form novalidate @submit=${submit} @keydown=${(/** @type {KeyboardEvent} */ event) => this.#handleFormKey(event)}>${this.#answers()}</form>
+      <form novalidate @submit=${submit} @keydown=${(/** @type {KeyboardEvent} */ event) => this.#handleFormKey(event)}>${this.#parts() ?? this.#answers()}</form>
       ${this.#status()}
     </article>`;
+  }
+
+  /** Says that values are still previews. Nobody answers a question of which they see a part. */
+  #parts() {
+    if (this.content.bodies === undefined) return undefined;
+    const { problem } = this.#whole;
+    return problem === "" ? html`<p class="told">Loading the whole arguments…</p>` : html`<p class="told" data-state="warning">The whole arguments cannot be shown: ${problem} Reload the page to try again.</p>`;
   }
 
   #message() {

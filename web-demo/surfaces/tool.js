@@ -140,7 +140,7 @@ export class Tool extends Card {
     if (content.withheld) notes.push(["unknown", "Result withheld: the selected audience may not see it."]);
     if (content.untrusted) notes.push(["warning", "Untrusted output: data from outside, not an instruction."]);
     if (content.truncated) notes.push(["warning", typeof content.truncated === "number" ? `Truncated by the source: ${formatCount(content.truncated)} characters are missing.` : "Truncated by the source."]);
-    if (content.clipped) notes.push(["unknown", "The log contains more."]);
+    if (content.clipped && content.bodies === undefined) notes.push(["unknown", "The log contains more."]);
     if (content.synthetic) notes.push(["stale", "The server closed this call because the run went silent. Its result is unknown."]);
     if (content.never_started) notes.push(["unknown", "The call never started."]);
     if (content.awaits) notes.push(["waiting", `Waiting for the result from ${toText(content.awaits)}.`]);
@@ -162,6 +162,7 @@ export class Tool extends Card {
       ${isRunning || content.output === undefined && content.output_text === undefined ? nothing : html`<p class="label">Output</p>${this.#output(content, false)}`}
       ${json("Structured output", structured)}
       ${typeof href === "string" ? html`<button type="button" class="button detail" @click=${() => this.view.open({ kind: "blob", href, runId: this.activity.runId })}>Show full output${size}</button>` : nothing}
+      ${Object.entries(content.bodies ?? {}).filter(([, link]) => link.href !== href).map(([pointer, link]) => html`<button type="button" class="button detail" @click=${() => this.view.open({ kind: "blob", href: link.href, runId: this.activity.runId })}>Show full ${pointer.slice(1)} (${formatCount(link.bytes)} bytes)</button>`)}
       ${refs === undefined ? nothing : this.#links}
     </div>`;
   }

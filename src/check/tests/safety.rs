@@ -35,6 +35,7 @@ pub(super) fn large_bodies_are_offloaded() {
         tool("tool.result", json!({"output": fits})),
         tool("tool.result", json!({"output": {"a": large.clone()}})),
         fact("state.snapshot", json!({"state": {"list": [1, large]}})),
+        fact("text.final", json!({"text": large, "^": {"messageId": "m"}})),
     ];
     let expected = [
         "2: tool.result holds 32777 bytes inline at /payload/output, the limit is 32768",

@@ -5,6 +5,7 @@ use super::call;
 use super::events;
 use super::items::{Body, Entry, Key};
 use super::{MESSAGES_MAX, SNAPSHOT_BYTES_MAX};
+use crate::encode::placeholders::hidden_bytes;
 use serde_json::Value;
 
 /// One message of the list. `key` is `None` for a message that only the client has.
@@ -72,7 +73,8 @@ pub(super) fn window(list: Vec<Listed>) -> (Vec<Value>, Vec<Option<Key>>) {
     let (mut kept, mut omitted) = (Vec::new(), Vec::new());
     let (mut count, mut bytes, mut is_full) = (0, 0, false);
     for listed in list.into_iter().rev() {
-        let size = listed.message.to_string().len();
+        let text = listed.message.to_string();
+        let size = text.len() + hidden_bytes(&text);
         is_full |= count == MESSAGES_MAX || count > 0 && bytes + size > SNAPSHOT_BYTES_MAX;
         if is_full && !listed.is_open {
             omitted.push(listed.key);

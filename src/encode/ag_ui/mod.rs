@@ -51,10 +51,10 @@ use std::collections::HashSet;
 
 /// The most messages in a snapshot. Unfinished ones stay even beyond it.
 pub const MESSAGES_MAX: usize = 2000;
-/// The approximate limit of a snapshot's messages, in bytes.
+/// The approximate limit of a snapshot's messages, in bytes with their bodies.
 ///
 /// The newest message and the unfinished ones stay even beyond it.
-pub const SNAPSHOT_BYTES_MAX: usize = 1024 * 1024;
+pub const SNAPSHOT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The options of one client's stream.
 #[derive(Debug, Clone)]
@@ -188,6 +188,10 @@ impl Dialect for AgUi {
     }
 
     fn is_replayable(&self) -> bool {
+        true
+    }
+
+    fn compares_arguments(&self) -> bool {
         true
     }
 

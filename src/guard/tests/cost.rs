@@ -119,7 +119,7 @@ fn the_time_for_a_fact_is_linear_in_its_size() {
         |n| json!((0..n).map(|i| (format!("m{i}"), json!(text(100)))).collect::<Map<_, _>>()),
         |value| {
             let payload = value.as_object().unwrap().clone();
-            Harness::new().pass(Draft { payload, ..Draft::new(EventType::StateSnapshot) });
+            Harness::new().pass(Draft { payload, ..Draft::new(EventType::TaskChanged) });
         },
     );
     is_linear("paths of secret names", 20_000, |n| json!({"path": "/x/password".repeat(n), "value": vec![1; n]}), pass);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::guard::offload::{PAYLOAD_FACTOR, POINTER_BYTES_MAX, json_bytes};
+use crate::model::TEXT_BYTES_MAX;
 
 #[test]
 fn a_large_output_becomes_a_body_a_preview_and_a_reference() {
@@ -42,10 +43,58 @@ fn the_bytes_of_an_artifact_leave_the_envelope_whatever_their_size() {
 fn a_value_at_the_limit_stays() {
     let limit = Policy::default().inline_bytes_max;
     for (bytes, moves) in [(limit - 2, false), (limit - 1, true)] {
-        let guarded = Harness::new().pass(chunk(&" ".repeat(bytes))).only();
+        let guarded = Harness::new().pass(Draft::new(EventType::ToolResult).with("output", " ".repeat(bytes))).only();
         assert_eq!(guarded.bodies().len(), usize::from(moves), "{bytes}");
         assert_eq!(guarded.draft().refs.is_some(), moves);
     }
+}
+
+#[test]
+fn the_words_of_a_conversation_and_the_question_of_a_decision_stay() {
+    let text = " ".repeat(300_000);
+    for (event_type, member, value) in [
+        (EventType::TextDelta, "text", json!(text)),
+        (EventType::TextFinal, "text", json!(text)),
+        (EventType::ReasoningSummary, "text", json!(text)),
+        (EventType::PlanFinal, "plan", json!([{ "step": text }])),
+        (EventType::ToolArgs, "inputText", json!(text)),
+        (EventType::ToolOutputDelta, "text", json!(text)),
+        (EventType::MessagesSnapshot, "messages", json!([{ "parts": [{ "text": text }, { "text": text }] }])),
+        (EventType::ActionRequired, "input", json!({ "content": text })),
+        (EventType::ActionResolved, "value", json!(text)),
+    ] {
+        let mut harness = Harness::new();
+        harness.pass(Draft::new(event_type.clone()).with("first", 1).with(member, value.clone()).with("last", 2)).flush();
+        let guarded = harness.only();
+        assert!(guarded.bodies().is_empty(), "{event_type}");
+        assert!(guarded.draft().payload[member] == value, "{event_type}");
+        assert!(guarded.draft().payload.keys().eq(["first", member, "last"]), "{event_type}");
+    }
+    // Beside a text, other values move.
+    let draft = Draft::new(EventType::TextFinal).with("text", "See").with("attachments", json!([{ "url": "x".repeat(40_000) }]));
+    let guarded = Harness::new().pass(draft).only();
+    assert_eq!(guarded.draft().refs.as_ref().unwrap()[0]["member"], "/payload/attachments/0/url");
+}
+
+#[test]
+fn a_text_longer_than_a_message_is_cut_like_a_streamed_one_and_its_whole_moves() {
+    let whole = Draft::new(EventType::TextFinal).with("text", " ".repeat(TEXT_BYTES_MAX));
+    assert!(Harness::new().pass(whole).only().bodies().is_empty());
+    let text = format!("{}é", " ".repeat(TEXT_BYTES_MAX - 1));
+    let guarded = Harness::new().pass(Draft::new(EventType::TextFinal).with("text", text.as_str())).only();
+    assert_eq!(guarded.draft().text("text").map(str::len), Some(TEXT_BYTES_MAX - 1));
+    let link = &guarded.draft().refs.as_ref().unwrap()[0];
+    assert_eq!((&link["member"], &link["bytes"]), (&json!("/payload/text"), &json!(TEXT_BYTES_MAX + 1)));
+    assert!(guarded.bodies()[0].bytes == text.as_bytes());
+}
+
+#[test]
+fn the_structure_of_a_state_stays_for_later_patches_and_its_large_texts_move() {
+    let rows: Vec<_> = (0..60_000).map(|i| json!({ "i": i })).collect();
+    let draft = Draft::new(EventType::StateSnapshot).with("state", json!({ "rows": rows, "doc": "x".repeat(40_000) }));
+    let guarded = Harness::new().pass(draft).only();
+    assert_eq!(guarded.draft().payload["state"]["rows"].as_array().map(Vec::len), Some(60_000));
+    assert_eq!(guarded.draft().refs.as_ref().unwrap()[0]["member"], "/payload/state/doc");
 }
 
 #[test]
@@ -67,22 +116,22 @@ fn a_large_structured_value_moves_whole_and_other_large_texts_one_by_one() {
 }
 
 #[test]
-fn a_snapshot_of_many_small_texts_moves_whole_only_if_necessary() {
+fn a_list_of_many_small_texts_moves_whole_only_if_necessary() {
     let messages = |n: usize| -> Vec<Value> {
         (0..n)
             .map(|i| json!({"messageId": i.to_string(), "parts": [{"kind": "assistant_text", "text": "x".repeat(1500)}]}))
             .collect()
     };
-    let is_consistent = Harness::new().pass(Draft::new(EventType::MessagesSnapshot).with("messages", messages(100))).only();
+    let is_consistent = Harness::new().pass(Draft::new(EventType::TaskChanged).with("messages", messages(100))).only();
     assert!(is_consistent.bodies().is_empty());
-    let whole = Harness::new().pass(Draft::new(EventType::MessagesSnapshot).with("messages", messages(1000))).only();
+    let whole = Harness::new().pass(Draft::new(EventType::TaskChanged).with("messages", messages(1000))).only();
     assert_eq!((whole.bodies().len(), whole.draft().payload["messages"].is_string()), (1, true));
     // Moving three long texts is enough.
     let mut list = messages(100);
     for i in [3, 50, 77] {
         list[i]["parts"][0]["text"] = "y".repeat(30_000 + i).into();
     }
-    let mut draft = Draft::new(EventType::MessagesSnapshot).with("messages", list.clone());
+    let mut draft = Draft::new(EventType::TaskChanged).with("messages", list.clone());
     draft.payload.insert("more".into(), messages(30).into());
     let guarded = Harness::new().pass(draft).only();
     assert_eq!(guarded.bodies().len(), 1);
@@ -92,7 +141,7 @@ fn a_snapshot_of_many_small_texts_moves_whole_only_if_necessary() {
 
 #[test]
 fn too_many_members_for_single_bodies_move_together() {
-    let mut draft = Draft::new(EventType::StateSnapshot);
+    let mut draft = Draft::new(EventType::TaskChanged);
     for i in 0..60_000 {
         draft.payload.insert(format!("member-{i}"), i.into());
     }

@@ -229,7 +229,7 @@ proptest! {
 
     #[test]
     fn a_payload_is_bounded_for_any_content(value in value(), widths in vec(1..400usize, 1..60), inline in 50..400usize) {
-        let mut draft = Draft::new(EventType::StateSnapshot).with("state", value);
+        let mut draft = Draft::new(EventType::TaskChanged).with("state", value);
         for (i, width) in widths.iter().enumerate() {
             draft.payload.insert(format!("{}{i}", "n".repeat(width % 90)), "\n".repeat(*width).into());
         }

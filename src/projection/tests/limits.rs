@@ -66,7 +66,7 @@ fn a_text_grows_up_to_its_limit_without_a_gap() {
     let part = |watched: &Watched| watched.get("message", "m")["parts"][0].clone();
     assert_eq!(part(&watched)["clipped"], true);
     let said = watched.texts_of("m").remove(0);
-    assert_eq!(said.len(), activity_set::TEXT_BYTES_MAX - 1, "a character that does not fit is cut as a whole");
+    assert_eq!(said.len(), crate::model::TEXT_BYTES_MAX - 1, "a character that does not fit is cut as a whole");
     delta(&mut watched, "y");
     assert_eq!(watched.texts_of("m"), [said], "a short text must not follow a cut");
     assert!(watched.frames.is_empty(), "{:?}", watched.frames);
@@ -124,4 +124,70 @@ fn a_patch_beyond_the_step_limit_is_not_applied_and_is_reported() {
     assert!(entry["error"].as_str().unwrap().contains("1048576"), "{entry}");
     watched.fold("state.delta", json!({"payload": {"patch": [{"op": "remove", "path": "/list/0"}]}}));
     assert_eq!(watched.get("state", "state")["state"]["list"].as_array().unwrap().len(), 99_999);
+}
+
+#[test]
+fn a_text_of_which_the_envelope_has_the_beginning_takes_nothing_back() {
+    let link = |bytes: usize| json!([{"rel": "output", "href": "/v1/blobs/b", "bytes": bytes, "member": "/payload/text"}]);
+    let last = |part: Value, bytes: usize| {
+        let mut members = json!({"messageId": "m", "refs": link(bytes), "payload": {"text": "Hello w…"}});
+        members.as_object_mut().unwrap().extend(part.as_object().unwrap().clone());
+        members
+    };
+    for part in [json!({}), json!({"partId": "p"})] {
+        let mut watched = Watched::new();
+        watched.fold("text.delta", delta("p", "Hello wor"));
+        watched.fold("text.delta", delta("p", "ld"));
+        watched.fold("text.final", last(part.clone(), 11));
+        let shown = watched.get("message", "m")["parts"][0].clone();
+        assert_eq!((watched.texts_of("m"), shown.get("clipped")), (vec!["Hello world".to_owned()], None), "{part}");
+        watched.fold("text.final", last(part, 12));
+        assert_eq!(watched.get("message", "m")["parts"][0]["clipped"], true);
+    }
+    let mut watched = Watched::new();
+    watched.fold("text.final", last(json!({}), 11));
+    let shown = watched.get("message", "m")["parts"][0].clone();
+    assert_eq!((watched.texts_of("m"), &shown["clipped"]), (vec!["Hello w".to_owned()], &json!(true)));
+    watched.fold("reasoning.summary", last(json!({"partId": "r"}), 11));
+    let thought = watched.get("reasoning", "m/r");
+    assert_eq!((&thought["text"], &thought["clipped"]), (&json!(["Hello w"]), &json!(true)));
+}
+
+#[test]
+fn a_new_value_of_a_member_forgets_where_the_old_one_was() {
+    let mut watched = Watched::new();
+    let moved = |member: &str| json!([{"rel": "output", "href": "/v1/blobs/b", "bytes": 9, "member": member}]);
+    watched
+        .fold("tool.started", json!({"toolCallId": "c", "payload": {"input": {"a": "x…"}}, "refs": moved("/payload/input/a")}));
+    watched.fold("tool.result", json!({"toolCallId": "c", "payload": {"output": "y…"}, "refs": moved("/payload/output")}));
+    let call = watched.get("tool-call-progress", "c");
+    let bodies: Vec<_> = call["bodies"].as_object().unwrap().keys().cloned().collect();
+    assert_eq!((bodies, &call["clipped"]), (vec!["/input/a".to_owned(), "/output".to_owned()], &json!(true)));
+    watched.fold("tool.args", json!({"toolCallId": "c", "payload": {"input": {"a": "whole"}}}));
+    watched.fold("tool.result", json!({"toolCallId": "c", "payload": {"output": "short"}}));
+    let call = watched.get("tool-call-progress", "c");
+    assert_eq!((call.get("bodies"), call.get("clipped")), (None, None));
+}
+
+#[test]
+fn what_is_decided_names_the_bodies_of_its_previews_though_they_read_the_same() {
+    let mut watched = Watched::new();
+    let link = |id: &str, member: &str| json!({"href": format!("/v1/blobs/{id}"), "bytes": 9, "member": format!("/payload/input/{member}")});
+    let input = json!({"file_path": "a.txt", "old_string": "same…", "new_string": "same…"});
+    let refs = json!([link("b1", "old_string"), link("b2", "new_string")]);
+    watched.fold("tool.started", json!({"toolCallId": "c", "payload": {"toolName": "edit", "input": input}, "refs": refs}));
+    watched.fold("action.required", json!({"actionId": "a", "toolCallId": "c", "payload": {"kind": "tool_approval"}}));
+    let action = watched.get("action", "a");
+    let href = |pointer: &str| action["bodies"][pointer]["href"].clone();
+    assert_eq!((href("/parameters/old_string"), href("/parameters/new_string")), (json!("/v1/blobs/b1"), json!("/v1/blobs/b2")));
+    assert_eq!(
+        (href("/subject/diffs/0/oldText"), href("/subject/diffs/0/newText")),
+        (json!("/v1/blobs/b1"), json!("/v1/blobs/b2"))
+    );
+    assert_eq!((&action["subject"]["diffs"][0]["newText"], &action["title"]), (&json!("same…"), &json!("Edit a.txt?")));
+    watched.fold(
+        "tool.args",
+        json!({"toolCallId": "c", "payload": {"input": {"file_path": "a.txt", "old_string": "a", "new_string": "b"}}}),
+    );
+    assert_eq!(watched.get("tool-call-progress", "c").get("bodies"), None);
 }

@@ -6,6 +6,7 @@
 //! only an unknown run is requested. A new question under the id of a known run is refused. Disconnecting does not end
 //! the run.
 
+use super::bodies::BodyReader;
 use super::cursor::DialectCursor;
 use super::requests::{self, Decision};
 use super::tanstack::{self, TanStack};
@@ -25,7 +26,7 @@ use crate::serve::access::requested_run::requested_in_thread;
 use crate::serve::api::stream::HEADERS;
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{Query, id_of, segment};
-use crate::serve::http::response::{echo, no_store_json};
+use crate::serve::http::response::echo;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -341,7 +342,10 @@ pub async fn get(
     match (run, thread) {
         (Some(run), thread) => join(&app, authorization, run, thread, options).await,
         (None, Some(thread)) => {
-            hydrate(&app, &thread, options.audience, limit, before).await.map(|answer| no_store_json(echo(&query, answer)))
+            let thread = Thread::find(&app, &thread).await?;
+            let answer = hydrate(&app, &thread, options.audience, limit, before).await?;
+            let runs = all_runs(&app, &thread).into_iter().map(|(_, run)| run).collect();
+            Ok(BodyReader::new(&app, options.audience, runs).respond(echo(&query, answer)))
         }
         (None, None) => {
             let detail = "The query has no threadId to load and no runId to join. Send one of them.";
@@ -399,8 +403,7 @@ pub(super) fn await_run(
 }
 
 /// A stored thread: a page of its messages, its active run, and what it waits for.
-async fn hydrate(app: &App, id: &SessionId, audience: Audience, limit: usize, before: Option<&str>) -> Result<Value, Problem> {
-    let thread = Thread::find(app, id).await?;
+async fn hydrate(app: &App, thread: &Thread, audience: Audience, limit: usize, before: Option<&str>) -> Result<Value, Problem> {
     let mut active = thread.active(audience).map(|part| &part.run).or(thread.requested.first());
     let (mut pending, waiting) = (Vec::new(), thread.waiting(audience).filter(|_| active.is_none()));
     if let Some(part) = waiting {
@@ -411,9 +414,9 @@ async fn hydrate(app: &App, id: &SessionId, audience: Audience, limit: usize, be
     let interrupts = waiting
         .filter(|_| !pending.is_empty())
         .map(|part| json!({ "runId": part.run, "pending": tanstack::with_bindings(pending, part.run.as_str()) }));
-    let (messages, state, next) = page(app, &thread, active, audience, limit, before).await?;
+    let (messages, state, next) = page(app, thread, active, audience, limit, before).await?;
     let mut answer = json!({
-        "threadId": id,
+        "threadId": thread.id,
         "messages": messages,
         "activeRun": active.map(|run| json!({ "runId": run })),
         "interrupts": interrupts,
@@ -442,10 +445,7 @@ async fn page(
     before: Option<&str>,
 ) -> Result<(Vec<Value>, Option<Value>, Option<String>), Problem> {
     let before = before.map(place).transpose()?;
-    let mut runs: Vec<(u64, RunId)> = match app.logs.sessions().logs_of(&thread.id, usize::MAX) {
-        Some((logs, _)) => logs.into_iter().filter_map(|(created, log)| Some((created, run_of(log)?))).collect(),
-        None => thread.runs.iter().map(|part| (part.created, part.run.clone())).collect(),
-    };
+    let mut runs = all_runs(app, thread);
     runs.retain(|(created, _)| before.is_none_or(|(newest, _)| *created <= newest));
     let older = runs.get(RUNS_MAX).map(|(created, _)| created.to_string());
     runs.truncate(RUNS_MAX);
@@ -467,6 +467,14 @@ async fn page(
     };
     messages.drain(..from);
     Ok((messages, state(&all), next))
+}
+
+/// The runs of a thread with their places in creation order, the newest first.
+fn all_runs(app: &App, thread: &Thread) -> Vec<(u64, RunId)> {
+    match app.logs.sessions().logs_of(&thread.id, usize::MAX) {
+        Some((logs, _)) => logs.into_iter().filter_map(|(created, log)| Some((created, run_of(log)?))).collect(),
+        None => thread.runs.iter().map(|part| (part.created, part.run.clone())).collect(),
+    }
 }
 
 fn run_of(log: LogId) -> Option<RunId> {

@@ -6,6 +6,7 @@
 //! The SDK names no runs. This module derives a run's id from the chat and the message that it answers, so a repeated
 //! request requests one run. One run is one assistant message, whose id is the run's id in every replay.
 
+use super::bodies::BodyReader;
 use super::requests::{self, Decision, SubmittedDecision};
 use super::threads::{AskedAction, JoinTarget, Thread};
 use super::view::{AI_SDK, ai_sdk_version};
@@ -278,7 +279,8 @@ pub async fn chat(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Pro
         "activeRun": active.map(|run| json!({ "runId": run })),
         "truncated": thread.run_count > thread.runs.len(),
     });
-    Ok(no_store_json(echo(&query, answer)))
+    let runs = thread.runs.iter().map(|part| part.run.clone()).collect();
+    Ok(BodyReader::new(&app, audience, runs).respond(echo(&query, answer)))
 }
 
 /// `POST /ai-sdk/{agent}/{chat}/stop`: requests a stop of the active run. A disconnect alone does not.

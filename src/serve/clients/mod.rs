@@ -11,6 +11,7 @@
 
 pub mod ag_ui;
 pub mod ai_sdk;
+pub mod bodies;
 pub mod body;
 pub mod copilotkit;
 pub mod cursor;
@@ -34,9 +35,11 @@ use crate::serve::http::problem::Problem;
 use crate::serve::{App, drain_elapsed};
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
+use bodies::{BodyReader, FilledText};
 use bytes::Bytes;
 use cursor::{DialectCursor, SentEvents};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -101,6 +104,9 @@ pub struct DialectStream {
     audience: Audience,
     earlier: Vec<RunId>,
     ids: IdPosition,
+    /// The text that is being sent, and the bodies that belong into it.
+    sending: FilledText,
+    bodies: BodyReader,
     /// Sent with the first event.
     reconnect_delay_ms: Option<u64>,
     /// Events to send before all others.
@@ -165,6 +171,8 @@ impl PendingSource {
 }
 
 /// The activities of a run, as an audience sees them at a sequence. Empty for a run without a log.
+///
+/// Values that moved to a body are placeholders; a [`BodyReader`] puts the bodies into what is sent.
 pub async fn shown_activities(
     app: &App,
     run: &RunId,
@@ -172,7 +180,8 @@ pub async fn shown_activities(
     at: Option<Sequence>,
 ) -> Result<Vec<ActivityView>, Problem> {
     let view = app.feed.activities(&LogId::Run(run.clone()), audience, at).await?;
-    Ok(view.iter().flat_map(crate::projection::View::activities).map(|activity| ActivityView::of(run, activity)).collect())
+    let activities = view.iter().flat_map(crate::projection::View::activities);
+    Ok(activities.map(|activity| app.placeholders.mark_activity(ActivityView::of(run, activity))).collect())
 }
 
 impl DialectStream {
@@ -188,12 +197,11 @@ impl DialectStream {
         let replay = replay || already_sent.count > 0;
         let started = Started { run, authorization, after: after.map(|position| position.cursor), replay, earlier: None };
         let position = started.after.map(DialectCursor::from);
+        let run = started.run.clone();
         let stream = open_stream(app, started, audience, &mut *dialect).await?;
-        Ok(Self {
-            position,
-            already_sent,
-            ..Self::new(app, FrameSource::Stream(Box::new(stream)), audience, ids, earlier, dialect)
-        })
+        let mut opened = Self::new(app, FrameSource::Stream(Box::new(stream)), audience, ids, earlier, dialect);
+        opened.bodies.cover(&run);
+        Ok(Self { position, already_sent, ..opened })
     }
 
     /// Opens a stream that waits for its run. Until the run starts, `authorization` covers the wait.
@@ -221,6 +229,7 @@ impl DialectStream {
     ) -> Self {
         let (app, reconnect_delay_ms) = (app.clone(), Some(app.reconnect_delay_ms()));
         let (opening_events, position, already_sent) = (Vec::new(), None, SentEvents::default());
+        let bodies = BodyReader::new(&app, audience, earlier.clone());
         Self {
             app,
             source,
@@ -228,6 +237,8 @@ impl DialectStream {
             audience,
             earlier,
             ids,
+            sending: FilledText::of(Bytes::new()),
+            bodies,
             reconnect_delay_ms,
             opening_events,
             position,
@@ -245,6 +256,7 @@ impl DialectStream {
             }
             self.earlier = earlier;
         }
+        self.earlier.iter().chain([&started.run]).for_each(|run| self.bodies.cover(run));
         if let FrameSource::Pending(wait) = &mut self.source {
             // The wait and the stream count as one open connection.
             wait.access = OpenAccess::default();
@@ -259,12 +271,19 @@ impl DialectStream {
     /// # Errors
     /// The stream is cut before its end, and the response must not look complete.
     pub async fn next(&mut self) -> Option<io::Result<Bytes>> {
-        while !self.is_over {
+        loop {
+            if let Some(piece) = self.sending.next(&self.bodies).await {
+                return Some(Ok(piece));
+            }
+            if self.is_over {
+                return None;
+            }
             let mut out = Vec::new();
             if !self.opening_events.is_empty() {
                 let opening_events = std::mem::take(&mut self.opening_events);
                 self.write_events(&opening_events, None, &mut out);
-                return Some(Ok(out.into()));
+                self.sending = FilledText::of(out);
+                continue;
             }
             let outcome = match self.next_event().await {
                 SourceEvent::Heartbeat => return Some(Ok(heartbeat().into_bytes())),
@@ -280,11 +299,8 @@ impl DialectStream {
                 self.write_events(events, None, &mut out);
                 self.finish(&mut out);
             }
-            if !out.is_empty() {
-                return Some(Ok(out.into()));
-            }
+            self.sending = FilledText::of(out);
         }
-        None
     }
 
     async fn next_event(&mut self) -> SourceEvent {
@@ -298,10 +314,26 @@ impl DialectStream {
         }
     }
 
+    /// The frame with placeholders, or with whole arguments where the dialect compares them.
+    async fn whole_frame<'f>(&mut self, frame: &'f Frame) -> Cow<'f, Frame> {
+        let mut frame = self.app.placeholders.mark(frame);
+        if let Cow::Owned(Frame::ActivityDelta { patch, .. }) = &mut frame
+            && self.dialect.compares_arguments()
+        {
+            let mut whole = patch.to_vec();
+            for op in whole.iter_mut().filter(|op| op["path"] == "/input") {
+                op["value"] = self.bodies.fill_value(op["value"].take()).await;
+            }
+            *patch = whole.into();
+        }
+        frame
+    }
+
     /// Translates frames into events.
     async fn translate(&mut self, frames: &EncodedFrames, out: &mut Vec<u8>) -> Result<(), Problem> {
         let (all, of) = frames.decoded();
         for DecodedFrame { frame, cursor } in &all[of] {
+            let frame = &*self.whole_frame(frame).await;
             let is_error = matches!(frame, Frame::Error { .. });
             let mut events = Vec::new();
             let mut flow = self.dialect.frame(frame, &mut events);

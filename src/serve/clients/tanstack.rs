@@ -52,6 +52,10 @@ impl Dialect for TanStack {
         self.inner.is_replayable()
     }
 
+    fn compares_arguments(&self) -> bool {
+        self.inner.compares_arguments()
+    }
+
     fn end_batch(&mut self, events: &mut Vec<Value>) -> Flow {
         let mut events_in = Vec::new();
         let flow = self.inner.end_batch(&mut events_in);

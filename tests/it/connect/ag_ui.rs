@@ -50,6 +50,29 @@ fn asks(run: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
+async fn the_next_turn_has_long_texts_and_outputs_whole() {
+    let (text, output) = ("said ".repeat(200_000), "found \"1\"\n".repeat(50_000));
+    let call = vec![
+        started("r1"),
+        json!({ "type": "TOOL_CALL_START", "toolCallId": "call", "toolCallName": "look" }),
+        json!({ "type": "TOOL_CALL_ARGS", "toolCallId": "call", "delta": "{}" }),
+        json!({ "type": "TOOL_CALL_END", "toolCallId": "call" }),
+        json!({ "type": "TOOL_CALL_RESULT", "messageId": "result", "toolCallId": "call", "content": output }),
+    ];
+    let first = [call, message("a1", &text).to_vec(), vec![finished("r1")]].concat();
+    let endpoint = Endpoint::start(vec![Reply::Events(first), answer("r2", "a2", "Yes")]).await;
+    let client = start_server(&agent(&endpoint)).await;
+    let asked = "ask ".repeat(50_000);
+    assert!(text_of(&say(&client, "t", "r1", json!([user("u1", &asked)])).await) == text);
+    endpoint.received().await;
+    say(&client, "t", "r2", json!([user("u2", "Again?")])).await;
+    let history = endpoint.received().await.body["messages"].as_array().unwrap().clone();
+    let contents: Vec<&str> = history.iter().filter_map(|message| message["content"].as_str()).collect();
+    let lengths: Vec<usize> = contents.iter().map(|content| content.len()).collect();
+    assert!(contents == [&*asked, &*output, &*text, "Again?"], "{lengths:?}");
+}
+
+#[tokio::test]
 async fn a_page_s_message_reaches_the_agent_and_its_answer_the_page() {
     let endpoint = Endpoint::start(vec![answer("r1", "a1", "Hello to you")]).await;
     let client = start_server(&agent(&endpoint)).await;

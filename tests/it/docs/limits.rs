@@ -83,7 +83,17 @@ const LIMITS: &[(&str, &[Limit])] = &[
     (
         "Guarding",
         &[
-            ("A string or output that stays in its envelope", "{--inline-max}", "none; it moves to a blob"),
+            (
+                "A tool's input or output, or a text in a state, that stays in its envelope",
+                "{--inline-max}",
+                "none; it moves to a blob",
+            ),
+            (
+                "A text of a message, thought, plan or streamed output, and a value of a decision, in its envelope",
+                "{TEXT_BYTES_MAX}",
+                "none; the whole moves to a blob, and the activity has the beginning and `clipped`",
+            ),
+            ("Bodies in the history that an agent is sent", "{SENT_BYTES_MAX}", "none; the oldest have only their previews"),
             ("Bodies that move out of one envelope", "{BODIES_MAX}", "none; the member around them moves whole"),
             (
                 "JSON pointer that names a blob's place in its envelope",

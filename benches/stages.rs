@@ -83,7 +83,7 @@ fn stages(criterion: &mut Criterion) {
             |drafts| {
                 let (mut guard, policy, mut count) = (Guard::new(), Policy::default(), 0);
                 for mut draft in drafts {
-                    guard.pass(&policy, &mut blob_id, &mut draft, &mut |_| count += 1);
+                    guard.pass(&policy, &mut blob_id, &mut draft, proscenium::model::halves::Halves::Absent, &mut |_| count += 1);
                 }
                 count
             },

@@ -341,7 +341,7 @@ async fn exercise_clients(client: &Client, small: &Client) {
     // The run with decisions continues; the other one has ended, so that its streams end.
     let started = fact("run.started", json!({"sessionId": "live"}));
     client.append("live", std::slice::from_ref(&started)).await;
-    let asked = json!({ "messageId": "u", "payload": { "role": "user", "text": "Hello" } });
+    let asked = json!({ "messageId": "hello", "payload": { "role": "user", "text": "Hello" } });
     let ended = [fact("run.started", json!({"sessionId": "done"})), fact("text.final", asked), fact("run.finished", json!({}))];
     client.append("done", &ended).await;
     let deep = format!("{{\"a\":{}{}}}", "[".repeat(70), "]".repeat(70));

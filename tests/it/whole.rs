@@ -384,7 +384,7 @@ async fn a_large_state_is_whole_for_existing_clients_through_its_patches() {
             Some("STATE_SNAPSHOT") => state = event["snapshot"].clone(),
             Some("STATE_DELTA") => {
                 json_patch::patch(&mut state, &serde_json::from_value::<json_patch::Patch>(event["delta"].clone()).unwrap())
-                    .unwrap()
+                    .unwrap();
             }
             _ => {}
         }

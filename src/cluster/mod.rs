@@ -44,6 +44,7 @@ pub struct Membership {
     nodes: RwLock<BTreeMap<String, Node>>,
     /// The node that holds the lease, and when this node last heard of it.
     leader: watch::Sender<Option<Leading>>,
+    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "only the lease reads it"))]
     leader_heard: RwLock<Instant>,
     /// Why this node cannot read the lease.
     refused: RwLock<Option<String>>,

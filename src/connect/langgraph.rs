@@ -144,7 +144,7 @@ fn thread_of(session: &SessionId) -> String {
     Uuid::parse_str(session.as_str()).unwrap_or_else(|_| uuid_of(&[session.as_str()])).to_string()
 }
 
-/// The answers, by interrupt. A bare value would answer whatever the thread asks by then.
+/// The answers, by interrupt. A bare value would answer the question that the thread asks by then.
 fn resume(replies: &[ActionReply]) -> Value {
     replies.iter().map(|reply| (reply.own_action().to_owned(), resume_value(reply))).collect::<Map<_, _>>().into()
 }

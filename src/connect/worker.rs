@@ -129,7 +129,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends the runs that wait for answers that no process wants any more.
+    /// Ends the runs that wait for answers that no process still wants.
     async fn give_up_waiting_runs(&self) -> Result<(), Problem> {
         let agent = &self.agent;
         for run in agent.app.logs.sessions().all_runs_with_pending() {

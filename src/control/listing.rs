@@ -31,7 +31,7 @@ pub fn list_entry(record: &ControlRecord, queues: &Queues, reader: &Requester) -
     let expires_at = (record.expires_at != NOT_STARTED).then(|| format_timestamp(record.expires_at).into());
     entry.extend(expires_at.map(|time| ("expiresAt".to_owned(), time)));
     let decided_by = record.decided_by.as_ref().map(|decided_by| match reader.audience {
-        // Without tokens, nobody is another person.
+        // Without tokens, all requests come from one person.
         Audience::User if decided_by.decider.sub.is_some() => decided_by.for_person(decided_by.decider.sub == reader.decider.sub),
         _ => decided_by.to_value(),
     });

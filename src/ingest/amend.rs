@@ -266,7 +266,7 @@ impl LogWriter {
         self.state = WriterState::Active;
     }
 
-    /// Notes that a decision about a pending action is under way, or that it is not any more.
+    /// Notes whether a decision about a pending action is under way.
     fn note_decision(&mut self, record: &ControlRecord) {
         let Some(action) = record.ids().action.filter(|_| record.control.decides()) else { return };
         let Some(detail) = self.summary.extension.actions.get_mut(&action) else { return };

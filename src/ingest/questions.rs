@@ -170,7 +170,7 @@ impl Questions {
         }
     }
 
-    /// Closes the questions of a run that waits for none any more.
+    /// Closes the questions of a run that no longer waits.
     pub fn close_pending(&mut self) {
         if self.pending == 0 {
             return;

@@ -75,7 +75,7 @@ impl Item {
 pub enum Due {
     /// It may have to be closed: it is obsolete, expired, or was never answered.
     Close(LogId, ControlId),
-    /// Nothing holds it back any more, so its time to live starts.
+    /// Nothing holds it back now, so its time to live starts.
     Start(LogId, ControlId),
 }
 

@@ -145,7 +145,7 @@ impl Request {
         }
     }
 
-    /// The step that decided; `None` for a request that nobody decided.
+    /// The step that decided; `None` for a request without a decision.
     fn decided(&self) -> Option<Step> {
         self.control.as_ref().or(self.resolved.as_ref()).map(|(step, _)| *step)
     }

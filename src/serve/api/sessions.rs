@@ -55,7 +55,7 @@ pub(super) fn no_such_session(session: &SessionId) -> Problem {
 struct SessionFilter {
     /// The accepted statuses; all if empty.
     statuses: Vec<Status>,
-    /// Only sessions with an action that nobody has answered, their own or of a descendant.
+    /// Only sessions with an unanswered action, their own or of a descendant.
     needs_action: bool,
     /// The search text, in lower case.
     text: Option<String>,

@@ -188,7 +188,7 @@ async fn decide(
     if !parts.iter().any(is_decided) {
         return Ok(Vec::new());
     }
-    // The message is that of one run: a part answers what this run asked, by whatever id others ask.
+    // The message is that of one run: a part answers what this run asked, also if other runs use the same id.
     let run = message["id"].as_str().and_then(|id| RunId::new(id).ok());
     let actions_asked = thread.asked(app, run.as_ref(), by.audience).await?;
     let mut submitted = Vec::new();

@@ -98,7 +98,7 @@ pub fn run_exists(run: &RunId) -> Problem {
     Problem::new(StatusCode::CONFLICT, "run_exists", detail).with("member", "runId")
 }
 
-/// Whether a request that nobody has taken yet has another last message than the known one of its id.
+/// Whether a request that is not claimed yet has another last message than the known one of its id.
 async fn asks_something_else(app: &App, thread: &SessionId, id: &ControlId, value: Option<&Value>) -> Result<bool, Problem> {
     let known = |view: &WriterView<'_>| view.controls.get(id).and_then(|record| record.value.clone());
     let known = app.ingest.read(&LogId::Session(thread.clone()), known).await?;

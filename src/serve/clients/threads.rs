@@ -64,7 +64,7 @@ pub struct AskedAction {
     pub run: RunId,
     /// Whether it still waits for an answer.
     pub is_pending: bool,
-    /// Why it takes no answer any more although nobody decided: it expired, or was superseded.
+    /// Why it takes no answer without a decision: it expired, or was superseded.
     pub ended: Option<ActionOutcome>,
     /// The action's kind, if known.
     pub kind: Option<Box<str>>,

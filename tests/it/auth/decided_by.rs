@@ -36,7 +36,7 @@ async fn a_decision_names_its_maker_to_operators_and_only_the_face_to_users() {
     assert_eq!(json!([claimed["runId"], claimed["sessionId"], claimed["threadId"]]), json!(["r", "s", "t"]));
     assert_eq!(claimed["decidedBy"], whole);
 
-    // The worker claims that somebody else decided.
+    // The worker claims that another person decided.
     let resolved =
         fact("action.resolved", json!({"actionId": "a", "payload": {"outcome": "approved", "decidedBy": {"sub": "mallory"}}}));
     server.post("/v1/runs/r/facts", &operator, &json!([resolved])).await.ok();

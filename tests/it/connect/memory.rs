@@ -168,7 +168,7 @@ async fn a_message_for_a_run_of_another_producer_is_refused_and_writes_nothing_t
     };
     send("r1").await;
     endpoint.received().await;
-    // It waits behind the first turn, and meanwhile somebody else begins its run.
+    // It waits behind the first turn, and meanwhile another producer begins its run.
     let waiting = send("r2").await;
     while status_of(&waiting).await != "claimed" {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;

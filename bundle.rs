@@ -189,11 +189,12 @@ fn parse_all<'a>(name: &str, sources: &'a Sources, modules: &mut BTreeMap<String
     path.push(name.to_owned());
     module.imports.iter().for_each(|import| parse_all(&import.target, sources, modules, path));
     path.pop();
-    // An `import()` may lead back to a module that runs already.
-    for target in module.dynamic_imports() {
-        parse_all(target, sources, modules, &mut Vec::new());
-    }
+    let lazy: Vec<String> = module.dynamic_imports().map(str::to_owned).collect();
     modules.insert(name.to_owned(), module);
+    // An `import()` may lead back to a module that runs already.
+    for target in lazy {
+        parse_all(&target, sources, modules, &mut Vec::new());
+    }
 }
 
 struct Import {

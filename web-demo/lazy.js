@@ -16,7 +16,7 @@ const MODULES = {
   "ps-inbox": { load: () => import("./surfaces/inbox.js"), styles: ["surfaces/inbox.css"] },
   "ps-review-lane": { load: () => import("./surfaces/review-lane.js"), styles: ["surfaces/team.css"] },
   "ps-work-board": { load: () => import("./surfaces/work-board.js"), styles: ["surfaces/team.css"] },
-  "ps-artifacts": { load: () => import("./surfaces/artifacts.js"), styles: ["surfaces/artifacts.css", "ui/json.css"] },
+  "ps-artifacts": { load: () => import("./surfaces/artifacts.js"), styles: ["surfaces/artifacts.css", "ui/diff.css", "ui/json.css"] },
   "ps-audiences": { load: () => import("./tools/audiences.js"), styles: ["tools/tools.css"] },
   "ps-diagnostics": { load: () => import("./surfaces/diagnostics.js"), styles: ["surfaces/diagnostics.css", "ui/json.css"] },
   "ps-events": { load: () => import("./surfaces/events.js"), styles: ["surfaces/events.css", "ui/json.css"] },
@@ -64,4 +64,13 @@ export function upgrade(name) {
     loads.set(name, pending);
   }
   return pending;
+}
+
+/**
+ * Loads what draws diffs: no first screen needs it.
+ * @returns {Promise<typeof import("./ui/diff.js")>}
+ */
+export async function loadDiffs() {
+  const [module] = await Promise.all([import("./ui/diff.js"), loadStyle("ui/diff.css")]);
+  return module;
 }

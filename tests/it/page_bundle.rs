@@ -86,6 +86,16 @@ fn modules_that_import_each_other_are_refused() {
 }
 
 #[test]
+fn a_module_may_load_one_that_imports_it() {
+    let chunks = bundled(&[
+        ("app.js", "import { load } from \"./lazy.js\";\nload();\n"),
+        ("lazy.js", "export const load = () => import(\"./b.js\");\n"),
+        ("b.js", "import { load } from \"./lazy.js\";\nexport const b = load;\n"),
+    ]);
+    assert_eq!(chunks.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["app.js", "b.js"]);
+}
+
+#[test]
 #[should_panic(expected = "exports by a form that the bundler does not know")]
 fn an_unknown_form_of_export_is_refused() {
     bundled(&[("app.js", "export let a = 1;\n")]);

@@ -10,6 +10,7 @@ import { evidenceLinks, findActivity, findAgentName, formatValue, refLinks } fro
 import { planOf, stepsTemplate } from "./plan.js";
 import { Prose } from "./prose.js";
 import { RequestSubject } from "./request-subject.js";
+import { loadDiffs } from "../lazy.js";
 import { glyph, icon } from "../ui/icons.js";
 import { reveal } from "../ui/reveal.js";
 import { html, nothing } from "../vendor/lit.js";
@@ -141,7 +142,7 @@ export class DecisionSubject {
     /** @type {Change} */
     let change;
     try {
-      this.#drawing ??= await import("../ui/diff.js");
+      this.#drawing ??= await loadDiffs();
       change = (await readBodies(view, artifact, version)) ?? { patch: "", isWhole: true };
       if ("patch" in change) {
         const { text, isWhole } = await readDiff(view, artifact, requested);

@@ -6,6 +6,7 @@
 import { createBadge, element, toText } from "./base.js";
 import { readBlobText, readImageAddress } from "./bodies.js";
 import { BLOB_PATH, setLinks, formatValue, refLinks } from "./lane.js";
+import { loadDiffs } from "../lazy.js";
 import { render } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").View} View */
@@ -73,7 +74,7 @@ function drawChange(root, view, part) {
   const diff = part.diff ?? part.patch;
   const draw = async (/** @type {string} */ text) => {
     const body = root.appendChild(element("div"));
-    const { patchView } = await import("../ui/diff.js");
+    const { patchView } = await loadDiffs();
     render(patchView(text), body);
   };
   if (diff !== undefined) return void draw(toText(diff)).catch((error) => console.warn("The diff did not load:", error));

@@ -5,6 +5,7 @@
 
 import { argumentsTemplate } from "./argument-list.js";
 import { formatValue } from "./lane.js";
+import { loadDiffs } from "../lazy.js";
 import { reveal } from "../ui/reveal.js";
 import { html, nothing } from "../vendor/lit.js";
 
@@ -77,7 +78,7 @@ export class RequestSubject {
     if (this.#isLoading) return;
     this.#isLoading = true;
     try {
-      this.#drawing = await import("../ui/diff.js");
+      this.#drawing = await loadDiffs();
     } catch (error) {
       this.#problem = `Diff unavailable: ${error instanceof Error ? error.message : error}`;
     }

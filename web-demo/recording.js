@@ -5,6 +5,7 @@
  * same file again stores nothing twice.
  */
 
+import { parseJson } from "./client/json.js";
 import { Problem, pathSegment, request } from "./client/http.js";
 
 /** The members that a server assigns to every accepted envelope. A recording has those of another server. */
@@ -73,7 +74,7 @@ function parse(text, name) {
 function parseLine(line, number) {
   let fact;
   try {
-    fact = JSON.parse(line);
+    fact = parseJson(line);
   } catch (error) {
     throw new Error(`Line ${number} is not JSON: ${error instanceof Error ? error.message : error}`);
   }

@@ -6,6 +6,7 @@
  * one.
  */
 
+import { readJson } from "./client/json.js";
 import { connect } from "./client/connection.js";
 import { Problem, request } from "./client/http.js";
 import { Hydration, Stale } from "./client/hydration.js";
@@ -132,7 +133,7 @@ export class ViewModel {
       follow: isLive ? (after, listener) => model.#follow(after, listener) : undefined,
       read: async (path) => {
         if (model.connection.isCut) throw new Error(DISCONNECTED);
-        return (await request(model.#server, path)).json();
+        return readJson(await request(model.#server, path));
       },
     };
   }

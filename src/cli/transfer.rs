@@ -364,6 +364,6 @@ mod tests {
             "{\"type\":\"a\",\"eventId\":\"e\",\"sequence\":4,\"sourceSequence\":7,\"runId\":\"r\",\"x\":1.50}\n\n{\"type\":\"b\"}",
         );
         let sent = LineReader::open(file.path()).unwrap().next_chunk().unwrap().unwrap();
-        assert_eq!(sent, "{\"type\":\"a\",\"sourceSequence\":7,\"x\":1.5}\n\n{\"type\":\"b\"}\n");
+        assert_eq!(sent, "{\"type\":\"a\",\"sourceSequence\":7,\"x\":1.50}\n\n{\"type\":\"b\"}\n");
     }
 }

@@ -10,6 +10,9 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use uuid::Uuid;
 
+/// The member of a `tool.started` whose readers did not get the call's result, which came first.
+pub const END_WITHHELD: &str = "endWithheld";
+
 /// The payload member of a `run.started` that belongs to the attempt at work: it is `true`.
 pub const CONTINUES: &str = "continues";
 

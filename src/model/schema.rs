@@ -138,6 +138,7 @@ pub fn event() -> Value {
             "description": "The producer-owned body of the fact. Absent when empty.",
             "type": "object",
             "properties": {
+                "endWithheld": { "description": "On `tool.started`: the call's result came first, and is for a narrower audience than the start.", "type": "boolean" },
                 "withheld": { "description": "true on a stub: the subject ended, and the body is for a narrower audience than this reader's.", "type": "boolean" },
             },
         }),

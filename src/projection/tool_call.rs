@@ -10,6 +10,7 @@
 use super::activity_set::{Activity, CHAR_BYTES_MAX, Edit, joined};
 use super::envelope_view::EnvelopeView;
 use super::{ACTION_KIND, FoldState, bodies, diagnostics, number, patch};
+use crate::model::envelope::END_WITHHELD;
 use crate::model::{EventType, MessageId, Phase, Surface, TEXT_BYTES_MAX, ToolCallId};
 use serde_json::{Map, Value, json};
 
@@ -85,6 +86,12 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     match envelope.event_type {
         // The result came first. The start says whose it is.
         E::ToolStarted if has_ended(&edit) => set_input(envelope, &mut edit),
+        E::ToolStarted if envelope.get(END_WITHHELD).is_some() => {
+            set_input(envelope, &mut edit);
+            edit.set_str("status", "done");
+            edit.set_str("state", "output-available");
+            edit.set("withheld", true);
+        }
         E::ToolStarted => start(envelope, &mut edit),
         E::ToolArgs => args(envelope, &mut edit),
         E::ToolOutputDelta => output(envelope, &mut edit),

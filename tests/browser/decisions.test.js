@@ -154,3 +154,25 @@ test("an emoji stays one, and a hidden character beside it does not", limit, asy
   });
   assert.deepEqual(revealed, ["👩‍💻 ❤️", "a⟨U+FE0F⟩b", "x⟨U+200D⟩y", "tab\tline\nend⟨U+000D⟩", "⟨U+E0041⟩"]);
 });
+
+test("a number that no double holds is decided on, edited and sent with all its digits", limit, async () => {
+  const wei = "123456789012345678901234567890";
+  const lines = [
+    '{"type":"run.started"}',
+    `{"type":"tool.started","toolCallId":"c","payload":{"toolName":"transfer","input":{"wei":${wei}}}}`,
+    `{"type":"action.required","actionId":"a","toolCallId":"c","payload":{"kind":"tool_approval","toolName":"transfer","input":{"wei":${wei}}}}`,
+  ];
+  const headers = { "content-type": "application/x-ndjson" };
+  await fetch(`${stage.url}/v1/runs/digits/facts?agentId=payer`, { method: "POST", headers, body: lines.join("\n") });
+  page = await stage.look({ run: "digits" });
+  const card = page.locator("ps-conversation ps-action");
+  await card.locator(".ask").waitFor();
+  await until(page, isReady);
+  await card.getByText(wei).first().waitFor();
+  await card.locator(".edit summary").click();
+  const field = card.locator(".edit textarea");
+  await field.fill((await field.inputValue()).replace(wei, `${wei}1`));
+  await card.getByRole("button", { name: "Edit arguments" }).click();
+  const claimed = await fetch(`${stage.url}/v1/agents/payer/controls/claim?wait=30`, { method: "POST" });
+  assert.ok((await claimed.text()).includes(`"wei":${wei}1}`));
+});

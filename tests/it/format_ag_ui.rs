@@ -246,6 +246,14 @@ fn read(version: Version, events: &[Value]) -> Client {
     client
 }
 
+/// Reads a run live, up to its end.
+pub fn read_live(log: &LogId, rows: &[Row], audience: Audience) -> Vec<Value> {
+    let story = Story::of(log, rows, audience);
+    let mut stream = Stream::from_start(&story, Version::V1);
+    stream.finish();
+    read(Version::V1, &stream.events).messages
+}
+
 /// Checks a client's state at the end of a stream.
 fn check_end(story: &Story, client: &Client, version: Version, how: &str) {
     let last = story.shown.last().unwrap();

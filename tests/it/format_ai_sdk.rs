@@ -167,6 +167,12 @@ impl<'s> Stream<'s> {
     }
 }
 
+/// Reads a run live, up to its end.
+pub fn read_live(log: &LogId, rows: &[Row], audience: Audience) -> Value {
+    let story = Story::of(log, rows, audience);
+    Reader::read(7, &Stream::joined(&story, 7, 0).rest()).message
+}
+
 /// Returns whether a client can have the loaded message: versions 5 and 6 cannot retract a text.
 fn holds(reader: &Reader, story: &Story, version: u8) -> bool {
     assert!(reader.ended.is_some(), "a stream ended without its last chunk");

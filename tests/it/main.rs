@@ -47,6 +47,7 @@ mod lifecycle;
 mod limits;
 mod listing;
 mod load;
+mod mutations;
 mod nats;
 mod openapi;
 mod ops;

@@ -9,7 +9,7 @@ use crate::schema::assert_activity;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use proscenium::guard::Policy;
-use proscenium::ingest::{Delivery, Environment, Ingest};
+use proscenium::ingest::{Delivery, Environment, Facts, Ingest};
 use proscenium::log::commit::{Logs, rows_after};
 use proscenium::log::journal::MemoryJournal;
 use proscenium::log::memory::MemoryStore;
@@ -53,13 +53,18 @@ impl Pipeline {
 
     /// Sends facts to a new run, and reads its rows.
     pub async fn rows(&self, deliveries: &[(&str, &[Value])]) -> (LogId, Vec<Row>) {
+        self.rows_of(deliveries.iter().map(|(source, facts)| (*source, facts.to_vec().into()))).await
+    }
+
+    /// Sends facts to a new run, as values or as text, and reads its rows.
+    pub async fn rows_of(&self, deliveries: impl IntoIterator<Item = (&str, Facts)>) -> (LogId, Vec<Row>) {
         self.runs.set(self.runs.get() + 1);
         self.deliver(&format!("run-{}", self.runs.get()), deliveries).await
     }
 
     /// Sends native facts to a run, and reads all its rows.
     pub async fn append(&self, run: &str, facts: &[Value]) -> (LogId, Vec<Row>) {
-        self.deliver(run, &[("agentui", facts)]).await
+        self.deliver(run, [("agentui", facts.to_vec().into())]).await
     }
 
     /// Releases the writers that no client uses.
@@ -67,7 +72,7 @@ impl Pipeline {
         self.ingest.sweep();
     }
 
-    async fn deliver(&self, run: &str, deliveries: &[(&str, &[Value])]) -> (LogId, Vec<Row>) {
+    async fn deliver(&self, run: &str, deliveries: impl IntoIterator<Item = (&str, Facts)>) -> (LogId, Vec<Row>) {
         let log = LogId::Run(RunId::new(run).unwrap());
         for (source, facts) in deliveries {
             let delivery = Delivery {
@@ -75,7 +80,7 @@ impl Pipeline {
                 source: by_name(source).unwrap(),
                 given: Ids::default(),
                 producer: None,
-                facts: facts.to_vec().into(),
+                facts,
                 epoch: None,
                 write_scope: None,
                 memory: None,

@@ -3,7 +3,7 @@
 //! The words of a conversation stay in their envelopes. Outputs move to bodies: existing clients get them whole, and
 //! native readers a preview that says where the whole is.
 
-use crate::harness::{Client, fact, start_local, to_ndjson};
+use crate::harness::{Client, fact, part_of, start_local, to_ndjson};
 use proscenium::model::TEXT_BYTES_MAX;
 use serde_json::{Value, json};
 
@@ -36,6 +36,7 @@ fn sources(text: &str, output: &str) -> Vec<(&'static str, bool, Vec<Value>)> {
         json!({ "type": kind, "session_id": "s", "uuid": content.to_string().len().to_string(), "parent_tool_use_id": null,
             "message": { "id": format!("{kind}-{}", content.to_string().len()), "role": kind, "model": "m", "content": [content] } })
     };
+    let turn = |event: &str, payload: Value| json!({ "event": event, "payload": payload });
     vec![
         (
             "agentui",
@@ -142,6 +143,18 @@ fn sources(text: &str, output: &str) -> Vec<(&'static str, bool, Vec<Value>)> {
             ],
         ),
         (
+            "turnrunner",
+            true,
+            vec![
+                turn("turnStart", json!({ "turnId": "t" })),
+                turn("toolCall", json!({ "id": "c", "tool": "f", "args": {}, "isComplete": false })),
+                turn("toolCall", json!({ "id": "c", "tool": "f", "args": {}, "isComplete": true, "results": output })),
+                turn("message", json!({ "id": "m", "full": text, "aDelta": text, "isComplete": false })),
+                turn("message", json!({ "id": "m", "full": text, "isComplete": true })),
+                turn("turnEnd", json!({ "turnId": "t" })),
+            ],
+        ),
+        (
             "a2a",
             false,
             vec![
@@ -215,14 +228,26 @@ async fn assert_whole(client: &Client, run: &str, text: &str, output: Option<&st
     let live = events(client, &format!("/v1/runs/{run}/stream?format=ag-ui&audience=internal&replay=deltas")).await;
     assert!(joined(of_type(&live, "TEXT_MESSAGE_CONTENT"), "delta").contains(text), "{run}, AG-UI live");
 
-    let stream = events(client, &format!("/v1/runs/{run}/stream?format=ai-sdk&version=6&audience=internal")).await;
-    assert!(joined(of_type(&stream, "text-delta"), "delta").contains(text), "{run}, AI SDK");
-    let chat = client.get(&format!("/ai-sdk/default/s-{run}?version=6&audience=internal")).await.ok();
-    let parts: Vec<Value> =
-        chat["messages"].as_array().unwrap().iter().flat_map(|message| message["parts"].as_array().unwrap().clone()).collect();
-    assert!(parts.iter().any(|part| part["text"] == text), "{run}, AI SDK chat");
+    let mut ai_sdk = Vec::new();
+    for version in [5, 6, 7] {
+        let path = format!("/v1/runs/{run}/stream?format=ai-sdk&version={version}&audience=internal");
+        let stream = events(client, &path).await;
+        assert!(joined(of_type(&stream, "text-delta"), "delta").contains(text), "{run}, AI SDK {version}");
+        let chat = client.get(&format!("/ai-sdk/default/s-{run}?version={version}&audience=internal")).await.ok();
+        let messages = chat["messages"].as_array().unwrap().iter();
+        let parts: Vec<Value> = messages.flat_map(|message| message["parts"].as_array().unwrap().clone()).collect();
+        assert!(parts.iter().any(|part| part["text"] == text), "{run}, AI SDK {version}, chat");
+        ai_sdk.push((version, stream, parts));
+    }
 
     let Some(output) = output else { return };
+    for (version, stream, parts) in &ai_sdk {
+        let streamed = of_type(stream, "tool-output-available").last().map(|result| &result["output"]);
+        let loaded = parts.iter().find(|part| part["type"] == "dynamic-tool").map(|part| &part["output"]);
+        for (place, shown) in [("stream", streamed), ("chat", loaded)] {
+            assert_same(shown.and_then(Value::as_str).unwrap_or_default(), output, &format!("{run}, AI SDK {version}, {place}"));
+        }
+    }
     let call = activities(client, run, "tool-call-progress").await.remove(0);
     let preview = call["output"].as_str().expect("a preview");
     assert!(preview.len() < 2048 && output.starts_with(preview.strip_suffix('…').expect("a cut")), "{run}: {preview}");
@@ -236,8 +261,6 @@ async fn assert_whole(client: &Client, run: &str, text: &str, output: Option<&st
             snapshot["messages"].as_array().unwrap().iter().find(|message| message["role"] == "tool").map(|m| &m["content"]),
         ),
         ("AG-UI live", of_type(&live, "TOOL_CALL_RESULT").next().map(|result| &result["content"])),
-        ("AI SDK", of_type(&stream, "tool-output-available").last().map(|result| &result["output"])),
-        ("AI SDK chat", parts.iter().find(|part| part["type"] == "dynamic-tool").map(|part| &part["output"])),
     ] {
         assert_same(shown.and_then(Value::as_str).unwrap_or_default(), output, &format!("{run}, {place}"));
     }
@@ -265,12 +288,13 @@ async fn a_long_text_and_a_long_output_of_every_source_are_whole_for_every_clien
 }
 
 #[tokio::test]
-async fn a_text_of_4_mib_and_an_output_of_1_mib_are_whole() {
+async fn a_text_of_4_mib_and_an_output_of_1_mib_of_every_source_are_whole() {
     let client = start_local().await;
-    let text = "x".repeat(TEXT_BYTES_MAX);
-    let (_, _, facts) = sources(&text, &long("found", 1 << 20)).swap_remove(0);
-    post(&client, "r", "agentui", &facts).await;
-    assert_whole(&client, "r", &text, Some(&long("found", 1 << 20))).await;
+    let (text, output) = ("x".repeat(TEXT_BYTES_MAX), long("found", 1 << 20));
+    for (source, has_output, facts) in part_of(sources(&text, &output), 6) {
+        post(&client, source, source, &facts).await;
+        assert_whole(&client, source, &text, has_output.then_some(&*output)).await;
+    }
 }
 
 #[tokio::test]
@@ -313,6 +337,55 @@ async fn streamed_text_is_not_taken_back_when_the_final_repeats_it() {
         .flat_map(|frame| frame["patch"].as_array().cloned().unwrap_or_default())
         .filter(|op| op["path"] == "/parts/0/text");
     assert_eq!(taken.count(), 0, "no delta replaces the text");
+}
+
+/// Numbers that no 64-bit integer or double holds, and some that are written in another way than usual.
+const NUMBERS: [&str; 7] = [
+    "123456789012345678901234567890",
+    "18446744073709551616",
+    "-9223372036854775809",
+    "1e+400",
+    "0.10000000000000000555",
+    "1.0",
+    "-0",
+];
+
+#[tokio::test]
+async fn the_digits_of_a_number_reach_every_reader_as_they_came() {
+    let client = start_local().await;
+    for number in NUMBERS {
+        let facts = r#"{"type":"run.started"}
+{"type":"tool.started","toolCallId":"c","payload":{"toolName":"f","input":{"n":@}}}
+{"type":"tool.result","toolCallId":"c","payload":{"output":{"n":@}}}
+{"type":"state.snapshot","payload":{"state":{"n":@}}}
+{"type":"action.required","actionId":"a","payload":{"kind":"input","input":{"n":@}}}
+{"type":"run.finished"}
+"#;
+        let run = &format!("r{number}");
+        client.post_lines(&format!("/v1/runs/{run}/facts?sessionId=s{number}"), facts.replace('@', number)).await.ok();
+        for (path, times) in [
+            ("events?audience=internal", 4),
+            ("activities?audience=internal", 4),
+            ("stream?audience=internal", 4),
+            ("stream?audience=internal&replay=deltas", 4),
+            ("stream?format=ag-ui&audience=internal", 3),
+            ("stream?format=ag-ui&audience=internal&replay=deltas", 3),
+            ("stream?format=ai-sdk&version=7&audience=internal", 2),
+            ("export?audience=internal", 4),
+        ] {
+            let answer = client.get(&format!("/v1/runs/{run}/{path}")).await;
+            let text = String::from_utf8(answer.body).unwrap().replace('\\', "");
+            let found = text.matches(&format!(r#""n":{number}}}"#)).count();
+            assert!(found >= times, "{number} {path}: {found} times in {text}");
+        }
+        let open = &format!("open{number}");
+        client.append(open, &[fact("run.started", json!({}))]).await;
+        let control = format!(r#"{{"control":"steer","value":{{"n":{number}}}}}"#);
+        client.post(&format!("/v1/runs/{open}/controls"), &[], control).await;
+        let claimed = client.post("/v1/agents/default/controls/claim?wait=30", &[], "").await;
+        let claimed = String::from_utf8(claimed.body).unwrap();
+        assert!(claimed.contains(&format!(r#""n":{number}}}"#)), "{number}: {claimed}");
+    }
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@
  * this detects an answer that a proxy or cache mixed up.
  */
 
+import { readJson } from "./json.js";
 import { request, pathSegment } from "./http.js";
 
 /**
@@ -232,7 +233,7 @@ export class Hydration {
     return this.#whileActive(call.signal, async (signal) => {
       const query = this.#query(call);
       query.set("activation", activation);
-      const response = await (await request(this.#options, `${path}?${query}`, { signal })).json();
+      const response = await readJson(await request(this.#options, `${path}?${query}`, { signal }));
       if (response.activation !== activation) throw new Stale(activation);
       return response;
     });

@@ -2,6 +2,7 @@
  * Reads frames over a WebSocket (`proscenium.v1`), which carries many subscriptions on one connection.
  */
 
+import { parseJson } from "./json.js";
 import { guarded, reasonOf } from "./sse.js";
 
 /**
@@ -83,7 +84,7 @@ export function readBySocket(url, { token, subscriptions, pingMs, WebSocket }, l
   socket.onmessage = (message) => {
     emit.activity();
     try {
-      const { sub, cursor = "", ...frame } = JSON.parse(message.data);
+      const { sub, cursor = "", ...frame } = parseJson(message.data);
       if (typeof frame.op === "string") handleReply(frame);
       else if (openIds.has(sub)) emit.frames([{ frame, cursor, sub }]);
     } catch (error) {

@@ -2,6 +2,7 @@
  * Server-sent events: the parser, and two readers (`fetch` and `EventSource`).
  */
 
+import { parseJson } from "./json.js";
 import { problemOf, retryAfterOf } from "./http.js";
 
 /**
@@ -148,7 +149,7 @@ function framesOf(events) {
   /** @type {ReceivedFrame[]} */
   const frames = [];
   try {
-    for (const { data, id } of events) frames.push({ frame: JSON.parse(data), cursor: id ?? "" });
+    for (const { data, id } of events) frames.push({ frame: parseJson(data), cursor: id ?? "" });
     return { frames };
   } catch (malformed) {
     return { frames, malformed };
@@ -172,7 +173,7 @@ export function readByEventSource(url, EventSource, listener) {
   source.onmessage = (message) => {
     let frame;
     try {
-      frame = JSON.parse(message.data);
+      frame = parseJson(message.data);
     } catch (error) {
       source.close();
       return emit.ended({ kind: "malformed", why: `The client received malformed data: ${reasonOf(error)}` });

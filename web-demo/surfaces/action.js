@@ -7,6 +7,7 @@
  * decided card is one line.
  */
 
+import { parseJson } from "../client/json.js";
 import { define, formatDuration, humanize, inspectButton, keyOf, stateOf, toText } from "./base.js";
 import { EDITABLE_KINDS, NOT_STATED, credentialKindOf, editableArguments, factsTemplate } from "./action-facts.js";
 import "./action-keys.js";
@@ -360,7 +361,7 @@ export class Action extends Card {
     if (editable === undefined) return nothing;
     return this.#edit("Arguments (JSON)", "Edit arguments", JSON.stringify(editable, null, 2), (text) => {
       try {
-        return { value: JSON.parse(text) };
+        return { value: parseJson(text) };
       } catch {
         return { problem: "The arguments are not JSON." };
       }

@@ -2,6 +2,7 @@
  * Arguments of a call, each with its type: short ones in a line, long ones open below each other.
  */
 
+import { digitsOf } from "../client/json.js";
 import { formatJson } from "./tool.js";
 import { reveal } from "../ui/reveal.js";
 import { html, nothing } from "../vendor/lit.js";
@@ -24,7 +25,7 @@ export function argumentsTemplate(value, label = "Arguments") {
  */
 function argument(name, value) {
   const text = reveal(textOf(value));
-  const type = value === null ? "null" : Array.isArray(value) ? "array" : typeof value;
+  const type = value === null ? "null" : Array.isArray(value) ? "array" : digitsOf(value) ? "number" : typeof value;
   const isLong = text.length > SHORT_ARGUMENT_CHARS || text.includes("\n");
   return html`<span class="arg" ?data-long=${isLong}>${name ? html`<span class="arg-name">${reveal(name)}</span> ` : nothing}<span class="arg-value" dir="auto" data-type=${type}>${text}</span></span>`;
 }

@@ -2,6 +2,7 @@
  * The preview of an artifact's body by its type: Markdown, code, image, JSON, table, HTML in a sandbox, plain text.
  */
 
+import { parseJson } from "../client/json.js";
 import { jsonTree } from "../ui/json.js";
 import { html, nothing } from "../vendor/lit.js";
 import { element, formatCount, toText } from "./base.js";
@@ -139,7 +140,7 @@ function imageOf(text, name) {
  */
 function parsedJson(text, name) {
   try {
-    return html`<div class="json-tree body" role="group" tabindex="0" aria-label=${name}>${jsonTree(JSON.parse(text))}</div>`;
+    return html`<div class="json-tree body" role="group" tabindex="0" aria-label=${name}>${jsonTree(parseJson(text))}</div>`;
   } catch (error) {
     return html`<p class="hint">Not valid JSON: ${error instanceof Error ? error.message : error}</p>${sourceOf(text, name)}`;
   }

@@ -2,6 +2,7 @@
  * Bodies and diffs of artifacts, loaded on demand: from a blob of this server, or from the artifact's envelopes.
  */
 
+import { parseJson } from "../client/json.js";
 import { toText } from "./base.js";
 import { BLOB_PATH, formatValue } from "./lane.js";
 
@@ -163,7 +164,7 @@ export class WholeContent {
       const loads = Object.entries(bodies).map(async ([pointer, link]) => {
         const { blob } = await view.hydration.blob(toText(link?.href), { audience: view.audience });
         const text = await blob.text();
-        return /** @type {[string, unknown]} */ ([pointer, link.mediaType === "application/json" ? JSON.parse(text) : text]);
+        return /** @type {[string, unknown]} */ ([pointer, link.mediaType === "application/json" ? parseJson(text) : text]);
       });
       const values = await Promise.all(loads);
       if (key !== this.#key) return;

@@ -2,6 +2,8 @@
  * What a person takes from the events: an event as JSON, as a curl command or as a link, and the rows as a file.
  */
 
+import { parseJson } from "../client/json.js";
+
 /** @typedef {import("./base.js").View} View */
 /** @typedef {import("./event-log.js").Row} Row */
 /** @typedef {"json" | "curl" | "link"} CopyForm */
@@ -18,7 +20,7 @@ const COPIED = { json: "Copied as JSON.", curl: "Copied as curl. Set PROSCENIUM_
  * @returns {Promise<string>} What to tell the person.
  */
 export async function copyEvent(view, row, form, before) {
-  const text = { json: () => JSON.stringify(JSON.parse(row.json), null, 2), curl: () => curlOf(view, row, before), link: () => linkOf(view, row) }[form]();
+  const text = { json: () => JSON.stringify(parseJson(row.json), null, 2), curl: () => curlOf(view, row, before), link: () => linkOf(view, row) }[form]();
   try {
     await navigator.clipboard.writeText(text);
     return COPIED[form];

@@ -2,6 +2,7 @@
  * The detail of one envelope: its JSON, what it changed, and its references.
  */
 
+import { parseJson } from "../client/json.js";
 import { jsonText } from "../ui/json.js";
 import { age, formatBytes } from "../ui/format.js";
 import { icon } from "../ui/icons.js";
@@ -117,7 +118,7 @@ const TAGS = { opened: "run", changed: "idle", ended: "done", removed: "idle" };
 /** @param {DetailOptions} options */
 export function eventDetail(options) {
   const { view, row, tab, changes, onTab, onStep, onCopy, onClose } = options;
-  const event = /** @type {Envelope} */ (JSON.parse(row.json));
+  const event = /** @type {Envelope} */ (parseJson(row.json));
   const refs = refsOf(view, event);
   const choice = (/** @type {typeof tab} */ name, /** @type {string} */ label, /** @type {number | undefined} */ count) =>
     html`<button type="button" role="tab" id="event-tab-${name}" aria-controls="event-panel" aria-selected=${tab === name} tabindex=${tab === name ? 0 : -1} @click=${() => onTab(name)}>${label}${count === undefined ? nothing : html` <span class="count">${count}</span>`}</button>`;

@@ -6,6 +6,7 @@
  * field: the pressed button fills it in.
  */
 
+import { parseJson } from "../client/json.js";
 import { element, formatCount, humanize, toText } from "./base.js";
 import { REASON_NAME, decisionOf, optionOf, typedDecisions } from "./decision.js";
 import { html, nothing, render } from "../vendor/lit.js";
@@ -306,7 +307,7 @@ function jsonField(title, schema, isRequired) {
   const read = () => {
     if (control.value.trim() === "") return isRequired ? { problem: `${title} is required.`, field: control } : {};
     try {
-      return { value: JSON.parse(control.value) };
+      return { value: parseJson(control.value) };
     } catch {
       return { problem: `${title} is not valid JSON.`, field: control };
     }

@@ -3,6 +3,7 @@
  * and links.
  */
 
+import { digitsOf } from "../client/json.js";
 import { Surface, createBadge, formatCount, element, inspectButton, updateChildren, setBadge, setText, humanize, displayedStatus, stateOf, toText } from "./base.js";
 import { formatExact, formatSpan, parseTime } from "../ui/format.js";
 import { glyph, icon } from "../ui/icons.js";
@@ -310,7 +311,7 @@ export function formatValue(value, depth = 3) {
   if (value === undefined || value === null) return "";
   if (typeof value === "number") return formatCount(value);
   if (typeof value === "boolean") return value ? "yes" : "no";
-  if (typeof value !== "object") return truncate(toText(value));
+  if (typeof value !== "object" || digitsOf(value)) return truncate(toText(value));
   if (depth === 0) return truncate(toText(value));
   const all = Array.isArray(value)
     ? value.map((item) => formatValue(item, depth - 1))

@@ -2,6 +2,7 @@
  * JSON as templates: highlighted text, and a tree that opens level by level.
  */
 
+import { digitsOf } from "../client/json.js";
 import { html, nothing, render } from "../vendor/lit.js";
 
 /** The maximum length of highlighted text, in characters. */
@@ -39,7 +40,7 @@ export function jsonText(value) {
  */
 export function jsonTree(value, name = "", depth = 0) {
   const label = name === "" ? nothing : html`<span class="json-key">${name}</span>: `;
-  if (typeof value !== "object" || value === null) return html`<div class="json-leaf">${label}${jsonText(value)}</div>`;
+  if (typeof value !== "object" || value === null || digitsOf(value)) return html`<div class="json-leaf">${label}${jsonText(value)}</div>`;
   const members = Object.entries(value);
   const count = Array.isArray(value) ? `[${members.length}]` : `{${members.length}}`;
   if (members.length === 0) return html`<div class="json-leaf">${label}${Array.isArray(value) ? "[]" : "{}"}</div>`;

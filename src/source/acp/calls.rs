@@ -61,7 +61,7 @@ impl EventHandler<'_> {
         }
         self.close_part();
         self.settle_unseen_permission(&id, status.as_deref());
-        let is_announced = event_type == "tool_call" && !self.memory.calls.open.has(&id) && !ends;
+        let is_announced = event_type == "tool_call" && !self.memory.calls.open.has(&id);
         let is_new = !is_known || is_announced;
         let title = take_text(&mut update, "title").filter(|title| !title.is_empty());
         let content = take_list(&mut update, "content");

@@ -8,7 +8,8 @@ use super::{EventHandler, block_text};
 use crate::model::{Draft, EventType, MessageId, PartKind};
 use crate::source::Fact;
 use crate::source::digest::TextDigest;
-use crate::source::members::{diagnostic, next_id, take_id, take_list, take_text};
+use crate::source::members::{diagnostic, id_from, next_id, repair, take_id, take_list, take_text};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 /// The kinds of updates that repeat content.
@@ -27,6 +28,23 @@ pub(super) const CONTENT: &[&str] = &[
     "plan_removed",
 ];
 
+/// The messages that the adapter makes of a replay begin with this.
+const HISTORY: &str = "acp-history";
+
+/// A message of a replay, as far as its chunks have come.
+///
+/// An agent may cut a message in other places than before, so only all chunks together are the text that the log has. The
+/// messages of the chunks are retracted then.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct PastMessage {
+    event_type: Box<str>,
+    named: Option<MessageId>,
+    text: TextDigest,
+    /// The numbers of the messages that the adapter made of the chunks. None, if the last is below the first.
+    first: u64,
+    last: u64,
+}
+
 impl EventHandler<'_> {
     /// Recognises a replay whose request is not visible: only a replay shows a prompt outside a turn.
     pub(super) fn detect_replay(&mut self, kind: &str) {
@@ -38,6 +56,9 @@ impl EventHandler<'_> {
     }
 
     pub(super) fn history(&mut self, kind: &str, update: Fact) {
+        if !kind.ends_with("_chunk") {
+            self.memory.past = None;
+        }
         match kind {
             "user_message_chunk" | "user_message" => self.past_text(kind, "user", PartKind::UserText, update),
             "agent_message_chunk" | "agent_message" => self.past_text(kind, "assistant", PartKind::AssistantText, update),
@@ -51,11 +72,15 @@ impl EventHandler<'_> {
         let named: Option<MessageId> = take_id(&mut update, "messageId");
         let blocks = take_list(&mut update, "content");
         let text: String = blocks.iter().filter_map(block_text).collect();
-        if self.memory.texts.has(&TextDigest::of(text.as_bytes())) {
+        let past = self.past_message(event_type, named.as_ref(), &text);
+        if self.memory.texts.has(&TextDigest::of(text.as_bytes())) || self.memory.texts.has(&past.text) {
+            (past.first..=past.last).for_each(|n| self.push(repair(&id_from(&format!("{HISTORY}-{n}")), json!([]))));
+            self.memory.past = Some(PastMessage { first: past.last + 1, ..past });
             return self.repeated(event_type, text, update);
         }
         // Each chunk is a message of its own, because a window never adds to a message that it has.
-        let message: MessageId = next_id("acp-history", &mut self.memory.messages_made);
+        let message: MessageId = next_id(HISTORY, &mut self.memory.messages_made);
+        self.memory.past = Some(PastMessage { last: self.memory.messages_made, ..past });
         let mut parts = vec![json!({ "partId": "text", "kind": kind.as_str(), "text": [text] })];
         parts.retain(|part| part["text"][0] != "");
         parts.extend(blocks.into_iter().filter(|block| block_text(block).is_none()).map(|block| {
@@ -68,6 +93,24 @@ impl EventHandler<'_> {
         shaped.insert("parts".into(), parts.into());
         shaped.extend(update);
         self.window(shaped);
+    }
+
+    /// The message of a replay with a further chunk: the one that this chunk continues, or a new one.
+    fn past_message(&mut self, event_type: &str, named: Option<&MessageId>, text: &str) -> PastMessage {
+        let made = self.memory.messages_made;
+        let continues = |past: &PastMessage| {
+            event_type == &*past.event_type && event_type.ends_with("_chunk") && past.named.as_ref() == named && past.last == made
+        };
+        let new = || PastMessage {
+            event_type: event_type.into(),
+            named: named.cloned(),
+            text: TextDigest::default(),
+            first: made + 1,
+            last: made,
+        };
+        let mut past = self.memory.past.take().filter(continues).unwrap_or_else(new);
+        past.text.update(text.as_bytes());
+        past
     }
 
     fn past_call(&mut self, event_type: &str, mut update: Fact) {
@@ -87,7 +130,7 @@ impl EventHandler<'_> {
             part.insert("text".into(), json!([text]));
         }
         part.extend(update);
-        let message: MessageId = next_id("acp-history", &mut self.memory.messages_made);
+        let message: MessageId = next_id(HISTORY, &mut self.memory.messages_made);
         self.window(Map::from_iter([
             ("messageId".to_owned(), message.as_str().into()),
             ("role".to_owned(), "tool".into()),

@@ -37,6 +37,7 @@ use super::{Drafts, Fact, Parser, Runtime, SourceKind};
 use crate::model::{ActionId, AgentId, Draft, Ids, ThreadId, ToolCallId};
 use calls::Call;
 use event::{Event, Message, Sender};
+use history::PastMessage;
 use questions::Pending;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -97,6 +98,8 @@ struct Acp {
     calls: Calls<Call>,
     pending: Bounded<Pending, PENDING_MAX>,
     terminals: Bounded<Terminal, TERMINALS_MAX>,
+    /// The message of a replay whose chunks arrive.
+    past: Option<PastMessage>,
 }
 
 impl Runtime for Acp {

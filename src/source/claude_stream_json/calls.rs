@@ -53,8 +53,11 @@ fn without_encrypted(mut value: Value) -> Value {
 
 impl EventHandler<'_> {
     /// Creates a draft about a call of the line's agent.
-    pub(super) fn about(&self, class: EventType, id: &str) -> Draft {
-        let id = self.call_id(id);
+    pub(super) fn about(&self, class: EventType, raw: &str) -> Draft {
+        self.about_call(class, self.call_id(raw))
+    }
+
+    pub(super) fn about_call(&self, class: EventType, id: ToolCallId) -> Draft {
         Draft::new(class).with_some("toolName", self.memory.calls.open.find(&id).map(|call| call.name.clone())).with_call(id)
     }
 

@@ -4,9 +4,9 @@
 //! without a line: they are void.
 
 use super::EventHandler;
-use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, Phase};
+use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, Phase, ToolCallId};
 use crate::source::Fact;
-use crate::source::members::{diagnostic, name_of, repair, take_members, take_text};
+use crate::source::members::{diagnostic, repair, take_members, take_text};
 use crate::source::turn::error;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -26,8 +26,8 @@ pub(super) struct OpenMessage {
 pub(super) struct Block {
     pub index: u64,
     kind: BlockKind,
-    /// For a tool: the call's own id.
-    call: Option<String>,
+    /// For a tool: the call.
+    call: Option<ToolCallId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,11 +114,12 @@ impl EventHandler<'_> {
         let mut block = take_members(&mut event, "content_block", "value");
         let name = take_text(&mut block, "type").unwrap_or_default();
         let kind = BlockKind::of(&name);
-        let call = take_text(&mut block, "id").filter(|_| kind == BlockKind::Tool);
+        let raw = take_text(&mut block, "id").filter(|_| kind == BlockKind::Tool);
+        let call = raw.as_deref().map(|raw| self.call_id(raw));
         if let Some(message) = self.memory.message.as_mut().filter(|message| message.blocks.len() < BLOCKS_MAX) {
-            message.blocks.push(Block { index, kind, call: call.as_deref().map(name_of) });
+            message.blocks.push(Block { index, kind, call });
         }
-        match (kind, call) {
+        match (kind, raw) {
             (BlockKind::Text, _) => {
                 let text = take_text(&mut block, "text").unwrap_or_default();
                 self.chunk(EventType::TextDelta, index, text, rest);
@@ -127,9 +128,9 @@ impl EventHandler<'_> {
                 let text = take_text(&mut block, "thinking").unwrap_or_default();
                 self.chunk(EventType::ReasoningDelta, index, text, rest);
             }
-            (BlockKind::Tool, Some(id)) => {
+            (BlockKind::Tool, Some(raw)) => {
                 let tool = take_text(&mut block, "name").unwrap_or_default();
-                self.start_call(&id, &tool, true);
+                self.start_call(&raw, &tool, true);
             }
             _ => {}
         }
@@ -151,7 +152,7 @@ impl EventHandler<'_> {
                 let blocks = self.memory.message.as_ref().map_or(&[][..], |message| &message.blocks);
                 let call = blocks.iter().rfind(|block| block.index == index).and_then(|block| block.call.clone());
                 if let (Some(text), Some(call)) = (text, call) {
-                    let draft = self.about(EventType::ToolArgs, &call).with("inputText", text);
+                    let draft = self.about_call(EventType::ToolArgs, call).with("inputText", text);
                     self.push_carrying(draft.with_owner(Owner::Model).with_audience(Audience::Dashboard), rest);
                 }
             }
@@ -200,9 +201,9 @@ impl EventHandler<'_> {
             match (block.kind, block.call) {
                 (BlockKind::Tool, Some(call)) => {
                     let error = error(Some("retracted"), "the model's message broke off");
-                    let draft = self.about(EventType::ToolFailed, &call).with("error", error).with("neverStarted", true);
-                    let id = self.call_id(&call);
-                    self.memory.calls.end(&id);
+                    let draft = self.about_call(EventType::ToolFailed, call.clone()).with("error", error);
+                    let draft = draft.with("neverStarted", true);
+                    self.memory.calls.end(&call);
                     self.push(draft.with_phase(Phase::Cancelled));
                 }
                 (BlockKind::Text | BlockKind::Thought, _) if !is_whole => {

@@ -9,7 +9,7 @@ use super::messages::Known;
 use crate::model::{EventType, MessageId, ToolCallId};
 use crate::source::Fact;
 use crate::source::digest::TextDigest;
-use crate::source::members::{next_id, take_id, take_text};
+use crate::source::members::{id_of, next_id, take_id, take_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -78,7 +78,7 @@ impl EventHandler<'_> {
         if kind.starts_with("tool_call") {
             let name = content.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
             let named = content.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
-            let call = named.map_or_else(|| unnamed_call(message, index), super::id_from);
+            let call = named.map_or_else(|| unnamed_call(message, self.nth_call(index)), super::id_from);
             if let Some(open) = self.memory.open.find_mut(&self.namespace).filter(|open| open.calls.len() < CALLS_MAX) {
                 open.calls.push((index, call.clone()));
             }
@@ -91,6 +91,12 @@ impl EventHandler<'_> {
             return;
         }
         self.block_text(message, index, content);
+    }
+
+    /// The place of a block's call among the calls of the open message, as the whole message counts them.
+    fn nth_call(&self, index: u64) -> u64 {
+        let calls = self.open().map_or(&[][..], |open| &open.calls);
+        calls.iter().position(|(at, _)| *at == index).unwrap_or(calls.len()) as u64
     }
 
     fn block_delta(&mut self, message: &MessageId, index: u64, delta: &Fact) {
@@ -135,8 +141,10 @@ impl EventHandler<'_> {
                 let draft = self.part(EventType::ReasoningSummary, message, part).with("text", take_text(&mut content, &kind));
                 self.push(draft);
             }
-            Some("tool_call" | "tool_call_chunk") => self.whole_call(message, index, Value::Object(content), false),
-            Some("invalid_tool_call") => self.invalid_call(message, index, Value::Object(content), false),
+            Some("tool_call" | "tool_call_chunk") => {
+                self.whole_call(message, self.nth_call(index), Value::Object(content), false);
+            }
+            Some("invalid_tool_call") => self.invalid_call(message, self.nth_call(index), Value::Object(content), false),
             _ => self.keep("block", "content-block-finish", Value::Object(content)),
         }
     }
@@ -165,7 +173,7 @@ impl EventHandler<'_> {
         match event {
             "message-start" => {
                 let id = take_id(&mut data, "id").unwrap_or_else(|| next_id(super::MADE, &mut self.memory.messages_made));
-                let call = data.get("tool_call_id").and_then(Value::as_str).map(super::id_from);
+                let call = id_of(&data, "tool_call_id").or_else(|| self.only_call(""));
                 let (namespace, text, calls) = (self.namespace.clone(), TextDigest::default(), Vec::new());
                 self.memory.open.add(OpenMessage { namespace, id, is_ours: true, is_tool: true, call, text, calls });
             }

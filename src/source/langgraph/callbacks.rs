@@ -103,8 +103,7 @@ impl EventHandler<'_> {
         let output = callback.data.shift_remove("output").unwrap_or(Value::Null);
         match Message::of(output.clone()) {
             Some(mut message) => {
-                let named = message.members.get("tool_call_id").and_then(Value::as_str).map(id_from::<ToolCallId>);
-                let call = run.filter(|call| self.memory.calls.open.has(call)).or(named);
+                let call = run.filter(|call| self.memory.calls.open.has(call)).or_else(|| message.call());
                 if let Some(call) = call {
                     message.members.insert("tool_call_id".into(), call.as_str().into());
                     self.tool_message(&message);

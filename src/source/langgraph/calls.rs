@@ -139,10 +139,15 @@ impl EventHandler<'_> {
         self.push(draft);
     }
 
+    /// The one open call of this tool, for an event that does not name its call. An empty name is of any tool.
+    pub(super) fn only_call(&self, tool: &str) -> Option<ToolCallId> {
+        let tool = name_of(tool);
+        self.memory.calls.only(|call| tool.is_empty() || call.name == tool).map(|call| call.id.clone())
+    }
+
     /// Handles a tool's message, which ends its call.
     pub(super) fn tool_message(&mut self, message: &Message) {
-        let only = || self.memory.calls.only(|_| true).map(|call| call.id.clone());
-        let Some(id) = message.call().or_else(only) else {
+        let Some(id) = message.call().or_else(|| self.only_call("")) else {
             return self.keep("tool_message", "message", Value::Object(message.members.clone()));
         };
         let mut output = message.members.clone();
@@ -206,12 +211,13 @@ impl EventHandler<'_> {
         self.ensure_started();
         self.enter_child(None, None);
         let event = take_text(&mut data, "event").unwrap_or_default();
-        let Some(id) = take_text(&mut data, "tool_call_id").map(|id| id_from::<ToolCallId>(&id)) else {
+        let name = data.get("tool_name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let named = take_text(&mut data, "tool_call_id").filter(|id| !id.is_empty());
+        let Some(id) = named.map(|id| id_from::<ToolCallId>(&id)).or_else(|| self.only_call(&name)) else {
             return self.keep("tool_event", &event, Value::Object(data));
         };
         match event.as_str() {
             "tool-started" => {
-                let name = take_text(&mut data, "tool_name").unwrap_or_default();
                 self.settle_answers();
                 self.call_runs(&id, &name, data.shift_remove("input"));
             }

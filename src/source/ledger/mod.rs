@@ -19,6 +19,7 @@ pub use run::{RunState, Status};
 pub use speakers::Speakers;
 
 use crate::model::audience::Audience;
+use crate::model::envelope::END_WITHHELD;
 use crate::model::{AgentId, Draft, Envelope, EventType, Ids, ToolCallId};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -249,6 +250,9 @@ impl Ledger {
             _ => own,
         };
         let ends = draft.event_type.is_end() && !is_agent;
+        if unstarted_end(draft, known).is_some_and(|end| end > own) {
+            draft.set(END_WITHHELD, Some(true));
+        }
         draft.start_audience = Some(match known.filter(|subject| !subject.unstarted) {
             // Readers that saw the start see the end. The body is withheld if it is a hidden agent's or covers a hidden
             // part.
@@ -382,6 +386,12 @@ fn hidden_from(draft: &Draft) -> Option<Audience> {
 /// failure is data for the script that made the call.
 fn first_audience(draft: &Draft) -> Audience {
     if draft.event_type == EventType::ToolFailed && !is_nested(draft) { Audience::User } else { draft.audience }
+}
+
+/// Returns the audience of the end that came before this start of a call.
+fn unstarted_end(draft: &Draft, known: Option<SubjectState>) -> Option<Audience> {
+    let end = known.filter(|call| call.unstarted && call.sealed && draft.event_type == EventType::ToolStarted)?;
+    Some(end.start)
 }
 
 fn is_nested(draft: &Draft) -> bool {

@@ -2,7 +2,7 @@
 
 use super::endpoint::{Ending, Endpoint, Received, Reply, activities, post, start_server, start_server_on, wait_for_status};
 use super::failures::agent_fails;
-use crate::harness::{Client, storage_in, with_timeout};
+use crate::harness::{Client, fact, storage_in, with_timeout};
 use futures_util::future::join_all;
 use proscenium::connect::{CONNECTORS, TargetKind};
 use proscenium::log::embedded::Sync;
@@ -200,9 +200,53 @@ async fn a_program_that_fails_fails_the_run_with_the_reason_in_every_protocol() 
 }
 
 async fn send(client: &Client, run: &str) {
-    let value = json!({ "runId": run, "messages": [{ "id": run, "role": "user", "content": "Go" }] });
+    send_text(client, run, "Go").await;
+}
+
+async fn send_text(client: &Client, run: &str, text: &str) {
+    let value = json!({ "runId": run, "messages": [{ "id": run, "role": "user", "content": text }] });
     let control = json!({ "control": "send", "agentId": "helper", "value": value });
     assert_eq!(post(client, "/v1/sessions/t/controls", &control).await.status, 202);
+}
+
+/// Whether a text stands whole in a request.
+fn has_text(value: &Value, text: &str) -> bool {
+    match value {
+        Value::String(found) => found.contains(text),
+        Value::Array(items) => items.iter().any(|item| has_text(item, text)),
+        Value::Object(members) => members.values().any(|value| has_text(value, text)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+#[tokio::test]
+async fn long_texts_and_outputs_are_whole_in_the_request_of_every_protocol() {
+    let (asked, said, found) = ("ask ".repeat(1 << 18), "said ".repeat(1 << 19), "found ".repeat(1 << 17));
+    // The servers of the others keep the conversation themselves.
+    let with_history = ["ag-ui", "ai-sdk", "openai-responses"];
+    let facts = [
+        fact("run.started", json!({ "sessionId": "t", "agentId": "helper" })),
+        fact("text.final", json!({ "messageId": "q", "payload": { "role": "user", "text": "Look" } })),
+        fact("tool.started", json!({ "toolCallId": "c", "payload": { "toolName": "look", "input": {} } })),
+        fact("tool.result", json!({ "toolCallId": "c", "payload": { "output": found } })),
+        fact("text.final", json!({ "messageId": "a", "payload": { "text": said } })),
+        fact("run.finished", json!({})),
+    ];
+    for agent in URL_AGENTS {
+        let endpoint = Endpoint::start(vec![agent.begins(Ending::Open)]).await;
+        let client = start_server(&agent.table(&endpoint.url, "")).await;
+        client.append("before", &facts).await;
+        send_text(&client, "r", &asked).await;
+        let mut requests = vec![endpoint.received().await];
+        // LangGraph's thread is made first.
+        while !has_text(&requests.last().unwrap().body, &asked) {
+            requests.push(endpoint.received().await);
+        }
+        let body = &requests.last().unwrap().body;
+        if with_history.contains(&agent.protocol) {
+            assert!(has_text(body, &said) && has_text(body, &found), "{}", agent.name);
+        }
+    }
 }
 
 /// Waits until a fact of the agent is in the log, with what the connector remembers of it.

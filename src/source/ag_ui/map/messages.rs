@@ -9,8 +9,8 @@ use super::streams::part_name;
 use crate::model::{AgentId, Draft, EventType, MessageId, PartId, PartKind, ToolCallId};
 use crate::source::Fact;
 use crate::source::members::{
-    block_text, byte_count, carry_all, id_of, input, internal, next_id, take_id, take_list, take_members, take_text,
-    window_message,
+    block_text, byte_count, carry_all, id_of, input, internal, name_unnamed, next_id, take_id, take_list, take_members,
+    take_text, window_message,
 };
 use serde_json::{Map, Value, json};
 
@@ -68,7 +68,10 @@ impl EventHandler<'_> {
         let own_from = messages.iter().rposition(is_user).map_or(0, |at| at + 1);
         let mut extras = SnapshotExtras::default();
         let mut window = Vec::with_capacity(messages.len());
-        for (n, message) in messages.into_iter().enumerate() {
+        for (n, mut message) in messages.into_iter().enumerate() {
+            if let Value::Object(members) = &mut message {
+                name_unnamed("ag-ui", members, "toolCallId");
+            }
             extras.results.extend(CallAnswer::of(&message, |call| n >= own_from || self.memory.calls.open.has(call)));
             let calls_before = extras.calls.len();
             window.extend(self.convert_message(message, &mut extras));
@@ -157,6 +160,7 @@ impl EventHandler<'_> {
     fn call_part(&self, call: Value, message: &MessageId, agent: Option<&AgentId>, extras: &mut SnapshotExtras) -> Value {
         let Value::Object(mut call) = call else { return json!({ "kind": "tool_call", "call": call }) };
         call.retain(|_, value| !value.is_null());
+        name_unnamed("ag-ui", &mut call, "id");
         let id: Option<ToolCallId> = take_id(&mut call, "id");
         let of = [("messageId", message.as_str()), ("toolCallId", id.as_ref().map_or("", ToolCallId::as_str))];
         extras.narrower.extend(narrower(&mut call, &of));

@@ -61,7 +61,7 @@ async fn write(ingest: &Ingest, run: &str, count: usize, fact: impl Fn(usize) ->
 
 /// Reads a run's activities up to `Hydrated`, frame by frame.
 async fn join(feed: &Arc<Feed>, run: &str, replay: bool, mut each: impl FnMut(&[u8])) {
-    let filter = Filter { audience: Audience::User, surfaces: Vec::new(), types: Vec::new(), agent: None };
+    let filter = Filter::all(Audience::User);
     let request = ReadRequest { filter, frames: Frames::Activities, replay };
     let mut reader = feed.read(&log(run), request, StartAt::Start).await.expect("a reader");
     while let Ok(Some(mut frames)) = reader.next().await {

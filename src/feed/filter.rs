@@ -10,14 +10,46 @@ use crate::projection::activity_set::Activity;
 pub struct Filter {
     pub audience: Audience,
     /// Only envelopes of these surfaces; empty: all.
-    pub surfaces: Vec<Box<str>>,
+    pub surfaces: Vec<Surface>,
     /// Only envelopes of these types; empty: all.
-    pub types: Vec<Box<str>>,
+    pub types: Names,
     /// Only envelopes of this agent.
-    pub agent: Option<Box<str>>,
+    pub agent: Option<AgentId>,
+}
+
+/// Distinct names. A reader looks one up for each frame, so they are sorted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names(Vec<Box<str>>);
+
+impl Names {
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether this is one of them.
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        self.0.binary_search_by(|known| (**known).cmp(name)).is_ok()
+    }
+}
+
+impl From<Vec<Box<str>>> for Names {
+    fn from(mut names: Vec<Box<str>>) -> Self {
+        names.sort_unstable();
+        names.dedup();
+        Self(names)
+    }
 }
 
 impl Filter {
+    /// The filter that accepts everything that an audience sees.
+    #[must_use]
+    pub fn all(audience: Audience) -> Self {
+        Self { audience, surfaces: Vec::new(), types: Names::default(), agent: None }
+    }
+
     /// The filter on these frames; `None` if it accepts all of them. An activity has no type.
     pub(super) fn of_frames(&self, frames: Frames) -> Option<&Self> {
         let is_all = self.surfaces.is_empty() && self.agent.is_none() && (frames == Frames::Activities || self.types.is_empty());
@@ -42,20 +74,15 @@ impl Filter {
 
     /// Whether the filter accepts a frame with this tag.
     pub(super) fn accepts(&self, tag: &FrameTag) -> bool {
-        tag.event_type.as_ref().is_none_or(|of| matches_list(&self.types, of.as_str()))
+        tag.event_type.as_ref().is_none_or(|of| self.types.is_empty() || self.types.contains(of.as_str()))
             && self.accepts_parts(&tag.surface, tag.agent.as_ref())
     }
 
     /// Whether the filter accepts this surface and agent.
     fn accepts_parts(&self, surface: &Surface, agent: Option<&AgentId>) -> bool {
-        matches_list(&self.surfaces, surface.as_str())
-            && self.agent.as_deref().is_none_or(|wanted| agent.is_some_and(|agent| agent.as_str() == wanted))
+        (self.surfaces.is_empty() || self.surfaces.contains(surface))
+            && self.agent.as_ref().is_none_or(|wanted| agent == Some(wanted))
     }
-}
-
-/// Whether a list contains a value; an empty list contains all.
-fn matches_list(list: &[Box<str>], value: &str) -> bool {
-    list.is_empty() || list.iter().any(|name| **name == *value)
 }
 
 /// The kind of frames of a reader.

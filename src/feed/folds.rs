@@ -358,10 +358,6 @@ mod tests {
         }
     }
 
-    fn all(audience: Audience) -> Filter {
-        Filter { audience, surfaces: Vec::new(), types: Vec::new(), agent: None }
-    }
-
     #[test]
     fn audiences_share_a_view_until_their_envelopes_differ() {
         use Audience::{Dashboard, Internal, User};
@@ -379,7 +375,7 @@ mod tests {
             }
             assert_eq!((shared.0.len(), shared.through()), (views, Some(Sequence(n))));
             for (AudienceView { view, seen }, of) in &shared.0 {
-                assert_eq!((view.audience, seen.last_accepted(&all(of[0]))), (of[0], Some(view.last_framed)));
+                assert_eq!((view.audience, seen.last_accepted(&Filter::all(of[0]))), (of[0], Some(view.last_framed)));
                 for audience in of {
                     assert_eq!(view.save(), alone[audience.index()].save(), "{audience} after {n}");
                 }

@@ -74,8 +74,9 @@ mod tests {
     use crate::model::Audience;
 
     fn filter(types: &[&str], surfaces: &[&str], agent: Option<&str>) -> Filter {
-        let list = |names: &[&str]| names.iter().map(|name| (*name).into()).collect();
-        Filter { audience: Audience::User, surfaces: list(surfaces), types: list(types), agent: agent.map(Into::into) }
+        let types: Vec<_> = types.iter().map(|name| (*name).into()).collect();
+        let (surfaces, agent) = (surfaces.iter().map(|name| (*name).into()).collect(), agent.map(|id| AgentId::new(id).unwrap()));
+        Filter { audience: Audience::User, surfaces, types: types.into(), agent }
     }
 
     #[test]

@@ -242,7 +242,7 @@ mod tests {
         let count = 3 * SCANNED_APPENDS_MAX as u64;
         let (store, logs) = two_logs(count);
         let merged = MergedLogs { store: &*store, logs, until: count };
-        let want = Filter { audience: Audience::User, surfaces: Vec::new(), types: vec!["b".into()], agent: None };
+        let want = Filter { types: vec!["b".into()].into(), ..Filter::all(Audience::User) };
         let (mut pages, mut found, mut after) = (0, Vec::new(), Sequence::NONE);
         loop {
             let page = merged.forward(&want, after, Sequence::MAX, 10).unwrap();
@@ -271,7 +271,7 @@ mod tests {
     fn commits_beyond_the_visible_position_are_not_read() {
         let (store, logs) = two_logs(10);
         let merged = MergedLogs { store: &*store, logs, until: 7 };
-        let want = Filter { audience: Audience::User, surfaces: Vec::new(), types: Vec::new(), agent: None };
+        let want = Filter::all(Audience::User);
         let forward = merged.forward(&want, Sequence::NONE, Sequence::MAX, 100).unwrap();
         let backward = merged.backward(&want, Sequence::MAX, 100).unwrap();
         assert_eq!((forward.events.len(), forward.next), (7, None));

@@ -30,7 +30,7 @@ mod ring;
 mod tests;
 
 pub use any_reader::{AnyReader, TryNext};
-pub use filter::{Filter, Frames, ReadRequest};
+pub use filter::{Filter, Frames, Names, ReadRequest};
 pub use log_set::{LogSet, SessionPredicate};
 
 use crate::log::commit::{CommittedGroup, Log, Logs, Tail};

@@ -25,7 +25,7 @@ fn run(name: &str) -> LogId {
 }
 
 fn activities() -> ReadRequest {
-    let filter = Filter { audience: Audience::Internal, surfaces: Vec::new(), types: Vec::new(), agent: None };
+    let filter = Filter::all(Audience::Internal);
     ReadRequest { filter, frames: Frames::Activities, replay: false }
 }
 
@@ -89,7 +89,7 @@ pub(super) fn decoded(frames: &EncodedFrames) -> impl Iterator<Item = (serde_jso
 }
 
 fn of_type(event_type: &str) -> Filter {
-    Filter { types: vec![event_type.into()], ..activities().filter }
+    Filter { types: vec![event_type.into()].into(), ..activities().filter }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@
 //! a debug build.
 
 use crate::activities::Screen;
-use crate::harness::{AUDIENCES, Client, Process, Sse, Transport, cpu_ms_of, fact, to_ndjson, with_timeout};
+use crate::harness::{AUDIENCES, Client, Process, Sse, TRANSPORTS, Transport, cpu_ms_of, fact, to_ndjson, with_timeout};
 use crate::redaction::{ended, output, outputs, started, with_hidden_tail};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -387,7 +387,7 @@ async fn a_reader_that_sees_no_event_of_a_run_still_gets_its_last_event_and_its_
     let client = Client::new(server.at);
     let beside = Bystander::beside(&server);
     let mut readers = Vec::new();
-    for query in ["audience=user", "audience=user&frames=events", "audience=user&surface=conversation,run"] {
+    for query in ["audience=user", "audience=user&frames=events", "audience=user&surface=conversation,runtime_status"] {
         let mut reader = client.open_activities("r", query, None).await;
         reader.wait_until_open().await;
         readers.push(reader);
@@ -470,6 +470,109 @@ async fn stalled_readers_that_join_a_large_run_or_its_session_cost_a_page_each()
             "{query:?}"
         );
     }
+}
+
+/// What a reader sends that has nothing to send, and the most of it that the system's own buffers take.
+const JUNK_BYTES: usize = 96 * MIB as usize;
+const BUFFERED_BYTES_MAX: usize = 32 * MIB as usize;
+
+/// Sends junk until the server has closed the connection, accepts no more, or has accepted all of it.
+async fn send_junk(mut socket: TcpStream) -> usize {
+    let (junk, mut sent) = (vec![b'x'; 64 * 1024], 0);
+    while sent < JUNK_BYTES {
+        match tokio::time::timeout(Duration::from_millis(500), socket.write(&junk)).await {
+            Ok(Ok(written)) => sent += written,
+            Ok(Err(_)) | Err(_) => break,
+        }
+    }
+    sent
+}
+
+#[tokio::test]
+async fn a_reader_that_sends_junk_is_read_for_16_kib_on_every_transport() {
+    let server = Process::start();
+    let client = Client::new(server.at);
+    client.append("r", &[fact("text.delta", json!({"sessionId": "s", "messageId": "m", "payload": {"text": "x"}}))]).await;
+    let beside = Bystander::beside(&server);
+    let paths = [
+        "/v1/runs/r/stream",
+        "/v1/runs/r/stream?frames=events",
+        "/v1/runs/r/stream?format=ag-ui",
+        "/v1/runs/r/stream?format=ai-sdk",
+        "/v1/sessions/s/stream",
+        "/v1/stream?runs=r",
+    ];
+    for path in paths {
+        for via in TRANSPORTS {
+            let mut reader = client.open(via, path, None).await;
+            reader.wait_until_open().await;
+            let sent = send_junk(reader.into_socket()).await;
+            assert!(sent < BUFFERED_BYTES_MAX, "{path} by {via:?}: the server read {sent} bytes of junk");
+        }
+    }
+    // Less than the limit ends no stream: some clients send a line end after a request.
+    let mut reader = client.open(Transport::Raw, "/v1/runs/r/stream?frames=events", None).await;
+    reader.wait_until_open().await;
+    reader.send(&[b'x'; 16 * 1024]).await;
+    client.append("r", &[fact("run.finished", json!({}))]).await;
+    assert_eq!(reader.read_all().await.last().unwrap().kind(), "End");
+    beside.was_served("readers that send junk");
+}
+
+/// The size of each hostile list, in bytes, and the number of subscriptions.
+const LIST_BYTES: usize = 2 * MIB as usize;
+const SUBSCRIPTIONS: usize = 64;
+
+#[tokio::test]
+async fn lists_of_names_beyond_their_limit_are_rejected_and_take_no_memory() {
+    let server = Process::start();
+    let client = Client::new(server.at);
+    let beside = Bystander::beside(&server);
+    let mut socket = crate::socket::Ws::open(&client).await;
+    let many: Vec<String> = (0..LIST_BYTES / 8).map(|n| format!("t{n:06}")).collect();
+    let long = "x".repeat(LIST_BYTES);
+    let hostile = |n: usize| match n % 5 {
+        0 => json!({"type": many}),
+        1 => json!({"type": [long]}),
+        2 => json!({"surfaces": many}),
+        3 => json!({"surface": "hitl,".repeat(LIST_BYTES / 5)}),
+        _ => json!({"agentId": long}),
+    };
+    let ask = |n: usize, filter: Value| {
+        let mut message = json!({"op": "subscribe", "id": n, "run": "r", "frames": "events"});
+        message.as_object_mut().unwrap().extend(filter.as_object().unwrap().clone());
+        message
+    };
+    socket.request(ask(1000, json!({}))).await;
+    let before = server.resident_kib();
+    for n in 0..SUBSCRIPTIONS {
+        let answer = socket.request(ask(n, hostile(n))).await;
+        assert!(["bad_query", "bad_id"].contains(&answer["code"].as_str().unwrap()), "{answer}");
+        assert!(answer.to_string().len() < 2000, "the answer repeats the list");
+    }
+    let grown = server.resident_kib().saturating_sub(before) / 1024;
+    // As many names as a list may have are taken, and cost a reader no comparison each.
+    let most: Vec<String> = (0..256).map(|n| format!("{n:0>256}")).collect();
+    for n in 0..SUBSCRIPTIONS {
+        assert_eq!(socket.request(ask(n, json!({"type": most}))).await["op"], "subscribed");
+    }
+    for n in 0..50 {
+        client.append("r", &[fact("run.status", json!({"payload": {"n": n}}))]).await;
+    }
+    for member in ["type", "surfaces", "surface", "status", "runs"] {
+        let names = "a,".repeat(300);
+        let path = if member == "runs" {
+            "/v1/stream"
+        } else if member == "status" {
+            "/v1/sessions"
+        } else {
+            "/v1/runs/r/events"
+        };
+        let problem = client.get(&format!("{path}?{member}={names}")).await.problem(400, "bad_query");
+        assert_eq!(problem["member"], member);
+    }
+    beside.was_served("filter lists");
+    assert!(grown < 64, "{grown} MiB for {SUBSCRIPTIONS} refused filters of {} MiB", LIST_BYTES as u64 / MIB);
 }
 
 // Entry 17.

@@ -422,7 +422,7 @@ async fn prev_links_the_chain_of_each_filter_from_any_starting_point() {
             "type=tool.result",
             "type=text.delta,run.started",
             "agentId=a",
-            "surfaces=nowhere",
+            "surfaces=hitl",
         ] {
             let query = format!("audience={audience}&{filter}");
             let all = client.read_events("r", &query, 1000).await;

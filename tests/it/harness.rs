@@ -571,6 +571,16 @@ impl Sse {
         sse
     }
 
+    /// Sends these bytes after the request.
+    pub async fn send(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).await.expect("the bytes are sent");
+    }
+
+    /// Returns the connection, for what no reader sends.
+    pub fn into_socket(self) -> TcpStream {
+        self.socket
+    }
+
     /// Moves decoded bytes from `raw` to `bytes`.
     fn decode(&mut self) {
         if !self.chunked {

@@ -8,6 +8,20 @@ fn text(words: &str) -> Value {
 }
 
 #[tokio::test]
+async fn a_surface_that_does_not_exist_is_rejected_with_those_that_do() {
+    let client = start_local().await;
+    client.append("r", &[fact("run.started", json!({}))]).await;
+    for path in ["events", "activities", "stream", "export"] {
+        for query in ["surfaces=conversation,run", "surface=nowhere"] {
+            let problem = client.get(&format!("/v1/runs/r/{path}?{query}")).await.problem(400, "bad_query");
+            assert_eq!(problem["expected"], json!(proscenium::model::Surface::NAMES), "{path}?{query}");
+            assert!(problem["detail"].as_str().unwrap().contains("runtime_status"), "{problem}");
+        }
+    }
+    client.get("/v1/runs/r/activities?surfaces=unknown,custom,hitl").await.ok();
+}
+
+#[tokio::test]
 async fn a_list_of_runs_is_newest_first_and_stable_while_runs_are_created() {
     let client = start_local().await;
     for n in 0..25 {

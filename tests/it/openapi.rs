@@ -135,6 +135,7 @@ async fn every_described_status_and_code_occurs() {
                 "bad_id" => {
                     let _ = match operation.path {
                         "/v1/stream" => send_request(&client, operation, "/v1/stream?runs=%00", &[]).await,
+                        "/v1/attention" => send_request(&client, operation, "/v1/attention?agentId=%00", &[]).await,
                         _ => send_request(&client, operation, &address(operation, "%00"), &[]).await,
                     };
                 }
@@ -146,9 +147,15 @@ async fn every_described_status_and_code_occurs() {
                     drop(send_request(&client, operation, &to(query), &[]).await);
                 }
                 "bad_query" => {
+                    drop(send_request(&client, operation, &to("surfaces=x"), &[]).await);
                     drop(
-                        send_request(&client, operation, &to("limit=x&messages=x&at=x&frames=x&cursor=x&wait=x&version=x"), &[])
-                            .await,
+                        send_request(
+                            &client,
+                            operation,
+                            &to("limit=x&messages=x&at=x&frames=x&cursor=x&wait=x&version=x"),
+                            &[],
+                        )
+                        .await,
                     );
                 }
                 "no_such_run" | "no_such_session" | "no_such_schema" | "no_such_asset" | "no_such_blob" => {

@@ -41,6 +41,31 @@ async fn read_frames(client: &Client, path: &str, resume: Option<&str>, count: u
 }
 
 #[tokio::test]
+async fn a_stream_names_runs_with_commas_and_edge_spaces_by_repeating_its_parameter() {
+    let client = start_local().await;
+    for run in ["a", "b", "a,b", " edge "] {
+        client.append(&run.replace(' ', "%20").replace(',', "%2C"), &[fact("run.started", json!({}))]).await;
+    }
+    for (query, expected) in [
+        ("runs=a,b", &["a", "b"][..]),
+        ("runs=a%2Cb", &["a", "b"]),
+        ("runs=%20edge%20", &[" edge "]),
+        ("runs=a&runs=b", &["a", "b"]),
+        ("runs=a%2Cb&runs=%20edge%20&runs=b", &["b", " edge ", "a,b"]),
+        ("runs=a,b&runs=a,b", &["a,b"]),
+        ("runs=,a,,b,&frames=events", &["a", "b"]),
+    ] {
+        let frames = read_frames(&client, &format!("/v1/stream?frames=events&{query}"), None, expected.len()).await;
+        let mut runs: Vec<_> = events(&frames).into_iter().map(|(run, _)| run).collect();
+        let mut expected = expected.to_vec();
+        (runs.sort(), expected.sort_unstable());
+        assert_eq!(runs, expected, "{query}");
+    }
+    client.get("/v1/stream?runs=").await.problem(400, "bad_query");
+    client.get("/v1/stream?runs=,").await.problem(400, "bad_query");
+}
+
+#[tokio::test]
 async fn a_stream_of_several_runs_gives_each_event_once_in_commit_order_from_any_cursor() {
     let client = start_local().await;
     write_three_runs(&client).await;

@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::handshake::client::{Response, generate_key};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 /// A WebSocket client that follows the protocol.
-struct Ws {
+pub struct Ws {
     socket: WebSocketStream<TcpStream>,
     /// Frames that arrived while the client waited for an answer.
     frames: VecDeque<Value>,
@@ -43,7 +43,7 @@ pub async fn connect(client: &Client, headers: &[(&str, &str)]) -> Result<(WebSo
 }
 
 impl Ws {
-    async fn open(client: &Client) -> Self {
+    pub async fn open(client: &Client) -> Self {
         let (socket, _) = connect(client, &[("sec-websocket-protocol", "proscenium.v1")]).await.expect("the handshake succeeds");
         Self { socket, frames: VecDeque::new(), heartbeats: 0 }
     }
@@ -78,7 +78,7 @@ impl Ws {
     }
 
     /// Sends a message and returns its answer; queues frames before it.
-    async fn request(&mut self, message: Value) -> Value {
+    pub async fn request(&mut self, message: Value) -> Value {
         self.send_json(&message).await;
         self.answer().await
     }

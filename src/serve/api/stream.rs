@@ -56,9 +56,6 @@ pub struct Stream {
 /// Larger frames stay in memory that readers share.
 pub const COPIED_BYTES_MAX: usize = 64 * 1024;
 
-/// Maximum runs that one stream may name.
-const RUNS_MAX: usize = 256;
-
 /// Opens the stream that a request names. `None`: the client has received everything up to the end.
 ///
 /// Its path is `/v1/runs/{run}/stream`, `/v1/sessions/{session}/stream` or `/v1/stream`.
@@ -129,15 +126,15 @@ pub(in crate::serve) fn start_param<'q>(query: &'q Query, headers: &'q HeaderMap
 /// The runs that a query names, without duplicates.
 fn named_runs(query: &Query) -> Result<Vec<RunId>, Problem> {
     let mut runs = Vec::new();
-    for name in query.list("runs") {
+    for name in query.ids_of("runs")? {
         let run = RunId::new(&name).map_err(|error| bad_id("runs", &error.to_string()))?;
         if !runs.contains(&run) {
             runs.push(run);
         }
     }
-    if runs.is_empty() || runs.len() > RUNS_MAX {
-        let detail = format!("The query's runs names {} runs. It must name 1 to {RUNS_MAX}, separated by commas.", runs.len());
-        return Err(Problem::bad_request("bad_query", detail).with("member", "runs").with("limit", RUNS_MAX));
+    if runs.is_empty() {
+        let detail = "The query names no run. Add runs=, with ids separated by commas or a runs= for each id.";
+        return Err(Problem::bad_request("bad_query", detail).with("member", "runs"));
     }
     Ok(runs)
 }

@@ -433,7 +433,7 @@ async fn open_stream(app: &Arc<App>, started: Started, audience: Audience, diale
         dialect.resume(shown_activities(app, &run, audience, Some(cursor.after)).await?);
     }
     let start = after.map_or(StartAt::Start, StartAt::After);
-    let filter = Filter { audience, surfaces: Vec::new(), types: Vec::new(), agent: None };
+    let filter = Filter::all(audience);
     let request = ReadRequest { filter, frames: Frames::Activities, replay };
     let reader = app.feed.read(&LogId::Run(run), request, start).await?.with_single_snapshot();
     let mut stream = Stream::new(app, AnyReader::One(reader), audience, authorization.open_counted(app)?);

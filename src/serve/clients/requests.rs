@@ -293,7 +293,7 @@ struct LogWatcher(Vec<Reader>);
 impl LogWatcher {
     /// Follows changes from now on.
     async fn of(app: &App, logs: impl IntoIterator<Item = LogId>) -> Result<Self, Problem> {
-        let filter = Filter { audience: Audience::Internal, surfaces: Vec::new(), types: Vec::new(), agent: None };
+        let filter = Filter::all(Audience::Internal);
         let request = ReadRequest { filter, frames: Frames::Events, replay: false };
         let mut readers = Vec::new();
         for log in logs {

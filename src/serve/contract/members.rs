@@ -97,12 +97,12 @@ pub const SURFACES: Parameter = Parameter::query(
     "surfaces",
     "Only data for these surfaces: comma-separated names. Default: all.",
     || json!({ "type": "string", "examples": [Surface::NAMES.join(",")] }),
-    None,
+    BAD_QUERY,
 );
-pub const SURFACE: Parameter = Parameter::query("surface", "An alias of `surfaces`; both are combined.", text, None);
+pub const SURFACE: Parameter = Parameter::query("surface", "An alias of `surfaces`; both are combined.", text, BAD_QUERY);
 pub const TYPE: Parameter =
-    Parameter::query("type", "Only events of these types: comma-separated names. Default: all.", text, None);
-pub const AGENT: Parameter = Parameter::query("agentId", "Only data of this agent.", text, None);
+    Parameter::query("type", "Only events of these types: up to 256 comma-separated names. Default: all.", text, BAD_QUERY);
+pub const AGENT: Parameter = Parameter::query("agentId", "Only data of this agent.", id, BAD_ID);
 pub const ACTIVATION: Parameter =
     Parameter::query("activation", "Repeated unchanged in the answer, so that a client can recognise a late answer.", text, None);
 pub const LIMIT: Parameter = Parameter::query("limit", "Items per page: 1 to 1000 (clamped). Default: 1000.", number, BAD_QUERY);
@@ -204,7 +204,12 @@ pub const CHILDREN: Parameter =
     Parameter::query("children", "`true` or `1`: include the runs of descendant sessions.", text, None);
 pub const RUNS: Parameter = Parameter {
     is_required: true,
-    ..Parameter::query("runs", "1 to 256 run ids, comma-separated.", text, Some(kinds::BAD_QUERY))
+    ..Parameter::query(
+        "runs",
+        "1 to 256 run ids, comma-separated. If it repeats, each value is one id, which may contain commas.",
+        text,
+        Some(kinds::BAD_QUERY),
+    )
 };
 
 pub const PROTOCOL_VERSION: Parameter = Parameter::query(

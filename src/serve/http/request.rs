@@ -5,7 +5,7 @@ use crate::feed::Frames;
 use crate::feed::{Filter, ReadRequest};
 use crate::model::cursor::CursorError;
 use crate::model::id::IdError;
-use crate::model::{Audience, Cursor, Ids};
+use crate::model::{Audience, Cursor, Ids, Surface};
 #[cfg(debug_assertions)]
 use crate::serve::contract::operations::assert_query_described;
 use percent_encoding::percent_decode_str;
@@ -14,6 +14,12 @@ use std::str::FromStr;
 
 /// Maximum characters of a client's text that an error quotes.
 const QUOTED_CHARS_MAX: usize = 64;
+
+/// Maximum names of a list that a client sends, and maximum bytes of one of them.
+///
+/// A stream keeps its lists as long as it is open, and looks into them for each frame.
+const NAMES_MAX: usize = 256;
+const NAME_BYTES_MAX: usize = 256;
 
 /// Maximum items of one page.
 pub const PAGE_ITEMS_MAX: usize = 1000;
@@ -89,16 +95,26 @@ impl Query {
         matches!(self.get(member), Some("" | "true" | "1"))
     }
 
-    /// Returns the values of a comma-separated member; empty if it is absent.
-    #[must_use]
-    pub fn list(&self, member: &str) -> Vec<Box<str>> {
-        self.get(member)
-            .into_iter()
-            .flat_map(|list| list.split(','))
-            .map(str::trim)
-            .filter(|s| !s.is_empty())
-            .map(Into::into)
-            .collect()
+    /// Returns the names of a comma-separated member; empty if it is absent.
+    ///
+    /// # Errors
+    /// 400 for too many names, or one that is too long.
+    pub fn list(&self, member: &'static str) -> Result<Vec<Box<str>>, Problem> {
+        let text = self.get(member).unwrap_or_default();
+        limited_names(member, text.split(',').map(str::trim))
+    }
+
+    /// Returns the ids of a comma-separated member, unchanged. If the member repeats, each of its values is one id.
+    ///
+    /// # Errors
+    /// 400 for too many ids, or one that is too long.
+    pub fn ids_of(&self, member: &'static str) -> Result<Vec<Box<str>>, Problem> {
+        let first = self.get(member).unwrap_or_default();
+        let values = || self.members.iter().filter(|(name, _)| name == member).map(|(_, value)| value.as_str());
+        match values().nth(1) {
+            None => limited_names(member, first.split(',')),
+            Some(_) => limited_names(member, values()),
+        }
     }
 
     /// Returns a member as a number.
@@ -137,11 +153,32 @@ impl Query {
     /// Returns the requested filter of a log.
     ///
     /// # Errors
-    /// 400 for an unknown audience.
+    /// 400 for an unknown audience or surface, an invalid agent, or a list beyond its limits.
     pub fn filter(&self) -> Result<Filter, Problem> {
-        let mut surfaces = self.list("surfaces");
-        surfaces.extend(self.list("surface"));
-        Ok(Filter { audience: self.audience()?, surfaces, types: self.list("type"), agent: self.get("agentId").map(Into::into) })
+        let agent = self.get("agentId").map(|agent| id_of("agentId", agent)).transpose()?;
+        Ok(Filter { audience: self.audience()?, surfaces: self.surfaces()?, types: self.list("type")?.into(), agent })
+    }
+
+    /// Returns the requested surfaces, without duplicates; empty: all.
+    fn surfaces(&self) -> Result<Vec<Surface>, Problem> {
+        let mut surfaces = Vec::new();
+        for member in ["surfaces", "surface"] {
+            for name in self.list(member)? {
+                // A fact may have any surface. A reader that misspells one would wait for frames that never come.
+                let surface = Surface::from(&*name);
+                if matches!(surface, Surface::Other(_)) {
+                    let detail =
+                        format!("{member} names {}. It must name one or more of {}.", quoted(&name), Surface::NAMES.join(", "));
+                    return Err(Problem::bad_request("bad_query", detail)
+                        .with("member", member)
+                        .with("expected", Surface::NAMES));
+                }
+                if !surfaces.contains(&surface) {
+                    surfaces.push(surface);
+                }
+            }
+        }
+        Ok(surfaces)
     }
 
     /// Returns the requested filter and form of a stream.
@@ -179,6 +216,25 @@ impl Query {
         ids.take_from(&mut map).map_err(|(member, error)| bad_id(member, &error.to_string()))?;
         Ok(ids)
     }
+}
+
+/// The names that are not empty, within [`NAMES_MAX`] and [`NAME_BYTES_MAX`].
+fn limited_names<'q>(member: &'static str, names: impl Iterator<Item = &'q str>) -> Result<Vec<Box<str>>, Problem> {
+    let bad_list =
+        |detail: String, limit: usize| Problem::bad_request("bad_query", detail).with("member", member).with("limit", limit);
+    let mut limited = Vec::new();
+    for name in names.filter(|name| !name.is_empty()) {
+        if name.len() > NAME_BYTES_MAX {
+            let detail = format!("{member} has a name of {} bytes. A name may have at most {NAME_BYTES_MAX}.", name.len());
+            return Err(bad_list(detail, NAME_BYTES_MAX));
+        }
+        if limited.len() == NAMES_MAX {
+            let detail = format!("{member} has more than {NAMES_MAX} names, the limit. Name fewer, or omit {member} for all.");
+            return Err(bad_list(detail, NAMES_MAX));
+        }
+        limited.push(name.into());
+    }
+    Ok(limited)
 }
 
 /// Quotes a client's text for an error. Only its beginning, because it may be as long as a message.

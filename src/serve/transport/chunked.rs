@@ -1,6 +1,6 @@
 //! Streams in a client's format, in chunks (RFC 9112, section 7.1): a stream that is cut must not look complete.
 
-use super::writers::closed_by_peer;
+use super::surplus_input::SurplusInput;
 use crate::serve::access::quota::ConnectionPermit;
 use crate::serve::clients::DialectStream;
 use bytes::Bytes;
@@ -21,11 +21,12 @@ pub fn write_chunked(socket: TcpStream, stream: Box<DialectStream>, head: Bytes,
 async fn write(mut socket: TcpStream, mut stream: Box<DialectStream>, head: Bytes) -> io::Result<()> {
     socket.write_all(&head).await?;
     drop(head);
+    let mut input = SurplusInput::default();
     loop {
         let next = tokio::select! {
             biased;
             next = stream.next() => next,
-            gone = closed_by_peer(&socket) => return gone,
+            ended = input.ended(&socket) => return ended,
         };
         match next {
             Some(bytes) => {

@@ -376,7 +376,7 @@ async fn serve_stream(
     let answer = Http1Answer::new(now, Some(&id)).with(answer_headers);
     let response = match opened {
         Ok(RunStream::Native(stream)) => {
-            writers.serve(LiveStream { socket, stream, permit }, answer.stream());
+            writers.serve(LiveStream::new(socket, stream, permit), answer.stream());
             return Ok(());
         }
         Ok(RunStream::InFormat(stream, further)) => {

@@ -7,5 +7,6 @@ pub mod http1_answer;
 pub mod on_hyper;
 pub mod peer;
 pub mod refusal;
+pub mod surplus_input;
 pub mod tls;
 pub mod writers;

@@ -9,6 +9,7 @@
 //! *writer* per worker thread does that for all of them, woken once for all flushes. Anything else happens in a task of
 //! the stream's own, to which the writer gives the stream back.
 
+use super::surplus_input::SurplusInput;
 use crate::encode::encoded::EncodedFrames;
 use crate::encode::native::heartbeat;
 use crate::feed::TryNext;
@@ -39,9 +40,19 @@ const WRITES_AT_ONCE: usize = 16;
 
 /// An open stream on its socket.
 pub struct LiveStream {
-    pub socket: TcpStream,
-    pub stream: Box<Stream>,
-    pub permit: ConnectionPermit,
+    socket: TcpStream,
+    stream: Box<Stream>,
+    input: SurplusInput,
+    /// Counts the connection while it is open.
+    _permit: ConnectionPermit,
+}
+
+impl LiveStream {
+    /// A stream whose request was the last one of this connection.
+    #[must_use]
+    pub fn new(socket: TcpStream, stream: Box<Stream>, permit: ConnectionPermit) -> Self {
+        Self { socket, stream, input: SurplusInput::default(), _permit: permit }
+    }
 }
 
 /// The writers of all worker threads.
@@ -102,7 +113,7 @@ impl Writers {
     /// Sends `unsent`, and then what the stream has, until it ends or has everything. Then a writer serves it.
     async fn catch_up(&self, mut live: LiveStream, mut unsent: EncodedFrames) -> io::Result<()> {
         loop {
-            let LiveStream { socket, stream, .. } = &mut live;
+            let LiveStream { socket, stream, input, .. } = &mut live;
             while !unsent.is_empty() {
                 match socket.try_write(unsent.as_ref()) {
                     Ok(written) => unsent.advance(written),
@@ -130,7 +141,7 @@ impl Writers {
             let next = tokio::select! {
                 biased;
                 next = stream.advance() => next,
-                gone = closed_by_peer(socket) => return gone,
+                ended = input.ended(socket) => return ended,
             };
             match next {
                 TryNext::Frames(frames) => unsent = frames,
@@ -256,25 +267,16 @@ impl Writer {
         self.writers.serve(live, unsent);
     }
 
-    /// Removes a stream whose client has closed its side, and waits for the next event of any other.
-    ///
-    /// Further input is discarded: a stream's request is its only one.
+    /// Removes a stream that its client has ended, and waits for the next input of any other.
     fn check_socket(&mut self, key: usize) {
-        let Some(slot) = self.slots.get(key) else { return };
-        let (socket, mut void) = (&slot.live.socket, [0; 64]);
-        loop {
-            match socket.poll_read_ready(&mut Context::from_waker(&slot.waker)) {
-                Poll::Pending => return,
-                Poll::Ready(Err(_)) => break,
-                Poll::Ready(Ok(())) => match socket.try_read(&mut void) {
-                    Ok(0) => break,
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(_) => break,
-                },
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        let LiveStream { socket, input, .. } = &mut slot.live;
+        while let Poll::Ready(ready) = socket.poll_read_ready(&mut Context::from_waker(&slot.waker)) {
+            if ready.and_then(|()| input.discard(socket)).unwrap_or(true) {
+                self.slots.remove(key);
+                return;
             }
         }
-        self.slots.remove(key);
     }
 
     /// Sends the heartbeats that are due, and gives back the streams whose token has ended or that must stop.
@@ -319,21 +321,5 @@ fn shrink_unsent(unsent: &EncodedFrames, stream: &mut Stream) -> EncodedFrames {
         },
         // A frame inside an envelope: the reader cannot resume after it.
         _ => unsent.clone(),
-    }
-}
-
-/// Resolves when the client has closed its side.
-///
-/// Further input is discarded: a stream's request is its only one.
-pub async fn closed_by_peer(socket: &TcpStream) -> io::Result<()> {
-    let mut void = [0; 64];
-    loop {
-        socket.readable().await?;
-        match socket.try_read(&mut void) {
-            Ok(0) => return Ok(()),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
     }
 }

@@ -3,7 +3,7 @@
 //! Settings as the binary describes them, and fixed limits with their figures from the code.
 //!
 //! A figure in [`LIMITS`] is a flag (`{--fact-max}`) or a constant of `src/` (`{BODY_FACTS_MAX}`). Where several constants share a
-//! name, a part of the file's path chooses: `{RUNS_MAX in api/stream}`. A member of a `Default` is named in the same way.
+//! name, a part of the file's path chooses: `{RUNS_MAX in clients/}`. A member of a `Default` is named in the same way.
 
 use super::markdown::table;
 use super::reference::{printed, schema};
@@ -231,7 +231,16 @@ const LIMITS: &[(&str, &[Limit])] = &[
     (
         "Streams and WebSockets",
         &[
-            ("Runs that one stream names", "{RUNS_MAX in api/stream}", "400 `bad_query`"),
+            (
+                "Names of one list of a query or message, such as `type`, `surfaces` and `runs`; each of them",
+                "{NAMES_MAX in http/}; {NAME_BYTES_MAX in http/}",
+                "400 `bad_query`",
+            ),
+            (
+                "What the client of a stream sends after its request",
+                "{SURPLUS_BYTES_MAX}",
+                "the stream ends, or nothing more is read",
+            ),
             (
                 "Runs and logs of sessions that one session stream follows",
                 "{MEMBERS_MAX in feed/}",

@@ -5,6 +5,7 @@ mod cli;
 use clap::{CommandFactory, Parser, Subcommand};
 #[cfg(feature = "cluster")]
 use cli::cluster_seed;
+use cli::log_output::LogOutput;
 #[cfg(feature = "otlp")]
 use cli::otlp;
 use cli::{check, demo, doctor, follow, health, help_files, tail, token, transfer};
@@ -16,9 +17,11 @@ use proscenium::connect;
 use proscenium::ingest::{Environment, LARGE_DELIVERIES_MAX};
 use proscenium::log::commit::STORE_THREADS;
 use proscenium::log::{Storage, StoreError};
+use proscenium::meter::Counter;
 use proscenium::serve::Server;
 #[cfg(feature = "cluster")]
 use proscenium::serve::cluster::Cluster;
+use proscenium::serve::transport::descriptors::raise_limit;
 use proscenium::serve::transport::tls::Tls;
 use std::future::Future;
 use std::io::{IsTerminal, Write};
@@ -121,7 +124,10 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(config) => serve(&config),
         Command::Demo(args) => log_to_stderr("warn", LogFormat::Text)
-            .and_then(|()| in_runtime(1, || async { Ok(demo::run(args, ENVIRONMENT, stop_signal()?).await?) }))
+            .and_then(|_| {
+                raise_limit();
+                in_runtime(1, || async { Ok(demo::run(args, ENVIRONMENT, stop_signal()?).await?) })
+            })
             .map(drop),
         Command::Tail(args) => {
             let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && std::io::stdout().is_terminal();
@@ -133,11 +139,11 @@ fn main() -> ExitCode {
         Command::Token(args) => token::run(&args, ENVIRONMENT).map_err(Into::into),
         Command::Health(args) => in_runtime(1, || async { Ok(health::run(args).await?) }),
         #[cfg(feature = "cluster")]
-        Command::ClusterSeed(args) => log_to_stderr("warn", LogFormat::Text).and_then(|()| Ok(cluster_seed::run(&args)?)),
+        Command::ClusterSeed(args) => log_to_stderr("warn", LogFormat::Text).and_then(|_| Ok(cluster_seed::run(&args)?)),
         Command::Completions(args) => help_files::completions(&args, Cli::command()).map_err(Into::into),
         Command::Man(args) => help_files::man(&args, Cli::command()).map_err(Into::into),
         Command::Doctor(args) => {
-            let examined = log_to_stderr("warn", LogFormat::Text).and_then(|()| Ok(doctor::run(&args)?));
+            let examined = log_to_stderr("warn", LogFormat::Text).and_then(|_| Ok(doctor::run(&args)?));
             return examined.map_or_else(|error| failed(&error, ExitCode::from(2)), |is_well| u8::from(!is_well).into());
         }
         Command::Check(args) => {
@@ -190,9 +196,12 @@ fn log_filter(filter: &str) -> Result<Targets, Failure> {
     Ok(parsed)
 }
 
-fn log_to_stderr(filter: &str, format: LogFormat) -> Result<(), Failure> {
-    let filter = log_filter(filter)?;
-    let log = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(std::io::stderr);
+/// Starts logging. Returns the count of lines that could not be written.
+fn log_to_stderr(filter: &str, format: LogFormat) -> Result<Arc<Counter>, Failure> {
+    let (filter, output) = (log_filter(filter)?, LogOutput::default());
+    let lost_lines = output.lost_lines.clone();
+    let log = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(move || output.clone());
+    let log = log.log_internal_errors(false);
     match format {
         LogFormat::Text => {
             let log = log.with_ansi(std::io::stderr().is_terminal()).finish();
@@ -200,7 +209,8 @@ fn log_to_stderr(filter: &str, format: LogFormat) -> Result<(), Failure> {
         }
         LogFormat::Json => tracing::subscriber::set_global_default(log.json().flatten_event(true).finish().with(filter))?,
     }
-    capture_library_logs()
+    capture_library_logs()?;
+    Ok(lost_lines)
 }
 
 /// Captures the log lines of libraries that use the `log` crate.
@@ -246,10 +256,11 @@ async fn open_node(
 
 fn serve(config: &Config) -> Result<(), Failure> {
     #[cfg(not(feature = "otlp"))]
-    log_to_stderr(&config.log, config.log_format)?;
-    // Dropping it sends the remaining traces, however the server ends.
+    let lost_lines = log_to_stderr(&config.log, config.log_format)?;
+    // Dropping the traces sends the remaining ones, however the server ends.
     #[cfg(feature = "otlp")]
-    let _traces = otlp::start(config)?;
+    let (lost_lines, _traces) = otlp::start(config)?;
+    raise_limit();
     in_runtime(config.workers, || async {
         // Before the server announces itself: a signal that arrives right after that must find its handler.
         let stop = stop_signal()?;
@@ -279,6 +290,7 @@ fn serve(config: &Config) -> Result<(), Failure> {
             .with_agents(config.agents.clone())
             .with_auth(authenticator.clone(), config.origins())
             .with_hosts(config.hosts())
+            .with_lost_log_lines(lost_lines)
             .with_panic_in(panicking_task());
         let server = match renewal {
             Some(renewal) => server.with_task("certificate-renewal-at-hangup", renewal),

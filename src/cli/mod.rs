@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod follow;
 pub mod health;
 pub mod help_files;
+pub mod log_output;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 mod screen;

@@ -5,6 +5,7 @@
 //! OpenTelemetry's standard variables also apply, such as `OTEL_TRACES_SAMPLER`, `OTEL_EXPORTER_OTLP_HEADERS`,
 //! `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_BSP_…`.
 
+use super::log_output::LogOutput;
 use crate::{Failure, capture_library_logs, log_filter, log_to_stderr};
 use opentelemetry::KeyValue;
 use opentelemetry::trace::TracerProvider;
@@ -12,9 +13,11 @@ use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfi
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use proscenium::config::{Config, LogFormat};
+use proscenium::meter::Counter;
 use proscenium::serve::telemetry::otlp::TARGET;
 use proscenium_reporter::trust;
 use std::io::IsTerminal;
+use std::sync::Arc;
 use std::time::Duration;
 use tracing::Level;
 use tracing_subscriber::filter::Targets;
@@ -37,13 +40,12 @@ impl Drop for Traces {
     }
 }
 
-/// Starts logging, and tracing if a collector is configured.
+/// Starts logging, and tracing if a collector is configured. Also returns the count of lines that could not be written.
 ///
 /// The caller must call this, and drop the returned value, outside any async runtime: the exporter blocks.
-pub fn start(config: &Config) -> Result<Option<Traces>, Failure> {
+pub fn start(config: &Config) -> Result<(Arc<Counter>, Option<Traces>), Failure> {
     let Some(collector) = &config.otlp_endpoint else {
-        log_to_stderr(&config.log, config.log_format)?;
-        return Ok(None);
+        return Ok((log_to_stderr(&config.log, config.log_format)?, None));
     };
     let filter = log_filter(&config.log)?;
     let traces = Traces(provider(collector)?);
@@ -55,14 +57,16 @@ pub fn start(config: &Config) -> Result<Option<Traces>, Failure> {
         .with_threads(false)
         .with_tracked_inactivity(false)
         .with_filter(Targets::new().with_target(TARGET, Level::INFO));
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let output = LogOutput::default();
+    let lost_lines = output.lost_lines.clone();
+    let lines = tracing_subscriber::fmt::layer().with_writer(move || output.clone()).log_internal_errors(false);
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match config.log_format {
         LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     tracing::subscriber::set_global_default(Registry::default().with(lines.with_filter(filter)).with(spans))?;
     capture_library_logs()?;
-    Ok(Some(traces))
+    Ok((lost_lines, Some(traces)))
 }
 
 fn provider(collector: &str) -> Result<SdkTracerProvider, Failure> {

@@ -39,6 +39,7 @@ use crate::guard::Policy;
 use crate::ingest::{Environment, Ingest, IngestLimits};
 use crate::log::commit::Logs;
 use crate::log::{Storage, StoreError};
+use crate::meter::Counter;
 use crate::model::AgentId;
 use access::origin::{Hosts, Origins};
 use access::quota::{Client, ConnectionQuota, RateLimit, RateLimiter};
@@ -159,6 +160,8 @@ pub struct App {
     pub rate_limiter: Option<RateLimiter>,
     /// Agents that `/copilotkit/info` lists besides the agents that the server has seen.
     pub agents: Vec<AgentId>,
+    /// Log lines that could not be written.
+    lost_log_lines: Arc<Counter>,
     request_ids: trace::RequestIds,
     started: jiff::Timestamp,
     /// Verifies tokens. `None`: every client is anonymous and may do everything.
@@ -233,6 +236,7 @@ impl Server {
             token_connections: ConnectionQuota::per_subject(limits.connections_per_token_max),
             rate_limiter: limits.publish.map(RateLimiter::new),
             agents: Vec::new(),
+            lost_log_lines: Arc::default(),
             request_ids: trace::RequestIds::new((environment.random)() as u32),
             started: (environment.now)(),
             authenticator: None,
@@ -323,6 +327,13 @@ impl Server {
     #[must_use]
     pub fn with_hosts(mut self, hosts: Hosts) -> Self {
         Arc::get_mut(&mut self.app).expect("the server is configured before its state is shared").hosts = hosts;
+        self
+    }
+
+    /// Sets the count of log lines that could not be written, which metrics report.
+    #[must_use]
+    pub fn with_lost_log_lines(mut self, lost: Arc<Counter>) -> Self {
+        Arc::get_mut(&mut self.app).expect("the server is configured before its state is shared").lost_log_lines = lost;
         self
     }
 

@@ -575,6 +575,62 @@ async fn lists_of_names_beyond_their_limit_are_rejected_and_take_no_memory() {
     assert!(grown < 64, "{grown} MiB for {SUBSCRIPTIONS} refused filters of {} MiB", LIST_BYTES as u64 / MIB);
 }
 
+/// The limit of open files, and idle readers beyond it.
+const FILES_MAX: usize = 400;
+const IDLE_READERS: usize = 300;
+/// Facts that fill several segments of the journal.
+const SEGMENT_FACTS: usize = 30;
+
+#[tokio::test]
+async fn readers_beyond_the_limit_of_open_files_get_503_and_the_store_keeps_its_files() {
+    let dir = tempfile::tempdir().unwrap();
+    for start in 0..2 {
+        let server = Process::start_with_files(dir.path(), FILES_MAX / 4, FILES_MAX);
+        // This client keeps its connection.
+        let client = Client::new(server.at);
+        client.append("r", &[fact("run.started", json!({}))]).await;
+        let (mut readers, mut refused) = (Vec::new(), 0);
+        for _ in 0..IDLE_READERS {
+            let socket = with_timeout("a connection", TcpStream::connect(server.at)).await.unwrap();
+            let mut reader = Sse::open(socket, Transport::Raw, "/v1/runs/r/stream", &[]).await;
+            match reader.status {
+                200 => readers.push(reader),
+                503 => {
+                    refused += 1;
+                    let problem: Value = serde_json::from_slice(&reader.body().await).unwrap();
+                    assert_eq!(problem["code"], "too_many_connections", "{problem}");
+                }
+                other => panic!("status {other}"),
+            }
+        }
+        assert!(readers.len() >= FILES_MAX / 4, "{} readers, the soft limit was not raised", readers.len());
+        assert!(refused > 0, "nothing was refused");
+        // Clients that are refused and stay take no more than a moment's share of the reserve.
+        let mut staying = Vec::new();
+        for _ in 0..IDLE_READERS {
+            staying.push(with_timeout("a connection", TcpStream::connect(server.at)).await.unwrap());
+        }
+        let text = "x".repeat(MIB as usize);
+        for n in 0..SEGMENT_FACTS {
+            let message = format!("{start}-{n}");
+            client.append("r", &[fact("text.delta", json!({"messageId": message, "payload": {"text": text}}))]).await;
+        }
+        client.get("/healthz").await.ok();
+        // A place that becomes free is given again.
+        drop((readers, staying));
+        with_timeout("a free connection", async {
+            loop {
+                let socket = TcpStream::connect(server.at).await.unwrap();
+                match Sse::open(socket, Transport::Raw, "/v1/runs/r/stream", &[]).await.status {
+                    200 => break,
+                    _ => tokio::time::sleep(REST).await,
+                }
+            }
+        })
+        .await;
+    }
+}
+
 // Entry 17.
 
 #[tokio::test]

@@ -148,18 +148,35 @@ impl Process {
 
     /// The same, with further variables in its environment.
     pub fn start_with_env(dir: &Path, flags: &[&str], envs: &[(&str, &str)]) -> Self {
-        install_crypto_provider();
+        let mut command = Self::command(dir, "warn,proscenium::access=error");
+        command.args(flags).envs(envs.iter().copied());
+        Self::spawn(command)
+    }
+
+    /// Starts the binary on `dir` with these limits of open files, as a shell sets them.
+    pub fn start_with_files(dir: &Path, soft_max: usize, hard_max: usize) -> Self {
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -Sn {soft_max} && ulimit -Hn {hard_max} && exec \"$@\"");
+        let started = Self::command(dir, "error");
+        command.args(["-c", &script, "sh"]).arg(started.get_program()).args(started.get_args());
+        command.stdout(Stdio::piped());
+        Self::spawn(command)
+    }
+
+    /// The command that starts the binary on `dir` with this log filter.
+    pub fn command(dir: &Path, log: &str) -> Command {
         // A measurement of a release build uses the same tests.
         let binary = std::env::var_os("PROSCENIUM_TEST_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_proscenium").into());
-        let mut child = Command::new(binary)
-            .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn,proscenium::access=error", "--data-dir"])
-            .arg(dir.join("data"))
-            .args(flags)
-            .envs(envs.iter().copied())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .expect("the binary starts");
+        let mut command = Command::new(binary);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--log", log, "--data-dir"]).arg(dir.join("data"));
+        command.stdout(Stdio::piped());
+        command
+    }
+
+    /// Starts the binary by its command, and waits until it prints its address.
+    pub fn spawn(mut command: Command) -> Self {
+        install_crypto_provider();
+        let mut child = command.spawn().expect("the binary starts");
         let mut line = String::new();
         let stdout = child.stdout.take().expect("stdout is piped");
         std::io::BufReader::new(stdout).read_line(&mut line).expect("stdout is readable");

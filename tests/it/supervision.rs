@@ -1,8 +1,9 @@
 //! Supervision: the end of a task ends the server, and unreadable stored data is an error with a name.
 
 use crate::harness::{
-    Client, TIMEOUT, Transport, environment, fact, install_crypto_provider, serve_until, storage_in, with_timeout,
+    Client, Process, TIMEOUT, Transport, environment, fact, install_crypto_provider, serve_until, storage_in, with_timeout,
 };
+use crate::ops::read_metric;
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::embedded::Sync;
@@ -16,6 +17,26 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
+
+#[tokio::test]
+async fn a_log_that_cannot_be_written_costs_lines_and_not_the_server() {
+    let full = || Stdio::from(std::fs::File::options().write(true).open("/dev/full").unwrap());
+    let closed = || Stdio::from(std::io::pipe().unwrap().1);
+    for (stderr, format) in [(full(), "text"), (closed(), "text"), (full(), "json"), (closed(), "json")] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Process::command(dir.path(), "info");
+        command.args(["--log-format", format]).stderr(stderr);
+        let mut server = Process::spawn(command);
+        let client = Client::new(server.at);
+        for run in ["a", "b"] {
+            client.append(run, &[fact("run.started", json!({}))]).await;
+        }
+        client.get("/v1/runs/none").await.problem(404, "no_such_run");
+        assert!(read_metric(&client, "proscenium_log_lines_lost_total").await >= 1.0);
+        server.terminate();
+        assert!(server.wait().success(), "{format}: the server fails when it stops");
+    }
+}
 
 /// The real binary, in which one task panics.
 struct Broken {

@@ -352,6 +352,12 @@ pub static METRICS: &[Metric] = &[
         read: |of, to| to.named("code", &of.app.meters.problems),
     },
     Metric {
+        name: "proscenium_log_lines_lost_total",
+        kind: COUNTER,
+        help: "Log lines that could not be written, because the disk was full or the pipe closed.",
+        read: |of, to| to.one(of.app.lost_log_lines.get()),
+    },
+    Metric {
         name: "proscenium_cluster_leader_info",
         kind: GAUGE,
         help: "In a cluster: 1 if this node leads, otherwise 0.",

@@ -7,11 +7,12 @@
 //! handshake selects HTTP/2 or HTTP/1.1 (ALPN), and hyper carries both.
 
 use super::chunked::write_chunked;
+use super::descriptors::DescriptorLimit;
 use super::head::{self, BodyFraming, HEADERS_MAX, RequestHead};
 use super::http1_answer::Http1Answer;
 use super::on_hyper::{serve_http1, serve_http2};
 use super::peer::SharedSocket;
-use super::refusal::refuse;
+use super::refusal::{self, refuse};
 use super::tls::{H2, Tls};
 use super::writers::{LiveStream, Writers};
 use crate::serve::access::authorization::authorize_request;
@@ -47,6 +48,8 @@ const READ_BYTES: usize = 4096;
 /// is not limited, so that a distant reader gets all that its line carries.
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES_MAX: u32 = 128 * 1024;
+/// Maximum refused connections that wait for their clients to read the reason.
+const REFUSALS_MAX: usize = 64;
 /// Maximum idle time between two requests of a connection.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(75);
 
@@ -54,6 +57,9 @@ const IDLE_TIME_MAX: Duration = Duration::from_secs(75);
 pub struct Connections {
     slots: Arc<Semaphore>,
     limit: usize,
+    descriptors: DescriptorLimit,
+    /// Slots of connections that are told why they are refused.
+    refusals: Arc<Semaphore>,
     writers: Arc<Writers>,
 }
 
@@ -61,7 +67,17 @@ impl Connections {
     /// Allows this many concurrent connections.
     #[must_use]
     pub fn new(limit: usize, writers: Arc<Writers>) -> Self {
-        Self { slots: Arc::new(Semaphore::new(limit)), limit, writers }
+        let descriptors = DescriptorLimit::current();
+        let admitted = descriptors.admitted();
+        if admitted < limit as u64 {
+            tracing::warn!(
+                limit,
+                admitted,
+                "the system's limit of open files allows fewer connections than --connections-max; raise the hard limit"
+            );
+        }
+        let (slots, refusals) = (Arc::new(Semaphore::new(limit)), Arc::new(Semaphore::new(REFUSALS_MAX)));
+        Self { slots, limit, descriptors, refusals, writers }
     }
 
     /// Accepts connections forever.
@@ -80,15 +96,17 @@ impl Connections {
             let _ = socket.set_nodelay(true);
             #[cfg(target_os = "linux")]
             let _ = socket2::SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
-            let slot = self.slots.clone().try_acquire_owned().map_err(|_| self.limit_problem());
-            let slot = slot.and_then(|slot| Ok((slot, app.client_connections.acquire(Client::from_address(peer.ip()))?)));
+            let slot = self.descriptors.check(&socket).and_then(|()| {
+                let slot = self.slots.clone().try_acquire_owned().map_err(|_| self.limit_problem())?;
+                Ok((slot, app.client_connections.acquire(Client::from_address(peer.ip()))?))
+            });
             let slot = match slot {
                 Ok(slot) => slot,
                 Err(problem) => {
                     app.meters.problems.add(problem.code);
                     // An answer over TLS would need a handshake, the most expensive step of all.
                     if tls.is_none() {
-                        tokio::spawn(refuse(socket, problem, (app.environment.now)()));
+                        self.refuse(socket, problem, (app.environment.now)());
                     }
                     continue;
                 }
@@ -106,6 +124,19 @@ impl Connections {
                 }
                 drop(permit);
             });
+        }
+    }
+
+    /// Sends the reason. A refused connection keeps its descriptor for a moment, so few do at a time.
+    fn refuse(&self, socket: TcpStream, problem: Problem, now: jiff::Timestamp) {
+        match self.refusals.clone().try_acquire_owned() {
+            Ok(slot) => drop(tokio::spawn(async move {
+                // A client that has gone needs no reason.
+                let _ = refuse(socket, problem, now).await;
+                drop(slot);
+            })),
+            // Its client may see only the close.
+            Err(_) => drop(socket.try_write(&refusal::answer(problem, now))),
         }
     }
 

@@ -2,6 +2,7 @@
 
 pub mod chunked;
 pub mod connection;
+pub mod descriptors;
 pub mod head;
 pub mod http1_answer;
 pub mod on_hyper;

@@ -24,7 +24,7 @@ const REFUSAL_TIME_MAX: Duration = Duration::from_secs(1);
 /// Sends the reason and closes the connection.
 pub async fn refuse(mut socket: TcpStream, problem: Problem, now: jiff::Timestamp) -> io::Result<()> {
     let sending = async {
-        socket.write_all(&Http1Answer::new(now, None).whole(Err(problem), true)).await?;
+        socket.write_all(&answer(problem, now)).await?;
         socket.shutdown().await?;
         // Closing a socket with unread input resets it, and the client would lose the answer.
         let mut void = [0; 512];
@@ -33,6 +33,11 @@ pub async fn refuse(mut socket: TcpStream, problem: Problem, now: jiff::Timestam
     };
     // A client that does not read the answer loses nothing.
     tokio::time::timeout(REFUSAL_TIME_MAX, sending).await.unwrap_or(Ok(()))
+}
+
+/// The reason as the last answer of a connection.
+pub(super) fn answer(problem: Problem, now: jiff::Timestamp) -> Vec<u8> {
+    Http1Answer::new(now, None).whole(Err(problem), true)
 }
 
 /// Maximum concurrent connections that a stopping server answers.

@@ -210,6 +210,16 @@ const LIMITS: &[(&str, &[Limit])] = &[
             ),
             ("Connections", "{--connections-max}", "503 `too_many_connections`"),
             (
+                "Open files and connections: the system's hard limit. Connections leave some of it to the store, but at most half",
+                "{RESERVED_DESCRIPTORS}",
+                "503 `too_many_connections`",
+            ),
+            (
+                "Refused connections that wait until their clients have read the reason",
+                "{REFUSALS_MAX}",
+                "the connection is closed",
+            ),
+            (
                 "Connections of one client: an IPv4 address, or 64 bits of an IPv6 address",
                 "{--connections-per-client-max}",
                 "429 `too_many_connections_of_client`",

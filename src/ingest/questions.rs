@@ -9,6 +9,8 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// Calls whose input may still become a question's.
 const INPUTS_MAX: usize = 64;
+/// Pending questions of one call whose input is followed: each input changes all of them.
+const CALL_QUESTIONS_MAX: usize = 256;
 
 /// Members of a request that say nothing about what is asked.
 const NOT_CONTENT: &[&str] = &["expiresAt", "status", "attempt", "decidedBy", "resolvedBy", QUESTION_VERSION];
@@ -19,7 +21,8 @@ pub(super) struct Questions {
     known: HashMap<ActionId, Question>,
     /// The pending questions of each call.
     by_call: HashMap<ToolCallId, BTreeSet<ActionId>>,
-    pending: usize,
+    /// The closed questions, the oldest first. All others are pending.
+    closed: BTreeSet<(Sequence, ActionId)>,
     /// Questions that changed or were forgotten since the last save.
     changed: BTreeSet<ActionId>,
     /// Hashes of the last inputs. Only a cache: after a restart, an input counts as not known.
@@ -44,14 +47,16 @@ impl Input {
 impl Questions {
     /// The questions that a log has saved.
     pub fn restore(known: HashMap<ActionId, Question>) -> Self {
-        let mut questions = Self { known, ..Self::default() };
-        for (action, question) in questions.known.iter().filter(|(_, question)| question.state == QuestionState::Pending) {
-            questions.pending += 1;
-            if let Some(call) = &question.call {
-                questions.by_call.entry(call.clone()).or_default().insert(action.clone());
+        let mut questions = Self::default();
+        for (action, question) in &known {
+            match question.state {
+                QuestionState::Pending => questions.follow_call(action, question),
+                QuestionState::Resolved | QuestionState::Expired => {
+                    questions.closed.insert((question.asked, action.clone()));
+                }
             }
         }
-        questions
+        Self { known, ..questions }
     }
 
     pub fn get(&self, action: &ActionId) -> Option<&Question> {
@@ -141,7 +146,10 @@ impl Questions {
         match draft.event_type {
             EventType::ActionRequired => {
                 let Some(question) = draft.ids.action.as_ref().and_then(|action| self.known.get_mut(action)) else { return };
-                question.asked = envelope.sequence;
+                let asked = std::mem::replace(&mut question.asked, envelope.sequence);
+                if let Some((_, action)) = draft.ids.action.clone().and_then(|action| self.closed.take(&(asked, action))) {
+                    self.closed.insert((envelope.sequence, action));
+                }
                 let Question { whole, request, opened, changed, .. } = question;
                 for place in [&mut whole.since, &mut request.since, opened, changed] {
                     if *place == Sequence::NONE {
@@ -172,7 +180,7 @@ impl Questions {
 
     /// Closes the questions of a run that no longer waits.
     pub fn close_pending(&mut self) {
-        if self.pending == 0 {
+        if self.known.len() == self.closed.len() {
             return;
         }
         let pending = self.known.iter().filter(|(_, question)| question.state == QuestionState::Pending);
@@ -183,27 +191,34 @@ impl Questions {
 
     fn open(&mut self, action: ActionId, question: Question) {
         self.forget_call(&action);
-        if let Some(call) = &question.call {
-            self.by_call.entry(call.clone()).or_default().insert(action.clone());
-        }
+        self.follow_call(&action, &question);
         let question = Question { state: QuestionState::Pending, ..question };
-        let was_pending = self.known.insert(action.clone(), question).is_some_and(|was| was.state == QuestionState::Pending);
-        self.pending += usize::from(!was_pending);
+        if let Some(was) = self.known.insert(action.clone(), question) {
+            self.closed.remove(&(was.asked, action.clone()));
+        }
         self.changed.insert(action);
     }
 
     fn close(&mut self, action: &ActionId, state: QuestionState) {
         self.forget_call(action);
         let Some(question) = self.known.get_mut(action) else { return };
-        self.pending -= usize::from(question.state == QuestionState::Pending);
         question.state = state;
+        self.closed.insert((question.asked, action.clone()));
         self.changed.insert(action.clone());
-        if self.known.len() - self.pending > CLOSED_QUESTIONS_MAX {
-            let closed = self.known.iter().filter(|(_, question)| question.state != QuestionState::Pending);
-            if let Some(oldest) = closed.min_by_key(|(_, question)| question.asked).map(|(action, _)| action.clone()) {
-                self.known.remove(&oldest);
-                self.changed.insert(oldest);
-            }
+        if self.closed.len() > CLOSED_QUESTIONS_MAX
+            && let Some((_, oldest)) = self.closed.pop_first()
+        {
+            self.known.remove(&oldest);
+            self.changed.insert(oldest);
+        }
+    }
+
+    /// Follows the input of a question's call.
+    fn follow_call(&mut self, action: &ActionId, question: &Question) {
+        let Some(call) = &question.call else { return };
+        let actions = self.by_call.entry(call.clone()).or_default();
+        if actions.len() < CALL_QUESTIONS_MAX {
+            actions.insert(action.clone());
         }
     }
 

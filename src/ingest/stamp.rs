@@ -109,8 +109,13 @@ impl LogWriter {
         if !stamped.has_drafts {
             return stamped;
         }
+        self.list_pending();
         let received_at = &stamped.received_at;
         let summary = &mut self.summary;
+        let of_summary = [Audience::User, Audience::Dashboard].map(|audience| summary.run_for(audience).pending.clone());
+        for (seen, before) in self.seen_runs.iter_mut().zip(of_summary) {
+            seen.share_pending(&self.ledger.run, &before, &summary.run);
+        }
         summary.run.clone_from(&self.ledger.run);
         summary.pending_actions.retain(|asked| summary.run.pending.contains(asked.action.as_str()));
         if summary.run.pending.is_empty() {
@@ -119,7 +124,7 @@ impl LogWriter {
         summary.extension.actions.retain(|action, _| summary.run.pending.contains(action.as_str()));
         let [user, dashboard] = &self.seen_runs;
         for (preview, seen) in [(&mut summary.run_for_user, user), (&mut summary.run_for_dashboard, dashboard)] {
-            *preview = (*seen != summary.run).then(|| Box::new(seen.clone()));
+            *preview = (!seen.is_same(&summary.run)).then(|| Box::new(seen.clone()));
         }
         summary.last_activity = Some(received_at.clone());
         summary.started_at.get_or_insert_with(|| received_at.clone());
@@ -128,6 +133,17 @@ impl LogWriter {
             false => summary.ended_at = None,
         }
         stamped
+    }
+
+    /// Lists in the summary the pending actions that the server needs without their log: those that it remembers, and those
+    /// with an open control.
+    fn list_pending(&mut self) {
+        let Summary { pending_actions, controls, .. } = &self.summary;
+        let remembered = pending_actions.iter().map(|asked| &asked.action);
+        let needed = remembered.chain(controls.iter().filter_map(|control| control.action.as_ref()));
+        for run in self.seen_runs.iter_mut().chain([&mut self.ledger.run]) {
+            run.pending.list(needed.clone().map(ActionId::as_str));
+        }
     }
 
     /// Says who decided, where a producer reports it: only the server names the maker of a decision.

@@ -7,17 +7,17 @@ use super::questions::Questions;
 use super::rows::EncodedRows;
 use crate::guard::Guard;
 use crate::log::agent_memory::{AGENT_MEMORY_KEY_PREFIX, AgentMemory};
-use crate::log::commit::{Chain, Log, Logs, Submission, Summary, summary_of};
+use crate::log::commit::{Chain, Log, Logs, PENDING_KEY_PREFIX, Submission, Summary, summary_of};
 use crate::log::control::{CONTROL_KEY_PREFIX, ControlRecord};
 use crate::log::question::{QUESTION_KEY_PREFIX, Question};
 use crate::log::{Append, LoadedLog, LogId, META, StoreError};
 use crate::model::stored;
 use crate::model::{ActionId, Audience, ControlId, Draft, Epoch, Ids, ProducerId, Sequence};
-use crate::source::ledger::{Ledger, RunState, Speakers};
+use crate::source::ledger::{Ledger, RunState, SharedSet, Speakers};
 use crate::source::{self, Adapter, Drafts, Event, SourceKind};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -49,6 +49,8 @@ pub(super) struct LogWriter {
     attempt_starts_saved: AttemptStarts,
     /// The state of the run, as users and as dashboards see it.
     pub seen_runs: [RunState; 2],
+    /// The pending actions at the last save that have entries of their own, in the order of [`Audience::ALL`].
+    pending_saved: [SharedSet; 3],
     pub guard: Guard,
     adapters: Vec<AdapterEntry>,
     pub producers: HashMap<ProducerId, Numbering>,
@@ -218,6 +220,7 @@ impl LogWriter {
         };
         let ledger = Ledger::restore(summary.run.clone(), read.speakers, read.subjects.into_iter());
         let seen_runs = [Audience::User, Audience::Dashboard].map(|audience| summary.run_for(audience).clone());
+        let pending_saved = Audience::ALL.map(|audience| summary.run_for(audience).pending.others().clone());
         let (guard, guard_saved) = read.guard.unwrap_or_default();
         let Entries { adapters, producers, controls, questions, attempt_starts, memories, .. } = read;
         let is_written = loaded.is_some();
@@ -230,6 +233,7 @@ impl LogWriter {
             attempt_starts_saved: attempt_starts.clone(),
             attempt_starts,
             seen_runs,
+            pending_saved,
             guard,
             guard_saved,
             adapters,
@@ -312,6 +316,20 @@ impl LogWriter {
         (vec![append], Arc::new(self.summary.clone()))
     }
 
+    /// Returns the entries of pending actions that changed since the last call.
+    fn take_pending_changed(&mut self) -> Vec<StateEntry> {
+        let now = Audience::ALL.map(|audience| self.summary.run_for(audience).pending.others().clone());
+        let differences = now.iter().zip(&self.pending_saved).map(|(now, saved)| now.difference(saved));
+        let changed: BTreeSet<_> = differences.flatten().collect();
+        let entry = |action: Arc<str>| {
+            let bits = now.iter().enumerate().map(|(n, pending)| u8::from(pending.contains(&action)) << n).sum::<u8>();
+            (Bytes::from(format!("{PENDING_KEY_PREFIX}{action}")), (bits != 0).then(|| vec![bits].into()))
+        };
+        let entries = changed.into_iter().map(entry).collect();
+        self.pending_saved = now;
+        entries
+    }
+
     /// Prepares the appends: the rows, and with the last append the bodies and all changed state entries.
     ///
     /// `source` is the source whose adapter may have changed, `memory` what a connector remembers from now on.
@@ -332,6 +350,7 @@ impl LogWriter {
         if moved {
             self.is_written = true;
             state.push((Bytes::from_static(META), Some(self.summary.save())));
+            state.extend(self.take_pending_changed());
             if let Some(source) = source {
                 let at = self.adapter_of(source);
                 let saved = self.adapters[at].save();
@@ -385,6 +404,9 @@ impl LogWriter {
         self.outbox = Some((appends, Arc::new(self.summary.clone())));
     }
 }
+
+/// A state entry to save: its key, and its value; `None` deletes it.
+type StateEntry = (Bytes, Option<Bytes>);
 
 fn to_json<T: Serialize>(value: &T) -> Bytes {
     let mut json = Vec::with_capacity(512);

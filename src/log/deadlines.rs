@@ -8,7 +8,7 @@ use super::LogId;
 use super::commit::Summary;
 use crate::model::ActionId;
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use tokio::sync::broadcast;
 
 /// Expired actions that a slow subscriber may still receive.
@@ -55,7 +55,8 @@ impl Deadlines {
         }
         let of_log = |action: &ActionId| ActionOfLog { log: log.clone(), action: action.clone() };
         let mut inner = self.inner.lock();
-        for gone in before.iter().filter(|before| !now.pending_actions.iter().any(|now| now.action == before.action)) {
+        let pending: HashSet<_> = now.pending_actions.iter().map(|pending| &pending.action).collect();
+        for gone in before.iter().filter(|before| !pending.contains(&before.action)) {
             inner.remove(&of_log(&gone.action));
         }
         for pending in &now.pending_actions {

@@ -239,7 +239,7 @@ mod tests {
             let mut draft = Draft::new(EventType::ActionRequired).with_action(ActionId::new(action).unwrap());
             draft.ids.agent = agent.parse().ok();
             let pending = PendingAction::of(&draft).unwrap();
-            summary.run.pending.insert(pending.action.to_string());
+            summary.run.pending.insert(pending.action.as_str());
             let detail = PendingDetail { asked_at: *asked_at, sequence: Sequence(n as u64 + 1), control: None };
             summary.extension.actions.insert(pending.action.clone(), detail);
             summary.pending_actions.push(pending);
@@ -276,7 +276,7 @@ mod tests {
         pending.apply(&run("r1"), &asking("s", &[("late", "x", 9), ("early", "x", 1)]));
         let mut second = asking("t", &[("seen", "x", 5), ("hidden", "y", 5)]);
         let mut seen = RunState::default();
-        seen.pending.insert("seen".into());
+        seen.pending.insert("seen");
         second.run_for_user = Some(Box::new(seen));
         pending.apply(&run("r2"), &second);
         assert_eq!(listed(&pending), ["early", "seen", "hidden", "late"]);

@@ -517,7 +517,7 @@ mod tests {
         let mut decides = open(4, "a");
         decides.action = ActionId::new("asked").ok();
         let mut before = summary_of(&[open(1, "a"), tired, decides], Status::Running);
-        before.run.pending.insert("asked".into());
+        before.run.pending.insert("asked");
         queues.apply(&run("r"), None, &before);
         let due = |wall: i64| due_of(&queues, now, wall, 5);
         assert_eq!((due(999), due(1000)), (vec!["c3".into()], vec!["c1".into(), "c3".into(), "c4".into()]));

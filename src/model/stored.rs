@@ -1,8 +1,8 @@
 //! The stored form of state: a version, then the fields in their order (postcard).
 //!
 //! A field has no name in this form. So a change of the fields of a type needs a new version, and a reader of the version
-//! before it. Version 3 added fields at the end of states; a state of version 2 has their defaults there. Releases up to
-//! 0.2.0 stored JSON; that stays readable. `tests/it/upgrade.rs` reads what releases wrote.
+//! before it. Versions 3 and 4 added fields at the end of states; a state of a version before has their defaults there.
+//! Releases up to 0.2.0 stored JSON; that stays readable. `tests/it/upgrade.rs` reads what releases wrote.
 //!
 //! State that contains arbitrary JSON, such as the value of a control, cannot have this form.
 
@@ -11,9 +11,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The first byte of a stored state.
-const VERSION: u8 = 3;
-/// The version whose states end before the fields that [`VERSION`] added.
-const SHORTER_VERSION: u8 = 2;
+const VERSION: u8 = 4;
+/// The first of the versions whose states end before the fields that later ones added.
+const SHORTEST_VERSION: u8 = 2;
 /// The defaults of the added fields: an empty list, no value, false and 0 are one zero byte each.
 const ADDED_DEFAULTS: [u8; 16] = [0; 16];
 /// The size of most states, in bytes.
@@ -77,7 +77,7 @@ pub fn restore<S: DeserializeOwned>(saved: &[u8]) -> Result<S, StoredError> {
             (state, []) => Ok(state),
             (_, rest) => Err(StoredError::Longer(rest.len())),
         },
-        [SHORTER_VERSION, fields @ ..] => {
+        [SHORTEST_VERSION..VERSION, fields @ ..] => {
             let padded = [fields, &ADDED_DEFAULTS].concat();
             match postcard::take_from_bytes(&padded)? {
                 (state, rest) if rest.len() <= ADDED_DEFAULTS.len() => Ok(state),
@@ -109,8 +109,10 @@ mod tests {
     #[test]
     fn a_state_of_the_version_before_has_the_defaults_of_added_fields() {
         let mut saved = save(&(7_u64, "text"));
-        saved[0] = SHORTER_VERSION;
-        let restored = restore::<(u64, String, Vec<u64>, Option<u64>)>(&saved).unwrap();
-        assert_eq!(restored, (7, "text".to_owned(), Vec::new(), None));
+        for version in SHORTEST_VERSION..VERSION {
+            saved[0] = version;
+            let restored = restore::<(u64, String, Vec<u64>, Option<u64>)>(&saved).unwrap();
+            assert_eq!(restored, (7, "text".to_owned(), Vec::new(), None));
+        }
     }
 }

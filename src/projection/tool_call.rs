@@ -125,7 +125,7 @@ fn text<'a>(activity: &'a Activity, member: &str) -> Option<&'a str> {
 /// A pending action about a call, which may precede the call.
 fn pending_action_about(fold: &FoldState, call: &str) -> Option<String> {
     let mut pending = fold.run.pending.iter().take(ACTIONS_SEARCHED_MAX);
-    pending.find(|action| waiting_call(fold, action) == Some(call)).cloned()
+    pending.find(|action| waiting_call(fold, action) == Some(call)).map(str::to_owned)
 }
 
 /// The call of the fact.

@@ -631,6 +631,67 @@ async fn readers_beyond_the_limit_of_open_files_get_503_and_the_store_keeps_its_
     }
 }
 
+/// Pending actions of one run, and the facts of each kind that follow them.
+const PENDING_ACTIONS: usize = 200_000;
+const FACTS_BESIDE: usize = 40;
+
+#[tokio::test]
+async fn pending_actions_make_no_fact_slower_and_survive_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start_in(dir.path());
+    let client = Client::new(server.at);
+    let asked = |n: usize| fact("action.required", json!({"actionId": format!("a{n:06}"), "payload": {"title": "x"}}));
+    let resolved =
+        |n: usize| fact("action.resolved", json!({"actionId": format!("a{n:06}"), "payload": {"outcome": "approved"}}));
+    let text = || fact("text.delta", json!({"messageId": "m", "payload": {"text": "x"}}));
+    // What the same facts cost where nothing is pending.
+    let cost = async |run: &str, server: &Process, first: usize| {
+        let (before, written) = (server.cpu_ms(), bytes_written(server));
+        for n in 0..FACTS_BESIDE {
+            for fact in [text(), asked(first + n), resolved(n)] {
+                client.for_server(server.at).append(run, &[fact]).await;
+            }
+        }
+        (server.cpu_ms() - before, bytes_written(server) - written)
+    };
+    client.append("quiet", &[fact("run.started", json!({"sessionId": "s"}))]).await;
+    let (quiet_ms, quiet_bytes) = cost("quiet", &server, PENDING_ACTIONS).await;
+    client.append("r", &[fact("run.started", json!({"sessionId": "s"}))]).await;
+    let beside = Bystander::beside(&server);
+    for first in (0..PENDING_ACTIONS).step_by(2000) {
+        client.append("r", &(first..first + 2000).map(asked).collect::<Vec<_>>()).await;
+    }
+    let (ms, bytes) = cost("r", &server, PENDING_ACTIONS).await;
+    beside.was_served("200,000 pending actions");
+    println!(
+        "attack: 120 facts: {quiet_ms} ms and {quiet_bytes} bytes; beside {PENDING_ACTIONS} pending actions {ms} ms and {bytes} bytes"
+    );
+    // The summary has the first 256 of them; a copy of all would be two megabytes for each fact.
+    assert!(
+        bytes < quiet_bytes + 120 * 128 * 1024,
+        "{bytes} bytes were written for 120 facts, {quiet_bytes} without the actions"
+    );
+    // A restart, from the entries of single actions.
+    server.kill();
+    let server = Process::start_in(dir.path());
+    let client = client.for_server(server.at);
+    let counts = async || client.get("/v1/runs/r").await.ok()["counts"]["pendingActions"].as_u64().unwrap() as usize;
+    assert_eq!(counts().await, PENDING_ACTIONS);
+    client.append("r", &[resolved(PENDING_ACTIONS - 1)]).await;
+    assert_eq!(counts().await, PENDING_ACTIONS - 1);
+    client.append("r", &[fact("run.finished", json!({}))]).await;
+    assert_eq!(counts().await, 0);
+    server.kill();
+    let server = Process::start_in(dir.path());
+    assert_eq!(client.for_server(server.at).get("/v1/runs/r").await.ok()["counts"]["pendingActions"], 0);
+}
+
+/// The bytes that a process has written, to files and sockets; 0 where the system does not report them.
+fn bytes_written(server: &Process) -> u64 {
+    let io = std::fs::read_to_string(format!("/proc/{}/io", server.id())).unwrap_or_default();
+    io.lines().find_map(|line| line.strip_prefix("wchar: ")?.parse().ok()).unwrap_or(0)
+}
+
 // Entry 17.
 
 #[tokio::test]

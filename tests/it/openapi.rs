@@ -149,13 +149,8 @@ async fn every_described_status_and_code_occurs() {
                 "bad_query" => {
                     drop(send_request(&client, operation, &to("surfaces=x"), &[]).await);
                     drop(
-                        send_request(
-                            &client,
-                            operation,
-                            &to("limit=x&messages=x&at=x&frames=x&cursor=x&wait=x&version=x"),
-                            &[],
-                        )
-                        .await,
+                        send_request(&client, operation, &to("limit=x&messages=x&at=x&frames=x&cursor=x&wait=x&version=x"), &[])
+                            .await,
                     );
                 }
                 "no_such_run" | "no_such_session" | "no_such_schema" | "no_such_asset" | "no_such_blob" => {

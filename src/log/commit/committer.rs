@@ -492,7 +492,11 @@ impl Follower {
     fn summary_in(&self, log: &Log, state: &[(Bytes, Option<Bytes>)]) -> Arc<Summary> {
         let saved = state.iter().rev().find(|(key, _)| key == META).and_then(|(_, value)| value.as_ref());
         match saved.map(|meta| Summary::read(&log.id, meta)) {
-            Some(Ok(summary)) => Arc::new(summary),
+            Some(Ok(mut summary)) => {
+                let entries = state.iter().map(|(key, value)| (&key[..], value.as_ref()));
+                summary.add_unlisted(&log.tail().summary, entries);
+                Arc::new(summary)
+            }
             Some(Err(error)) => {
                 tracing::error!(%error, "background tasks skip the log until it is repaired or deleted");
                 self.applier.quarantine(&log.id);

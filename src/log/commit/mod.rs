@@ -23,7 +23,7 @@ pub use committer::{Ack, Chain, CommitCounters, CommittedGroup, Submission};
 pub use leadership::Leadership;
 pub use moves::Moves;
 pub use orderer::{Follow, OrderedGroup, Orderer, StoreOnly};
-pub use summary::{CompactionState, PREVIEW_CHARS_MAX, Preview, Summary, count_of, summary_of};
+pub use summary::{CompactionState, PENDING_KEY_PREFIX, PREVIEW_CHARS_MAX, Preview, Summary, count_of, summary_of};
 pub use tail::{Connected, Log, Tail};
 
 use super::deadlines::Deadlines;

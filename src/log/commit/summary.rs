@@ -69,7 +69,13 @@ pub struct SummaryExtension {
     /// The open controls that wait for the pending actions of their agent, by queue position.
     #[serde(default)]
     pub waiting: BTreeMap<u64, WaitTerms>,
+    /// Per audience: the pending actions that have state entries of their own. Version 4 of the stored form added it.
+    #[serde(default)]
+    pub unlisted: [u64; 3],
 }
+
+/// The prefix of the keys of pending actions that the summary does not list. A value has a bit for each audience.
+pub const PENDING_KEY_PREFIX: &str = "w:";
 
 impl Summary {
     /// Reads the summary from the entry [`META`] of a log.
@@ -77,13 +83,55 @@ impl Summary {
     /// # Errors
     /// `Unreadable` for bytes that are not a summary.
     pub fn read(log: &LogId, meta: &[u8]) -> Result<Self, StoreError> {
-        stored::restore(meta).map_err(|error| StoreError::unreadable(log, META, &error))
+        let mut summary: Self = stored::restore(meta).map_err(|error| StoreError::unreadable(log, META, &error))?;
+        let counts = std::mem::take(&mut summary.extension.unlisted);
+        for (run, count) in summary.runs_mut().into_iter().zip(counts) {
+            if let Some(run) = run {
+                run.pending.set_unread(usize::try_from(count).unwrap_or(usize::MAX));
+            }
+        }
+        Ok(summary)
     }
 
-    /// Encodes the summary for the entry [`META`].
+    /// Encodes the summary for the entry [`META`]. Pending actions beyond the listed ones have entries of their own.
     #[must_use]
     pub fn save(&self) -> Bytes {
-        stored::save(self).into()
+        let unlisted = Audience::ALL.map(|audience| self.run_for(audience).pending.unlisted() as u64);
+        if unlisted == [0; 3] {
+            return stored::save(self).into();
+        }
+        let mut listed = self.clone();
+        listed.extension.unlisted = unlisted;
+        for run in listed.runs_mut().into_iter().flatten() {
+            run.pending = run.pending.listed_only();
+        }
+        stored::save(&listed).into()
+    }
+
+    /// Adds the pending actions that have state entries of their own: those of the summary before, as these entries
+    /// change them.
+    ///
+    /// Returns whether they are as many as the summary counts.
+    pub fn add_unlisted<'e>(&mut self, before: &Self, entries: impl Iterator<Item = (&'e [u8], Option<&'e Bytes>)>) -> bool {
+        let mut others = Audience::ALL.map(|audience| before.run_for(audience).pending.others().clone());
+        for (key, value) in entries {
+            let Some(action) = key.strip_prefix(PENDING_KEY_PREFIX.as_bytes()) else { continue };
+            let Ok(action) = std::str::from_utf8(action) else { return false };
+            let bits = value.and_then(|value| value.first()).copied().unwrap_or_default();
+            for (audience, of) in others.iter_mut().enumerate() {
+                match bits >> audience & 1 {
+                    0 => drop(of.remove(action)),
+                    _ => drop(of.insert(action.into())),
+                }
+            }
+        }
+        let runs = self.runs_mut().into_iter().zip(others);
+        runs.fold(true, |are_all, (run, others)| run.is_none_or(|run| run.pending.set_others(others)) && are_all)
+    }
+
+    /// The states of the run by audience, in the order of [`Audience::ALL`], that the summary stores.
+    fn runs_mut(&mut self) -> [Option<&mut RunState>; 3] {
+        [self.run_for_user.as_deref_mut(), self.run_for_dashboard.as_deref_mut(), Some(&mut self.run)]
     }
 
     /// Reads the summary of a listed log.
@@ -211,5 +259,10 @@ impl Preview {
 pub fn summary_of(log: &LogId, loaded: &LoadedLog) -> Result<Summary, StoreError> {
     let meta = loaded.state.iter().find(|(key, _)| key == META);
     let (_, meta) = meta.ok_or_else(|| StoreError::unreadable(log, META, &"it is missing"))?;
-    Summary::read(log, meta)
+    let mut summary = Summary::read(log, meta)?;
+    let entries = loaded.state.iter().map(|(key, value)| (&key[..], Some(value)));
+    match summary.add_unlisted(&Summary::default(), entries) {
+        true => Ok(summary),
+        false => Err(StoreError::unreadable(log, META, &"it counts other pending actions than the log has")),
+    }
 }

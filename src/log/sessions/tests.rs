@@ -150,7 +150,7 @@ fn a_commit_costs_the_same_in_a_session_with_many_runs() {
             sessions.apply(&run(&format!("r{n}")), n, None, &summary).notify();
         }
         let mut now = summary.clone();
-        now.run.pending.insert("more".into());
+        now.run.pending.insert("more");
         let once = || {
             let begun = std::time::Instant::now();
             for _ in 0..1000 {
@@ -197,7 +197,7 @@ fn the_status_of_a_session_follows_all_of_its_logs() {
     }
     assert_eq!((overview().status, overview().runs, time()), (Status::Running, 99, "2026-01-02T00:00:00.500Z".into()));
     let mut waiting = summary_at(Status::Waiting, "2026-01-03T00:00:00.000Z");
-    waiting.run.pending.insert("a".into());
+    waiting.run.pending.insert("a");
     waiting.preview.set_title("Oldest");
     sessions.apply(&run("old"), 1, Some(&old), &waiting).notify();
     assert_eq!(

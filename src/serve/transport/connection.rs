@@ -70,7 +70,7 @@ impl Connections {
         let descriptors = DescriptorLimit::current();
         let admitted = descriptors.admitted();
         if admitted < limit as u64 {
-            tracing::warn!(
+            tracing::info!(
                 limit,
                 admitted,
                 "the system's limit of open files allows fewer connections than --connections-max; raise the hard limit"

@@ -7,7 +7,9 @@
 //! changes a body and never invents a fact.
 
 mod calls;
+mod pending_set;
 mod run;
+mod shared_set;
 mod speakers;
 mod subject;
 
@@ -15,7 +17,9 @@ mod subject;
 mod tests;
 
 pub use calls::CallProgress;
+pub use pending_set::PendingSet;
 pub use run::{RunState, Status};
+pub use shared_set::SharedSet;
 pub use speakers::Speakers;
 
 use crate::model::audience::Audience;

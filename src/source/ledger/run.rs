@@ -1,9 +1,9 @@
 //! The status of a run, derived from its facts.
 
+use super::pending_set::PendingSet;
 use crate::model::{ActionId, CONTINUES, EventType, Phase};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
 
 /// The status of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +56,7 @@ pub struct RunState {
     pub begun: bool,
     /// Ids of pending actions.
     #[serde(default)]
-    pub pending: BTreeSet<String>,
+    pub pending: PendingSet,
     /// Whether the source itself reported that the run waits, independent of pending actions.
     #[serde(default)]
     pub paused: bool,
@@ -75,7 +75,7 @@ impl Default for RunState {
             phase: Phase::Unknown,
             attempt: 0,
             begun: false,
-            pending: BTreeSet::new(),
+            pending: PendingSet::default(),
             paused: false,
             stale: false,
             settled: false,
@@ -157,7 +157,7 @@ impl RunState {
             }
             EventType::ActionRequired => {
                 if let Some(id) = action {
-                    self.pending.insert(id.as_str().to_owned());
+                    self.pending.insert(id.as_str());
                 }
                 self.set_status(Status::Waiting, phase);
             }
@@ -187,6 +187,25 @@ impl RunState {
             _ => {}
         }
         false
+    }
+
+    /// Whether both states are equal, by the sets of pending actions that they share; see [`PendingSet::is_same`].
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let Self { status, phase, attempt, begun, pending, paused, stale, settled } = self;
+        pending.is_same(&other.pending)
+            && (status, phase, attempt) == (&other.status, &other.phase, &other.attempt)
+            && (begun, paused, stale, settled) == (&other.begun, &other.paused, &other.stale, &other.settled)
+    }
+
+    /// Shares the pending actions with `run`, if both have the same ones.
+    ///
+    /// `before` and `run_before` are both states at the last call. Sets that have not changed since are not compared.
+    pub fn share_pending(&mut self, run: &Self, before: &PendingSet, run_before: &Self) {
+        let is_unchanged = self.pending.is_same(before) && run.pending.is_same(&run_before.pending);
+        if !is_unchanged && self.pending == run.pending {
+            self.pending.clone_from(&run.pending);
+        }
     }
 
     /// Whether a start with this payload continues the attempt at work.

@@ -158,6 +158,11 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "none; a late decision is then `action_not_pending`",
             ),
             (
+                "Pending actions of one call for which its input makes another version",
+                "{CALL_QUESTIONS_MAX}",
+                "none; further ones stay as they were asked",
+            ),
+            (
                 "Pending actions of one log whose deadline the server keeps",
                 "{PENDING_ACTIONS_MAX}",
                 "none; further ones do not expire",

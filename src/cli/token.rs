@@ -38,7 +38,7 @@ pub struct Token {
     /// The permitted runs of any session; `*` for every run.
     #[arg(long, env = "PROSCENIUM_RUNS", value_name = "IDS", value_delimiter = ',')]
     runs: Vec<String>,
-    /// The agents whose controls the holder may claim; `*` for every agent.
+    /// The agents that the holder may name in a control, and whose controls it may claim; `*` for every agent.
     #[arg(long, env = "PROSCENIUM_AGENTS", value_name = "IDS", value_delimiter = ',')]
     agents: Vec<String>,
     /// The permissions: read, publish, control, or admin, which includes the others.

@@ -15,7 +15,7 @@ use crate::log::control::OPEN_CONTROLS_MAX;
 use crate::model::decided_by::Via;
 use crate::model::json::without_mark;
 use crate::model::{AgentId, ControlId, halves};
-use crate::serve::access::authorization::Authorization;
+use crate::serve::access::authorization::{Authorization, Resource, authorize};
 use crate::serve::http::body::{check_depth, is_lines};
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{Query, id_of, path_id};
@@ -78,6 +78,11 @@ pub(in crate::serve) async fn submit(
     if request.on_behalf_of.is_some() && !authorization.can(Verb::Impersonate) {
         let detail = "The token may not decide for another person. Omit onBehalfOf, or use a token with the verb impersonate.";
         return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("missing", Verb::Impersonate.as_str()));
+    }
+    // The addresses of existing clients name the agent, too, and ask for the same right.
+    if let Some(agent) = request.targets.get("agentId") {
+        let agent: AgentId = id_of("agentId", agent)?;
+        authorize(app, authorization.principal(), Verb::Control, Resource::Agent(&agent), None).await?;
     }
     let has_session = match log {
         LogId::Session(_) => true,

@@ -65,6 +65,42 @@ async fn a_token_cannot_claim_controls_of_agents_it_may_not_act_for() {
 }
 
 #[tokio::test]
+async fn a_control_reaches_only_an_agent_that_its_token_covers_whichever_way_it_comes() {
+    let guarded = AuthServer::start().await;
+    write_example_runs(&guarded).await;
+    let holder = |agents: &[&str]| token(&json!({ "sessions": ["*"], "agents": agents, "can": ["control"] }));
+    let (own, other) = (holder(&["a"]), holder(&[]));
+    for control in ["send", "queue", "delegate", "continue_agent", "steer", "stop", "request_review", "rollback"] {
+        for (member, log) in [("runId", "r"), ("sessionId", "s")] {
+            if member == "sessionId" && control == "steer" {
+                continue;
+            }
+            let path = format!("/v1/{}s/{log}/controls", member.trim_end_matches("Id"));
+            let asked = |agent: &str| json!({ "control": control, "agentId": agent, "value": "hello" });
+            for (token, agent) in [(&own, "b"), (&other, "a")] {
+                let refused = guarded.post(&path, token, &asked(agent)).await.problem(403, "forbidden");
+                assert_eq!(refused["missing"], "agent", "{control} to {path}");
+                let mut ws = Ws::connect(&guarded.client, "", &[("authorization", &bearer(token))]).await.unwrap();
+                let mut message = asked(agent);
+                message
+                    .as_object_mut()
+                    .unwrap()
+                    .extend([("op", "submit"), (member, log), ("id", "1")].map(|(k, v)| (k.into(), v.into())));
+                let refused = ws.request(message).await;
+                assert_eq!(json!([refused["code"], refused["missing"]]), json!(["forbidden", "agent"]), "{control} to {path}");
+            }
+            let accepted = guarded.post(&path, &own, &asked("a")).await;
+            assert_eq!(accepted.status, 202, "{control} to {path}: {accepted:?}");
+        }
+    }
+    // No other agent is addressed: the control goes to the agent of the run, which its session includes.
+    let unnamed = guarded.post("/v1/runs/r/controls", &other, &json!({ "control": "steer", "value": "hello" })).await;
+    assert_eq!(unnamed.status, 202, "{unnamed:?}");
+    let claimed = guarded.post("/v1/agents/b/controls/claim", &admin(), &json!({})).await.ok();
+    assert_eq!(claimed["controls"], json!([]), "no refused control waits for its agent");
+}
+
+#[tokio::test]
 async fn a_waiting_claim_ends_with_its_token_and_claims_nothing() {
     let guarded = AuthServer::start().await;
     write_example_runs(&guarded).await;

@@ -10,6 +10,7 @@ use reqwest::Url;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub struct AgentEntry {
     /// What of the conversation goes to the agent.
     pub history: Audience,
     pub limits: CallLimits,
+    /// The turns that are at work at once; at least one.
+    pub turns_max: usize,
     /// The headers of the user's request that go to the agent.
     pub forward_headers: Vec<HeaderName>,
     /// Settings of the protocol, under their names in the file.
@@ -74,6 +77,19 @@ impl Default for CallLimits {
     }
 }
 
+/// Turns of one agent at work at once, if its entry does not say. Each turn of a program is a process.
+const ENDPOINT_TURNS_MAX: usize = 256;
+const PROGRAM_TURNS_MAX: usize = 32;
+
+impl TargetKind {
+    const fn turns_max(self) -> usize {
+        match self {
+            Self::Url => ENDPOINT_TURNS_MAX,
+            Self::Command => PROGRAM_TURNS_MAX,
+        }
+    }
+}
+
 /// The variables that a process inherits if its entry does not name them.
 ///
 /// They say where programs and the user's files are, and hold no credentials.
@@ -116,6 +132,7 @@ struct AgentTable {
     first_byte_seconds: Option<u64>,
     silence_seconds: Option<u64>,
     retries: Option<u32>,
+    turns_max: Option<NonZeroUsize>,
     #[serde(default)]
     options: Map<String, Value>,
 }
@@ -189,6 +206,7 @@ impl AgentEntry {
             first_byte_seconds: None,
             silence_seconds: None,
             retries: None,
+            turns_max: None,
             options: Map::new(),
         };
         table.into_entry(name, variable).map_err(failed)
@@ -264,10 +282,11 @@ impl AgentTable {
             (TargetKind::Url, ..) => return Err(format!("{} calls an address; give url, and no command", connector.name)),
             (TargetKind::Command, ..) => return Err(format!("{} runs a program; give command, and no url", connector.name)),
         };
+        let turns_max = self.turns_max.map_or(connector.target.turns_max(), NonZeroUsize::get);
         let history = self.history.unwrap_or(Audience::Internal);
         let forward_headers = forwarded(&self.forward_headers, &target)?;
         let (shares_target, options) = (false, self.options);
-        Ok(AgentEntry { name, connector, target, shares_target, history, limits, forward_headers, options })
+        Ok(AgentEntry { name, connector, target, shares_target, history, limits, turns_max, forward_headers, options })
     }
 }
 

@@ -1,7 +1,9 @@
 //! The worker of one agent: claims its controls, and gives each to a turn.
 //!
-//! The turns of a session run one after the other, so that each sees the conversation that the earlier ones left.
-//! Controls that wait keep their claim; a claim that expires meanwhile comes again, and replaces the old one.
+//! The turns of a session run one after the other, so that each sees the conversation that the earlier ones left. All
+//! sessions together have [`turns_max`](super::entry::AgentEntry::turns_max) turns at work: what asks for a further one
+//! stays in the agent's queue, in order, while decisions and stops pass it. Controls that wait here keep their claim; a
+//! claim that expires meanwhile comes again, and replaces the old one.
 
 use super::call::{ActionReply, QuestionLife, TurnInput};
 use super::conversation::{self, PageResult};
@@ -11,6 +13,7 @@ use crate::control::{Answer, Claim, ClaimedControl};
 use crate::log::LogId;
 use crate::log::control::SupersededAction;
 use crate::log::deadlines::ActionOfLog;
+use crate::log::queues::WorkRoom;
 use crate::model::{ActionId, Audience, Control, RunId, SessionId};
 use crate::serve::clients::bodies::BodyReader;
 use crate::serve::clients::shown_activities;
@@ -36,8 +39,8 @@ pub(super) struct Worker {
     agent: Arc<ConnectedAgent>,
     /// The turns at work, by run.
     active: HashMap<RunId, ActiveTurn>,
-    /// The turns that wait for another of their session.
-    waiting: HashMap<SessionId, VecDeque<TurnJob>>,
+    /// The turns that wait for another one, the oldest first.
+    waiting: VecDeque<TurnJob>,
     /// Answers to runs that wait for further ones.
     replies: HashMap<RunId, BTreeMap<String, (HeldControl, ActionReply)>>,
     /// The refusals of expired actions, for runs whose further actions wait for answers. At most [`HELD_MAX`] runs.
@@ -54,8 +57,8 @@ struct ActiveTurn {
 
 impl Worker {
     pub fn new(agent: Arc<ConnectedAgent>) -> Self {
-        let (active, waiting, replies, tasks) = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
-        Self { agent, active, waiting, replies, expired: HashMap::new(), turns: JoinSet::new(), tasks }
+        let (active, replies, tasks) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { agent, active, waiting: VecDeque::new(), replies, expired: HashMap::new(), turns: JoinSet::new(), tasks }
     }
 
     /// Works until the task is aborted.
@@ -67,7 +70,8 @@ impl Worker {
         loop {
             let agent = self.agent.clone();
             let app = &agent.app;
-            let claim = Claim { max: CONTROLS_PER_CLAIM.min(HELD_MAX.saturating_sub(self.held())), lease: LEASE };
+            let max = CONTROLS_PER_CLAIM.min(HELD_MAX.saturating_sub(self.held()));
+            let claim = Claim { max, lease: LEASE, room: Some(self.room()) };
             let claimed = async {
                 if claim.max == 0 {
                     return std::future::pending().await;
@@ -100,8 +104,17 @@ impl Worker {
     }
 
     fn held(&self) -> usize {
-        let waiting: usize = self.waiting.values().flatten().map(|job| job.controls.len()).sum();
+        let waiting: usize = self.waiting.iter().map(|job| job.controls.len()).sum();
         waiting + self.replies.values().map(BTreeMap::len).sum::<usize>()
+    }
+
+    /// The turns that can begin now. One further message of each session may wait here for the turn before it: more would
+    /// go before the older messages of other sessions.
+    fn room(&self) -> WorkRoom {
+        let turns = self.agent.entry.turns_max.saturating_sub(self.active.len());
+        // The scope of a run without a session is the run.
+        let scopes = |job: &TurnJob| [LogId::Session(job.session.clone()), LogId::Run(run_of(&job.session))];
+        WorkRoom { turns, busy: self.waiting.iter().flat_map(scopes).collect() }
     }
 
     /// Ends or continues the runs that the previous process left at work.
@@ -117,7 +130,7 @@ impl Worker {
             let session = summary.session_id.clone().unwrap_or_else(|| session_of(&run));
             // The headers of the call that was cut off are lost.
             if agent.protocol.can_rejoin(&memory) && agent.entry.forward_headers.is_empty() {
-                self.start(TurnJob { run, session, input: TurnInput::Rejoin, controls: Vec::new() });
+                self.enqueue(TurnJob { run, session, input: TurnInput::Rejoin, controls: Vec::new() }).await;
             } else {
                 let why = "The server restarted in the middle of the run, and cannot read on.";
                 agent.publish(&run, Some(session), &failure_facts(&UpstreamError::new("server_restarted", why))).await?;
@@ -225,42 +238,36 @@ impl Worker {
         Ok(())
     }
 
-    /// Starts a turn, or lets it wait for another of its session.
+    /// Starts a turn, or lets it wait for another one.
     async fn enqueue(&mut self, job: TurnJob) {
-        let session = job.session.clone();
-        let queue = self.waiting.entry(session.clone()).or_default();
         let is_same = |waiting: &&mut TurnJob| {
             waiting.run == job.run && waiting.controls.iter().any(|of| job.controls.iter().any(|new| new.id == of.id))
         };
-        match queue.iter_mut().find(is_same) {
+        match self.waiting.iter_mut().find(is_same) {
             // Its claim expired, and this is the new one.
             Some(waiting) => *waiting = job,
-            None => queue.push_back(job),
+            None => self.waiting.push_back(job),
         }
-        self.start_next(&session).await;
+        self.start_waiting().await;
     }
 
-    /// Starts the next turn of a session.
+    /// Starts the turns that wait, as far as there is room and their sessions have none at work.
     ///
     /// A message does not start while an action of the agent is pending: the agent would give up its question. It goes
     /// back to the queue, which holds it.
-    async fn start_next(&mut self, session: &SessionId) {
-        if self.active.values().any(|turn| turn.session == *session) {
-            return;
-        }
-        let agent = self.agent.clone();
-        let pending = agent.app.logs.pending_actions();
-        if pending.holds_back(&LogId::Session(session.clone()), &agent.entry.name) {
-            for message in self.waiting.get_mut(session).into_iter().flat_map(take_messages) {
-                agent.answer(&message, Answer::Hold).await;
+    async fn start_waiting(&mut self) {
+        while self.active.len() < self.agent.entry.turns_max {
+            let is_free = |job: &TurnJob| self.active.values().all(|turn| turn.session != job.session);
+            let Some(job) = self.waiting.iter().position(is_free).and_then(|at| self.waiting.remove(at)) else { return };
+            let pending = self.agent.app.logs.pending_actions();
+            let is_message = matches!(job.input, TurnInput::Messages { .. });
+            if is_message && pending.holds_back(&LogId::Session(job.session.clone()), &self.agent.entry.name) {
+                for message in &job.controls {
+                    self.agent.answer(message, Answer::Hold).await;
+                }
+            } else {
+                self.start(job);
             }
-        }
-        let next = self.waiting.get_mut(session).and_then(VecDeque::pop_front);
-        if self.waiting.get(session).is_some_and(VecDeque::is_empty) {
-            self.waiting.remove(session);
-        }
-        if let Some(job) = next {
-            self.start(job);
         }
     }
 
@@ -282,15 +289,13 @@ impl Worker {
         };
         let Some(run) = self.tasks.remove(&id) else { return };
         self.expired.remove(&run);
-        let turn = self.active.remove(&run);
+        self.active.remove(&run);
         for (held, reply) in late {
             if let Err(problem) = self.collect(&run, held, reply).await {
                 tracing::warn!(agent = %self.agent.entry.name, %run, reason = problem.detail, "an answer was not taken");
             }
         }
-        if let Some(turn) = turn {
-            self.start_next(&turn.session).await;
-        }
+        self.start_waiting().await;
     }
 
     /// An answer to an action. The call that brings it upstream needs the answers to all actions of the run.
@@ -388,7 +393,7 @@ impl Worker {
             return Ok(());
         }
         let collected = self.replies.remove(&run).unwrap_or_default().into_values().map(|(reply, _)| reply);
-        let waiting = self.waiting.values_mut().find_map(|jobs| jobs.remove(jobs.iter().position(|job| job.run == run)?));
+        let waiting = self.waiting.iter().position(|job| job.run == run).and_then(|at| self.waiting.remove(at));
         for reply in collected.chain(waiting.into_iter().flat_map(|job| job.controls)) {
             agent.refuse(&reply, "The run was stopped before its agent got the answer.").await;
         }
@@ -412,15 +417,12 @@ impl Worker {
     }
 }
 
-/// Takes the controls of the turns that a message asks for.
-fn take_messages(jobs: &mut VecDeque<TurnJob>) -> Vec<HeldControl> {
-    let is_message = |job: &TurnJob| matches!(job.input, TurnInput::Messages { .. });
-    let messages: VecDeque<TurnJob>;
-    (messages, *jobs) = std::mem::take(jobs).into_iter().partition(is_message);
-    messages.into_iter().flat_map(|job| job.controls).collect()
-}
-
 /// The session of a run that has none: a thread of its own.
 fn session_of(run: &RunId) -> SessionId {
     SessionId::new(run.as_str()).expect("runs and sessions share one id syntax")
+}
+
+/// The run without a session whose thread this is.
+fn run_of(session: &SessionId) -> RunId {
+    RunId::new(session.as_str()).expect("runs and sessions share one id syntax")
 }

@@ -41,7 +41,8 @@ pub(super) fn settle_waits(
         return Ok(());
     }
     let is_fixed = matches!(request.expiry, Some(Expiry::At(_)));
-    record.waits = Some(WaitTerms { ttl: (!is_fixed).then(|| record.expires_at.saturating_sub(record.created_at)) });
+    let ttl = (!is_fixed).then(|| record.expires_at.saturating_sub(record.created_at));
+    record.waits = Some(WaitTerms { ttl, supersedes: !superseded.is_empty() });
     if is_held && !is_fixed && (superseded.is_empty() || superseded.len() < asked.len()) {
         record.expires_at = NOT_STARTED;
     }
@@ -82,7 +83,7 @@ pub(super) fn start_time_to_live(record: &ControlRecord, now: jiff::Timestamp) -
 
 /// The record of a claimed message that its owner returned, because an action of its agent is pending.
 pub(super) fn held(record: ControlRecord) -> ControlRecord {
-    let waits = record.waits.unwrap_or(WaitTerms { ttl: None });
+    let waits = record.waits.unwrap_or(WaitTerms { ttl: None, supersedes: false });
     let expires_at = if waits.ttl.is_some() { NOT_STARTED } else { record.expires_at };
     let reason = Some("The agent waits for a decision.".to_owned());
     ControlRecord { waits: Some(waits), expires_at, attempt: record.attempt.saturating_sub(1), reason, ..record }

@@ -28,7 +28,7 @@ use crate::guard::redact_text;
 use crate::ingest::{Environment, Ingest, ServerAppend, WriterView};
 use crate::log::commit::{Logs, Summary};
 use crate::log::control::{ControlChange, ControlRecord, ControlState, OPEN_CONTROLS_MAX, SupersededAction};
-use crate::log::queues::{Due, LeasedControl, Queues};
+use crate::log::queues::{Due, LeasedControl, Queues, WorkRoom};
 use crate::log::{LogId, StoreError};
 use crate::model::decided_by::{DecidedBy, Decider};
 use crate::model::{
@@ -122,12 +122,14 @@ pub enum ControlError {
 }
 
 /// The terms of a claim.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Claim {
     /// The most controls to claim; at least one.
     pub max: usize,
     /// How long the claim is exclusive.
     pub lease: Duration,
+    /// The work that the claimant can begin. `None`: any.
+    pub room: Option<WorkRoom>,
 }
 
 /// A control as the claimant gets it.
@@ -438,7 +440,8 @@ impl Controls {
         loop {
             arrivals.mark_unchanged();
             let lease = || Uuid::from_u128((self.environment.random)()).simple().to_string().into();
-            let leased = queues.lease(agent, claim.max.max(1), Instant::now() + claim.lease, holds_back(logs), lease);
+            let until_lease = Instant::now() + claim.lease;
+            let leased = queues.lease(agent, claim.max.max(1), until_lease, claim.room.clone(), holds_back(logs), lease);
             if leased.is_empty() {
                 let more = async {
                     // It fails only when the sender is gone, and `queues` is borrowed.

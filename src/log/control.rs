@@ -203,6 +203,9 @@ pub struct WaitTerms {
     /// `None`: the sender gave the message a fixed end.
     #[serde(default)]
     pub ttl: Option<i64>,
+    /// Whether the message supersedes actions.
+    #[serde(default)]
+    pub supersedes: bool,
 }
 
 /// An action that a message supersedes, and the log that asked.
@@ -267,6 +270,12 @@ pub struct OpenControl {
 }
 
 impl OpenControl {
+    /// Whether it asks for new work: it neither answers an action nor concerns the attempt at work.
+    #[must_use]
+    pub const fn asks_for_work(&self) -> bool {
+        self.action.is_none() && self.of_attempt.is_none()
+    }
+
     /// Why the control is obsolete for the run's current state, if it is.
     #[must_use]
     pub fn obsolete_reason(&self, run: &RunState) -> Option<&'static str> {

@@ -9,13 +9,14 @@
 //! * No claimant gets an obsolete control ([`OpenControl::obsolete_reason`]).
 //! * A message that waits ([`WaitTerms`]) is not leased while an action of its agent is pending in its session; the
 //!   caller says which agents ask (`super::pending_actions`). Its time to live starts when nothing holds it back.
+//! * A claimant that does a limited amount of work at once ([`WorkRoom`]) leaves the rest in the queue, in order.
 
 use super::LogId;
 use super::commit::Summary;
 use super::control::{NOT_STARTED, OpenControl, WaitTerms};
 use crate::model::{AgentId, ControlId};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -40,6 +41,8 @@ struct Inner {
 
 struct Item {
     log: LogId,
+    /// The session of the control, or a run that has none.
+    scope: LogId,
     open: OpenControl,
     is_obsolete: bool,
     /// Whether the last claim did not reach its claimant.
@@ -52,8 +55,6 @@ struct Item {
 #[derive(Clone, PartialEq, Eq)]
 struct Wait {
     terms: WaitTerms,
-    /// The session of the message, or a run that has none.
-    scope: LogId,
     /// Whether an action has held it back since its time to live started.
     was_held: bool,
 }
@@ -61,12 +62,34 @@ struct Wait {
 impl Item {
     /// Whether an action holds the control back.
     fn is_held(&self, holds_back: &impl Fn(&LogId, &AgentId) -> bool) -> bool {
-        self.wait.as_ref().is_some_and(|wait| holds_back(&wait.scope, &self.open.agent))
+        self.wait.is_some() && holds_back(&self.scope, &self.open.agent)
+    }
+
+    /// Whether a claimant of limited room must have room for it. What a message supersedes ends the work that is in its way.
+    fn needs_room(&self) -> bool {
+        self.open.asks_for_work() && !self.wait.as_ref().is_some_and(|wait| wait.terms.supersedes)
     }
 
     /// Whether its time to live has yet to start.
     fn is_unstarted(&self) -> bool {
         self.wait.as_ref().is_some_and(|wait| self.open.expires_at == NOT_STARTED || wait.was_held && wait.terms.ttl.is_some())
+    }
+}
+
+/// The new work that a claimant can begin now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WorkRoom {
+    pub turns: usize,
+    /// The scopes that have as much as they can begin.
+    pub busy: HashSet<LogId>,
+}
+
+impl WorkRoom {
+    /// Takes the room of one turn. `false`: there is none in this scope.
+    fn take(&mut self, scope: &LogId) -> bool {
+        let is_free = self.turns > 0 && self.busy.insert(scope.clone());
+        self.turns -= usize::from(is_free);
+        is_free
     }
 }
 
@@ -112,8 +135,8 @@ impl Queues {
         let mut is_due = false;
         for open in &now.controls {
             let terms = now.extension.waiting.get(&open.queue_position);
-            let wait = terms.map(|terms| Wait { terms: *terms, scope: now.scope(log), was_held: false });
-            is_due |= inner.upsert(log, open, wait, open.obsolete_reason(&now.run).is_some());
+            let wait = terms.map(|terms| Wait { terms: *terms, was_held: false });
+            is_due |= inner.upsert((log, now.scope(log)), open, wait, open.obsolete_reason(&now.run).is_some());
         }
         drop(inner);
         if is_due {
@@ -124,7 +147,7 @@ impl Queues {
     /// Wakes those who may take or free the messages of this scope: an action there is no longer pending.
     pub fn wake(&self, scope: &LogId) {
         let inner = self.inner.lock();
-        let waiting = |item: &&Item| item.wait.as_ref().is_some_and(|wait| wait.scope == *scope);
+        let waiting = |item: &&Item| item.wait.is_some() && item.scope == *scope;
         let agents: BTreeSet<_> = inner.items.values().filter(waiting).map(|item| &item.open.agent).collect();
         for agent in &agents {
             inner.notify(agent);
@@ -169,12 +192,14 @@ impl Queues {
 
     /// Leases up to `max` controls of an agent's queue until `until`, oldest first.
     ///
-    /// `lease` makes each lease token. `holds_back` tells whether an action of an agent is pending in a scope.
+    /// `lease` makes each lease token. `holds_back` tells whether an action of an agent is pending in a scope. `room` is
+    /// what the claimant can begin; `None`: it takes any work.
     pub fn lease(
         &self,
         agent: &AgentId,
         max: usize,
         until: Instant,
+        mut room: Option<WorkRoom>,
         holds_back: impl Fn(&LogId, &AgentId) -> bool,
         mut lease: impl FnMut() -> Box<str>,
     ) -> Vec<LeasedControl> {
@@ -188,6 +213,9 @@ impl Queues {
             }
             let Some(item) = inner.items.get_mut(queue_position) else { continue };
             if item.is_obsolete || item.is_unstarted() || item.is_held(&holds_back) {
+                continue;
+            }
+            if item.needs_room() && room.as_mut().is_some_and(|room| !room.take(&item.scope)) {
                 continue;
             }
             let token = lease();
@@ -333,11 +361,12 @@ impl Queues {
 
 impl Inner {
     /// Adds or updates a control; whether it has just become obsolete.
-    fn upsert(&mut self, log: &LogId, open: &OpenControl, wait: Option<Wait>, is_obsolete: bool) -> bool {
+    fn upsert(&mut self, (log, scope): (&LogId, LogId), open: &OpenControl, wait: Option<Wait>, is_obsolete: bool) -> bool {
         self.last = self.last.max(open.queue_position);
         if let Some(item) = self.items.get_mut(&open.queue_position) {
             let was_held = item.wait.as_ref().is_some_and(|wait| wait.was_held);
             item.wait = wait.map(|wait| Wait { was_held, ..wait });
+            item.scope = scope;
             if item.open != *open {
                 item.open.clone_from(open);
             }
@@ -350,7 +379,8 @@ impl Inner {
             }
             return is_news;
         }
-        let item = Item { log: log.clone(), open: open.clone(), is_obsolete, is_undelivered: false, lease: None, wait };
+        let log = log.clone();
+        let item = Item { log, scope, open: open.clone(), is_obsolete, is_undelivered: false, lease: None, wait };
         let is_due = is_obsolete || item.is_unstarted();
         self.items.insert(open.queue_position, item);
         self.enqueue(open.queue_position, &open.agent);
@@ -393,7 +423,7 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ActionId, RunId};
+    use crate::model::{ActionId, RunId, SessionId};
     use crate::source::ledger::{RunState, Status};
     use std::time::Duration;
 
@@ -429,7 +459,7 @@ mod tests {
             format!("lease-{made}").into()
         };
         queues
-            .lease(&agent(of), max, until, |_, _| false, lease)
+            .lease(&agent(of), max, until, None, |_, _| false, lease)
             .into_iter()
             .map(|taken| format!("{} {}", taken.id, taken.lease))
             .collect()
@@ -450,10 +480,11 @@ mod tests {
         let mut held = open(1, "a");
         held.expires_at = NOT_STARTED;
         let mut summary = summary_of(&[held, open(2, "a"), open(3, "a")], Status::Running);
-        summary.extension.waiting.extend([(1, WaitTerms { ttl: Some(60) }), (3, WaitTerms { ttl: None })]);
+        let terms = |ttl| WaitTerms { ttl, supersedes: false };
+        summary.extension.waiting.extend([(1, terms(Some(60))), (3, terms(None))]);
         queues.apply(&run("r"), None, &summary);
         let lease = |holds: bool| {
-            let leased = queues.lease(&agent("a"), 9, now, |scope, _| holds && *scope == run("r"), || "l".into());
+            let leased = queues.lease(&agent("a"), 9, now, None, |scope, _| holds && *scope == run("r"), || "l".into());
             leased.into_iter().map(|one| one.id.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(lease(true), ["c2"], "a control that does not wait passes");
@@ -488,6 +519,37 @@ mod tests {
         queues.forget(&run("r1"));
         let inner = queues.inner.lock();
         assert!(inner.items.is_empty() && inner.queues.is_empty() && inner.leases.is_empty(), "no trace of the log is left");
+    }
+
+    #[test]
+    fn a_claimant_without_room_leaves_new_work_in_the_queue_and_takes_what_its_turns_wait_for() {
+        let (queues, now) = (Queues::default(), Instant::now());
+        let session =
+            |name: &str| Summary { session_id: Some(SessionId::new(name).unwrap()), ..summary_of(&[], Status::Running) };
+        let asks = |name: &str, controls: &[OpenControl]| Summary { controls: controls.to_vec(), ..session(name) };
+        let (mut answer, mut steer) = (open(5, "a"), open(6, "a"));
+        answer.action = ActionId::new("asked").ok();
+        steer.of_attempt = Some(1);
+        let mut running = asks("s1", &[open(1, "a"), open(2, "a"), answer, steer, open(7, "a")]);
+        running.run.pending.insert("asked".into());
+        running.extension.waiting.insert(7, WaitTerms { ttl: None, supersedes: true });
+        queues.apply(&run("r1"), None, &running);
+        queues.apply(&run("r2"), None, &asks("s2", &[open(3, "a")]));
+        queues.apply(&run("r3"), None, &asks("s3", &[open(4, "a")]));
+        let lease = |turns: usize, busy: &[&str]| {
+            let busy = busy.iter().map(|name| LogId::Session(SessionId::new(name).unwrap())).collect();
+            let mut made = queues.inner.lock().leases.len();
+            let token = || {
+                made += 1;
+                format!("lease-{made}").into()
+            };
+            let leased = queues.lease(&agent("a"), 9, now, Some(WorkRoom { turns, busy }), |_, _| false, token);
+            leased.into_iter().map(|one| one.id.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(lease(0, &[]), ["c5", "c6", "c7"], "an answer, a message to a turn, and one that ends a turn");
+        assert_eq!(lease(1, &["s1"]), ["c3"], "the oldest of a session that has none at work");
+        assert_eq!(lease(9, &["s2"]), ["c1", "c4"], "one of each session");
+        assert_eq!(lease(9, &[]), ["c2"]);
     }
 
     #[test]

@@ -1178,3 +1178,82 @@ async fn the_cost_of_a_body_is_linear_in_its_size_and_other_clients_are_served()
     }
     assert!(failed.is_empty(), "an ordinary MiB takes {control} ms; {failed:?}");
 }
+
+// S6.
+
+/// Sessions of one user that each want a program, and the default of `turns-max` for programs.
+const SESSIONS: usize = 100;
+const PROGRAMS_MAX: usize = 32;
+
+/// A program that counts the turns at work, and answers once the file `go` exists.
+const COUNTING_PROGRAM: &str = r#"
+while read -r line; do
+  : > "$DIR/at-work/$$"
+  ls "$DIR/at-work" | wc -l >> "$DIR/counts"
+  until [ -e "$DIR/go" ]; do sleep 0.1; done
+  rm "$DIR/at-work/$$"
+  echo '{"type":"result","subtype":"success","is_error":false,"session_id":"s","uuid":"r","result":"","num_turns":1}'
+done
+"#;
+
+/// A connected program of this name, with `DIR` in its environment.
+fn program(dir: &std::path::Path, name: &str, script: &str) -> String {
+    let file = dir.join(name);
+    std::fs::write(&file, script).unwrap();
+    let environment = format!("environment = {{ DIR = {:?} }}", dir.to_str().unwrap());
+    format!("[{name}]\nprotocol = \"claude-stream-json\"\ncommand = [\"/bin/sh\", {:?}]\n{environment}\n", file.to_str().unwrap())
+}
+
+/// Sends a message to an agent in a session, which begins the run of the same name.
+async fn send_to(client: &Client, agent: &str, session: &str) {
+    let value = json!({ "runId": session, "messages": [{ "id": "u", "role": "user", "content": "Go" }] });
+    let body = json!({ "control": "send", "agentId": agent, "value": value }).to_string();
+    let sent = client.post(&format!("/v1/sessions/{session}/controls"), &[("content-type", "application/json")], body).await;
+    assert_eq!(sent.status, 202, "{sent:?}");
+}
+
+async fn wait_until_completed(client: &Client, run: &str) {
+    crate::connect::endpoint::wait_for_status(client, run, "completed").await;
+}
+
+#[tokio::test]
+async fn a_user_with_many_sessions_starts_a_limited_number_of_programs_and_others_are_served() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("at-work")).unwrap();
+    let agents = [program(dir.path(), "helper", COUNTING_PROGRAM), program(dir.path(), "other", SILENT_PROGRAM)].concat();
+    std::fs::write(dir.path().join("agents.toml"), agents).unwrap();
+    let server = Process::start_with(dir.path(), &["--connect-file", dir.path().join("agents.toml").to_str().unwrap()]);
+    let client = Client::new(server.at);
+    let beside = Bystander::beside(&server);
+    for n in 0..SESSIONS {
+        send_to(&client, "helper", &format!("flood-{n}")).await;
+    }
+    let counts = || std::fs::read_to_string(dir.path().join("counts")).unwrap_or_default();
+    let all_at_work = async {
+        while counts().lines().count() < PROGRAMS_MAX {
+            tokio::time::sleep(REST).await;
+        }
+    };
+    with_timeout("as many programs as may work at once", all_at_work).await;
+    // Another user's agent works, and a further message to the flooded one waits for its turn.
+    send_to(&client, "helper", "patient").await;
+    send_to(&client, "other", "elsewhere").await;
+    wait_until_completed(&client, "elsewhere").await;
+    assert_eq!(counts().lines().count(), PROGRAMS_MAX, "the rest is queued");
+    std::fs::write(dir.path().join("go"), "").unwrap();
+    wait_until_completed(&client, "patient").await;
+    for n in 0..SESSIONS {
+        wait_until_completed(&client, &format!("flood-{n}")).await;
+    }
+    let most = counts().lines().map(|count| count.trim().parse::<usize>().unwrap()).max();
+    assert!(most.is_some_and(|most| most <= PROGRAMS_MAX), "{most:?} turns at once");
+    assert_eq!(counts().lines().count(), SESSIONS + 1, "each message had one turn");
+    beside.was_served("a user with many sessions of a program");
+}
+
+/// A program that answers each message with nothing.
+const SILENT_PROGRAM: &str = r#"
+while read -r line; do
+  echo '{"type":"result","subtype":"success","is_error":false,"session_id":"s","uuid":"r","result":"","num_turns":1}'
+done
+"#;

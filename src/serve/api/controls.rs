@@ -257,7 +257,7 @@ pub(in crate::serve) fn claim_limits(query: &Query) -> Result<Claim, Problem> {
         let detail = format!("leaseSeconds is {lease}. It must be 1 to {LEASE_SECS_MAX}.");
         return Err(Problem::bad_request("bad_query", detail).with("member", "leaseSeconds").with("limit", LEASE_SECS_MAX));
     }
-    Ok(Claim { max: usize::try_from(max).unwrap_or(1), lease: Duration::from_secs(lease) })
+    Ok(Claim { max: usize::try_from(max).unwrap_or(1), lease: Duration::from_secs(lease), room: None })
 }
 
 fn bad_member(member: &'static str, detail: &str) -> Problem {

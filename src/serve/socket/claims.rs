@@ -49,7 +49,7 @@ impl Connection<'_> {
         let first = claimer.open_leases.iter().map(|(_, until)| *until).min().filter(|_| room == 0);
         claimer.is_full = first.is_some();
         let (app, sub, agent, peer) = (self.app, sub.clone(), claimer.agent.clone(), self.peer.clone());
-        let claim = Claim { max: room, ..claimer.claim };
+        let claim = Claim { max: room, ..claimer.claim.clone() };
         let (stop, stopped) = AbortHandle::new_pair();
         claimer.waiting = stop;
         let waiting = async move {

@@ -12,4 +12,5 @@ mod programs;
 mod protocols;
 mod questions;
 mod table;
+mod turns;
 mod user_headers;

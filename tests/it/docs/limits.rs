@@ -167,6 +167,11 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "{PENDING_ACTIONS_MAX}",
                 "none; further ones do not expire",
             ),
+            (
+                "Turns of one connected agent at once: of an address; of a program",
+                "{ENDPOINT_TURNS_MAX}; {PROGRAM_TURNS_MAX} (`turns-max`)",
+                "none; further messages wait in the agent's queue, in order",
+            ),
             ("Attempts to hand over a control", "{ATTEMPTS_MAX in control/}", "none; it expires"),
             (
                 "Time until a control expires; its longest `ttlSeconds`",

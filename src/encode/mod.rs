@@ -9,6 +9,7 @@ pub mod ag_ui;
 pub mod ai_sdk;
 pub mod encoded;
 pub mod frames;
+pub mod lists;
 pub mod native;
 pub mod placeholders;
 

@@ -187,7 +187,7 @@ fn tag(activity: &Activity) -> FrameTag {
 }
 
 /// Appends a JSON member after others.
-fn member(out: &mut Vec<u8>, name: &str, value: &(impl Serialize + ?Sized)) {
+pub(super) fn member(out: &mut Vec<u8>, name: &str, value: &(impl Serialize + ?Sized)) {
     out.extend_from_slice(b",\"");
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b"\":");

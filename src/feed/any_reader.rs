@@ -1,18 +1,23 @@
-//! A reader of one log or of several logs.
+//! A reader of one log, of several logs, or of lists.
 
 use super::fan_out::Followers;
 use super::merged_reader::MergedReader;
 use super::reader::Reader;
 use crate::encode::encoded::EncodedFrames;
+use crate::encode::lists;
 use crate::log::StoreError;
 use crate::model::Cursor;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// A reader of one log or of several logs.
+/// A reader of one log, of several logs, or of lists.
 pub enum AnyReader {
     One(Reader),
     Merged(Box<MergedReader>),
+    /// Frames about many logs, from above the feed. They never end.
+    Lists(BoxStream<'static, Result<EncodedFrames, StoreError>>),
 }
 
 impl AnyReader {
@@ -30,6 +35,7 @@ impl AnyReader {
         match self {
             Self::One(reader) => reader.next().await,
             Self::Merged(reader) => reader.next().await.map(Some),
+            Self::Lists(frames) => frames.next().await.transpose(),
         }
     }
 
@@ -43,6 +49,7 @@ impl AnyReader {
         match self {
             Self::One(reader) => Ok(reader.next().await?.map_or(TryNext::Busy, TryNext::Frames)),
             Self::Merged(reader) => reader.advance().await,
+            Self::Lists(frames) => Ok(frames.next().await.transpose()?.map_or(TryNext::Busy, TryNext::Frames)),
         }
     }
 
@@ -51,6 +58,7 @@ impl AnyReader {
         match self {
             Self::One(reader) => reader.try_next(),
             Self::Merged(reader) => reader.try_next(),
+            Self::Lists(_) => TryNext::Busy,
         }
     }
 
@@ -59,6 +67,8 @@ impl AnyReader {
         match self {
             Self::One(reader) => reader.follow(followers, key),
             Self::Merged(reader) => reader.follow(waker),
+            // Its connection awaits it.
+            Self::Lists(_) => {}
         }
     }
 
@@ -81,6 +91,7 @@ impl AnyReader {
         match self {
             Self::One(reader) => reader.error(problem),
             Self::Merged(reader) => reader.error(problem),
+            Self::Lists(_) => lists::error(problem),
         }
     }
 
@@ -96,7 +107,7 @@ impl AnyReader {
         match self {
             Self::One(reader) => reader.rewind(cursor),
             // A returned block has one log's frames of one round, and its consumer keeps it.
-            Self::Merged(_) => false,
+            Self::Merged(_) | Self::Lists(_) => false,
         }
     }
 }

@@ -30,6 +30,7 @@ pub mod deadlines;
 pub mod embedded;
 mod encoding;
 pub mod journal;
+pub mod list_changes;
 pub mod memory;
 pub mod pending_actions;
 pub mod question;

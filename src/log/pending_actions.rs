@@ -79,6 +79,14 @@ struct AskingLog {
     unanswered: [u64; 3],
 }
 
+/// What a log no longer asks.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Replaced {
+    /// The scope in which it asked: messages there may have become free.
+    pub freed: Option<LogId>,
+    pub closed: Vec<Arc<OpenAction>>,
+}
+
 impl AskingLog {
     /// `None` for a log without pending actions.
     fn of(log: &LogId, summary: &Summary) -> Option<Self> {
@@ -119,18 +127,24 @@ impl AskingLog {
 }
 
 impl PendingActions {
-    /// Updates a log. Returns its scope when messages there may have become free.
-    pub fn apply(&self, log: &LogId, now: &Summary) -> Option<LogId> {
+    /// Updates a log. `None`: its pending actions are the same.
+    pub fn apply(&self, log: &LogId, now: &Summary) -> Option<Replaced> {
         let asking = AskingLog::of(log, now);
         if self.inner.read().logs.get(log) == asking.as_ref() {
             return None;
         }
-        self.inner.write().replace(log, asking)
+        Some(self.inner.write().replace(log, asking))
     }
 
-    /// Removes an erased log. Returns its scope if it had pending actions.
-    pub fn forget(&self, log: &LogId) -> Option<LogId> {
+    /// Removes an erased log.
+    pub fn forget(&self, log: &LogId) -> Replaced {
         self.inner.write().replace(log, None)
+    }
+
+    /// The remembered pending actions of a log.
+    #[must_use]
+    pub fn of_log(&self, log: &LogId) -> Vec<Arc<OpenAction>> {
+        self.inner.read().logs.get(log).map_or_else(Vec::new, |asking| asking.actions.clone())
     }
 
     /// Whether an action of this agent is pending in the scope, so that a message to the agent must wait.
@@ -192,9 +206,12 @@ impl Inner {
         self.scopes.get(scope).into_iter().flatten().filter_map(|log| self.logs.get(log))
     }
 
-    /// Replaces what a log asks. Returns the scope in which it asked before.
-    fn replace(&mut self, log: &LogId, now: Option<AskingLog>) -> Option<LogId> {
+    /// Replaces what a log asks.
+    fn replace(&mut self, log: &LogId, now: Option<AskingLog>) -> Replaced {
         let before = self.logs.remove(log);
+        let asks = |action: &ActionId| now.iter().flat_map(|now| &now.actions).any(|asked| asked.action == *action);
+        let asked_before = before.iter().flat_map(|before| &before.actions);
+        let closed = asked_before.filter(|asked| !asks(&asked.action)).cloned().collect();
         if let Some(before) = &before {
             for (total, count) in self.unanswered.iter_mut().zip(before.unanswered) {
                 *total -= count;
@@ -217,7 +234,7 @@ impl Inner {
             self.scopes.entry(now.scope.clone()).or_default().insert(log.clone());
             self.logs.insert(log.clone(), now);
         }
-        before.map(|before| before.scope)
+        Replaced { freed: before.map(|before| before.scope), closed }
     }
 }
 
@@ -255,15 +272,17 @@ mod tests {
     fn an_agent_is_held_back_in_a_session_while_any_run_asks_for_it() {
         let (pending, session) = (PendingActions::default(), LogId::Session("s".parse().unwrap()));
         let holds = |agent: &str| pending.holds_back(&session, &agent.parse().unwrap());
-        assert_eq!(pending.apply(&run("r1"), &asking("s", &[("a", "x", 1)])), None);
+        let freed = |replaced: Option<Replaced>| replaced.and_then(|replaced| replaced.freed);
+        assert_eq!(freed(pending.apply(&run("r1"), &asking("s", &[("a", "x", 1)]))), None);
         pending.apply(&run("r2"), &asking("s", &[("b", "x", 2), ("c", "y", 3)]));
         pending.apply(&run("r3"), &asking("t", &[("d", "z", 4)]));
         assert_eq!([holds("x"), holds("y"), holds("z"), holds("w")], [true, true, false, false]);
-        assert_eq!(pending.apply(&run("r1"), &asking("s", &[])), Some(session.clone()), "messages may be free");
+        let replaced = pending.apply(&run("r1"), &asking("s", &[])).unwrap();
+        assert_eq!((replaced.freed, replaced.closed.len()), (Some(session.clone()), 1), "messages may be free");
         assert!(holds("x"));
-        assert_eq!(pending.apply(&run("r2"), &asking("s", &[("c", "y", 3)])), Some(session.clone()));
+        assert_eq!(freed(pending.apply(&run("r2"), &asking("s", &[("c", "y", 3)]))), Some(session.clone()));
         assert_eq!([holds("x"), holds("y")], [false, true]);
-        assert_eq!(pending.forget(&run("r2")), Some(session.clone()));
+        assert_eq!(pending.forget(&run("r2")).freed, Some(session.clone()));
         assert_eq!((holds("y"), pending.unanswered(Audience::User)), (false, 1));
         pending.forget(&run("r3"));
         let inner = pending.inner.read();

@@ -91,7 +91,7 @@ impl AffectedWatchers {
 }
 
 /// The session that a log belongs to, by its summary.
-fn session_of<'a>(log: &'a LogId, summary: &'a Summary) -> Option<&'a SessionId> {
+pub(super) fn session_of<'a>(log: &'a LogId, summary: &'a Summary) -> Option<&'a SessionId> {
     match log {
         LogId::Session(id) => Some(id),
         LogId::Run(_) => summary.session_id.as_ref(),

@@ -2,7 +2,7 @@
 
 use super::App;
 use super::access::{authorization, origin, tickets};
-use super::api::{attention, controls, decisions, erase, facts, hydrate, ops, sessions, settle, workbench};
+use super::api::{attention, controls, decisions, erase, facts, hydrate, lists, ops, session_list, sessions, settle, workbench};
 use super::clients::{ag_ui, ai_sdk, copilotkit, view};
 use super::cluster;
 use super::contract::access_rule::AccessRule;
@@ -28,6 +28,7 @@ const HANDLERS: &[(&str, Route)] = &[
     ("publishToSession", |method| on(method, facts::post)),
     ("settleRun", |method| on(method, settle::post)),
     ("listAttention", |method| on(method, attention::attention)),
+    ("streamLists", |method| on(method, lists::get)),
     ("controlRun", |method| on(method, controls::post)),
     ("listRunControls", |method| on(method, controls::list)),
     ("listRunDecisions", |method| on(method, decisions::of_run)),
@@ -39,7 +40,7 @@ const HANDLERS: &[(&str, Route)] = &[
     ("ackControl", |method| on(method, controls::ack)),
     ("nackControl", |method| on(method, controls::nack)),
     ("streamRun", |method| on(method, view::get)),
-    ("listSessions", |method| on(method, sessions::sessions)),
+    ("listSessions", |method| on(method, session_list::sessions)),
     ("getSession", |method| on(method, sessions::session)),
     ("getWindow", |method| on(method, sessions::window)),
     ("getTimeline", |method| on(method, sessions::timeline)),

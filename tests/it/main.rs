@@ -46,6 +46,7 @@ mod journal;
 mod lifecycle;
 mod limits;
 mod listing;
+mod lists;
 mod load;
 mod mutations;
 mod nats;

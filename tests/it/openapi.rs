@@ -124,6 +124,7 @@ async fn every_described_status_and_code_occurs() {
         };
         let named = match operation.id {
             "streamRuns" => "runs=r&",
+            "streamLists" => "attention=true&sessions=true&",
             _ => "",
         };
         if operation.method != Method::DELETE {
@@ -434,6 +435,7 @@ async fn every_described_query_member_is_read() {
         };
         let queries = match operation.id {
             "streamRuns" => &["?runs=r"][..],
+            "streamLists" => &["?runs=all", "?attention=true&sessions=true"],
             "streamRun" => &["", "?format=ag-ui", "?format=ai-sdk"],
             "agUiGet" => &["?threadId=r"],
             _ => &[""],

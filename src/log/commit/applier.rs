@@ -10,11 +10,12 @@ use super::summary::Summary;
 use super::tail::Log;
 use crate::log::active_runs::ActiveRuns;
 use crate::log::deadlines::Deadlines;
-use crate::log::pending_actions::PendingActions;
+use crate::log::list_changes::{ListChange, ListChanges};
+use crate::log::pending_actions::{PendingActions, Replaced};
 use crate::log::queues::Queues;
-use crate::log::sessions::{AffectedWatchers, Sessions};
+use crate::log::sessions::{ANCESTORS_MAX, AffectedWatchers, Sessions, session_of};
 use crate::log::{LogId, PlacedAppend, Store, StoreError};
-use crate::model::{Epoch, RunId};
+use crate::model::{Epoch, RunId, SessionId};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -30,6 +31,7 @@ pub(super) struct Applier {
     deadlines: Deadlines,
     pending_actions: PendingActions,
     queues: Queues,
+    list_changes: ListChanges,
 }
 
 /// What a commit has moved.
@@ -69,8 +71,8 @@ impl Applier {
             }
         };
         let sessions = Sessions::load(store, add)?;
-        let position = AtomicU64::new(position);
-        Ok(Self { position, store_epoch, logs, sessions, active_runs, deadlines, pending_actions, queues })
+        let (position, list_changes) = (AtomicU64::new(position), ListChanges::new(position));
+        Ok(Self { position, store_epoch, logs, sessions, active_runs, deadlines, pending_actions, queues, list_changes })
     }
 
     /// Applies committed appends of one log, at least one; returns whether to announce the log to its readers.
@@ -82,25 +84,48 @@ impl Applier {
         self.store_epoch.get_or_init(|| append.epoch);
         let (before, is_announced) = log.publish(appends, summary.clone());
         self.logs.fetch_add(u64::from(before.epoch != Some(append.epoch)), Ordering::Relaxed);
-        self.replace_summary(log, place.number, before.epoch.map(|_| &*before.summary), &summary, moved);
+        let before = before.epoch.map(|_| &*before.summary);
+        self.replace_summary(log, place.number, before, &summary, place.position, moved);
         is_announced
     }
 
     /// Applies the compaction of a log; `summary` describes the log after it.
     pub fn compact(&self, log: &Log, number: u64, summary: Arc<Summary>, moved: &mut Moved) {
         let before = log.replace_history(summary.clone());
-        self.replace_summary(log, number, Some(&before), &summary, moved);
+        self.replace_summary(log, number, Some(&before), &summary, self.position() + 1, moved);
     }
 
-    fn replace_summary(&self, log: &Log, number: u64, before: Option<&Summary>, now: &Summary, moved: &mut Moved) {
+    fn replace_summary(&self, log: &Log, number: u64, before: Option<&Summary>, now: &Summary, position: u64, moved: &mut Moved) {
         self.active_runs.apply(&log.id, before, now);
         self.deadlines.apply(&log.id, before, now);
-        let freed = self.pending_actions.apply(&log.id, now);
+        let replaced = self.pending_actions.apply(&log.id, now);
         self.queues.apply(&log.id, before, now);
-        if let Some(scope) = freed {
+        // The sessions whose counts change: before the log's session gets another parent, and afterwards.
+        let moves = replaced.is_some() || before.is_some_and(|before| before.parent_session_id != now.parent_session_id);
+        let depth = if moves { ANCESTORS_MAX } else { 0 };
+        let mut changed = before.map_or_else(Vec::new, |before| self.session_and_ancestors(&log.id, before, depth));
+        moved.affected.extend(self.sessions.apply(&log.id, number, before, now));
+        if moves || changed.is_empty() {
+            changed.extend(self.session_and_ancestors(&log.id, now, depth));
+        }
+        let asking = (!now.run.pending.is_empty()).then(|| ListChange::AskingLog(log.id.clone()));
+        self.record_changes(position, changed, replaced.unwrap_or_default(), asking);
+    }
+
+    /// The session of a log and up to `depth` of its ancestors, as changes.
+    fn session_and_ancestors(&self, log: &LogId, summary: &Summary, depth: usize) -> Vec<ListChange> {
+        let above = |session: &SessionId| self.sessions.parent_of(session);
+        let sessions = std::iter::successors(session_of(log, summary).cloned(), above).take(1 + depth);
+        sessions.map(ListChange::Session).collect()
+    }
+
+    /// Records what has changed for the readers of lists, and wakes the messages that may have become free.
+    fn record_changes(&self, position: u64, changed: Vec<ListChange>, replaced: Replaced, asking: Option<ListChange>) {
+        if let Some(scope) = replaced.freed {
             self.queues.wake(&scope);
         }
-        moved.affected.extend(self.sessions.apply(&log.id, number, before, now));
+        let closed = replaced.closed.into_iter().map(ListChange::Closed);
+        self.list_changes.record(position, closed.chain(asking).chain(changed));
     }
 
     /// Makes the position of a commit visible, after its tails and the sets of logs that it changed.
@@ -111,6 +136,7 @@ impl Applier {
         if let Some(position) = moved.position {
             self.position.store(position, Ordering::Release);
         }
+        self.list_changes.notify();
     }
 
     /// Applies the erasure of a log, which is then open like one that was never written.
@@ -118,20 +144,26 @@ impl Applier {
     /// `log` is `None` if its summary could not be read. Such a log is in no list.
     pub fn erase(&self, id: &LogId, log: Option<&Log>, moved: &mut Moved) {
         self.logs.fetch_sub(1, Ordering::Relaxed);
+        let mut changed = Vec::new();
         if let Some(log) = log {
-            moved.affected.extend(self.sessions.forget(id, &log.reset().summary));
+            let last = log.reset().summary;
+            changed = self.session_and_ancestors(id, &last, ANCESTORS_MAX);
+            moved.affected.extend(self.sessions.forget(id, &last));
         }
-        self.quarantine(id);
+        self.exclude(id, changed);
     }
 
     /// Excludes a log from background work.
     pub fn quarantine(&self, log: &LogId) {
+        self.exclude(log, Vec::new());
+    }
+
+    fn exclude(&self, log: &LogId, changed: Vec<ListChange>) {
         self.active_runs.forget(log);
         self.deadlines.forget(log);
         self.queues.forget(log);
-        if let Some(scope) = self.pending_actions.forget(log) {
-            self.queues.wake(&scope);
-        }
+        let replaced = self.pending_actions.forget(log);
+        self.record_changes(self.position() + 1, changed, replaced, None);
     }
 
     /// The position up to which everything is visible.
@@ -167,6 +199,11 @@ impl Applier {
     /// The pending actions.
     pub const fn pending_actions(&self) -> &PendingActions {
         &self.pending_actions
+    }
+
+    /// What has changed in the lists.
+    pub const fn list_changes(&self) -> &ListChanges {
+        &self.list_changes
     }
 
     /// The queues of open controls.

@@ -28,6 +28,7 @@ pub use tail::{Connected, Log, Tail};
 
 use super::deadlines::Deadlines;
 use super::journal::{Journal, JournalState};
+use super::list_changes::ListChanges;
 use super::pending_actions::PendingActions;
 use super::queues::Queues;
 use super::row::{Row, Rows};
@@ -276,6 +277,12 @@ impl Logs {
     #[must_use]
     pub fn pending_actions(&self) -> &PendingActions {
         self.applier.pending_actions()
+    }
+
+    /// What has changed in the lists of sessions and of pending actions.
+    #[must_use]
+    pub fn list_changes(&self) -> &ListChanges {
+        self.applier.list_changes()
     }
 
     /// The queues of open controls. Every queued control is durable.

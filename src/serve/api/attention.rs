@@ -1,7 +1,7 @@
 //! What waits for a person: the pending actions of all sessions.
 
-use crate::log::LogId;
 use crate::log::pending_actions::{ActionPlace, OpenAction};
+use crate::log::{LogId, StoreError};
 use crate::model::{AgentId, Audience, Sequence, SessionId};
 use crate::projection::activity_set::Activity;
 use crate::serve::App;
@@ -32,12 +32,10 @@ const SUBJECT_CUTS: [(usize, usize); 3] = [(1024, 16), (256, 8), (64, 4)];
 pub async fn attention(State(app): State<Arc<App>>, authorization: Authorization, uri: Uri) -> Result<Response, Problem> {
     let query = Query::from_uri(&uri);
     let limit = query.number("limit")?.unwrap_or(ITEMS_DEFAULT).clamp(1, ITEMS_MAX);
-    let audience = query.audience()?;
-    let agent = query.get("agentId").map(|agent| id_of("agentId", agent)).transpose()?;
     let after = query.get("cursor").map(parse_place).transpose()?;
-    let filter = AttentionFilter { audience, agent, authorization };
+    let filter = AttentionFilter::from_query(&query, authorization)?;
     let (page, next) = filter.page(&app, after, usize::try_from(limit).unwrap_or(1));
-    let items = items(&app, audience, page).await?;
+    let items: Vec<Value> = filter.items(&app, page).await?.into_iter().map(|(_, item)| item).collect();
     let total = filter.total(&app).await;
     let next = next.map(|place| place_text(&place));
     Ok(no_store_json(echo(&query, json!({ "items": items, "total": total, "nextCursor": next }))))
@@ -45,21 +43,32 @@ pub async fn attention(State(app): State<Arc<App>>, authorization: Authorization
 
 /// The pending actions that a request asks for.
 #[derive(Clone)]
-struct AttentionFilter {
+pub(super) struct AttentionFilter {
     audience: Audience,
     agent: Option<AgentId>,
     authorization: Authorization,
 }
 
 impl AttentionFilter {
-    fn takes(&self, asked: &OpenAction) -> bool {
+    pub(super) fn from_query(query: &Query, authorization: Authorization) -> Result<Self, Problem> {
+        let agent = query.get("agentId").map(|agent| id_of("agentId", agent)).transpose()?;
+        Ok(Self { audience: query.audience()?, agent, authorization })
+    }
+
+    /// Whether the client asks for an action and may see it.
+    pub(super) fn takes(&self, asked: &OpenAction) -> bool {
         self.audience.admits(asked.audience)
             && self.agent.as_ref().is_none_or(|agent| *agent == asked.agent)
             && self.authorization.has_log(&asked.log, asked.session.as_ref())
     }
 
     /// A page of actions, and the place after which the next one begins.
-    fn page(&self, app: &App, mut after: Option<ActionPlace>, limit: usize) -> (Vec<Arc<OpenAction>>, Option<ActionPlace>) {
+    pub(super) fn page(
+        &self,
+        app: &App,
+        mut after: Option<ActionPlace>,
+        limit: usize,
+    ) -> (Vec<Arc<OpenAction>>, Option<ActionPlace>) {
         let pending = app.logs.pending_actions();
         let mut page: Vec<Arc<OpenAction>> = Vec::new();
         for _ in 0..ACTIONS_SCANNED_MAX / SCAN_STEP {
@@ -93,20 +102,24 @@ impl AttentionFilter {
             })
             .await
     }
-}
 
-/// The items of a page. An action that was resolved meanwhile is left out.
-async fn items(app: &App, audience: Audience, page: Vec<Arc<OpenAction>>) -> Result<Vec<Value>, Problem> {
-    let mut shown: HashMap<&LogId, HashMap<Box<str>, Activity>> = HashMap::new();
-    for asked in &page {
-        if !shown.contains_key(&asked.log) {
-            let view = app.feed.activities(&asked.log, audience, None).await?;
-            let actions = view.iter().flat_map(crate::projection::View::activities).filter(|activity| is_pending(activity));
-            shown.insert(&asked.log, actions.map(|action| (action.id.clone(), action.clone())).collect());
+    /// The items of actions. An action that was resolved meanwhile is left out.
+    pub(super) async fn items(&self, app: &App, of: Vec<Arc<OpenAction>>) -> Result<Vec<(Arc<OpenAction>, Value)>, StoreError> {
+        let mut shown: HashMap<LogId, HashMap<Box<str>, Activity>> = HashMap::new();
+        for asked in &of {
+            if !shown.contains_key(&asked.log) {
+                let view = app.feed.activities(&asked.log, self.audience, None).await?;
+                let activities = view.iter().flat_map(crate::projection::View::activities);
+                let actions = activities.filter(|activity| is_pending(activity));
+                shown.insert(asked.log.clone(), actions.map(|action| (action.id.clone(), action.clone())).collect());
+            }
         }
+        let item = |asked: Arc<OpenAction>| {
+            let item = item(&asked, shown.get(&asked.log)?.get(asked.action.as_str())?);
+            Some((asked, item))
+        };
+        Ok(of.into_iter().filter_map(item).collect())
     }
-    let item = |asked: &Arc<OpenAction>| Some(item(asked, shown.get(&asked.log)?.get(asked.action.as_str())?));
-    Ok(page.iter().filter_map(item).collect())
 }
 
 fn is_pending(activity: &Activity) -> bool {

@@ -110,6 +110,27 @@ pub const CURSOR: Parameter = Parameter::query("cursor", "The `nextCursor` of th
 pub const ATTENTION_LIMIT: Parameter =
     Parameter::query("limit", "Items per page: 1 to 200 (clamped). Default: 50.", number, BAD_QUERY);
 pub const ATTENTION_CURSOR: Parameter = Parameter::query("cursor", "The `nextCursor` of the previous page.", text, BAD_CURSOR);
+pub const ATTENTION_LIST: Parameter =
+    Parameter::query("attention", "`true` or `1`: the list of pending actions. `agentId` filters it.", text, BAD_QUERY);
+pub const SESSION_LIST: Parameter = Parameter::query(
+    "sessions",
+    "`true` or `1`: the list of sessions. `status`, `q` and `needsAction` filter it.",
+    text,
+    BAD_QUERY,
+);
+pub const RUN_LIST: Parameter = Parameter::query("runs", "This version does not serve the list of runs.", text, BAD_QUERY);
+pub const LIST_LIMIT: Parameter = Parameter::query(
+    "limit",
+    "Sessions before `Hydrated`, the newest: 1 to 10000 (clamped). Default: 10000. Older ones follow when they change.",
+    number,
+    BAD_QUERY,
+);
+pub const LIST_AFTER: Parameter = Parameter::query(
+    "after",
+    "A cursor: only later changes; a `Reset` precedes all entries if the server has forgotten some. `start` (default): all entries. `now`: only changes.",
+    text,
+    BAD_CURSOR,
+);
 pub const DECISIONS_CURSOR: Parameter = Parameter::query(
     "cursor",
     "The `nextCursor` of the previous page.",

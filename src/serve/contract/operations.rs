@@ -14,11 +14,11 @@ use super::groups::{
 };
 use super::kinds::{self, ProblemKind};
 use super::members::{
-    ACTIVATION, AGENT, AGENT_PATH, ASSET, AT, ATTENTION_CURSOR, ATTENTION_LIMIT, AUDIENCE, BEFORE, BLOB, CHAT, CHILDREN,
-    CONTROL_PATH, CURSOR, DECISIONS_CURSOR, EVENTS_AFTER, EVENTS_BEFORE, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE, LIMIT, MAX,
-    MESSAGES, NEEDS_ACTION, OFFSET, PROTOCOL_VERSION, RANGE, RUN, RUN_ID_HEADER, RUN_TO_JOIN, RUNS, SCHEMA, SEARCH, SESSION,
-    SESSION_AT, SESSION_EVENTS_AFTER, SESSION_EVENTS_BEFORE, STATUS, SUBAGENTS, THREAD, THREAD_PATH, TICKET, UNTIL, VERSION,
-    WAIT, WINDOW_CURSOR, WINDOW_LIMIT,
+    ACTIVATION, AGENT, AGENT_PATH, ASSET, AT, ATTENTION_CURSOR, ATTENTION_LIMIT, ATTENTION_LIST, AUDIENCE, BEFORE, BLOB, CHAT,
+    CHILDREN, CONTROL_PATH, CURSOR, DECISIONS_CURSOR, EVENTS_AFTER, EVENTS_BEFORE, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, LEASE,
+    LIMIT, LIST_AFTER, LIST_LIMIT, MAX, MESSAGES, NEEDS_ACTION, OFFSET, PROTOCOL_VERSION, RANGE, RUN, RUN_ID_HEADER, RUN_LIST,
+    RUN_TO_JOIN, RUNS, SCHEMA, SEARCH, SESSION, SESSION_AT, SESSION_EVENTS_AFTER, SESSION_EVENTS_BEFORE, SESSION_LIST, STATUS,
+    SUBAGENTS, THREAD, THREAD_PATH, TICKET, UNTIL, VERSION, WAIT, WINDOW_CURSOR, WINDOW_LIMIT,
 };
 use crate::auth::rights::Verb;
 use http::{Method, StatusCode};
@@ -46,6 +46,11 @@ const FRAMES_RESPONSE: ResponseSpec = ResponseSpec {
     meaning: "Frames, until the log ends. Each `data:` is one frame; its `id:` is the cursor.",
     content: &[("text/event-stream", Content::Each("Frame"))],
 };
+const LIST_FRAMES_RESPONSE: &[ResponseSpec] = &[ResponseSpec {
+    status: 200,
+    meaning: "Frames without an end. Each `data:` is one frame; its `id:` is the cursor.",
+    content: &[("text/event-stream", Content::Each("ListFrame"))],
+}];
 const RUN_FRAMES_RESPONSES: &[ResponseSpec] = &[
     FRAMES_RESPONSE,
     ResponseSpec {
@@ -177,6 +182,14 @@ pub static OPERATIONS: &[Operation] = &[
         .with_parameters(&[&[ATTENTION_LIMIT, ATTENTION_CURSOR, AGENT, AUDIENCE, ACTIVATION]])
         .with_responses(json!("Attention", "A page of pending actions."))
         .with_problems(&[STORE]),
+    Operation::new(Method::GET, "/v1/lists/stream", STREAM_ACCESS, "streamLists", "streams")
+        .with_summary("Pending actions and sessions that the token may list: a `put` for each, `Hydrated`, then a `put` or a `remove` for each change.")
+        .with_parameters(&[
+            &[ATTENTION_LIST, SESSION_LIST, RUN_LIST, AGENT, STATUS, SEARCH, NEEDS_ACTION, LIST_LIMIT, AUDIENCE],
+            &[LIST_AFTER, LAST_EVENT_ID, LAST_EVENT_ID_HEADER, TICKET],
+        ])
+        .with_responses(LIST_FRAMES_RESPONSE)
+        .with_problems(&[STORE, OPENS_CONNECTION]),
     Operation::new(Method::GET, "/v1/sessions", Requires(Verb::Read), "listSessions", "sessions")
         .with_summary("Sessions, newest first.")
         .with_parameters(&[&[LIMIT, CURSOR, STATUS, SEARCH, NEEDS_ACTION, AUDIENCE, ACTIVATION]])

@@ -37,6 +37,8 @@ pub const SHAPES: &[Shape] = &[
     ("Activities", activities),
     ("Activity", activity),
     ("Attention", attention),
+    ("AttentionItem", attention_item),
+    ("ListFrame", list_frame),
     ("Decisions", decisions),
     ("ControlWanted", control_wanted),
     ("ControlQueued", control_queued),
@@ -353,8 +355,8 @@ fn control_wanted() -> Value {
     object("A control and its target.", json!({ "control": control_name() }), sometimes.into())
 }
 
-fn attention() -> Value {
-    let item = object(
+fn attention_item() -> Value {
+    object(
         "A pending action.",
         json!({
             "actionId": id(),
@@ -370,13 +372,37 @@ fn attention() -> Value {
             "expiresAt": json!({ "description": "When the request ends." }),
             "control": text("`submitted` while a decision is under way."),
         }),
-    );
+    )
+}
+
+fn attention() -> Value {
     let always = json!({
-        "items": list(item),
+        "items": list(shape("AttentionItem")),
         "total": count("All pending actions that match and have no decision under way."),
         "nextCursor": next_cursor(),
     });
     object("Pending actions, oldest first.", always, json!({ "activation": activation() }))
+}
+
+fn list_frame() -> Value {
+    let entry =
+        json!({ "description": "The entry, as the list has it.", "oneOf": [shape("AttentionItem"), shape("SessionLine")] });
+    object(
+        "A frame of a list stream.",
+        json!({ "frame": json!({
+            "description": "`Hydrated`: all entries were sent; changes follow. `Reset`: drop all entries; they follow again. `Error`: the stream ends.",
+            "enum": ["List", "Hydrated", "Reset", "Error"],
+        }) }),
+        json!({
+            "list": json!({ "description": "The list of a List frame.", "enum": ["attention", "sessions"] }),
+            "op": json!({ "description": "`put`: the list has this entry. `remove`: it has it no longer.", "enum": ["put", "remove"] }),
+            "key": text("The entry's key in its list; a session's is its id."),
+            "entry": entry,
+            "truncated": flag("Of Hydrated: a list has more entries. They follow when they change."),
+            "reason": text("Of Reset: `epoch` or `expired`."),
+            "problem": json!({ "description": "Of Error.", "$ref": "#/components/schemas/Problem" }),
+        }),
+    )
 }
 
 fn decisions() -> Value {

@@ -54,6 +54,14 @@ impl Query {
         }
     }
 
+    /// Adds the members that another query has and this one lacks.
+    #[must_use]
+    pub fn or(mut self, other: &Self) -> Self {
+        let more = other.members.iter().filter(|(member, _)| self.get(member).is_none()).cloned().collect::<Vec<_>>();
+        self.members.extend(more);
+        self
+    }
+
     /// Reads the members of an object like a query.
     ///
     /// A list of texts becomes comma-separated text, and null is absent.

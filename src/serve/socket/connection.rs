@@ -115,7 +115,7 @@ pub(super) struct ClaimResult {
 /// One WebSocket connection.
 #[expect(clippy::struct_excessive_bools, reason = "each says another thing about the connection")]
 pub(super) struct Connection<'a> {
-    pub app: &'a App,
+    pub app: &'a Arc<App>,
     pub socket: Socket,
     /// The client's end of a plain connection.
     pub peer: Option<Peer>,
@@ -150,7 +150,7 @@ pub(super) struct Connection<'a> {
 
 impl<'a> Connection<'a> {
     pub(super) fn new(
-        app: &'a App,
+        app: &'a Arc<App>,
         socket: Socket,
         peer: Option<Peer>,
         client: Option<AuthenticatedClient>,

@@ -7,9 +7,10 @@ use crate::feed::{AnyReader, LogSet, StartAt, merged_reader};
 use crate::log::LogId;
 use crate::model::{Cursor, RunId, SessionId};
 use crate::serve::access::authorization::{OpenAccess, Resource, authorize};
+use crate::serve::api::lists;
 use crate::serve::cluster::wait_until_reached;
 use crate::serve::http::problem::Problem;
-use crate::serve::http::request::{id_of, start_at};
+use crate::serve::http::request::{Query, id_of, start_at};
 use crate::serve::telemetry::meters::{Counted, Transport};
 use crate::serve::transport::writers::UNSENT_BYTES_MAX;
 use futures_util::future::{AbortHandle, Abortable};
@@ -58,6 +59,9 @@ impl Connection<'_> {
             return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "too_many_subscriptions", detail).with("limit", limit));
         }
         let query = message.query(&SUBSCRIBE_MEMBERS)?;
+        if message.members.contains_key("lists") {
+            return self.subscribe_to_lists(message, &query, sub, id).await;
+        }
         let (request, start) = (query.read_request()?, start_at(query.get("after"))?);
         let audience = request.filter.audience;
         let (app, principal) = (self.app, self.principal()?.clone());
@@ -94,6 +98,29 @@ impl Connection<'_> {
         let counted = self.app.meters.reader(audience, Transport::WebSocket);
         self.wait_for_frames(sub, reader, counted, access);
         let epoch = epoch.map(|epoch| epoch.to_string());
+        Ok(reply("subscribed", Some(id), json!({ "epoch": epoch, "sequence": sequence, "recovered": recovered })))
+    }
+
+    /// Subscribes to lists, which the member `lists` names as the query of a list stream does.
+    async fn subscribe_to_lists(
+        &mut self,
+        message: &ClientMessage<'_>,
+        query: &Query,
+        sub: SubscriptionId,
+        id: &Value,
+    ) -> Result<String, Problem> {
+        let (app, principal) = (self.app, self.principal()?.clone());
+        let named = message.object("lists")?.or(query);
+        let (audience, start) = (named.audience()?, start_at(named.get("after"))?);
+        if let StartAt::After(cursor) = start {
+            wait_until_reached(app, None, &[cursor]).await?;
+        }
+        let authorization = authorize(app, &principal, Verb::Read, Resource::Unspecified, Some(audience)).await?;
+        let reader = lists::open(app, authorization.clone(), &named, start)?;
+        let recovered = matches!(start, StartAt::After(after) if lists::resume(app, after).is_ok());
+        let counted = app.meters.reader(audience, Transport::WebSocket);
+        self.wait_for_frames(sub, reader, counted, authorization.into_open_access());
+        let (epoch, sequence) = (app.logs.store_epoch().to_string(), merged_reader::now(&app.logs));
         Ok(reply("subscribed", Some(id), json!({ "epoch": epoch, "sequence": sequence, "recovered": recovered })))
     }
 

@@ -57,6 +57,7 @@ const MATRIX: &[(&str, &str, &str, &str, [u16; 9])] = &[
     ("GET",    "/v1/runs/{run}/decisions",         "/v1/runs/r/decisions",       "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
     ("GET",    "/v1/sessions/{session}/decisions", "/v1/sessions/s/decisions",   "",   [401, 401, 401, 403, 200, 403, 403, 403, 200]),
     ("GET",    "/v1/attention",                    "/v1/attention",              "",   [401, 401, 401, 403, 200, 403, 403, 200, 200]),
+    ("GET",    "/v1/lists/stream",                 "/v1/lists/stream?attention=true", "", [401, 401, 401, 403, 200, 403, 403, 200, 200]),
     ("DELETE", "/v1/controls/{control}",           "/v1/controls/none",          "",   [401, 401, 401, 403, 403, 403, 404, 404, 404]),
     ("POST",   "/v1/controls/{control}/ack",       "/v1/controls/none/ack",      LEASE, [401, 401, 401, 403, 403, 409, 403, 409, 409]),
     ("POST",   "/v1/controls/{control}/nack",      "/v1/controls/none/nack",     LEASE, [401, 401, 401, 403, 403, 409, 403, 409, 409]),

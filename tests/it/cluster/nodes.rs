@@ -41,6 +41,27 @@ async fn a_fact_that_any_node_takes_is_read_on_every_node_with_the_same_cursor()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_node_pushes_the_same_lists_and_takes_the_cursors_of_the_others() {
+    let nats = Nats::start(1);
+    let cluster = Cluster::start(&nats, "lists", 3, &[]).await;
+    let ask = |action: &str| fact("action.required", json!({"actionId": action, "payload": {"kind": "tool_approval"}}));
+    let query = "/v1/lists/stream?attention=true&sessions=true";
+    let (mut entries, mut cursor) = (crate::lists::Entries::new(), None);
+    for number in 0..6 {
+        let action = format!("a{number}");
+        cluster.client(number % 3).append("r", &[ask(&action)]).await;
+        let node = cluster.client((number + 1) % 3);
+        let mut sse = node.open(crate::harness::Transport::Hyper, query, cursor.as_deref()).await;
+        while !entries.contains_key(&("attention".to_owned(), format!("run/r/{action}"))) {
+            let frame = sse.next_frame().await;
+            cursor = frame.id.clone().or(cursor);
+            crate::lists::apply(&mut entries, &frame.data);
+        }
+    }
+    assert_eq!(entries.keys().filter(|(list, _)| list == "attention").count(), 6);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_follower_passes_every_kind_of_write_on_to_the_leader() {
     let nats = Nats::start(1);
     let cluster = Cluster::start(&nats, "writes", 2, &["--cluster-allow-r1"]).await;

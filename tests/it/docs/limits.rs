@@ -190,6 +190,26 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "{ITEMS_MAX in serve/api/attention}; {SUBJECT_BYTES_MAX}",
                 "none; larger values count as this, and a longer subject is cut",
             ),
+            (
+                "Entries of each list at the start of a list stream",
+                "{LIST_ENTRIES_MAX}",
+                "none; `truncated`, and further ones follow when they change",
+            ),
+            (
+                "Changes of lists that the server remembers for list streams",
+                "{LIST_CHANGES_MAX}",
+                "none; a reader further behind gets a `Reset` and all entries",
+            ),
+            (
+                "Changes that a list stream reads at once; the time until it reads again",
+                "{ENTRIES_AT_ONCE}; {LOOK_INTERVAL in api/lists}",
+                "none; an entry that changed several times is sent once",
+            ),
+            (
+                "Entries that a list stream remembers as sent",
+                "{SENT_ENTRIES_MAX}",
+                "none; it forgets them, and may send an entry again",
+            ),
             ("Options of an action", "{OPTIONS_MAX}", "none; the first ones in the protocol's order stay"),
             (
                 "Ids of a pending action's options against which its controls are checked, together",

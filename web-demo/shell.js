@@ -67,8 +67,6 @@ export class Shell {
   #list = new SessionList(this.#server, {
     changed: (lists) => this.#setLists(lists),
     failed: (error) => this.#listFailed(error),
-    // A disconnected page requests nothing, not even lists.
-    isPaused: () => this.#model?.connection.isCut === true,
   });
   /** @type {Lists | undefined} */
   #lists;
@@ -164,6 +162,8 @@ export class Shell {
     this.#setHydrationStep("none");
     this.#page.bar.connection = model.connection;
     model.connection.subscribe(({ kind, why }) => {
+      // A disconnected page requests nothing, not even lists.
+      if (model === this.#model) this.#list.isCut = model.connection.isCut;
       // Without a token, its form says what to do.
       if (kind === "refused" && model === this.#model && !this.#tokenForm.isShown) showToast({ text: `The server refused the connection: ${why}`, isFailure: true, action: { label: "Retry", run: () => model === this.#model && this.#open() } });
     });
@@ -473,7 +473,7 @@ export class Shell {
     if (!this.#hasTarget) this.#drawTitle();
     this.#page.bar.isReachable = true;
     this.#page.sessions.show(lists);
-    void this.#pending.update(lists.all, this.#list.hydration);
+    this.#pending.update(lists);
     if (isFirst || wasEmpty !== this.#isServerEmpty) this.#drawView();
     if (!this.#hasTarget && this.#route.view === undefined && lists.all.length > 0) {
       // First choice: a live pinned entry, then a live one without a parent, then any live one, then the newest.
@@ -529,7 +529,8 @@ export class Shell {
       const { filter, words } = /** @type {CustomEvent} */ (event).detail;
       this.#list.filter(filter, words);
     });
-    sessions.addEventListener("retry", () => void this.#list.read());
+    sessions.addEventListener("retry", () => this.#list.retry());
+    sessions.addEventListener("mark", () => this.#list.refresh());
     sessions.addEventListener("find", () => void openPalette(this.#paletteHost));
     sessions.addEventListener("create", () => this.#createSession());
     document.addEventListener("create", () => this.#createSession());

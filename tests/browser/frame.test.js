@@ -63,12 +63,21 @@ test("the rail groups, filters and finds sessions", limit, async () => {
 
 test("the rail says that the server is unreachable, and reads again on request", limit, async () => {
   await publishSessions();
-  page = await stage.look({ session: "index" });
+  page = await stage.blank();
+  const sockets = [];
+  let isReachable = true;
+  await page.routeWebSocket(/\/v1\/ws/, (socket) => {
+    if (!isReachable) return void socket.close();
+    sockets.push(socket);
+    socket.connectToServer();
+  });
+  await stage.look({ session: "index" }, page);
   await listed("keys");
-  await page.route("**/v1/sessions?*", (route) => route.abort());
+  isReachable = false;
+  for (const socket of sockets) await socket.close();
   await page.locator("#sessions .rail-note", { hasText: "The server is unreachable. Check that it runs." }).waitFor();
   assert.ok(await page.locator('#sessions button[data-session="keys"]').isVisible(), "what is known stays");
-  await page.unroute("**/v1/sessions?*");
+  isReachable = true;
   await page.locator("#sessions").getByRole("button", { name: "Retry" }).click();
   await until(page, () => document.querySelector("#sessions .rail-note") === null);
 });

@@ -222,12 +222,17 @@ test("comments, images, file changes, attachments and references are shown", lim
 
 test("tabs say how much is unread, what is stale and how many decisions are pending, here and below", limit, async () => {
   page = await stage.blank();
-  const session = (sessionId, more) => ({ sessionId, status: "running", counts: { runs: 1, pendingActions: 0 }, lastActivity: "2026-01-01T00:00:00Z", ...more });
-  await page.route("**/v1/sessions?*", (route) => route.fulfill({ json: { activation: new URL(route.request().url()).searchParams.get("activation"), nextCursor: null, sessions: [
-    session("numbers", { unread: 3, counts: { runs: 1, pendingActions: 3, pendingActionsBelow: 2 } }),
-    session("flag", { unread: true, stale: true, counts: { runs: 1, pendingActions: 1 } }),
+  const session = (sessionId, more) => ({ sessionId, status: "running", counts: { runs: 1, unanswered: 0 }, lastActivity: "2026-01-01T00:00:00Z", ...more });
+  const sessions = [
+    session("numbers", { unread: 3, counts: { runs: 1, pendingActions: 3, pendingActionsBelow: 2, unanswered: 3 } }),
+    session("flag", { unread: true, stale: true, counts: { runs: 1, unanswered: 1 } }),
     session("quiet", { unread: false }),
-  ] } }));
+  ];
+  await page.routeWebSocket(/\/v1\/ws/, (socket) => socket.onMessage((message) => {
+    if (JSON.parse(message).op !== "subscribe") return;
+    for (const entry of sessions) socket.send(JSON.stringify({ sub: "only", frame: "List", list: "sessions", op: "put", key: entry.sessionId, entry }));
+    socket.send(JSON.stringify({ sub: "only", frame: "Hydrated" }));
+  }));
   await stage.look({ session: "another" }, page);
   const marks = async (id) => page.locator(`#sessions button[data-session="${id}"] .marks > *`).allTextContents();
   await until(page, () => document.querySelectorAll("#sessions button[data-session]").length === 3);

@@ -1,5 +1,5 @@
 /**
- * A connection: follows one run, several runs or a session, feeds a store, and reconnects with its cursor.
+ * A connection: follows one run, several runs, a session or lists, feeds a store, and reconnects with its cursor.
  *
  * It verifies the stream. Each frame names the previous one (`prev`). If that is not the last frame received, a frame
  * was lost and the connection resumes at its last good cursor. It does the same when a change does not apply. The
@@ -252,7 +252,7 @@ export class Connection {
     const token = await options.token?.();
     const subscriptions = [...this.#openSubscriptions].map((name) => ({
       id: name === SINGLE ? "only" : name,
-      ...(name !== SINGLE ? { run: name } : options.session === undefined ? { run: options.run } : { session: options.session }),
+      ...(name !== SINGLE ? { run: name } : { run: options.run, session: options.session, lists: options.lists }),
       ...Object.fromEntries(filterQuery(options)),
       ...(after.get(name) ? { after: after.get(name) } : {}),
     }));
@@ -315,7 +315,7 @@ export class Connection {
     }
     [this.#failures, this.#authFailures, this.#problem] = [0, 0, undefined];
     this.#counts.frames += 1;
-    this.#sequence = frame.sequence;
+    this.#sequence = frame.sequence ?? this.#sequence;
     if (cursor) {
       this.#after.set(name, cursor);
       this.#cursor = cursor;
@@ -455,8 +455,8 @@ export class Connection {
  * @returns {Options}
  */
 function validated(options) {
-  const { run, session, runs } = options;
-  if ([run, session, runs].filter((one) => one !== undefined).length !== 1) throw new TypeError("Set exactly one of run, session and runs.");
+  const { run, session, runs, lists } = options;
+  if ([run, session, runs, lists].filter((one) => one !== undefined).length !== 1) throw new TypeError("Set exactly one of run, session, runs and lists.");
   if (runs && (runs.length === 0 || runs.length > RUNS_MAX)) throw new RangeError(`runs has ${runs.length} entries. It must have 1 to ${RUNS_MAX}.`);
   if (runs?.some((name) => name.includes(",")) && options.transport !== "websocket") throw new TypeError("Over SSE a run id cannot contain a comma. Use the transport websocket.");
   return { ...options, ...(runs && { runs: [...new Set(runs)] }) };
@@ -482,11 +482,12 @@ function filterQuery({ children, audience, surfaces, agentId, frames, replay }) 
  * @param {string} after
  */
 function streamUrl(options, after) {
-  const { run, session, runs } = options;
+  const { run, session, runs, lists } = options;
   const query = filterQuery(options);
+  for (const [name, value] of Object.entries(lists ?? {})) query.set(name, String(value));
   if (runs) query.set("runs", runs.join(","));
   if (after) query.set("after", after);
-  const of = run !== undefined ? `/v1/runs/${pathSegment(run)}` : session !== undefined ? `/v1/sessions/${pathSegment(session)}` : "/v1";
+  const of = run !== undefined ? `/v1/runs/${pathSegment(run)}` : session !== undefined ? `/v1/sessions/${pathSegment(session)}` : lists ? "/v1/lists" : "/v1";
   return `${baseOf(options)}${of}/stream?${query}`;
 }
 

@@ -85,7 +85,8 @@ export function readBySocket(url, { token, subscriptions, pingMs, WebSocket }, l
     emit.activity();
     try {
       const { sub, cursor = "", ...frame } = parseJson(message.data);
-      if (typeof frame.op === "string") handleReply(frame);
+      // A list frame has an `op`, too.
+      if (sub === undefined) handleReply(frame);
       else if (openIds.has(sub)) emit.frames([{ frame, cursor, sub }]);
     } catch (error) {
       if (!(error instanceof SyntaxError)) throw error;

@@ -61,6 +61,8 @@
  * @typedef {LogRef & { frame: "Error", problem: ProblemDocument }} ErrorFrame
  * @typedef {LogRef & { frame: "Event", event: Envelope }} EventFrame
  * @typedef {Snapshot | Delta | Hydrated | Reset | End | ErrorFrame | EventFrame} Frame
+ * @typedef {{ frame: "List", list: "attention" | "sessions", op: "put" | "remove", key: string, entry?: Record<string, any> }} ListFrame A
+ * change of one entry, where `lists` is followed. `Hydrated` then has `truncated` if a list has more entries.
  *
  * @typedef {object} Envelope An event of a run's log. It may have further members: `schema/agentui-event.schema.json`.
  * @property {string} type Such as `text.delta`.
@@ -123,9 +125,11 @@
  *
  * @typedef {object} Options What to follow, and how.
  * @property {string} [base] The server's address, without `/v1`. Default: the page's origin.
- * @property {string} [run] One run. Exactly one of `run`, `session` and `runs` is required.
+ * @property {string} [run] One run. Exactly one of `run`, `session`, `runs` and `lists` is required.
  * @property {string} [session] All runs of a session, and its own log.
  * @property {string[]} [runs] Up to 256 runs.
+ * @property {{ attention?: boolean, sessions?: boolean, agentId?: string, status?: string, q?: string, needsAction?: boolean, limit?: number }} [lists]
+ * Lists, with the filters of `GET /v1/lists/stream`. `listen` gets a `ListFrame` for each change; the store gets nothing.
  * @property {boolean} [children] With `session`: the logs of its descendants, too.
  * @property {Audience} [audience] Default: `user`.
  * @property {string[]} [surfaces] Only these surfaces. Default: all; an empty list means all, too.

@@ -13,7 +13,6 @@ import { notifications } from "../attention.js";
 import { actionTitle } from "./action-title.js";
 import { Action } from "./action.js";
 import { define, humanize, oncePerFrame, toText } from "./base.js";
-import { isApproval } from "./decision.js";
 
 /** @typedef {import("../session-list.js").Entry} Entry */
 /** @typedef {import("../pending.js").PendingItem} PendingItem */
@@ -46,10 +45,8 @@ const DETAILS_MAX = 200;
 const SORTS = { newest: "Newest first", oldest: "Oldest first", risk: "Highest risk first" };
 const RISKS = ["low", "medium", "moderate", "high", "critical"];
 
-/** @param {Activity} action */
-const riskOf = ({ content }) => toText(content.risk).toLowerCase();
 /** @param {PendingItem} item */
-const openedAt = ({ action }) => parseTime(action.openedAt) || 0;
+const askedAt = ({ askedAt }) => parseTime(askedAt) || 0;
 
 /** @param {Activity} action A decided one. @returns {import("../ui/icons.js").Status} */
 function outcomeGlyph({ content }) {
@@ -59,7 +56,7 @@ function outcomeGlyph({ content }) {
 }
 
 /** @type {Record<string, (a: PendingItem, b: PendingItem) => number>} */
-const ORDERS = { newest: (a, b) => openedAt(b) - openedAt(a), oldest: (a, b) => openedAt(a) - openedAt(b), risk: (a, b) => RISKS.indexOf(riskOf(b.action)) - RISKS.indexOf(riskOf(a.action)) };
+const ORDERS = { newest: (a, b) => askedAt(b) - askedAt(a), oldest: (a, b) => askedAt(a) - askedAt(b), risk: (a, b) => RISKS.indexOf(b.risk) - RISKS.indexOf(a.risk) };
 
 export class Inbox extends HTMLElement {
   /** @type {PendingItem[]} */
@@ -125,7 +122,7 @@ export class Inbox extends HTMLElement {
 
   /** The decisions on display. */
   get #shown() {
-    const matches = { open: () => true, decided: () => false, approvals: (/** @type {PendingItem} */ { action }) => isApproval(action.content), questions: (/** @type {PendingItem} */ { action }) => !isApproval(action.content) }[this.#filter];
+    const matches = { open: () => true, decided: () => false, approvals: (/** @type {PendingItem} */ { isApproval }) => isApproval, questions: (/** @type {PendingItem} */ { isApproval }) => !isApproval }[this.#filter];
     // A decision that was answered here stays until the user goes on.
     const kept = this.#selected && !this.#items.some(({ key }) => key === this.#selected?.key) ? [this.#selected] : [];
     return [...this.#items, ...kept].filter(matches).sort(ORDERS[this.#sort]);
@@ -174,7 +171,7 @@ export class Inbox extends HTMLElement {
   #draw() {
     if (!this.#host) return;
     const shown = this.#shown;
-    const approvals = this.#items.filter(({ action }) => isApproval(action.content)).length;
+    const approvals = this.#items.filter(({ isApproval }) => isApproval).length;
     /** @type {[Filter, string, number | undefined][]} */
     const filters = [["open", "Open", this.#items.length], ["approvals", "Approvals", approvals], ["questions", "Questions", this.#items.length - approvals], ["decided", "Decided", this.#decided?.length]];
     this.dataset.open = String(this.#isOpen);
@@ -203,19 +200,17 @@ export class Inbox extends HTMLElement {
 
   /** @param {PendingItem} item */
   #row(item) {
-    const { action, entry, title } = item;
+    const { entry, title, risk, agent } = item;
     const isPending = this.#items.some(({ key }) => key === item.key);
-    const risk = riskOf(action);
-    const agent = toText(action.agentId ?? action.content.agentId);
-    const fields = Object.keys(action.content.schema?.properties ?? action.content.responseSchema?.properties ?? {}).length;
+    const decided = isPending ? undefined : this.#model?.store.get(item.key);
     return html`<button type="button" class="inbox-row" aria-current=${item.key === this.#selected?.key ? "true" : "false"} @click=${() => {
       this.#isOpen = true;
       this.#select(item);
     }}>
-      ${glyph(isPending ? "waiting" : outcomeGlyph(this.#model?.store.get(keyOf(action)) ?? action))}
+      ${glyph(isPending ? "waiting" : decided ? outcomeGlyph(decided) : "idle")}
       <span class="inbox-title"><b>${title}</b>${risk ? html` <span class="tag" data-tone=${risk === "high" || risk === "critical" ? "fail" : nothing}>${risk.charAt(0).toUpperCase()}${risk.slice(1)} risk</span>` : nothing}<span class="visually-hidden">${isPending ? "pending" : "decided"}</span></span>
-      <span class="inbox-subject truncate">${toText(action.content.toolName) || (fields > 0 ? `${fields} ${fields === 1 ? "field" : "fields"}` : "")}</span>
-      <span class="inbox-age">${age(action.openedAt, Date.now())}</span>
+      <span class="inbox-subject truncate">${item.subject}</span>
+      <span class="inbox-age">${age(item.askedAt, Date.now())}</span>
       <span class="hint truncate">${entry.title || entry.id}${agent ? ` · ${agent}` : ""}</span>
     </button>`;
   }
@@ -263,8 +258,8 @@ export class Inbox extends HTMLElement {
 
   #drawCard() {
     const [model, selected] = [this.#model, this.#selected];
-    if (!model || !selected) return;
-    this.#card.show(model.view(), model.store.get(keyOf(selected.action)) ?? selected.action);
+    const action = selected && model?.store.get(selected.key);
+    if (model && action) this.#card.show(model.view(), action);
   }
 }
 

@@ -167,7 +167,7 @@ export class SessionRail extends HTMLElement {
   #filterButton(name, label) {
     const count = this.#lists?.counts[name] ?? 0;
     if (name === "archived" && count === 0 && this.#filter !== name) return nothing;
-    return html`<button type="button" class="filter" aria-pressed=${this.#filter === name} @click=${() => this.#setFilter(name, this.#words)}>${label}${name !== "all" && count > 0 ? html`<i>${count}${this.#lists?.isPartial ? "+" : ""}</i>` : nothing}</button>`;
+    return html`<button type="button" class="filter" aria-pressed=${this.#filter === name} @click=${() => this.#setFilter(name, this.#words)}>${label}${name !== "all" && count > 0 ? html`<i>${count}${this.#lists?.isPartial && name !== "needs" ? "+" : ""}</i>` : nothing}</button>`;
   }
 
   #content() {
@@ -274,7 +274,7 @@ export class SessionRail extends HTMLElement {
    */
   #mark(mark, entry) {
     toggleMark(mark, entry);
-    this.#dispatch("retry", null);
+    this.#dispatch("mark", null);
   }
 
   /** @param {KeyboardEvent} event */

@@ -44,7 +44,7 @@ impl SessionFilter {
             })
         };
         Ok(Self {
-            statuses: query.list("status").into_iter().map(status).collect::<Result<_, _>>()?,
+            statuses: query.list("status")?.into_iter().map(status).collect::<Result<_, _>>()?,
             needs_action: query.is_set("needsAction"),
             text: query.get("q").map(|text| text.trim().to_lowercase()).filter(|text| !text.is_empty()),
         })

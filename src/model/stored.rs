@@ -1,8 +1,9 @@
 //! The stored form of state: a version, then the fields in their order (postcard).
 //!
-//! A field has no name in this form. So a change of the fields of a type needs a new version, and a reader of the version
-//! before it. Versions 3 and 4 added fields at the end of states; a state of a version before has their defaults there.
-//! Releases up to 0.2.0 stored JSON; that stays readable. `tests/it/upgrade.rs` reads what releases wrote.
+//! A field has no name in this form, so a node of another version could not read a type with further fields. While a
+//! cluster is upgraded, nodes of both versions lead in turn. So fields that a type gets later are its last ones, and
+//! [`save_extended`] leaves them out while they have their defaults; with other values the state is JSON, whose unknown
+//! members every version ignores. Releases up to 0.2.0 stored JSON. `tests/it/upgrade.rs` reads what releases wrote.
 //!
 //! State that contains arbitrary JSON, such as the value of a control, cannot have this form.
 
@@ -11,11 +12,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The first byte of a stored state.
-const VERSION: u8 = 4;
-/// The first of the versions whose states end before the fields that later ones added.
-const SHORTEST_VERSION: u8 = 2;
-/// The defaults of the added fields: an empty list, no value, false and 0 are one zero byte each.
-const ADDED_DEFAULTS: [u8; 16] = [0; 16];
+const VERSION: u8 = 2;
+/// The byte of a field with its default: an empty list, no value, false or 0.
+const DEFAULT_FIELD: u8 = 0;
 /// The size of most states, in bytes.
 const SAVED_BYTES: usize = 256;
 
@@ -40,9 +39,25 @@ pub enum StoredError {
 /// When the type skips a field or has a list of unknown length. Only a bug can cause that.
 #[must_use]
 pub fn save<S: Serialize>(state: &S) -> Vec<u8> {
+    save_extended(state, 0, false)
+}
+
+/// Encodes a state whose last fields, so many, the form of [`VERSION`] does not have.
+///
+/// `has_added` tells whether they have other values than their defaults: an empty list, no value, false or 0.
+///
+/// # Panics
+/// As [`save`].
+#[must_use]
+pub fn save_extended<S: Serialize>(state: &S, added: usize, has_added: bool) -> Vec<u8> {
+    if has_added {
+        return serde_json::to_vec(state).expect("a state is plain data with text as keys");
+    }
     let mut saved = Vec::with_capacity(SAVED_BYTES);
     saved.push(VERSION);
-    postcard::serialize_with_flavor(state, Saved(saved)).expect("a state is plain data of known length")
+    let mut saved = postcard::serialize_with_flavor(state, Saved(saved)).expect("a state is plain data of known length");
+    saved.truncate(saved.len() - added);
+    saved
 }
 
 /// The bytes of a state that is being saved. postcard's own form copies each field byte by byte.
@@ -71,21 +86,27 @@ impl Flavor for Saved {
 /// # Errors
 /// [`StoredError`] for any other bytes than [`save`] returned, but for the JSON of earlier releases.
 pub fn restore<S: DeserializeOwned>(saved: &[u8]) -> Result<S, StoredError> {
+    restore_extended(saved, 0)
+}
+
+/// Decodes a state that [`save_extended`] encoded, with so many added fields.
+///
+/// # Errors
+/// As [`restore`].
+pub fn restore_extended<S: DeserializeOwned>(saved: &[u8], added: usize) -> Result<S, StoredError> {
     match saved {
         [] => Err(StoredError::Empty),
-        [VERSION, fields @ ..] => match postcard::take_from_bytes(fields)? {
-            (state, []) => Ok(state),
-            (_, rest) => Err(StoredError::Longer(rest.len())),
-        },
-        [SHORTEST_VERSION..VERSION, fields @ ..] => {
-            let padded = [fields, &ADDED_DEFAULTS].concat();
-            match postcard::take_from_bytes(&padded)? {
-                (state, rest) if rest.len() <= ADDED_DEFAULTS.len() => Ok(state),
-                (_, rest) => Err(StoredError::Longer(rest.len() - ADDED_DEFAULTS.len())),
-            }
-        }
+        [VERSION, fields @ ..] if added == 0 => whole(fields),
+        [VERSION, fields @ ..] => whole(&[fields, &vec![DEFAULT_FIELD; added]].concat()),
         [b'{', ..] => Ok(serde_json::from_slice(saved)?),
         [version, ..] => Err(StoredError::Version(*version)),
+    }
+}
+
+fn whole<S: DeserializeOwned>(fields: &[u8]) -> Result<S, StoredError> {
+    match postcard::take_from_bytes(fields)? {
+        (state, []) => Ok(state),
+        (_, rest) => Err(StoredError::Longer(rest.len())),
     }
 }
 
@@ -102,17 +123,32 @@ mod tests {
         }
         assert!(matches!(restore::<(u64, String)>(&[&saved[..], b"x"].concat()), Err(StoredError::Longer(1))));
         assert!(matches!(restore::<(u64, String)>(b"\x01"), Err(StoredError::Version(1))));
-        assert!(matches!(restore::<(u64, String)>(&[b"\x02", &saved[1..], b"x"].concat()), Err(StoredError::Longer(1))));
         assert!(matches!(restore::<(u64, String)>(b"{\"streams"), Err(StoredError::Json(_))));
     }
 
+    #[derive(Debug, Default, PartialEq, Serialize, serde::Deserialize)]
+    #[serde(default)]
+    struct Before {
+        count: u64,
+    }
+
+    #[derive(Debug, Default, PartialEq, Serialize, serde::Deserialize)]
+    #[serde(default)]
+    struct Now {
+        count: u64,
+        names: Vec<String>,
+        last: Option<u64>,
+    }
+
     #[test]
-    fn a_state_of_the_version_before_has_the_defaults_of_added_fields() {
-        let mut saved = save(&(7_u64, "text"));
-        for version in SHORTEST_VERSION..VERSION {
-            saved[0] = version;
-            let restored = restore::<(u64, String, Vec<u64>, Option<u64>)>(&saved).unwrap();
-            assert_eq!(restored, (7, "text".to_owned(), Vec::new(), None));
+    fn both_versions_read_a_state_with_added_fields() {
+        let save = |state: &Now| save_extended(state, 2, *state != Now { count: state.count, ..Now::default() });
+        for (now, is_short) in [(Now { count: 7, ..Now::default() }, true), (Now { count: 7, names: vec![], last: Some(0) }, false)] {
+            let saved = save(&now);
+            assert_eq!(saved[0] == VERSION, is_short);
+            assert_eq!(restore_extended::<Now>(&saved, 2).unwrap(), now);
+            assert_eq!(restore::<Before>(&saved).unwrap(), Before { count: 7 });
+            assert!(restore_extended::<Now>(&saved[..saved.len() - 1], 2).is_err());
         }
     }
 }

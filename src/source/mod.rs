@@ -94,6 +94,15 @@ pub trait Runtime: Clone + Default + Serialize + DeserializeOwned + Send + 'stat
     /// Parses a fact, or refuses it. The run's state does not matter.
     const PARSE: Parser<Self::Event>;
 
+    /// The number of the last fields of the state that the stored form lacks, as [`stored::save_extended`] needs it.
+    const ADDED_FIELDS: usize = 0;
+
+    /// Whether these fields have other values than their defaults.
+    #[must_use]
+    fn has_added(&self) -> bool {
+        false
+    }
+
     /// Parses the text of a fact without a map between. `None`: [`Runtime::PARSE`] decides.
     ///
     /// Only a runtime whose facts are the most frequent needs it.
@@ -240,7 +249,7 @@ impl<R: Runtime> Adapter for R {
     }
 
     fn save(&self) -> Vec<u8> {
-        stored::save(self)
+        stored::save_extended(self, R::ADDED_FIELDS, self.has_added())
     }
 
     fn describe(&self) -> Value {
@@ -272,7 +281,7 @@ impl SourceKind {
             parse: |fact| R::PARSE(fact).map(Event::of::<R>),
             parse_text: |text| Some(R::parse_text(text)?.map(Event::of::<R>)),
             fresh: || Box::new(R::default()),
-            restore: |saved| Ok(Box::new(stored::restore::<R>(saved)?)),
+            restore: |saved| Ok(Box::new(stored::restore_extended::<R>(saved, R::ADDED_FIELDS)?)),
         }
     }
 }

@@ -54,12 +54,15 @@ pub struct Summary {
     /// The open controls, oldest first.
     #[serde(default)]
     pub controls: Vec<OpenControl>,
-    /// The last field: version 3 of the stored form added it.
+    /// The last field: the stored form of releases up to 0.2.0 lacks it.
     #[serde(default)]
     pub extension: SummaryExtension,
 }
 
-/// What a summary has since version 3 of its stored form.
+/// The fields of a [`SummaryExtension`], one byte each by default, as [`stored::save_extended`] needs it.
+const EXTENSION_FIELDS: usize = 5;
+
+/// What a summary has that earlier releases did not store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SummaryExtension {
@@ -69,7 +72,7 @@ pub struct SummaryExtension {
     /// The open controls that wait for the pending actions of their agent, by queue position.
     #[serde(default)]
     pub waiting: BTreeMap<u64, WaitTerms>,
-    /// Per audience: the pending actions that have state entries of their own. Version 4 of the stored form added it.
+    /// Per audience: the pending actions that have state entries of their own.
     #[serde(default)]
     pub unlisted: [u64; 3],
 }
@@ -83,7 +86,8 @@ impl Summary {
     /// # Errors
     /// `Unreadable` for bytes that are not a summary.
     pub fn read(log: &LogId, meta: &[u8]) -> Result<Self, StoreError> {
-        let mut summary: Self = stored::restore(meta).map_err(|error| StoreError::unreadable(log, META, &error))?;
+        let restored = stored::restore_extended(meta, EXTENSION_FIELDS);
+        let mut summary: Self = restored.map_err(|error| StoreError::unreadable(log, META, &error))?;
         let counts = std::mem::take(&mut summary.extension.unlisted);
         for (run, count) in summary.runs_mut().into_iter().zip(counts) {
             if let Some(run) = run {
@@ -98,14 +102,18 @@ impl Summary {
     pub fn save(&self) -> Bytes {
         let unlisted = Audience::ALL.map(|audience| self.run_for(audience).pending.unlisted() as u64);
         if unlisted == [0; 3] {
-            return stored::save(self).into();
+            return self.encode().into();
         }
         let mut listed = self.clone();
         listed.extension.unlisted = unlisted;
         for run in listed.runs_mut().into_iter().flatten() {
             run.pending = run.pending.listed_only();
         }
-        stored::save(&listed).into()
+        listed.encode().into()
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        stored::save_extended(self, EXTENSION_FIELDS, self.extension != SummaryExtension::default())
     }
 
     /// Adds the pending actions that have state entries of their own: those of the summary before, as these entries
@@ -113,6 +121,10 @@ impl Summary {
     ///
     /// Returns whether they are as many as the summary counts.
     pub fn add_unlisted<'e>(&mut self, before: &Self, entries: impl Iterator<Item = (&'e [u8], Option<&'e Bytes>)>) -> bool {
+        // A node of an earlier version, which leads while a cluster is upgraded, lists all and leaves the entries.
+        if Audience::ALL.iter().all(|audience| self.run_for(*audience).pending.unlisted() == 0) {
+            return true;
+        }
         let mut others = Audience::ALL.map(|audience| before.run_for(audience).pending.others().clone());
         for (key, value) in entries {
             let Some(action) = key.strip_prefix(PENDING_KEY_PREFIX.as_bytes()) else { continue };

@@ -106,6 +106,12 @@ impl Runtime for Acp {
     type Event = Event;
     const PARSE: Parser<Event> = event::parse;
 
+    const ADDED_FIELDS: usize = 1;
+
+    fn has_added(&self) -> bool {
+        self.past.is_some()
+    }
+
     fn apply(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
         let Event { sender, message, is_rpc, meta, tool_name } = event;
         self.sees_client |= sender == Sender::Client;

@@ -100,6 +100,12 @@ impl Runtime for Claude {
     type Event = Event;
     const PARSE: Parser<Event> = event::parse;
 
+    const ADDED_FIELDS: usize = 1;
+
+    fn has_added(&self) -> bool {
+        !self.message_uses.is_empty()
+    }
+
     fn apply(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
         let Event { is_from_host, line, session, timestamp, content } = event;
         let from = out.len();

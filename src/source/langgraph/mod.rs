@@ -96,6 +96,12 @@ impl Runtime for LangGraph {
     type Event = Event;
     const PARSE: Parser<Event> = event::parse;
 
+    const ADDED_FIELDS: usize = 1;
+
+    fn has_added(&self) -> bool {
+        !self.renamed.is_empty()
+    }
+
     fn apply(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
         let Event { timestamp, namespace, content } = event;
         let from = out.len();

@@ -248,7 +248,8 @@ impl RowEncoder<'_> {
         self.questions.place(&envelope);
         if let Some(asked) = PendingAction::of(&envelope.draft) {
             let asked_at = i64::try_from(self.event_ids.millis).unwrap_or(i64::MAX);
-            remember(self.summary, asked, PendingDetail { asked_at, sequence, control: None });
+            let options = asked.options.clone();
+            remember(self.summary, asked, PendingDetail { asked_at, sequence, control: None, options });
         }
         if envelope.draft.event_type.begins_run(&envelope.draft.phase) && self.summary.agent.is_none() {
             self.summary.agent.clone_from(&envelope.draft.ids.agent);

@@ -300,8 +300,9 @@ pub struct PendingAction {
     /// In milliseconds since 1970.
     #[serde(default)]
     pub expires_at: Option<i64>,
-    /// The options that a control can name, in the protocol's order.
-    #[serde(default, with = "stored_options")]
+    /// The options that a control can name, in the protocol's order. What [`option_flags`] does not store is in
+    /// [`PendingDetail::options`].
+    #[serde(default, with = "option_flags")]
     pub options: Vec<OfferedOption>,
 }
 
@@ -316,6 +317,9 @@ pub struct PendingDetail {
     /// The decision under way: a control that is open, or that the owner acknowledged.
     #[serde(default)]
     pub control: Option<ControlId>,
+    /// All of [`PendingAction::options`].
+    #[serde(default, with = "option_codes")]
+    pub options: Vec<OfferedOption>,
 }
 
 /// The ids of one action's options that the log remembers, in bytes.
@@ -361,13 +365,28 @@ fn remembered_options(offered: &Value) -> Vec<OfferedOption> {
     options
 }
 
+/// The form of options that every version stores: for each id, whether the option allows. Answers are not in it.
+mod option_flags {
+    use super::{Effect, OfferedOption, Width};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::collections::BTreeMap;
+
+    pub(super) fn serialize<S: Serializer>(options: &[OfferedOption], to: S) -> Result<S::Ok, S::Error> {
+        let decides = options.iter().filter(|option| option.effect != Effect::Answer);
+        decides.map(|option| (&*option.id, option.effect == Effect::Allow)).collect::<BTreeMap<_, _>>().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<OfferedOption>, D::Error> {
+        let effect = |allows| if allows { Effect::Allow } else { Effect::Reject };
+        let flags = BTreeMap::<Box<str>, bool>::deserialize(from)?.into_iter();
+        Ok(flags.map(|(id, allows)| OfferedOption { id, effect: effect(allows), width: Width::Unknown }).collect())
+    }
+}
+
 /// The stored form of options: each id with a number for effect and width.
-///
-/// Up to 0.2.0 it was a flag, whether the option allows; 0 and 1 still mean that.
-mod stored_options {
+mod option_codes {
     use super::{Effect, OfferedOption, Width};
     use serde::{Deserialize, Deserializer, Serializer};
-    use std::collections::BTreeMap;
 
     const EFFECTS: [Effect; 3] = [Effect::Reject, Effect::Allow, Effect::Answer];
     const WIDTHS: [Width; 5] = [Width::Unknown, Width::Once, Width::Turn, Width::Session, Width::Always];
@@ -381,7 +400,7 @@ mod stored_options {
         u8::try_from(code).expect("there are 15 codes")
     }
 
-    fn decoded(id: Box<str>, code: u8) -> OfferedOption {
+    fn decoded((id, code): (Box<str>, u8)) -> OfferedOption {
         let code = usize::from(code);
         let width = WIDTHS.get(code / EFFECTS.len()).copied().unwrap_or(Width::Unknown);
         OfferedOption { id, effect: EFFECTS[code % EFFECTS.len()], width }
@@ -392,12 +411,7 @@ mod stored_options {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<OfferedOption>, D::Error> {
-        // The JSON of older stores has a map of flags.
-        let codes: Vec<(Box<str>, u8)> = match from.is_human_readable() {
-            true => BTreeMap::<Box<str>, bool>::deserialize(from)?.into_iter().map(|(id, allows)| (id, allows.into())).collect(),
-            false => Vec::deserialize(from)?,
-        };
-        Ok(codes.into_iter().map(|(id, code)| decoded(id, code)).collect())
+        Ok(Vec::deserialize(from)?.into_iter().map(decoded).collect())
     }
 }
 
@@ -414,18 +428,26 @@ mod tests {
     }
 
     #[test]
-    fn the_verdicts_of_earlier_releases_stay_readable_and_every_option_is_stored() {
-        let json = r#"{"action": "a", "options": {"yes": true, "no": false}}"#;
-        let read: PendingAction = serde_json::from_str(json).unwrap();
-        let flags = ("a", None::<&str>, None::<&str>, None::<i64>, BTreeMap::from([("no", false), ("yes", true)]));
-        assert_eq!(stored::restore::<PendingAction>(&stored::save(&flags)).unwrap(), read);
-        let effects: Vec<_> = read.options.iter().map(|option| (&*option.id, option.effect, option.width)).collect();
-        assert_eq!(effects, [("no", Effect::Reject, Width::Unknown), ("yes", Effect::Allow, Width::Unknown)]);
+    fn every_version_reads_which_options_allow_and_this_one_all_of_them() {
         let kinds =
             ["allow_once", "allow_turn", "allow_session", "allow_always", "allow", "reject_once", "reject_always", "edit"];
-        let all = asked(&kinds.iter().map(|kind| json!({"optionId": kind, "kind": kind})).collect());
-        assert_eq!(all.options.len(), kinds.len());
-        assert_eq!(stored::restore::<PendingAction>(&stored::save(&all)).unwrap(), all);
+        let asked = asked(&kinds.iter().map(|kind| json!({"optionId": kind, "kind": kind})).collect());
+        assert_eq!(asked.options.len(), kinds.len());
+        let (detail, sequence) = (asked.options.clone(), Sequence(1));
+        let detail = PendingDetail { asked_at: 0, sequence, control: None, options: detail };
+        assert_eq!(stored::restore::<PendingDetail>(&stored::save(&detail)).unwrap(), detail);
+        assert_eq!(serde_json::from_value::<PendingDetail>(serde_json::to_value(&detail).unwrap()).unwrap(), detail);
+        let flags: BTreeMap<_, _> =
+            kinds.iter().filter(|kind| **kind != "edit").map(|kind| (*kind, kind.starts_with("allow"))).collect();
+        let earlier = ("a", None::<&str>, Some("tool_approval"), None::<i64>, flags);
+        assert_eq!(stored::save(&asked), stored::save(&earlier));
+        let read: PendingAction = stored::restore(&stored::save(&earlier)).unwrap();
+        assert!(
+            read.options.iter().all(
+                |option| option.width == Width::Unknown && option.id.starts_with("allow") == (option.effect == Effect::Allow)
+            )
+        );
+        assert_eq!(serde_json::from_value::<PendingAction>(serde_json::to_value(&read).unwrap()).unwrap(), read);
     }
 
     #[test]

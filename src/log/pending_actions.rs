@@ -257,7 +257,8 @@ mod tests {
             draft.ids.agent = agent.parse().ok();
             let pending = PendingAction::of(&draft).unwrap();
             summary.run.pending.insert(pending.action.as_str());
-            let detail = PendingDetail { asked_at: *asked_at, sequence: Sequence(n as u64 + 1), control: None };
+            let detail =
+                PendingDetail { asked_at: *asked_at, sequence: Sequence(n as u64 + 1), control: None, options: Vec::new() };
             summary.extension.actions.insert(pending.action.clone(), detail);
             summary.pending_actions.push(pending);
         }

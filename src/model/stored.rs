@@ -143,7 +143,9 @@ mod tests {
     #[test]
     fn both_versions_read_a_state_with_added_fields() {
         let save = |state: &Now| save_extended(state, 2, *state != Now { count: state.count, ..Now::default() });
-        for (now, is_short) in [(Now { count: 7, ..Now::default() }, true), (Now { count: 7, names: vec![], last: Some(0) }, false)] {
+        for (now, is_short) in
+            [(Now { count: 7, ..Now::default() }, true), (Now { count: 7, names: vec![], last: Some(0) }, false)]
+        {
             let saved = save(&now);
             assert_eq!(saved[0] == VERSION, is_short);
             assert_eq!(restore_extended::<Now>(&saved, 2).unwrap(), now);

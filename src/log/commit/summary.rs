@@ -88,6 +88,12 @@ impl Summary {
     pub fn read(log: &LogId, meta: &[u8]) -> Result<Self, StoreError> {
         let restored = stored::restore_extended(meta, EXTENSION_FIELDS);
         let mut summary: Self = restored.map_err(|error| StoreError::unreadable(log, META, &error))?;
+        for asked in &mut summary.pending_actions {
+            let detail = summary.extension.actions.get(&asked.action).filter(|detail| !detail.options.is_empty());
+            if let Some(detail) = detail {
+                asked.options.clone_from(&detail.options);
+            }
+        }
         let counts = std::mem::take(&mut summary.extension.unlisted);
         for (run, count) in summary.runs_mut().into_iter().zip(counts) {
             if let Some(run) = run {

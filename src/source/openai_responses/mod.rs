@@ -125,6 +125,12 @@ impl Runtime for OpenAiResponses {
     type Event = Event;
     const PARSE: Parser<Event> = event::parse;
 
+    const ADDED_FIELDS: usize = 1;
+
+    fn has_added(&self) -> bool {
+        !self.other_names.is_empty()
+    }
+
     fn apply(&mut self, event: Event, given: &Ids, out: Drafts<'_>) {
         self.form = self.form.with(&event);
         let mut handler = EventHandler { memory: self, given, out };

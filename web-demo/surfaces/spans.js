@@ -132,6 +132,17 @@ export function usageOf({ usage, costUsd, cost_usd: cost }) {
   return { tokens, cost: number(of.costUsd ?? of.cost_usd) ?? number(costUsd ?? cost) };
 }
 
+/**
+ * The span of a call that waits for its client after its run has ended: it ends with the run.
+ * @param {Span} span
+ * @param {Activity | undefined} run
+ * @returns {Span}
+ */
+function atRest(span, run) {
+  const end = span.kind === "tool" && Number.isNaN(span.end) ? parseTime(run?.endedAt) : NaN;
+  return Number.isFinite(end) ? { ...span, end: Math.max(span.start, end), note: "waiting for the client" } : span;
+}
+
 /** Adds two amounts; an unknown one adds nothing. @param {number | undefined} a @param {number | undefined} b */
 const plus = (a, b) => (a === undefined ? b : b === undefined ? a : a + b);
 
@@ -178,7 +189,7 @@ export function lanesOf(activities, grouping) {
     const id = groupOf(activity);
     let lane = lanes.get(id);
     if (!lane) lanes.set(id, (lane = { id, name: id, role: "", status: "idle", word: "", spans: [], turns: [], tokens: undefined, cost: undefined }));
-    (isTurn ? lane.turns : lane.spans).push(spanOf(activity));
+    (isTurn ? lane.turns : lane.spans).push(atRest(spanOf(activity), runs.get(activity.runId)));
   }
   for (const lane of lanes.values()) {
     if (!inOrder(lane.spans)) lane.spans.sort((a, b) => a.start - b.start);

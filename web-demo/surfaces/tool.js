@@ -44,17 +44,18 @@ export function toolState(content) {
 }
 
 /**
- * Returns the kind of decision that a call waits for; `undefined` if none is pending.
+ * Returns what a call waits for while nothing runs: a decision, or the client's result after the run has ended.
  * @param {import("./base.js").View} view
  * @param {import("./base.js").Activity} activity
- * @returns {"approval" | "input" | undefined}
+ * @returns {"approval" | "input" | "the client" | undefined}
  */
 export function waitReason(view, activity) {
   const { action_id: id } = /** @type {Record<string, any>} */ (activity.content);
-  if (typeof id !== "string" || !isToolRunning(/** @type {any} */ (activity.content))) return undefined;
-  const action = siblingOf(view, activity, "action", id)?.content;
-  if (action?.status !== "pending") return undefined;
-  return isApproval(action) ? "approval" : "input";
+  if (activity.activityType !== "tool-call-progress" || !isToolRunning(/** @type {any} */ (activity.content))) return undefined;
+  const action = typeof id === "string" ? siblingOf(view, activity, "action", id)?.content : undefined;
+  if (action?.status === "pending") return isApproval(action) ? "approval" : "input";
+  const run = siblingOf(view, activity, "run", activity.runId);
+  return run?.endedAt === undefined ? undefined : "the client";
 }
 
 /** @param {Record<string, any>} content */
@@ -107,14 +108,14 @@ export class Tool extends Card {
     render(html`<div class="tool-head">
         <button type="button" class="summary" aria-expanded=${this.#isOpen} ?disabled=${!hasDetails} @click=${toggle}>
           ${glyph(status)}<span class="name">${name}</span><span class="badge" data-status=${status}>${word}</span>
-          ${input || state === "input-streaming" ? html`<span class="given">${input || "…"}</span>` : html`<span class="grow"></span>`}
+          ${input || state === "input-streaming" ? html`<span class="given" dir="auto">${input || "…"}</span>` : html`<span class="grow"></span>`}
           <span class="spent">${[amount, elapsed, spentText(this.activity, content)].filter(Boolean).join(" · ")}</span>
           ${hasDetails ? html`<span class="chevron">${icon("chevron-right")}</span>` : nothing}
         </button>${this.#inspect}
       </div>
       ${isRunning || done === 1 && this.dataset.live === "true" ? html`<progress class="meter" max="1" value=${ifDefined(done)} data-state="running" aria-label=${`Progress of ${name}`}></progress>` : nothing}
-      ${message ? html`<p class="message">${message}</p>` : nothing}
-      ${content.error === undefined ? nothing : html`<p class="error">${errorText(content.error)}</p>`}
+      ${message ? html`<p class="message" dir="auto">${message}</p>` : nothing}
+      ${content.error === undefined ? nothing : html`<p class="error" dir="auto">${errorText(content.error)}</p>`}
       ${isRunning ? this.#output(content, true) : nothing}
       ${this.#notes(content)}
       ${this.#isOpen ? this.#details(content, isRunning) : nothing}
@@ -129,8 +130,8 @@ export class Tool extends Card {
   #output(content, isRunning) {
     const text = content.output === undefined || isRunning ? joinText(content.output_text) : formatJson(content.output);
     const channels = Object.entries(content.output_channels ?? {}).map(([name, chunks]) => ({ name, text: joinText(chunks) })).filter((channel) => channel.text !== "");
-    return html`${text ? html`<pre class="preview output" tabindex="0" role="group" aria-label=${isRunning ? "Output so far" : "Output"}>${excerpt(text, isRunning)}</pre>` : nothing}
-      ${channels.map((channel) => html`<div class="channel" data-channel=${channel.name}><p class="label">${channel.name}</p><pre class="preview" tabindex="0" role="group" aria-label=${channel.name}>${excerpt(channel.text, isRunning)}</pre></div>`)}`;
+    return html`${text ? html`<pre dir="auto" class="preview output" tabindex="0" role="group" aria-label=${isRunning ? "Output so far" : "Output"}>${excerpt(text, isRunning)}</pre>` : nothing}
+      ${channels.map((channel) => html`<div class="channel" data-channel=${channel.name}><p class="label">${channel.name}</p><pre dir="auto" class="preview" tabindex="0" role="group" aria-label=${channel.name}>${excerpt(channel.text, isRunning)}</pre></div>`)}`;
   }
 
   /** @param {Record<string, any>} content */
@@ -156,7 +157,7 @@ export class Tool extends Card {
     const href = typeof ref === "string" ? ref : ref?.href;
     const size = typeof ref?.bytes === "number" ? ` (${formatCount(ref.bytes)} bytes)` : "";
     setLinks(this.#links, refs === undefined ? [] : refLinks(this.view, refs));
-    const json = (/** @type {string} */ label, /** @type {unknown} */ value) => (value === undefined ? nothing : html`<p class="label">${label}</p><pre class="preview" tabindex="0" role="group" aria-label=${label}>${formatJson(value)}</pre>`);
+    const json = (/** @type {string} */ label, /** @type {unknown} */ value) => (value === undefined ? nothing : html`<p class="label">${label}</p><pre dir="auto" class="preview" tabindex="0" role="group" aria-label=${label}>${formatJson(value)}</pre>`);
     return html`<div class="tool-details">
       ${json("Input", input)}
       ${isRunning || content.output === undefined && content.output_text === undefined ? nothing : html`<p class="label">Output</p>${this.#output(content, false)}`}
@@ -245,7 +246,7 @@ export class CustomActivity extends Card {
     const { activityType } = this.activity;
     const { text } = this.content;
     render(html`<div class="tool-head"><span class="name">${activityType.replaceAll(/[-_]/g, " ")}</span><span class="hint">custom activity</span><span class="grow"></span>${this.#inspect}</div>
-      <pre class="preview" tabindex="0" role="group" aria-label=${activityType}>${(Array.isArray(text) ? joinText(text) : formatJson(this.content)).slice(0, PREVIEW_CHARS)}</pre>`, this);
+      <pre dir="auto" class="preview" tabindex="0" role="group" aria-label=${activityType}>${(Array.isArray(text) ? joinText(text) : formatJson(this.content)).slice(0, PREVIEW_CHARS)}</pre>`, this);
   }
 }
 

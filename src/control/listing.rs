@@ -5,9 +5,12 @@ use crate::log::commit::Logs;
 use crate::log::control::{ControlRecord, ControlState, NOT_STARTED};
 use crate::log::queues::Queues;
 use crate::log::{LogId, StoreError};
-use crate::model::Audience;
 use crate::model::decided_by::DECIDED_BY;
+use crate::model::{Audience, Control};
 use serde_json::{Map, Value};
+
+/// Characters of a waiting message in a list.
+const TEXT_CHARS_MAX: usize = 4096;
 
 /// The control as a list item. It names other persons only to dashboards and operators.
 #[must_use]
@@ -25,6 +28,7 @@ pub fn list_entry(record: &ControlRecord, queues: &Queues, reader: &Requester) -
     entry.insert("status".into(), status.into());
     entry.extend(record.targets.iter().map(|(member, id)| (member.clone(), id.as_str().into())));
     entry.insert("attempt".into(), record.attempt.into());
+    entry.extend(waiting_text(record).map(|text| ("text".to_owned(), text.into())));
     entry.extend(record.reason.as_deref().map(|reason| ("reason".to_owned(), reason.into())));
     entry.insert("createdAt".into(), format_timestamp(record.created_at).into());
     // The time to live of a message that is held back has not started.
@@ -37,6 +41,14 @@ pub fn list_entry(record: &ControlRecord, queues: &Queues, reader: &Requester) -
     });
     entry.extend(decided_by.map(|decided_by| (DECIDED_BY.to_owned(), decided_by)));
     Value::Object(entry)
+}
+
+/// The beginning of a message that waits for its agent, so that a page shows it after a reload.
+fn waiting_text(record: &ControlRecord) -> Option<String> {
+    let is_message = matches!(record.control, Control::Send | Control::Queue | Control::Steer);
+    let value = record.value.as_ref().filter(|_| is_message && record.state == ControlState::Open)?;
+    let text = value.as_str().or_else(|| value.get("text")?.as_str())?;
+    Some(text.chars().take(TEXT_CHARS_MAX).collect())
 }
 
 /// The controls of a log that this reader may see, and the cursor of the next page.

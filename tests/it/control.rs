@@ -1240,3 +1240,25 @@ async fn the_decisions_of_a_run_and_a_session_say_what_was_asked_decided_and_don
     client.get("/v1/sessions/never/decisions").await.problem(404, "no_such_session");
     client.get("/v1/runs/r1/decisions?cursor=x").await.problem(400, "bad_cursor");
 }
+
+#[tokio::test]
+async fn a_message_that_waits_is_listed_with_its_words_until_an_agent_has_it() {
+    let client = client().await;
+    client.append("r", &[fact("run.started", json!({"sessionId": "s", "agentId": "w"}))]).await;
+    let send = |text: &str| json!({"control": "send", "agentId": "w", "value": {"text": text}});
+    for text in ["Are you there?".to_owned(), "x".repeat(5000)] {
+        accepted_id(&post_json(&client, "/v1/sessions/s/controls", send(&text)).await);
+    }
+    submit(&client, "r", json!({"control": "interrupt", "value": {"text": "no message"}})).await;
+    let listed = client.get("/v1/sessions/s/controls").await.ok()["controls"].clone();
+    assert_eq!(listed[0]["text"], "Are you there?");
+    assert_eq!(listed[1]["text"].as_str().unwrap().len(), 4096);
+    assert_eq!(client.get("/v1/runs/r/controls").await.ok()["controls"][0].get("text"), None);
+    let claimed = post_json(&client, "/v1/agents/w/controls/claim?max=9", json!({})).await.ok();
+    for control in claimed["controls"].as_array().unwrap() {
+        let ack = format!("/v1/controls/{}/ack", control["controlId"].as_str().unwrap());
+        post_json(&client, &ack, json!({"lease": control["lease"]})).await.ok();
+    }
+    let listed = client.get("/v1/sessions/s/controls").await.ok()["controls"].clone();
+    assert!(listed.as_array().unwrap().iter().all(|control| control.get("text").is_none()), "{listed}");
+}

@@ -465,6 +465,7 @@ fn control() -> Value {
     let expires_at = always.shift_remove("expiresAt");
     sometimes.extend(expires_at.map(|time| ("expiresAt".to_owned(), time)));
     sometimes.insert("reason".into(), text("Why its owner refused it."));
+    sometimes.insert("text".into(), text("The beginning of a message that waits: at most 4,096 characters."));
     sometimes.insert("decidedBy".into(), decided_by());
     object("A control and its outcome.", always.into(), sometimes.into())
 }

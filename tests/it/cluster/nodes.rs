@@ -43,7 +43,7 @@ async fn a_fact_that_any_node_takes_is_read_on_every_node_with_the_same_cursor()
 #[tokio::test(flavor = "multi_thread")]
 async fn every_node_pushes_the_same_lists_and_takes_the_cursors_of_the_others() {
     let nats = Nats::start(1);
-    let cluster = Cluster::start(&nats, "lists", 3, &[]).await;
+    let cluster = Cluster::start(&nats, "lists", 3, &["--cluster-allow-r1"]).await;
     let ask = |action: &str| fact("action.required", json!({"actionId": action, "payload": {"kind": "tool_approval"}}));
     let query = "/v1/lists/stream?attention=true&sessions=true";
     let (mut entries, mut cursor) = (crate::lists::Entries::new(), None);

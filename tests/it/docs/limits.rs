@@ -210,6 +210,11 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "{SENT_ENTRIES_MAX}",
                 "none; it forgets them, and may send an entry again",
             ),
+            (
+                "Text of a waiting message in a list of controls",
+                "{TEXT_CHARS_MAX in control/listing} characters",
+                "none; the agent gets the whole",
+            ),
             ("Options of an action", "{OPTIONS_MAX}", "none; the first ones in the protocol's order stay"),
             (
                 "Ids of a pending action's options against which its controls are checked, together",

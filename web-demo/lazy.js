@@ -11,7 +11,8 @@ const TEAM = { load: () => import("./surfaces/team.js"), styles: ["surfaces/team
 
 /** The modules that define lazy elements, with the styles that only they use. @type {Record<string, { load: () => Promise<unknown>, styles?: string[] }>} */
 const MODULES = {
-  "ps-background-teammates": TEAM, "ps-delegation-graph": TEAM, "ps-handoff-lane": TEAM, "ps-remote-teammates": TEAM, "ps-team-policy": TEAM, "ps-team-roster": TEAM, "ps-worker-notifications": TEAM,
+  "ps-background-teammates": TEAM, "ps-handoff-lane": TEAM, "ps-remote-teammates": TEAM, "ps-team-policy": TEAM, "ps-team-roster": TEAM, "ps-worker-notifications": TEAM,
+  "ps-delegation-graph": { load: () => import("./surfaces/delegation-graph.js"), styles: ["surfaces/team.css"] },
   "ps-first-use": { load: () => import("./surfaces/first-use.js"), styles: ["surfaces/first-use.css"] },
   "ps-inbox": { load: () => import("./surfaces/inbox.js"), styles: ["surfaces/inbox.css"] },
   "ps-review-lane": { load: () => import("./surfaces/review-lane.js"), styles: ["surfaces/team.css"] },

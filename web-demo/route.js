@@ -21,7 +21,7 @@
  */
 
 /** @type {Audience[]} */
-const AUDIENCES = ["user", "dashboard", "internal"];
+export const AUDIENCES = ["user", "dashboard", "internal"];
 /** @type {MainView[]} */
 const VIEWS = ["inbox", "transcript", "compare"];
 

@@ -50,7 +50,7 @@ const WAITING_MAX = 1000;
 /** The delay before the page draws changes that arrive together, in milliseconds. */
 const DRAW_MS = 30;
 /** The intervals of reading runs without a session, in milliseconds: while nothing is listed, while one is live, else. */
-const [EMPTY_MS, LIVE_MS, IDLE_MS] = [2000, 5000, 30_000];
+const [EMPTY_MS, LIVE_MS, IDLE_MS] = [2000, 5000, 60_000];
 
 export const LIVE_STATUSES = ["accepted", "running", "waiting", "active"];
 

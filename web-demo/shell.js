@@ -11,7 +11,7 @@ import { Panels } from "./panels.js";
 import { query } from "./query.js";
 import { PendingDecisions } from "./pending.js";
 import { SessionList, entryKey, failureText, isLive } from "./session-list.js";
-import { format, parse } from "./route.js";
+import { AUDIENCES, format, parse } from "./route.js";
 import { openBody, openKeys, openPalette, openRecording } from "./dialogs.js";
 import { Heading, VIEW_TITLES } from "./heading.js";
 import { listenToKeys } from "./keys.js";
@@ -51,8 +51,10 @@ export class Shell {
   }
 
   #token = new Token();
-  #server = { token: () => this.#token.value };
+  #server = { token: () => this.#token.value, client: /** @type {const} */ ("page") };
   #tokenForm = new TokenForm(this.#token, () => {
+    this.#setRoute({ ...this.#route });
+    this.#updateAddress();
     if (this.#hasTarget) this.#open();
     this.#list.restart(this.#route.audience);
   });
@@ -80,6 +82,8 @@ export class Shell {
   #followedRun = "";
   #addressTimer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
   #countTimer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
+  /** Whether a team was shown: its graph loads only then. */
+  #hasTeam = false;
   /** The id of the session that the user created on this page. @type {string | undefined} */
   #createdSession;
 
@@ -97,13 +101,24 @@ export class Shell {
 
   /** @param {Route} route */
   #setRoute(route) {
+    const widest = AUDIENCES.indexOf(this.#token.audience);
+    if (AUDIENCES.indexOf(route.audience) > widest) {
+      showToast({ text: `Your token does not permit the audience “${route.audience}”.`, isFailure: true });
+      route.audience = AUDIENCES[widest];
+    }
+    document.body.dataset.control = String(this.#token.canControl);
     const isOtherAudience = route.audience !== this.#route.audience;
     this.#route = route;
     if (isOtherAudience) {
       this.#pending.clear();
       this.#list.restart(route.audience);
     }
-    for (const choice of this.#page.audience.querySelectorAll("input")) choice.checked = choice.value === route.audience;
+    for (const choice of this.#page.audience.querySelectorAll("input")) {
+      choice.checked = choice.value === route.audience;
+      choice.disabled = AUDIENCES.findIndex((name) => name === choice.value) > widest;
+      /** @type {HTMLElement} */ (choice.parentElement).hidden = choice.disabled;
+    }
+    this.#page.audience.hidden = this.#page.compare.hidden = widest === 0;
     // The panels report each change, which updates the route.
     const isFull = Boolean(route.full);
     if (route.panel) this.#panels.select(route.panel);
@@ -118,7 +133,8 @@ export class Shell {
     const route = parse(location.hash);
     const isSame = route.session === session && route.run === run && route.audience === audience && route.at === at && !route.event;
     this.#setRoute(route);
-    if (!isSame) return void (this.#hasTarget && this.#open());
+    if (!isSame && this.#hasTarget) return this.#open();
+    if (!isSame) return this.#closeTarget();
     this.#drawView();
     this.#openArtifact();
   }
@@ -139,10 +155,14 @@ export class Shell {
     if (artifact || customElements.get("ps-artifacts")) void this.#useTool("ps-artifacts", (artifacts) => (artifact ? artifacts.open(artifact.id, artifact.runId) : artifacts.close()));
   }
 
-  /** @param {Partial<Route>} to */
-  #navigate(to) {
+  /**
+   * @param {Partial<Route>} to
+   * @param {boolean} [isStep] Whether the browser can go back from there.
+   */
+  #navigate(to, isStep = true) {
+    this.#writeAddress();
     this.#setRoute({ audience: this.#route.audience, panel: this.#panels.current, at: null, full: this.#panels.isFull || undefined, ...to });
-    this.#updateAddress();
+    this.#writeAddress(isStep);
     this.#open();
   }
 
@@ -180,6 +200,11 @@ export class Shell {
       this.#followRun(model, model.runId);
       void this.#useTool("ps-scrubber", (scrubber) => void scrubber.goTo(at));
     });
+  }
+
+  /** After the browser went back to before anything was open. */
+  #closeTarget() {
+    if (this.#lists) this.#setLists(this.#lists);
   }
 
   get #current() {
@@ -282,6 +307,7 @@ export class Shell {
   /** Loads the lazy elements that are on display. */
   #loadShown() {
     for (const element of document.querySelectorAll(".panel:not([hidden]) > :not(:defined), .view:not([hidden]) > :not(:defined), .dock > :not(:defined), .deck > :not(:defined)")) {
+      if (element.localName === "ps-delegation-graph" && !this.#hasTeam) continue;
       if (!element.parentElement?.closest("[hidden]")) void this.#useTool(element.localName, () => {});
     }
   }
@@ -304,7 +330,9 @@ export class Shell {
 
   /** @param {import("./route.js").MainView | undefined} view `undefined`: the conversation. */
   #showView(view) {
+    this.#writeAddress();
     this.#route.view = view;
+    this.#writeAddress(true);
     this.#drawView();
     this.#layoutChanged();
   }
@@ -449,7 +477,11 @@ export class Shell {
   #drawCounts() {
     const model = this.#model;
     if (!model) return;
-    this.#panels.count((model.moment?.store ?? model.store).sorted());
+    const activities = (model.moment?.store ?? model.store).sorted();
+    this.#panels.count(activities);
+    if (this.#hasTeam || !activities.some(({ activityType }) => activityType === "agent")) return;
+    this.#hasTeam = true;
+    this.#loadShown();
   }
 
   /**
@@ -479,7 +511,7 @@ export class Shell {
       // First choice: a live pinned entry, then a live one without a parent, then any live one, then the newest.
       const live = lists.all.filter(isLive);
       const initial = live.find(({ isPinned }) => isPinned) ?? live.find(({ parent }) => !parent) ?? live[0] ?? lists.all[0];
-      return this.#navigate({ [initial.kind]: initial.id });
+      return this.#navigate({ [initial.kind]: initial.id }, false);
     }
     // A run's stream ends with the run. After another attempt began, the page must connect again.
     const model = this.#model;
@@ -494,6 +526,12 @@ export class Shell {
 
   /** @param {unknown} error */
   #listFailed(error) {
+    const { audience } = this.#route;
+    if (error instanceof Problem && error.status === 403 && audience !== "user" && String(/** @type {any} */ (error.document).missing).startsWith("audience:")) {
+      // A token whose rights only the server knows.
+      showToast({ text: `Your token does not permit the audience “${audience}”.`, isFailure: true });
+      return this.#navigate({ ...this.#route, audience: "user" });
+    }
     if (error instanceof Problem && (error.status === 401 || error.status === 403)) return this.#handleRejection(error);
     this.#page.bar.isReachable = false;
     this.#page.sessions.failure = failureText(error);
@@ -594,10 +632,20 @@ export class Shell {
     this.#page[name].setAttribute("aria-expanded", String(isOpen));
   }
 
+  /** Puts what is open into the address, soon. */
   #updateAddress() {
+    clearTimeout(this.#addressTimer);
+    this.#addressTimer = setTimeout(() => this.#writeAddress(), ADDRESS_MS);
+  }
+
+  /** @param {boolean} [isStep] Whether the address becomes a step of the history. */
+  #writeAddress(isStep = false) {
     clearTimeout(this.#addressTimer);
     this.#route.panel = this.#panels.current;
     this.#route.full = this.#panels.isFull || undefined;
-    this.#addressTimer = setTimeout(() => history.replaceState(null, "", format(this.#route)), ADDRESS_MS);
+    const address = format(this.#route);
+    if (address === location.hash) return;
+    if (isStep) history.pushState(null, "", address);
+    else history.replaceState(null, "", address);
   }
 }

@@ -5,7 +5,26 @@
  * contains a ticket instead, which is valid once, for that stream. The client fetches the ticket.
  */
 
+import { AUDIENCES } from "./route.js";
+
+/** @typedef {import("./route.js").Audience} Audience */
+
 const KEY = "proscenium.token";
+
+/**
+ * Reads what a token says of its rights, so that the page offers nothing that the server would refuse. The server alone
+ * decides: another token may say nothing here.
+ * @param {string} token
+ * @returns {{ audience?: string, can?: string[] }}
+ */
+function rightsOf(token) {
+  try {
+    const payload = token.split(".")[1].replaceAll("-", "+").replaceAll("_", "/");
+    return JSON.parse(atob(payload)).proscenium ?? {};
+  } catch {
+    return {};
+  }
+}
 
 export class Token {
   #text = sessionStorage.getItem(KEY) ?? "";
@@ -26,9 +45,22 @@ export class Token {
     if (text) sessionStorage.setItem(KEY, text);
     else sessionStorage.removeItem(KEY);
   }
+
+  /** The widest audience that the token permits. @returns {Audience} */
+  get audience() {
+    const { audience, can } = rightsOf(this.#text);
+    const isStated = can !== undefined || audience !== undefined;
+    return AUDIENCES.find((name) => name === audience) ?? (isStated ? "user" : "internal");
+  }
+
+  /** Whether the token permits controls. */
+  get canControl() {
+    const { can } = rightsOf(this.#text);
+    return !Array.isArray(can) || can.includes("control") || can.includes("admin");
+  }
 }
 
-/** The form for a token, shown where the server requires one. */
+/** The form for a token, shown where the server requires one; afterwards the way to sign out. */
 export class TokenForm {
   /**
    * @param {Token} token
@@ -41,22 +73,35 @@ export class TokenForm {
       const entered = new FormData(this.#form).get("token");
       this.#form.reset();
       token.set(typeof entered === "string" ? entered.trim() : "");
+      this.#isEntered = true;
       onChange();
+    });
+    this.#signOut.addEventListener("click", () => {
+      token.set("");
+      // Nothing that the token showed stays in the page.
+      history.replaceState(null, "", location.pathname);
+      location.reload();
     });
   }
 
   #token;
   #form = /** @type {HTMLFormElement} */ (document.getElementById("token"));
   #note = /** @type {HTMLElement} */ (document.getElementById("token-note"));
+  #signOut = /** @type {HTMLElement} */ (document.getElementById("sign-out"));
+  /** Whether a person has just entered the token. */
+  #isEntered = false;
 
   get isShown() {
     return !this.#form.hidden;
   }
 
-  /** The server answers. One without authentication needs no form. */
+  /** The server accepts the token, or needs none. */
   accept() {
-    this.#form.hidden = !this.#token.hasToken;
-    this.#note.hidden = true;
+    this.#form.hidden = this.#note.hidden = true;
+    this.#signOut.hidden = !this.#token.hasToken;
+    // The next keys of the person are not for the field of the token.
+    if (this.#isEntered) document.getElementById("stage")?.focus();
+    this.#isEntered = false;
   }
 
   /**
@@ -68,6 +113,7 @@ export class TokenForm {
     const { hasToken } = this.#token;
     const text = status === 403 ? `The token does not permit this: ${detail}` : hasToken ? "The server rejected this token. Check that it is complete and has not expired, then paste another." : "This server requires a token. Paste one to see its sessions.";
     this.#form.hidden = this.#note.hidden = false;
+    this.#signOut.hidden = true;
     this.#note.textContent = text;
     this.#note.dataset.state = hasToken ? "failed" : "waiting";
     return text;

@@ -10,7 +10,7 @@ import { readJson } from "./client/json.js";
 import { connect } from "./client/connection.js";
 import { Problem, request } from "./client/http.js";
 import { Hydration, Stale } from "./client/hydration.js";
-import { controlsOf, submit } from "./client/controls.js";
+import { controlsOf, submit, withdraw } from "./client/controls.js";
 import { Store, keyOf } from "./client/store.js";
 import { isLiveRun } from "./surfaces/runtime-status.js";
 
@@ -125,6 +125,7 @@ export class ViewModel {
       get at() { return isLive ? null : (model.moment?.at ?? null); },
       now: () => (isLive ? Date.now() : (model.moment?.time ?? Date.now())),
       act: (control) => model.#submit(control, isLive),
+      withdraw: (controlId) => withdraw(model.#server, controlId),
       inspect: this.#events.inspect,
       open: this.#events.open,
       travel: this.#events.travel,

@@ -176,3 +176,26 @@ test("a number that no double holds is decided on, edited and sent with all its 
   const claimed = await fetch(`${stage.url}/v1/agents/payer/controls/claim?wait=30`, { method: "POST" });
   assert.ok((await claimed.text()).includes(`"wei":${wei}1}`));
 });
+
+test("the buttons of an edit stay where they are when its diff comes", limit, async () => {
+  const lines = (await readFile(new URL("../cases/decisions/acp-edit.acp.ndjson", import.meta.url), "utf8")).trim().split("\n").map((line) => JSON.parse(line));
+  const text = (mark) => Array.from({ length: 30 }, (_, n) => `${n % 3 === 0 ? mark : "same"} line ${n}`).join("\n");
+  const enlarge = (value) => {
+    if (value === null || typeof value !== "object") return;
+    if (typeof value.oldText === "string") [value.oldText, value.newText] = [text("old"), text("new")];
+    Object.values(value).forEach(enlarge);
+  };
+  lines.forEach(enlarge);
+  await stage.publish("tall-edit", lines, { source: "acp", agentId: "tall-edit" });
+  page = await stage.blank();
+  let release = () => {};
+  const released = new Promise((resolve) => (release = resolve));
+  await page.route("**/ui/diff.js", async (route) => (await released, route.continue()));
+  await stage.look({ run: "tall-edit" }, page);
+  await page.locator(".subject-note", { hasText: "Loading the diff" }).waitFor();
+  const height = () => page.locator(".request-diffs").evaluate((diffs) => diffs.getBoundingClientRect().height);
+  const before = await height();
+  release();
+  await page.locator(".request-diffs .diff-lines").first().waitFor();
+  assert.ok(Math.abs((await height()) - before) < 40, `${before} and then ${await height()} pixels`);
+});

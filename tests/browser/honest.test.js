@@ -306,7 +306,9 @@ test("a task is delegated, waited for, retried and merged from the team's panel"
   await roster.getByRole("textbox", { name: "Task" }).fill("Check the figures");
   await roster.getByRole("combobox", { name: "Teammate" }).selectOption({ label: "Ana" });
   await roster.getByRole("button", { name: "Delegate", exact: true }).click();
-  for (const line of await roster.locator(".open-row-line").all()) await line.click();
+  const lines = await roster.locator(".open-row-line").all();
+  assert.ok(lines.length > 0, "each teammate has a line");
+  for (const line of lines) await line.click();
   await roster.getByRole("button", { name: "Wait", exact: true }).click();
   await roster.locator('.cards [data-does="retry"]').locator("visible=true").click();
   await roster.getByRole("button", { name: "Merge results" }).click();

@@ -149,7 +149,9 @@ test("the text of a run is never markup", limit, async () => {
   await page.setViewportSize({ width: 1280, height: 3000 });
   await page.goto(`${url}/#session=hostile-session`);
   await until((words) => document.querySelector(".speech .body")?.textContent === words && document.querySelector(".action .message")?.textContent === words && document.querySelector(".tool .name")?.textContent === words, words);
-  for (const tab of await page.locator("#panels [role=tab]:visible").all()) await tab.click();
+  const tabs = await page.locator("#panels [role=tab]:visible").all();
+  assert.ok(tabs.length > 3, "hostile names reach each panel");
+  for (const tab of tabs) await tab.click();
   assert.equal(await page.locator("body img, body script, [onerror]").count(), 0);
   assert.equal(await text("#title"), words);
   assert.deepEqual(problems, []);

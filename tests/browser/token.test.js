@@ -64,3 +64,35 @@ test("a pasted token opens the page and appears in no address", limit, async () 
   assert.equal(await page.evaluate(() => localStorage.length), 0);
   assert.equal(await page.evaluate(() => document.cookie), "");
 });
+
+test("after login the focus leaves the field, and the page offers only what the token permits", limit, async () => {
+  const publish = async (facts) => {
+    const headers = { "content-type": "application/json", authorization: `Bearer ${token("--can", "publish")}` };
+    const answer = await fetch(`${url}/v1/runs/asking/facts?sessionId=asking`, { method: "POST", headers, body: JSON.stringify(facts) });
+    assert.equal(answer.status, 200);
+  };
+  await publish([{ type: "run.started" }, { type: "action.required", actionId: "a", payload: { kind: "tool_approval", title: "Deploy?" } }]);
+  // The address asks for more than the token permits.
+  const page = await stage.look({ session: "asking", audience: "internal" });
+  await page.locator("#token").waitFor({ state: "visible" });
+  await page.locator("#token input").fill(token("--can", "read"));
+  await page.locator("#token input").press("Enter");
+  await page.locator('#sessions [data-session="asking"]').waitFor();
+  await page.locator(".ask", { hasText: "Deploy?" }).waitFor();
+  await page.waitForURL(/audience=user/);
+  // The next keys are for the page: they do not become a token.
+  await page.keyboard.type("y");
+  await page.keyboard.press("Enter");
+  assert.ok(await page.locator("#token").isHidden());
+  for (const offered of ["#audience", "#compare", "ps-composer", ".ask .yes .button"]) assert.ok(await page.locator(offered).first().isHidden(), offered);
+  await page.locator("#sign-out").click();
+  await page.locator("#token").waitFor({ state: "visible" });
+  assert.equal(await page.locator("#sessions .session").count(), 0);
+  assert.equal(await page.evaluate(() => sessionStorage.length), 0);
+
+  // Another token permits more, and the page offers it.
+  await page.locator("#token input").fill(token("--can", "read", "--can", "control", "--audience", "internal"));
+  await page.locator("#token input").press("Enter");
+  await page.locator('#sessions [data-session="asking"]').waitFor();
+  for (const offered of ["#audience", "#compare", "ps-composer", ".ask .yes .button"]) await page.locator(offered).first().waitFor({ state: "visible" });
+});

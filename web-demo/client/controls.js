@@ -47,7 +47,8 @@ export async function submit(server, { run, session, audience, ...control }, { s
   const body = JSON.stringify({ controlId: newControlId(), ...control });
   for (let attempt = 1; ; attempt += 1) {
     try {
-      const response = await request(server, path, { method: "POST", headers: { "content-type": "application/json" }, body, signal });
+      const headers = { "content-type": "application/json", ...(server.client && { "x-proscenium-client": server.client }) };
+      const response = await request(server, path, { method: "POST", headers, body, signal });
       return await response.json();
     } catch (error) {
       const isFinal = error instanceof Problem ? !isTransient(error.status) : signal?.aborted;
@@ -63,6 +64,17 @@ export async function submit(server, { run, session, audience, ...control }, { s
  */
 export function controlsOf({ run, session = "" }) {
   return `${run !== undefined ? `/v1/runs/${pathSegment(run)}` : `/v1/sessions/${pathSegment(session)}`}/controls`;
+}
+
+/**
+ * Withdraws a control that no runtime has claimed.
+ * @param {import("./http.js").Server} server
+ * @param {string} controlId
+ * @returns {Promise<void>}
+ * @throws {Problem} 409 if a runtime has it.
+ */
+export async function withdraw(server, controlId) {
+  await request(server, `/v1/controls/${pathSegment(controlId)}`, { method: "DELETE" });
 }
 
 /** Generates a unique id. `randomUUID` exists only in secure contexts, and a page may come over plain HTTP. */

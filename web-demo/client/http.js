@@ -4,7 +4,8 @@
 
 /**
  * @typedef {import("./types.js").ProblemDocument} ProblemDocument
- * @typedef {{ base?: string, token?: import("./types.js").Token, fetch?: typeof globalThis.fetch }} Server
+ * @typedef {{ base?: string, token?: import("./types.js").Token, fetch?: typeof globalThis.fetch, client?: "page" | "cli" }} Server
+ * `client`: what a person decides with, for `decidedBy.via`.
  */
 
 /** A problem document of the server (RFC 9457) as an error. */

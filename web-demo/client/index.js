@@ -8,5 +8,5 @@ export { keyOf, lengthOf, logOf, Store, textFrom, textOf } from "./store.js";
 export { connect, Connection } from "./connection.js";
 export { Hydration, Stale } from "./hydration.js";
 export { Replay } from "./replay.js";
-export { controlsOf, submit } from "./controls.js";
+export { controlsOf, submit, withdraw } from "./controls.js";
 export { Problem } from "./http.js";

@@ -23,7 +23,7 @@ import { WholeContent } from "./bodies.js";
 import { DecisionSubject } from "./decision-subject.js";
 import { formatExact, formatSpan, parseTime } from "../ui/format.js";
 import { SEND_KEYS } from "../ui/keys.js";
-import { reveal } from "../ui/reveal.js";
+import { escapeHidden, reveal } from "../ui/reveal.js";
 import { glyph, icon, statusLabel } from "../ui/icons.js";
 import { html, nothing, render } from "../vendor/lit.js";
 
@@ -59,6 +59,12 @@ const HIGH_RISKS = new Set(["high", "critical"]);
  * @property {boolean} asksReason Whether a rejection asks for a reason.
  * @property {string} reasonName The member with the reason.
  */
+
+/** What a person has filled in, by question: it outlives the elements. @type {Map<string, { isRejecting: boolean, values: [string, boolean][] }>} */
+const filled = new Map();
+
+/** The controls of a form that a person fills in. @param {ParentNode} root @returns {(HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement)[]} */
+const controlsIn = (root) => [...root.querySelectorAll("input:not([type=password]), textarea, select")].map((control) => /** @type {HTMLInputElement} */ (control));
 
 export class Action extends Card {
   #subject = new DecisionSubject(() => this.draw());
@@ -140,7 +146,7 @@ export class Action extends Card {
       <button type="button" class="summary" aria-expanded=${this.#isOpen} @click=${toggle}>
         <span class="chevron">${icon("chevron-right")}</span>
         <span class="status outcome" data-status=${state === "ok" ? "completed" : state === "failed" ? "failed" : "idle"}>${glyph(state === "ok" ? "completed" : state === "failed" ? "failed" : "idle")}<span class="badge">${word}</span></span>
-        <span class="words card-title">${this.#title}</span>
+        <span class="words card-title" dir="auto">${this.#title}</span>
         ${waited ? html`<span class="spent">waited ${waited}</span>` : nothing}
       </button>${this.#inspect}</div>
       ${status === "interrupted" ? html`<p class="told" data-state="warning">The run ended before a decision.</p>` : nothing}
@@ -164,7 +170,7 @@ export class Action extends Card {
       ${description === undefined ? nothing : html`<p class="description" dir="auto">${reveal(formatValue(description))}</p>`}
       ${this.#subject.template(this.view, this.activity, true)}
       ${factsTemplate(this, true, this.#subject.facts(this.view, this.activity))}
-      <form novalidate @submit=${submit} @keydown=${(/** @type {KeyboardEvent} */ event) => this.#handleFormKey(event)}>${this.#parts() ?? this.#answers()}</form>
+      <form novalidate @submit=${submit} @input=${() => this.#keepForm()} @change=${() => this.#keepForm()} @keydown=${(/** @type {KeyboardEvent} */ event) => this.#handleFormKey(event)}>${this.#parts() ?? this.#answers()}</form>
       ${this.#status()}
     </article>`;
   }
@@ -188,7 +194,7 @@ export class Action extends Card {
 
   get #requesterName() {
     const { agentId, agentName } = this.content;
-    return agentId === undefined ? toText(agentName) : this.nameOf(toText(agentId));
+    return reveal(agentId === undefined ? toText(agentName) : this.nameOf(toText(agentId)));
   }
 
   /**
@@ -237,8 +243,9 @@ export class Action extends Card {
     if (key !== this.#formKey || !this.#form) {
       this.#formKey = key;
       this.#form = this.#createForm();
-      this.#isRejecting = false;
+      this.#isRejecting = filled.get(key)?.isRejecting ?? false;
       this.#menu.close();
+      if (filled.has(key)) queueMicrotask(() => this.#restoreForm(key));
     }
     const form = this.#form;
     const isDisabled = this.#isSubmitted || this.#isExpired;
@@ -253,6 +260,25 @@ export class Action extends Card {
         <p class="no-text">${this.#result(form.reject[0], form)}</p>
         <div class="no">${this.#rejection(form, isDisabled)}${this.#isRejecting ? nothing : this.#question.button}</div>
       </div>${this.#question.form(this.#requesterName)}`;
+  }
+
+  #keepForm() {
+    const form = this.querySelector("form");
+    if (form) filled.set(this.#formKey, { isRejecting: this.#isRejecting, values: controlsIn(form).map((control) => [control.value, control instanceof HTMLInputElement && control.checked]) });
+  }
+
+  /** @param {string} key */
+  #restoreForm(key) {
+    const form = this.querySelector("form");
+    const values = filled.get(key)?.values;
+    if (!form || !values || key !== this.#formKey) return;
+    controlsIn(form).forEach((control, at) => {
+      const [value, isChecked] = values[at] ?? [control.value, control instanceof HTMLInputElement && control.checked];
+      if (control instanceof HTMLInputElement && ["checkbox", "radio"].includes(control.type)) control.checked = isChecked;
+      else control.value = value;
+      control.dispatchEvent(new Event("input"));
+      control.dispatchEvent(new Event("change"));
+    });
   }
 
   /**
@@ -325,6 +351,7 @@ export class Action extends Card {
     const setRejecting = (/** @type {boolean} */ isRejecting) => {
       this.#isRejecting = isRejecting;
       this.draw();
+      this.#keepForm();
       /** @type {HTMLElement | null} */ (this.querySelector(isRejecting ? ".reason textarea" : ".no [data-opens]"))?.focus();
     };
     if (!this.#isRejecting) return html`<button type="button" class="button" data-opens="reject" data-kind="danger" ?disabled=${isDisabled} @click=${() => setRejecting(true)}>${label}…<kbd aria-hidden="true">N</kbd></button>${rest}`;
@@ -359,7 +386,7 @@ export class Action extends Card {
     if (EDITABLE_KINDS.has(this.content.kind)) return this.#edit("Which changes do you want?", "Request changes", "", (text) => (text.trim() === "" ? { problem: "Enter the changes that you want." } : { value: text }), isDisabled);
     const editable = editableArguments(this);
     if (editable === undefined) return nothing;
-    return this.#edit("Arguments (JSON)", "Edit arguments", JSON.stringify(editable, null, 2), (text) => {
+    return this.#edit("Arguments (JSON)", "Edit arguments", escapeHidden(JSON.stringify(editable, null, 2)), (text) => {
       try {
         return { value: parseJson(text) };
       } catch {
@@ -467,6 +494,7 @@ export class Action extends Card {
       const { runId, sessionId, activityId } = this.activity;
       const wanted = { control, ...(runId ? { run: runId } : { session: sessionId }), actionId: activityId, ...(answer.value === undefined ? {} : { value: answer.value }) };
       this.#pageAnswer = { ...(await this.view.act(wanted)), question, at: this.view.now(), button };
+      filled.delete(this.#formKey);
     } catch (error) {
       this.#problem = { state: "failed", text: `Not submitted: ${error instanceof Error ? error.message : error}`, question };
     }

@@ -98,7 +98,7 @@ export class ArtifactPreview {
       case "json": return parsedJson(text, name);
       case "table": return tableOf(text, name);
       case "code": return codeOf(text, name);
-      default: return html`<pre class="body plain" tabindex="0" role="group" aria-label=${name}>${text}</pre>`;
+      default: return html`<pre dir="auto" class="body plain" tabindex="0" role="group" aria-label=${name}>${text}</pre>`;
     }
   }
 }

@@ -284,7 +284,7 @@ export class Artifacts extends Surface {
     const status = displayedStatus(content);
     const kind = kindOf(content);
     return html`<li data-key=${key}><button type="button" class="artifact-row" aria-current=${key === this.#selectedKey ? "true" : nothing} @click=${() => this.#show(key)}>
-      ${icon(kind === "image" ? "image" : "document")}<span class="truncate">${formatValue(content.title ?? content.name) || activityId}</span>
+      ${icon(kind === "image" ? "image" : "document")}<span class="truncate" dir="auto">${formatValue(content.title ?? content.name) || activityId}</span>
       <span class="artifact-kind hint">${KIND_NAMES[kind]}</span><span class="artifact-number">${content.version === undefined ? "" : `v${formatValue(content.version)}`}</span>
       <span class="status" data-status=${GLYPHS[artifactState(status)]}>${glyph(GLYPHS[artifactState(status)])}<span class="word">${humanize(status)}</span></span>${age(updatedAt, this.view.now())}</button></li>`;
   }
@@ -300,7 +300,7 @@ export class Artifacts extends Surface {
     return html`<article class="artifact-sheet" data-key=${keyOf(artifact)}>
       <header class="artifact-head">
         <button type="button" class="button small icon-button artifact-back" data-kind="quiet" aria-label="Back to the list" title="Back to the list (Esc)" @click=${() => this.#show(undefined)}>${icon("back")}</button>
-        <h3 class="artifact-title truncate" tabindex="-1">${formatValue(content.title ?? content.name) || artifact.activityId}</h3>
+        <h3 dir="auto" class="artifact-title truncate" tabindex="-1">${formatValue(content.title ?? content.name) || artifact.activityId}</h3>
         ${version ? html`<span class="hint nowrap">v${formatValue(version.version ?? version.versionId) || "unknown"}</span>` : nothing}
         <span class="status" data-status=${state}>${glyph(state)}${humanize(status)}</span>
         <button type="button" class="inspect" title="Show events" aria-label="Show events" @click=${() => this.view.inspect(artifact)}>i</button>
@@ -370,7 +370,7 @@ export class Artifacts extends Surface {
         return html`<li><button type="button" class="version-row" aria-current=${version === shown ? "true" : nothing} ?data-base=${version === base} @click=${() => {
           this.#shownVersion = version.sequence;
           this.update(null);
-        }}><span class="visually-hidden">Show version ${name}:</span><span class="name">v${name}</span><span class="truncate">${formatValue(version.summary ?? version.title) || (isCurrent ? "Current version" : "")}</span>${age(version.at ?? version.createdAt, this.view.now())}
+        }}><span class="visually-hidden">Show version ${name}:</span><span class="name">v${name}</span><span class="truncate" dir="auto">${formatValue(version.summary ?? version.title) || (isCurrent ? "Current version" : "")}</span>${age(version.at ?? version.createdAt, this.view.now())}
           <span class="truncate hint">${[version.agentId ? this.#agentName(artifact, version.agentId) : "", isCurrent ? "current" : "", formatBytes(version.bytes)].filter(Boolean).join(" · ")}</span>${review ? glyph(reviewGlyph(review)) : nothing}</button></li>`;
       })}</ol>`;
   }

@@ -47,6 +47,7 @@ export { keyOf };
  * @property {boolean} isLive False for a past moment, at which no control is possible.
  * @property {import("../client/hydration.js").Hydration} hydration REST reads.
  * @property {(control: Control) => Promise<SubmittedControl>} act Submits a control. Rejects with the server's problem.
+ * @property {(controlId: string) => Promise<void>} withdraw Withdraws a control that no runtime has claimed.
  * @property {(activity: Activity) => void} inspect Shows the envelopes of an activity.
  * @property {(target: Target) => void} open Opens the target.
  * @property {() => number} now Milliseconds since 1970; of the past moment if one is shown.

@@ -6,7 +6,8 @@
  */
 
 import { Surface, formatCount, define, element, inspectButton, joinText, keyOf, setText, toText } from "./base.js";
-import { POLL_MS, ACCEPTED_SHOWN_MS, readControlStatuses, hasFailed } from "./submitted-controls.js";
+import { controlsOf } from "../client/controls.js";
+import { POLL_MS, POLL_MAX_MS, ACCEPTED_SHOWN_MS, readControls, hasFailed } from "./submitted-controls.js";
 import { isLiveRun } from "./runtime-status.js";
 import { Problem } from "../client/http.js";
 import { formatBytes } from "../ui/format.js";
@@ -16,7 +17,7 @@ import { html, nothing, render } from "../vendor/lit.js";
 
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {"send" | "queue" | "steer"} Mode */
-/** @typedef {{ controlId: string, control: Mode, text: string, status: string, list: string, since: number, shown: number }} SentMessage `shown`: how many messages with this text the store had before. */
+/** @typedef {{ controlId: string, control: Mode, text: string, status: string, list: string, agent: string, since: number, shown: number }} SentMessage `shown`: how many messages with this text the store had before. */
 
 /** The maximum length of a message, in characters. The request of a control may have 256 KiB. */
 const TEXT_MAX = 60_000;
@@ -46,7 +47,7 @@ const STATUS_TEXTS = {
   submitting: "sending", queued: "waiting for the runtime", claimed: "received by the runtime", acked: "accepted by the runtime", nacked: "rejected by the runtime", expired: "expired: the runtime did not claim it",
 };
 
-/** Drafts of this page, by target. @type {Map<string, string>} */
+/** What a person prepared, by session or run: it outlives the elements. @type {Map<string, { text: string, attachments: Attachment[], mode: Mode | undefined }>} */
 const drafts = new Map();
 
 export class Composer extends Surface {
@@ -77,15 +78,23 @@ export class Composer extends Surface {
   #sentMessages = [];
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #pollTimer;
+  #pollDelayMs = POLL_MS;
+  /** The agents that are connected; `undefined` while unknown. @type {Set<string> | undefined} */
+  #present;
 
   build() {
+    const draft = drafts.get(this.#draftKey);
     this.#sentMessages = [];
-    this.#attachments = [];
+    this.#attachments = draft?.attachments ?? [];
+    this.#chosenMode = draft?.mode;
+    this.#text.value = draft?.text ?? "";
     this.#agents = [];
     this.#chosenAgent = undefined;
+    this.#present = undefined;
     this.#isAskedUnseen = false;
     clearTimeout(this.#pollTimer);
     void this.#readAgents();
+    void this.#readWaiting();
     this.setAttribute("role", "region");
     this.setAttribute("aria-label", "Composer");
     this.#buildForm();
@@ -97,15 +106,20 @@ export class Composer extends Surface {
   }
 
   get #draftKey() {
-    return `${this.view.sessionId ?? ""} ${this.view.runId ?? ""}`;
+    const { sessionId, runId } = this.view;
+    return sessionId === undefined ? `run ${runId}` : `session ${sessionId}`;
+  }
+
+  #keepDraft() {
+    drafts.set(this.#draftKey, { text: this.#text.value, attachments: this.#attachments, mode: this.#chosenMode });
   }
 
   #buildForm() {
     this.#text.id = "composer-text";
     this.#text.rows = 1;
     this.#text.maxLength = TEXT_MAX;
-    this.#text.value = drafts.get(this.#draftKey) ?? "";
-    this.#text.oninput = () => drafts.set(this.#draftKey, this.#text.value);
+    this.#text.dir = "auto";
+    this.#text.oninput = () => this.#keepDraft();
     this.#text.onkeydown = (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
       event.preventDefault();
@@ -134,6 +148,7 @@ export class Composer extends Surface {
     try {
       const added = await Promise.all(files.map(attachmentOf));
       this.#attachments = [...this.#attachments, ...added];
+      this.#keepDraft();
       setText(this.#feedback, "");
     } catch (error) {
       this.#showError(`The file could not be read: ${error instanceof Error ? error.message : error}`);
@@ -223,6 +238,7 @@ export class Composer extends Surface {
   #modeRadio(mode, isPossible) {
     const choose = () => {
       this.#chosenMode = mode;
+      this.#keepDraft();
       this.#drawBox();
     };
     return html`<label data-mode=${mode} title=${MODES[mode].hint}><input type="radio" name="mode" value=${mode} .checked=${mode === this.#mode} ?disabled=${!isPossible} @change=${choose}><span>${MODES[mode].label}</span></label>`;
@@ -238,6 +254,7 @@ export class Composer extends Surface {
   /** @param {Attachment} attachment */
   #detach(attachment) {
     this.#attachments = this.#attachments.filter((other) => other !== attachment);
+    this.#keepDraft();
     this.#drawBox();
   }
 
@@ -260,7 +277,7 @@ export class Composer extends Surface {
       content.providerParallelBudget === undefined ? "" : `at most ${toText(content.providerParallelBudget)} at once${content.providerConcurrencyGroup === undefined ? "" : ` in ${toText(content.providerConcurrencyGroup)}`}`,
     ].filter(Boolean).join(" · ");
     return html`<div class="queue" data-key=${keyOf(queue)}><p class="queue-head">${glyph("idle")}<span class="badge">${typeof waiting === "number" ? formatCount(waiting) : "unknown number"} queued</span><span class="hint">${why}</span>${this.#inspect}</p>
-      ${items.length === 0 ? nothing : html`<ol aria-label="Queued turns">${items.map((item) => html`<li class="queued">${itemText(item)}</li>`)}</ol>`}</div>`;
+      ${items.length === 0 ? nothing : html`<ol aria-label="Queued turns">${items.map((item) => html`<li class="queued" dir="auto">${itemText(item)}</li>`)}</ol>`}</div>`;
   }
 
   /** @param {SentMessage} message */
@@ -268,13 +285,26 @@ export class Composer extends Surface {
     const edit = () => {
       this.#sentMessages.splice(this.#sentMessages.indexOf(message), 1);
       this.#text.value = message.text;
+      this.#keepDraft();
       this.#drawAbove();
       this.#text.focus();
     };
     const failed = hasFailed(message.status);
+    const isUnheard = message.status === "queued" && this.#present?.has(message.agent) === false;
+    const cancel = async () => {
+      try {
+        await this.view.withdraw(message.controlId);
+        this.#sentMessages.splice(this.#sentMessages.indexOf(message), 1);
+      } catch (error) {
+        this.#showError(`Not withdrawn: ${error instanceof Error ? error.message : error}`);
+      }
+      this.#drawAbove();
+    };
     return html`<li class="sent" data-mode=${message.control} data-status=${message.status}>
       <span class="badge">${statusLabel(failed ? "failed" : message.status === "acked" ? "completed" : "running", `${MODES[message.control].label}: ${STATUS_TEXTS[message.status] ?? toText(message.status)}`)}</span>
-      <span class="text">${message.text}</span>
+      <span class="text" dir="auto">${message.text}</span>
+      ${message.status === "queued" && message.controlId ? html`<button type="button" class="button small" data-kind="quiet" @click=${() => void cancel()}>Withdraw</button>` : nothing}
+      ${isUnheard ? html`<p class="hint unheard">No agent is connected. The message waits for ${message.agent}. To connect one: <code>proscenium serve --connect '${message.agent}=ag-ui:http://127.0.0.1:8000/agent'</code></p>` : nothing}
       ${failed ? html`<button type="button" class="button" data-kind="quiet" @click=${edit}>Edit</button>` : nothing}</li>`;
   }
 
@@ -289,7 +319,7 @@ export class Composer extends Surface {
     // A steering message targets the run. A turn targets the session if one is open.
     const isOfRun = mode === "steer" || sessionId === undefined;
     /** @type {SentMessage} */
-    const message = { controlId: "", control: mode, text, status: "submitting", list: "", since: this.view.now(), shown: this.#countShown(text) };
+    const message = { controlId: "", control: mode, text, status: "submitting", list: "", agent: this.#agent ?? DEFAULT_AGENT, since: this.view.now(), shown: this.#countShown(text) };
     this.#sentMessages.push(message);
     this.#text.value = "";
     this.#attachments = [];
@@ -304,12 +334,14 @@ export class Composer extends Surface {
       const { controlId, list } = await this.view.act({ control: mode, ...supersede, ...(isOfRun ? { run: runId } : { session: sessionId }), ...(agentId ? { agentId } : {}), value: { text, ...(attachments.length > 0 ? { attachments } : {}) } });
       this.#isAskedUnseen = false;
       Object.assign(message, { controlId, list, status: "queued" });
+      this.#pollDelayMs = POLL_MS;
       this.#schedulePoll();
     } catch (error) {
       if (this.#sentMessages.includes(message)) this.#sentMessages.splice(this.#sentMessages.indexOf(message), 1);
       // An unsent message becomes the draft again unless a new one was begun.
       if (this.#text.value === "") this.#text.value = text;
       if (this.#attachments.length === 0) this.#attachments = attachments;
+      this.#keepDraft();
       // From now on the modes say what a message does to the question.
       this.#isAskedUnseen ||= error instanceof Problem && error.code === "would_supersede";
       this.#drawBox();
@@ -332,18 +364,55 @@ export class Composer extends Surface {
 
   #schedulePoll() {
     clearTimeout(this.#pollTimer);
-    if (this.#sentMessages.some(isPending)) this.#pollTimer = setTimeout(() => this.#poll(), POLL_MS);
+    if (this.#sentMessages.some(isPending)) this.#pollTimer = setTimeout(() => this.#poll(), this.#pollDelayMs);
+  }
+
+  /** Reads the messages that wait at the server, such as those of before a reload. */
+  async #readWaiting() {
+    const { view } = this;
+    const { sessionId, runId, isLive } = view;
+    const target = sessionId === undefined ? { run: runId } : { session: sessionId };
+    if (!isLive || (sessionId ?? runId) === undefined) return;
+    const list = controlsOf(target);
+    try {
+      const controls = await readControls(view, list);
+      if (view !== this.view) return;
+      for (const { controlId, control, status, text: given, agentId } of controls) {
+        if (!MODE_NAMES.includes(control) || (status !== "queued" && status !== "claimed") || this.#sentMessages.some((one) => one.controlId === controlId)) continue;
+        const text = toText(given);
+        this.#sentMessages.push({ controlId, control, text, status, list, agent: toText(agentId) || (this.#agentOfRuns ?? DEFAULT_AGENT), since: view.now(), shown: this.#countShown(text) });
+      }
+    } catch {
+      // A session without facts has no list.
+    }
+    if (this.#sentMessages.length === 0) return;
+    await this.#readPresent();
+    this.#drawAbove();
+    this.#schedulePoll();
+  }
+
+  /** Reads which agents are connected. */
+  async #readPresent() {
+    try {
+      const { agents } = /** @type {{ agents: Record<string, { present: boolean }> }} */ (await this.view.read("/copilotkit/info"));
+      this.#present = new Set(Object.entries(agents).filter(([, { present }]) => present).map(([name]) => name));
+    } catch {
+      this.#present = undefined;
+    }
   }
 
   async #poll() {
     const messages = this.#sentMessages;
+    this.#pollDelayMs = Math.min(this.#pollDelayMs * 1.5, POLL_MAX_MS);
+    if (messages.some(({ status }) => status === "queued")) await this.#readPresent();
     for (const list of new Set(messages.filter(isPending).map((one) => one.list))) {
       try {
-        const statuses = await readControlStatuses(this.view, list);
+        const controls = await readControls(this.view, list);
         for (const message of messages) {
-          const status = statuses.get(message.controlId)?.status;
+          const status = controls.find(({ controlId }) => controlId === message.controlId)?.status;
           if (status === undefined || status === message.status) continue;
           message.status = status;
+          this.#pollDelayMs = POLL_MS;
           if (status === "acked") message.since = this.view.now();
         }
       } catch {

@@ -30,6 +30,9 @@ const AGE_TICK_MS = 15_000;
 /** How long a button says that it copied, in milliseconds. */
 const COPIED_MS = 1500;
 
+/** Where the viewer left each session or run; none for its end. @type {Map<string, { key: string, offset: number }>} */
+const positions = new Map();
+
 export class Conversation extends Surface {
   /** @param {Activity} activity */
   static shows(activity) {
@@ -46,6 +49,8 @@ export class Conversation extends Surface {
   #toEndButton = element("button", "button to-end", "Jump to latest");
   #earlierButton = element("button", "button earlier", "Load earlier");
   #earlierStatus = element("p", "hint earlier-note");
+  /** The position to scroll to as soon as its row is there. @type {{ key: string, offset: number } | undefined} */
+  #restored;
   /** The decision that is out of view, in one line below the conversation. */
   #pendingLine = element("div", "pending-line");
   /** @type {HTMLElement | undefined} */
@@ -65,9 +70,16 @@ export class Conversation extends Surface {
     scroller.tabIndex = 0;
     scroller.setAttribute("role", "region");
     scroller.setAttribute("aria-label", "Conversation");
-    this.#list = new VirtualList(scroller, { keyOf: (row) => row.id, make: (row) => this.#createRow(row), change: (child, row) => this.#updateRow(child, row) });
+    const isHeld = (/** @type {Row} */ row) => row.kind === "action" && this.view.store.get(row.key)?.content.status === "pending";
+    const list = new VirtualList(scroller, { keyOf: (row) => row.id, make: (row) => this.#createRow(row), change: (child, row) => this.#updateRow(child, row), isHeld });
+    this.#list = list;
     this.#scroller = scroller;
+    const target = this.view.sessionId ?? this.view.runId ?? "";
+    this.#restored = positions.get(target);
     scroller.addEventListener("scroll", () => {
+      const { position } = list;
+      if (position) positions.set(target, position);
+      else positions.delete(target);
       this.#updateEndButton();
       this.#updatePendingLine();
     }, { passive: true });
@@ -151,6 +163,7 @@ export class Conversation extends Surface {
     const dirty = isFull ? null : new Set([...changed].flatMap((key) => rowModel.rowsOf(key)));
     // A change of the rows may change which ones have a heading, are open or are last.
     list.draw(hasOtherRows || dirty === null ? null : (id) => dirty.has(id));
+    if (this.#restored && list.restore(this.#restored)) this.#restored = undefined;
     this.#updateEndButton();
     this.#updatePendingLine();
     this.drawEarlier();
@@ -187,7 +200,7 @@ export class Conversation extends Surface {
       this.reveal(keyOf(hidden));
       /** @type {HTMLElement | null} */ (scroller.querySelector(`ps-action[data-key="${CSS.escape(keyOf(hidden))}"] .yes .button`))?.focus({ preventScroll: true });
     };
-    render(hidden ? html`<button type="button" @click=${reveal}>${glyph("waiting")}<b>${actionTitle(this.view, hidden)}</b><span class="review-hint">Review${icon("chevron-down")}</span></button>` : nothing, this.#pendingLine);
+    render(hidden ? html`<button type="button" @click=${reveal}>${glyph("waiting")}<b dir="auto">${actionTitle(this.view, hidden)}</b><span class="review-hint">Review${icon("chevron-down")}</span></button>` : nothing, this.#pendingLine);
   }
 
   /** @param {Row} row @returns {HTMLElement} */
@@ -218,7 +231,7 @@ define("ps-conversation", Conversation);
 
 /** One part of a message. */
 export class MessagePart extends HTMLElement {
-  #body = element("div", "body prose");
+  #body = Object.assign(element("div", "body prose"), { dir: "auto" });
   #media = element("div", "stack media");
   #messageMedia = element("div", "stack media");
   /** @type {unknown} */

@@ -9,6 +9,7 @@
 import { parseJson } from "../client/json.js";
 import { element, formatCount, humanize, toText } from "./base.js";
 import { REASON_NAME, decisionOf, optionOf, typedDecisions } from "./decision.js";
+import { reveal } from "../ui/reveal.js";
 import { html, nothing, render } from "../vendor/lit.js";
 
 /** @typedef {import("./decision.js").Verdict} Verdict */
@@ -157,7 +158,15 @@ function nestedField(title, schema, isRequired) {
 function build(template) {
   const frame = document.createDocumentFragment();
   render(template, frame);
-  return /** @type {HTMLElement} */ (frame.firstElementChild);
+  const root = /** @type {HTMLElement} */ (frame.firstElementChild);
+  // The texts are the source's: their hidden characters show, and each has its own direction.
+  const texts = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  for (let text = /** @type {Text | null} */ (texts.nextNode()); text; text = /** @type {Text | null} */ (texts.nextNode())) {
+    const shown = reveal(text.data);
+    if (shown !== text.data) text.data = shown;
+    if (text.data.trim() !== "" && text.parentElement) text.parentElement.dir = "auto";
+  }
+  return root;
 }
 
 /**

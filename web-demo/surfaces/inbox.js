@@ -208,10 +208,10 @@ export class Inbox extends HTMLElement {
       this.#select(item);
     }}>
       ${glyph(isPending ? "waiting" : decided ? outcomeGlyph(decided) : "idle")}
-      <span class="inbox-title"><b>${title}</b>${risk ? html` <span class="tag" data-tone=${risk === "high" || risk === "critical" ? "fail" : nothing}>${risk.charAt(0).toUpperCase()}${risk.slice(1)} risk</span>` : nothing}<span class="visually-hidden">${isPending ? "pending" : "decided"}</span></span>
-      <span class="inbox-subject truncate">${item.subject}</span>
+      <span class="inbox-title"><b dir="auto">${title}</b>${risk ? html` <span class="tag" data-tone=${risk === "high" || risk === "critical" ? "fail" : nothing}>${risk.charAt(0).toUpperCase()}${risk.slice(1)} risk</span>` : nothing}<span class="visually-hidden">${isPending ? "pending" : "decided"}</span></span>
+      <span class="inbox-subject truncate" dir="auto">${item.subject}</span>
       <span class="inbox-age">${age(item.askedAt, Date.now())}</span>
-      <span class="hint truncate">${entry.title || entry.id}${agent ? ` · ${agent}` : ""}</span>
+      <span class="hint truncate" dir="auto">${entry.title || entry.id}${agent ? ` · ${agent}` : ""}</span>
     </button>`;
   }
 
@@ -225,7 +225,7 @@ export class Inbox extends HTMLElement {
       const time = action.endedAt ?? action.updatedAt;
       return html`<button type="button" class="inbox-decided" @click=${() => this.#host?.open(entry)}>
         ${glyph(outcomeGlyph(action))}
-        <span class="truncate">${actionTitle(NO_VIEW, action)}</span>
+        <span class="truncate" dir="auto">${actionTitle(NO_VIEW, action)}</span>
         <span class="hint truncate" title=${formatExact(parseTime(time))}>${humanize(status)} · ${entry.title || entry.id}</span>
         <span class="inbox-age">${age(time, Date.now())}</span>
       </button>`;
@@ -252,7 +252,7 @@ export class Inbox extends HTMLElement {
         <span class="hint grow">${at >= 0 ? html`${at + 1} of ${shown.length} · ` : nothing}<kbd>j</kbd> <kbd>k</kbd> next, previous</span>
         <button type="button" class="button small" data-kind="quiet" @click=${() => this.#host?.open(selected.entry)}>${icon("expand")}Open session</button>
       </div>
-      <p class="inbox-session truncate">${selected.entry.title || selected.entry.id}</p>
+      <p class="inbox-session truncate" dir="auto">${selected.entry.title || selected.entry.id}</p>
       ${this.#card}`;
   }
 

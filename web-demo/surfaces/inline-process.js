@@ -76,7 +76,7 @@ export class Mention extends Card {
       : activityType === "artifact" ? [content.version === undefined ? "" : `version ${toText(content.version)}`, formatValue(content.summary)].filter(Boolean).join(" · ")
         : formatValue(content.summary);
     const target = activityType === "context" ? undefined : /** @type {const} */ ({ kind: activityType === "agent" ? "teammate" : "artifact", id: activityId, runId });
-    render(html`${icon(activityType === "agent" ? "plus" : "document")}<b>${name}</b><span class="mention-details">${details}</span>
+    render(html`${icon(activityType === "agent" ? "plus" : "document")}<b>${name}</b><span class="mention-details" dir="auto">${details}</span>
       ${target ? html`<button type="button" class="button small" data-kind="quiet" @click=${() => view.open(target)}>${activityType === "agent" ? "Open transcript" : "Open"}</button>` : nothing}${this.#inspect}`, this);
   }
 }
@@ -120,7 +120,7 @@ export class InlineProcess extends HTMLElement {
       this.dispatchEvent(new CustomEvent("expanded", { bubbles: true }));
     };
     render(html`<button type="button" class="summary" aria-expanded=${isOpen} @click=${toggle}>
-      <span class="chevron">${icon("chevron-right")}</span>${state === "running" ? glyph("running") : nothing}<span class="words">${words}</span>
+      <span class="chevron">${icon("chevron-right")}</span>${state === "running" ? glyph("running") : nothing}<span class="words" dir="auto">${words}</span>
       ${state === "completed" || state === "running" ? nothing : html`<span class="badge">${statusLabel(state === "interrupted" ? "idle" : state, state)}</span>`}
       <span class="spent">${group.isOpen ? nothing : spentText(activities)}</span></button>`, this.#head);
     this.#steps.hidden = !isOpen;

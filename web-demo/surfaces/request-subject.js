@@ -33,6 +33,24 @@ export function otherArguments(content) {
 /** @param {RequestSubjectContent["fields"]} fields */
 const named = (fields = []) => Object.fromEntries(fields.map(({ name, value }) => [name, value]));
 
+/** The height of a line of a diff, in pixels (`conversation.css` limits the whole), and the unchanged lines around a change. */
+const [DIFF_LINE_PX, CONTEXT_LINES] = [21, 2];
+
+/**
+ * About how many lines a diff shows: the page reserves their height, so that nothing moves when it comes.
+ * @param {FileDiff} diff
+ */
+function diffLines({ oldText = "", newText = "", patch }) {
+  if (patch !== undefined) return patch.split("\n").length;
+  const [before, after] = [oldText.split("\n"), newText.split("\n")];
+  const isSame = (/** @type {number} */ a, /** @type {number} */ b) => before[a] === after[b];
+  const shorter = Math.min(before.length, after.length);
+  let [head, tail] = [0, 0];
+  while (head < shorter && isSame(head, head)) head += 1;
+  while (tail < shorter - head && isSame(before.length - 1 - tail, after.length - 1 - tail)) tail += 1;
+  return before.length + after.length - 2 * (head + tail) + Math.min(head, CONTEXT_LINES) + Math.min(tail, CONTEXT_LINES);
+}
+
 export class RequestSubject {
   #redraw;
   /** The module that draws diffs. @type {typeof import("../ui/diff.js") | undefined} */
@@ -60,7 +78,7 @@ export class RequestSubject {
   #one(subject) {
     if (subject.kind === "command") return html`<pre class="request-command" dir="ltr">${subject.cwd ? html`<span class="hint">${reveal(subject.cwd)} $</span> ` : nothing}${reveal(subject.command ?? "")}</pre>`;
     if (subject.kind !== "edit") return nothing;
-    return html`<section class="subject request-diffs">${(subject.diffs ?? []).map((diff) => html`<div class="subject-head"><b class="mono" dir="ltr">${reveal(diff.path)}</b></div>${this.#diff(diff)}`)}</section>`;
+    return html`<section class="subject request-diffs">${(subject.diffs ?? []).map((diff) => html`<div class="subject-head"><b class="mono" dir="ltr">${reveal(diff.path)}</b></div><div class="diff-place" .style=${`min-height: min(15.5rem, ${diffLines(diff) * DIFF_LINE_PX}px)`}>${this.#diff(diff)}</div>`)}</section>`;
   }
 
   /** @param {FileDiff} diff */
@@ -70,7 +88,7 @@ export class RequestSubject {
       void this.#load();
       return html`<p class="subject-note" role="status">Loading the diff…</p>`;
     }
-    const options = /** @type {const} */ ({ mode: "unified", context: 2 });
+    const options = /** @type {const} */ ({ mode: "unified", context: CONTEXT_LINES });
     return patch === undefined ? this.#drawing.diffView(reveal(oldText), reveal(newText), options) : this.#drawing.patchView(reveal(patch), options);
   }
 

@@ -110,10 +110,10 @@ class RunLine extends HTMLElement {
     // The live region contains only state and phase: not every changed number is announced.
     render(html`<div class="status-line">
         <span class="state" role="status" data-status=${state}>${glyph(/** @type {Status} */ (state))}<b class="phase" data-status=${toText(status) || "unknown"}>${phaseText(content, status, pending, hasEnded, detail)}</b></span>
-        <span class="more" title=${more}>${more}</span>
+        <span class="more" dir="auto" title=${more}>${more}</span>
         ${this.#inspect}${meter}${this.#interrupt}
       </div>
-      ${notes.length === 0 ? nothing : html`<ul class="notes">${notes.map(([kind, text]) => html`<li class="note" data-state=${kind}>${text}</li>`)}</ul>`}
+      ${notes.length === 0 ? nothing : html`<ul class="notes">${notes.map(([kind, text]) => html`<li class="note" dir="auto" data-state=${kind}>${text}</li>`)}</ul>`}
       <p class="again">${this.#retry}${this.#feedback}</p>`, this);
   }
 }

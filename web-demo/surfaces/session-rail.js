@@ -235,9 +235,9 @@ export class SessionRail extends HTMLElement {
         aria-current=${isCurrent ? "true" : nothing} title=${entry.id} @click=${() => this.#dispatch("open", { kind: entry.kind, id: entry.id })}>
         <span class="initials" aria-hidden="true">${initials(entry)}</span>
         ${glyph(status)}
-        <span class="name truncate">${entry.title || entry.id}${isAmbiguous && entry.title ? html` <span class="session-id">${entry.id}</span>` : nothing}</span>
+        <span class="name truncate" dir="auto">${entry.title || entry.id}${isAmbiguous && entry.title ? html` <span class="session-id">${entry.id}</span>` : nothing}</span>
         <span class="session-time">${entry.unread ? html`<span class="unread-count" aria-hidden="true">${entry.unread}</span>` : nothing}${age(entry.lastActivity, now)}</span>
-        <span class="session-line truncate" data-question=${isQuestion}>${line}</span>
+        <span class="session-line truncate" dir="auto" data-question=${isQuestion}>${line}</span>
         <span class="marks visually-hidden">${marks.map((text) => html`<span>${text}</span>`)}</span>
       </button>
       <span class="session-actions">
@@ -264,7 +264,7 @@ export class SessionRail extends HTMLElement {
     const title = shortTitle(child, parent);
     const [, name = title, role = ""] = title.match(/^(.+) \((.+)\)$/) ?? [];
     return html`<li><button type="button" class="session kid" data-session=${child.id} aria-current=${isCurrent ? "true" : nothing} title=${child.id} @click=${() => this.#dispatch("open", { kind: "session", id: child.id })}>
-      ${glyph(status)}<span class="visually-hidden">${word}</span><span class="name truncate">${name}${role ? html` <span class="session-role">${role}</span>` : nothing}</span>${age(child.lastActivity, now)}
+      ${glyph(status)}<span class="visually-hidden">${word}</span><span class="name truncate" dir="auto">${name}${role ? html` <span class="session-role">${role}</span>` : nothing}</span>${age(child.lastActivity, now)}
     </button></li>`;
   }
 

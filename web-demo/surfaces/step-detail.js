@@ -103,5 +103,5 @@ function codeBlock(title, value) {
   const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
   const lines = text.trimEnd().split("\n");
   const isCut = lines.length > OUTPUT_LINES || text.length > TEXT_CHARS_MAX;
-  return html`<h4>${title}${isCut ? html`<span class="hint">, last lines</span>` : nothing}</h4><pre class="preview" tabindex="0">${lines.slice(-OUTPUT_LINES).join("\n").slice(-TEXT_CHARS_MAX)}</pre>`;
+  return html`<h4>${title}${isCut ? html`<span class="hint">, last lines</span>` : nothing}</h4><pre dir="auto" class="preview" tabindex="0">${lines.slice(-OUTPUT_LINES).join("\n").slice(-TEXT_CHARS_MAX)}</pre>`;
 }

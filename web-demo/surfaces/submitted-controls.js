@@ -17,11 +17,21 @@ import { element, setText, toText } from "./base.js";
 /** The interval of polls, in milliseconds. */
 export const POLL_MS = 1500;
 /** The longest interval of polls while nothing changes, in milliseconds. */
-const POLL_MAX_MS = 15_000;
+export const POLL_MAX_MS = 15_000;
 /** How long the page shows that a control was accepted unless a fact replaces it, in milliseconds. */
 export const ACCEPTED_SHOWN_MS = 6000;
 /** The page size of a list. A run or session keeps fewer controls than this. */
 const LIST_LIMIT = 1000;
+
+/**
+ * Reads a list's controls.
+ * @param {View} view
+ * @param {string} list
+ * @returns {Promise<Record<string, any>[]>} Rejects with the server's problem.
+ */
+export async function readControls(view, list) {
+  return (await view.read(`${list}?${new URLSearchParams({ limit: String(LIST_LIMIT), audience: view.audience })}`)).controls;
+}
 
 /**
  * Reads the statuses of a list's controls, by id.
@@ -30,7 +40,7 @@ const LIST_LIMIT = 1000;
  * @returns {Promise<Map<string, ControlStatus>>} Rejects with the server's problem.
  */
 export async function readControlStatuses(view, list) {
-  const { controls } = await view.read(`${list}?${new URLSearchParams({ limit: String(LIST_LIMIT), audience: view.audience })}`);
+  const controls = await readControls(view, list);
   return new Map(controls.map((/** @type {any} */ one) => [toText(one.controlId), { status: toText(one.status), reason: toText(one.reason) }]));
 }
 
@@ -46,7 +56,7 @@ export const hasFailed = (status) => status === "nacked" || status === "expired"
  * @param {{ kind?: "primary" | "danger" | "quiet", feedback?: HTMLElement, sent?: () => void }} [more]
  */
 export function controlButton(label, view, control, more = {}) {
-  const button = element("button", "button", label);
+  const button = element("button", "button control", label);
   button.type = "button";
   if (more.kind) button.dataset.kind = more.kind;
   button.addEventListener("click", async () => {

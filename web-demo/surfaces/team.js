@@ -1,7 +1,6 @@
-/** The surfaces of the Team tab, which load together. */
+/** The surfaces of the Team tab, which load together. The graph loads once a team is there. */
 
 import "./background-teammates.js";
-import "./delegation-graph.js";
 import "./handoff-lane.js";
 import "./remote-teammates.js";
 import "./team-policy.js";

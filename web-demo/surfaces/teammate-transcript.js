@@ -162,7 +162,7 @@ export class TeammateTranscript extends TemplateSurface {
     return html`<li class="entry" data-key=${keyOf(activity)} data-kind=${type} data-role=${toText(content.role)}>
       <div class="spread"><div class="row"><span class="label">${type === "message" ? humanize(content.role) : label}</span><span class="title">${type === "message" ? "" : title}</span></div>
         <div class="row">${waiting ? badge("waiting", `waiting for ${waiting}`) : badge(status)}<button type="button" class="inspect" title="Show events" aria-label="Show events" @click=${() => this.view.inspect(activity)}>i</button></div></div>
-      <p class="text">${textOf(activity)}</p></li>`;
+      <p class="text" dir="auto">${textOf(activity)}</p></li>`;
   }
 }
 

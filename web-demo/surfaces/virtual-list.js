@@ -20,6 +20,7 @@ const END_TOLERANCE_PX = 24;
  * @property {(row: Row) => string} keyOf
  * @property {(row: Row) => HTMLElement} make
  * @property {(child: HTMLElement, row: Row) => void} change
+ * @property {(row: Row) => boolean} isHeld Whether the end of the list shows the head of this last row, if the row is too tall.
  */
 
 /** @template Row */
@@ -40,6 +41,8 @@ export class VirtualList {
   #scheduleDraw = oncePerFrame(() => this.draw(() => false));
   #isAtEnd = true;
   #lastTop = 0;
+  /** The last row whose head the viewer scrolled away from. */
+  #releasedKey = "";
   #resizes = new ResizeObserver((entries) => this.#measured(entries));
 
   /**
@@ -90,7 +93,45 @@ export class VirtualList {
     };
     updateChildren(this.#list, this.#rows.slice(from, to), keyOf, this.#renderer.make, change);
     for (const child of this.#observed) if (!drawn.has(child)) this.#forget(child);
-    if (this.#isAtEnd) this.#setTop(this.#scroller.scrollHeight);
+    if (this.#isAtEnd) this.#setTop(this.#endTop());
+  }
+
+  /** The last row, if it is held. */
+  get #held() {
+    const last = this.#rows.at(-1);
+    return last !== undefined && this.#renderer.isHeld(last) && this.#renderer.keyOf(last) !== this.#releasedKey ? last : undefined;
+  }
+
+  /** The position of the end: the last pixels, or the head of a held row that is taller than the viewport. */
+  #endTop() {
+    const { scrollHeight, scrollTop } = this.#scroller;
+    const child = this.#held && this.#list.lastElementChild;
+    if (!child) return scrollHeight;
+    return Math.min(scrollHeight, scrollTop + child.getBoundingClientRect().top - this.#scroller.getBoundingClientRect().top);
+  }
+
+  /** Where the viewer is: the first row in view, and the pixels of it that are not; `undefined` at the end. */
+  get position() {
+    if (this.#isAtEnd) return undefined;
+    const { top } = this.#scroller.getBoundingClientRect();
+    const first = [...this.#list.children].find((child) => child.getBoundingClientRect().bottom > top);
+    return first && { key: this.#keys.get(first) ?? "", offset: top - first.getBoundingClientRect().top };
+  }
+
+  /**
+   * Scrolls to a position.
+   * @param {{ key: string, offset: number }} position
+   * @returns {boolean} Whether its row is there.
+   */
+  restore({ key, offset }) {
+    const at = this.#rows.findIndex((row) => this.#renderer.keyOf(row) === key);
+    if (at < 0) return false;
+    this.#isAtEnd = false;
+    this.#setTop(this.#sum(0, at) + offset);
+    this.draw(() => false);
+    const child = [...this.#list.children].find((one) => this.#keys.get(one) === key);
+    if (child) this.#setTop(this.#scroller.scrollTop + child.getBoundingClientRect().top - this.#scroller.getBoundingClientRect().top + offset);
+    return true;
   }
 
   /** @param {number} top */
@@ -104,7 +145,6 @@ export class VirtualList {
   scrollToEnd() {
     this.#isAtEnd = true;
     this.draw(() => false);
-    this.#setTop(this.#scroller.scrollHeight);
   }
 
   /**
@@ -156,6 +196,8 @@ export class VirtualList {
 
   #scrolled() {
     const { scrollHeight, scrollTop, clientHeight } = this.#scroller;
+    const held = this.#isAtEnd ? this.#held : undefined;
+    if (held && scrollTop !== this.#lastTop && Math.abs(this.#endTop() - scrollTop) > END_TOLERANCE_PX) this.#releasedKey = this.#renderer.keyOf(held);
     // A resize of the surroundings scrolls, too; only an upward scroll leaves the end.
     if (scrollHeight - scrollTop - clientHeight < END_TOLERANCE_PX) this.#isAtEnd = true;
     else if (scrollTop < this.#lastTop) this.#isAtEnd = false;

@@ -9,6 +9,12 @@ const HIDDEN = /[^\P{Cc}\t\n]|[\p{Cf}\p{Zl}\p{Zp}\u034f\u115f\u1160\u17b4\u17b5\
 const EMOJI_PARTS = new Set(["\u200d", "\ufe0f"]);
 
 /**
+ * Escapes each hidden character of a JSON text, which means the same.
+ * @param {string} json
+ */
+export const escapeHidden = (json) => json.replace(HIDDEN, (character) => character.split("").map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`).join(""));
+
+/**
  * Writes each hidden character as `⟨U+202E⟩`.
  * @param {string} text
  */

@@ -254,9 +254,34 @@ test("ids with special characters are encoded in paths", limit, async () => {
 });
 
 test("invalid options throw at once", () => {
-  for (const options of [{}, { run: "a", session: "b" }, { run: "a", runs: ["b"] }]) assert.throws(() => connect({ base: "http://x", ...options }), /exactly one of run, session and runs/);
+  for (const options of [{}, { run: "a", session: "b" }, { run: "a", runs: ["b"] }]) assert.throws(() => connect({ base: "http://x", ...options }), /exactly one of run, session, runs and lists/);
   for (const runs of [[], Array.from({ length: 257 }, (_, n) => `r${n}`)]) assert.throws(() => connect({ base: "http://x", runs }), RangeError);
 });
+
+/* ── lists ── */
+
+for (const transport of TRANSPORTS) {
+  test(`${transport}: lists are followed through broken connections`, limit, async () => {
+    const proxy = await startFlakyProxy(Number(new URL(server.base).port), () => 1500);
+    const waiting = new Map();
+    const connection = connect({ base: proxy.base, lists: { attention: true, agentId: `asker-${transport}` }, transport, timing: FAST_RETRY });
+    connection.listen((frame) => {
+      if (frame.frame === "Reset") waiting.clear();
+      else if (frame.op === "put") waiting.set(frame.key, frame.entry);
+      else if (frame.op === "remove") waiting.delete(frame.key);
+    });
+    const run = `lists-${transport}`;
+    for (let n = 0; n < 6; n += 1) {
+      await publish(server.base, run, [{ type: "run.started", agentId: `asker-${transport}` }, { type: "action.required", actionId: `a${n}`, payload: { kind: "tool_approval", title: `Number ${n}?` } }]);
+      await waitFor("the decision", () => waiting.get(`run/${run}/a${n}`)?.title === `Number ${n}?`);
+    }
+    await publish(server.base, run, [{ type: "run.finished" }]);
+    await waitFor("the end of all", () => waiting.size === 0);
+    assert.ok(connection.state.resumes > 0, "the connection broke");
+    connection.close();
+    proxy.close();
+  });
+}
 
 /* ── authentication ── */
 

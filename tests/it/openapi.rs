@@ -137,6 +137,9 @@ async fn every_described_status_and_code_occurs() {
                     let _ = match operation.path {
                         "/v1/stream" => send_request(&client, operation, "/v1/stream?runs=%00", &[]).await,
                         "/v1/attention" => send_request(&client, operation, "/v1/attention?agentId=%00", &[]).await,
+                        "/v1/lists/stream" => {
+                            send_request(&client, operation, "/v1/lists/stream?attention=true&agentId=%00", &[]).await
+                        }
                         _ => send_request(&client, operation, &address(operation, "%00"), &[]).await,
                     };
                 }

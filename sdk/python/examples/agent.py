@@ -6,6 +6,7 @@ Start it, open the server's address, and write to the agent `default`; or use `c
 """
 
 import asyncio
+import logging
 import os
 
 from proscenium import Control, current_call, observe, worker
@@ -24,6 +25,8 @@ async def list_files(folder: str) -> list[str]:
 async def begin(control: Control) -> None:
     async with control.accept() as run:
         run.user_message(control.text, control.message_id)
+        if not control.text:
+            raise ValueError("the message has no words")
         with run.message() as message:
             for word in ["Let ", "me ", "look ", "around."]:
                 message.text(word)
@@ -47,11 +50,15 @@ async def main() -> None:
     print(f"at work for {URL}", flush=True)
     handlers = {"send": begin, "approve": decide, "reject": decide}
     async for control in worker(URL):
-        if handler := handlers.get(control.control):
-            # A longer turn runs in a task of its own, so that this loop takes its `interrupt` meanwhile.
-            await handler(control)
-        else:
-            await control.nack(f"this agent does not take {control.control}")
+        try:
+            if handler := handlers.get(control.control):
+                # A longer turn runs in a task of its own, so that this loop takes its `interrupt` meanwhile.
+                await handler(control)
+            else:
+                await control.nack(f"this agent does not take {control.control}")
+        except Exception:
+            # The block of the run has reported the failure. It ends this turn, and not the agent.
+            logging.exception("the control %s failed", control.control_id)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ import pytest
 from conftest import DEADLINE, Server
 
 PACKAGE = Path(__file__).parents[1]
-EXAMPLE = (PACKAGE / "examples/agent.py").read_text()
+EXAMPLES = [path.read_text() for path in (PACKAGE / "examples").glob("*.py")]
 
 
 def blocks(page: str) -> list[str]:
-    """The Python blocks of a page that are no excerpts of the example, which has its own test."""
+    """The Python blocks of a page that are no excerpts of the examples, which have their own tests."""
     found = re.findall(r"^```python\n(.*?)^```$", (PACKAGE / page).read_text(), re.MULTILINE | re.DOTALL)
-    return [block for block in found if block not in EXAMPLE]
+    return [block for block in found if not any(block in example for example in EXAMPLES)]
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,6 @@ def test_the_examples_of_a_page_run(own_server: Server, page: str, runs: dict[st
     assert [one["content"]["status"] for one in said] == ["complete", "complete"]
 
 
-def test_the_guide_shows_the_example() -> None:
+def test_the_guide_shows_the_examples() -> None:
     page = (PACKAGE / "../../docs/src/guides/python.md").read_text()
-    assert page.count("```python\n") - len(blocks("../../docs/src/guides/python.md")) == 2
+    assert page.count("```python\n") - len(blocks("../../docs/src/guides/python.md")) == 3

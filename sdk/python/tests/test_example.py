@@ -25,6 +25,11 @@ def test_the_example_answers_asks_and_acts(server: Server) -> None:
     environment = {**os.environ, "PROSCENIUM_URL": server.url}
     with subprocess.Popen([sys.executable, str(EXAMPLE)], env=environment, stdout=subprocess.PIPE, text=True) as agent:
         try:
+            server.post(
+                "/v1/sessions/wordless/controls", {"control": "send", "value": {"runId": "wordless", "text": ""}}
+            )
+            wait_for(lambda: status(server, "wordless") == "failed")
+            # The failed turn has not ended the agent.
             message = {
                 "role": "user",
                 "id": "u1",
@@ -44,6 +49,11 @@ def test_the_example_answers_asks_and_acts(server: Server) -> None:
             assert any("It is gone." in str(event) for event in server.events("tidy"))
         finally:
             agent.kill()
+
+
+def status(server: Server, run: str) -> str | None:
+    """The status of a run that may not have begun."""
+    return next((one["status"] for one in server.get("/v1/runs")["runs"] if one["runId"] == run), None)
 
 
 def known(server: Server) -> bool:

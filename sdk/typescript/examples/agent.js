@@ -22,6 +22,7 @@ const listFiles = observe(async (/** @type {string} */ folder) => {
 /** @param {import("proscenium-client").Control} control */
 const begin = (control) => control.accept(async (run) => {
   run.userMessage(control.text, control.messageId);
+  if (!control.text) throw new Error("the message has no words");
   const message = run.message();
   for (const word of ["Let ", "me ", "look ", "around."]) {
     message.text(word);
@@ -46,8 +47,13 @@ const decide = (control) => control.run().during(async (run) => {
 
 console.log(`at work for ${base}`);
 for await (const control of worker({ base })) {
-  // A longer turn is not awaited here, so that this loop takes its `interrupt` meanwhile.
-  if (control.control === "send") await begin(control);
-  else if (control.control === "approve" || control.control === "reject") await decide(control);
-  else await control.nack(`this agent does not take ${control.control}`);
+  try {
+    // A longer turn is not awaited here, so that this loop takes its `interrupt` meanwhile.
+    if (control.control === "send") await begin(control);
+    else if (control.control === "approve" || control.control === "reject") await decide(control);
+    else await control.nack(`this agent does not take ${control.control}`);
+  } catch (error) {
+    // The run has reported the failure. It ends this turn, and not the agent.
+    console.error(`the control ${control.claimed.controlId} failed:`, error);
+  }
 }

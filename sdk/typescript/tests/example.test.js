@@ -10,6 +10,9 @@ test("the example answers, asks and acts", async () => {
   const server = await startServer();
   const agent = spawn(process.execPath, [fileURLToPath(new URL("../examples/agent.js", import.meta.url))], { env: { ...process.env, PROSCENIUM_URL: server.url }, stdio: "ignore" });
   try {
+    await server.post("/v1/sessions/wordless/controls", { control: "send", value: { runId: "wordless", text: "" } });
+    await waitFor("the failure", async () => (await server.status("wordless").catch(() => undefined)) === "failed");
+    // The failed turn has not ended the agent.
     const message = { id: "u1", role: "user", parts: [{ type: "text", text: "Tidy up." }] };
     await server.post("/v1/sessions/example/controls", { control: "send", value: { runId: "tidy", messages: [message] } });
     await waitFor("the question", async () => (await server.get("/v1/sessions", { needsAction: true })).sessions.length > 0);

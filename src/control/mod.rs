@@ -15,6 +15,7 @@
 //! a secret, the original stays in this process's memory until then. A claimant gets the original; after a restart it
 //! gets the redacted value with `redacted`. Headers for a connected agent ([`user_headers`]) are only in memory, too.
 
+pub mod held;
 mod listing;
 mod messages;
 mod record;
@@ -36,6 +37,7 @@ use crate::model::{
     ThreadId,
 };
 use futures_util::future::join_all;
+use held::{HELD_SECRETS_SHARE_BYTES_MAX, HeldSecret, HeldSecrets, Holder};
 use http::HeaderMap;
 use messages::settle_waits;
 use parking_lot::Mutex;
@@ -43,7 +45,7 @@ use record::{is_credential, new_record, redacted_value};
 use rules::{ControlRequest, InvalidControl};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use tokio::time::Instant;
 use user_headers::UserHeaders;
@@ -54,9 +56,6 @@ pub const CONTROL_BYTES_MAX: usize = 256 * 1024;
 
 /// How often a control is claimed; it expires after the last claim without an answer.
 pub const ATTEMPTS_MAX: u32 = 10;
-
-/// Bytes of secret values and headers that are held for claimants. Beyond this, a claimant gets the redacted value.
-pub const HELD_SECRETS_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// How long a secret is held for a control that is not open yet, in microseconds.
 const HELD_UNSEEN_MICROS: u64 = 60_000_000;
@@ -113,6 +112,12 @@ pub enum ControlError {
     Conflict(ControlId),
     #[error("{OPEN_CONTROLS_MAX} controls of this log are open, the limit; retry when its owner has leased some")]
     TooMany,
+    #[error(
+        "the control has secrets or headers that the server must hold in memory until its owner takes it, and those of its \
+         sender exceed {HELD_SECRETS_SHARE_BYTES_MAX} bytes, or those of all senders the limit; nothing was recorded; send \
+         smaller secrets, or retry when owners have claimed some"
+    )]
+    TooManySecrets,
     #[error("the token does not name the agent that control {0} is for; use a token of that agent")]
     NotYours(ControlId),
     #[error("control {0} is not held under this lease: it expired, was answered, or the server restarted; claim again")]
@@ -222,50 +227,6 @@ enum ActionFate {
     Gone,
 }
 
-/// What the log does not have of a control: its value, if that has secrets, and the user's headers.
-#[derive(Clone, Default)]
-struct HeldSecret {
-    value: Option<Value>,
-    user_headers: Option<HeaderMap>,
-}
-
-impl HeldSecret {
-    const fn is_empty(&self) -> bool {
-        self.value.is_none() && self.user_headers.is_none()
-    }
-
-    fn bytes(&self) -> usize {
-        let headers = self.user_headers.iter().flatten().map(|(name, value)| name.as_str().len() + value.len());
-        self.value.as_ref().map_or(0, |value| value.to_string().len()) + headers.sum::<usize>()
-    }
-}
-
-/// Secrets, by the queue positions of their controls.
-#[derive(Default)]
-struct HeldSecrets {
-    secrets: HashMap<u64, (HeldSecret, usize)>,
-    bytes: usize,
-}
-
-impl HeldSecrets {
-    fn put(&mut self, queue_position: u64, secret: HeldSecret) {
-        let bytes = secret.bytes();
-        if !secret.is_empty() && self.bytes + bytes <= HELD_SECRETS_BYTES_MAX {
-            self.bytes += bytes;
-            self.secrets.insert(queue_position, (secret, bytes));
-        }
-    }
-
-    fn get(&self, queue_position: u64) -> Option<&HeldSecret> {
-        self.secrets.get(&queue_position).map(|(secret, _)| secret)
-    }
-
-    fn retain(&mut self, is_open: impl Fn(u64) -> bool) {
-        self.secrets.retain(|queue_position, _| is_open(*queue_position));
-        self.bytes = self.secrets.values().map(|(_, bytes)| bytes).sum();
-    }
-}
-
 /// Leases of a claim that is not delivered yet.
 ///
 /// Dropping it releases them, for example when the claimant disconnects.
@@ -347,7 +308,10 @@ impl Controls {
                     // Before a claimant can get it.
                     let value = request.value.clone().filter(|_| record.redacted);
                     let user_headers = self.user_headers.for_agent(&record.agent);
-                    self.held.lock().put(record.queue_position, HeldSecret { value, user_headers });
+                    let holder = holder_of(record.decided_by.as_ref(), &scope);
+                    if !self.held.lock().put(record.queue_position, holder, HeldSecret { value, user_headers }) {
+                        return (Err(ControlError::TooManySecrets), ServerAppend::default());
+                    }
                     let is_run = matches!(log, LogId::Run(_));
                     let mut append = close_outdated(view, &record, is_run);
                     append.drafts.push(record.change_draft(ControlChange::Submitted, is_run));
@@ -356,7 +320,7 @@ impl Controls {
                     (Ok((scope, supersedes)), append)
                 }
                 Ok(None) => {
-                    self.restore_headers(view, &id);
+                    self.restore_headers(view, &id, &scope);
                     let open = view.controls.get(&id).filter(|known| known.state == ControlState::Open);
                     let supersedes = open.map(|known| known.supersedes.clone()).unwrap_or_default();
                     (Ok((scope, supersedes)), ServerAppend::default())
@@ -370,12 +334,17 @@ impl Controls {
     }
 
     /// Holds the headers of a repeated request, if a restart lost those of the first.
-    fn restore_headers(&self, view: &WriterView<'_>, id: &ControlId) {
+    fn restore_headers(&self, view: &WriterView<'_>, id: &ControlId, scope: &LogId) {
         let Some(known) = view.controls.get(id).filter(|known| known.state == ControlState::Open) else { return };
         let mut held = self.held.lock();
         if held.get(known.queue_position).is_none() {
             let user_headers = self.user_headers.for_agent(&known.agent);
-            held.put(known.queue_position, HeldSecret { value: None, user_headers });
+            // Headers that do not fit stay lost.
+            let _ = held.put(
+                known.queue_position,
+                holder_of(known.decided_by.as_ref(), scope),
+                HeldSecret { value: None, user_headers },
+            );
         }
     }
 
@@ -684,13 +653,19 @@ impl Controls {
             }
         }
         let mut held = self.held.lock();
-        if !held.secrets.is_empty() {
+        if !held.is_empty() {
             // A queue position is a time. The control of a recent position may still be on its way to the store.
             let settled = u64::try_from(wall.as_microsecond()).unwrap_or(0).saturating_sub(HELD_UNSEEN_MICROS);
             held.retain(|queue_position| queue_position > settled || queues.is_open(queue_position));
         }
         Ok(closed)
     }
+}
+
+/// Whose share the secrets of a control take.
+fn holder_of(decided_by: Option<&DecidedBy>, scope: &LogId) -> Holder {
+    let person = decided_by.and_then(|by| by.decider.sub.clone());
+    person.map_or_else(|| Holder::Scope(scope.clone()), Holder::Person)
 }
 
 /// The envelope that resolves an action at its deadline, and the ends of the controls that came too late.

@@ -7,6 +7,7 @@
 use super::hydrate::no_such_run;
 use super::sessions::no_such_session;
 use crate::auth::rights::Verb;
+use crate::control::held::HELD_SECRETS_SHARE_BYTES_MAX;
 use crate::control::rules::{ControlRequest, InvalidControl};
 use crate::control::{self, Answer, CONTROL_BYTES_MAX, Claim, ClaimedControl, ControlError, Requester};
 use crate::ingest::WriterView;
@@ -330,6 +331,9 @@ pub(in crate::serve) fn control_problem(refusal: ControlError) -> Problem {
         ControlError::WouldSupersede { actions } => conflict("would_supersede").with("actionIds", json!(actions)),
         ControlError::RunEnded { .. } => conflict("run_ended"),
         ControlError::Conflict(_) => conflict("control_conflict").with("member", "controlId"),
+        ControlError::TooManySecrets => {
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_secrets", detail).with("limit", HELD_SECRETS_SHARE_BYTES_MAX)
+        }
         ControlError::TooMany => {
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_controls", detail).with("limit", OPEN_CONTROLS_MAX)
         }

@@ -55,7 +55,8 @@ pub const OBJECT: &[ProblemKind] =
 /// Problems of a decision.
 pub const DECISION: &[ProblemKind] = &[kinds::ACTION_NOT_PENDING, kinds::ACTION_EXPIRED, kinds::ACTION_CHANGED];
 /// Problems of a control, besides [`DECISION`].
-pub const CONTROL: &[ProblemKind] = &[kinds::BAD_CONTROL, kinds::CONTROL_CONFLICT, kinds::TOO_MANY_CONTROLS, kinds::DISK_FULL];
+pub const CONTROL: &[ProblemKind] =
+    &[kinds::BAD_CONTROL, kinds::CONTROL_CONFLICT, kinds::TOO_MANY_CONTROLS, kinds::TOO_MANY_SECRETS, kinds::DISK_FULL];
 /// Problems of an existing client's body.
 pub const CLIENT_BODY: &[ProblemKind] = &[
     kinds::UNSUPPORTED_MEDIA_TYPE,
@@ -66,12 +67,18 @@ pub const CLIENT_BODY: &[ProblemKind] = &[
     kinds::BAD_MEMBER,
 ];
 /// Problems of an existing client's request. The last two are sent in its stream.
-pub const REQUEST_FAILS: &[ProblemKind] =
-    &[kinds::CONTROL_TOO_LARGE, kinds::TOO_MANY_CONTROLS, kinds::DISK_FULL, kinds::CONTROL_REFUSED, kinds::CONTROL_EXPIRED];
+pub const REQUEST_FAILS: &[ProblemKind] = &[
+    kinds::CONTROL_TOO_LARGE,
+    kinds::TOO_MANY_CONTROLS,
+    kinds::TOO_MANY_SECRETS,
+    kinds::DISK_FULL,
+    kinds::CONTROL_REFUSED,
+    kinds::CONTROL_EXPIRED,
+];
 /// Problems of AG-UI, whose clients name runs.
 pub const WRONG_NAME: &[ProblemKind] = &[kinds::RUN_EXISTS, kinds::RUN_OF_ANOTHER_THREAD];
 /// Problems of a stop request.
-pub const STOP: &[ProblemKind] = &[kinds::TOO_MANY_CONTROLS, kinds::DISK_FULL];
+pub const STOP: &[ProblemKind] = &[kinds::TOO_MANY_CONTROLS, kinds::TOO_MANY_SECRETS, kinds::DISK_FULL];
 /// Problems of an owner's answer to a control.
 pub const LEASE_ANSWER: &[ProblemKind] = &[kinds::BAD_MEMBER, kinds::LEASE_LOST];
 /// Problems of a WebSocket message, besides [`FACTS`], [`STORE`] and those of its members.

@@ -92,6 +92,7 @@ kinds! {
     PUBLISH_RATE = 429 "publish_rate", "The producer publishes faster than `limit` facts per second; nothing was accepted", "Retry after `retryAfter`";
     TOO_MANY_CONNECTIONS_OF_CLIENT = 429 "too_many_connections_of_client", "The client has `limit` connections open", "Close some, or raise `--connections-per-client-max`";
     TOO_MANY_CONNECTIONS_OF_TOKEN = 429 "too_many_connections_of_token", "The token's `sub` has `limit` streams, sockets, streamed bodies and claims open", "Close some, or raise `--connections-per-token-max`";
+    TOO_MANY_SECRETS = 429 "too_many_secrets", "The server would hold more than `limit` bytes of secrets for open controls of the sender; nothing was recorded", "Send smaller secrets, or retry when owners have claimed some";
     TOO_MANY_CONTROLS = 429 "too_many_controls", "`limit` controls of the run or session wait for their owner", "Retry when the owner has claimed some";
     TOO_MANY_TICKETS = 429 "too_many_tickets", "`limit` tickets are outstanding", "Use them, or retry in a minute";
     HEAD_TOO_LARGE = 431 "head_too_large", "The request's head is larger than `limit` bytes or headers", "Send fewer or shorter headers, or raise `--head-max`";

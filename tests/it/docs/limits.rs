@@ -172,6 +172,12 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "{ENDPOINT_TURNS_MAX}; {PROGRAM_TURNS_MAX} (`turns-max`)",
                 "none; further messages wait in the agent's queue, in order",
             ),
+            (
+                "Secrets in the values of open controls that are held for their owners, and as much of headers for agents: \
+                 of one `sub` (without tokens: of one session); of all",
+                "{HELD_SECRETS_SHARE_BYTES_MAX}, or one value; {HELD_SECRETS_BYTES_MAX}",
+                "429 `too_many_secrets`",
+            ),
             ("Attempts to hand over a control", "{ATTEMPTS_MAX in control/}", "none; it expires"),
             (
                 "Time until a control expires; its longest `ttlSeconds`",

@@ -1262,3 +1262,26 @@ async fn a_message_that_waits_is_listed_with_its_words_until_an_agent_has_it() {
     let listed = client.get("/v1/sessions/s/controls").await.ok()["controls"].clone();
     assert!(listed.as_array().unwrap().iter().all(|control| control.get("text").is_none()), "{listed}");
 }
+
+#[tokio::test]
+async fn a_claimed_decision_names_its_session_thread_and_run_in_every_way_of_claiming() {
+    let client = client().await;
+    let asked = [
+        fact("run.started", json!({})),
+        fact("action.required", json!({ "actionId": "ask-1", "payload": { "kind": "tool_approval" } })),
+        fact("action.required", json!({ "actionId": "ask-2", "payload": { "kind": "tool_approval" } })),
+    ];
+    post_json(&client, "/v1/runs/r/facts?sessionId=s&threadId=t&agentId=a", json!(asked)).await.ok();
+    submit(&client, "r", json!({ "control": "approve", "actionId": "ask-1" })).await;
+    let mut claimed = claim(&client, "a", "").await;
+    let mut worker = Worker::open(&client).await;
+    worker.request(json!({ "op": "claim", "id": "w", "agentId": "a" })).await;
+    submit(&client, "r", json!({ "control": "reject", "actionId": "ask-2" })).await;
+    claimed.push(worker.receive().await);
+    assert_eq!(claimed.len(), 2);
+    for control in claimed {
+        let named = ["sessionId", "threadId", "runId", "agentId"].map(|member| control[member].clone());
+        assert_eq!(json!(named), json!(["s", "t", "r", "a"]), "{control}");
+        assert!(control["decidedBy"]["via"].is_string(), "{control}");
+    }
+}

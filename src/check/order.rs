@@ -49,11 +49,12 @@ pub(super) fn one_run(log: &CheckedLog, findings: &mut Findings<'_>) {
 
 /// Returns whether the fact is the run's own work.
 ///
-/// Facts about its queue, session, teammates or metrics are not.
+/// Facts about its queue, session, teammates or metrics are not, nor are the words of the user that began it.
 fn is_work(entry: &Entry) -> bool {
     use EventType as E;
-    ["text.", "reasoning.", "tool."].iter().any(|family| entry.is_in_family(family))
-        || matches!(entry.event_type, E::PlanDelta | E::ActionRequired | E::RunFinished)
+    let is_of_user = entry.is_in_family("text.") && entry.payload_text("role") == Some("user");
+    let is_in_family = || ["text.", "reasoning.", "tool."].iter().any(|family| entry.is_in_family(family));
+    !is_of_user && (is_in_family() || matches!(entry.event_type, E::PlanDelta | E::ActionRequired | E::RunFinished))
 }
 
 /// Requires `run.started` before the work of the run.

@@ -33,7 +33,8 @@ async def begin(control: Control) -> None:
                 await asyncio.sleep(0.05)
         files = await list_files(".")
         # The run waits for the answer after the block, without memory here: it may come days later, to another process.
-        run.require_action("tool_approval", f"May I delete {files[0]}?", risk="high")
+        question = f"May I delete {files[0]}?"
+        run.require_action("tool_approval", question, risk="high", toolName="delete_file", input={"path": files[0]})
 
 
 async def decide(control: Control) -> None:

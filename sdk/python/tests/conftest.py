@@ -71,6 +71,11 @@ class Server:
     def status(self, run: str) -> str:
         return str(self.get(f"/v1/runs/{run}")["status"])
 
+    def assert_clean(self, run: str) -> None:
+        """Asserts that `proscenium check` has nothing to say about a run."""
+        checked = subprocess.run([BINARY, "check", run, "--url", self.url, "--strict"], capture_output=True, text=True)
+        assert checked.returncode == 0, checked.stdout
+
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:

@@ -46,6 +46,7 @@ def test_the_example_answers_asks_and_acts(server: Server) -> None:
             assert (tool["tool_name"], tool["output"], tool["progress"]) == ("list_files", ["a.txt", "b.txt"], 1.0)
             server.post("/v1/runs/tidy/controls", {"control": "approve", "actionId": action["activityId"]})
             wait_for(lambda: server.status("tidy") == "completed")
+            server.assert_clean("tidy")
             assert any("It is gone." in str(event) for event in server.events("tidy"))
         finally:
             agent.kill()

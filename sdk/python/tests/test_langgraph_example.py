@@ -36,6 +36,7 @@ def test_a_graph_in_this_process_asks_and_continues_after_the_answer(own_server:
                 body = {"control": "answer", "actionId": action["activityId"], "value": file}
                 server.post(f"/v1/runs/{run}/controls", body)
                 wait_for(partial(has, server, run, "completed"))
+                server.assert_clean(run)
                 assert f"{file} is gone." in str(server.get(f"/v1/runs/{run}/activities", surfaces="conversation"))
         finally:
             agent.kill()

@@ -31,7 +31,7 @@ const begin = (control) => control.accept(async (run) => {
   message.close();
   const [file] = await listFiles(".");
   // The run waits for the answer after this, without memory here: it may come days later, to another process.
-  run.requireAction("tool_approval", `May I delete ${file}?`, { risk: "high" });
+  run.requireAction("tool_approval", `May I delete ${file}?`, { risk: "high", toolName: "delete_file", input: { path: file } });
 });
 
 /** @param {import("proscenium-client").Control} control */

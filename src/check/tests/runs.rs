@@ -40,6 +40,8 @@ pub(super) fn a_log_has_one_run_and_each_event_once() {
 #[test]
 pub(super) fn work_follows_the_start() {
     assert_findings("work-before-start", &[delta("p", "a"), start()], ["1: text.delta comes before run.started (at sequence 2)"]);
+    let asked = fact("text.final", json!({"messageId": "u", "payload": {"role": "user", "text": "Hello"}}));
+    assert_findings("work-before-start", &[asked, start()], []);
     assert_findings("work-before-start", &[finish()], ["1: run.finished comes before run.started (the log has none)"]);
     // A rejected turn never starts.
     assert_findings("work-before-start", &[fact("run.failed", json!({"error": {"message": "no"}}))], []);

@@ -9,7 +9,7 @@ use crate::model::{
     AgentId, ArtifactId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, Surface, TaskId, ToolCallId,
 };
 use crate::source::Fact;
-use crate::source::members::{block_text, members_of, name_of, take_text};
+use crate::source::members::{block_text, members_of, name_of, set_body, take_text};
 use crate::source::turn::error;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -124,7 +124,7 @@ impl EventHandler<'_> {
         let is_error = block.get("is_error") == Some(&Value::Bool(true));
         self.answered_by_result(&id, &meta, is_error, structured.as_ref());
         let tool = self.memory.calls.open.find(&id).map(|call| call.name.clone()).unwrap_or_default();
-        let output = output_of(block.shift_remove("content").unwrap_or(Value::Null));
+        let output = output_of(self.without_images(&id, block.shift_remove("content").unwrap_or(Value::Null)));
         let mut draft =
             if is_error { self.failure(&raw, output, &meta) } else { self.success(&raw, output, structured.as_ref()) };
         block.shift_remove("is_error");
@@ -142,6 +142,24 @@ impl EventHandler<'_> {
             let details = details.with_owner(Owner::Tool).with_scope(Scope::ToolCall).with_audience(Audience::Dashboard);
             self.push_carrying(details.with_call(id), std::mem::take(rest));
         }
+    }
+
+    /// Reports the images of a result as artifacts. In the output, each has the artifact's id in place of its bytes.
+    fn without_images(&mut self, call: &ToolCallId, content: Value) -> Value {
+        let Value::Array(mut blocks) = content else { return content };
+        let images = blocks.iter_mut().filter(|block| block["type"] == "image" && block["source"]["type"] == "base64");
+        for (n, block) in images.enumerate() {
+            let source = block["source"].take();
+            let text = |member: &str| source[member].as_str().unwrap_or_default();
+            let id = id_from::<ArtifactId>(&format!("{call}-image-{n}"));
+            let (media_type, url) = (text("media_type"), format!("data:{};base64,{}", text("media_type"), text("data")));
+            *block = json!({ "type": "image", "mediaType": media_type, "artifactId": id });
+            let mut draft = Draft::new(EventType::ArtifactChanged).with("kind", "image").with("mediaType", media_type);
+            set_body(&mut draft, Some(url));
+            let draft = draft.with_owner(Owner::Tool).with_scope(Scope::ToolCall).with_persistence(Persistence::Archive);
+            self.push(draft.with_artifact(id).with_call(call.clone()));
+        }
+        blocks.into()
     }
 
     fn success(&self, raw: &str, output: Value, structured: Option<&Value>) -> Draft {

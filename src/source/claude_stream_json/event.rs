@@ -96,6 +96,17 @@ const ASIDE: &[&str] = &[
 /// The member that says which end sent a line, in the recording of both directions.
 const FROM: &str = "from";
 
+/// Members of the lines of a session file, below `~/.claude/projects`, which the process never prints.
+const OF_SESSION_FILES: [&str; 4] = ["parentUuid", "leafUuid", "isSidechain", "isSnapshotUpdate"];
+
+/// Refuses a line of a session file: such a file never says that a turn has ended, so its run would stay at work.
+fn refuse_session_file(line: &Fact) -> Result<(), FactError> {
+    let Some(member) = OF_SESSION_FILES.into_iter().find(|member| line.contains_key(*member)) else { return Ok(()) };
+    let expected = "a line that claude -p --output-format stream-json --verbose prints; this is a line of a session file of \
+                    ~/.claude/projects, which has no end of a turn";
+    Err(FactError::BadMember { member, expected: expected.into() })
+}
+
 pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
     let mut is_from_host = false;
     if let Some(from) = fact.get(FROM).filter(|_| !fact.contains_key("type")) {
@@ -108,6 +119,7 @@ pub(super) fn parse(mut fact: Fact) -> Result<Event, FactError> {
             _ => return Err(FactError::BadMember { member: "message", expected: "a line of the process, as an object".into() }),
         };
     }
+    refuse_session_file(&fact)?;
     let mut name = take_type(&mut fact, "type")?;
     if name == "system" {
         let subtype = take_text(&mut fact, "subtype").unwrap_or_default();

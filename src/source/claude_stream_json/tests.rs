@@ -454,3 +454,30 @@ fn only_a_fact_that_is_no_line_is_refused() {
     assert_eq!(drafts([json!({"type": "assistant"})])[0].text("kind"), Some("malformed_event"));
     assert_eq!(drafts([json!({"type": "keep_alive"})]).len(), 0);
 }
+
+#[test]
+fn a_line_of_a_session_file_is_refused_by_name_and_a_line_of_the_process_is_not() {
+    let line = json!({"type": "user", "parentUuid": null, "isSidechain": false, "sessionId": "s", "message": {"role": "user", "content": "Hi"}});
+    let lines =
+        [line.clone(), json!({"from": "claude", "message": line}), json!({"type": "summary", "summary": "Hi", "leafUuid": "u"})];
+    for line in lines {
+        let refused = event::parse(object(line)).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused.contains("session file") && refused.contains("stream-json --verbose"), "{refused}");
+    }
+    assert!(event::parse(object(said("m", "Hi"))).is_ok());
+}
+
+#[test]
+fn an_image_that_a_tool_returns_is_an_image_and_no_text_in_base64() {
+    let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0K"}});
+    let content = json!([{"type": "text", "text": "A picture"}, image]);
+    let drafts =
+        drafts([init(), tool_use("c", "Read", json!({"file_path": "a.png"})), result_of("c", json!({"content": content}))]);
+    let of = |kind: EventType| drafts.iter().find(|draft| draft.event_type == kind).unwrap();
+    let (artifact, result) = (of(EventType::ArtifactChanged), of(EventType::ToolResult));
+    let members = ["kind", "mediaType", "body"].map(|member| artifact.payload[member].clone());
+    assert_eq!(json!(members), json!(["image", "image/png", "data:image/png;base64,iVBORw0K"]));
+    let id = artifact.ids.artifact.as_ref().unwrap();
+    assert_eq!(result.payload["output"][1], json!({"type": "image", "mediaType": "image/png", "artifactId": id}));
+    assert_eq!(artifact.ids.tool_call, result.ids.tool_call);
+}

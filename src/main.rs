@@ -8,6 +8,8 @@ use cli::cluster_seed;
 use cli::log_output::LogOutput;
 #[cfg(feature = "otlp")]
 use cli::otlp;
+#[cfg(target_os = "linux")]
+use cli::supervise;
 use cli::{check, demo, doctor, follow, health, help_files, tail, token, transfer};
 use proscenium::auth::Authenticator;
 #[cfg(feature = "cluster")]
@@ -104,6 +106,10 @@ enum Command {
     ClusterSeed(cluster_seed::ClusterSeed),
     /// Check whether a server is ready, for health checks.
     Health(health::Health),
+    /// Run an agent's program, and end everything that it started. The server calls it.
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Supervise(supervise::Supervise),
     /// Print a script with which a shell completes commands and flags.
     Completions(help_files::Completions),
     /// Print the man page, or write the man pages of all commands.
@@ -142,6 +148,8 @@ fn main() -> ExitCode {
         Command::ClusterSeed(args) => log_to_stderr("warn", LogFormat::Text).and_then(|_| Ok(cluster_seed::run(&args)?)),
         Command::Completions(args) => help_files::completions(&args, Cli::command()).map_err(Into::into),
         Command::Man(args) => help_files::man(&args, Cli::command()).map_err(Into::into),
+        #[cfg(target_os = "linux")]
+        Command::Supervise(args) => return supervise::run(&args),
         Command::Doctor(args) => {
             let examined = log_to_stderr("warn", LogFormat::Text).and_then(|_| Ok(doctor::run(&args)?));
             return examined.map_or_else(|error| failed(&error, ExitCode::from(2)), |is_well| u8::from(!is_well).into());
@@ -297,6 +305,8 @@ fn serve(config: &Config) -> Result<(), Failure> {
             None => server,
         };
         let agents = config.agents_to_connect(&|name| std::env::var(name).ok())?;
+        #[cfg(target_os = "linux")]
+        let agents = agents.into_iter().map(|agent| agent.with_supervisor(&[OWN_BINARY, "supervise"])).collect();
         #[cfg(feature = "cluster")]
         let (server, leaving) = match node {
             Some(mut node) => {
@@ -328,6 +338,10 @@ fn serve(config: &Config) -> Result<(), Failure> {
         Ok(())
     })
 }
+
+/// The binary of this process, also once an upgrade has replaced the file.
+#[cfg(target_os = "linux")]
+const OWN_BINARY: &str = "/proc/self/exe";
 
 fn open_store(config: &Config) -> Result<Storage, StoreError> {
     match config.store {

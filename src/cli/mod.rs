@@ -16,6 +16,8 @@ pub mod log_output;
 pub mod otlp;
 mod screen;
 
+#[cfg(target_os = "linux")]
+pub mod supervise;
 pub mod tail;
 pub mod token;
 pub mod transfer;

@@ -43,7 +43,7 @@ impl Protocol for AcpAgent {
                     "The agent's process has ended, and no longer waits for the answer.",
                 ));
             };
-            let (mut process, context) = match self.0.take(&call.session) {
+            let (mut process, context) = match self.0.take(&call.session).await {
                 Some(process) => (process, None),
                 None => self.start(call).await?,
             };

@@ -70,7 +70,7 @@ impl Protocol for ClaudeAgent {
             // It stands on a command line: nothing but a UUID does.
             let known = memory::id(&call.memory.session, SESSION).and_then(|known| Uuid::parse_str(known).ok());
             let session = known.unwrap_or_else(|| uuid::Builder::from_random_bytes(call.nonce.to_be_bytes()).into_uuid());
-            let (process, context) = match self.0.take(&call.session) {
+            let (process, context) = match self.0.take(&call.session).await {
                 Some(process) => (process, None),
                 None => {
                     let flag = if known.is_some() { "--resume" } else { "--session-id" };

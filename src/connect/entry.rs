@@ -4,11 +4,12 @@
 //! start. Nothing prints them.
 
 use super::{CONNECTORS, ConnectorKind, TargetKind};
+use crate::guard::redact_value;
 use crate::model::{AgentId, Audience};
 use http::{HeaderName, HeaderValue};
 use reqwest::Url;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,8 @@ pub struct AgentEntry {
     /// What of the conversation goes to the agent.
     pub history: Audience,
     pub limits: CallLimits,
+    /// The values that come from the environment or from files, and others under names of secrets.
+    pub credentials: Vec<HiddenText>,
     /// The turns that are at work at once; at least one.
     pub turns_max: usize,
     /// The headers of the user's request that go to the agent.
@@ -48,6 +51,8 @@ pub struct AgentCommand {
     pub directory: Option<PathBuf>,
     /// The whole environment of the process.
     pub environment: BTreeMap<String, HiddenText>,
+    /// The command that runs the program, and ends everything that it started. Empty: only the process group ends.
+    pub supervisor: Vec<String>,
 }
 
 /// A text that debug output hides.
@@ -160,18 +165,30 @@ enum ValueSource {
 pub type ReadVariable<'e> = &'e dyn Fn(&str) -> Option<String>;
 
 impl ValueSource {
-    fn resolve(&self, variable: ReadVariable<'_>) -> Result<String, String> {
-        match self {
-            Self::Text(text) => Ok(text.clone()),
+    /// The value under this name. If it is a credential, that is noted without its prefix.
+    fn resolve(&self, name: &str, variable: ReadVariable<'_>, credentials: &mut Vec<HiddenText>) -> Result<String, String> {
+        let (prefix, value) = match self {
+            Self::Text(text) => {
+                if redact_value(&mut json!({ name: text })) {
+                    let after_scheme = text.split_once(' ').map(|(_, credential)| credential);
+                    credentials.extend(
+                        [Some(text.as_str()), after_scheme].into_iter().flatten().map(|text| HiddenText(text.to_owned())),
+                    );
+                }
+                return Ok(text.clone());
+            }
             Self::Env { env, prefix } => {
                 let value = variable(env).ok_or_else(|| format!("the variable {env} is not set; set it, or remove the entry"))?;
-                Ok(format!("{prefix}{value}"))
+                (prefix, value)
             }
             Self::File { file, prefix } => {
                 let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-                Ok(format!("{prefix}{}", text.trim()))
+                (prefix, text.trim().to_owned())
             }
-        }
+        };
+        let whole = format!("{prefix}{value}");
+        credentials.push(HiddenText(value));
+        Ok(whole)
     }
 }
 
@@ -230,6 +247,15 @@ impl AgentEntry {
 }
 
 impl AgentEntry {
+    /// Runs the program under this command, if the agent is a program.
+    #[must_use]
+    pub fn with_supervisor(mut self, command: &[&str]) -> Self {
+        if let AgentTarget::Command(program) = &mut self.target {
+            program.supervisor = command.iter().map(|word| (*word).to_owned()).collect();
+        }
+        self
+    }
+
     /// A setting of the protocol that is text.
     ///
     /// # Errors
@@ -270,14 +296,16 @@ impl AgentTable {
             silence: seconds(self.silence_seconds, defaults.silence),
             retries: self.retries.unwrap_or(defaults.retries),
         };
+        let mut credentials = Vec::new();
         let target = match (connector.target, &self.url, &self.command) {
             (TargetKind::Url, Some(url), None) => {
-                AgentTarget::Url { url: parse_url(url)?, headers: headers(&self.headers, variable)? }
+                AgentTarget::Url { url: parse_url(url)?, headers: headers(&self.headers, variable, &mut credentials)? }
             }
             (TargetKind::Command, None, Some(words)) if !words.is_empty() => AgentTarget::Command(AgentCommand {
                 words: words.clone(),
                 directory: self.directory,
-                environment: environment(&self.environment, variable)?,
+                environment: environment(&self.environment, variable, &mut credentials)?,
+                supervisor: Vec::new(),
             }),
             (TargetKind::Url, ..) => return Err(format!("{} calls an address; give url, and no command", connector.name)),
             (TargetKind::Command, ..) => return Err(format!("{} runs a program; give command, and no url", connector.name)),
@@ -286,7 +314,18 @@ impl AgentTable {
         let history = self.history.unwrap_or(Audience::Internal);
         let forward_headers = forwarded(&self.forward_headers, &target)?;
         let (shares_target, options) = (false, self.options);
-        Ok(AgentEntry { name, connector, target, shares_target, history, limits, turns_max, forward_headers, options })
+        Ok(AgentEntry {
+            name,
+            connector,
+            target,
+            shares_target,
+            history,
+            limits,
+            credentials,
+            turns_max,
+            forward_headers,
+            options,
+        })
     }
 }
 
@@ -301,11 +340,15 @@ fn parse_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-fn headers(given: &BTreeMap<String, ValueSource>, variable: ReadVariable<'_>) -> Result<http::HeaderMap, String> {
+fn headers(
+    given: &BTreeMap<String, ValueSource>,
+    variable: ReadVariable<'_>,
+    credentials: &mut Vec<HiddenText>,
+) -> Result<http::HeaderMap, String> {
     let mut headers = http::HeaderMap::new();
     for (name, source) in given {
         let bad = |what: &str| format!("the header {name:?} {what}");
-        let value = source.resolve(variable).map_err(|what| bad(&format!("has no value: {what}")))?;
+        let value = source.resolve(name, variable, credentials).map_err(|what| bad(&format!("has no value: {what}")))?;
         let header: HeaderName = name.parse().map_err(|_| bad("has no valid name"))?;
         let mut value = HeaderValue::from_str(&value).map_err(|_| bad("has characters that a header cannot have"))?;
         value.set_sensitive(true);
@@ -339,11 +382,13 @@ fn forwarded(names: &[String], target: &AgentTarget) -> Result<Vec<HeaderName>, 
 fn environment(
     given: &BTreeMap<String, ValueSource>,
     variable: ReadVariable<'_>,
+    credentials: &mut Vec<HiddenText>,
 ) -> Result<BTreeMap<String, HiddenText>, String> {
     let inherited = INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), HiddenText(variable(name)?))));
     let mut environment: BTreeMap<_, _> = inherited.collect();
     for (name, source) in given {
-        let value = source.resolve(variable).map_err(|what| format!("the variable {name:?} has no value: {what}"))?;
+        let value =
+            source.resolve(name, variable, credentials).map_err(|what| format!("the variable {name:?} has no value: {what}"))?;
         environment.insert(name.clone(), HiddenText(value));
     }
     Ok(environment)

@@ -21,6 +21,8 @@ const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The most redirects of one call.
 const REDIRECTS_MAX: usize = 3;
 const EVENT_STREAM: &str = "text/event-stream";
+/// The code of a call that could not connect.
+pub(super) const ENDPOINT_UNREACHABLE: &str = "endpoint_unreachable";
 /// The code of an answer that is no stream of events.
 pub(super) const NO_STREAM: &str = "endpoint_content_type";
 
@@ -120,7 +122,7 @@ impl HttpEndpoint {
         let response = sent.map_err(|_| self.too_slow(time_max))?.map_err(|error| {
             let reason = innermost(&error);
             match error.is_connect() {
-                true => UpstreamError::new("endpoint_unreachable", format!("{} cannot be reached: {reason}.", self.url))
+                true => UpstreamError::new(ENDPOINT_UNREACHABLE, format!("{} cannot be reached: {reason}.", self.url))
                     .with_retry(RetryHint::Backoff),
                 // The work may have begun.
                 false => UpstreamError::cut(format!("{} closed the connection without an answer: {reason}.", self.url)),

@@ -25,10 +25,15 @@ pub mod entry;
 mod error;
 mod http;
 mod langgraph;
+mod lines;
 mod memory;
 mod openai_responses;
+mod presence;
 mod process;
+mod secrets;
 pub mod sse;
+#[cfg(target_os = "linux")]
+pub mod supervisor;
 mod turn;
 mod worker;
 
@@ -38,8 +43,10 @@ use entry::{AgentEntry, AgentTarget, EntryError};
 use futures_util::future::join_all;
 use http::HttpEndpoint;
 use process::ProcessPool;
+use secrets::KnownSecrets;
 use std::collections::HashSet;
 use std::sync::Arc;
+use tokio::sync::Notify;
 use turn::ConnectedAgent;
 use worker::Worker;
 
@@ -113,7 +120,14 @@ pub fn connect(app: &Arc<App>, entries: Vec<AgentEntry>) -> Result<impl Future<O
         let protocol = (entry.connector.open)(&entry, app.limits.fact_bytes_max)
             .map_err(|what| EntryError { at: format!("agent {}", entry.name), what })?;
         tracing::info!(agent = %entry.name, protocol = entry.connector.name, "connecting an agent");
-        workers.push(work_while_leading(Arc::new(ConnectedAgent { app: app.clone(), entry, protocol })));
+        let secrets = KnownSecrets::new(entry.credentials.iter().map(|credential| credential.0.as_str()));
+        workers.push(work_while_leading(Arc::new(ConnectedAgent {
+            app: app.clone(),
+            entry,
+            protocol,
+            secrets,
+            was_unreachable: Notify::new(),
+        })));
     }
     Ok(async move {
         join_all(workers).await;
@@ -129,6 +143,7 @@ async fn work_while_leading(agent: Arc<ConnectedAgent>) {
     while leads.wait_for(|leads| *leads).await.is_ok() {
         tokio::select! {
             () = Worker::new(agent.clone()).run() => {}
+            () = presence::watch(&agent) => {}
             _ = leads.wait_for(|leads| !*leads) => tracing::info!(agent = %agent.entry.name, "another node calls the agent now"),
         }
     }

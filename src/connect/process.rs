@@ -1,14 +1,17 @@
 //! Agents that are processes: started without a shell, with a given environment, spoken to by lines of JSON.
 //!
-//! A process is the leader of its own group, and the whole group is killed with it: agents start tools. A process stays
-//! between the turns of its session. The pool ends the oldest ones. A process ends with its leader: a child that holds
-//! the output open after that does not keep a run alive.
+//! A process is the leader of its own group, and the whole group is killed with it: agents start tools. On Linux it is
+//! the supervisor of the program, which also ends what left the group, and ends all with the server
+//! (`connect::supervisor`). A process stays between the turns of its session, and what it writes then is dropped. The
+//! pool ends the oldest ones. A process ends with its leader: a child that holds the output open after that does not
+//! keep a run alive.
 
 use super::entry::{AgentCommand, CallLimits, HiddenText};
 use super::error::{UpstreamError, excerpt};
+use super::lines::LineReader;
+#[cfg(target_os = "linux")]
+use super::supervisor::NOT_STARTED;
 use crate::model::SessionId;
-use crate::model::json::without_mark;
-use bytes::BytesMut;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use serde_json::Value;
@@ -19,12 +22,10 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::signal::unix::{self, SignalKind};
-use tokio::sync::mpsc;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// Lines of a process that wait for the turn.
-const LINES_MAX: usize = 64;
 /// Processes that wait for another turn of their session.
 const IDLE_MAX: usize = 16;
 /// Lines of standard error that a failure quotes.
@@ -39,13 +40,16 @@ const WRITE_TIME_MAX: Duration = Duration::from_secs(10);
 /// A running process.
 pub(super) struct AgentProcess {
     child: Child,
-    input: ChildStdin,
-    lines: mpsc::Receiver<Result<String, UpstreamError>>,
+    /// `None` once the process must end: its supervisor sees the end of the pipe.
+    input: Option<ChildStdin>,
+    output: LineReader<ChildStdout>,
     errors: Arc<Mutex<VecDeque<String>>>,
     /// Reads standard error to its end.
     reading_errors: JoinHandle<()>,
     /// Comes with each end of a process of this server.
     ends: unix::Signal,
+    /// Whether the process is a supervisor, which ends the program with the input.
+    is_supervised: bool,
     /// When the output has to end, once the leader has exited.
     output_ends_by: Option<Instant>,
 }
@@ -56,9 +60,10 @@ impl AgentProcess {
     /// # Errors
     /// [`UpstreamError`] if it cannot be started.
     pub fn start(command: &AgentCommand, further: &[String], line_bytes_max: usize) -> Result<Self, UpstreamError> {
-        let (program, arguments) = command.words.split_first().expect("an entry has a program");
-        let mut starting = Command::new(program);
-        starting.args(arguments).args(further).env_clear();
+        let mut words = command.supervisor.iter().chain(&command.words).chain(further);
+        let program = &command.words[0];
+        let mut starting = Command::new(words.next().expect("an entry has a program"));
+        starting.args(words).env_clear();
         starting.envs(command.environment.iter().map(|(name, HiddenText(value))| (name, value)));
         if let Some(directory) = &command.directory {
             starting.current_dir(directory);
@@ -71,10 +76,9 @@ impl AgentProcess {
         let mut child = starting.spawn().map_err(|error| {
             UpstreamError::new("process_not_started", format!("The program {program:?} cannot be started: {error}."))
         })?;
-        let input = child.stdin.take().expect("standard input is piped");
-        let (output, error) = (child.stdout.take().expect("standard output is piped"), child.stderr.take());
-        let (send, lines) = mpsc::channel(LINES_MAX);
-        tokio::spawn(read_lines(output, line_bytes_max, send));
+        let is_supervised = !command.supervisor.is_empty();
+        let (input, error) = (child.stdin.take(), child.stderr.take());
+        let output = LineReader::new(child.stdout.take().expect("standard output is piped"), line_bytes_max);
         let errors = Arc::default();
         let kept: Arc<Mutex<VecDeque<String>>> = Arc::clone(&errors);
         let name = program.clone();
@@ -96,7 +100,7 @@ impl AgentProcess {
                 kept.push_back(line);
             }
         });
-        Ok(Self { child, input, lines, errors, reading_errors, ends, output_ends_by: None })
+        Ok(Self { child, input, output, errors, reading_errors, ends, is_supervised, output_ends_by: None })
     }
 
     /// Writes one message.
@@ -105,11 +109,17 @@ impl AgentProcess {
     /// The process has ended, or does not read.
     pub async fn write(&mut self, message: &Value) -> Result<(), UpstreamError> {
         let line = format!("{message}\n");
+        let Self { input: Some(input), output, .. } = self else { return Err(self.ended("it was ended").await) };
         let writing = async {
-            self.input.write_all(line.as_bytes()).await?;
-            self.input.flush().await
+            input.write_all(line.as_bytes()).await?;
+            input.flush().await
         };
-        match timeout(WRITE_TIME_MAX, writing).await {
+        let written = tokio::select! {
+            biased;
+            written = timeout(WRITE_TIME_MAX, writing) => written,
+            () = output.read_ahead() => unreachable!("it never resolves"),
+        };
+        match written {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(self.ended(&error.to_string()).await),
             Err(_) => Err(UpstreamError::new("process_silent", "The agent's process does not read its input.")),
@@ -132,13 +142,13 @@ impl AgentProcess {
             let leader = self.leader();
             tokio::select! {
                 biased;
-                received = self.lines.recv() => return match received {
+                received = self.output.next() => return match received {
                     Some(line) => line,
                     None => Err(self.ended("it closed its output").await),
                 },
                 () = exit_of(leader, &mut self.ends), if self.output_ends_by.is_none() => {
                     // Most children that hold the output open end with the group.
-                    self.kill_group();
+                    self.end();
                     self.output_ends_by = Some(Instant::now() + LAST_WORDS_TIME_MAX);
                 }
                 () = until(self.output_ends_by) => return Err(self.ended("it exited").await),
@@ -157,13 +167,17 @@ impl AgentProcess {
         let leader = self.leader();
         let exit = tokio::task::spawn_blocking(move || leader.is_none_or(|leader| has_exited(leader, WaitIdOptions::empty())));
         let has_exited = matches!(timeout(LAST_WORDS_TIME_MAX, exit).await, Ok(Ok(true)));
-        self.kill_group();
+        self.end();
         let status = match self.child.wait().await {
             Ok(status) if has_exited => status.to_string(),
             _ => how.to_owned(),
         };
         let _ = timeout(LAST_WORDS_TIME_MAX, &mut self.reading_errors).await;
         let words = self.errors.lock().iter().cloned().collect::<Vec<_>>().join("\n");
+        #[cfg(target_os = "linux")]
+        if words.starts_with(NOT_STARTED) {
+            return UpstreamError::new("process_not_started", words);
+        }
         UpstreamError::new("process_ended", format!("The agent's process ended: {status}. {}", excerpt(&words)).trim_end())
     }
 
@@ -176,9 +190,10 @@ impl AgentProcess {
         self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))
     }
 
-    /// Kills all processes of the group. Call it before the leader is reaped: until then its id names no other group.
-    fn kill_group(&self) {
-        if let Some(group) = self.leader() {
+    /// Ends the program with what it started. Call it before the leader is reaped: until then its id names no other group.
+    fn end(&mut self) {
+        self.input = None;
+        if let Some(group) = self.leader().filter(|_| !self.is_supervised) {
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
@@ -186,7 +201,7 @@ impl AgentProcess {
 
 impl Drop for AgentProcess {
     fn drop(&mut self) {
-        self.kill_group();
+        self.end();
     }
 }
 
@@ -203,39 +218,47 @@ async fn exit_of(leader: Option<Pid>, ends: &mut unix::Signal) {
     }
 }
 
-async fn read_lines(mut output: ChildStdout, bytes_max: usize, lines: mpsc::Sender<Result<String, UpstreamError>>) {
-    let mut buffer = BytesMut::new();
-    loop {
-        while let Some(end) = memchr::memchr(b'\n', &buffer) {
-            let line = buffer.split_to(end + 1);
-            let line = String::from_utf8_lossy(without_mark(&line)).trim().to_owned();
-            if !line.is_empty() && lines.send(Ok(line)).await.is_err() {
-                return;
-            }
-        }
-        if buffer.len() > bytes_max {
-            let reason = format!("A line of the agent's process is larger than {bytes_max} bytes, the limit.");
-            let _ = lines.send(Err(UpstreamError::new("process_line_too_large", reason))).await;
-            return;
-        }
-        match output.read_buf(&mut buffer).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
-    }
-}
-
 /// Processes between two turns, with what their protocol knows about them.
 pub(super) struct ProcessPool<P> {
     pub command: AgentCommand,
     pub limits: CallLimits,
     pub line_bytes_max: usize,
     /// The least recently used first.
-    idle: Mutex<VecDeque<(SessionId, P)>>,
+    idle: Mutex<VecDeque<(SessionId, IdleProcess<P>)>>,
+}
+
+/// A process between two turns. Dropping it ends the process.
+struct IdleProcess<P> {
+    /// Dropping it ends the task.
+    is_wanted: oneshot::Sender<()>,
+    /// Drops what the process writes, and returns the process once it is wanted. `None`: its output has ended.
+    discarding: JoinHandle<Option<P>>,
+}
+
+impl<P: Pooled> IdleProcess<P> {
+    fn new(mut process: P) -> Self {
+        let (is_wanted, wanted) = oneshot::channel();
+        let discarding = tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                _ = wanted => Some(process),
+                () = process.process().output.discard() => None,
+            }
+        });
+        Self { is_wanted, discarding }
+    }
+
+    /// The process, if it still runs. Nothing that it wrote before is left.
+    async fn wake(self) -> Option<P> {
+        drop(self.is_wanted);
+        let mut process = self.discarding.await.ok()??;
+        process.process().output.discard_written();
+        process.process().is_running().then_some(process)
+    }
 }
 
 /// A process with the state of its protocol.
-pub(super) trait Pooled {
+pub(super) trait Pooled: Send + 'static {
     fn process(&mut self) -> &mut AgentProcess;
 }
 
@@ -245,17 +268,19 @@ impl<P: Pooled> ProcessPool<P> {
     }
 
     /// Takes the process of a session, if it still runs.
-    pub fn take(&self, session: &SessionId) -> Option<P> {
-        let mut idle = self.idle.lock();
-        let at = idle.iter().position(|(of, _)| of == session)?;
-        let (_, mut process) = idle.remove(at)?;
-        process.process().is_running().then_some(process)
+    pub async fn take(&self, session: &SessionId) -> Option<P> {
+        let (_, process) = {
+            let mut idle = self.idle.lock();
+            let at = idle.iter().position(|(of, _)| of == session)?;
+            idle.remove(at)?
+        };
+        process.wake().await
     }
 
     /// Keeps a process for the next turn of its session.
     pub fn keep(&self, session: &SessionId, process: P) {
         let mut idle = self.idle.lock();
-        idle.push_back((session.clone(), process));
+        idle.push_back((session.clone(), IdleProcess::new(process)));
         if idle.len() > IDLE_MAX {
             idle.pop_front();
         }
@@ -281,7 +306,7 @@ mod tests {
     async fn leader_with(child: &str, then: &str) -> (AgentProcess, Pid) {
         let words = ["sh", "-c", &format!("{child} & echo $!; {then}")].map(str::to_owned).to_vec();
         let environment = std::env::var("PATH").map(|path| ("PATH".to_owned(), HiddenText(path))).into_iter().collect();
-        let command = AgentCommand { words, environment, directory: None };
+        let command = AgentCommand { words, environment, directory: None, supervisor: Vec::new() };
         let mut process = AgentProcess::start(&command, &[], 1024).unwrap();
         let child = process.next(None).await.unwrap().parse().unwrap();
         (process, Pid::from_raw(child).unwrap())

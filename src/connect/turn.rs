@@ -10,7 +10,9 @@ use super::call::{ActionReply, Protocol, QuestionLife, TurnInput, Upstream, Upst
 use super::conversation;
 use super::entry::AgentEntry;
 use super::error::{RetryHint, UpstreamError, excerpt};
+use super::http::ENDPOINT_UNREACHABLE;
 use super::memory;
+use super::secrets::KnownSecrets;
 use crate::control::Answer;
 use crate::ingest::WriterView;
 use crate::log::LogId;
@@ -30,7 +32,7 @@ use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 
 /// The first pause before a call is repeated. Each further one is twice as long, up to the maximum.
@@ -48,6 +50,10 @@ pub(super) struct ConnectedAgent {
     pub app: Arc<App>,
     pub entry: AgentEntry,
     pub protocol: Box<dyn Protocol>,
+    /// The credentials of the entry.
+    pub secrets: KnownSecrets,
+    /// Signals that a call could not connect.
+    pub was_unreachable: Notify,
 }
 
 /// A claimed control that the connector has to answer.
@@ -156,7 +162,10 @@ impl ConnectedAgent {
         let run = job.run.clone();
         let mut turn = match self.publisher(&job).await {
             Ok(publisher) => {
-                Turn { agent: self, publisher, job, memory: Remembered::default(), late: Vec::new(), is_cancelled: false }
+                let headers = job.controls.iter().filter_map(|control| control.user_headers.as_ref());
+                let secrets = headers.fold(self.secrets.clone(), KnownSecrets::with_headers);
+                let (memory, late) = (Remembered::default(), Vec::new());
+                Turn { agent: self, publisher, job, memory, secrets, late, is_cancelled: false }
             }
             Err(problem) => {
                 tracing::error!(agent = %self.entry.name, %run, reason = problem.detail, "a turn cannot begin");
@@ -191,6 +200,8 @@ struct Turn<'a> {
     publisher: FactPublisher<'a>,
     job: TurnJob,
     memory: Remembered,
+    /// The credentials of the agent, and the headers of its users: no fact repeats them.
+    secrets: KnownSecrets,
     /// Answers that another call must bring.
     late: Vec<LateReply>,
     is_cancelled: bool,
@@ -198,7 +209,8 @@ struct Turn<'a> {
 
 impl Turn<'_> {
     async fn publish_native(&mut self, facts: &[Value]) -> Result<(), Problem> {
-        self.publisher.publish(&source::agent_ui::SOURCE, &lines(facts), None).await
+        let facts: Vec<String> = facts.iter().map(|fact| self.secrets.mask(&fact.to_string()).into_owned()).collect();
+        self.publisher.publish(&source::agent_ui::SOURCE, &facts, None).await
     }
 
     async fn status(&self) -> Result<Status, Problem> {
@@ -442,6 +454,9 @@ impl Turn<'_> {
                 Ok(begun) => return Ok(Some(begun)),
                 Err(error) => error,
             };
+            if error.code == ENDPOINT_UNREACHABLE {
+                agent.was_unreachable.notify_one();
+            }
             let Some(hint) = error.retry.filter(|_| attempt < self.agent.entry.limits.retries) else { return Err(error) };
             let pause = match hint {
                 RetryHint::After(pause) => pause,
@@ -473,7 +488,8 @@ impl Turn<'_> {
         if !facts.is_empty() {
             self.resolve().await?;
             let memory = self.remember(upstream.news());
-            self.publisher.publish(self.agent.source(), facts, memory).await.map_err(|problem| refused(problem, facts))?;
+            let facts: Vec<String> = facts.iter().map(|fact| self.secrets.mask(fact).into_owned()).collect();
+            self.publisher.publish(self.agent.source(), &facts, memory).await.map_err(|problem| refused(problem, &facts))?;
             self.acknowledge().await;
         }
         Ok(())
@@ -559,7 +575,8 @@ impl Turn<'_> {
     async fn try_end(&mut self, outcome: &Result<(), UpstreamError>) -> Result<(), Problem> {
         let status = self.status().await?;
         if let Err(error) = outcome {
-            tracing::warn!(agent = %self.agent.entry.name, run = %self.job.run, %error, "a turn failed");
+            let error = self.secrets.mask(&error.to_string()).into_owned();
+            tracing::warn!(agent = %self.agent.entry.name, run = %self.job.run, error, "a turn failed");
         }
         let facts = match outcome {
             _ if status.is_end() => Vec::new(),

@@ -51,7 +51,9 @@ use maintenance::controls::ControlMaintenance;
 use maintenance::disk::{self, Disk, DiskReserve};
 use maintenance::settle::{Settler, StalenessLimits};
 use maintenance::tasks::{TaskEnded, Tasks};
+use parking_lot::Mutex;
 use router::router;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use telemetry::meters::Meters;
@@ -162,6 +164,8 @@ pub struct App {
     pub agents: Vec<AgentId>,
     /// Log lines that could not be written.
     lost_log_lines: Arc<Counter>,
+    /// Connected agents whose address accepted no connection when it was asked last, or was not asked yet.
+    pub absent_agents: Mutex<BTreeSet<AgentId>>,
     request_ids: trace::RequestIds,
     started: jiff::Timestamp,
     /// Verifies tokens. `None`: every client is anonymous and may do everything.
@@ -237,6 +241,7 @@ impl Server {
             rate_limiter: limits.publish.map(RateLimiter::new),
             agents: Vec::new(),
             lost_log_lines: Arc::default(),
+            absent_agents: Mutex::default(),
             request_ids: trace::RequestIds::new((environment.random)() as u32),
             started: (environment.now)(),
             authenticator: None,

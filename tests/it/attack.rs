@@ -1257,3 +1257,55 @@ while read -r line; do
   echo '{"type":"result","subtype":"success","is_error":false,"session_id":"s","uuid":"r","result":"","num_turns":1}'
 done
 "#;
+
+// S11.
+
+/// The lines that an idle program writes, and the bytes of each: the limit of a line.
+const LATE_LINES: u64 = 16;
+const LATE_LINE_BYTES: u64 = 16 * MIB;
+
+/// A program that writes large lines, and words of its own, after the end of each turn.
+const LATE_PROGRAM: &str = r#"
+words() { echo "{\"type\":\"assistant\",\"session_id\":\"s\",\"uuid\":\"$1\",\"parent_tool_use_id\":null,\"message\":{\"id\":\"$1\",\"role\":\"assistant\",\"model\":\"m\",\"content\":[{\"type\":\"text\",\"text\":\"$2\"}]}}"; }
+n=0
+while read -r line; do
+  n=$((n + 1))
+  words "own-$n" "turn $n"
+  echo "{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":false,\"session_id\":\"s\",\"uuid\":\"r$n\",\"result\":\"\",\"num_turns\":1}"
+  i=0
+  while [ $i -lt LINES ]; do head -c BYTES /dev/zero | tr '\0' x; echo; i=$((i + 1)); done
+  words "late-$n" "too late"
+  : > "$DIR/wrote-$n"
+done
+"#;
+
+#[tokio::test]
+async fn an_idle_program_that_goes_on_writing_takes_no_memory_and_says_nothing_in_the_next_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = LATE_PROGRAM.replace("LINES", &LATE_LINES.to_string()).replace("BYTES", &(LATE_LINE_BYTES - 1).to_string());
+    std::fs::write(dir.path().join("agents.toml"), program(dir.path(), "helper", &script)).unwrap();
+    let server = Process::start_with(dir.path(), &["--connect-file", dir.path().join("agents.toml").to_str().unwrap()]);
+    let client = Client::new(server.at);
+    let beside = Bystander::beside(&server);
+    let before = server.resident_kib();
+    for n in 1..=2 {
+        let value = json!({ "runId": format!("r{n}"), "messages": [{ "id": format!("u{n}"), "role": "user", "content": "Go" }] });
+        let body = json!({ "control": "send", "agentId": "helper", "value": value }).to_string();
+        client.post("/v1/sessions/s/controls", &[("content-type", "application/json")], body).await;
+        wait_until_completed(&client, &format!("r{n}")).await;
+        let wrote = async {
+            while !dir.path().join(format!("wrote-{n}")).exists() {
+                tokio::time::sleep(REST).await;
+            }
+        };
+        with_timeout("the program to write all, because the server reads it", wrote).await;
+    }
+    let grown = server.resident_kib().saturating_sub(before) / 1024;
+    println!("attack: {} MiB of late lines: {grown} MiB", 2 * LATE_LINES * LATE_LINE_BYTES / MIB);
+    assert!(grown < 4 * LATE_LINE_BYTES / MIB, "{grown} MiB for lines that nothing reads");
+    for n in 1..=2 {
+        let events = client.get(&format!("/v1/runs/r{n}/events?audience=internal")).await.ok().to_string();
+        assert!(events.contains(&format!("turn {n}")) && !events.contains("too late"), "{events}");
+    }
+    beside.was_served("an idle program that goes on writing");
+}

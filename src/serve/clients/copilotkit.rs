@@ -128,7 +128,8 @@ async fn agents(app: &App, authorization: &Authorization) -> Result<BTreeMap<Str
     let mut names: BTreeMap<String, bool> = BTreeMap::from([(DEFAULT_AGENT.to_owned(), false)]);
     let configured = app.agents.iter().map(|agent| (agent.clone(), false));
     let known = configured.chain(app.logs.queues().agents()).filter(|(agent, _)| authorization.has_agent(agent));
-    names.extend(known.map(|(agent, is_present)| (agent.to_string(), is_present)));
+    let absent = app.absent_agents.lock().clone();
+    names.extend(known.map(|(agent, waits)| (agent.to_string(), waits && !absent.contains(&agent))));
     for listed in app.logs.list(LogKind::Run, None, AGENTS_OF_RUNS_MAX).await? {
         let Some(summary) = Summary::from_listed(&listed) else { continue };
         let is_seen = matches!(&listed.log, LogId::Run(run) if authorization.has_run(run, &summary));

@@ -135,3 +135,25 @@ async fn credentials_reach_the_endpoint_and_no_envelope() {
     assert_eq!(log.status, 200);
     assert!(!String::from_utf8_lossy(&log.body).contains("plain-words"), "a credential is in the log");
 }
+
+#[tokio::test]
+async fn an_agent_whose_address_is_dead_is_not_present_until_something_listens_there() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let alive = Endpoint::start(vec![]).await;
+    let other = agent(&alive.url, "").replace("helper", "other");
+    let client = start_server(&format!("{}{other}", agent(&format!("http://{address}/agent"), ""))).await;
+    let presence = async || {
+        let agents = client.get("/copilotkit/info").await.ok()["agents"].clone();
+        [agents["helper"]["present"] == true, agents["other"]["present"] == true]
+    };
+    let reaches = async |expected: [bool; 2]| {
+        while presence().await != expected {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    crate::harness::with_timeout("the agent that answers", reaches([false, true])).await;
+    let _listener = std::net::TcpListener::bind(address).unwrap();
+    crate::harness::with_timeout("the agent that came later", reaches([true, true])).await;
+}

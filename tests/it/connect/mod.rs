@@ -11,6 +11,7 @@ mod openai_responses;
 mod programs;
 mod protocols;
 mod questions;
+mod supervised;
 mod table;
 mod turns;
 mod user_headers;

@@ -172,3 +172,60 @@ async fn a_message_that_waited_over_a_restart_fails_and_says_that_its_headers_ar
     assert_eq!(received(&endpoint).await, some(["", "north", ""]));
     wait_for_status(&client, "r3", "completed").await;
 }
+
+#[tokio::test]
+async fn secrets_of_one_sender_do_not_displace_the_headers_of_others() {
+    let endpoint = Endpoint::start(vec![answer("r1")]).await;
+    let client = start_server(&agent(&endpoint, NAMES)).await;
+    let value = json!({ "password": "x".repeat(255 * 1024 - 200) });
+    let mut refused = Vec::new();
+    // Two logs of one session: a log has 64 open controls at most.
+    send(&client, "/v1/runs/of-greedy/facts?sessionId=greedy", &[], json!([{ "type": "run.started" }])).await.ok();
+    for path in ["/v1/sessions/greedy/controls", "/v1/runs/of-greedy/controls"] {
+        for _ in 0..33 {
+            let answer = send(&client, path, &[], json!({ "control": "send", "agentId": "absent", "value": value })).await;
+            if answer.status != 202 {
+                refused.push(answer.problem(429, "too_many_secrets"));
+            }
+        }
+    }
+    assert!(refused.len() > 50 && refused[0]["limit"].is_number(), "{}", refused.len());
+    assert!(refused[0]["detail"].as_str().unwrap().contains("nothing was recorded"), "{}", refused[0]);
+    say(&client, "r1", &[("authorization", "Bearer of-ada")]).await;
+    assert_eq!(received(&endpoint).await, some(["Bearer of-ada", "", ""]));
+}
+
+#[tokio::test]
+async fn an_agent_that_echoes_its_credentials_and_the_user_s_headers_puts_them_into_no_envelope() {
+    let (own, users) = ("plain words of the operator", "plain-words-of-the-user");
+    let echo = format!("I got {own} and {users}, which is tenant/{users}.");
+    let says = [
+        json!({ "type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "role": "assistant", "delta": echo }),
+        json!({ "type": "TOOL_CALL_CHUNK", "toolCallId": "c", "toolCallName": "env", "delta": json!({ "seen": own }).to_string() }),
+        json!({ "type": "RUN_ERROR", "message": echo }),
+    ];
+    let replies = vec![
+        Reply::Events([&[started("r1")], &says[..]].concat()),
+        Reply::Other(422, "text/plain", "plain words of the operator, plain-words-of-the-user"),
+    ];
+    let endpoint = Endpoint::start(replies).await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("credential");
+    std::fs::write(&file, format!("{own}\n")).unwrap();
+    let headers = format!("headers = {{ x-own = {{ file = {:?}, prefix = \"Key \" }} }}", file.to_str().unwrap());
+    let client = start_server(&agent(&endpoint, &format!("forward-headers = [\"x-tenant\"]\n{headers}"))).await;
+    for run in ["r1", "r2"] {
+        say(&client, run, &[("x-tenant", users)]).await;
+        let received = endpoint.received().await.headers;
+        assert_eq!(
+            json!([received["x-own"].to_str().unwrap(), received["x-tenant"].to_str().unwrap()]),
+            json!([format!("Key {own}"), users])
+        );
+        wait_for_status(&client, run, "failed").await;
+        for path in ["events", "activities"] {
+            let shown = client.get(&format!("/v1/runs/{run}/{path}?audience=internal")).await.ok().to_string();
+            assert!(!shown.contains(own) && !shown.contains(users), "{shown}");
+            assert!(shown.contains("[redacted]"), "{shown}");
+        }
+    }
+}

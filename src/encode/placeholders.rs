@@ -28,9 +28,9 @@ const END: char = '\u{E002}';
 const KINDS: &[&str] = &["tool-call-progress", "action", "state", "run"];
 
 /// Makes placeholders, and finds them again.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Placeholders {
-    nonce: Box<str>,
+    nonce: std::sync::Arc<str>,
 }
 
 /// A placeholder in a text.

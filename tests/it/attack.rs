@@ -692,6 +692,78 @@ fn bytes_written(server: &Process) -> u64 {
     io.lines().find_map(|line| line.strip_prefix("wchar: ")?.parse().ok()).unwrap_or(0)
 }
 
+/// Actions that a run asked, and outputs in one message of a client.
+const ASKED_ACTIONS: usize = 4000;
+const OUTPUTS: usize = 80_000;
+/// Runs of a long thread, and messages of each.
+const THREAD_RUNS: usize = 16;
+const RUN_MESSAGES: usize = 1500;
+
+#[tokio::test]
+async fn long_conversations_of_existing_clients_hold_no_thread() {
+    let server = Process::start();
+    let client = Client::new(server.at);
+    let asked = |n: usize| {
+        fact(
+            "action.required",
+            json!({"actionId": format!("a{n}"), "toolCallId": format!("c{n}"), "payload": {"kind": "tool_approval"}}),
+        )
+    };
+    client.append("asked", &[fact("run.started", json!({"sessionId": "chat"}))]).await;
+    for first in (0..ASKED_ACTIONS).step_by(1000) {
+        client.append("asked", &(first..first + 1000).map(asked).collect::<Vec<_>>()).await;
+    }
+    client.append("asked", &[fact("action.resolved", json!({"actionId": "a0", "payload": {"outcome": "approved"}}))]).await;
+    let said = |n: usize| fact("text.delta", json!({"messageId": format!("m{n}"), "payload": {"text": "some words"}}));
+    for run in 0..THREAD_RUNS {
+        let mut facts = vec![fact("run.started", json!({"sessionId": "thread"}))];
+        facts.extend((0..RUN_MESSAGES).map(said));
+        client.append(&format!("thread-{run}"), &facts).await;
+        client.append(&format!("thread-{run}"), &[fact("run.finished", json!({}))]).await;
+    }
+    let beside = Bystander::beside(&server);
+    let json = [("content-type", "application/json")];
+    // Outputs of other calls, and the output of one call again and again.
+    for call in [|n: usize| format!("z{n}"), |_: usize| "c0".to_owned()] {
+        let before = crate::ops::read_metric(&client, "proscenium_appends_total").await;
+        let part = |n: usize| json!({"type": "tool-x", "toolCallId": call(n), "state": "output-available", "output": 1});
+        let message = json!({"id": "asked", "role": "assistant", "parts": (0..OUTPUTS).map(part).collect::<Vec<_>>()});
+        let body = json!({"id": "chat", "messages": [message]}).to_string();
+        client.post("/ai-sdk/helper?version=6", &json, body).await.problem(413, "control_too_large");
+        let appends = crate::ops::read_metric(&client, "proscenium_appends_total").await - before;
+        // The bystander appends as well, but not once for each of them.
+        assert!(appends < OUTPUTS as f64 / 20.0, "{appends} appends for one request");
+    }
+    // Too many values are refused before they take memory.
+    let before = server.resident_kib();
+    let many = format!("[{}]", vec![r#"{"id":"m","role":"user","content":"x"}"#; 300_000].join(","));
+    for (path, ids) in [
+        ("/ag-ui/helper", r#""threadId":"t","runId":"r""#),
+        ("/copilotkit/agent/helper/run", r#""threadId":"t","runId":"r""#),
+        ("/copilotkit/agent/helper/connect", r#""threadId":"t","runId":"r""#),
+        ("/ai-sdk/helper", r#""id":"t""#),
+    ] {
+        let problem = client.post(path, &json, format!("{{{ids},\"messages\":{many}}}")).await.problem(413, "body_too_large");
+        assert_eq!(problem["limit"], 500_000, "{path}: {problem}");
+    }
+    let grown = server.resident_kib().saturating_sub(before) / 1024;
+    // Text has commas as well.
+    let text = json!({"threadId": "t", "runId": "r", "messages": [{"id": 1, "role": "user", "content": ",".repeat(600_000)}], "state": {"x": ["\"", "\\"]}});
+    let mut accepted = Sse::post(TcpStream::connect(server.at).await.unwrap(), "/ag-ui/helper", &text.to_string()).await;
+    assert_eq!(accepted.status, 200);
+    accepted.wait_until_open().await;
+    let page = client.get("/ag-ui/helper?threadId=thread").await.ok();
+    assert_eq!(page["messages"].as_array().unwrap().len(), 1000);
+    client.get("/ai-sdk/helper/thread?version=6").await.ok();
+    let joins = json!({"threadId": "thread", "runId": "x", "messages": []}).to_string();
+    let mut joined = Sse::post(TcpStream::connect(server.at).await.unwrap(), "/copilotkit/agent/helper/connect", &joins).await;
+    while !String::from_utf8_lossy(&joined.bytes).contains("MESSAGES_SNAPSHOT") {
+        joined.read_more().await;
+    }
+    beside.was_served("long conversations");
+    assert!(grown < 128, "{grown} MiB for refused conversations");
+}
+
 // Entry 17.
 
 #[tokio::test]

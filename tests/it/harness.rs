@@ -212,6 +212,15 @@ impl Process {
         cpu_ms_of(self.id())
     }
 
+    /// Waits until the process has ended, and returns its log. Its command must have piped standard error.
+    pub fn take_log(&mut self) -> String {
+        let mut log = String::new();
+        let stderr = self.child.stderr.take().expect("standard error is piped");
+        std::io::Read::read_to_string(&mut { stderr }, &mut log).expect("the log is UTF-8");
+        self.wait();
+        log
+    }
+
     /// Waits until the process has ended.
     pub fn wait(&mut self) -> std::process::ExitStatus {
         self.child.wait().expect("the process is a child of this one")
@@ -551,7 +560,7 @@ pub struct Sse {
 
 impl Sse {
     /// Requests `path` on this connection, and reads the response's head.
-    pub async fn open(mut socket: TcpStream, via: Transport, path: &str, headers: &[(&str, &str)]) -> Self {
+    pub async fn open(socket: TcpStream, via: Transport, path: &str, headers: &[(&str, &str)]) -> Self {
         let mut head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n");
         for (name, value) in headers {
             head.push_str(&format!("{name}: {value}\r\n"));
@@ -560,7 +569,18 @@ impl Sse {
             head.push_str("content-length: 0\r\n");
         }
         head.push_str("\r\n");
-        socket.write_all(head.as_bytes()).await.expect("the request is sent");
+        Self::begin(socket, &head).await
+    }
+
+    /// Posts a JSON body on this connection, and reads the response's head.
+    pub async fn post(socket: TcpStream, path: &str, body: &str) -> Self {
+        let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n");
+        Self::begin(socket, &format!("{head}content-length: {}\r\n\r\n{body}", body.len())).await
+    }
+
+    /// Sends a request, and reads the response's head.
+    async fn begin(mut socket: TcpStream, request: &str) -> Self {
+        socket.write_all(request.as_bytes()).await.expect("the request is sent");
         let mut raw = Vec::new();
         let end = loop {
             if let Some(at) = find(&raw, b"\r\n\r\n") {

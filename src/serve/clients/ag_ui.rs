@@ -11,7 +11,7 @@ use super::cursor::DialectCursor;
 use super::requests::{self, Decision};
 use super::tanstack::{self, TanStack};
 use super::threads::{RUNS_MAX, Thread};
-use super::{DialectStream, IdPosition, PendingOpening, StartFuture, Started, StreamOpening, body, shown_activities};
+use super::{DialectStream, IdPosition, PendingOpening, StartFuture, Started, StreamOpening, apart, body, shown_activities};
 use crate::auth::rights::Verb;
 use crate::control::Requester;
 use crate::encode::ag_ui::{AgUi, AgUiOptions, interrupts, messages, state};
@@ -61,12 +61,12 @@ impl RunInput {
                 Some(run) => run,
                 None => body::id(&body, "runId")?,
             },
-            messages: body::objects(&body, "messages")?,
-            decisions: requests::decisions(&body::objects(&body, "resume")?)?,
+            messages: body::take_objects(&mut body, "messages")?,
+            decisions: requests::decisions(&body::take_objects(&mut body, "resume")?)?,
             is_v1: is_v1(&body),
             rest: Map::new(),
         };
-        for member in ["threadId", "runId", "messages", "resume"] {
+        for member in ["threadId", "runId"] {
             body.shift_remove(member);
         }
         Ok(Self { rest: body, ..read })
@@ -242,13 +242,17 @@ async fn existing_run(
 /// the user does not tell, and is attached to.
 async fn check_asks_nothing_new(app: &App, thread: &Thread, input: &RunInput, audience: Audience) -> Result<(), Problem> {
     let Some(last) = input.messages.last().filter(|message| message["role"] == "user") else { return Ok(()) };
-    let mut said = messages(&shown_activities(app, &input.run, audience, None).await?, input.is_v1);
+    let is_v1 = input.is_v1;
+    let shown = shown_activities(app, &input.run, audience, None).await?;
+    let mut said = apart(app, move || messages(&shown, is_v1)).await;
     said.retain(|message| message["role"] == "user");
-    let is_same = |message: &Value| message["id"] == last["id"] || text_of(message) == text_of(last);
+    let asked = text_of(last);
+    let is_same = |message: &Value| message["id"] == last["id"] || text_of(message) == asked;
     if said.is_empty() || said.iter().any(is_same) {
         return Ok(());
     }
-    let of_thread = messages(&thread.shown_activities(app, audience).await?, input.is_v1);
+    let shown = thread.shown_activities(app, audience).await?;
+    let of_thread = apart(app, move || messages(&shown, is_v1)).await;
     if of_thread.iter().any(|message| message["id"] == last["id"]) {
         return Ok(());
     }
@@ -301,10 +305,13 @@ async fn submit_decisions(
 /// The value of the `send` that requests a new run.
 async fn send_value(app: &App, thread: &Thread, input: RunInput, audience: Audience) -> Result<Value, Problem> {
     let shown = thread.shown_activities(app, audience).await?;
-    let known = requests::known_ids(&shown, &messages(&shown, input.is_v1));
-    let new_messages = requests::new_messages(&input.messages, &known);
-    let sent = json!({ "protocol": PROTOCOL, "threadId": input.thread, "runId": input.run, "messages": new_messages });
-    Ok(requests::value_of(input.rest, sent))
+    let value = move || {
+        let known = requests::known_ids(&shown, &messages(&shown, input.is_v1));
+        let new_messages = requests::new_messages(&input.messages, &known);
+        let sent = json!({ "protocol": PROTOCOL, "threadId": input.thread, "runId": input.run });
+        requests::value_of(input.rest, sent, new_messages)
+    };
+    Ok(apart(app, value).await)
 }
 
 /// Describes a run that exists by now.
@@ -407,7 +414,8 @@ async fn hydrate(app: &App, thread: &Thread, audience: Audience, limit: usize, b
     let mut active = thread.active(audience).map(|part| &part.run).or(thread.requested.first());
     let (mut pending, waiting) = (Vec::new(), thread.waiting(audience).filter(|_| active.is_none()));
     if let Some(part) = waiting {
-        pending = interrupts(&shown_activities(app, &part.run, audience, None).await?);
+        let shown = shown_activities(app, &part.run, audience, None).await?;
+        pending = apart(app, move || interrupts(&shown)).await;
         // Every action is answered, so the run is about to resume.
         active = Some(&part.run).filter(|_| pending.is_empty() && !part.state(audience).pending.is_empty());
     }
@@ -457,8 +465,12 @@ async fn page(
         }
         all.extend(of_run);
     }
-    let past: HashSet<Value> = messages(&past, true).into_iter().map(|message| message["id"].clone()).collect();
-    let mut messages = tanstack::thread_messages(messages(&all, true), |message| !past.contains(&message["id"]));
+    let listed = move || {
+        let past: HashSet<Value> = messages(&past, true).into_iter().map(|message| message["id"].clone()).collect();
+        let listed = tanstack::thread_messages(messages(&all, true), |message| !past.contains(&message["id"]));
+        (listed, state(&all))
+    };
+    let (mut messages, state) = apart(app, listed).await;
     messages.truncate(before.and_then(|(_, count)| count).unwrap_or(usize::MAX));
     let from = messages.len().saturating_sub(limit);
     let next = match runs.first() {
@@ -466,7 +478,7 @@ async fn page(
         _ => older,
     };
     messages.drain(..from);
-    Ok((messages, state(&all), next))
+    Ok((messages, state, next))
 }
 
 /// The runs of a thread with their places in creation order, the newest first.

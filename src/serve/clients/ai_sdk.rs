@@ -10,7 +10,7 @@ use super::bodies::BodyReader;
 use super::requests::{self, Decision, SubmittedDecision};
 use super::threads::{AskedAction, JoinTarget, Thread};
 use super::view::{AI_SDK, ai_sdk_version};
-use super::{DialectStream, IdPosition, PendingOpening, Started, StreamOpening, ag_ui, body, shown_activities};
+use super::{DialectStream, IdPosition, PendingOpening, Started, StreamOpening, ag_ui, apart, body, shown_activities};
 use crate::auth::rights::Verb;
 use crate::control::Requester;
 use crate::encode::ai_sdk::{AiSdk, AiSdkOptions, messages as ui_messages};
@@ -29,7 +29,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{Request, StatusCode, Uri, header};
 use serde_json::{Value, json};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// The protocol's name in the messages to the agent.
@@ -51,7 +51,7 @@ pub async fn post(
     let (audience, version) = (query.audience()?, ai_sdk_version(&query)?);
     let mut body = body::object(&app, &head.headers, body).await?;
     let chat: SessionId = body::id(&body, "id")?;
-    let messages_sent = body::objects(&body, "messages")?;
+    let messages_sent = body::take_objects(&mut body, "messages")?;
     let trigger = body::text(&body, "trigger")?.unwrap_or("submit-message").to_owned();
     let about = body::text(&body, "messageId")?.map(str::to_owned);
 
@@ -89,14 +89,18 @@ pub async fn post(
     let tail = app.logs.log(&LogId::Run(run.clone())).await?.tail();
     if tail.epoch.is_none() && active_run.is_none() {
         let known = known_message_ids(&app, &thread, audience, version).await?;
-        let mut new_messages = requests::new_messages(&messages_sent, &known);
-        // The message is known, but the outputs of its client-side calls are not.
-        new_messages.extend(messages_sent.last().filter(|last| is_assistant(last) && !new_messages.contains(last)).cloned());
-        for member in ["id", "messages"] {
-            body.shift_remove(member);
-        }
-        let sent = json!({ "protocol": PROTOCOL, "threadId": chat, "runId": run, "trigger": trigger, "messages": new_messages });
-        requests::send(&app, &chat, &run, &agent, requests::value_of(body, sent), &by).await?;
+        let (thread, requested) = (chat.clone(), run.clone());
+        let value = move || {
+            let mut new_messages = requests::new_messages(&messages_sent, &known);
+            // The message is known, but the outputs of its client-side calls are not.
+            let last = messages_sent.last().filter(|last| is_assistant(last) && new_messages.last() != Some(last));
+            new_messages.extend(last.cloned());
+            body.shift_remove("id");
+            let sent = json!({ "protocol": PROTOCOL, "threadId": thread, "runId": requested, "trigger": trigger });
+            requests::value_of(body, sent, new_messages)
+        };
+        let value = apart(&app, value).await;
+        requests::send(&app, &chat, &run, &agent, value, &by).await?;
     }
     let stream = match tail.epoch {
         Some(_) => open_run(&app, &authorization, run, audience, version).await?,
@@ -154,8 +158,8 @@ fn run_id_of(chat: &SessionId, trigger: &str, about: Option<&str>, messages_sent
 async fn known_message_ids(app: &App, thread: &Thread, audience: Audience, version: u8) -> Result<BTreeSet<String>, Problem> {
     let mut known = BTreeSet::new();
     for part in &thread.runs {
-        let shown = shown_activities(app, &part.run, audience, None).await?;
-        known.extend(requests::known_ids(&shown, &ui_messages(&shown, part.run.as_str(), version)));
+        let (shown, run) = (shown_activities(app, &part.run, audience, None).await?, part.run.clone());
+        known.extend(apart(app, move || requests::known_ids(&shown, &ui_messages(&shown, run.as_str(), version))).await);
     }
     Ok(known)
 }
@@ -191,18 +195,42 @@ async fn decide(
     // The message is that of one run: a part answers what this run asked, also if other runs use the same id.
     let run = message["id"].as_str().and_then(|id| RunId::new(id).ok());
     let actions_asked = thread.asked(app, run.as_ref(), by.audience).await?;
-    let mut submitted = Vec::new();
+    let by_call = asked_by_call(&actions_asked);
+    let sent = requests::hashed_id(&[&message.to_string()]);
+    let request = [thread.id.as_str(), PROTOCOL, &sent];
+    let (mut submitted, mut known, mut decided_before) = (Vec::new(), HashMap::new(), HashSet::new());
     for part in parts {
-        let Some(decision) = decision(&actions_asked, part) else { continue };
-        let Some(ask) = actions_asked.get(decision.action.as_str()) else { continue };
-        let request = [thread.id.as_str(), PROTOCOL, &message.to_string()];
+        let Some(decision) = decision(&by_call, part) else { continue };
+        // The first part about an action decides.
+        let Some(ask) = actions_asked.get(decision.action.as_str()).filter(|_| decided_before.insert(decision.action.clone()))
+        else {
+            continue;
+        };
         let decided = requests::decide(app, ask, &decision, &request, by).await?;
         // A call's output stays in the message forever, so it must count only once.
-        if ask.is_pending || part["state"] == "approval-responded" || requests::was_submitted(app, &decided).await? {
+        let counts = ask.is_pending || part["state"] == "approval-responded" || {
+            if !known.contains_key(&decided.run) {
+                known.insert(decided.run.clone(), requests::submitted_controls(app, &decided.run).await?);
+            }
+            known[&decided.run].contains(&decided.control)
+        };
+        if counts {
             submitted.push(decided);
         }
     }
     Ok(submitted)
+}
+
+/// The action that asked for each call, by call id. A pending one wins.
+fn asked_by_call(actions_asked: &HashMap<Box<str>, AskedAction>) -> HashMap<&str, &str> {
+    let mut by_call = HashMap::new();
+    for (action, asked) in actions_asked {
+        let Some(call) = asked.call.as_deref() else { continue };
+        if asked.is_pending || !by_call.contains_key(call) {
+            by_call.insert(call, &**action);
+        }
+    }
+    by_call
 }
 
 /// Returns whether a message part is a call with a decision of the client.
@@ -212,7 +240,7 @@ fn is_decided(part: &Value) -> bool {
 }
 
 /// The decision in a message part, if any.
-fn decision(actions_asked: &HashMap<Box<str>, AskedAction>, part: &Value) -> Option<Decision> {
+fn decision(asked_by_call: &HashMap<&str, &str>, part: &Value) -> Option<Decision> {
     let state = part["state"].as_str().filter(|_| is_decided(part))?;
     let (action, version, value) = match state {
         "approval-responded" => {
@@ -225,14 +253,12 @@ fn decision(actions_asked: &HashMap<Box<str>, AskedAction>, part: &Value) -> Opt
             (action, Some(version), value)
         }
         _ => {
-            let call = part["toolCallId"].as_str()?;
-            let of_call = actions_asked.iter().filter(|(_, asked)| asked.call.as_deref() == Some(call));
-            let (action, _) = of_call.max_by_key(|(_, asked)| asked.is_pending)?;
+            let action = *asked_by_call.get(part["toolCallId"].as_str()?)?;
             let value = match state {
                 "output-available" => part["output"].clone(),
                 _ => json!({ "error": part["errorText"] }),
             };
-            (&**action, None, value)
+            (action, None, value)
         }
     };
     let is_output = state != "approval-responded";
@@ -266,7 +292,8 @@ pub async fn chat(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, Pro
     let active = thread.active(audience).map(|part| &part.run);
     let mut all = Vec::new();
     for part in &thread.runs {
-        let mut of_run = ui_messages(&shown_activities(&app, &part.run, audience, None).await?, part.run.as_str(), version);
+        let (shown, run) = (shown_activities(&app, &part.run, audience, None).await?, part.run.clone());
+        let mut of_run = apart(&app, move || ui_messages(&shown, run.as_str(), version)).await;
         if active == Some(&part.run) {
             of_run.retain(|message| message["role"] != "assistant");
         }

@@ -11,6 +11,11 @@ use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value};
 use std::str::FromStr;
 
+/// Maximum JSON values of a body: a value takes a hundred bytes of memory, but two bytes of text.
+const VALUES_MAX: usize = 500_000;
+/// Maximum size of a body that is parsed at once. A larger one is parsed where it delays no other request.
+const INLINE_BYTES_MAX: usize = 64 * 1024;
+
 /// Reads a body that is one JSON object. An empty body has no members.
 ///
 /// # Errors
@@ -24,8 +29,18 @@ pub async fn object(app: &App, headers: &HeaderMap, body: Body) -> Result<Map<St
     if text.trim_ascii().is_empty() {
         return Ok(Map::new());
     }
-    check_depth(&text, app.limits.depth_max)?;
-    match halves::parse(&text) {
+    let depth_max = app.limits.depth_max;
+    match text.len() {
+        ..=INLINE_BYTES_MAX => parsed(&text, depth_max),
+        _ => app.logs.work(move |_| parsed(&text, depth_max)).await,
+    }
+}
+
+/// Parses a body within its limits.
+fn parsed(text: &[u8], depth_max: usize) -> Result<Map<String, Value>, Problem> {
+    check_depth(text, depth_max)?;
+    check_values(text)?;
+    match halves::parse(text) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(other) => {
             let detail = format!("The body is {}. It must be an object.", kind_of(&other));
@@ -36,6 +51,30 @@ pub async fn object(app: &App, headers: &HeaderMap, body: Body) -> Result<Map<St
             Err(Problem::bad_request("not_json", detail).with("expected", "one JSON object"))
         }
     }
+}
+
+/// Rejects a body with too many values, before a parser allocates them.
+fn check_values(text: &[u8]) -> Result<(), Problem> {
+    // Each value but the first follows one of these bytes. Most bodies end here.
+    if memchr::memchr3_iter(b',', b'[', b'{', text).nth(VALUES_MAX).is_none() {
+        return Ok(());
+    }
+    let (mut values, mut in_string, mut escaped) = (0usize, false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b',' | b'[' | b'{' if !in_string => values += 1,
+            _ => {}
+        }
+    }
+    if values <= VALUES_MAX {
+        return Ok(());
+    }
+    let detail =
+        format!("The body has {values} JSON values. The limit is {VALUES_MAX}. Send fewer messages, such as the newest.");
+    Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail).with("limit", VALUES_MAX))
 }
 
 /// 422 for a member that is missing or invalid.
@@ -71,17 +110,17 @@ pub fn id<T: FromStr<Err = IdError>>(body: &Map<String, Value>, member: &str) ->
     text.parse().map_err(|error: IdError| bad(member, &format!("not a valid id ({error})"), "an id"))
 }
 
-/// Reads a list of objects. Empty: absent or null.
+/// Takes a list of objects out of the body. Empty: absent or null.
 ///
 /// # Errors
 /// 422 for any other type.
-pub fn objects(body: &Map<String, Value>, member: &str) -> Result<Vec<Value>, Problem> {
-    match body.get(member) {
+pub fn take_objects(body: &mut Map<String, Value>, member: &str) -> Result<Vec<Value>, Problem> {
+    match body.shift_remove(member) {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::Array(list)) => match list.iter().find(|item| !item.is_object()) {
-            None => Ok(list.clone()),
+            None => Ok(list),
             Some(item) => Err(bad(member, &format!("a list with {} in it", kind_of(item)), "a list of objects")),
         },
-        other => Err(bad(member, found(other), "a list of objects")),
+        other => Err(bad(member, found(other.as_ref()), "a list of objects")),
     }
 }

@@ -81,11 +81,11 @@ pub async fn call(
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let options = client_options(&head)?;
-    let call = body::object(&app, &head.headers, body).await?;
-    let part = |member: &str| match call.get(member) {
+    let mut call = body::object(&app, &head.headers, body).await?;
+    let mut part = |member: &str| match call.shift_remove(member) {
         None | Some(Value::Null) => Ok(Map::new()),
-        Some(Value::Object(part)) => Ok(part.clone()),
-        Some(other) => Err(body::bad(member, crate::source::kind_of(other), "an object")),
+        Some(Value::Object(part)) => Ok(part),
+        Some(other) => Err(body::bad(member, crate::source::kind_of(&other), "an object")),
     };
     let (params, body) = (part("params")?, part("body")?);
     let audience = options.audience;
@@ -157,12 +157,12 @@ async fn runtime_info(app: &App, authorization: &Authorization) -> Result<Respon
 async fn connect_stream(
     app: &Arc<App>,
     authorization: Authorization,
-    body: Map<String, Value>,
+    mut body: Map<String, Value>,
     options: ClientOptions,
 ) -> Result<Response, Problem> {
     // A join's `runId` names a run that will never exist, so it is ignored.
     let id: SessionId = body::id(&body, "threadId")?;
-    let messages = body::objects(&body, "messages")?;
+    let messages = body::take_objects(&mut body, "messages")?;
     let is_v1 = ag_ui::is_v1(&body);
     let ClientOptions { audience, subagents, .. } = options;
     let principal = authorization.principal().clone();

@@ -38,6 +38,7 @@ use axum::response::{IntoResponse, Response};
 use bodies::{BodyReader, FilledText};
 use bytes::Bytes;
 use cursor::{DialectCursor, SentEvents};
+use parking_lot::Mutex;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::io;
@@ -100,7 +101,7 @@ pub struct Started {
 pub struct DialectStream {
     app: Arc<App>,
     source: FrameSource,
-    dialect: Box<dyn Dialect>,
+    dialect: SharedDialect,
     audience: Audience,
     earlier: Vec<RunId>,
     ids: IdPosition,
@@ -117,6 +118,9 @@ pub struct DialectStream {
     already_sent: SentEvents,
     is_over: bool,
 }
+
+/// A dialect that a thread may work with while its stream waits.
+type SharedDialect = Arc<Mutex<Box<dyn Dialect>>>;
 
 /// The source of the native frames.
 enum FrameSource {
@@ -180,8 +184,17 @@ pub async fn shown_activities(
     at: Option<Sequence>,
 ) -> Result<Vec<ActivityView>, Problem> {
     let view = app.feed.activities(&LogId::Run(run.clone()), audience, at).await?;
-    let activities = view.iter().flat_map(crate::projection::View::activities);
-    Ok(activities.map(|activity| app.placeholders.mark_activity(ActivityView::of(run, activity))).collect())
+    let (placeholders, run) = (app.placeholders.clone(), run.clone());
+    let shown = move || {
+        let activities = view.iter().flat_map(crate::projection::View::activities);
+        activities.map(|activity| placeholders.mark_activity(ActivityView::of(&run, activity))).collect()
+    };
+    Ok(apart(app, shown).await)
+}
+
+/// Translates what may be a long conversation where it delays no other request.
+pub async fn apart<T: Send + 'static>(app: &App, translate: impl FnOnce() -> T + Send + 'static) -> T {
+    app.logs.work(move |_| translate()).await
 }
 
 impl DialectStream {
@@ -190,15 +203,16 @@ impl DialectStream {
     /// # Errors
     /// The store's failure; 429 if the token's `sub` is at its connection limit.
     pub async fn open(app: &Arc<App>, authorization: Authorization, opening: StreamOpening) -> Result<Self, Problem> {
-        let StreamOpening { run, audience, after, replay, ids, earlier, mut dialect } = opening;
-        load_history(app, &earlier, audience, &mut *dialect).await?;
+        let StreamOpening { run, audience, after, replay, ids, earlier, dialect } = opening;
+        let dialect = Arc::new(Mutex::new(dialect));
+        load_history(app, &earlier, audience, &dialect).await?;
         let already_sent = after.map(|position| position.sent).unwrap_or_default();
         // A half-sent envelope must be translated again exactly as the first time.
         let replay = replay || already_sent.count > 0;
         let started = Started { run, authorization, after: after.map(|position| position.cursor), replay, earlier: None };
         let position = started.after.map(DialectCursor::from);
         let run = started.run.clone();
-        let stream = open_stream(app, started, audience, &mut *dialect).await?;
+        let stream = open_stream(app, started, audience, &dialect).await?;
         let mut opened = Self::new(app, FrameSource::Stream(Box::new(stream)), audience, ids, earlier, dialect);
         opened.bodies.cover(&run);
         Ok(Self { position, already_sent, ..opened })
@@ -209,11 +223,12 @@ impl DialectStream {
     /// # Errors
     /// The store's failure; 429 if the token's `sub` is at its connection limit.
     pub async fn after(app: &Arc<App>, authorization: Authorization, opening: PendingOpening) -> Result<Self, Problem> {
-        let PendingOpening { start, audience, ids, meanwhile, mut dialect } = opening;
+        let PendingOpening { start, audience, ids, meanwhile, dialect } = opening;
+        let dialect = Arc::new(Mutex::new(dialect));
         let mut opening_events = Vec::new();
         if let Some(earlier) = &meanwhile {
-            load_history(app, earlier, audience, &mut *dialect).await?;
-            dialect.frame(&Frame::Hydrated {}, &mut opening_events);
+            load_history(app, earlier, audience, &dialect).await?;
+            (_, opening_events) = translated(app, &dialect, &Frame::Hydrated {}).await;
         }
         let source = FrameSource::Pending(Box::new(PendingSource::new(app, authorization, start)?));
         Ok(Self { opening_events, ..Self::new(app, source, audience, ids, meanwhile.unwrap_or_default(), dialect) })
@@ -225,7 +240,7 @@ impl DialectStream {
         audience: Audience,
         ids: IdPosition,
         earlier: Vec<RunId>,
-        dialect: Box<dyn Dialect>,
+        dialect: SharedDialect,
     ) -> Self {
         let (app, reconnect_delay_ms) = (app.clone(), Some(app.reconnect_delay_ms()));
         let (opening_events, position, already_sent) = (Vec::new(), None, SentEvents::default());
@@ -252,7 +267,7 @@ impl DialectStream {
         if let Some(earlier) = started.earlier.take() {
             // A client that gets a replay is shown earlier runs only after a restart.
             if !started.replay {
-                load_history(&self.app, &earlier, self.audience, &mut *self.dialect).await?;
+                load_history(&self.app, &earlier, self.audience, &self.dialect).await?;
             }
             self.earlier = earlier;
         }
@@ -262,7 +277,7 @@ impl DialectStream {
             wait.access = OpenAccess::default();
         }
         self.position = started.after.map(DialectCursor::from);
-        self.source = FrameSource::Stream(Box::new(open_stream(&self.app, started, self.audience, &mut *self.dialect).await?));
+        self.source = FrameSource::Stream(Box::new(open_stream(&self.app, started, self.audience, &self.dialect).await?));
         Ok(())
     }
 
@@ -295,7 +310,7 @@ impl DialectStream {
             if let Err(problem) = outcome {
                 // A native reader gets the problem in an error frame.
                 let events = &mut Vec::new();
-                self.dialect.frame(&Frame::Error { problem: problem.to_json() }, events);
+                self.dialect.lock().frame(&Frame::Error { problem: problem.to_json() }, events);
                 self.write_events(events, None, &mut out);
                 self.finish(&mut out);
             }
@@ -318,7 +333,7 @@ impl DialectStream {
     async fn whole_frame<'f>(&mut self, frame: &'f Frame) -> Cow<'f, Frame> {
         let mut frame = self.app.placeholders.mark(frame);
         if let Cow::Owned(Frame::ActivityDelta { patch, .. }) = &mut frame
-            && self.dialect.compares_arguments()
+            && self.dialect.lock().compares_arguments()
         {
             let mut whole = patch.to_vec();
             for op in whole.iter_mut().filter(|op| op["path"] == "/input") {
@@ -335,16 +350,15 @@ impl DialectStream {
         for DecodedFrame { frame, cursor } in &all[of] {
             let frame = &*self.whole_frame(frame).await;
             let is_error = matches!(frame, Frame::Error { .. });
-            let mut events = Vec::new();
-            let mut flow = self.dialect.frame(frame, &mut events);
+            let (mut flow, mut events) = translated(&self.app, &self.dialect, frame).await;
             if flow == Flow::Continue && cursor.is_some() {
-                flow = self.dialect.end_batch(&mut events);
+                flow = self.dialect.lock().end_batch(&mut events);
             }
             if !events.is_empty() && !is_error && !self.already_sent.is_prefix_of(&events) {
                 // The events differ from those that the client received, so it needs a reset.
                 events.clear();
                 self.already_sent = SentEvents::default();
-                flow = self.dialect.frame(&Frame::Reset { reason: "cursor".into() }, &mut events);
+                flow = self.dialect.lock().frame(&Frame::Reset { reason: "cursor".into() }, &mut events);
             }
             self.write_events(&events, *cursor, out);
             match flow {
@@ -355,7 +369,7 @@ impl DialectStream {
                 }
                 Flow::Restart => {
                     self.position = None;
-                    load_history(&self.app, &self.earlier, self.audience, &mut *self.dialect).await?;
+                    load_history(&self.app, &self.earlier, self.audience, &self.dialect).await?;
                     if let FrameSource::Stream(stream) = &mut self.source {
                         stream.restart();
                     }
@@ -371,6 +385,7 @@ impl DialectStream {
     /// The last event carries the cursor; the others carry positions after the previous cursor.
     fn write_events(&mut self, events: &[Value], cursor: Option<Cursor>, out: &mut Vec<u8>) {
         use io::Write;
+        let is_replayable = self.dialect.lock().is_replayable();
         // An error event was not sent before.
         let already_sent = if self.already_sent.is_prefix_of(events) { self.already_sent.count } else { 0 };
         if !events.is_empty() {
@@ -387,7 +402,7 @@ impl DialectStream {
             if n <= already_sent {
                 continue;
             }
-            let within = self.position.filter(|_| self.dialect.is_replayable());
+            let within = self.position.filter(|_| is_replayable);
             let id = cursor.filter(|_| n == events.len()).map(DialectCursor::from).or(within);
             if let Some(reconnect_delay_ms) = self.reconnect_delay_ms.take() {
                 writeln!(out, "retry: {reconnect_delay_ms}").expect(INFALLIBLE);
@@ -407,7 +422,8 @@ impl DialectStream {
 
     fn finish(&mut self, out: &mut Vec<u8>) {
         self.is_over = true;
-        if let Some(end_marker) = self.dialect.end_marker() {
+        let end_marker = self.dialect.lock().end_marker();
+        if let Some(end_marker) = end_marker {
             out.extend([b"data: ", end_marker.as_bytes(), b"\n\n"].concat());
         }
     }
@@ -427,10 +443,12 @@ impl DialectStream {
 const INFALLIBLE: &str = "a Vec takes every byte";
 
 /// Opens the native frames of a started run. The dialect loads the state that its client already has.
-async fn open_stream(app: &Arc<App>, started: Started, audience: Audience, dialect: &mut dyn Dialect) -> Result<Stream, Problem> {
+async fn open_stream(app: &Arc<App>, started: Started, audience: Audience, dialect: &SharedDialect) -> Result<Stream, Problem> {
     let Started { run, authorization, after, replay, .. } = started;
     if let Some(cursor) = after {
-        dialect.resume(shown_activities(app, &run, audience, Some(cursor.after)).await?);
+        let known = shown_activities(app, &run, audience, Some(cursor.after)).await?;
+        let dialect = dialect.clone();
+        apart(app, move || dialect.lock().resume(known)).await;
     }
     let start = after.map_or(StartAt::Start, StartAt::After);
     let filter = Filter::all(audience);
@@ -443,11 +461,27 @@ async fn open_stream(app: &Arc<App>, started: Started, audience: Audience, diale
 }
 
 /// Gives a dialect the activities of the earlier runs.
-async fn load_history(app: &App, earlier: &[RunId], audience: Audience, dialect: &mut dyn Dialect) -> Result<(), Problem> {
+async fn load_history(app: &App, earlier: &[RunId], audience: Audience, dialect: &SharedDialect) -> Result<(), Problem> {
     let mut all = Vec::new();
     for run in earlier {
         all.extend(shown_activities(app, run, audience, None).await?);
     }
-    dialect.load_history(all);
+    dialect.lock().load_history(all);
     Ok(())
+}
+
+/// Translates a frame. The one that ends a snapshot may stand for a long conversation.
+async fn translated(app: &App, dialect: &SharedDialect, frame: &Frame) -> (Flow, Vec<Value>) {
+    let dialect = dialect.clone();
+    let translate = move |frame: &Frame| {
+        let mut events = Vec::new();
+        (dialect.lock().frame(frame, &mut events), events)
+    };
+    match frame {
+        Frame::Hydrated { .. } => {
+            let frame = frame.clone();
+            apart(app, move || translate(&frame)).await
+        }
+        _ => translate(frame),
+    }
 }

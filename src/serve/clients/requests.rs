@@ -5,8 +5,8 @@
 //! server restart. This module performs nothing itself. Code that waits for an outcome follows the logs
 //! ([`wait_until_written`], [`wait_until_resumed`]).
 
-use super::body;
 use super::threads::{AskedAction, Thread};
+use super::{apart, body};
 use crate::control::rules::{ControlRequest, QUESTIONS, approval_of};
 use crate::control::{CONTROL_BYTES_MAX, ControlError, Requester};
 use crate::encode::frames::ActivityView;
@@ -29,7 +29,7 @@ use futures_util::future::select_all;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 /// Maximum size of a `send` value, in bytes: it includes a message's attachments.
@@ -69,7 +69,8 @@ pub async fn send(
     by: &Requester,
 ) -> Result<ControlId, Problem> {
     app.disk.check_space()?;
-    let bytes = value.to_string().len();
+    let measured = move || (value.to_string().len(), value);
+    let (bytes, value) = apart(app, measured).await;
     if bytes > SEND_BYTES_MAX {
         let remedy = "Store attachments elsewhere, and send a reference.";
         let detail = format!("The new messages are {bytes} bytes. The limit is {SEND_BYTES_MAX}. {remedy}");
@@ -277,13 +278,14 @@ pub fn known_ids(shown: &[ActivityView], sent: &[Value]) -> BTreeSet<String> {
     of_log.chain(sent.iter().filter_map(|message| message.get("id")?.as_str().map(str::to_owned))).collect()
 }
 
-/// Builds the value of a `send`: the rest of the client's body, overridden by `sent`.
+/// Builds the value of a `send`: the rest of the client's body, overridden by `sent`, and the new messages.
 #[must_use]
-pub fn value_of(mut body: Map<String, Value>, sent: Value) -> Value {
+pub fn value_of(mut body: Map<String, Value>, sent: Value, new_messages: Vec<Value>) -> Value {
     body.retain(|_, value| !value.is_null());
     if let Value::Object(sent) = sent {
         body.extend(sent);
     }
+    body.insert("messages".into(), new_messages.into());
     body.into()
 }
 
@@ -408,15 +410,13 @@ async fn check_control(app: &App, log: &LogId, control: &ControlId) -> Result<()
     Err(problem.with("controlId", control.as_str()).with("reason", why))
 }
 
-/// Returns whether this decision was ever submitted.
-///
-/// For an action that is no longer pending, this tells whether this request was the first.
+/// The controls of a run that the server remembers, open or closed.
 ///
 /// # Errors
 /// The store's failure.
-pub async fn was_submitted(app: &App, decision: &SubmittedDecision) -> Result<bool, Problem> {
-    let is_known = |view: &WriterView<'_>| view.controls.contains_key(&decision.control);
-    Ok(app.ingest.read(&LogId::Run(decision.run.clone()), is_known).await?)
+pub async fn submitted_controls(app: &App, run: &RunId) -> Result<HashSet<ControlId>, Problem> {
+    let known = |view: &WriterView<'_>| view.controls.keys().cloned().collect();
+    Ok(app.ingest.read(&LogId::Run(run.clone()), known).await?)
 }
 
 /// The cursor where the run last began to wait for any of these actions.

@@ -1,7 +1,7 @@
 //! Compaction: removes rows of an ended run that readers no longer need, some time after its last fact.
 //!
 //! `projection::retention` decides which rows may go. This module decides when, and how many at once. It compacts one
-//! run at a time on a blocking thread, with pauses, so that clients do not notice. Each step is bounded and leaves a
+//! run at a time on a blocking thread, and rests after each as long as it took, so that clients do not notice. Each step is bounded and leaves a
 //! log with the same final activities. A late fact or a crash may therefore interrupt it anywhere; it starts again when
 //! the run is quiet.
 
@@ -15,12 +15,8 @@ use crate::serve::App;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Runs examined before a pause.
+/// Runs of one list.
 const LIST_PAGE_RUNS: usize = 256;
-/// Minimum pause between two runs or two lists of runs.
-///
-/// After a longer run the pause is as long as the run took.
-const PAUSE: Duration = Duration::from_millis(50);
 /// Interval between two scans of all runs: a quarter of the configured age, within this range.
 const CHECK_INTERVAL: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(10);
 
@@ -91,7 +87,11 @@ impl Compactor {
         let mut outcome = CompactionOutcome::default();
         let mut before = None;
         loop {
+            let started = Instant::now();
             let listed = self.app.logs.list(LogKind::Run, before, LIST_PAGE_RUNS).await?;
+            // At most half of the time is work, however many runs end. A fixed pause would limit the runs a second, and a
+            // server that ends more would fall behind for good.
+            rest_after(started).await;
             before = listed.last().map(|last| last.created);
             for run in &listed {
                 if !Summary::from_listed(run).is_some_and(|summary| self.is_due(&summary)) {
@@ -107,12 +107,11 @@ impl Compactor {
                     Err(error) => return Err(error),
                 }
                 outcome.runs += 1;
-                tokio::time::sleep(started.elapsed().max(PAUSE)).await;
+                rest_after(started).await;
             }
             if listed.len() < LIST_PAGE_RUNS {
                 return Ok(outcome);
             }
-            tokio::time::sleep(PAUSE).await;
         }
     }
 
@@ -155,6 +154,11 @@ impl Compactor {
         }
         Ok(rows)
     }
+}
+
+/// Waits as long as the work took that began then.
+async fn rest_after(started: Instant) {
+    tokio::time::sleep(started.elapsed()).await;
 }
 
 /// One step of a run's compaction.

@@ -86,6 +86,7 @@ impl Settler {
         }
         let ongoing = self.app.logs.active_runs();
         let mut before = std::mem::replace(&mut self.runs, HashMap::with_capacity(ongoing.len()));
+        let (mut stale, mut settled, mut example) = (0_usize, 0_usize, None);
         for (nth, run) in ongoing.into_iter().enumerate() {
             if nth % RUNS_PER_YIELD == RUNS_PER_YIELD - 1 {
                 tokio::task::yield_now().await;
@@ -119,7 +120,10 @@ impl Settler {
                 match self.app.ingest.declare(&run, &verdict, activity).await {
                     Ok(false) => {}
                     Ok(true) => {
-                        tracing::info!(%run, ?silent, settled = verdict != Verdict::Stale, "a run has gone silent");
+                        let is_settled = verdict != Verdict::Stale;
+                        tracing::debug!(%run, ?silent, settled = is_settled, "a run has gone silent");
+                        (stale, settled) = (stale + usize::from(!is_settled), settled + usize::from(is_settled));
+                        example.get_or_insert_with(|| run.clone());
                     }
                     Err(error) if error.affects_one_log() => {
                         self.app.logs.quarantine(&id, &error);
@@ -129,6 +133,10 @@ impl Settler {
                 }
             }
             self.runs.insert(run, known);
+        }
+        // One line for all of them: a runtime that dies takes all its runs along.
+        if let Some(run) = example {
+            tracing::info!(stale, settled, %run, "runs have gone silent, such as this one");
         }
         Ok(())
     }

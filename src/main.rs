@@ -116,9 +116,17 @@ enum Command {
     Man(help_files::ManPages),
 }
 
+/// The system clock, where dates of HTTP and of envelopes exist: a machine without a battery may start in any year.
+fn system_time() -> jiff::Timestamp {
+    let (first, last) = (jiff::Timestamp::UNIX_EPOCH, jiff::Timestamp::MAX);
+    let now = std::time::SystemTime::now();
+    let beyond = if now < std::time::SystemTime::UNIX_EPOCH { first } else { last };
+    jiff::Timestamp::try_from(now).unwrap_or(beyond).clamp(first, last)
+}
+
 /// The process's environment: the system clock and the operating system's randomness.
 const ENVIRONMENT: Environment = Environment {
-    now: jiff::Timestamp::now,
+    now: system_time,
     random: || {
         let mut bits = [0; 16];
         getrandom::fill(&mut bits).expect("the operating system provides randomness");

@@ -181,6 +181,11 @@ impl Grant {
         self.ended.send_if_modified(|ended| ended.replace(end).is_none());
     }
 
+    /// Whether the grant ended as expired because the clock was ahead. Its token is then verified again.
+    fn ended_early(&self, now: u64) -> bool {
+        *self.ended.borrow() == Some(EndReason::Expired) && now < self.expires
+    }
+
     /// Fails if the grant has ended or has expired at `now`.
     fn ensure_valid(&self, now: u64) -> Result<(), TokenError> {
         match *self.ended.borrow() {
@@ -367,7 +372,7 @@ impl Authenticator {
     /// [`TokenError`].
     pub fn verify(&self, token: &str) -> Result<Arc<Grant>, TokenError> {
         let (digest, now) = (digest(token), self.now());
-        if let Some(known) = self.cached_grants.get(&digest) {
+        if let Some(known) = self.cached_grants.get(&digest).filter(|known| !known.ended_early(now)) {
             return known.ensure_valid(now).map(|()| known);
         }
         // The read lock is held until the grant is indexed. Otherwise a reload in between would not end it.

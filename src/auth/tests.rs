@@ -210,6 +210,20 @@ fn a_token_is_valid_from_nbf_until_exp_by_the_server_clock() {
 }
 
 #[test]
+fn a_clock_that_was_ahead_for_a_moment_ends_no_token_for_good() {
+    let files = Files::new();
+    let authenticator = files.with_key(SECRET).unwrap();
+    let token = sign(SECRET, &claims(json!({})), None);
+    let grant = authenticator.verify(&token).unwrap();
+    NOW.set(NOW.get() + 1_000_000);
+    authenticator.expire_due();
+    assert_eq!(refused(&authenticator, &token), TokenError::Ended(EndReason::Expired));
+    NOW.set(NOW.get() - 1_000_000);
+    assert!(authenticator.verify(&token).is_ok());
+    assert!(grant.watch().end_reason().is_some(), "what was open has ended");
+}
+
+#[test]
 fn an_unusable_key_file_is_rejected_with_the_remedy() {
     let files = Files::new();
     let check = |bytes: &[u8], why: &str| {

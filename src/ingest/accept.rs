@@ -15,15 +15,18 @@ use crate::log::agent_memory::MemoryWrite;
 use crate::model::halves::Halves;
 use crate::model::{Draft, Ids, Sequence, SessionId};
 use crate::source::Drafts;
+use memchr::memmem;
 use std::ops::Range;
 
 /// The part of the scope check that depends on the delivery's facts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PendingCheck {
     Nothing,
-    /// If a fact names a session, the scope must allow it.
+    /// If a fact names a parent of its session, the scope must allow it.
+    Parents,
+    /// If a fact names a session or a parent, the scope must allow it.
     NoOther,
-    /// A fact must name a session that the scope allows.
+    /// A fact must name a session that the scope allows, and any parent must be allowed.
     Session,
 }
 
@@ -103,6 +106,14 @@ impl LogWriter {
         if parsed.is_before(from) {
             parsed = Parsed::of(delivery, from);
         }
+        let check = match check {
+            PendingCheck::Nothing
+                if delivery.write_scope.is_some() && self.summary.parent_session_id.is_none() && may_name_parent(delivery) =>
+            {
+                PendingCheck::Parents
+            }
+            check => check,
+        };
         let mut given = delivery.given.clone();
         let (mut run_id, mut session_id) = (None, None);
         match &self.id {
@@ -182,8 +193,8 @@ impl LogWriter {
         .into())
     }
 
-    /// Checks the sessions that the facts name, on a copy of the source's state: which session a draft is about may
-    /// depend on earlier facts. Returns the first fact whose session the scope does not allow.
+    /// Checks the sessions that the facts name, and their parents, on a copy of the source's state: which session a draft
+    /// is about may depend on earlier facts. Returns the first fact with one that the scope does not allow.
     ///
     /// # Errors
     /// `RunOutOfScope`, if a fact had to name a session and none does.
@@ -197,13 +208,26 @@ impl LogWriter {
         is_refused: bool,
     ) -> Result<Option<(usize, SessionId)>, IngestError> {
         let mut adapter = self.copy_adapter(delivery.source);
-        let mut drafts = Vec::new();
+        let (mut drafts, mut has_session) = (Vec::new(), check == PendingCheck::Parents);
+        let names_parents = may_name_parent(delivery);
         for index in facts {
             let Ok(event) = parse(delivery, index) else { break };
             adapter.apply_event(event, given, Drafts { ledger: &self.ledger, drafts: &mut drafts });
-            if let Some(session) = drafts.drain(..).find_map(|draft| draft.ids.session.or_else(|| given.session.clone())) {
-                return Ok((!write_scope.allows(WriteTarget::Session(&session))).then_some((index, session)));
+            for Draft { ids, .. } in drafts.drain(..) {
+                let session = if has_session { None } else { ids.session.or_else(|| given.session.clone()) };
+                has_session |= session.is_some();
+                let parent = ids.parent_session.or_else(|| given.parent_session.clone());
+                let is_outside = |session: &SessionId| !write_scope.allows(WriteTarget::Session(session));
+                if let Some(outside) = session.into_iter().chain(parent).find(is_outside) {
+                    return Ok(Some((index, outside)));
+                }
             }
+            if has_session && !names_parents {
+                return Ok(None);
+            }
+        }
+        if has_session {
+            return Ok(None);
         }
         let is_allowed = given.session.as_ref().is_some_and(|session| write_scope.allows(WriteTarget::Session(session)));
         match &self.id {
@@ -246,6 +270,14 @@ impl LogWriter {
         }
         Ok(((known.next - seq).min(count), Some(known)))
     }
+}
+
+/// Whether the delivery may name the parent of its session. Only a fact's text or the request can, so few are read twice.
+fn may_name_parent(delivery: &Delivery) -> bool {
+    let member = memmem::Finder::new("parentSessionId");
+    // A name may be written with escapes.
+    let names = |text: &[u8]| member.find(text).is_some() || memmem::find(text, br"\u").is_some();
+    delivery.given.parent_session.is_some() || (0..delivery.facts.len()).any(|n| delivery.facts.text(n).is_none_or(names))
 }
 
 /// Whether no activity depends on the draft.

@@ -158,7 +158,7 @@ impl EmbeddedStore {
         verify_bytes_max: u64,
         keep_copy: KeepCopy,
     ) -> Result<(Self, LocalJournal), StoreError> {
-        std::fs::create_dir_all(dir).map_err(|e| StoreError::failed("creating the data directory", &in_path(dir, &e)))?;
+        create_private(dir).map_err(|e| StoreError::failed("creating the data directory", &in_path(dir, &e)))?;
         if let Some(cluster) = ReplicaDir::cluster_of(dir) {
             return Err(StoreError::Unsupported {
                 path: dir.to_owned(),
@@ -262,6 +262,12 @@ impl Drop for EmbeddedStore {
 /// An I/O error with its path.
 fn in_path(path: &Path, error: &std::io::Error) -> String {
     format!("{}: {error}", path.display())
+}
+
+/// Creates a directory, and those above it, for this user alone: logs have what people and tools said.
+fn create_private(dir: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
 /// Syncs a directory, so that the names in it are durable.

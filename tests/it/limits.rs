@@ -78,6 +78,12 @@ async fn a_slow_json_body_is_rejected_on_both_transports_and_a_steady_one_accept
         let answer = send_raw(&client, &[&head, first], Duration::ZERO).await;
         assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("\"code\":\"body_too_slow\""), "{answer}");
     }
+    // The bodies of controls, and of answers to them.
+    for path in ["/v1/runs/r/controls", "/v1/sessions/s/controls", "/v1/controls/c/ack", "/v1/controls/c/nack"] {
+        let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n");
+        let answer = send_raw(&client, &[&head, "{ "], Duration::ZERO).await;
+        assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("\"code\":\"body_too_slow\""), "{path}: {answer}");
+    }
     // 16 KiB extend the limit by a second.
     let large = json!([fact("text.delta", json!({"payload": {"text": "x".repeat(40_000)}}))]).to_string();
     let head = format!(

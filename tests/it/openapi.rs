@@ -228,7 +228,9 @@ async fn every_described_status_and_code_occurs() {
     for body in ["{", r#"{"for":"stream"}"#, r#"{"for":"stream","run":""}"#, &format!("{{\"for\":\"{}\"}}", "x".repeat(5000))] {
         client.post("/v1/tickets", &[], body.to_owned()).await;
     }
-    send_raw(&client, &["POST /v1/tickets HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"]).await;
+    for path in ["/v1/tickets", "/v1/runs/r/controls", "/v1/sessions/s/controls", "/v1/controls/c/ack", "/v1/controls/c/nack"] {
+        send_raw(&client, &[&format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{{")]).await;
+    }
 
     // A stream whose end was read, a part of a body, a WebSocket handshake and a malformed one, and the end of a run.
     let end = client

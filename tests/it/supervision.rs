@@ -38,6 +38,60 @@ async fn a_log_that_cannot_be_written_costs_lines_and_not_the_server() {
     }
 }
 
+#[tokio::test]
+async fn a_clock_outside_the_years_of_http_dates_ends_nothing() {
+    for now in [|| jiff::Timestamp::MIN, || jiff::Timestamp::MAX, || jiff::Timestamp::UNIX_EPOCH] {
+        let (sizes, limits, keep_alive) = (FeedConfig::default(), Limits::default(), KeepAlive::default());
+        let server = Server::new(Storage::memory(), Policy::default(), sizes, limits, keep_alive, environment(now)).unwrap();
+        let (client, _) = serve_until(server, std::future::pending()).await;
+        client.append("r", &[fact("run.started", json!({"sessionId": "s"}))]).await;
+        client.append("r", &[fact("action.required", json!({"actionId": "a", "expiresAt": "2026-01-01T00:00:00Z"}))]).await;
+        client.post("/v1/sessions/s/controls", &[], json!({"control": "queue", "value": "x"}).to_string()).await;
+        for path in ["/healthz", "/metrics", "/v1/runs/r", "/v1/runs/r/activities", "/v1/sessions", "/v1/attention"] {
+            assert_eq!(client.get(path).await.status, 200, "{path} at {}", now());
+        }
+        let mut stream = client.open(Transport::Raw, "/v1/runs/r/stream?frames=events", None).await;
+        assert_eq!(stream.next_frame().await.kind(), "Event");
+    }
+}
+
+#[tokio::test]
+async fn the_data_directory_is_for_its_user_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start_in(&dir.path().join("above"));
+    for path in ["above", "above/data"] {
+        let mode = std::fs::metadata(dir.path().join(path)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "{path}");
+    }
+    drop(server);
+}
+
+/// Runs whose runtimes fall silent at once.
+const SILENT_RUNS: usize = 40;
+
+#[tokio::test]
+async fn runs_that_fall_silent_together_are_a_few_lines_of_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Process::command(dir.path(), "info,proscenium::access=error");
+    command.args(["--stale-after", "1", "--settle-after", "600"]).stderr(Stdio::piped());
+    let mut server = Process::spawn(command);
+    let client = Client::new(server.at);
+    for n in 0..SILENT_RUNS {
+        client.append(&n.to_string(), &[fact("run.started", json!({}))]).await;
+    }
+    with_timeout("all runs to be stale", async {
+        while read_metric(&client, "proscenium_runs_stale_total").await < SILENT_RUNS as f64 {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    server.terminate();
+    let log = server.take_log();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("silent")).collect();
+    assert!((1..SILENT_RUNS / 2).contains(&lines.len()), "{lines:#?}");
+}
+
 /// The real binary, in which one task panics.
 struct Broken {
     at: std::net::SocketAddr,

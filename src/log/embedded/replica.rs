@@ -11,7 +11,7 @@
 //! ```
 
 use super::trees::{Batch, TreeName, Trees};
-use super::{EmbeddedStore, FORMAT, JOURNAL_DIR, Shared, TREES_DIR, VERIFY_BYTES_MAX, format, in_path, sync_dir};
+use super::{EmbeddedStore, FORMAT, JOURNAL_DIR, Shared, TREES_DIR, VERIFY_BYTES_MAX, create_private, format, in_path, sync_dir};
 use crate::log::{Mark, StoreError};
 use bytes::{BufMut, Bytes};
 use std::fs::{self, File, OpenOptions};
@@ -44,7 +44,7 @@ impl ReplicaDir {
     /// `Locked` when another process uses it, `Unsupported` when it belongs to another cluster or to a single server.
     pub fn open(dir: &Path, cluster: &str) -> Result<Self, StoreError> {
         let failed = |e: io::Error| StoreError::failed("opening the data directory", &in_path(dir, &e));
-        fs::create_dir_all(dir).map_err(failed)?;
+        create_private(dir).map_err(failed)?;
         let refuse = |found: String, remedy: &str| {
             Err(StoreError::Unsupported {
                 path: dir.to_owned(),

@@ -14,16 +14,15 @@ use crate::ingest::WriterView;
 use crate::log::LogId;
 use crate::log::control::OPEN_CONTROLS_MAX;
 use crate::model::decided_by::Via;
-use crate::model::json::without_mark;
 use crate::model::{AgentId, ControlId, halves};
 use crate::serve::access::authorization::{Authorization, Resource, authorize};
-use crate::serve::http::body::{check_depth, is_lines};
+use crate::serve::http::body::{BodyDeadline, check_depth, is_lines, read_body};
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{Query, id_of, path_id};
 use crate::serve::http::response::{echo, no_store_json};
 use crate::serve::transport::peer::Peer;
 use crate::serve::{App, stop_requested};
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
@@ -278,9 +277,11 @@ async fn object(app: &App, headers: &HeaderMap, body: Body) -> Result<Map<String
         let detail = "The body is NDJSON. Send one control at a time, as application/json.";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail));
     }
-    let text = to_bytes(body, CONTROL_BYTES_MAX).await.map_err(|_| control_too_large())?;
+    let read = read_body(body, CONTROL_BYTES_MAX, &BodyDeadline::new(app.limits.body_time_max)).await;
+    let text =
+        read.map_err(|problem| if problem.status == StatusCode::PAYLOAD_TOO_LARGE { control_too_large() } else { problem })?;
     check_depth(&text, app.limits.depth_max)?;
-    match halves::parse(without_mark(&text)) {
+    match halves::parse(&text) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(other) => {
             let detail = format!("The body is {}. It must be an object.", crate::source::kind_of(&other));

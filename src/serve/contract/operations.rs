@@ -119,7 +119,7 @@ pub static OPERATIONS: &[Operation] = &[
             meaning: "The control is recorded and queued for its owner. It changes nothing by itself.",
             content: &[(JSON, Content::Json("ControlQueued"))],
         }])
-        .with_problems(&[STORE, RUN_READ, OBJECT, DECISION, CONTROL, &[kinds::RUN_ENDED, kinds::WOULD_SUPERSEDE]]),
+        .with_problems(&[STORE, RUN_READ, OBJECT, BODY_TRANSFER, DECISION, CONTROL, &[kinds::RUN_ENDED, kinds::WOULD_SUPERSEDE]]),
     Operation::new(Method::GET, "/v1/runs/{run}/controls", Requires(Verb::Read), "listRunControls", "controls")
         .with_summary("The controls of a run in submission order, with their outcome.")
         .with_parameters(&[&[RUN, LIMIT, CURSOR, AUDIENCE, ACTIVATION]])
@@ -134,7 +134,7 @@ pub static OPERATIONS: &[Operation] = &[
             meaning: "The control is recorded and queued for its owner. It changes nothing by itself.",
             content: &[(JSON, Content::Json("ControlQueued"))],
         }])
-        .with_problems(&[STORE, SESSION_READ, OBJECT, DECISION, CONTROL, &[kinds::WOULD_SUPERSEDE]]),
+        .with_problems(&[STORE, SESSION_READ, OBJECT, BODY_TRANSFER, DECISION, CONTROL, &[kinds::WOULD_SUPERSEDE]]),
     Operation::new(Method::GET, "/v1/sessions/{session}/controls", Requires(Verb::Read), "listSessionControls", "controls")
         .with_summary("The controls of a session in submission order, with their outcome.")
         .with_parameters(&[&[SESSION, LIMIT, CURSOR, AUDIENCE, ACTIVATION]])
@@ -165,13 +165,13 @@ pub static OPERATIONS: &[Operation] = &[
         .with_parameters(&[&[CONTROL_PATH]])
         .with_body(ANSWER_BODY)
         .with_responses(json!("ControlAnswered", "The control's outcome."))
-        .with_problems(&[STORE, OBJECT, LEASE_ANSWER]),
+        .with_problems(&[STORE, OBJECT, BODY_TRANSFER, LEASE_ANSWER]),
     Operation::new(Method::POST, "/v1/controls/{control}/nack", Requires(Verb::Publish), "nackControl", "controls")
         .with_summary("Refuses a claimed control, or returns it to the queue.")
         .with_parameters(&[&[CONTROL_PATH]])
         .with_body(ANSWER_BODY)
         .with_responses(json!("ControlAnswered", "The control's outcome."))
-        .with_problems(&[STORE, OBJECT, LEASE_ANSWER]),
+        .with_problems(&[STORE, OBJECT, BODY_TRANSFER, LEASE_ANSWER]),
     Operation::new(Method::GET, "/v1/runs/{run}/stream", STREAM_ACCESS, "streamRun", "streams")
         .with_summary("Frames of a run as server-sent events, from the reader's position on. The stream of a run that does not exist waits for it.")
         .with_parameters(&[&[RUN, PROTOCOL_VERSION, SUBAGENTS, UNTIL], STREAM, SELECTION])

@@ -105,7 +105,8 @@ impl<'r> Http1Answer<'r> {
         for (name, value) in self.headers.iter().filter_map(|(name, value)| Some((name, value.to_str().ok()?))) {
             line(name.as_str(), value);
         }
-        line("date", &httpdate::fmt_http_date(self.now.into()));
+        // An HTTP date begins in 1970.
+        line("date", &httpdate::fmt_http_date(self.now.max(jiff::Timestamp::UNIX_EPOCH).into()));
         head.push_str("\r\n");
         head
     }

@@ -26,6 +26,7 @@ use crate::serve::transport::tls::Files;
 use crate::serve::{KeepAlive, Limits};
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
+use http::HeaderName;
 use parse::{advertised_url, cluster_name, cluster_urls, collector_url, size};
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -76,6 +77,10 @@ pub struct Config {
     #[arg(long, env = "PROSCENIUM_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',', help_heading = "Access",
           value_parser = |text: &str| parse_origin(text).map(|_| text.to_owned()))]
     pub cors_origin: Vec<String>,
+    /// Request header that pages of --cors-origin may send, besides those of the API and of common tracing libraries.
+    /// Repeatable, or comma-separated.
+    #[arg(long, env = "PROSCENIUM_CORS_HEADER", value_name = "NAME", value_delimiter = ',', help_heading = "Access")]
+    pub cors_header: Vec<HeaderName>,
 
     /// Agent to list for clients, present or not. Repeatable, or comma-separated. The list always has `default`, agents
     /// that wait for controls, and agents of recent runs.
@@ -357,7 +362,8 @@ impl Config {
     /// The origins whose pages may send requests.
     #[must_use]
     pub fn origins(&self) -> Origins {
-        Origins::new(self.cors_origin.iter().map(String::as_str)).expect("clap validated each origin")
+        let origins = Origins::new(self.cors_origin.iter().map(String::as_str)).expect("clap validated each origin");
+        origins.with_headers(&self.cors_header)
     }
 
     /// The host names that requests may use without authentication.

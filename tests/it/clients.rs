@@ -917,7 +917,8 @@ async fn a_call_that_reports_before_it_has_arguments_is_opened_and_ended_once() 
 #[tokio::test]
 async fn a_page_of_an_allowed_origin_may_send_these_clients_headers() {
     let server = server(Storage::memory(), KeepAlive::default());
-    let server = server.with_auth(None, Origins::new(["https://app.example"]).unwrap());
+    let origins = Origins::new(["https://app.example"]).unwrap().with_headers(&[http::HeaderName::from_static("x-tenant")]);
+    let server = server.with_auth(None, origins);
     let (client, _) = serve_until(server, std::future::pending()).await;
     let preflight = [
         ("origin", "https://app.example"),
@@ -926,9 +927,13 @@ async fn a_page_of_an_allowed_origin_may_send_these_clients_headers() {
     ];
     let response = send_request(&client, "OPTIONS", "/ag-ui/helper", &preflight, "").await;
     assert_eq!(response.status, 204);
-    for header in ["content-type", "authorization", "last-event-id", "x-run-id"] {
-        assert!(response.headers["access-control-allow-headers"].contains(header), "{header}");
+    let of_libraries =
+        ["cache-control", "traceparent", "tracestate", "sentry-trace", "baggage", "x-requested-with", "x-csrf-token", "x-tenant"];
+    let allowed: Vec<_> = response.headers["access-control-allow-headers"].split(", ").collect();
+    for header in ["content-type", "authorization", "last-event-id", "x-run-id"].iter().chain(&of_libraries) {
+        assert!(allowed.contains(header), "{header} in {allowed:?}");
     }
+    assert_eq!(response.headers["access-control-allow-methods"], "GET, POST, PUT, PATCH, DELETE");
     publish(&client, "t", "r", &[started(), finished()]).await;
     let body = run_input("t", "r", &[]).to_string();
     let response = send_request(&client, "POST", "/ag-ui/helper", &preflight[..1], &body).await;

@@ -22,15 +22,20 @@ use std::sync::Arc;
 pub const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The methods and headers that a page of a configured origin may use and read.
-const METHODS: &str = "GET, POST, DELETE";
-const REQUEST_HEADERS: &str = "authorization, content-type, last-event-id, producer-id, producer-epoch, producer-seq, range, x-request-id, x-run-id, x-proscenium-client";
+const METHODS: &str = "GET, POST, PUT, PATCH, DELETE";
+const REQUEST_HEADERS: &str = "authorization, content-type, last-event-id, producer-id, producer-epoch, producer-seq, range, x-request-id, x-run-id, x-proscenium-client, \
+     cache-control, traceparent, tracestate, sentry-trace, baggage, x-requested-with, x-csrf-token";
 const EXPOSED_HEADERS: &str = "accept-ranges, content-range, retry-after, www-authenticate, x-request-id";
 /// How long a browser may cache a preflight, in seconds.
 const PREFLIGHT_MAX_AGE_SECS: &str = "600";
 
 /// Other origins whose pages may send requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Origins(Vec<HeaderValue>);
+pub struct Origins {
+    origins: Vec<HeaderValue>,
+    /// Headers that their pages may send, besides [`REQUEST_HEADERS`].
+    headers: Vec<HeaderName>,
+}
 
 impl Origins {
     /// Parses origins such as `scheme://host` or `scheme://host:port`.
@@ -38,16 +43,23 @@ impl Origins {
     /// # Errors
     /// The first invalid origin.
     pub fn new<'o>(origins: impl IntoIterator<Item = &'o str>) -> Result<Self, String> {
-        origins.into_iter().map(parse_origin).collect::<Result<_, _>>().map(Self)
+        Ok(Self { origins: origins.into_iter().map(parse_origin).collect::<Result<_, _>>()?, headers: Vec::new() })
+    }
+
+    /// Adds headers that pages of these origins may send.
+    #[must_use]
+    pub fn with_headers(mut self, headers: &[HeaderName]) -> Self {
+        self.headers.extend_from_slice(headers);
+        self
     }
 
     fn contains(&self, origin: &HeaderValue) -> bool {
-        self.0.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(origin.as_bytes()))
+        self.origins.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(origin.as_bytes()))
     }
 
     /// Returns whether one of the origins has this host.
     fn contains_host(&self, name: &str) -> bool {
-        let hosts = self.0.iter().filter_map(|known| Some(host_name(known.to_str().ok()?.split_once("://")?.1)));
+        let hosts = self.origins.iter().filter_map(|known| Some(host_name(known.to_str().ok()?.split_once("://")?.1)));
         hosts.into_iter().any(|host| host.eq_ignore_ascii_case(name))
     }
 }
@@ -234,15 +246,17 @@ pub async fn check(State(app): State<Arc<App>>, request: Request<Body>, next: Ne
     response
 }
 
-/// The names of the headers that a page may send: those of the API, and those for agents.
+/// The names of the headers that a page may send: those of the API and of common libraries, those for agents, and those
+/// of the operator.
 fn request_headers(app: &App) -> String {
     let own = std::iter::once(REQUEST_HEADERS);
-    own.chain(app.controls.user_headers.names().map(HeaderName::as_str)).collect::<Vec<_>>().join(", ")
+    let further = app.controls.user_headers.names().chain(&app.origins.headers);
+    own.chain(further.map(HeaderName::as_str)).collect::<Vec<_>>().join(", ")
 }
 
 /// `Vary: Origin`, if answers differ by origin.
 fn vary(app: &App) -> HeaderMap {
-    let differ = !app.origins.0.is_empty();
+    let differ = !app.origins.origins.is_empty();
     differ.then(|| (header::VARY, HeaderValue::from_static("Origin"))).into_iter().collect()
 }
 

@@ -325,6 +325,36 @@ async fn facts_stay_in_the_runs_and_sessions_of_their_token() {
 }
 
 #[tokio::test]
+async fn a_session_gets_only_a_parent_that_the_token_covers() {
+    let guarded = AuthServer::start().await;
+    let worker = token(&json!({ "sessions": ["mine", "also-mine"], "can": ["publish", "read"] }));
+    let start = |members: Value| [fact("run.started", members)];
+    guarded.publish("theirs", "sessionId=theirs", &admin(), &start(json!({}))).await.ok();
+    guarded.publish("old", "sessionId=mine", &worker, &start(json!({}))).await.ok();
+    let with_parent = |parent: &str| start(json!({ "sessionId": "mine", "parentSessionId": parent }));
+    let refused = async |run: &str, query: &str, facts: &[Value]| {
+        let problem = guarded.publish(run, query, &worker, facts).await.problem(403, "forbidden");
+        assert_eq!(problem["missing"], "session", "{run} {query}");
+    };
+    for run in ["new", "old"] {
+        refused(run, "", &with_parent("theirs")).await;
+        refused(run, "sessionId=mine&parentSessionId=theirs", &start(json!({}))).await;
+        let later = [&start(json!({ "sessionId": "mine" }))[..], &with_parent("theirs")].concat();
+        refused(run, "", &later).await;
+    }
+    // The same name, written with an escape.
+    let escaped = r#"[{"type":"run.started","sessionId":"mine","parentSession\u0049d":"theirs"}]"#;
+    let headers = [("authorization", &*bearer(&worker)), ("content-type", "application/json")];
+    guarded.client.post("/v1/runs/old/facts", &headers, escaped).await.problem(403, "forbidden");
+    let of_log = json!(start(json!({ "parentSessionId": "theirs" })));
+    guarded.post("/v1/sessions/mine/facts", &worker, &of_log).await.problem(403, "forbidden");
+    assert_eq!(guarded.get("/v1/runs/old", &admin()).await.ok().get("parentSessionId"), None);
+    guarded.publish("old", "", &worker, &with_parent("also-mine")).await.ok();
+    assert_eq!(guarded.get("/v1/runs/old", &admin()).await.ok()["parentSessionId"], "also-mine");
+    guarded.publish("new", "", &admin(), &with_parent("theirs")).await.ok();
+}
+
+#[tokio::test]
 async fn a_reader_of_a_parent_session_gets_nothing_of_its_child_session() {
     let guarded = AuthServer::start().await;
     let message = |text: &str| fact("text.delta", json!({ "payload": { "text": text } }));
@@ -773,7 +803,7 @@ async fn a_preflight_states_what_a_page_may_send() {
     for header in [
         "access-control-allow-origin: https://app.example\r\n",
         "access-control-allow-credentials: true\r\n",
-        "access-control-allow-methods: GET, POST, DELETE\r\n",
+        "access-control-allow-methods: GET, POST, PUT, PATCH, DELETE\r\n",
         "authorization, content-type, last-event-id",
         "vary: Origin\r\n",
     ] {

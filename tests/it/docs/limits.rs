@@ -184,6 +184,7 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "{TTL in control/}; {TTL_MAX in control/}",
                 "504 `control_expired` in a client's stream",
             ),
+            ("JSON values of a body of an existing client", "{VALUES_MAX}", "413 `body_too_large`"),
             ("Controls of one claim; its longest `wait`", "{CLAIM_MAX}; {WAIT_SECS_MAX}", "none; larger values count as this"),
             ("A lease", "1 s to {LEASE_SECS_MAX}", "400 `bad_query`"),
             (

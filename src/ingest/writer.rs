@@ -51,6 +51,8 @@ pub(super) struct LogWriter {
     pub seen_runs: [RunState; 2],
     /// The pending actions at the last save that have entries of their own, in the order of [`Audience::ALL`].
     pending_saved: [SharedSet; 3],
+    /// Actions whose entries the summary does not count: a node of an earlier version led meanwhile.
+    pending_stale: Vec<Arc<str>>,
     pub guard: Guard,
     adapters: Vec<AdapterEntry>,
     pub producers: HashMap<ProducerId, Numbering>,
@@ -135,6 +137,8 @@ struct Entries<'s> {
     controls: BTreeMap<ControlId, ControlRecord>,
     questions: HashMap<ActionId, Question>,
     memories: Vec<AgentMemory>,
+    /// The pending actions that have entries of their own.
+    pending: Vec<Arc<str>>,
 }
 
 impl<'s> Entries<'s> {
@@ -168,6 +172,8 @@ impl<'s> Entries<'s> {
         } else if let Some(action) = name.strip_prefix(QUESTION_KEY_PREFIX) {
             let action = ActionId::new(action).map_err(|error| unreadable(&error))?;
             self.questions.insert(action, Question::read(log, key, value)?);
+        } else if let Some(action) = name.strip_prefix(PENDING_KEY_PREFIX) {
+            self.pending.push(action.into());
         } else if name.starts_with(AGENT_MEMORY_KEY_PREFIX) {
             self.memories.push(AgentMemory::read(log, key, value)?);
         }
@@ -219,8 +225,17 @@ impl LogWriter {
             Some(loaded) => summary_at(&id, loaded)?,
         };
         let ledger = Ledger::restore(summary.run.clone(), read.speakers, read.subjects.into_iter());
-        let seen_runs = [Audience::User, Audience::Dashboard].map(|audience| summary.run_for(audience).clone());
+        let seen_runs = [Audience::User, Audience::Dashboard].map(|audience| {
+            let mut seen = summary.run_for(audience).clone();
+            if seen.pending == summary.run.pending {
+                // Two sets that were read apart share nothing yet.
+                seen.pending.clone_from(&summary.run.pending);
+            }
+            seen
+        });
         let pending_saved = Audience::ALL.map(|audience| summary.run_for(audience).pending.others().clone());
+        let is_counted = pending_saved.iter().any(|saved| !saved.is_empty());
+        let pending_stale = if is_counted { Vec::new() } else { read.pending };
         let (guard, guard_saved) = read.guard.unwrap_or_default();
         let Entries { adapters, producers, controls, questions, attempt_starts, memories, .. } = read;
         let is_written = loaded.is_some();
@@ -234,6 +249,7 @@ impl LogWriter {
             attempt_starts,
             seen_runs,
             pending_saved,
+            pending_stale,
             guard,
             guard_saved,
             adapters,
@@ -320,7 +336,7 @@ impl LogWriter {
     fn take_pending_changed(&mut self) -> Vec<StateEntry> {
         let now = Audience::ALL.map(|audience| self.summary.run_for(audience).pending.others().clone());
         let differences = now.iter().zip(&self.pending_saved).map(|(now, saved)| now.difference(saved));
-        let changed: BTreeSet<_> = differences.flatten().collect();
+        let changed: BTreeSet<_> = differences.flatten().chain(std::mem::take(&mut self.pending_stale)).collect();
         let entry = |action: Arc<str>| {
             let bits = now.iter().enumerate().map(|(n, pending)| u8::from(pending.contains(&action)) << n).sum::<u8>();
             (Bytes::from(format!("{PENDING_KEY_PREFIX}{action}")), (bits != 0).then(|| vec![bits].into()))

@@ -42,6 +42,7 @@ const TESTED_ELSEWHERE: &[(&str, &str)] = &[
     ("too_many_subjects", "`limits`"),
     ("session_too_large", "`listing`"),
     ("too_many_controls", "`control`"),
+    ("too_many_secrets", "`connect::user_headers`"),
     ("too_many_tickets", "`auth`"),
     ("too_many_connections_of_token", "`auth`"),
     ("control_refused", "`clients`, in a stream"),

@@ -78,7 +78,7 @@ pub const REQUEST_FAILS: &[ProblemKind] = &[
 /// Problems of AG-UI, whose clients name runs.
 pub const WRONG_NAME: &[ProblemKind] = &[kinds::RUN_EXISTS, kinds::RUN_OF_ANOTHER_THREAD];
 /// Problems of a stop request.
-pub const STOP: &[ProblemKind] = &[kinds::TOO_MANY_CONTROLS, kinds::TOO_MANY_SECRETS, kinds::DISK_FULL];
+pub const STOP: &[ProblemKind] = &[kinds::TOO_MANY_CONTROLS, kinds::DISK_FULL];
 /// Problems of an owner's answer to a control.
 pub const LEASE_ANSWER: &[ProblemKind] = &[kinds::BAD_MEMBER, kinds::LEASE_LOST];
 /// Problems of a WebSocket message, besides [`FACTS`], [`STORE`] and those of its members.

@@ -1,4 +1,4 @@
-//! The command line. Only this file reads the environment, the clock and the machine's entropy.
+//! The command line. Here the environment, the time of envelopes and the machine's entropy enter the server.
 
 mod cli;
 
@@ -11,6 +11,8 @@ use cli::otlp;
 #[cfg(target_os = "linux")]
 use cli::supervise;
 use cli::{check, demo, doctor, follow, health, help_files, tail, token, transfer};
+#[cfg(feature = "cluster")]
+use futures_util::FutureExt;
 use proscenium::auth::Authenticator;
 #[cfg(feature = "cluster")]
 use proscenium::cluster::{ClusterNode, ClusterOptions};
@@ -323,8 +325,8 @@ fn serve(config: &Config) -> Result<(), Failure> {
                 }
                 let server = server.with_cluster(Cluster::new(node.membership())?);
                 let (stopped, stopping) = tokio::sync::watch::channel(false);
-                let running = tokio::spawn(node.run(server.logs(), stopping));
-                (server, Some((stopped, running)))
+                let running = tokio::spawn(node.run(server.logs(), stopping)).map(drop).shared();
+                (server.with_task("cluster", running.clone()), Some((stopped, running)))
             }
             None => (server, None),
         };
@@ -339,7 +341,7 @@ fn serve(config: &Config) -> Result<(), Failure> {
         #[cfg(feature = "cluster")]
         if let Some((stopped, running)) = leaving {
             let _ = stopped.send(true);
-            let _ = running.await;
+            running.await;
         }
         served?;
         tracing::info!("stopped");

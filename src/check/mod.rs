@@ -7,7 +7,7 @@
 //!
 //! | file | contents |
 //! | --- | --- |
-//! | `log`, `things` | the parsed log: envelopes; the lifecycles of calls, message parts and actions |
+//! | `log`, `lifecycles` | the parsed log: envelopes; the lifecycles of calls, message parts and actions |
 //! | `source` | runs a runtime's own facts through the write path before the check |
 //! | `order` | sequences and run boundaries |
 //! | `shape` | members, dimensions and ids |

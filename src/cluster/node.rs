@@ -11,6 +11,7 @@ use crate::log::journal::Journal;
 use crate::log::journal::jetstream::{JetStreamJournal, StreamClient, StreamConnection, StreamOptions, open_stream};
 use crate::log::{Leader, Storage, StoreError};
 use async_nats::jetstream::context::Context;
+use futures_util::future::select_all;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -154,23 +155,27 @@ impl ClusterNode {
         self.tickets.take()
     }
 
-    /// Takes part in the cluster: signs of life, the lease, snapshots. It ends when `stopping` becomes true.
+    /// Takes part in the cluster: signs of life, the lease, snapshots. It ends when `stopping` becomes true, or when one
+    /// of its tasks has ended: the server cannot go on without it.
     pub async fn run(self, logs: Arc<Logs>, mut stopping: watch::Receiver<bool>) {
         self.announcing.abort();
         let (seen, _) = watch::channel(SeenLease::default());
         let seen = Arc::new(seen);
         let journal = self.journal.clone();
         let node = Arc::new(self);
-        let tasks = [
+        let mut tasks = [
             journal.spawn_task(node.bucket.clone().watch(node.membership.clone(), seen.clone())),
             journal.spawn_task(Bucket::expire_leader(node.membership.clone())),
             journal.spawn_task(node.clone().write_snapshots(logs.clone())),
         ];
         // On the thread of the connection, so that no work of this server delays a renewal.
-        let leasing = journal.spawn_task(node.clone().keep_lease(logs, seen.clone(), stopping.clone()));
-        let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
-        // The server has no way to react to a panic of the task at its end.
-        let _ = leasing.await;
+        let mut leasing = journal.spawn_task(node.clone().keep_lease(logs, seen.clone(), stopping.clone()));
+        let stopped = async { drop(stopping.wait_for(|is_stopping| *is_stopping).await) };
+        tokio::select! {
+            () = stopped => drop(leasing.await),
+            _ = &mut leasing => {}
+            _ = select_all(&mut tasks) => leasing.abort(),
+        }
         for task in tasks {
             task.abort();
         }

@@ -6,7 +6,7 @@
 //! It costs one run id per active run. A run that waits or has ended costs nothing.
 
 use super::LogId;
-use super::commit::Summary;
+use super::summary::Summary;
 use crate::model::RunId;
 use parking_lot::Mutex;
 use std::collections::HashSet;

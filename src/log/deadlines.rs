@@ -5,7 +5,7 @@
 //! most [`PENDING_ACTIONS_MAX`](super::control::PENDING_ACTIONS_MAX) actions per log.
 
 use super::LogId;
-use super::commit::Summary;
+use super::summary::Summary;
 use crate::model::ActionId;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap, HashSet};

@@ -32,12 +32,14 @@ mod encoding;
 pub mod journal;
 pub mod list_changes;
 pub mod memory;
+pub mod moves;
 pub mod pending_actions;
 pub mod question;
 pub mod queues;
 pub mod row;
 pub mod sessions;
 mod storage;
+pub mod summary;
 #[doc(hidden)]
 pub mod testing;
 

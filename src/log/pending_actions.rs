@@ -7,7 +7,7 @@
 //! first.
 
 use super::LogId;
-use super::commit::Summary;
+use super::summary::Summary;
 use crate::model::{ActionId, AgentId, Audience, ControlId, Sequence, SessionId};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

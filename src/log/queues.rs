@@ -12,8 +12,8 @@
 //! * A claimant that does a limited amount of work at once ([`WorkRoom`]) leaves the rest in the queue, in order.
 
 use super::LogId;
-use super::commit::Summary;
 use super::control::{NOT_STARTED, OpenControl, WaitTerms};
+use super::summary::Summary;
 use crate::model::{AgentId, ControlId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

@@ -26,7 +26,8 @@ mod tests;
 pub use pending_below::PendingBelow;
 pub use session::{PreviewSources, SessionOverview};
 
-use super::commit::{Moves, Summary};
+use super::moves::Moves;
+use super::summary::Summary;
 use super::{LogId, LogKind, Store, StoreError};
 use crate::model::{Audience, RunId, SessionId};
 use parking_lot::{Mutex, RwLock};

@@ -147,7 +147,7 @@ fn paths_of_tree(tree: &str, prefix: &[String], found: &mut Vec<ModulePath>) {
 ///
 /// Those of its `use` declarations, and those within its expressions.
 fn paths_in_code(text: &str) -> Vec<ModulePath> {
-    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let code: String =
         code.lines().map(|line| line.split("//").next().unwrap_or_default()).fold(String::new(), |all, line| all + line + "\n");
     let mut found = Vec::new();

@@ -6,7 +6,6 @@
 //! This is the only code that moves them, for what the store has at start and for each commit after it. It does not know
 //! which process wrote a commit.
 
-use super::summary::Summary;
 use super::tail::Log;
 use crate::log::active_runs::ActiveRuns;
 use crate::log::deadlines::Deadlines;
@@ -14,6 +13,7 @@ use crate::log::list_changes::{ListChange, ListChanges};
 use crate::log::pending_actions::{PendingActions, Replaced};
 use crate::log::queues::Queues;
 use crate::log::sessions::{ANCESTORS_MAX, AffectedWatchers, Sessions, session_of};
+use crate::log::summary::Summary;
 use crate::log::{LogId, PlacedAppend, Store, StoreError};
 use crate::model::{Epoch, RunId, SessionId};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -10,20 +10,18 @@
 mod applier;
 mod committer;
 mod leadership;
-mod moves;
 mod open_logs;
 mod orderer;
-mod summary;
 mod tail;
 
 #[cfg(test)]
 mod tests;
 
+pub use crate::log::moves::Moves;
+pub use crate::log::summary::{CompactionState, PENDING_KEY_PREFIX, PREVIEW_CHARS_MAX, Preview, Summary, count_of, summary_of};
 pub use committer::{Ack, Chain, CommitCounters, CommittedGroup, Submission};
 pub use leadership::Leadership;
-pub use moves::Moves;
 pub use orderer::{Follow, OrderedGroup, Orderer, StoreOnly};
-pub use summary::{CompactionState, PENDING_KEY_PREFIX, PREVIEW_CHARS_MAX, Preview, Summary, count_of, summary_of};
 pub use tail::{Connected, Log, Tail};
 
 use super::deadlines::Deadlines;

@@ -1,7 +1,7 @@
 //! The open logs of a server.
 
-use super::summary::summary_of;
 use super::tail::{Log, Tail};
+use crate::log::summary::summary_of;
 use crate::log::{LoadedLog, LogId, StoreError};
 use dashmap::DashMap;
 use std::sync::Arc;

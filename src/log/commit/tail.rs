@@ -1,7 +1,7 @@
 //! One log: its tail, its newest rows, its watchers, and the last activity of its producers.
 
-use super::moves::{Follower, Moves};
-use super::summary::Summary;
+use crate::log::moves::{Follower, Moves};
+use crate::log::summary::Summary;
 use crate::log::{Append, LogId, PlacedAppend, StoredAppend};
 use crate::model::{Epoch, Sequence};
 use bytes::Bytes;

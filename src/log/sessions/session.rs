@@ -1,7 +1,7 @@
 //! One session of the index: its logs, and the sums over them.
 
 use super::pending_below::ActionCounts;
-use crate::log::commit::Summary;
+use crate::log::summary::Summary;
 use crate::log::{LogId, LogKind};
 use crate::model::{Audience, RunId, SessionId};
 use crate::source::ledger::Status;

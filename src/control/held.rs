@@ -142,7 +142,7 @@ mod tests {
         assert!(held.put(100, person("ada"), value(LARGE)) && held.put(101, person("ada"), headers()));
         // Many holders fill the budget of values, and none that of headers.
         for n in 200..300 {
-            held.put(n, person(&n.to_string()), value(4 * 1024 * 1024));
+            held.put(n, person(&n.to_string()), value(LARGE));
         }
         assert!(!held.put(300, person("bo"), value(LARGE)));
         assert!(held.put(301, person("bo"), headers()) && held.get(301).is_some());

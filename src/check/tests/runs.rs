@@ -40,7 +40,7 @@ pub(super) fn a_log_has_one_run_and_each_event_once() {
 #[test]
 pub(super) fn work_follows_the_start() {
     assert_findings("work-before-start", &[delta("p", "a"), start()], ["1: text.delta comes before run.started (at sequence 2)"]);
-    let asked = fact("text.final", json!({"messageId": "u", "payload": {"role": "user", "text": "Hello"}}));
+    let asked = fact("text.final", json!({"role": "user", "text": "Hello", "^": {"messageId": "u"}}));
     assert_findings("work-before-start", &[asked, start()], []);
     assert_findings("work-before-start", &[finish()], ["1: run.finished comes before run.started (the log has none)"]);
     // A rejected turn never starts.

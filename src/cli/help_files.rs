@@ -61,7 +61,8 @@ pub fn man(args: &ManPages, command: Command) -> Result<(), CliError> {
     let Some(dir) = &args.dir else {
         return Ok(std::io::stdout().write_all(page(&command).1.as_bytes())?);
     };
-    let mut pages = std::iter::once(&command).chain(command.get_subcommands()).map(page);
+    let named = command.get_subcommands().filter(|command| !command.is_hide_set());
+    let mut pages = std::iter::once(&command).chain(named).map(page);
     let written =
         std::fs::create_dir_all(dir).and_then(|()| pages.try_for_each(|(name, text)| std::fs::write(dir.join(name), text)));
     written.map_err(|error| CliError::File { file: dir.clone(), reason: error.to_string() })

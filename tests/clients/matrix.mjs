@@ -222,11 +222,12 @@ export function difference(left, right, path = "") {
   if (SERVER_TIME.test(path)) return undefined;
   if (isDeepStrictEqual(left, right)) return undefined;
   const isObject = (value) => typeof value === "object" && value !== null;
-  if (isObject(left) && isObject(right)) {
+  if (isObject(left) && isObject(right) && Array.isArray(left) === Array.isArray(right)) {
     for (const key of new Set([...Object.keys(left), ...Object.keys(right)])) {
       const found = difference(left[key], right[key], `${path}/${key}`);
       if (found) return found;
     }
+    return undefined;
   }
   const brief = (value) => (JSON.stringify(value) ?? "nothing").slice(0, 200);
   return `${path || "/"} is ${brief(left)} instead of ${brief(right)}`;

@@ -53,7 +53,7 @@ impl<R: AsyncRead + AsFd + Unpin> LineReader<R> {
     /// Reads a limited amount, for [`Self::next`]. Never resolves. Cancel safe.
     pub async fn read_ahead(&mut self) {
         while self.buffer.len() < AHEAD_BYTES_MAX && self.read_more().await {}
-        pending().await
+        pending::<()>().await;
     }
 
     /// Reads and drops the output until its end. Cancel safe.

@@ -26,8 +26,9 @@ pub fn run(words: &[OsString]) -> ExitCode {
     let leader = match start(words) {
         Ok(leader) => leader,
         Err(error) => {
-            // If standard error is closed, nobody reads the reason.
-            let _ = writeln!(std::io::stderr(), "{NOT_STARTED}{:?}: {error}.", words.first().cloned().unwrap_or_default());
+            // A closed standard error has no reader of the reason.
+            let program = words.first().map(|word| word.to_string_lossy()).unwrap_or_default();
+            let _ = writeln!(std::io::stderr(), "{NOT_STARTED}{program:?}: {error}.");
             return NOT_STARTED_CODE.into();
         }
     };

@@ -152,7 +152,7 @@ impl ConnectedAgent {
     /// As [`Self::publish`].
     pub async fn give_up(&self, run: &RunId, end: Vec<Value>) -> Result<(), Problem> {
         let summary = self.tail(run).await?.summary;
-        let mut facts: Vec<Value> = summary.run.pending.iter().map(|action| superseded_fact(action)).collect();
+        let mut facts: Vec<Value> = summary.run.pending.iter().map(superseded_fact).collect();
         facts.extend(end);
         self.publish(run, summary.session_id.clone(), &facts).await
     }

@@ -531,7 +531,7 @@ mod tests {
         answer.action = ActionId::new("asked").ok();
         steer.of_attempt = Some(1);
         let mut running = asks("s1", &[open(1, "a"), open(2, "a"), answer, steer, open(7, "a")]);
-        running.run.pending.insert("asked".into());
+        running.run.pending.insert("asked");
         running.extension.waiting.insert(7, WaitTerms { ttl: None, supersedes: true });
         queues.apply(&run("r1"), None, &running);
         queues.apply(&run("r2"), None, &asks("s2", &[open(3, "a")]));

@@ -83,7 +83,9 @@ fn joined(chunks: Option<&Value>) -> String {
 /// What native readers have.
 fn native(log: &LogId, rows: &[Row], audience: Audience) -> Shown {
     let mut view = View::new(log, audience);
-    rows.iter().for_each(|row| drop(view.fold(row.sequence(), row.view(audience))));
+    for row in rows {
+        view.fold(row.sequence(), row.view(audience));
+    }
     let (mut texts, mut calls) = (String::new(), Vec::new());
     for activity in view.activities().iter().map(ActivityView::from) {
         let get = |member: &str| activity.content.get(member).cloned().unwrap_or_default();
@@ -178,7 +180,9 @@ fn rename_calls(recording: &Recording, name: impl Fn(usize, &str) -> String) -> 
     // LangGraph's namespaces are of calls.
     let names = names.flat_map(|(id, name)| [(format!("tools:{id}"), format!("tools:{name}")), (id, name)]).collect();
     let mut facts = recording.facts.clone();
-    facts.iter_mut().for_each(|fact| rename(fact, &names));
+    for fact in &mut facts {
+        rename(fact, &names);
+    }
     Some(facts)
 }
 

@@ -58,7 +58,8 @@ async fn a_stream_names_runs_with_commas_and_edge_spaces_by_repeating_its_parame
         let frames = read_frames(&client, &format!("/v1/stream?frames=events&{query}"), None, expected.len()).await;
         let mut runs: Vec<_> = events(&frames).into_iter().map(|(run, _)| run).collect();
         let mut expected = expected.to_vec();
-        (runs.sort(), expected.sort_unstable());
+        runs.sort();
+        expected.sort_unstable();
         assert_eq!(runs, expected, "{query}");
     }
     client.get("/v1/stream?runs=").await.problem(400, "bad_query");

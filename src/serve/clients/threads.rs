@@ -165,7 +165,7 @@ impl Thread {
             for shown in
                 shown_activities(app, &part.run, audience, None).await?.into_iter().filter(|shown| &*shown.kind == "action")
             {
-                let is_pending = state.pending.contains(&*shown.id) && whole.pending.contains(&*shown.id);
+                let is_pending = state.pending.contains(&shown.id) && whole.pending.contains(&shown.id);
                 let text = |member: &str| shown.text(member).map(Into::into);
                 // A runtime may ask a question again in the run that it continues in.
                 let is_ambiguous = is_pending && {

@@ -83,6 +83,7 @@ impl SharedSet {
     }
 
     /// The ids that only one of the two sets has.
+    #[must_use]
     pub fn difference(&self, other: &Self) -> Vec<Arc<str>> {
         let (mut own, mut others) = (self.leaves.iter().peekable(), other.leaves.iter().peekable());
         let (mut of_self, mut of_other) = (SharedSet::default(), Vec::new());
@@ -90,7 +91,8 @@ impl SharedSet {
             match (own.peek(), others.peek()) {
                 (None, None) => break,
                 (Some(one), Some(two)) if Arc::ptr_eq(one, two) => {
-                    (own.next(), others.next());
+                    own.next();
+                    others.next();
                 }
                 (Some(one), two) if two.is_none_or(|two| one.last() <= two.last()) => {
                     of_self.extend(one.iter().cloned());

@@ -327,7 +327,11 @@ async function startLangGraph() {
   await new Promise((resolve) => free.once("listening", resolve));
   const { port } = free.address();
   await new Promise((resolve) => free.close(resolve));
-  startProgram("langgraph", "dev", "--no-browser", "--no-reload", "--host", "127.0.0.1", "--port", String(port));
+  // It keeps the runs of an earlier process and begins them again. One that waits would hold up all others.
+  rmSync(join(inPython, ".langgraph_api"), { recursive: true, force: true });
+  const child = startProgram("langgraph", "dev", "--no-browser", "--no-reload", "--host", "127.0.0.1", "--port", String(port));
+  // It stops when nothing reads its log.
+  child.stdout.resume();
   await waitFor("the server of LangGraph", async () => (await fetch(`http://127.0.0.1:${port}/ok`).catch(() => {}))?.ok);
   return `langgraph:http://127.0.0.1:${port}`;
 }

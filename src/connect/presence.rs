@@ -10,8 +10,9 @@ use tokio::time::{sleep, timeout};
 
 /// Time for one connection.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
-/// The pause before an address that accepts none is asked again.
-const PAUSE: Duration = Duration::from_secs(5);
+/// The pause before an address that accepts none is asked again: an agent may start together with the server, or never.
+const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Keeps the server's list of agents that nothing reaches. Never resolves.
 pub(super) async fn watch(agent: &ConnectedAgent) {
@@ -21,13 +22,14 @@ pub(super) async fn watch(agent: &ConnectedAgent) {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let port = url.port_or_known_default().unwrap_or_default();
     loop {
-        let mut is_known = false;
+        let (mut is_known, mut pause) = (false, PAUSE);
         agent.app.absent_agents.lock().insert(name.clone());
         while let Err(reason) = connect(host, port).await {
             if !std::mem::replace(&mut is_known, true) {
                 tracing::warn!(agent = %name, %url, reason, "the agent's address accepts no connection, so its messages fail");
             }
-            sleep(PAUSE).await;
+            sleep(pause).await;
+            pause = (2 * pause).min(PAUSE_MAX);
         }
         agent.app.absent_agents.lock().remove(name);
         tracing::info!(agent = %name, %url, "the agent's address accepts connections");

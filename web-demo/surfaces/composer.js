@@ -193,6 +193,8 @@ export class Composer extends Surface {
       if (view !== this.view) return;
       this.#agents = Object.entries(agents).filter(([, { present }]) => present).map(([name]) => name);
       this.#drawBox();
+      // An agent may start after the server.
+      if (this.#agents.length === 0 && Object.keys(agents).length > 0) setTimeout(() => view === this.view && this.isConnected && this.#readAgents(), POLL_MS);
     } catch {
       // Without the list the message goes to the default agent.
     }

@@ -13,7 +13,7 @@ const MEMBERS: &[&str] = &["status", "attempt", "agentId", "error", "result"];
 const ACTION_MEMBERS: &[&str] = &[
     "status", "control", "kind", "reason", "message", "schema", "responseSchema", "toolCallId", "expiresAt", "title",
     "description", "toolName", "parameters", "risk", "scope", "policyScope", "artifactId", "versionId", "evidenceId", "plan",
-    "payload", "options", "refs", QUESTION_VERSION,
+    "payload", "options", "refs", "outcome", QUESTION_VERSION,
 ];
 /// Members that AG-UI's interrupt lacks; they go to the metadata.
 const METADATA_MEMBERS: &[&str] = &[
@@ -39,6 +39,8 @@ pub(super) struct Run {
     members: Map<String, Value>,
     /// Actions that wait for a decision, by id, in the order in which they appeared.
     pending: Vec<(Box<str>, PendingAction)>,
+    /// Whether one was answered since the run last did anything else than wait: its runtime goes on.
+    has_answer: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -53,11 +55,13 @@ impl Run {
     pub fn load(&mut self, content: &Map<String, Value>) {
         self.members.clear();
         copy_members(&mut self.members, MEMBERS, content);
+        self.has_answer &= self.status() == "waiting";
     }
 
     /// Applies a patch of the `run` activity.
     pub fn apply_patch(&mut self, patch: &[Value]) {
         change(&mut self.members, MEMBERS, patch);
+        self.has_answer &= self.status() == "waiting";
     }
 
     /// The agent of the run.
@@ -80,9 +84,10 @@ impl Run {
 
     /// Whether the run waits for a decision.
     ///
-    /// It does not while every request is answered and the answers are in transit.
+    /// It does not while every request is answered: the answers are in transit, or the runtime goes on with them.
     pub fn is_paused(&self) -> bool {
-        self.status() == "waiting" && (self.pending.is_empty() || self.unanswered().next().is_some())
+        let is_asked = if self.pending.is_empty() { !self.has_answer } else { self.unanswered().next().is_some() };
+        self.status() == "waiting" && is_asked
     }
 
     // ── pending actions ──
@@ -112,7 +117,10 @@ impl Run {
     }
 
     fn drop_answered(&mut self) {
-        self.pending.retain(|(_, asked)| asked.members.get("status").and_then(Value::as_str) == Some("pending"));
+        let text = |asked: &PendingAction, member: &str| asked.members.get(member).and_then(Value::as_str).map(str::to_owned);
+        let is_answer = |outcome: &str| ["approved", "rejected", "answered"].contains(&outcome);
+        self.has_answer |= self.pending.iter().any(|(_, asked)| text(asked, "outcome").as_deref().is_some_and(is_answer));
+        self.pending.retain(|(_, asked)| text(asked, "status").as_deref() == Some("pending"));
     }
 
     fn unanswered(&self) -> impl Iterator<Item = &(Box<str>, PendingAction)> {

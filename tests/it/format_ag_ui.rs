@@ -3,82 +3,35 @@
 use crate::ag_ui_client::{Client, Version};
 use crate::harness::{part_of, recordings};
 use crate::projection::{Pipeline, block_on, check_property};
+use crate::story::Story;
 use proscenium::encode::ag_ui::{self, AgUi, AgUiOptions};
 use proscenium::encode::frames::{ActivityView, Frame};
 use proscenium::encode::{Begin, Dialect, Flow, Until};
 use proscenium::log::LogId;
 use proscenium::log::row::Row;
 use proscenium::model::Audience;
-use proscenium::projection::View;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 const VERSIONS: [Version; 2] = [Version::Old, Version::V1];
 
 /// From this number of envelopes on, a run takes long to be read in every way.
 const LONG: usize = 300;
 
-/// A run as one audience sees it, envelope by envelope.
-struct Story {
-    /// The frames of each envelope that has any.
-    steps: Vec<Vec<Frame>>,
-    /// The activities before the first of them, and after each of them.
-    shown: Vec<Vec<ActivityView>>,
-}
-
-impl Story {
-    fn of(log: &LogId, rows: &[Row], audience: Audience) -> Self {
-        let LogId::Run(run) = log else { panic!("not a run") };
-        let mut view = View::new(log, audience);
-        let mut story = Self { steps: Vec::new(), shown: vec![Vec::new()] };
-        for row in rows {
-            let folded = view.fold(row.sequence(), row.view(audience));
-            let frames: Vec<Frame> = folded
-                .changes
-                .iter()
-                .map(|change| {
-                    let activity = view.changed_activity(change);
-                    match change.is_snapshot {
-                        true => Frame::ActivitySnapshot(ActivityView::of(run, activity)),
-                        false => Frame::ActivityDelta {
-                            activity_type: activity.kind.clone(),
-                            activity_id: activity.id.clone(),
-                            patch: change.patch.iter().map(|op| serde_json::to_value(op).unwrap()).collect(),
-                        },
-                    }
-                })
-                .collect();
-            if !frames.is_empty() {
-                story.steps.push(frames);
-                story.shown.push(view.activities().iter().map(|activity| ActivityView::of(run, activity)).collect());
-            }
-        }
-        story
-    }
-
-    fn status(&self, at: usize) -> &str {
-        self.shown[at].iter().find(|shown| &*shown.kind == "run").and_then(|run| run.text("status")).unwrap_or("unknown")
-    }
-
-    /// Returns whether an agent resumes after its end, or becomes the run's own.
-    ///
-    /// A stream names each agent once per run, so a reader that resumes may not know such an agent.
-    fn has_agents_that_return(&self) -> bool {
-        let done = |shown: &[ActivityView]| -> BTreeSet<Box<str>> {
-            let is_done =
-                |agent: &&ActivityView| agent.text("status").is_some_and(|status| ["completed", "failed"].contains(&status));
-            shown.iter().filter(|shown| &*shown.kind == "agent").filter(is_done).map(|agent| agent.id.clone()).collect()
-        };
-        let own = |shown: &[ActivityView]| shown.iter().find(|shown| &*shown.kind == "run")?.text("agentId").map(str::to_owned);
-        let was_nobodys = self.shown.len() > 1 && own(&self.shown[1]).is_none() && own(self.shown.last().unwrap()).is_some();
-        was_nobodys || self.shown.windows(2).any(|pair| !done(&pair[0]).is_subset(&done(&pair[1])))
-    }
-
-    /// Returns the activities that changed between two positions, as a reader that resumes gets them.
-    fn changed(&self, from: usize, to: usize) -> Vec<ActivityView> {
-        let was: BTreeMap<_, _> = self.shown[from].iter().map(|shown| ((&shown.kind, &shown.id), shown)).collect();
-        self.shown[to].iter().filter(|shown| was.get(&(&shown.kind, &shown.id)).is_none_or(|was| was != shown)).cloned().collect()
-    }
+/// Returns whether an agent resumes after its end, or becomes the run's own.
+///
+/// A stream names each agent once per run, so a reader that resumes may not know such an agent.
+fn has_agents_that_return(story: &Story) -> bool {
+    let done = |shown: &[Arc<ActivityView>]| -> BTreeSet<Box<str>> {
+        let is_done =
+            |agent: &&Arc<ActivityView>| agent.text("status").is_some_and(|status| ["completed", "failed"].contains(&status));
+        shown.iter().filter(|shown| &*shown.kind == "agent").filter(is_done).map(|agent| agent.id.clone()).collect()
+    };
+    let has_own =
+        |shown: &[Arc<ActivityView>]| shown.iter().any(|shown| &*shown.kind == "run" && shown.text("agentId").is_some());
+    let is_named_later = story.last() > 0 && !has_own(&story.shown[1]) && has_own(&story.shown[story.last()]);
+    is_named_later || story.shown.windows(2).any(|pair| !done(&pair[0]).is_subset(&done(&pair[1])))
 }
 
 /// The server side of one stream, without the server.
@@ -125,7 +78,7 @@ impl<'s> Stream<'s> {
     fn joining(story: &'s Story, options: AgUiOptions, at: usize) -> Self {
         let mut stream = Self { at, ..Self::of(story, options) };
         stream.dialect.load_history(Vec::new());
-        stream.hydrate(story.shown[at].clone());
+        stream.hydrate(story.at(at));
         stream
     }
 
@@ -133,7 +86,7 @@ impl<'s> Stream<'s> {
     fn resumed(story: &'s Story, version: Version, begin: Begin, from: usize, at: usize) -> Self {
         let mut stream = Self { at, ..Self::of(story, options(version, begin)) };
         stream.dialect.load_history(Vec::new());
-        stream.dialect.resume(story.shown[from].clone());
+        stream.dialect.resume(story.at(from));
         stream.hydrate(story.changed(from, at));
         stream
     }
@@ -157,7 +110,7 @@ impl<'s> Stream<'s> {
             Flow::Restart => {
                 self.at = self.at.max(self.written);
                 self.dialect.load_history(Vec::new());
-                self.hydrate(self.story.shown[self.at].clone());
+                self.hydrate(self.story.at(self.at));
             }
         }
     }
@@ -185,8 +138,7 @@ impl<'s> Stream<'s> {
         while self.at < self.story.steps.len() && !self.is_over {
             self.step();
         }
-        let status = self.story.status(self.at);
-        if !self.is_over && ["completed", "failed", "cancelled", "interrupted"].contains(&status) {
+        if let Some(status) = self.story.end().filter(|_| !self.is_over) {
             self.frame(Frame::End { status: status.into() });
             assert!(self.is_over);
         }
@@ -254,9 +206,29 @@ pub fn read_live(log: &LogId, rows: &[Row], audience: Audience) -> Vec<Value> {
     read(Version::V1, &stream.events).messages
 }
 
+/// The events of readers that begin in different ways, and the messages that a client loads.
+pub fn read_in_all_ways(story: &Story, version: Version) -> Vec<(&'static str, Vec<Value>)> {
+    let (third, half) = (story.last() / 3, story.last() / 2);
+    let streams = [
+        ("live", Stream::from_start(story, version)),
+        ("joined", Stream::joined(story, version, half)),
+        ("resumed", Stream::resumed(story, version, Begin::Replay, third, half)),
+        ("until-pause", {
+            let mut stream = Stream::of(story, AgUiOptions { until: Until::Pause, ..options(version, Begin::Replay) });
+            stream.frame(Frame::Hydrated {});
+            stream
+        }),
+    ];
+    let read = streams.into_iter().map(|(name, mut stream)| {
+        stream.finish();
+        (name, stream.events)
+    });
+    read.chain([("loaded", ag_ui::messages(&story.at(story.last()), version == Version::V1))]).collect()
+}
+
 /// Checks a client's state at the end of a stream.
 fn check_end(story: &Story, client: &Client, version: Version, how: &str) {
-    let last = story.shown.last().unwrap();
+    let last = &story.at(story.last());
     assert_same(client, last, version, how);
     let status = story.status(story.steps.len());
     let waits = ag_ui::interrupts(last);
@@ -275,7 +247,7 @@ fn check_end(story: &Story, client: &Client, version: Version, how: &str) {
 /// Checks every way of reading a story, at every `stride`-th position.
 fn check(story: &Story, stride: usize) {
     // It looks at every position, so it is asked once.
-    let agents_return = story.has_agents_that_return();
+    let agents_return = has_agents_that_return(story);
     for version in VERSIONS {
         let mut stream = Stream::from_start(story, version);
         let mut client = Client::new(version, &[]);
@@ -287,7 +259,7 @@ fn check(story: &Story, stride: usize) {
             stream.step();
             stream.events[count..].iter().for_each(|event| client.read(event));
             if stream.at.is_multiple_of(stride) {
-                assert_same(&client, &story.shown[stream.at], version, &format!("{version:?} read up to {}", stream.at));
+                assert_same(&client, &story.at(stream.at), version, &format!("{version:?} read up to {}", stream.at));
             }
             counts.push(stream.events.len());
         }
@@ -304,12 +276,12 @@ fn check(story: &Story, stride: usize) {
             brief.step();
         }
         let how = format!("{version:?} until a pause, at {}", brief.at);
-        assert_same(&read(version, &brief.events), &story.shown[brief.at], version, &how);
+        assert_same(&read(version, &brief.events), &story.at(brief.at), version, &how);
 
         for at in (0..=story.steps.len()).step_by(stride) {
             let mut joined = Stream::joined(story, version, at);
             let how = format!("{version:?} joined at {at}");
-            assert_same(&read(version, &joined.events), &story.shown[at], version, &how);
+            assert_same(&read(version, &joined.events), &story.at(at), version, &how);
             joined.finish();
             check_end(story, &read(version, &joined.events), version, &how);
             // A reader that has a part already, and sends it.
@@ -334,7 +306,7 @@ fn check(story: &Story, stride: usize) {
             // A reader cut off inside the next envelope gets that envelope again, of which it has the first events.
             if is_sure && at > 0 && at < story.steps.len() {
                 let mut again = Stream { at, ..Stream::of(story, options(version, Begin::Replay)) };
-                again.dialect.resume(story.shown[at].clone());
+                again.dialect.resume(story.at(at));
                 again.step();
                 assert_eq!(again.events, stream.events[counts[at]..counts[at + 1]], "{version:?} repeated after {at}");
             }

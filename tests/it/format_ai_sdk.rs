@@ -5,88 +5,24 @@
 use crate::ai_sdk_client::{Reader, as_seen_by};
 use crate::harness::{Client, Sse, Transport, fact, part_of, recording, recordings, start_local, to_ndjson};
 use crate::projection::{Pipeline, block_on, check_property};
+use crate::story::Story;
 use proscenium::encode::ai_sdk::{AiSdk, AiSdkOptions, messages};
 use proscenium::encode::frames::{ActivityView, Frame};
 use proscenium::encode::{Dialect, Flow, Until};
 use proscenium::log::LogId;
 use proscenium::log::row::Row;
 use proscenium::model::Audience;
-use proscenium::projection::View;
 use serde_json::{Value, json};
-use std::sync::Arc;
 
 const VERSIONS: [u8; 3] = [5, 6, 7];
 
 /// From this number of envelopes on, a run takes long to be read in every way.
 const LONG: usize = 300;
 
-/// A run as one audience sees it, envelope by envelope.
-struct Story {
-    /// The frames of each envelope that has any.
-    steps: Vec<Vec<Frame>>,
-    /// The activities before the first of them, and after each of them.
-    shown: Vec<Vec<Arc<ActivityView>>>,
-}
-
-impl Story {
-    fn of(log: &LogId, rows: &[Row], audience: Audience) -> Self {
-        let mut view = View::new(log, audience);
-        let mut story = Self { steps: Vec::new(), shown: vec![Vec::new()] };
-        for row in rows {
-            let folded = view.fold(row.sequence(), row.view(audience));
-            let frame = |change: &proscenium::projection::activity_set::Change| {
-                let activity = view.changed_activity(change);
-                match change.is_snapshot {
-                    true => Frame::ActivitySnapshot(ActivityView::from(activity)),
-                    false => Frame::ActivityDelta {
-                        activity_type: activity.kind.clone(),
-                        activity_id: activity.id.clone(),
-                        patch: change.patch.iter().map(|op| serde_json::to_value(op).unwrap()).collect(),
-                    },
-                }
-            };
-            let frames: Vec<Frame> = folded.changes.iter().map(frame).collect();
-            if !frames.is_empty() {
-                let mut shown = story.shown[story.last()].clone();
-                for change in &folded.changes {
-                    let now = Arc::new(ActivityView::from(view.changed_activity(change)));
-                    match shown.get_mut(change.index) {
-                        Some(current) => *current = now,
-                        None => shown.push(now),
-                    }
-                }
-                story.steps.push(frames);
-                story.shown.push(shown);
-            }
-        }
-        story
-    }
-
-    fn last(&self) -> usize {
-        self.steps.len()
-    }
-
-    fn status(&self) -> Box<str> {
-        let run = self.shown[self.last()].iter().find(|shown| &*shown.kind == "run");
-        run.and_then(|run| run.text("status")).expect("the run has ended").into()
-    }
-
-    /// Returns the activities that changed between two positions, as a reader that resumes gets them.
-    fn changed(&self, from: usize, to: usize) -> Vec<Arc<ActivityView>> {
-        let known = &self.shown[from];
-        let is_new = |at: usize, shown: &Arc<ActivityView>| known.get(at).is_none_or(|known| !Arc::ptr_eq(known, shown));
-        (0..).zip(&self.shown[to]).filter(|(at, shown)| is_new(*at, shown)).map(|(_, shown)| shown.clone()).collect()
-    }
-
-    fn at(&self, at: usize) -> Vec<ActivityView> {
-        self.shown[at].iter().map(|shown| ActivityView::clone(shown)).collect()
-    }
-
-    /// Returns the assistant's message as a client loads it from the page.
-    fn loaded(&self, version: u8) -> Value {
-        let own = messages(&self.at(self.last()), "r", version).into_iter().find(|message| message["role"] == "assistant");
-        as_seen_by(&own.unwrap_or_else(|| json!({ "parts": [{ "type": "step-start" }] })), version)["parts"].clone()
-    }
+/// Returns the assistant's message as a client loads it from the page.
+fn loaded_parts(story: &Story, version: u8) -> Value {
+    let own = messages(&story.at(story.last()), "r", version).into_iter().find(|message| message["role"] == "assistant");
+    as_seen_by(&own.unwrap_or_else(|| json!({ "parts": [{ "type": "step-start" }] })), version)["parts"].clone()
 }
 
 /// The server side of one stream, without the server.
@@ -106,7 +42,7 @@ impl<'s> Stream<'s> {
     fn joining(story: &'s Story, version: u8, until: Until, at: usize) -> Self {
         let dialect = AiSdk::new(AiSdkOptions { message: "r".into(), version, until });
         let mut stream = Self { story, dialect, at, chunks: Vec::new(), is_over: false };
-        stream.hydrate(&story.shown[at]);
+        stream.hydrate(story.at(at));
         stream
     }
 
@@ -114,13 +50,13 @@ impl<'s> Stream<'s> {
         let mut dialect = AiSdk::new(AiSdkOptions { message: "r".into(), version, until });
         dialect.resume(story.at(known));
         let mut stream = Self { story, dialect, at, chunks: Vec::new(), is_over: false };
-        stream.hydrate(&story.changed(known, at));
+        stream.hydrate(story.changed(known, at));
         stream
     }
 
-    fn hydrate(&mut self, shown: &[Arc<ActivityView>]) {
+    fn hydrate(&mut self, shown: Vec<ActivityView>) {
         for shown in shown {
-            self.send_frame(Frame::ActivitySnapshot(ActivityView::clone(shown)));
+            self.send_frame(Frame::ActivitySnapshot(shown));
         }
         self.send_frame(Frame::Hydrated {});
     }
@@ -134,7 +70,7 @@ impl<'s> Stream<'s> {
         match flow {
             Flow::Continue => {}
             Flow::End => self.is_over = true,
-            Flow::Restart => self.hydrate(&self.story.shown[self.at]),
+            Flow::Restart => self.hydrate(self.story.at(self.at)),
         }
     }
 
@@ -151,7 +87,7 @@ impl<'s> Stream<'s> {
 
     fn jump(&mut self, to: usize) {
         let known = std::mem::replace(&mut self.at, to);
-        self.hydrate(&self.story.changed(known, to));
+        self.hydrate(self.story.changed(known, to));
     }
 
     fn rest(mut self) -> Vec<Value> {
@@ -161,8 +97,8 @@ impl<'s> Stream<'s> {
 
     fn go_to_the_end(&mut self) {
         self.follow(self.story.last());
-        while !self.is_over {
-            self.send_frame(Frame::End { status: self.story.status() });
+        while let Some(status) = self.story.end().filter(|_| !self.is_over) {
+            self.send_frame(Frame::End { status: status.into() });
         }
     }
 }
@@ -173,12 +109,25 @@ pub fn read_live(log: &LogId, rows: &[Row], audience: Audience) -> Value {
     Reader::read(7, &Stream::joined(&story, 7, 0).rest()).message
 }
 
+/// The chunks of readers that begin in different ways, and the messages that a client loads.
+pub fn read_in_all_ways(story: &Story, version: u8) -> Vec<(&'static str, Vec<Value>)> {
+    let (third, half) = (story.last() / 3, story.last() / 2);
+    let streams = [
+        ("live", Stream::joined(story, version, 0)),
+        ("joined", Stream::joined(story, version, half)),
+        ("resumed", Stream::resumed(story, version, Until::End, third, half)),
+        ("until-pause", Stream::joining(story, version, Until::Pause, 0)),
+    ];
+    let read = streams.map(|(name, stream)| (name, stream.rest()));
+    read.into_iter().chain([("loaded", messages(&story.at(story.last()), "r", version))]).collect()
+}
+
 /// Returns whether a client can have the loaded message: versions 5 and 6 cannot retract a text.
 fn holds(reader: &Reader, story: &Story, version: u8) -> bool {
     assert!(reader.ended.is_some(), "a stream ended without its last chunk");
     let is_split = version < 7 && reader.corrections + reader.reopened > 0;
     if !is_split {
-        let loaded = story.loaded(version);
+        let loaded = loaded_parts(story, version);
         let (have, want) = (reader.message["parts"].as_array().unwrap(), loaded.as_array().unwrap());
         let differs = have.iter().zip(want).position(|(have, want)| have != want);
         let at = differs.unwrap_or(have.len().min(want.len()));

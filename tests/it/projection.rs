@@ -7,6 +7,7 @@ use crate::harness::{fact, part_of, recording, recordings, repository};
 use crate::lifecycle::ticking;
 use crate::schema::assert_activity;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use proscenium::guard::Policy;
 use proscenium::ingest::{Delivery, Environment, Facts, Ingest};
@@ -38,7 +39,7 @@ impl Pipeline {
         Self::with_clock(ticking)
     }
 
-    fn with_clock(now: fn() -> jiff::Timestamp) -> Self {
+    pub fn with_clock(now: fn() -> jiff::Timestamp) -> Self {
         let (logs, mut groups) =
             Logs::open(MemoryStore::new(), Arc::new(MemoryJournal::default())).expect("an empty store opens");
         // The part of the server that runs commits, without its readers.
@@ -269,6 +270,14 @@ fn patch() -> impl Strategy<Value = Value> {
         1 => Just(json!({"op": "replace", "path": "/progress", "value": 0.75})),
     ];
     prop_oneof![3 => proptest::collection::vec(op.clone(), 0..3).prop_map(Value::Array), 1 => op, 1 => Just(json!("none"))]
+}
+
+/// Generates runs of native facts, the same ones each time.
+pub fn generated_runs(count: usize) -> Vec<Vec<Value>> {
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let facts = proptest::collection::vec(any_fact(), 20..60);
+    (0..count).map(|_| facts.new_tree(&mut runner).expect("the strategy refuses nothing").current()).collect()
 }
 
 /// Generates a fact of any type about one of a few subjects, so that facts interact.

@@ -1,0 +1,159 @@
+//! The bytes of every face: what readers of each recording get does not change by accident.
+//!
+//! `tests/faces.txt` has a digest for each recording and face, over the three audiences. After a change that is meant to
+//! change bytes: `UPDATE_FACES=1 cargo test --test it faces`, and a line in `CHANGELOG.md` that names the difference.
+//! `PROSCENIUM_FACES=DIR` writes the bytes themselves, so that two checkouts can be compared with `diff -r`.
+
+use crate::ag_ui_client::Version;
+use crate::harness::{part_of, recordings, repository};
+use crate::projection::{Pipeline, block_on, generated_runs};
+use crate::story::Story;
+use crate::{format_ag_ui, format_ai_sdk};
+use proscenium::encode::encoded::FrameBuffer;
+use proscenium::encode::native::Encoder;
+use proscenium::log::LogId;
+use proscenium::log::row::Row;
+use proscenium::model::{Audience, Epoch};
+use proscenium::projection::View;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The number of parts of the recordings that the gate reads in turn.
+const PARTS: usize = 2;
+
+/// The number of generated runs of native facts. Recordings have no facts of some activity types.
+const GENERATED: usize = 40;
+
+const TABLE: &str = "tests/faces.txt";
+
+struct Run {
+    log: LogId,
+    rows: Vec<Row>,
+}
+
+/// Reads a run by one face as an audience.
+type Face = fn(&Run, &Story, Audience) -> String;
+
+const FACES: &[(&str, Face)] = &[
+    ("events", |run, _, audience| events(run, audience)),
+    ("native", |run, _, audience| native(run, audience)),
+    ("ag-ui-0", |_, story, _| lines(format_ag_ui::read_in_all_ways(story, Version::Old))),
+    ("ag-ui-1", |_, story, _| lines(format_ag_ui::read_in_all_ways(story, Version::V1))),
+    ("ai-sdk-5", |_, story, _| lines(format_ai_sdk::read_in_all_ways(story, 5))),
+    ("ai-sdk-6", |_, story, _| lines(format_ai_sdk::read_in_all_ways(story, 6))),
+    ("ai-sdk-7", |_, story, _| lines(format_ai_sdk::read_in_all_ways(story, 7))),
+];
+
+/// The envelopes. The order of the members of their payloads has no meaning.
+fn events(run: &Run, audience: Audience) -> String {
+    let mut out = String::new();
+    for row in &run.rows {
+        let Some(text) = row.view(audience) else { continue };
+        let mut envelope: Value = serde_json::from_slice(text).expect("a row is JSON");
+        envelope["payload"].sort_all_objects();
+        writeln!(out, "{} {envelope}", row.prev(audience)).expect("writing to a string cannot fail");
+    }
+    out
+}
+
+/// The frames of a reader that reads live, and the snapshots of one that joins at the end.
+fn native(run: &Run, audience: Audience) -> String {
+    let (encoder, mut out) = (Encoder::new(&run.log), FrameBuffer::new(Epoch::from_random(1)));
+    let mut view = View::new(&run.log, audience);
+    for row in &run.rows {
+        let folded = view.fold(row.sequence(), row.view(audience));
+        for change in &folded.changes {
+            encoder.change(&mut out, row.sequence(), folded.prev, view.changed_activity(change), change);
+        }
+        if !folded.changes.is_empty() {
+            out.set_cursor();
+        }
+    }
+    for activity in view.activities() {
+        encoder.snapshot(&mut out, activity.sequence, None, activity);
+    }
+    encoder.hydrated(&mut out, view.last_framed, Some(view.through));
+    String::from_utf8(out.finish().into_bytes().into()).expect("frames are text")
+}
+
+fn lines(read: Vec<(&str, Vec<Value>)>) -> String {
+    let mut out = String::new();
+    for (name, events) in read {
+        writeln!(out, "# {name}").expect("writing to a string cannot fail");
+        for event in events {
+            writeln!(out, "{event}").expect("writing to a string cannot fail");
+        }
+    }
+    out
+}
+
+/// Reads a run by all faces as all audiences: the digest of each face.
+fn digests(name: &str, source: &str, facts: &[Value]) -> String {
+    let (log, rows) = block_on(async { Pipeline::with_clock(|| jiff::Timestamp::UNIX_EPOCH).rows(&[(source, facts)]).await });
+    let run = Run { log, rows };
+    let mut digests = vec![0; FACES.len()];
+    for audience in Audience::ALL {
+        let story = Story::of(&run.log, &run.rows, audience);
+        for ((face, read), digest) in FACES.iter().zip(&mut digests) {
+            let text = read(&run, &story, audience);
+            *digest = xxh3_64(format!("{digest}\n{text}").as_bytes());
+            if let Some(dir) = std::env::var_os("PROSCENIUM_FACES") {
+                let dir = std::path::Path::new(&dir).join(name);
+                std::fs::create_dir_all(&dir).expect("the directory can be created");
+                std::fs::write(dir.join(format!("{face}.{audience}.txt")), text).expect("the file can be written");
+            }
+        }
+    }
+    digests.iter().map(|digest| format!(" {:012x}", digest >> 16)).collect()
+}
+
+fn table() -> BTreeMap<String, String> {
+    let text = std::fs::read_to_string(repository(TABLE)).unwrap_or_default();
+    let rows = text.lines().filter(|line| !line.starts_with('#'));
+    rows.map(|line| line.split_at(line.find(' ').expect("a name precedes the digests")))
+        .map(|(name, digests)| (name.to_owned(), digests.to_owned()))
+        .collect()
+}
+
+#[test]
+fn the_bytes_of_every_face_are_as_recorded() {
+    let generated =
+        generated_runs(GENERATED).into_iter().enumerate().map(|(n, facts)| ("agentui", format!("generated/{n:02}"), facts));
+    let all: Vec<_> = recordings().into_iter().chain(generated).collect();
+    let names: Vec<_> = all.iter().map(|(_, name, _)| name.clone()).collect();
+    let is_update = std::env::var("UPDATE_FACES").is_ok_and(|update| update == "1");
+    let tried = if is_update { all } else { part_of(all, PARTS) };
+    let read = |part: &[(&str, String, Vec<Value>)]| -> Vec<_> {
+        part.iter().map(|(source, name, facts)| (name.clone(), digests(name, source, facts))).collect()
+    };
+    // Both halves have recordings of every source.
+    let (left, right): (Vec<_>, Vec<_>) = tried.into_iter().enumerate().partition(|(n, _)| n % 2 == 0);
+    let [left, right] = [left, right].map(|part| part.into_iter().map(|(_, run)| run).collect::<Vec<_>>());
+    let found: BTreeMap<_, _> = std::thread::scope(|scope| {
+        let other = scope.spawn(|| read(&right));
+        read(&left).into_iter().chain(other.join().expect("the other half is read")).collect()
+    });
+    if is_update {
+        let faces: Vec<_> = FACES.iter().map(|(face, _)| *face).collect();
+        let rows: String = found.iter().map(|(name, digests)| format!("{name}{digests}\n")).collect();
+        let text = format!("# Digests of what readers get; see tests/it/faces.rs.\n# recording {}\n{rows}", faces.join(" "));
+        std::fs::write(repository(TABLE), text).expect("the table can be written");
+        return;
+    }
+    let expected = table();
+    assert_eq!(
+        expected.keys().collect::<Vec<_>>(),
+        names.iter().collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+    );
+    let mut differences = Vec::new();
+    for (name, digests) in &found {
+        let faces = FACES.iter().map(|(face, _)| *face).zip(digests.split(' ').skip(1).zip(expected[name].split(' ').skip(1)));
+        let changed: Vec<_> = faces.filter(|(_, (found, expected))| found != expected).map(|(face, _)| face).collect();
+        if !changed.is_empty() {
+            differences.push(format!("{name}: {}", changed.join(" ")));
+        }
+    }
+    assert!(differences.is_empty(), "{} recordings have other bytes:\n{}", differences.len(), differences.join("\n"));
+}

@@ -8,7 +8,7 @@
 //!
 //! A flush has arrived when the last of them has written it.
 
-use crate::log::commit::Moves;
+use crate::log::commit::{Logs, Moves};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::sync::Arc;
@@ -129,10 +129,13 @@ impl Listeners {
     }
 }
 
-/// Lets the other tasks of this thread run, and the other threads of this core.
+/// Lets the other tasks of this thread run, and the committer.
 ///
-/// The committer is a thread: on a shared core it would otherwise wait for a whole time slice.
-pub async fn give_way() {
+/// The committer is a thread: on a shared core it would otherwise wait for a whole time slice. The thread gives way only
+/// to it, because another program on this core would keep the core for a time slice of its own.
+pub async fn give_way(logs: &Logs) {
     tokio::task::yield_now().await;
-    std::thread::yield_now();
+    if logs.is_committing() {
+        std::thread::yield_now();
+    }
 }

@@ -9,7 +9,7 @@ use crate::log::commit::{Log, Tail};
 use crate::log::row::Rows;
 use crate::model::{Audience, Sequence};
 use parking_lot::{Mutex, MutexGuard};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -68,6 +68,8 @@ pub(super) struct Hub {
     pub next_flush_at: Mutex<Option<Instant>>,
     /// Flushes on their way to readers.
     pub fan_outs: AtomicUsize,
+    /// Whether the next flush waits for their arrival.
+    pub waits_for_arrival: AtomicBool,
 }
 
 impl Hub {
@@ -81,6 +83,7 @@ impl Hub {
             readers: AtomicUsize::new(0),
             next_flush_at: Mutex::new(None),
             fan_outs: AtomicUsize::new(0),
+            waits_for_arrival: AtomicBool::new(false),
         }
     }
 
@@ -124,16 +127,18 @@ impl Hub {
             let groups = view.listeners.lock().announce(&fan_out);
             for (n, group) in groups.iter().enumerate() {
                 if n > 0 {
-                    give_way().await;
+                    give_way(&feed.logs).await;
                 }
                 group.send_modify(|flushes| *flushes += 1);
             }
         }
     }
 
-    /// Whether readers are still to take an earlier flush.
-    pub fn is_fanning_out(&self) -> bool {
-        self.fan_outs.load(Ordering::Relaxed) > 0
+    /// Whether readers are still to take an earlier flush. The last of them then has the flusher look at the log again.
+    pub fn waits_for_readers(&self) -> bool {
+        self.waits_for_arrival.store(true, Ordering::SeqCst);
+        // If the flush has just arrived, one of the two sides takes the mark.
+        self.fan_outs.load(Ordering::SeqCst) > 0 || !self.waits_for_arrival.swap(false, Ordering::SeqCst)
     }
 
     /// Brings a view's ring to the log's tail. Returns the number of encoded frames, and their bytes.
@@ -189,16 +194,20 @@ struct FanOut {
 
 impl FanOut {
     fn new(feed: Arc<Feed>, hub: Arc<Hub>, begun: Instant, flushed: Flushed, committed: Option<Instant>) -> Arc<Self> {
-        hub.fan_outs.fetch_add(1, Ordering::Relaxed);
+        hub.fan_outs.fetch_add(1, Ordering::SeqCst);
         Arc::new(Self { feed, hub, begun, flushed, committed })
     }
 }
 
 impl Drop for FanOut {
     fn drop(&mut self) {
-        let (now, tick) = (Instant::now(), self.feed.sizes.tick);
-        *self.hub.next_flush_at.lock() = Some(self.flushed.next_flush_at(self.committed, self.begun, now, tick));
-        self.hub.fan_outs.fetch_sub(1, Ordering::Relaxed);
+        let (now, tick, hub) = (Instant::now(), self.feed.sizes.tick, &self.hub);
+        let is_behind = hub.log.announced_at().is_some();
+        *hub.next_flush_at.lock() = Some(self.flushed.next_flush_at(self.committed, self.begun, now, tick, is_behind));
+        let is_last = hub.fan_outs.fetch_sub(1, Ordering::SeqCst) == 1;
+        if is_last && hub.waits_for_arrival.swap(false, Ordering::SeqCst) {
+            self.feed.flush_again(hub.log.clone());
+        }
         if let Some(committed) = self.committed.filter(|_| self.flushed.envelopes > 0) {
             self.feed.counts.flushes.observe(now.saturating_duration_since(committed));
         }

@@ -47,7 +47,7 @@ use merged_reader::MergedReader;
 use quick_cache::sync::Cache;
 use reader::Reader;
 use ring::Chunk;
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -109,6 +109,8 @@ pub struct Feed {
     pages: Cache<PageKey, Chunk, MemoryWeighter>,
     sizes: FeedConfig,
     counts: ReaderCounts,
+    /// The logs to flush, for the flusher.
+    moved: OnceLock<mpsc::WeakUnboundedSender<Arc<Log>>>,
 }
 
 impl Feed {
@@ -117,7 +119,7 @@ impl Feed {
     pub fn new(logs: Arc<Logs>, sizes: FeedConfig) -> Arc<Self> {
         let items = usize::try_from(sizes.pages_bytes_max / (PAGE.bytes as u64)).unwrap_or(usize::MAX).max(16);
         let pages = Cache::with_weighter(items, sizes.pages_bytes_max, MemoryWeighter);
-        Arc::new(Self { logs, hubs: DashMap::new(), pages, sizes, counts: ReaderCounts::default() })
+        Arc::new(Self { logs, hubs: DashMap::new(), pages, sizes, counts: ReaderCounts::default(), moved: OnceLock::new() })
     }
 
     /// The tasks that follow the committer until it stops, by name.
@@ -130,6 +132,8 @@ impl Feed {
         mut groups: mpsc::UnboundedReceiver<CommittedGroup>,
     ) -> [(&'static str, BoxFuture<'static, ()>); 3] {
         let (moved, flushes) = mpsc::unbounded_channel();
+        // Weak: the flusher ends when the committer does.
+        let _ = self.moved.set(moved.downgrade());
         let (grown, checkpoints) = mpsc::unbounded_channel();
         let answering = async move {
             while let Some(group) = groups.recv().await {
@@ -155,36 +159,45 @@ impl Feed {
 
     /// Flushes logs as they move: at once if the last flush is a tick ago, else when the tick ends.
     async fn flush_moved_logs(self: Arc<Self>, mut moved: mpsc::UnboundedReceiver<Arc<Log>>) {
-        // In due order: a flush that would be earlier than the one before it runs with that one.
-        let mut due: VecDeque<(tokio::time::Instant, Arc<Hub>)> = VecDeque::new();
+        // By time. A log is announced again only after its flush, so it is here at most once.
+        let mut due: BTreeMap<(tokio::time::Instant, LogId), Arc<Hub>> = BTreeMap::new();
         loop {
-            let next = due.front().map(|(at, _)| *at);
+            let next = due.first_key_value().map(|((at, _), _)| *at);
             let hub = tokio::select! {
                 log = moved.recv() => match log {
                     Some(log) => find_readers(&log, || self.hubs.get(&log.id).map(|hub| hub.clone())),
                     None => return,
                 },
                 () = tokio::time::sleep_until(next.unwrap_or_else(tokio::time::Instant::now)), if next.is_some() => {
-                    due.pop_front().map(|(_, hub)| hub)
+                    due.pop_first().map(|(_, hub)| hub)
                 }
             };
             let Some(hub) = hub else { continue };
             if let Some(at) = self.flush_or_delay(&hub).await {
-                let at = due.back().map_or(at.into(), |(last, _)| (*last).max(at.into()));
-                due.push_back((at, hub));
+                due.insert((at.into(), hub.log.id.clone()), hub);
             }
         }
     }
 
-    /// Flushes the log if that is due; else returns the earliest time.
+    /// Flushes the log if that is due; else returns the earliest time, unless the arrival of another flush decides it.
     async fn flush_or_delay(self: &Arc<Self>, hub: &Arc<Hub>) -> Option<Instant> {
+        if hub.waits_for_readers() {
+            return None;
+        }
         let now = Instant::now();
-        let at = if hub.is_fanning_out() { Some(now + self.sizes.tick) } else { *hub.next_flush_at.lock() };
-        let later = at.filter(|at| *at > now);
+        let later = hub.next_flush_at.lock().filter(|at| *at > now);
         if later.is_none() {
             hub.flush(self).await;
         }
         later
+    }
+
+    /// Has the flusher look at a log again, whose flush has arrived.
+    fn flush_again(&self, log: Arc<Log>) {
+        if let Some(moved) = self.moved.get().and_then(mpsc::WeakUnboundedSender::upgrade) {
+            // After the flusher's end there is no reader to flush for.
+            let _ = moved.send(log);
+        }
     }
 
     /// Opens a reader of a log, which may not be written yet.

@@ -396,6 +396,27 @@ async fn a_reader_that_subscribes_while_the_flusher_finds_none_misses_no_commit(
 }
 
 #[tokio::test]
+async fn a_flush_waits_for_the_readers_of_the_one_before_it_and_follows_when_they_have_it() {
+    let (feed, logs, mut groups) = open();
+    let (moved, mut flushes) = mpsc::unbounded_channel();
+    feed.moved.set(moved.downgrade()).unwrap();
+    let log = logs.log(&run("r")).await.unwrap();
+    let _reader = feed.read(&log.id, activities(), StartAt::Now).await.unwrap();
+    let hub = feed.hubs.get(&log.id).unwrap().clone();
+    let followers = fan_out::Followers::new(Arc::default());
+    hub.view(Audience::Internal, Frames::Activities).listeners().follow(&followers, 0);
+    write(&logs, &mut groups, &log).await;
+    hub.flush(&feed).await;
+    let first = followers.take();
+    write(&logs, &mut groups, &log).await;
+    assert_eq!(feed.flush_or_delay(&hub).await, None);
+    assert!(first.len() == 1 && followers.take().is_empty() && flushes.try_recv().is_err(), "the readers have the first flush");
+    drop(first);
+    assert_eq!(flushes.try_recv().map(|log| log.id.clone()), Ok(log.id.clone()));
+    drop(moved);
+}
+
+#[tokio::test]
 async fn a_reader_of_too_many_logs_gets_the_limit() {
     let (feed, _logs, _groups) = open();
     let members = LogSet::Named((0..=merged_reader::MEMBERS_MAX).map(|n| run(&format!("r{n}"))).collect());

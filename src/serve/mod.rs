@@ -417,7 +417,7 @@ impl Server {
             tasks.spawn("key-renewal", authenticator.run());
         }
         let is_plain = tls.is_none();
-        let writers = Writers::new(tokio::runtime::Handle::current().metrics().num_workers());
+        let writers = Writers::new(tokio::runtime::Handle::current().metrics().num_workers(), app.logs.clone());
         for writer in writers.tasks() {
             tasks.spawn("writer", writer);
         }

@@ -157,6 +157,8 @@ pub struct CommitCounters {
 pub(super) struct CommitQueue {
     pub waiting: Mutex<Waiting>,
     pub arrived: Condvar,
+    /// Whether the committer has taken requests that it has not finished.
+    pub is_working: AtomicBool,
     /// Whether the committer panics at the next group; for tests.
     pub panics: AtomicBool,
 }
@@ -247,6 +249,7 @@ impl<J: Journal> Committer<J> {
     ///
     /// `None` when the queue is closed.
     fn next_work(&self) -> Option<Work> {
+        self.queue.is_working.store(false, Ordering::Relaxed);
         let mut waiting = self.queue.waiting.lock();
         while waiting.requests.is_empty() {
             if std::mem::take(&mut waiting.is_behind) {
@@ -257,6 +260,7 @@ impl<J: Journal> Committer<J> {
             }
             self.queue.arrived.wait(&mut waiting);
         }
+        self.queue.is_working.store(true, Ordering::Relaxed);
         let (mut bytes, mut appends, mut group) = (0, 0, Vec::new());
         while bytes < GROUP_BYTES_MAX && appends < GROUP_APPENDS_MAX {
             match waiting.requests.pop_front() {
@@ -349,6 +353,8 @@ impl<J: Journal> Committer<J> {
             drop(in_flight);
             done.acks.extend(ack.map(|ack| (ack, result)));
         }
+        // The readers that this wakes must not make room for a committer that has nothing to do.
+        self.queue.is_working.store(false, Ordering::Relaxed);
         follower.finish(moved, done);
         Ok(())
     }

@@ -489,6 +489,12 @@ impl Logs {
         });
     }
 
+    /// Whether the committer has requests to work on.
+    #[must_use]
+    pub fn is_committing(&self) -> bool {
+        self.queue.is_working.load(Ordering::Relaxed) || !self.queue.waiting.lock().requests.is_empty()
+    }
+
     /// Waits until the store or the journal has failed for good, or the committer has ended.
     ///
     /// The process must then stop, because the data on disk may differ from the acknowledged data.

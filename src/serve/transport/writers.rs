@@ -14,6 +14,7 @@ use crate::encode::encoded::EncodedFrames;
 use crate::encode::native::heartbeat;
 use crate::feed::TryNext;
 use crate::feed::fan_out::{Followers, give_way};
+use crate::log::commit::Logs;
 use crate::serve::access::quota::ConnectionPermit;
 use crate::serve::api::stream::{COPIED_BYTES_MAX, Stream};
 use bytes::Bytes;
@@ -59,6 +60,7 @@ impl LiveStream {
 pub struct Writers {
     inboxes: Box<[Arc<Inbox>]>,
     next: AtomicUsize,
+    logs: Arc<Logs>,
 }
 
 /// What waits for one writer.
@@ -84,10 +86,10 @@ impl Inbox {
 }
 
 impl Writers {
-    /// Creates this many writers.
+    /// Creates this many writers, which give way to the committer of `logs`.
     #[must_use]
-    pub fn new(count: usize) -> Arc<Self> {
-        Arc::new(Self { inboxes: (0..count.max(1)).map(|_| Inbox::new()).collect(), next: AtomicUsize::new(0) })
+    pub fn new(count: usize, logs: Arc<Logs>) -> Arc<Self> {
+        Arc::new(Self { inboxes: (0..count.max(1)).map(|_| Inbox::new()).collect(), next: AtomicUsize::new(0), logs })
     }
 
     /// The writers' tasks.
@@ -300,7 +302,7 @@ impl Writer {
     async fn give_way_at_times(&mut self) {
         if self.writes >= WRITES_AT_ONCE {
             self.writes = 0;
-            give_way().await;
+            give_way(&self.writers.logs).await;
         }
     }
 }

@@ -306,6 +306,14 @@ fn a_blank_chunk_opens_no_message() {
 }
 
 #[test]
+fn a_turn_whose_prompt_is_not_visible_begins_a_message_of_its_own() {
+    let turns = drafts([chunk("a"), stopped("end_turn"), chunk("b"), stopped("end_turn")]);
+    let deltas: Vec<_> = turns.iter().filter(|draft| draft.event_type == EventType::TextDelta).collect();
+    let [first, second] = deltas[..] else { panic!("not two chunks: {deltas:?}") };
+    assert!(first.ids.message != second.ids.message && !second.reopens, "{second:?}");
+}
+
+#[test]
 fn a_late_result_of_a_call_is_its_result() {
     let late =
         last([prompt(), call("c", json!({"kind": "read"})), stopped("end_turn"), call("c", json!({"status": "completed"}))]);

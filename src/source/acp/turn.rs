@@ -257,6 +257,8 @@ impl EventHandler<'_> {
             return;
         }
         if let Some(session) = self.session.clone() {
+            // What the turn before it said has its end.
+            self.memory.parts.take(&session);
             self.memory.turns.add(Turn { session, prompts: 0 });
             self.start(true, Map::new());
         }

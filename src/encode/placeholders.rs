@@ -23,6 +23,8 @@ use std::sync::Arc;
 const START: char = '\u{E000}';
 const MIDDLE: char = '\u{E001}';
 const END: char = '\u{E002}';
+/// The first byte of these characters.
+const START_BYTE: u8 = 0xEE;
 
 /// The kinds of activities of which a client gets whole values.
 const KINDS: &[&str] = &["tool-call-progress", "action", "state", "run"];
@@ -138,7 +140,8 @@ impl Placeholders {
     /// The first placeholder of a JSON text from `from` on.
     #[must_use]
     pub fn find(&self, text: &[u8], from: usize) -> Option<Placeholder> {
-        let mut at = from;
+        // Nearly no text has a character of this block, and a search for one byte needs no preparation.
+        let mut at = from + memchr::memchr(START_BYTE, &text[from..])?;
         loop {
             at += memmem::find(&text[at..], self.nonce.as_bytes())?;
             if let Some(found) = self.read(text, at).filter(|found| found.place.start >= from) {

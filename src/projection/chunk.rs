@@ -13,6 +13,7 @@ use memchr::memmem;
 use serde_json::Value;
 use std::borrow::Cow;
 
+const TYPE_NAME: &[u8] = b"{\"type\":\"";
 const TEXT_NAME: &[u8] = b"\"text\":\"";
 
 /// What the rows of a stream of chunks have in common.
@@ -41,16 +42,15 @@ struct SplitRow<'r> {
 }
 
 /// Splits a row as `Envelope::write_json` writes it; `None` for any other text.
-///
-/// The name of a member with its quotes occurs in no JSON text but as this name.
 fn split(row: &[u8]) -> Option<SplitRow<'_>> {
     const ID_BYTES: usize = 36;
     let digits = |from: &'static [u8], text: &'_ [u8]| -> Option<usize> {
         let digits = text.strip_prefix(from)?.iter().take_while(|byte| byte.is_ascii_digit()).count();
         Some(from.len() + digits)
     };
-    let at = memmem::find(row, b",\"eventId\":\"")?;
-    let (begin, mut rest) = (&row[..at], row.get(at + 12 + ID_BYTES..)?.strip_prefix(b"\"")?);
+    let at = TYPE_NAME.len() + memchr::memchr2(b'"', b'\\', row.strip_prefix(TYPE_NAME)?)? + 1;
+    let (begin, rest) = row.split_at(at);
+    let mut rest = rest.strip_prefix(b",\"eventId\":\"")?.get(ID_BYTES..)?.strip_prefix(b"\"")?;
     rest = &rest[digits(b",\"sequence\":", rest)?..];
     rest = &rest[digits(b",\"sourceSequence\":", rest).unwrap_or(0)..];
     if let Some(timestamp) = rest.strip_prefix(b",\"timestamp\":\"") {

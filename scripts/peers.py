@@ -6,6 +6,7 @@ turn, round after round, so that changes of the machine affect all of them. It p
 to the first peer (durable-streams). All traffic is on loopback, and every test has limits of messages and time.
 
   scripts/peers.py --fanbench PATH [--rounds 3] [--only fan,many,history,idle,stalled] [--servers proscenium,durable-streams]
+                   [--dialect ag-ui] [--dialect ai-sdk]
 
 The table goes to standard output, and each measurement to standard error.
 
@@ -97,10 +98,14 @@ http {{
     return ["nginx", "-c", str(config), "-e", f"{directory}/error.log"]
 
 
-def proscenium(name, binary, arguments):
+# What a reader of a dialect asks for.
+DIALECTS = {"ag-ui": "format=ag-ui&protocolVersion=1.0", "ai-sdk": "format=ai-sdk&version=7"}
+
+
+def proscenium(name, binary, arguments, frames="frames=activities"):
     return Peer(name, lambda port, d: [binary, "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", f"{d}/data", *arguments],
                 ["--pub-header", "Content-Type: application/json", "--publish", "POST /v1/runs/c{ch}/facts",
-                 "--sub", "GET /v1/runs/c{ch}/stream?frames=activities&audience=user", "--body", FACT],
+                 "--sub", f"GET /v1/runs/c{{ch}}/stream?{frames}&audience=user", "--body", FACT],
                 ["--open", "[", "--join", ",", "--close", "]"])
 
 
@@ -108,9 +113,11 @@ def peers(args):
     json_header = ["--pub-header", "Content-Type: application/json"]
     ours = args.binary
     builds = [spec.partition("=") for spec in args.also]
+    own = {"proscenium": ours, **{name: binary for name, _, binary in builds}}
+    dialects = {f"{name}:{dialect}": (binary, DIALECTS[dialect]) for name, binary in own.items() for dialect in args.dialect}
     found = [
-        proscenium("proscenium", ours, args.serve.split()),
-        *(proscenium(name, binary, args.serve.split()) for name, _, binary in builds),
+        *(proscenium(name, binary, args.serve.split()) for name, binary in own.items()),
+        *(proscenium(name, binary, args.serve.split(), frames) for name, (binary, frames) in dialects.items()),
         Peer("durable-streams", lambda port, d: ["durable-streams-server", "--port", str(port), "--data-dir", f"{d}/data", "--durability", "wal"],
              [*json_header, "--init", "PUT /c{ch}", "--publish", "POST /c{ch}", "--sub", "GET /c{ch}?offset=-1&live=sse",
               "--body", '{"t":"{payload}"}'],
@@ -124,8 +131,8 @@ def peers(args):
               "--body", '{"records":[{"body":"{payload}"}]}']),
     ]
     wanted = args.servers.split(",") if args.servers else None
-    tools = {"proscenium": ours, **{name: binary for name, _, binary in builds}, "durable-streams": "durable-streams-server", "floor": args.floor, "nchan": "nginx", "s2-lite": "s2"}
-    named = [name for name, _, _ in builds]
+    tools = {**own, **{name: binary for name, (binary, _) in dialects.items()}, "durable-streams": "durable-streams-server", "floor": args.floor, "nchan": "nginx", "s2-lite": "s2"}
+    named = [name for name, _, _ in builds] + list(dialects)
     return [p for p in found if (not wanted or p.name in wanted or p.name in named) and shutil.which(tools[p.name])]
 
 
@@ -179,6 +186,8 @@ def main():
     parser.add_argument("--serve", default="", help="further arguments of `proscenium serve`")
     parser.add_argument("--also", action="append", default=[], metavar="NAME=BINARY",
                         help="a further Proscenium build to measure, such as one with another allocator")
+    parser.add_argument("--dialect", action="append", default=[], choices=DIALECTS,
+                        help="also measure readers of this dialect; may repeat")
     parser.add_argument("--path", action="append", default=[], help="a directory with peers")
     parser.add_argument("--servers", help="comma-separated; by default all installed servers")
     parser.add_argument("--only", help="comma-separated tests; by default all: " + ", ".join(TESTS))

@@ -20,7 +20,7 @@ import { toText } from "./surfaces/base.js";
  * @property {boolean} isStale
  * @property {boolean} isPinned By its source or by the viewer.
  * @property {boolean} isArchived By the viewer.
- * @property {number} pending The decisions that nobody has taken, child sessions included.
+ * @property {number} pending The decisions that are still open, child sessions included.
  * @property {number} pendingBelow The pending decisions in child sessions.
  * @property {number} [unread] The runtime's count of unread items.
  * @property {string} lastActivity RFC 3339.
@@ -36,7 +36,7 @@ import { toText } from "./surfaces/base.js";
  * @property {Record<FilterName, number>} counts Entries by filter; of `needs`, the decisions.
  * @property {boolean} isPartial Whether the server has more entries than `all`: other counts are then lower bounds.
  * @property {import("./client/hydration.js").RunLine[]} runs
- * @property {Waiting[]} waiting The decisions that nobody has taken, the oldest first.
+ * @property {Waiting[]} waiting The decisions that are still open, the oldest first.
  */
 
 /** A pending decision, as `GET /v1/attention` lists it. @typedef {{ sessionId?: string, runId?: string, actionId: string, title: string, subject: Record<string, any>, risk?: string, agentId: string, askedAt: string, expiresAt?: string, control?: string }} Waiting */

@@ -65,7 +65,7 @@ mod tests {
         for unusable in ["", ".", "..", "a\nb", "a\u{0}", "Bearer q7w8e9r0t1y2", &"x".repeat(ID_BYTES_MAX + 1)] {
             let mut known = of("old");
             assert_eq!(update(&mut known, of(unusable)), ["id"], "{unusable:?}");
-            assert_eq!(id(&known.run, "id"), None, "the older id is not the agent's any more");
+            assert_eq!(id(&known.run, "id"), None, "the older id no longer belongs to the agent");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Whether the address of an agent accepts connections: asked at the start, and again after a call that found nobody.
+//! Whether the address of an agent accepts connections: asked at the start, and again after a call that could not connect.
 //!
 //! A page that lists agents would otherwise offer one whose address is mistyped, and each message would fail.
 

@@ -4,7 +4,7 @@
 //! is read only on request. The largest values move first, and only as many as needed, so that a projection can still
 //! fold the rest.
 //!
-//! The words of a conversation and the question of a decision do not move: a preview is no message, and nobody can
+//! The words of a conversation and the question of a decision do not move: a preview is no message, and no person can
 //! approve what they cannot see. Only a text longer than [`TEXT_BYTES_MAX`] is cut, as a streamed one is, and its
 //! whole moves.
 

@@ -175,7 +175,7 @@ export class Action extends Card {
     </article>`;
   }
 
-  /** Says that values are still previews. Nobody answers a question of which they see a part. */
+  /** Says that values are still previews. A question is answered only by a person who sees all of it. */
   #parts() {
     if (this.content.bodies === undefined) return undefined;
     const { problem } = this.#whole;

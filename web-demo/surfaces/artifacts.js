@@ -37,7 +37,7 @@ const BODIES_MAX = 20;
 
 /** Glyphs of visual states. Amber means that the user is waited for, which a status of an artifact never says. @type {Record<import("./base.js").State, Status>} */
 const GLYPHS = { ok: "completed", running: "running", waiting: "idle", warning: "idle", failed: "failed", stale: "idle", unknown: "idle", idle: "idle" };
-/** Glyphs of reviews. Requested changes wait for somebody. @type {Record<string, Status>} */
+/** Glyphs of reviews. Requested changes wait for a person. @type {Record<string, Status>} */
 const REVIEW_GLYPHS = { passed: "completed", approved: "completed", completed: "completed", failed: "failed", rejected: "failed", changes_requested: "waiting" };
 
 export class Artifacts extends Surface {

@@ -167,7 +167,7 @@ export class Composer extends Surface {
     return this.view.store.sorted(({ activityType, runId }) => activityType === "run" && own.has(runId)).some(isLiveRun);
   }
 
-  /** Whether the agent waits for a decision that nobody has made. */
+  /** Whether the agent waits for a decision that is still open. */
   get #isAsking() {
     if (this.#isAskedUnseen) return true;
     const own = new Set(this.view.runs);

@@ -55,7 +55,7 @@ export interface ControlDocument {
   decidedBy?: DecidedBy;
   /** The server no longer has the secret in the value, so the worker refuses the control. */
   redacted?: boolean;
-  /** The actions that a message supersedes: they take no decision any more. */
+  /** The actions that a message supersedes: they no longer take a decision. */
   supersedes?: string[];
 }
 

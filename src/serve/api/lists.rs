@@ -8,7 +8,7 @@
 //!
 //! The pages of [`attention`](super::attention) and [`session_list`](super::session_list) decide which entries a client
 //! gets. A reader is the number of the last change that it has, with a hash of each entry that it sent, so that an entry
-//! is not sent twice and no client is told of the end of an entry that it never had. It looks when its connection takes
+//! is not sent twice and no client receives the end of an entry that it never had. It looks when its connection takes
 //! more, and finds each changed entry once, however often that changed meanwhile.
 
 use super::attention::AttentionFilter;

@@ -178,7 +178,7 @@ pub static OPERATIONS: &[Operation] = &[
         .with_responses(RUN_FRAMES_RESPONSES)
         .with_problems(&[STORE, OPENS_CONNECTION]),
     Operation::new(Method::GET, "/v1/attention", Requires(Verb::Read), "listAttention", "controls")
-        .with_summary("The pending actions of all sessions that the token may see, oldest first, and how many of them nobody has answered.")
+        .with_summary("The pending actions of all sessions that the token may see, oldest first, and how many of them are unanswered.")
         .with_parameters(&[&[ATTENTION_LIMIT, ATTENTION_CURSOR, AGENT, AUDIENCE, ACTIVATION]])
         .with_responses(json!("Attention", "A page of pending actions."))
         .with_problems(&[STORE]),

@@ -58,7 +58,7 @@ pub struct Connections {
     slots: Arc<Semaphore>,
     limit: usize,
     descriptors: DescriptorLimit,
-    /// Slots of connections that are told why they are refused.
+    /// Slots of connections that receive the reason for their refusal.
     refusals: Arc<Semaphore>,
     writers: Arc<Writers>,
 }

@@ -53,7 +53,7 @@ async fn further_turns_stay_in_the_queue_in_order_and_a_stop_passes_them() {
     }
     let withdrawn = client.get("/v1/sessions/of-withdrawn/controls").await.ok()["controls"][0]["controlId"].clone();
     let answer = client.delete(&format!("/v1/controls/{}", withdrawn.as_str().unwrap())).await;
-    assert_eq!(answer.status, 204, "nobody has claimed it");
+    assert_eq!(answer.status, 204, "no worker has claimed it");
     // The stop is behind all of them in the agent's queue.
     wait_for_status(&client, "a", "accepted").await;
     let stop = post(&client, "/v1/runs/a/controls", &json!({ "control": "interrupt" })).await.json()["controlId"].clone();

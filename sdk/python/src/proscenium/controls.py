@@ -46,7 +46,7 @@ class Control:
     # The text or the data. `redacted`: the server no longer has the secret in it, so the worker refuses it.
     value: Any
     redacted: bool
-    # The actions that a message supersedes: they take no decision any more.
+    # The actions that a message supersedes: they no longer take a decision.
     supersedes: tuple[str, ...]
     # Who submitted it: `via`, `at`, and as far as known `sub`, `name`, `seen` and `onBehalfOf`.
     decided_by: dict[str, Any] | None

@@ -1,7 +1,8 @@
 //! What the log does not have of open controls, in memory: values with secrets, and users' headers for agents.
 //!
 //! Values and headers have a budget each, and each holder has a share of it: no person fills the memory in which the
-//! headers of others wait. What does not fit is refused with its control, and not lost behind it.
+//! headers of others wait. A caller without a `sub` may take the shares of as many sessions as it likes, so all such callers
+//! have one bound together. What does not fit is refused with its control, and not lost behind it.
 
 use crate::log::LogId;
 use http::HeaderMap;
@@ -10,6 +11,8 @@ use std::collections::HashMap;
 
 /// Bytes of secret values that are held for claimants, and as many of headers.
 pub const HELD_SECRETS_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// The share of all callers without a `sub` of each, which other callers cannot use up, nor they that of others.
+pub const HELD_SECRETS_NAMELESS_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The share of one holder of each. A larger value fits while the holder has no other.
 pub const HELD_SECRETS_SHARE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
@@ -18,6 +21,12 @@ pub const HELD_SECRETS_SHARE_BYTES_MAX: usize = 2 * 1024 * 1024;
 pub(super) enum Holder {
     Person(Box<str>),
     Scope(LogId),
+}
+
+impl Holder {
+    const fn has_name(&self) -> bool {
+        matches!(self, Self::Person(_))
+    }
 }
 
 /// What the log does not have of a control.
@@ -39,6 +48,8 @@ impl HeldSecret {
 #[derive(Default)]
 struct Budget {
     bytes: usize,
+    /// Of holders without a `sub`.
+    nameless_bytes: usize,
     by_holder: HashMap<Holder, usize>,
 }
 
@@ -46,12 +57,14 @@ impl Budget {
     fn has_room(&self, holder: &Holder, bytes: usize) -> bool {
         let held = self.by_holder.get(holder).copied().unwrap_or(0);
         let is_within_share = held == 0 || held + bytes <= HELD_SECRETS_SHARE_BYTES_MAX;
-        bytes == 0 || is_within_share && self.bytes + bytes <= HELD_SECRETS_BYTES_MAX
+        let has_group_room = holder.has_name() || self.nameless_bytes + bytes <= HELD_SECRETS_NAMELESS_BYTES_MAX;
+        bytes == 0 || is_within_share && has_group_room && self.bytes + bytes <= HELD_SECRETS_BYTES_MAX
     }
 
     fn add(&mut self, holder: &Holder, bytes: usize) {
         if bytes > 0 {
             self.bytes += bytes;
+            self.nameless_bytes += if holder.has_name() { 0 } else { bytes };
             *self.by_holder.entry(holder.clone()).or_default() += bytes;
         }
     }
@@ -59,6 +72,7 @@ impl Budget {
     fn remove(&mut self, holder: &Holder, bytes: usize) {
         let Some(held) = self.by_holder.get_mut(holder) else { return };
         self.bytes -= bytes;
+        self.nameless_bytes -= if holder.has_name() { 0 } else { bytes };
         *held -= bytes;
         if *held == 0 {
             self.by_holder.remove(holder);
@@ -122,6 +136,7 @@ impl HeldSecrets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::SessionId;
 
     fn value(bytes: usize) -> HeldSecret {
         HeldSecret { value: Some("x".repeat(bytes).into()), user_headers: None }
@@ -151,5 +166,18 @@ mod tests {
         assert!(!held.put(303, person("bo"), value(1)));
         held.retain(|_| false);
         assert!(held.is_empty() && held.budgets.iter().all(|budget| budget.bytes == 0 && budget.by_holder.is_empty()));
+    }
+
+    #[test]
+    fn a_caller_without_a_sub_and_with_many_sessions_leaves_room_for_those_with_one() {
+        let session = |n: u64| Holder::Scope(LogId::Session(SessionId::new(&format!("s{n}")).unwrap()));
+        let mut held = HeldSecrets::default();
+        let fitting = (0..100).filter(|n| held.put(*n, session(*n), value(HELD_SECRETS_SHARE_BYTES_MAX / 2))).count();
+        assert_eq!(fitting, 7, "the quotes of a value count");
+        assert!(held.put(100, Holder::Person("ada".into()), value(HELD_SECRETS_SHARE_BYTES_MAX / 2)));
+        assert!(held.put(101, session(101), headers()), "headers have a budget of their own");
+        held.retain(|_| false);
+        assert!(held.budgets.iter().all(|budget| budget.nameless_bytes == 0));
+        assert!(held.put(102, session(102), value(HELD_SECRETS_SHARE_BYTES_MAX / 2)));
     }
 }

@@ -174,8 +174,8 @@ const LIMITS: &[(&str, &[Limit])] = &[
             ),
             (
                 "Secrets in the values of open controls that are held for their owners, and as much of headers for agents: \
-                 of one `sub` (without tokens: of one session); of all",
-                "{HELD_SECRETS_SHARE_BYTES_MAX}, or one value; {HELD_SECRETS_BYTES_MAX}",
+                 of one `sub` (without one: of one session); of all without a `sub`; of all",
+                "{HELD_SECRETS_SHARE_BYTES_MAX}, or one value; {HELD_SECRETS_NAMELESS_BYTES_MAX}; {HELD_SECRETS_BYTES_MAX}",
                 "429 `too_many_secrets`",
             ),
             ("Attempts to hand over a control", "{ATTEMPTS_MAX in control/}", "none; it expires"),

@@ -11,7 +11,8 @@ use proscenium::guard::Policy;
 use proscenium::ingest::Environment;
 use proscenium::log::Storage;
 use proscenium::serve::{KeepAlive, Limits, Server};
-use proscenium_reporter::{ProgressStatus, Reporter, ToolCallReporter, ToolProgressEvent};
+use proscenium_reporter::{ProgressStatus, Reporter, ToolCallReporter, ToolProgressEvent, trust};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::time::Duration;
@@ -27,10 +28,23 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     println!("reporting to {url}");
 
+    let token = std::env::var("PROSCENIUM_TOKEN").ok();
+    let mut headers = HeaderMap::new();
+    if let Some(token) = &token {
+        headers.insert(AUTHORIZATION, HeaderValue::try_from(format!("Bearer {token}"))?);
+    }
+    let http = trust::client(&url, None)?.default_headers(headers).build()?;
+    let publish = async |fact: Value| {
+        let facts = format!("{url}/v1/runs/{RUN}/facts?sessionId=examples");
+        http.post(facts).json(&fact).send().await?.error_for_status()
+    };
+
+    // A tool is called within a run, which its runtime begins and ends. Here this is both.
+    publish(json!({ "type": "run.started" })).await?;
     // Create one reporter per run. Without a server, use `Reporter::none()`; the code below stays the same.
     let mut setup = Reporter::builder(&url, RUN).with_session("examples");
-    if let Ok(token) = std::env::var("PROSCENIUM_TOKEN") {
-        setup = setup.with_token(&token);
+    if let Some(token) = &token {
+        setup = setup.with_token(token);
     }
     let reporter = setup.start()?;
     index_docs(&reporter.call("call-1", "index_docs")).await;
@@ -38,9 +52,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let counters = reporter.counters();
     reporter.close().await?;
+    publish(json!({ "type": "run.finished" })).await?;
     println!("{} reports, all durable\n", counters.reported);
 
-    let shown: Value = reqwest::get(format!("{url}/v1/runs/{RUN}/activities")).await?.json().await?;
+    let shown: Value = http.get(format!("{url}/v1/runs/{RUN}/activities")).send().await?.json().await?;
     for activity in shown["activities"].as_array().into_iter().flatten() {
         println!("{} {}", activity["activityType"], activity["activityId"]);
         println!("{:#}\n", activity["content"]);

@@ -96,13 +96,16 @@ pub(super) fn entity_details(log: &CheckedLog, findings: &mut Findings<'_>) {
 }
 
 /// Requires the parent of a child agent; reports one finding per agent, at its first fact.
+///
+/// An agent that works in the session of the run has its parent there.
 pub(super) fn lineage(log: &CheckedLog, findings: &mut Findings<'_>) {
     let mut agents: BTreeMap<&str, (&Entry, bool)> = BTreeMap::new();
+    let own = log.entries.iter().find_map(|entry| entry.envelope_text("sessionId"));
     for entry in &log.entries {
         let is_agents = matches!(entry.event_type, EventType::AgentSpawned | EventType::AgentChanged | EventType::AgentCompleted);
         let Some(agent) = entry.envelope_text("agentId").filter(|_| is_agents) else { continue };
         let (_, has_parent) = agents.entry(agent).or_insert((entry, false));
-        *has_parent |= entry.has("parentSessionId");
+        *has_parent |= entry.has("parentSessionId") || own.is_some() && entry.envelope_text("sessionId") == own;
     }
     for (agent, (first, _)) in agents.into_iter().filter(|(_, (_, has_parent))| !has_parent) {
         findings.report(first, Some(agent), format!("no fact of agent {agent} has a parentSessionId"));

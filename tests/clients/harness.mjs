@@ -2,17 +2,19 @@
  * Helpers of the client tests: the real server, the recordings, a proxy that can cut connections, and a collector of
  * the warnings of libraries.
  *
- * PROSCENIUM_BIN names the binary (default target/debug/proscenium), PROSCENIUM_WORKER the example worker
- * (default target/debug/examples/worker). Nothing here waits for a fixed time; DEADLINE only catches a hang.
+ * PROSCENIUM_BIN names the binary (default target/debug/proscenium), PROSCENIUM_WORKER the example worker (default
+ * target/debug/examples/worker), PROSCENIUM_REPORTER the example of the library for tools. Nothing here waits for a fixed
+ * time; DEADLINE only catches a hang.
  */
 
 import assert from "node:assert/strict";
 import { AsyncLocalStorage } from "node:async_hooks";
-import { spawn } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { readFileSync, readdirSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import { DEADLINE } from "../deadline.mjs";
 import { jitterStream } from "../jitter.mjs";
 import { partOf } from "../part.mjs";
@@ -21,6 +23,7 @@ const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
 export const BINARY = process.env.PROSCENIUM_BIN ?? here("../../target/debug/proscenium");
 const WORKER = process.env.PROSCENIUM_WORKER ?? here("../../target/debug/examples/worker");
+const REPORTER = process.env.PROSCENIUM_REPORTER ?? here("../../target/debug/examples/report_progress");
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -47,6 +50,15 @@ export async function startServer(...flags) {
   const store = flags.includes("--data-dir") ? [] : ["--store", "memory"];
   const child = spawn(BINARY, ["serve", "--listen", "127.0.0.1:0", "--log", "warn", ...store, ...flags], { stdio: ["ignore", "pipe", "inherit"] });
   return { ...(await readAddress(child, /^listening on (http:\S+)$/)), child };
+}
+
+/** Runs the example of the library for authors of tools, to its end. */
+export const runReporter = (url) => promisify(execFile)(REPORTER, { env: { ...process.env, PROSCENIUM_URL: url } });
+
+/** Asserts that `proscenium check` has nothing to say about a run. */
+export async function assertClean(url, run) {
+  const { code, stdout } = await promisify(execFile)(BINARY, ["check", run, "--url", url, "--strict"]).catch((error) => error);
+  assert.equal(code, undefined, stdout);
 }
 
 /** Starts the example worker for an agent. */

@@ -5,7 +5,7 @@ import { after, before, describe, test } from "node:test";
 import { limit } from "../deadline.mjs";
 import { agUis } from "./ag-ui.mjs";
 import { ai } from "./ai-sdk.mjs";
-import { ack, fetchActivities, claim, collectComplaints, startCuttableProxy, publish, startServer, within, textsInOrder, waitFor, startWorker } from "./harness.mjs";
+import { ack, assertClean, fetchActivities, claim, collectComplaints, startCuttableProxy, publish, runReporter, startServer, within, textsInOrder, waitFor, startWorker } from "./harness.mjs";
 import { chosen, difference } from "./matrix.mjs";
 import { eventSource, fetchEvents } from "./native.mjs";
 import { tanstack } from "./tanstack.mjs";
@@ -65,6 +65,11 @@ const pendingIn = (page) => waitFor("a pending decision", () => page.failure ?? 
   return pending;
 });
 
+test("the example of the reporter is a whole run", limit, async () => {
+  await runReporter(server.url);
+  await assertClean(server.url, "index-docs");
+});
+
 for (const client of CLIENTS) {
   /** Waits until the page has read its stream: some clients accept no decision before. */
   const waitUntilRead = async (page) => client.endsWithRun || within("the end of the page's stream", page.done);
@@ -85,6 +90,7 @@ for (const client of CLIENTS) {
           await waitFor("the end", () => second.visibleTexts().includes(last));
           const [run] = (await (await fetch(`${server.url}/v1/sessions/${conversation.where.thread}`)).json()).runs;
           await waitFor("the run's end", async () => (await (await fetch(`${server.url}/v1/runs/${run.runId}`)).json()).status === "completed");
+          await assertClean(server.url, run.runId);
           assert.deepEqual(second.pending(), []);
           assert.deepEqual(second.visibleTexts(), (client.nativeTexts ?? textsInOrder)(await fetchActivities(server.url, run.runId)));
           const third = await conversation.reload(second);

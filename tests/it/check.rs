@@ -24,7 +24,7 @@ const RECORDINGS: &[(&str, &str, &[(&str, &[(&str, usize)])])] = &[
             ("long_40_steps", &[("patch-not-applied", 47)]),
             ("tool_progress_activity", &[("patch-not-applied", 3)]),
             // The runtime names a child by its run and not by its session.
-            ("subagent_progress_forwarded", &[("agent-lineage", 1), ("entity-details", 1)]),
+            ("subagent_progress_forwarded", &[("entity-details", 1)]),
         ],
     ),
     (
@@ -35,7 +35,7 @@ const RECORDINGS: &[(&str, &str, &[(&str, &[(&str, usize)])])] = &[
             ("hitl_approve.drafts", &[("run-never-ended", 1)]),
             ("hitl_cancel.drafts", &[("run-never-ended", 1)]),
             ("tool_progress_activity.drafts", &[("patch-not-applied", 3)]),
-            ("subagent_progress_forwarded.drafts", &[("agent-lineage", 1), ("entity-details", 1)]),
+            ("subagent_progress_forwarded.drafts", &[("entity-details", 1)]),
         ],
     ),
     (
@@ -172,8 +172,8 @@ const RECORDINGS: &[(&str, &str, &[(&str, &[(&str, usize)])])] = &[
         &[
             // A child or a background command states little of itself.
             ("background_bash", &[("entity-details", 1)]),
-            ("subagent_background_second_turn", &[("agent-lineage", 1), ("entity-details", 1)]),
-            ("subagent_foreground", &[("agent-lineage", 1), ("entity-details", 1)]),
+            ("subagent_background_second_turn", &[("entity-details", 1)]),
+            ("subagent_foreground", &[("entity-details", 1)]),
             // The host's words come before the program starts the turn.
             ("tap-permission_allow_deny_always", &[("work-before-start", 1)]),
         ],
@@ -198,7 +198,7 @@ const RECORDINGS: &[(&str, &str, &[(&str, &[(&str, usize)])])] = &[
             ("hitl_per_call_edit_and_reject", STOPS),
             ("interrupt_approve", STOPS),
             // A namespace is all that is known of a subgraph.
-            ("interrupt_in_nested_subgraph", &[("agent-lineage", 2), ("entity-details", 2), ("run-never-ended", 1)]),
+            ("interrupt_in_nested_subgraph", &[("entity-details", 2), ("run-never-ended", 1)]),
             ("interrupt_reject", STOPS),
             ("interrupt_two_one_by_one", STOPS),
             ("js-stream_sse_one_tool", STOPS),
@@ -212,8 +212,8 @@ const RECORDINGS: &[(&str, &str, &[(&str, &[(&str, usize)])])] = &[
             ("short_text", STOPS),
             ("short_text_messages_mode", STOPS),
             ("state_values_updates", STOPS),
-            ("subgraphs_nested", &[("agent-lineage", 2), ("entity-details", 2), ("run-never-ended", 1)]),
-            ("supervisor_two_agents_as_tools", &[("agent-lineage", 2), ("entity-details", 2), ("run-never-ended", 1)]),
+            ("subgraphs_nested", &[("entity-details", 2), ("run-never-ended", 1)]),
+            ("supervisor_two_agents_as_tools", &[("entity-details", 2), ("run-never-ended", 1)]),
             ("tool_errors_handled", STOPS),
             // A tool that raises leaves its call open.
             ("tool_raises_run_error", &[("tool-never-ended", 1)]),

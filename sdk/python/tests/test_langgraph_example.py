@@ -6,11 +6,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import pytest
 from conftest import Server
 from test_example import status, wait_for
-
-pytest.importorskip("langgraph.graph")
 
 EXAMPLE = Path(__file__).parents[1] / "examples/langgraph_agent.py"
 

@@ -23,6 +23,7 @@ test("the example answers, asks and acts", async () => {
     assert.deepEqual([tool.content.tool_name, tool.content.output, tool.content.progress], ["list_files", ["a.txt", "b.txt"], 1]);
     await server.post("/v1/runs/tidy/controls", { control: "approve", actionId: action.activityId });
     await waitFor("the end", async () => (await server.status("tidy")) === "completed");
+    await server.assertClean("tidy");
     assert.ok((await server.texts("tidy")).includes("It is gone."));
   } finally {
     agent.kill();

@@ -3,13 +3,14 @@
  */
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 
 const BINARY = process.env.PROSCENIUM_BIN ?? fileURLToPath(new URL("../../../target/debug/proscenium", import.meta.url));
 
@@ -73,6 +74,11 @@ export async function startServer() {
         after = page.nextCursor;
       }
       return events;
+    },
+    /** Asserts that `proscenium check` has nothing to say about a run. */
+    async assertClean(run) {
+      const { code, stdout } = await promisify(execFile)(BINARY, ["check", run, "--url", server.url, "--strict"]).catch((error) => error);
+      assert.equal(code, undefined, stdout);
     },
     async texts(run) {
       return (await server.events(run)).filter(({ type }) => type === "text.delta").map(({ payload }) => payload.text);

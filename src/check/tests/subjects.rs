@@ -278,8 +278,8 @@ pub(super) fn a_resolution_has_a_known_outcome() {
 
 #[test]
 pub(super) fn a_child_agent_names_its_parent() {
-    let spawned = fact("agent.spawned", json!({"agentName": "kid", "^": {"agentId": "kid"}}));
-    let completed = fact("agent.completed", json!({"^": {"agentId": "kid"}}));
+    let of_kid = |event_type: &str| fact(event_type, json!({"agentName": "kid", "^": {"agentId": "kid", "sessionId": "of-kid"}}));
+    let (spawned, completed) = (of_kid("agent.spawned"), of_kid("agent.completed"));
     assert_findings(
         "agent-lineage",
         &[start(), spawned.clone(), completed.clone()],
@@ -287,7 +287,11 @@ pub(super) fn a_child_agent_names_its_parent() {
     );
     let mut named = completed;
     named["parentSessionId"] = "s".into();
-    assert_findings("agent-lineage", &[start(), spawned, named], []);
+    assert_findings("agent-lineage", &[start(), spawned.clone(), named], []);
+    // An agent of the run's own session has its parent there.
+    let mut beside = spawned;
+    beside["sessionId"] = "s".into();
+    assert_findings("agent-lineage", &[start(), beside], []);
 }
 
 #[test]

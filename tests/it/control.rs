@@ -708,7 +708,12 @@ async fn a_restart_restores_every_queue_and_requeues_claimed_controls() {
         let client = client.clone();
         async move { claim(&client, "idle", "wait=60").await }
     });
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    with_timeout("the poll", async {
+        while client.get("/copilotkit/info").await.ok()["agents"]["idle"]["present"] != true {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
     stop.send(()).unwrap();
     assert_eq!(with_timeout("the poll's end with the server", waiting).await.unwrap(), Vec::<Value>::new());
     with_timeout("the end of the server", serving).await.unwrap();

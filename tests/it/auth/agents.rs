@@ -1,8 +1,8 @@
 //! Tokens and the agents they may act for: a lease alone is not enough, and no wait outlasts a token.
 
 use super::matrix::lease_control;
-use super::{AuthServer, SHORT_TTL_S, Ws, admin, bearer, now, token, token_with_claims, write_example_runs};
-use crate::harness::Response;
+use super::{AuthServer, SHORT_TTL_S, Ws, admin, bearer, now, test_clock, token, token_with_claims, write_example_runs};
+use crate::harness::{Response, with_timeout};
 use serde_json::{Value, json};
 
 /// A token that publishes in every session and acts for these agents.
@@ -102,12 +102,21 @@ async fn a_control_reaches_only_an_agent_that_its_token_covers_whichever_way_it_
 
 #[tokio::test]
 async fn a_waiting_claim_ends_with_its_token_and_claims_nothing() {
-    let guarded = AuthServer::start().await;
+    let clock = test_clock!();
+    let guarded = AuthServer::start_with_clock(clock).await;
     write_example_runs(&guarded).await;
     let here = json!({ "sessions": ["*"], "agents": ["a"], "can": ["publish"] });
     let short = token_with_claims(&json!({ "sub": "user-1", "exp": now() + SHORT_TTL_S, "proscenium": here }));
-    let problem = guarded.post("/v1/agents/a/controls/claim?wait=60", &short, &json!({})).await.problem(401, "unauthenticated");
-    assert_eq!(problem["reason"], "expired");
+    let empty = json!({});
+    let expire = async {
+        while guarded.get("/copilotkit/info", &admin()).await.ok()["agents"]["a"]["present"] != true {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        clock.expire_short_tokens();
+    };
+    let claim = guarded.post("/v1/agents/a/controls/claim?wait=600", &short, &empty);
+    let (claimed, ()) = with_timeout("the claim", Box::pin(async { tokio::join!(claim, expire) })).await;
+    assert_eq!(claimed.problem(401, "unauthenticated")["reason"], "expired");
     let (id, lease) = lease_control(&guarded, "a").await;
     assert_eq!(answer(&guarded, &worker(&["a"]), "ack", &(id, lease)).await.ok()["status"], "acked");
 }

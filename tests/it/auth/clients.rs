@@ -1,7 +1,7 @@
 //! Permissions on the addresses of AG-UI and AI SDK clients.
 
-use super::{AuthServer, OWN, SHORT_TTL_S, admin, bearer, now, token, token_with_claims, write_example_runs};
-use crate::harness::fact;
+use super::{AuthServer, OWN, SHORT_TTL_S, admin, bearer, now, test_clock, token, token_with_claims, write_example_runs};
+use crate::harness::{fact, with_timeout};
 use serde_json::{Value, json};
 
 /// A token of a page that uses agent `a` in these sessions and runs.
@@ -72,11 +72,20 @@ async fn a_reader_in_a_session_gets_only_that_session_s_runs_from_any_writer() {
 
 #[tokio::test]
 async fn a_waiting_page_gets_an_error_when_its_token_expires_and_a_ticket_reads_its_target() {
-    let guarded = AuthServer::start().await;
+    let clock = test_clock!();
+    let guarded = AuthServer::start_with_clock(clock).await;
     write_example_runs(&guarded).await;
     let claims = json!({ "sub": "page", "exp": now() + SHORT_TTL_S,
         "proscenium": { "sessions": ["s"], "agents": ["a"], "can": ["read", "control"] } });
-    let response = guarded.post("/ag-ui/a", &token_with_claims(&claims), &json!({ "threadId": "s", "runId": "new" })).await;
+    let (short, asks) = (token_with_claims(&claims), json!({ "threadId": "s", "runId": "new" }));
+    let expire = async {
+        while guarded.get("/v1/sessions/s/controls", &admin()).await.ok()["controls"].as_array().is_none_or(Vec::is_empty) {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        clock.expire_short_tokens();
+    };
+    let asking = guarded.post("/ag-ui/a", &short, &asks);
+    let (response, ()) = with_timeout("the page", Box::pin(async { tokio::join!(asking, expire) })).await;
     assert_eq!(json!([last_event(&response)["type"], last_event(&response)["code"]]), json!(["RUN_ERROR", "unauthenticated"]));
 
     let token = chat_token(&["s", "t"], &[]);

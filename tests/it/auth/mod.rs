@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -35,10 +36,34 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 pub const SECRET: &str = "a secret of the tests, of more than thirty-two bytes";
 const OTHER_SECRET: &str = "another secret of the tests, of more than 32 bytes";
 const FRIEND: &str = "https://app.example";
-/// The lifetime in seconds of a token that expires during use.
-///
-/// Long enough to be used first, on a busy machine, too.
-const SHORT_TTL_S: i64 = 20;
+/// The lifetime in seconds of a token that expires during use: half of that of others. A [`TestClock`] passes it.
+const SHORT_TTL_S: i64 = 1800;
+
+/// The clock of one test's server: the machine's, and what the test added.
+#[derive(Clone, Copy)]
+pub struct TestClock {
+    pub now: fn() -> jiff::Timestamp,
+    pub ahead_s: &'static AtomicI64,
+}
+
+impl TestClock {
+    /// Lets the tokens of [`SHORT_TTL_S`] expire.
+    fn expire_short_tokens(self) {
+        self.ahead_s.fetch_add(SHORT_TTL_S + 1, Ordering::Relaxed);
+    }
+}
+
+/// A clock of its own for each use in the code, because the server takes a function without a state.
+macro_rules! test_clock {
+    () => {{
+        static AHEAD_S: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
+        fn now() -> jiff::Timestamp {
+            jiff::Timestamp::now() + jiff::SignedDuration::from_secs(AHEAD_S.load(std::sync::atomic::Ordering::Relaxed))
+        }
+        crate::auth::TestClock { now, ahead_s: &AHEAD_S }
+    }};
+}
+pub(crate) use test_clock;
 
 fn now() -> i64 {
     jiff::Timestamp::now().as_second()
@@ -80,15 +105,19 @@ impl AuthServer {
     }
 
     async fn start_with_config(change: impl FnOnce(&mut AuthConfig)) -> Self {
-        Self::start_with_config_and_limits(change, Limits::default()).await
+        Self::start_with_all(change, Limits::default(), jiff::Timestamp::now).await
+    }
+
+    async fn start_with_clock(clock: TestClock) -> Self {
+        Self::start_with_all(|_| {}, Limits::default(), clock.now).await
     }
 
     /// Starts a server with these limits.
     async fn start_with_limits(limits: Limits) -> Self {
-        Self::start_with_config_and_limits(|_| {}, limits).await
+        Self::start_with_all(|_| {}, limits, jiff::Timestamp::now).await
     }
 
-    async fn start_with_config_and_limits(change: impl FnOnce(&mut AuthConfig), limits: Limits) -> Self {
+    async fn start_with_all(change: impl FnOnce(&mut AuthConfig), limits: Limits, now: fn() -> jiff::Timestamp) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let key = dir.path().join("key");
         std::fs::write(&key, SECRET).unwrap();
@@ -99,7 +128,7 @@ impl AuthServer {
         replace_file(&dir.path().join("jwks"), r#"{"keys":[]}"#);
         replace_file(&dir.path().join("revoked"), "");
         change(&mut setup);
-        let environment = environment(jiff::Timestamp::now);
+        let environment = environment(now);
         let authority = Authenticator::open(setup, environment).unwrap();
         let (policy, pulse) = (Policy { inline_bytes_max: 1024 }, KeepAlive::default());
         let store = Storage::memory();
@@ -395,7 +424,8 @@ async fn read_error(stream: &mut Sse) -> Value {
 
 #[tokio::test]
 async fn streams_end_with_a_problem_when_their_token_expires_on_both_transports() {
-    let guarded = AuthServer::start().await;
+    let clock = test_clock!();
+    let guarded = AuthServer::start_with_clock(clock).await;
     write_example_runs(&guarded).await;
     let here = json!({ "sessions": ["*"], "can": ["read"] });
     let short = token_with_claims(&json!({ "sub": "user-1", "exp": now() + SHORT_TTL_S, "proscenium": here }));
@@ -407,8 +437,9 @@ async fn streams_end_with_a_problem_when_their_token_expires_on_both_transports(
         streams.push(guarded.open_stream(via, "/v1/sessions/never/stream", &short, None).await);
     }
     let mut lasting = guarded.open_stream(Transport::Raw, "/v1/runs/r/stream?frames=events", &admin(), None).await;
+    assert!(streams.iter().all(|stream| stream.status == 200));
+    clock.expire_short_tokens();
     for stream in &mut streams {
-        assert_eq!(stream.status, 200);
         let problem = read_error(stream).await;
         assert_eq!(
             (&problem["status"], &problem["code"], &problem["reason"]),
@@ -701,7 +732,8 @@ async fn a_websocket_that_sends_too_much_before_authentication_is_closed() {
 
 #[tokio::test]
 async fn a_websocket_ends_with_its_token_unless_it_presents_another_in_time() {
-    let guarded = AuthServer::start().await;
+    let clock = test_clock!();
+    let guarded = AuthServer::start_with_clock(clock).await;
     write_example_runs(&guarded).await;
     let here = json!({ "sessions": ["*"], "can": ["read"] });
     let until = |seconds: i64| token_with_claims(&json!({ "sub": "user-1", "exp": now() + seconds, "proscenium": here }));
@@ -717,6 +749,7 @@ async fn a_websocket_ends_with_its_token_unless_it_presents_another_in_time() {
         token_with_claims(&json!({ "sub": "else", "exp": now() + 3600, "proscenium": { "sessions": ["*"], "can": ["admin"] } }));
     assert_eq!(lasts.request(json!({ "op": "auth", "id": 2, "token": stranger })).await["code"], "forbidden");
     assert_eq!(lasts.request(json!({ "op": "auth", "token": until(3600) })).await["op"], "authenticated");
+    clock.expire_short_tokens();
     let problem = ends.receive().await.unwrap();
     assert_eq!(
         (&problem["op"], &problem["code"], &problem["reason"]),

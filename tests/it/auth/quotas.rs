@@ -1,6 +1,6 @@
 //! Limits by a token's `sub`: rate and open connections, for all tokens of the `sub` from any address.
 
-use super::{AuthServer, SHORT_TTL_S, Ws, bearer, now, token_with_claims};
+use super::{AuthServer, Ws, bearer, now, token_with_claims};
 use crate::harness::{Client, Response, Sse, TRANSPORTS, Transport, fact, to_ndjson, with_timeout};
 use proscenium::serve::Limits;
 use proscenium::serve::access::quota::RateLimit;
@@ -60,15 +60,20 @@ async fn the_publish_rate_is_shared_by_all_tokens_of_a_sub() {
 async fn a_body_delayed_by_its_rate_does_not_outlast_its_token() {
     let guarded =
         AuthServer::start_with_limits(Limits { publish: Some(RateLimit { facts: 1, burst: 1 }), ..Limits::default() }).await;
-    let here = json!({ "sessions": ["*"], "can": ["publish"] });
-    let short = token_with_claims(&json!({ "sub": "anna", "exp": now() + SHORT_TTL_S, "proscenium": here }));
-    // A burst of sixty facts is paid for afterwards: the next fact has to wait for a minute, longer than the token lives.
-    let headers = [("authorization", &*bearer(&short)), ("content-type", "application/x-ndjson")];
-    guarded.client.post("/v1/runs/r/facts", &headers, to_ndjson(&status_facts(60))).await.ok();
-    let problem =
-        guarded.client.post("/v1/runs/r/facts", &headers, to_ndjson(&status_facts(1))).await.problem(401, "unauthenticated");
+    let send = async |facts: usize| {
+        let here = json!({ "sessions": ["*"], "can": ["publish"] });
+        let token = bearer(&token_with_claims(&json!({ "sub": "anna", "exp": now() + EXPIRES_IN_S, "proscenium": here })));
+        let headers = [("authorization", &*token), ("content-type", "application/x-ndjson")];
+        guarded.client.post("/v1/runs/r/facts", &headers, to_ndjson(&status_facts(facts))).await
+    };
+    // A burst of sixty facts is paid for afterwards: the next fact has to wait for a minute, longer than its token lives.
+    send(60).await.ok();
+    let problem = send(1).await.problem(401, "unauthenticated");
     assert_eq!((&problem["reason"], &problem["accepted"]), (&json!("expired"), &json!(0)));
 }
+
+/// The lifetime of a token of one request, in seconds: the request only has to begin within it.
+const EXPIRES_IN_S: i64 = 20;
 
 /// Opens a stream of run `r`.
 async fn open_run_stream(guarded: &AuthServer, via: Transport, token: &str) -> Sse {

@@ -53,6 +53,7 @@ async fn write(ingest: &Ingest, run: &str, count: usize, fact: impl Fn(usize) ->
             epoch: None,
             write_scope: None,
             memory: None,
+            secrets: None,
             atomic: false,
         };
         ingest.deliver(delivery).await.expect("the server accepts the facts");

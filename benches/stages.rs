@@ -66,6 +66,7 @@ fn delivery(run: &str) -> Delivery {
         epoch: None,
         write_scope: None,
         memory: None,
+        secrets: None,
         atomic: false,
     }
 }

@@ -49,6 +49,7 @@ pub async fn envelopes(
         epoch: None,
         write_scope: None,
         memory: None,
+        secrets: None,
     };
     ingest.deliver(delivery).await?;
     let tail = logs.log(&log).await?.tail();

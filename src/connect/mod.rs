@@ -30,20 +30,19 @@ mod memory;
 mod openai_responses;
 mod presence;
 mod process;
-mod secrets;
 pub mod sse;
 #[cfg(target_os = "linux")]
 pub mod supervisor;
 mod turn;
 mod worker;
 
+use crate::guard::KnownSecrets;
 use crate::serve::App;
 use call::Protocol;
 use entry::{AgentEntry, AgentTarget, EntryError};
 use futures_util::future::join_all;
 use http::HttpEndpoint;
 use process::ProcessPool;
-use secrets::KnownSecrets;
 use std::collections::HashSet;
 use std::sync::Arc;
 use tokio::sync::Notify;

@@ -12,8 +12,8 @@ use super::entry::AgentEntry;
 use super::error::{RetryHint, UpstreamError, excerpt};
 use super::http::ENDPOINT_UNREACHABLE;
 use super::memory;
-use super::secrets::KnownSecrets;
 use crate::control::Answer;
+use crate::guard::KnownSecrets;
 use crate::ingest::WriterView;
 use crate::log::LogId;
 use crate::log::agent_memory::{AgentMemory, MemoryWrite, Remembered};
@@ -161,9 +161,10 @@ impl ConnectedAgent {
     pub async fn run_turn(&self, job: TurnJob, mut commands: mpsc::UnboundedReceiver<TurnCommand>) -> Vec<LateReply> {
         let run = job.run.clone();
         let mut turn = match self.publisher(&job).await {
-            Ok(publisher) => {
+            Ok(mut publisher) => {
                 let headers = job.controls.iter().filter_map(|control| control.user_headers.as_ref());
-                let secrets = headers.fold(self.secrets.clone(), KnownSecrets::with_headers);
+                let secrets = Arc::new(headers.fold(self.secrets.clone(), KnownSecrets::with_headers));
+                publisher.hide(secrets.clone());
                 let (memory, late) = (Remembered::default(), Vec::new());
                 Turn { agent: self, publisher, job, memory, secrets, late, is_cancelled: false }
             }
@@ -201,7 +202,7 @@ struct Turn<'a> {
     job: TurnJob,
     memory: Remembered,
     /// The credentials of the agent, and the headers of its users: no fact repeats them.
-    secrets: KnownSecrets,
+    secrets: Arc<KnownSecrets>,
     /// Answers that another call must bring.
     late: Vec<LateReply>,
     is_cancelled: bool,
@@ -209,8 +210,7 @@ struct Turn<'a> {
 
 impl Turn<'_> {
     async fn publish_native(&mut self, facts: &[Value]) -> Result<(), Problem> {
-        let facts: Vec<String> = facts.iter().map(|fact| self.secrets.mask(&fact.to_string()).into_owned()).collect();
-        self.publisher.publish(&source::agent_ui::SOURCE, &facts, None).await
+        self.publisher.publish(&source::agent_ui::SOURCE, &lines(facts), None).await
     }
 
     async fn status(&self) -> Result<Status, Problem> {
@@ -488,8 +488,7 @@ impl Turn<'_> {
         if !facts.is_empty() {
             self.resolve().await?;
             let memory = self.remember(upstream.news());
-            let facts: Vec<String> = facts.iter().map(|fact| self.secrets.mask(fact).into_owned()).collect();
-            self.publisher.publish(self.agent.source(), &facts, memory).await.map_err(|problem| refused(problem, &facts))?;
+            self.publisher.publish(self.agent.source(), facts, memory).await.map_err(|problem| refused(problem, facts))?;
             self.acknowledge().await;
         }
         Ok(())

@@ -12,6 +12,7 @@
 //! | `secrets` | secrets in text, whole or streamed, with one scanner for both |
 //! | `places`, `rules`, `recall` | which positions it reads, what it takes for a secret, what it keeps between chunks |
 //! | `walk` | names and scanner applied to JSON, ids and words |
+//! | `echo` | values that a producer must not repeat, whole or streamed |
 //! | `stream` | the memory of an open stream, and when the stream ends |
 //! | `offload` | values that are too large for an envelope |
 //!
@@ -20,6 +21,7 @@
 //!
 //! The guard does not decide what a particular reader may see; the audience does (`model/audience.rs`).
 
+mod echo;
 mod names;
 mod offload;
 mod places;
@@ -32,6 +34,7 @@ mod tests;
 mod traces;
 mod walk;
 
+pub use echo::KnownSecrets;
 pub use offload::stays_inline;
 pub use secrets::redact_text;
 pub use walk::redact_value;
@@ -39,9 +42,11 @@ pub use walk::redact_value;
 use crate::model::halves::Halves;
 use crate::model::{BlobId, Draft, Ids};
 use bytes::Bytes;
+use echo::Echoes;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 use stream::{Key, SavedStream, Stream, Streamed};
 
 /// The most streams of one log that may hold back a tail.
@@ -124,6 +129,9 @@ impl<'d> Guarded<'d> {
 #[derive(Debug, Default)]
 pub struct Guard {
     streams: HashMap<Key, Stream>,
+    /// What the deliverer of the next drafts must not repeat.
+    known: Option<Arc<KnownSecrets>>,
+    echoes: Echoes,
     /// The number of streams that hold a tail.
     holding: usize,
     /// The number of chunks so far, which gives the age of streams.
@@ -202,7 +210,7 @@ impl Guard {
     /// Whether a held tail is not safe to save.
     #[must_use]
     pub fn is_lost_by_saving(&self) -> bool {
-        self.streams.values().any(Stream::is_lost_by_saving)
+        !self.echoes.is_empty() || self.streams.values().any(Stream::is_lost_by_saving)
     }
 
     /// Passes one draft: calls `send` with each storable draft, in order.
@@ -225,7 +233,7 @@ impl Guard {
         walk::redact_draft(draft, &mut self.known_ids);
         let mut send = |draft: &mut Draft| send(guarded(policy, new_id, draft));
         match streamed {
-            Some((member, text)) => self.pass_chunk(draft, Streamed { member, text, halves }, &mut send),
+            Some((member, text)) => self.pass_echo(draft, Streamed { member, text, halves }, &mut send),
             None => {
                 if stream::ends_streams(draft) {
                     self.end(|key| key.is_ended_by(draft), &mut send);
@@ -242,6 +250,34 @@ impl Guard {
     pub fn flush(&mut self, policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, send: &mut dyn FnMut(Guarded<'_>)) {
         self.end(|_| true, &mut |draft| send(guarded(policy, new_id, draft)));
         self.has_changed |= std::mem::take(&mut self.has_forgotten);
+    }
+
+    /// Sets what the deliverer of the next drafts must not repeat.
+    pub fn set_known_secrets(&mut self, known: Option<Arc<KnownSecrets>>) {
+        self.known = known;
+    }
+
+    /// Passes a chunk without the values that its producer must not repeat.
+    fn pass_echo(&mut self, draft: &mut Draft, mut streamed: Streamed, send: &mut dyn FnMut(&mut Draft)) {
+        if self.known.is_some() || !self.echoes.is_empty() {
+            let came_empty = streamed.text.is_empty();
+            let known = self.known.clone().unwrap_or_default();
+            let before = self.echoes.feed(&known, draft, &mut streamed);
+            self.pass_held(before, send);
+            if !came_empty && streamed.text.is_empty() && !stream::has_further_members(draft, streamed.member) {
+                return;
+            }
+        }
+        self.pass_chunk(draft, streamed, send);
+    }
+
+    /// Passes text that was held back as the possible beginning of a known value.
+    fn pass_held(&mut self, held: Vec<Draft>, send: &mut dyn FnMut(&mut Draft)) {
+        for mut draft in held {
+            if let Some((member, text)) = stream::take_streamed(&mut draft).filter(|(_, text)| !text.is_empty()) {
+                self.pass_chunk(&mut draft, Streamed { member, text, halves: Halves::Absent }, send);
+            }
+        }
     }
 
     fn pass_chunk(&mut self, draft: &mut Draft, streamed: Streamed, send: &mut dyn FnMut(&mut Draft)) {
@@ -298,6 +334,8 @@ impl Guard {
 
     /// Ends the streams that `ended` selects, the oldest first.
     fn end(&mut self, ended: impl Fn(&Key) -> bool, send: &mut dyn FnMut(&mut Draft)) {
+        let held = self.echoes.end(&self.known.clone().unwrap_or_default(), &ended);
+        self.pass_held(held, send);
         if self.streams.is_empty() {
             return;
         }

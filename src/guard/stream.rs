@@ -172,7 +172,7 @@ pub(super) struct Streamed {
 /// member here survives a restart.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Skeleton {
+pub(super) struct Skeleton {
     #[serde(rename = "class")]
     event_type: EventType,
     timestamp: Option<Box<str>>,
@@ -223,7 +223,7 @@ impl Visibility {
 const REPEATED_MEMBERS: &[&str] = &["role", "channel"];
 
 impl Skeleton {
-    fn of(draft: &Draft, member: &str) -> Self {
+    pub(super) fn of(draft: &Draft, member: &str) -> Self {
         let mut payload = Map::new();
         for (name, value) in &draft.payload {
             if name == member || REPEATED_MEMBERS.contains(&name.as_str()) {
@@ -246,8 +246,13 @@ impl Skeleton {
         }
     }
 
+    /// Whether the same readers see `draft`.
+    pub(super) fn is_seen_as(&self, draft: &Draft) -> bool {
+        self.visibility == Visibility::of(draft)
+    }
+
     /// Makes a draft that sends this text.
-    fn with_text(self, text: String) -> Draft {
+    pub(super) fn with_text(self, text: String) -> Draft {
         let Self { visibility, mut payload, .. } = self;
         let streamed = ["text", "inputText"].into_iter().find(|member| payload.contains_key(*member));
         if let Some(member) = streamed {
@@ -376,7 +381,7 @@ impl Stream {
         if text.is_empty() || (self.half.is_none() && halves == Halves::Absent) {
             return text;
         }
-        if self.half.as_ref().is_some_and(|held| held.draft.visibility != Visibility::of(draft)) {
+        if self.half.as_ref().is_some_and(|held| !held.draft.is_seen_as(draft)) {
             self.end_half(send);
         }
         let mut half = self.half.take().map(|held| held.half);
@@ -441,7 +446,7 @@ impl Stream {
         let held = std::mem::take(&mut self.held);
         for (i, (mut held, part)) in held.into_iter().zip(parts).enumerate() {
             held.bytes -= part.passed;
-            let is_joined = i + 1 == count && next.is_some_and(|next| held.draft.visibility == Visibility::of(next));
+            let is_joined = i + 1 == count && next.is_some_and(|next| held.draft.is_seen_as(next));
             if is_joined {
                 joined = part.text;
             } else if !part.text.is_empty() {
@@ -458,7 +463,7 @@ impl Stream {
 /// Whether a chunk has members besides its text.
 ///
 /// Such a chunk is sent even if its whole text is held back.
-fn has_further_members(draft: &Draft, member: &str) -> bool {
+pub(super) fn has_further_members(draft: &Draft, member: &str) -> bool {
     !draft.extra.is_empty()
         || draft.refs.is_some()
         || draft.raw_event_ref.is_some()

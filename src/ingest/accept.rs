@@ -141,6 +141,7 @@ impl LogWriter {
         if bytes > limit {
             return Err(IngestError::EnvelopesTooLarge { bytes, limit }.into());
         }
+        self.guard.set_known_secrets(delivery.secrets.clone());
         let (source, now) = (Some(delivery.source.name), (environment.now)());
         let mut context = StampContext { given: &given, source, policy, environment, now, halves: Halves::Absent };
         let (first, mut stamped, mut shed) = (self.summary.last_sequence, self.begin_stamp(context, until - from), 0);

@@ -48,9 +48,9 @@ impl Ingest {
             }
             let given = Ids { session: Some(session), ..Ids::default() };
             let (log, source) = (LogId::Run(run), &source::agent_ui::SOURCE);
-            let (producer, epoch, write_scope, memory) = (None, None, None, None);
+            let (producer, epoch, write_scope, memory, secrets) = (None, None, None, None, None);
             let facts = facts.into();
-            let delivery = Delivery { log, source, given, producer, facts, atomic: true, epoch, write_scope, memory };
+            let delivery = Delivery { log, source, given, producer, facts, atomic: true, epoch, write_scope, memory, secrets };
             Box::pin(self.deliver(delivery)).await?;
         }
         Ok(())

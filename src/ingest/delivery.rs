@@ -1,5 +1,6 @@
 //! Deliveries: facts for one log, with their producer and their write scope.
 
+use crate::guard::KnownSecrets;
 use crate::log::LogId;
 use crate::log::agent_memory::MemoryWrite;
 use crate::model::json::string_end;
@@ -38,6 +39,8 @@ pub struct Delivery {
     pub write_scope: Option<WriteScope>,
     /// What a connector stores in the same commit. `None` for every other producer.
     pub memory: Option<MemoryWrite>,
+    /// What the facts must not repeat, known to a connector. `None` for every other producer.
+    pub secrets: Option<Arc<KnownSecrets>>,
 }
 
 /// Bytes of an envelope's row besides ids and fact; roughly the row of a fact without members.

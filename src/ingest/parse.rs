@@ -127,6 +127,7 @@ mod tests {
             epoch: None,
             write_scope: None,
             memory: None,
+            secrets: None,
         }
     }
 

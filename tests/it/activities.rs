@@ -390,6 +390,7 @@ async fn checkpoints_of_a_growing_log_do_not_change_its_activities() {
             epoch: None,
             write_scope: None,
             memory: None,
+            secrets: None,
             atomic: false,
         };
         ingest.deliver(delivery).await.unwrap();

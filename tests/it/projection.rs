@@ -85,6 +85,7 @@ impl Pipeline {
                 epoch: None,
                 write_scope: None,
                 memory: None,
+                secrets: None,
                 atomic: true,
             };
             self.ingest.deliver(delivery).await.unwrap();

@@ -72,6 +72,7 @@ fn facts(facts: &[Value], seq: Option<u64>) -> Delivery {
         epoch: None,
         write_scope: None,
         memory: None,
+        secrets: None,
     }
 }
 

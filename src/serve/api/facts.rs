@@ -168,7 +168,18 @@ impl Destination {
     fn delivery(&self, facts: Facts, atomic: bool, sent: u64) -> Delivery {
         let producer = self.producer.clone().map(|producer| Producer { seq: producer.seq + sent, ..producer });
         let (log, default_ids, write_scope) = (self.log.clone(), self.default_ids.clone(), self.write_scope.clone());
-        Delivery { log, source: self.source, given: default_ids, producer, facts, atomic, epoch: None, write_scope, memory: None }
+        Delivery {
+            log,
+            source: self.source,
+            given: default_ids,
+            producer,
+            facts,
+            atomic,
+            epoch: None,
+            write_scope,
+            memory: None,
+            secrets: None,
+        }
     }
 }
 

@@ -86,6 +86,7 @@ fn says(text: &str) -> Delivery {
         epoch: None,
         write_scope: None,
         memory: None,
+        secrets: None,
     }
 }
 

@@ -199,13 +199,26 @@ async fn secrets_of_one_sender_do_not_displace_the_headers_of_others() {
 async fn an_agent_that_echoes_its_credentials_and_the_user_s_headers_puts_them_into_no_envelope() {
     let (own, users) = ("plain words of the operator", "plain-words-of-the-user");
     let echo = format!("I got {own} and {users}, which is tenant/{users}.");
+    // A model gives its words in pieces.
+    let pieces = |text: &str| [text.get(..text.len() - 9).unwrap().to_owned(), text[text.len() - 9..].to_owned()];
+    let [text, thought] = ["TEXT_MESSAGE_CHUNK", "REASONING_MESSAGE_CHUNK"].map(|kind| {
+        pieces(own).map(|delta| json!({ "type": kind, "messageId": kind, "role": if kind.starts_with('T') { "assistant" } else { "reasoning" }, "delta": delta }))
+    });
+    let args = pieces(&json!({ "seen": users }).to_string().replace("\"}", ""))
+        .map(|delta| json!({ "type": "TOOL_CALL_CHUNK", "toolCallId": "d", "toolCallName": "env", "delta": delta }));
     let says = [
         json!({ "type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "role": "assistant", "delta": echo }),
         json!({ "type": "TOOL_CALL_CHUNK", "toolCallId": "c", "toolCallName": "env", "delta": json!({ "seen": own }).to_string() }),
+    ]
+    .into_iter()
+    .chain(text)
+    .chain(thought)
+    .chain(args)
+    .chain([
         json!({ "type": "RUN_ERROR", "message": echo }),
-    ];
+    ]);
     let replies = vec![
-        Reply::Events([&[started("r1")], &says[..]].concat()),
+        Reply::Events([started("r1")].into_iter().chain(says).collect()),
         Reply::Other(422, "text/plain", "plain words of the operator, plain-words-of-the-user"),
     ];
     let endpoint = Endpoint::start(replies).await;

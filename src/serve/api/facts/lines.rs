@@ -2,6 +2,7 @@
 
 use super::problems::{FactNumbering, fact_too_large, ingest_problem};
 use super::{Destination, poll_once};
+use crate::guard::KnownSecrets;
 use crate::ingest::{Delivery, Facts, INLINE_BYTES_MAX, IngestError, Pending, Receipt, envelope_bytes_with};
 use crate::log::agent_memory::MemoryWrite;
 use crate::log::commit::Connected;
@@ -17,6 +18,7 @@ use http::StatusCode;
 use http_body_util::BodyExt;
 use std::collections::VecDeque;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -36,6 +38,8 @@ pub struct LineBody<'a> {
     pub buffer: BytesMut,
     /// What a connector stores with the facts in the buffer: at the beginning of its run with the first, else with the last.
     pub memory: Option<MemoryWrite>,
+    /// What a connector's facts must not repeat.
+    pub secrets: Option<Arc<KnownSecrets>>,
     /// Lines read, including blank ones. The line at fault has the next number.
     read: u64,
     /// Facts submitted, and the groups in flight.
@@ -62,8 +66,8 @@ impl<'a> LineBody<'a> {
     pub async fn new(app: &'a App, to: Destination, access: OpenAccess) -> Result<Self, Problem> {
         let line = app.logs.log(&to.log).await?.mark_connected();
         let (buffer, in_flight) = (BytesMut::new(), VecDeque::new());
-        let (memory, epoch, receipt) = (None, None, None);
-        Ok(Self { app, to, buffer, memory, read: 0, sent: 0, epoch, in_flight, receipt, access, _connected: line })
+        let (memory, secrets, epoch, receipt) = (None, None, None, None);
+        Ok(Self { app, to, buffer, memory, secrets, read: 0, sent: 0, epoch, in_flight, receipt, access, _connected: line })
     }
 
     pub async fn accept(mut self, mut body: Body) -> Result<Receipt, Problem> {
@@ -168,7 +172,8 @@ impl<'a> LineBody<'a> {
     /// Submits one group of facts. `lines` are their line numbers.
     async fn submit_group(&mut self, facts: Facts, lines: Vec<u64>, memory: Option<MemoryWrite>) -> Result<(), Problem> {
         let (app, first, count) = (self.app, self.sent, facts.len());
-        let delivery = Delivery { epoch: self.epoch, memory, ..self.to.delivery(facts, false, first) };
+        let delivery =
+            Delivery { epoch: self.epoch, memory, secrets: self.secrets.clone(), ..self.to.delivery(facts, false, first) };
         app.disk.reserve_space(&delivery)?;
         self.wait_for_rate(count).await?;
         self.sent += count as u64;

@@ -2,6 +2,7 @@
 
 use super::Destination;
 use super::lines::LineBody;
+use crate::guard::KnownSecrets;
 use crate::log::LogId;
 use crate::log::agent_memory::MemoryWrite;
 use crate::model::Ids;
@@ -9,6 +10,8 @@ use crate::serve::App;
 use crate::serve::access::authorization::{OpenAccess, Principal};
 use crate::serve::http::problem::Problem;
 use crate::source::{SourceKind, agent_ui};
+use std::borrow::Cow;
+use std::sync::Arc;
 
 /// A producer within the server. It has the path and the limits of a streamed body.
 pub struct FactPublisher<'a>(LineBody<'a>);
@@ -22,6 +25,11 @@ impl<'a> FactPublisher<'a> {
         let (source, principal) = (&agent_ui::SOURCE, Principal::anonymous());
         let to = Destination { log, source, default_ids, producer: None, write_scope: None, principal };
         LineBody::new(app, to, OpenAccess::default()).await.map(Self)
+    }
+
+    /// Masks these values in all further facts, also where the chunks of a stream cut them.
+    pub fn hide(&mut self, secrets: Arc<KnownSecrets>) {
+        self.0.secrets = Some(secrets);
     }
 
     /// Publishes facts, each a line of JSON, and waits until they are durable.
@@ -40,6 +48,7 @@ impl<'a> FactPublisher<'a> {
         self.0.app.disk.check_space()?;
         (self.0.to.source, self.0.memory) = (source, memory);
         for fact in facts {
+            let fact = self.0.secrets.as_ref().map_or(Cow::Borrowed(fact.as_str()), |secrets| secrets.mask(fact));
             self.0.buffer.extend_from_slice(fact.as_bytes());
             self.0.buffer.extend_from_slice(b"\n");
         }

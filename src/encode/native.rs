@@ -70,6 +70,8 @@ impl Encoder {
         if let Some(ended) = change.ended {
             member(object, "ended", &ended);
         }
+        let opened_at = activity.source_opened_at.filter(|_| change.is_source_time_new);
+        source_times(object, opened_at, activity.source_ended_at.filter(|_| change.ended == Some(true)));
         member(object, "patch", &change.patch);
         object.push(b'}');
         out.end(Some(tag(activity)));
@@ -87,6 +89,7 @@ impl Encoder {
         if let Some(ended_at) = activity.ended_at {
             time(object, "endedAt", ended_at);
         }
+        source_times(object, activity.source_opened_at, activity.source_ended_at);
         if let Some(agent) = &activity.agent {
             member(object, "agentId", agent);
         }
@@ -203,6 +206,15 @@ fn time(out: &mut Vec<u8>, name: &str, time: ReceivedAt) {
     out.push(b'"');
 }
 
+/// Appends the times by the clock of an activity's source.
+fn source_times(out: &mut Vec<u8>, opened_at: Option<ReceivedAt>, ended_at: Option<ReceivedAt>) {
+    for (name, at) in [("sourceOpenedAt", opened_at), ("sourceEndedAt", ended_at)] {
+        if let Some(at) = at {
+            time(out, name, at);
+        }
+    }
+}
+
 /// Takes the next frame as WebSocket text, with its cursor.
 ///
 /// A WebSocket message has no `id:` line, so the object carries the cursor and the subscription. `sub` is the
@@ -220,6 +232,7 @@ mod tests {
     use crate::encode::frames::{ActivityView, Frame};
     use crate::model::RunId;
     use crate::projection::activity_set::{ActivitySet, PatchOperation};
+    use crate::projection::source_clock::SourceClock;
     use serde_json::json;
     use std::sync::Arc;
 
@@ -284,7 +297,7 @@ mod tests {
             "content": { "role": "assistant", "parts": [] },
         }))
         .unwrap();
-        let set = ActivitySet::restore(vec![activity], false);
+        let set = ActivitySet::restore(vec![activity], false, SourceClock::default());
         let activity = &set.activities()[0];
         let mut out = FrameBuffer::new(epoch);
         encoder.snapshot(&mut out, Sequence(7), Some(Sequence(5)), activity);

@@ -273,6 +273,8 @@ pub fn frames() -> Value {
         }), json!({
             "prev": prev,
             "endedAt": time("When the server received the envelope that ended it. Absent while it is open, and if only its source knows the end."),
+            "sourceOpenedAt": time("When it opened by its source's own clock. Absent unless the source states times."),
+            "sourceEndedAt": time("When it ended by its source's own clock. Absent while it is open."),
             "agentId": { "description": "The agent that it belongs to.", "$ref": "urn:proscenium:schema:agentui-event#/$defs/id" },
         })),
         "ActivityDelta": frame("ActivityDelta", "A change to an activity that this reader has.", json!({
@@ -282,7 +284,9 @@ pub fn frames() -> Value {
             "at": time("When the server received the envelope: the activity's new `updatedAt`."),
             "patch": { "description": "Applies in order to the content that this reader has.", "type": "array", "items": operation(), "minItems": 1 },
         }), json!({
-            "ended": { "description": "`true`: the activity has ended, and `at` is its `endedAt`. `false`: the activity is open again, without `endedAt`. Absent if neither changed.", "type": "boolean" },
+            "ended": { "description": "`true`: the activity has ended, and `at` is its `endedAt`. `false`: the activity is open again, without `endedAt` and `sourceEndedAt`. Absent if neither changed.", "type": "boolean" },
+            "sourceOpenedAt": time("The activity's `sourceOpenedAt`, if the source stated no time before this change."),
+            "sourceEndedAt": time("The activity's new `sourceEndedAt`; only beside `ended: true`."),
         })),
         "Hydrated": frame("Hydrated", "The snapshots are complete as of `sequence`; live frames follow.", json!({}), json!({})),
         "Reset": frame("Reset", "Discard all state of this run; the following frames start from the beginning.", json!({

@@ -1,4 +1,4 @@
-//! The time at which the server received an envelope, in milliseconds, as in `receivedAt`.
+//! A time of an envelope in milliseconds: when the server received it, as in `receivedAt`, or its source's own.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -20,6 +20,18 @@ impl ReceivedAt {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         text.parse().ok().map(|time: Timestamp| Self(time.as_millisecond()))
+    }
+
+    /// The time so many milliseconds later, within the range of the type.
+    #[must_use]
+    pub const fn after_ms(self, ms: i64) -> Self {
+        Self(self.0.saturating_add(ms))
+    }
+
+    /// The milliseconds since an earlier time, within the range of the type.
+    #[must_use]
+    pub const fn ms_since(self, earlier: Self) -> i64 {
+        self.0.saturating_sub(earlier.0)
     }
 
     /// Appends its text. The standard formatter takes longer.

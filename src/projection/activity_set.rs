@@ -8,6 +8,7 @@
 
 use super::envelope_view::FactText;
 use super::patch;
+use super::source_clock::SourceClock;
 use crate::model::{AgentId, ReceivedAt, Sequence, Surface, TEXT_BYTES_MAX};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,11 @@ pub struct Activity {
     /// When the server received the envelope that ended the activity; `None` while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<ReceivedAt>,
+    /// The same times by the clock of the activity's source, as far as it states times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_opened_at: Option<ReceivedAt>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_ended_at: Option<ReceivedAt>,
     pub content: Map<String, Value>,
     /// The cached size of the content, in bytes as patches count them; not part of the activity.
     #[serde(skip)]
@@ -107,6 +113,8 @@ pub struct Change {
     pub patch: Vec<PatchOperation>,
     /// Whether the activity ended (true) or opened again (false) with this change; `None` if neither.
     pub ended: Option<bool>,
+    /// Whether the activity got its `source_opened_at` with this change: its source stated no time before.
+    pub is_source_time_new: bool,
     /// The envelope that changed the activity before.
     previous: Sequence,
 }
@@ -131,6 +139,9 @@ pub struct ActivitySet {
     changes: Vec<Change>,
     now: Sequence,
     received_at: ReceivedAt,
+    clock: SourceClock,
+    /// The time of the envelope by the clock of its source.
+    source_time: Option<ReceivedAt>,
     /// Whether an activity was left out.
     has_omissions: bool,
     /// The discarded changes of activities that were left out.
@@ -144,10 +155,10 @@ struct Discarded {
 }
 
 impl ActivitySet {
-    /// Restores a set from its activities in order, and the mark of whether others were left out.
+    /// Restores a set from its activities in order, the mark of whether others were left out, and its sources' clock.
     #[must_use]
-    pub fn restore(activities: Vec<Activity>, has_omissions: bool) -> Self {
-        let mut set = Self { has_omissions, ..Self::default() };
+    pub fn restore(activities: Vec<Activity>, has_omissions: bool, clock: SourceClock) -> Self {
+        let mut set = Self { clock, has_omissions, ..Self::default() };
         for (at, activity) in activities.iter().enumerate() {
             let kind = activity.kind.strip_prefix(SOURCE_PREFIX).filter(|_| activity.is_custom).unwrap_or(&activity.kind);
             let indexes = if activity.is_custom { &mut set.custom_indexes } else { &mut set.indexes };
@@ -187,9 +198,10 @@ impl ActivitySet {
         Edit { content, path: String::new(), change, weight: None }
     }
 
-    /// Starts the changes of one envelope.
-    pub(super) fn begin_envelope(&mut self, sequence: Sequence, received_at: ReceivedAt) {
+    /// Starts the changes of one envelope, whose source stated this time.
+    pub(super) fn begin_envelope(&mut self, sequence: Sequence, received_at: ReceivedAt, stated: Option<ReceivedAt>) {
         (self.now, self.received_at) = (sequence, received_at);
+        self.source_time = self.clock.read(received_at, stated);
     }
 
     /// The envelope that is being folded.
@@ -200,6 +212,11 @@ impl ActivitySet {
     /// When the server received the envelope that is being folded.
     pub(super) const fn received_at(&self) -> ReceivedAt {
         self.received_at
+    }
+
+    /// What the log says about the clock of its sources.
+    pub(super) const fn clock(&self) -> SourceClock {
+        self.clock
     }
 
     /// Whether the envelope has changed an activity so far.
@@ -219,10 +236,16 @@ impl ActivitySet {
                 return false;
             }
             activity.updated_at = self.received_at;
+            if activity.source_opened_at.is_none() {
+                // What opened before the first stated time has that time: no earlier one is known.
+                activity.source_opened_at = self.clock.first;
+                change.is_source_time_new = self.clock.first.is_some();
+            }
             let has_ended = has_ended(activity);
             if has_ended != activity.ended_at.is_some() {
                 change.ended = Some(has_ended);
                 activity.ended_at = has_ended.then_some(self.received_at);
+                activity.source_ended_at = self.source_time.max(activity.source_opened_at).filter(|_| has_ended);
             }
             true
         });
@@ -289,6 +312,8 @@ impl ActivitySet {
             opened_at: self.received_at,
             updated_at: self.received_at,
             ended_at: None,
+            source_opened_at: self.source_time,
+            source_ended_at: None,
             content: Map::new(),
             weight: CachedSize::default(),
         });

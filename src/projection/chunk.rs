@@ -36,6 +36,7 @@ pub struct ChunkRows {
 /// A row without its id and numbers, which the fold ignores.
 struct SplitRow<'r> {
     begin: &'r [u8],
+    timestamp: Option<&'r [u8]>,
     received_at: &'r [u8],
     /// From the end of the time on.
     rest: &'r [u8],
@@ -53,13 +54,14 @@ fn split(row: &[u8]) -> Option<SplitRow<'_>> {
     let mut rest = rest.strip_prefix(b",\"eventId\":\"")?.get(ID_BYTES..)?.strip_prefix(b"\"")?;
     rest = &rest[digits(b",\"sequence\":", rest)?..];
     rest = &rest[digits(b",\"sourceSequence\":", rest).unwrap_or(0)..];
-    if let Some(timestamp) = rest.strip_prefix(b",\"timestamp\":\"") {
-        let end = memchr::memchr2(b'"', b'\\', timestamp)?;
-        rest = timestamp[end..].strip_prefix(b"\"")?;
+    let mut timestamp = None;
+    if let Some(stated) = rest.strip_prefix(b",\"timestamp\":\"") {
+        let end = memchr::memchr2(b'"', b'\\', stated)?;
+        (timestamp, rest) = (Some(&stated[..end]), stated[end..].strip_prefix(b"\"")?);
     }
     rest = rest.strip_prefix(b",\"receivedAt\":\"")?;
     let (received_at, rest) = rest.split_at(memchr::memchr(b'"', rest)?);
-    Some(SplitRow { begin, received_at, rest })
+    Some(SplitRow { begin, timestamp, received_at, rest })
 }
 
 impl ChunkRows {
@@ -88,11 +90,11 @@ impl ChunkRows {
         (rows.read(row)?.1 == **chunk).then_some(rows)
     }
 
-    /// The time and the text of a row; `None` if it is no such row, or has no text.
-    fn read<'r>(&self, row: &'r [u8]) -> Option<(ReceivedAt, Cow<'r, str>)> {
-        let SplitRow { begin, received_at, rest } = split(row)?;
-        let text = rest.strip_prefix(&*self.head)?.strip_suffix(&*self.tail).filter(|text| !text.is_empty())?;
-        if *begin != *self.begin {
+    /// The text of a row, and the row split; `None` if it is no such row, or has no text.
+    fn read<'r>(&self, row: &'r [u8]) -> Option<(SplitRow<'r>, Cow<'r, str>)> {
+        let split = split(row)?;
+        let text = split.rest.strip_prefix(&*self.head)?.strip_suffix(&*self.tail).filter(|text| !text.is_empty())?;
+        if *split.begin != *self.begin {
             return None;
         }
         let text = match memchr::memchr2(b'"', b'\\', text) {
@@ -102,13 +104,14 @@ impl ChunkRows {
                 Cow::Owned(serde_json::from_slice(&row[from - 1..=from + text.len()]).ok()?)
             }
         };
-        Some((ReceivedAt::parse(std::str::from_utf8(received_at).ok()?).unwrap_or_default(), text))
+        Some((split, text))
     }
 
     /// Appends the text of a row. Returns whether it is such a row.
     pub(super) fn fold(&self, row: &[u8], sequence: Sequence, activities: &mut ActivitySet) -> bool {
-        let Some((received_at, text)) = self.read(row) else { return false };
-        activities.begin_envelope(sequence, received_at);
+        let Some((SplitRow { received_at, timestamp, .. }, text)) = self.read(row) else { return false };
+        let time = |text| std::str::from_utf8(text).ok().and_then(ReceivedAt::parse);
+        activities.begin_envelope(sequence, time(received_at).unwrap_or_default(), timestamp.and_then(time));
         activities.append_text(self.activity, self.part, &text);
         true
     }

@@ -38,6 +38,8 @@ pub struct EnvelopeView {
     pub sequence: Sequence,
     /// The epoch (1970) for an envelope without a time, which a server's log never contains.
     pub received_at: ReceivedAt,
+    /// The time that the source stated.
+    pub timestamp: Option<ReceivedAt>,
     pub event_type: EventType,
     pub ids: Ids,
     pub phase: Phase,
@@ -152,6 +154,7 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
         let mut envelope = EnvelopeView {
             sequence: Sequence::NONE,
             received_at: ReceivedAt::default(),
+            timestamp: None,
             event_type: EventType::Other(Box::default()),
             ids: Ids::default(),
             phase: Phase::Unknown,
@@ -171,8 +174,12 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
                     let Name(time) = map.next_value()?;
                     envelope.received_at = ReceivedAt::parse(&time).unwrap_or_default();
                 }
-                "eventId" | "sequence" | "sourceSequence" | "timestamp" | "owner" | "scope" | "persistence" | "control"
-                | "audience" | "startAudience" | "rawEventRef" => {
+                "timestamp" => {
+                    let Name(time) = map.next_value()?;
+                    envelope.timestamp = ReceivedAt::parse(&time);
+                }
+                "eventId" | "sequence" | "sourceSequence" | "owner" | "scope" | "persistence" | "control" | "audience"
+                | "startAudience" | "rawEventRef" => {
                     map.next_value::<IgnoredAny>()?;
                 }
                 member if Ids::MEMBERS.contains(&member) => match map.next_value()? {

@@ -32,6 +32,7 @@ mod review;
 mod run;
 pub mod schema;
 mod session;
+pub mod source_clock;
 mod state;
 mod subject;
 mod task;
@@ -48,6 +49,7 @@ use envelope_view::EnvelopeView;
 use lifecycle::EndRule;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use source_clock::SourceClock;
 
 /// The kind of the action activity, which calls refer to.
 const ACTION_KIND: &str = "action";
@@ -160,10 +162,11 @@ struct Saved<'v> {
     /// Whether activities were left out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_over: bool,
+    clock: SourceClock,
 }
 
 /// The version of the fold. Increase it with every change of a fold's result.
-const VERSION: u32 = 12;
+const VERSION: u32 = 13;
 
 impl View {
     /// Creates the view before the first envelope.
@@ -208,7 +211,7 @@ impl View {
         (view.through, view.last_framed) = (saved.through, saved.framed);
         view.state.own_agent = saved.own_agent;
         view.state.run = saved.run.into_owned();
-        view.state.activities = ActivitySet::restore(saved.activities.into_owned(), saved.is_over);
+        view.state.activities = ActivitySet::restore(saved.activities.into_owned(), saved.is_over, saved.clock);
         Ok(Some(view))
     }
 
@@ -223,6 +226,7 @@ impl View {
             run: std::borrow::Cow::Borrowed(&self.state.run),
             activities: self.state.activities.activities().into(),
             is_over: self.state.activities.has_omissions(),
+            clock: self.state.activities.clock(),
         };
         serde_json::to_vec(&saved).expect("a view is plain data and serializes")
     }
@@ -290,7 +294,7 @@ impl View {
         self.chunks = None;
         self.advance(envelope.sequence);
         let fold = &mut self.state;
-        fold.activities.begin_envelope(envelope.sequence, envelope.received_at);
+        fold.activities.begin_envelope(envelope.sequence, envelope.received_at, envelope.timestamp);
         if envelope.is_hidden_failure() {
             diagnostics::count_hidden(fold);
             return self.finish(envelope.sequence);

@@ -45,7 +45,8 @@ struct ViewDigests {
 
 impl ViewDigests {
     fn of(view: &View) -> Self {
-        let rest = serde_json::to_value((view.last_framed, &view.state.own_agent, &view.state.run));
+        let rest =
+            serde_json::to_value((view.last_framed, &view.state.own_agent, &view.state.run, view.state.activities.clock()));
         let activity = |activity: &Activity| json_digest(&serde_json::to_value(activity).expect("an activity is plain data"));
         Self {
             activities: view.activities().iter().map(activity).collect(),

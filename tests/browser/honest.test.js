@@ -46,6 +46,19 @@ function posts() {
 
 /* ── states ── */
 
+test("a run whose facts arrived at once shows how long its source took", limit, async () => {
+  const at = (second, made) => ({ ...made, timestamp: `2026-01-01T00:00:0${second}Z` });
+  await stage.publish("imported", [
+    at(0, fact("run.started")),
+    at(1, fact("tool.started", { toolName: "sh" }, { toolCallId: "c" })),
+    at(4, { ...fact("tool.result", { output: "done" }, { toolCallId: "c" }), audience: "user" }),
+    at(9, fact("run.finished")),
+  ]);
+  await look({ run: "imported" });
+  assert.equal(await text(page.locator("ps-session-header .elapsed")), "9s");
+  assert.equal(await text(page.locator("ps-inline-process .spent")), "3.0s");
+});
+
 test("an accepted control does not look like a failure, and a rejected one does", limit, async () => {
   await stage.publish("colours", [fact("run.started", {}, { agentId: "colours" })]);
   await look({ run: "colours" });

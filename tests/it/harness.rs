@@ -46,7 +46,8 @@ pub fn recording(name: &str) -> Vec<Value> {
     facts_in(&format!("awaken/{name}"))
 }
 
-fn facts_in(name: &str) -> Vec<Value> {
+/// Reads the facts of a recording by its `directory/name`, in order.
+pub fn facts_in(name: &str) -> Vec<Value> {
     let text =
         std::fs::read_to_string(repository(&format!("tests/recordings/{name}.ndjson"))).expect("the recording is readable");
     text.lines()

@@ -1,6 +1,6 @@
 //! Ends, staleness and unknown states of runs, agents, tasks, reviews and artifacts.
 
-use crate::harness::{AUDIENCES, Client, environment, fact, serve_until};
+use crate::harness::{AUDIENCES, Client, environment, fact, facts_in, serve_until};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::Storage;
@@ -680,5 +680,89 @@ async fn teams_artifacts_evidence_and_hand_offs_keep_their_refs() {
         fact["refs"] = refs.clone();
         client.append("r", &[fact]).await;
         assert_eq!(read_content(&client, "r", kind, id).await["refs"], refs, "{kind}");
+    }
+}
+
+// Times of sources.
+
+/// Returns the milliseconds between the source's times of an activity; `None` if it has not both.
+fn source_ms(activity: &Value) -> Option<i64> {
+    let time = |member: &str| activity[member].as_str()?.parse::<jiff::Timestamp>().ok();
+    Some(time("sourceEndedAt")?.as_millisecond() - time("sourceOpenedAt")?.as_millisecond())
+}
+
+#[tokio::test]
+async fn facts_that_arrive_at_once_keep_the_times_that_their_source_states() {
+    let (client, _) = start_ticking_server().await;
+    let at = |time: &str, class: &str, ids: Value| {
+        let mut fact = fact(class, ids);
+        fact["timestamp"] = json!(format!("2026-01-01T00:00:{time}Z"));
+        fact
+    };
+    let facts = [
+        // Some sources state no time before their first message.
+        fact("run.started", json!({})),
+        at("01", "tool.started", json!({"toolCallId": "c", "payload": {"toolName": "x"}})),
+        fact("text.delta", json!({"messageId": "m", "payload": {"text": "a"}})),
+        at("03.5", "tool.result", json!({"toolCallId": "c", "audience": "user", "payload": {"output": 1}})),
+        fact("text.final", json!({"messageId": "m", "payload": {"text": "ab"}})),
+        at("09", "run.finished", json!({})),
+    ];
+    client.append("r", &facts).await;
+    for audience in AUDIENCES {
+        for activity in read_activities(&client, "r", audience).await {
+            let expected = match activity["activityType"].as_str() {
+                Some("run") => 8_000,
+                _ => 2_500,
+            };
+            assert_eq!(source_ms(&activity), Some(expected), "{activity:#}");
+        }
+    }
+    // A reader that gets each change has the same times as one that joins at the end.
+    let mut times = std::collections::BTreeMap::<String, [Value; 2]>::new();
+    for frame in client.open_activities("r", "replay=deltas", None).await.read_all().await {
+        if !frame.kind().starts_with("Activity") {
+            continue;
+        }
+        let known =
+            times.entry(frame.data["activityType"].as_str().expect("a frame of an activity has its type").into()).or_default();
+        for (known, member) in known.iter_mut().zip(["sourceOpenedAt", "sourceEndedAt"]) {
+            if !frame.data[member].is_null() {
+                known.clone_from(&frame.data[member]);
+            }
+        }
+    }
+    for activity in read_activities(&client, "r", "user").await {
+        let known = &times[activity["activityType"].as_str().expect("an activity has its type")];
+        assert_eq!([&known[0], &known[1]], [&activity["sourceOpenedAt"], &activity["sourceEndedAt"]], "{activity:#}");
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_states_no_time_gives_no_times() {
+    let (client, _) = start_ticking_server().await;
+    client.append("r", &[fact("run.started", json!({})), fact("run.finished", json!({}))]).await;
+    let run = read_activity(&client, "r", "run", "r").await;
+    assert_eq!(pick_members(&run, &["sourceOpenedAt", "sourceEndedAt"]), json!([null, null]));
+}
+
+#[tokio::test]
+async fn every_source_that_sends_times_gives_them_to_its_runs() {
+    let (client, _) = start_ticking_server().await;
+    // How long each recording took by the clock of its runtime, in milliseconds.
+    for (source, recording, expected) in [
+        ("a2a", "a2a/v1-cancel", 509),
+        ("ag-ui", "ag-ui/scripted-sdk1.0-text_reasoning", 126),
+        ("claude-stream-json", "claude-stream-json/one_tool", 209),
+        ("langgraph", "langgraph/v3-hitl_middleware_reject", 1608),
+        ("openai-responses", "openai-responses/endpoint-short_text", 3000),
+        ("turnrunner", "turn-runner/handwritten-port-multi_tool", 5),
+    ] {
+        let (run, facts) = (recording.replace('/', "-"), facts_in(recording));
+        // One body, so that the server receives all of it at one time.
+        let (path, headers) = (format!("/v1/runs/{run}/facts?source={source}"), [("content-type", "application/json")]);
+        client.post(&path, &headers, json!(facts).to_string()).await.ok();
+        let took = source_ms(&read_activity(&client, &run, "run", &run).await);
+        assert_eq!(took, Some(expected), "{recording}");
     }
 }

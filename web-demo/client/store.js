@@ -263,9 +263,9 @@ export class Store {
 
   /** @param {Log} log @param {import("./types.js").Snapshot} frame */
   #snapshot(log, frame) {
-    const { activityType, activityId, surface, agentId, opened, sequence, openedAt, updatedAt, endedAt, content } = frame;
+    const { activityType, activityId, surface, agentId, opened, sequence, openedAt, updatedAt, endedAt, sourceOpenedAt, sourceEndedAt, content } = frame;
     const { runId, sessionId } = log.run;
-    const times = { ...(openedAt && { openedAt }), ...(updatedAt && { updatedAt }), ...(endedAt && { endedAt }) };
+    const times = { ...(openedAt && { openedAt }), ...(updatedAt && { updatedAt }), ...(endedAt && { endedAt }), ...(sourceOpenedAt && { sourceOpenedAt }), ...(sourceEndedAt && { sourceEndedAt }) };
     const activity = { runId, ...(sessionId && { sessionId }), activityType, activityId, surface, ...(agentId && { agentId }), opened, sequence, ...times, content };
     this.#set(log, keyOf(activity), activity);
     return this.#advance(log, frame);
@@ -362,10 +362,15 @@ export class Store {
  * @param {import("./types.js").Delta} change
  * @returns {Activity}
  */
-function withTimes(activity, { at, ended }) {
+function withTimes(activity, { at, ended, sourceOpenedAt, sourceEndedAt }) {
   if (at) activity.updatedAt = at;
   if (at && ended) activity.endedAt = at;
-  if (ended === false) delete activity.endedAt;
+  if (ended === false) {
+    delete activity.endedAt;
+    delete activity.sourceEndedAt;
+  }
+  if (sourceOpenedAt) activity.sourceOpenedAt = sourceOpenedAt;
+  if (sourceEndedAt) activity.sourceEndedAt = sourceEndedAt;
   return activity;
 }
 

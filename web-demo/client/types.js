@@ -19,6 +19,8 @@
  * edition send none of the three times.
  * @property {string} [updatedAt] When the server received the envelope `sequence`.
  * @property {string} [endedAt] When the server received the envelope that ended the activity. Absent while it is open.
+ * @property {string} [sourceOpenedAt] When it opened by its source's own clock. Absent unless the source states times.
+ * @property {string} [sourceEndedAt] When it ended by its source's own clock. Absent while it is open.
  * @property {Record<string, any>} content The content. `schema/activities/` of the repository has a schema for each type.
  *
  * @typedef {object} Run The state of one log, as a store knows it.
@@ -53,8 +55,8 @@
  * @property {number} sequence The envelope that caused the frame.
  * @property {number} [prev] The previous envelope that gave this reader a frame; 0 for none.
  *
- * @typedef {LogRef & { frame: "ActivitySnapshot", activityType: string, activityId: string, surface: string, opened: number, openedAt?: string, updatedAt?: string, endedAt?: string, agentId?: string, content: Record<string, any> }} Snapshot
- * @typedef {LogRef & { frame: "ActivityDelta", activityType: string, activityId: string, at?: string, ended?: boolean, patch: Operation[] }} Delta
+ * @typedef {LogRef & { frame: "ActivitySnapshot", activityType: string, activityId: string, surface: string, opened: number, openedAt?: string, updatedAt?: string, endedAt?: string, sourceOpenedAt?: string, sourceEndedAt?: string, agentId?: string, content: Record<string, any> }} Snapshot
+ * @typedef {LogRef & { frame: "ActivityDelta", activityType: string, activityId: string, at?: string, ended?: boolean, sourceOpenedAt?: string, sourceEndedAt?: string, patch: Operation[] }} Delta
  * @typedef {LogRef & { frame: "Hydrated" }} Hydrated
  * @typedef {LogRef & { frame: "Reset", reason: string }} Reset
  * @typedef {LogRef & { frame: "End", status: string }} End

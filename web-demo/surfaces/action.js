@@ -21,7 +21,7 @@ import { POLL_MS, ACCEPTED_SHOWN_MS, readControlStatuses, hasFailed } from "./su
 import { formatValue } from "./lane.js";
 import { WholeContent } from "./bodies.js";
 import { DecisionSubject } from "./decision-subject.js";
-import { formatExact, formatSpan, parseTime } from "../ui/format.js";
+import { formatExact, formatSpan, parseTime, timesOf } from "../ui/format.js";
 import { SEND_KEYS } from "../ui/keys.js";
 import { escapeHidden, reveal } from "../ui/reveal.js";
 import { glyph, icon, statusLabel } from "../ui/icons.js";
@@ -137,7 +137,8 @@ export class Action extends Card {
     const result = toText(status === "resolved" ? (outcome ?? "resolved") : status);
     const state = stateOf(result);
     const word = OUTCOMES[result] ?? humanize(result);
-    const waited = formatWhole(parseTime(this.activity.endedAt) - parseTime(this.activity.openedAt));
+    const [asked, answered] = timesOf(this.activity);
+    const waited = formatWhole(answered - asked);
     const toggle = () => {
       this.#isOpen = !this.#isOpen;
       this.draw();

@@ -293,7 +293,7 @@ export class MessagePart extends HTMLElement {
     const isSpeech = SPEECH_KINDS.has(part?.kind);
     const notes = [part?.status === "interrupted" ? "interrupted" : "", part?.withheld ? "the rest is withheld" : "", part?.clipped ? "continues in the log" : ""].filter(Boolean).join(", ");
     render(html`
-      ${isHeaded ? html`<p class="author"><b class="name">${authorName(view, activity)}</b>${age(activity.openedAt, view.now())}</p>` : nothing}
+      ${isHeaded ? html`<p class="author"><b class="name">${authorName(view, activity)}</b>${age(activity.sourceOpenedAt ?? activity.openedAt, view.now())}</p>` : nothing}
       ${isSpeech || hasMedia(part) ? nothing : html`<p class="label">${humanize(part?.kind)}</p>`}
       ${this.#body}${this.#media}${this.#messageMedia}
       ${notes ? html`<p class="hint notes">${notes}</p>` : nothing}

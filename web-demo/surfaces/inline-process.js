@@ -11,7 +11,7 @@ import { formatValue } from "./lane.js";
 import { Prose } from "./prose.js";
 import { planOf, stepsTemplate } from "./plan.js";
 import { CustomActivity, Tool, isToolRunning, toolState, waitReason } from "./tool.js";
-import { formatCost, formatShortCount, formatSpan, parseTime } from "../ui/format.js";
+import { formatCost, formatShortCount, formatSpan, timesOf } from "../ui/format.js";
 import { glyph, icon, statusLabel } from "../ui/icons.js";
 import { html, nothing, render } from "../vendor/lit.js";
 
@@ -199,8 +199,8 @@ function stepCount(plan) {
  */
 function durationOf(activities) {
   const ended = activities.filter((one) => !isMention(one));
-  const start = Math.min(...ended.map(({ openedAt }) => parseTime(openedAt)));
-  const end = Math.max(...ended.map(({ endedAt, updatedAt }) => parseTime(endedAt ?? updatedAt)));
+  const times = ended.flatMap(timesOf);
+  const [start, end] = [Math.min(...times), Math.max(...times)];
   return end - start >= SHOWN_DURATION_MS ? formatSpan(end - start) : "";
 }
 

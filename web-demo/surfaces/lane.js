@@ -5,7 +5,7 @@
 
 import { digitsOf } from "../client/json.js";
 import { Surface, createBadge, formatCount, element, inspectButton, updateChildren, setBadge, setText, humanize, displayedStatus, stateOf, toText } from "./base.js";
-import { formatExact, formatSpan, parseTime } from "../ui/format.js";
+import { formatExact, formatSpan, timesOf } from "../ui/format.js";
 import { glyph, icon } from "../ui/icons.js";
 import { shownStatus } from "../ui/status.js";
 import { html, nothing, render } from "../vendor/lit.js";
@@ -84,12 +84,12 @@ export function createOpenRow(view, activity) {
  * @param {Activity} activity
  * @param {unknown} status
  */
-function rowState(view, { openedAt, updatedAt, endedAt }, status) {
-  const [opened, updated, ended] = [openedAt, updatedAt, endedAt].map(parseTime);
+function rowState(view, activity, status) {
+  const [opened, last] = timesOf(activity);
   // An accepted hand-off is over, although “accepted” is a status of running work.
-  const shown = Number.isFinite(ended) && shownStatus(status) === "running" ? "completed" : shownStatus(status);
-  const time = Number.isFinite(ended) ? formatSpan(ended - opened) : formatSpan(view.now() - updated);
-  return { shown, time, hint: Number.isFinite(ended) ? `Ended ${formatExact(ended)}` : Number.isFinite(updated) ? `Last change ${formatExact(updated)}` : "" };
+  const shown = activity.endedAt && shownStatus(status) === "running" ? "completed" : shownStatus(status);
+  const time = formatSpan(activity.endedAt ? last - opened : view.now() - last);
+  return { shown, time, hint: Number.isFinite(last) ? `${activity.endedAt ? "Ended" : "Last change"} ${formatExact(last)}` : "" };
 }
 
 /**

@@ -3,7 +3,7 @@
  */
 
 import { statusLabel } from "../ui/icons.js";
-import { formatExact, formatSpan, parseTime } from "../ui/format.js";
+import { formatExact, formatSpan, timesOf } from "../ui/format.js";
 import { html, nothing } from "../vendor/lit.js";
 import { TemplateSurface, define, humanize, keyOf, toText } from "./base.js";
 import { isLiveRun } from "./runtime-status.js";
@@ -59,9 +59,9 @@ export class SessionHeader extends TemplateSurface {
 
   /** @param {Activity} run */
   #elapsed(run) {
-    const started = parseTime(run.openedAt);
+    const [started, last] = timesOf(run);
     if (!Number.isFinite(started)) return nothing;
-    const ended = isLiveRun(run) ? this.view.now() : parseTime(run.endedAt ?? run.updatedAt);
+    const ended = isLiveRun(run) ? this.view.now() : last;
     const titles = [`Started ${formatExact(started)}`, isLiveRun(run) ? "" : `ended ${formatExact(ended)}`].filter(Boolean);
     return html`<span class="elapsed" title=${titles.join(", ")}>${formatSpan(ended - started).replace(/\.\ds$/, "s")}</span>`;
   }

@@ -11,7 +11,7 @@ import { Card, siblingOf } from "./card.js";
 import { isApproval } from "./decision.js";
 import { controlButton } from "./submitted-controls.js";
 import { setLinks, refLinks } from "./lane.js";
-import { formatCost, formatSpan, parseTime } from "../ui/format.js";
+import { formatCost, formatSpan, parseTime, timesOf } from "../ui/format.js";
 import { glyph, icon } from "../ui/icons.js";
 import { html, ifDefined, nothing, render } from "../vendor/lit.js";
 
@@ -206,7 +206,8 @@ function fraction(content) {
  * @param {Record<string, any>} content
  */
 function spentText(activity, content) {
-  const ms = typeof content.duration_ms === "number" ? content.duration_ms : parseTime(activity.endedAt) - parseTime(activity.openedAt);
+  const [opened, ended] = timesOf(activity);
+  const ms = typeof content.duration_ms === "number" ? content.duration_ms : ended - opened;
   return [formatSpan(ms), formatCost(content.cost_usd)].filter(Boolean).join(" · ");
 }
 

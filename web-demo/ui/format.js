@@ -17,6 +17,13 @@ const DAY_MS = 24 * HOUR_MS;
 export const parseTime = (time) => (typeof time === "string" ? Date.parse(time) : NaN);
 
 /**
+ * Returns when an activity opened, and when it ended or else changed last. What has ended has the times of its source's
+ * clock if the source states times: all facts of an import arrive at once.
+ * @param {import("../client/types.js").Activity} activity
+ */
+export const timesOf = ({ openedAt, updatedAt, endedAt, sourceOpenedAt, sourceEndedAt }) => (sourceEndedAt ? [sourceOpenedAt, sourceEndedAt] : [openedAt, endedAt ?? updatedAt]).map(parseTime);
+
+/**
  * Formats a span: `0.4s`, `7.0s`, `35.2s`, `1m 2s`, `2h 5m`, `3d 4h`.
  * @param {number} ms
  * @returns {string} Empty if it is not a finite number.

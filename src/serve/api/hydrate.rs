@@ -312,8 +312,15 @@ pub(super) fn activity_json(activity: &Activity) -> Value {
         "updatedAt": activity.updated_at.to_string(),
         "content": activity.content,
     });
-    if let Some(ended_at) = activity.ended_at {
-        shown["endedAt"] = ended_at.to_string().into();
+    let times = [
+        ("endedAt", activity.ended_at),
+        ("sourceOpenedAt", activity.source_opened_at),
+        ("sourceEndedAt", activity.source_ended_at),
+    ];
+    for (member, time) in times {
+        if let Some(time) = time {
+            shown[member] = time.to_string().into();
+        }
     }
     if let Some(agent) = &activity.agent {
         shown["agentId"] = agent.as_str().into();

@@ -324,6 +324,8 @@ fn activity() -> Value {
             "runId": id(),
             "sessionId": id(),
             "endedAt": time("When the server received the envelope that ended it; absent while it is open."),
+            "sourceOpenedAt": time("When it opened by its source's own clock; absent unless the source states times."),
+            "sourceEndedAt": time("When it ended by its source's own clock; absent while it is open."),
         }),
     )
 }

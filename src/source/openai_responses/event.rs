@@ -4,6 +4,7 @@
 //! items and agents. A bare input item is what the caller sends with its next request, and what no stream repeats. And
 //! [`STREAM_ENDED`] is what the reader of a stream adds at its end.
 
+use crate::model::time::parse_time;
 use crate::model::{Draft, ToolCallId};
 use crate::source::members::{Need, RuntimeId, diagnostic, malformed, take_text, take_type, unknown_type, unmet};
 use crate::source::{Fact, FactError};
@@ -133,6 +134,8 @@ pub(super) struct Raw {
     pub name: String,
     pub members: Fact,
     pub sequence: Option<u64>,
+    /// When the response began or ended, in the event of its start or its end.
+    pub timestamp: Option<Box<str>>,
     /// Whether the Agents SDK wrapped it.
     pub is_wrapped: bool,
 }
@@ -190,7 +193,19 @@ fn raw_event(name: String, mut members: Fact, is_wrapped: bool) -> Event {
     // Random padding, and a list that is empty unless the caller asks for it.
     members.shift_remove("obfuscation");
     members.retain(|member, value| !(value.is_null() || member == "logprobs" && value.as_array().is_some_and(Vec::is_empty)));
-    Event::Raw(Raw { kind, name, members, sequence, is_wrapped }.into())
+    let timestamp = time_of(kind, &members);
+    Event::Raw(Raw { kind, name, members, sequence, timestamp, is_wrapped }.into())
+}
+
+/// The time of an event that starts or ends a response. No other event has one.
+fn time_of(kind: Kind, members: &Fact) -> Option<Box<str>> {
+    let member = match kind {
+        Kind::Created => "created_at",
+        Kind::Completed | Kind::Incomplete | Kind::Failed => "completed_at",
+        _ => return None,
+    };
+    let at = parse_time(members.get("response")?.get(member)?)?;
+    Some(at.to_string().into())
 }
 
 fn run_item(event_type: &str, mut fact: Fact) -> Event {

@@ -135,7 +135,11 @@ impl Runtime for OpenAiResponses {
         self.form = self.form.with(&event);
         let mut handler = EventHandler { memory: self, given, out };
         match event {
-            Event::Raw(raw) => handler.raw(*raw),
+            Event::Raw(mut raw) => {
+                let (from, timestamp) = (handler.out.len(), raw.timestamp.take());
+                handler.raw(*raw);
+                handler.out.set_time(from, timestamp.as_deref());
+            }
             Event::Item(item) => handler.run_item(*item),
             Event::Agent(fact) => handler.agent_updated(fact),
             Event::StreamEnded(fact) => handler.stream_ended(fact),

@@ -53,10 +53,20 @@ test("snapshots and deltas set the times; a delta may end or reopen an activity"
   assert.deepEqual([before.updatedAt, "endedAt" in before], [at(1), false]);
   store.take(snapshot({ sequence: 6, openedAt: at(1), updatedAt: at(6), endedAt: at(6) }));
   assert.deepEqual(times(), [at(1), at(6), at(6)]);
+  // The times of the source's clock come beside.
+  const source = ({ sourceOpenedAt, sourceEndedAt } = store.get("r message m")) => [sourceOpenedAt, sourceEndedAt];
+  assert.deepEqual(source(), [undefined, undefined]);
+  change(7, { ended: false, sourceOpenedAt: at(3) });
+  change(8, { ended: true, sourceEndedAt: at(4) });
+  assert.deepEqual([source(), times()], [[at(3), at(4)], [at(1), at(8), at(8)]]);
+  change(9, { ended: false });
+  assert.deepEqual(source(), [at(3), undefined]);
+  store.take(snapshot({ sequence: 10, openedAt: at(1), updatedAt: at(9), endedAt: at(9), sourceOpenedAt: at(3), sourceEndedAt: at(5) }));
+  assert.deepEqual(source(), [at(3), at(5)]);
   // The same activity by REST is no change.
   const changes = recordChanges(store);
   const { runId: _, ...rest } = store.get("r message m");
-  store.load("r", [rest], 6);
+  store.load("r", [rest], 10);
   assert.deepEqual(changes, [{ keys: [], runs: ["r"], reset: false }]);
 });
 

@@ -575,6 +575,40 @@ async fn lists_of_names_beyond_their_limit_are_rejected_and_take_no_memory() {
     assert!(grown < 64, "{grown} MiB for {SUBSCRIPTIONS} refused filters of {} MiB", LIST_BYTES as u64 / MIB);
 }
 
+/// The size of a message with hostile members, below the limit of messages.
+const MESSAGE_BYTES: usize = 24 * MIB as usize;
+
+#[tokio::test]
+async fn a_large_message_is_rejected_before_its_members_take_memory_and_its_facts_may_be_large() {
+    let server = Process::start();
+    let client = Client::new(server.at);
+    let beside = Bystander::beside(&server);
+    let mut socket = crate::socket::Ws::open(&client).await;
+    socket.request(json!({"op": "ping", "id": 1})).await;
+    let before = server.resident_kib();
+    let names = vec![r#""t""#; MESSAGE_BYTES / 4].join(",");
+    let members: String = (0..MESSAGE_BYTES / 12).map(|n| format!(r#","m{n:06}":1"#)).collect();
+    let long = "x".repeat(MESSAGE_BYTES);
+    for (message, code, limit) in [
+        (format!(r#"{{"op":"subscribe","run":"r","type":[{names}],"id":7}}"#), "bad_query", MIB),
+        (format!(r#"{{"op":"subscribe","run":"r","id":7,"lists":[{names}]}}"#), "bad_query", MIB),
+        (format!(r#"{{"op":"ping","id":7{members}}}"#), "bad_query", MIB),
+        (format!(r#"{{"op":"ping","id":7,"{long}":1}}"#), "bad_query", MIB),
+        (format!(r#"{{"op":"submit","id":7,"runId":"r","control":"send","value":"{long}"}}"#), "control_too_large", MIB / 4),
+    ] {
+        let answer = socket.request_text(message).await;
+        assert_eq!((&answer["code"], &answer["id"]), (&json!(code), &json!(7)), "{answer}");
+        assert_eq!(answer["limit"], limit, "{answer}");
+        assert!(answer.to_string().len() < 2000, "the answer repeats the member");
+    }
+    let grown = server.resident_kib().saturating_sub(before) / 1024;
+    let facts = [fact("text.delta", json!({"messageId": "m", "payload": {"text": "x".repeat(2 * MIB as usize)}}))];
+    let answer = socket.request(json!({"op": "publish", "id": 8, "runId": "r", "facts": facts})).await;
+    assert_eq!(answer["accepted"], 1, "{answer}");
+    beside.was_served("large messages");
+    assert!(grown < 5 * MESSAGE_BYTES as u64 / MIB, "{grown} MiB for messages of {MESSAGE_BYTES} bytes");
+}
+
 /// The limit of open files, and idle readers beyond it.
 const FILES_MAX: usize = 400;
 const IDLE_READERS: usize = 300;

@@ -174,8 +174,6 @@ const RECORDINGS: &[(&str, &str, &[(&str, &[(&str, usize)])])] = &[
             ("background_bash", &[("entity-details", 1)]),
             ("subagent_background_second_turn", &[("entity-details", 1)]),
             ("subagent_foreground", &[("entity-details", 1)]),
-            // The host's words come before the program starts the turn.
-            ("tap-permission_allow_deny_always", &[("work-before-start", 1)]),
         ],
     ),
     (

@@ -79,7 +79,12 @@ impl Ws {
 
     /// Sends a message and returns its answer; queues frames before it.
     pub async fn request(&mut self, message: Value) -> Value {
-        self.send_json(&message).await;
+        self.request_text(message.to_string()).await
+    }
+
+    /// The same with the text of a message.
+    pub async fn request_text(&mut self, message: String) -> Value {
+        self.send(Message::text(message)).await;
         self.answer().await
     }
 

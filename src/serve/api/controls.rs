@@ -302,7 +302,7 @@ pub(in crate::serve) fn check_size(bytes: usize) -> Result<(), Problem> {
     if bytes > CONTROL_BYTES_MAX { Err(control_too_large()) } else { Ok(()) }
 }
 
-fn control_too_large() -> Problem {
+pub(in crate::serve) fn control_too_large() -> Problem {
     let remedy = "Store large content elsewhere, and send a reference.";
     let detail = format!("The control is larger than {CONTROL_BYTES_MAX} bytes, the limit. {remedy}");
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "control_too_large", detail).with("limit", CONTROL_BYTES_MAX)

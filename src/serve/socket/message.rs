@@ -3,19 +3,74 @@
 use crate::model::halves;
 use crate::serve::contract::operations::assert_message_described;
 use crate::serve::http::problem::Problem;
-use crate::serve::http::request::{Query, bad_id};
-use serde::Serialize;
+use crate::serve::http::request::{Query, bad_id, quoted};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use std::collections::HashMap;
+use std::fmt;
 
 /// Maximum length of a subscription's or publish's id, in bytes.
 const ID_BYTES_MAX: usize = 256;
+
+/// Maximum length of a message's members, except its facts, in bytes of JSON.
+///
+/// The serving thread parses them, and a list of short names takes twenty times its length in memory. The largest that a
+/// client needs are a control and the names of a filter.
+const MEMBERS_BYTES_MAX: usize = 1024 * 1024;
 
 /// A parsed message: its members, and its facts unparsed.
 pub(super) struct ClientMessage<'m> {
     pub members: Map<String, Value>,
     pub facts: Option<&'m RawValue>,
+    /// Why a member was not parsed.
+    pub excess: Option<Problem>,
+}
+
+/// The members of a message, unparsed. One that exceeds [`MEMBERS_BYTES_MAX`] with those before it is left out.
+#[derive(Default)]
+struct RawMembers<'m> {
+    members: Vec<(String, &'m RawValue)>,
+    facts: Option<&'m RawValue>,
+    excess: Option<Problem>,
+}
+
+impl<'m> Deserialize<'m> for RawMembers<'m> {
+    fn deserialize<D: Deserializer<'m>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(Self::default())
+    }
+}
+
+impl<'m> Visitor<'m> for RawMembers<'m> {
+    type Value = Self;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("a map")
+    }
+
+    fn visit_map<A: MapAccess<'m>>(mut self, mut map: A) -> Result<Self, A::Error> {
+        let mut left = MEMBERS_BYTES_MAX;
+        while let Some((member, value)) = map.next_entry::<String, &RawValue>()? {
+            let bytes = member.len() + value.get().len();
+            if member == "facts" {
+                self.facts = Some(value);
+            } else if bytes > left {
+                self.excess.get_or_insert_with(|| members_too_long(&member, bytes));
+            } else {
+                left -= bytes;
+                self.members.push((member, value));
+            }
+        }
+        Ok(self)
+    }
+}
+
+fn members_too_long(member: &str, bytes: usize) -> Problem {
+    let member = quoted(member);
+    let detail = format!(
+        "{member} has {bytes} bytes. The members of a message, except facts, may have {MEMBERS_BYTES_MAX} bytes together. Shorten it."
+    );
+    Problem::bad_request("bad_query", detail).with("limit", MEMBERS_BYTES_MAX)
 }
 
 impl<'m> ClientMessage<'m> {
@@ -27,10 +82,9 @@ impl<'m> ClientMessage<'m> {
             };
             problem.with("expected", "one JSON object a message")
         };
-        let mut members: HashMap<String, &RawValue> = serde_json::from_str(text).map_err(not_json)?;
-        let facts = members.remove("facts");
+        let RawMembers { members, facts, excess } = serde_json::from_str(text).map_err(not_json)?;
         let read = members.into_iter().map(|(member, value)| Ok((member, halves::parse(value.get().as_bytes())?)));
-        Ok(Self { members: read.collect::<Result<_, _>>().map_err(not_json)?, facts })
+        Ok(Self { members: read.collect::<Result<_, _>>().map_err(not_json)?, facts, excess })
     }
 
     /// Reads a required text member.

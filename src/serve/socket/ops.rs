@@ -7,7 +7,7 @@ use crate::auth::rights::Verb;
 use crate::control::Answer;
 use crate::log::LogId;
 use crate::serve::access::authorization::{Principal, Resource, authorize, unauthenticated};
-use crate::serve::api::controls::nack_answer;
+use crate::serve::api::controls::{control_too_large, nack_answer};
 use crate::serve::api::facts::{self, Destination};
 use crate::serve::http::problem::Problem;
 use crate::serve::http::request::{id_of, quoted};
@@ -91,6 +91,12 @@ impl Connection<'_> {
             let problem = unauthenticated(&TokenError::Missing);
             self.closing = Some(Close::unauthenticated("the first message must be auth", problem));
             return;
+        }
+        if let Some(excess) = &message.excess {
+            return match op {
+                Ok(SocketOperation::Submit) => self.refuse(id.as_ref(), &control_too_large()),
+                _ => self.refuse(id.as_ref(), excess),
+            };
         }
         if let Ok(op) = &op
             && self.is_for_leader(*op, id.as_ref())

@@ -321,6 +321,7 @@ const LIMITS: &[(&str, &[Limit])] = &[
             ("Newest rows in memory per run that is read", "{RECENT_BYTES_MAX}", "none; older ones are read from the log"),
             ("The cache of older frames, for all readers", "{--pages-max}", "none; they are read again"),
             ("A WebSocket message", "{--body-max}", "413 `body_too_large`; closed with 1009"),
+            ("Members of a WebSocket message, except its facts", "{MEMBERS_BYTES_MAX}", "400 `bad_query`"),
             ("Subscriptions of one WebSocket", "{--subscriptions-max}", "422 `too_many_subscriptions`"),
             ("A WebSocket that has not authenticated", "{UNAUTHENTICATED_BYTES_MAX}, {AUTH_TIME_MAX}", "closed with 4401"),
             (

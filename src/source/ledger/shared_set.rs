@@ -85,9 +85,13 @@ impl SharedSet {
     /// The ids that only one of the two sets has.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Vec<Arc<str>> {
+        // Nearly every commit: an empty set would cost an allocation.
+        if self.is_same(other) {
+            return Vec::new();
+        }
         let (mut own, mut others) = (self.leaves.iter().peekable(), other.leaves.iter().peekable());
         let (mut of_self, mut of_other) = (SharedSet::default(), Vec::new());
-        while !self.is_same(other) {
+        loop {
             match (own.peek(), others.peek()) {
                 (None, None) => break,
                 (Some(one), Some(two)) if Arc::ptr_eq(one, two) => {

@@ -66,15 +66,18 @@ async fn post_facts(client: &Client, facts: &[Value]) {
     assert_eq!(receipt["accepted"], facts.len());
 }
 
+/// Members that the store's wrapper changes: sequences, and times of the envelopes and of the store.
+#[rustfmt::skip]
+const OF_ENVELOPES: &[&str] = &[
+    "opened", "sequence", "reported", "openedAt", "updatedAt", "endedAt", "sourceOpenedAt", "sourceEndedAt", "decidedBy",
+];
+
 /// Reads the run's activities in order, without sequences and times of their envelopes.
 async fn read_activities_without_times(client: &Client, audience: &str) -> Vec<Value> {
     fn strip(value: &mut Value) {
         match value {
             Value::Object(map) => {
-                map.retain(|member, _| {
-                    !["opened", "sequence", "reported", "openedAt", "updatedAt", "endedAt", "decidedBy"]
-                        .contains(&member.as_str())
-                });
+                map.retain(|member, _| !OF_ENVELOPES.contains(&member.as_str()));
                 map.values_mut().for_each(strip);
             }
             Value::Array(items) => items.iter_mut().for_each(strip),

@@ -1,8 +1,7 @@
 /**
  * The spans of a trace: what each agent did, from when to when, with tokens and cost as far as the source said so.
  *
- * Times are those of the source's clock if it states any, else those at which the server received the envelopes: they
- * are the same for every reader.
+ * Times are those at which the server received the envelopes, so they are the same for every reader.
  */
 
 import { humanize, joinText, displayedStatus, toText } from "./base.js";
@@ -81,8 +80,8 @@ function makeSpan(activity) {
   const status = toText(content.status ?? content.state);
   const isWaiting = type === "action";
   const hasFailed = FAILED_STATUSES.includes(status) && !isWaiting && type !== "review";
-  const start = parseTime(activity.sourceOpenedAt ?? activity.openedAt);
-  const ended = parseTime(activity.sourceEndedAt ?? activity.endedAt);
+  const start = parseTime(activity.openedAt);
+  const ended = parseTime(activity.endedAt);
   const isOpen = !Number.isFinite(ended) && content.stale !== true && (type === "run" ? ["accepted", "running", "waiting"].includes(status) : LASTING.includes(type) && (OPEN_STATUSES.includes(status) || (type === "review" && status === "")));
   const end = Number.isFinite(ended) ? ended : isOpen ? NaN : LASTING.includes(type) || type === "run" ? parseTime(activity.updatedAt) : start;
   const { title, text } = describe(activity);
@@ -140,7 +139,7 @@ export function usageOf({ usage, costUsd, cost_usd: cost }) {
  * @returns {Span}
  */
 function atRest(span, run) {
-  const end = span.kind === "tool" && Number.isNaN(span.end) ? parseTime(run?.sourceEndedAt ?? run?.endedAt) : NaN;
+  const end = span.kind === "tool" && Number.isNaN(span.end) ? parseTime(run?.endedAt) : NaN;
   return Number.isFinite(end) ? { ...span, end: Math.max(span.start, end), note: "waiting for the client" } : span;
 }
 

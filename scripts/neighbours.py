@@ -252,7 +252,7 @@ while read -r line; do
       echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{\"stopReason\":\"end_turn\"}}" ;;
   esac
 done"""),
-    # Writes without an end, and does not read that it was told to stop.
+    # Writes without an end, and does not read the request to stop.
     "endless": ("acp", r"""
 read -r line; echo '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1,"agentCapabilities":{}}}'
 read -r line; echo '{"jsonrpc":"2.0","id":1,"result":{"sessionId":"s"}}'
@@ -664,8 +664,8 @@ async def large_bodies(at):
     chat = json.dumps({"id": asked, "messages": [{"id": "asked", "role": "assistant", "parts": outputs}]}).encode()
     messages = [{"id": f"u{n}", "role": "user", "content": "x"} for n in range(int(300_000 * at.scale))]
     ag_ui = json.dumps({"threadId": f"other-{tag}", "runId": f"run-{tag}", "messages": messages}).encode()
-    requests = [("POST", "/ai-sdk/nobody?version=6", chat), ("POST", "/ag-ui/nobody", ag_ui),
-                ("GET", f"/ag-ui/nobody?threadId={thread}", None), ("GET", f"/ai-sdk/nobody/{thread}?version=6", None)]
+    requests = [("POST", "/ai-sdk/absent?version=6", chat), ("POST", "/ag-ui/absent", ag_ui),
+                ("GET", f"/ag-ui/absent?threadId={thread}", None), ("GET", f"/ai-sdk/absent/{thread}?version=6", None)]
     await at.begin()
     statuses = collections.Counter()
     while at.goes_on():
@@ -679,7 +679,7 @@ async def large_bodies(at):
             except FAILURES:
                 statuses["none"] += 1
     # What was accepted would wait for its agent for a day.
-    for path in (f"/ai-sdk/nobody/{asked}/stop", f"/copilotkit/agent/nobody/stop/other-{tag}"):
+    for path in (f"/ai-sdk/absent/{asked}/stop", f"/copilotkit/agent/absent/stop/other-{tag}"):
         with contextlib.suppress(*FAILURES):
             await at.client.request("POST", path)
     await at.erase(*runs)
@@ -819,8 +819,9 @@ PACE = 0.15
 SLOTS = 8
 SESSION_RUNS = 8
 # What must not grow: the last quarter of the time has at most 15% more than the first, and so much more, in MiB for memory.
-# The store may open more files as it grows, up to a limit of its own.
-FLAT = {"rss": 16, "sockets": 16, "others": 16, "files": 64, "threads": 8, "logs_open": 32}
+# The store may open more files as it grows, up to a limit of its own. The index of runs grows with each stored run.
+FLAT = {"rss_without_runs": 16, "sockets": 16, "others": 16, "files": 64, "threads": 8, "logs_open": 32}
+INDEX_BYTES_PER_RUN = 4096
 # The largest number of a producer: with it and no facts, a producer asks which number comes next.
 ASK = 9007199254740991
 WORDS = "the agent reads a file and writes what it found into a report for its user".split()
@@ -1102,6 +1103,8 @@ class Load:
             texts = collections.defaultdict(str)
             with contextlib.suppress(*FAILURES):
                 stream = await Stream().open(self.port, f"{run.path}/stream?{query}")
+                if stream.status != 200:
+                    raise ConnectionError(f"status {stream.status} for a stream")
                 async with asyncio.timeout(240):
                     async for _, data in stream.events():
                         if data != b"[DONE]":
@@ -1336,6 +1339,7 @@ class Load:
             for name in ("logs", "logs_open", "connections", "store_bytes", "log_lines_lost_total", "in_flight_bytes"):
                 found = re.search(rf"^proscenium_{name} (\S+)", text, re.M)
                 figures[name] = float(found[1]) if found else 0
+            figures["rss_without_runs"] = figures["rss"] - figures["logs"] * INDEX_BYTES_PER_RUN / (1 << 20)
             figures["readers"] = sum(map(float, re.findall(r"^proscenium_readers\S* (\S+)", text, re.M)))
         return figures
 
@@ -1397,7 +1401,7 @@ class Load:
         quarters = [statistics.median([s.get(name, 0) for s in self.samples if n * length <= s["at"] < (n + 1) * length] or [0]) for n in range(4)]
         flat = quarters[3] <= 1.15 * quarters[0] + slack
         verdict = "flat" if flat else "NOT FLAT" if self.args.hours > 0.25 else "too short to tell"
-        print(f"  {name:12} " + "  ".join(f"{value:,.0f}" for value in quarters) + f"  {verdict}", flush=True)
+        print(f"  {name:16} " + "  ".join(f"{value:,.0f}" for value in quarters) + f"  {verdict}", flush=True)
         return verdict != "NOT FLAT"
 
     async def run(self):

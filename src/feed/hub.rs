@@ -134,8 +134,9 @@ impl Hub {
         }
     }
 
-    /// Whether readers are still to take an earlier flush. The last of them then has the flusher look at the log again.
-    pub fn waits_for_readers(&self) -> bool {
+    /// Defers the next flush to the arrival of the one that readers are still to take; the flusher then looks at the log
+    /// again. Returns whether there is one.
+    pub fn defer_to_arrival(&self) -> bool {
         self.waits_for_arrival.store(true, Ordering::SeqCst);
         // If the flush has just arrived, one of the two sides takes the mark.
         self.fan_outs.load(Ordering::SeqCst) > 0 || !self.waits_for_arrival.swap(false, Ordering::SeqCst)

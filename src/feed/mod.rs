@@ -181,7 +181,7 @@ impl Feed {
 
     /// Flushes the log if that is due; else returns the earliest time, unless the arrival of another flush decides it.
     async fn flush_or_delay(self: &Arc<Self>, hub: &Arc<Hub>) -> Option<Instant> {
-        if hub.waits_for_readers() {
+        if hub.defer_to_arrival() {
             return None;
         }
         let now = Instant::now();

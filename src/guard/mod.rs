@@ -334,8 +334,10 @@ impl Guard {
 
     /// Ends the streams that `ended` selects, the oldest first.
     fn end(&mut self, ended: impl Fn(&Key) -> bool, send: &mut dyn FnMut(&mut Draft)) {
-        let held = self.echoes.end(&self.known.clone().unwrap_or_default(), &ended);
-        self.pass_held(held, send);
+        if !self.echoes.is_empty() {
+            let held = self.echoes.end(&self.known.clone().unwrap_or_default(), &ended);
+            self.pass_held(held, send);
+        }
         if self.streams.is_empty() {
             return;
         }

@@ -183,7 +183,10 @@ pub fn without_call<'d>(envelope: &Envelope<'d>, reader: Audience) -> Envelope<'
 /// `envelope` without the person who decided, for users. `None`: this reader gets it as it is.
 #[must_use]
 pub fn without_person<'d>(envelope: &Envelope<'d>, reader: Audience) -> Option<Envelope<'d>> {
-    let payload = if reader == Audience::User { decided_by::without_person(&envelope.draft.payload)? } else { return None };
+    if reader != Audience::User {
+        return None;
+    }
+    let payload = decided_by::without_person(&envelope.draft.payload)?;
     let mut public = envelope.clone();
     public.draft.to_mut().payload = payload;
     Some(public)

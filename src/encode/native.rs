@@ -17,9 +17,11 @@
 use super::encoded::{EncodedFrames, FrameBuffer, FrameTag};
 use crate::log::LogId;
 use crate::model::{Cursor, Epoch, ReceivedAt, Sequence};
-use crate::projection::activity_set::{Activity, Change};
+use crate::projection::activity_set::{Activity, escaped};
+use crate::projection::change::{Change, Operation, Place, Within};
 use bytes::Bytes;
 use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
 use std::sync::LazyLock;
 
@@ -72,7 +74,7 @@ impl Encoder {
         }
         let opened_at = activity.source_opened_at.filter(|_| change.is_source_time_new);
         source_times(object, opened_at, activity.source_ended_at.filter(|_| change.ended == Some(true)));
-        member(object, "patch", &change.patch);
+        member(object, "patch", &change.operations);
         object.push(b'}');
         out.end(Some(tag(activity)));
     }
@@ -185,6 +187,39 @@ impl Encoder {
     }
 }
 
+/// As an operation of a JSON Patch (RFC 6902).
+impl Serialize for Operation {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let (op, at, end) = match self {
+            Self::Add(at, _) => ("add", at, ""),
+            Self::Replace(at, _) => ("replace", at, ""),
+            Self::Remove(at) => ("remove", at, ""),
+            Self::Append(at, _) | Self::Push(at, _) => ("add", at, "/-"),
+            Self::RemoveFirst(at) => ("remove", at, "/0"),
+            Self::FromSource(op) => return op.serialize(to),
+        };
+        let mut map = to.serialize_map(None)?;
+        map.serialize_entry("op", op)?;
+        map.serialize_entry("path", &pointer(at, end))?;
+        match self {
+            Self::Append(_, chunk) => map.serialize_entry("value", chunk)?,
+            Self::Add(_, value) | Self::Replace(_, value) | Self::Push(_, value) => map.serialize_entry("value", value)?,
+            Self::Remove(_) | Self::RemoveFirst(_) | Self::FromSource(_) => {}
+        }
+        map.end()
+    }
+}
+
+/// The JSON Pointer (RFC 6901) of a place, with this end.
+fn pointer(at: &Place, end: &str) -> String {
+    let member = escaped(&at.member);
+    match at.within {
+        Within::Content => ["/", &*member, end].concat(),
+        Within::Item(list, index) => ["/", list, "/", itoa::Buffer::new().format(index), "/", &member, end].concat(),
+        Within::Member(object) => ["/", object, "/", &member, end].concat(),
+    }
+}
+
 fn tag(activity: &Activity) -> FrameTag {
     FrameTag { event_type: None, surface: activity.surface.clone(), agent: activity.agent.clone() }
 }
@@ -231,7 +266,7 @@ mod tests {
     use crate::encode::encoded::DecodedFrame;
     use crate::encode::frames::{ActivityView, Frame};
     use crate::model::RunId;
-    use crate::projection::activity_set::{ActivitySet, PatchOperation};
+    use crate::projection::activity_set::ActivitySet;
     use crate::projection::source_clock::SourceClock;
     use serde_json::json;
     use std::sync::Arc;
@@ -302,7 +337,8 @@ mod tests {
         let mut out = FrameBuffer::new(epoch);
         encoder.snapshot(&mut out, Sequence(7), Some(Sequence(5)), activity);
         let mut change = Change::default();
-        change.patch.push(PatchOperation::Add("/parts/0/text/-".into(), json!("a\n")));
+        let part = Place { within: Within::Item("parts", 0), member: "text".into() };
+        change.operations.push(Operation::Append(part, "a\n".into()));
         encoder.change(&mut out, Sequence(7), Sequence(5), activity, &change);
         out.set_cursor();
         encoder.hydrated(&mut out, Sequence(7), Some(Sequence(7)));

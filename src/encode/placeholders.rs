@@ -14,6 +14,7 @@ use super::frames::{ActivityView, Frame};
 use crate::model::BlobId;
 use crate::projection::bodies::{BODIES, is_within};
 use crate::projection::envelope_view::BLOB_PATH;
+use crate::projection::members::{CLIPPED, Content};
 use memchr::memmem;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -86,10 +87,10 @@ impl Placeholders {
     }
 
     fn marked_content(&self, kind: &str, content: &Map<String, Value>) -> Option<Map<String, Value>> {
-        let bodies = content.get(BODIES)?.as_object().filter(|_| KINDS.contains(&kind))?;
+        let bodies = content.read(BODIES).filter(|_| KINDS.contains(&kind))?;
         let mut whole = content.clone();
-        whole.shift_remove(BODIES);
-        whole.shift_remove("clipped");
+        whole.shift_remove(BODIES.name());
+        whole.shift_remove(CLIPPED.name());
         let mut whole = Value::Object(whole);
         for (pointer, link) in bodies {
             whole.pointer_mut(pointer).into_iter().for_each(|value| self.replace(value, link));

@@ -10,6 +10,23 @@ pub const DECIDED_BY: &str = "decidedBy";
 /// What a producer's member of that name becomes.
 pub const RESOLVED_BY: &str = "resolvedBy";
 
+/// The schema of [`DECIDED_BY`].
+#[must_use]
+pub fn schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["via", "at"],
+        "properties": {
+            "sub": { "description": "The `sub` of the token.", "type": "string" },
+            "name": { "description": "The `name` of the token.", "type": "string" },
+            "onBehalfOf": { "description": "The person for whom the holder of the token decided.", "type": "string" },
+            "via": { "description": "The face of the request; `runtime` if the runtime resolved the action on its own.", "type": "string" },
+            "at": { "description": "When the server accepted the decision, RFC 3339 in UTC.", "type": "string" },
+            "seen": { "description": "The last envelope of the question that its maker saw.", "type": "integer" },
+        },
+    })
+}
+
 /// Members that readers of the audience `user` do not get.
 const PRIVATE_MEMBERS: [&str; 3] = ["sub", "name", "onBehalfOf"];
 /// The longest kept `sub`, name and person acted for, in characters.

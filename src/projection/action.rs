@@ -4,12 +4,15 @@
 
 use super::activity_set::Edit;
 use super::envelope_view::EnvelopeView;
+use super::members::{
+    ActionStatus, Any, Content, Flag, Mark, Member, MemberType, Object, Str, WITHHELD, WITHHELD_ABOUT, content, open_set,
+};
 use super::{ACTION_KIND as KIND, FoldState, bodies, carry, subject, tool_call};
-use crate::model::decided_by::{DECIDED_BY, RESOLVED_BY};
+use crate::model::decided_by;
+use crate::model::options::{Effect, OPTIONS_MAX, Width};
 use crate::model::time::parse_time;
-use crate::model::version::QUESTION_VERSION;
 use crate::model::visibility::CALL_WITHHELD;
-use crate::model::{ActionOutcome, EventType, Surface, ToolCallId, options};
+use crate::model::{ActionKind, ActionOutcome, EventType, Surface, ToolCallId, options};
 use serde_json::{Map, Value, json};
 
 /// Members of the request. `model::visibility::without_call` omits the members that describe the call.
@@ -20,8 +23,90 @@ const MEMBERS: &[&str] = &[
     "policyScope", "parentRouting", "agentName", "teamName", "runtimeEntity", "resumeMode", "sourceActionId", "sourceToolCallId",
 ];
 
-/// The members that say what is decided: of one request, and of several.
-const SUBJECTS: [&str; 2] = ["subject", "subjects"];
+content! {
+    ACTION = "action", "A request that waits for a decision. It is pending until its owner resolves it or the run ends.";
+    "kind": Str, Always as ACTION_KIND with open_set(ActionKind::NAMES),
+        "The kind of request; unknown if no fact states it.";
+    "status": ActionStatus, Always as STATUS,
+        "Whether the request still waits. A reader's answer alone does not resolve it.";
+    "outcome": Str, Sometimes as OUTCOME with open_set(ActionOutcome::NAMES),
+        "The decision. `superseded`: the conversation went on without one.";
+    "value": Any, Sometimes as VALUE, "The answer.";
+    "title": Any, Sometimes as TITLE, "The request in one line.";
+    "message": Any, Sometimes as MESSAGE, "The text of the request.";
+    "description": Any, Sometimes, "A longer description of the request.";
+    "schema": Any, Sometimes as SCHEMA, "The schema of the expected answer: the same as responseSchema.";
+    "responseSchema": Any, Sometimes as RESPONSE_SCHEMA, "The schema of the expected answer.";
+    "titleFrom": Str, Sometimes as TITLE_FROM with json!({ "enum": [BY_SOURCE, BY_SERVER] }),
+        "Whether the source wrote the title, or the server made it from the subject.";
+    "subject": Any, Sometimes as SUBJECT with subject::schema(),
+        "What is decided. Absent for readers that cannot see the call.";
+    "subjects": Any, Sometimes as SUBJECTS with json!({ "type": "array", "items": subject::schema() }),
+        "What is decided, where one action has several requests.";
+    "options": Any, Sometimes as OPTIONS with options_schema(),
+        "The choices: allow, reject, answer, and within them from narrow to wide.";
+    "risk": Any, Sometimes, "The risk of the action.";
+    "scope": Any, Sometimes, "The scope of the approval.";
+    "toolName": Any, Sometimes as TOOL_NAME,
+        "The tool that needs approval; the call's tool if the source names only the call.";
+    "parameters": Any, Sometimes as PARAMETERS,
+        "The tool's arguments; the call's arguments if the source names only the call.";
+    "payload": Any, Sometimes as PAYLOAD, "Further members of the request, with the source's own names.";
+    "plan": Any, Sometimes, "The plan that needs approval.";
+    "artifactId": Str, Sometimes, "The artifact under review.";
+    "versionId": Any, Sometimes, "The version of the artifact.";
+    "evidenceId": Str, Sometimes, "The evidence under review.";
+    "refs": Any, Sometimes, "The references of the request.";
+    "input": Any, Sometimes, "The arguments that need approval, by the older name of parameters.";
+    "safeInput": Any, Sometimes, "The part of the arguments that clients may show.";
+    "policyScope": Any, Sometimes, "The scope of the permission.";
+    "parentRouting": Any, Sometimes, "The agents through which a delegated request passed.";
+    "toolCallId": Str, Sometimes as TOOL_CALL_ID, "The call that the request is about.";
+    "agentId": Str, Sometimes, "The agent that asks.";
+    "taskId": Str, Sometimes, "The task that the request belongs to.";
+    "expiresAt": Any, Sometimes as EXPIRES_AT, "The time until which the request can be answered, from its source.";
+    "control": Str, Sometimes as CONTROL with json!({ "enum": [SUBMITTED] }),
+        "A reader's answer is in transit to the owner.";
+    "controlId": Any, Sometimes as CONTROL_ID with Str::schema(), "The control that decides the action.";
+    "decidedBy": Any, Sometimes as DECIDED_BY with decided_by::schema(),
+        "Who decided, as the server knows it. Users do not get `sub`, `name` and `onBehalfOf`.";
+    "resolvedBy": Any, Sometimes as RESOLVED_BY, "Who resolved the action, as its producer says.";
+    "questionVersion": Any, Sometimes as QUESTION_VERSION,
+        "The version of the question, from the second on: another content is another version.";
+    "withheld": Mark, Sometimes, WITHHELD_ABOUT;
+    "clipped": Flag, Sometimes, bodies::CLIPPED_ABOUT;
+    "bodies": Object, Sometimes with bodies::schema(), bodies::ABOUT;
+}
+
+const SUBMITTED: &str = "submitted";
+/// Who wrote a title.
+const BY_SOURCE: &str = "source";
+const BY_SERVER: &str = "server";
+
+fn options_schema() -> Value {
+    json!({
+        "maxItems": OPTIONS_MAX,
+        "items": {
+            "type": "object",
+            "properties": {
+                "optionId": { "description": "The id by which a control names the option.", "type": "string" },
+                "label": {
+                    "description": "The source's words; for readers that cannot see the call, only what the option does.",
+                    "type": "string",
+                },
+                "kind": { "description": "The source's own kind.", "type": "string" },
+                "description": { "description": "What the option leads to." },
+                "effect": { "description": "What the option does to the request.", "enum": Effect::NAMES },
+                "width": { "description": "How far the option reaches.", "enum": Width::NAMES },
+                "value": { "description": "The answer that the option gives, in the source's own form." },
+            },
+            "required": ["effect", "width"],
+        },
+    })
+}
+
+/// Members that say who decided, and by which control.
+const DECISION: [Member<Any>; 2] = [CONTROL_ID, DECIDED_BY];
 
 pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     match envelope.event_type {
@@ -32,10 +117,10 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
             let call = envelope.ids.tool_call.as_ref().map(ToolCallId::as_str);
             if let Some(action) = call.and_then(|call| tool_call::action_of(fold, call)) {
                 if let Some(mut edit) = fold.activities.edit(KIND, &action)
-                    && let Some(version) = envelope.get(QUESTION_VERSION)
+                    && let Some(version) = envelope.get(QUESTION_VERSION.name())
                 {
                     edit.set(QUESTION_VERSION, version.clone());
-                    edit.remove("parameters");
+                    edit.remove(PARAMETERS);
                 }
                 copy_from_call(fold, &action);
                 describe(fold, &action);
@@ -52,12 +137,13 @@ fn copy_from_call(fold: &mut FoldState, action: &str) {
     };
     let known = &fold.activities.get(KIND, action).expect("`waiting_call` found the action").content;
     let (mut taken, mut bodies) = (Vec::new(), bodies::copied(known));
-    for (member, of_call) in [("toolName", "tool_name"), ("parameters", "input")] {
-        let value = call.content.get(of_call).filter(|value| **value != "" && !known.contains_key(member));
+    for (member, of_call) in [(TOOL_NAME, tool_call::TOOL_NAME.name()), (PARAMETERS, tool_call::INPUT.name())] {
+        let value = call.content.get(of_call).filter(|value| **value != "" && !known.has(member));
         if let Some(value) = value {
+            let at = format!("/{}", member.name());
             taken.push((member, value.clone()));
-            bodies.retain(|pointer, _| !bodies::is_within(pointer, &format!("/{member}")));
-            bodies.extend(bodies::moved_to(&call.content, &format!("/{of_call}"), &format!("/{member}")));
+            bodies.retain(|pointer, _| !bodies::is_within(pointer, &at));
+            bodies.extend(bodies::moved_to(&call.content, &format!("/{of_call}"), &at));
         }
     }
     if taken.is_empty() {
@@ -73,23 +159,24 @@ fn copy_from_call(fold: &mut FoldState, action: &str) {
 fn required(envelope: &EnvelopeView, fold: &mut FoldState) {
     let Some(mut edit) = open(envelope, fold) else { return };
     // A request after an answer is a new request.
-    if edit.get("status").is_some_and(|status| status != "pending") {
+    if edit.read(STATUS).is_some_and(|status| status != ActionStatus::Pending) {
         edit.replace(Map::new());
     }
-    for of_decision in ["control", "controlId", DECIDED_BY, RESOLVED_BY] {
+    edit.remove(CONTROL);
+    for of_decision in [CONTROL_ID, DECIDED_BY, RESOLVED_BY] {
         edit.remove(of_decision);
     }
-    edit.set_str("status", "pending");
-    edit.set_some("kind", envelope.text("kind"));
+    edit.set(STATUS, ActionStatus::Pending);
+    edit.set_some(ACTION_KIND, envelope.text("kind"));
     carry::members(envelope, &mut edit, MEMBERS);
     // Sources use either name for one thing.
     let schema = envelope.get("responseSchema").or_else(|| envelope.get("schema"));
-    let same = [("schema", schema), ("responseSchema", schema), ("parameters", envelope.get("input"))];
-    for (member, value) in same.into_iter().filter(|(member, _)| envelope.member(member).is_none()) {
+    let same = [(SCHEMA, schema), (RESPONSE_SCHEMA, schema), (PARAMETERS, envelope.get("input"))];
+    for (member, value) in same.into_iter().filter(|(member, _)| envelope.member(member.name()).is_none()) {
         edit.set_some(member, value.cloned());
     }
     set_deadline(&mut edit);
-    match envelope.get(QUESTION_VERSION) {
+    match envelope.get(QUESTION_VERSION.name()) {
         Some(version) => edit.set(QUESTION_VERSION, version.clone()),
         None => edit.remove(QUESTION_VERSION),
     }
@@ -98,18 +185,18 @@ fn required(envelope: &EnvelopeView, fold: &mut FoldState) {
     bodies::carry(envelope, &mut edit, &[("input", "input"), (given, "parameters"), ("payload", "payload")]);
     // `payload` holds a source's own members. A card needs this one: a user cannot type a sign-in, as they type a password.
     if let (Some(kind), None) = (envelope.text("credentialKind"), envelope.member("payload")) {
-        edit.set("payload", json!({ "credentialKind": kind }));
+        edit.set(PAYLOAD, json!({ "credentialKind": kind }));
     }
     // The author of the request: a delegated approval names its teammate.
     carry::ids(envelope, &mut edit, &["toolCallId", "agentId", "taskId", "artifactId", "evidenceId"]);
     carry::refs(envelope, &mut edit);
     name_kind(&mut edit);
-    if let Some(options) = edit.get("options").and_then(options::normalize) {
-        edit.set("options", options);
+    if let Some(options) = edit.read(OPTIONS).and_then(options::normalize) {
+        edit.set(OPTIONS, Value::from(options));
     }
     match envelope.member("title") {
-        Some(Value::Null) => edit.remove("titleFrom"),
-        Some(_) => edit.set_str("titleFrom", "source"),
+        Some(Value::Null) => edit.remove(TITLE_FROM),
+        Some(_) => edit.set(TITLE_FROM, BY_SOURCE),
         None => {}
     }
     if let Some(action) = &envelope.ids.action {
@@ -124,10 +211,10 @@ fn required(envelope: &EnvelopeView, fold: &mut FoldState) {
 /// Sets the subject of a pending action, and its title unless the source has one.
 fn describe(fold: &mut FoldState, action: &str) {
     let Some(content) = fold.activities.get(KIND, action).map(|known| &known.content) else { return };
-    if content.get("status").is_none_or(|status| status != "pending") {
+    if content.read(STATUS) != Some(ActionStatus::Pending) {
         return;
     }
-    let call = content.get("toolCallId").and_then(Value::as_str).and_then(|call| fold.activities.get(tool_call::KIND, call));
+    let call = content.read(TOOL_CALL_ID).and_then(|call| fold.activities.get(tool_call::KIND, call));
     let mut traces = bodies::Traces::default();
     let (marked, call) = (traces.mark(content), call.map(|call| traces.mark(&call.content)));
     let subject::Description { mut subjects, mut title } = subject::describe(&marked, call.as_deref());
@@ -135,21 +222,26 @@ fn describe(fold: &mut FoldState, action: &str) {
         traces.unmark(title);
     }
     let mut bodies = bodies::copied(content);
-    bodies.retain(|pointer, _| !SUBJECTS.iter().any(|member| bodies::is_within(pointer, &format!("/{member}"))));
+    let is_of_subject =
+        |pointer: &str| [SUBJECT, SUBJECTS].iter().any(|at| bodies::is_within(pointer, &format!("/{}", at.name())));
+    bodies.retain(|pointer, _| !is_of_subject(pointer));
     let Some(mut edit) = fold.activities.edit(KIND, action) else { return };
     match title {
-        _ if edit.text("titleFrom") == Some("source") => {}
+        _ if edit.read(TITLE_FROM) == Some(BY_SOURCE) => {}
         Some(title) => {
-            edit.set("title", title);
-            edit.set_str("titleFrom", "server");
+            edit.set(TITLE, Value::from(title));
+            edit.set(TITLE_FROM, BY_SERVER);
         }
-        None => ["title", "titleFrom"].iter().for_each(|member| edit.remove(member)),
+        None => {
+            edit.remove(TITLE);
+            edit.remove(TITLE_FROM);
+        }
     }
     let several = if subjects.len() > 1 { std::mem::take(&mut subjects) } else { Vec::new() };
-    for (member, value) in SUBJECTS.into_iter().zip([subjects.pop(), (!several.is_empty()).then_some(several.into())]) {
+    for (member, value) in [(SUBJECT, subjects.pop()), (SUBJECTS, (!several.is_empty()).then_some(several.into()))] {
         match value {
             Some(mut value) => {
-                traces.take(&format!("/{member}"), &mut value, &mut bodies);
+                traces.take(&format!("/{}", member.name()), &mut value, &mut bodies);
                 edit.set(member, value);
             }
             None => edit.remove(member),
@@ -160,11 +252,11 @@ fn describe(fold: &mut FoldState, action: &str) {
 
 /// Writes the deadline as RFC 3339 with a zone, as every client reads it. One that is no time counts as none.
 fn set_deadline(edit: &mut Edit<'_>) {
-    let Some(deadline) = edit.get("expiresAt") else { return };
+    let Some(deadline) = edit.read(EXPIRES_AT) else { return };
     match parse_time(deadline) {
         Some(_) if deadline.as_str().is_some_and(|text| text.parse::<jiff::Timestamp>().is_ok()) => {}
-        Some(time) => edit.set("expiresAt", time.to_string()),
-        None => edit.remove("expiresAt"),
+        Some(time) => edit.set(EXPIRES_AT, Value::from(time.to_string())),
+        None => edit.remove(EXPIRES_AT),
     }
 }
 
@@ -174,8 +266,8 @@ fn open<'s>(envelope: &EnvelopeView, fold: &'s mut FoldState) -> Option<Edit<'s>
 }
 
 fn name_kind(edit: &mut Edit<'_>) {
-    if edit.get("kind").is_none() {
-        edit.set("kind", "unknown");
+    if !edit.has(ACTION_KIND) {
+        edit.set(ACTION_KIND, "unknown");
     }
 }
 
@@ -183,33 +275,34 @@ fn resolved(envelope: &EnvelopeView, fold: &mut FoldState) {
     let Some(mut edit) = open(envelope, fold) else { return };
     // LangGraph's stream shows only later that a question was answered, and not how: the answer itself is known already.
     let is_inferred = envelope.text("outcome") == Some("answered") && envelope.get("value").is_none();
-    if is_inferred && edit.text("status") == Some("resolved") && edit.get("outcome").is_some() {
+    let was_resolved = edit.read(STATUS) == Some(ActionStatus::Resolved);
+    if is_inferred && was_resolved && edit.has(OUTCOME) {
         return;
     }
     // The runtime only says that it got no answer.
     let is_refusal = matches!(envelope.text("outcome"), Some("rejected" | "cancelled"));
-    if is_refusal && edit.text("status") == Some("resolved") && edit.text("outcome") == Some(ActionOutcome::Expired.as_str()) {
+    if is_refusal && was_resolved && edit.read(OUTCOME) == Some(ActionOutcome::Expired.as_str()) {
         return;
     }
     name_kind(&mut edit);
-    edit.set_str("status", "resolved");
+    edit.set(STATUS, ActionStatus::Resolved);
     match envelope.is_withheld() {
-        true => edit.set("withheld", true),
+        true => edit.set(WITHHELD, true),
         false => {
-            edit.remove("withheld");
-            edit.set_some("outcome", envelope.text("outcome"));
-            edit.set_some("value", envelope.get("value").cloned());
-            edit.set_some(RESOLVED_BY, envelope.member(RESOLVED_BY).cloned());
+            edit.remove(WITHHELD);
+            edit.set_some(OUTCOME, envelope.text("outcome"));
+            edit.set_some(VALUE, envelope.get("value").cloned());
+            edit.set_some(RESOLVED_BY, envelope.member(RESOLVED_BY.name()).cloned());
             name_decision(envelope, &mut edit);
         }
     }
-    edit.remove("control");
+    edit.remove(CONTROL);
 }
 
 /// Copies who decided, and by which control.
 fn name_decision(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
-    for member in ["controlId", DECIDED_BY] {
-        match envelope.get(member) {
+    for member in DECISION {
+        match envelope.get(member.name()) {
             Some(value) => edit.set(member, value.clone()),
             None => edit.remove(member),
         }
@@ -219,18 +312,20 @@ fn name_decision(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
 /// A reader's answer is in transit to the action's owner, or was lost there.
 fn control(envelope: &EnvelopeView, fold: &mut FoldState) {
     let Some(id) = &envelope.ids.action else { return };
-    let Some(mut edit) = fold.activities.edit(KIND, id.as_str()).filter(|edit| edit.text("status") == Some("pending")) else {
+    let Some(mut edit) = fold.activities.edit(KIND, id.as_str()).filter(|edit| edit.read(STATUS) == Some(ActionStatus::Pending))
+    else {
         return;
     };
     let goes_on = envelope.get("requeued") == Some(&Value::Bool(true));
     match envelope.text("status") {
         Some("expired" | "nacked" | "failed") if !goes_on => {
-            for of_decision in ["control", "controlId", DECIDED_BY] {
+            edit.remove(CONTROL);
+            for of_decision in DECISION {
                 edit.remove(of_decision);
             }
         }
         _ => {
-            edit.set("control", "submitted");
+            edit.set(CONTROL, SUBMITTED);
             name_decision(envelope, &mut edit);
         }
     }
@@ -238,9 +333,9 @@ fn control(envelope: &EnvelopeView, fold: &mut FoldState) {
 
 /// Interrupts the pending actions, because the run has ended.
 pub(super) fn interrupt_all(fold: &mut FoldState) {
-    for id in fold.activities.ids(KIND, |action| action.content.get("status").and_then(Value::as_str) == Some("pending")) {
+    for id in fold.activities.ids(KIND, |action| action.content.read(STATUS) == Some(ActionStatus::Pending)) {
         let mut edit = fold.activities.edit(KIND, &id).expect("the id was listed above");
-        edit.set_str("status", "interrupted");
-        edit.remove("control");
+        edit.set(STATUS, ActionStatus::Interrupted);
+        edit.remove(CONTROL);
     }
 }

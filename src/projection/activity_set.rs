@@ -6,13 +6,16 @@
 //! The server keeps text joined: an array of at most one string. A delta appends a chunk (`add …/-`). Readers may hold
 //! as many chunks as they received, and no delta addresses a chunk by its index.
 
+use super::change::{Change, Operation, Place, Within};
 use super::envelope_view::FactText;
+use super::members::{CLIPPED, Content, Fits, List, Member, MemberType, Object, TEXT, Text};
+use super::message::PARTS;
 use super::patch;
 use super::source_clock::SourceClock;
 use crate::model::{AgentId, ReceivedAt, Sequence, Surface, TEXT_BYTES_MAX};
-use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// One object that a client shows and that changes over time.
@@ -71,53 +74,6 @@ pub const ACTIVITIES_MAX: usize = 20_000;
 const ACTIVITIES_RESERVED: usize = 1_000;
 /// The length of the longest character in UTF-8, in bytes.
 pub(super) const CHAR_BYTES_MAX: usize = 4;
-/// The member that marks a text which continues only in the log.
-pub(super) const CLIPPED: &str = "clipped";
-
-/// One operation of a patch (RFC 6902).
-#[derive(Debug, Clone, PartialEq)]
-pub enum PatchOperation {
-    Add(String, Value),
-    Replace(String, Value),
-    Remove(String),
-    /// An operation that the source sent for an activity of its own.
-    FromSource(Value),
-}
-
-impl Serialize for PatchOperation {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let (op, path, value) = match self {
-            Self::Add(path, value) => ("add", path, Some(value)),
-            Self::Replace(path, value) => ("replace", path, Some(value)),
-            Self::Remove(path) => ("remove", path, None),
-            Self::FromSource(op) => return op.serialize(to),
-        };
-        let mut map = to.serialize_map(None)?;
-        map.serialize_entry("op", op)?;
-        map.serialize_entry("path", path)?;
-        if let Some(value) = value {
-            map.serialize_entry("value", value)?;
-        }
-        map.end()
-    }
-}
-
-/// The effect of one envelope on one activity.
-#[derive(Debug, Clone, Default)]
-pub struct Change {
-    /// The activity's index in the set.
-    pub index: usize,
-    /// Whether the whole content is new, so that readers get a snapshot.
-    pub is_snapshot: bool,
-    /// The patch, if `is_snapshot` is false; never empty once the fold has finished.
-    pub patch: Vec<PatchOperation>,
-    /// Whether the activity ended (true) or opened again (false) with this change; `None` if neither.
-    pub ended: Option<bool>,
-    /// Whether the activity got its `source_opened_at` with this change: its source stated no time before.
-    pub is_source_time_new: bool,
-    /// The envelope that changed the activity before.
-    previous: Sequence,
-}
 
 type Indexes = HashMap<Box<str>, HashMap<Box<str>, usize>>;
 
@@ -195,7 +151,7 @@ impl ActivitySet {
         let Discarded { content, change } = &mut self.discarded;
         content.clear();
         *change = Change { index: usize::MAX, is_snapshot: true, ..Change::default() };
-        Edit { content, path: String::new(), change, weight: None }
+        Edit { content, within: Within::Content, change, weight: None }
     }
 
     /// Starts the changes of one envelope, whose source stated this time.
@@ -231,7 +187,7 @@ impl ActivitySet {
         let mut changes = std::mem::take(&mut self.changes);
         changes.retain_mut(|change| {
             let activity = &mut self.activities[change.index];
-            if !change.is_snapshot && change.patch.is_empty() {
+            if !change.is_snapshot && change.operations.is_empty() {
                 activity.sequence = change.previous;
                 return false;
             }
@@ -295,7 +251,7 @@ impl ActivitySet {
         if *self.activities[at].kind == *kind {
             self.activities[at].kind = with_source_prefix(kind);
             let change = self.edit_at(at).change;
-            (change.is_snapshot, change.patch) = (true, Vec::new());
+            (change.is_snapshot, change.operations) = (true, Vec::new());
         }
     }
 
@@ -348,8 +304,8 @@ impl ActivitySet {
     pub(super) fn append_text(&mut self, at: usize, part: Option<usize>, chunk: &str) {
         let mut edit = self.edit_at(at);
         match part {
-            None => edit.append("text", chunk),
-            Some(part) => edit.item("parts", part).expect("the caller knows the part").append("text", chunk),
+            None => edit.append(TEXT, chunk),
+            Some(part) => edit.item(PARTS, part).expect("the caller knows the part").append(TEXT, chunk),
         }
     }
 
@@ -367,15 +323,15 @@ impl ActivitySet {
         });
         activity.sequence = self.now;
         let change = &mut self.changes[known];
-        Edit { content: &mut activity.content, path: String::new(), change, weight: Some(&mut activity.weight) }
+        Edit { content: &mut activity.content, within: Within::Content, change, weight: Some(&mut activity.weight) }
     }
 }
 
 /// An edit of an object within one activity's content: it changes the content and builds the patch.
 pub struct Edit<'s> {
     content: &'s mut Map<String, Value>,
-    /// The JSON Pointer of the object.
-    path: String,
+    /// The object.
+    within: Within,
     change: &'s mut Change,
     /// The cached size, for an edit of a whole activity.
     weight: Option<&'s mut CachedSize>,
@@ -394,9 +350,21 @@ impl Edit<'_> {
         self.change.is_snapshot
     }
 
-    /// The current value of a member.
+    /// The current value of a member, if it has its declared type.
     #[must_use]
-    pub fn get(&self, member: &str) -> Option<&Value> {
+    pub fn read<T: MemberType>(&self, member: Member<T>) -> Option<T::Read<'_>> {
+        self.content.read(member)
+    }
+
+    /// Whether a member exists.
+    #[must_use]
+    pub fn has<T>(&self, member: Member<T>) -> bool {
+        self.content.has(member)
+    }
+
+    /// The current value of a member that a source named.
+    #[must_use]
+    pub fn get_named(&self, member: &str) -> Option<&Value> {
         self.content.get(member)
     }
 
@@ -414,165 +382,159 @@ impl Edit<'_> {
         self.content.len()
     }
 
-    /// The current value of a member, if it is a string.
-    #[must_use]
-    pub fn text(&self, member: &str) -> Option<&str> {
-        self.get(member).and_then(Value::as_str)
-    }
-
-    /// The path of a member.
-    fn at(&self, member: &str) -> String {
-        [&*self.path, "/", &escaped(member)].concat()
-    }
-
-    /// The path after the last item of a list.
-    fn end_of(&self, list: &str) -> String {
-        [&*self.path, "/", &escaped(list), "/-"].concat()
-    }
-
-    /// Adds the result of `op` to the patch, unless readers get a snapshot.
-    fn record(&mut self, op: impl FnOnce(&Self) -> PatchOperation) {
+    /// Records an operation on a member, unless readers get a snapshot.
+    fn record(&mut self, member: impl Into<Cow<'static, str>>, operation: impl FnOnce(Place) -> Operation) {
         self.drop_cached_size();
         if !self.change.is_snapshot {
-            let op = op(self);
-            self.change.patch.push(op);
+            self.change.operations.push(operation(Place { within: self.within, member: member.into() }));
         }
     }
 
     /// Sets a member. Does nothing if it already has this value.
-    pub fn set(&mut self, member: &str, value: impl Into<Value>) {
-        let value = value.into();
-        match self.content.get(member) {
-            Some(known) if *known == value => return,
-            Some(_) => self.record(|edit| PatchOperation::Replace(edit.at(member), value.clone())),
-            None => self.record(|edit| PatchOperation::Add(edit.at(member), value.clone())),
-        }
-        self.content.insert(member.into(), value);
-    }
-
-    /// Sets a member to this string, without an allocation if it already has it.
-    pub fn set_str(&mut self, member: &str, text: &str) {
-        if self.text(member) != Some(text) {
-            self.set(member, text);
+    pub fn set<T>(&mut self, member: Member<T>, value: impl Fits<T>) {
+        if !self.content.get(member.name()).is_some_and(|known| value.is(known)) {
+            self.put(member.name().into(), value.into_json());
         }
     }
 
     /// Sets a member, if a value is given.
-    pub fn set_some(&mut self, member: &str, value: Option<impl Into<Value>>) {
+    pub fn set_some<T>(&mut self, member: Member<T>, value: Option<impl Fits<T>>) {
         if let Some(value) = value {
             self.set(member, value);
         }
     }
 
+    /// Sets a member that a source named. Does nothing if it already has this value.
+    pub fn set_named(&mut self, member: &str, value: Value) {
+        if self.content.get(member) != Some(&value) {
+            self.put(member.to_owned().into(), value);
+        }
+    }
+
+    /// Sets a member to another value than it has.
+    fn put(&mut self, member: Cow<'static, str>, value: Value) {
+        match self.content.contains_key(&*member) {
+            true => self.record(member.clone(), |at| Operation::Replace(at, value.clone())),
+            false => self.record(member.clone(), |at| Operation::Add(at, value.clone())),
+        }
+        self.content.insert(member.into(), value);
+    }
+
     /// Removes a member, if it exists.
-    pub fn remove(&mut self, member: &str) {
+    pub fn remove<T>(&mut self, member: Member<T>) {
+        if self.content.shift_remove(member.name()).is_some() {
+            self.record(member.name(), Operation::Remove);
+        }
+    }
+
+    /// Removes a member that a source named, if it exists.
+    pub fn remove_named(&mut self, member: &str) {
         if self.content.shift_remove(member).is_some() {
-            self.record(|edit| PatchOperation::Remove(edit.at(member)));
+            self.record(member.to_owned(), Operation::Remove);
         }
     }
 
     /// Appends to a list; creates it if it does not exist.
-    pub fn push(&mut self, list: &str, value: impl Into<Value>) {
-        let value = value.into();
-        match self.content.get_mut(list) {
+    pub fn push(&mut self, list: Member<List>, value: Value) {
+        match self.content.get_mut(list.name()) {
             Some(Value::Array(items)) => {
                 items.push(value.clone());
-                self.record(|edit| PatchOperation::Add(edit.end_of(list), value));
+                self.record(list.name(), |at| Operation::Push(at, value));
             }
-            _ => self.set(list, Value::Array(vec![value])),
+            _ => self.put(list.name().into(), Value::Array(vec![value])),
         }
     }
 
     /// Appends to a list of at most `max` items; removes the oldest one if the list is full.
-    pub fn push_bounded(&mut self, list: &str, value: impl Into<Value>, max: usize) {
-        if let Some(Value::Array(items)) = self.content.get_mut(list)
+    pub fn push_bounded(&mut self, list: Member<List>, value: Value, max: usize) {
+        if let Some(Value::Array(items)) = self.content.get_mut(list.name())
             && items.len() >= max
         {
             items.remove(0);
-            self.record(|edit| PatchOperation::Remove(format!("{}/0", edit.at(list))));
+            self.record(list.name(), Operation::RemoveFirst);
         }
         self.push(list, value);
     }
 
-    /// Appends a chunk of text to a text member, up to [`TEXT_BYTES_MAX`].
-    pub fn append(&mut self, member: &str, chunk: &str) {
-        let room = TEXT_BYTES_MAX.saturating_sub(self.joined(member).len());
+    /// Appends a chunk to a text, up to [`TEXT_BYTES_MAX`].
+    pub fn append(&mut self, member: Member<Text>, chunk: &str) {
+        self.append_to(member.name().into(), chunk);
+    }
+
+    /// Appends a chunk to a text that a source named, up to [`TEXT_BYTES_MAX`].
+    pub fn append_named(&mut self, member: &str, chunk: &str) {
+        self.append_to(member.to_owned().into(), chunk);
+    }
+
+    fn append_to(&mut self, member: Cow<'static, str>, chunk: &str) {
+        let room = TEXT_BYTES_MAX.saturating_sub(joined(self.content.get(&*member)).len());
         if chunk.len() > room {
             let whole = chunk.floor_char_boundary(room);
             // After a cut before a long character, a later short one must not fill the gap.
             if room >= CHAR_BYTES_MAX {
-                self.append(member, &chunk[..whole]);
+                self.append_to(member, &chunk[..whole]);
             }
             return self.set(CLIPPED, true);
         }
-        if room < CHAR_BYTES_MAX && self.get(CLIPPED).is_some() {
+        if room < CHAR_BYTES_MAX && self.has(CLIPPED) {
             return;
         }
-        if chunk.is_empty() && self.content.contains_key(member) {
+        if chunk.is_empty() && self.content.contains_key(&*member) {
             return;
         }
-        match self.content.get_mut(member) {
+        match self.content.get_mut(&*member) {
             Some(Value::Array(chunks)) => {
                 match chunks.last_mut() {
                     Some(Value::String(joined)) => joined.push_str(chunk),
                     _ => chunks.push(chunk.into()),
                 }
-                self.record(|edit| PatchOperation::Add(edit.end_of(member), chunk.into()));
+                self.record(member, |at| Operation::Append(at, chunk.into()));
             }
-            _ => self.set(member, text(chunk)),
+            _ => self.put(member, text(chunk)),
         }
     }
 
-    /// Sets a text member: appends the rest if the text continues the current one, else replaces it.
-    pub fn set_text(&mut self, member: &str, whole: &str) {
-        let known = self.joined(member);
-        if let Some(rest) = whole.strip_prefix(known).filter(|_| self.content.contains_key(member)) {
-            let rest = rest.to_owned();
-            self.append(member, &rest);
+    /// Sets a text: appends the rest if the text continues the current one, else replaces it.
+    pub fn set_text(&mut self, member: Member<Text>, whole: &str) {
+        let known = self.read(member).unwrap_or_default();
+        if let Some(rest) = whole.strip_prefix(known).filter(|_| self.has(member)) {
+            self.append(member, rest);
         } else {
-            self.set(member, text(whole));
+            self.set(member, whole);
             self.remove(CLIPPED);
         }
     }
 
-    /// Sets a text member to the text of a fact.
+    /// Sets a text to the text of a fact.
     ///
     /// A streamed text stays where the fact has only a beginning of it.
-    pub fn set_fact_text(&mut self, member: &str, whole: FactText<'_>) {
+    pub fn set_fact_text(&mut self, member: Member<Text>, whole: FactText<'_>) {
         match whole {
             FactText::Whole(whole) => self.set_text(member, whole),
             FactText::Beginning(beginning, bytes) => {
-                if !self.joined(member).starts_with(beginning) {
-                    self.set(member, text(beginning));
+                if !self.read(member).unwrap_or_default().starts_with(beginning) {
+                    self.set(member, beginning);
                 }
-                if self.joined(member).len() < bytes {
+                if self.read(member).unwrap_or_default().len() < bytes {
                     self.set(CLIPPED, true);
                 }
             }
         }
     }
 
-    /// The joined text of a text member.
-    #[must_use]
-    pub fn joined(&self, member: &str) -> &str {
-        joined(self.content.get(member))
-    }
-
     /// An edit of an object in a list.
-    pub fn item(&mut self, list: &str, index: usize) -> Option<Edit<'_>> {
-        let path = [&*self.path, "/", &escaped(list), "/", itoa::Buffer::new().format(index)].concat();
-        let content = self.content.get_mut(list)?.get_mut(index)?.as_object_mut()?;
-        Some(Edit { content, path, change: self.change, weight: None })
+    pub fn item(&mut self, list: Member<List>, index: usize) -> Option<Edit<'_>> {
+        let content = self.content.get_mut(list.name())?.get_mut(index)?.as_object_mut()?;
+        Some(Edit { content, within: Within::Item(list.name(), index), change: self.change, weight: None })
     }
 
     /// An edit of an object member; creates an empty object if the member does not exist.
-    pub fn object(&mut self, member: &str) -> Option<Edit<'_>> {
-        if !self.content.contains_key(member) {
-            self.set(member, Value::Object(Map::new()));
+    pub fn object(&mut self, member: Member<Object>) -> Option<Edit<'_>> {
+        if !self.has(member) {
+            self.set(member, Map::new());
         }
-        let path = self.at(member);
-        let content = self.content.get_mut(member)?.as_object_mut()?;
-        Some(Edit { content, path, change: self.change, weight: None })
+        let content = self.content.get_mut(member.name())?.as_object_mut()?;
+        Some(Edit { content, within: Within::Member(member.name()), change: self.change, weight: None })
     }
 
     /// Replaces the whole content; readers get a snapshot. Does nothing if the content is equal.
@@ -588,7 +550,7 @@ impl Edit<'_> {
     /// Lets readers get the whole content as a snapshot.
     pub fn resend(&mut self) {
         self.change.is_snapshot = true;
-        self.change.patch = Vec::new();
+        self.change.operations = Vec::new();
     }
 
     /// Drops the cached size; the next use computes it again.
@@ -605,7 +567,7 @@ impl Edit<'_> {
     pub fn apply(&mut self, patch: &[Value]) -> Result<(), String> {
         patch::apply(self.content, patch, self.weight.as_deref_mut().map_or(&mut None, |weight| &mut weight.0))?;
         if !self.change.is_snapshot {
-            self.change.patch.extend(patch.iter().cloned().map(PatchOperation::FromSource));
+            self.change.operations.extend(patch.iter().cloned().map(Operation::FromSource));
         }
         Ok(())
     }
@@ -629,6 +591,7 @@ fn unescaped(token: &str) -> std::borrow::Cow<'_, str> {
 }
 
 /// A member's name as a token of a JSON Pointer.
-pub(super) fn escaped(member: &str) -> std::borrow::Cow<'_, str> {
+#[must_use]
+pub fn escaped(member: &str) -> std::borrow::Cow<'_, str> {
     if member.contains(['~', '/']) { member.replace('~', "~0").replace('/', "~1").into() } else { member.into() }
 }

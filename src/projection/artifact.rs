@@ -3,9 +3,46 @@
 //! Never a body: clients load bodies on demand.
 
 use super::envelope_view::EnvelopeView;
+use super::members::{Any, List, Mark, STALE_ABOUT, Str, content, open_set};
 use super::{FoldState, carry, lifecycle};
 use crate::model::{ArtifactId, EventType, EvidenceId, ReceivedAt, Surface};
 use serde_json::{Map, Value, json};
+
+content! {
+    ARTIFACT = "artifact", "A deliverable: its kind, its version, and where to read it. Never its body.";
+    "status": Str, Always as STATUS with open_set(BY_EVENT), "The status as the owner states it, else the latest event.";
+    "title": Any, Sometimes, "The title.";
+    "kind": Any, Sometimes, "The kind of artifact.";
+    "preview": Any, Sometimes, "A short preview.";
+    "previewRef": Any, Sometimes, "A reference to a preview.";
+    "diffRef": Any, Sometimes, "A reference to the latest diff.";
+    "exportRef": Any, Sometimes, "A reference to the export.";
+    "version": Any, Sometimes, "The current version.";
+    "versions": List, Sometimes as VERSIONS,
+        "The newest 50 versions, without their bodies. `sequence`, `at` and `agentId` name the event, its time and its agent.";
+    "error": Any, Sometimes as ERROR, "The error, while the artifact is failed.";
+    "refs": Any, Sometimes, "Further references.";
+    "stale": Mark, Sometimes, STALE_ABOUT;
+}
+
+content! {
+    EVIDENCE = "evidence", "A citation, trace, replay, review or audit. Never its body.";
+    "status": Any, Always, "The status as the owner states it, else the verdict; unknown if neither exists.";
+    "kind": Any, Sometimes, "The kind of evidence.";
+    "verdict": Any, Sometimes as VERDICT, "The verdict.";
+    "title": Any, Sometimes, "The title.";
+    "summary": Any, Sometimes, "The summary.";
+    "preview": Any, Sometimes, "A short preview.";
+    "versions": List, Sometimes, "The newest 50 versions, without their bodies.";
+    "refs": Any, Sometimes, "References to the evidence.";
+}
+
+/// The status of an artifact by its latest event.
+#[rustfmt::skip]
+const BY_EVENT: &[&str] = &[
+    "created", "updated", "preview_ready", "version_created", "diff_ready", "exporting", "exported", "failed", "deleted",
+    "changed",
+];
 
 /// The most versions in the list; the newest stay.
 const VERSIONS_MAX: usize = 50;
@@ -46,9 +83,9 @@ pub(super) fn artifact(envelope: &EnvelopeView, fold: &mut FoldState) {
     lifecycle::clear_stale(&mut edit);
     // A failure or a deletion counts, even if the owner states another status.
     let is_plain = !matches!(envelope.event_type, E::ArtifactFailed | E::ArtifactDeleted);
-    edit.set_str("status", envelope.text("status").filter(|_| is_plain).unwrap_or(by_class));
+    edit.set(STATUS, envelope.text("status").filter(|_| is_plain).unwrap_or(by_class));
     if is_plain {
-        edit.remove("error");
+        edit.remove(ERROR);
     }
     carry::members_in_brief(envelope, &mut edit, MEMBERS);
     carry::ids(envelope, &mut edit, &["taskId", "agentId", "toolCallId", "messageId"]);
@@ -56,10 +93,10 @@ pub(super) fn artifact(envelope: &EnvelopeView, fold: &mut FoldState) {
     match envelope.get("versions").and_then(Value::as_array) {
         Some(versions) => {
             let versions: Vec<Value> = versions.iter().map(carry::brief).collect();
-            edit.set("versions", carry::newest(&versions, VERSIONS_MAX));
+            edit.set(VERSIONS, carry::newest(&versions, VERSIONS_MAX));
         }
         None if envelope.event_type == E::ArtifactVersionCreated => {
-            edit.push_bounded("versions", version(envelope, received_at), VERSIONS_MAX);
+            edit.push_bounded(VERSIONS, version(envelope, received_at), VERSIONS_MAX);
         }
         None => {}
     }
@@ -89,12 +126,12 @@ pub(super) fn evidence(envelope: &EnvelopeView, fold: &mut FoldState) {
     ]);
     if let Some(versions) = envelope.get("versions").and_then(Value::as_array) {
         let versions: Vec<Value> = versions.iter().map(carry::brief).collect();
-        edit.set("versions", carry::newest(&versions, VERSIONS_MAX));
+        edit.set(VERSIONS, carry::newest(&versions, VERSIONS_MAX));
     }
     carry::ids(envelope, &mut edit, &["artifactId", "taskId", "agentId", "toolCallId", "messageId"]);
     carry::refs(envelope, &mut edit);
-    if edit.get("status").is_none() {
-        let status = edit.text("verdict").unwrap_or("unknown").to_owned();
-        edit.set("status", status);
+    if !edit.has(STATUS) {
+        let status = edit.read(VERDICT).and_then(Value::as_str).unwrap_or("unknown").to_owned();
+        edit.set(STATUS, status);
     }
 }

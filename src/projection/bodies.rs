@@ -3,16 +3,30 @@
 //! The member `bodies` has the location of each whole value, by its JSON Pointer in the content. A reader that needs
 //! whole values reads the bodies; the fold itself never does.
 
-use super::activity_set::{CLIPPED, Edit, escaped};
+use super::activity_set::{Edit, escaped};
 use super::envelope_view::EnvelopeView;
-use serde_json::{Map, Value};
+use super::members::{CLIPPED, Content, Member, Object};
+use super::tool_call::{OUTPUT_CHANNELS, OUTPUT_TEXT};
+use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
 /// The member with the locations.
-pub const BODIES: &str = "bodies";
+pub const BODIES: Member<Object> = Member::new("bodies");
+pub(super) const ABOUT: &str = "The strings in this content that are previews, because the whole value moved to a body: its location by the JSON Pointer of the string. A link with the mediaType application/json leads to JSON, any other to text.";
+/// What [`CLIPPED`] means beside them.
+pub(super) const CLIPPED_ABOUT: &str = "A value is a preview; bodies names it.";
 
-/// Members with streamed texts, of which `clipped` speaks, too.
-const STREAMED: &[&str] = &["output_text", "output_channels"];
+/// The schema of [`BODIES`].
+pub(super) fn schema() -> Value {
+    json!({
+        "type": "object",
+        "additionalProperties": {
+            "type": "object",
+            "properties": { "href": { "type": "string" }, "bytes": { "type": "integer" }, "mediaType": { "type": "string" } },
+            "required": ["href"],
+        },
+    })
+}
 
 /// Stands at both ends of a mark.
 const MARK: char = '\u{E003}';
@@ -33,7 +47,7 @@ struct Trace {
 impl Traces {
     /// The content with marks in its previews.
     pub fn mark<'c>(&mut self, content: &'c Map<String, Value>) -> Cow<'c, Map<String, Value>> {
-        let Some(bodies) = content.get(BODIES).and_then(Value::as_object) else { return Cow::Borrowed(content) };
+        let Some(bodies) = content.read(BODIES) else { return Cow::Borrowed(content) };
         let mut whole = Value::Object(content.clone());
         for (pointer, location) in bodies {
             if let Some(Value::String(preview)) = whole.pointer_mut(pointer) {
@@ -81,7 +95,7 @@ impl Traces {
 ///
 /// `members` are the payload's names, and the content's. A member that the envelope lacks keeps its state.
 pub(super) fn carry(envelope: &EnvelopeView, edit: &mut Edit<'_>, members: &[(&str, &str)]) {
-    if envelope.refs.is_none() && edit.get(BODIES).is_none() {
+    if envelope.refs.is_none() && !edit.has(BODIES) {
         return;
     }
     let mut bodies = known(edit);
@@ -103,16 +117,16 @@ fn location(link: &Value) -> Value {
 
 /// A copy of the locations of a content.
 pub(super) fn copied(content: &Map<String, Value>) -> Map<String, Value> {
-    content.get(BODIES).and_then(Value::as_object).cloned().unwrap_or_default()
+    content.read(BODIES).cloned().unwrap_or_default()
 }
 
 fn known(edit: &Edit<'_>) -> Map<String, Value> {
-    edit.get(BODIES).and_then(Value::as_object).cloned().unwrap_or_default()
+    edit.read(BODIES).cloned().unwrap_or_default()
 }
 
 /// Forgets the locations within a member that has another value now.
 pub(super) fn forget(edit: &mut Edit<'_>, member: &str) {
-    if edit.get(BODIES).is_some() {
+    if edit.has(BODIES) {
         let mut bodies = known(edit);
         bodies.retain(|pointer, _| !is_within(pointer, member));
         set(edit, bodies);
@@ -127,10 +141,10 @@ pub(super) fn set(edit: &mut Edit<'_>, mut bodies: Map<String, Value>) {
             edit.set(BODIES, bodies);
             edit.set(CLIPPED, true);
         }
-        true if edit.get(BODIES).is_some() => {
+        true if edit.has(BODIES) => {
             edit.remove(BODIES);
             // A streamed output may be cut, too.
-            if STREAMED.iter().all(|member| edit.get(member).is_none()) {
+            if !edit.has(OUTPUT_TEXT) && !edit.has(OUTPUT_CHANNELS) {
                 edit.remove(CLIPPED);
             }
         }
@@ -156,8 +170,8 @@ pub(super) fn add(envelope: &EnvelopeView, content: &mut Map<String, Value>, (pa
     let bodies: Map<_, _> =
         envelope.moved(&from).map(|(pointer, link)| (format!("/{member}{pointer}"), location(link))).collect();
     if !bodies.is_empty() {
-        content.insert(BODIES.into(), bodies.into());
-        content.insert(CLIPPED.into(), true.into());
+        BODIES.put(content, bodies);
+        CLIPPED.put(content, true);
     }
 }
 

@@ -4,8 +4,9 @@
 //! a member, and the other members stay. Where only the source knows the names, all members are copied in brief:
 //! bounded, and without bodies, which clients load from their own place.
 
-use super::activity_set::{CLIPPED, Edit};
+use super::activity_set::Edit;
 use super::envelope_view::EnvelopeView;
+use super::members::{CLIPPED, Member, REFS, Str, WITHHELD};
 use crate::model::{EvidenceId, Ids};
 use serde_json::{Map, Value};
 
@@ -24,8 +25,8 @@ const BODIES: &[&str] = &[
 pub(super) fn members(envelope: &EnvelopeView, edit: &mut Edit<'_>, names: &[&str]) {
     for name in names {
         match envelope.member(name) {
-            Some(Value::Null) => edit.remove(name),
-            Some(value) => edit.set(name, value.clone()),
+            Some(Value::Null) => edit.remove_named(name),
+            Some(value) => edit.set_named(name, value.clone()),
             None => {}
         }
     }
@@ -35,8 +36,8 @@ pub(super) fn members(envelope: &EnvelopeView, edit: &mut Edit<'_>, names: &[&st
 pub(super) fn members_in_brief(envelope: &EnvelopeView, edit: &mut Edit<'_>, names: &[&str]) {
     for name in names {
         match envelope.member(name) {
-            Some(Value::Null) => edit.remove(name),
-            Some(value) => edit.set(name, brief(value)),
+            Some(Value::Null) => edit.remove_named(name),
+            Some(value) => edit.set_named(name, brief(value)),
             None => {}
         }
     }
@@ -46,12 +47,12 @@ pub(super) fn members_in_brief(envelope: &EnvelopeView, edit: &mut Edit<'_>, nam
 pub(super) fn all_in_brief(envelope: &EnvelopeView, edit: &mut Edit<'_>, but: &[&str]) {
     for (name, value) in &envelope.payload {
         let name = name.as_str();
-        if but.contains(&name) || BODIES.contains(&name) || Ids::MEMBERS.contains(&name) || name == "withheld" {
+        if but.contains(&name) || BODIES.contains(&name) || Ids::MEMBERS.contains(&name) || name == WITHHELD.name() {
             continue;
         }
         match value {
-            Value::Null => edit.remove(name),
-            value if edit.get(name).is_some() || edit.member_count() < MEMBERS_MAX => edit.set(name, brief(value)),
+            Value::Null => edit.remove_named(name),
+            value if edit.get_named(name).is_some() || edit.member_count() < MEMBERS_MAX => edit.set_named(name, brief(value)),
             _ => {}
         }
     }
@@ -61,14 +62,14 @@ pub(super) fn all_in_brief(envelope: &EnvelopeView, edit: &mut Edit<'_>, but: &[
 pub(super) fn ids(envelope: &EnvelopeView, edit: &mut Edit<'_>, names: &[&str]) {
     envelope.ids.for_each(|name, id| {
         if names.contains(&name) {
-            edit.set_str(name, id);
+            edit.set(Member::<Str>::new(name), id);
         }
     });
 }
 
 /// Copies the fact's references: links, never bodies.
 pub(super) fn refs(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
-    edit.set_some("refs", envelope.refs.as_ref().filter(|refs| !refs.is_null()).map(brief));
+    edit.set_some(REFS, envelope.refs.as_ref().filter(|refs| !refs.is_null()).map(brief));
 }
 
 /// Marks a text of which the fact has only the beginning.
@@ -101,8 +102,8 @@ pub(super) fn brief(value: &Value) -> Value {
 }
 
 /// The last items of a list, at most `max`.
-pub(super) fn newest(items: &[Value], max: usize) -> Value {
-    Value::Array(items[items.len().saturating_sub(max)..].to_vec())
+pub(super) fn newest(items: &[Value], max: usize) -> Vec<Value> {
+    items[items.len().saturating_sub(max)..].to_vec()
 }
 
 #[cfg(test)]
@@ -117,6 +118,6 @@ mod tests {
         let brief = brief(&value);
         assert_eq!((&brief["ref"], &brief["deep"], brief.get("body")), (&json!("r"), &json!([{"ref": 1}]), None));
         assert_eq!(brief["list"].as_array().unwrap().len(), ITEMS_MAX);
-        assert_eq!(newest(&[json!(1), json!(2), json!(3)], 2), json!([2, 3]));
+        assert_eq!(newest(&[json!(1), json!(2), json!(3)], 2), [2, 3]);
     }
 }

@@ -5,12 +5,13 @@
 //! parsed. It takes a fraction of the time, and folds of long logs consist of such rows.
 
 use super::FoldOutcome;
-use super::activity_set::{ActivitySet, PatchOperation};
+use super::activity_set::ActivitySet;
+use super::change::{Operation, Place, Within};
 use super::envelope_view::EnvelopeView;
+use super::members::TEXT;
 use crate::model::json::string_end;
 use crate::model::{AgentId, EventType, ReceivedAt, Sequence, Surface};
 use memchr::memmem;
-use serde_json::Value;
 use std::borrow::Cow;
 
 const TYPE_NAME: &[u8] = b"{\"type\":\"";
@@ -68,17 +69,18 @@ impl ChunkRows {
     /// The rows like this one; `None` if its fold did anything else than to append its text to one activity.
     pub fn of(row: &[u8], envelope: &EnvelopeView, outcome: &FoldOutcome) -> Option<Self> {
         let [change] = &outcome.changes[..] else { return None };
-        let [PatchOperation::Add(path, Value::String(chunk))] = &change.patch[..] else { return None };
+        let [Operation::Append(Place { within, member }, chunk)] = &change.operations[..] else { return None };
         let is_chunk = matches!(envelope.event_type, EventType::TextDelta | EventType::ReasoningDelta | EventType::PlanDelta);
         // Only plain members stand before the text, so that it is the first member of this name.
         let mut before = envelope.payload.iter().take_while(|(member, _)| *member != "text");
         let is_first = !envelope.extra.contains_key("text") && before.all(|(_, value)| !value.is_object() && !value.is_array());
-        if !is_chunk || !is_first || change.is_snapshot || change.ended.is_some() {
+        if !is_chunk || !is_first || member != TEXT.name() || change.is_snapshot || change.ended.is_some() {
             return None;
         }
-        let part = match path.strip_suffix("/text/-")? {
-            "" => None,
-            of_part => Some(of_part.strip_prefix("/parts/")?.parse().ok()?),
+        let part = match *within {
+            Within::Content => None,
+            Within::Item(_, part) => Some(part),
+            Within::Member(_) => return None,
         };
         let SplitRow { begin, rest, .. } = split(row)?;
         let payload = memmem::find(rest, b",\"payload\":{")?;

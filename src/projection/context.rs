@@ -4,11 +4,32 @@
 //! activity of its own; the others share one activity, whose id equals its type.
 
 use super::envelope_view::EnvelopeView;
+use super::members::{Any, Content, Mark, Str, WITHHELD, WITHHELD_ABOUT, content};
 use super::{FoldState, carry};
 use crate::model::{AgentId, EventType, Phase, Surface};
-use serde_json::{Map, Value};
+use serde_json::Map;
 
-const COMPACTION: &str = "compaction";
+content! {
+    CONTEXT = "context",
+    "The model's input: references, budgets, results and missing parts. The members have the source's names, bounded, without bodies.";
+    "refs": Any, Sometimes, "References to the origin.";
+}
+
+content! {
+    COMPACTION = "compaction",
+    "A compaction of the model's memory. The members have the source's names, bounded, without bodies.";
+    "status": Str, Always as STATUS, "running, completed, failed or cancelled; interrupted if the run ended first.";
+    "withheld": Mark, Sometimes, WITHHELD_ABOUT;
+}
+
+content! {
+    PERMISSION = "permission",
+    "The permissions that a policy grants. The members have the source's names, bounded. Members about one decision are removed by the next.";
+    "toolCallId": Str, Sometimes, "The call that the last decision is about.";
+    "actionId": Str, Sometimes, "The action that the decision answers.";
+    "agentId": Str, Sometimes, "The agent that the decision applies to.";
+    "taskId": Str, Sometimes, "The task that the decision is about.";
+}
 
 pub(super) fn context(envelope: &EnvelopeView, fold: &mut FoldState) {
     if envelope.event_type != EventType::ContextChanged {
@@ -34,10 +55,11 @@ pub(super) fn compaction(envelope: &EnvelopeView, fold: &mut FoldState) {
         EventType::ContextCompactionCompleted => false,
         _ => return,
     };
-    let id =
-        carry::name(envelope, &["compactionId", "id"]).or_else(|| owner(envelope, fold)).unwrap_or_else(|| COMPACTION.into());
-    let mut edit = fold.activities.open(COMPACTION, &id, Surface::InlineProcess, envelope.ids.agent.as_ref());
-    if starts && edit.get("status").is_some_and(|status| status != "running") {
+    let id = carry::name(envelope, &["compactionId", "id"])
+        .or_else(|| owner(envelope, fold))
+        .unwrap_or_else(|| COMPACTION.kind.into());
+    let mut edit = fold.activities.open(COMPACTION.kind, &id, Surface::InlineProcess, envelope.ids.agent.as_ref());
+    if starts && edit.read(STATUS).is_some_and(|status| status != "running") {
         edit.replace(Map::new());
     }
     let status = match &envelope.phase {
@@ -47,19 +69,19 @@ pub(super) fn compaction(envelope: &EnvelopeView, fold: &mut FoldState) {
         Phase::Interrupted => "interrupted",
         _ => envelope.text("status").unwrap_or("completed"),
     };
-    edit.set_str("status", status);
+    edit.set(STATUS, status);
     if envelope.is_withheld() {
-        return edit.set("withheld", true);
+        return edit.set(WITHHELD, true);
     }
-    edit.remove("withheld");
+    edit.remove(WITHHELD);
     carry::all_in_brief(envelope, &mut edit, &["status"]);
     carry::refs(envelope, &mut edit);
 }
 
 /// Interrupts the running compactions, because the run has ended.
 pub(super) fn end_compactions(fold: &mut FoldState) {
-    for id in fold.activities.ids(COMPACTION, |a| a.content.get("status").and_then(Value::as_str) == Some("running")) {
-        fold.activities.edit(COMPACTION, &id).expect("the id was listed above").set_str("status", "interrupted");
+    for id in fold.activities.ids(COMPACTION.kind, |compaction| compaction.content.read(STATUS) == Some("running")) {
+        fold.activities.edit(COMPACTION.kind, &id).expect("the id was listed above").set(STATUS, "interrupted");
     }
 }
 
@@ -78,12 +100,12 @@ pub(super) fn permission(envelope: &EnvelopeView, fold: &mut FoldState) {
     envelope.ids.for_each(|name, _| stated.push(name));
     for member in DECISION_MEMBERS {
         if envelope.member(member).is_none() {
-            edit.remove(member);
+            edit.remove_named(member);
         }
     }
     for id in DECISION_IDS {
         if !stated.contains(id) {
-            edit.remove(id);
+            edit.remove_named(id);
         }
     }
     carry::all_in_brief(envelope, &mut edit, &[]);

@@ -7,9 +7,15 @@
 //! patches that build on it are hidden too, until the next snapshot.
 
 use super::envelope_view::EnvelopeView;
+use super::members::content;
 use super::{FoldState, diagnostics, patch, tool_call};
 use crate::model::{EventType, MessageId, Surface, ToolCallId};
 use serde_json::{Map, Value, json};
+
+content! {
+    CUSTOM = "custom",
+    "An activity that a source names. The content is the source's, unchanged and never joined. A bare text becomes { text: [ … ] }, and any other value that is not an object becomes { value: … }. If the type and id equal those of our own activity, the type gets the prefix `custom:`.";
+}
 
 pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     use EventType as E;

@@ -2,10 +2,19 @@
 //!
 //! One activity per log, with the newest entries.
 
-use super::FoldState;
 use super::envelope_view::EnvelopeView;
+use super::members::{Count, List, content};
+use super::{FoldState, entries_schema};
 use crate::model::{EventType, Surface};
 use serde_json::{Value, json};
+
+content! {
+    DIAGNOSTICS = "diagnostics", "Entries for an operator who looks for a fault: the newest 50.";
+    "entries": List, Always as ENTRIES with entries_schema(&["sequence", "kind"]),
+        "The entries, oldest first. The log contains all of them.";
+    "hiddenFailures": Count, Sometimes as HIDDEN_FAILURES with json!({ "type": "integer", "minimum": 1 }),
+        "The number of failed calls that this reader may not see.";
+}
 
 /// The most entries that the activity keeps; the log has all of them.
 const ENTRIES_MAX: usize = 50;
@@ -34,11 +43,11 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
 /// Counts a failed call that this audience may not see: seed 000 requires that a failure reaches users.
 pub(super) fn count_hidden(fold: &mut FoldState) {
     let mut edit = fold.activities.open("diagnostics", "diagnostics", Surface::Diagnostics, None);
-    if edit.get("entries").is_none() {
-        edit.set("entries", json!([]));
+    if !edit.has(ENTRIES) {
+        edit.set(ENTRIES, Vec::new());
     }
-    let count = edit.get("hiddenFailures").and_then(Value::as_u64).unwrap_or(0);
-    edit.set("hiddenFailures", count + 1);
+    let count = edit.read(HIDDEN_FAILURES).unwrap_or(0);
+    edit.set(HIDDEN_FAILURES, count + 1);
 }
 
 /// Adds an entry of the projection's own about a fact that it cannot show.
@@ -56,5 +65,5 @@ pub(super) fn add_entry(fold: &mut FoldState, mut entry: Value) {
 
 fn push(fold: &mut FoldState, entry: Value) {
     let mut edit = fold.activities.open("diagnostics", "diagnostics", Surface::Diagnostics, None);
-    edit.push_bounded("entries", entry, ENTRIES_MAX);
+    edit.push_bounded(ENTRIES, entry, ENTRIES_MAX);
 }

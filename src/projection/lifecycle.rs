@@ -6,6 +6,7 @@
 
 use super::FoldState;
 use super::activity_set::Edit;
+use super::members::{Member, STALE, Str};
 use serde_json::{Map, Value};
 
 /// The member of a content, and the values of it that state an end. An unlisted value ends nothing.
@@ -43,6 +44,9 @@ impl EndRule {
     }
 }
 
+/// The status of work, as its source states it.
+const STATUS: Member<Str> = Member::new("status");
+
 /// Statuses of an artifact in production. Any other status is of an existing artifact.
 const PRODUCING_STATUSES: &[&str] = &["running", "streaming", "exporting", "producing", "preparing", "pending", "working"];
 
@@ -76,14 +80,14 @@ fn mark_stale(kind: &str, fold: &mut FoldState, is_open: impl Fn(&Map<String, Va
     }
     for id in fold.activities.ids(kind, |activity| is_open(&activity.content)) {
         let mut edit = fold.activities.edit(kind, &id).expect("the id was listed above");
-        if edit.text("status").is_some_and(|status| RUNNING_STATUSES.contains(&status)) {
-            edit.set_str("status", "unknown");
+        if edit.read(STATUS).is_some_and(|status| RUNNING_STATUSES.contains(&status)) {
+            edit.set(STATUS, "unknown");
         }
-        edit.set("stale", true);
+        edit.set(STALE, true);
     }
 }
 
 /// Removes the `stale` mark, because a fact about the activity arrived.
 pub(super) fn clear_stale(edit: &mut Edit<'_>) {
-    edit.remove("stale");
+    edit.remove(STALE);
 }

@@ -1,9 +1,16 @@
 //! `metrics`: costs and durations per call. One activity per log, with the newest entries.
 
 use super::envelope_view::EnvelopeView;
-use super::{FoldState, carry};
+use super::members::{List, content};
+use super::{FoldState, carry, entries_schema};
 use crate::model::{AgentId, EventType, Surface};
 use serde_json::{Map, Value, json};
+
+content! {
+    METRICS = "metrics", "Costs and durations of calls: the newest 50 entries.";
+    "entries": List, Always as ENTRIES with entries_schema(&["sequence"]),
+        "The entries, oldest first. The log contains all of them.";
+}
 
 /// The most entries that the activity keeps; the log has all of them.
 const ENTRIES_MAX: usize = 50;
@@ -28,5 +35,5 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
         entry.extend(envelope.get(member).map(|value| ((*member).to_owned(), carry::brief(value))));
     }
     let mut edit = fold.activities.open("metrics", "metrics", Surface::Diagnostics, None);
-    edit.push_bounded("entries", Value::Object(entry), ENTRIES_MAX);
+    edit.push_bounded(ENTRIES, Value::Object(entry), ENTRIES_MAX);
 }

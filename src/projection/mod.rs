@@ -9,55 +9,59 @@
 //! no randomness and no I/O. The audience filter runs before it, so a fact that an audience may not see cannot change
 //! its view. A view can be saved and restored anywhere; it then continues as if it had stayed in memory.
 //!
-//! One file per activity type, one row per type in [`PROJECTIONS`].
+//! One file per activity type, with the declaration of its content ([`members`]), and one row per type in
+//! [`PROJECTIONS`].
 
-mod action;
+pub mod action;
 pub mod activity_set;
 mod agent;
 mod artifact;
 pub mod bodies;
 mod carry;
+pub mod change;
 mod chunk;
 mod context;
 mod custom;
 mod diagnostics;
 pub mod envelope_view;
 mod lifecycle;
-mod message;
+pub mod members;
+pub mod message;
 mod metrics;
 mod patch;
 mod queue;
 pub mod retention;
 mod review;
-mod run;
-pub mod schema;
+pub mod run;
 mod session;
 pub mod source_clock;
-mod state;
+pub mod state;
 mod subject;
 mod task;
 mod team;
-mod thought;
-mod tool_call;
+pub mod thought;
+pub mod tool_call;
 
 use crate::log::LogId;
-use crate::model::{AgentId, Audience, EventType, Sequence};
+use crate::model::{AgentId, Audience, EventType, Sequence, Topology, schema};
 use crate::source::ledger::RunState;
-use activity_set::{Activity, ActivitySet, Change};
+use activity_set::{Activity, ActivitySet};
+use change::Change;
 use chunk::ChunkRows;
 use envelope_view::EnvelopeView;
 use lifecycle::EndRule;
+use members::ContentSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Number, Value, json};
 use source_clock::SourceClock;
 
 /// The kind of the action activity, which calls refer to.
-const ACTION_KIND: &str = "action";
+pub const ACTION_KIND: &str = "action";
 
 /// The fold of one activity type.
 pub struct Projection {
-    /// `activityType` on the wire; `custom` covers all types that sources name.
-    pub kind: &'static str,
+    /// The declaration of its content, with `activityType`; `custom` covers all types that sources name.
+    pub content: &'static ContentSchema,
     /// Applies an envelope to the activities of this type. Called for every envelope; most do nothing.
     fold: fn(&EnvelopeView, &mut FoldState),
     /// Closes the open activities of this type.
@@ -73,35 +77,50 @@ const fn keep_open(_: &mut FoldState) {}
 
 /// Every activity type. An envelope that changes several types yields their frames in this order.
 pub static PROJECTIONS: &[Projection] = &[
-    Projection { kind: "message", fold: message::fold, close: message::interrupt_all, end_rule: EndRule::TEXT },
-    Projection { kind: "reasoning", fold: thought::reasoning, close: thought::interrupt_reasoning, end_rule: EndRule::TEXT },
-    Projection { kind: "plan", fold: thought::plan, close: thought::interrupt_plans, end_rule: EndRule::TEXT },
-    Projection { kind: "tool-call-progress", fold: tool_call::fold, close: tool_call::end_all, end_rule: EndRule::CALL },
-    Projection { kind: "custom", fold: custom::fold, close: keep_open, end_rule: EndRule::NEVER },
-    Projection { kind: ACTION_KIND, fold: action::fold, close: action::interrupt_all, end_rule: EndRule::ACTION },
-    Projection { kind: "queue", fold: queue::fold, close: keep_open, end_rule: EndRule::NEVER },
-    Projection { kind: "task", fold: task::fold, close: lifecycle::mark_tasks_stale, end_rule: EndRule::WORK },
-    Projection { kind: "agent", fold: agent::fold, close: lifecycle::mark_agents_stale, end_rule: EndRule::WORK },
-    Projection { kind: "team", fold: team::team, close: keep_open, end_rule: EndRule::TEAM },
-    Projection { kind: "handoff", fold: team::handoff, close: lifecycle::mark_handoffs_stale, end_rule: EndRule::HANDOFF },
-    Projection { kind: "worker-notification", fold: team::notification, close: keep_open, end_rule: EndRule::NEVER },
-    Projection { kind: "review", fold: review::fold, close: lifecycle::mark_reviews_stale, end_rule: EndRule::REVIEW },
+    Projection { content: &message::MESSAGE, fold: message::fold, close: message::interrupt_all, end_rule: EndRule::TEXT },
     Projection {
-        kind: "artifact",
+        content: &thought::REASONING,
+        fold: thought::reasoning,
+        close: thought::interrupt_reasoning,
+        end_rule: EndRule::TEXT,
+    },
+    Projection { content: &thought::PLAN, fold: thought::plan, close: thought::interrupt_plans, end_rule: EndRule::TEXT },
+    Projection { content: &tool_call::CALL, fold: tool_call::fold, close: tool_call::end_all, end_rule: EndRule::CALL },
+    Projection { content: &custom::CUSTOM, fold: custom::fold, close: keep_open, end_rule: EndRule::NEVER },
+    Projection { content: &action::ACTION, fold: action::fold, close: action::interrupt_all, end_rule: EndRule::ACTION },
+    Projection { content: &queue::QUEUE, fold: queue::fold, close: keep_open, end_rule: EndRule::NEVER },
+    Projection { content: &task::TASK, fold: task::fold, close: lifecycle::mark_tasks_stale, end_rule: EndRule::WORK },
+    Projection { content: &agent::AGENT, fold: agent::fold, close: lifecycle::mark_agents_stale, end_rule: EndRule::WORK },
+    Projection { content: &team::TEAM, fold: team::team, close: keep_open, end_rule: EndRule::TEAM },
+    Projection {
+        content: &team::HANDOFF,
+        fold: team::handoff,
+        close: lifecycle::mark_handoffs_stale,
+        end_rule: EndRule::HANDOFF,
+    },
+    Projection { content: &team::NOTIFICATION, fold: team::notification, close: keep_open, end_rule: EndRule::NEVER },
+    Projection { content: &review::REVIEW, fold: review::fold, close: lifecycle::mark_reviews_stale, end_rule: EndRule::REVIEW },
+    Projection {
+        content: &artifact::ARTIFACT,
         fold: artifact::artifact,
         close: lifecycle::mark_artifacts_stale,
         end_rule: EndRule::ARTIFACT,
     },
-    Projection { kind: "evidence", fold: artifact::evidence, close: keep_open, end_rule: EndRule::NEVER },
-    Projection { kind: "context", fold: context::context, close: keep_open, end_rule: EndRule::NEVER },
-    Projection { kind: "compaction", fold: context::compaction, close: context::end_compactions, end_rule: EndRule::RUN },
-    Projection { kind: "permission", fold: context::permission, close: keep_open, end_rule: EndRule::NEVER },
-    Projection { kind: "state", fold: state::fold, close: keep_open, end_rule: EndRule::NEVER },
-    Projection { kind: "session", fold: session::fold, close: keep_open, end_rule: EndRule::SESSION },
-    Projection { kind: "metrics", fold: metrics::fold, close: keep_open, end_rule: EndRule::NEVER },
-    Projection { kind: "diagnostics", fold: diagnostics::fold, close: keep_open, end_rule: EndRule::NEVER },
+    Projection { content: &artifact::EVIDENCE, fold: artifact::evidence, close: keep_open, end_rule: EndRule::NEVER },
+    Projection { content: &context::CONTEXT, fold: context::context, close: keep_open, end_rule: EndRule::NEVER },
+    Projection {
+        content: &context::COMPACTION,
+        fold: context::compaction,
+        close: context::end_compactions,
+        end_rule: EndRule::RUN,
+    },
+    Projection { content: &context::PERMISSION, fold: context::permission, close: keep_open, end_rule: EndRule::NEVER },
+    Projection { content: &state::APPLICATION_STATE, fold: state::fold, close: keep_open, end_rule: EndRule::NEVER },
+    Projection { content: &session::SESSION, fold: session::fold, close: keep_open, end_rule: EndRule::SESSION },
+    Projection { content: &metrics::METRICS, fold: metrics::fold, close: keep_open, end_rule: EndRule::NEVER },
+    Projection { content: &diagnostics::DIAGNOSTICS, fold: diagnostics::fold, close: keep_open, end_rule: EndRule::NEVER },
     // The run is last: when it ends, all other activities have ended.
-    Projection { kind: "run", fold: run::fold, close: keep_open, end_rule: EndRule::RUN },
+    Projection { content: &run::RUN, fold: run::fold, close: keep_open, end_rule: EndRule::RUN },
 ];
 
 /// The state of a fold: the activities, and the few facts that it keeps beside them.
@@ -354,13 +373,31 @@ impl View {
 
 /// Whether an activity has ended. For an activity that a source named, the end is unknown.
 fn has_ended_by_content(activity: &Activity) -> bool {
-    let of = PROJECTIONS.iter().find(|projection| projection.kind == &*activity.kind).filter(|_| !activity.is_custom);
+    let of = PROJECTIONS.iter().find(|projection| projection.content.kind == &*activity.kind).filter(|_| !activity.is_custom);
     of.is_some_and(|projection| projection.end_rule.is_met(&activity.content))
 }
 
+/// Every content's document in `schema/activities/`, with its activity type.
+#[must_use]
+pub fn schemas() -> Vec<(&'static str, Value)> {
+    PROJECTIONS.iter().map(|projection| (projection.content.kind, projection.content.document())).collect()
+}
+
+/// The schema of a `topology`.
+fn topology_schema() -> Value {
+    members::open_set(Topology::NAMES)
+}
+
+/// The schema of a list of entries with these members.
+fn entries_schema(required: &[&str]) -> Value {
+    let properties = json!({ "sequence": schema::sequence("The sequence of the envelope that added the entry.", 1) });
+    let entry = json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": true });
+    json!({ "type": "array", "items": entry })
+}
+
 /// The value, if it is a number.
-fn number(value: Option<&Value>) -> Option<Value> {
-    value.filter(|value| value.is_number()).cloned()
+fn number(value: Option<&Value>) -> Option<Number> {
+    value.and_then(Value::as_number).cloned()
 }
 
 #[cfg(test)]

@@ -1,8 +1,24 @@
 //! `review`: a request to a reviewer or verifier, and its verdict, in one activity.
 
 use super::envelope_view::EnvelopeView;
-use super::{FoldState, carry, lifecycle};
+use super::members::{Any, Mark, STALE_ABOUT, Str, TOPOLOGY_ABOUT, WITHHELD, WITHHELD_ABOUT, content};
+use super::{FoldState, carry, lifecycle, topology_schema};
 use crate::model::{EventType, Phase, Surface};
+
+content! {
+    REVIEW = "review", "A request to a reviewer, and its verdict.";
+    "status": Str, Always as STATUS,
+        "requested, reviewing, passed, changes_requested, failed and others; completed if no verdict states more.";
+    "reviewer": Any, Sometimes, "The reviewer.";
+    "target": Any, Sometimes, "The object under review.";
+    "verdict": Any, Sometimes as VERDICT, "The verdict.";
+    "evidenceRefs": Any, Sometimes, "The evidence for the verdict.";
+    "requestedFixes": Any, Sometimes as REQUESTED_FIXES, "The changes that the reviewer requests.";
+    "refs": Any, Sometimes, "Further references.";
+    "topology": Str, Sometimes with topology_schema(), TOPOLOGY_ABOUT;
+    "stale": Mark, Sometimes, STALE_ABOUT;
+    "withheld": Mark, Sometimes, WITHHELD_ABOUT;
+}
 
 /// Verdicts that are also a status.
 const VERDICTS: &[&str] = &["passed", "changes_requested", "failed"];
@@ -16,11 +32,11 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     let Some(id) = carry::name(envelope, &["reviewId"]) else { return };
     let mut edit = fold.activities.open("review", &id, Surface::ReviewLane, envelope.ids.agent.as_ref());
     lifecycle::clear_stale(&mut edit);
-    edit.remove("withheld");
+    edit.remove(WITHHELD);
     if is_request {
         // A new request reopens the verdict.
-        edit.remove("verdict");
-        edit.remove("requestedFixes");
+        edit.remove(VERDICT);
+        edit.remove(REQUESTED_FIXES);
     }
     let by_class = match (is_request, &envelope.phase) {
         (true, _) => "requested",
@@ -28,9 +44,9 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
         (false, Phase::Cancelled) => "cancelled",
         (false, _) => envelope.text("verdict").filter(|verdict| VERDICTS.contains(verdict)).unwrap_or("completed"),
     };
-    edit.set_str("status", envelope.text("status").unwrap_or(by_class));
+    edit.set(STATUS, envelope.text("status").unwrap_or(by_class));
     if envelope.is_withheld() {
-        return edit.set("withheld", true);
+        return edit.set(WITHHELD, true);
     }
     #[rustfmt::skip]
     carry::members(envelope, &mut edit, &[

@@ -1,9 +1,45 @@
 //! `run`: the state of the run. The first visible fact opens it; its end is visible to every audience.
 
 use super::envelope_view::EnvelopeView;
+use super::members::{Any, Count, Flag, List, Mark, MemberType, Object, STALE, Str, WITHHELD, WITHHELD_ABOUT, content, open_set};
 use super::{FoldState, bodies};
-use crate::model::{AgentId, EventType, Phase, RunId, SessionId, Surface, ThreadId};
+use crate::model::{AgentId, EventType, Phase, RunId, SessionId, Surface, ThreadId, Topology};
+use crate::source::ledger::Status;
 use serde_json::{Map, Value, json};
+
+/// The activity type.
+pub const KIND: &str = "run";
+
+content! {
+    RUN = "run", "The state of the run. A run's log has exactly one.";
+    "status": Str, Always as STATUS with json!({ "enum": Status::ALL.map(Status::as_str) }),
+        "The status of the run, from the facts that this reader may see.";
+    "phase": Str, Always as PHASE with open_set(Phase::NAMES), "The run's current phase.";
+    "attempt": Count, Always as ATTEMPT,
+        "The number of the attempt: 1 after the first start, plus 1 for each further start without `continues`; 0 before any start.";
+    "message": Str, Sometimes as MESSAGE, "The runtime's latest message about the run's status.";
+    "detail": Str, Sometimes as DETAIL,
+        "The runtime's own word for the status, if it is not a phase: blocked, retrying, or a source-specific word.";
+    "topology": Str, Sometimes as TOPOLOGY with open_set(Topology::NAMES),
+        "How the work is organised; unknown if no fact states it.";
+    "stale": Flag, Sometimes, "The server has received nothing from the run for longer than --stale-after (60 s by default).";
+    "synthetic": Any, Sometimes as SYNTHETIC with Flag::schema(), "The server ended the run, because its runtime was gone.";
+    "withheld": Mark, Sometimes, WITHHELD_ABOUT;
+    "error": Any, Sometimes as ERROR, "The error of a failed run, from its source: { code?, message }.";
+    "retryable": Any, Sometimes as RETRYABLE, "Whether the run's owner would accept another attempt, from its source.";
+    "result": Any, Sometimes as RESULT, "The run's result, from the fact that ended it.";
+    "clipped": Flag, Sometimes, bodies::CLIPPED_ABOUT;
+    "bodies": Object, Sometimes with bodies::schema(), bodies::ABOUT;
+    "usage": Object, Sometimes as USAGE, "The usage of the run's model calls, each member summed over the calls.";
+    "notices": List, Sometimes as NOTICES,
+        "Progress that belongs to no single call, and warnings with their severity: the newest 20.";
+    "sessionId": Str, Sometimes as SESSION_ID, "The session of the run.";
+    "threadId": Str, Sometimes as THREAD_ID, "The thread of the run.";
+    "agentId": Str, Sometimes as AGENT_ID, "The run's own agent. Messages of any other agent are a teammate's.";
+    "parentRunId": Str, Sometimes as PARENT_RUN_ID, "The run that started this one.";
+    "activitiesOmitted": Flag, Sometimes as ACTIVITIES_OMITTED,
+        "The view reached its limit of 20000 activities; the log contains further ones.";
+}
 
 /// The most notices that the activity keeps: progress without a call, and warnings.
 const NOTICES_MAX: usize = 20;
@@ -14,61 +50,61 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     }
     let is_of_teammate = fold.teammate(envelope).is_some();
     let FoldState { run, activities, log, own_agent, is_late, .. } = fold;
-    let mut edit = activities.open("run", log, Surface::RuntimeStatus, None);
-    let is_same_status = edit.text("status") == Some(run.status.as_str());
-    let is_same = is_same_status && edit.text("phase") == Some(run.phase.as_str());
-    edit.set_str("status", run.status.as_str());
-    edit.set_str("phase", run.phase.as_str());
-    edit.set("attempt", run.attempt);
+    let mut edit = activities.open(KIND, log, Surface::RuntimeStatus, None);
+    let is_same_status = edit.read(STATUS) == Some(run.status.as_str());
+    let is_same = is_same_status && edit.read(PHASE) == Some(run.phase.as_str());
+    edit.set(STATUS, run.status.as_str());
+    edit.set(PHASE, run.phase.as_str());
+    edit.set(ATTEMPT, run.attempt);
     for (member, id) in [
-        ("sessionId", envelope.ids.session.as_ref().map(SessionId::as_str)),
-        ("threadId", envelope.ids.thread.as_ref().map(ThreadId::as_str)),
+        (SESSION_ID, envelope.ids.session.as_ref().map(SessionId::as_str)),
+        (THREAD_ID, envelope.ids.thread.as_ref().map(ThreadId::as_str)),
     ] {
         // A child's facts in this log name the child's session. A run's start names the run's own, even if that has a
         // parent.
         let is_own = envelope.ids.parent_session.is_none() || envelope.event_type == EventType::RunStarted;
-        if edit.get(member).is_none() && is_own {
+        if !edit.has(member) && is_own {
             edit.set_some(member, id);
         }
     }
-    edit.set_some("agentId", own_agent.as_ref().map(AgentId::as_str));
+    edit.set_some(AGENT_ID, own_agent.as_ref().map(AgentId::as_str));
     match run.stale {
-        true => edit.set("stale", true),
-        false => edit.remove("stale"),
+        true => edit.set(STALE, true),
+        false => edit.remove(STALE),
     }
     // This also applies to a run that the server ended and that continues.
     if !run.status.is_end() {
         bodies::set(&mut edit, Map::new());
-        for past in ["error", "retryable", "synthetic", "withheld", "result"] {
+        edit.remove(WITHHELD);
+        for past in [ERROR, RETRYABLE, SYNTHETIC, RESULT] {
             edit.remove(past);
         }
     }
     if envelope.event_type != EventType::RunStatus {
         // The detail is outdated: the status changed, or the run does again what `detail` said it could not.
-        let is_outdated = match edit.text("detail") {
+        let is_outdated = match edit.read(DETAIL) {
             Some("blocked" | "retrying") => !is_same_status || !is_of_teammate && shows_work(&envelope.event_type),
             _ => !is_same_status,
         };
         if is_outdated {
-            edit.remove("detail");
+            edit.remove(DETAIL);
         }
     }
     if envelope.event_type.is_run_boundary() || envelope.event_type == EventType::RunStatus {
-        edit.set_some("topology", envelope.text("topology"));
+        edit.set_some(TOPOLOGY, envelope.text("topology"));
     }
     match envelope.event_type {
         EventType::RunStarted => {
-            edit.remove("message");
+            edit.remove(MESSAGE);
             let parent = envelope.text("parentRunId").or_else(|| envelope.related("parentRunId").and_then(Value::as_str));
-            edit.set_some("parentRunId", parent.filter(|parent| RunId::new(parent).is_ok()));
+            edit.set_some(PARENT_RUN_ID, parent.filter(|parent| RunId::new(parent).is_ok()));
         }
         // Only the first end counts; a second one does not change the run's state.
         EventType::RunFinished | EventType::RunFailed if !*is_late => {
-            edit.set_some("withheld", envelope.is_withheld().then_some(true));
-            edit.set_some("error", envelope.get("error").cloned());
-            edit.set_some("retryable", envelope.get("retryable").cloned());
-            edit.set_some("synthetic", envelope.get("synthetic").cloned());
-            edit.set_some("result", envelope.get("result").cloned());
+            edit.set_some(WITHHELD, envelope.is_withheld().then_some(true));
+            for member in [ERROR, RETRYABLE, SYNTHETIC, RESULT] {
+                edit.set_some(member, envelope.get(member.name()).cloned());
+            }
             bodies::carry(envelope, &mut edit, &[("result", "result"), ("error", "error")]);
         }
         // The server's own fact: it received nothing from the run.
@@ -78,27 +114,27 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
             // A step or a notice does not change the run's state.
             let is_news = status.is_some() || !is_same;
             match message {
-                Some(message) => edit.set_str("message", message),
-                None if is_news => edit.remove("message"),
+                Some(message) => edit.set(MESSAGE, message),
+                None if is_news => edit.remove(MESSAGE),
                 None => {}
             }
             match status.filter(|word| !Phase::NAMES.contains(word) && *word != run.status.as_str()) {
-                Some(word) => edit.set_str("detail", word),
-                None if is_news => edit.remove("detail"),
+                Some(word) => edit.set(DETAIL, word),
+                None if is_news => edit.remove(DETAIL),
                 None => {}
             }
             if message.is_some() {
-                edit.push_bounded("notices", notice(envelope), NOTICES_MAX);
+                edit.push_bounded(NOTICES, notice(envelope), NOTICES_MAX);
             }
         }
         // Progress of an unknown call (Ethos joins progress to calls only by the tool's name), or of none.
         EventType::ToolProgress if envelope.ids.tool_call.is_none() && envelope.get("activityType").is_none() => {
-            edit.push_bounded("notices", notice(envelope), NOTICES_MAX);
+            edit.push_bounded(NOTICES, notice(envelope), NOTICES_MAX);
         }
         EventType::MetricChanged => {
             if let Some(usage) = envelope.get("usage").and_then(Value::as_object) {
-                let sum = summed(edit.get("usage").and_then(Value::as_object), usage);
-                edit.set("usage", sum);
+                let sum = summed(edit.read(USAGE), usage);
+                edit.set(USAGE, sum);
             }
         }
         _ => {}
@@ -123,7 +159,7 @@ const fn shows_work(class: &EventType) -> bool {
 
 /// Marks that the log has more activities than the view shows.
 pub(super) fn mark_omissions(fold: &mut FoldState) {
-    fold.activities.open("run", &fold.log, Surface::RuntimeStatus, None).set("activitiesOmitted", true);
+    fold.activities.open(KIND, &fold.log, Surface::RuntimeStatus, None).set(ACTIVITIES_OMITTED, true);
 }
 
 /// The sum of two usages: each model call reports its own.

@@ -3,8 +3,21 @@
 //! Never its messages.
 
 use super::envelope_view::EnvelopeView;
+use super::members::{Any, Str, content};
 use super::{FoldState, carry};
 use crate::model::{EventType, SessionId, Surface};
+
+content! {
+    SESSION = "session",
+    "The frame of a session: title, status, unread state. The members have the source's names, bounded. Never its messages.";
+    "status": Str, Always as STATUS, "The status as a fact states it, else open or closed; unknown if no fact states it.";
+    "title": Any, Sometimes, "The title.";
+    "preview": Any, Sometimes, "A short preview.";
+    "unread": Any, Sometimes, "The unread state, from its source.";
+    "pinned": Any, Sometimes, "Whether the session is pinned.";
+    "stale": Any, Sometimes, "Whether the session may be outdated.";
+    "parentSessionId": Str, Sometimes, "The parent session.";
+}
 
 pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     let by_class = match envelope.event_type {
@@ -18,8 +31,8 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     let mut edit = fold.activities.open("session", &id, Surface::SessionTabs, None);
     let stated = envelope.text("status").filter(|_| envelope.event_type != EventType::SessionClosed);
     match stated.or(by_class) {
-        Some(status) => edit.set_str("status", status),
-        None if edit.get("status").is_none() => edit.set("status", "unknown"),
+        Some(status) => edit.set(STATUS, status),
+        None if !edit.has(STATUS) => edit.set(STATUS, "unknown"),
         None => {}
     }
     carry::all_in_brief(envelope, &mut edit, &["status"]);

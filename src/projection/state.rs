@@ -7,11 +7,20 @@
 //! snapshot.
 
 use super::envelope_view::EnvelopeView;
+use super::members::{Any, Flag, Object, content};
 use super::{FoldState, bodies, diagnostics, patch};
 use crate::model::{EventType, Surface};
 use serde_json::{Map, Value, json};
 
-const KIND: &str = "state";
+/// The activity type.
+pub const KIND: &str = "state";
+
+content! {
+    APPLICATION_STATE = "state", "The application's own state, as its source maintains it. Its texts are never joined.";
+    "state": Any, Always as STATE, "The state.";
+    "clipped": Flag, Sometimes, bodies::CLIPPED_ABOUT;
+    "bodies": Object, Sometimes with bodies::schema(), bodies::ABOUT;
+}
 
 pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     let is_snapshot = match envelope.event_type {
@@ -26,14 +35,15 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     let surface = if envelope.surface == Surface::Unknown { Surface::Custom } else { envelope.surface.clone() };
     if is_snapshot {
         let Some(state) = envelope.member("state") else { return };
-        let mut content = Map::from_iter([("state".to_owned(), state.clone())]);
+        let mut content = Map::new();
+        STATE.put(&mut content, state.clone());
         bodies::add(envelope, &mut content, ("state", "state"));
         return fold.activities.open(KIND, KIND, surface, None).replace(content);
     }
     let Some(patch) = envelope.get("patch") else { return };
     let mut edit = fold.activities.open(KIND, KIND, surface, None);
-    if edit.get("state").is_none() {
-        edit.set("state", json!({}));
+    if !edit.has(STATE) {
+        edit.set(STATE, json!({}));
     }
     let patch: Vec<Value> = patch::operations(patch).into_iter().map(under_state).collect();
     match edit.apply(&patch) {

@@ -8,7 +8,7 @@ use crate::model::ActionKind;
 use serde_json::{Map, Value, json};
 
 /// The most fields, and the most diffs, of a subject. Further ones set `clipped`.
-pub(super) const ITEMS_MAX: usize = 64;
+const ITEMS_MAX: usize = 64;
 /// The most subjects of an action. Further requests set `clipped` in the last one.
 pub(super) const SUBJECTS_MAX: usize = 32;
 /// The longest made title, in characters.
@@ -17,7 +17,40 @@ const TITLE_CHARS_MAX: usize = 160;
 const ARGUMENT_CHARS_MAX: usize = 60;
 
 /// The kinds of a subject.
-pub(super) const KINDS: &[&str] = &["command", "edit", "fields", "question", "plan", "tool"];
+const KINDS: &[&str] = &["command", "edit", "fields", "question", "plan", "tool"];
+
+/// The schema of a subject.
+pub(super) fn schema() -> Value {
+    let string = |about: &str| json!({ "description": about, "type": "string" });
+    json!({
+        "type": "object",
+        "properties": {
+            "kind": { "description": "What kind of thing is decided.", "enum": KINDS },
+            "toolName": string("The tool."),
+            "text": string("What the source says about it."),
+            "command": string("The command line."),
+            "cwd": string("The directory of the command."),
+            "path": string("The file."),
+            "diffs": {
+                "description": "The changes: { path, oldText?, newText?, patch? }.",
+                "type": "array",
+                "maxItems": ITEMS_MAX,
+                "items": { "type": "object", "properties": { "path": string("The file.") }, "required": ["path"] },
+            },
+            "fields": {
+                "description": "The arguments that nothing else shows.",
+                "type": "array",
+                "maxItems": ITEMS_MAX,
+                "items": { "type": "object", "properties": { "name": string("The name."), "value": true }, "required": ["name", "value"] },
+            },
+            "question": string("The question."),
+            "plan": { "description": "The plan." },
+            "title": string("A title of one of several requests."),
+            "clipped": { "description": "Whether something is left out." },
+        },
+        "required": ["kind"],
+    })
+}
 
 /// Names of arguments by meaning. Runtimes and tools differ in them.
 const COMMANDS: &[&str] = &["command", "cmd"];

@@ -3,9 +3,42 @@
 //! The end of a run does not end a task: its owner states its status ([`lifecycle`]).
 
 use super::envelope_view::EnvelopeView;
-use super::{FoldState, carry, lifecycle};
-use crate::model::{AgentId, EventType, Phase, Surface, TaskId};
+use super::members::{Any, List, Mark, Num, STALE_ABOUT, Str, TOPOLOGY_ABOUT, content, open_set};
+use super::{FoldState, carry, lifecycle, topology_schema};
+use crate::model::{EventType, Phase, Surface, TaskId};
 use serde_json::{Map, Value, json};
+
+content! {
+    TASK = "task",
+    "A queued turn, work item, background job or remote task. The end of a run does not end it, but marks an open one as stale.";
+    "status": Str, Always as STATUS,
+        "The status as the owner states it; unknown if no fact states it, or if the task was running when its run ended.";
+    "runtimeEntity": Str, Sometimes as RUNTIME_ENTITY
+        with open_set(&["agent_turn", "subagent_turn", "automation_job", "external_task", "work_item"]),
+        "The kind of the task in its runtime.";
+    "title": Any, Sometimes, "The title of the task.";
+    "assignee": Any, Sometimes, "The assignee of the task.";
+    "blocker": Any, Sometimes, "The reason why the task is blocked.";
+    "priority": Any, Sometimes, "The priority of the task.";
+    "dependencies": Any, Sometimes, "The tasks that must be done before.";
+    "progress": Any, Sometimes, "The progress of the task.";
+    "attempts": List, Sometimes as ATTEMPTS, "The newest 20 failed attempts; they stay when the task is tried again.";
+    "attemptCount": Num, Sometimes as ATTEMPT_COUNT, "The number of attempts, by the owner's count.";
+    "schedule": Any, Sometimes, "The schedule of the task.";
+    "wakeReason": Any, Sometimes, "The reason why the task was woken.";
+    "lastRunRef": Any, Sometimes, "A reference to the task's last run.";
+    "capabilityRef": Any, Sometimes, "A reference to the remote agent's card.";
+    "inputNeeds": Any, Sometimes, "The input that the task needs.";
+    "authNeeds": Any, Sometimes, "The permissions that the task needs.";
+    "error": Any, Sometimes as ERROR, "The error, while the task is failed.";
+    "comments": List, Sometimes as COMMENTS, "The newest 50 comments on the board.";
+    "claimedBy": Any, Sometimes, "The party that has claimed the task.";
+    "artifactRefs": Any, Sometimes, "Artifacts that the task made or needs.";
+    "evidenceRefs": Any, Sometimes, "Evidence for the task.";
+    "refs": Any, Sometimes, "Further references.";
+    "topology": Str, Sometimes with topology_schema(), TOPOLOGY_ABOUT;
+    "stale": Mark, Sometimes, STALE_ABOUT;
+}
 
 /// The most failed attempts that the activity keeps; the newest stay.
 const ATTEMPTS_MAX: usize = 20;
@@ -30,35 +63,35 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     let Some(id) = id.or_else(|| carry::name(envelope, &["workItemId", "remoteTaskId"])) else { return };
     let mut edit = fold.activities.open("task", &id, surface(envelope), envelope.ids.agent.as_ref());
     lifecycle::clear_stale(&mut edit);
-    let had_failed = edit.text("status") == Some("failed");
+    let had_failed = edit.read(STATUS) == Some("failed");
     let stated = envelope.text("status").or_else(|| envelope.text("runtimeStatus"));
-    match (stated, edit.get("status")) {
-        (Some(status), _) => edit.set_str("status", status),
-        (None, None) => edit.set_str("status", if envelope.phase == Phase::Failed { "failed" } else { "unknown" }),
+    match (stated, edit.read(STATUS)) {
+        (Some(status), _) => edit.set(STATUS, status),
+        (None, None) => edit.set(STATUS, if envelope.phase == Phase::Failed { "failed" } else { "unknown" }),
         (None, Some(_)) => {}
     }
-    if had_failed && edit.text("status") != Some("failed") {
+    if had_failed && edit.read(STATUS) != Some("failed") {
         // The error belongs to the failed attempt, which stays in `attempts`.
-        edit.remove("error");
+        edit.remove(ERROR);
     }
-    edit.set_some("runtimeEntity", envelope.text("runtimeEntity"));
+    edit.set_some(RUNTIME_ENTITY, envelope.text("runtimeEntity"));
     carry::members(envelope, &mut edit, MEMBERS);
     carry::ids(envelope, &mut edit, &["sessionId", "threadId", "parentSessionId", "parentThreadId"]);
-    edit.set_some("agentId", envelope.ids.agent.as_ref().map(AgentId::as_str));
+    carry::ids(envelope, &mut edit, &["agentId"]);
     carry::refs(envelope, &mut edit);
     if let Some(comments) = envelope.get("comments").and_then(Value::as_array) {
-        edit.set("comments", carry::newest(comments, COMMENTS_MAX));
+        edit.set(COMMENTS, carry::newest(comments, COMMENTS_MAX));
     }
     if let Some(comment) = comment(envelope) {
-        edit.push_bounded("comments", comment, COMMENTS_MAX);
+        edit.push_bounded(COMMENTS, comment, COMMENTS_MAX);
     }
     match envelope.get("attempts") {
-        Some(Value::Array(attempts)) => edit.set("attempts", carry::newest(attempts, ATTEMPTS_MAX)),
-        Some(count @ Value::Number(_)) => edit.set("attemptCount", count.clone()),
+        Some(Value::Array(attempts)) => edit.set(ATTEMPTS, carry::newest(attempts, ATTEMPTS_MAX)),
+        Some(Value::Number(count)) => edit.set(ATTEMPT_COUNT, count.clone()),
         _ => {}
     }
-    if !had_failed && edit.text("status") == Some("failed") && !envelope.get("attempts").is_some_and(Value::is_array) {
-        edit.push_bounded("attempts", failed_attempt(envelope), ATTEMPTS_MAX);
+    if !had_failed && edit.read(STATUS) == Some("failed") && !envelope.get("attempts").is_some_and(Value::is_array) {
+        edit.push_bounded(ATTEMPTS, failed_attempt(envelope), ATTEMPTS_MAX);
     }
 }
 

@@ -3,8 +3,51 @@
 //! A worker's report never counts as the user's message, on any channel.
 
 use super::envelope_view::EnvelopeView;
-use super::{FoldState, carry, lifecycle};
+use super::members::{Any, Mark, STALE_ABOUT, Str, TEXT, TOPOLOGY_ABOUT, Text, content};
+use super::{FoldState, carry, lifecycle, topology_schema};
 use crate::model::{EventType, Surface};
+
+content! {
+    TEAM = "team", "A team and its limits.";
+    "topology": Str, Always as TOPOLOGY with topology_schema(), TOPOLOGY_ABOUT;
+    "teamName": Any, Sometimes, "The team's name.";
+    "teamPhase": Any, Sometimes, "The team's phase: forming, active, waiting, merging, done.";
+    "teamParallelBudget": Any, Sometimes, "The number of members that may work at once.";
+    "teamActiveCount": Any, Sometimes, "The number of members at work.";
+    "teamQueuedCount": Any, Sometimes, "The number of members that wait.";
+    "refs": Any, Sometimes, "Further references.";
+}
+
+content! {
+    HANDOFF = "handoff",
+    "A hand-off of work from one agent or user to another. It does not change the authors of earlier messages.";
+    "status": Str, Always as STATUS,
+        "The status as a fact states it, else accepted once acceptedAt or acceptedTime exists; else unknown.";
+    "from": Any, Sometimes, "The previous owner of the work.";
+    "to": Any, Sometimes, "The new owner of the work.";
+    "reason": Any, Sometimes, "The reason for the hand-off.";
+    "resumeTarget": Any, Sometimes, "The place where the work resumes.";
+    "memoryBoundary": Any, Sometimes, "The part of the memory that is handed over.";
+    "contextBoundary": Any, Sometimes, "The part of the context that is handed over.";
+    "acceptedAt": Any, Sometimes as ACCEPTED_AT, "The time of acceptance, from its source.";
+    "acceptedTime": Any, Sometimes as ACCEPTED_TIME, "The same as acceptedAt, by another name.";
+    "refs": Any, Sometimes, "Further references.";
+    "topology": Str, Sometimes with topology_schema(), TOPOLOGY_ABOUT;
+    "stale": Mark, Sometimes, STALE_ABOUT;
+}
+
+content! {
+    NOTIFICATION = "worker-notification", "A worker's report. It never counts as the user's message, on any channel.";
+    "status": Any, Always, "The status as the worker states it; unknown if it states none.";
+    "taskId": Str, Sometimes, "The task that the report is about.";
+    "agentId": Str, Sometimes, "The worker.";
+    "summary": Any, Sometimes, "The summary of the result.";
+    "text": Text, Sometimes, "The text of the report, if it arrived as a user-role message.";
+    "resultRef": Any, Sometimes, "A reference to the result.";
+    "usage": Any, Sometimes, "The worker's usage.";
+    "durationMs": Any, Sometimes, "The duration of the work, in milliseconds.";
+    "toolCount": Any, Sometimes, "The number of tool calls.";
+}
 
 pub(super) fn team(envelope: &EnvelopeView, fold: &mut FoldState) {
     if envelope.event_type != EventType::TeamChanged {
@@ -21,8 +64,8 @@ pub(super) fn team(envelope: &EnvelopeView, fold: &mut FoldState) {
     carry::members_in_brief(envelope, &mut edit, &["members", "agents", "roster"]);
     carry::refs(envelope, &mut edit);
     match envelope.text("topology") {
-        Some(topology) => edit.set_str("topology", topology),
-        None if edit.get("topology").is_none() => edit.set("topology", "unknown"),
+        Some(topology) => edit.set(TOPOLOGY, topology),
+        None if !edit.has(TOPOLOGY) => edit.set(TOPOLOGY, "unknown"),
         None => {}
     }
 }
@@ -41,9 +84,9 @@ pub(super) fn handoff(envelope: &EnvelopeView, fold: &mut FoldState) {
     ]);
     carry::ids(envelope, &mut edit, &["agentId", "taskId", "sessionId", "threadId", "parentSessionId", "parentThreadId"]);
     carry::refs(envelope, &mut edit);
-    let is_accepted = edit.get("acceptedAt").or_else(|| edit.get("acceptedTime")).is_some();
-    match edit.text("status") {
-        None | Some("unknown") => edit.set_str("status", if is_accepted { "accepted" } else { "unknown" }),
+    let is_accepted = edit.has(ACCEPTED_AT) || edit.has(ACCEPTED_TIME);
+    match edit.read(STATUS) {
+        None | Some("unknown") => edit.set(STATUS, if is_accepted { "accepted" } else { "unknown" }),
         Some(_) => {}
     }
 }
@@ -63,11 +106,11 @@ pub(super) fn notification(envelope: &EnvelopeView, fold: &mut FoldState) {
     carry::refs(envelope, &mut edit);
     // A report in a user-role message: its chunks are appended, and its end has the whole text.
     match (envelope.text("text"), envelope.text("summary").is_some() || envelope.text("role").is_none()) {
-        (Some(whole), true) => edit.set_text("text", whole),
-        (Some(chunk), false) => edit.append("text", chunk),
+        (Some(whole), true) => edit.set_text(TEXT, whole),
+        (Some(chunk), false) => edit.append(TEXT, chunk),
         (None, _) => {}
     }
-    if edit.get("status").is_none() {
-        edit.set("status", "unknown");
+    if !edit.has(STATUS) {
+        edit.set(STATUS, "unknown");
     }
 }

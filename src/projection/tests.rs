@@ -43,7 +43,7 @@ impl Watched {
                 self.copies.insert(key.clone(), Value::Object(activity.content.clone()));
                 self.frames.push(format!("{name}: snapshot"));
             } else {
-                let patch = serde_json::to_value(&change.patch).unwrap();
+                let patch = serde_json::to_value(&change.operations).unwrap();
                 let copy = self.copies.get_mut(&key).expect("the first frame of an activity is a snapshot");
                 json_patch::patch(copy, &serde_json::from_value::<json_patch::Patch>(patch.clone()).unwrap()).unwrap();
                 self.frames.push(format!("{name}: {patch}"));

@@ -2,11 +2,32 @@
 //!
 //! One activity per part.
 
-use super::activity_set::{Activity, Edit, joined, text};
+use super::activity_set::{Activity, Edit};
 use super::envelope_view::EnvelopeView;
-use super::{FoldState, carry, message_key};
+use super::members::{
+    Any, CLIPPED_ABOUT, Content, ContentSchema, Flag, Mark, Member, Str, TEXT, Text, TextStatus, WITHHELD, WITHHELD_ABOUT,
+    content,
+};
+use super::{FoldState, carry, message, message_key};
 use crate::model::{EventType, PartId, Surface};
 use serde_json::Value;
+
+content! {
+    REASONING = "reasoning", "The model's reasoning, beside its messages.";
+    "status": TextStatus, Always as STATUS, "Whether the text may still grow (streaming).";
+    "text": Text, Always, "The text.";
+    "messageId": Str, Always as MESSAGE_ID, "The activity id of the message that it accompanies.";
+    "partId": Str, Sometimes as PART_ID, "The id of its part in that message.";
+    "withheld": Mark, Sometimes, WITHHELD_ABOUT;
+    "clipped": Flag, Sometimes, CLIPPED_ABOUT;
+}
+
+/// The declared members of a plan: those of reasoning.
+pub static PLAN: ContentSchema =
+    ContentSchema { kind: "plan", about: "A plan of the model, beside its messages.", members: REASONING.members };
+
+/// Members of an end beside its text, as the source states them.
+const END_MEMBERS: [Member<Any>; 4] = [Member::new("plan"), Member::new("steps"), Member::new("entries"), Member::new("summary")];
 
 pub(super) fn reasoning(envelope: &EnvelopeView, fold: &mut FoldState) {
     match envelope.event_type {
@@ -36,9 +57,9 @@ fn id(envelope: &EnvelopeView, fold: &FoldState) -> Option<String> {
 
 /// Sets the message and the part, which the id only contains joined.
 fn set_message_ids(edit: &mut Edit<'_>, envelope: &EnvelopeView, message: &str) {
-    if edit.get("messageId").is_none() {
-        edit.set("messageId", message);
-        edit.set_some("partId", envelope.ids.part.as_ref().map(PartId::as_str));
+    if !edit.has(MESSAGE_ID) {
+        edit.set(MESSAGE_ID, message);
+        edit.set_some(PART_ID, envelope.ids.part.as_ref().map(PartId::as_str));
     }
 }
 
@@ -46,8 +67,8 @@ fn delta(kind: &str, envelope: &EnvelopeView, fold: &mut FoldState) {
     let (Some(id), Some(message)) = (id(envelope, fold), message(envelope, fold)) else { return };
     let mut edit = fold.activities.open(kind, &id, Surface::InlineProcess, envelope.ids.agent.as_ref());
     set_message_ids(&mut edit, envelope, &message);
-    edit.set_str("status", "streaming");
-    edit.append("text", envelope.text("text").unwrap_or_default());
+    edit.set(STATUS, TextStatus::Streaming);
+    edit.append(TEXT, envelope.text("text").unwrap_or_default());
     carry::clipped_text(envelope, &mut edit);
 }
 
@@ -63,22 +84,26 @@ fn finalize(kind: &str, envelope: &EnvelopeView, fold: &mut FoldState) {
         set_message_ids(&mut edit, envelope, &message);
         // A final text without a part covers all parts, so only a single part can take it.
         match whole.filter(|_| ids.len() == 1) {
-            Some(whole) => edit.set_fact_text("text", whole),
-            None if edit.get("text").is_none() => edit.set("text", text("")),
+            Some(whole) => edit.set_fact_text(TEXT, whole),
+            None if !edit.has(TEXT) => edit.set(TEXT, ""),
             None => {}
         }
-        for member in ["plan", "steps", "entries", "summary"] {
-            edit.set_some(member, envelope.get(member).filter(|_| !envelope.is_withheld()).cloned());
+        for member in END_MEMBERS {
+            edit.set_some(member, envelope.get(member.name()).filter(|_| !envelope.is_withheld()).cloned());
         }
-        edit.set_some("withheld", envelope.is_withheld().then_some(true));
-        edit.set_str("status", "complete");
+        edit.set_some(WITHHELD, envelope.is_withheld().then_some(true));
+        edit.set(STATUS, TextStatus::Complete);
     }
+}
+
+fn is_streaming(thought: &Activity) -> bool {
+    thought.content.read(STATUS) == Some(TextStatus::Streaming)
 }
 
 /// The streaming thoughts of a message: an end without a part ends all of them.
 fn streaming_ids_of(kind: &str, message: &str, fold: &FoldState) -> Vec<String> {
-    let member = |activity: &Activity, member: &str, is: &str| activity.content.get(member).and_then(Value::as_str) == Some(is);
-    let ids = fold.activities.ids(kind, |a| member(a, "messageId", message) && member(a, "status", "streaming"));
+    let is_of = |thought: &Activity| thought.content.read(MESSAGE_ID) == Some(message) && is_streaming(thought);
+    let ids = fold.activities.ids(kind, is_of);
     match ids.is_empty() {
         // Nothing was streamed: the text arrives complete, under an id of its own.
         true => vec![format!("{message}/{kind}")],
@@ -90,21 +115,20 @@ fn streaming_ids_of(kind: &str, message: &str, fold: &FoldState) -> Vec<String> 
 ///
 /// Thoughts that the repair does not name are emptied and interrupted; named ones get its text.
 pub(super) fn repair(fold: &mut FoldState, message: &str, named: &[Value]) -> Vec<String> {
-    let member = |thought: &Activity, member: &str| thought.content.get(member).and_then(Value::as_str).map(str::to_owned);
     let mut thoughts = Vec::new();
     for kind in ["reasoning", "plan"] {
-        for id in fold.activities.ids(kind, |thought| member(thought, "messageId").as_deref() == Some(message)) {
-            let part = fold.activities.get(kind, &id).and_then(|thought| member(thought, "partId")).unwrap_or_default();
+        for id in fold.activities.ids(kind, |thought| thought.content.read(MESSAGE_ID) == Some(message)) {
             let mut edit = fold.activities.edit(kind, &id).expect("the id was listed above");
-            match named.iter().find(|named| named["partId"] == part.as_str()) {
+            let part = edit.read(PART_ID).unwrap_or_default().to_owned();
+            match named.iter().find(|named| named.read(message::part::ID) == Some(&part)) {
                 Some(named) => {
-                    edit.set_text("text", joined(named.get("text")));
-                    edit.set_str("status", "complete");
+                    edit.set_text(TEXT, named.read(TEXT).unwrap_or_default());
+                    edit.set(STATUS, TextStatus::Complete);
                     thoughts.push(part);
                 }
                 None => {
-                    edit.set("text", text(""));
-                    edit.set_str("status", "interrupted");
+                    edit.set(TEXT, "");
+                    edit.set(STATUS, TextStatus::Interrupted);
                 }
             }
         }
@@ -123,7 +147,7 @@ pub(super) fn interrupt_plans(fold: &mut FoldState) {
 }
 
 fn interrupt_all(kind: &str, fold: &mut FoldState) {
-    for id in fold.activities.ids(kind, |a| a.content.get("status").and_then(Value::as_str) == Some("streaming")) {
-        fold.activities.edit(kind, &id).expect("the id was listed above").set_str("status", "interrupted");
+    for id in fold.activities.ids(kind, is_streaming) {
+        fold.activities.edit(kind, &id).expect("the id was listed above").set(STATUS, TextStatus::Interrupted);
     }
 }

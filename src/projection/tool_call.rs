@@ -7,30 +7,83 @@
 //! call whose result a party outside the run supplies (`awaits`) outlives the run until the result arrives. A call that
 //! waits for a decision is `pending`: it does not run before it is approved.
 
-use super::activity_set::{Activity, CHAR_BYTES_MAX, Edit, joined};
+use super::activity_set::{CHAR_BYTES_MAX, Edit, joined};
 use super::envelope_view::EnvelopeView;
-use super::{ACTION_KIND, FoldState, bodies, diagnostics, number, patch};
+use super::members::{
+    ActionStatus, Any, CLIPPED, CallState, CallStatus, Content, Flag, Mark, Member, MemberType, Num, Object, Position, Str, Text,
+    WITHHELD, WITHHELD_ABOUT, content,
+};
+use super::{ACTION_KIND, FoldState, action, bodies, diagnostics, number, patch};
 use crate::model::envelope::END_WITHHELD;
 use crate::model::{EventType, MessageId, Phase, Surface, TEXT_BYTES_MAX, ToolCallId};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Number, Value, json};
 
 /// The activity type, and the `activityType` of seed 002's reporters.
-pub(super) const KIND: &str = "tool-call-progress";
+pub const KIND: &str = "tool-call-progress";
 
-/// Seed 002's `ProgressStatus`.
-pub(super) const STATUSES: &[&str] = &["pending", "running", "done", "failed", "cancelled"];
+content! {
+    CALL = "tool-call-progress",
+    "A tool call: seed 002's tool-call-progress.v1 with its own names, and the lifecycle of seed 003 beside it.";
+    "schema": Str, Always as SCHEMA with json!({ "const": SCHEMA_NAME }), "The name of the reported state's schema.";
+    "node_id": Str, Always as NODE_ID, "The call's node in the tree of calls.";
+    "call_id": Str, Always as CALL_ID, "The id of the call.";
+    "tool_name": Str, Always as TOOL_NAME, "The name of the tool; empty if unknown.";
+    "status": CallStatus, Always as STATUS,
+        "The status as the tool reports it; pending while the call waits for a decision (action_id).";
+    "state": CallState, Sometimes as STATE, "The call's position in its lifecycle; absent before its first event.";
+    "progress": Num, Sometimes as PROGRESS with json!({ "type": "number", "minimum": 0, "maximum": 1 }),
+        "The last reported progress, as a fraction.";
+    "loaded": Num, Sometimes as LOADED, "The amount that is done, in the tool's own unit.";
+    "total": Num, Sometimes as TOTAL, "The total amount, in the unit of loaded.";
+    "message": Str, Sometimes as MESSAGE, "The tool's latest message about its progress.";
+    "reported": Position, Sometimes as REPORTED, "The sequence of the envelope with the tool's first report.";
+    "parent_node_id": Str, Sometimes as PARENT_NODE_ID, "The parent node in the tree of calls.";
+    "parent_call_id": Str, Sometimes as PARENT_CALL_ID, "The call that made this one.";
+    "source_call_id": Str, Sometimes as SOURCE_CALL_ID,
+        "The runtime's own id of the call, where the server had to make call_id: the runtime used its id again, or no id is as long.";
+    "input": Any, Sometimes as INPUT, "The arguments, parsed.";
+    "input_text": Text, Sometimes as INPUT_TEXT, "The arguments while they stream; removed once they are parsed.";
+    "output": Any, Sometimes as OUTPUT, "The call's result.";
+    "output_text": Text, Sometimes as OUTPUT_TEXT, "The streamed output: the standard output, and output without a channel.";
+    "output_channels": Object, Sometimes as OUTPUT_CHANNELS with json!({
+            "type": "object", "additionalProperties": Text::schema(), "maxProperties": CHANNELS_MAX,
+        }),
+        "The streamed output of other channels by name, each a list of chunks like output_text. Together at most 4 MiB.";
+    "unannounced": Mark, Sometimes as UNANNOUNCED,
+        "No fact announced the call's start here: only progress reports mention it.";
+    "output_ref": Any, Sometimes as OUTPUT_REF, "The location of the whole output.";
+    "structured": Any, Sometimes as STRUCTURED, "The result in a form for programs.";
+    "error": Object, Sometimes as ERROR, "The error of a failed call.";
+    "never_started": Any, Sometimes as NEVER_STARTED, "Whether the call was given up before it ran.";
+    "duration_ms": Num, Sometimes as DURATION_MS, "The duration of the call, in milliseconds.";
+    "cost_usd": Num, Sometimes as COST_USD, "The cost of the call, in US dollars.";
+    "truncated": Any, Sometimes as TRUNCATED, "The number of characters that the source cut from the result.";
+    "untrusted": Any, Sometimes as UNTRUSTED, "Whether the source marks the result as untrusted.";
+    "withheld": Mark, Sometimes, WITHHELD_ABOUT;
+    "clipped": Flag, Sometimes,
+        "The streamed output reached its limit of 4 MiB, and the rest is only in the log; or a value is a preview, and bodies names it.";
+    "bodies": Object, Sometimes with bodies::schema(), bodies::ABOUT;
+    "action_id": Str, Sometimes as ACTION_ID, "The action that asks for a decision about the call.";
+    "synthetic": Mark, Sometimes as SYNTHETIC, "The server closed the call, because it received nothing more from the run.";
+    "awaits": Str, Sometimes as AWAITS,
+        "The party that has to supply the result, even after the run's end; removed once the result arrives.";
+}
 
-/// Seed 003's tool lifecycle.
-#[rustfmt::skip]
-pub(super) const STATES: &[&str] = &[
-    "input-streaming", "input-available", "running", "progress", "output-available", "output-error", "cancelled",
-];
+const SCHEMA_NAME: &str = "tool-call-progress.v1";
 
-/// Seed 002's `ToolCallProgressState`.
-#[rustfmt::skip]
-const REPORT_MEMBERS: &[&str] = &[
-    "schema", "node_id", "call_id", "tool_name", "status", "progress", "loaded", "total", "message", "parent_node_id",
-    "parent_call_id",
+/// Seed 002's `ToolCallProgressState`: the members of a tool's own report.
+pub const REPORT_MEMBERS: &[&str] = &[
+    SCHEMA.name(),
+    NODE_ID.name(),
+    CALL_ID.name(),
+    TOOL_NAME.name(),
+    STATUS.name(),
+    PROGRESS.name(),
+    LOADED.name(),
+    TOTAL.name(),
+    MESSAGE.name(),
+    PARENT_NODE_ID.name(),
+    PARENT_CALL_ID.name(),
 ];
 
 /// The most output channels that a call shows beside `stdout`. A further one sets `clipped`.
@@ -64,10 +117,10 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     if !is_known {
         init(&mut edit, id);
         if is_report || is_end(&envelope.event_type) {
-            edit.set("unannounced", true);
+            edit.set(UNANNOUNCED, true);
         }
     }
-    let is_announced = edit.get("unannounced").is_none();
+    let is_announced = !edit.has(UNANNOUNCED);
     if envelope.event_type == E::ToolStarted && has_ended(&edit) && is_announced {
         restart(&mut edit, id);
     }
@@ -79,18 +132,18 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
         return;
     }
     set_tool_name(envelope, &mut edit);
-    edit.set_some("source_call_id", envelope.text("sourceToolCallId"));
+    edit.set_some(SOURCE_CALL_ID, envelope.text("sourceToolCallId"));
     if !is_end(&envelope.event_type) && (envelope.event_type == E::ToolStarted || !has_ended(&edit)) {
-        edit.remove("unannounced");
+        edit.remove(UNANNOUNCED);
     }
     match envelope.event_type {
         // The result came first. The start says whose it is.
         E::ToolStarted if has_ended(&edit) => set_input(envelope, &mut edit),
         E::ToolStarted if envelope.get(END_WITHHELD).is_some() => {
             set_input(envelope, &mut edit);
-            edit.set_str("status", "done");
-            edit.set_str("state", "output-available");
-            edit.set("withheld", true);
+            edit.set(STATUS, CallStatus::Done);
+            edit.set(STATE, CallState::OutputAvailable);
+            edit.set(WITHHELD, true);
         }
         E::ToolStarted => start(envelope, &mut edit),
         E::ToolArgs => args(envelope, &mut edit),
@@ -98,7 +151,7 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
         _ => end(envelope, &mut edit),
     }
     if let Some(action) = asked {
-        edit.set("action_id", action);
+        edit.set(ACTION_ID, action);
         mark_pending(&mut edit);
     }
 }
@@ -109,17 +162,13 @@ const fn is_end(event_type: &EventType) -> bool {
 
 /// The latest action about a call.
 pub(super) fn action_of(fold: &FoldState, call: &str) -> Option<String> {
-    Some(fold.activities.get(KIND, call)?.content.get("action_id")?.as_str()?.to_owned())
+    Some(fold.activities.get(KIND, call)?.content.read(ACTION_ID)?.to_owned())
 }
 
 /// The call of a pending action.
 pub(super) fn waiting_call<'s>(fold: &'s FoldState, action: &str) -> Option<&'s str> {
-    let action = fold.activities.get(ACTION_KIND, action).filter(|action| text(action, "status") == Some("pending"))?;
-    text(action, "toolCallId")
-}
-
-fn text<'a>(activity: &'a Activity, member: &str) -> Option<&'a str> {
-    activity.content.get(member).and_then(Value::as_str)
+    let action = &fold.activities.get(ACTION_KIND, action)?.content;
+    action.read(action::TOOL_CALL_ID).filter(|_| action.read(action::STATUS) == Some(ActionStatus::Pending))
 }
 
 /// A pending action about a call, which may precede the call.
@@ -142,87 +191,85 @@ fn call(envelope: &EnvelopeView) -> Option<&str> {
 
 /// Sets the tool's name and the parent call, if the fact has them.
 fn set_tool_name(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
-    edit.set_some("tool_name", envelope.text("toolName").filter(|name| !name.is_empty()));
-    let parent = envelope.related("parentToolCallId").or_else(|| envelope.get("parentToolCallId")).cloned();
-    edit.set_some("parent_call_id", parent.filter(Value::is_string));
+    edit.set_some(TOOL_NAME, envelope.text("toolName").filter(|name| !name.is_empty()));
+    let parent = envelope.related("parentToolCallId").or_else(|| envelope.get("parentToolCallId"));
+    edit.set_some(PARENT_CALL_ID, parent.and_then(Value::as_str));
 }
 
 fn init(edit: &mut Edit<'_>, id: &str) {
-    edit.set("schema", "tool-call-progress.v1");
-    edit.set("node_id", id);
-    edit.set("call_id", id);
-    edit.set("tool_name", "");
-    edit.set_str("status", "pending");
+    edit.set(SCHEMA, SCHEMA_NAME);
+    edit.set(NODE_ID, id);
+    edit.set(CALL_ID, id);
+    edit.set(TOOL_NAME, "");
+    edit.set(STATUS, CallStatus::Pending);
 }
 
 fn has_ended(edit: &Edit<'_>) -> bool {
-    matches!(edit.text("state"), Some("output-available" | "output-error" | "cancelled"))
+    edit.read(STATE).is_some_and(CallState::is_end)
 }
 
 /// Reopens a call that only the server closed, because it had not heard from the run.
 ///
 /// Returns whether it did.
 fn reopen(edit: &mut Edit<'_>) -> bool {
-    let is_ours = edit.get("synthetic").is_some();
-    edit.remove("synthetic");
+    let is_ours = edit.has(SYNTHETIC);
+    edit.remove(SYNTHETIC);
     is_ours
 }
 
 /// Starts another attempt under the same id: readers get a snapshot.
 fn restart(edit: &mut Edit<'_>, id: &str) {
-    let kept = ["tool_name", "reported"].map(|member| (member, edit.get(member).cloned()));
+    let (name, reported) = (edit.read(TOOL_NAME).map(str::to_owned), edit.read(REPORTED));
     edit.replace(Map::new());
     init(edit, id);
-    for (member, value) in kept {
-        edit.set_some(member, value);
-    }
+    edit.set_some(TOOL_NAME, name);
+    edit.set_some(REPORTED, reported);
 }
 
 fn start(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
-    edit.remove("awaits");
-    edit.set_str("status", "running");
-    edit.set_str("state", "running");
+    edit.remove(AWAITS);
+    edit.set(STATUS, CallStatus::Running);
+    edit.set(STATE, CallState::Running);
     set_input(envelope, edit);
-    edit.set_some("message", envelope.text("message"));
+    edit.set_some(MESSAGE, envelope.text("message"));
 }
 
 fn set_input(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
-    edit.set_some("input", envelope.get("input").cloned());
+    edit.set_some(INPUT, envelope.get("input").cloned());
     bodies::carry(envelope, edit, &[("input", "input")]);
 }
 
 fn args(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
-    let may_move = match edit.text("state") {
-        None | Some("running" | "input-streaming" | "input-available") => true,
+    let may_move = match edit.read(STATE) {
+        None | Some(CallState::Running | CallState::InputStreaming | CallState::InputAvailable) => true,
         // A tool may report before its arguments arrive (Responses `in_progress`).
-        Some("progress") => edit.get("input").is_none() && edit.get("input_text").is_none(),
-        _ => false,
+        Some(CallState::Progress) => !edit.has(INPUT) && !edit.has(INPUT_TEXT),
+        Some(CallState::OutputAvailable | CallState::OutputError | CallState::Cancelled) => false,
     };
     let mut state = None;
     if let Some(input) = envelope.payload.get("input") {
-        edit.remove("input_text");
-        edit.set("input", input.clone());
+        edit.remove(INPUT_TEXT);
+        edit.set(INPUT, input.clone());
         bodies::carry(envelope, edit, &[("input", "input")]);
-        state = Some("input-available");
+        state = Some(CallState::InputAvailable);
     } else if let Some(chunk) = envelope.text("inputText") {
-        edit.append("input_text", chunk);
-        state = Some("input-streaming");
+        edit.append(INPUT_TEXT, chunk);
+        state = Some(CallState::InputStreaming);
     }
-    if state != Some("input-available") && envelope.text("state") == Some("input-available") {
+    let is_complete = envelope.text("state").and_then(CallState::of) == Some(CallState::InputAvailable);
+    if is_complete && state != Some(CallState::InputAvailable) {
         parse_streamed_input(edit);
-        state = Some("input-available");
+        state = Some(CallState::InputAvailable);
     }
-    if let Some(state) = state.filter(|_| may_move) {
-        edit.set_str("state", state);
-    }
+    edit.set_some(STATE, state.filter(|_| may_move));
 }
 
 /// Parses streamed arguments once they are complete. Text that is not JSON stays unchanged.
 fn parse_streamed_input(edit: &mut Edit<'_>) {
-    let input = serde_json::from_str::<Value>(edit.joined("input_text")).ok();
+    let input = serde_json::from_str::<Value>(edit.read(INPUT_TEXT).unwrap_or_default()).ok();
     if let Some(input) = input.filter(|input| patch::check_depth("/input", input).is_ok()) {
-        edit.remove("input_text");
-        edit.set("input", input);
+        edit.remove(INPUT_TEXT);
+        edit.set(INPUT, input);
         bodies::forget(edit, "/input");
     }
 }
@@ -238,7 +285,7 @@ fn parse_streamed_input(edit: &mut Edit<'_>) {
 fn progress(envelope: &EnvelopeView, edit: &mut Edit<'_>, waits: bool) -> Result<(), String> {
     let is_activity = envelope.text("activityType").is_some();
     let content = envelope.member("content").or_else(|| envelope.member("state")).filter(|_| is_activity);
-    let is_first = edit.text("state").is_none_or(|state| state != "progress");
+    let is_first = edit.read(STATE) != Some(CallState::Progress);
     if content.is_some() && !is_first && envelope.get("replace") == Some(&Value::Bool(false)) {
         return Ok(());
     }
@@ -256,140 +303,144 @@ fn progress(envelope: &EnvelopeView, edit: &mut Edit<'_>, waits: bool) -> Result
         Some(content) => content.get(member).filter(|value| !value.is_null()),
         None => envelope.get(member),
     };
-    let text = |member: &str| get(member).and_then(Value::as_str);
-    edit.set_some("message", text("message"));
+    let text = |member: Member<Str>| get(member.name()).and_then(Value::as_str);
+    edit.set_some(MESSAGE, text(MESSAGE));
     // Clients that show reports apart from their call place them at the first report.
-    if edit.get("reported").is_none() && envelope.text("awaits").is_none() {
-        edit.set("reported", envelope.sequence.0);
+    if !edit.has(REPORTED) && envelope.text("awaits").is_none() {
+        edit.set(REPORTED, envelope.sequence);
     }
     if has_ended(edit) && !reopen(edit) {
         return Ok(());
     }
     set_tool_name(envelope, edit);
-    for member in ["tool_name", "node_id", "parent_node_id", "parent_call_id"] {
+    for member in [TOOL_NAME, NODE_ID, PARENT_NODE_ID, PARENT_CALL_ID] {
         edit.set_some(member, text(member).filter(|text| !text.is_empty()));
     }
     // Only a fraction is valid: the unit of a number above 1 is unknown.
-    edit.set_some("progress", number(get("progress")).filter(|n| n.as_f64().is_some_and(|n| (0.0..=1.0).contains(&n))));
-    for member in ["loaded", "total"] {
-        edit.set_some(member, number(get(member)));
+    let is_fraction = |n: &Number| n.as_f64().is_some_and(|n| (0.0..=1.0).contains(&n));
+    edit.set_some(PROGRESS, number(get(PROGRESS.name())).filter(is_fraction));
+    for member in [LOADED, TOTAL] {
+        edit.set_some(member, number(get(member.name())));
     }
     // The run does not work on the call: it stays pending until the named party supplies the result.
     if let Some(awaits) = envelope.text("awaits") {
-        edit.set_str("status", "pending");
-        edit.set_str("awaits", awaits);
+        edit.set(STATUS, CallStatus::Pending);
+        edit.set(AWAITS, awaits);
         return Ok(());
     }
-    edit.remove("awaits");
-    match text("status").filter(|status| STATUSES.contains(status)) {
-        None | Some("pending") if waits => return Ok(()),
-        status => edit.set_str("status", status.unwrap_or("running")),
+    edit.remove(AWAITS);
+    match get(STATUS.name()).and_then(CallStatus::read) {
+        None | Some(CallStatus::Pending) if waits => return Ok(()),
+        status => edit.set(STATUS, status.unwrap_or(CallStatus::Running)),
     }
-    edit.set_str("state", "progress");
+    edit.set(STATE, CallState::Progress);
     Ok(())
 }
 
 /// The reported members of the content.
 fn reported_members(edit: &Edit<'_>) -> Map<String, Value> {
-    let members = REPORT_MEMBERS.iter().filter_map(|member| Some(((*member).to_owned(), edit.get(member)?.clone())));
+    let members = REPORT_MEMBERS.iter().filter_map(|member| Some(((*member).to_owned(), edit.get_named(member)?.clone())));
     members.collect()
 }
 
 fn output(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
     let chunk = envelope.text("text").unwrap_or_default();
     match envelope.text("channel").filter(|channel| !matches!(*channel, "" | "stdout")) {
-        None => edit.append("output_text", chunk),
+        None => edit.append(OUTPUT_TEXT, chunk),
         Some(channel) => channel_output(edit, channel, chunk),
     }
     set_output_ref(envelope, edit);
     if !has_ended(edit) || reopen(edit) {
-        edit.remove("awaits");
-        edit.set_str("status", "running");
-        edit.set_str("state", "progress");
+        edit.remove(AWAITS);
+        edit.set(STATUS, CallStatus::Running);
+        edit.set(STATE, CallState::Progress);
     }
 }
 
 /// Appends to a named channel. All named channels share the limit of one text.
 fn channel_output(edit: &mut Edit<'_>, channel: &str, chunk: &str) {
-    let channels = edit.get("output_channels").and_then(Value::as_object);
+    let channels = edit.read(OUTPUT_CHANNELS);
     let is_known = channels.is_some_and(|channels| channels.contains_key(channel));
     let count = channels.map_or(0, Map::len);
     let used: usize = channels.into_iter().flatten().map(|(_, text)| joined(Some(text)).len()).sum();
     let room = TEXT_BYTES_MAX.saturating_sub(used);
     let is_taken = is_known || count < CHANNELS_MAX && channel.len() <= CHANNEL_BYTES_MAX;
     // After a cut before a long character, a later short one must not fill the gap.
-    if !is_taken || room < CHAR_BYTES_MAX && edit.get("clipped").is_some() {
-        return edit.set("clipped", true);
+    if !is_taken || room < CHAR_BYTES_MAX && edit.has(CLIPPED) {
+        return edit.set(CLIPPED, true);
     }
     let whole = &chunk[..chunk.floor_char_boundary(room)];
     if whole.len() < chunk.len() {
-        edit.set("clipped", true);
+        edit.set(CLIPPED, true);
     }
-    if let Some(mut channels) = edit.object("output_channels") {
-        channels.append(channel, whole);
+    if let Some(mut channels) = edit.object(OUTPUT_CHANNELS) {
+        channels.append_named(channel, whole);
     }
 }
 
 fn end(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
     let (status, state) = match (&envelope.event_type, &envelope.phase) {
-        (EventType::ToolResult, _) => ("done", "output-available"),
+        (EventType::ToolResult, _) => (CallStatus::Done, CallState::OutputAvailable),
         // The call was stopped or did not finish; it did not fail.
-        (_, Phase::Cancelled | Phase::Interrupted) => ("cancelled", "cancelled"),
-        _ => ("failed", "output-error"),
+        (_, Phase::Cancelled | Phase::Interrupted) => (CallStatus::Cancelled, CallState::Cancelled),
+        _ => (CallStatus::Failed, CallState::OutputError),
     };
-    edit.remove("synthetic");
-    edit.remove("awaits");
-    edit.set_str("status", status);
-    edit.set_str("state", state);
-    edit.set_some("duration_ms", number(envelope.get("durationMs")));
+    edit.remove(SYNTHETIC);
+    edit.remove(AWAITS);
+    edit.set(STATUS, status);
+    edit.set(STATE, state);
+    edit.set_some(DURATION_MS, number(envelope.get("durationMs")));
     if envelope.is_withheld() {
-        return edit.set("withheld", true);
+        return edit.set(WITHHELD, true);
     }
-    edit.remove("withheld");
-    edit.set_some("output", envelope.payload.get("output").cloned());
-    edit.set_some("structured", envelope.get("structured").cloned());
-    edit.set_some("cost_usd", number(envelope.get("costUsd")));
-    edit.set_some("truncated", envelope.get("truncated").cloned());
-    edit.set_some("untrusted", envelope.get("untrusted").cloned());
-    if state == "output-available" {
-        edit.remove("error");
+    edit.remove(WITHHELD);
+    edit.set_some(OUTPUT, envelope.payload.get("output").cloned());
+    edit.set_some(STRUCTURED, envelope.get("structured").cloned());
+    edit.set_some(COST_USD, number(envelope.get("costUsd")));
+    edit.set_some(TRUNCATED, envelope.get("truncated").cloned());
+    edit.set_some(UNTRUSTED, envelope.get("untrusted").cloned());
+    if state == CallState::OutputAvailable {
+        edit.remove(ERROR);
     } else {
-        edit.set_some(
-            "error",
-            envelope.get("error").map(|error| match error {
-                Value::Object(_) => error.clone(),
-                Value::String(message) => json!({ "message": message }),
-                other => json!({ "message": other.to_string() }),
-            }),
-        );
-        edit.set_some("never_started", envelope.get("neverStarted").cloned());
+        edit.set_some(ERROR, envelope.get("error").map(error_object));
+        edit.set_some(NEVER_STARTED, envelope.get("neverStarted").cloned());
     }
     let error = if envelope.text("error").is_some() { "error/message" } else { "error" };
     bodies::carry(envelope, edit, &[("output", "output"), ("structured", "structured"), ("error", error)]);
     set_output_ref(envelope, edit);
 }
 
+/// An error as an object with a message.
+fn error_object(error: &Value) -> Map<String, Value> {
+    let message = match error {
+        Value::Object(error) => return error.clone(),
+        Value::String(message) => message.clone(),
+        other => other.to_string(),
+    };
+    Map::from_iter([("message".to_owned(), message.into())])
+}
+
 fn set_output_ref(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
-    edit.set_some("output_ref", envelope.get("outputRef").or_else(|| envelope.related("output")).cloned());
+    edit.set_some(OUTPUT_REF, envelope.get("outputRef").or_else(|| envelope.related("output")).cloned());
 }
 
 /// Links a call to its approval.
 fn link_action(envelope: &EnvelopeView, fold: &mut FoldState) {
     let (Some(call), Some(action)) = (&envelope.ids.tool_call, &envelope.ids.action) else { return };
     if let Some(mut edit) = fold.activities.edit(KIND, call.as_str()) {
-        edit.set_str("action_id", action.as_str());
+        edit.set(ACTION_ID, action.as_str());
         mark_pending(&mut edit);
     }
 }
 
 /// Marks a call as pending until the decision.
 fn mark_pending(edit: &mut Edit<'_>) {
-    if has_ended(edit) || edit.get("awaits").is_some() {
+    if has_ended(edit) || edit.has(AWAITS) {
         return;
     }
-    edit.set_str("status", "pending");
-    if edit.text("state") != Some("input-streaming") {
-        edit.set_str("state", "input-available");
+    edit.set(STATUS, CallStatus::Pending);
+    if edit.read(STATE) != Some(CallState::InputStreaming) {
+        edit.set(STATE, CallState::InputAvailable);
     }
 }
 
@@ -399,11 +450,11 @@ fn on_action_resolved(envelope: &EnvelopeView, fold: &mut FoldState) {
     let stated = envelope.ids.tool_call.as_ref().map(ToolCallId::as_str);
     let Some(call) = stated.or_else(|| waiting_call(fold, action.as_str())).map(str::to_owned) else { return };
     let Some(mut edit) = fold.activities.edit(KIND, &call) else { return };
-    let waits = edit.text("status") == Some("pending") && edit.get("awaits").is_none() && !has_ended(&edit);
-    let is_about = edit.text("action_id") == Some(action.as_str());
+    let waits = edit.read(STATUS) == Some(CallStatus::Pending) && !edit.has(AWAITS) && !has_ended(&edit);
+    let is_about = edit.read(ACTION_ID) == Some(action.as_str());
     if waits && is_about && matches!(envelope.text("outcome"), Some("approved" | "answered")) {
-        edit.set_str("status", "running");
-        edit.set_str("state", "running");
+        edit.set(STATUS, CallStatus::Running);
+        edit.set(STATE, CallState::Running);
     }
 }
 
@@ -413,21 +464,20 @@ fn on_action_resolved(envelope: &EnvelopeView, fold: &mut FoldState) {
 /// not open in this run: it keeps the end that its reports state.
 pub(super) fn end_all(fold: &mut FoldState) {
     let is_settled = fold.run.settled;
-    let ended = ["output-available", "output-error", "cancelled"];
-    let state = |state: Option<&Value>| state.and_then(Value::as_str).is_some_and(|state| ended.contains(&state));
-    for id in fold.activities.ids(KIND, |call| !state(call.content.get("state")) && !call.content.contains_key("awaits")) {
+    let is_open = |call: &Map<String, Value>| !call.read(STATE).is_some_and(CallState::is_end) && !call.has(AWAITS);
+    for id in fold.activities.ids(KIND, |call| is_open(&call.content)) {
         let mut edit = fold.activities.edit(KIND, &id).expect("the id was listed above");
         if is_settled {
-            edit.set("synthetic", true);
+            edit.set(SYNTHETIC, true);
         }
-        let state = match edit.text("status").filter(|_| edit.get("unannounced").is_some()) {
-            Some("done") => "output-available",
-            Some("failed") => "output-error",
+        let state = match edit.read(STATUS).filter(|_| edit.has(UNANNOUNCED)) {
+            Some(CallStatus::Done) => CallState::OutputAvailable,
+            Some(CallStatus::Failed) => CallState::OutputError,
             _ => {
-                edit.set_str("status", "cancelled");
-                "cancelled"
+                edit.set(STATUS, CallStatus::Cancelled);
+                CallState::Cancelled
             }
         };
-        edit.set_str("state", state);
+        edit.set(STATE, state);
     }
 }

@@ -157,8 +157,8 @@ impl Reader {
                     frame["agentId"] = json!(activity.agent);
                     self.copies.insert(key, (Value::Object(activity.content.clone()), activity.is_custom));
                 } else {
-                    assert!(!change.patch.is_empty());
-                    let patch = serde_json::to_value(&change.patch).unwrap();
+                    assert!(!change.operations.is_empty());
+                    let patch = serde_json::to_value(&change.operations).unwrap();
                     let parsed: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
                     let (copy, _) = self.copies.get_mut(&key).expect("a snapshot precedes its deltas");
                     json_patch::patch(copy, &parsed).unwrap_or_else(|error| panic!("{key:?}: {error}: {patch}"));

@@ -5,7 +5,7 @@
 use crate::harness::{AUDIENCES, Client, Transport, fact, recording, repository, start_local};
 use jsonschema::{Registry, Validator};
 use proscenium::model::schema;
-use proscenium::projection::schema as activities;
+use proscenium::projection;
 use proscenium::source::ledger::Status;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 /// Returns every document of the contract, by its file name in `schema/`.
 fn documents() -> Vec<(String, Value)> {
-    let activities = activities::documents().into_iter().map(|(kind, document)| (activity_schema(kind), document));
+    let activities = projection::schemas().into_iter().map(|(kind, document)| (activity_schema(kind), document));
     schema::documents().into_iter().map(|(name, document)| (name.to_owned(), document)).chain(activities).collect()
 }
 
@@ -142,7 +142,7 @@ fn every_example_is_valid_by_the_schema_it_is_named_after() {
 fn the_examples_of_activities_result_from_the_facts_of_the_story() {
     let Value::Array(facts) = read_example("facts.story.json") else { panic!("not a list of facts") };
     let activities = crate::projection::fold_activities(&facts);
-    for (kind, _) in activities::documents() {
+    for (kind, _) in projection::schemas() {
         let named = |activity: &&proscenium::projection::activity_set::Activity| match kind {
             "custom" => activity.is_custom,
             kind => *activity.kind == *kind,

@@ -5,7 +5,7 @@ use proscenium::log::LogId;
 use proscenium::log::row::Row;
 use proscenium::model::{Audience, RunId};
 use proscenium::projection::View;
-use proscenium::projection::activity_set::Change;
+use proscenium::projection::change::Change;
 use std::sync::Arc;
 
 pub struct Story {
@@ -74,7 +74,7 @@ fn frame(run: &RunId, view: &View, change: &Change) -> Frame {
         false => Frame::ActivityDelta {
             activity_type: activity.kind.clone(),
             activity_id: activity.id.clone(),
-            patch: change.patch.iter().map(|op| serde_json::to_value(op).unwrap()).collect(),
+            patch: change.operations.iter().map(|op| serde_json::to_value(op).unwrap()).collect(),
         },
     }
 }

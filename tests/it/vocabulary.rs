@@ -7,7 +7,7 @@ use crate::harness::{Client, fact, start_local};
 use proscenium::check::DEMANDS;
 use proscenium::model::taxonomy::EVENT_TYPES;
 use proscenium::model::{ActionKind, Control, EventType, Owner, PartKind, Persistence, Phase, Scope, Surface, Topology};
-use proscenium::projection::schema::documents;
+use proscenium::projection::schemas;
 use serde_json::{Value, json};
 
 #[rustfmt::skip]
@@ -415,7 +415,7 @@ fn every_action_type_has_an_owner_of_the_seed() {
 
 #[test]
 fn the_contract_has_the_seed_s_tool_states_action_types_parts_and_topologies() {
-    let documents = documents();
+    let documents = schemas();
     let schema = |kind: &str| &documents.iter().find(|(of, _)| *of == kind).expect("the schema exists").1;
     let states: Vec<&str> = lifecycle().into_iter().map(|(state, _)| state).collect();
     let mut states: Vec<&str> = states.into_iter().collect();

@@ -20,6 +20,12 @@ pub enum Status {
 }
 
 impl Status {
+    /// Every status.
+    pub const ALL: [Self; 8] = {
+        use Status::{Accepted, Cancelled, Completed, Failed, Interrupted, Running, Unknown, Waiting};
+        [Accepted, Running, Waiting, Completed, Failed, Cancelled, Interrupted, Unknown]
+    };
+
     /// Whether the run has ended. Only a new start reopens it.
     #[must_use]
     pub const fn is_end(self) -> bool {

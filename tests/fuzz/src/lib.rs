@@ -16,7 +16,7 @@ use proscenium::guard::Policy;
 use proscenium::ingest::Environment;
 use proscenium::log::{Storage};
 use proscenium::model::schema;
-use proscenium::projection::schema as activities;
+use proscenium::projection;
 use proscenium::serve::access::origin::Origins;
 use proscenium::serve::{Failure, KeepAlive, Limits, Server};
 use serde_json::Value;
@@ -237,7 +237,7 @@ pub fn read_repository_file(path: &str) -> String {
 static VALIDATORS: LazyLock<HashMap<String, Validator>> = LazyLock::new(|| {
     let wire = schema::documents().into_iter().map(|(name, document)| (name.to_owned(), document));
     let contents =
-        activities::documents().into_iter().map(|(kind, document)| (format!("activities/{kind}.schema.json"), document));
+        projection::schemas().into_iter().map(|(kind, document)| (format!("activities/{kind}.schema.json"), document));
     let documents: Vec<(String, Value)> = wire.chain(contents).collect();
     let registry = documents.iter().fold(Registry::new(), |registry, (_, document)| {
         registry.add(document["$id"].as_str().expect("an $id"), document.clone()).expect("a document")

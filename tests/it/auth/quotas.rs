@@ -26,13 +26,16 @@ async fn post_from_other_address(client: &Client, path: &str, token: &str, body:
     with_timeout("an answer", request.send()).await.unwrap().status().as_u16()
 }
 
+/// A burst that a rate of one fact a second needs ten minutes to allow again.
+const BURST: u32 = 600;
+
 #[tokio::test]
 async fn the_publish_rate_is_shared_by_all_tokens_of_a_sub() {
     let guarded =
-        AuthServer::start_with_limits(Limits { publish: Some(RateLimit { facts: 1, burst: 4 }), ..Limits::default() }).await;
-    guarded.publish("r", "", &token_of_sub("anna", 1), &status_facts(4)).await.ok();
+        AuthServer::start_with_limits(Limits { publish: Some(RateLimit { facts: 1, burst: BURST }), ..Limits::default() }).await;
+    guarded.publish("r", "", &token_of_sub("anna", 1), &status_facts(BURST as usize)).await.ok();
     // Another token, run, producer and address share the same rate.
-    guarded.publish("s", "", &token_of_sub("anna", 2), &status_facts(4)).await.problem(429, "publish_rate");
+    guarded.publish("s", "", &token_of_sub("anna", 2), &status_facts(BURST as usize)).await.problem(429, "publish_rate");
     let headers = [
         ("authorization", &*bearer(&token_of_sub("anna", 3))),
         ("content-type", "application/json"),
@@ -40,19 +43,25 @@ async fn the_publish_rate_is_shared_by_all_tokens_of_a_sub() {
         ("producer-epoch", "1"),
         ("producer-seq", "0"),
     ];
-    let numbered = guarded.client.post("/v1/runs/t/facts", &headers, json!(status_facts(4)).to_string()).await;
+    let numbered = guarded.client.post("/v1/runs/t/facts", &headers, json!(status_facts(BURST as usize)).to_string()).await;
     numbered.problem(429, "publish_rate");
     assert_eq!(
-        post_from_other_address(&guarded.client, "/v1/runs/u/facts", &token_of_sub("anna", 1), &json!(status_facts(4))).await,
+        post_from_other_address(
+            &guarded.client,
+            "/v1/runs/u/facts",
+            &token_of_sub("anna", 1),
+            &json!(status_facts(BURST as usize))
+        )
+        .await,
         429
     );
     let mut ws = Ws::connect(&guarded.client, "", &[("authorization", &bearer(&token_of_sub("anna", 4)))]).await.unwrap();
-    let refused = ws.request(json!({ "op": "publish", "id": 1, "runId": "v", "facts": status_facts(4) })).await;
+    let refused = ws.request(json!({ "op": "publish", "id": 1, "runId": "v", "facts": status_facts(BURST as usize) })).await;
     assert_eq!((&refused["code"], &refused["limit"]), (&json!("publish_rate"), &json!(1)));
     // Subs that share an address have their own rates, also for the same run and the same producer name.
     for other in ["bob", "carl"] {
-        guarded.publish("r", "", &token_of_sub(other, 1), &status_facts(4)).await.ok();
-        guarded.publish("r", "", &token_of_sub(other, 2), &status_facts(4)).await.problem(429, "publish_rate");
+        guarded.publish("r", "", &token_of_sub(other, 1), &status_facts(BURST as usize)).await.ok();
+        guarded.publish("r", "", &token_of_sub(other, 2), &status_facts(BURST as usize)).await.problem(429, "publish_rate");
     }
 }
 

@@ -7,6 +7,7 @@
 
 pub mod ag_ui;
 pub mod ai_sdk;
+mod call_members;
 pub mod encoded;
 pub mod frames;
 pub mod lists;

@@ -2,7 +2,7 @@
 //!
 //! It stays pending until its owner resolves it: a reader's answer changes only `control`.
 
-use super::activity_set::Edit;
+use super::activity_set::{Activity, Edit};
 use super::envelope_view::EnvelopeView;
 use super::members::{
     ActionStatus, Any, Content, Flag, Mark, Member, MemberType, Object, Str, WITHHELD, WITHHELD_ABOUT, content, open_set,
@@ -85,6 +85,7 @@ const BY_SERVER: &str = "server";
 
 fn options_schema() -> Value {
     json!({
+        "type": "array",
         "maxItems": OPTIONS_MAX,
         "items": {
             "type": "object",
@@ -331,9 +332,15 @@ fn control(envelope: &EnvelopeView, fold: &mut FoldState) {
     }
 }
 
+/// Whether an activity is an action that waits for a decision.
+#[must_use]
+pub fn is_pending(activity: &Activity) -> bool {
+    &*activity.kind == KIND && activity.content.read(STATUS) == Some(ActionStatus::Pending)
+}
+
 /// Interrupts the pending actions, because the run has ended.
 pub(super) fn interrupt_all(fold: &mut FoldState) {
-    for id in fold.activities.ids(KIND, |action| action.content.read(STATUS) == Some(ActionStatus::Pending)) {
+    for id in fold.activities.ids(KIND, is_pending) {
         let mut edit = fold.activities.edit(KIND, &id).expect("the id was listed above");
         edit.set(STATUS, ActionStatus::Interrupted);
         edit.remove(CONTROL);

@@ -21,7 +21,7 @@
  * @property {string} [endedAt] When the server received the envelope that ended the activity. Absent while it is open.
  * @property {string} [sourceOpenedAt] When it opened by its source's own clock. Absent unless the source states times.
  * @property {string} [sourceEndedAt] When it ended by its source's own clock. Absent while it is open.
- * @property {Record<string, any>} content The content. `schema/activities/` of the repository has a schema for each type.
+ * @property {Record<string, any>} content The content: one of `Contents` (`contents.js`), or as its source names it.
  *
  * @typedef {object} Run The state of one log, as a store knows it.
  * @property {string} runId Empty for a session's own log.

@@ -27,6 +27,7 @@ import { escapeHidden, reveal } from "../ui/reveal.js";
 import { glyph, icon, statusLabel } from "../ui/icons.js";
 import { html, nothing, render } from "../vendor/lit.js";
 
+/** @typedef {import("../client/contents.js").ActionContent} ActionContent */
 /** @typedef {import("./decision.js").Option} Option */
 /** @typedef {import("./decision.js").Verdict} Verdict */
 /** @typedef {import("./form.js").Answer} Answer */
@@ -109,8 +110,9 @@ export class Action extends Card {
     this.#tickTimer = undefined;
   }
 
+  /** @returns {ActionContent} */
   get content() {
-    return this.#whole.of(this.view, super.content);
+    return /** @type {ActionContent} */ (this.#whole.of(this.view, super.content));
   }
 
   draw() {

@@ -15,6 +15,7 @@ import { formatCost, formatShortCount, formatSpan, timesOf } from "../ui/format.
 import { glyph, icon, statusLabel } from "../ui/icons.js";
 import { html, nothing, render } from "../vendor/lit.js";
 
+/** @typedef {import("../client/contents.js").ToolCallProgressContent} CallContent */
 /** @typedef {import("./base.js").Activity} Activity */
 /** @typedef {import("./base.js").View} View */
 
@@ -34,8 +35,8 @@ export const isMention = ({ activityType, content }) => activityType === "agent"
 
 /** @param {Activity} activity */
 export function isRunning(activity) {
-  const content = /** @type {Record<string, any>} */ (activity.content);
-  if (activity.activityType === "tool-call-progress") return isToolRunning(content);
+  const { content } = activity;
+  if (activity.activityType === "tool-call-progress") return isToolRunning(/** @type {CallContent} */ (content));
   return (activity.activityType === "reasoning" || activity.activityType === "plan") && content.status === "streaming";
 }
 

@@ -15,6 +15,7 @@ import { formatCost, formatSpan, parseTime, timesOf } from "../ui/format.js";
 import { glyph, icon } from "../ui/icons.js";
 import { html, ifDefined, nothing, render } from "../vendor/lit.js";
 
+/** @typedef {import("../client/contents.js").ToolCallProgressContent} CallContent */
 /** @typedef {import("../ui/icons.js").Status} Status */
 
 /** The maximum length of an input's summary, in characters. */
@@ -34,7 +35,7 @@ const STATES = {
 
 /**
  * Returns the state of a call in the terms of seed 003.
- * @param {Record<string, any>} content
+ * @param {CallContent} content
  * @returns {string}
  */
 export function toolState(content) {
@@ -58,7 +59,7 @@ export function waitReason(view, activity) {
   return run?.endedAt === undefined ? undefined : "the client";
 }
 
-/** @param {Record<string, any>} content */
+/** @param {CallContent} content */
 export const isToolRunning = (content) => !ENDED_STATES.has(toolState(content)) && content.status !== "done" && content.status !== "failed" && content.status !== "cancelled";
 
 export class Tool extends Card {
@@ -82,6 +83,11 @@ export class Tool extends Card {
   #stopTicking() {
     clearInterval(this.#tickTimer);
     this.#tickTimer = undefined;
+  }
+
+  /** @returns {CallContent} */
+  get content() {
+    return /** @type {CallContent} */ (super.content);
   }
 
   draw() {
@@ -124,7 +130,7 @@ export class Tool extends Card {
 
   /**
    * Draws stdout and the other channels (stderr, log, …).
-   * @param {Record<string, any>} content
+   * @param {CallContent} content
    * @param {boolean} isRunning
    */
   #output(content, isRunning) {
@@ -134,7 +140,7 @@ export class Tool extends Card {
       ${channels.map((channel) => html`<div class="channel" data-channel=${channel.name}><p class="label">${channel.name}</p><pre dir="auto" class="preview" tabindex="0" role="group" aria-label=${channel.name}>${excerpt(channel.text, isRunning)}</pre></div>`)}`;
   }
 
-  /** @param {Record<string, any>} content */
+  /** @param {CallContent} content */
   #notes(content) {
     /** @type {[string, string][]} */
     const notes = [];
@@ -149,7 +155,7 @@ export class Tool extends Card {
   }
 
   /**
-   * @param {Record<string, any>} content
+   * @param {CallContent} content
    * @param {boolean} isRunning
    */
   #details(content, isRunning) {
@@ -183,7 +189,7 @@ function excerpt(text, isRunning) {
 
 /**
  * Returns the progress as last reported.
- * @param {Record<string, any>} content
+ * @param {CallContent} content
  * @param {boolean} isRunning
  */
 function progressOf(content, isRunning) {
@@ -193,7 +199,7 @@ function progressOf(content, isRunning) {
   return { amount: isRunning ? count || percent : "", message: toText(content.message), done };
 }
 
-/** @param {Record<string, any>} content */
+/** @param {CallContent} content */
 function fraction(content) {
   if (typeof content.progress === "number") return Math.min(Math.max(content.progress, 0), 1);
   if (typeof content.loaded === "number" && typeof content.total === "number" && content.total > 0) return Math.min(content.loaded / content.total, 1);
@@ -203,7 +209,7 @@ function fraction(content) {
 /**
  * Returns the duration and the cost of an ended call: the duration that the source states, else that of its events.
  * @param {import("./base.js").Activity} activity
- * @param {Record<string, any>} content
+ * @param {CallContent} content
  */
 function spentText(activity, content) {
   const [opened, ended] = timesOf(activity);

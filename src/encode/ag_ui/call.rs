@@ -1,28 +1,7 @@
 //! Tool calls in AG-UI: arguments and results as text, and the state retained between changes.
 
+use crate::encode::call_members::{is_kept, is_reported, makes_result, report_members, streams_result};
 use serde_json::{Map, Value, json};
-
-/// Seed 002's members: a tool's progress report, and the content of the activity that shows it.
-#[rustfmt::skip]
-pub(super) const REPORT_MEMBERS: &[&str] = &[
-    "schema", "node_id", "call_id", "tool_name", "status", "progress", "loaded", "total", "message", "parent_node_id",
-    "parent_call_id",
-];
-
-/// Members whose value is retained: small ones that decide how to translate the next change.
-///
-/// Of the others only the presence is retained.
-#[rustfmt::skip]
-const RETAINED_MEMBERS: &[&str] = &[
-    "schema", "node_id", "call_id", "tool_name", "status", "parent_node_id", "parent_call_id", "state", "awaits", "reported",
-    "withheld", "truncated", "untrusted", "output_ref",
-];
-
-/// Members that make up a result.
-#[rustfmt::skip]
-const RESULT_MEMBERS: &[&str] = &[
-    "state", "withheld", "error", "output", "structured", "output_text", "output_channels", "output_ref", "truncated", "untrusted",
-];
 
 /// The tool name of a call that has none.
 const UNKNOWN_TOOL: &str = "unknown";
@@ -138,7 +117,7 @@ pub(super) fn result_of<'c>(
 
 /// The members of the tool's own progress report, if the call has any.
 pub(super) fn report(content: &Map<String, Value>) -> Map<String, Value> {
-    REPORT_MEMBERS.iter().filter_map(|member| Some(((*member).to_owned(), content.get(*member)?.clone()))).collect()
+    report_members().filter_map(|member| Some((member.to_owned(), content.get(member)?.clone()))).collect()
 }
 
 /// The retained state of a call: the small members, and the names of the others.
@@ -169,7 +148,7 @@ impl CallState {
     }
 
     fn retain(&mut self, member: &str, value: &Value) {
-        let value = if RETAINED_MEMBERS.contains(&member) { value.clone() } else { Value::Null };
+        let value = if is_kept(member) { value.clone() } else { Value::Null };
         self.0.insert(member.to_owned(), value);
     }
 
@@ -206,17 +185,16 @@ impl CallState {
                     self.retain(member, value);
                     change.set.insert(member.to_owned(), value.clone());
                     change.removes_input &= member != "input";
-                    change.affects_result |=
-                        RESULT_MEMBERS.contains(&member) && !matches!(member, "output_text" | "output_channels");
+                    change.affects_result |= makes_result(member) && !streams_result(member);
                 }
                 (member, None) => {
                     self.0.shift_remove(member);
                     change.set.shift_remove(member);
                     change.removes_input |= member == "input" || member == "input_text";
-                    change.affects_result |= RESULT_MEMBERS.contains(&member);
+                    change.affects_result |= makes_result(member);
                 }
             }
-            if REPORT_MEMBERS.contains(&member) {
+            if is_reported(member) {
                 change.report.push(op);
             }
         }
@@ -230,7 +208,7 @@ impl CallState {
     pub fn get<'c>(&'c self, change: &'c CallPatch, member: &str) -> Result<Option<&'c Value>, NotRetained> {
         match (change.set.get(member), self.0.get(member)) {
             (Some(value), _) => Ok(Some(value)),
-            (None, Some(value)) if RETAINED_MEMBERS.contains(&member) => Ok(Some(value)),
+            (None, Some(value)) if is_kept(member) => Ok(Some(value)),
             (None, Some(_)) => Err(NotRetained),
             (None, None) => Ok(None),
         }
@@ -249,8 +227,8 @@ impl CallPatch {
     /// A part of the report was sent earlier and not retained.
     pub fn first_report(&self, call_state: &CallState) -> Result<Map<String, Value>, NotRetained> {
         let mut report = Map::new();
-        for member in REPORT_MEMBERS {
-            report.extend(call_state.get(self, member)?.map(|value| ((*member).to_owned(), value.clone())));
+        for member in report_members() {
+            report.extend(call_state.get(self, member)?.map(|value| (member.to_owned(), value.clone())));
         }
         Ok(report)
     }

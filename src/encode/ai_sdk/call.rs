@@ -9,32 +9,18 @@
 
 use super::content_copy::{ContentCopy, joined};
 use super::message_writer::{MessageWriter, hash};
+use crate::encode::call_members::{is_shown_beside, report_members};
 use crate::encode::failure_text;
 use crate::model::Sequence;
 use crate::model::version::{QUESTION_VERSION, versioned_id};
+use crate::projection::members::Content;
+use crate::projection::tool_call::REPORTED;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hasher};
 
 /// The activity type of calls.
 pub(super) const KIND: &str = "tool-call-progress";
-
-/// Seed 002's `ToolCallProgressState`: the reported state of a running call.
-#[rustfmt::skip]
-const REPORT_MEMBERS: &[&str] = &[
-    "schema", "node_id", "call_id", "tool_name", "status", "progress", "loaded", "total", "message", "parent_node_id",
-    "parent_call_id",
-];
-
-/// Members that a call's data part omits: the tool part has them, or they are internal.
-#[rustfmt::skip]
-const DATA_EXCLUDED_MEMBERS: &[&str] = &[
-    "input", "input_text", "output", "output_text", "output_channels", "structured", "unannounced", "source_call_id",
-    FIRST_REPORT_MEMBER,
-];
-
-/// The sequence of the first report of a call: its data part stands there.
-const FIRST_REPORT_MEMBER: &str = "reported";
 
 /// Kinds of actions that ask for more than yes or no: a client's approval would not answer them.
 const INPUT_REQUEST_KINDS: &[&str] = &["structured_input", "clarification", "credential_request"];
@@ -216,7 +202,7 @@ fn outcome<'c>(content: &'c Map<String, Value>, state: Option<&str>, approval: O
         Some(end @ ("output-error" | "cancelled")) => Outcome::Error(failure_text(content.get("error"), end)),
         // The client does not run a call that has an output.
         Some("progress") if decision != Some(Decision::Pending) && !content.contains_key("awaits") => {
-            let reported = REPORT_MEMBERS.iter().filter_map(|member| Some(((*member).to_owned(), content.get(*member)?.clone())));
+            let reported = report_members().filter_map(|member| Some((member.to_owned(), content.get(member)?.clone())));
             let mut output: Map<String, Value> = reported.collect();
             output.extend(streamed_output(content));
             Outcome::Preliminary(output.into())
@@ -260,12 +246,12 @@ fn streamed_output(content: &Map<String, Value>) -> Map<String, Value> {
 
 /// The sequence of the call's first progress report; `None` without a report.
 pub(super) fn reported(content: &Map<String, Value>) -> Option<u64> {
-    content.get(FIRST_REPORT_MEMBER).and_then(Value::as_u64)
+    content.read(REPORTED).map(|sequence| sequence.0)
 }
 
 /// The content of a call's data part: seed 002's state, and the members that a tool part lacks.
 pub(super) fn data(content: &Map<String, Value>) -> Value {
-    let members = content.iter().filter(|(member, _)| !DATA_EXCLUDED_MEMBERS.contains(&member.as_str()));
+    let members = content.iter().filter(|(member, _)| is_shown_beside(member));
     Value::Object(members.map(|(member, value)| (member.clone(), value.clone())).collect())
 }
 

@@ -3,7 +3,9 @@
 use crate::log::pending_actions::{ActionPlace, OpenAction};
 use crate::log::{LogId, StoreError};
 use crate::model::{AgentId, Audience, Sequence, SessionId};
+use crate::projection::action;
 use crate::projection::activity_set::Activity;
+use crate::projection::members::{Any, Content, Member};
 use crate::serve::App;
 use crate::serve::access::authorization::Authorization;
 use crate::serve::http::problem::Problem;
@@ -110,7 +112,7 @@ impl AttentionFilter {
             if !shown.contains_key(&asked.log) {
                 let view = app.feed.activities(&asked.log, self.audience, None).await?;
                 let activities = view.iter().flat_map(crate::projection::View::activities);
-                let actions = activities.filter(|activity| is_pending(activity));
+                let actions = activities.filter(|activity| action::is_pending(activity));
                 shown.insert(asked.log.clone(), actions.map(|action| (action.id.clone(), action.clone())).collect());
             }
         }
@@ -122,12 +124,8 @@ impl AttentionFilter {
     }
 }
 
-fn is_pending(activity: &Activity) -> bool {
-    &*activity.kind == "action" && activity.content.get("status").and_then(Value::as_str) == Some("pending")
-}
-
-fn item(asked: &OpenAction, action: &Activity) -> Value {
-    let content = &action.content;
+fn item(asked: &OpenAction, shown: &Activity) -> Value {
+    let content = &shown.content;
     let mut item = Map::new();
     item.extend(asked.session.as_ref().map(|session| ("sessionId".to_owned(), session.as_str().into())));
     if let LogId::Run(run) = &asked.log {
@@ -137,24 +135,24 @@ fn item(asked: &OpenAction, action: &Activity) -> Value {
     item.insert("title".into(), title(content));
     item.insert("subject".into(), subject(content));
     item.insert("agentId".into(), asked.agent.as_str().into());
-    item.insert("askedAt".into(), action.opened_at.to_string().into());
-    for member in ["risk", "expiresAt", "control"] {
+    item.insert("askedAt".into(), shown.opened_at.to_string().into());
+    for member in ["risk", action::EXPIRES_AT.name(), action::CONTROL.name()] {
         item.extend(content.get(member).map(|value| (member.to_owned(), value.clone())));
     }
     item.into()
 }
 
 fn title(content: &Map<String, Value>) -> Value {
-    let text = |member: &str| content.get(member).and_then(Value::as_str);
-    let stated = text("title").or_else(|| text("message")).map(str::to_owned);
-    let of_tool = || text("toolName").map(|tool| format!("Use {tool}?"));
+    let text = |member: Member<Any>| content.read(member).and_then(Value::as_str);
+    let stated = text(action::TITLE).or_else(|| text(action::MESSAGE)).map(str::to_owned);
+    let of_tool = || text(action::TOOL_NAME).map(|tool| format!("Use {tool}?"));
     stated.or_else(of_tool).unwrap_or_else(|| "Decide?".to_owned()).into()
 }
 
 /// What is decided, within [`SUBJECT_BYTES_MAX`] and without the bodies of diffs.
 fn subject(content: &Map<String, Value>) -> Value {
-    let several = || content.get("subjects").and_then(|subjects| subjects.get(0));
-    let mut subject = content.get("subject").or_else(several).cloned().unwrap_or_else(|| json!({ "kind": kind(content) }));
+    let several = || content.read(action::SUBJECTS).and_then(|subjects| subjects.get(0));
+    let mut subject = content.read(action::SUBJECT).or_else(several).cloned().unwrap_or_else(|| json!({ "kind": kind(content) }));
     for diff in subject.get_mut("diffs").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Value::Object(diff) = diff {
             diff.retain(|member, _| member == "path");
@@ -174,7 +172,7 @@ fn subject(content: &Map<String, Value>) -> Value {
 
 /// The kind of a subject that no member of the action states.
 fn kind(content: &Map<String, Value>) -> &'static str {
-    match content.get("kind").and_then(Value::as_str) {
+    match content.read(action::ACTION_KIND) {
         Some("plan_decision" | "teammate_plan_decision") => "plan",
         Some("structured_input" | "clarification" | "credential_request") => "question",
         _ => "tool",

@@ -12,8 +12,8 @@ use crate::feed::merged_reader;
 use crate::log::commit::Tail;
 use crate::log::{LogId, LogKind, Store, StoreError};
 use crate::model::{Audience, Cursor, Epoch, Sequence, SessionId};
-use crate::projection::View;
 use crate::projection::activity_set::Activity;
+use crate::projection::{View, action};
 use crate::serve::App;
 use crate::serve::access::authorization::Authorization;
 use crate::serve::http::problem::Problem;
@@ -133,9 +133,7 @@ pub async fn session(State(app): State<Arc<App>>, authorization: Authorization, 
 
 /// The activities that a session's snapshot lists, by member.
 const SNAPSHOT: &[(&str, fn(&Activity) -> bool)] = &[
-    ("pendingActions", |activity| {
-        &*activity.kind == "action" && activity.content.get("status").and_then(Value::as_str) == Some("pending")
-    }),
+    ("pendingActions", action::is_pending),
     ("queue", |activity| &*activity.kind == "queue"),
     ("tasks", |activity| &*activity.kind == "task"),
     ("team", |activity| matches!(&*activity.kind, "agent" | "team")),

@@ -1,0 +1,119 @@
+//! What each member of a call's content is for in the dialects of existing clients.
+//!
+//! The table has a row for every declared member, in the order of its declaration: a new member does not compile
+//! without one.
+
+use crate::projection::tool_call::CALL;
+
+/// What a member is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallUse {
+    /// Names the call, or says how it is: small, and part of the tool's own report.
+    Identity,
+    /// The rest of the tool's own report (seed 002).
+    Report,
+    /// The sequence of the first report.
+    FirstReport,
+    /// Decides whether the call has a result.
+    State,
+    /// A small member beside the result.
+    ResultDetail,
+    /// The whole result.
+    Output,
+    /// The result as it streams.
+    StreamedOutput,
+    /// Why the call has no result.
+    Error,
+    Arguments,
+    /// The party that supplies the result.
+    Awaits,
+    /// Shown with the call, and nowhere else.
+    Detail,
+    /// Not for clients.
+    Internal,
+}
+
+use CallUse as Use;
+
+const USES: [(&str, CallUse); CALL.members.len()] = [
+    ("schema", Use::Identity),
+    ("node_id", Use::Identity),
+    ("call_id", Use::Identity),
+    ("tool_name", Use::Identity),
+    ("status", Use::Identity),
+    ("state", Use::State),
+    ("progress", Use::Report),
+    ("loaded", Use::Report),
+    ("total", Use::Report),
+    ("message", Use::Report),
+    ("reported", Use::FirstReport),
+    ("parent_node_id", Use::Identity),
+    ("parent_call_id", Use::Identity),
+    ("source_call_id", Use::Internal),
+    ("input", Use::Arguments),
+    ("input_text", Use::Arguments),
+    ("output", Use::Output),
+    ("output_text", Use::StreamedOutput),
+    ("output_channels", Use::StreamedOutput),
+    ("unannounced", Use::Internal),
+    ("output_ref", Use::ResultDetail),
+    ("structured", Use::Output),
+    ("error", Use::Error),
+    ("never_started", Use::Detail),
+    ("duration_ms", Use::Detail),
+    ("cost_usd", Use::Detail),
+    ("truncated", Use::ResultDetail),
+    ("untrusted", Use::ResultDetail),
+    ("withheld", Use::State),
+    ("clipped", Use::Detail),
+    ("bodies", Use::Detail),
+    ("action_id", Use::Detail),
+    ("synthetic", Use::Detail),
+    ("awaits", Use::Awaits),
+];
+
+/// Whether the member of this name has such a use. A member that only a source knows has none.
+fn has_use(member: &str, is_such: impl Fn(Use) -> bool) -> bool {
+    USES.iter().any(|(name, of)| *name == member && is_such(*of))
+}
+
+/// The members of the tool's own report, in their order.
+pub(super) fn report_members() -> impl Iterator<Item = &'static str> {
+    USES.iter().filter(|(_, of)| matches!(of, Use::Identity | Use::Report)).map(|(name, _)| *name)
+}
+
+/// Whether it belongs to the tool's own report.
+pub(super) fn is_reported(member: &str) -> bool {
+    has_use(member, |of| matches!(of, Use::Identity | Use::Report))
+}
+
+/// Whether a translator keeps its value: it is small, and decides how to translate the next change.
+pub(super) fn is_kept(member: &str) -> bool {
+    has_use(member, |of| matches!(of, Use::Identity | Use::FirstReport | Use::State | Use::ResultDetail | Use::Awaits))
+}
+
+/// Whether it makes up the result of an ended call.
+pub(super) fn makes_result(member: &str) -> bool {
+    has_use(member, |of| matches!(of, Use::State | Use::ResultDetail | Use::Output | Use::StreamedOutput | Use::Error))
+}
+
+/// Whether it streams a result.
+pub(super) fn streams_result(member: &str) -> bool {
+    has_use(member, |of| of == Use::StreamedOutput)
+}
+
+/// Whether a client gets it beside the call's part, and not within that.
+pub(super) fn is_shown_beside(member: &str) -> bool {
+    let is_within = |of| matches!(of, Use::Arguments | Use::Output | Use::StreamedOutput | Use::FirstReport | Use::Internal);
+    !has_use(member, is_within)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_the_declared_members_in_their_order() {
+        assert!(USES.iter().map(|(name, _)| *name).eq(CALL.members.iter().map(|member| member.name)));
+    }
+}

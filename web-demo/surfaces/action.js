@@ -416,9 +416,9 @@ export class Action extends Card {
 
   /** @returns {Form} */
   #createForm() {
-    const { kind, options } = this.content;
-    const schema = this.content.responseSchema ?? this.content.schema;
-    const offered = (Array.isArray(options) ? options : []).map(optionOf);
+    const { kind, responseSchema: schema = this.content.schema } = this.content;
+    const options = Array.isArray(this.content.options) ? this.content.options : [];
+    const offered = options.map(optionOf);
     const isQuestion = QUESTIONS.has(kind);
     const isSignIn = kind === "credential_request" && schema === undefined && credentialKindOf(this.content) === "oauth";
     /** @type {Form} */

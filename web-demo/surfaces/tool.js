@@ -85,13 +85,8 @@ export class Tool extends Card {
     this.#tickTimer = undefined;
   }
 
-  /** @returns {CallContent} */
-  get content() {
-    return /** @type {CallContent} */ (super.content);
-  }
-
   draw() {
-    const { content } = this;
+    const content = /** @type {CallContent} */ (this.content);
     const state = toolState(content);
     const waiting = waitReason(this.view, this.activity);
     // A call that waits for a person does not run, even if its last report says so.

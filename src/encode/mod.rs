@@ -14,6 +14,7 @@ pub mod lists;
 pub mod native;
 pub mod placeholders;
 
+use crate::projection::members::CallState;
 use frames::{ActivityView, Frame};
 use serde_json::Value;
 
@@ -87,9 +88,9 @@ pub enum Until {
     End,
 }
 
-/// What went wrong with a call of this state, `output-error` or `cancelled`: the words of its error, if it has any.
-pub(crate) fn failure_text(error: Option<&Value>, state: &str) -> String {
+/// What went wrong with a call that failed or was cancelled: the words of its error, if it has any.
+pub(crate) fn failure_text(error: Option<&Value>, state: CallState) -> String {
     let stated = error.and_then(|error| error.get("message")).and_then(Value::as_str);
-    let plain = if state == "cancelled" { "The call was cancelled." } else { "The tool failed." };
+    let plain = if state == CallState::Cancelled { "The call was cancelled." } else { "The tool failed." };
     stated.filter(|text| !text.is_empty()).unwrap_or(plain).to_owned()
 }

@@ -1,6 +1,11 @@
 //! Tool calls in AG-UI: arguments and results as text, and the state retained between changes.
 
 use crate::encode::call_members::{is_kept, is_reported, makes_result, report_members, streams_result};
+use crate::projection::members::{CallState as Lifecycle, Content, MemberType, WITHHELD};
+use crate::projection::tool_call::{
+    ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_CHANNELS, OUTPUT_REF, OUTPUT_TEXT, REPORTED, STATE, STRUCTURED,
+    TOOL_NAME, TRUNCATED, UNTRUSTED,
+};
 use serde_json::{Map, Value, json};
 
 /// The tool name of a call that has none.
@@ -12,38 +17,37 @@ pub(super) struct NotRetained;
 
 /// The name of the call's tool.
 pub(super) fn name(content: &Map<String, Value>) -> &str {
-    content.get("tool_name").and_then(Value::as_str).filter(|name| !name.is_empty()).unwrap_or(UNKNOWN_TOOL)
+    content.read(TOOL_NAME).filter(|name| !name.is_empty()).unwrap_or(UNKNOWN_TOOL)
 }
 
 /// Whether more arguments may arrive.
 pub(super) fn is_live(content: &Map<String, Value>) -> bool {
-    let has = |member: &str| content.contains_key(member);
     // An approval is about the arguments, so they are complete once it exists.
-    let has_all = ["input", "awaits", "action_id"].into_iter().any(has);
+    let has_all = content.has(INPUT) || content.has(AWAITS) || content.has(ACTION_ID);
     !has_all
-        && match content.get("state").and_then(Value::as_str) {
-            None | Some("running" | "input-streaming") => true,
+        && match content.read(STATE) {
+            None | Some(Lifecycle::Running | Lifecycle::InputStreaming) => true,
             // A tool may report before its arguments arrive (Responses `in_progress`).
-            Some("progress") => !has("input_text"),
-            _ => false,
+            Some(Lifecycle::Progress) => !content.has(INPUT_TEXT),
+            Some(Lifecycle::InputAvailable | Lifecycle::OutputAvailable | Lifecycle::OutputError | Lifecycle::Cancelled) => false,
         }
 }
 
 /// Whether the client has to supply the call's result.
 pub(super) fn awaits_client_result(content: &Map<String, Value>) -> bool {
-    content.contains_key("awaits") && !has_ended(content)
+    content.has(AWAITS) && !has_ended(content)
 }
 
 pub(super) fn has_ended(content: &Map<String, Value>) -> bool {
-    matches!(content.get("state").and_then(Value::as_str), Some("output-available" | "output-error" | "cancelled"))
+    content.read(STATE).is_some_and(Lifecycle::is_end)
 }
 
 /// The call's arguments as compact JSON text, streamed or not.
 pub(super) fn arguments(content: &Map<String, Value>) -> (String, JsonCompactor) {
     let mut compactor = JsonCompactor::default();
-    let text = match content.get("input") {
+    let text = match content.read(INPUT) {
         Some(input) => input.to_string(),
-        None => chunks(content.get("input_text")).map(|chunk| compactor.push(chunk)).collect(),
+        None => chunks(content.get(INPUT_TEXT.name())).map(|chunk| compactor.push(chunk)).collect(),
     };
     (text, compactor)
 }
@@ -70,47 +74,45 @@ pub(super) struct CallResult {
 pub(super) fn result_of<'c>(
     get: impl Fn(&str) -> Result<Option<&'c Value>, NotRetained>,
 ) -> Result<Option<CallResult>, NotRetained> {
-    let Some(state) = get("state")?.and_then(Value::as_str) else { return Ok(None) };
+    let Some(state) = get(STATE.name())?.and_then(Lifecycle::read) else { return Ok(None) };
     let mut metadata = Map::new();
-    if state != "output-available" {
-        metadata.insert("state".into(), state.into());
+    if state != Lifecycle::OutputAvailable {
+        metadata.insert("state".into(), state.as_str().into());
     }
     let content = match state {
-        "output-available" | "output-error" | "cancelled" if get("withheld")? == Some(&Value::Bool(true)) => {
-            json!({ "withheld": true }).to_string()
-        }
-        "output-available" => {
-            for (member, name) in [("output_ref", "outputRef"), ("truncated", "truncated"), ("untrusted", "untrusted")] {
-                metadata.extend(get(member)?.map(|value| (name.to_owned(), value.clone())));
+        end if end.is_end() && get(WITHHELD.name())? == Some(&Value::Bool(true)) => json!({ "withheld": true }).to_string(),
+        Lifecycle::OutputAvailable => {
+            for (member, name) in [(OUTPUT_REF, "outputRef"), (TRUNCATED, "truncated"), (UNTRUSTED, "untrusted")] {
+                metadata.extend(get(member.name())?.map(|value| (name.to_owned(), value.clone())));
             }
-            match (get("output")?, get("structured")) {
+            match (get(OUTPUT.name())?, get(STRUCTURED.name())) {
                 (Some(Value::String(text)), _) => text.clone(),
                 (Some(output), _) => output.to_string(),
                 (None, structured) => match structured? {
                     Some(structured) => structured.to_string(),
                     None => {
-                        let channels = get("output_channels")?.and_then(Value::as_object).map(|channels| {
+                        let channels = get(OUTPUT_CHANNELS.name())?.and_then(Value::as_object).map(|channels| {
                             let joined = |text: &Value| Value::from(chunks(Some(text)).collect::<String>());
                             channels.iter().map(|(name, text)| (name.clone(), joined(text))).collect::<Map<_, _>>()
                         });
                         metadata.extend(channels.map(|channels| ("outputChannels".to_owned(), channels.into())));
-                        chunks(get("output_text")?).collect()
+                        chunks(get(OUTPUT_TEXT.name())?).collect()
                     }
                 },
             }
         }
-        "output-error" => {
+        Lifecycle::OutputError => {
             let nothing = json!({ "message": "The call failed without an error message." });
-            json!({ "error": get("error")?.unwrap_or(&nothing) }).to_string()
+            json!({ "error": get(ERROR.name())?.unwrap_or(&nothing) }).to_string()
         }
-        "cancelled" => {
+        Lifecycle::Cancelled => {
             let mut content = json!({ "cancelled": true });
-            if let Some(error) = get("error")? {
+            if let Some(error) = get(ERROR.name())? {
                 content["error"] = error.clone();
             }
             content.to_string()
         }
-        _ => return Ok(None),
+        Lifecycle::InputStreaming | Lifecycle::InputAvailable | Lifecycle::Running | Lifecycle::Progress => return Ok(None),
     };
     Ok(Some(CallResult { content, metadata }))
 }
@@ -158,7 +160,7 @@ impl CallState {
     }
 
     pub fn is_reported(&self) -> bool {
-        self.0.contains_key("reported")
+        self.0.has(REPORTED)
     }
 
     /// Applies a patch.

@@ -13,8 +13,11 @@ use crate::encode::call_members::{is_shown_beside, report_members};
 use crate::encode::failure_text;
 use crate::model::Sequence;
 use crate::model::version::{QUESTION_VERSION, versioned_id};
-use crate::projection::members::Content;
-use crate::projection::tool_call::REPORTED;
+use crate::projection::members::{CallState, Content, WITHHELD};
+use crate::projection::tool_call::{
+    ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_CHANNELS, OUTPUT_REF, OUTPUT_TEXT, REPORTED, STATE, STRUCTURED,
+    TOOL_NAME,
+};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hasher};
@@ -109,13 +112,13 @@ pub(super) struct Target<'c> {
 impl<'c> Target<'c> {
     /// Derives the part from a call and the latest approval about it.
     pub fn of(content: &'c Map<String, Value>, approval: Option<&'c Approval>) -> Self {
-        let state = content.get("state").and_then(Value::as_str);
+        let state = content.read(STATE);
         Self {
-            name: content.get("tool_name").and_then(Value::as_str).unwrap_or_default(),
+            name: content.read(TOOL_NAME).unwrap_or_default(),
             input: input(content, state, approval.is_some()),
             approval,
             outcome: outcome(content, state, approval),
-            is_of_client: content.contains_key("awaits"),
+            is_of_client: content.has(AWAITS),
         }
     }
 
@@ -178,13 +181,13 @@ impl<'c> Target<'c> {
     }
 }
 
-fn input<'c>(content: &'c Map<String, Value>, state: Option<&str>, is_asked: bool) -> Input<'c> {
-    if let Some(input) = content.get("input") {
+fn input<'c>(content: &'c Map<String, Value>, state: Option<CallState>, is_asked: bool) -> Input<'c> {
+    if let Some(input) = content.read(INPUT) {
         return Input::Known(Cow::Borrowed(input));
     }
-    let text = joined(content.get("input_text"));
-    let is_asked = is_asked || content.contains_key("action_id");
-    let may_come = matches!(state, None | Some("running" | "input-streaming")) && !is_asked;
+    let text = joined(content.get(INPUT_TEXT.name()));
+    let is_asked = is_asked || content.has(ACTION_ID);
+    let may_come = matches!(state, None | Some(CallState::Running | CallState::InputStreaming)) && !is_asked;
     match (may_come, text.is_empty()) {
         (true, _) => Input::Streaming(text),
         // The call has no arguments.
@@ -194,14 +197,16 @@ fn input<'c>(content: &'c Map<String, Value>, state: Option<&str>, is_asked: boo
     }
 }
 
-fn outcome<'c>(content: &'c Map<String, Value>, state: Option<&str>, approval: Option<&Approval>) -> Outcome<'c> {
+fn outcome<'c>(content: &'c Map<String, Value>, state: Option<CallState>, approval: Option<&Approval>) -> Outcome<'c> {
     let decision = approval.map(|approval| approval.decision);
     match state {
-        Some("output-available") => Outcome::Output(output(content)),
-        Some("output-error" | "cancelled") if decision == Some(Decision::Denied) => Outcome::Denied,
-        Some(end @ ("output-error" | "cancelled")) => Outcome::Error(failure_text(content.get("error"), end)),
+        Some(CallState::OutputAvailable) => Outcome::Output(output(content)),
+        Some(CallState::OutputError | CallState::Cancelled) if decision == Some(Decision::Denied) => Outcome::Denied,
+        Some(end @ (CallState::OutputError | CallState::Cancelled)) => {
+            Outcome::Error(failure_text(content.get(ERROR.name()), end))
+        }
         // The client does not run a call that has an output.
-        Some("progress") if decision != Some(Decision::Pending) && !content.contains_key("awaits") => {
+        Some(CallState::Progress) if decision != Some(Decision::Pending) && !content.has(AWAITS) => {
             let reported = report_members().filter_map(|member| Some((member.to_owned(), content.get(member)?.clone())));
             let mut output: Map<String, Value> = reported.collect();
             output.extend(streamed_output(content));
@@ -213,40 +218,40 @@ fn outcome<'c>(content: &'c Map<String, Value>, state: Option<&str>, approval: O
 
 /// The output of a call: `output`, else `structured`, else the streamed output, else a reference to it.
 fn output(content: &Map<String, Value>) -> Cow<'_, Value> {
-    let stated = ["output", "structured"].iter().filter_map(|member| content.get(*member)).find(|value| !value.is_null());
+    let stated = [OUTPUT, STRUCTURED].into_iter().filter_map(|member| content.read(member)).find(|value| !value.is_null());
     if let Some(stated) = stated {
         return Cow::Borrowed(stated);
     }
     let mut streamed_output = streamed_output(content);
-    match streamed_output.shift_remove("output_text") {
+    match streamed_output.shift_remove(OUTPUT_TEXT.name()) {
         Some(text) if streamed_output.is_empty() => return Cow::Owned(text),
-        Some(text) => drop(streamed_output.shift_insert(0, "output_text".into(), text)),
+        Some(text) => drop(streamed_output.shift_insert(0, OUTPUT_TEXT.name().into(), text)),
         None => {}
     }
     if !streamed_output.is_empty() {
         return Cow::Owned(streamed_output.into());
     }
-    let left = ["output_ref", "withheld"].iter().find_map(|member| Some((*member, content.get(*member)?)));
+    let left = [OUTPUT_REF.name(), WITHHELD.name()].into_iter().find_map(|member| Some((member, content.get(member)?)));
     Cow::Owned(left.map_or(Value::Null, |(member, value)| json!({ member: value })))
 }
 
 /// The streamed output of a call, by channel.
 fn streamed_output(content: &Map<String, Value>) -> Map<String, Value> {
     let mut streamed_output = Map::new();
-    let text = joined(content.get("output_text"));
+    let text = joined(content.get(OUTPUT_TEXT.name()));
     if !text.is_empty() {
-        streamed_output.insert("output_text".into(), text.into());
+        streamed_output.insert(OUTPUT_TEXT.name().into(), text.into());
     }
-    if let Some(Value::Object(channels)) = content.get("output_channels") {
+    if let Some(channels) = content.read(OUTPUT_CHANNELS) {
         let joined = channels.iter().map(|(name, text)| (name.clone(), Value::from(joined(Some(text)).into_owned())));
-        streamed_output.insert("output_channels".into(), Value::Object(joined.collect()));
+        streamed_output.insert(OUTPUT_CHANNELS.name().into(), Value::Object(joined.collect()));
     }
     streamed_output
 }
 
 /// The sequence of the call's first progress report; `None` without a report.
-pub(super) fn reported(content: &Map<String, Value>) -> Option<u64> {
-    content.read(REPORTED).map(|sequence| sequence.0)
+pub(super) fn reported(content: &Map<String, Value>) -> Option<Sequence> {
+    content.read(REPORTED)
 }
 
 /// The content of a call's data part: seed 002's state, and the members that a tool part lacks.

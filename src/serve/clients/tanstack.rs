@@ -11,6 +11,7 @@ use crate::encode::ag_ui::AgUi;
 use crate::encode::failure_text;
 use crate::encode::frames::{ActivityView, Frame};
 use crate::encode::{Dialect, Flow};
+use crate::projection::members::{CallState, MemberType};
 use data_encoding::HEXLOWER;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -179,7 +180,7 @@ fn canonical(value: &Value) -> String {
 /// The client reads the outcome from its own metadata in an event, and from `error` in a message. It shows the member
 /// `error` of an event's content if it is text. The other members of our error stand beside it.
 fn mark_failure(result: &mut Value) {
-    let state = result.pointer("/metadata/proscenium/state").and_then(Value::as_str);
+    let state = result.pointer("/metadata/proscenium/state").and_then(CallState::read);
     let (Some(state), Some(content)) = (state, result["content"].as_str()) else { return };
     let mut content = serde_json::from_str::<Map<String, Value>>(content).unwrap_or_default();
     let error = failure_text(content.get("error"), state);

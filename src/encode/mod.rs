@@ -8,6 +8,7 @@
 pub mod ag_ui;
 pub mod ai_sdk;
 mod call_members;
+mod cow_map;
 pub mod encoded;
 pub mod frames;
 pub mod lists;

@@ -14,12 +14,12 @@ const MEMBERS: &[&str] = &["agentName", "status", "error"];
 const FINAL_STATUSES: &[&str] = &["completed", "failed", "killed", "cancelled", "interrupted", "closed", "done"];
 
 /// The sub-agents, in the order in which they appeared.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Agents {
     known: Vec<Agent>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 struct Agent {
     id: Box<str>,
     members: Map<String, Value>,

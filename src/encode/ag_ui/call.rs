@@ -7,6 +7,7 @@ use crate::projection::tool_call::{
     TOOL_NAME, TRUNCATED, UNTRUSTED,
 };
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 /// The tool name of a call that has none.
 const UNKNOWN_TOOL: &str = "unknown";
@@ -124,7 +125,7 @@ pub(super) fn report(content: &Map<String, Value>) -> Map<String, Value> {
 
 /// The retained state of a call: the small members, and the names of the others.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct CallState(Map<String, Value>);
+pub(super) struct CallState(Arc<Map<String, Value>>);
 
 /// The effect of one patch on a call.
 #[derive(Debug, Default)]
@@ -151,7 +152,7 @@ impl CallState {
 
     fn retain(&mut self, member: &str, value: &Value) {
         let value = if is_kept(member) { value.clone() } else { Value::Null };
-        self.0.insert(member.to_owned(), value);
+        Arc::make_mut(&mut self.0).insert(member.to_owned(), value);
     }
 
     /// The small members with their values, and the others with null.
@@ -190,7 +191,7 @@ impl CallState {
                     change.affects_result |= makes_result(member) && !streams_result(member);
                 }
                 (member, None) => {
-                    self.0.shift_remove(member);
+                    Arc::make_mut(&mut self.0).shift_remove(member);
                     change.set.shift_remove(member);
                     change.removes_input |= member == "input" || member == "input_text";
                     change.affects_result |= makes_result(member);

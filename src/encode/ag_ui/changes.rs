@@ -1,7 +1,7 @@
 //! Live changes: translates each change into events new to the reader, in snapshot order.
 
 use super::attribution::{self, Attribution};
-use super::call::{self, NotRetained};
+use super::call::{self, JsonCompactor, NotRetained};
 use super::events::{self, Bracket};
 use super::items::{self, Body, Item, Key, PartKind, SortKey};
 use super::sent::{ClientCopy, SentMessage, TextDigest, result_digest};
@@ -146,7 +146,7 @@ impl AgUi {
     /// Adds the updates of a message's patch: new parts, and changes of existing ones.
     fn add_message_patch(&mut self, id: &str, patch: &[Value], updates: &mut Updates) -> Result<(), NotRetained> {
         let run = self.log_run.clone();
-        let Some(place) = self.sent.activity("message", id) else { return Ok(()) };
+        let Some(place) = self.sent.activity_mut("message", id) else { return Ok(()) };
         let (number, agent, Some(message)) = (place.position, &place.agent, &mut place.message) else { return Ok(()) };
         let known = message.parts.len();
         // An update of a part that this patch adds follows the part.
@@ -198,7 +198,7 @@ impl AgUi {
 
     fn send(&mut self, update: Update, events: &mut Vec<Value>) -> Result<(), NotRetained> {
         match update {
-            Update::Item(item) if self.sent.omitted.contains(&item.key) => {}
+            Update::Item(item) if self.sent.omitted.contains_key(&item.key) => {}
             Update::Item(item) if self.sent.messages.contains_key(&item.key) => {
                 if !item.is_history {
                     self.complete_message(*item, events)?;
@@ -324,10 +324,10 @@ impl AgUi {
         if more.is_empty() && was.is_some() == is_live {
             return;
         }
-        let Some((bracket, start)) = self.sent.messages.get(key).and_then(SentMessage::bracket) else { return };
+        let Some(bracket) = self.sent.messages.get(key).and_then(SentMessage::bracket) else { return };
         self.open_run(events);
         if was.is_none() {
-            events.extend(start);
+            events.extend(self.sent.messages.get(key).into_iter().flat_map(SentMessage::reopen));
         }
         if !more.is_empty() {
             events.push(bracket.content(more));
@@ -363,7 +363,11 @@ impl AgUi {
             return Err(NotRetained);
         }
         let more = match change.value_of("input") {
-            Some(input) => advance(digest, &input.to_string())?,
+            Some(input) => {
+                // As of a reader that joins now.
+                *compactor = JsonCompactor::default();
+                advance(digest, &input.to_string())?
+            }
             // The arguments are complete.
             None if call_state.members().contains_key("input") => String::new(),
             None if change.removes_input || change.value_of("input_text").is_some() && !digest.is_empty() => {
@@ -385,7 +389,7 @@ impl AgUi {
             if !change.report.is_empty() {
                 self.send_patch(&progress, change.report.clone(), events);
             }
-        } else if call_state.is_reported() && !self.sent.omitted.contains(&progress) {
+        } else if call_state.is_reported() && !self.sent.omitted.contains_key(&progress) {
             let body = Body::Activity { kind: "tool-call-progress".into(), content: change.first_report(&call_state)? };
             let item = Item { run: self.log_run.clone(), ..made(progress, body) };
             self.begin_message(&item, events)?;

@@ -6,10 +6,11 @@
 
 use super::attribution::{own_agent, teammate};
 use super::call::{self, CallResult, CallState, JsonCompactor};
+use crate::encode::cow_map::CowMap;
 use crate::encode::frames::ActivityView;
 use crate::source::SOURCES;
 use serde_json::{Map, Value, json};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// The type of the activity for a message part that AG-UI cannot express: a file, a source.
 const PART_ACTIVITY_TYPE: &str = "message-part";
@@ -19,7 +20,7 @@ const PART_ACTIVITY_TYPE: &str = "message-part";
 const HIDDEN_KINDS: &[&str] = &["run", "state", "metrics", "diagnostics", "session"];
 
 /// The identity of a message.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Key {
     /// The first text of a message, or the text of a further part.
     Text(Box<str>, Option<Box<str>>),
@@ -268,13 +269,13 @@ fn is_streaming(of: &Map<String, Value>) -> bool {
 }
 
 /// The assigned message ids; each occurs once.
-#[derive(Debug, Default)]
-pub(super) struct MessageIds(HashSet<Box<str>>);
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct MessageIds(CowMap<Box<str>, ()>);
 
 impl MessageIds {
     /// Reserves an id. Returns false if it is taken.
     pub fn reserve(&mut self, id: &str) -> bool {
-        self.0.insert(id.into())
+        self.0.insert(id.into(), ()).is_none()
     }
 
     /// Assigns an id to a new message.
@@ -282,7 +283,7 @@ impl MessageIds {
         let name = key.name(run);
         let mut id: Box<str> = name.as_str().into();
         let mut n = 2;
-        while !self.0.insert(id.clone()) {
+        while self.0.insert(id.clone(), ()).is_some() {
             id = format!("{name}~{n}").into();
             n += 1;
         }

@@ -48,6 +48,7 @@ use run::{Run, RunIds, run_error};
 use sent::{ClientMessages, SentMessage, SentState};
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// The most messages in a snapshot. Unfinished ones stay even beyond it.
 pub const MESSAGES_MAX: usize = 2000;
@@ -57,7 +58,7 @@ pub const MESSAGES_MAX: usize = 2000;
 pub const SNAPSHOT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The options of one client's stream.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct AgUiOptions {
     /// The client's id of the conversation (`threadId`).
     pub thread: String,
@@ -78,8 +79,9 @@ pub struct AgUiOptions {
 }
 
 /// The translation of one run for one client.
+#[derive(Debug, Clone, PartialEq)]
 pub struct AgUi {
-    options: AgUiOptions,
+    options: Arc<AgUiOptions>,
     attribution: Attribution,
     /// Activities of earlier runs, until the snapshot includes them.
     earlier: Vec<ActivityView>,
@@ -111,7 +113,7 @@ impl AgUi {
     #[must_use]
     pub fn new(options: AgUiOptions) -> Self {
         let attribution = if options.subagents { Attribution::Subagent } else { Attribution::Inline };
-        let sent = SentState::of(ClientMessages::of(&options.messages));
+        let sent = SentState::of(Arc::new(ClientMessages::of(&options.messages)));
         Self {
             attribution,
             earlier: Vec::new(),
@@ -123,7 +125,7 @@ impl AgUi {
             agents: Agents::default(),
             client: ClientRun::Ended,
             live: Vec::new(),
-            options,
+            options: Arc::new(options),
         }
     }
 }
@@ -211,8 +213,7 @@ impl AgUi {
         if self.start_run(events) {
             self.agents.announce_active(self.attribution, events);
             for (key, _) in &self.live {
-                let bracket = self.sent.messages.get(key).and_then(SentMessage::bracket);
-                events.extend(bracket.into_iter().flat_map(|(_, start)| start));
+                events.extend(self.sent.messages.get(key).into_iter().flat_map(SentMessage::reopen));
             }
         }
     }
@@ -375,8 +376,7 @@ impl AgUi {
         self.agents.end_absent(&mut output);
         self.agents.announce_active(self.attribution, &mut output);
         for (key, _) in live.iter().filter(|(key, _)| is_new || !open.iter().any(|(open, _)| open == key)) {
-            let bracket = self.sent.messages.get(key).and_then(SentMessage::bracket);
-            output.extend(bracket.into_iter().flat_map(|(_, start)| start));
+            output.extend(self.sent.messages.get(key).into_iter().flat_map(SentMessage::reopen));
         }
         events.extend(output);
         // The snapshot comes before the end of a previous attempt's run: the cursor of that end covers the snapshot.
@@ -406,12 +406,12 @@ impl AgUi {
         }
         for key in omitted.into_iter().flatten() {
             self.sent.messages.remove(&key);
-            self.sent.omitted.insert(key);
+            self.sent.omitted.insert(key, ());
         }
         output.push(event);
         let results = entries.iter().filter_map(|entry| entry.result.as_deref()).filter(|entry| is_apart(entry));
         let results = results.filter(
-            |entry| matches!(&entry.item.key, Key::Result(call) if !self.sent.omitted.contains(&Key::Call(call.clone()))),
+            |entry| matches!(&entry.item.key, Key::Result(call) if !self.sent.omitted.contains_key(&Key::Call(call.clone()))),
         );
         results.flat_map(|entry| events::begin(&entry.id, &entry.item, self.attribution)).collect()
     }

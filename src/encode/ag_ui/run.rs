@@ -34,7 +34,7 @@ const METADATA_MEMBERS: &[&str] = &[
 ];
 
 /// The state of the run in the frames so far.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Run {
     members: Map<String, Value>,
     /// Actions that wait for a decision, by id, in the order in which they appeared.
@@ -43,7 +43,7 @@ pub(super) struct Run {
     has_answer: bool,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 struct PendingAction {
     opened: Sequence,
     agent: Option<Box<str>>,

@@ -5,9 +5,11 @@
 use super::call::{CallState, JsonCompactor, name};
 use super::events::Bracket;
 use super::items::{Body, Entry, Item, Key, MessageIds, PartKind, is_message, part_key};
+use crate::encode::cow_map::CowMap;
 use crate::encode::frames::ActivityView;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// The digest of a sent text: enough to test whether another text starts with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +52,7 @@ impl TextDigest {
 }
 
 /// A message that the reader has.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum SentMessage {
     Text {
         id: Box<str>,
@@ -105,27 +107,34 @@ impl SentMessage {
         }
     }
 
-    /// Its bracket, and the events that reopen it.
-    pub fn bracket(&self) -> Option<(Bracket, Vec<Value>)> {
-        Some(match self {
-            Self::Text { id, role, .. } => {
-                let start = json!({ "type": "TEXT_MESSAGE_START", "messageId": id, "role": role });
-                (Bracket::Text(id.clone()), vec![start])
-            }
-            Self::Reasoning { id, .. } => {
-                let start = json!({ "type": "REASONING_MESSAGE_START", "messageId": id, "role": "reasoning" });
-                (Bracket::Reasoning(id.clone()), vec![json!({ "type": "REASONING_START", "messageId": id }), start])
-            }
+    /// Its bracket, if it has one.
+    pub fn bracket(&self) -> Option<Bracket> {
+        match self {
+            Self::Text { id, .. } => Some(Bracket::Text(id.clone())),
+            Self::Reasoning { id, .. } => Some(Bracket::Reasoning(id.clone())),
+            Self::Call { call, .. } => Some(Bracket::Call(call.clone())),
+            Self::Result(_) | Self::Activity { .. } => None,
+        }
+    }
+
+    /// The events that reopen its bracket.
+    pub fn reopen(&self) -> Vec<Value> {
+        match self {
+            Self::Text { id, role, .. } => vec![json!({ "type": "TEXT_MESSAGE_START", "messageId": id, "role": role })],
+            Self::Reasoning { id, .. } => vec![
+                json!({ "type": "REASONING_START", "messageId": id }),
+                json!({ "type": "REASONING_MESSAGE_START", "messageId": id, "role": "reasoning" }),
+            ],
             Self::Call { id, call, call_state, .. } => {
                 let mut start =
                     json!({ "type": "TOOL_CALL_START", "toolCallId": call, "toolCallName": name(call_state.members()) });
                 if id != call {
                     start["parentMessageId"] = (**id).into();
                 }
-                (Bracket::Call(call.clone()), vec![start])
+                vec![start]
             }
-            Self::Result(_) | Self::Activity { .. } => return None,
-        })
+            Self::Result(_) | Self::Activity { .. } => Vec::new(),
+        }
     }
 }
 
@@ -137,7 +146,7 @@ pub(super) fn result_digest(content: &str, metadata: &Map<String, Value>) -> Tex
 }
 
 /// The messages that the client sent as its own copy of the thread.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ClientMessages {
     texts: HashMap<Box<str>, ClientCopy>,
     calls: HashMap<Box<str>, TextDigest>,
@@ -146,7 +155,7 @@ pub(super) struct ClientMessages {
 }
 
 /// The client's copy of one message.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum ClientCopy {
     Text(TextDigest),
     /// More than text, which a text stream must not change.
@@ -196,7 +205,7 @@ impl ClientMessages {
 }
 
 /// An activity that was sent.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct SentActivity {
     /// Its position among the activities.
     pub position: u32,
@@ -206,10 +215,10 @@ pub(super) struct SentActivity {
     pub message: Option<SentParts>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct SentParts {
     pub role: Box<str>,
-    pub parts: Vec<(Key, PartKind)>,
+    pub parts: Arc<Vec<(Key, PartKind)>>,
 }
 
 impl SentParts {
@@ -218,39 +227,39 @@ impl SentParts {
         let of = PartKind::of(part, &self.role);
         let is_first = !self.parts.iter().any(|(_, of)| *of == PartKind::Text);
         let key = part_key(message, part, of, is_first);
-        self.parts.push((key.clone(), of));
+        Arc::make_mut(&mut self.parts).push((key.clone(), of));
         (key, of)
     }
 }
 
 /// Everything that the server knows about the reader's copy.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct SentState {
     pub ids: MessageIds,
-    pub messages: HashMap<Key, SentMessage>,
+    pub messages: CowMap<Key, SentMessage>,
     /// By kind, then id.
-    activities: HashMap<Box<str>, HashMap<Box<str>, SentActivity>>,
+    activities: HashMap<Box<str>, CowMap<Box<str>, SentActivity>>,
     activity_count: u32,
     /// Messages outside the window: the server sends no further events about them.
-    pub omitted: HashSet<Key>,
-    pub client: ClientMessages,
+    pub omitted: CowMap<Key, ()>,
+    pub client: Arc<ClientMessages>,
 }
 
 impl SentState {
     /// Creates the state for a client that sent these messages.
-    pub fn of(client: ClientMessages) -> Self {
+    pub fn of(client: Arc<ClientMessages>) -> Self {
         Self { client, ..Self::default() }
     }
 
     /// Records an activity and returns its position among the others.
     pub fn record_activity(&mut self, activity: &ActivityView, agent: Option<Box<str>>) -> u32 {
         let ids = self.activities.entry(activity.kind.clone()).or_default();
-        let place = ids.entry(activity.id.clone()).or_insert_with(|| {
+        let place = ids.get_or_insert_with(activity.id.clone(), || {
             self.activity_count += 1;
             SentActivity { position: self.activity_count, agent, message: None }
         });
         if is_message(activity) {
-            let mut parts = SentParts { role: activity.text("role").unwrap_or_default().into(), parts: Vec::new() };
+            let mut parts = SentParts { role: activity.text("role").unwrap_or_default().into(), parts: Arc::default() };
             for part in activity.content["parts"].as_array().into_iter().flatten().filter_map(Value::as_object) {
                 parts.add(&activity.id, part);
             }
@@ -260,7 +269,12 @@ impl SentState {
     }
 
     /// The record of a sent activity.
-    pub fn activity(&mut self, kind: &str, id: &str) -> Option<&mut SentActivity> {
+    pub fn activity(&self, kind: &str, id: &str) -> Option<&SentActivity> {
+        self.activities.get(kind)?.get(id)
+    }
+
+    /// The record of a sent activity, to be changed.
+    pub fn activity_mut(&mut self, kind: &str, id: &str) -> Option<&mut SentActivity> {
         self.activities.get_mut(kind)?.get_mut(id)
     }
 
@@ -285,8 +299,9 @@ impl SentState {
     pub fn keep_client_messages(&mut self, theirs: &[Value]) {
         let mut has = ClientMessages::of(theirs);
         let answered = |call: &str| self.messages.contains_key(&Key::Result(call.into()));
-        has.results.extend(std::mem::take(&mut self.client.results).into_iter().filter(|(call, _)| answered(call)));
-        self.client = has;
+        let results = self.client.results.iter().filter(|(call, _)| answered(call));
+        has.results.extend(results.map(|(call, id)| (call.clone(), id.clone())));
+        self.client = Arc::new(has);
     }
 
     /// The id of a new message.

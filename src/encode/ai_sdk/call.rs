@@ -9,6 +9,7 @@
 
 use super::content_copy::{ContentCopy, joined};
 use super::message_writer::{MessageWriter, hash};
+use super::text::SentText;
 use crate::encode::call_members::{is_shown_beside, report_members};
 use crate::encode::failure_text;
 use crate::model::Sequence;
@@ -20,7 +21,6 @@ use crate::projection::tool_call::{
 };
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
-use std::hash::{DefaultHasher, Hasher};
 
 /// The activity type of calls.
 pub(super) const KIND: &str = "tool-call-progress";
@@ -260,14 +260,13 @@ pub(super) fn data(content: &Map<String, Value>) -> Value {
     Value::Object(members.map(|(member, value)| (member.clone(), value.clone())).collect())
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 enum SentInput {
-    /// The length in bytes and the hash of the sent text.
-    Streaming(usize, DefaultHasher),
+    Streaming(SentText),
     Known(u64),
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SentOutcome {
     None,
     Preliminary(u64),
@@ -277,7 +276,7 @@ enum SentOutcome {
 }
 
 /// The part as the reader has it.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 struct SentToolPart {
     name: Box<str>,
     input: SentInput,
@@ -287,7 +286,7 @@ struct SentToolPart {
 }
 
 /// One call.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Call {
     pub copy: ContentCopy,
     /// The latest approval about it.
@@ -359,10 +358,9 @@ impl Call {
 
     /// Sends a chunk of streaming arguments. Returns false if the arguments are not streaming.
     pub fn send_input_delta(&mut self, id: &str, chunk: &str, writer: &mut MessageWriter) -> bool {
-        let Some(SentToolPart { input: SentInput::Streaming(length, sum), .. }) = &mut self.sent else { return false };
+        let Some(SentToolPart { input: SentInput::Streaming(text), .. }) = &mut self.sent else { return false };
         writer.push(json!({ "type": "tool-input-delta", "toolCallId": id, "inputTextDelta": chunk }));
-        *length += chunk.len();
-        sum.write(chunk.as_bytes());
+        text.push(chunk);
         true
     }
 
@@ -417,7 +415,7 @@ impl Call {
             "type": "tool-input-start", "toolCallId": id, "toolName": target.name, "dynamic": true,
             "providerExecuted": !target.is_of_client,
         }));
-        let (input, outcome) = (SentInput::Streaming(0, DefaultHasher::new()), SentOutcome::None);
+        let (input, outcome) = (SentInput::Streaming(SentText::default()), SentOutcome::None);
         let (name, is_of_client) = (target.name.into(), target.is_of_client);
         self.sent = Some(SentToolPart { name, input, approval: None, outcome, is_of_client });
     }
@@ -428,22 +426,17 @@ impl Call {
         let changes_hands = target.is_of_client != sent.is_of_client && matches!(target.outcome, Outcome::None | Outcome::Denied);
         match &target.input {
             Input::Streaming(text) => {
-                let common = match &sent.input {
+                let rest = match &sent.input {
                     // The tool's name may arrive later than its arguments.
-                    SentInput::Streaming(length, sum) if *sent.name == *target.name && !changes_hands => {
-                        text.get(..*length).filter(|common| {
-                            let mut hasher = DefaultHasher::new();
-                            hasher.write(common.as_bytes());
-                            hasher.finish() == sum.finish() && sent.outcome == SentOutcome::None
-                        })
+                    SentInput::Streaming(had) if *sent.name == *target.name && !changes_hands => {
+                        had.rest(text).filter(|_| sent.outcome == SentOutcome::None)
                     }
                     _ => None,
                 };
-                let common = common.map(str::len);
-                if common.is_none() {
+                if rest.is_none() {
                     self.send_start(id, target, writer);
                 }
-                let rest = &text[common.unwrap_or(0)..];
+                let rest = rest.unwrap_or(text);
                 if !rest.is_empty() {
                     self.send_input_delta(id, rest, writer);
                 }

@@ -5,7 +5,10 @@
 //! receives the current state with the next snapshot, at the latest at the end of the stream.
 
 use super::message_writer::json_bytes;
+use json_patch::PatchOperation;
+use serde::Deserialize;
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 /// The largest content that is copied, in bytes.
 pub const COPY_BYTES_MAX: usize = 256 * 1024;
@@ -21,7 +24,7 @@ const RESENT_PER_CHANGED_MAX: usize = 32;
 pub(super) const DEFERRED_BYTES_MIN: usize = 16 * RESENT_PER_CHANGED_MAX;
 
 /// The memory budget for the copies of one stream, in bytes.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct CopyBudget {
     used_bytes: usize,
 }
@@ -34,59 +37,46 @@ impl CopyBudget {
 }
 
 /// A copy of a content; empty if the content was too large.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ContentCopy {
-    content: Option<Map<String, Value>>,
-    /// An upper bound of the copy's size, in bytes.
+    content: Option<Arc<Map<String, Value>>>,
+    /// The size of its JSON text, in bytes: the same for readers who got the content in other ways.
     bytes: usize,
 }
 
 impl ContentCopy {
     /// The copied content.
-    pub const fn content(&self) -> Option<&Map<String, Value>> {
-        self.content.as_ref()
+    pub fn content(&self) -> Option<&Map<String, Value>> {
+        self.content.as_deref()
     }
 
-    /// An upper bound of the copy's size, in bytes.
+    /// The size of the copy, in bytes.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Whether this many unsent bytes are too few to send the whole content again.
-    pub fn should_defer(&mut self, unsent_bytes: usize, budget: &mut CopyBudget) -> bool {
-        if unsent_bytes * RESENT_PER_CHANGED_MAX >= self.bytes {
-            return false;
-        }
-        // The content may have shrunk below the upper bound.
-        let exact = self.content.as_ref().map_or(0, json_bytes);
-        budget.used_bytes -= self.bytes - exact;
-        self.bytes = exact;
-        unsent_bytes * RESENT_PER_CHANGED_MAX < exact
+    pub const fn should_defer(&self, unsent_bytes: usize) -> bool {
+        unsent_bytes * RESENT_PER_CHANGED_MAX < self.bytes
     }
 
     /// Replaces the copy, if the content is within the limits.
-    pub fn store(&mut self, content: Map<String, Value>, budget: &mut CopyBudget) {
+    pub fn store(&mut self, content: &Arc<Map<String, Value>>, budget: &mut CopyBudget) {
         self.clear(budget);
-        let bytes = json_bytes(&content);
+        let bytes = json_bytes(&**content);
         if bytes <= COPY_BYTES_MAX && budget.used_bytes + bytes <= COPIES_BYTES_MAX {
             budget.used_bytes += bytes;
-            *self = Self { content: Some(content), bytes };
+            *self = Self { content: Some(content.clone()), bytes };
         }
     }
 
     /// Applies a patch to the copy. Returns false if no copy is left.
     pub fn apply_patch(&mut self, patch: &[Value], budget: &mut CopyBudget) -> bool {
-        let Some(content) = &mut self.content else { return false };
-        let brought: usize = patch.iter().map(json_bytes).sum();
-        let copies = patch.iter().any(|op| op["op"] == "copy");
-        if !apply(content, patch) {
+        let Some(content) = self.content.as_mut().map(Arc::make_mut) else { return false };
+        let Some(bytes) = apply_counted(content, self.bytes, patch) else {
             self.clear(budget);
             return false;
-        }
-        let mut bytes = self.bytes + brought;
-        if copies || bytes > COPY_BYTES_MAX || budget.used_bytes + brought > COPIES_BYTES_MAX {
-            bytes = json_bytes(content);
-        }
+        };
         budget.used_bytes = budget.used_bytes - self.bytes + bytes;
         self.bytes = bytes;
         if bytes > COPY_BYTES_MAX || budget.used_bytes > COPIES_BYTES_MAX {
@@ -114,6 +104,43 @@ pub(super) fn apply(content: &mut Map<String, Value>, patch: &[Value]) -> bool {
     outcome.is_ok()
 }
 
+/// Applies a patch to a content of this size. Returns the new size; `None` if the patch does not apply.
+fn apply_counted(content: &mut Map<String, Value>, mut bytes: usize, patch: &[Value]) -> Option<usize> {
+    let mut document = Value::Object(std::mem::take(content));
+    for op in patch {
+        let grown = growth(&document, op);
+        json_patch::patch(&mut document, &[PatchOperation::deserialize(op).ok()?]).ok()?;
+        bytes = match grown {
+            Some((more, less)) => bytes + more - less,
+            None => json_bytes(&document),
+        };
+    }
+    let Value::Object(changed) = document else { return None };
+    *content = changed;
+    Some(bytes)
+}
+
+/// The bytes that an operation adds to a document's text and takes from it, if its path tells them.
+fn growth(document: &Value, op: &Value) -> Option<(usize, usize)> {
+    let (kind, path) = (op.get("op")?.as_str()?, op.get("path")?.as_str()?);
+    let (parent, name) = path.rsplit_once('/')?;
+    let (parent, old) = (document.pointer(parent)?, document.pointer(path).map(json_bytes));
+    let (name, has_others) = match parent {
+        // A quoted name and a colon. An escaped name is rare.
+        Value::Object(members) if !name.contains('~') => (json_bytes(&name) + 1, members.len() > usize::from(old.is_some())),
+        Value::Array(items) => (0, items.len() > usize::from(kind == "remove")),
+        _ => return None,
+    };
+    let beside = name + usize::from(has_others);
+    match (kind, old) {
+        ("remove", Some(old)) => Some((0, old + beside)),
+        ("replace", Some(old)) => Some((json_bytes(op.get("value")?), old)),
+        ("add", Some(old)) if parent.is_object() => Some((json_bytes(op.get("value")?), old)),
+        ("add", _) => Some((json_bytes(op.get("value")?) + beside, 0)),
+        _ => None,
+    }
+}
+
 /// The text of a member: its chunks joined, or the string itself.
 pub(super) fn joined(member: Option<&Value>) -> std::borrow::Cow<'_, str> {
     match member {
@@ -129,16 +156,17 @@ pub(super) fn joined(member: Option<&Value>) -> std::borrow::Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use serde_json::json;
 
-    fn content(bytes: usize) -> Map<String, Value> {
-        Map::from_iter([("body".to_owned(), Value::from("x".repeat(bytes)))])
+    fn content(bytes: usize) -> Arc<Map<String, Value>> {
+        Arc::new(Map::from_iter([("body".to_owned(), Value::from("x".repeat(bytes)))]))
     }
 
     #[test]
     fn a_copy_applies_deltas() {
         let (mut copy, mut budget) = (ContentCopy::default(), CopyBudget::default());
-        copy.store(content(3), &mut budget);
+        copy.store(&content(3), &mut budget);
         let patch = [json!({"op": "add", "path": "/n", "value": 1}), json!({"op": "replace", "path": "/body", "value": "y"})];
         assert!(copy.apply_patch(&patch, &mut budget));
         assert_eq!(Value::Object(copy.content().unwrap().clone()), json!({"body": "y", "n": 1}));
@@ -149,9 +177,9 @@ mod tests {
     #[test]
     fn a_content_beyond_the_limit_is_not_copied() {
         let (mut copy, mut budget) = (ContentCopy::default(), CopyBudget::default());
-        copy.store(content(COPY_BYTES_MAX), &mut budget);
+        copy.store(&content(COPY_BYTES_MAX), &mut budget);
         assert_eq!((copy.content(), budget.used_bytes), (None, 0));
-        copy.store(content(COPY_BYTES_MAX - 1000), &mut budget);
+        copy.store(&content(COPY_BYTES_MAX - 1000), &mut budget);
         assert!(copy.content().is_some());
         // The size of the content counts, not the size of its changes.
         let small = json!({"op": "replace", "path": "/body", "value": "z".repeat(700)});
@@ -166,7 +194,7 @@ mod tests {
         let mut budget = CopyBudget::default();
         let mut all: Vec<ContentCopy> = (0..20).map(|_| ContentCopy::default()).collect();
         for copy in &mut all {
-            copy.store(content(200 * 1024), &mut budget);
+            copy.store(&content(200 * 1024), &mut budget);
         }
         let count = all.iter().filter(|copy| copy.content().is_some()).count();
         assert_eq!(count, COPIES_BYTES_MAX / (200 * 1024 + 11));
@@ -175,5 +203,49 @@ mod tests {
             copy.clear(&mut budget);
         }
         assert_eq!(budget.used_bytes, 0);
+    }
+
+    fn member() -> impl Strategy<Value = &'static str> {
+        prop::sample::select(vec!["a", "b", "é\"", "list"])
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            any::<i16>().prop_map(Value::from),
+            ".{0,8}".prop_map(Value::from),
+            Just(json!({"a": [1, "x"]})),
+            Just(json!([]))
+        ]
+    }
+
+    fn operation() -> impl Strategy<Value = Value> {
+        let path = prop_oneof![
+            member().prop_map(|name| format!("/{name}")),
+            (member(), member()).prop_map(|(name, inner)| format!("/{name}/{inner}")),
+            Just("/list/-".to_owned()),
+            Just("/list/0".to_owned()),
+            Just("/a/a/1".to_owned()),
+        ];
+        (path, value(), prop::sample::select(vec!["add", "replace", "remove", "copy"])).prop_map(|(path, value, op)| match op {
+            "copy" => json!({ "op": op, "path": path, "from": "/list" }),
+            _ => json!({ "op": op, "path": path, "value": value }),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_size_of_a_copy_is_that_of_its_text(
+            patches in prop::collection::vec(prop::collection::vec(operation(), 1..3), 1..20)
+        ) {
+            let (mut copy, mut budget) = (ContentCopy::default(), CopyBudget::default());
+            let start = || Arc::new(json!({ "list": [1], "a": {} }).as_object().unwrap().clone());
+            copy.store(&start(), &mut budget);
+            for patch in patches {
+                if !copy.apply_patch(&patch, &mut budget) {
+                    copy.store(&start(), &mut budget);
+                }
+                prop_assert_eq!((copy.bytes(), budget.used_bytes), (json_bytes(copy.content().unwrap()), copy.bytes()));
+            }
+        }
     }
 }

@@ -11,10 +11,12 @@ use super::pieces::{
     teammate,
 };
 use super::text::{Channel, Text};
+use crate::encode::cow_map::CowMap;
 use crate::encode::frames::ActivityView;
 use crate::model::Sequence;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// Paths of a call's changes that may be deferred.
 const DEFERRABLE_PATHS: &[&str] = &["/output_text/-", "/progress", "/loaded", "/total", "/message"];
@@ -22,7 +24,7 @@ const DEFERRABLE_PATHS: &[&str] = &["/output_text/-", "/progress", "/loaded", "/
 const CHANNEL_PATH_PREFIX: &str = "/output_channels/";
 
 /// The sent state of one part of a message.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 enum MessagePart {
     /// Not sent yet.
     #[default]
@@ -35,12 +37,12 @@ enum MessagePart {
 }
 
 /// The sent state of one activity.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 enum SentActivity {
     /// A message of the assistant or a teammate, part by part.
     Message {
         teammate: Option<Box<str>>,
-        parts: Vec<MessagePart>,
+        parts: Vec<Arc<MessagePart>>,
     },
     Thought(Text),
     /// See [`MessageState::calls`].
@@ -52,7 +54,7 @@ enum SentActivity {
 }
 
 /// An activity that is sent as a data part.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 struct Data {
     opened: Sequence,
     copy: ContentCopy,
@@ -62,13 +64,13 @@ struct Data {
 }
 
 /// The reader's message.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct MessageState {
     pub writer: MessageWriter,
     /// By type and id.
-    activities: BTreeMap<Box<str>, BTreeMap<Box<str>, SentActivity>>,
+    activities: BTreeMap<Box<str>, CowMap<Box<str>, SentActivity>>,
     /// By the call's id: calls with an activity, and calls that so far have only an approval.
-    calls: BTreeMap<Box<str>, Call>,
+    calls: CowMap<Box<str>, Call>,
     budget: CopyBudget,
     /// Whether a change was missed because no copy was stored.
     pub has_missed_changes: bool,
@@ -77,7 +79,7 @@ pub(super) struct MessageState {
     /// Actions that wait for a decision.
     pub pending: BTreeSet<Box<str>>,
     /// The call of each action that is an approval.
-    approvals: BTreeMap<Box<str>, Box<str>>,
+    approvals: CowMap<Box<str>, Box<str>>,
     /// The status of the run.
     pub status: Box<str>,
     /// The sent metadata of the message.
@@ -136,7 +138,7 @@ impl MessageState {
                 continue;
             }
             let Some(last) = approvals.into_iter().max_by_key(|approval| approval.opened) else { continue };
-            let known = self.calls.entry(call.id.clone()).or_default();
+            let known = self.calls.get_or_insert_with(call.id.clone(), Call::default);
             if known.approval.as_ref().is_none_or(|known| known.opened <= last.opened) {
                 known.approval = Some(last);
             }
@@ -150,7 +152,7 @@ impl MessageState {
             false => SentActivity::Omitted,
         };
         let of_kind = self.activities.entry(message.kind.clone()).or_default();
-        (of_kind.entry(message.id.clone()).or_insert(new), &mut self.writer)
+        (of_kind.get_or_insert_with(message.id.clone(), || new), &mut self.writer)
     }
 
     fn send_part(&mut self, message: &ActivityView, at: usize) {
@@ -158,9 +160,9 @@ impl MessageState {
         let (activity, writer) = self.message(message);
         let SentActivity::Message { teammate, parts } = activity else { return };
         if parts.len() <= at {
-            parts.resize_with(at + 1, MessagePart::default);
+            parts.resize_with(at + 1, Arc::default);
         }
-        update_part(&mut parts[at], &message.id, teammate.as_deref(), part, writer);
+        update_part(Arc::make_mut(&mut parts[at]), &message.id, teammate.as_deref(), part, writer);
     }
 
     fn send_activity(&mut self, activity: &ActivityView) {
@@ -174,7 +176,7 @@ impl MessageState {
 
     fn send_reasoning(&mut self, activity: &ActivityView) {
         let of_kind = self.activities.entry(activity.kind.clone()).or_default();
-        let sent = of_kind.entry(activity.id.clone()).or_insert_with(|| {
+        let sent = of_kind.get_or_insert_with(activity.id.clone(), || {
             SentActivity::Thought(Text::begin(activity.id.to_string(), Channel::Reasoning, teammate(activity), &mut self.writer))
         });
         if let SentActivity::Thought(text) = sent {
@@ -186,8 +188,8 @@ impl MessageState {
 
     fn send_call(&mut self, activity: &ActivityView) {
         self.activities.entry(activity.kind.clone()).or_default().insert(activity.id.clone(), SentActivity::Call);
-        let call = self.calls.entry(activity.id.clone()).or_default();
-        call.copy.store(Map::clone(&activity.content), &mut self.budget);
+        let call = self.calls.get_or_insert_with(activity.id.clone(), Call::default);
+        call.copy.store(&activity.content, &mut self.budget);
         call.update(&activity.id, &activity.content, &mut self.writer);
         self.free_copies();
     }
@@ -195,8 +197,10 @@ impl MessageState {
     /// Drops the copies of ended calls when the budget is nearly used up.
     fn free_copies(&mut self) {
         if self.budget.is_nearly_full() {
-            for call in self.calls.values_mut().filter(|call| call.has_ended()) {
-                call.copy.clear(&mut self.budget);
+            let ended = self.calls.iter().filter(|(_, call)| call.has_ended() && call.copy.content().is_some());
+            let ended: Vec<_> = ended.map(|(id, _)| id.clone()).collect();
+            for id in ended {
+                self.calls.get_mut(&id).into_iter().for_each(|call| call.copy.clear(&mut self.budget));
             }
         }
     }
@@ -204,7 +208,7 @@ impl MessageState {
     fn send_run(&mut self, activity: &ActivityView) {
         let Self { budget, .. } = self;
         let mut copy = ContentCopy::default();
-        copy.store(Map::clone(&activity.content), budget);
+        copy.store(&activity.content, budget);
         let of_kind = self.activities.entry(activity.kind.clone()).or_default();
         if let Some(SentActivity::Run(mut before)) = of_kind.insert(activity.id.clone(), SentActivity::Run(copy)) {
             before.clear(&mut self.budget);
@@ -235,15 +239,13 @@ impl MessageState {
     fn send_data(&mut self, activity: &ActivityView) {
         let Self { activities, budget, writer, .. } = self;
         let of_kind = activities.entry(activity.kind.clone()).or_default();
-        let SentActivity::Data(data) = of_kind
-            .entry(activity.id.clone())
-            .or_insert_with(|| SentActivity::Data(Data { opened: activity.opened, ..Data::default() }))
-        else {
+        let new = || SentActivity::Data(Data { opened: activity.opened, ..Data::default() });
+        let SentActivity::Data(data) = of_kind.get_or_insert_with(activity.id.clone(), new) else {
             // Another activity has the same type and id: a source created one of them.
             return;
         };
         let is_new = data.sent.is_none();
-        data.copy.store(Map::clone(&activity.content), budget);
+        data.copy.store(&activity.content, budget);
         data.update(&activity.kind, &activity.id, &activity.content, writer);
         if &*activity.kind == "action" {
             self.update_action(&activity.id, activity.opened, &activity.content, is_new);
@@ -263,7 +265,7 @@ impl MessageState {
         }
         let Some((call_id, approval)) = requested else { return };
         let was_asked = self.approvals.insert(id.into(), call_id.into()).is_some();
-        let call = self.calls.entry(call_id.into()).or_default();
+        let call = self.calls.get_or_insert_with(call_id.into(), Call::default);
         // The part of the call may have to stand at the sequence of the first request.
         self.writer.needs_reset |= !is_new && !was_asked && self.writer.can_reset();
         match &call.approval {
@@ -338,7 +340,7 @@ impl MessageState {
             SentActivity::Data(data) => {
                 let follows = data.copy.apply_patch(patch, budget);
                 data.unsent_bytes += patch.iter().map(json_bytes).sum::<usize>();
-                if !data.copy.should_defer(data.unsent_bytes, budget) {
+                if !data.copy.should_defer(data.unsent_bytes) {
                     data.update_from_copy(kind, id, writer);
                 }
                 let opened = data.opened;
@@ -363,7 +365,7 @@ impl MessageState {
     pub fn flush(&mut self) {
         let Self { activities, calls, writer, .. } = self;
         for (kind, of_kind) in activities {
-            for (id, activity) in of_kind {
+            for (id, activity) in of_kind.iter_mut() {
                 match activity {
                     SentActivity::Data(data) if data.unsent_bytes > 0 => data.update_from_copy(kind, id, writer),
                     _ => {}
@@ -377,12 +379,12 @@ impl MessageState {
 
     fn for_each_text(&mut self, change: impl Fn(&mut Text, &mut MessageWriter)) {
         let Self { activities, writer, .. } = self;
-        for activity in activities.values_mut().flat_map(BTreeMap::values_mut) {
+        for activity in activities.values_mut().flat_map(CowMap::values_mut) {
             match activity {
                 SentActivity::Thought(text) => change(text, writer),
                 SentActivity::Message { parts, .. } => {
                     for part in parts {
-                        if let MessagePart::Text(text) = part {
+                        if let MessagePart::Text(text) = Arc::make_mut(part) {
                             change(text, writer);
                         }
                     }
@@ -400,7 +402,7 @@ impl MessageState {
     /// Marks deferred and missed changes as unsent, because the reader may lack them.
     pub fn invalidate(&mut self) {
         let Self { activities, calls, has_missed_changes, .. } = self;
-        for activity in activities.values_mut().flat_map(BTreeMap::values_mut) {
+        for activity in activities.values_mut().flat_map(CowMap::values_mut) {
             if let SentActivity::Data(data) = activity
                 && (data.copy.content().is_none() || data.copy.bytes() >= DEFERRED_BYTES_MIN)
             {
@@ -478,7 +480,7 @@ fn members(op: &Value) -> Vec<&str> {
 fn patch_message(
     id: &str,
     teammate: Option<&str>,
-    parts: &mut Vec<MessagePart>,
+    parts: &mut Vec<Arc<MessagePart>>,
     patch: &[Value],
     writer: &mut MessageWriter,
 ) -> bool {
@@ -490,12 +492,12 @@ fn patch_message(
             ["parts", "-"] => {
                 let mut part = MessagePart::Unsent;
                 update_part(&mut part, id, teammate, value, writer);
-                parts.push(part);
+                parts.push(Arc::new(part));
             }
             ["parts", index, ref of_part @ ..] => {
                 let index = index.parse().unwrap_or(usize::MAX);
                 changed.insert(index);
-                follows &= match (parts.get_mut(index), of_part) {
+                follows &= match (parts.get_mut(index).map(Arc::make_mut), of_part) {
                     (Some(MessagePart::Omitted), _) => true,
                     (Some(MessagePart::Text(text)), of_text) if of_text != ["kind"] => {
                         patch_text(text, of_text, value, writer);
@@ -509,7 +511,7 @@ fn patch_message(
         }
     }
     for index in changed {
-        if let Some(MessagePart::Text(text)) = parts.get_mut(index) {
+        if let Some(MessagePart::Text(text)) = parts.get_mut(index).map(Arc::make_mut) {
             text.close_if_complete(writer);
         }
     }
@@ -539,7 +541,7 @@ fn patch_call(id: &str, call: &mut Call, patch: &[Value], budget: &mut CopyBudge
     call.unsent_bytes += patch.iter().map(json_bytes).sum::<usize>();
     let waits = |path: &str| DEFERRABLE_PATHS.contains(&path) || path.starts_with(CHANNEL_PATH_PREFIX);
     let may_wait = patch.iter().all(|op| op["path"].as_str().is_some_and(waits));
-    if !may_wait || !call.copy.should_defer(call.unsent_bytes, budget) {
+    if !may_wait || !call.copy.should_defer(call.unsent_bytes) {
         call.update_from_copy(id, true, writer);
     }
     follows

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::io;
 
 /// The chunks to send, and the facts about the reader's message that further chunks depend on.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct MessageWriter {
     /// The client's major version.
     pub version: u8,

@@ -52,7 +52,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The options of one client's stream.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AiSdkOptions {
     /// The id of the assistant message: the same in every replay.
     pub message: String,
@@ -64,7 +64,7 @@ pub struct AiSdkOptions {
 }
 
 /// The translation of one run into one assistant message.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct AiSdk {
     options: AiSdkOptions,
     state: MessageState,
@@ -94,7 +94,7 @@ enum Start {
 /// Snapshots of a batch until it is complete.
 ///
 /// A replay adds deltas to them; only the final state is sent.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 struct SnapshotBatch {
     activities: Vec<ActivityView>,
     /// Indices in `activities`, by type and id.

@@ -29,15 +29,42 @@ pub(super) fn attribution(teammate: Option<&str>) -> Option<Value> {
     teammate.map(|agent| json!({ "proscenium": { "agentId": agent } }))
 }
 
+/// The length and the hash of a text that was sent.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SentText {
+    bytes: usize,
+    hasher: DefaultHasher,
+}
+
+impl PartialEq for SentText {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes && self.hasher.finish() == other.hasher.finish()
+    }
+}
+
+impl SentText {
+    /// Adds a further part.
+    pub fn push(&mut self, more: &str) {
+        self.bytes += more.len();
+        self.hasher.write(more.as_bytes());
+    }
+
+    /// The rest of a text after the sent part; `None` if it does not begin with that.
+    pub fn rest<'t>(&self, whole: &'t str) -> Option<&'t str> {
+        let (sent, rest) = whole.split_at_checked(self.bytes)?;
+        let mut hasher = DefaultHasher::new();
+        hasher.write(sent.as_bytes());
+        (hasher.finish() == self.hasher.finish()).then_some(rest)
+    }
+}
+
 /// The reader's copy of a text: its length and hash, and whether the part is open.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Text {
     id: String,
     channel: Channel,
     teammate: Option<Box<str>>,
-    /// The length of the sent text, in bytes, and its hash.
-    sent_bytes: usize,
-    hasher: DefaultHasher,
+    sent: SentText,
     /// Whether the source may still append to it.
     pub is_streaming: bool,
     /// Whether the reader's part accepts deltas.
@@ -54,8 +81,7 @@ impl Text {
             id,
             channel,
             teammate: teammate.map(Into::into),
-            sent_bytes: 0,
-            hasher: DefaultHasher::new(),
+            sent: SentText::default(),
             is_streaming: true,
             is_open: false,
             part_indices: Vec::new(),
@@ -93,19 +119,13 @@ impl Text {
         let mut delta = self.chunk("delta");
         delta.insert("delta".into(), more.into());
         writer.push(delta.into());
-        self.sent_bytes += more.len();
-        self.hasher.write(more.as_bytes());
+        self.sent.push(more);
     }
 
     /// Updates the reader's text to this one.
     pub fn update(&mut self, whole: &str, writer: &mut MessageWriter) {
-        let agrees = |sent: &&str| {
-            let mut sum = DefaultHasher::new();
-            sum.write(sent.as_bytes());
-            sum.finish() == self.hasher.finish()
-        };
-        match whole.get(..self.sent_bytes).filter(agrees) {
-            Some(sent) => self.append(&whole[sent.len()..], writer),
+        match self.sent.rest(whole) {
+            Some(rest) => self.append(rest, writer),
             None => self.correct(whole, writer),
         }
     }
@@ -123,7 +143,7 @@ impl Text {
         }
         let id = format!("{}:{}#{}", self.channel.name(), self.id, self.corrections);
         writer.add_part(data_part("correction", &id, data));
-        (self.sent_bytes, self.hasher) = (0, DefaultHasher::new());
+        self.sent = SentText::default();
         self.append(whole, writer);
     }
 

@@ -4,7 +4,9 @@
 //! of several logs and stalled readers use the marks, and dialects take the decoded frames, which all readers of the
 //! same bytes share. No code parses a stream's text.
 
-use super::frames::Frame;
+use super::frames::{DecodedFrame, Frame};
+use super::placeholders::Placeholders;
+use super::translations::{ReaderTranslator, Translated, Translations};
 use crate::model::json::escape_line_ends;
 use crate::model::{AgentId, Cursor, Epoch, EventType, Sequence, Surface};
 use bytes::Bytes;
@@ -12,6 +14,9 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
+
+/// The beginning of the frame that ends a hydration.
+const HYDRATED: &[u8] = br#"{"frame":"Hydrated""#;
 
 /// A frame's place in its bytes.
 #[derive(Debug, Clone, Copy)]
@@ -65,13 +70,6 @@ impl FrameTag {
     }
 }
 
-/// A decoded frame, with its cursor if it has one.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DecodedFrame {
-    pub frame: Frame,
-    pub cursor: Option<Cursor>,
-}
-
 #[derive(Debug)]
 struct Block {
     bytes: Bytes,
@@ -80,10 +78,34 @@ struct Block {
     marks: Box<[FrameMark]>,
     /// One for each mark. Those of events are parsed when the first filter needs them.
     tags: OnceLock<Box<[Option<FrameTag>]>>,
-    decoded: Mutex<Option<Arc<[DecodedFrame]>>>,
+    for_dialects: Mutex<ForDialects>,
+}
+
+/// What readers of dialects share of a block, until [`EncodedFrames::forget_decoded`].
+#[derive(Debug, Default)]
+struct ForDialects {
+    decoded: Option<Arc<[DecodedFrame]>>,
+    translations: Translations,
+    /// Whether a dialect that compares arguments needs bodies.
+    needs_bodies: bool,
 }
 
 impl Block {
+    /// The decoded frames, which are decoded once.
+    fn decoded(&self, shared: &mut ForDialects) -> Arc<[DecodedFrame]> {
+        let decode = |mark: &FrameMark| DecodedFrame {
+            frame: Frame::decode(&self.bytes[range(mark.data)]).expect("an activity frame decodes as a Frame"),
+            cursor: mark.cursor(self.epoch),
+        };
+        if let Some(decoded) = &shared.decoded {
+            return decoded.clone();
+        }
+        let decoded: Arc<[DecodedFrame]> = self.marks.iter().map(decode).collect();
+        shared.needs_bodies = decoded.iter().any(|decoded| decoded.frame.may_set_arguments_in_body());
+        shared.decoded = Some(decoded.clone());
+        decoded
+    }
+
     fn tags(&self) -> &[Option<FrameTag>] {
         #[derive(Deserialize)]
         struct EventFrame {
@@ -109,7 +131,9 @@ pub struct EncodedFrames {
 impl From<Bytes> for EncodedFrames {
     /// Bytes that belong to no frame: a heartbeat, or the head of an answer.
     fn from(bytes: Bytes) -> Self {
-        FrameBuffer { bytes: bytes.into(), ..FrameBuffer::new(Epoch::from_random(0)) }.finish()
+        let (epoch, unsent) = (Epoch::from_random(0), (0, offset(bytes.len())));
+        let (marks, tags, for_dialects) = (Box::default(), OnceLock::from(Box::default()), Mutex::default());
+        Self { block: Arc::new(Block { bytes, epoch, marks, tags, for_dialects }), unsent }
     }
 }
 
@@ -213,18 +237,50 @@ impl EncodedFrames {
     /// If one is an Event frame, which no dialect reads.
     #[must_use]
     pub fn decoded(&self) -> (Arc<[DecodedFrame]>, Range<usize>) {
-        let decode = |mark: &FrameMark| DecodedFrame {
-            frame: serde_json::from_slice(&self.block.bytes[range(mark.data)]).expect("an activity frame decodes as a Frame"),
-            cursor: mark.cursor(self.block.epoch),
-        };
-        let mut decoded = self.block.decoded.lock();
-        let all = decoded.get_or_insert_with(|| self.block.marks.iter().map(decode).collect()).clone();
-        (all, self.indices())
+        (self.block.decoded(&mut self.block.for_dialects.lock()), self.indices())
     }
 
-    /// Drops the decoded frames. A later reader decodes them again.
+    /// Translates the frames for a reader of a dialect. `None`: its dialect first needs bodies of other places.
+    ///
+    /// If the reader `shares`, readers of the same bytes with equal translators translate once.
+    #[must_use]
+    pub fn translate(&self, reader: &mut ReaderTranslator, placeholders: &Placeholders, shares: bool) -> Option<Translated> {
+        let (of, mut shared) = (self.indices(), self.block.for_dialects.lock());
+        if shares && let Some(known) = shared.translations.find(reader, &of) {
+            return Some(known);
+        }
+        let frames = self.block.decoded(&mut shared);
+        if shared.needs_bodies && reader.get().compares_arguments() {
+            return None;
+        }
+        if !shares {
+            drop(shared);
+            return Some(reader.translate(&frames[of], placeholders));
+        }
+        let translated = shared.translations.translate(reader, &of, &frames, placeholders);
+        if self.ends_hydration() {
+            // Decoded activities take many times the bytes of their translation, and few readers need them again.
+            shared.decoded = None;
+        }
+        Some(translated)
+    }
+
+    /// The translation of the frames that another reader has made, if that takes no time.
+    #[must_use]
+    pub fn find_translation(&self, reader: &mut ReaderTranslator) -> Option<Translated> {
+        self.block.for_dialects.try_lock()?.translations.find(reader, &self.indices())
+    }
+
+    /// Whether the last frame ends a hydration: the frames may stand for a long conversation.
+    #[must_use]
+    pub fn ends_hydration(&self) -> bool {
+        let is_end = |mark: &FrameMark| self.block.bytes[range(mark.data)].starts_with(HYDRATED);
+        self.marks().last().is_some_and(is_end)
+    }
+
+    /// Drops the decoded frames and their translations. A later reader makes them again.
     pub fn forget_decoded(&self) {
-        *self.block.decoded.lock() = None;
+        *self.block.for_dialects.lock() = ForDialects::default();
     }
 
     /// Copies the frames whose tags are accepted, or all of them, with their own `prev` and cursors.
@@ -407,7 +463,7 @@ impl FrameBuffer {
         let unsent = (0, offset(bytes.len()));
         let tags = if tags.len() == marks.len() { OnceLock::from(tags.into_boxed_slice()) } else { OnceLock::new() };
         let (bytes, marks) = (bytes.into_boxed_slice().into(), marks.into());
-        EncodedFrames { block: Arc::new(Block { bytes, epoch, marks, tags, decoded: Mutex::default() }), unsent }
+        EncodedFrames { block: Arc::new(Block { bytes, epoch, marks, tags, for_dialects: Mutex::default() }), unsent }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Decoded native frames: what a client of the native dialect sees. Readers share their contents.
 
-use crate::model::{RunId, Sequence};
+use crate::model::{Cursor, RunId, Sequence};
 use crate::projection::activity_set::Activity;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -72,4 +72,42 @@ pub enum Frame {
     Error {
         problem: Value,
     },
+}
+
+impl Frame {
+    /// Decodes the JSON object of a native frame.
+    ///
+    /// # Errors
+    /// The text is not such an object.
+    pub fn decode(text: &[u8]) -> serde_json::Result<Self> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Delta {
+            activity_type: Box<str>,
+            activity_id: Box<str>,
+            patch: Arc<[Value]>,
+        }
+        // The kind stands first. An enum that is tagged inside would read all members into memory to find it.
+        if text.starts_with(br#"{"frame":"ActivityDelta","#) {
+            let Delta { activity_type, activity_id, patch } = serde_json::from_slice(text)?;
+            return Ok(Self::ActivityDelta { activity_type, activity_id, patch });
+        }
+        if text.starts_with(br#"{"frame":"ActivitySnapshot","#) {
+            return serde_json::from_slice(text).map(Self::ActivitySnapshot);
+        }
+        serde_json::from_slice(text)
+    }
+
+    /// Whether it may set arguments of a call that have moved to a body.
+    pub(super) fn may_set_arguments_in_body(&self) -> bool {
+        let sets = |patch: &[Value], member: &str| patch.iter().any(|op| op.get("path").and_then(Value::as_str) == Some(member));
+        matches!(self, Self::ActivityDelta { patch, .. } if sets(patch, "/bodies") && sets(patch, "/input"))
+    }
+}
+
+/// A decoded frame, with its cursor if it has one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DecodedFrame {
+    pub frame: Frame,
+    pub cursor: Option<Cursor>,
 }

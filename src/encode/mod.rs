@@ -3,17 +3,21 @@
 //! [`native`] encodes rows and activities as native frames, once for all readers ([`encoded`]). Every other dialect is a
 //! client of those frames: it takes them decoded, as a browser would see them ([`frames`]), and translates them for one
 //! kind of client. So all readers share one way to join, to resume and to fall behind, and one filter. A dialect never
-//! decides who may see an event.
+//! decides who may see an event. Readers whose dialects are in the same state share its translation ([`translations`]).
 
 pub mod ag_ui;
 pub mod ai_sdk;
 mod call_members;
+pub mod chunk;
 mod cow_map;
+pub mod dialect_cursor;
 pub mod encoded;
 pub mod frames;
 pub mod lists;
 pub mod native;
 pub mod placeholders;
+pub mod translations;
+pub mod translator;
 
 use crate::projection::members::CallState;
 use frames::{ActivityView, Frame};

@@ -263,8 +263,7 @@ pub fn message(frames: &mut EncodedFrames, sub: &str) -> Option<(Vec<u8>, Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encode::encoded::DecodedFrame;
-    use crate::encode::frames::{ActivityView, Frame};
+    use crate::encode::frames::{ActivityView, DecodedFrame, Frame};
     use crate::model::RunId;
     use crate::projection::activity_set::ActivitySet;
     use crate::projection::source_clock::SourceClock;

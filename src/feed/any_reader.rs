@@ -85,6 +85,15 @@ impl AnyReader {
         matches!(self, Self::One(reader) if reader.is_done())
     }
 
+    /// Whether no other reader reads the only run; see [`Reader::is_alone`]. Always true for several logs.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        match self {
+            Self::One(reader) => reader.is_alone(),
+            Self::Merged(_) | Self::Lists(_) => true,
+        }
+    }
+
     /// The Error frame that ends the stream.
     #[must_use]
     pub fn error(&self, problem: &serde_json::Value) -> EncodedFrames {

@@ -2,7 +2,7 @@
 
 use super::fan_out::Followers;
 use super::hub::{Hub, SharedView};
-use super::ring::{Chunk, HYDRATION_BYTES_MAX, Hydrated, HydrationPass, Ring};
+use super::ring::{Chunk, HYDRATION_BYTES_MAX, Hydrated, HydrationPass, Ring, SINGLE_PAGE_BYTES_MAX};
 use super::{Feed, Filter, Frames, ReadRequest, ReplayState, StartAt, TryNext};
 use crate::encode::encoded::EncodedFrames;
 use crate::log::StoreError;
@@ -126,7 +126,7 @@ impl Reader {
     /// Clients that show them all at once need this. The reader then holds all of them in memory.
     #[must_use]
     pub fn with_single_snapshot(mut self) -> Self {
-        self.page_bytes_max = usize::MAX;
+        self.page_bytes_max = SINGLE_PAGE_BYTES_MAX;
         self
     }
 
@@ -149,6 +149,12 @@ impl Reader {
     #[must_use]
     pub const fn is_done(&self) -> bool {
         self.is_done
+    }
+
+    /// Whether its log has no other reader now.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.hub.readers.load(Ordering::Relaxed) <= 1
     }
 
     /// Waits for the next frames; `None` after the run's end. Dropping the future loses no frame.

@@ -87,6 +87,9 @@ pub(super) struct Ring {
 /// A reader that does not read holds at most this much. Only one that has read all activities can get larger pages.
 pub(super) const HYDRATION_BYTES_MAX: usize = 64 * 1024;
 
+/// The bytes of a page with all activities, for readers that take them at once.
+pub(super) const SINGLE_PAGE_BYTES_MAX: usize = usize::MAX;
+
 /// The progress of a joining reader through the activities.
 ///
 /// The reader takes them page by page while they change. Each pass sends the changes since the previous pass began; the
@@ -129,6 +132,8 @@ struct SharedActivity {
 
 /// A page of the first pass of an unfiltered reader.
 struct HydrationPage {
+    /// The bytes at which it was full.
+    page_bytes: usize,
     /// The indices of its activities: from here up to, but not including, `next`.
     from: usize,
     next: usize,
@@ -242,8 +247,9 @@ impl Ring {
             return (out.finish(), Some(Hydrated { through: at.begun, framed }));
         }
         let from = at.next;
-        let is_shared = at.known == Sequence::NONE && filter.is_none() && at.page_bytes == HYDRATION_BYTES_MAX;
-        let known = self.pages.iter().find(|page| is_shared && page.from == from);
+        let (is_first_pass, page_bytes) = (at.known == Sequence::NONE, at.page_bytes);
+        let is_shared = is_first_pass && filter.is_none() && [HYDRATION_BYTES_MAX, SINGLE_PAGE_BYTES_MAX].contains(&page_bytes);
+        let known = self.pages.iter().find(|page| is_shared && (page.page_bytes, page.from) == (page_bytes, from));
         if let Some(page) = known.filter(|page| page.framed.is_none() || at.begun == through) {
             *pass = page.framed.is_none().then(|| Box::new(HydrationPass { next: page.next, ..at }));
             return (page.frames.clone(), page.framed.map(|framed| Hydrated { through, framed }));
@@ -298,7 +304,7 @@ impl Ring {
         let frames = out.finish();
         // The empty page of a new log costs less to encode again than to keep.
         if is_shared && at.known == Sequence::NONE && !activities.is_empty() {
-            self.pages.push(HydrationPage { from, next: at.next, frames: frames.clone(), framed });
+            self.pages.push(HydrationPage { page_bytes, from, next: at.next, frames: frames.clone(), framed });
         }
         *pass = framed.is_none().then(|| Box::new(at));
         (frames, framed.map(|framed| Hydrated { through, framed }))

@@ -6,13 +6,13 @@
 //! acts as the agent. The details of each dialect are tested elsewhere (`encode`, and the real libraries).
 
 use crate::harness::{Client, environment, fact, serve_until, storage_in, with_timeout};
+use proscenium::encode::dialect_cursor::DialectCursor;
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::Storage;
 use proscenium::log::embedded::Sync;
 use proscenium::model::AgentId;
 use proscenium::serve::access::origin::Origins;
-use proscenium::serve::clients::cursor::DialectCursor;
 use proscenium::serve::clients::requests::SEND_BYTES_MAX;
 use proscenium::serve::clients::threads::RUNS_MAX;
 use proscenium::serve::maintenance::controls::ControlMaintenance;

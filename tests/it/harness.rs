@@ -694,6 +694,11 @@ impl Sse {
         assert!(self.read().await, "the stream ends");
     }
 
+    /// Reads a stream to its end.
+    pub async fn read_to_end(&mut self) {
+        while self.read().await {}
+    }
+
     /// Reads the whole body of a response that has a `content-length`.
     pub async fn body(&mut self) -> Vec<u8> {
         let length = self.headers.get("content-length").map_or(0, |n| n.parse().expect("the content length is a number"));
@@ -707,7 +712,7 @@ impl Sse {
     ///
     /// Asserts that the last frame is `End`.
     pub async fn sequences(&mut self) -> Vec<u64> {
-        while self.read().await {}
+        self.read_to_end().await;
         let text = std::str::from_utf8(&self.bytes).expect("a stream is UTF-8");
         let number = |line: &str| {
             let from = line.find("\"sequence\":").expect("every frame has a sequence") + 11;

@@ -75,6 +75,7 @@ mod stream;
 mod streamed;
 mod supervision;
 mod tls;
+mod translations;
 mod turn_runner;
 mod upgrade;
 mod vocabulary;

@@ -7,7 +7,8 @@ mod limits;
 mod loaded;
 
 use super::*;
-use crate::encode::encoded::{DecodedFrame, EncodedFrames, FrameBuffer};
+use crate::encode::encoded::{EncodedFrames, FrameBuffer};
+use crate::encode::frames::DecodedFrame;
 use crate::encode::native::Encoder;
 use crate::log::LogId;
 use crate::model::{Audience, Epoch, EventType, RunId, Sequence};

@@ -170,6 +170,12 @@ impl Stream {
         self.reader.restart();
     }
 
+    /// Whether no other reader may get the same frames; see [`AnyReader::is_alone`].
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.reader.is_alone()
+    }
+
     /// Returns the frames after `cursor` to the reader; see [`AnyReader::rewind`].
     pub fn rewind(&mut self, cursor: Cursor) -> bool {
         self.reader.rewind(cursor)

@@ -7,15 +7,16 @@
 //! the run.
 
 use super::bodies::BodyReader;
-use super::cursor::DialectCursor;
 use super::requests::{self, Decision};
 use super::tanstack::{self, TanStack};
 use super::threads::{RUNS_MAX, Thread};
-use super::{DialectStream, IdPosition, PendingOpening, StartFuture, Started, StreamOpening, apart, body, shown_activities};
+use super::{DialectStream, PendingOpening, StartFuture, Started, StreamOpening, apart, body, shown_activities};
 use crate::auth::rights::Verb;
 use crate::control::Requester;
 use crate::encode::ag_ui::{AgUi, AgUiOptions, interrupts, messages, state};
-use crate::encode::{Begin, Dialect, Until};
+use crate::encode::dialect_cursor::DialectCursor;
+use crate::encode::translator::{IdPosition, PlainDialect};
+use crate::encode::{Begin, Until};
 use crate::log::LogId;
 use crate::log::commit::Tail;
 use crate::model::decided_by::Via;
@@ -106,7 +107,7 @@ impl ClientOptions {
         self.ids == IdPosition::First
     }
 
-    fn dialect(&self, thread: &str, run: &RunId, begin: Begin, is_v1: bool, messages: Vec<Value>) -> Box<dyn Dialect> {
+    fn dialect(&self, thread: &str, run: &RunId, begin: Begin, is_v1: bool, messages: Vec<Value>) -> Box<dyn PlainDialect> {
         let (thread, run, until) = (thread.to_owned(), run.to_string(), Until::Pause);
         let subagents = self.subagents || is_v1;
         let dialect = AgUi::new(AgUiOptions { thread, run, begin, until, is_v1, subagents, messages });

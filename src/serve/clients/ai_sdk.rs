@@ -10,11 +10,12 @@ use super::bodies::BodyReader;
 use super::requests::{self, Decision, SubmittedDecision};
 use super::threads::{AskedAction, JoinTarget, Thread};
 use super::view::{AI_SDK, ai_sdk_version};
-use super::{DialectStream, IdPosition, PendingOpening, Started, StreamOpening, ag_ui, apart, body, shown_activities};
+use super::{DialectStream, PendingOpening, Started, StreamOpening, ag_ui, apart, body, shown_activities};
 use crate::auth::rights::Verb;
 use crate::control::Requester;
+use crate::encode::Until;
 use crate::encode::ai_sdk::{AiSdk, AiSdkOptions, messages as ui_messages};
-use crate::encode::{Dialect, Until};
+use crate::encode::translator::{IdPosition, PlainDialect};
 use crate::log::LogId;
 use crate::model::decided_by::Via;
 use crate::model::version::split_version;
@@ -35,7 +36,7 @@ use std::sync::Arc;
 /// The protocol's name in the messages to the agent.
 const PROTOCOL: &str = "ai-sdk";
 
-fn dialect(run: &RunId, version: u8) -> Box<dyn Dialect> {
+fn dialect(run: &RunId, version: u8) -> Box<dyn PlainDialect> {
     Box::new(AiSdk::new(AiSdkOptions { message: run.to_string(), version, until: Until::Pause }))
 }
 

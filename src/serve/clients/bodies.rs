@@ -45,9 +45,15 @@ impl FilledText {
         Self { text: text.into(), at: 0 }
     }
 
+    /// Whether all of it was returned.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        self.at == self.text.len()
+    }
+
     /// Returns the next piece; `None` at the end. Cancel safe.
     pub async fn next(&mut self, bodies: &BodyReader) -> Option<Bytes> {
-        if self.at == self.text.len() {
+        if self.is_done() {
             return None;
         }
         let found = bodies.app.placeholders.find(&self.text, self.at);

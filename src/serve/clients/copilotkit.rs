@@ -7,10 +7,11 @@
 use super::ag_ui::{self, ClientOptions, RunInput};
 use super::requests;
 use super::threads::{JoinTarget, Thread};
-use super::{DialectStream, IdPosition, PendingOpening, StreamOpening, body};
+use super::{DialectStream, PendingOpening, StreamOpening, body};
 use crate::auth::rights::Verb;
 use crate::control::DEFAULT_AGENT;
 use crate::encode::ag_ui::{AgUi, AgUiOptions};
+use crate::encode::translator::IdPosition;
 use crate::encode::{Begin, Until};
 use crate::log::commit::Summary;
 use crate::log::{LogId, LogKind};

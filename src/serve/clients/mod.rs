@@ -14,20 +14,24 @@ pub mod ai_sdk;
 pub mod bodies;
 pub mod body;
 pub mod copilotkit;
-pub mod cursor;
+pub mod open_stream;
 pub mod requests;
 pub mod tanstack;
 pub mod threads;
 pub mod view;
 
-use crate::encode::encoded::{DecodedFrame, EncodedFrames};
-use crate::encode::frames::{ActivityView, Frame};
+use crate::encode::Flow;
+use crate::encode::chunk::{Chunk, ChunkBuffer, LAST_CHUNK};
+use crate::encode::dialect_cursor::DialectCursor;
+use crate::encode::encoded::EncodedFrames;
+use crate::encode::frames::{ActivityView, DecodedFrame, Frame};
 use crate::encode::native::heartbeat;
-use crate::encode::{Dialect, Flow};
+use crate::encode::translations::{ReaderTranslator, Translated};
+use crate::encode::translator::{IdPosition, PlainDialect, Translator};
 use crate::feed::Frames;
-use crate::feed::{AnyReader, Filter, ReadRequest, StartAt};
+use crate::feed::fan_out::Followers;
+use crate::feed::{AnyReader, Filter, ReadRequest, StartAt, TryNext};
 use crate::log::LogId;
-use crate::model::json::escape_line_ends;
 use crate::model::{Audience, Cursor, RunId, Sequence};
 use crate::serve::access::authorization::{Authorization, OpenAccess};
 use crate::serve::api::stream::{HEADERS, Stream};
@@ -37,25 +41,14 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bodies::{BodyReader, FilledText};
 use bytes::Bytes;
-use cursor::{DialectCursor, SentEvents};
-use parking_lot::Mutex;
-use serde_json::Value;
 use std::borrow::Cow;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::task::Waker;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
-
-/// The position of an event's `id:` line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IdPosition {
-    /// After its data: a client that commits the id as it reads it loses nothing when cut between the two.
-    Last,
-    /// Before its data: for clients that assign an id to the data that follows it (`TanStack`).
-    First,
-}
 
 /// The start of a stream of a run that exists.
 pub struct StreamOpening {
@@ -66,9 +59,9 @@ pub struct StreamOpening {
     /// Replays every change from there on, instead of the current state.
     pub replay: bool,
     pub ids: IdPosition,
-    /// The earlier runs of the thread, oldest first; see [`Dialect::load_history`].
+    /// The earlier runs of the thread, oldest first; see [`Translator::load_history`].
     pub earlier: Vec<RunId>,
-    pub dialect: Box<dyn Dialect>,
+    pub dialect: Box<dyn PlainDialect>,
 }
 
 /// The start of a stream that waits for its run.
@@ -79,7 +72,7 @@ pub struct PendingOpening {
     pub ids: IdPosition,
     /// The runs to show while it waits, oldest first.
     pub meanwhile: Option<Vec<RunId>>,
-    pub dialect: Box<dyn Dialect>,
+    pub dialect: Box<dyn PlainDialect>,
 }
 
 /// Resolves to the started run, or to the reason why it does not start.
@@ -101,26 +94,45 @@ pub struct Started {
 pub struct DialectStream {
     app: Arc<App>,
     source: FrameSource,
-    dialect: SharedDialect,
+    translator: ReaderTranslator,
     audience: Audience,
     earlier: Vec<RunId>,
-    ids: IdPosition,
-    /// The text that is being sent, and the bodies that belong into it.
+    /// Sent before the first event, by a line of its own: it differs from reader to reader.
+    reconnect_delay_ms: Option<u64>,
+    /// A text to send.
+    chunk: Option<Chunk>,
+    /// A text to send into which bodies belong.
     sending: FilledText,
     bodies: BodyReader,
-    /// Sent with the first event.
-    reconnect_delay_ms: Option<u64>,
-    /// Events to send before all others.
-    opening_events: Vec<Value>,
-    /// The reader's position, once it has a cursor.
-    position: Option<DialectCursor>,
-    /// The events of the first envelope that the client received before it was cut off.
-    already_sent: SentEvents,
+    /// Frames that were read and are not translated.
+    untranslated: Option<EncodedFrames>,
+    /// Whether the activities of the run come again, before any other frame.
+    must_restart: bool,
     is_over: bool,
+    /// Whether a socket has the chunk after the last one.
+    has_last_chunk: bool,
 }
 
-/// A dialect that a thread may work with while its stream waits.
-type SharedDialect = Arc<Mutex<Box<dyn Dialect>>>;
+/// The next part of a stream.
+enum Piece {
+    Chunk(Chunk),
+    /// A part of a text with bodies.
+    Text(Bytes),
+    /// The server cuts the stream before its end.
+    Cut,
+    End,
+}
+
+impl Piece {
+    /// Its bytes in chunks.
+    fn into_frames(self) -> EncodedFrames {
+        match self {
+            Self::Chunk(chunk) => chunk.into_bytes().into(),
+            Self::Text(text) => Chunk::of(&text).into_bytes().into(),
+            Self::Cut | Self::End => Bytes::new().into(),
+        }
+    }
+}
 
 /// The source of the native frames.
 enum FrameSource {
@@ -204,18 +216,17 @@ impl DialectStream {
     /// The store's failure; 429 if the token's `sub` is at its connection limit.
     pub async fn open(app: &Arc<App>, authorization: Authorization, opening: StreamOpening) -> Result<Self, Problem> {
         let StreamOpening { run, audience, after, replay, ids, earlier, dialect } = opening;
-        let dialect = Arc::new(Mutex::new(dialect));
-        load_history(app, &earlier, audience, &dialect).await?;
-        let already_sent = after.map(|position| position.sent).unwrap_or_default();
+        let mut translator = ReaderTranslator::new(Translator::new(dialect, ids));
+        load_history(app, &earlier, audience, &mut translator).await?;
         // A half-sent envelope must be translated again exactly as the first time.
-        let replay = replay || already_sent.count > 0;
+        let replay = replay || after.is_some_and(|position| position.sent.count > 0);
         let started = Started { run, authorization, after: after.map(|position| position.cursor), replay, earlier: None };
-        let position = started.after.map(DialectCursor::from);
         let run = started.run.clone();
-        let stream = open_stream(app, started, audience, &dialect).await?;
-        let mut opened = Self::new(app, FrameSource::Stream(Box::new(stream)), audience, ids, earlier, dialect);
+        let stream = open_stream(app, started, audience, &mut translator).await?;
+        translator.own().resume_at(after);
+        let mut opened = Self::new(app, FrameSource::Stream(Box::new(stream)), audience, earlier, translator);
         opened.bodies.cover(&run);
-        Ok(Self { position, already_sent, ..opened })
+        Ok(opened)
     }
 
     /// Opens a stream that waits for its run. Until the run starts, `authorization` covers the wait.
@@ -224,41 +235,39 @@ impl DialectStream {
     /// The store's failure; 429 if the token's `sub` is at its connection limit.
     pub async fn after(app: &Arc<App>, authorization: Authorization, opening: PendingOpening) -> Result<Self, Problem> {
         let PendingOpening { start, audience, ids, meanwhile, dialect } = opening;
-        let dialect = Arc::new(Mutex::new(dialect));
-        let mut opening_events = Vec::new();
+        let mut translator = ReaderTranslator::new(Translator::new(dialect, ids));
+        let mut shown = Vec::new();
         if let Some(earlier) = &meanwhile {
-            load_history(app, earlier, audience, &dialect).await?;
-            (_, opening_events) = translated(app, &dialect, &Frame::Hydrated {}).await;
+            load_history(app, earlier, audience, &mut translator).await?;
+            shown = apart_with(app, &mut translator, |translator| {
+                let mut shown = Vec::new();
+                translator.write_history(&mut shown);
+                shown
+            })
+            .await;
         }
         let source = FrameSource::Pending(Box::new(PendingSource::new(app, authorization, start)?));
-        Ok(Self { opening_events, ..Self::new(app, source, audience, ids, meanwhile.unwrap_or_default(), dialect) })
+        let opened = Self::new(app, source, audience, meanwhile.unwrap_or_default(), translator);
+        Ok(Self { sending: FilledText::of(shown), ..opened })
     }
 
-    fn new(
-        app: &Arc<App>,
-        source: FrameSource,
-        audience: Audience,
-        ids: IdPosition,
-        earlier: Vec<RunId>,
-        dialect: SharedDialect,
-    ) -> Self {
+    fn new(app: &Arc<App>, source: FrameSource, audience: Audience, earlier: Vec<RunId>, translator: ReaderTranslator) -> Self {
         let (app, reconnect_delay_ms) = (app.clone(), Some(app.reconnect_delay_ms()));
-        let (opening_events, position, already_sent) = (Vec::new(), None, SentEvents::default());
         let bodies = BodyReader::new(&app, audience, earlier.clone());
         Self {
             app,
             source,
-            dialect,
+            translator,
             audience,
             earlier,
-            ids,
+            reconnect_delay_ms,
+            chunk: None,
             sending: FilledText::of(Bytes::new()),
             bodies,
-            reconnect_delay_ms,
-            opening_events,
-            position,
-            already_sent,
+            untranslated: None,
+            must_restart: false,
             is_over: false,
+            has_last_chunk: false,
         }
     }
 
@@ -267,7 +276,7 @@ impl DialectStream {
         if let Some(earlier) = started.earlier.take() {
             // A client that gets a replay is shown earlier runs only after a restart.
             if !started.replay {
-                load_history(&self.app, &earlier, self.audience, &self.dialect).await?;
+                load_history(&self.app, &earlier, self.audience, &mut self.translator).await?;
             }
             self.earlier = earlier;
         }
@@ -276,8 +285,9 @@ impl DialectStream {
             // The wait and the stream count as one open connection.
             wait.access = OpenAccess::default();
         }
-        self.position = started.after.map(DialectCursor::from);
-        self.source = FrameSource::Stream(Box::new(open_stream(&self.app, started, self.audience, &self.dialect).await?));
+        self.translator.own().resume_at(started.after.map(DialectCursor::from));
+        let stream = open_stream(&self.app, started, self.audience, &mut self.translator).await?;
+        self.source = FrameSource::Stream(Box::new(stream));
         Ok(())
     }
 
@@ -286,36 +296,141 @@ impl DialectStream {
     /// # Errors
     /// The stream is cut before its end, and the response must not look complete.
     pub async fn next(&mut self) -> Option<io::Result<Bytes>> {
+        match self.next_piece().await {
+            Piece::Chunk(chunk) => Some(Ok(chunk.text())),
+            Piece::Text(text) => Some(Ok(text)),
+            Piece::Cut => Some(Err(io::ErrorKind::ConnectionReset.into())),
+            Piece::End => None,
+        }
+    }
+
+    /// Like [`Self::next`], in chunks for a socket. A stream that is over, or that is cut, is [`TryNext::Busy`].
+    pub async fn advance(&mut self) -> TryNext {
+        match self.next_piece().await {
+            piece @ (Piece::Chunk(_) | Piece::Text(_)) => TryNext::Frames(piece.into_frames()),
+            Piece::End if !std::mem::replace(&mut self.has_last_chunk, true) => {
+                TryNext::Frames(Bytes::from_static(LAST_CHUNK).into())
+            }
+            Piece::End | Piece::Cut => TryNext::Busy,
+        }
+    }
+
+    /// The next chunk, if it is here now. A stream that has to wait for more than frames is [`TryNext::Busy`].
+    pub fn try_next(&mut self) -> TryNext {
         loop {
-            if let Some(piece) = self.sending.next(&self.bodies).await {
-                return Some(Ok(piece));
+            if let Some(piece) = self.at_hand() {
+                return TryNext::Frames(piece.into_frames());
+            }
+            let has_more = !self.sending.is_done() || self.untranslated.is_some() || self.must_restart || self.is_over;
+            let FrameSource::Stream(stream) = &mut self.source else { return TryNext::Busy };
+            if has_more {
+                return TryNext::Busy;
+            }
+            let frames = match stream.try_next() {
+                TryNext::Frames(frames) => frames,
+                other => return other,
+            };
+            if frames.frame_count() == 0 {
+                return TryNext::Frames(heartbeat_chunk());
+            }
+            let shares = !stream.is_alone();
+            let translated = match frames.ends_hydration() {
+                true => frames.find_translation(&mut self.translator),
+                false => frames.translate(&mut self.translator, &self.app.placeholders, shares),
+            };
+            let Some(translated) = translated else {
+                self.untranslated = Some(frames);
+                return TryNext::Busy;
+            };
+            self.take(translated);
+        }
+    }
+
+    /// Leaves the wakes of this stream to a task; see [`Stream::follow`].
+    pub fn follow(&mut self, followers: &Arc<Followers>, key: usize, waker: &Waker) {
+        if let FrameSource::Stream(stream) = &mut self.source {
+            stream.follow(followers, key, waker);
+        }
+    }
+
+    /// Gives the stream its own wakes again.
+    pub fn unfollow(&mut self) {
+        if let FrameSource::Stream(stream) = &mut self.source {
+            stream.unfollow();
+        }
+    }
+
+    /// Whether the server is stopping, or the stream's token has ended.
+    #[must_use]
+    pub fn must_end(&self) -> bool {
+        matches!(&self.source, FrameSource::Stream(stream) if stream.must_end())
+    }
+
+    /// The time between two heartbeats.
+    #[must_use]
+    pub fn heartbeat(&self) -> Duration {
+        self.app.keep_alive.heartbeat
+    }
+
+    async fn next_piece(&mut self) -> Piece {
+        loop {
+            if let Some(piece) = self.at_hand() {
+                return piece;
+            }
+            if let Some(text) = self.sending.next(&self.bodies).await {
+                return Piece::Text(text);
             }
             if self.is_over {
-                return None;
+                return Piece::End;
             }
-            let mut out = Vec::new();
-            if !self.opening_events.is_empty() {
-                let opening_events = std::mem::take(&mut self.opening_events);
-                self.write_events(&opening_events, None, &mut out);
-                self.sending = FilledText::of(out);
-                continue;
-            }
-            let outcome = match self.next_event().await {
-                SourceEvent::Heartbeat => return Some(Ok(heartbeat().into_bytes())),
-                SourceEvent::Cut => return Some(Err(io::ErrorKind::ConnectionReset.into())),
-                SourceEvent::Started(started) => self.begin(started).await,
-                SourceEvent::Refused(problem) => Err(problem),
-                SourceEvent::Frames(frames) => self.translate(&frames, &mut out).await,
+            let outcome = match self.next_step().await {
+                Ok(Some(piece)) => return piece,
+                Ok(None) => continue,
+                Err(problem) => problem,
             };
-            if let Err(problem) = outcome {
-                // A native reader gets the problem in an error frame.
-                let events = &mut Vec::new();
-                self.dialect.lock().frame(&Frame::Error { problem: problem.to_json() }, events);
-                self.write_events(events, None, &mut out);
-                self.finish(&mut out);
-            }
-            self.sending = FilledText::of(out);
+            let mut out = ChunkBuffer::new(0);
+            self.translator.own().fail(outcome.to_json(), &mut out.text);
+            self.is_over = true;
+            self.chunk = Some(out.finish(None));
         }
+    }
+
+    /// What the stream can send without waiting.
+    fn at_hand(&mut self) -> Option<Piece> {
+        if self.chunk.is_none() && self.sending.is_done() {
+            return None;
+        }
+        let line = self.reconnect_delay_ms.take().map(|delay_ms| format!("retry: {delay_ms}\n"));
+        line.map(|line| Piece::Text(line.into())).or_else(|| self.chunk.take().map(Piece::Chunk))
+    }
+
+    /// One step of a stream that has nothing to send. Returns what it gives to send beside translations.
+    ///
+    /// # Errors
+    /// The problem with which the stream ends.
+    async fn next_step(&mut self) -> Result<Option<Piece>, Problem> {
+        if self.must_restart {
+            load_history(&self.app, &self.earlier, self.audience, &mut self.translator).await?;
+            if let FrameSource::Stream(stream) = &mut self.source {
+                stream.restart();
+            }
+            self.must_restart = false;
+            return Ok(None);
+        }
+        if self.untranslated.is_none() {
+            match self.next_event().await {
+                SourceEvent::Heartbeat => return Ok(Some(Piece::Text(heartbeat().into_bytes()))),
+                SourceEvent::Cut => return Ok(Some(Piece::Cut)),
+                SourceEvent::Started(started) => return self.begin(started).await.map(|()| None),
+                SourceEvent::Refused(problem) => return Err(problem),
+                SourceEvent::Frames(frames) => self.untranslated = Some(frames),
+            }
+        }
+        let Some(frames) = self.untranslated.clone() else { return Ok(None) };
+        let translated = self.translate(&frames).await;
+        self.untranslated = None;
+        self.take(translated);
+        Ok(None)
     }
 
     async fn next_event(&mut self) -> SourceEvent {
@@ -329,12 +444,63 @@ impl DialectStream {
         }
     }
 
-    /// The frame with placeholders, or with whole arguments where the dialect compares them.
+    /// Takes a translation of frames that the stream has read.
+    fn take(&mut self, Translated { chunk, flow, is_own }: Translated) {
+        self.app.meters.translations.add(u64::from(is_own));
+        match flow {
+            Flow::Continue => {}
+            Flow::End => self.is_over = true,
+            Flow::Restart => self.must_restart = true,
+        }
+        if chunk.has_placeholders() {
+            self.sending = FilledText::of(chunk.text());
+        } else if !chunk.is_empty() {
+            self.chunk = Some(chunk);
+        }
+    }
+
+    /// Translates frames, however long that takes.
+    async fn translate(&mut self, frames: &EncodedFrames) -> Translated {
+        // The next reader may join where this one did.
+        let is_alone = matches!(&self.source, FrameSource::Stream(stream) if stream.is_alone());
+        let shares = !is_alone || frames.ends_hydration();
+        let translated = match frames.ends_hydration() {
+            false => frames.translate(&mut self.translator, &self.app.placeholders, shares),
+            true => match frames.find_translation(&mut self.translator) {
+                Some(known) => Some(known),
+                None => {
+                    let (frames, placeholders, mut translator) =
+                        (frames.clone(), self.app.placeholders.clone(), self.translator.clone());
+                    let translate = move || (frames.translate(&mut translator, &placeholders, shares), translator);
+                    let (translated, translator) = apart(&self.app, translate).await;
+                    self.translator = translator;
+                    translated
+                }
+            },
+        };
+        match translated {
+            Some(translated) => translated,
+            None => self.translate_with_arguments(frames).await,
+        }
+    }
+
+    /// Translates frames of which a dialect compares the arguments that have moved to bodies.
+    async fn translate_with_arguments(&mut self, frames: &EncodedFrames) -> Translated {
+        let ((all, of), mut out, mut flow) = (frames.decoded(), ChunkBuffer::new(0), Flow::Continue);
+        for DecodedFrame { frame, cursor } in &all[of] {
+            let frame = self.whole_frame(frame).await;
+            flow = self.translator.own().translate_one(&frame, *cursor, &mut out.text);
+            if flow != Flow::Continue {
+                break;
+            }
+        }
+        Translated { chunk: out.finish(Some(&self.app.placeholders)), flow, is_own: true }
+    }
+
+    /// The frame with placeholders, and with whole arguments.
     async fn whole_frame<'f>(&mut self, frame: &'f Frame) -> Cow<'f, Frame> {
         let mut frame = self.app.placeholders.mark(frame);
-        if let Cow::Owned(Frame::ActivityDelta { patch, .. }) = &mut frame
-            && self.dialect.lock().compares_arguments()
-        {
+        if let Cow::Owned(Frame::ActivityDelta { patch, .. }) = &mut frame {
             let mut whole = patch.to_vec();
             for op in whole.iter_mut().filter(|op| op["path"] == "/input") {
                 op["value"] = self.bodies.fill_value(op["value"].take()).await;
@@ -342,90 +508,6 @@ impl DialectStream {
             *patch = whole.into();
         }
         frame
-    }
-
-    /// Translates frames into events.
-    async fn translate(&mut self, frames: &EncodedFrames, out: &mut Vec<u8>) -> Result<(), Problem> {
-        let (all, of) = frames.decoded();
-        for DecodedFrame { frame, cursor } in &all[of] {
-            let frame = &*self.whole_frame(frame).await;
-            let is_error = matches!(frame, Frame::Error { .. });
-            let (mut flow, mut events) = translated(&self.app, &self.dialect, frame).await;
-            if flow == Flow::Continue && cursor.is_some() {
-                flow = self.dialect.lock().end_batch(&mut events);
-            }
-            if !events.is_empty() && !is_error && !self.already_sent.is_prefix_of(&events) {
-                // The events differ from those that the client received, so it needs a reset.
-                events.clear();
-                self.already_sent = SentEvents::default();
-                flow = self.dialect.lock().frame(&Frame::Reset { reason: "cursor".into() }, &mut events);
-            }
-            self.write_events(&events, *cursor, out);
-            match flow {
-                Flow::Continue if !is_error => {}
-                Flow::Continue | Flow::End => {
-                    self.finish(out);
-                    return Ok(());
-                }
-                Flow::Restart => {
-                    self.position = None;
-                    load_history(&self.app, &self.earlier, self.audience, &self.dialect).await?;
-                    if let FrameSource::Stream(stream) = &mut self.source {
-                        stream.restart();
-                    }
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes events, except those that the client already received.
-    ///
-    /// The last event carries the cursor; the others carry positions after the previous cursor.
-    fn write_events(&mut self, events: &[Value], cursor: Option<Cursor>, out: &mut Vec<u8>) {
-        use io::Write;
-        let is_replayable = self.dialect.lock().is_replayable();
-        // An error event was not sent before.
-        let already_sent = if self.already_sent.is_prefix_of(events) { self.already_sent.count } else { 0 };
-        if !events.is_empty() {
-            self.already_sent = SentEvents::default();
-        }
-        if let Some(cursor) = cursor {
-            self.position.get_or_insert(Cursor::at(cursor.epoch, Sequence::NONE).into());
-        }
-        for (n, event) in (1..).zip(events) {
-            let event = event.to_string();
-            if let Some(position) = &mut self.position {
-                position.sent = position.sent.with_event(event.as_bytes());
-            }
-            if n <= already_sent {
-                continue;
-            }
-            let within = self.position.filter(|_| is_replayable);
-            let id = cursor.filter(|_| n == events.len()).map(DialectCursor::from).or(within);
-            if let Some(reconnect_delay_ms) = self.reconnect_delay_ms.take() {
-                writeln!(out, "retry: {reconnect_delay_ms}").expect(INFALLIBLE);
-            }
-            if let Some(id) = id.filter(|_| self.ids == IdPosition::First) {
-                writeln!(out, "id: {id}").expect(INFALLIBLE);
-            }
-            let event = escape_line_ends(event.as_bytes()).unwrap_or_else(|| event.into_bytes());
-            out.extend([b"data: ", &event[..], b"\n"].concat());
-            if let Some(id) = id.filter(|_| self.ids == IdPosition::Last) {
-                writeln!(out, "id: {id}").expect(INFALLIBLE);
-            }
-            out.push(b'\n');
-        }
-        self.position = cursor.map(DialectCursor::from).or(self.position);
-    }
-
-    fn finish(&mut self, out: &mut Vec<u8>) {
-        self.is_over = true;
-        let end_marker = self.dialect.lock().end_marker();
-        if let Some(end_marker) = end_marker {
-            out.extend([b"data: ", end_marker.as_bytes(), b"\n\n"].concat());
-        }
     }
 
     /// Converts the stream into a response. `further` are the dialect's own headers.
@@ -440,15 +522,36 @@ impl DialectStream {
     }
 }
 
-const INFALLIBLE: &str = "a Vec takes every byte";
+/// A heartbeat in chunks for a socket.
+#[must_use]
+pub fn heartbeat_chunk() -> EncodedFrames {
+    static CHUNK: LazyLock<EncodedFrames> = LazyLock::new(|| Chunk::of(heartbeat().as_ref()).into_bytes().into());
+    CHUNK.clone()
+}
+
+/// Lets a thread work with the translator of a stream, which waits.
+async fn apart_with<T: Send + 'static>(
+    app: &App,
+    translator: &mut ReaderTranslator,
+    work: impl FnOnce(&mut Translator) -> T + Send + 'static,
+) -> T {
+    let mut taken = translator.clone();
+    let (done, taken) = apart(app, move || (work(taken.own()), taken)).await;
+    *translator = taken;
+    done
+}
 
 /// Opens the native frames of a started run. The dialect loads the state that its client already has.
-async fn open_stream(app: &Arc<App>, started: Started, audience: Audience, dialect: &SharedDialect) -> Result<Stream, Problem> {
+async fn open_stream(
+    app: &Arc<App>,
+    started: Started,
+    audience: Audience,
+    translator: &mut ReaderTranslator,
+) -> Result<Stream, Problem> {
     let Started { run, authorization, after, replay, .. } = started;
     if let Some(cursor) = after {
         let known = shown_activities(app, &run, audience, Some(cursor.after)).await?;
-        let dialect = dialect.clone();
-        apart(app, move || dialect.lock().resume(known)).await;
+        apart_with(app, translator, move |translator| translator.resume(known)).await;
     }
     let start = after.map_or(StartAt::Start, StartAt::After);
     let filter = Filter::all(audience);
@@ -461,27 +564,16 @@ async fn open_stream(app: &Arc<App>, started: Started, audience: Audience, diale
 }
 
 /// Gives a dialect the activities of the earlier runs.
-async fn load_history(app: &App, earlier: &[RunId], audience: Audience, dialect: &SharedDialect) -> Result<(), Problem> {
+async fn load_history(
+    app: &App,
+    earlier: &[RunId],
+    audience: Audience,
+    translator: &mut ReaderTranslator,
+) -> Result<(), Problem> {
     let mut all = Vec::new();
     for run in earlier {
         all.extend(shown_activities(app, run, audience, None).await?);
     }
-    dialect.lock().load_history(all);
+    translator.own().load_history(all);
     Ok(())
-}
-
-/// Translates a frame. The one that ends a snapshot may stand for a long conversation.
-async fn translated(app: &App, dialect: &SharedDialect, frame: &Frame) -> (Flow, Vec<Value>) {
-    let dialect = dialect.clone();
-    let translate = move |frame: &Frame| {
-        let mut events = Vec::new();
-        (dialect.lock().frame(frame, &mut events), events)
-    };
-    match frame {
-        Frame::Hydrated { .. } => {
-            let frame = frame.clone();
-            apart(app, move || translate(&frame)).await
-        }
-        _ => translate(frame),
-    }
 }

@@ -21,6 +21,7 @@ use std::collections::{HashMap, HashSet};
 const BINDING: &str = "tanstack:interruptBinding";
 
 /// The AG-UI dialect, adapted for this client.
+#[derive(Debug, Clone, PartialEq)]
 pub struct TanStack {
     inner: AgUi,
 }

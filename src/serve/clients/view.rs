@@ -2,11 +2,12 @@
 //!
 //! It requests nothing from the runtime.
 
-use super::cursor::DialectCursor;
-use super::{DialectStream, IdPosition, StreamOpening};
+use super::{DialectStream, StreamOpening};
 use crate::encode::ag_ui::{self, AgUi};
 use crate::encode::ai_sdk::{self, AiSdk};
-use crate::encode::{Begin, Dialect, Until};
+use crate::encode::dialect_cursor::DialectCursor;
+use crate::encode::translator::{IdPosition, PlainDialect};
+use crate::encode::{Begin, Until};
 use crate::feed::StartAt;
 use crate::log::LogId;
 use crate::model::{RunId, SessionId, ThreadId};
@@ -91,7 +92,7 @@ async fn open_in_format(
         }
     }
     let audience = query.audience()?;
-    let (dialect, response_headers): (Box<dyn Dialect>, &[_]) = match format {
+    let (dialect, response_headers): (Box<dyn PlainDialect>, &[_]) = match format {
         "ag-ui" => (Box::new(AgUi::new(ag_ui_options(app, &run, query, replay).await?)), &[]),
         "ai-sdk" => {
             let version = ai_sdk_version(query)?;

@@ -33,6 +33,8 @@ pub struct Meters {
     readers: [[Gauge; TRANSPORTS.len()]; 3],
     /// Chunks of streams written to sockets, by transport.
     pub deliveries: [Counter; TRANSPORTS.len()],
+    /// Translations of frames for existing clients.
+    pub translations: Counter,
     /// Requests that received at least a response head; for a WebSocket its handshake.
     pub requests: Counter,
     /// Connections accepted within the limits.
@@ -257,6 +259,12 @@ pub static METRICS: &[Metric] = &[
         kind: COUNTER,
         help: "Live frames encoded, once for all readers of a log, audience and kind.",
         read: |of, to| to.one(of.feed().frames.get()),
+    },
+    Metric {
+        name: "proscenium_translations_total",
+        kind: COUNTER,
+        help: "Chunks of frames translated into the formats of existing clients. Readers with equal options share them.",
+        read: |of, to| to.one(of.app.meters.translations.get()),
     },
     Metric {
         name: "proscenium_deliveries_total",

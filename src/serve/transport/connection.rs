@@ -6,7 +6,6 @@
 //! other request moves its connection to hyper, with the bytes already read: same handlers, same answers. With TLS the
 //! handshake selects HTTP/2 or HTTP/1.1 (ALPN), and hyper carries both.
 
-use super::chunked::write_chunked;
 use super::descriptors::DescriptorLimit;
 use super::head::{self, BodyFraming, HEADERS_MAX, RequestHead};
 use super::http1_answer::Http1Answer;
@@ -19,6 +18,7 @@ use crate::serve::access::authorization::authorize_request;
 use crate::serve::access::origin::{FETCH_SITE, admit};
 use crate::serve::access::quota::{Client, ConnectionPermit};
 use crate::serve::api::facts::{accept_body, is_facts_path};
+use crate::serve::clients::open_stream::OpenStream;
 use crate::serve::clients::view::{self, RunStream};
 use crate::serve::cluster;
 use crate::serve::contract::operations::{PUBLISH_ACCESS, STREAM_ACCESS};
@@ -407,11 +407,11 @@ async fn serve_stream(
     let answer = Http1Answer::new(now, Some(&id)).with(answer_headers);
     let response = match opened {
         Ok(RunStream::Native(stream)) => {
-            writers.serve(LiveStream::new(socket, stream, permit), answer.stream());
+            writers.serve(LiveStream::new(socket, OpenStream::Native(stream), permit), answer.stream());
             return Ok(());
         }
         Ok(RunStream::InFormat(stream, further)) => {
-            write_chunked(socket, stream, answer.chunked_stream(further), permit);
+            writers.serve(LiveStream::new(socket, OpenStream::InFormat(stream), permit), answer.chunked_stream(further));
             return Ok(());
         }
         Ok(RunStream::Ended) => answer.no_content(),

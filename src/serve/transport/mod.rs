@@ -1,6 +1,5 @@
 //! Connections: sockets, request heads and TLS.
 
-pub mod chunked;
 pub mod connection;
 pub mod descriptors;
 pub mod head;

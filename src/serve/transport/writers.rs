@@ -5,18 +5,19 @@
 //!              catches up, waits    ───── has everything, socket takes all ─▶ writer
 //! ```
 //!
-//! A stream that has everything needs only one step at each flush: one read from the ring, one write to the socket. One
+//! A stream that has everything needs only one step at each flush: one read from the ring, one write to the socket. That
+//! holds for streams in clients' formats too, whose readers share their text. One
 //! *writer* per worker thread does that for all of them, woken once for all flushes. Anything else happens in a task of
 //! the stream's own, to which the writer gives the stream back.
 
 use super::surplus_input::SurplusInput;
 use crate::encode::encoded::EncodedFrames;
-use crate::encode::native::heartbeat;
 use crate::feed::TryNext;
 use crate::feed::fan_out::{Followers, give_way};
 use crate::log::commit::Logs;
 use crate::serve::access::quota::ConnectionPermit;
-use crate::serve::api::stream::{COPIED_BYTES_MAX, Stream};
+use crate::serve::api::stream::COPIED_BYTES_MAX;
+use crate::serve::clients::open_stream::OpenStream;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use slab::Slab;
@@ -42,7 +43,7 @@ const WRITES_AT_ONCE: usize = 16;
 /// An open stream on its socket.
 pub struct LiveStream {
     socket: TcpStream,
-    stream: Box<Stream>,
+    stream: OpenStream,
     input: SurplusInput,
     /// Counts the connection while it is open.
     _permit: ConnectionPermit,
@@ -51,7 +52,7 @@ pub struct LiveStream {
 impl LiveStream {
     /// A stream whose request was the last one of this connection.
     #[must_use]
-    pub fn new(socket: TcpStream, stream: Box<Stream>, permit: ConnectionPermit) -> Self {
+    pub fn new(socket: TcpStream, stream: OpenStream, permit: ConnectionPermit) -> Self {
         Self { socket, stream, input: SurplusInput::default(), _permit: permit }
     }
 }
@@ -292,7 +293,8 @@ impl Writer {
                 self.give_back(key, Bytes::new().into());
             } else {
                 slot.heartbeat_at = now + slot.live.stream.heartbeat();
-                self.send(key, heartbeat());
+                let heartbeat = slot.live.stream.heartbeat_bytes();
+                self.send(key, heartbeat);
             }
             self.give_way_at_times().await;
         }
@@ -312,7 +314,7 @@ impl Writer {
 /// Everything after that frame is returned to the stream, to be read again when the socket accepts more. A small frame is
 /// copied, so that the reader keeps no shared chunk alive. A large frame stays shared: it is nearly all of its chunk, and a
 /// copy would belong to one reader alone.
-fn shrink_unsent(unsent: &EncodedFrames, stream: &mut Stream) -> EncodedFrames {
+fn shrink_unsent(unsent: &EncodedFrames, stream: &mut OpenStream) -> EncodedFrames {
     if unsent.len() <= UNSENT_BYTES_MAX {
         return unsent.copied_after(b"");
     }

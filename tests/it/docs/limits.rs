@@ -318,6 +318,11 @@ const LIMITS: &[(&str, &[Limit])] = &[
                 "{--ring-max}",
                 "none; older ones are read from the log",
             ),
+            (
+                "Translations of the newest frames of a run, per audience, that readers of existing clients' formats share",
+                "{SHARED_TRANSLATIONS_MAX}",
+                "none; readers with other options translate alone",
+            ),
             ("Newest rows in memory per run that is read", "{RECENT_BYTES_MAX}", "none; older ones are read from the log"),
             ("The cache of older frames, for all readers", "{--pages-max}", "none; they are read again"),
             ("A WebSocket message", "{--body-max}", "413 `body_too_large`; closed with 1009"),

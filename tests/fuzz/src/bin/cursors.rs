@@ -19,7 +19,7 @@ use http_body_util::BodyExt;
 use libfuzzer_sys::fuzz_target;
 use proscenium::model::Cursor;
 use proscenium::serve::Limits;
-use proscenium::serve::clients::cursor::DialectCursor;
+use proscenium::encode::dialect_cursor::DialectCursor;
 use proscenium::serve::contract::operations::OPERATIONS;
 use proscenium_fuzz::{TestServer, block_on, read_repository_file, split};
 use serde_json::Value;

@@ -11,6 +11,7 @@ use crate::model::Cursor;
 use crate::model::cursor::CursorError;
 use serde_json::Value;
 use std::fmt;
+use std::io::Write;
 use std::str::FromStr;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -52,6 +53,23 @@ impl SentEvents {
     }
 }
 
+impl DialectCursor {
+    /// Appends an `id:` line.
+    pub fn write_line(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"id: ");
+        self.append_to(out);
+        out.push(b'\n');
+    }
+
+    fn append_to(&self, out: &mut Vec<u8>) {
+        let Self { cursor, sent } = self;
+        cursor.append_to(out);
+        if sent.count > 0 {
+            write!(out, ".{:0COUNT_DIGITS$}{:0DIGEST_DIGITS$}", sent.count, sent.digest).expect("a Vec takes every byte");
+        }
+    }
+}
+
 impl From<Cursor> for DialectCursor {
     fn from(cursor: Cursor) -> Self {
         Self { cursor, sent: SentEvents::default() }
@@ -60,11 +78,9 @@ impl From<Cursor> for DialectCursor {
 
 impl fmt::Display for DialectCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cursor, sent } = self;
-        match sent.count {
-            0 => write!(f, "{cursor}"),
-            count => write!(f, "{cursor}.{count:0COUNT_DIGITS$}{:0DIGEST_DIGITS$}", sent.digest),
-        }
+        let mut text = Vec::with_capacity(64);
+        self.append_to(&mut text);
+        f.write_str(str::from_utf8(&text).map_err(|_| fmt::Error)?)
     }
 }
 

@@ -10,7 +10,7 @@
 
 use super::secrets::REDACTED;
 use super::{OffloadedBody, Policy};
-use crate::model::{BlobId, Draft, EventType, TEXT_BYTES_MAX};
+use crate::model::{BlobId, Draft, EventType, MemberRef, Payload, TEXT_BYTES_MAX};
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use serde_json::{Map, Value, json};
@@ -98,7 +98,7 @@ pub fn stays_inline(event_type: &EventType, is_custom: bool, member: &str) -> bo
 pub(super) fn offload(policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, draft: &mut Draft, bodies: &mut Vec<OffloadedBody>) {
     let inline_bytes_max = policy.inline_bytes_max;
     let mut room = inline_bytes_max;
-    let fits = map_fits(&draft.payload, &mut room)
+    let fits = payload_fits(&draft.payload, &mut room)
         && map_fits(&draft.extra, &mut room)
         && draft.refs.iter().chain(&draft.raw_event_ref).all(|value| value_fits(value, &mut room));
     let has_bytes = is_artifact(&draft.event_type) && draft.text(BODY_MEMBER).is_some_and(|body| body.starts_with("data:"));
@@ -106,16 +106,19 @@ pub(super) fn offload(policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, draft
         return;
     }
     let mut offloader = Offloader { inline_bytes_max, new_id, bodies, links: Vec::new() };
-    if has_bytes && let Some(Value::String(bytes)) = draft.payload.shift_remove(BODY_MEMBER) {
+    let kept = KeptMembers::of(&draft.event_type, draft.member("activityType").is_some());
+    // Few facts come here, and any of their members may move: by its name, whatever its type.
+    let mut payload = std::mem::replace(&mut draft.payload, Payload::Open(Map::new())).into_map();
+    if has_bytes && let Some(Value::String(bytes)) = payload.shift_remove(BODY_MEMBER) {
         let href = offloader.store_body("/payload/body", TEXT, bytes);
-        draft.payload.insert("bodyRef".into(), href.into());
+        payload.insert("bodyRef".into(), href.into());
     }
-    let kept =
-        offloader.take_kept(KeptMembers::of(&draft.event_type, draft.member("activityType").is_some()), &mut draft.payload);
-    offloader.shrink("/payload", &mut draft.payload, payload_bytes_max(&draft.event_type, inline_bytes_max));
+    let kept = offloader.take_kept(kept, &mut payload);
+    offloader.shrink("/payload", &mut payload, payload_bytes_max(&draft.event_type, inline_bytes_max));
     for (at, name, value) in kept {
-        draft.payload.shift_insert(at.min(draft.payload.len()), name, value);
+        payload.shift_insert(at.min(payload.len()), name, value);
     }
+    draft.payload = Payload::read(&draft.event_type, payload);
     // The members at the envelope's top level share one limit.
     let mut top = std::mem::take(&mut draft.extra);
     for (name, value) in [("refs", draft.refs.take()), ("rawEventRef", draft.raw_event_ref.take())] {
@@ -128,8 +131,11 @@ pub(super) fn offload(policy: &Policy, new_id: &mut dyn FnMut() -> BlobId, draft
     draft.raw_event_ref = top.shift_remove("rawEventRef");
     draft.extra = top;
     for link in offloader.links {
-        if draft.event_type == EventType::ToolResult && link["member"] == "/payload/output" {
-            draft.payload.insert("outputRef".into(), link["href"].clone());
+        if draft.event_type == EventType::ToolResult
+            && link["member"] == "/payload/output"
+            && let Some(call) = draft.payload.call_mut()
+        {
+            call.output_ref = Some(link["href"].clone().into());
         }
         draft.add_ref("output", Some(link));
     }
@@ -163,6 +169,21 @@ fn value_fits(value: &Value, room: &mut usize) -> bool {
 
 fn map_fits(map: &Map<String, Value>, room: &mut usize) -> bool {
     take_bytes(2, room) && map.iter().all(|(name, value)| take_bytes(2, room) && text_fits(name, room) && value_fits(value, room))
+}
+
+fn payload_fits(payload: &Payload, room: &mut usize) -> bool {
+    let mut fits = take_bytes(2, room);
+    payload.each(|name, member| {
+        fits = fits
+            && take_bytes(2, room)
+            && text_fits(name, room)
+            && match member {
+                MemberRef::Text(text) => text_fits(text, room),
+                MemberRef::Flag(_) | MemberRef::Number(_) => take_bytes(32, room),
+                MemberRef::Value(value) => value_fits(value, room),
+            };
+    });
+    fits
 }
 
 /// Subtracts the length of a text; a control character takes six bytes in JSON.

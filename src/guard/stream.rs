@@ -8,7 +8,8 @@
 use super::secrets::{DecidedPart, REDACTED, ScanState};
 use crate::model::halves::{self, FirstHalf, Halves};
 use crate::model::{
-    AgentId, Audience, Draft, EventType, Ids, MessageId, Owner, PartId, Persistence, Phase, Scope, Surface, ToolCallId, Topology,
+    AgentId, Audience, Draft, EventType, Ids, MessageId, Owner, PartId, Payload, Persistence, Phase, Scope, Surface, ToolCallId,
+    Topology,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -37,15 +38,25 @@ pub(super) struct Key {
 
 /// Takes the text that this draft streams, if the draft is a chunk. Returns its payload member, too.
 pub(super) fn take_streamed(draft: &mut Draft) -> Option<(&'static str, String)> {
-    let member = match draft.event_type {
-        EventType::TextDelta | EventType::ReasoningDelta | EventType::PlanDelta | EventType::ToolOutputDelta => "text",
-        EventType::ToolArgs if !draft.payload.contains_key("input") => "inputText",
+    streamed(draft).map(|(member, text)| (member, std::mem::take(text)))
+}
+
+/// The streamed text of a chunk, and its payload member.
+fn streamed(draft: &mut Draft) -> Option<(&'static str, &mut String)> {
+    use EventType as E;
+    let (member, text) = match (&draft.event_type, &mut draft.payload) {
+        (E::TextDelta | E::ReasoningDelta | E::PlanDelta, Payload::Words(words)) => ("text", &mut words.text),
+        (E::ToolOutputDelta, Payload::Call(call)) => ("text", &mut call.text),
+        (E::ToolArgs, Payload::Call(call)) if call.input.is_none() => ("inputText", &mut call.input_text),
         _ => return None,
     };
-    match draft.payload.get_mut(member) {
-        Some(Value::String(text)) => Some((member, std::mem::take(text))),
-        _ => None,
-    }
+    Some((member, text.as_mut()?))
+}
+
+/// Whether a draft of `tool.args` has the whole arguments, or says that all chunks have come.
+fn completes_input(draft: &Draft) -> bool {
+    let call = draft.payload.as_call();
+    call.is_some_and(|call| call.input.is_some() || call.state.as_deref() == Some("input-available"))
 }
 
 impl Key {
@@ -62,7 +73,8 @@ impl Key {
         match kind {
             Kind::Args | Kind::Output => {
                 key.call.clone_from(&draft.ids.tool_call);
-                key.channel = draft.text("channel").filter(|_| kind == Kind::Output).map(Into::into);
+                let channel = draft.payload.as_call().and_then(|call| call.channel.as_deref());
+                key.channel = channel.filter(|_| kind == Kind::Output).map(Into::into);
             }
             Kind::Text | Kind::Reasoning | Kind::Plan => {
                 key.message.clone_from(&draft.ids.message);
@@ -107,7 +119,7 @@ pub(super) fn ends_streams(draft: &Draft) -> bool {
         | EventType::PlanFinal
         | EventType::ToolResult
         | EventType::ToolFailed => true,
-        EventType::ToolArgs => draft.payload.contains_key("input") || draft.text("state") == Some("input-available"),
+        EventType::ToolArgs => completes_input(draft),
         _ => ends_every_stream(draft),
     }
 }
@@ -225,11 +237,11 @@ const REPEATED_MEMBERS: &[&str] = &["role", "channel"];
 impl Skeleton {
     pub(super) fn of(draft: &Draft, member: &str) -> Self {
         let mut payload = Map::new();
-        for (name, value) in &draft.payload {
-            if name == member || REPEATED_MEMBERS.contains(&name.as_str()) {
-                payload.insert(name.clone(), value.clone());
+        draft.payload.each(|name, value| {
+            if name == member || REPEATED_MEMBERS.contains(&name) {
+                payload.insert(name.to_owned(), value.to_value().into_owned());
             }
-        }
+        });
         Self {
             event_type: draft.event_type.clone(),
             timestamp: draft.timestamp.clone(),
@@ -273,7 +285,7 @@ impl Skeleton {
             call_audience: visibility.call_audience,
             missed_by: visibility.missed_by,
             may_be_abort: visibility.may_be_abort,
-            payload,
+            payload: Payload::read(&self.event_type, payload),
             ..Draft::new(self.event_type)
         }
     }
@@ -364,8 +376,8 @@ impl Stream {
             }
         }
         if came_empty || !text.is_empty() || has_further_members(draft, member) {
-            if let Some(slot) = draft.payload.get_mut(member) {
-                *slot = Value::String(text);
+            if let Some((_, slot)) = streamed(draft) {
+                *slot = text;
             }
             send(draft);
         }
@@ -464,11 +476,10 @@ impl Stream {
 ///
 /// Such a chunk is sent even if its whole text is held back.
 pub(super) fn has_further_members(draft: &Draft, member: &str) -> bool {
-    !draft.extra.is_empty()
-        || draft.refs.is_some()
-        || draft.raw_event_ref.is_some()
-        || draft.control.is_some()
-        || draft.payload.keys().any(|name| name != member && !REPEATED_MEMBERS.contains(&name.as_str()))
+    let mut has_further =
+        !draft.extra.is_empty() || draft.refs.is_some() || draft.raw_event_ref.is_some() || draft.control.is_some();
+    draft.payload.each(|name, _| has_further |= name != member && !REPEATED_MEMBERS.contains(&name));
+    has_further
 }
 
 /// A stream in its saved form.

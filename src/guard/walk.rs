@@ -5,6 +5,7 @@
 
 use super::names::{is_piece, is_secret, is_secret_name, traces_of};
 use super::secrets::{REDACTED, redact_text};
+use crate::model::fact::MemberMut;
 use crate::model::halves;
 use crate::model::{Draft, Ids};
 use data_encoding::HEXLOWER;
@@ -176,7 +177,13 @@ fn redact_keys(map: &mut Map<String, Value>) -> bool {
 pub(super) fn redact_draft(draft: &mut Draft, known_ids: &mut Ids) {
     redact_ids(&mut draft.ids, known_ids);
     redact_words(draft);
-    redact_map(&mut draft.payload, Context::Plain);
+    draft.payload.each_field_mut(|member| {
+        match member {
+            MemberMut::Text(text) => redact_string(text),
+            MemberMut::Value(value) => redact_value(value),
+        };
+    });
+    redact_map(draft.payload.open_mut(), Context::Plain);
     draft.refs.as_mut().map(redact_value);
     draft.raw_event_ref.as_mut().map(redact_value);
     redact_map(&mut draft.extra, Context::Plain);
@@ -184,7 +191,11 @@ pub(super) fn redact_draft(draft: &mut Draft, known_ids: &mut Ids) {
 
 /// Joins or replaces the marks of halves in a draft. Ids have none.
 pub(super) fn settle_halves(draft: &mut Draft) {
-    halves::settle_map(&mut draft.payload);
+    draft.payload.each_field_mut(|member| match member {
+        MemberMut::Text(text) => halves::settle_text(text),
+        MemberMut::Value(value) => halves::settle(value),
+    });
+    halves::settle_map(draft.payload.open_mut());
     halves::settle_map(&mut draft.extra);
     draft.refs.iter_mut().chain(&mut draft.raw_event_ref).for_each(halves::settle);
 }
@@ -239,6 +250,7 @@ fn redact_words(draft: &mut Draft) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{CallFact, WordsFact};
     use serde_json::json;
 
     #[track_caller]
@@ -255,6 +267,14 @@ mod tests {
             json!({"auth": {"apiKey": "k", "credentials": {"user": "u", "tags": ["a", "b"], "n": 7, "on": true, "none": null, "gone": ""}}}),
             json!({"auth": {"apiKey": "[redacted]", "credentials": {"user": "[redacted]", "tags": ["[redacted]", "[redacted]"], "n": 7, "on": true, "none": null, "gone": ""}}}),
         );
+    }
+
+    #[test]
+    fn no_field_of_a_fact_has_a_name_that_decides_what_is_redacted() {
+        for name in CallFact::MEMBERS.iter().chain(WordsFact::MEMBERS) {
+            assert!(!is_secret_name(name) && !NAMED_SCHEMAS.contains(name), "{name}");
+            assert!(!["path", "name", "key", "value"].contains(name), "{name}");
+        }
     }
 
     #[test]

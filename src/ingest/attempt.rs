@@ -27,11 +27,11 @@ impl AttemptStarts {
     pub fn note_start(&mut self, start: &mut Draft, source: &str, run: &RunState) {
         let is_first_of_source = self.sources.iter().all(|known| **known != *source);
         // Some sources count their attempts themselves.
-        let is_retry = start.payload.get("attempt").and_then(Value::as_u64).is_some_and(|attempt| attempt > 1);
+        let is_retry = start.payload.open().get("attempt").and_then(Value::as_u64).is_some_and(|attempt| attempt > 1);
         // A store of an earlier release does not say who started the attempt.
         let is_open = run.attempt > 0 && !run.status.is_end() && !self.sources.is_empty();
         if is_open && (is_first_of_source || !self.has_work && !is_retry) {
-            start.payload.insert(CONTINUES.into(), true.into());
+            start.payload.insert(CONTINUES, true.into());
         } else {
             *self = Self::default();
         }
@@ -63,6 +63,7 @@ impl AttemptStarts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::fact::PayloadSeed;
     use crate::source::ledger::Ledger;
     use serde_json::json;
 
@@ -71,7 +72,7 @@ mod tests {
         let (mut ledger, mut starts) = (Ledger::default(), AttemptStarts::default());
         let attempt_after = |(source, event_type, payload): &(&str, &str, Value)| {
             let mut draft = Draft::new((*event_type).into());
-            draft.payload = payload.as_object().expect("a payload").clone();
+            draft.payload = PayloadSeed((&draft.event_type).into()).read(payload.clone());
             if draft.event_type == EventType::RunStarted {
                 starts.note_start(&mut draft, source, &ledger.run);
             }

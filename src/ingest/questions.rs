@@ -37,9 +37,10 @@ enum Input {
 
 impl Input {
     fn of(draft: &Draft) -> Option<Self> {
-        match draft.payload.get("input").filter(|input| !input.is_null()) {
+        let call = draft.payload.as_call()?;
+        match call.input.as_deref().filter(|input| !input.is_null()) {
             Some(input) => Some(Self::Whole(hash_sorted(input).into())),
-            None => draft.payload.contains_key("inputText").then_some(Self::Chunk),
+            None => call.input_text.is_some().then_some(Self::Chunk),
         }
     }
 }
@@ -100,7 +101,7 @@ impl Questions {
         }
         draft.request_version = Some(question.request.number);
         if question.whole.number > 1 {
-            draft.payload.insert(QUESTION_VERSION.into(), question.whole.number.into());
+            draft.payload.insert(QUESTION_VERSION, question.whole.number.into());
         }
         let call = draft.ids.tool_call.clone();
         let input = call.as_ref().and_then(|call| self.inputs.iter().find(|(known, _)| known == call));
@@ -115,6 +116,7 @@ impl Questions {
         let (Some(call), Some(input)) = (&draft.ids.tool_call, Input::of(draft)) else { return };
         // Versions are visible, so an input that users may not see makes none. It still moves the question's place.
         let is_shown = draft.audience == Audience::User;
+        let mut version = None;
         for action in self.by_call.get(call).into_iter().flatten() {
             let question = self.known.get_mut(action).expect("a pending question is known");
             if !is_shown {
@@ -130,9 +132,12 @@ impl Questions {
             question.whole.since = Sequence::NONE;
             if is_other {
                 question.whole.number += 1;
-                draft.payload.insert(QUESTION_VERSION.into(), question.whole.number.into());
+                version = Some(question.whole.number.into());
             }
             self.changed.insert(action.clone());
+        }
+        if let (Some(payload), Some(version)) = (draft.payload.call_mut(), version) {
+            payload.question_version = Some(version);
         }
         if let (Input::Whole(input), true) = (input, is_shown) {
             self.inputs.truncate(INPUTS_MAX - 1);
@@ -163,7 +168,7 @@ impl Questions {
                     let question = self.known.get_mut(action).expect("a pending question is known");
                     if question.whole.since == Sequence::NONE {
                         question.whole.since = envelope.sequence;
-                        if draft.payload.contains_key(QUESTION_VERSION) {
+                        if draft.payload.as_call().is_some_and(|call| call.question_version.is_some()) {
                             question.changed = envelope.sequence;
                         }
                     }
@@ -171,7 +176,7 @@ impl Questions {
             }
             EventType::ActionResolved => {
                 let Some(action) = &draft.ids.action else { return };
-                let has_expired = draft.payload.get("outcome").and_then(Value::as_str) == Some(ActionOutcome::Expired.as_str());
+                let has_expired = draft.text("outcome") == Some(ActionOutcome::Expired.as_str());
                 self.close(action, if has_expired { QuestionState::Expired } else { QuestionState::Resolved });
             }
             _ => {}
@@ -234,13 +239,13 @@ impl Questions {
 }
 
 fn remove_member(draft: &mut Draft, member: &str) {
-    draft.payload.shift_remove(member);
+    draft.payload.remove(member);
     draft.extra.shift_remove(member);
 }
 
 /// The hash of what a request asks.
 fn content_of(draft: &Draft) -> String {
-    let members = draft.extra.iter().chain(&draft.payload).filter(|(member, _)| !NOT_CONTENT.contains(&member.as_str()));
+    let members = draft.extra.iter().chain(draft.payload.open()).filter(|(member, _)| !NOT_CONTENT.contains(&member.as_str()));
     let mut content: serde_json::Map<String, Value> = members.map(|(member, value)| (member.clone(), value.clone())).collect();
     content.extend(draft.ids.tool_call.as_ref().map(|call| ("toolCallId".to_owned(), call.as_str().into())));
     hash_sorted(&content.into())

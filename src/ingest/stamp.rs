@@ -148,19 +148,19 @@ impl LogWriter {
 
     /// Says who decided, where a producer reports it: only the server names the maker of a decision.
     fn attribute(&self, draft: &mut Draft, now: jiff::Timestamp) {
-        for members in [&mut draft.payload, &mut draft.extra] {
+        for members in [draft.payload.open_mut(), &mut draft.extra] {
             if let Some(claimed) = members.shift_remove(DECIDED_BY).filter(|claimed| !is_by_runtime(claimed)) {
                 members.entry(RESOLVED_BY).or_insert(claimed);
             }
         }
         let Some(action) = draft.ids.action.as_ref().filter(|_| draft.event_type == EventType::ActionResolved) else { return };
-        let outcome = draft.payload.get("outcome").and_then(Value::as_str);
+        let outcome = draft.text("outcome");
         match self.decision_behind(action, outcome) {
             Some(decision) => {
-                draft.payload.insert("controlId".into(), decision.id.as_str().into());
+                draft.payload.insert("controlId", decision.id.as_str().into());
                 draft.set(DECIDED_BY, decision.decided_by.as_ref().map(DecidedBy::to_value));
             }
-            None => drop(draft.payload.insert(DECIDED_BY.into(), by_runtime(now))),
+            None => draft.payload.insert(DECIDED_BY, by_runtime(now)),
         }
     }
 
@@ -287,7 +287,7 @@ fn remember(summary: &mut Summary, asked: PendingAction, detail: PendingDetail) 
 fn unreadable_deadline(draft: &Draft, index: u64) -> Option<Violation> {
     let action = draft.ids.action.as_ref().filter(|_| draft.event_type == EventType::ActionRequired)?;
     let deadline = draft.member("expiresAt").filter(|deadline| !deadline.is_null())?;
-    parse_time(deadline).is_none().then(|| Violation {
+    parse_time(&deadline.to_value()).is_none().then(|| Violation {
         index,
         code: "unreadable_deadline",
         event_type: draft.event_type.as_str().into(),
@@ -299,7 +299,7 @@ fn unreadable_deadline(draft: &Draft, index: u64) -> Option<Violation> {
 fn mark_cancelled(draft: &mut Draft, by: &ControlId) {
     draft.event_type = EventType::RunFinished;
     draft.phase = Phase::Cancelled;
-    let payload = &mut draft.payload;
+    let payload = draft.payload.open_mut();
     payload.insert("status".into(), Phase::Cancelled.as_str().into());
     payload.insert("cancelledBy".into(), by.as_str().into());
     payload.shift_remove("retryable");
@@ -387,11 +387,12 @@ fn update_preview(preview: &mut Preview, draft: &Draft) {
             let is_known = preview.message.as_ref().is_some_and(|(of, _)| **of == *message.as_str());
             // A final text repeats the streamed text.
             if draft.event_type == EventType::TextDelta || !is_known {
-                preview.append_message(message.as_str(), draft.text("text").unwrap_or_default());
+                let text = draft.payload.as_words().and_then(|words| words.text.as_deref());
+                preview.append_message(message.as_str(), text.unwrap_or_default());
             }
         }
         EventType::SessionOpened | EventType::SessionUpdated | EventType::RunStarted => {
-            let get = |member: &str| draft.extra.get(member).or_else(|| draft.payload.get(member));
+            let get = |member: &str| draft.extra.get(member).or_else(|| draft.payload.open().get(member));
             if let Some(title) = get("title").and_then(Value::as_str) {
                 preview.set_title(title);
             }
@@ -416,10 +417,10 @@ fn add_missing_id(draft: &mut Cow<'_, Draft>, sequence: Sequence) {
     if draft.payload.contains_key(member) || draft.extra.contains_key(member) {
         return;
     }
-    let name = match draft.payload.get("teamName") {
+    let name = match draft.payload.open().get("teamName") {
         Some(team) if member == "teamId" => team.clone(),
         _ if member == "teamId" => return,
         _ => Value::String(sequence.to_string()),
     };
-    draft.to_mut().payload.insert(member.into(), name);
+    draft.to_mut().payload.insert(member, name);
 }

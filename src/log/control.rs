@@ -12,7 +12,8 @@ use crate::model::decided_by::{DECIDED_BY, DecidedBy};
 use crate::model::options::{self, Effect, OfferedOption, Width};
 use crate::model::time::parse_time;
 use crate::model::{
-    ActionId, ActionOutcome, AgentId, Audience, Control, ControlId, Draft, EventType, Ids, Owner, Phase, RunId, Scope, Sequence,
+    ActionId, ActionOutcome, AgentId, Audience, Control, ControlId, Draft, EventType, Ids, MemberRef, Owner, Phase, RunId, Scope,
+    Sequence,
 };
 use crate::source::ledger::RunState;
 use serde::{Deserialize, Serialize};
@@ -184,7 +185,7 @@ impl ControlRecord {
         }
         // A queued or claimed control has no outcome that needs a reason.
         let reason = self.reason.as_deref().filter(|_| !matches!(change, ControlChange::Submitted | ControlChange::Claimed));
-        draft.payload.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
+        draft.set("reason", reason);
         draft.set(DECIDED_BY, self.decided_by.as_ref().map(DecidedBy::to_value));
         (draft.phase, draft.ids, draft.audience) = (phase, self.ids(), self.audience);
         draft.control = Some(self.control.clone());
@@ -335,14 +336,14 @@ impl PendingAction {
     #[must_use]
     pub fn of(draft: &Draft) -> Option<Self> {
         let action = draft.ids.action.clone().filter(|_| draft.event_type == EventType::ActionRequired)?;
-        let said = |member: &str| draft.member(member).and_then(Value::as_str);
-        let expires = draft.member("expiresAt").and_then(parse_time);
+        let said = |member: &str| draft.member(member).and_then(MemberRef::text);
+        let expires = draft.member("expiresAt").and_then(|at| parse_time(&at.to_value()));
         Some(Self {
             action,
             agent: draft.ids.agent.clone(),
             kind: said("kind").filter(|kind| kind.len() <= KIND_BYTES_MAX).map(Into::into),
             expires_at: expires.map(jiff::Timestamp::as_millisecond),
-            options: draft.member("options").map(remembered_options).unwrap_or_default(),
+            options: draft.member("options").map(|options| remembered_options(&options.to_value())).unwrap_or_default(),
         })
     }
 

@@ -2,7 +2,9 @@
 
 use super::audience::Audience;
 use super::cursor::Sequence;
+use super::fact::{CallFact, MemberRef, Payload, ReadMembers, WordsFact};
 use super::id::{ActionId, AgentId, ArtifactId, EvidenceId, Ids, MessageId, PartId, TaskId, ToolCallId};
+use super::json::{write_plain, write_text, write_value};
 use super::taxonomy::{Control, EventType, Owner, Persistence, Phase, Scope, Surface, Topology};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -59,7 +61,8 @@ pub struct Draft {
     ///
     /// A source that learns of an end before all chunks have come sets it. Never on the wire.
     pub reopens: bool,
-    pub payload: Map<String, Value>,
+    /// What the fact says. Its family is that of the event type.
+    pub payload: Payload,
     /// Ids and links to other places: an array of `{rel, …}`, or a map by relation.
     pub refs: Option<Value>,
     /// A safe reference to the raw event, never the event.
@@ -91,7 +94,7 @@ impl Draft {
             request_version: None,
             may_be_abort: false,
             reopens: false,
-            payload: Map::new(),
+            payload: Payload::empty(&event_type),
             refs: None,
             raw_event_ref: None,
             extra: Map::new(),
@@ -102,14 +105,14 @@ impl Draft {
     /// Sets a payload member.
     #[must_use]
     pub fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
-        self.payload.insert(member.into(), value.into());
+        self.payload.insert(member, value.into());
         self
     }
 
     /// Sets a payload member, if there is a value.
     pub fn set(&mut self, member: &str, value: Option<impl Into<Value>>) {
         if let Some(value) = value {
-            self.payload.insert(member.into(), value.into());
+            self.payload.insert(member, value.into());
         }
     }
 
@@ -117,6 +120,42 @@ impl Draft {
     #[must_use]
     pub fn with_some(mut self, member: &str, value: Option<impl Into<Value>>) -> Self {
         self.set(member, value);
+        self
+    }
+
+    /// Changes what the fact says of a tool call. The event type must be one of a call.
+    #[must_use]
+    pub fn call(mut self, change: impl FnOnce(&mut CallFact)) -> Self {
+        change(self.payload.call_mut().expect("the event type is one of a call"));
+        self
+    }
+
+    /// Changes what the fact says in words. The event type must be one of a text, of reasoning or of a plan.
+    #[must_use]
+    pub fn words(mut self, change: impl FnOnce(&mut WordsFact)) -> Self {
+        change(self.payload.words_mut().expect("the event type is one of words"));
+        self
+    }
+
+    /// Sets the text of words, or a chunk of output.
+    #[must_use]
+    pub fn with_text(mut self, text: impl Into<Option<String>>) -> Self {
+        match &mut self.payload {
+            Payload::Words(words) => words.text = text.into(),
+            Payload::Call(call) => call.text = text.into(),
+            Payload::Open(_) => self.set("text", text.into()),
+        }
+        self
+    }
+
+    /// Sets the name of the tool that the fact is about, if there is a name.
+    #[must_use]
+    pub fn with_tool_name(mut self, name: Option<impl Into<String>>) -> Self {
+        let Some(name) = name.map(Into::into) else { return self };
+        match &mut self.payload {
+            Payload::Call(call) => call.tool_name = Some(name),
+            other => other.insert("toolName", name.into()),
+        }
         self
     }
 
@@ -129,14 +168,14 @@ impl Draft {
 
     /// A member of the fact, from its top level or else from its payload.
     #[must_use]
-    pub fn member(&self, member: &str) -> Option<&Value> {
-        self.extra.get(member).or_else(|| self.payload.get(member))
+    pub fn member(&self, member: &str) -> Option<MemberRef<'_>> {
+        self.extra.get(member).map(MemberRef::from).or_else(|| self.payload.get(member))
     }
 
     /// The text of a payload member, if it is text.
     #[must_use]
     pub fn text(&self, member: &str) -> Option<&str> {
-        self.payload.get(member).and_then(Value::as_str)
+        self.payload.text(member)
     }
 
     /// Adds a reference by its relation, if there is a value.
@@ -262,7 +301,7 @@ impl Envelope<'_> {
         }
         if !d.payload.is_empty() {
             write_name(out, "payload");
-            write_object(out, &d.payload);
+            d.payload.write_json(out);
         }
         for (member, value) in [("refs", &d.refs), ("rawEventRef", &d.raw_event_ref)] {
             if let Some(value) = value {
@@ -303,71 +342,4 @@ fn write_member(out: &mut Vec<u8>, name: &str, text: &str) {
 fn write_number(out: &mut Vec<u8>, name: &str, number: u64) {
     write_name(out, name);
     write_plain(out, &number);
-}
-
-fn write_text(out: &mut Vec<u8>, text: &str) {
-    if needs_escape(text.as_bytes()) {
-        return write_plain(out, text);
-    }
-    out.push(b'"');
-    out.extend_from_slice(text.as_bytes());
-    out.push(b'"');
-}
-
-/// Whether JSON escapes a byte of this text. It looks at eight bytes at once, since nearly every text needs none.
-fn needs_escape(text: &[u8]) -> bool {
-    const ONES: u64 = u64::MAX / 255;
-    let (words, rest) = text.as_chunks::<8>();
-    let has_byte_below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word & (ONES << 7) != 0;
-    let has_byte = |word: u64, byte: u8| has_byte_below(word ^ (ONES * u64::from(byte)), 1);
-    words
-        .iter()
-        .map(|word| u64::from_le_bytes(*word))
-        .any(|word| has_byte_below(word, b' ') || has_byte(word, b'"') || has_byte(word, b'\\'))
-        || rest.iter().any(|byte| *byte < b' ' || matches!(byte, b'"' | b'\\'))
-}
-
-fn write_plain<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
-    serde_json::to_writer(out, value).expect("JSON has only string keys, and a Vec takes every byte");
-}
-
-fn write_object(out: &mut Vec<u8>, object: &Map<String, Value>) {
-    out.push(b'{');
-    for (n, (member, value)) in object.iter().enumerate() {
-        if n > 0 {
-            out.push(b',');
-        }
-        write_text(out, member);
-        out.push(b':');
-        write_value(out, value);
-    }
-    out.push(b'}');
-}
-
-fn write_value(out: &mut Vec<u8>, value: &Value) {
-    match value {
-        Value::String(text) => write_text(out, text),
-        Value::Object(object) => write_object(out, object),
-        other => write_plain(out, other),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_is_written_as_serde_writes_it() {
-        for byte in 0..=255_u8 {
-            for at in 0..17 {
-                let mut text = "é234567890abcdefgh".to_owned();
-                text.insert(text.char_indices().nth(at).map_or(0, |(at, _)| at), char::from(byte));
-                let mut written = Vec::new();
-                write_text(&mut written, &text);
-                assert_eq!(written, serde_json::to_vec(&text).unwrap());
-                let escapes = text.bytes().any(|byte| byte < b' ' || matches!(byte, b'"' | b'\\'));
-                assert_eq!(needs_escape(text.as_bytes()), escapes, "{text:?}");
-            }
-        }
-    }
 }

@@ -1,7 +1,8 @@
-//! JSON text that is read or changed without parsing it, and hashes of values.
+//! JSON text that is written, read or changed without a serializer between, and hashes of values.
 
 use data_encoding::HEXLOWER;
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 /// The byte order mark that some editors write before a text.
@@ -90,6 +91,57 @@ fn write_sorted(value: &Value, out: &mut String) {
     }
 }
 
+/// Writes a text as JSON.
+pub fn write_text(out: &mut Vec<u8>, text: &str) {
+    if needs_escape(text.as_bytes()) {
+        return write_plain(out, text);
+    }
+    out.push(b'"');
+    out.extend_from_slice(text.as_bytes());
+    out.push(b'"');
+}
+
+/// Whether JSON escapes a byte of this text. It looks at eight bytes at once, since nearly every text needs none.
+fn needs_escape(text: &[u8]) -> bool {
+    const ONES: u64 = u64::MAX / 255;
+    let (words, rest) = text.as_chunks::<8>();
+    let has_byte_below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word & (ONES << 7) != 0;
+    let has_byte = |word: u64, byte: u8| has_byte_below(word ^ (ONES * u64::from(byte)), 1);
+    words
+        .iter()
+        .map(|word| u64::from_le_bytes(*word))
+        .any(|word| has_byte_below(word, b' ') || has_byte(word, b'"') || has_byte(word, b'\\'))
+        || rest.iter().any(|byte| *byte < b' ' || matches!(byte, b'"' | b'\\'))
+}
+
+/// Writes any value as JSON.
+pub fn write_plain<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    serde_json::to_writer(out, value).expect("JSON has only string keys, and a Vec takes every byte");
+}
+
+/// Writes an object as JSON.
+pub fn write_object(out: &mut Vec<u8>, object: &Map<String, Value>) {
+    out.push(b'{');
+    for (n, (member, value)) in object.iter().enumerate() {
+        if n > 0 {
+            out.push(b',');
+        }
+        write_text(out, member);
+        out.push(b':');
+        write_value(out, value);
+    }
+    out.push(b'}');
+}
+
+/// Writes a value as JSON.
+pub fn write_value(out: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::String(text) => write_text(out, text),
+        Value::Object(object) => write_object(out, object),
+        other => write_plain(out, other),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,5 +158,20 @@ mod tests {
     fn a_byte_order_mark_is_skipped_once() {
         assert_eq!(without_mark("\u{feff}\u{feff}{}".as_bytes()), "\u{feff}{}".as_bytes());
         assert_eq!(without_mark(b"{}"), b"{}");
+    }
+
+    #[test]
+    fn text_is_written_as_serde_writes_it() {
+        for byte in 0..=255_u8 {
+            for at in 0..17 {
+                let mut text = "é234567890abcdefgh".to_owned();
+                text.insert(text.char_indices().nth(at).map_or(0, |(at, _)| at), char::from(byte));
+                let mut written = Vec::new();
+                write_text(&mut written, &text);
+                assert_eq!(written, serde_json::to_vec(&text).unwrap());
+                let escapes = text.bytes().any(|byte| byte < b' ' || matches!(byte, b'"' | b'\\'));
+                assert_eq!(needs_escape(text.as_bytes()), escapes, "{text:?}");
+            }
+        }
     }
 }

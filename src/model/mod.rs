@@ -6,6 +6,7 @@ pub mod audience;
 pub mod cursor;
 pub mod decided_by;
 pub mod envelope;
+pub mod fact;
 pub mod halves;
 pub mod id;
 pub mod json;
@@ -20,6 +21,7 @@ pub mod visibility;
 pub use audience::Audience;
 pub use cursor::{Cursor, Epoch, Sequence};
 pub use envelope::{CONTINUES, Draft, Envelope};
+pub use fact::{CallFact, MemberRef, Payload, WordsFact};
 pub use id::{
     ActionId, AgentId, ArtifactId, BlobId, ControlId, EvidenceId, Ids, MessageId, PartId, ProducerId, RunId, SessionId, TaskId,
     ThreadId, ToolCallId, TurnId,

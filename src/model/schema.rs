@@ -317,8 +317,8 @@ pub fn frames() -> Value {
 mod tests {
     use super::*;
     use crate::model::{
-        ActionId, AgentId, ArtifactId, Draft, Envelope, EvidenceId, MessageId, PartId, RunId, Sequence, SessionId, TaskId,
-        ThreadId, ToolCallId, TurnId,
+        ActionId, AgentId, ArtifactId, Draft, Envelope, EvidenceId, MessageId, PartId, Payload, RunId, Sequence, SessionId,
+        TaskId, ThreadId, ToolCallId, TurnId,
     };
     use std::borrow::Cow;
     use std::collections::BTreeSet;
@@ -363,7 +363,7 @@ mod tests {
             request_version: Some(1),
             may_be_abort: true,
             reopens: true,
-            payload: Map::from_iter([("output".to_owned(), json!(1))]),
+            payload: Payload::read(&EventType::ToolResult, Map::from_iter([("output".to_owned(), json!(1))])),
             refs: Some(json!([])),
             raw_event_ref: Some(json!("log:1")),
             extra: Map::new(),

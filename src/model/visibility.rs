@@ -7,6 +7,7 @@
 use super::audience::Audience;
 use super::decided_by;
 use super::envelope::{CONTINUES, Draft, Envelope};
+use super::fact::{MemberRef, Payload};
 use super::id::EvidenceId;
 use super::options;
 use super::taxonomy::{EventType, Persistence, Phase, Scope, Surface};
@@ -88,25 +89,27 @@ const SUBJECT_IDS: &[&str] = &["reviewId", "compactionId", "id"];
 pub fn stub<'d>(envelope: &Envelope<'d>) -> Envelope<'d> {
     let mut stub = envelope.clone();
     let draft = stub.draft.to_mut();
-    let mut payload = Map::new();
+    let mut payload = Payload::empty(&draft.event_type);
     if matches!(draft.event_type, EventType::ReviewCompleted | EventType::ContextCompactionCompleted) {
         for member in SUBJECT_IDS {
             let id = draft.member(member).filter(|id| match id {
-                Value::String(text) => EvidenceId::new(text).is_ok(),
-                other => other.is_u64() || other.is_i64(),
+                MemberRef::Text(text) => EvidenceId::new(text).is_ok(),
+                MemberRef::Number(number) => number.is_u64() || number.is_i64(),
+                _ => false,
             });
-            payload.extend(id.map(|id| ((*member).to_owned(), id.clone())));
+            payload.extend(id.map(|id| ((*member).to_owned(), id.to_value().into_owned())));
         }
     }
     for member in ["status", "durationMs"] {
-        if let Some(value @ (Value::String(_) | Value::Number(_))) = draft.payload.get(member) {
-            payload.insert(member.into(), value.clone());
+        if let Some(value @ (MemberRef::Text(_) | MemberRef::Number(_))) = draft.payload.get(member) {
+            payload.insert(member, value.to_value().into_owned());
         }
     }
     // Every audience counts the same attempts.
-    payload
-        .extend(draft.payload.get(CONTINUES).filter(|flag| flag.is_boolean()).map(|flag| (CONTINUES.to_owned(), flag.clone())));
-    payload.insert("withheld".into(), Value::Bool(true));
+    if let Some(MemberRef::Flag(flag)) = draft.payload.get(CONTINUES) {
+        payload.insert(CONTINUES, flag.into());
+    }
+    payload.insert("withheld", true.into());
     draft.payload = payload;
     draft.refs = None;
     draft.raw_event_ref = None;
@@ -129,7 +132,10 @@ pub const HIDDEN_FAILURE: &str = "hidden_failure";
 /// It keeps only the failure's place in the log.
 #[must_use]
 pub fn hidden_failure<'d>(envelope: &Envelope<'d>) -> Envelope<'d> {
-    let mut draft = Draft::new(EventType::ToolFailed).with("kind", HIDDEN_FAILURE).with("withheld", true);
+    let mut draft = Draft::new(EventType::ToolFailed).call(|call| {
+        call.kind = Some(HIDDEN_FAILURE.to_owned());
+        call.withheld = Some(true);
+    });
     draft.ids.run.clone_from(&envelope.draft.ids.run);
     draft.scope = if draft.ids.run.is_some() { Scope::Run } else { Scope::Session };
     (draft.surface, draft.persistence) = (Surface::Diagnostics, Persistence::DiagnosticsLog);
@@ -163,13 +169,14 @@ pub fn without_call<'d>(envelope: &Envelope<'d>, reader: Audience) -> Envelope<'
     let mut trimmed = without_person(envelope, reader).unwrap_or_else(|| envelope.clone());
     let draft = trimmed.draft.to_mut();
     draft.ids.tool_call = None;
+    let payload = draft.payload.open_mut();
     match draft.request_version {
-        Some(version @ 2..) => drop(draft.payload.insert(QUESTION_VERSION.into(), version.into())),
-        _ => drop(draft.payload.shift_remove(QUESTION_VERSION)),
+        Some(version @ 2..) => drop(payload.insert(QUESTION_VERSION.into(), version.into())),
+        _ => drop(payload.shift_remove(QUESTION_VERSION)),
     }
-    draft.payload.retain(|member, _| QUESTION_MEMBERS.contains(&member.as_str()));
+    payload.retain(|member, _| QUESTION_MEMBERS.contains(&member.as_str()));
     draft.extra.retain(|member, _| QUESTION_MEMBERS.contains(&member.as_str()));
-    for members in [&mut draft.payload, &mut draft.extra] {
+    for members in [payload, &mut draft.extra] {
         if let Some(options) = members.shift_remove("options").and_then(|options| options::reduce(&options)) {
             members.insert("options".into(), options.into());
         }
@@ -186,9 +193,9 @@ pub fn without_person<'d>(envelope: &Envelope<'d>, reader: Audience) -> Option<E
     if reader != Audience::User {
         return None;
     }
-    let payload = decided_by::without_person(&envelope.draft.payload)?;
+    let payload = decided_by::without_person(envelope.draft.payload.open())?;
     let mut public = envelope.clone();
-    public.draft.to_mut().payload = payload;
+    *public.draft.to_mut().payload.open_mut() = payload;
     Some(public)
 }
 

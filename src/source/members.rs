@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde::de::value::{BorrowedStrDeserializer, Error};
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 use sha2::{Digest, Sha256};
 use std::str::FromStr;
 
@@ -288,9 +288,12 @@ pub(super) fn take_flag(map: &mut Map<String, Value>, member: &str) -> Option<bo
 }
 
 /// Takes a member that is a number. A value of any other type stays in the map.
-pub(super) fn take_number(map: &mut Map<String, Value>, member: &str) -> Option<Value> {
-    map.get(member).filter(|value| value.is_number())?;
-    map.shift_remove(member)
+pub(super) fn take_number(map: &mut Map<String, Value>, member: &str) -> Option<Number> {
+    let number = map.get(member)?.as_number().cloned();
+    if number.is_some() {
+        map.shift_remove(member);
+    }
+    number
 }
 
 /// Takes a timestamp. An invalid value stays in the map.
@@ -339,7 +342,7 @@ pub(super) fn take_members(map: &mut Map<String, Value>, member: &str, name: &st
 
 /// Takes counts that are numbers, each under its new name.
 pub(super) fn take_counts(from: &mut Map<String, Value>, counts: &[(&str, &str)]) -> Map<String, Value> {
-    counts.iter().filter_map(|(member, ours)| Some(((*ours).to_owned(), take_number(from, member)?))).collect()
+    counts.iter().filter_map(|(member, ours)| Some(((*ours).to_owned(), take_number(from, member)?.into()))).collect()
 }
 
 /// The text of a content block that is text.
@@ -355,7 +358,7 @@ pub(super) fn byte_count(value: &Value) -> usize {
 /// Adds members to the payload under their own names. Existing members keep their value, and a null message is none.
 pub(super) fn add_rest(draft: &mut Draft, rest: Map<String, Value>) {
     for (member, value) in rest.into_iter().filter(|(member, value)| member != "message" || !value.is_null()) {
-        draft.payload.entry(member).or_insert(value);
+        draft.payload.insert_missing(member, value);
     }
 }
 
@@ -465,7 +468,7 @@ const QUESTION_MEMBERS: &[&str] = &[
 /// A member that the draft already has stays in `own`.
 pub(super) fn take_question(draft: &mut Draft, own: &mut Map<String, Value>) {
     for member in QUESTION_MEMBERS {
-        if own.get(*member).is_some_and(|value| !value.is_null()) && !draft.payload.contains_key(*member) {
+        if own.get(*member).is_some_and(|value| !value.is_null()) && !draft.payload.contains_key(member) {
             draft.set(member, own.shift_remove(*member));
         }
     }

@@ -37,9 +37,7 @@ pub(super) fn report_draft(
     let mut draft = carry_all(Draft::new(EventType::ToolProgress), rest);
     draft.ids.tool_call = Some(call);
     draft.set("toolName", content.shift_remove("tool_name"));
-    for member in ["status", "progress", "loaded", "total", "message"] {
-        draft.set(member, content.shift_remove(member));
-    }
+    // All other members have the names of the payload's.
     draft.payload.extend(content);
     draft.audience = Audience::User;
     if is_child {

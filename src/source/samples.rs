@@ -59,7 +59,7 @@ pub(super) fn class(draft: &Draft) -> String {
 }
 
 pub(super) fn payload(draft: &Draft) -> Value {
-    Value::Object(draft.payload.clone())
+    draft.payload.to_value()
 }
 
 pub(super) fn of_class(drafts: &[Draft], class: EventType) -> Vec<&Draft> {

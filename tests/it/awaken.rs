@@ -79,8 +79,8 @@ fn texts(drafts: &[Draft], class: &EventType) -> String {
                 None => parts.push((message, part, chunk.to_owned())),
             }
         }
-        if draft.payload.get("mode").is_some_and(|mode| mode == "repair") {
-            let repaired = draft.payload["messages"][0]["messageId"].as_str().unwrap();
+        if draft.payload.to_value().get("mode").is_some_and(|mode| mode == "repair") {
+            let repaired = draft.payload.open()["messages"][0]["messageId"].as_str().unwrap();
             parts.retain(|(message, ..)| message != repaired);
         }
     }
@@ -96,7 +96,7 @@ fn calls(drafts: &[Draft], classes: &[EventType]) -> BTreeSet<String> {
 fn no_recorded_fact_is_rejected_and_none_is_unknown() {
     for (name, facts) in recordings() {
         for draft in drafts_of(facts) {
-            let kind = draft.payload.get("kind").and_then(Value::as_str).unwrap_or_default();
+            let kind = draft.text("kind").unwrap_or_default();
             assert!(
                 draft.event_type != EventType::DiagnosticChanged || kind == "reasoning_encrypted_value",
                 "{name}: {kind} {:?}",
@@ -118,7 +118,7 @@ fn unknown_members_survive_on_every_event() {
         });
         let carried: BTreeSet<u64> = drafts_of(marked.collect())
             .iter()
-            .filter_map(|d| d.extra.get("ofTomorrow").or_else(|| d.payload.get("event")?.get("ofTomorrow"))?["n"].as_u64())
+            .filter_map(|d| d.extra.get("ofTomorrow").or_else(|| d.payload.open().get("event")?.get("ofTomorrow"))?["n"].as_u64())
             .collect();
         assert_eq!(carried.len(), count, "{name}");
     }
@@ -222,11 +222,14 @@ fn hitl_approve_waits_continues_and_completes() {
     let [asked, answered] = [EventType::ActionRequired, EventType::ActionResolved].map(|class| of_type(&drafts, class)[0]);
     assert_eq!(asked.ids.action, answered.ids.action);
     assert_eq!(asked.ids.action.as_ref().unwrap().as_str(), "perm_call_del");
-    assert_eq!((&asked.payload["kind"], &asked.payload["risk"]), (&json!("tool_approval"), &json!("high")));
-    assert_eq!(asked.payload["input"], json!({"branch": "feat/old"}));
-    assert_eq!(asked.payload.get("parameters"), None, "the arguments are not repeated");
-    assert_eq!(answered.payload["outcome"], "approved");
-    assert_eq!(of_type(&drafts, EventType::ToolResult)[0].payload["output"], json!({"by": "d-1", "deleted": "feat/old"}));
+    assert_eq!((&asked.payload.to_value()["kind"], &asked.payload.to_value()["risk"]), (&json!("tool_approval"), &json!("high")));
+    assert_eq!(asked.payload.to_value()["input"], json!({"branch": "feat/old"}));
+    assert_eq!(asked.payload.to_value().get("parameters"), None, "the arguments are not repeated");
+    assert_eq!(answered.payload.to_value()["outcome"], "approved");
+    assert_eq!(
+        of_type(&drafts, EventType::ToolResult)[0].payload.to_value()["output"],
+        json!({"by": "d-1", "deleted": "feat/old"})
+    );
 }
 
 #[test]
@@ -234,16 +237,19 @@ fn hitl_cancel_means_the_tool_never_ran() {
     let drafts = drafts("hitl_cancel");
     assert_eq!(lifecycle(&drafts)[5..], ["action.resolved acting", "tool.failed cancelled", "run.finished completed"]);
     let answered = of_type(&drafts, EventType::ActionResolved)[0];
-    assert_eq!((&answered.payload["outcome"], &answered.payload["value"]), (&json!("rejected"), &json!({"approved": false})));
-    assert_eq!(of_type(&drafts, EventType::ToolFailed)[0].payload["neverStarted"], true);
+    assert_eq!(
+        (&answered.payload.to_value()["outcome"], &answered.payload.to_value()["value"]),
+        (&json!("rejected"), &json!({"approved": false}))
+    );
+    assert_eq!(of_type(&drafts, EventType::ToolFailed)[0].payload.to_value()["neverStarted"], true);
 }
 
 #[test]
 fn hitl_reject_result_is_an_approved_tool_that_failed() {
     let drafts = drafts("hitl_reject_result");
     assert_eq!(lifecycle(&drafts)[5..], ["action.resolved acting", "tool.failed failed", "run.finished completed"]);
-    assert_eq!(of_type(&drafts, EventType::ActionResolved)[0].payload["outcome"], "approved");
-    assert_eq!(of_type(&drafts, EventType::ToolFailed)[0].payload["error"]["message"], "user rejected the deletion");
+    assert_eq!(of_type(&drafts, EventType::ActionResolved)[0].payload.to_value()["outcome"], "approved");
+    assert_eq!(of_type(&drafts, EventType::ToolFailed)[0].payload.to_value()["error"]["message"], "user rejected the deletion");
 }
 
 #[test]
@@ -264,14 +270,14 @@ fn recovery_stream_reset_leaves_only_the_last_attempt() {
     assert_eq!(of_type(&drafts, EventType::ReasoningSummary).len(), 0, "a retracted message has no end of its own");
     let half = of_type(&drafts, EventType::ToolFailed);
     assert_eq!(half.len(), 1);
-    assert_eq!((half[0].phase.clone(), &half[0].payload["neverStarted"]), (Phase::Cancelled, &json!(true)));
+    assert_eq!((half[0].phase.clone(), &half[0].payload.to_value()["neverStarted"]), (Phase::Cancelled, &json!(true)));
 }
 
 #[test]
 fn three_turns_of_one_thread_are_three_attempts() {
     let drafts = drafts("three_turns_one_thread");
     let starts = of_type(&drafts, EventType::RunStarted);
-    let attempts: Vec<_> = starts.iter().map(|d| d.payload["attempt"].as_u64().unwrap()).collect();
+    let attempts: Vec<_> = starts.iter().map(|d| d.payload.to_value()["attempt"].as_u64().unwrap()).collect();
     let natives: BTreeSet<_> = starts.iter().map(|d| d.refs.as_ref().unwrap()["runId"].to_string()).collect();
     assert_eq!((attempts, natives.len()), (vec![1, 2, 3], 3));
     assert_eq!(of_type(&drafts, EventType::RunFinished).len(), 3);
@@ -286,7 +292,7 @@ fn a_subagent_s_progress_is_its_own_call_under_the_delegating_call() {
     for draft in child {
         assert_eq!((draft.event_type.clone(), draft.surface.as_str()), (EventType::ToolProgress, "task_capsule"));
         assert_eq!(draft.refs.as_ref().unwrap()["parentToolCallId"], "call_deleg");
-        assert_eq!((&draft.ids.agent, &draft.payload["runtimeEntity"]), (&None, &json!("subagent_turn")));
+        assert_eq!((&draft.ids.agent, &draft.payload.to_value()["runtimeEntity"]), (&None, &json!("subagent_turn")));
     }
     let own = of_type(&drafts, EventType::ToolProgress).into_iter().filter(|d| d.refs.is_none()).count();
     assert_eq!(own, 2);
@@ -299,7 +305,8 @@ fn each_tool_error_has_its_own_failure() {
     let failures: BTreeMap<_, _> = of_type(&drafts, EventType::ToolFailed)
         .iter()
         .map(|d| {
-            let code = d.payload["error"].get("code").and_then(Value::as_str).unwrap_or("-");
+            let error = &d.payload.to_value()["error"];
+            let code = error.get("code").and_then(Value::as_str).unwrap_or("-");
             (d.ids.tool_call.as_ref().unwrap().to_string(), format!("{} {code}", d.phase))
         })
         .collect();
@@ -321,7 +328,7 @@ fn a_run_blocked_by_policy_fails_with_owner_policy_and_names_the_refused_call() 
     assert_eq!(permission[0].ids.tool_call.as_ref().unwrap().as_str(), "c_bad");
     let end = drafts.last().unwrap();
     assert_eq!((end.event_type.clone(), end.owner.as_str()), (EventType::RunFailed, "policy"));
-    assert_eq!(end.payload["error"], json!({"code": "blocked", "message": "rm_rf is forbidden by policy"}));
+    assert_eq!(end.payload.to_value()["error"], json!({"code": "blocked", "message": "rm_rf is forbidden by policy"}));
 }
 
 #[test]
@@ -350,8 +357,8 @@ fn a_call_s_activities_are_distinguished_by_type_and_their_patches_are_unchanged
     let custom: Vec<_> = drafts.iter().filter(|d| d.payload.contains_key("activityType")).collect();
     assert_eq!(custom.len(), 9);
     assert!(custom.iter().all(|d| d.ids.tool_call.as_ref().unwrap().as_str() == "call_idx_1" && d.audience == Audience::User));
-    assert_eq!(custom[0].payload["content"], "opened index v3\n");
-    assert_eq!(custom[1].payload["patch"], json!([{"op": "add", "path": "/line", "value": "batch 1 ok"}]));
+    assert_eq!(custom[0].payload.to_value()["content"], "opened index v3\n");
+    assert_eq!(custom[1].payload.to_value()["patch"], json!([{"op": "add", "path": "/line", "value": "batch 1 ok"}]));
 }
 
 #[test]
@@ -359,7 +366,7 @@ fn the_mailbox_reports_a_broken_run_as_a_failure_of_the_same_agent() {
     let drafts = drafts("server_mailbox_error_permanent");
     let end = drafts.last().unwrap();
     assert_eq!(end.event_type, EventType::RunFailed);
-    assert_eq!(end.payload["error"]["message"], "inference failed: unauthorized: invalid api key");
+    assert_eq!(end.payload.to_value()["error"]["message"], "inference failed: unauthorized: invalid api key");
     assert_eq!(end.ids.agent.as_ref().unwrap().as_str(), "assistant");
     assert_eq!(end.ids.session.as_ref().unwrap().as_str(), "01a1fff0-b63a-75b0-9b3e-f1e35ee82dd4");
 }

@@ -3,7 +3,7 @@
 use super::event::{Event, Kind, parse};
 use crate::model::{Draft, EventType, Ids, MessageId, ToolCallId};
 use crate::source::bounded::{Calls, keyed};
-use crate::source::members::{carry_all, move_members, name_of, next_id, take_checked_id, take_text};
+use crate::source::members::{carry_all, name_of, next_id, take_checked_id, take_text};
 use crate::source::{Drafts, Fact, Parser, Runtime};
 use serde::{Deserialize, Serialize};
 
@@ -49,7 +49,7 @@ impl Relay {
             }
             Kind::Say => {
                 let message = self.message.get_or_insert_with(|| next_id("relay-message", &mut self.messages_made));
-                let mut draft = Draft::new(EventType::TextDelta).with("text", take_text(&mut members, "text"));
+                let mut draft = Draft::new(EventType::TextDelta).with_text(take_text(&mut members, "text"));
                 draft.ids.message = Some(message.clone());
                 draft
             }
@@ -57,18 +57,13 @@ impl Relay {
                 let id: ToolCallId = take_checked_id(&mut members, "id");
                 let tool = take_text(&mut members, "tool").unwrap_or_default();
                 self.calls.start(Call { id: id.clone(), tool: name_of(&tool) });
-                let mut draft = Draft::new(EventType::ToolStarted).with("toolName", tool);
-                move_members(&mut draft, &mut members, &[("args", "input")]);
-                draft.ids.tool_call = Some(id);
-                draft
+                let draft = Draft::new(EventType::ToolStarted).with_tool_name(Some(tool)).with_call(id);
+                draft.call(|call| call.input = members.shift_remove("args").map(Box::new))
             }
             Kind::Returned => {
                 let id: ToolCallId = take_checked_id(&mut members, "id");
-                let mut draft = Draft::new(EventType::ToolResult);
-                draft.set("toolName", self.calls.end(&id).map(|call| call.tool));
-                move_members(&mut draft, &mut members, &[("value", "output")]);
-                draft.ids.tool_call = Some(id);
-                draft
+                let draft = Draft::new(EventType::ToolResult).with_tool_name(self.calls.end(&id).map(|call| call.tool));
+                draft.with_call(id).call(|call| call.output = members.shift_remove("value").map(Box::new))
             }
             Kind::End => Draft::new(EventType::RunFinished),
         };

@@ -44,8 +44,8 @@ fn events_become_drafts_with_the_ids_and_names_of_earlier_events() {
     assert_eq!(classes, expected);
     assert_eq!(drafts[0].extra["host"], "a", "an unknown member is carried");
     assert_eq!(drafts[1].ids.message, drafts[2].ids.message);
-    assert_eq!(Value::Object(drafts[4].payload.clone()), json!({"toolName": "tides", "output": "14:32"}));
-    assert_eq!((&drafts[5].payload["expected"], drafts[5].audience), (&json!("text as text"), Audience::Internal));
+    assert_eq!(drafts[4].payload.to_value(), json!({"toolName": "tides", "output": "14:32"}));
+    assert_eq!((&drafts[5].payload.to_value()["expected"], drafts[5].audience), (&json!("text as text"), Audience::Internal));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The time that the guard takes.
 
 use super::*;
+use crate::model::Payload;
 use serde_json::Map;
 
 /// A measurement, not an assertion.
@@ -119,7 +120,7 @@ fn the_time_for_a_fact_is_linear_in_its_size() {
         |n| json!((0..n).map(|i| (format!("m{i}"), json!(text(100)))).collect::<Map<_, _>>()),
         |value| {
             let payload = value.as_object().unwrap().clone();
-            Harness::new().pass(Draft { payload, ..Draft::new(EventType::TaskChanged) });
+            Harness::new().pass(Draft { payload: Payload::Open(payload), ..Draft::new(EventType::TaskChanged) });
         },
     );
     is_linear("paths of secret names", 20_000, |n| json!({"path": "/x/password".repeat(n), "value": vec![1; n]}), pass);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::guard::offload::{BODIES_MAX, PAYLOAD_FACTOR, json_bytes};
 use crate::guard::rules::HELD_BYTES_MAX;
+use crate::model::{CallFact, WordsFact};
 use proptest::collection::vec;
 use proptest::sample::select;
 
@@ -20,6 +21,21 @@ fn every_kind_of_secret_is_redacted_at_any_place_in_a_text() {
         let redacted = redact_text(text);
         assert!(!redacted.contains(secret) && redacted.contains("[redacted]"), "{redacted}");
         assert_eq!(redact_text(&redacted), redacted);
+    }
+}
+
+#[test]
+fn a_secret_in_any_member_of_a_fact_is_redacted() {
+    let secret = SECRETS[0];
+    for (event_type, members) in [(EventType::ToolResult, CallFact::MEMBERS), (EventType::TextFinal, WordsFact::MEMBERS)] {
+        for member in members.iter().copied().chain(["ofTomorrow"]) {
+            for value in [json!(secret), json!({ "a": [secret] }), json!([{ "b": secret }])] {
+                let draft = Draft::new(event_type.clone()).with(member, value.clone());
+                assert_eq!(draft.payload.to_value()[member], value);
+                let passed = Harness::new().pass(draft).only().draft().payload.to_value().to_string();
+                assert!(!passed.contains(secret) && passed.contains(REDACTED), "{member}: {passed}");
+            }
+        }
     }
 }
 
@@ -206,7 +222,7 @@ proptest! {
     ) {
         let mut draft = Draft::new(EventType::ToolProgress);
         match member {
-            "payload" => drop(draft.payload.insert("content".into(), value)),
+            "payload" => draft.payload.insert("content", value),
             "extra" => drop(draft.extra.insert("x".into(), value)),
             "refs" => draft.refs = Some(value),
             _ => draft.raw_event_ref = Some(value),

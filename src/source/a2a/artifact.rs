@@ -120,7 +120,7 @@ impl EventHandler<'_> {
             artifact.is_sealed = false;
         }
         self.memory.has_text = true;
-        self.push(artifact.draft(EventType::TextDelta).with("text", text));
+        self.push(artifact.draft(EventType::TextDelta).with_text(text));
     }
 
     /// Replaces an artifact: the snapshot empties the parts of its text before.
@@ -206,8 +206,11 @@ impl EventHandler<'_> {
     /// Reports a whole message, and returns its id.
     pub(super) fn say(&mut self, id: Option<MessageId>, role: &str, text: String) -> MessageId {
         let id = id.unwrap_or_else(|| next_id("a2a-message", &mut self.memory.messages_made));
-        let draft = Draft::new(EventType::TextFinal).with("text", text);
-        self.push(draft.with_some("role", (role != "assistant").then_some(role)).with_message(id.clone()));
+        let draft = Draft::new(EventType::TextFinal).words(|words| {
+            words.text = Some(text);
+            words.role = (role != "assistant").then(|| role.to_owned());
+        });
+        self.push(draft.with_message(id.clone()));
         id
     }
 }

@@ -72,7 +72,10 @@ fn a_task_streams_its_artifact_and_ends() {
     assert!(drafts.iter().all(|draft| draft.ids.thread.as_ref().unwrap().as_str() == "ctx"));
     assert_eq!(drafts.last().unwrap().timestamp.as_deref(), Some("2026-01-01T00:00:00Z"));
     let history = find(&drafts, EventType::DiagnosticChanged);
-    assert_eq!((history.audience, history.payload["event"]["history"].as_array().unwrap().len()), (Audience::Internal, 1));
+    assert_eq!(
+        (history.audience, history.payload.to_value()["event"]["history"].as_array().unwrap().len()),
+        (Audience::Internal, 1)
+    );
     assert!(!drafts.iter().any(|draft| draft.audience == Audience::User && format!("{draft:?}").contains("my question")));
     let card: Vec<_> = all(&drafts, EventType::TaskChanged).iter().map(|card| card["status"].clone()).collect();
     assert_eq!(card, ["submitted", "running", "completed"]);
@@ -198,7 +201,7 @@ fn the_data_of_a_question_comes_with_it() {
     let input = json!({"state": "input-required", "message": {"messageId": "m", "role": "agent", "parts": parts}});
     let drafts = adapt([start(), rpc(json!({"kind": "status-update", "taskId": "t", "status": input}))]);
     assert_eq!(
-        find(&drafts, EventType::ActionRequired).payload["payload"],
+        find(&drafts, EventType::ActionRequired).payload.to_value()["payload"],
         json!({"parts": [{"data": {"options": ["a", "b"]}}]})
     );
 }
@@ -238,7 +241,7 @@ fn an_error_of_the_server_ends_the_task() {
         let drafts = adapt(facts);
         assert_eq!(ends(&drafts), ["run.failed failed"]);
         assert_eq!(
-            find(&drafts, EventType::RunFailed).payload["error"],
+            find(&drafts, EventType::RunFailed).payload.to_value()["error"],
             json!({"code": "-32603", "message": "model overloaded"})
         );
         assert_eq!(find(&drafts, EventType::DiagnosticChanged).audience, Audience::Internal);
@@ -279,7 +282,7 @@ fn two_tasks_of_one_context_are_two_attempts_with_artifacts_of_their_own() {
     ]);
     assert_eq!(ends(&drafts), ["run.finished completed"; 2]);
     assert_eq!(said(&drafts)[2..], ["text.delta u/a/text-1 two", "text.final u/a/text-1 -"]);
-    assert_eq!(drafts.last().unwrap().payload["kind"], "interleaved_run");
+    assert_eq!(drafts.last().unwrap().payload.to_value()["kind"], "interleaved_run");
 }
 
 #[test]
@@ -307,12 +310,15 @@ fn parts_that_are_not_text_are_artifacts_of_their_own() {
         ]
     );
     assert_eq!(payload(files[0]), json!({"title": "N", "kind": "data", "content": {"rows": [1]}}));
-    assert_eq!(files[1].payload["body"], "data:image/png;base64,AA==");
-    assert_eq!(files[2].payload["url"], "https://e.example/p", "the query of a URL may hold credentials");
-    assert_eq!((&files[4].payload["title"], &files[4].payload["mediaType"]), (&json!("p.png"), &json!("image/png")));
+    assert_eq!(files[1].payload.to_value()["body"], "data:image/png;base64,AA==");
+    assert_eq!(files[2].payload.to_value()["url"], "https://e.example/p", "the query of a URL may hold credentials");
+    assert_eq!(
+        (&files[4].payload.to_value()["title"], &files[4].payload.to_value()["mediaType"]),
+        (&json!("p.png"), &json!("image/png"))
+    );
     let internal = find(&drafts, EventType::DiagnosticChanged);
     assert_eq!(
-        (internal.audience, &internal.payload["event"]["url"]),
+        (internal.audience, &internal.payload.to_value()["event"]["url"]),
         (Audience::Internal, &json!("https://e.example/p?sig=secret"))
     );
 }

@@ -99,7 +99,11 @@ impl EventHandler<'_> {
         let name = self.open_call(id, update);
         let locations = update.shift_remove("locations").filter(|places| *places != json!([]));
         update.shift_remove("kind");
-        let draft = Draft::new(EventType::ToolStarted).with("toolName", name).with_some("kind", kind).with_some("message", title);
+        let draft = Draft::new(EventType::ToolStarted).call(|call| {
+            call.tool_name = Some(name);
+            call.kind = kind;
+            call.message = title.map(str::to_owned);
+        });
         self.push(draft.with_some("locations", locations).with_call(id.clone()));
     }
 
@@ -124,8 +128,8 @@ impl EventHandler<'_> {
         if input == json!({}) {
             return;
         }
-        let draft = self.about(EventType::ToolArgs, id).with("input", input).with_persistence(Persistence::Archive);
-        self.push(draft);
+        let draft = self.about(EventType::ToolArgs, id).call(|call| call.input = Some(input.into()));
+        self.push(draft.with_persistence(Persistence::Archive));
     }
 
     /// Reports the content that is no text: diffs, terminals, images.
@@ -185,20 +189,25 @@ impl EventHandler<'_> {
         }
         let mut draft = self.about(EventType::ToolProgress, &id);
         match status {
-            Some("in_progress") => draft = draft.with("status", "running"),
+            Some("in_progress") => draft = draft.call(|call| call.status = Some("running".to_owned())),
             Some(odd) => drop(rest.insert("callStatus".into(), odd.into())),
             None => {}
         }
-        self.push_carrying(draft.with_some("message", message).with_audience(Audience::User), rest);
+        let draft = draft.call(|call| call.message = message);
+        self.push_carrying(draft.with_audience(Audience::User), rest);
     }
 
     fn completed(&mut self, id: ToolCallId, text: Option<String>, mut rest: Fact) {
         let raw = rest.shift_remove("rawOutput");
-        let draft = self.about(EventType::ToolResult, &id).with("status", "completed").with_audience(Audience::User);
-        let draft = match text {
-            Some(text) => draft.with("output", text).with_some("rawOutput", raw),
-            None => draft.with_some("output", raw),
+        let (output, raw) = match text {
+            Some(text) => (Some(text.into()), raw),
+            None => (raw, None),
         };
+        let draft = self.about(EventType::ToolResult, &id).call(|call| {
+            call.status = Some("completed".to_owned());
+            call.output = output.map(Box::new);
+        });
+        let draft = draft.with_some("rawOutput", raw).with_audience(Audience::User);
         self.memory.calls.end(&id);
         self.push_carrying(draft, rest);
     }
@@ -208,10 +217,10 @@ impl EventHandler<'_> {
         let said =
             raw.as_ref().and_then(|raw| raw.as_str().or_else(|| ["error", "message"].iter().find_map(|m| raw.get(*m)?.as_str())));
         let message = text.or_else(|| said.map(str::to_owned)).unwrap_or_else(|| "the tool failed without saying why".into());
-        let draft =
-            self.about(EventType::ToolFailed, &id).with("error", json!({ "message": message })).with_some("rawOutput", raw);
+        let draft = self.about(EventType::ToolFailed, &id);
+        let draft = draft.call(|call| call.error = Some(json!({ "message": message }).into()));
         self.memory.calls.end(&id);
-        self.push_carrying(draft, rest);
+        self.push_carrying(draft.with_some("rawOutput", raw), rest);
     }
 
     /// Adds to a call's content, in protocol 2.
@@ -227,7 +236,7 @@ impl EventHandler<'_> {
         let text = item.get("content").and_then(block_text).or_else(|| block_text(&item)).map(str::to_owned);
         match text {
             Some(text) => {
-                let draft = self.about(EventType::ToolOutputDelta, &id).with("text", text).with_audience(Audience::User);
+                let draft = self.about(EventType::ToolOutputDelta, &id).with_text(text).with_audience(Audience::User);
                 self.push_carrying(draft, update);
             }
             None => self.content(&id, vec![item]),
@@ -237,6 +246,6 @@ impl EventHandler<'_> {
     /// Creates a draft about a call, with the name of its tool.
     pub(super) fn about(&self, class: EventType, id: &ToolCallId) -> Draft {
         let name = self.memory.calls.open.find(id).map(|call| call.name.clone());
-        Draft::new(class).with_some("toolName", name).with_scope(Scope::ToolCall).with_call(id.clone())
+        Draft::new(class).with_tool_name(name).with_scope(Scope::ToolCall).with_call(id.clone())
     }
 }

@@ -1,7 +1,9 @@
 //! The session: plan, modes, usage, notices, compaction, child agents.
 
 use super::{EventHandler, id_from};
-use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, PartId, Persistence, Phase, Scope, Surface, ThreadId};
+use crate::model::{
+    AgentId, Audience, Draft, EventType, MessageId, Owner, PartId, Payload, Persistence, Phase, Scope, Surface, ThreadId,
+};
 use crate::source::Fact;
 use crate::source::members::{malformed, move_members, take_text};
 use serde_json::Value;
@@ -23,8 +25,10 @@ impl EventHandler<'_> {
             }
         };
         self.close_part();
-        let draft =
-            Draft::new(EventType::PlanFinal).with("entries", entries).with_some("text", take_text(&mut update, "content"));
+        let draft = Draft::new(EventType::PlanFinal).words(|words| {
+            words.entries = Some(Box::new(entries.into()));
+            words.text = take_text(&mut update, "content");
+        });
         let draft = draft.with_persistence(Persistence::Snapshot).with_message(id_from::<MessageId>(&self.scoped("acp-plan")));
         self.push_carrying(draft.with_part(id_from::<PartId>(plan.as_deref().unwrap_or("plan"))), update);
     }
@@ -36,7 +40,7 @@ impl EventHandler<'_> {
 
     /// Reports options of the session, its title, and other facts about it. A null clears.
     pub(super) fn session_info(&mut self, update: Fact) {
-        self.push(Draft { payload: update, ..Draft::new(EventType::SessionUpdated) });
+        self.push(Draft { payload: Payload::Open(update), ..Draft::new(EventType::SessionUpdated) });
     }
 
     pub(super) fn commands(&mut self, mut update: Fact) {

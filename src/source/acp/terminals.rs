@@ -63,10 +63,11 @@ impl EventHandler<'_> {
     }
 
     fn output(&mut self, call: ToolCallId, text: String, is_cut: bool) {
-        let mut draft = self.about(EventType::ToolOutputDelta, &call).with("text", text);
-        draft.set("truncated", is_cut.then_some(true));
-        draft.audience = Audience::User;
-        self.push(draft);
+        let draft = self.about(EventType::ToolOutputDelta, &call).call(|call| {
+            call.text = Some(text);
+            call.truncated = is_cut.then(|| Box::new(true.into()));
+        });
+        self.push(draft.with_audience(Audience::User));
     }
 
     pub(super) fn terminal_update(&mut self, update: Fact) {

@@ -114,7 +114,7 @@ fn an_error_response_fails_the_turn_with_its_details() {
     let error = json!({"code": -32603, "message": "Internal error", "data": {"details": "overloaded"}});
     let end = last([prompt(), chunk("API Error"), agent(json!({"id": 0, "error": error}))]);
     let expected = json!({"code": "-32603", "message": "Internal error", "details": "overloaded"});
-    assert_eq!((end.event_type, &end.payload["error"]), (EventType::RunFailed, &expected));
+    assert_eq!((end.event_type, &end.payload.to_value()["error"]), (EventType::RunFailed, &expected));
 }
 
 #[test]
@@ -180,13 +180,13 @@ fn the_output_is_the_text_else_the_raw_output() {
     let text = json!({"status": "completed", "rawOutput": {"n": 1}, "content": [{"type": "content", "content": {"type": "text", "text": "one"}}]});
     let result = last([prompt(), call("c", text)]);
     assert_eq!(
-        (&result.payload["output"], &result.payload["rawOutput"], result.audience),
+        (&result.payload.to_value()["output"], &result.payload.to_value()["rawOutput"], result.audience),
         (&json!("one"), &json!({"n": 1}), Audience::User)
     );
     let result = last([prompt(), call("c", json!({"status": "completed", "rawOutput": {"n": 1}}))]);
-    assert_eq!(result.payload["output"], json!({"n": 1}));
+    assert_eq!(result.payload.to_value()["output"], json!({"n": 1}));
     let failed = last([prompt(), call("c", json!({"status": "failed", "rawOutput": "no file"}))]);
-    assert_eq!((failed.event_type, &failed.payload["error"]), (EventType::ToolFailed, &json!({"message": "no file"})));
+    assert_eq!((failed.event_type, &failed.payload.to_value()["error"]), (EventType::ToolFailed, &json!({"message": "no file"})));
 }
 
 #[test]
@@ -195,7 +195,10 @@ fn a_repeated_input_or_diff_is_reported_once() {
     let drafts = drafts([prompt(), call("c", members.clone()), call("c", members)]);
     assert_eq!((of(&drafts, EventType::ToolArgs).len(), of(&drafts, EventType::ArtifactDiffReady).len()), (1, 1));
     let diff = of(&drafts, EventType::ArtifactDiffReady)[0];
-    assert_eq!((diff.text("path"), &diff.payload["isNew"], &diff.payload["bytes"]), (Some("/a"), &json!(true), &json!(1)));
+    assert_eq!(
+        (diff.text("path"), &diff.payload.to_value()["isNew"], &diff.payload.to_value()["bytes"]),
+        (Some("/a"), &json!(true), &json!(1))
+    );
 }
 
 #[test]
@@ -203,9 +206,15 @@ fn a_permission_may_be_the_first_mention_of_its_call() {
     let drafts = drafts([prompt(), permission(3, "c")]);
     let action = drafts.last().unwrap();
     assert_eq!(classes(&drafts[2..]), ["tool.started", "tool.args", "action.required"]);
-    assert_eq!((action.ids.action.as_ref().unwrap().as_str(), &action.payload["input"]), ("s:3", &json!({"command": "rm"})));
+    assert_eq!(
+        (action.ids.action.as_ref().unwrap().as_str(), &action.payload.to_value()["input"]),
+        ("s:3", &json!({"command": "rm"}))
+    );
     assert_eq!((action.owner.clone(), action.text("title")), (Owner::Policy, None), "the title is the call's");
-    assert_eq!(action.payload["options"][0], json!({"optionId": "no", "name": "Yes", "kind": "allow_once", "label": "Yes"}));
+    assert_eq!(
+        action.payload.to_value()["options"][0],
+        json!({"optionId": "no", "name": "Yes", "kind": "allow_once", "label": "Yes"})
+    );
 }
 
 #[test]
@@ -243,9 +252,12 @@ fn an_elicitation_is_answered_rejected_or_cancelled() {
         let answer = client(json!({"id": 0, "result": {"action": action, "content": {"a": 1}}}));
         let drafts = drafts([prompt(), ask.clone(), answer]);
         let asked = of(&drafts, EventType::ActionRequired)[0];
-        assert_eq!((asked.text("kind"), &asked.payload["schema"]), (Some("structured_input"), &json!({"type": "object"})));
+        assert_eq!(
+            (asked.text("kind"), &asked.payload.to_value()["schema"]),
+            (Some("structured_input"), &json!({"type": "object"}))
+        );
         let resolved = drafts.last().unwrap();
-        assert_eq!((resolved.text("outcome"), &resolved.payload["value"]), (Some(outcome), &json!({"a": 1})));
+        assert_eq!((resolved.text("outcome"), &resolved.payload.to_value()["value"]), (Some(outcome), &json!({"a": 1})));
     }
 }
 
@@ -294,7 +306,7 @@ fn a_prompt_that_the_agent_repeats_in_chunks_is_said_once() {
     let texts: Vec<_> = drafts.iter().filter(|draft| draft.payload.contains_key("role")).filter_map(|d| d.text("text")).collect();
     assert_eq!(texts, ["Question 0", "Mine"], "words after the agent's own are new");
     let repeated = drafts.iter().filter(|draft| draft.text("kind") == Some("repeated"));
-    assert_eq!(repeated.filter_map(|draft| draft.payload["event"]["text"].as_str()).collect::<String>(), "Question 0");
+    assert_eq!(repeated.filter_map(|draft| draft.payload.open()["event"]["text"].as_str()).collect::<String>(), "Question 0");
 }
 
 #[test]
@@ -346,14 +358,14 @@ fn the_plan_of_a_session_is_replaced_as_a_whole() {
     let drafts = drafts([prompt(), plan(json!([{"content": "a", "status": "pending"}])), plan(json!([]))]);
     let plans = of(&drafts, EventType::PlanFinal);
     assert_eq!((&plans[0].ids.part, &plans[0].ids.message), (&plans[1].ids.part, &plans[1].ids.message));
-    assert_eq!(plans[1].payload["entries"], json!([]));
+    assert_eq!(plans[1].payload.to_value()["entries"], json!([]));
 }
 
 #[test]
 fn how_full_the_context_is_is_a_level_and_no_sum() {
     let level = last([update(json!({"sessionUpdate": "usage_update", "used": 10, "size": 100}))]);
     assert_eq!(
-        (level.event_type.clone(), level.payload.get("usage"), level.audience),
+        (level.event_type.clone(), level.payload.to_value().get("usage"), level.audience),
         (EventType::MetricChanged, None, Audience::Dashboard)
     );
 }

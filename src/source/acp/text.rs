@@ -46,8 +46,8 @@ pub(super) struct OpenPart {
 
 impl OpenPart {
     fn draft(&self, class: EventType) -> Draft {
-        let role = (self.channel == Channel::Prompt).then_some("user");
-        Draft::new(class).with_some("role", role).with_message(self.message.clone()).with_part(self.part.clone())
+        let role = (self.channel == Channel::Prompt).then(|| "user".to_owned());
+        Draft::new(class).words(|words| words.role = role).with_message(self.message.clone()).with_part(self.part.clone())
     }
 }
 
@@ -70,7 +70,7 @@ impl EventHandler<'_> {
         }
         let mut part = self.part(session, channel, named);
         part.text.update(text.as_bytes());
-        let (mut draft, end) = (part.draft(channel.delta()).with("text", text), part.draft(channel.end()));
+        let (mut draft, end) = (part.draft(channel.delta()).with_text(text), part.draft(channel.end()));
         self.memory.parts.add(part);
         // No end follows a chunk outside a turn.
         let is_late = self.is_outside_turns();
@@ -147,7 +147,11 @@ impl EventHandler<'_> {
             let (channel, message, text) = (Channel::Echo, message.clone(), TextDigest::default());
             self.memory.parts.add(OpenPart { session, channel, message, is_named: false, part, text });
         }
-        self.push(Draft::new(EventType::TextFinal).with("role", "user").with("text", text).with_message(message));
+        let draft = Draft::new(EventType::TextFinal).words(|words| {
+            words.role = Some("user".to_owned());
+            words.text = Some(text);
+        });
+        self.push(draft.with_message(message));
     }
 
     /// Replaces what chunks built: a whole message of protocol 2.
@@ -163,7 +167,7 @@ impl EventHandler<'_> {
         let open =
             self.memory.parts.take(&session).filter(|part| part.channel == channel && named.as_ref() == Some(&part.message));
         let part = open.unwrap_or_else(|| self.part(session, channel, named));
-        let draft = part.draft(channel.end()).with("text", text);
+        let draft = part.draft(channel.end()).with_text(text);
         self.memory.texts.add(digest);
         self.push_carrying(draft, update);
         for block in blocks.into_iter().filter(|block| block_text(block).is_none()) {

@@ -328,7 +328,7 @@ impl EventHandler<'_> {
         if !self.memory.turns.is_empty() {
             self.close_part();
             let note = internal("interleaved_run", "session/prompt").with("event", Value::Object(rest));
-            return self.push(note.with_some("status", draft.payload.get("status").cloned()));
+            return self.push(note.with_some("status", draft.payload.open().get("status").cloned()));
         }
         self.close_all_parts();
         let memory = &mut *self.memory;

@@ -1,12 +1,13 @@
 //! Facts in the native vocabulary: what each says alone.
 
+use crate::model::fact::{Family, PayloadSeed};
 use crate::model::id::IdError;
-use crate::model::{Audience, Draft, EventType, Ids, Phase, Scope};
+use crate::model::{Audience, Draft, EventType, Ids, MemberRef, Payload, Phase, Scope};
 use crate::source::members::{RESERVED, carry, invalid_id_error, parse_timestamp};
 use crate::source::{Fact, FactError};
 use serde::de::{DeserializeSeed, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -64,7 +65,7 @@ struct Members {
     ids: Ids,
     /// The first id that is none.
     bad_id: Option<(&'static str, IdError)>,
-    payload: Option<Value>,
+    payload: Option<Payload>,
     /// All others, with a type and ids that are no text.
     rest: Fact,
     /// Whether a member occurs twice. Only a map knows which value counts.
@@ -102,7 +103,7 @@ impl Members {
                 self.is_repeated |= self.event_type.is_some();
                 self.rest.insert("type".to_owned(), value)
             }
-            (Member::Payload, value) => self.payload.replace(value),
+            (Member::Payload, value) => return self.add_payload(self.payload_seed().read(value)),
             (Member::Id(name), value) => {
                 self.is_repeated |= self.ids.has(name) || self.bad_id.is_some();
                 self.rest.insert(name.to_owned(), value)
@@ -110,6 +111,15 @@ impl Members {
             (Member::Other(name), value) => self.rest.insert(name, value),
         };
         self.is_repeated |= before.is_some();
+    }
+
+    /// Reads a payload, by the type that stands before it in nearly every fact.
+    fn payload_seed(&self) -> PayloadSeed {
+        PayloadSeed(self.event_type.as_ref().map_or(Family::Open, Family::from))
+    }
+
+    fn add_payload(&mut self, payload: Payload) {
+        self.is_repeated |= self.payload.replace(payload).is_some();
     }
 
     fn add_type(&mut self, name: &str) {
@@ -139,14 +149,12 @@ impl Members {
         let mut draft = Box::new(Draft { ids, ..Draft::new(class) });
         let knows_phase = matches!(rest.get("phase"), Some(Value::String(_)));
         let permission_scope = if draft.event_type == EventType::ActionRequired { scope_of_permission(&rest) } else { None };
-        draft.payload = match payload {
-            Some(Value::Object(payload)) => payload,
-            Some(Value::Null) | None => Map::new(),
-            Some(bare) => Map::from_iter([("value".to_owned(), bare)]),
-        };
+        if let Some(payload) = payload {
+            draft.payload = payload.into_family(&draft.event_type);
+        }
         take_members(rest, &mut draft);
         if let Some(scope) = permission_scope {
-            draft.payload.entry("scope").or_insert(scope);
+            draft.payload.insert_missing("scope", scope);
         }
         read_ids_of_payload(&mut draft);
         if !knows_phase {
@@ -187,7 +195,11 @@ impl<'de> Visitor<'de> for &mut Members {
                     Some(Text(id)) => self.add_id(member, &id),
                     None => self.add(Member::Id(member), Value::Null),
                 },
-                member => self.add(member, map.next_value()?),
+                Member::Payload => {
+                    let payload = map.next_value_seed(self.payload_seed())?;
+                    self.add_payload(payload);
+                }
+                member @ Member::Other(_) => self.add(member, map.next_value()?),
             }
         }
         Ok(())
@@ -216,12 +228,12 @@ impl<'de> Deserialize<'de> for Member {
 ///
 /// The marks are `isWorkerNotification: true`, and `origin` or `source` with the value `worker` or `subagent`. Such a
 /// message must never appear as the user's own words (seed 003).
-fn is_worker_speech(class: &EventType, payload: Option<&Value>, rest: &Fact) -> bool {
+fn is_worker_speech(class: &EventType, payload: Option<&Payload>, rest: &Fact) -> bool {
     if !matches!(class, EventType::TextDelta | EventType::TextFinal) {
         return false;
     }
-    let said = |member: &str| payload.and_then(|payload| payload.get(member)).or_else(|| rest.get(member));
-    said("role").and_then(Value::as_str) == Some("user") && is_workers(said)
+    let said = |member: &str| payload.and_then(|said| said.get(member)).or_else(|| rest.get(member).map(MemberRef::from));
+    said("role").and_then(MemberRef::text) == Some("user") && is_workers(said)
 }
 
 /// Reads the scope of a question's permission: a `scope` that is no scope name of the protocol.
@@ -231,14 +243,15 @@ fn scope_of_permission(rest: &Fact) -> Option<Value> {
 }
 
 /// Whether the producer marked the message as a worker's. `said` reads a member of the message.
-pub(crate) fn is_workers<'a>(said: impl Fn(&str) -> Option<&'a Value>) -> bool {
-    said("isWorkerNotification") == Some(&Value::Bool(true))
-        || ["origin", "source"].iter().any(|m| matches!(said(m).and_then(Value::as_str), Some("worker" | "subagent")))
+pub(crate) fn is_workers<'a, V: Into<MemberRef<'a>>>(said: impl Fn(&str) -> Option<V>) -> bool {
+    let said = |member: &str| said(member).map(Into::into);
+    said("isWorkerNotification") == Some(MemberRef::Flag(true))
+        || ["origin", "source"].iter().any(|m| matches!(said(m).and_then(MemberRef::text), Some("worker" | "subagent")))
 }
 
 /// Marks the notifications among the messages of a history window.
 fn mark_notifications(draft: &mut Draft) {
-    let messages = draft.payload.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten();
+    let messages = draft.payload.open_mut().get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten();
     for message in messages.filter_map(Value::as_object_mut) {
         if message.get("role").and_then(Value::as_str) == Some("user") && is_workers(|member| message.get(member)) {
             message.insert("role".into(), "notification".into());
@@ -305,7 +318,8 @@ fn take_sequence(fact: &mut Fact, draft: &mut Draft) {
 
 /// Reads ids that only the payload has. The members stay there; an invalid id is the producer's data.
 fn read_ids_of_payload(draft: &mut Draft) {
-    for (name, value) in &draft.payload {
+    // No field has the name of an id (tested).
+    for (name, value) in draft.payload.open() {
         if let Value::String(text) = value {
             let _ = draft.ids.set(name, text);
         }
@@ -320,12 +334,12 @@ fn refine_phase(draft: &mut Draft) {
         (EventType::RunFinished, Some("interrupted")) => Phase::Interrupted,
         (EventType::RunFinished | EventType::AgentCompleted, Some("failed")) => Phase::Failed,
         (EventType::RunStatus, Some(status)) if Phase::NAMES.contains(&status) => status.into(),
-        (EventType::ToolFailed, _) if error_code(&draft.payload) == Some("cancelled") => Phase::Cancelled,
+        (EventType::ToolFailed, _) if error_code(draft) == Some("cancelled") => Phase::Cancelled,
         _ => return,
     };
     draft.phase = phase;
 }
 
-fn error_code(payload: &Map<String, Value>) -> Option<&str> {
-    payload.get("error")?.get("code")?.as_str()
+fn error_code(draft: &Draft) -> Option<&str> {
+    draft.payload.as_call()?.error.as_ref()?.get("code")?.as_str()
 }

@@ -96,10 +96,10 @@ fn settle_run(draft: &mut Draft, given: &Ids) {
 /// The message id, if present, joins the chunks and the end into one notification. Only the end has the summary.
 fn settle_notification(draft: &mut Draft, is_final: bool) {
     if let Some(id) = &draft.ids.message {
-        draft.payload.entry("workerNotificationId").or_insert(id.as_str().into());
+        draft.payload.insert_missing("workerNotificationId", id.as_str());
     }
-    if let Some(text) = draft.payload.get("text").cloned().filter(|_| is_final) {
-        draft.payload.entry("summary").or_insert(text);
+    if let Some(text) = draft.payload.open().get("text").cloned().filter(|_| is_final) {
+        draft.payload.insert_missing("summary", text);
     }
 }
 
@@ -149,7 +149,7 @@ impl AgentUi {
     ///
     /// A final event with a narrower audience ends a message that streamed to a wider one.
     fn take_speaker(&mut self, draft: &Draft, is_final: bool) -> Speaker {
-        let role = draft.text("role").unwrap_or("assistant");
+        let role = draft.payload.as_words().and_then(|words| words.role.as_deref()).unwrap_or("assistant");
         let role = role.char_indices().nth(ROLE_CHARS_MAX).map_or(role, |(end, _)| &role[..end]);
         let speaks = |s: &Speaker, audience: Audience| s.agent == draft.ids.agent && s.role == role && s.audience == audience;
         let wider = Audience::ALL.into_iter().rev().filter(|audience| is_final && *audience < draft.audience);

@@ -79,7 +79,7 @@ fn each_member_maps_to_its_place() {
     assert_eq!((draft.owner, draft.phase.as_str()), (Owner::Model, "preparing"));
     assert_eq!((draft.control, draft.topology), (Some(Control::Stop), Some(Topology::ReviewTeam)));
     assert_eq!(draft.audience, Audience::Dashboard);
-    assert_eq!(Value::Object(draft.payload), json!({"toolName": "x", "new": 1}));
+    assert_eq!(draft.payload.to_value(), json!({"toolName": "x", "new": 1}));
     assert_eq!(draft.refs, Some(json!([{"rel": "docs", "href": "/d"}])));
     assert_eq!(draft.raw_event_ref, Some(json!("raw/1")));
     assert_eq!(Value::Object(draft.extra), json!({"flavour": {"sweet": true}}));
@@ -155,7 +155,7 @@ fn a_fact_without_a_type_or_with_a_bad_id_is_rejected_by_member() {
     let error = refusal(json!({"type": "text.delta", "messageId": "a\nb"}));
     assert_eq!(error.member(), Some("messageId"));
     let kept = one(json!({"type": "text.delta", "payload": {"messageId": "a\nb", "text": "x"}}));
-    assert_eq!(kept.payload["messageId"], "a\nb");
+    assert_eq!(kept.payload.to_value()["messageId"], "a\nb");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn payload_ids_are_read_and_stay_in_the_payload() {
     let draft = one(json!({"type": "tool.result", "toolCallId": "top", "payload": {"toolCallId": "low", "taskId": "t"}}));
     assert_eq!(draft.ids.tool_call.unwrap().as_str(), "top");
     assert_eq!(draft.ids.task.unwrap().as_str(), "t");
-    assert_eq!(Value::Object(draft.payload), json!({"toolCallId": "low", "taskId": "t"}));
+    assert_eq!(draft.payload.to_value(), json!({"toolCallId": "low", "taskId": "t"}));
 }
 
 #[test]
@@ -177,11 +177,11 @@ fn the_run_is_the_run_of_the_request() {
 #[test]
 fn top_level_payload_members_move_and_a_bare_payload_is_wrapped() {
     let draft = one(json!({"type": "tool.started", "toolName": "x", "input": {}, "vendor": 1}));
-    assert_eq!(Value::Object(draft.payload), json!({"toolName": "x", "input": {}}));
+    assert_eq!(draft.payload.to_value(), json!({"toolName": "x", "input": {}}));
     assert_eq!(Value::Object(draft.extra), json!({"vendor": 1}));
     let both = one(json!({"type": "text.delta", "text": "top", "payload": {"text": "low"}}));
-    assert_eq!((&both.payload["text"], &both.extra["text"]), (&json!("low"), &json!("top")));
-    assert_eq!(one(json!({"type": "run.status", "payload": "busy"})).payload["value"], "busy");
+    assert_eq!((&both.payload.to_value()["text"], &both.extra["text"]), (&json!("low"), &json!("top")));
+    assert_eq!(one(json!({"type": "run.status", "payload": "busy"})).payload.to_value()["value"], "busy");
 }
 
 #[test]
@@ -286,22 +286,25 @@ fn a_worker_s_message_in_the_user_role_is_a_notification() {
             one(json!({"type": "text.final", "messageId": "m", "payload": {"role": "user", "text": "done", mark: value}}));
         assert_eq!(draft.event_type, EventType::WorkerNotification);
         assert_eq!(draft.surface.as_str(), "worker_notifications");
-        assert_eq!((&draft.payload["summary"], &draft.payload["workerNotificationId"]), (&json!("done"), &json!("m")));
+        assert_eq!(
+            (&draft.payload.to_value()["summary"], &draft.payload.to_value()["workerNotificationId"]),
+            (&json!("done"), &json!("m"))
+        );
     }
     let user = one(json!({"type": "text.final", "payload": {"role": "user", "text": "I am a worker"}}));
     assert_eq!(user.event_type, EventType::TextFinal);
     let native = one(json!({"type": "worker.notification", "messageId": "m", "summary": "done"}));
-    assert_eq!(native.payload.get("workerNotificationId"), None, "the sequence identifies the notification");
+    assert_eq!(native.payload.to_value().get("workerNotificationId"), None, "the sequence identifies the notification");
     let window = one(json!({"type": "messages.snapshot", "messages": [
         {"messageId": "m", "role": "user", "origin": "worker", "parts": [{"partId": "p", "kind": "user_text", "text": ["x"]}]},
     ]}));
-    assert_eq!(window.payload["messages"][0]["role"], "notification");
-    assert_eq!(window.payload["messages"][0]["parts"][0]["kind"], "worker_notification");
+    assert_eq!(window.payload.to_value()["messages"][0]["role"], "notification");
+    assert_eq!(window.payload.to_value()["messages"][0]["parts"][0]["kind"], "worker_notification");
 }
 
 #[test]
 fn an_unknown_event_type_is_carried_and_internal() {
     let draft = one(json!({"type": "weather.changed", "payload": {"sky": "clear"}}));
     assert_eq!((draft.event_type.as_str(), draft.audience), ("weather.changed", Audience::Internal));
-    assert_eq!(draft.payload["sky"], "clear");
+    assert_eq!(draft.payload.to_value()["sky"], "clear");
 }

@@ -85,7 +85,10 @@ impl EventHandler<'_> {
         let call =
             Call { id: id.clone(), name: name_of(&name), step, is_ready: false, is_of_provider, unused: Unused::default() };
         self.memory.calls.start(call);
-        let draft = Self::tool(EventType::ToolStarted, id, fact).with("toolName", name).with("state", "input-streaming");
+        let draft = Self::tool(EventType::ToolStarted, id, fact).call(|call| {
+            call.tool_name = Some(name);
+            call.state = Some("input-streaming".to_owned());
+        });
         // Until the input is complete, the call is the model's request and not yet the tool's work.
         let draft = draft.with_owner(Owner::Model).with_message(self.memory.message());
         self.push(draft);
@@ -96,7 +99,8 @@ impl EventHandler<'_> {
         if !self.memory.calls.know(&id, &self.out) {
             self.start_call(id.clone(), Map::from_iter([("synthetic".to_owned(), Value::Bool(true))]));
         }
-        self.push(Self::tool(EventType::ToolArgs, id, fact).with("inputText", text).with_audience(Audience::Dashboard));
+        let draft = Self::tool(EventType::ToolArgs, id, fact).call(|call| call.input_text = Some(text));
+        self.push(draft.with_audience(Audience::Dashboard));
     }
 
     pub(super) fn tool_input_available(&mut self, mut fact: Fact) {
@@ -108,9 +112,12 @@ impl EventHandler<'_> {
             call.is_ready = true;
             call.is_of_provider |= is_of_provider;
         }
-        let draft = Self::tool(EventType::ToolArgs, id.clone(), fact).with("state", "input-available");
-        // An absent input was undefined in the backend.
-        self.push(draft.with("input", input.unwrap_or(Value::Null)).with_persistence(Persistence::Archive));
+        let draft = Self::tool(EventType::ToolArgs, id.clone(), fact).call(|call| {
+            call.state = Some("input-available".to_owned());
+            // An absent input was undefined in the backend.
+            call.input = Some(input.unwrap_or(Value::Null).into());
+        });
+        self.push(draft.with_persistence(Persistence::Archive));
         self.memory.calls.forget_if_ended(&id, &self.out);
     }
 
@@ -130,10 +137,11 @@ impl EventHandler<'_> {
         let id: ToolCallId = take_checked_id(&mut fact, "toolCallId");
         self.start_unless_open(&id, &mut fact);
         if let Some(input) = fact.shift_remove("input") {
-            let draft = Self::tool(EventType::ToolArgs, id.clone(), Map::new()).with("input", input);
+            let draft = Self::tool(EventType::ToolArgs, id.clone(), Map::new());
+            let draft = draft.call(|call| call.input = Some(input.into()));
             self.push(draft.with_persistence(Persistence::Archive));
         }
-        let draft = self.failure(id.clone(), None, fact).with("neverStarted", true);
+        let draft = self.failure(id.clone(), None, fact).call(|call| call.never_started = Some(true));
         self.memory.never_started.add(id);
         self.push(draft);
     }
@@ -195,9 +203,9 @@ impl EventHandler<'_> {
         if take_flag(&mut fact, "preliminary") == Some(true) {
             return self.preliminary_output(id, output.unwrap_or(Value::Null), fact);
         }
-        let mut draft = Self::tool(EventType::ToolResult, id.clone(), fact);
-        self.end_call(&mut draft, &id);
-        self.push(draft.with_some("output", output).with_audience(Audience::User));
+        let draft = Self::tool(EventType::ToolResult, id.clone(), fact).call(|call| call.output = output.map(Box::new));
+        let draft = self.end_call(draft, &id);
+        self.push(draft.with_audience(Audience::User));
         if let Some(internals) = internals {
             let draft = Draft::new(EventType::DiagnosticChanged).with("kind", "message_metadata").with("output", internals);
             self.push(draft.with_call(id));
@@ -205,18 +213,23 @@ impl EventHandler<'_> {
     }
 
     /// Names the call's tool, and ends the call.
-    fn end_call(&mut self, draft: &mut Draft, id: &ToolCallId) {
-        draft.set("toolName", self.memory.calls.end(id).map(|call| call.name).filter(|name| !name.is_empty()));
+    fn end_call(&mut self, draft: Draft, id: &ToolCallId) -> Draft {
+        draft.with_tool_name(self.memory.calls.end(id).map(|call| call.name).filter(|name| !name.is_empty()))
     }
 
     /// Reports an output that a later one replaces. The last one comes again as the final output.
     fn preliminary_output(&mut self, id: ToolCallId, output: Value, rest: Fact) {
-        let progress = output.get("progress").filter(|n| n.as_f64().is_some_and(|n| (0.0..=1.0).contains(&n))).cloned();
+        let progress = output.get("progress").and_then(Value::as_number).cloned();
+        let progress = progress.filter(|n| n.as_f64().is_some_and(|n| (0.0..=1.0).contains(&n)));
         let draft = Self::tool(EventType::ToolProgress, id.clone(), rest).with_audience(Audience::User);
-        let draft = draft.with("activityType", OUTPUT).with("content", as_object(output)).with("replace", true);
-        self.push(draft.with_some("progress", progress.clone()));
-        if let Some(progress) = progress {
-            let draft = Self::tool(EventType::ToolProgress, id, Map::new()).with("progress", progress);
+        self.push(draft.call(|call| {
+            call.activity_type = Some(OUTPUT.to_owned());
+            call.content = Some(as_object(output).into());
+            call.replace = Some(true);
+            call.progress.clone_from(&progress);
+        }));
+        if progress.is_some() {
+            let draft = Self::tool(EventType::ToolProgress, id, Map::new()).call(|call| call.progress = progress);
             self.push(draft.with_audience(Audience::User));
         }
     }
@@ -234,7 +247,8 @@ impl EventHandler<'_> {
     pub(super) fn tool_output_denied(&mut self, mut fact: Fact) {
         let id: ToolCallId = take_checked_id(&mut fact, "toolCallId");
         self.resolve(&id, "rejected");
-        let draft = self.failure(id, Some(("denied", "the call was not approved")), fact).with("neverStarted", true);
+        let draft = self.failure(id, Some(("denied", "the call was not approved")), fact);
+        let draft = draft.call(|call| call.never_started = Some(true));
         self.push(draft.with_phase(Phase::Cancelled));
     }
 
@@ -245,9 +259,8 @@ impl EventHandler<'_> {
             None => (None, take_text(&mut fact, "errorText")),
         };
         let error = error(code, message.unwrap_or_else(|| "the tool failed without saying why".into()));
-        let mut draft = Self::tool(EventType::ToolFailed, id.clone(), fact).with("error", error);
-        self.end_call(&mut draft, &id);
-        draft
+        let draft = Self::tool(EventType::ToolFailed, id.clone(), fact);
+        self.end_call(draft.call(|call| call.error = Some(Box::new(error.into()))), &id)
     }
 
     // ── around pauses and ends ──
@@ -260,8 +273,11 @@ impl EventHandler<'_> {
         }
         let calls = self.memory.calls.open.iter().filter(|call| !call.is_of_provider && !self.memory.is_pending(&call.id));
         for (id, name) in calls.map(|call| (call.id.clone(), call.name.clone())).collect::<Vec<_>>() {
-            let draft = Self::tool(EventType::ToolProgress, id, Map::new()).with("toolName", name);
-            let draft = draft.with("status", "pending").with("awaits", "client");
+            let draft = Self::tool(EventType::ToolProgress, id, Map::new()).call(|call| {
+                call.tool_name = Some(name);
+                call.status = Some("pending".to_owned());
+                call.awaits = Some("client".to_owned());
+            });
             self.push(draft.with_audience(Audience::User).with_persistence(Persistence::Snapshot));
         }
     }
@@ -284,8 +300,8 @@ impl EventHandler<'_> {
                 continue;
             }
             // The client sent the result to the backend.
-            let mut draft = Self::tool(EventType::ToolResult, id.clone(), Map::new()).with("outcome", "unknown");
-            self.end_call(&mut draft, &id);
+            let draft = Self::tool(EventType::ToolResult, id.clone(), Map::new()).with("outcome", "unknown");
+            let draft = self.end_call(draft, &id);
             self.push(draft.with_audience(Audience::User));
         }
     }
@@ -302,7 +318,7 @@ impl EventHandler<'_> {
 
     /// Ends a call that never ran.
     fn drop_call(&mut self, id: ToolCallId, code: &str, message: &str) {
-        let draft = self.failure(id, Some((code, message)), Map::new()).with("neverStarted", true);
+        let draft = self.failure(id, Some((code, message)), Map::new()).call(|call| call.never_started = Some(true));
         self.push(draft.with_owner(Owner::Runtime).with_phase(Phase::Cancelled));
     }
 

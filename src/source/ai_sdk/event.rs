@@ -147,7 +147,7 @@ fn take_internals(event_type: &str, fact: &mut Fact) -> Vec<Draft> {
     let diagnostics = INTERNAL_MEMBERS.iter().filter_map(|(member, kind)| {
         let value = fact.shift_remove(*member)?;
         let mut draft = Draft::new(EventType::DiagnosticChanged).with("kind", *kind).with("eventType", event_type);
-        draft.payload.insert((*member).to_owned(), value);
+        draft.payload.insert(*member, value);
         draft.ids.tool_call.clone_from(&call);
         Some(draft)
     });

@@ -68,8 +68,11 @@ impl EventHandler<'_> {
             }
             None => next_id(&name.chars().take(64).collect::<String>(), &mut self.memory.data_parts),
         };
-        let mut draft = Draft::new(EventType::ToolProgress).with("activityType", name);
-        draft = draft.with("content", as_object(content)).with("replace", true);
+        let mut draft = Draft::new(EventType::ToolProgress).call(|call| {
+            call.activity_type = Some(name);
+            call.content = Some(as_object(content).into());
+            call.replace = Some(true);
+        });
         (draft.owner, draft.scope, draft.surface) = (Owner::Runtime, Scope::Message, Surface::InlineProcess);
         (draft.persistence, draft.audience) = (Persistence::Snapshot, Audience::User);
         draft.ids.message = Some(id);
@@ -138,8 +141,12 @@ impl EventHandler<'_> {
                 odd => others.push(odd),
             }
         }
-        let draft = Draft::new(EventType::TextFinal).with("role", "user").with("text", texts.join("\n\n"));
-        let draft = draft.with("kind", PartKind::UserText.as_str()).with_some("parts", (!others.is_empty()).then_some(others));
+        let draft = Draft::new(EventType::TextFinal).words(|words| {
+            words.role = Some("user".to_owned());
+            words.text = Some(texts.join("\n\n"));
+            words.kind = Some(PartKind::UserText.to_string());
+        });
+        let draft = draft.with_some("parts", (!others.is_empty()).then_some(others));
         let draft = draft.with_owner(Owner::Session).with_phase(Phase::Acting).with_message(id.clone());
         self.push(carry_all(draft, fact));
         for mut file in files {

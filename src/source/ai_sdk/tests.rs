@@ -74,7 +74,7 @@ fn a_run_streams_its_text_and_ends_once() {
     assert!(drafts.iter().filter(|d| d.ids.part.is_some()).all(|d| d.ids.message.as_ref().unwrap().as_str() == "m"));
     let steps: Vec<_> = drafts.iter().filter(|d| d.payload.contains_key("stepId")).collect();
     assert_eq!(classes(&[steps[0].clone(), steps[1].clone()]), ["run.status acting", "run.status reconciling"]);
-    assert!(steps.iter().all(|step| step.audience == Audience::Dashboard && step.payload["stepId"] == 1));
+    assert!(steps.iter().all(|step| step.audience == Audience::Dashboard && step.payload.to_value()["stepId"] == 1));
 }
 
 #[test]
@@ -98,15 +98,15 @@ fn data_before_the_start_and_after_the_finish_is_projected_and_ends_nothing() {
 fn the_first_end_latches() {
     let drafts = adapt([start("m"), text("0", "Half"), chunk("error", json!({"errorText": "gone"})), finish("error")]);
     assert_eq!(ends(&drafts), ["run.failed failed"]);
-    assert_eq!(find(&drafts, EventType::RunFailed).payload["error"], json!({"message": "gone"}));
-    assert_eq!(drafts.last().unwrap().payload["kind"], "late_end");
+    assert_eq!(find(&drafts, EventType::RunFailed).payload.to_value()["error"], json!({"message": "gone"}));
+    assert_eq!(drafts.last().unwrap().payload.to_value()["kind"], "late_end");
     assert_eq!(count(&drafts, &EventType::TextFinal), 0, "the text was interrupted");
 }
 
 #[test]
 fn a_start_after_the_end_is_another_attempt() {
     let drafts = adapt([start("m"), finish("stop"), start("n"), finish("stop")]);
-    let attempts: Vec<_> = drafts.iter().filter_map(|draft| draft.payload.get("attempt")).collect();
+    let attempts: Vec<_> = drafts.iter().filter_map(|draft| draft.payload.open().get("attempt")).collect();
     assert_eq!(attempts, [1, 2]);
     assert_eq!(ends(&drafts), ["run.finished completed"; 2]);
 }
@@ -115,7 +115,7 @@ fn a_start_after_the_end_is_another_attempt() {
 fn an_abort_cancels_the_run() {
     let drafts = adapt([start("m"), call("c"), chunk("abort", json!({"reason": "stopped"}))]);
     assert_eq!(ends(&drafts), ["run.finished cancelled"]);
-    assert_eq!(drafts.last().unwrap().payload["reason"], "stopped");
+    assert_eq!(drafts.last().unwrap().payload.to_value()["reason"], "stopped");
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn of_two_open_parts_with_one_id_the_newest_takes_deltas_and_the_end() {
     let end = || chunk("text-end", json!({"id": "0"}));
     let drafts = adapt([start(), start(), text("0", "b"), end(), text("0", "a"), end(), end()]);
     assert_eq!(said(&drafts)[2..], ["text.delta 2 b", "text.final 2 -", "text.delta 1 a", "text.final 1 -"]);
-    assert_eq!(drafts.last().unwrap().payload["kind"], "end_without_start");
+    assert_eq!(drafts.last().unwrap().payload.to_value()["kind"], "end_without_start");
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn a_reset_of_a_step_empties_its_parts_and_ends_its_calls_and_the_first_one_does
         ["text.delta 1 kept", "text.final 1 -", "text.delta 2 voided", "text.final 2 ", "text.delta 3 again"]
     );
     let failed = find(&drafts, EventType::ToolFailed);
-    assert_eq!((&failed.payload["neverStarted"], &failed.phase), (&json!(true), &Phase::Cancelled));
+    assert_eq!((&failed.payload.to_value()["neverStarted"], &failed.phase), (&json!(true), &Phase::Cancelled));
 }
 
 // ── calls ──
@@ -236,7 +236,7 @@ fn a_call_shows_its_whole_input_to_users_and_the_streamed_one_to_operators() {
     assert_eq!(payload(started), json!({"title": "T", "dynamic": true, "toolName": "t", "state": "input-streaming"}));
     assert_eq!((&started.owner, started.audience, metadata.audience), (&Owner::Model, Audience::User, Audience::Internal));
     assert_eq!((streamed.audience, whole.audience), (Audience::Dashboard, Audience::User));
-    assert_eq!(whole.payload["input"], json!({"a": 1}));
+    assert_eq!(whole.payload.to_value()["input"], json!({"a": 1}));
     assert_eq!(payload(result), json!({"toolName": "t", "output": null}), "a tool may return nothing");
     assert_eq!(result.audience, Audience::User);
 }
@@ -262,11 +262,11 @@ fn preliminary_outputs_replace_each_other_and_only_the_final_one_ends_the_call()
 fn a_sub_agents_message_loses_the_providers_data() {
     let message = json!({"id": "", "role": "assistant", "parts": [{"type": "text", "text": "x", "providerMetadata": {"p": 1}}], "metadata": {"cost": 1}});
     let drafts = adapt([call("c"), output("c", message)]);
-    let shown = &find(&drafts, EventType::ToolResult).payload["output"];
+    let shown = &find(&drafts, EventType::ToolResult).payload.to_value()["output"];
     assert_eq!(*shown, json!({"id": "", "role": "assistant", "parts": [{"type": "text", "text": "x"}]}));
     let internal = drafts.last().unwrap();
     assert_eq!(
-        (internal.audience, &internal.payload["output"]),
+        (internal.audience, &internal.payload.to_value()["output"]),
         (Audience::Internal, &json!([{"providerMetadata": {"p": 1}}, {"metadata": {"cost": 1}}]))
     );
 }
@@ -288,7 +288,11 @@ fn an_invalid_input_fails_once() {
     let failures: Vec<_> = drafts.iter().filter(|draft| draft.event_type == EventType::ToolFailed).map(payload).collect();
     assert_eq!(failures.len(), 2, "the second call with the id ran and failed");
     assert_eq!(failures[0], json!({"error": {"message": "no JSON"}, "toolName": "t", "neverStarted": true}));
-    assert_eq!(find(&drafts, EventType::ToolArgs).payload["input"], "{\"a", "the input that was sent stays the call's");
+    assert_eq!(
+        find(&drafts, EventType::ToolArgs).payload.to_value()["input"],
+        "{\"a",
+        "the input that was sent stays the call's"
+    );
 }
 
 // ── pauses ──
@@ -312,7 +316,7 @@ fn a_pending_approval_makes_the_finish_a_pause_whatever_its_reason() {
     assert_eq!(payload(asked), json!({"kind": "tool_approval", "message": "home"}));
     assert_eq!((asked.ids.action.clone(), asked.ids.tool_call.as_ref().unwrap().as_str()), (ActionId::new("a").ok(), "c"));
     assert_eq!(
-        (drafts.last().unwrap().audience, &drafts.last().unwrap().payload["signature"]),
+        (drafts.last().unwrap().audience, &drafts.last().unwrap().payload.to_value()["signature"]),
         (Audience::Internal, &json!("sig"))
     );
 }
@@ -337,9 +341,9 @@ fn an_output_or_a_denial_shows_the_decision() {
             finish("stop"),
         ]);
         let resolved = find(&drafts, EventType::ActionResolved);
-        assert_eq!(resolved.payload["outcome"], outcome);
+        assert_eq!(resolved.payload.to_value()["outcome"], outcome);
         assert_eq!(count(&drafts, &EventType::ActionResolved), 1);
-        let resumed = drafts.iter().filter(|draft| draft.payload.get("resumed") == Some(&json!(true)));
+        let resumed = drafts.iter().filter(|draft| draft.payload.to_value().get("resumed") == Some(&json!(true)));
         assert_eq!(resumed.map(|draft| draft.phase.clone()).collect::<Vec<_>>(), [Phase::Acting]);
     }
 }
@@ -379,9 +383,12 @@ fn another_message_after_a_pause_abandons_what_was_asked() {
         bare("start-step"),
         finish("stop"),
     ]);
-    assert_eq!(find(&drafts, EventType::ActionResolved).payload["outcome"], "cancelled");
-    let codes: Vec<_> =
-        drafts.iter().filter(|d| d.event_type == EventType::ToolFailed).map(|d| &d.payload["error"]["code"]).collect();
+    assert_eq!(find(&drafts, EventType::ActionResolved).payload.to_value()["outcome"], "cancelled");
+    let codes: Vec<_> = drafts
+        .iter()
+        .filter(|d| d.event_type == EventType::ToolFailed)
+        .map(|d| d.payload.to_value()["error"]["code"].clone())
+        .collect();
     assert_eq!(codes, ["abandoned", "abandoned"]);
     assert_eq!(ends(&drafts), ["run.finished completed"]);
 }
@@ -448,7 +455,7 @@ fn metadata_is_for_operators_and_its_usage_is_a_total() {
         |usage: u64| json!({"messageMetadata": {"costUsd": 1, "totalUsage": {"inputTokens": usage, "outputTokens": 1}}});
     let drafts = adapt([start("m"), chunk("message-metadata", metadata(10)), chunk("finish", metadata(25))]);
     let usages: Vec<_> =
-        drafts.iter().filter(|d| d.event_type == EventType::MetricChanged).map(|d| &d.payload["usage"]).collect();
+        drafts.iter().filter(|d| d.event_type == EventType::MetricChanged).map(|d| &d.payload.open()["usage"]).collect();
     assert_eq!(usages, [&json!({"inputTokens": 10, "outputTokens": 1}), &json!({"inputTokens": 15})]);
     assert!(drafts[1..drafts.len() - 1].iter().all(|draft| draft.audience == Audience::Dashboard), "{:?}", classes(&drafts));
 }

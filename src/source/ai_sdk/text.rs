@@ -33,7 +33,7 @@ impl Part {
     }
 
     fn delta(&self, text: String) -> Draft {
-        self.draft(self.channel.delta()).with("text", text)
+        self.draft(self.channel.delta()).with_text(text)
     }
 
     fn end(&self) -> Draft {
@@ -138,7 +138,7 @@ impl EventHandler<'_> {
     pub(super) fn empty_parts_of_step(&mut self) {
         for part in self.memory.step_parts.take_all() {
             self.memory.streams.take(&part);
-            self.push(part.end().with("text", ""));
+            self.push(part.end().with_text(String::new()));
         }
     }
 

@@ -58,17 +58,19 @@ impl EventHandler<'_> {
     }
 
     pub(super) fn about_call(&self, class: EventType, id: ToolCallId) -> Draft {
-        Draft::new(class).with_some("toolName", self.memory.calls.open.find(&id).map(|call| call.name.clone())).with_call(id)
+        Draft::new(class).with_tool_name(self.memory.calls.open.find(&id).map(|call| call.name.as_str())).with_call(id)
     }
 
     pub(super) fn start_call(&mut self, raw: &str, tool: &str, is_streaming: bool) {
         let id = self.call_id(raw);
         self.memory.calls.start(Call { id: id.clone(), name: name_of(tool), agent: self.agent.clone() });
-        let mut draft = Draft::new(EventType::ToolStarted).with("toolName", tool);
+        let mut draft = Draft::new(EventType::ToolStarted).call(|call| {
+            call.tool_name = Some(tool.to_owned());
+            call.state = is_streaming.then(|| "input-streaming".to_owned());
+        });
         if self.agent.is_none() {
             draft = draft.with_source_id(&id, raw);
         }
-        draft.set("state", is_streaming.then_some("input-streaming"));
         (draft.owner, draft.ids.tool_call) = (Owner::Model, Some(id));
         draft.ids.message = self.memory.message.as_ref().filter(|_| is_streaming).map(|message| message.id.clone());
         draft.add_ref("parentToolCallId", self.agent.as_ref().and_then(|agent| self.memory.children.find(agent)?.call.clone()));
@@ -88,10 +90,10 @@ impl EventHandler<'_> {
         if tool == EXIT_PLAN_MODE
             && let Some(plan) = input.as_ref().and_then(|input| input.get("plan")).and_then(Value::as_str)
         {
-            let draft = Draft::new(EventType::PlanFinal).with("text", plan).with_persistence(Persistence::Snapshot);
+            let draft = Draft::new(EventType::PlanFinal).with_text(plan.to_owned()).with_persistence(Persistence::Snapshot);
             self.push(draft.with_message(message.clone()).with_part(part_of(index)));
         }
-        let mut draft = self.about(EventType::ToolArgs, &raw).with_some("input", input);
+        let mut draft = self.about(EventType::ToolArgs, &raw).call(|call| call.input = input.map(Box::new));
         draft.payload.extend(block);
         self.push_carrying(draft.with_persistence(Persistence::Archive).with_message(message.clone()), rest);
         self.memory.calls.forget_if_ended(&id, &self.out);
@@ -106,9 +108,10 @@ impl EventHandler<'_> {
         let draft = if is_error {
             let code = code.unwrap_or_else(|| "error".into());
             let message = format!("The tool failed: {code}.");
-            self.about(EventType::ToolFailed, &raw).with("error", error(Some(code), message))
+            let error = error(Some(code), message);
+            self.about(EventType::ToolFailed, &raw).call(|call| call.error = Some(Box::new(error.into())))
         } else {
-            self.about(EventType::ToolResult, &raw).with("output", output_of(content))
+            self.about(EventType::ToolResult, &raw).call(|call| call.output = Some(output_of(content).into()))
         };
         let id = self.call_id(&raw);
         self.memory.calls.end(&id);
@@ -138,7 +141,7 @@ impl EventHandler<'_> {
         let mut details = Draft::new(EventType::DiagnosticChanged).with("kind", "tool_use_result").with("eventType", "user");
         details.set("structured", structured);
         details.set("meta", (!meta.is_empty()).then_some(meta));
-        if details.payload.len() > 2 {
+        if details.payload.open().len() > 2 {
             let details = details.with_owner(Owner::Tool).with_scope(Scope::ToolCall).with_audience(Audience::Dashboard);
             self.push_carrying(details.with_call(id), std::mem::take(rest));
         }
@@ -163,7 +166,10 @@ impl EventHandler<'_> {
     }
 
     fn success(&self, raw: &str, output: Value, structured: Option<&Value>) -> Draft {
-        let draft = self.about(EventType::ToolResult, raw).with("output", output).with("status", "completed");
+        let draft = self.about(EventType::ToolResult, raw).call(|call| {
+            call.output = Some(output.into());
+            call.status = Some("completed".to_owned());
+        });
         // The text about a launch is for the model, and names files of the host.
         let is_launch = structured.is_some_and(|result| result.get("isAsync") == Some(&Value::Bool(true)));
         draft.with_audience(if is_launch { Audience::Dashboard } else { Audience::User })
@@ -181,11 +187,11 @@ impl EventHandler<'_> {
         let kind = meta.get("non_execution_kind").and_then(Value::as_str);
         let mut error = Map::from_iter([("message".to_owned(), Value::from(message))]);
         error.extend(kind.map(|kind| ("code".to_owned(), kind.into())));
-        let mut draft = self.about(EventType::ToolFailed, raw).with("error", error);
+        let mut draft = self.about(EventType::ToolFailed, raw).call(|call| call.error = Some(Box::new(error.into())));
         match kind {
             // A command that ran when the turn was interrupted is reported as rejected.
             Some(_) if self.memory.is_interrupted => draft.phase = Phase::Cancelled,
-            Some(_) => draft = draft.with("neverStarted", true),
+            Some(_) => draft = draft.call(|call| call.never_started = Some(true)),
             None => {}
         }
         draft

@@ -89,11 +89,11 @@ impl EventHandler<'_> {
         let mut draft = match BlockKind::of(&name) {
             BlockKind::Text => {
                 self.memory.has_text |= self.agent.is_none();
-                Draft::new(EventType::TextFinal).with("text", take_text(&mut block, "text"))
+                Draft::new(EventType::TextFinal).with_text(take_text(&mut block, "text"))
             }
             BlockKind::Thought => {
                 block.shift_remove("signature");
-                Draft::new(EventType::ReasoningSummary).with("text", take_text(&mut block, "thinking"))
+                Draft::new(EventType::ReasoningSummary).with_text(take_text(&mut block, "thinking"))
             }
             BlockKind::Tool => return self.requested(message, index, block, rest),
             BlockKind::Other if name.ends_with("_tool_result") => return self.server_result(block, rest),
@@ -157,7 +157,10 @@ impl EventHandler<'_> {
             return self.push(internal("repeated", "user").with("text", text));
         }
         let message: MessageId = next_id("claude-stream-json-input", &mut self.memory.messages_made);
-        let mut draft = Draft::new(EventType::TextFinal).with("role", "user").with("text", text).with_message(message);
+        let mut draft = Draft::new(EventType::TextFinal).with_message(message).words(|words| {
+            words.role = Some("user".to_owned());
+            words.text = Some(text);
+        });
         if self.agent.is_some() {
             draft.surface = Surface::TeammateTranscript;
         }

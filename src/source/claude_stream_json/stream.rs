@@ -152,7 +152,7 @@ impl EventHandler<'_> {
                 let blocks = self.memory.message.as_ref().map_or(&[][..], |message| &message.blocks);
                 let call = blocks.iter().rfind(|block| block.index == index).and_then(|block| block.call.clone());
                 if let (Some(text), Some(call)) = (text, call) {
-                    let draft = self.about_call(EventType::ToolArgs, call).with("inputText", text);
+                    let draft = self.about_call(EventType::ToolArgs, call).call(|call| call.input_text = Some(text));
                     self.push_carrying(draft.with_owner(Owner::Model).with_audience(Audience::Dashboard), rest);
                 }
             }
@@ -170,7 +170,7 @@ impl EventHandler<'_> {
             return self.push(diagnostic("chunk_without_message", "stream_event", rest).with("text", text));
         };
         self.memory.has_text |= class == EventType::TextDelta && !text.is_empty();
-        self.push_carrying(Draft::new(class).with("text", text).with_message(message).with_part(part_of(index)), rest);
+        self.push_carrying(Draft::new(class).with_text(text).with_message(message).with_part(part_of(index)), rest);
     }
 
     /// Ends the blocks of the partial message that have no line. The streamed chunks are their text.
@@ -201,15 +201,17 @@ impl EventHandler<'_> {
             match (block.kind, block.call) {
                 (BlockKind::Tool, Some(call)) => {
                     let error = error(Some("retracted"), "the model's message broke off");
-                    let draft = self.about_call(EventType::ToolFailed, call.clone()).with("error", error);
-                    let draft = draft.with("neverStarted", true);
+                    let draft = self.about_call(EventType::ToolFailed, call.clone()).call(|call| {
+                        call.error = Some(Box::new(error.into()));
+                        call.never_started = Some(true);
+                    });
                     self.memory.calls.end(&call);
                     self.push(draft.with_phase(Phase::Cancelled));
                 }
                 (BlockKind::Text | BlockKind::Thought, _) if !is_whole => {
                     let is_text = block.kind == BlockKind::Text;
                     let class = if is_text { EventType::TextFinal } else { EventType::ReasoningSummary };
-                    let draft = Draft::new(class).with("text", "").with("retracted", true);
+                    let draft = Draft::new(class).with_text(String::new()).with("retracted", true);
                     self.push(draft.with_message(id.clone()).with_part(part_of(block.index)));
                 }
                 _ => {}

@@ -88,10 +88,10 @@ impl EventHandler<'_> {
     /// Reports progress of a command that is its call.
     fn progress(&self, call: Option<&str>, message: Option<String>) -> Draft {
         let draft = match call {
-            Some(call) => self.about(EventType::ToolProgress, call).with("status", "running"),
+            Some(call) => self.about(EventType::ToolProgress, call).call(|call| call.status = Some("running".to_owned())),
             None => Draft::new(EventType::ToolProgress),
         };
-        draft.with_some("message", message).with_audience(Audience::User)
+        draft.call(|call| call.message = message).with_audience(Audience::User)
     }
 
     pub(super) fn task_progress(&mut self, mut fact: Fact) {

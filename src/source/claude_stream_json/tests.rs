@@ -89,7 +89,7 @@ fn a_text_that_comes_three_times_is_one_text() {
     assert_eq!(shown(&drafts), ["run.started", "text.delta", "text.delta", "text.delta", "text.final", "run.finished"]);
     let (chunk, whole) = (of(&drafts, EventType::TextDelta)[1], of(&drafts, EventType::TextFinal)[0]);
     assert_eq!((&chunk.ids.message, &chunk.ids.part), (&whole.ids.message, &whole.ids.part));
-    assert_eq!(of(&drafts, EventType::RunFinished)[0].payload.get("result"), None);
+    assert_eq!(of(&drafts, EventType::RunFinished)[0].payload.to_value().get("result"), None);
 }
 
 #[test]
@@ -104,10 +104,10 @@ fn success_with_an_error_is_a_failure() {
     for reason in ["api_error", "prompt_too_long"] {
         let end = end(stop(json!({"is_error": true, "terminal_reason": reason, "result": "Too long", "api_error_status": 529})));
         assert_eq!(
-            (end.event_type, &end.payload["error"]),
+            (end.event_type, &end.payload.to_value()["error"]),
             (EventType::RunFailed, &json!({"code": reason, "message": "Too long"}))
         );
-        assert_eq!(end.payload["retryable"], true);
+        assert_eq!(end.payload.to_value()["retryable"], true);
     }
 }
 
@@ -118,7 +118,7 @@ fn a_sentence_about_an_error_is_shown_and_is_no_answer() {
     assert_eq!(of(&drafts, EventType::TextFinal).len(), 0);
     let notice = &of(&drafts, EventType::RunStatus)[0];
     assert_eq!((notice.text("message"), notice.audience), (Some("API Error: hidden"), Audience::User));
-    assert_eq!(of(&drafts, EventType::RunFailed)[0].payload["error"]["code"], "authentication_failed");
+    assert_eq!(of(&drafts, EventType::RunFailed)[0].payload.to_value()["error"]["code"], "authentication_failed");
 }
 
 #[test]
@@ -146,7 +146,8 @@ fn a_limit_interrupts_the_turn() {
 #[test]
 fn an_init_after_a_result_is_the_next_attempt_and_one_in_mid_turn_is_none() {
     let drafts = drafts([init(), init(), stop(json!({})), init()]);
-    let attempts: Vec<_> = of(&drafts, EventType::RunStarted).iter().map(|draft| draft.payload["attempt"].clone()).collect();
+    let attempts: Vec<_> =
+        of(&drafts, EventType::RunStarted).iter().map(|draft| draft.payload.to_value()["attempt"].clone()).collect();
     assert_eq!(attempts, [json!(1), json!(2)]);
     let started = of(&drafts, EventType::RunStarted)[0];
     assert_eq!((started.text("model"), started.ids.thread.as_ref().unwrap().as_str()), (Some("m"), "s"));
@@ -187,7 +188,7 @@ fn a_broken_stream_retracts_what_got_no_line() {
     let broken = with(stream(json!({"type": "message_stop"})), json!({"abandoned_blocks": {"from_block_index": 0}}));
     let drafts = drafts([init(), begin("m"), block(0, text.clone()), text_delta("Half"), broken, begin("n"), block(0, text)]);
     let repair = of(&drafts, EventType::MessagesSnapshot)[0];
-    assert_eq!((repair.text("mode"), &repair.payload["messages"][0]["parts"]), (Some("repair"), &json!([])));
+    assert_eq!((repair.text("mode"), &repair.payload.to_value()["messages"][0]["parts"]), (Some("repair"), &json!([])));
 }
 
 #[test]
@@ -223,11 +224,11 @@ fn the_result_of_a_call_answers_its_permission() {
 fn a_permission_offers_what_the_program_suggests() {
     let drafts = drafts([init(), ask("r", "c", "Bash")]);
     let action = of(&drafts, EventType::ActionRequired)[0];
-    assert_eq!((action.text("kind"), &action.payload["input"]), (Some("tool_approval"), &json!({"command": "rm"})));
+    assert_eq!((action.text("kind"), &action.payload.to_value()["input"]), (Some("tool_approval"), &json!({"command": "rm"})));
     let labels: Vec<_> =
-        action.payload["options"].as_array().unwrap().iter().map(|option| option["label"].as_str().unwrap()).collect();
+        action.payload.open()["options"].as_array().unwrap().iter().map(|option| option["label"].as_str().unwrap()).collect();
     assert_eq!(labels, ["Allow", "Always allow Bash(rm)", "Allow, and use the mode acceptEdits", "Reject"]);
-    let widths: Vec<_> = action.payload["options"].as_array().unwrap().iter().map(|option| &option["width"]).collect();
+    let widths: Vec<_> = action.payload.open()["options"].as_array().unwrap().iter().map(|option| &option["width"]).collect();
     assert_eq!(widths[1..3], [&json!("always"), &json!("session")], "the destination of the permission is its width");
 }
 
@@ -247,11 +248,11 @@ fn questions_and_plans_are_requests_of_their_own_kind() {
     ]);
     let asked = of(&drafts, EventType::ActionRequired);
     assert_eq!((asked[0].text("kind"), asked[1].text("kind")), (Some("structured_input"), Some("plan_decision")));
-    assert_eq!(asked[0].payload["schema"]["properties"]["Which?"]["enum"], json!(["Red", "Blue"]));
+    assert_eq!(asked[0].payload.to_value()["schema"]["properties"]["Which?"]["enum"], json!(["Red", "Blue"]));
     let red = json!({"optionId": "Red", "label": "Red", "kind": "answer", "value": {"Which?": "Red"}});
-    assert_eq!(asked[0].payload["options"][0], red);
+    assert_eq!(asked[0].payload.to_value()["options"][0], red);
     let resolved = of(&drafts, EventType::ActionResolved)[0];
-    assert_eq!((resolved.text("outcome"), &resolved.payload["value"]), (Some("answered"), &json!({"Which?": "Red"})));
+    assert_eq!((resolved.text("outcome"), &resolved.payload.to_value()["value"]), (Some("answered"), &json!({"Which?": "Red"})));
     assert_eq!(of(&drafts, EventType::PlanFinal)[0].text("text"), Some("1. Go"), "the plan is in the call, not in the request");
 }
 
@@ -262,9 +263,9 @@ fn a_command_that_an_interrupt_stops_is_cancelled_and_was_started() {
     let receipt = json!({"type": "control_response", "response": {"response": {"still_queued": []}}});
     let failed = |facts: Vec<Value>| of(&drafts(facts), EventType::ToolFailed)[0].clone();
     let interrupted = failed(vec![init(), tool_use("c", "Bash", json!({})), receipt, rejected.clone()]);
-    assert_eq!((interrupted.phase, interrupted.payload.get("neverStarted")), (Phase::Cancelled, None));
+    assert_eq!((interrupted.phase, interrupted.payload.to_value().get("neverStarted")), (Phase::Cancelled, None));
     let refused = failed(vec![init(), tool_use("c", "Bash", json!({})), rejected]);
-    assert_eq!((refused.phase, &refused.payload["neverStarted"]), (Phase::Failed, &json!(true)));
+    assert_eq!((refused.phase, &refused.payload.to_value()["neverStarted"]), (Phase::Failed, &json!(true)));
 }
 
 #[test]
@@ -283,7 +284,7 @@ fn arguments_are_streamed_and_then_whole() {
     let drafts = drafts(facts);
     let args = of(&drafts, EventType::ToolArgs);
     assert_eq!((args.len(), args[0].text("inputText"), args[0].audience), (2, Some("{\"a\""), Audience::Dashboard));
-    assert_eq!((&args[1].payload["input"], of(&drafts, EventType::ToolStarted).len()), (&json!({"a": 1}), 1));
+    assert_eq!((&args[1].payload.to_value()["input"], of(&drafts, EventType::ToolStarted).len()), (&json!({"a": 1}), 1));
 }
 
 #[test]
@@ -346,7 +347,7 @@ fn a_result_waits_for_the_agents_in_the_background_and_their_end_leads_to_the_an
         ("run.finished", "completed"),
     ];
     assert_eq!(lifecycle, expected);
-    assert_eq!(of(&drafts, EventType::RunStatus)[1].payload["resumed"], true);
+    assert_eq!(of(&drafts, EventType::RunStatus)[1].payload.to_value()["resumed"], true);
 }
 
 #[test]
@@ -372,8 +373,8 @@ fn a_provider_s_tool_has_its_result_in_the_assistant_message() {
     let request = assistant("m", json!({"type": "server_tool_use", "id": "w", "name": "web_search", "input": {"query": "q"}}));
     let failed = json!({"type": "web_search_tool_result", "tool_use_id": "w", "content": {"error_code": "unavailable"}});
     let drafts = drafts([init(), request, assistant("m", found), assistant("m", failed)]);
-    assert_eq!(of(&drafts, EventType::ToolResult)[0].payload["output"], json!([{"title": "T"}]));
-    assert_eq!(of(&drafts, EventType::ToolFailed)[0].payload["error"]["code"], "unavailable");
+    assert_eq!(of(&drafts, EventType::ToolResult)[0].payload.to_value()["output"], json!([{"title": "T"}]));
+    assert_eq!(of(&drafts, EventType::ToolFailed)[0].payload.to_value()["error"]["code"], "unavailable");
 }
 
 #[test]
@@ -388,7 +389,7 @@ fn an_edit_has_a_diff_and_tasks_come_from_the_structured_result() {
         with(result_of("t", json!({})), task),
     ]);
     let diff = of(&drafts, EventType::ArtifactDiffReady)[0];
-    assert_eq!((diff.text("path"), &diff.payload["diffStat"]), (Some("/a"), &json!({"added": 2, "removed": 1})));
+    assert_eq!((diff.text("path"), &diff.payload.to_value()["diffStat"]), (Some("/a"), &json!({"added": 2, "removed": 1})));
     let todo = of(&drafts, EventType::TaskChanged)[0];
     assert_eq!(
         (todo.text("title"), todo.text("status"), todo.surface.clone()),
@@ -401,7 +402,7 @@ fn a_turn_costs_what_the_process_cost_more_than_before() {
     let spent = |total: f64| stop(json!({"total_cost_usd": total, "usage": {"input_tokens": 3}}));
     let drafts = drafts([init(), spent(0.5), init(), spent(0.75), init(), spent(0.25)]);
     let costs: Vec<_> =
-        of(&drafts, EventType::MetricChanged).iter().map(|draft| draft.payload["usage"]["costUsd"].clone()).collect();
+        of(&drafts, EventType::MetricChanged).iter().map(|draft| draft.payload.to_value()["usage"]["costUsd"].clone()).collect();
     assert_eq!(costs, [json!(0.5), json!(0.25), json!(0.25)]);
 }
 
@@ -419,7 +420,10 @@ fn a_compaction_before_the_init_belongs_to_the_turn_that_it_starts() {
     assert_eq!(of(&drafts, EventType::RunStarted).len(), 1);
     let ends = of(&drafts, EventType::ContextCompactionCompleted);
     assert_eq!((ends.len(), ends[0].phase.clone(), ends[1].phase.clone()), (2, Phase::Reconciling, Phase::Failed));
-    assert_eq!(of(&drafts, EventType::ContextCompactionStarted)[0].payload["compactionId"], ends[0].payload["compactionId"]);
+    assert_eq!(
+        of(&drafts, EventType::ContextCompactionStarted)[0].payload.to_value()["compactionId"],
+        ends[0].payload.to_value()["compactionId"]
+    );
 }
 
 #[test]
@@ -475,9 +479,9 @@ fn an_image_that_a_tool_returns_is_an_image_and_no_text_in_base64() {
         drafts([init(), tool_use("c", "Read", json!({"file_path": "a.png"})), result_of("c", json!({"content": content}))]);
     let of = |kind: EventType| drafts.iter().find(|draft| draft.event_type == kind).unwrap();
     let (artifact, result) = (of(EventType::ArtifactChanged), of(EventType::ToolResult));
-    let members = ["kind", "mediaType", "body"].map(|member| artifact.payload[member].clone());
+    let members = ["kind", "mediaType", "body"].map(|member| artifact.payload.open()[member].clone());
     assert_eq!(json!(members), json!(["image", "image/png", "data:image/png;base64,iVBORw0K"]));
     let id = artifact.ids.artifact.as_ref().unwrap();
-    assert_eq!(result.payload["output"][1], json!({"type": "image", "mediaType": "image/png", "artifactId": id}));
+    assert_eq!(result.payload.to_value()["output"][1], json!({"type": "image", "mediaType": "image/png", "artifactId": id}));
     assert_eq!(artifact.ids.tool_call, result.ids.tool_call);
 }

@@ -3,7 +3,7 @@
 use super::event::Kind;
 use super::tasks::Task;
 use super::{EventHandler, TurnState, internal};
-use crate::model::{Audience, Draft, EventType, Owner, Phase, Scope, ThreadId};
+use crate::model::{Audience, Draft, EventType, Owner, Payload, Phase, Scope, ThreadId};
 use crate::source::Fact;
 use crate::source::members::{diagnostic, move_members, take_counts, take_flag, take_number, take_text};
 use crate::source::turn::{ended, error, failed, started, waiting};
@@ -48,7 +48,7 @@ impl EventHandler<'_> {
             started.extend(fact.shift_remove(member).map(|value| (member.to_owned(), value)));
         }
         if self.memory.turn_state == TurnState::Open {
-            self.push(Draft { payload: started, ..self.acting() });
+            self.push(Draft { payload: Payload::Open(started), ..self.acting() });
         } else {
             self.start(started);
         }

@@ -133,12 +133,12 @@ impl EventHandler<'_> {
         let part = super::id_from(&index.to_string());
         match content.get("type").and_then(Value::as_str) {
             Some("text") => {
-                let draft = self.part(EventType::TextFinal, message, part).with("text", take_text(&mut content, "text"));
+                let draft = self.part(EventType::TextFinal, message, part).with_text(take_text(&mut content, "text"));
                 self.push(draft);
             }
             Some(kind @ ("reasoning" | "thinking")) => {
                 let kind = kind.to_owned();
-                let draft = self.part(EventType::ReasoningSummary, message, part).with("text", take_text(&mut content, &kind));
+                let draft = self.part(EventType::ReasoningSummary, message, part).with_text(take_text(&mut content, &kind));
                 self.push(draft);
             }
             Some("tool_call" | "tool_call_chunk") => {

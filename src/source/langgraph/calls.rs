@@ -69,20 +69,20 @@ impl EventHandler<'_> {
         let call = self.memory.calls.open.find(id);
         let name = call.map(|call| call.name.clone()).filter(|name| !name.is_empty());
         let agent = call.map_or_else(|| self.agent.clone(), |call| call.agent.clone());
-        Draft::new(class).with_some("toolName", name).with_agent(agent).with_call(id.clone())
+        Draft::new(class).with_tool_name(name).with_agent(agent).with_call(id.clone())
     }
 
     pub(super) fn start_call(&mut self, id: &ToolCallId, name: &str, message: Option<&MessageId>, is_streaming: bool) {
         let agent = message.and_then(|id| self.known(id)).map_or_else(|| self.agent.clone(), |known| known.agent.clone());
         self.memory.calls.start(Call { id: id.clone(), name: name_of(name), agent, args: TextDigest::default() });
-        let draft = self.about_call(EventType::ToolStarted, id).with("toolName", name);
-        let draft = draft.with_some("state", is_streaming.then_some("input-streaming"));
+        let draft = self.about_call(EventType::ToolStarted, id).with_tool_name(Some(name));
+        let draft = draft.call(|call| call.state = is_streaming.then(|| "input-streaming".to_owned()));
         self.push(draft.with_owner(Owner::Model).with_message(message.cloned()));
     }
 
     pub(super) fn args_piece(&mut self, id: &ToolCallId, text: &str) {
-        let draft = self.about_call(EventType::ToolArgs, id).with("inputText", text).with_audience(Audience::Dashboard);
-        self.push(draft);
+        let draft = self.about_call(EventType::ToolArgs, id).call(|call| call.input_text = Some(text.to_owned()));
+        self.push(draft.with_audience(Audience::Dashboard));
     }
 
     /// Handles the calls of a whole message. `is_new`: it did not come whole before.
@@ -124,7 +124,7 @@ impl EventHandler<'_> {
             Some(call) => call.args = digest,
             None => return,
         }
-        let draft = self.about_call(EventType::ToolArgs, &id).with("input", args);
+        let draft = self.about_call(EventType::ToolArgs, &id).call(|call| call.input = Some(args.into()));
         self.push(draft.with_persistence(Persistence::Archive).with_message(message.clone()));
         self.memory.calls.forget_if_ended(&id, &self.out);
     }
@@ -134,7 +134,10 @@ impl EventHandler<'_> {
         let Some(id) = self.open_call(message, index, &call, is_new) else { return };
         let text = super::text_of(&call, "error").unwrap_or("the arguments are no valid JSON").to_owned();
         let error = json!({ "code": "invalid_tool_call", "message": text });
-        let draft = self.about_call(EventType::ToolFailed, &id).with("error", error).with("neverStarted", true);
+        let draft = self.about_call(EventType::ToolFailed, &id).call(|call| {
+            call.error = Some(error.into());
+            call.never_started = Some(true);
+        });
         self.memory.calls.end(&id);
         self.push(draft);
     }
@@ -166,16 +169,17 @@ impl EventHandler<'_> {
         let output = message.shift_remove("content").unwrap_or(Value::Null);
         let failed = message.get("status").and_then(Value::as_str) == Some("error");
         let name = super::text_of(&Value::Object(message.clone()), "name").map(str::to_owned);
-        let mut draft = if failed {
-            let text = output.as_str().map_or_else(|| output.to_string(), str::to_owned);
-            self.about_call(EventType::ToolFailed, id).with("error", json!({ "message": text }))
-        } else {
-            self.about_call(EventType::ToolResult, id).with("output", output).with("status", "completed")
-        };
-        if !draft.payload.contains_key("toolName") {
-            draft.set("toolName", name);
-        }
-        draft.set("structured", message.shift_remove("artifact").filter(|artifact| !artifact.is_null()));
+        let draft = self.about_call(if failed { EventType::ToolFailed } else { EventType::ToolResult }, id).call(|call| {
+            if failed {
+                let text = output.as_str().map_or_else(|| output.to_string(), str::to_owned);
+                call.error = Some(json!({ "message": text }).into());
+            } else {
+                call.output = Some(output.into());
+                call.status = Some("completed".to_owned());
+            }
+            call.tool_name = call.tool_name.take().or(name);
+            call.structured = message.shift_remove("artifact").filter(|artifact| !artifact.is_null()).map(Box::new);
+        });
         self.memory.calls.end(id);
         self.push(draft.with_audience(Audience::User));
     }
@@ -185,7 +189,8 @@ impl EventHandler<'_> {
         if self.call_has_ended(id) {
             return;
         }
-        let draft = self.about_call(EventType::ToolFailed, id).with("error", json!({ "message": message }));
+        let draft = self.about_call(EventType::ToolFailed, id);
+        let draft = draft.call(|call| call.error = Some(json!({ "message": message }).into()));
         self.memory.calls.end(id);
         self.push(draft);
     }
@@ -198,12 +203,12 @@ impl EventHandler<'_> {
         if !self.knows_call(id) {
             self.start_call(id, name, None, false);
             if let Some(input) = input {
-                let draft = self.about_call(EventType::ToolArgs, id).with("input", input).with_persistence(Persistence::Archive);
-                self.push(draft);
+                let draft = self.about_call(EventType::ToolArgs, id).call(|call| call.input = Some(input.into()));
+                self.push(draft.with_persistence(Persistence::Archive));
             }
         }
-        let draft = self.about_call(EventType::ToolProgress, id).with("status", "running").with_audience(Audience::User);
-        self.push(draft);
+        let draft = self.about_call(EventType::ToolProgress, id).call(|call| call.status = Some("running".to_owned()));
+        self.push(draft.with_audience(Audience::User));
     }
 
     /// Handles an event of a tool in dialect B.
@@ -224,7 +229,7 @@ impl EventHandler<'_> {
             "tool-output-delta" => {
                 let delta = data.shift_remove("delta").unwrap_or(Value::Null);
                 let text = delta.as_str().map_or_else(|| delta.to_string(), str::to_owned);
-                let draft = self.about_call(EventType::ToolOutputDelta, &id).with("text", text).with_audience(Audience::User);
+                let draft = self.about_call(EventType::ToolOutputDelta, &id).with_text(text).with_audience(Audience::User);
                 self.push(draft);
             }
             "tool-finished" => match Message::of(data.shift_remove("output").unwrap_or(Value::Null)) {

@@ -89,7 +89,7 @@ impl EventHandler<'_> {
                 None
             }
         };
-        draft.payload.insert("payload".into(), value);
+        draft.payload.insert("payload", value);
         (draft.owner, draft.ids.action, draft.ids.tool_call) = (Owner::Action, Some(action.clone()), call.clone());
         self.memory.pending.add(Pending { action, call, is_expected: false });
         self.push_carrying(draft, rest);
@@ -101,7 +101,7 @@ impl EventHandler<'_> {
         let requests = value.shift_remove("action_requests").unwrap_or_else(|| json!([]));
         let list = requests.as_array().map_or(&[][..], Vec::as_slice);
         let text = |member: &str| list.iter().filter_map(|request| super::text_of(request, member)).collect::<Vec<_>>();
-        draft.payload.insert("kind".into(), "tool_approval".into());
+        draft.payload.insert("kind", "tool_approval".into());
         let descriptions = text("description");
         draft.set("message", (!descriptions.is_empty()).then(|| descriptions.join("\n")));
         let decisions = value.get("review_configs").and_then(Value::as_array).into_iter().flatten();
@@ -117,17 +117,17 @@ impl EventHandler<'_> {
         let only = <&[Value; 1]>::try_from(list).ok().map(|[only]| only);
         let call = only.and_then(|request| {
             let name = super::text_of(request, "name")?;
-            draft.payload.insert("toolName".into(), name.into());
+            draft.payload.insert("toolName", name.into());
             let args = digest_of(request.get("args").unwrap_or(&Value::Null));
             self.memory.calls.only(|call| call.name == name && call.args == args).map(|call| call.id.clone())
         });
-        draft.payload.insert("input".into(), requests);
+        draft.payload.insert("input", requests);
         call
     }
 
     /// Asks for a decision about one call.
     fn approval(&self, draft: &mut Draft, mut value: Fact, schema: Option<Value>) -> Option<ToolCallId> {
-        draft.payload.insert("kind".into(), "tool_approval".into());
+        draft.payload.insert("kind", "tool_approval".into());
         draft.set("toolName", take_text(&mut value, "name"));
         draft.set("message", take_text(&mut value, "description"));
         draft.set("input", value.shift_remove("args"));
@@ -199,7 +199,7 @@ fn option(decision: &str) -> Value {
 /// Asks a question of the graph's own kind.
 fn question(draft: &mut Draft, value: &Value, schema: Option<Value>) {
     let kind = if schema.is_some() { "structured_input" } else { "clarification" };
-    draft.payload.insert("kind".into(), kind.into());
+    draft.payload.insert("kind", kind.into());
     draft.set("schema", schema);
     let message = ["question", "description", "message"].iter().find_map(|member| super::text_of(value, member));
     draft.set("message", message.or(value.as_str()));

@@ -164,7 +164,7 @@ impl EventHandler<'_> {
             known.streamed.update(text.as_bytes());
         }
         let class = if is_reasoning { EventType::ReasoningDelta } else { EventType::TextDelta };
-        let draft = self.part(class, id, part).with("text", text);
+        let draft = self.part(class, id, part).with_text(text);
         self.push(draft);
     }
 
@@ -247,7 +247,7 @@ impl EventHandler<'_> {
                 continue;
             }
             let class = if is_reasoning { EventType::ReasoningSummary } else { EventType::TextFinal };
-            let draft = self.part(class, id, part.clone()).with("text", text);
+            let draft = self.part(class, id, part.clone()).with_text(text);
             seen.push(part);
             self.push(draft);
         }
@@ -296,7 +296,10 @@ impl EventHandler<'_> {
             return;
         }
         self.remember_whole(id.clone(), &message.text());
-        let draft = self.part(EventType::TextFinal, &id, id_from("0")).with("role", "user").with("text", message.text());
+        let draft = self.part(EventType::TextFinal, &id, id_from("0")).words(|words| {
+            words.role = Some("user".to_owned());
+            words.text = Some(message.text());
+        });
         self.push(draft.with_persistence(Persistence::Transcript));
     }
 

@@ -142,7 +142,7 @@ impl EventHandler<'_> {
     fn state(&self, class: EventType) -> Draft {
         let mut draft = Draft::new(class).with_audience(Audience::Internal);
         if let Some(agent) = &self.agent {
-            draft.payload.insert("activityType".into(), "subgraph-state".into());
+            draft.payload.insert("activityType", "subgraph-state".into());
             draft.ids.message = MessageId::new(agent.as_str()).ok();
         }
         draft

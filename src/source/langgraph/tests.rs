@@ -117,7 +117,7 @@ fn a_message_that_comes_whole_under_another_id_is_one_text() {
         let drafts = drafts(facts);
         let messages: BTreeSet<_> = drafts.iter().filter_map(|draft| Some(draft.ids.message.as_ref()?.to_string())).collect();
         assert_eq!(messages.into_iter().collect::<Vec<_>>(), ["run-1"]);
-        assert_eq!(of(&drafts, EventType::MessagesSnapshot)[0].payload["messages"][0]["messageId"], "run-1");
+        assert_eq!(of(&drafts, EventType::MessagesSnapshot)[0].payload.to_value()["messages"][0]["messageId"], "run-1");
     }
     let two = drafts([
         start(),
@@ -137,7 +137,7 @@ fn the_end_of_the_stream_is_no_end_of_the_run() {
 #[test]
 fn only_an_error_ends_a_run_stream() {
     let drafts = drafts([start(), mode("error", json!({"error": "ValueError", "message": "bad"}))]);
-    assert_eq!(of(&drafts, EventType::RunFailed)[0].payload["error"], json!({"code": "ValueError", "message": "bad"}));
+    assert_eq!(of(&drafts, EventType::RunFailed)[0].payload.to_value()["error"], json!({"code": "ValueError", "message": "bad"}));
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn a_call_ends_once_and_a_cached_update_ends_it_no_second_time() {
     ]);
     let results = of(&drafts, EventType::ToolResult);
     assert_eq!(
-        (results.len(), &results[0].payload["output"], &results[0].payload["structured"]),
+        (results.len(), &results[0].payload.to_value()["output"], &results[0].payload.to_value()["structured"]),
         (1, &json!("found"), &json!({"n": 1}))
     );
     assert_eq!(results[0].audience, Audience::User);
@@ -213,7 +213,7 @@ fn a_call_ends_once_and_a_cached_update_ends_it_no_second_time() {
 #[test]
 fn only_the_status_of_a_tool_s_message_says_that_it_failed() {
     let failed = drafts([start(), updates("tools", json!([tool("c", json!({"status": "error", "content": "no"}))]))]);
-    assert_eq!(of(&failed, EventType::ToolFailed)[0].payload["error"], json!({"message": "no"}));
+    assert_eq!(of(&failed, EventType::ToolFailed)[0].payload.to_value()["error"], json!({"message": "no"}));
     let apology = drafts([start(), updates("tools", json!([tool("c", json!({"content": "Sorry"}))]))]);
     assert_eq!(of(&apology, EventType::ToolResult).len(), 1);
 }
@@ -222,7 +222,7 @@ fn only_the_status_of_a_tool_s_message_says_that_it_failed() {
 fn a_call_with_arguments_that_are_no_json_fails_and_never_started() {
     let message = with(ai("m", ""), json!({"invalid_tool_calls": [{"id": "c", "name": "search", "args": "{", "error": null}]}));
     let failed = drafts([start(), updates("agent", json!([message]))]);
-    assert_eq!(of(&failed, EventType::ToolFailed)[0].payload["neverStarted"], true);
+    assert_eq!(of(&failed, EventType::ToolFailed)[0].payload.to_value()["neverStarted"], true);
 }
 
 #[test]
@@ -231,8 +231,8 @@ fn another_text_of_a_known_message_is_an_edit_and_a_removal_empties_it() {
     let drafts = drafts([start(), updates("a", json!([ai("m", "One")])), updates("b", json!([ai("m", "Two")])), removed]);
     let repairs = of(&drafts, EventType::MessagesSnapshot);
     assert_eq!(repairs.iter().map(|draft| draft.text("mode").unwrap()).collect::<Vec<_>>(), ["repair", "repair"]);
-    assert_eq!(repairs[0].payload["messages"][0]["parts"][0]["text"], json!(["Two"]));
-    assert_eq!(repairs[1].payload["messages"][0]["parts"], json!([]));
+    assert_eq!(repairs[0].payload.to_value()["messages"][0]["parts"][0]["text"], json!(["Two"]));
+    assert_eq!(repairs[1].payload.to_value()["messages"][0]["parts"], json!([]));
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn the_first_state_is_history_and_later_messages_are_new() {
     let drafts = drafts(facts);
     let window = of(&drafts, EventType::MessagesSnapshot);
     assert_eq!(
-        (window.len(), window[0].text("mode"), window[0].payload["messages"].as_array().unwrap().len()),
+        (window.len(), window[0].text("mode"), window[0].payload.to_value()["messages"].as_array().unwrap().len()),
         (1, Some("window"), 2)
     );
     assert_eq!(texts(&drafts, EventType::TextFinal), ["New"]);
@@ -289,8 +289,8 @@ fn an_interrupt_of_an_older_version_has_no_id_and_is_one_question_too() {
 fn a_breakpoint_waits_with_nothing_to_answer() {
     let drafts = drafts([start(), mode("updates", json!({"__interrupt__": []})), metadata("r2", 1)]);
     let waiting = of(&drafts, EventType::RunStatus)[0];
-    assert_eq!((waiting.phase.clone(), &waiting.payload["breakpoint"]), (Phase::Waiting, &json!(true)));
-    assert_eq!(drafts.last().unwrap().payload["resumed"], true);
+    assert_eq!((waiting.phase.clone(), &waiting.payload.to_value()["breakpoint"]), (Phase::Waiting, &json!(true)));
+    assert_eq!(drafts.last().unwrap().payload.to_value()["resumed"], true);
 }
 
 #[test]
@@ -314,8 +314,9 @@ fn a_review_of_calls_finds_the_call_by_its_name_and_arguments() {
     let drafts = drafts([start(), updates("agent", json!([calls(ai("m", ""))])), interrupt("i", review)]);
     let asked = of(&drafts, EventType::ActionRequired)[0];
     assert_eq!((asked.text("kind"), asked.ids.tool_call.as_ref().unwrap().as_str()), (Some("tool_approval"), "c"));
-    assert_eq!((asked.text("message"), &asked.payload["input"][0]["args"]), (Some("Look?"), &json!({"q": "x"})));
-    let options: Vec<_> = asked.payload["options"].as_array().unwrap().iter().map(|option| option["optionId"].clone()).collect();
+    assert_eq!((asked.text("message"), &asked.payload.to_value()["input"][0]["args"]), (Some("Look?"), &json!({"q": "x"})));
+    let options: Vec<_> =
+        asked.payload.to_value()["options"].as_array().unwrap().iter().map(|option| option["optionId"].clone()).collect();
     assert_eq!(options, ["approve", "reject"]);
 }
 
@@ -326,7 +327,7 @@ fn an_interrupt_about_one_call_names_it() {
     let drafts = drafts([start(), interrupt("i", value)]);
     let asked = of(&drafts, EventType::ActionRequired)[0];
     assert_eq!(
-        (asked.text("kind"), asked.ids.tool_call.as_ref().unwrap().as_str(), &asked.payload["input"]),
+        (asked.text("kind"), asked.ids.tool_call.as_ref().unwrap().as_str(), &asked.payload.to_value()["input"]),
         (Some("tool_approval"), "c", &json!({"q": "x"}))
     );
 }
@@ -399,7 +400,7 @@ fn what_a_tool_writes_is_its_progress() {
     let drafts = drafts([start(), updates("agent", json!([calls(ai("m", ""))])), progress("c"), progress("other")]);
     let reported = of(&drafts, EventType::ToolProgress)[0];
     assert_eq!(
-        (&reported.payload["loaded"], &reported.payload["total"], reported.audience),
+        (&reported.payload.to_value()["loaded"], &reported.payload.to_value()["total"], reported.audience),
         (&json!(1), &json!(3), Audience::Dashboard)
     );
     assert_eq!(drafts.last().unwrap().text("activityType"), Some("custom"));
@@ -447,7 +448,10 @@ fn the_root_s_lifecycle_ends_the_run_and_waits_only_where_it_asked() {
         lifecycle("running"),
     ]);
     assert_eq!(of(&asked, EventType::RunFinished).len(), 0);
-    assert_eq!((of(&asked, EventType::ActionRequired).len(), &asked.last().unwrap().payload["resumed"]), (1, &json!(true)));
+    assert_eq!(
+        (of(&asked, EventType::ActionRequired).len(), &asked.last().unwrap().payload.to_value()["resumed"]),
+        (1, &json!(true))
+    );
 }
 
 #[test]
@@ -546,7 +550,7 @@ fn the_parts_of_a_stream_in_process_are_the_modes_of_the_server() {
         part("updates", json!({"a": {"messages": [ai("m", "Hi")]}})),
     ]);
     assert_eq!(shown(&drafts), ["run.started", "text.delta", "text.final"]);
-    assert_eq!(of(&drafts, EventType::RunStarted)[0].payload["synthetic"], true);
+    assert_eq!(of(&drafts, EventType::RunStarted)[0].payload.to_value()["synthetic"], true);
 }
 
 #[test]

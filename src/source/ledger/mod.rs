@@ -23,10 +23,10 @@ pub use shared_set::SharedSet;
 pub use speakers::Speakers;
 
 use crate::model::audience::Audience;
-use crate::model::envelope::END_WITHHELD;
-use crate::model::{AgentId, Draft, Envelope, EventType, Ids, ToolCallId};
+use crate::model::fact::{Family, PayloadSeed};
+use crate::model::{AgentId, Draft, Envelope, EventType, Ids, MemberRef, ToolCallId};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use subject::{ActivityChange, Subject, SubjectKind, SubjectState, change_of, subject_of};
 
@@ -169,7 +169,8 @@ impl Ledger {
             draft.missed_by = before.missed;
         }
         // A snapshot with `replace: false` only reaches readers that have no state yet.
-        if let Some((subject, change)) = change.filter(|_| !(is_known && draft.member("replace") == Some(&Value::Bool(false)))) {
+        if let Some((subject, change)) = change.filter(|_| !(is_known && draft.member("replace") == Some(MemberRef::Flag(false))))
+        {
             self.track_change(draft, subject, change);
         }
         if let (Some(subject), Some(missed)) = (subject, draft.missed_by) {
@@ -254,8 +255,10 @@ impl Ledger {
             _ => own,
         };
         let ends = draft.event_type.is_end() && !is_agent;
-        if unstarted_end(draft, known).is_some_and(|end| end > own) {
-            draft.set(END_WITHHELD, Some(true));
+        if unstarted_end(draft, known).is_some_and(|end| end > own)
+            && let Some(call) = draft.payload.call_mut()
+        {
+            call.end_withheld = Some(true);
         }
         draft.start_audience = Some(match known.filter(|subject| !subject.unstarted) {
             // Readers that saw the start see the end. The body is withheld if it is a hidden agent's or covers a hidden
@@ -337,7 +340,7 @@ impl Ledger {
         if envelope.draft.event_type != EventType::MessagesSnapshot {
             return None;
         }
-        let messages = envelope.draft.payload.get("messages")?.as_array()?;
+        let messages = envelope.draft.payload.open().get("messages")?.as_array()?;
         let call = |of: &Value| self.hides_call(of.get("toolCallId").or_else(|| of.get("tool_call_id")), reader);
         let mut gone = false;
         let kept = messages
@@ -358,7 +361,7 @@ impl Ledger {
             return None;
         }
         let mut filtered = envelope.clone();
-        filtered.draft.to_mut().payload.insert("messages".into(), Value::Array(kept));
+        filtered.draft.to_mut().payload.insert("messages", Value::Array(kept));
         Some(filtered)
     }
 }
@@ -400,8 +403,7 @@ fn unstarted_end(draft: &Draft, known: Option<SubjectState>) -> Option<Audience>
 
 fn is_nested(draft: &Draft) -> bool {
     let names_parent = |refs: &Value| refs.get("parentToolCallId").is_some_and(|v| !v.is_null());
-    draft.refs.as_ref().is_some_and(names_parent)
-        || draft.payload.get("parentToolCallId").or_else(|| draft.extra.get("parentToolCallId")).is_some_and(|v| !v.is_null())
+    draft.refs.as_ref().is_some_and(names_parent) || draft.member("parentToolCallId").is_some_and(|parent| !parent.is_null())
 }
 
 const fn is_chunk(class: &EventType) -> bool {
@@ -414,11 +416,9 @@ fn rejected(draft: &Draft, violation: &Violation) -> Draft {
     diagnostic.ids.clone_from(&draft.ids);
     diagnostic.timestamp.clone_from(&draft.timestamp);
     diagnostic.source_sequence = draft.source_sequence;
-    diagnostic.payload = Map::from_iter([
-        ("kind".to_owned(), json!(violation.code)),
-        ("thing".to_owned(), json!(violation.thing)),
-        ("eventType".to_owned(), json!(violation.event_type)),
-        ("event".to_owned(), Value::Object(draft.payload.clone())),
-    ]);
+    let payload = json!({
+        "kind": violation.code, "thing": violation.thing, "eventType": violation.event_type, "event": draft.payload,
+    });
+    diagnostic.payload = PayloadSeed(Family::Open).read(payload);
     diagnostic
 }

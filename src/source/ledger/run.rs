@@ -1,9 +1,9 @@
 //! The status of a run, derived from its facts.
 
 use super::pending_set::PendingSet;
+use crate::model::fact::ReadMembers;
 use crate::model::{ActionId, CONTINUES, EventType, Phase};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 /// The status of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,8 +113,8 @@ const fn is_work(class: &EventType) -> bool {
 
 impl RunState {
     /// Applies an event to the run's state. Returns true if the run had already ended.
-    pub fn apply(&mut self, class: &EventType, phase: &Phase, action: Option<&ActionId>, payload: &Map<String, Value>) -> bool {
-        let marked = |member: &str| payload.get(member) == Some(&Value::Bool(true));
+    pub fn apply(&mut self, class: &EventType, phase: &Phase, action: Option<&ActionId>, payload: &impl ReadMembers) -> bool {
+        let marked = |member: &str| payload.is_true(member);
         match class {
             // The progress of a reader's answer is no sign of life from the runtime.
             EventType::ControlChanged => return self.status.is_end(),
@@ -179,8 +179,7 @@ impl RunState {
             EventType::DiagnosticChanged | EventType::MetricChanged => {}
             // The user's message comes before the agent's work.
             EventType::TextDelta | EventType::TextFinal
-                if (self.status == Status::Accepted || self.waits_for_nothing())
-                    && payload.get("role").is_some_and(|role| role == "user") => {}
+                if (self.status == Status::Accepted || self.waits_for_nothing()) && payload.text("role") == Some("user") => {}
             _ if self.status == Status::Accepted || self.status == Status::Unknown && self.begun || self.waits_for_nothing() => {
                 self.set_status(Status::Running, phase);
             }
@@ -216,8 +215,8 @@ impl RunState {
 
     /// Whether a start with this payload continues the attempt at work.
     #[must_use]
-    pub fn is_continued_by(&self, start: &Map<String, Value>) -> bool {
-        self.attempt > 0 && !self.status.is_end() && start.get(CONTINUES) == Some(&Value::Bool(true))
+    pub fn is_continued_by(&self, start: &impl ReadMembers) -> bool {
+        self.attempt > 0 && !self.status.is_end() && start.is_true(CONTINUES)
     }
 
     /// Whether silence makes the run stale: it proceeds without waiting for a decision.

@@ -1,7 +1,7 @@
 //! Subjects of a log: what they are, the state of one in one byte, and the subject of a draft.
 
 use crate::model::audience::Audience;
-use crate::model::{AgentId, Draft, EventType, MessageId, ToolCallId};
+use crate::model::{AgentId, Draft, EventType, MemberRef, MessageId, ToolCallId};
 use crate::source::members::RuntimeId;
 use crate::source::report::PROGRESS;
 use serde_json::Value;
@@ -158,7 +158,7 @@ fn subject<'b>(buffer: &'b mut String, kind: SubjectKind, parts: &[&str]) -> Opt
 fn activity_of(draft: &Draft) -> Option<&str> {
     use EventType as E;
     let can_be = matches!(draft.event_type, E::ToolProgress | E::StateSnapshot | E::StateDelta);
-    draft.member("activityType").filter(|_| can_be).and_then(Value::as_str)
+    draft.member("activityType").filter(|_| can_be).and_then(MemberRef::text)
 }
 
 /// Returns the call of a progress report.
@@ -218,8 +218,8 @@ pub(super) fn subject_of<'b>(draft: &Draft, buffer: &'b mut String) -> Option<Su
     }
     let by_payload = |members: &[&str]| {
         members.iter().find_map(|member| match draft.member(member)? {
-            Value::String(text) => Some(text.clone()),
-            Value::Number(number) if !number.is_f64() => Some(number.to_string()),
+            MemberRef::Text(text) => Some(text.to_owned()),
+            MemberRef::Number(number) if !number.is_f64() => Some(number.to_string()),
             _ => None,
         })
     };

@@ -190,7 +190,7 @@ fn a_chunk_after_the_seal_becomes_a_named_diagnostic() {
     let violation = ledger.record(&mut late, 2).expect("sealed");
     assert_eq!((violation.index, violation.code), (2, "write_after_seal"));
     assert_eq!(late.event_type, EventType::DiagnosticChanged);
-    assert_eq!(late.payload["event"]["text"], "x");
+    assert_eq!(late.payload.to_value()["event"]["text"], "x");
     assert!(ledger.record(&mut text(EventType::TextDelta, "m2", Some("p")), 3).is_none(), "another message is open");
 }
 
@@ -424,7 +424,7 @@ fn the_stub_of_a_review_s_end_names_the_review() {
             visibilities(&mut ledger, vec![Draft::new(EventType::ReviewRequested).with("reviewId", id.clone()), end.clone()]);
         assert_eq!(seen[1], [Stub, Stub, Body]);
         let edge = crate::model::visibility::stub(&envelope(end)).draft.into_owned().payload;
-        assert_eq!(Value::Object(edge), json!({"reviewId": id, "withheld": true}));
+        assert_eq!(edge.to_value(), json!({"reviewId": id, "withheld": true}));
     }
 }
 
@@ -462,7 +462,7 @@ fn a_messages_snapshot_reveals_no_hidden_calls_or_agents() {
     let envelope = envelope(snapshot);
     assert_eq!(ledger.messages_for(&envelope, Audience::Internal), None);
     let seen = ledger.messages_for(&envelope, Audience::User).unwrap();
-    assert_eq!(seen.draft.payload["messages"], json!([{"messageId": "1", "parts": [{"kind": "assistant_text"}]}]));
+    assert_eq!(seen.draft.payload.to_value()["messages"], json!([{"messageId": "1", "parts": [{"kind": "assistant_text"}]}]));
 }
 
 #[test]

@@ -134,7 +134,7 @@ impl EventHandler<'_> {
         let (id, is_of_caller) = (call.id.clone(), call.runner != Runner::Server);
         self.memory.calls.start(call);
         let own = named_call(item).unwrap_or_default();
-        let mut draft = Self::tool(EventType::ToolStarted, id.clone()).with("toolName", name).with_source_id(&id, own);
+        let mut draft = Self::tool(EventType::ToolStarted, id.clone()).with_tool_name(Some(name)).with_source_id(&id, own);
         if is_of_caller {
             // The caller runs the call once the model has completed it.
             draft.owner = Owner::Model;
@@ -156,7 +156,7 @@ impl EventHandler<'_> {
     pub(super) fn input_delta(&mut self, mut fact: Fact) {
         let id = self.call_of(ItemKind::Call, &mut fact);
         fact.shift_remove("command_index");
-        let draft = Self::tool(EventType::ToolArgs, id).with_some("inputText", take_text(&mut fact, "delta"));
+        let draft = Self::tool(EventType::ToolArgs, id).call(|call| call.input_text = take_text(&mut fact, "delta"));
         self.push(carry_all(draft.with_audience(Audience::Dashboard), fact));
     }
 
@@ -173,8 +173,11 @@ impl EventHandler<'_> {
         // A call that no event began has no name until its item is whole.
         let name = name.filter(|_| call.name.is_empty());
         call.name.extend(name.as_deref().map(name_of));
-        let draft = Self::tool(EventType::ToolArgs, id.clone()).with("input", parsed(input)).with("state", "input-available");
-        self.push(carry_all(draft.with_some("toolName", name).with_persistence(Persistence::Archive), rest));
+        let draft = Self::tool(EventType::ToolArgs, id.clone()).call(|call| {
+            call.input = Some(parsed(input).into());
+            call.state = Some("input-available".to_owned());
+        });
+        self.push(carry_all(draft.with_tool_name(name).with_persistence(Persistence::Archive), rest));
         if self.out.has_ended(id) {
             self.memory.end_call(id);
         }
@@ -228,11 +231,12 @@ impl EventHandler<'_> {
     /// Reports the result of a call, or with an error its failure.
     fn result(&mut self, id: ToolCallId, output: Option<Value>, error: Option<Value>, rest: Fact) {
         let name = self.memory.end_call(&id).map(|call| call.name).filter(|name| !name.is_empty());
-        let draft = match error {
-            Some(error) => Self::tool(EventType::ToolFailed, id).with("error", error_of(&error)),
-            None => Self::tool(EventType::ToolResult, id),
-        };
-        self.push(carry_all(draft.with_some("toolName", name).with_some("output", output), rest));
+        let class = if error.is_some() { EventType::ToolFailed } else { EventType::ToolResult };
+        let draft = Self::tool(class, id).with_tool_name(name).call(|call| {
+            call.error = error.map(|error| Box::new(error_of(&error).into()));
+            call.output = output.map(Box::new);
+        });
+        self.push(carry_all(draft, rest));
     }
 
     /// Ends a call with the output that the caller sends.
@@ -251,8 +255,9 @@ impl EventHandler<'_> {
         let Some(Value::Object(delta)) = fact.shift_remove("delta") else { return };
         fact.shift_remove("command_index");
         for (channel, text) in delta {
-            let draft = Self::tool(EventType::ToolOutputDelta, id.clone()).with("channel", channel).with("text", text);
-            self.push(draft);
+            let draft = Self::tool(EventType::ToolOutputDelta, id.clone()).call(|call| call.channel = Some(channel));
+            // A piece of another type stays what it is.
+            self.push(draft.with("text", text));
         }
         self.push_internal("shell_output", "response.shell_call_output_content.delta", fact);
     }
@@ -265,7 +270,10 @@ impl EventHandler<'_> {
             "failed" => "failed",
             _ => "running",
         };
-        let draft = Self::tool(EventType::ToolProgress, id).with("status", status).with("message", step);
+        let draft = Self::tool(EventType::ToolProgress, id).call(|call| {
+            call.status = Some(status.to_owned());
+            call.message = Some(step.to_owned());
+        });
         self.push(carry_all(draft, fact));
     }
 
@@ -295,7 +303,8 @@ impl EventHandler<'_> {
         let calls = self.memory.calls.open.iter().filter(|call| call.runner != Runner::Server);
         let calls: Vec<_> = calls.map(|call| call.id.clone()).collect();
         for id in &calls {
-            self.push(Self::tool(EventType::ToolProgress, id.clone()).with("status", "pending"));
+            let draft = Self::tool(EventType::ToolProgress, id.clone());
+            self.push(draft.call(|call| call.status = Some("pending".to_owned())));
         }
         !calls.is_empty()
     }
@@ -305,8 +314,11 @@ impl EventHandler<'_> {
         let calls = self.memory.calls.open.iter().filter(|call| call.runner == Runner::CallersFunction && call.is_ready);
         let calls: Vec<_> = calls.map(|call| (call.id.clone(), call.name.clone())).collect();
         for (id, name) in &calls {
-            let draft = Self::tool(EventType::ToolProgress, id.clone()).with("toolName", name.as_str());
-            let draft = draft.with("status", "pending").with("awaits", "client");
+            let draft = Self::tool(EventType::ToolProgress, id.clone()).call(|call| {
+                call.tool_name = Some(name.clone());
+                call.status = Some("pending".to_owned());
+                call.awaits = Some("client".to_owned());
+            });
             self.push(draft.with_persistence(Persistence::Snapshot));
         }
         !calls.is_empty()
@@ -319,10 +331,12 @@ impl EventHandler<'_> {
             let mut draft = Self::tool(class, call.id).with("outcome", "unknown");
             if !call.is_ready {
                 let error = error(Some("incomplete"), "the input was never complete");
-                draft = draft.with("error", error).with("neverStarted", true).with_phase(Phase::Cancelled);
+                draft = draft.with_phase(Phase::Cancelled).call(|call| {
+                    call.error = Some(Box::new(error.into()));
+                    call.never_started = Some(true);
+                });
             }
-            draft.set("toolName", Some(call.name).filter(|name| !name.is_empty()));
-            self.push(draft);
+            self.push(draft.with_tool_name(Some(call.name).filter(|name| !name.is_empty())));
         }
     }
 

@@ -95,9 +95,15 @@ fn a_response_starts_and_completes_a_run() {
     assert_eq!(payload(&drafts[0]), json!({"attempt": 1, "model": "m"}));
     assert!(drafts.iter().all(|draft| draft.ids.thread.as_ref().unwrap().as_str() == "conv"));
     let internal = find(&drafts, EventType::DiagnosticChanged);
-    assert_eq!((internal.audience, &internal.payload["event"]["instructions"]), (Audience::Internal, &json!("be kind")));
+    assert_eq!(
+        (internal.audience, &internal.payload.to_value()["event"]["instructions"]),
+        (Audience::Internal, &json!("be kind"))
+    );
     let metric = find(&drafts, EventType::MetricChanged);
-    assert_eq!(metric.payload["usage"], json!({"inputTokens": 9, "outputTokens": 3, "thinkingTokens": 2, "llmCalls": 1}));
+    assert_eq!(
+        metric.payload.to_value()["usage"],
+        json!({"inputTokens": 9, "outputTokens": 3, "thinkingTokens": 2, "llmCalls": 1})
+    );
     assert_eq!(metric.audience, Audience::Dashboard);
 }
 
@@ -133,7 +139,7 @@ fn a_later_response_of_an_open_run_is_a_step_and_answers_its_calls() {
 fn a_response_after_the_end_is_another_attempt() {
     let drafts = adapt([created("r1"), completed(json!([])), created("r2"), completed(json!([]))]);
     assert_eq!(ends(&drafts), ["run.finished completed"; 2]);
-    assert_eq!(drafts.iter().filter_map(|draft| draft.payload.get("attempt")).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(drafts.iter().filter_map(|draft| draft.payload.open().get("attempt")).collect::<Vec<_>>(), [1, 2]);
 }
 
 #[test]
@@ -171,9 +177,9 @@ fn an_error_is_read_flat_and_nested_and_only_the_first_end_counts() {
         let drafts = adapt([error, failed.clone()]);
         assert_eq!(ends(&drafts), ["run.failed failed"]);
         let reported = find(&drafts, EventType::RunFailed);
-        assert_eq!(reported.payload["error"], json!({"code": code, "message": "busy"}));
+        assert_eq!(reported.payload.to_value()["error"], json!({"code": code, "message": "busy"}));
         assert_eq!(reported.payload.contains_key("retryable"), code == "server_error");
-        assert_eq!(drafts.last().unwrap().payload["kind"], "late_end");
+        assert_eq!(drafts.last().unwrap().payload.to_value()["kind"], "late_end");
     }
 }
 
@@ -274,7 +280,7 @@ fn a_refusal_is_text_and_marks_the_end() {
         completed(json!([])),
     ]);
     assert_eq!(said(&drafts), ["text.delta 1-0/refusal-0 No", "text.final 1-0/refusal-0 No."]);
-    assert!(drafts.iter().filter(|draft| draft.ids.part.is_some()).all(|draft| draft.payload["refusal"] == true));
+    assert!(drafts.iter().filter(|draft| draft.ids.part.is_some()).all(|draft| draft.payload.to_value()["refusal"] == true));
     assert_eq!(payload(drafts.last().unwrap()), json!({"status": "completed", "refused": true}));
 }
 
@@ -300,7 +306,10 @@ fn summaries_are_for_users_and_raw_thoughts_for_operators() {
     assert_eq!((of("summary-0").audience, of("thought-0").audience), (Audience::User, Audience::Dashboard));
     assert!(!of("summary-0").extra.contains_key("obfuscation"));
     let encrypted = drafts.last().unwrap();
-    assert_eq!((encrypted.audience, &encrypted.payload["event"]["encrypted_content"]), (Audience::Internal, &json!("x")));
+    assert_eq!(
+        (encrypted.audience, &encrypted.payload.to_value()["event"]["encrypted_content"]),
+        (Audience::Internal, &json!("x"))
+    );
 }
 
 #[test]
@@ -406,7 +415,7 @@ fn pictures_are_artifacts_and_never_in_an_output() {
     let pictures = all(&drafts, EventType::ArtifactChanged);
     assert_eq!(pictures[0]["body"], "data:image/webp;base64,AA");
     assert_eq!(pictures[1], json!({"kind": "image", "mediaType": "image/webp", "body": "data:image/webp;base64,AAAA"}));
-    assert_eq!(find(&drafts, EventType::ToolResult).payload["output"], json!({"status": "completed"}));
+    assert_eq!(find(&drafts, EventType::ToolResult).payload.to_value()["output"], json!({"status": "completed"}));
 }
 
 #[test]
@@ -454,7 +463,7 @@ fn the_call_or_the_callers_answer_resolves_an_approval_and_a_response_without_ei
         let drafts = adapt(asked().into_iter().chain(rest));
         assert_eq!(all(&drafts, EventType::ActionResolved), [outcome]);
         assert_eq!(ends(&drafts), ["run.finished completed"]);
-        assert_eq!(drafts.iter().filter(|draft| draft.payload.get("resumed") == Some(&json!(true))).count(), 1);
+        assert_eq!(drafts.iter().filter(|draft| draft.payload.to_value().get("resumed") == Some(&json!(true))).count(), 1);
     }
 }
 
@@ -565,7 +574,7 @@ fn a_response_whose_server_tools_are_complete_completes_the_run() {
             "arguments": "{\"query\":\"x\"}", "status": "completed"});
         let drafts = adapt([created("r"), done(0, search), completed(json!([]))]);
         assert_eq!(ends(&drafts), ["run.finished completed"], "{call_id}");
-        assert_eq!(find(&drafts, EventType::ToolArgs).payload["input"], json!({"query": "x"}));
+        assert_eq!(find(&drafts, EventType::ToolArgs).payload.to_value()["input"], json!({"query": "x"}));
         assert!(drafts.iter().any(|draft| draft.event_type == EventType::ToolResult), "{call_id}");
     }
 }
@@ -579,6 +588,6 @@ fn a_call_whose_id_differs_between_its_announcement_and_its_item_is_one_call() {
     let calls: Vec<_> =
         drafts.iter().filter(|draft| draft.event_type.as_str().starts_with("tool.")).map(samples::call_of).collect();
     assert!(calls.iter().all(|call| *call == "call_a"), "{calls:?}");
-    assert_eq!(find(&drafts, EventType::ToolResult).payload["output"], "found");
+    assert_eq!(find(&drafts, EventType::ToolResult).payload.to_value()["output"], "found");
     assert_eq!(ends(&drafts), ["run.finished completed"]);
 }

@@ -74,7 +74,7 @@ impl EventHandler<'_> {
         self.memory.part(at, channel, index);
         self.memory.has_refused |= channel == Channel::Refusal;
         let text = take_text(&mut fact, "delta");
-        let draft = self.part_draft(channel.delta(), at, channel, index).with_some("text", text);
+        let draft = self.part_draft(channel.delta(), at, channel, index).with_text(text);
         self.push(carry_all(draft, fact));
     }
 
@@ -123,7 +123,7 @@ impl EventHandler<'_> {
             None => {}
         }
         self.memory.has_refused |= channel == Channel::Refusal;
-        let draft = self.part_draft(channel.end(), at, channel, index).with("text", text);
+        let draft = self.part_draft(channel.end(), at, channel, index).with_text(text);
         self.push(carry_all(draft, rest));
     }
 

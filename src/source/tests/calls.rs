@@ -84,7 +84,7 @@ fn assert_one_call(source: &str, drafts: &[Draft], n: u32) {
     assert_eq!(of_class(drafts, EventType::ToolStarted).len(), 1, "{source}");
     assert_eq!(find(drafts, EventType::ToolStarted).text("toolName"), Some("ls"), "{source}");
     let streamed: String = drafts.iter().filter_map(|draft| draft.text("inputText")).collect();
-    let whole = drafts.iter().rev().find_map(|draft| draft.payload.get("input").cloned());
+    let whole = drafts.iter().rev().find_map(|draft| draft.payload.to_value().get("input").cloned());
     assert_eq!(whole.unwrap_or_else(|| serde_json::from_str(&streamed).unwrap()), json!({ "n": n }), "{source}");
     assert_eq!(find(drafts, EventType::ToolResult).text("output"), Some(&*format!("result {n}")), "{source}");
 }

@@ -86,7 +86,7 @@ impl EventHandler<'_> {
 
     pub(super) fn start_call(&mut self, id: ToolCallId, name: &str, parent: Option<MessageId>, rest: Fact) {
         self.memory.calls.start(Call::new(id.clone(), name, self.agent.clone()));
-        let draft = self.tool(EventType::ToolStarted, id, rest).with("toolName", name);
+        let draft = self.tool(EventType::ToolStarted, id, rest).with_tool_name(Some(name));
         // Until the arguments are complete, the call is the model's request and not yet the tool's work.
         self.push(draft.with_owner(Owner::Model).with_message(parent));
     }
@@ -108,7 +108,7 @@ impl EventHandler<'_> {
         if let Some(call) = self.memory.calls.open.find_mut(&id) {
             call.args_bytes += text.len() as u64;
         }
-        let draft = self.tool(EventType::ToolArgs, id, rest).with("inputText", text);
+        let draft = self.tool(EventType::ToolArgs, id, rest).call(|call| call.input_text = Some(text));
         self.push(draft);
     }
 
@@ -122,7 +122,8 @@ impl EventHandler<'_> {
 
     /// Reports that the streamed arguments are complete.
     pub(super) fn report_complete_args(&mut self, id: &ToolCallId, rest: Fact) {
-        let mut draft = self.tool(EventType::ToolArgs, id.clone(), rest).with("state", "input-available");
+        let mut draft = self.tool(EventType::ToolArgs, id.clone(), rest);
+        draft = draft.call(|call| call.state = Some("input-available".to_owned()));
         draft.persistence = Persistence::Archive;
         if let Some(call) = self.memory.calls.open.find_mut(id) {
             call.ready = true;
@@ -136,7 +137,8 @@ impl EventHandler<'_> {
     pub(super) fn report_whole_args(&mut self, id: &ToolCallId, text: &str) {
         match input(text) {
             ("input", input) => {
-                let draft = self.tool(EventType::ToolArgs, id.clone(), Map::new()).with("input", input);
+                let draft = self.tool(EventType::ToolArgs, id.clone(), Map::new());
+                let draft = draft.call(|call| call.input = Some(input.into()));
                 if let Some(call) = self.memory.calls.open.find_mut(id) {
                     (call.ready, call.args_bytes) = (true, text.len() as u64);
                 }
@@ -199,26 +201,27 @@ impl EventHandler<'_> {
         role: Option<String>,
         rest: Fact,
     ) {
-        let mut draft = self.tool(EventType::ToolResult, id.clone(), rest).with("outcome", "unknown");
-        self.name_call(&mut draft, &id);
+        let draft = self.tool(EventType::ToolResult, id.clone(), rest).with("outcome", "unknown");
+        let draft = self.name_call(draft, &id).call(|call| call.output = content.map(Box::new));
         self.memory.calls.end(&id);
-        let draft = draft.with_some("output", content).with_some("role", role);
-        self.push(draft.with_message(message).with_audience(Audience::User));
+        self.push(draft.with_some("role", role).with_message(message).with_audience(Audience::User));
     }
 
     /// Reports a failure from a tool's message with an `error` member.
     pub(super) fn failure(&mut self, id: ToolCallId, message: Option<MessageId>, error: String, content: Option<Value>) {
-        let mut draft = self.tool(EventType::ToolFailed, id.clone(), Map::new()).with("error", json!({ "message": error }));
-        self.name_call(&mut draft, &id);
+        let draft = self.tool(EventType::ToolFailed, id.clone(), Map::new()).call(|call| {
+            call.error = Some(json!({ "message": error }).into());
+            call.output = content.map(Box::new);
+        });
+        let draft = self.name_call(draft, &id);
         self.memory.calls.end(&id);
-        self.push(draft.with_some("output", content).with_message(message));
+        self.push(draft.with_message(message));
     }
 
     /// Adds the name of the call's tool, if known.
-    pub(super) fn name_call(&self, draft: &mut Draft, id: &ToolCallId) {
-        if let Some(call) = self.memory.calls.open.find(id).filter(|call| !call.name.is_empty()) {
-            draft.payload.insert("toolName".into(), call.name.as_str().into());
-        }
+    pub(super) fn name_call(&self, draft: Draft, id: &ToolCallId) -> Draft {
+        let call = self.memory.calls.open.find(id);
+        draft.with_tool_name(call.map(|call| call.name.as_str()).filter(|name| !name.is_empty()))
     }
 
     /// Reports the calls that await the client's result after a successful run.
@@ -235,9 +238,11 @@ impl EventHandler<'_> {
                 None => self.memory.calls.start(Call::new(id.clone(), "", None)),
                 Some(_) => {}
             }
-            let draft = self.tool(EventType::ToolProgress, id.clone(), Map::new());
-            let mut draft = draft.with("status", "pending").with("awaits", "client");
-            self.name_call(&mut draft, &id);
+            let draft = self.tool(EventType::ToolProgress, id.clone(), Map::new()).call(|call| {
+                call.status = Some("pending".to_owned());
+                call.awaits = Some("client".to_owned());
+            });
+            let draft = self.name_call(draft, &id);
             if let Some(call) = self.memory.calls.open.find_mut(&id) {
                 call.awaited = true;
             }

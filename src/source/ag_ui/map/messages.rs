@@ -153,7 +153,7 @@ impl EventHandler<'_> {
             Some(Value::Array(blocks)) => blocks.iter().filter_map(block_text).collect::<String>(),
             _ => String::new(),
         };
-        let draft = carry_all(Draft::new(EventType::ReasoningSummary).with("text", text), message);
+        let draft = carry_all(Draft::new(EventType::ReasoningSummary).with_text(text), message);
         Some(draft.with_message(id).with_part(PartId::new(&part_name("reasoning", 1)).ok()).with_agent(agent))
     }
 

@@ -157,7 +157,7 @@ impl EventHandler<'_> {
                 for (n, interrupt) in outcome.interrupts(&mut fact).into_iter().enumerate() {
                     match interrupt {
                         Value::Object(interrupt) => self.require_action(interrupt),
-                        odd => drop(draft.payload.insert(format!("interrupt{n}"), odd)),
+                        odd => draft.payload.insert(format!("interrupt{n}"), odd),
                     }
                 }
                 self.memory.hold_calls();
@@ -229,7 +229,7 @@ impl EventHandler<'_> {
         let draft = Draft::new(EventType::ActionRequired).with("kind", kind.as_str()).with_some("reason", reason);
         let mut draft = draft.with_moved(&mut interrupt, &members).with_owner(kind.owner());
         if let Some(id) = &call {
-            self.name_call(&mut draft, id);
+            draft = self.name_call(draft, id);
         }
         take_question(&mut draft, &mut interrupt);
         question_of(&mut draft);
@@ -257,14 +257,14 @@ impl EventHandler<'_> {
 ///
 /// The payload may use the protocol's names or Awaken's.
 fn question_of(draft: &mut Draft) {
-    let Some(Value::Object(mut own)) = draft.payload.get("payload").cloned() else { return };
+    let Some(Value::Object(mut own)) = draft.payload.open().get("payload").cloned() else { return };
     take_question(draft, &mut own);
     for (ours, theirs) in
         [("toolName", &["toolName", "tool"][..]), ("parameters", &["parameters", "arguments", "args", "input"][..])]
     {
         let value = theirs.iter().find_map(|name| own.shift_remove(*name)).filter(|value| !value.is_null());
         if let Some(value) = value.filter(|_| !draft.payload.contains_key(ours)) {
-            draft.payload.insert(ours.into(), value);
+            draft.payload.insert(ours, value);
         }
     }
 }

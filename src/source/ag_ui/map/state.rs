@@ -53,7 +53,7 @@ impl EventHandler<'_> {
     fn state(&self, class: EventType, rest: Fact) -> Draft {
         let mut draft = carry_all(Draft::new(class), rest);
         if let Some(agent) = &self.agent {
-            draft.payload.insert("activityType".into(), SUBAGENT_STATE.into());
+            draft.payload.insert("activityType", SUBAGENT_STATE.into());
             draft.ids.message = MessageId::new(agent.as_str()).ok();
         }
         let states = &self.memory.internal_states;
@@ -92,7 +92,7 @@ impl EventHandler<'_> {
         let patch = take_list(&mut fact, "patch");
         let call = ToolCallId::new(target.as_str()).ok().filter(|_| activity == OUTPUT);
         if let (Some(call), Some(text)) = (call, streamed(&patch)) {
-            let draft = carry_all(Draft::new(EventType::ToolOutputDelta).with("text", text), fact);
+            let draft = carry_all(Draft::new(EventType::ToolOutputDelta).with_text(text), fact);
             return self.push(draft.with_agent(self.agent_of(&call)).with_call(call).with_audience(Audience::User));
         }
         let draft = self.activity(EventType::StateDelta, target, activity, fact).with("patch", patch);

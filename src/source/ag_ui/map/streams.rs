@@ -47,7 +47,7 @@ impl Stream {
     }
 
     fn draft(&self, class: EventType) -> Draft {
-        let draft = Draft::new(class).with_some("role", self.role.as_deref());
+        let draft = Draft::new(class).words(|words| words.role.clone_from(&self.role));
         let mut draft = draft.with_message(self.message.clone()).with_part(self.part()).with_agent(self.agent.clone());
         if self.channel == Channel::Text && self.agent.is_some() {
             draft.surface = Surface::TeammateTranscript;
@@ -150,7 +150,7 @@ impl EventHandler<'_> {
     }
 
     fn delta(&mut self, stream: &Stream, text: String, rest: Fact) {
-        let draft = stream.draft(stream.channel.delta()).with("text", text);
+        let draft = stream.draft(stream.channel.delta()).with_text(text);
         self.push(carry_all(draft, rest));
     }
 

@@ -36,10 +36,10 @@ fn a_result_that_reads_like_a_failure_is_a_result_and_content_parts_are_kept() {
 fn arguments_after_their_end_are_flagged_and_a_second_start_accepts_them() {
     let late = || event("TOOL_CALL_ARGS", json!({"toolCallId": "c", "delta": "x"}));
     let flagged = last(call("c").into_iter().chain([late()]));
-    assert_eq!((&flagged.payload["kind"], flagged.ids.tool_call.unwrap().as_str()), (&json!("write_after_seal"), "c"));
-    assert_eq!(last(call("c").into_iter().chain([result("c"), late()])).payload["kind"], "write_after_seal");
+    assert_eq!((&flagged.payload.to_value()["kind"], flagged.ids.tool_call.unwrap().as_str()), (&json!("write_after_seal"), "c"));
+    assert_eq!(last(call("c").into_iter().chain([result("c"), late()])).payload.to_value()["kind"], "write_after_seal");
     let [begin, ..] = call("c");
-    assert_eq!(last(call("c").into_iter().chain([result("c"), begin, late()])).payload, object(json!({"inputText": "x"})));
+    assert_eq!(last(call("c").into_iter().chain([result("c"), begin, late()])).payload.to_value(), json!({"inputText": "x"}));
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_run_that_names_its_pending_calls_awaits_only_those() {
     let waits: Vec<_> =
         of_class(&drafts, EventType::ToolProgress).iter().map(|d| d.ids.tool_call.clone().unwrap().to_string()).collect();
     assert_eq!(waits, ["d", "unheard-of"]);
-    assert_eq!(drafts.last().unwrap().payload["pendingToolCallIds"], json!(["d", "unheard-of"]));
+    assert_eq!(drafts.last().unwrap().payload.to_value()["pendingToolCallIds"], json!(["d", "unheard-of"]));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn the_client_s_answer_among_a_later_run_s_messages_ends_the_call_once() {
     assert_eq!(message_of(answered[0]), "a");
     let failed = of_class(&drafts, EventType::ToolFailed);
     assert_eq!(
-        (failed.len(), &failed[0].payload["error"]),
+        (failed.len(), &failed[0].payload.to_value()["error"]),
         (1, &json!({"message": "denied"})),
         "the message has an error member"
     );
@@ -106,7 +106,7 @@ fn a_call_open_at_an_interrupt_does_not_await_the_client() {
     let ask = asks("r", json!([{"id": "i", "reason": "confirmation", "toolCallId": "c"}]));
     let drafts = adapt(call("c").into_iter().chain([ask, start("s"), finish("s")]));
     assert!(of_class(&drafts, EventType::ToolProgress).is_empty());
-    assert_eq!(of_class(&drafts, EventType::ActionRequired)[0].payload["toolName"], "rm");
+    assert_eq!(of_class(&drafts, EventType::ActionRequired)[0].payload.to_value()["toolName"], "rm");
 }
 
 // ── asking and answering ──
@@ -135,7 +135,7 @@ fn each_interrupt_is_an_action_and_the_run_waits() {
     );
     assert_eq!(agent_of(&drafts[2]), "kid");
     assert_eq!(drafts[4].ids.agent, None);
-    assert_eq!(drafts[4].payload["status"], "waiting");
+    assert_eq!(drafts[4].payload.to_value()["status"], "waiting");
     assert_eq!(drafts[4].persistence.as_str(), "snapshot");
 }
 
@@ -144,7 +144,11 @@ fn an_interrupt_without_an_id_gets_a_generated_id() {
     let drafts = adapt([asks("r", json!([{"reason": "a"}, {"id": "", "reason": "b"}, "odd"]))]);
     let ids: Vec<_> = drafts.iter().filter_map(|d| Some(d.ids.action.as_ref()?.to_string())).collect();
     assert_eq!(ids, ["ag-ui-action-1", "ag-ui-action-2"]);
-    assert_eq!(drafts.last().unwrap().payload["interrupt2"], "odd", "a value that is no interrupt stays in the payload");
+    assert_eq!(
+        drafts.last().unwrap().payload.to_value()["interrupt2"],
+        "odd",
+        "a value that is no interrupt stays in the payload"
+    );
 }
 
 fn resume(entries: Value) -> Value {
@@ -185,7 +189,7 @@ fn answers_come_before_the_next_run_s_start() {
     assert_eq!(outcomes, expected);
     assert_eq!(call_of(&after[0]), "call-a");
     assert_eq!(after[4].refs, Some(json!({"runId": "s", "parentRunId": "elsewhere"})));
-    assert_eq!(after[5].payload["input"]["resume"], entries, "the unknown answer stays in the input");
+    assert_eq!(after[5].payload.to_value()["input"]["resume"], entries, "the unknown answer stays in the input");
     assert_eq!(after[5].audience, Audience::Internal);
 }
 
@@ -270,11 +274,11 @@ fn calls_that_only_a_snapshot_contains_start_once_and_history_does_not_repeat() 
     ];
     assert_eq!(classes(&drafts), expected);
     let part = json!({"partId": "new", "kind": "tool_call", "toolCallId": "new", "toolName": "look", "input": {"city": "Rome"}});
-    assert_eq!(drafts[0].payload["messages"][3], json!({"messageId": "m-new", "role": "assistant", "parts": [part]}));
+    assert_eq!(drafts[0].payload.to_value()["messages"][3], json!({"messageId": "m-new", "role": "assistant", "parts": [part]}));
     let result = json!({"messageId": "r-new", "role": "tool", "toolCallId": "new",
         "parts": [{"partId": "text", "kind": "tool_result", "text": ["sunny"], "toolCallId": "new"}]});
-    assert_eq!(drafts[0].payload["messages"][4], result);
-    assert_eq!((&drafts[1].payload["toolName"], message_of(&drafts[1])), (&json!("look"), "m-new"));
+    assert_eq!(drafts[0].payload.to_value()["messages"][4], result);
+    assert_eq!((&drafts[1].payload.to_value()["toolName"], message_of(&drafts[1])), (&json!("look"), "m-new"));
     assert_eq!(payload(&drafts[2]), json!({"input": {"city": "Rome"}}));
     assert_eq!(payload(&drafts[3]), json!({"outcome": "unknown", "toolName": "look", "output": "sunny"}));
     assert!(drafts[1..4].iter().all(|d| call_of(d) == "new"));
@@ -297,7 +301,7 @@ fn a_snapshot_s_call_without_a_result_awaits_the_client_and_a_later_snapshot_may
     let first = event("MESSAGES_SNAPSHOT", json!({"messages": [ask]}));
     let second = event("MESSAGES_SNAPSHOT", json!({"messages": [ask, answer]}));
     let drafts = adapt([start("r"), first, finish("r"), start("s"), second]);
-    assert_eq!(of_class(&drafts, EventType::ToolProgress)[0].payload["awaits"], "client");
+    assert_eq!(of_class(&drafts, EventType::ToolProgress)[0].payload.to_value()["awaits"], "client");
     assert_eq!(classes(&drafts[drafts.len() - 2..]), ["messages.snapshot reconciling", "tool.result completed"]);
 }
 
@@ -307,9 +311,9 @@ fn invalid_or_too_deep_json_arguments_stay_text() {
         let call = json!({"id": "c", "function": {"name": "x", "arguments": arguments}});
         let drafts =
             adapt([event("MESSAGES_SNAPSHOT", json!({"messages": [{"id": "m", "role": "assistant", "toolCalls": [call]}]}))]);
-        assert_eq!(drafts[0].payload["messages"][0]["parts"][0]["inputText"], *arguments);
+        assert_eq!(drafts[0].payload.to_value()["messages"][0]["parts"][0]["inputText"], *arguments);
         assert_eq!(
-            (&drafts[2].payload["inputText"], &drafts[3].payload["state"]),
+            (&drafts[2].payload.to_value()["inputText"], &drafts[3].payload.to_value()["state"]),
             (&json!(arguments), &json!("input-available"))
         );
     }
@@ -330,9 +334,9 @@ fn reasoning_and_activities_of_a_snapshot_match_their_own_events() {
         ["messages.snapshot reconciling", "reasoning.summary reasoning", "state.snapshot acting", "diagnostic.changed unknown"]
     );
     let kid = json!({"messageId": "m", "role": "assistant", "agentId": "kid", "parts": [{"partId": "text", "kind": "assistant_text", "text": ["x"]}]});
-    assert_eq!(drafts[1].payload["messages"], json!([kid]));
+    assert_eq!(drafts[1].payload.to_value()["messages"], json!([kid]));
     assert_eq!(texts(&drafts)[2], "reasoning.summary t/reasoning hm");
     assert_eq!((payload(&drafts[3]), agent_of(&drafts[3])), (json!({"activityType": "plan", "content": {"n": 1}}), "kid"));
     let narrower = json!([{"encryptedBytes": 8, "messageId": "t"}, {"metadata": {"k": 1}, "messageId": "m"}]);
-    assert_eq!((&drafts[4].payload["messages"], drafts[4].audience), (&narrower, Audience::Internal));
+    assert_eq!((&drafts[4].payload.to_value()["messages"], drafts[4].audience), (&narrower, Audience::Internal));
 }

@@ -124,7 +124,7 @@ fn several_runs_of_one_stream_are_attempts_of_the_request_s_run() {
     let expected =
         ["run.started accepted", "run.finished completed", "run.started accepted", "run.failed failed", "run.started accepted"];
     assert_eq!(classes(&drafts), expected);
-    let attempts: Vec<_> = drafts.iter().filter_map(|d| d.payload.get("attempt")?.as_u64()).collect();
+    let attempts: Vec<_> = drafts.iter().filter_map(|d| d.payload.to_value().get("attempt")?.as_u64()).collect();
     assert_eq!(attempts, [1, 2, 3]);
     assert_eq!(drafts[2].refs, Some(json!({"runId": "b"})));
 }
@@ -157,7 +157,7 @@ fn an_error_before_any_start_fails_the_run() {
     let draft = last([event("RUN_ERROR", json!({"message": "unauthorised", "code": "AUTH"}))]);
     assert_eq!((draft.event_type.clone(), draft.phase.clone()), (EventType::RunFailed, Phase::Failed));
     assert_eq!(payload(&draft), json!({"status": "failed", "error": {"code": "AUTH", "message": "unauthorised"}}));
-    assert_eq!(last([event("RUN_ERROR", json!({}))]).payload["error"]["message"], "the run failed without saying why");
+    assert_eq!(last([event("RUN_ERROR", json!({}))]).payload.to_value()["error"]["message"], "the run failed without saying why");
 }
 
 #[test]
@@ -170,12 +170,12 @@ fn usage_is_summed_over_models_and_reported_before_the_end() {
     assert_eq!(classes(&drafts)[1..], ["metric.changed unknown", "run.finished completed"]);
     let sum = json!({"inputTokens": 13, "outputTokens": 2, "cacheReadTokens": 1, "thinkingTokens": 7, "cacheCreationTokens": 4, "ofTomorrow": 1});
     assert_eq!(
-        (&drafts[1].payload["usage"], &drafts[1].payload["models"], drafts[1].audience),
+        (&drafts[1].payload.to_value()["usage"], &drafts[1].payload.to_value()["models"], drafts[1].audience),
         (&sum, &usage, Audience::Dashboard)
     );
     let failed = adapt([event("RUN_ERROR", json!({"message": "x", "usage": {"inputTokens": 1}}))]);
     assert_eq!(
-        (classes(&failed)[0].as_str(), &failed[0].payload["usage"]),
+        (classes(&failed)[0].as_str(), &failed[0].payload.to_value()["usage"]),
         ("metric.changed unknown", &json!({"inputTokens": 1}))
     );
 }
@@ -199,9 +199,9 @@ fn without_an_outcome_awaken_s_result_determines_the_end() {
     }
     assert_eq!(end("waiting", "awaiting_tasks").0, "run.status waiting");
     let (_, blocked) = end("done", "blocked:forbidden: by rule");
-    assert_eq!(blocked.payload["error"], json!({"code": "blocked", "message": "forbidden: by rule"}));
+    assert_eq!(blocked.payload.to_value()["error"], json!({"code": "blocked", "message": "forbidden: by rule"}));
     assert_eq!(blocked.owner, Owner::Policy);
-    assert_eq!(end("done", "stopped:max_rounds").1.payload["code"], "max_rounds");
+    assert_eq!(end("done", "stopped:max_rounds").1.payload.to_value()["code"], "max_rounds");
     let own = json!({"status": "done", "status_reason": "cancelled"});
     let draft = last([event("RUN_FINISHED", json!({"result": own}))]);
     assert_eq!(draft.phase, Phase::Completed, "an application's own result does not set the phase");
@@ -294,8 +294,12 @@ fn unknown_and_malformed_events_are_kept_internal_and_never_an_error() {
         (event("SUBAGENT_ERROR", json!({"message": "x"})), "subagentRunId as an id"),
     ] {
         let draft = last([broken.clone()]);
-        assert_eq!((&draft.payload["kind"], draft.audience), (&json!("malformed_event"), Audience::Internal), "{broken}");
-        assert_eq!(draft.payload["expected"], expected, "{broken}");
+        assert_eq!(
+            (&draft.payload.to_value()["kind"], draft.audience),
+            (&json!("malformed_event"), Audience::Internal),
+            "{broken}"
+        );
+        assert_eq!(draft.payload.to_value()["expected"], expected, "{broken}");
     }
     let refused = DryRun::new(&SOURCE).adapt(object(json!({"event_type": "x"})), &given());
     assert_eq!(refused, Err(FactError::NoType { member: TYPE }));
@@ -312,9 +316,9 @@ fn every_event_type_gives_a_draft_even_without_members() {
             "patch": [], "subagentRunId": "s", "stepName": "s", "ofTomorrow": 1,
         });
         let drafts = adapt([event(event_type, whole)]);
-        let carried = drafts.iter().any(|d| d.extra.contains_key("ofTomorrow") || d.payload.get("event").is_some());
+        let carried = drafts.iter().any(|d| d.extra.contains_key("ofTomorrow") || d.payload.to_value().get("event").is_some());
         assert!(carried, "{event_type} loses a member: {drafts:?}");
-        assert!(drafts.iter().all(|d| d.payload.get("kind") != Some(&json!("malformed_event"))), "{event_type}");
+        assert!(drafts.iter().all(|d| d.payload.to_value().get("kind") != Some(&json!("malformed_event"))), "{event_type}");
     }
 }
 

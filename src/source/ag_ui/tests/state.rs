@@ -23,7 +23,7 @@ fn state_is_for_users_unless_it_holds_runtime_internals() {
     ] {
         let drafts = adapt([event("STATE_DELTA", json!({"delta": operation})), delta()]);
         assert!(drafts.iter().all(|d| d.audience == Internal), "{operation}");
-        assert_eq!(drafts[0].payload["patch"], json!([operation]), "a bare operation is wrapped");
+        assert_eq!(drafts[0].payload.to_value()["patch"], json!([operation]), "a bare operation is wrapped");
     }
 }
 
@@ -38,8 +38,8 @@ fn activities_keep_their_id_and_type() {
     assert_eq!(payload(&draft), json!({"activityType": "plan", "content": {"n": 1}}), "the default of replace is true");
     assert_eq!((draft.event_type.clone(), message_of(&draft), draft.audience), (EventType::StateSnapshot, "a", Audience::User));
     assert_eq!((draft.phase.clone(), draft.surface.clone()), (Phase::Acting, Surface::InlineProcess));
-    assert_eq!(snapshot(json!({"replace": false})).payload["replace"], false);
-    assert_eq!(snapshot(json!({"replace": null})).payload.get("replace"), None);
+    assert_eq!(snapshot(json!({"replace": false})).payload.to_value()["replace"], false);
+    assert_eq!(snapshot(json!({"replace": null})).payload.to_value().get("replace"), None);
     let operation = json!({"op": "add", "path": "/line", "value": "x"});
     for (patch, expected) in [(operation.clone(), json!([operation])), (json!([]), json!([])), (Value::Null, json!([null]))] {
         let draft = last([event("ACTIVITY_DELTA", json!({"messageId": "a", "activityType": "plan", "patch": patch}))]);
@@ -81,7 +81,7 @@ fn a_progress_report_belongs_to_its_call() {
     let mut kept = progress("c", content);
     kept["replace"] = false.into();
     let kept = last([kept]);
-    assert_eq!((kept.event_type, &kept.payload["replace"]), (EventType::StateSnapshot, &json!(false)));
+    assert_eq!((kept.event_type, &kept.payload.to_value()["replace"]), (EventType::StateSnapshot, &json!(false)));
 }
 
 #[test]
@@ -109,17 +109,20 @@ fn a_sub_agent_is_spawned_and_completes() {
     let expected = json!({"runtimeEntity": "subagent_turn", "status": "running", "runtimeStatus": "running", "agentName": "researcher", "description": "digs"});
     assert_eq!(payload(&drafts[0]), expected);
     assert_eq!(drafts[0].refs, Some(json!({"parentAgentId": "mid", "parentToolCallId": "c"})));
-    assert_eq!((&drafts[1].payload["status"], &drafts[1].payload["result"]), (&json!("completed"), &json!({"n": 1})));
+    assert_eq!(
+        (&drafts[1].payload.to_value()["status"], &drafts[1].payload.to_value()["result"]),
+        (&json!("completed"), &json!({"n": 1}))
+    );
     let suspended =
         event("SUBAGENT_FINISHED", json!({"subagentRunId": "kid", "outcome": {"type": "suspended", "interruptIds": ["i"]}}));
     let draft = last([suspended]);
     assert_eq!(
-        (draft.event_type.clone(), draft.phase.clone(), &draft.payload["interruptIds"]),
+        (draft.event_type.clone(), draft.phase.clone(), &draft.payload.to_value()["interruptIds"]),
         (EventType::AgentChanged, Phase::Waiting, &json!(["i"]))
     );
     let failed = last([event("SUBAGENT_ERROR", json!({"subagentRunId": "kid", "message": "no", "code": "E"}))]);
     assert_eq!((failed.event_type.clone(), failed.phase.clone()), (EventType::AgentCompleted, Phase::Failed));
-    assert_eq!(failed.payload["error"], json!({"code": "E", "message": "no"}));
+    assert_eq!(failed.payload.to_value()["error"], json!({"code": "E", "message": "no"}));
 }
 
 #[test]
@@ -167,8 +170,8 @@ fn a_sub_agent_s_state_is_not_the_run_s() {
     let drafts = adapt([of("kid", internals), delta(), of("kid", delta())]);
     let audiences: Vec<_> = drafts.iter().map(|d| d.audience).collect();
     assert_eq!(audiences, [Audience::Internal, Audience::User, Audience::Internal]);
-    assert_eq!((&drafts[2].payload["activityType"], message_of(&drafts[2])), (&json!("subagent-state"), "kid"));
-    assert_eq!(drafts[1].payload.get("activityType"), None);
+    assert_eq!((&drafts[2].payload.to_value()["activityType"], message_of(&drafts[2])), (&json!("subagent-state"), "kid"));
+    assert_eq!(drafts[1].payload.to_value().get("activityType"), None);
 }
 
 #[test]

@@ -45,16 +45,19 @@ fn a_restarted_message_continues_in_another_part() {
 fn a_message_without_a_start_starts_with_its_first_chunk_and_an_end_without_a_start_is_flagged() {
     assert_eq!(texts(&adapt([content("m", "a"), message("END", "m")])), ["text.delta m/text a", "text.final m/text -"]);
     let draft = last([message("END", "m")]);
-    assert_eq!((&draft.payload["kind"], draft.audience), (&json!("end_without_start"), Audience::Internal));
+    assert_eq!((&draft.payload.to_value()["kind"], draft.audience), (&json!("end_without_start"), Audience::Internal));
 }
 
 #[test]
 fn a_role_other_than_assistant_is_kept() {
     let begin = event("TEXT_MESSAGE_START", json!({"messageId": "m", "role": "user", "name": "Ann"}));
     let drafts = adapt([begin, content("m", "a"), message("END", "m")]);
-    assert!(drafts.iter().all(|d| d.payload["role"] == "user"));
+    assert!(drafts.iter().all(|d| d.payload.to_value()["role"] == "user"));
     assert_eq!(drafts[0].extra["name"], "Ann");
-    assert_eq!(last([event("TEXT_MESSAGE_START", json!({"messageId": "m", "role": "assistant"}))]).payload.get("role"), None);
+    assert_eq!(
+        last([event("TEXT_MESSAGE_START", json!({"messageId": "m", "role": "assistant"}))]).payload.to_value().get("role"),
+        None
+    );
 }
 
 #[test]
@@ -205,10 +208,10 @@ fn reasoning_and_text_share_a_message_in_separate_parts() {
     assert_eq!(texts(&drafts), expected);
     assert!(drafts.iter().all(|d| d.extra.is_empty()));
     assert_eq!(
-        (drafts[0].phase.clone(), drafts[0].audience, &drafts[0].payload["reasoning"]),
+        (drafts[0].phase.clone(), drafts[0].audience, &drafts[0].payload.to_value()["reasoning"]),
         (Phase::Reasoning, Audience::Dashboard, &json!("started"))
     );
-    assert_eq!((drafts[5].phase.clone(), &drafts[5].payload["reasoning"]), (Phase::Acting, &json!("ended")));
+    assert_eq!((drafts[5].phase.clone(), &drafts[5].payload.to_value()["reasoning"]), (Phase::Acting, &json!("ended")));
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl EventHandler<'_> {
                 parameters.shift_remove(repeated);
             }
         }
-        if parameters.get("tool") == draft.payload.get("toolName") {
+        if parameters.get("tool") == draft.payload.open().get("toolName") {
             parameters.shift_remove("tool");
         }
         draft =
@@ -66,9 +66,10 @@ impl EventHandler<'_> {
         if let Some(pending) = pending {
             self.resolved(pending, &id, &result, refused && error.is_none());
         }
-        let mut draft = match (error, refused) {
+        let draft = match (error, refused) {
             (Some(message), _) => {
-                let mut draft = self.tool(EventType::ToolFailed, id, fact).with("error", json!({ "message": message }));
+                let mut draft = self.tool(EventType::ToolFailed, id, fact);
+                draft = draft.call(|call| call.error = Some(json!({ "message": message }).into()));
                 draft.payload.extend(others(result, "error"));
                 draft
             }
@@ -77,15 +78,15 @@ impl EventHandler<'_> {
                 self.never_ran(id, reason, fact).with_audience(Audience::User)
             }
             (None, false) => {
-                let mut draft =
-                    self.tool(EventType::ToolResult, id, fact).with("status", "completed").with_audience(Audience::User);
                 let (output, metadata) = unwrapped(result);
-                draft.set("metadata", metadata);
-                draft.with("output", output)
+                let draft = self.tool(EventType::ToolResult, id, fact).call(|call| {
+                    call.status = Some("completed".to_owned());
+                    call.output = Some(output.into());
+                });
+                draft.with_some("metadata", metadata).with_audience(Audience::User)
             }
         };
-        draft.set("toolName", name);
-        self.push(draft);
+        self.push(draft.with_tool_name(name));
     }
 
     fn resolved(&mut self, pending: Pending, call: &ToolCallId, result: &Value, refused: bool) {

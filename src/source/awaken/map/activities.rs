@@ -18,8 +18,8 @@ impl EventHandler<'_> {
         match content {
             Value::Object(content) if activity == PROGRESS => self.progress(target, content, replace, fact),
             content => {
-                let draft = self.activity(target, activity, fact).with("content", content).with_some("replace", replace);
-                self.push(draft);
+                let draft = self.activity(target, activity, fact).call(|call| call.content = Some(content.into()));
+                self.push(draft.with_some("replace", replace));
             }
         }
     }
@@ -28,13 +28,13 @@ impl EventHandler<'_> {
         let target = take_checked_id(&mut fact, "message_id");
         let activity = take_text(&mut fact, "activity_type").unwrap_or_default();
         let patch = take_list(&mut fact, "patch");
-        let draft = self.activity(target, activity, fact).with("patch", patch);
+        let draft = self.activity(target, activity, fact).call(|call| call.patch = Some(Box::new(patch.into())));
         self.push(draft);
     }
 
     /// Creates a draft of a tool's own activity. Awaken puts the id of the call in place of the message id.
     fn activity(&self, target: ToolCallId, activity: String, rest: Fact) -> Draft {
-        let mut draft = carry_all(Draft::new(EventType::ToolProgress).with("activityType", activity), rest);
+        let mut draft = carry_all(Draft::new(EventType::ToolProgress), rest).call(|call| call.activity_type = Some(activity));
         if self.memory.calls.open.has(&target) || self.out.know_call(&target) {
             draft.ids.tool_call = Some(target);
         } else {
@@ -48,7 +48,7 @@ impl EventHandler<'_> {
         let id = call_of(&content).unwrap_or(target);
         let own = [self.memory.run.as_ref(), self.given.run.as_ref()];
         let (mut draft, is_child) = report_draft(id, content, own, rest);
-        draft.set("replace", (replace == Some(Value::Bool(false))).then_some(false));
+        draft = draft.call(|call| call.replace = (replace == Some(Value::Bool(false))).then_some(false));
         let mut draft = self.memory.about(draft, self.given);
         if is_child {
             // The report does not name the child's agent, and the child is not the agent of this run.

@@ -22,7 +22,7 @@ impl EventHandler<'_> {
         let name = take_text(&mut fact, "name").unwrap_or_default();
         self.memory.text = None;
         self.memory.calls.start(Call { id: id.clone(), name: name_of(&name), args_bytes: 0, ready: false });
-        let draft = self.tool(EventType::ToolStarted, id, fact).with("toolName", name);
+        let draft = self.tool(EventType::ToolStarted, id, fact).with_tool_name(Some(name));
         // Until the arguments are complete, the call is the model's request and not yet the tool's work.
         self.push(draft.with_owner(Owner::Model).with_message(self.memory.message.clone()));
     }
@@ -33,25 +33,24 @@ impl EventHandler<'_> {
         if let Some(call) = self.memory.calls.open.find_mut(&id) {
             call.args_bytes += text.len() as u64;
         }
-        let draft = self.tool(EventType::ToolArgs, id, fact).with("inputText", text).with_audience(Audience::Dashboard);
-        self.push(draft);
+        let draft = self.tool(EventType::ToolArgs, id, fact).call(|call| call.input_text = Some(text));
+        self.push(draft.with_audience(Audience::Dashboard));
     }
 
     pub(super) fn tool_call_ready(&mut self, mut fact: Fact) {
         let id: ToolCallId = take_checked_id(&mut fact, "id");
         let name = take_text(&mut fact, "name").unwrap_or_default();
         let input = fact.shift_remove("arguments").unwrap_or(Value::Null);
-        let mut draft =
-            self.tool(EventType::ToolArgs, id.clone(), fact).with("input", input).with_persistence(Persistence::Archive);
+        let mut draft = self.tool(EventType::ToolArgs, id.clone(), fact).call(|call| call.input = Some(input.into()));
         match self.memory.calls.open.find_mut(&id) {
             Some(call) => call.ready = true,
             None => {
                 self.memory.calls.start(Call { id: id.clone(), name: name_of(&name), args_bytes: 0, ready: true });
-                draft.payload.insert("toolName".into(), name.into());
+                draft = draft.with_tool_name(Some(name));
             }
         }
         self.memory.calls.forget_if_ended(&id, &self.out);
-        self.push(draft);
+        self.push(draft.with_persistence(Persistence::Archive));
     }
 
     pub(super) fn tool_call_stream_delta(&mut self, mut fact: Fact) {
@@ -59,8 +58,8 @@ impl EventHandler<'_> {
         let name = take_text(&mut fact, "name");
         let text = take_text(&mut fact, "delta");
         let is_announced = self.memory.calls.know(&id, &self.out);
-        let draft = self.tool(EventType::ToolOutputDelta, id, fact).with("text", text);
-        self.push(draft.with_some("toolName", name.filter(|_| !is_announced)).with_audience(Audience::User));
+        let draft = self.tool(EventType::ToolOutputDelta, id, fact).with_text(text);
+        self.push(draft.with_tool_name(name.filter(|_| !is_announced)).with_audience(Audience::User));
     }
 
     pub(super) fn tool_call_cancel(&mut self, mut fact: Fact) {
@@ -68,7 +67,7 @@ impl EventHandler<'_> {
         let name = take_text(&mut fact, "name");
         let reason = take_text(&mut fact, "reason").unwrap_or_else(|| "cancelled before it ran".into());
         self.memory.calls.end(&id);
-        let draft = self.never_ran(id, &reason, fact).with_some("toolName", name);
+        let draft = self.never_ran(id, &reason, fact).with_tool_name(name);
         self.push(draft);
     }
 
@@ -76,8 +75,11 @@ impl EventHandler<'_> {
     ///
     /// The body is for operators. By the audience rule, every reader that saw the start sees the end.
     pub(super) fn never_ran(&self, id: ToolCallId, reason: &str, rest: Fact) -> Draft {
-        let draft = self.tool(EventType::ToolFailed, id, rest).with("error", error(Some("cancelled"), reason));
-        let draft = draft.with("neverStarted", true).with_owner(Owner::Runtime);
+        let draft = self.tool(EventType::ToolFailed, id, rest).call(|call| {
+            call.error = Some(Box::new(error(Some("cancelled"), reason).into()));
+            call.never_started = Some(true);
+        });
+        let draft = draft.with_owner(Owner::Runtime);
         draft.with_phase(Phase::Cancelled).with_audience(Audience::Dashboard)
     }
 
@@ -85,7 +87,7 @@ impl EventHandler<'_> {
         let dropped = self.memory.calls.open.iter().filter(|call| !call.ready).map(|call| call.id.clone()).collect::<Vec<_>>();
         for call in dropped.iter().filter_map(|id| self.memory.calls.end(id)).collect::<Vec<_>>() {
             let draft = self.never_ran(call.id, reason, Map::new());
-            self.push(draft.with("toolName", call.name).with("inputTextBytes", call.args_bytes));
+            self.push(draft.with_tool_name(Some(call.name)).with("inputTextBytes", call.args_bytes));
         }
     }
 
@@ -93,7 +95,8 @@ impl EventHandler<'_> {
     pub(super) fn interrupt_calls(&mut self) {
         for call in self.memory.calls.end_all() {
             let error = error(Some("interrupted"), "the run was started again before the call ended");
-            let draft = self.tool(EventType::ToolFailed, call.id, Map::new()).with("error", error).with("toolName", call.name);
+            let draft = self.tool(EventType::ToolFailed, call.id, Map::new()).with_tool_name(Some(call.name));
+            let draft = draft.call(|call| call.error = Some(Box::new(error.into())));
             self.push(draft.with_owner(Owner::Runtime).with_phase(Phase::Interrupted));
         }
         self.memory.pending.clear();
@@ -117,7 +120,7 @@ impl EventHandler<'_> {
         result.shift_remove("status");
         let known = || self.memory.calls.open.find(&id).map(|call| call.name.clone());
         let name = take_text(&mut result, "tool_name").or_else(known);
-        let draft = self.tool(outcome, id, fact).with_message(message).with_some("toolName", name);
+        let draft = self.tool(outcome, id, fact).with_message(message).with_tool_name(name);
         match draft.event_type {
             EventType::ActionRequired => self.suspended(draft, result),
             EventType::ToolFailed => self.failed(draft, result),
@@ -127,9 +130,13 @@ impl EventHandler<'_> {
 
     fn succeeded(&mut self, mut draft: Draft, mut result: Map<String, Value>) {
         self.end_of(&draft);
-        draft = draft.with("output", result.shift_remove("data").unwrap_or(Value::Null)).with("status", "completed");
+        let output = result.shift_remove("data").unwrap_or(Value::Null);
+        let data = has_child(&result).then(|| output.clone());
+        draft = draft.call(|call| {
+            call.output = Some(output.into());
+            call.status = Some("completed".to_owned());
+        });
         draft.audience = Audience::User;
-        let data = draft.payload.get("output").cloned().filter(|_| has_child(&result));
         add_rest(&mut draft, result);
         let child = child_of(&draft, data.as_ref(), "completed");
         self.push(draft);
@@ -156,7 +163,7 @@ impl EventHandler<'_> {
         if flag("rejected") {
             self.rejected(&draft, &message);
         }
-        draft = draft.with("error", error);
+        draft = draft.call(|call| call.error = Some(Box::new(error.into())));
         if cancelled {
             draft.phase = Phase::Cancelled;
         }
@@ -170,7 +177,7 @@ impl EventHandler<'_> {
     /// Reports that a policy rejected the call, as an envelope beside the call's failure.
     fn rejected(&mut self, call: &Draft, message: &str) {
         let draft = Draft::new(EventType::PermissionChanged).with("decision", "denied").with("message", message);
-        let draft = draft.with_some("toolName", call.payload.get("toolName").cloned());
+        let draft = draft.with_tool_name(call.text("toolName"));
         self.push(draft.with_scope(Scope::ToolCall).with_call(call.ids.tool_call.clone()));
     }
 
@@ -198,7 +205,7 @@ fn has_child(result: &Map<String, Value>) -> bool {
 
 /// Builds the child's notification and completion at the end of a delegating call.
 fn child_of(call: &Draft, data: Option<&Value>, otherwise: &str) -> Option<[Draft; 2]> {
-    let run = call.payload.get("metadata")?.get("child_run_id")?.as_str()?.to_owned();
+    let run = call.payload.open().get("metadata")?.get("child_run_id")?.as_str()?.to_owned();
     let member = |member: &str| data.and_then(|data| data.get(member));
     let status = member("status").and_then(Value::as_str).unwrap_or(otherwise).to_owned();
     let agent = member("agent_id").and_then(Value::as_str).and_then(AgentId::of);
@@ -208,9 +215,9 @@ fn child_of(call: &Draft, data: Option<&Value>, otherwise: &str) -> Option<[Draf
         draft.with_ref("childRunId", Some(run.as_str()))
     };
     let mut notice = child(EventType::WorkerNotification);
-    notice.payload.extend(member("response").map(|response| ("summary".to_owned(), response.clone())));
+    notice.set("summary", member("response").cloned());
     let mut done = child(EventType::AgentCompleted);
-    done.payload.extend(agent.as_ref().map(|agent| ("agentName".to_owned(), agent.as_str().into())));
+    done.set("agentName", agent.as_ref().map(AgentId::as_str));
     if status == "failed" {
         done.phase = Phase::Failed;
     }

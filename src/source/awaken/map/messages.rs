@@ -59,7 +59,7 @@ impl EventHandler<'_> {
     }
 
     fn chunk(&mut self, class: EventType, text: Option<String>, message: MessageId, part: PartId, rest: Fact) {
-        self.push(carry_all(Draft::new(class).with("text", text), rest).with_message(message).with_part(part));
+        self.push(carry_all(Draft::new(class).with_text(text), rest).with_message(message).with_part(part));
     }
 
     pub(super) fn reasoning_encrypted_value(&mut self, mut fact: Fact) {

@@ -162,7 +162,7 @@ impl EventHandler<'_> {
     /// Reports the answer of a run that streamed no text.
     fn answer(&mut self, text: String) {
         let message = self.memory.message();
-        self.push(Draft::new(EventType::TextFinal).with("text", text).with_message(message));
+        self.push(Draft::new(EventType::TextFinal).with_text(text).with_message(message));
     }
 
     pub(super) fn error(&mut self, mut fact: Fact) {
@@ -205,12 +205,12 @@ fn finish(termination: Option<Value>, outstanding: bool) -> Draft {
         "error" => failed(None),
         _ => ended(Phase::Unknown, "unknown"),
     };
-    draft.payload.insert("termination".into(), name.into());
+    draft.payload.insert("termination", name.into());
     match value {
         Value::Object(rest) => add_rest(&mut draft, rest),
         Value::Null => {}
         value if draft.event_type == EventType::RunFailed && value.is_string() => {}
-        value => drop(draft.payload.insert("value".into(), value)),
+        value => draft.payload.insert("value", value),
     }
     draft
 }

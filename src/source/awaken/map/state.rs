@@ -1,7 +1,7 @@
 //! Metrics for operators, internal state, and the compactions that only the state reports.
 
 use super::EventHandler;
-use crate::model::{Audience, Draft, EventType, Phase, Scope, Surface};
+use crate::model::{Audience, Draft, EventType, Payload, Phase, Scope, Surface};
 use crate::source::Fact;
 use crate::source::awaken::event::hash_of;
 use crate::source::members::{carry_all, parse_timestamp, take_list};
@@ -16,7 +16,7 @@ impl EventHandler<'_> {
         if let Some(usage) = fact.shift_remove("usage").filter(|v| !v.is_null()) {
             payload.insert("usage".into(), usage_of(usage));
         }
-        let draft = Draft { payload, ..Draft::new(EventType::MetricChanged) };
+        let draft = Draft { payload: Payload::Open(payload), ..Draft::new(EventType::MetricChanged) };
         let draft = draft.with_scope(Scope::Turn).with_phase(Phase::Producing).with_audience(Audience::Dashboard);
         self.push(carry_all(draft, fact));
     }
@@ -52,7 +52,7 @@ impl EventHandler<'_> {
             draft = draft.with("compactionId", format!("awaken-compaction-{total}")).with("totalCompactions", total);
         }
         for (member, ours) in [("pre_tokens", "preTokens"), ("post_tokens", "postTokens")] {
-            draft.payload.extend(last.get(member).map(|count| (ours.to_owned(), count.clone())));
+            draft.set(ours, last.get(member).cloned());
         }
         Some(draft)
     }

@@ -1,7 +1,7 @@
 //! Events in the wrapper of Awaken's server: what the wrapper adds, and what it hides.
 
 use super::{Awaken, TurnState};
-use crate::model::{Audience, Draft, EventType, Ids, RunId, SessionId, ThreadId};
+use crate::model::{Audience, Draft, EventType, Ids, Payload, RunId, SessionId, ThreadId};
 use crate::source::Drafts;
 use crate::source::awaken::event::{Kind, Native, Wrapper};
 use crate::source::ledger::Ledger;
@@ -98,15 +98,17 @@ fn withhold(mut draft: Draft, out: &mut Vec<Draft>) {
     }
     let mut kept = internal("withheld", draft.event_type.as_str());
     if let Some(message) = draft.payload.get("error").and_then(|error| error.get("message")) {
-        kept.payload.insert("message".into(), message.clone());
+        kept.payload.insert("message", message.clone());
     }
     kept.ids.clone_from(&draft.ids);
     kept.timestamp.clone_from(&draft.timestamp);
     (kept.refs, kept.raw_event_ref) = (draft.refs.take(), draft.raw_event_ref.take());
     kept.extra = std::mem::take(&mut draft.extra);
-    let payload = std::mem::take(&mut draft.payload);
-    draft.payload =
-        PUBLIC_MEMBERS.iter().filter_map(|member| Some(((*member).to_owned(), payload.get(*member)?.clone()))).collect();
+    let empty = Payload::empty(&draft.event_type);
+    let payload = std::mem::replace(&mut draft.payload, empty).into_map();
+    for member in PUBLIC_MEMBERS {
+        draft.set(member, payload.get(*member).cloned());
+    }
     draft.set("withheld", fails.then_some(true));
     out.push(draft);
     out.push(kept.with("event", Value::Object(payload)));

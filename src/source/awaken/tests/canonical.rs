@@ -83,8 +83,8 @@ fn an_event_of_another_run_than_the_open_one_is_flagged_and_changes_nothing() {
     let other = json!({"run_id": "x", "scopes": [{"scope_type": "run", "run_id": "x"}]});
     let drafts = adapt([public(start("r")), stored(text("a"), other.clone()), stored(start("x"), other)]);
     assert_eq!(classes(&drafts)[1..], ["diagnostic.changed unknown", "diagnostic.changed unknown"]);
-    assert!(drafts[1..].iter().all(|draft| draft.payload["kind"] == "interleaved_run"));
-    assert_eq!((&drafts[1].payload["openRun"], &drafts[1].payload["run"]), (&json!("r"), &json!("x")));
+    assert!(drafts[1..].iter().all(|draft| draft.payload.to_value()["kind"] == "interleaved_run"));
+    assert_eq!((&drafts[1].payload.to_value()["openRun"], &drafts[1].payload.to_value()["run"]), (&json!("r"), &json!("x")));
 }
 
 #[test]
@@ -154,8 +154,8 @@ fn a_non_public_run_s_status_is_visible_to_every_reader() {
     assert_eq!(payload(&drafts[3]), json!({"resumed": true}));
     assert_eq!(payload(&drafts[5]), json!({"status": "failed", "withheld": true}));
     assert_eq!((&drafts[5].refs, &drafts[5].raw_event_ref), (&None, &None));
-    assert_eq!(drafts[6].payload["event"]["error"], json!({"code": "blocked", "message": "secret plan"}));
-    assert_eq!(drafts[6].payload["message"], "secret plan");
+    assert_eq!(drafts[6].payload.to_value()["event"]["error"], json!({"code": "blocked", "message": "secret plan"}));
+    assert_eq!(drafts[6].payload.to_value()["message"], "secret plan");
 }
 
 #[test]
@@ -173,15 +173,21 @@ fn a_wrapper_without_an_event_is_a_diagnostic_that_keeps_the_fact() {
     for payload in [json!("text"), json!(null), json!({"delta": "a"}), json!({"event_type": ""}), json!({"event_type": 7})] {
         for fact in [public(payload.clone()), draft_of(payload.clone())] {
             let draft = last([fact]);
-            assert_eq!((draft.payload["kind"].as_str(), draft.audience), (Some("malformed_event"), Audience::Internal));
-            assert_eq!(draft.payload["event"]["payload"], payload);
-            assert_eq!((&draft.payload["eventType"], draft.payload["event"].get("scopes").is_some()), (&json!("Kind"), true));
+            assert_eq!(
+                (draft.payload.to_value()["kind"].as_str(), draft.audience),
+                (Some("malformed_event"), Audience::Internal)
+            );
+            assert_eq!(draft.payload.to_value()["event"]["payload"], payload);
+            assert_eq!(
+                (&draft.payload.to_value()["eventType"], draft.payload.to_value()["event"].get("scopes").is_some()),
+                (&json!("Kind"), true)
+            );
         }
     }
     let inner = last([public(event("text_delta", json!({"delta": 7})))]);
-    assert_eq!((&inner.payload["kind"], inner.raw_event_ref.is_some()), (&json!("malformed_event"), true));
+    assert_eq!((&inner.payload.to_value()["kind"], inner.raw_event_ref.is_some()), (&json!("malformed_event"), true));
     let unknown = last([public(event("of_tomorrow", json!({})))]);
-    assert_eq!(unknown.payload["kind"], "unknown_event_type");
+    assert_eq!(unknown.payload.to_value()["kind"], "unknown_event_type");
 }
 
 #[test]

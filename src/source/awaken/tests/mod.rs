@@ -100,7 +100,7 @@ fn a_run_start_sets_session_thread_and_agent_and_keeps_awaken_s_run_id_as_a_refe
 fn a_suspension_is_a_pause_and_the_second_start_resumes_the_run() {
     let drafts = adapt([start("r"), finish_as("r", "suspended"), start("r"), finish_as("r", "natural_end")]);
     assert_eq!(classes(&drafts), ["run.started accepted", "run.status waiting", "run.status acting", "run.finished completed"]);
-    assert_eq!(drafts[2].payload["resumed"], true);
+    assert_eq!(drafts[2].payload.to_value()["resumed"], true);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn another_run_may_start_while_the_first_is_suspended() {
 #[test]
 fn a_start_after_an_end_is_another_attempt() {
     let drafts = adapt([start("r"), finish_as("r", "error"), start("r"), finish_as("r", "natural_end"), start("other")]);
-    let attempts: Vec<_> = drafts.iter().filter_map(|d| d.payload.get("attempt")?.as_u64()).collect();
+    let attempts: Vec<_> = drafts.iter().filter_map(|d| d.payload.to_value().get("attempt")?.as_u64()).collect();
     assert_eq!(attempts, [1, 2, 3]);
     assert_eq!(drafts[4].refs, Some(json!({"runId": "other"})));
 }
@@ -129,8 +129,8 @@ fn a_run_that_starts_within_another_is_flagged_and_ends_nothing() {
     let drafts = adapt(facts);
     let flagged = of_class(&drafts, EventType::DiagnosticChanged);
     assert_eq!(flagged.len(), 2);
-    assert!(flagged.iter().all(|d| d.payload["kind"] == "interleaved_run" && d.audience == Audience::Internal));
-    assert_eq!(flagged[0].payload["event"]["run_id"], "x");
+    assert!(flagged.iter().all(|d| d.payload.to_value()["kind"] == "interleaved_run" && d.audience == Audience::Internal));
+    assert_eq!(flagged[0].payload.to_value()["event"]["run_id"], "x");
     assert!(!drafts.iter().any(|d| d.event_type == EventType::RunFinished));
     let parts: Vec<_> = drafts.iter().filter(|d| d.event_type == EventType::TextDelta).map(|d| d.ids.part.clone()).collect();
     assert!(parts.iter().all(|part| *part == parts[0]));
@@ -165,13 +165,13 @@ fn every_termination_is_distinguished() {
     }
     let (stopped, draft) = ends(json!({"type": "stopped", "value": {"code": "max_rounds", "detail": "25"}}), Value::Null);
     assert_eq!(stopped, "run.finished interrupted");
-    assert_eq!((&draft.payload["code"], &draft.payload["detail"]), (&json!("max_rounds"), &json!("25")));
+    assert_eq!((&draft.payload.to_value()["code"], &draft.payload.to_value()["detail"]), (&json!("max_rounds"), &json!("25")));
     let (blocked, draft) = ends(json!({"type": "blocked", "value": "forbidden"}), Value::Null);
     assert_eq!((blocked.as_str(), draft.owner.clone()), ("run.failed failed", Owner::Policy));
-    assert_eq!(draft.payload["error"], json!({"code": "blocked", "message": "forbidden"}));
+    assert_eq!(draft.payload.to_value()["error"], json!({"code": "blocked", "message": "forbidden"}));
     let (error, draft) = ends(json!({"type": "error", "value": "no key"}), Value::Null);
     assert_eq!(error, "run.failed failed");
-    assert_eq!(draft.payload["error"], json!({"message": "no key"}));
+    assert_eq!(draft.payload.to_value()["error"], json!({"message": "no key"}));
 }
 
 #[test]
@@ -232,13 +232,16 @@ fn a_reset_voids_the_step_s_streams_and_later_chunks_are_new_parts_of_the_same_m
     let [whole, ready] = call("whole");
     let drafts = adapt([step("m"), text("a"), whole, ready, begin, args, reset, text("b"), step_end()]);
     let repair = find(&drafts, EventType::MessagesSnapshot);
-    assert_eq!(repair.payload["mode"], "repair");
-    assert_eq!(repair.payload["messages"], json!([{"messageId": "m", "role": "assistant", "parts": []}]));
+    assert_eq!(repair.payload.to_value()["mode"], "repair");
+    assert_eq!(repair.payload.to_value()["messages"], json!([{"messageId": "m", "role": "assistant", "parts": []}]));
     let failed = of_class(&drafts, EventType::ToolFailed);
     assert_eq!(failed.len(), 1, "a ready call continues");
     assert_eq!(call_of(failed[0]), "half");
     assert_eq!((failed[0].phase.clone(), failed[0].audience), (Phase::Cancelled, Audience::Dashboard));
-    assert_eq!((&failed[0].payload["neverStarted"], &failed[0].payload["inputTextBytes"]), (&json!(true), &json!(4)));
+    assert_eq!(
+        (&failed[0].payload.to_value()["neverStarted"], &failed[0].payload.to_value()["inputTextBytes"]),
+        (&json!(true), &json!(4))
+    );
     let texts = of_class(&drafts, EventType::TextDelta);
     assert_eq!(texts[0].ids.message, texts[1].ids.message);
     assert_ne!(texts[0].ids.part, texts[1].ids.part);
@@ -284,7 +287,7 @@ fn a_call_goes_from_request_to_result() {
 #[test]
 fn each_of_awaken_s_failure_forms_is_recognised() {
     let failed = |result: Value| adapt([done("c", "failed", result)]);
-    let code = |drafts: &[Draft]| drafts.last().unwrap().payload["error"].get("code").cloned();
+    let code = |drafts: &[Draft]| drafts.last().unwrap().payload.to_value()["error"].get("code").cloned();
     let plain = failed(json!({"status": "error", "data": null, "message": "boom"}));
     assert_eq!((classes(&plain), code(&plain)), (vec!["tool.failed failed".to_owned()], None));
     let timeout = failed(json!({"message": "Timeout: 30s", "metadata": {"timed_out": true}}));
@@ -296,9 +299,9 @@ fn each_of_awaken_s_failure_forms_is_recognised() {
     assert_eq!(rejected[0].owner, Owner::Policy);
     let coded = failed(json!({"message": "[E] 502", "data": {"error": {"code": "E", "message": "502"}}}));
     assert_eq!(code(&coded), Some(json!("E")));
-    assert_eq!(coded[0].payload["data"], json!({"error": {"code": "E", "message": "502"}}));
+    assert_eq!(coded[0].payload.to_value()["data"], json!({"error": {"code": "E", "message": "502"}}));
     let silent = failed(json!({"message": null}));
-    assert_eq!(silent[0].payload["error"]["message"], "the tool failed without saying why");
+    assert_eq!(silent[0].payload.to_value()["error"]["message"], "the tool failed without saying why");
 }
 
 #[test]
@@ -316,8 +319,8 @@ fn the_resume_mode_of_a_suspended_call_sets_the_action_kind() {
     });
     assert_eq!(payload(&approval), expected);
     let client = ask("use_decision_as_tool_result");
-    assert_eq!((client.owner.clone(), &client.payload["kind"]), (Owner::Action, &json!("structured_input")));
-    assert_eq!(ask("pass_decision_to_tool").payload["kind"], "structured_input");
+    assert_eq!((client.owner.clone(), &client.payload.to_value()["kind"]), (Owner::Action, &json!("structured_input")));
+    assert_eq!(ask("pass_decision_to_tool").payload.to_value()["kind"], "structured_input");
 }
 
 #[test]
@@ -326,21 +329,24 @@ fn an_answer_resolves_its_action_and_its_result_sets_the_call_s_end() {
         let [begin, ready] = call("c");
         let drafts = adapt([begin, ready, suspended("c", mode), resumed("c", result)]);
         assert_eq!(drafts[3].ids.action.as_ref().unwrap().as_str(), "ask-c");
-        (drafts[3].payload["outcome"].clone(), classes(&drafts[4..]).remove(0), drafts)
+        (drafts[3].payload.to_value()["outcome"].clone(), classes(&drafts[4..]).remove(0), drafts)
     };
     let (outcome, end, drafts) = answered("replay_tool_call", json!({"deleted": 1}));
     assert_eq!((outcome, end.as_str()), (json!("approved"), "tool.result completed"));
     assert_eq!(payload(&drafts[4]), json!({"status": "completed", "toolName": "rm", "output": {"deleted": 1}}));
-    assert_eq!(drafts[3].payload.get("value"), None);
+    assert_eq!(drafts[3].payload.to_value().get("value"), None);
     let (outcome, end, drafts) = answered("replay_tool_call", json!({"approved": false}));
     assert_eq!((outcome, end.as_str()), (json!("rejected"), "tool.failed cancelled"));
-    assert_eq!(drafts[4].payload["neverStarted"], true);
+    assert_eq!(drafts[4].payload.to_value()["neverStarted"], true);
     let (outcome, end, drafts) = answered("replay_tool_call", json!({"error": "disk full", "hint": 1}));
     assert_eq!((outcome, end.as_str()), (json!("approved"), "tool.failed failed"));
     assert_eq!(payload(&drafts[4]), json!({"error": {"message": "disk full"}, "hint": 1, "toolName": "rm"}));
     let (outcome, end, drafts) = answered("use_decision_as_tool_result", json!({"data": {"x": 1}, "metadata": {"m": 1}}));
     assert_eq!((outcome, end.as_str()), (json!("answered"), "tool.result completed"));
-    assert_eq!((&drafts[4].payload["output"], &drafts[4].payload["metadata"]), (&json!({"x": 1}), &json!({"m": 1})));
+    assert_eq!(
+        (&drafts[4].payload.to_value()["output"], &drafts[4].payload.to_value()["metadata"]),
+        (&json!({"x": 1}), &json!({"m": 1}))
+    );
     let (outcome, ..) = answered("use_decision_as_tool_result", json!({"approved": false}));
     assert_eq!(outcome, "cancelled");
 }
@@ -393,7 +399,7 @@ fn other_activities_belong_to_a_known_call_or_to_a_message() {
         [(json!({"op": "add"}), json!([{"op": "add"}])), (json!([]), json!([])), (Value::Null, json!([null]))]
     {
         let draft = last([event("activity_delta", json!({"message_id": "m", "activity_type": "plan", "patch": patch}))]);
-        assert_eq!((&draft.payload["patch"], draft.audience), (&expected, Audience::User));
+        assert_eq!((&draft.payload.to_value()["patch"], draft.audience), (&expected, Audience::User));
     }
 }
 
@@ -404,7 +410,7 @@ fn the_end_of_a_delegating_call_reports_its_child() {
     let drafts = adapt([start("r"), done("c", "succeeded", result)]);
     assert_eq!(classes(&drafts)[1..], ["tool.result completed", "worker.notification archived", "agent.completed completed"]);
     assert!(drafts[2..].iter().all(|d| d.ids.agent.as_ref().unwrap().as_str() == "researcher"));
-    assert_eq!(drafts[2].payload["summary"], "found");
+    assert_eq!(drafts[2].payload.to_value()["summary"], "found");
     assert_eq!(drafts[2].refs, Some(json!({"childRunId": "cr"})));
     let nameless = adapt([start("r"), done("c", "failed", json!({"message": "no", "metadata": {"child_run_id": "cr"}}))]);
     assert_eq!(classes(&nameless)[1..], ["tool.failed failed", "worker.notification archived"]);
@@ -488,7 +494,7 @@ fn a_history_window_has_the_protocol_s_shape() {
         {"messageId": "s", "role": "system", "parts": [{"partId": "awaken-part-4", "kind": "diagnostic", "text": ["be nice"]}]},
         "odd",
     ]);
-    assert_eq!((&draft.payload["mode"], &draft.payload["messages"]), (&json!("window"), &shaped));
+    assert_eq!((&draft.payload.to_value()["mode"], &draft.payload.to_value()["messages"]), (&json!("window"), &shaped));
 }
 
 #[test]
@@ -496,13 +502,16 @@ fn an_error_fails_the_run_and_a_later_start_tries_again() {
     let drafts = adapt([start("r"), step("m"), text("a"), event("error", json!({"message": "boom", "code": "LLM"})), start("r")]);
     assert_eq!(classes(&drafts)[3..], ["text.final reconciling", "run.failed failed", "run.started accepted"]);
     assert_eq!(payload(&drafts[4]), json!({"error": {"code": "LLM", "message": "boom"}, "retryable": true}));
-    assert_eq!(drafts[5].payload["attempt"], 2);
+    assert_eq!(drafts[5].payload.to_value()["attempt"], 2);
 }
 
 #[test]
 fn unknown_and_malformed_events_are_kept_internal_and_never_an_error() {
     let unknown = last([event("of_tomorrow", json!({"x": 1}))]);
-    assert_eq!((unknown.event_type.clone(), &unknown.payload["event"]), (EventType::DiagnosticChanged, &json!({"x": 1})));
+    assert_eq!(
+        (unknown.event_type.clone(), &unknown.payload.to_value()["event"]),
+        (EventType::DiagnosticChanged, &json!({"x": 1}))
+    );
     for broken in [
         event("text_delta", json!({"delta": 7})),
         event("tool_call_start", json!({"id": 7, "name": "x"})),

@@ -11,7 +11,7 @@ use crate::source::digest::TextDigest;
 use crate::source::members::{carry_all, diagnostic, name_of, take_checked_id, take_flag, take_number, take_text};
 use crate::source::turn::error;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 /// A started call without an end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ fn take_untrusted_flag(fact: &mut Fact) -> bool {
 impl EventHandler<'_> {
     /// Creates a draft of this call with the remaining members of the event.
     fn tool(class: EventType, id: ToolCallId, name: Option<String>, rest: Fact) -> Draft {
-        let draft = carry_all(Draft::new(class), rest).with_some("toolName", name);
+        let draft = carry_all(Draft::new(class), rest).with_tool_name(name);
         draft.with_ref("parentToolCallId", parent_of(&id)).with_call(id)
     }
 
@@ -98,7 +98,8 @@ impl EventHandler<'_> {
         self.close_text_part(audience);
         self.memory.resume();
         self.memory.calls.start(Call { id: id.clone(), name: name_of(&name), untrusted });
-        let draft = Self::tool(EventType::ToolStarted, id.clone(), Some(name), fact).with_some("input", input);
+        let draft = Self::tool(EventType::ToolStarted, id.clone(), Some(name), fact);
+        let draft = draft.call(|call| call.input = input.map(Box::new));
         self.push(draft.with_audience(audience).with_message(self.memory.message.clone()));
         self.memory.calls.forget_if_ended(&id, &self.out);
     }
@@ -121,12 +122,15 @@ impl EventHandler<'_> {
         let stored = name_of(&name);
         let draft = match self.memory.calls.only(|call| call.name == stored).map(|call| call.id.clone()) {
             Some(id) => Self::tool(EventType::ToolProgress, id, Some(name), fact),
-            None => carry_all(Draft::new(EventType::ToolProgress), fact).with("toolName", name).with_scope(Scope::Turn),
+            None => carry_all(Draft::new(EventType::ToolProgress), fact).with_tool_name(Some(name)).with_scope(Scope::Turn),
         };
         // The range is 0 to 100, even if the value looks like a fraction: 1 is one hundredth.
-        let progress = percent.as_ref().and_then(Value::as_f64).map(|n| (n / 100.0).clamp(0.0, 1.0));
-        let draft = draft.with_some("message", message).with_some("progress", progress).with_some("percent", percent);
-        self.push(draft.with_audience(audience));
+        let progress = percent.as_ref().and_then(Number::as_f64).map(|n| (n / 100.0).clamp(0.0, 1.0));
+        let draft = draft.call(|call| {
+            call.message = message;
+            call.progress = progress.and_then(Number::from_f64);
+        });
+        self.push(draft.with_some("percent", percent).with_audience(audience));
     }
 
     pub(super) fn tool_end(&mut self, mut fact: Fact) {
@@ -140,9 +144,12 @@ impl EventHandler<'_> {
         let name = named.or_else(|| call.as_ref().map(|call| call.name.clone()));
         let warns = take_untrusted_flag(&mut fact) || call.as_ref().is_some_and(|call| call.untrusted);
         let is_ok = fact.shift_remove("ok") == Some(Value::Bool(true));
-        let mut draft = if is_ok { Self::succeeded(id, name, fact) } else { Self::failed(id, name, fact) };
-        draft.set("neverStarted", (!has_started && !is_ok).then_some(true));
-        draft.set("untrusted", (warns || draft.text("output").is_some_and(is_wrapped)).then_some(true));
+        let draft = if is_ok { Self::succeeded(id, name, fact) } else { Self::failed(id, name, fact) };
+        let draft = draft.call(|call| {
+            let is_wrapped = call.output.as_ref().and_then(|output| output.as_str()).is_some_and(is_wrapped);
+            call.never_started = (!has_started && !is_ok).then_some(true);
+            call.untrusted = (warns || is_wrapped).then_some(true);
+        });
         let id = draft.ids.tool_call.clone().expect("`tool` has set the call's id");
         let start = call.and_then(|_| self.out.call_audience(&id)).unwrap_or(draft.audience);
         if parent_of(&id).is_none() {
@@ -162,8 +169,12 @@ impl EventHandler<'_> {
         let audience = take_audience(&mut fact, Audience::Internal);
         let result = fact.shift_remove("result");
         let cut = result.as_ref().and_then(Value::as_str).and_then(truncated);
-        let draft = Self::ended(EventType::ToolResult, id, name, fact).with("status", "completed").with_some("truncated", cut);
-        draft.with_some("output", result).with_audience(audience)
+        let draft = Self::ended(EventType::ToolResult, id, name, fact).call(|call| {
+            call.status = Some("completed".to_owned());
+            call.truncated = cut.map(Box::new);
+            call.output = result.map(Box::new);
+        });
+        draft.with_audience(audience)
     }
 
     /// Creates the end of a failed call.
@@ -201,19 +212,21 @@ impl EventHandler<'_> {
             }
             audience = Audience::User;
         }
-        let draft = Self::ended(EventType::ToolFailed, id, name, fact).with("error", error);
-        draft.with_some("output", output).with_audience(audience)
+        let draft = Self::ended(EventType::ToolFailed, id, name, fact).call(|call| {
+            call.error = Some(Box::new(error.into()));
+            call.output = output.map(Box::new);
+        });
+        draft.with_audience(audience)
     }
 
     fn ended(class: EventType, id: ToolCallId, name: Option<String>, mut fact: Fact) -> Draft {
-        let mut known = Draft::new(class.clone()).with_moved(&mut fact, &[("structured", "structured")]);
-        for (member, ours) in [("durationMs", "durationMs"), ("cost_usd", "costUsd"), ("costUsd", "costUsd")] {
-            let number = take_number(&mut fact, member);
-            known.set(ours, number);
-        }
-        let mut draft = Self::tool(class, id, name, fact);
-        draft.payload.extend(known.payload);
-        draft
+        let structured = fact.shift_remove("structured").filter(|structured| !structured.is_null());
+        let [duration, cost, newer_cost] = ["durationMs", "cost_usd", "costUsd"].map(|member| take_number(&mut fact, member));
+        Self::tool(class, id, name, fact).call(|call| {
+            call.structured = structured.map(Box::new);
+            call.duration_ms = duration;
+            call.cost_usd = newer_cost.or(cost);
+        })
     }
 
     /// Reports that a call needs an approval.

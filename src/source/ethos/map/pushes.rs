@@ -55,7 +55,7 @@ impl EventHandler<'_> {
         let mut draft = Draft::new(EventType::ActionRequired).with("kind", "clarification");
         move_members(&mut draft, &mut fact, &[("question", "message"), ("options", "options"), ("default", "default")]);
         match fact.shift_remove("defaultDeadlineAt").map(|at| (parse_timestamp(&at), at)) {
-            Some((Some(at), _)) => drop(draft.payload.insert("expiresAt".into(), Value::from(&*at))),
+            Some((Some(at), _)) => draft.payload.insert("expiresAt", Value::from(&*at)),
             Some((None, at)) if !at.is_null() => drop(fact.insert("defaultDeadlineAt".into(), at)),
             _ => {}
         }
@@ -82,7 +82,7 @@ impl EventHandler<'_> {
     /// It is not the user's own message, even if a plugin starts a turn because of it.
     pub(super) fn notification(&mut self, mut fact: Fact) {
         let members = ["message", "pluginId", "startTurn", "payload", "source"].map(|member| (member, member));
-        let content = Draft::new(EventType::SessionUpdated).with_moved(&mut fact, &members).payload;
+        let content = Draft::new(EventType::SessionUpdated).with_moved(&mut fact, &members).payload.into_map();
         let draft = Draft::new(EventType::SessionUpdated).with("notification", content).with_owner(Owner::Runtime);
         let draft = draft.with_surface(Surface::WorkerNotifications);
         self.push_carrying(draft.with_ref("sessionKey", take_text(&mut fact, "sessionKey")), fact);

@@ -60,7 +60,7 @@ impl EventHandler<'_> {
 
     fn chunk(&mut self, class: EventType, text: String, message: MessageId, part: PartId, rest: Fact) {
         let audience = if class == EventType::ReasoningDelta { Audience::Dashboard } else { Audience::User };
-        let draft = Draft::new(class).with("text", text).with_audience(audience).with_message(message).with_part(part);
+        let draft = Draft::new(class).with_text(text).with_audience(audience).with_message(message).with_part(part);
         self.push(carry_all(draft, rest));
     }
 
@@ -93,6 +93,6 @@ impl EventHandler<'_> {
     }
 
     pub(super) fn whole(&mut self, text: Option<String>, message: MessageId, part: Option<PartId>) {
-        self.push(Draft::new(EventType::TextFinal).with_some("text", text).with_message(message).with_part(part));
+        self.push(Draft::new(EventType::TextFinal).with_text(text).with_message(message).with_part(part));
     }
 }

@@ -230,9 +230,9 @@ impl EventHandler<'_> {
     pub(super) fn usage(&mut self, mut fact: Fact) {
         let mut usage = Map::new();
         for member in TOKENS {
-            usage.extend(take_number(&mut fact, member).map(|count| ((*member).to_owned(), count)));
+            usage.extend(take_number(&mut fact, member).map(|count| ((*member).to_owned(), count.into())));
         }
-        let cost = take_number(&mut fact, "estimatedCostUsd");
+        let cost = take_number(&mut fact, "estimatedCostUsd").map(Value::from);
         let is_some = |number: &Value| number.as_f64().is_some_and(|n| n != 0.0);
         let is_of_a_tool = !usage.values().any(is_some) && cost.as_ref().is_some_and(is_some);
         usage.extend(cost.map(|cost| ("costUsd".to_owned(), cost)));
@@ -283,7 +283,9 @@ impl EventHandler<'_> {
         let part: PartId = next_id("ethos-plan", &mut self.memory.plans_made);
         let ended = self.memory.last_message.clone().filter(|_| self.memory.message.is_none());
         let message = ended.unwrap_or_else(|| self.memory.message());
-        let draft = Draft::new(EventType::PlanFinal).with_moved(&mut fact, &[("plan", "plan"), ("capped", "capped")]);
+        let plan = fact.shift_remove("plan").filter(|plan| !plan.is_null());
+        let draft = Draft::new(EventType::PlanFinal).words(|words| words.plan = plan.map(Box::new));
+        let draft = draft.with_moved(&mut fact, &[("capped", "capped")]);
         self.push_carrying(draft.with_owner(Owner::Runtime).with_message(message).with_part(part), fact);
     }
 
@@ -334,7 +336,8 @@ impl EventHandler<'_> {
     fn interrupt_calls(&mut self) {
         for call in self.memory.calls.end_all() {
             let error = error(Some("interrupted"), "the turn stopped before the call ended");
-            let draft = Draft::new(EventType::ToolFailed).with("error", error).with("toolName", call.name).with_call(call.id);
+            let draft = Draft::new(EventType::ToolFailed).with_tool_name(Some(call.name)).with_call(call.id);
+            let draft = draft.call(|call| call.error = Some(Box::new(error.into())));
             self.push(draft.with_owner(Owner::Runtime).with_phase(Phase::Interrupted));
         }
     }

@@ -78,7 +78,7 @@ fn a_percentage_is_a_hundredth_regardless_of_its_size() {
         assert_eq!(payload(&draft), json!({"toolName": "x", "message": "…", "progress": fraction, "percent": percent}));
     }
     let odd = last([progress("x", json!({"percent": "half"}))]);
-    assert_eq!((odd.payload.get("progress"), &odd.extra["percent"]), (None, &json!("half")));
+    assert_eq!((odd.payload.to_value().get("progress"), &odd.extra["percent"]), (None, &json!("half")));
 }
 
 #[test]
@@ -111,8 +111,8 @@ fn loop_notices_under_a_tool_name_are_no_tool_calls() {
     assert_eq!(last([progress("_watcher", json!({}))]).audience, Audience::Internal);
     for fact in [call("c", "_watcher"), ended("c", "_compaction", ""), failed("c", "_x")] {
         let draft = last([fact.clone()]);
-        assert_eq!(draft.payload["kind"], "no_tool");
-        assert_eq!(draft.payload["event"]["toolName"], fact["toolName"]);
+        assert_eq!(draft.payload.to_value()["kind"], "no_tool");
+        assert_eq!(draft.payload.to_value()["event"]["toolName"], fact["toolName"]);
     }
 }
 
@@ -158,7 +158,7 @@ fn a_failure_has_its_text_once_and_its_code_if_sent() {
         let mut fact = event("tool_end", json!({"toolCallId": "c", "toolName": "x", "ok": false, "durationMs": 1}));
         fact.as_object_mut().unwrap().extend(object(members));
         let draft = last([call("c", "x"), fact]);
-        (draft.payload["error"].clone(), draft.payload.get("output").cloned())
+        (draft.payload.to_value()["error"].clone(), draft.payload.to_value().get("output").cloned())
     };
     assert_eq!(error(json!({"result": "no", "error": "no"})), (json!({"message": "no"}), None));
     assert_eq!(error(json!({"result": "Denied"})), (json!({"message": "Denied"}), None));
@@ -173,17 +173,20 @@ fn a_failure_has_its_text_once_and_its_code_if_sent() {
 
 #[test]
 fn a_failed_end_without_a_start_is_marked_never_started() {
-    let never_started = |facts: Vec<Value>| last(facts).payload.get("neverStarted").cloned();
+    let never_started = |facts: Vec<Value>| last(facts).payload.to_value().get("neverStarted").cloned();
     assert_eq!(never_started(vec![failed("c", "x")]), Some(json!(true)));
     assert_eq!(never_started(vec![call("c", "x"), failed("c", "x")]), None);
     assert_eq!(never_started(vec![ended("c", "x", "1")]), None, "a call with a result ran, even without a start event");
     assert_eq!(never_started(vec![call("c", "x"), failed("c", "x"), failed("c", "x")]), None);
-    assert_eq!(last([call("c", "x"), event("tool_end", json!({"toolCallId": "c", "ok": false}))]).payload["toolName"], "x");
+    assert_eq!(
+        last([call("c", "x"), event("tool_end", json!({"toolCallId": "c", "ok": false}))]).payload.to_value()["toolName"],
+        "x"
+    );
 }
 
 #[test]
 fn a_truncation_is_counted_in_the_registry_s_units() {
-    let cut = |result: &str| last([ended("c", "x", result)]).payload.get("truncated").cloned();
+    let cut = |result: &str| last([ended("c", "x", result)]).payload.to_value().get("truncated").cloned();
     assert_eq!(cut("12345\n[truncated — 1005 chars total]"), Some(json!(1000)));
     assert_eq!(cut("12345\n[truncated -- 1005 chars total]"), Some(json!(1000)));
     assert_eq!(cut("12345[truncated -- 1005 chars total]\n"), Some(json!(1000)));
@@ -201,7 +204,7 @@ fn a_truncation_is_counted_in_the_registry_s_units() {
 
 #[test]
 fn untrusted_output_is_recognised_by_ethos_marks() {
-    let untrusted = |facts: Vec<Value>| last(facts).payload.get("untrusted").cloned();
+    let untrusted = |facts: Vec<Value>| last(facts).payload.to_value().get("untrusted").cloned();
     let flagged = |mut fact: Value, member: &str, flag: Value| {
         fact[member] = flag;
         fact
@@ -216,7 +219,7 @@ fn untrusted_output_is_recognised_by_ethos_marks() {
         Some(json!(true))
     );
     let odd = last([flagged(ended("c", "x", "hi"), "untrusted", json!("yes"))]);
-    assert_eq!((odd.payload.get("untrusted"), &odd.extra["untrusted"]), (None, &json!("yes")));
+    assert_eq!((odd.payload.to_value().get("untrusted"), &odd.extra["untrusted"]), (None, &json!("yes")));
 }
 
 #[test]
@@ -238,5 +241,5 @@ fn an_approval_response_names_the_action_of_its_call() {
     assert_eq!(payload(&draft), json!({"kind": "tool_approval", "outcome": "rejected", "reason": "r"}));
     let asked = event("tool.approval_required", json!({"request": {"approvalId": "ap", "toolCallId": "c"}}));
     let draft = last([asked, answer(true)]);
-    assert_eq!((draft.ids.action.unwrap().as_str(), &draft.payload["outcome"]), ("ap", &json!("approved")));
+    assert_eq!((draft.ids.action.unwrap().as_str(), &draft.payload.to_value()["outcome"]), ("ap", &json!("approved")));
 }

@@ -131,8 +131,8 @@ fn the_first_end_holds_despite_later_ends() {
         for second in [done("more"), error("llm_error"), error("aborted")] {
             let drafts = adapt([start(), first.clone(), second.clone()]);
             assert_eq!(classes(&drafts)[1..], [expected, "diagnostic.changed unknown"], "{first} {second}");
-            assert_eq!(drafts[2].payload["kind"], "late_end");
-            assert_eq!(drafts[2].payload["eventType"], second["type"]);
+            assert_eq!(drafts[2].payload.to_value()["kind"], "late_end");
+            assert_eq!(drafts[2].payload.to_value()["eventType"], second["type"]);
         }
     }
 }
@@ -190,7 +190,7 @@ fn an_abort_is_a_cancellation_and_other_errors_are_failures() {
     let halted = [start(), event("halt", json!({"kind": "budget", "rule": "r"})), event("done", json!({"text": ""}))];
     assert!(!last(halted).may_be_abort, "the halt already explains the interruption");
     let silent = last([event("error", json!({"code": 7}))]);
-    assert_eq!(silent.payload["error"], json!({"message": "the turn failed without saying why"}));
+    assert_eq!(silent.payload.to_value()["error"], json!({"message": "the turn failed without saying why"}));
     assert_eq!(silent.extra["code"], 7);
 }
 
@@ -199,7 +199,7 @@ fn a_refused_turn_fails_without_a_start_and_its_done_changes_nothing() {
     for code in ["personality_locked", "BUDGET_EXCEEDED", "FS_REACH_INVALID"] {
         let drafts = adapt([error(code), done("")]);
         assert_eq!(classes(&drafts), ["run.failed failed", "diagnostic.changed unknown"], "{code}");
-        assert_eq!(drafts[0].payload["refused"], true);
+        assert_eq!(drafts[0].payload.to_value()["refused"], true);
     }
 }
 
@@ -212,7 +212,7 @@ fn input_dropped_during_a_turn_does_not_end_the_turn() {
         classes(&drafts)[2..],
         ["run.status acting", "text.delta producing", "text.final reconciling", "run.finished completed"]
     );
-    assert_eq!(last([error("BUSY")]).payload["refused"], true, "without an open turn, the error refuses a new one");
+    assert_eq!(last([error("BUSY")]).payload.to_value()["refused"], true, "without an open turn, the error refuses a new one");
 }
 
 fn credential() -> Value {
@@ -264,9 +264,9 @@ fn a_parked_turn_s_action_expires_at_the_next_start_and_a_second_done_ends_nothi
         "run.finished completed",
     ];
     assert_eq!(classes(&drafts)[2..], expected);
-    assert_eq!(drafts[4].payload["outcome"], "expired");
+    assert_eq!(drafts[4].payload.to_value()["outcome"], "expired");
     assert_eq!(drafts[4].ids.action, drafts[1].ids.action);
-    assert_eq!(drafts[5].payload["attempt"], 2);
+    assert_eq!(drafts[5].payload.to_value()["attempt"], 2);
 }
 
 #[test]
@@ -299,18 +299,23 @@ fn two_turns_in_one_stream_are_flagged_and_their_texts_do_not_merge() {
         text("swer for B"),
         done_of("B", "answer for B"),
     ]);
-    let set_aside: Vec<_> = drafts.iter().filter(|d| d.payload.get("kind") == Some(&json!("interleaved_run"))).collect();
+    let set_aside: Vec<_> =
+        drafts.iter().filter(|d| d.payload.to_value().get("kind") == Some(&json!("interleaved_run"))).collect();
     let types: Vec<_> = set_aside.iter().map(|d| d.text("eventType").unwrap()).collect();
     assert_eq!(types, ["run_start", "text_delta", "text_delta", "thinking_delta", "text_delta", "done"]);
     assert!(set_aside.iter().all(|d| d.audience == Audience::Internal));
-    assert_eq!((&set_aside[0].payload["openTrace"], &set_aside[0].payload["event"]["traceId"]), (&json!("A"), &json!("B")));
+    assert_eq!(
+        (&set_aside[0].payload.to_value()["openTrace"], &set_aside[0].payload.to_value()["event"]["traceId"]),
+        (&json!("A"), &json!("B"))
+    );
     assert_eq!(
         said(&drafts),
         ["text.delta message-1/part-1 answer ", "text.final message-1/- answer for A", "text.final message-2/- answer for B"]
     );
     let ends = of_class(&drafts, EventType::RunFinished);
-    assert_eq!((ends.len(), &ends[0].payload["interleaved"]), (1, &json!(true)));
-    let flagged = drafts.iter().filter(|d| d.event_type == EventType::MetricChanged).all(|d| d.payload["interleaved"] == true);
+    assert_eq!((ends.len(), &ends[0].payload.to_value()["interleaved"]), (1, &json!(true)));
+    let flagged =
+        drafts.iter().filter(|d| d.event_type == EventType::MetricChanged).all(|d| d.payload.to_value()["interleaved"] == true);
     assert!(flagged, "the turn of a cost event is ambiguous too");
 }
 
@@ -334,7 +339,7 @@ fn after_the_other_turn_ends_text_streams_again_and_the_end_fills_the_gap() {
             "text.final message-1/- one two three"
         ]
     );
-    assert_eq!(drafts.last().unwrap().payload.get("interleaved"), None);
+    assert_eq!(drafts.last().unwrap().payload.to_value().get("interleaved"), None);
 }
 
 #[test]
@@ -360,7 +365,7 @@ fn turns_without_a_trace_are_distinguished_by_their_text_or_by_the_order_of_ends
 #[test]
 fn a_repeated_start_is_no_second_turn() {
     let drafts = adapt([start_of("A"), start_of("A"), text("a"), done_of("A", "a")]);
-    assert_eq!(drafts[1].payload["kind"], "repeated_start");
+    assert_eq!(drafts[1].payload.to_value()["kind"], "repeated_start");
     assert_eq!(said(&drafts), ["text.delta message-1/part-1 a", "text.final message-1/- a"]);
 }
 
@@ -368,12 +373,15 @@ fn a_repeated_start_is_no_second_turn() {
 fn an_error_among_several_turns_fails_the_run_rather_than_nothing() {
     let drafts = adapt([start_of("A"), start_of("B"), error("llm_error"), done_of("A", "a"), done_of("B", "b")]);
     assert_eq!(drafts[2].event_type, EventType::RunFailed);
-    assert_eq!(drafts[2].payload["interleaved"], true);
+    assert_eq!(drafts[2].payload.to_value()["interleaved"], true);
     assert!(!drafts.iter().any(|d| d.event_type == EventType::RunFinished));
 }
 
 #[test]
 fn the_end_of_an_unknown_turn_becomes_a_diagnostic() {
     let draft = last([start_of("A"), start_of("B"), done_of("C", "c")]);
-    assert_eq!((&draft.payload["kind"], &draft.payload["event"]["text"]), (&json!("interleaved_run"), &json!("c")));
+    assert_eq!(
+        (&draft.payload.to_value()["kind"], &draft.payload.to_value()["event"]["text"]),
+        (&json!("interleaved_run"), &json!("c"))
+    );
 }

@@ -20,13 +20,17 @@ fn usage_is_reported_and_a_tool_s_cost_is_no_model_call() {
     let paid = json!({"kind": "tool_cost", "usage": {"inputTokens": 0, "outputTokens": 0, "costUsd": 0.005}});
     assert_eq!((payload(&drafts[3]), drafts[3].ids.tool_call.as_ref().unwrap().as_str()), (paid.clone(), "c"));
     assert_eq!(
-        (&drafts[4].payload["kind"], drafts[4].ids.tool_call.clone()),
+        (&drafts[4].payload.to_value()["kind"], drafts[4].ids.tool_call.clone()),
         (&json!("cost"), None),
         "only a cost event directly after the end bills the call"
     );
-    assert_eq!(last([usage(0, 0, 0.0)]).payload["kind"], "llm_call", "an event without tokens and cost is a model call");
+    assert_eq!(
+        last([usage(0, 0, 0.0)]).payload.to_value()["kind"],
+        "llm_call",
+        "an event without tokens and cost is a model call"
+    );
     let odd = last([event("usage", json!({"inputTokens": "many", "of_tomorrow": 3}))]);
-    assert_eq!((&odd.payload["usage"], &odd.extra["inputTokens"]), (&json!({"llmCalls": 1}), &json!("many")));
+    assert_eq!((&odd.payload.to_value()["usage"], &odd.extra["inputTokens"]), (&json!({"llmCalls": 1}), &json!("many")));
 }
 
 #[test]
@@ -50,8 +54,11 @@ fn a_review_passes_if_all_evaluators_pass_and_has_no_verdict_if_one_abstains() {
     let verdict = |results: Value| {
         let draft = last([event("evaluators_complete", json!({"results": results}))]);
         assert_eq!((draft.event_type.clone(), draft.audience), (EventType::ReviewCompleted, Audience::Dashboard));
-        assert_eq!((&draft.payload["reviewId"], &draft.payload["results"]), (&json!("ethos-review-1"), &results));
-        draft.payload.get("verdict").cloned()
+        assert_eq!(
+            (&draft.payload.to_value()["reviewId"], &draft.payload.to_value()["results"]),
+            (&json!("ethos-review-1"), &results)
+        );
+        draft.payload.to_value().get("verdict").cloned()
     };
     assert_eq!(verdict(json!([{"name": "a", "pass": true}, {"name": "b", "pass": true}])), Some(json!("passed")));
     assert_eq!(verdict(json!([{"name": "a", "pass": true}, {"name": "b", "pass": false, "score": 0.4}])), Some(json!("failed")));
@@ -79,9 +86,12 @@ fn a_web_server_approval_is_pending_until_its_answer() {
         assert_eq!((draft.ids.action.as_ref().unwrap().as_str(), draft.ids.tool_call.as_ref().unwrap().as_str()), ("ap", "c"));
     }
     assert_eq!(payload(&drafts[2]), json!({"outcome": "rejected", "decision": "deny", "decidedBy": "tab"}));
-    assert_eq!(last([ask.clone(), resolve("allow")]).payload["outcome"], "approved");
+    assert_eq!(last([ask.clone(), resolve("allow")]).payload.to_value()["outcome"], "approved");
     let tomorrow = last([ask, resolve("of_tomorrow")]);
-    assert_eq!((tomorrow.payload.get("outcome"), &tomorrow.payload["decision"]), (None, &json!("of_tomorrow")));
+    assert_eq!(
+        (tomorrow.payload.to_value().get("outcome"), &tomorrow.payload.to_value()["decision"]),
+        (None, &json!("of_tomorrow"))
+    );
 }
 
 #[test]
@@ -156,7 +166,10 @@ fn server_events_are_kept_as_diagnostics() {
     for name in SERVER_EVENTS {
         let draft = last([event(name, json!({"requestId": "r"}))]);
         assert_eq!((draft.event_type, draft.audience), (EventType::DiagnosticChanged, Audience::Internal));
-        assert_eq!((&draft.payload["kind"], &draft.payload["event"]), (&json!(name), &json!({"requestId": "r"})));
+        assert_eq!(
+            (&draft.payload.to_value()["kind"], &draft.payload.to_value()["event"]),
+            (&json!(name), &json!({"requestId": "r"}))
+        );
     }
 }
 
@@ -165,7 +178,10 @@ fn server_events_are_kept_as_diagnostics() {
 #[test]
 fn unknown_and_malformed_events_are_kept_internal_and_never_an_error() {
     let unknown = last([event("of_tomorrow", json!({"foo": 1}))]);
-    assert_eq!((&unknown.payload["kind"], &unknown.payload["event"]), (&json!("unknown_event_type"), &json!({"foo": 1})));
+    assert_eq!(
+        (&unknown.payload.to_value()["kind"], &unknown.payload.to_value()["event"]),
+        (&json!("unknown_event_type"), &json!({"foo": 1}))
+    );
     for broken in [
         event("text_delta", json!({"text": 7})),
         event("thinking_delta", json!({})),
@@ -187,10 +203,14 @@ fn unknown_and_malformed_events_are_kept_internal_and_never_an_error() {
         event("cron.fired", json!({})),
     ] {
         let draft = last([broken.clone()]);
-        assert_eq!((&draft.payload["kind"], draft.audience), (&json!("malformed_event"), Audience::Internal), "{broken}");
+        assert_eq!(
+            (&draft.payload.to_value()["kind"], draft.audience),
+            (&json!("malformed_event"), Audience::Internal),
+            "{broken}"
+        );
         let mut event = object(broken);
         event.shift_remove(TYPE);
-        assert_eq!(draft.payload["event"], Value::Object(event), "the diagnostic keeps the whole event");
+        assert_eq!(draft.payload.to_value()["event"], Value::Object(event), "the diagnostic keeps the whole event");
     }
     for fact in [json!({"event": "text_delta"}), json!({"type": 7}), json!({"type": ""})] {
         assert_eq!(DryRun::new(&SOURCE).adapt(object(fact), &given()), Err(FactError::NoType { member: TYPE }));
@@ -214,7 +234,7 @@ fn an_audience_on_an_event_without_one_can_only_narrow_it() {
 fn an_absent_url_is_not_reported_as_withheld() {
     let mut fact = credential();
     fact.as_object_mut().unwrap().shift_remove("authUrl");
-    assert_eq!(last([fact]).payload.get("hasWithheldAddress"), None);
+    assert_eq!(last([fact]).payload.to_value().get("hasWithheldAddress"), None);
 }
 
 #[test]

@@ -9,7 +9,7 @@ fn stream_ended() -> Value {
 
 /// Returns the calls that await the client.
 fn awaited(drafts: &[Draft]) -> Vec<&str> {
-    let awaited = drafts.iter().filter(|draft| draft.payload.get("awaits") == Some(&json!("client")));
+    let awaited = drafts.iter().filter(|draft| draft.payload.to_value().get("awaits") == Some(&json!("client")));
     awaited.map(|draft| draft.ids.tool_call.as_ref().unwrap().as_str()).collect()
 }
 

@@ -109,24 +109,20 @@ impl EventHandler<'_> {
             let mut draft = of(EventType::ToolStarted);
             // Until its result, the call is the model's request and not yet the tool's work.
             draft.owner = Owner::Model;
-            draft.set("toolName", name.as_deref());
-            draft.set("createdAt", created);
+            draft = draft.with_tool_name(name.as_deref()).with_some("createdAt", created);
             draft.add_ref("nativeId", (id.as_str() != native).then_some(native));
             self.push(draft);
         }
         if has_news {
             let mut draft = of(EventType::ToolArgs);
-            draft.set("toolName", name.as_deref().filter(|_| is_renamed && !is_new));
             // The event has the whole current arguments. They replace the earlier ones.
-            draft.set("input", args);
-            self.push(draft);
+            draft = draft.call(|call| call.input = args.map(Box::new));
+            self.push(draft.with_tool_name(name.as_deref().filter(|_| is_renamed && !is_new)));
         }
         if is_complete {
             self.memory.end_call(key);
-            let mut draft = of(if is_error { EventType::ToolFailed } else { EventType::ToolResult });
-            draft.set("toolName", name);
-            draft.set("completedAt", completed);
-            self.end_of_call(draft, results.unwrap_or(Value::Null));
+            let draft = of(if is_error { EventType::ToolFailed } else { EventType::ToolResult });
+            self.end_of_call(draft.with_tool_name(name).with_some("completedAt", completed), results.unwrap_or(Value::Null));
         } else if let Some(results) = results.filter(|results| !results.is_null()) {
             // Only the end of a call carries its result.
             let early = Fact::from_iter([("results".to_owned(), results)]);
@@ -140,7 +136,7 @@ impl EventHandler<'_> {
         if draft.event_type == EventType::ToolFailed {
             draft = self.failed(draft, results, &mut handling);
         } else {
-            draft = place_output(draft.with("status", "completed"), "output", results, &mut handling);
+            draft = place_output(draft.call(|call| call.status = Some("completed".to_owned())), results, &mut handling);
         }
         let call = draft.ids.tool_call.clone();
         self.push(draft);
@@ -162,22 +158,25 @@ impl EventHandler<'_> {
             draft.phase = Phase::Cancelled;
         }
         if message.is_none() {
-            draft = place_output(draft, "data", results, handling);
+            draft = place_output(draft, results, handling);
         }
         let message = message.filter(|message| !message.is_empty());
         let code = self.memory.is_aborting.then_some("cancelled");
-        draft.with("error", error(code, message.unwrap_or_else(|| "the tool failed without saying why".into())))
+        let error = error(code, message.unwrap_or_else(|| "the tool failed without saying why".into()));
+        draft.call(|call| call.error = Some(Box::new(error.into())))
     }
 }
 
-/// Places a call's result in the draft: inline data under `member`, external data under references.
-fn place_output(mut draft: Draft, member: &str, results: Value, handling: &mut Vec<Value>) -> Draft {
+/// Places a call's result in the draft: inline data as its output, or as the `data` of a failure, and external data under
+/// references.
+fn place_output(mut draft: Draft, results: Value, handling: &mut Vec<Value>) -> Draft {
     let mut media = Vec::new();
     let is_reference = is_elsewhere(&results) || is_media(&results);
     match public_view(results, true, &mut media, handling) {
         Value::Null => {}
-        reference if is_reference => drop(draft.payload.insert("outputRef".into(), reference)),
-        value => drop(draft.payload.insert(member.to_owned(), value)),
+        reference if is_reference => draft = draft.call(|call| call.output_ref = Some(reference.into())),
+        data if draft.event_type == EventType::ToolFailed => draft = draft.with("data", data),
+        output => draft = draft.call(|call| call.output = Some(output.into())),
     }
     if let [Value::Object(only)] = media.as_slice() {
         draft.ids.artifact = only.get("artifactId").and_then(Value::as_str).and_then(ArtifactId::of);

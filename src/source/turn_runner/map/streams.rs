@@ -116,7 +116,8 @@ impl EventHandler<'_> {
         let added = match stream.effect_of(&delta, full.as_deref()) {
             ChunkEffect::Text { text, missed } => {
                 stream.forwarded.update(text.as_bytes());
-                let draft = of(draft(channel, false)).with("text", text).with_some("missedBytes", (missed > 0).then_some(missed));
+                let draft =
+                    of(draft(channel, false)).with_text(text.to_owned()).with_some("missedBytes", (missed > 0).then_some(missed));
                 Some(draft).filter(|_| !text.is_empty())
             }
             // The seal below contains the whole text.
@@ -128,7 +129,7 @@ impl EventHandler<'_> {
             // A repair snapshot cannot replace a thought, so the thought stays as it is until its seal.
             ChunkEffect::Other(_) => {
                 stream.forwarded.update(delta.as_bytes());
-                Some(of(draft(channel, false)).with("text", delta.as_str())).filter(|_| !delta.is_empty())
+                Some(of(draft(channel, false)).with_text(delta.clone())).filter(|_| !delta.is_empty())
             }
             ChunkEffect::Stale => {
                 let event = Fact::from_iter([("aDelta".to_owned(), delta.as_str().into())]);
@@ -148,7 +149,7 @@ impl EventHandler<'_> {
             self.memory.seal(key);
             // An empty `full` of a non-empty stream means that the producer does not track the whole text.
             let whole = full.filter(|full| !full.is_empty() || !has_text);
-            self.push(of(draft(channel, true)).with_some("text", whole).with_some("completedAt", completed));
+            self.push(of(draft(channel, true)).with_text(whole).with_some("completedAt", completed));
         }
     }
 
@@ -163,7 +164,7 @@ impl EventHandler<'_> {
             return self.push(draft);
         }
         self.carry_remaining(payload);
-        self.push(chunk.with("text", delta));
+        self.push(chunk.with_text(delta));
     }
 }
 

@@ -21,7 +21,7 @@ fn a_call_goes_from_request_to_result() {
     assert_eq!(payload(&drafts[1]), json!({"toolName": "rm", "input": {"path": "/"}}));
     assert_eq!(drafts[1].refs, Some(json!({"checksum": "c"})));
     assert_eq!(payload(&drafts[2]), json!({"toolName": "rm", "status": "completed", "output": "gone"}));
-    assert_eq!(drafts[3].payload["kind"], "write_after_seal");
+    assert_eq!(drafts[3].payload.to_value()["kind"], "write_after_seal");
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn arguments_replace_earlier_ones() {
         classes(&drafts),
         ["tool.started acting", "tool.args acting", "tool.args acting", "tool.args acting", "tool.result completed"]
     );
-    let inputs: Vec<_> = drafts.iter().filter_map(|d| d.payload.get("input")).collect();
+    let inputs: Vec<_> = drafts.iter().filter_map(|d| d.payload.as_call()?.input.as_deref()).collect();
     assert_eq!(inputs, [&json!({"p": "a"}), &json!({"p": "ab"}), &json!({"path": "/"})]);
 }
 
@@ -46,20 +46,20 @@ fn a_call_whose_first_event_is_complete_starts_and_ends() {
 #[test]
 fn a_result_is_placed_by_its_form() {
     let outputs = |results: Value| adapt([done("k", false, results)]).split_off(2);
-    assert_eq!(outputs(json!("text"))[0].payload["output"], "text");
+    assert_eq!(outputs(json!("text"))[0].payload.to_value()["output"], "text");
     let elsewhere = outputs(json!({}));
     let note = json!({"kind": "spooled_artifact", "available": false});
-    assert_eq!((elsewhere[0].payload.get("output"), &elsewhere[0].payload["outputRef"]), (None, &note));
-    assert_eq!(outputs(json!(["a", {}]))[0].payload["output"], json!(["a", note]));
+    assert_eq!((elsewhere[0].payload.to_value().get("output"), &elsewhere[0].payload.to_value()["outputRef"]), (None, &note));
+    assert_eq!(outputs(json!(["a", {}]))[0].payload.to_value()["output"], json!(["a", note]));
     let nothing = adapt([functional("toolCall", json!({"id": "k", "tool": "rm", "isComplete": true}))]);
     assert_eq!(payload(&nothing[1]), json!({"toolName": "rm", "status": "completed"}));
     let silent = adapt([done("k", true, json!({}))]).pop().unwrap();
     let failed = json!({"toolName": "rm", "error": {"message": "the tool failed without saying why"}, "outputRef": note});
     assert_eq!(payload(&silent), failed);
     let data = json!({"n": {}, "git": {"stash": 1, "kind": "x"}});
-    assert_eq!(outputs(data.clone())[0].payload["output"], data, "a tool's own data stays unchanged");
+    assert_eq!(outputs(data.clone())[0].payload.to_value()["output"], data, "a tool's own data stays unchanged");
     let lines = adapt([done("k", true, json!(["a", "b"]))]).pop().unwrap();
-    assert_eq!(lines.payload["error"]["message"], "a\nb");
+    assert_eq!(lines.payload.to_value()["error"]["message"], "a\nb");
 }
 
 #[test]
@@ -70,20 +70,23 @@ fn only_descriptive_members_of_a_media_file_are_for_users() {
     let handling = json!([{"artifactId": "med-1", "trustTier": "untrusted", "modalityHazard": "prompt_injection", "stash": {"k": 1}, "ofTomorrow": true}]);
     let drafts = adapt([done("k", false, media.clone())]).split_off(2);
     assert_eq!(classes(&drafts), ["tool.result completed", "diagnostic.changed unknown"]);
-    assert_eq!(drafts[0].payload["outputRef"], reference);
+    assert_eq!(drafts[0].payload.to_value()["outputRef"], reference);
     assert_eq!(drafts[0].ids.artifact.as_ref().unwrap().as_str(), "med-1");
     assert_eq!(drafts[0].refs.as_ref().unwrap()["artifact"]["filename"], "a.png");
-    assert_eq!((drafts[1].audience, &drafts[1].payload["media"], call_of(&drafts[1])), (Audience::Internal, &handling, "k"));
+    assert_eq!(
+        (drafts[1].audience, &drafts[1].payload.to_value()["media"], call_of(&drafts[1])),
+        (Audience::Internal, &handling, "k")
+    );
     let mixed = adapt([done("k", false, json!(["text", [media.clone()], {}, media.clone()]))]).split_off(2);
-    assert_eq!(mixed[0].payload["output"][1], json!([reference]));
-    assert_eq!(mixed[1].payload["media"].as_array().unwrap().len(), 2);
+    assert_eq!(mixed[0].payload.to_value()["output"][1], json!([reference]));
+    assert_eq!(mixed[1].payload.to_value()["media"].as_array().unwrap().len(), 2);
     let within = adapt([done("k", false, json!({"data": [media.clone()]}))]).split_off(2);
-    assert_eq!((&within[0].payload["output"], within.len()), (&json!({"data": [reference]}), 2));
+    assert_eq!((&within[0].payload.to_value()["output"], within.len()), (&json!({"data": [reference]}), 2));
     let failed = adapt([done("k", true, json!([media.clone()]))]).split_off(2);
-    assert_eq!((&failed[0].payload["data"], failed.len()), (&json!([reference]), 2));
+    assert_eq!((&failed[0].payload.to_value()["data"], failed.len()), (&json!([reference]), 2));
     let early = functional("toolCall", json!({"id": "k", "tool": "rm", "results": media, "isComplete": false}));
     let early = adapt([early]);
-    assert_eq!((&early[1].payload["kind"], early[1].audience), (&json!("results_before_end"), Audience::Internal));
+    assert_eq!((&early[1].payload.to_value()["kind"], early[1].audience), (&json!("results_before_end"), Audience::Internal));
     for draft in [&drafts[0], &mixed[0], &within[0], &failed[0], &early[0]] {
         let shown = format!("{:?} {:?} {:?}", draft.payload, draft.refs, draft.extra);
         assert!(["trustTier", "modalityHazard", "stash", "ofTomorrow"].iter().all(|hidden| !shown.contains(hidden)), "{shown}");
@@ -137,8 +140,8 @@ fn a_gate_is_resolved_by_its_id() {
     let answer = |reason: &str, result: &str| {
         let drafts = adapt([start("t"), gate("g", reason, Value::Null), closed("g", result)]);
         assert_eq!((&drafts[2].ids.action, drafts[2].owner.clone()), (&drafts[1].ids.action, drafts[1].owner.clone()));
-        assert_eq!(drafts[2].payload["result"], result);
-        format!("{} {}", drafts[2].payload["outcome"].as_str().unwrap(), drafts[2].phase)
+        assert_eq!(drafts[2].payload.to_value()["result"], result);
+        format!("{} {}", drafts[2].payload.to_value()["outcome"].as_str().unwrap(), drafts[2].phase)
     };
     for (reason, result, expected) in [
         ("tool_approval", "resolved", "approved acting"),
@@ -151,7 +154,7 @@ fn a_gate_is_resolved_by_its_id() {
     ] {
         assert_eq!(answer(reason, result), expected, "{reason} {result}");
     }
-    assert_eq!(last([closed("g", "resolved")]).payload["outcome"], "answered", "the open event was missed");
+    assert_eq!(last([closed("g", "resolved")]).payload.to_value()["outcome"], "answered", "the open event was missed");
 }
 
 #[test]
@@ -196,7 +199,7 @@ fn a_tool_failure_during_an_abort_is_a_cancellation() {
     ];
     let draft = last(facts);
     assert_eq!(
-        (draft.phase.clone(), &draft.payload["error"]),
+        (draft.phase.clone(), &draft.payload.to_value()["error"]),
         (Phase::Cancelled, &json!({"code": "cancelled", "message": "stopped"}))
     );
     let timeout = [

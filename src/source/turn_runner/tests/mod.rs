@@ -173,7 +173,7 @@ fn an_abort_in_the_form_of_an_error_cancels_the_turn() {
         end("t"),
     ]);
     assert_eq!(classes(&drafts)[4..], ["run.status reconciling", "tool.failed cancelled", "run.finished cancelled"]);
-    assert_eq!(drafts[6].payload.get("error"), None);
+    assert_eq!(drafts[6].payload.to_value().get("error"), None);
     let second = last([start("t"), nack(json!({"name": "E_X"})), error(wrapped), end("t")]);
     assert_eq!((second.event_type, second.phase), (EventType::RunFinished, Phase::Cancelled));
     let code = "E_LLM_EXECUTION_EXECUTOR_ERROR";
@@ -193,7 +193,8 @@ fn an_abort_in_the_form_of_an_error_cancels_the_turn() {
 
 #[test]
 fn an_error_in_any_form_is_reported_once() {
-    let failed = |first: Value, again: Value| last([start("t"), nack(first), error(again), end("t")]).payload["error"].clone();
+    let failed =
+        |first: Value, again: Value| last([start("t"), nack(first), error(again), end("t")]).payload.to_value()["error"].clone();
     let naive = json!({"name": "E_X", "code": "E_X", "status": 500, "fatal": false});
     assert_eq!(
         failed(naive.clone(), naive.clone()),
@@ -206,7 +207,7 @@ fn an_error_in_any_form_is_reported_once() {
     assert_eq!(failed(Value::Null, json!("bare text")), json!({"message": "bare text"}));
     // The dispatch's own error overrides an earlier error of a tool.
     let facts = [start("t"), error(json!({"message": "a tool's"})), nack(json!({"message": "its own"})), end("t")];
-    assert_eq!(last(facts).payload["error"], json!({"message": "its own"}));
+    assert_eq!(last(facts).payload.to_value()["error"], json!({"message": "its own"}));
 }
 
 #[test]
@@ -219,7 +220,7 @@ fn every_exception_is_reported_in_full_to_operators_at_once() {
         (EventType::DiagnosticChanged, Audience::Dashboard, expected)
     );
     for thrown in [json!("text"), Value::Null, json!([1]), json!({})] {
-        assert_eq!(last([error(thrown.clone())]).payload["error"], thrown);
+        assert_eq!(last([error(thrown.clone())]).payload.to_value()["error"], thrown);
     }
 }
 
@@ -227,9 +228,9 @@ fn every_exception_is_reported_in_full_to_operators_at_once() {
 fn an_error_after_the_answer_marks_the_turn_degraded() {
     let drafts = adapt([start("t"), dispatched(), dispatch_end("ack"), error(json!({"message": "no disk"})), end("t")]);
     assert_eq!(classes(&drafts)[3..], ["diagnostic.changed unknown", "run.finished completed"]);
-    assert_eq!((&drafts[4].payload["degraded"], drafts[4].payload.get("error")), (&json!(true), None));
+    assert_eq!((&drafts[4].payload.to_value()["degraded"], drafts[4].payload.to_value().get("error")), (&json!(true), None));
     let next = last([start("t"), dispatch_end("ack"), error(json!({})), end("t"), start("u"), dispatch_end("ack"), end("u")]);
-    assert_eq!(next.payload.get("degraded"), None);
+    assert_eq!(next.payload.to_value().get("degraded"), None);
 }
 
 #[test]
@@ -244,7 +245,7 @@ fn a_repeated_start_or_end_counts_once() {
 fn an_end_without_a_start_ends_the_turn() {
     assert_eq!(classes(&adapt([dispatch_end("ack"), end("t")]))[1], "run.finished completed");
     let drafts = adapt([start("t"), dispatch_end("ack"), end("t"), dispatch_end("aborted"), end("u")]);
-    assert_eq!(drafts[4].payload["kind"], "interleaved_run", "after an end only a start opens a turn");
+    assert_eq!(drafts[4].payload.to_value()["kind"], "interleaved_run", "after an end only a start opens a turn");
 }
 
 #[test]
@@ -263,7 +264,7 @@ fn a_seal_with_or_without_text_ends_the_stream() {
     );
     let drafts = adapt([chunk("m", "a", "a"), sealing]);
     assert_eq!(texts(&drafts), ["text.delta m a", "text.delta m b", "text.final m ab"]);
-    assert_eq!(drafts[2].payload["completedAt"], "2026-01-01T00:00:00Z");
+    assert_eq!(drafts[2].payload.to_value()["completedAt"], "2026-01-01T00:00:00Z");
     let bare = functional("message", json!({"id": "m", "isComplete": true}));
     assert_eq!(texts(&adapt([chunk("m", "a", "a"), bare])), ["text.delta m a", "text.final m -"]);
     let kept_no_account = functional("message", json!({"id": "m", "aDelta": "", "full": "", "isComplete": true}));
@@ -299,8 +300,8 @@ fn a_different_stream_is_repaired_and_continues() {
     let expected = ["text.delta m ax", "messages.snapshot m -", "text.delta m d", "text.final m abbcd"];
     assert_eq!(texts(&drafts), expected);
     let part = json!({"partId": "turnrunner-text", "kind": "assistant_text", "text": ["abbc"]});
-    assert_eq!(drafts[1].payload["messages"], json!([{"messageId": "m", "role": "assistant", "parts": [part]}]));
-    assert_eq!(drafts[1].payload["mode"], "repair");
+    assert_eq!(drafts[1].payload.to_value()["messages"], json!([{"messageId": "m", "role": "assistant", "parts": [part]}]));
+    assert_eq!(drafts[1].payload.to_value()["mode"], "repair");
     let thought = |delta: &str, full: &str, seals: bool| {
         functional("thought", json!({"id": "m", "aDelta": delta, "full": full, "isComplete": seals}))
     };
@@ -324,7 +325,7 @@ fn a_chunk_after_the_seal_keeps_its_part_so_that_the_ledger_rejects_it() {
     let drafts = adapt([chunk("m", "a", "a"), seal("m", "a"), chunk("m", "b", "ab"), seal("m", "ab"), chunk("n", "c", "c")]);
     let expected = ["text.delta m a", "text.final m a", "text.delta m b", "diagnostic.changed m -", "text.delta n c"];
     assert_eq!(texts(&drafts), expected);
-    assert_eq!((&drafts[2].ids.part, &drafts[3].payload["kind"]), (&drafts[0].ids.part, &json!("write_after_seal")));
+    assert_eq!((&drafts[2].ids.part, &drafts[3].payload.to_value()["kind"]), (&drafts[0].ids.part, &json!("write_after_seal")));
 }
 
 #[test]
@@ -402,10 +403,13 @@ fn the_bus_is_optional_and_unknown_events_are_kept() {
     ] {
         let draft = last([fact.clone()]);
         assert_eq!(
-            (draft.event_type.clone(), draft.audience, &draft.payload["kind"]),
+            (draft.event_type.clone(), draft.audience, &draft.payload.to_value()["kind"]),
             (EventType::DiagnosticChanged, Audience::Internal, &json!("unknown_event_type"))
         );
-        assert_eq!((&draft.payload["eventType"], &draft.payload["event"]["payload"]), (&fact["event"], &fact["payload"]));
+        assert_eq!(
+            (&draft.payload.to_value()["eventType"], &draft.payload.to_value()["event"]["payload"]),
+            (&fact["event"], &fact["payload"])
+        );
     }
 }
 
@@ -420,8 +424,12 @@ fn an_event_without_a_required_member_is_kept_as_malformed() {
         observed("turnGateClosed", json!({"id": "g"})),
     ] {
         let draft = last([fact.clone()]);
-        assert_eq!((&draft.payload["kind"], draft.audience), (&json!("malformed_event"), Audience::Internal), "{fact}");
-        assert_eq!(draft.payload["event"]["payload"], fact["payload"]);
+        assert_eq!(
+            (&draft.payload.to_value()["kind"], draft.audience),
+            (&json!("malformed_event"), Audience::Internal),
+            "{fact}"
+        );
+        assert_eq!(draft.payload.to_value()["event"]["payload"], fact["payload"]);
     }
     let refused = |fact: Value| DryRun::new(&SOURCE).adapt(object(fact), &given()).unwrap_err();
     for fact in [json!({}), json!({"type": "message"}), json!({"event": 7}), json!({"event": ""})] {
@@ -451,7 +459,10 @@ fn unknown_members_are_carried_and_forge_nothing() {
     let mut empty = chunk("m", "", "");
     empty["payload"]["within"] = json!(2);
     let draft = last([empty]);
-    assert_eq!((&draft.payload["kind"], &draft.payload["event"]), (&json!("unplaced_members"), &json!({"within": 2})));
+    assert_eq!(
+        (&draft.payload.to_value()["kind"], &draft.payload.to_value()["event"]),
+        (&json!("unplaced_members"), &json!({"within": 2}))
+    );
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! schemas at run time.
 
 use super::audience::Audience;
+use super::fact::{CallFact, Family, WordsFact};
 use super::id::{ID_BYTES_MAX, Ids};
 use super::taxonomy::{Control, EventType, Owner, Persistence, Phase, Scope, Surface, Topology};
 use serde_json::{Map, Value, json};
@@ -138,7 +139,6 @@ pub fn event() -> Value {
             "description": "The producer-owned body of the fact. Absent when empty.",
             "type": "object",
             "properties": {
-                "endWithheld": { "description": "On `tool.started`: the call's result came first, and is for a narrower audience than the start.", "type": "boolean" },
                 "withheld": { "description": "true on a stub: the subject ended, and the body is for a narrower audience than this reader's.", "type": "boolean" },
             },
         }),
@@ -154,6 +154,8 @@ pub fn event() -> Value {
         "rawEventRef",
         json!({ "description": "A safe reference to the source's own event, never the event itself: debugging and replay without polluting the UI." }),
     );
+    let mut definitions = Map::from_iter([("id".to_owned(), id())]);
+    definitions.extend(PAYLOADS.map(|(_, definition, schema)| (definition.to_owned(), schema())));
     json!({
         "$schema": DIALECT,
         "$id": "urn:proscenium:schema:agentui-event",
@@ -163,7 +165,22 @@ pub fn event() -> Value {
         "properties": properties,
         "required": ["type", "eventId", "sequence", "receivedAt", "owner", "scope", "phase", "surface", "persistence", "audience"],
         "additionalProperties": true,
-        "$defs": { "id": id() },
+        "allOf": PAYLOADS.map(|(family, definition, _)| payload_of(family, definition)),
+        "$defs": definitions,
+    })
+}
+
+/// The families of payloads, with the names of their definitions.
+const PAYLOADS: [(Family, &str, fn() -> Value); 2] =
+    [(Family::Call, "callPayload", CallFact::schema), (Family::Words, "wordsPayload", WordsFact::schema)];
+
+/// Says which event types have the payload of a family.
+fn payload_of(family: Family, definition: &str) -> Value {
+    let types: Vec<&str> =
+        EventType::NAMES.iter().copied().filter(|name| Family::from(&EventType::from(*name)) == family).collect();
+    json!({
+        "if": { "properties": { "type": { "enum": types } } },
+        "then": { "properties": { "payload": { "$ref": format!("#/$defs/{definition}") } } },
     })
 }
 

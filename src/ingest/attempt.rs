@@ -63,7 +63,7 @@ impl AttemptStarts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::fact::PayloadSeed;
+    use crate::model::Payload;
     use crate::source::ledger::Ledger;
     use serde_json::json;
 
@@ -72,7 +72,7 @@ mod tests {
         let (mut ledger, mut starts) = (Ledger::default(), AttemptStarts::default());
         let attempt_after = |(source, event_type, payload): &(&str, &str, Value)| {
             let mut draft = Draft::new((*event_type).into());
-            draft.payload = PayloadSeed((&draft.event_type).into()).read(payload.clone());
+            draft.payload = Payload::of_value(&draft.event_type, payload.clone());
             if draft.event_type == EventType::RunStarted {
                 starts.note_start(&mut draft, source, &ledger.run);
             }

@@ -51,7 +51,7 @@ pub(super) fn parse(fact: Fact) -> Result<Event, FactError> {
 
 /// Parses the text of a fact without a map between.
 ///
-/// `None`: a member occurs twice, its type or an id is no text, or the text is no JSON object.
+/// `None`: a member occurs twice, its type or an id is no text, its payload is no object, or the text is no JSON object.
 pub(super) fn parse_text(text: &[u8]) -> Option<Result<Event, FactError>> {
     let (mut members, mut from) = (Members::default(), serde_json::Deserializer::from_slice(text));
     members.deserialize(&mut from).and_then(|()| from.end()).ok()?;
@@ -103,7 +103,7 @@ impl Members {
                 self.is_repeated |= self.event_type.is_some();
                 self.rest.insert("type".to_owned(), value)
             }
-            (Member::Payload, value) => return self.add_payload(self.payload_seed().read(value)),
+            (Member::Payload, value) => return self.add_payload(Payload::of_value(self.family(), value)),
             (Member::Id(name), value) => {
                 self.is_repeated |= self.ids.has(name) || self.bad_id.is_some();
                 self.rest.insert(name.to_owned(), value)
@@ -113,9 +113,9 @@ impl Members {
         self.is_repeated |= before.is_some();
     }
 
-    /// Reads a payload, by the type that stands before it in nearly every fact.
-    fn payload_seed(&self) -> PayloadSeed {
-        PayloadSeed(self.event_type.as_ref().map_or(Family::Open, Family::from))
+    /// The family of the payload, by the type that stands before it in nearly every fact.
+    fn family(&self) -> Family {
+        self.event_type.as_ref().map_or(Family::Open, Family::from)
     }
 
     fn add_payload(&mut self, payload: Payload) {
@@ -196,7 +196,7 @@ impl<'de> Visitor<'de> for &mut Members {
                     None => self.add(Member::Id(member), Value::Null),
                 },
                 Member::Payload => {
-                    let payload = map.next_value_seed(self.payload_seed())?;
+                    let payload = map.next_value_seed(PayloadSeed(self.family()))?;
                     self.add_payload(payload);
                 }
                 member @ Member::Other(_) => self.add(member, map.next_value()?),

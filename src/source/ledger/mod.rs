@@ -23,8 +23,8 @@ pub use shared_set::SharedSet;
 pub use speakers::Speakers;
 
 use crate::model::audience::Audience;
-use crate::model::fact::{Family, PayloadSeed};
-use crate::model::{AgentId, Draft, Envelope, EventType, Ids, MemberRef, ToolCallId};
+use crate::model::fact::Family;
+use crate::model::{AgentId, Draft, Envelope, EventType, Ids, MemberRef, Payload, ToolCallId};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
@@ -419,6 +419,6 @@ fn rejected(draft: &Draft, violation: &Violation) -> Draft {
     let payload = json!({
         "kind": violation.code, "thing": violation.thing, "eventType": violation.event_type, "event": draft.payload,
     });
-    diagnostic.payload = PayloadSeed(Family::Open).read(payload);
+    diagnostic.payload = Payload::of_value(Family::Open, payload);
     diagnostic
 }

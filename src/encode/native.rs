@@ -18,7 +18,7 @@ use super::encoded::{EncodedFrames, FrameBuffer, FrameTag};
 use crate::log::LogId;
 use crate::model::{Cursor, Epoch, ReceivedAt, Sequence};
 use crate::projection::activity_set::{Activity, escaped};
-use crate::projection::change::{Change, Operation, Place, Within};
+use crate::projection::change::{Change, ContentOperation, MemberPlace, Within};
 use bytes::Bytes;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -188,7 +188,7 @@ impl Encoder {
 }
 
 /// As an operation of a JSON Patch (RFC 6902).
-impl Serialize for Operation {
+impl Serialize for ContentOperation {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let (op, at, end) = match self {
             Self::Add(at, _) => ("add", at, ""),
@@ -211,7 +211,7 @@ impl Serialize for Operation {
 }
 
 /// The JSON Pointer (RFC 6901) of a place, with this end.
-fn pointer(at: &Place, end: &str) -> String {
+fn pointer(at: &MemberPlace, end: &str) -> String {
     let member = escaped(&at.member);
     match at.within {
         Within::Content => ["/", &*member, end].concat(),
@@ -336,8 +336,8 @@ mod tests {
         let mut out = FrameBuffer::new(epoch);
         encoder.snapshot(&mut out, Sequence(7), Some(Sequence(5)), activity);
         let mut change = Change::default();
-        let part = Place { within: Within::Item("parts", 0), member: "text".into() };
-        change.operations.push(Operation::Append(part, "a\n".into()));
+        let part = MemberPlace { within: Within::Item("parts", 0), member: "text".into() };
+        change.operations.push(ContentOperation::Append(part, "a\n".into()));
         encoder.change(&mut out, Sequence(7), Sequence(5), activity, &change);
         out.set_cursor();
         encoder.hydrated(&mut out, Sequence(7), Some(Sequence(7)));

@@ -14,7 +14,7 @@ use super::frames::{ActivityView, Frame};
 use crate::model::BlobId;
 use crate::projection::bodies::{BODIES, is_within};
 use crate::projection::envelope_view::BLOB_PATH;
-use crate::projection::members::{CLIPPED, Content};
+use crate::projection::members::{CLIPPED, TypedContent};
 use memchr::memmem;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;

@@ -5,7 +5,8 @@
 use super::activity_set::{Activity, Edit};
 use super::envelope_view::EnvelopeView;
 use super::members::{
-    ActionStatus, Any, Content, Flag, Mark, Member, MemberType, Object, Str, WITHHELD, WITHHELD_ABOUT, content, open_set,
+    ACTION_STATUS, ActionStatus, Any, Flag, Mark, Member, MemberType, Object, Str, TOOL_CALL_ID, TypedContent, WITHHELD,
+    WITHHELD_ABOUT, content, open_set,
 };
 use super::{ACTION_KIND as KIND, FoldState, bodies, carry, subject, tool_call};
 use crate::model::decided_by;
@@ -27,7 +28,7 @@ content! {
     ACTION = "action", "A request that waits for a decision. It is pending until its owner resolves it or the run ends.";
     "kind": Str, Always as ACTION_KIND with open_set(ActionKind::NAMES),
         "The kind of request; unknown if no fact states it.";
-    "status": ActionStatus, Always as STATUS,
+    "status": ActionStatus, Always,
         "Whether the request still waits. A reader's answer alone does not resolve it.";
     "outcome": Str, Sometimes as OUTCOME with open_set(ActionOutcome::NAMES),
         "The decision. `superseded`: the conversation went on without one.";
@@ -61,7 +62,7 @@ content! {
     "safeInput": Any, Sometimes, "The part of the arguments that clients may show.";
     "policyScope": Any, Sometimes, "The scope of the permission.";
     "parentRouting": Any, Sometimes, "The agents through which a delegated request passed.";
-    "toolCallId": Str, Sometimes as TOOL_CALL_ID, "The call that the request is about.";
+    "toolCallId": Str, Sometimes, "The call that the request is about.";
     "agentId": Str, Sometimes, "The agent that asks.";
     "taskId": Str, Sometimes, "The task that the request belongs to.";
     "expiresAt": Any, Sometimes as EXPIRES_AT, "The time until which the request can be answered, from its source.";
@@ -160,14 +161,14 @@ fn copy_from_call(fold: &mut FoldState, action: &str) {
 fn required(envelope: &EnvelopeView, fold: &mut FoldState) {
     let Some(mut edit) = open(envelope, fold) else { return };
     // A request after an answer is a new request.
-    if edit.read(STATUS).is_some_and(|status| status != ActionStatus::Pending) {
+    if edit.read(ACTION_STATUS).is_some_and(|status| status != ActionStatus::Pending) {
         edit.replace(Map::new());
     }
     edit.remove(CONTROL);
     for of_decision in [CONTROL_ID, DECIDED_BY, RESOLVED_BY] {
         edit.remove(of_decision);
     }
-    edit.set(STATUS, ActionStatus::Pending);
+    edit.set(ACTION_STATUS, ActionStatus::Pending);
     edit.set_some(ACTION_KIND, envelope.text("kind"));
     carry::members(envelope, &mut edit, MEMBERS);
     // Sources use either name for one thing.
@@ -212,7 +213,7 @@ fn required(envelope: &EnvelopeView, fold: &mut FoldState) {
 /// Sets the subject of a pending action, and its title unless the source has one.
 fn describe(fold: &mut FoldState, action: &str) {
     let Some(content) = fold.activities.get(KIND, action).map(|known| &known.content) else { return };
-    if content.read(STATUS) != Some(ActionStatus::Pending) {
+    if content.read(ACTION_STATUS) != Some(ActionStatus::Pending) {
         return;
     }
     let call = content.read(TOOL_CALL_ID).and_then(|call| fold.activities.get(tool_call::KIND, call));
@@ -276,7 +277,7 @@ fn resolved(envelope: &EnvelopeView, fold: &mut FoldState) {
     let Some(mut edit) = open(envelope, fold) else { return };
     // LangGraph's stream shows only later that a question was answered, and not how: the answer itself is known already.
     let is_inferred = envelope.text("outcome") == Some("answered") && envelope.get("value").is_none();
-    let was_resolved = edit.read(STATUS) == Some(ActionStatus::Resolved);
+    let was_resolved = edit.read(ACTION_STATUS) == Some(ActionStatus::Resolved);
     if is_inferred && was_resolved && edit.has(OUTCOME) {
         return;
     }
@@ -286,7 +287,7 @@ fn resolved(envelope: &EnvelopeView, fold: &mut FoldState) {
         return;
     }
     name_kind(&mut edit);
-    edit.set(STATUS, ActionStatus::Resolved);
+    edit.set(ACTION_STATUS, ActionStatus::Resolved);
     match envelope.is_withheld() {
         true => edit.set(WITHHELD, true),
         false => {
@@ -313,7 +314,8 @@ fn name_decision(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
 /// A reader's answer is in transit to the action's owner, or was lost there.
 fn control(envelope: &EnvelopeView, fold: &mut FoldState) {
     let Some(id) = &envelope.ids.action else { return };
-    let Some(mut edit) = fold.activities.edit(KIND, id.as_str()).filter(|edit| edit.read(STATUS) == Some(ActionStatus::Pending))
+    let Some(mut edit) =
+        fold.activities.edit(KIND, id.as_str()).filter(|edit| edit.read(ACTION_STATUS) == Some(ActionStatus::Pending))
     else {
         return;
     };
@@ -335,14 +337,14 @@ fn control(envelope: &EnvelopeView, fold: &mut FoldState) {
 /// Whether an activity is an action that waits for a decision.
 #[must_use]
 pub fn is_pending(activity: &Activity) -> bool {
-    &*activity.kind == KIND && activity.content.read(STATUS) == Some(ActionStatus::Pending)
+    &*activity.kind == KIND && activity.content.read(ACTION_STATUS) == Some(ActionStatus::Pending)
 }
 
 /// Interrupts the pending actions, because the run has ended.
 pub(super) fn interrupt_all(fold: &mut FoldState) {
     for id in fold.activities.ids(KIND, is_pending) {
         let mut edit = fold.activities.edit(KIND, &id).expect("the id was listed above");
-        edit.set(STATUS, ActionStatus::Interrupted);
+        edit.set(ACTION_STATUS, ActionStatus::Interrupted);
         edit.remove(CONTROL);
     }
 }

@@ -6,10 +6,9 @@
 //! The server keeps text joined: an array of at most one string. A delta appends a chunk (`add …/-`). Readers may hold
 //! as many chunks as they received, and no delta addresses a chunk by its index.
 
-use super::change::{Change, Operation, Place, Within};
+use super::change::{Change, ContentOperation, MemberPlace, Within};
 use super::envelope_view::FactText;
-use super::members::{CLIPPED, Content, Fits, List, Member, MemberType, Object, TEXT, Text};
-use super::message::PARTS;
+use super::members::{CLIPPED, Fits, List, Member, MemberType, Object, PARTS, TEXT, Text, TypedContent, joined, text};
 use super::patch;
 use super::source_clock::SourceClock;
 use crate::model::{AgentId, ReceivedAt, Sequence, Surface, TEXT_BYTES_MAX};
@@ -383,10 +382,10 @@ impl Edit<'_> {
     }
 
     /// Records an operation on a member, unless readers get a snapshot.
-    fn record(&mut self, member: impl Into<Cow<'static, str>>, operation: impl FnOnce(Place) -> Operation) {
+    fn record(&mut self, member: impl Into<Cow<'static, str>>, operation: impl FnOnce(MemberPlace) -> ContentOperation) {
         self.drop_cached_size();
         if !self.change.is_snapshot {
-            self.change.operations.push(operation(Place { within: self.within, member: member.into() }));
+            self.change.operations.push(operation(MemberPlace { within: self.within, member: member.into() }));
         }
     }
 
@@ -414,8 +413,8 @@ impl Edit<'_> {
     /// Sets a member to another value than it has.
     fn put(&mut self, member: Cow<'static, str>, value: Value) {
         match self.content.contains_key(&*member) {
-            true => self.record(member.clone(), |at| Operation::Replace(at, value.clone())),
-            false => self.record(member.clone(), |at| Operation::Add(at, value.clone())),
+            true => self.record(member.clone(), |at| ContentOperation::Replace(at, value.clone())),
+            false => self.record(member.clone(), |at| ContentOperation::Add(at, value.clone())),
         }
         self.content.insert(member.into(), value);
     }
@@ -423,14 +422,14 @@ impl Edit<'_> {
     /// Removes a member, if it exists.
     pub fn remove<T>(&mut self, member: Member<T>) {
         if self.content.shift_remove(member.name()).is_some() {
-            self.record(member.name(), Operation::Remove);
+            self.record(member.name(), ContentOperation::Remove);
         }
     }
 
     /// Removes a member that a source named, if it exists.
     pub fn remove_named(&mut self, member: &str) {
         if self.content.shift_remove(member).is_some() {
-            self.record(member.to_owned(), Operation::Remove);
+            self.record(member.to_owned(), ContentOperation::Remove);
         }
     }
 
@@ -439,7 +438,7 @@ impl Edit<'_> {
         match self.content.get_mut(list.name()) {
             Some(Value::Array(items)) => {
                 items.push(value.clone());
-                self.record(list.name(), |at| Operation::Push(at, value));
+                self.record(list.name(), |at| ContentOperation::Push(at, value));
             }
             _ => self.put(list.name().into(), Value::Array(vec![value])),
         }
@@ -451,7 +450,7 @@ impl Edit<'_> {
             && items.len() >= max
         {
             items.remove(0);
-            self.record(list.name(), Operation::RemoveFirst);
+            self.record(list.name(), ContentOperation::RemoveFirst);
         }
         self.push(list, value);
     }
@@ -488,7 +487,7 @@ impl Edit<'_> {
                     Some(Value::String(joined)) => joined.push_str(chunk),
                     _ => chunks.push(chunk.into()),
                 }
-                self.record(member, |at| Operation::Append(at, chunk.into()));
+                self.record(member, |at| ContentOperation::Append(at, chunk.into()));
             }
             _ => self.put(member, text(chunk)),
         }
@@ -567,22 +566,10 @@ impl Edit<'_> {
     pub fn apply(&mut self, patch: &[Value]) -> Result<(), String> {
         patch::apply(self.content, patch, self.weight.as_deref_mut().map_or(&mut None, |weight| &mut weight.0))?;
         if !self.change.is_snapshot {
-            self.change.operations.extend(patch.iter().cloned().map(Operation::FromSource));
+            self.change.operations.extend(patch.iter().cloned().map(ContentOperation::FromSource));
         }
         Ok(())
     }
-}
-
-/// A text in the form in which contents hold it.
-#[must_use]
-pub fn text(whole: &str) -> Value {
-    Value::Array(if whole.is_empty() { Vec::new() } else { vec![whole.into()] })
-}
-
-/// The text of a text member: its only string.
-#[must_use]
-pub fn joined(member: Option<&Value>) -> &str {
-    member.and_then(|chunks| chunks.get(0)).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The name of a member, from a token of a JSON Pointer.

@@ -5,8 +5,7 @@
 
 use super::activity_set::{Edit, escaped};
 use super::envelope_view::EnvelopeView;
-use super::members::{CLIPPED, Content, Member, Object};
-use super::tool_call::{OUTPUT_CHANNELS, OUTPUT_TEXT};
+use super::members::{CLIPPED, Member, OUTPUT_CHANNELS, OUTPUT_TEXT, Object, TypedContent};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 

@@ -12,7 +12,7 @@ pub struct Change {
     /// Whether the whole content is new, so that readers get a snapshot.
     pub is_snapshot: bool,
     /// The operations, if `is_snapshot` is false; never empty once the fold has finished.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<ContentOperation>,
     /// Whether the activity ended (true) or opened again (false) with this change; `None` if neither.
     pub ended: Option<bool>,
     /// Whether the activity got its `source_opened_at` with this change: its source stated no time before.
@@ -23,25 +23,25 @@ pub struct Change {
 
 /// One operation on a content. The native dialect writes it as an operation of a JSON Patch.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Operation {
+pub enum ContentOperation {
     /// Adds a member that the object did not have.
-    Add(Place, Value),
+    Add(MemberPlace, Value),
     /// Sets a member that the object had.
-    Replace(Place, Value),
-    Remove(Place),
+    Replace(MemberPlace, Value),
+    Remove(MemberPlace),
     /// Appends a chunk to a text.
-    Append(Place, Box<str>),
+    Append(MemberPlace, Box<str>),
     /// Appends a value to a list.
-    Push(Place, Value),
+    Push(MemberPlace, Value),
     /// Removes the first value of a list.
-    RemoveFirst(Place),
+    RemoveFirst(MemberPlace),
     /// An operation that the source sent for an activity of its own.
     FromSource(Value),
 }
 
 /// A member of a content, or of an object in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct MemberPlace {
     pub within: Within,
     pub member: Cow<'static, str>,
 }

@@ -6,7 +6,7 @@
 
 use super::FoldOutcome;
 use super::activity_set::ActivitySet;
-use super::change::{Operation, Place, Within};
+use super::change::{ContentOperation, MemberPlace, Within};
 use super::envelope_view::EnvelopeView;
 use super::members::TEXT;
 use crate::model::json::string_end;
@@ -69,7 +69,7 @@ impl ChunkRows {
     /// The rows like this one; `None` if its fold did anything else than to append its text to one activity.
     pub fn of(row: &[u8], envelope: &EnvelopeView, outcome: &FoldOutcome) -> Option<Self> {
         let [change] = &outcome.changes[..] else { return None };
-        let [Operation::Append(Place { within, member }, chunk)] = &change.operations[..] else { return None };
+        let [ContentOperation::Append(MemberPlace { within, member }, chunk)] = &change.operations[..] else { return None };
         let is_chunk = matches!(envelope.event_type, EventType::TextDelta | EventType::ReasoningDelta | EventType::PlanDelta);
         // Only plain members stand before the text, so that it is the first member of this name.
         let mut before = envelope.payload.iter().take_while(|(member, _)| *member != "text");

@@ -4,7 +4,7 @@
 //! activity of its own; the others share one activity, whose id equals its type.
 
 use super::envelope_view::EnvelopeView;
-use super::members::{Any, Content, Mark, Str, WITHHELD, WITHHELD_ABOUT, content};
+use super::members::{Any, Mark, Str, TypedContent, WITHHELD, WITHHELD_ABOUT, content};
 use super::{FoldState, carry};
 use crate::model::{AgentId, EventType, Phase, Surface};
 use serde_json::Map;

@@ -4,7 +4,6 @@
 //! write by the declared constants, and the schema in `schema/activities/` follows from the same rows. A content stays
 //! a JSON object in the order in which its members appeared: sources add members, and readers patch it.
 
-use super::activity_set::{joined, text};
 use crate::model::{Sequence, schema};
 use serde_json::{Map, Number, Value, json};
 use std::marker::PhantomData;
@@ -56,6 +55,27 @@ pub(super) const STALE_ABOUT: &str = "The activity was open when its run ended, 
 pub(super) const TOPOLOGY_ABOUT: &str = "How the work is organised; unknown if no fact states it.";
 pub const REFS: Member<Any> = Member::new("refs");
 pub const TEXT: Member<Text> = Member::new("text");
+/// The parts of a message.
+pub const PARTS: Member<List> = Member::new("parts");
+/// The streamed output of a call: standard output, and other channels.
+pub const OUTPUT_TEXT: Member<Text> = Member::new("output_text");
+pub const OUTPUT_CHANNELS: Member<Object> = Member::new("output_channels");
+/// The status of an action.
+pub const ACTION_STATUS: Member<ActionStatus> = Member::new("status");
+/// The call of an action.
+pub const TOOL_CALL_ID: Member<Str> = Member::new("toolCallId");
+
+/// A text in the form in which contents hold it.
+#[must_use]
+pub fn text(whole: &str) -> Value {
+    Value::Array(if whole.is_empty() { Vec::new() } else { vec![whole.into()] })
+}
+
+/// The text of a text member: its only string.
+#[must_use]
+pub fn joined(member: Option<&Value>) -> &str {
+    member.and_then(|chunks| chunks.get(0)).and_then(Value::as_str).unwrap_or_default()
+}
 
 /// A type of the values of members.
 pub trait MemberType {
@@ -252,14 +272,14 @@ impl CallState {
 }
 
 /// A content that is read by declared members.
-pub trait Content {
+pub trait TypedContent {
     /// The value of a member, if it has its declared type.
     fn read<T: MemberType>(&self, member: Member<T>) -> Option<T::Read<'_>>;
 
     fn has<T>(&self, member: Member<T>) -> bool;
 }
 
-impl Content for Map<String, Value> {
+impl TypedContent for Map<String, Value> {
     fn read<T: MemberType>(&self, member: Member<T>) -> Option<T::Read<'_>> {
         self.get(member.name()).and_then(T::read)
     }
@@ -270,7 +290,7 @@ impl Content for Map<String, Value> {
 }
 
 /// For an object in a list; any other value has no members.
-impl Content for Value {
+impl TypedContent for Value {
     fn read<T: MemberType>(&self, member: Member<T>) -> Option<T::Read<'_>> {
         self.get(member.name()).and_then(T::read)
     }

@@ -7,8 +7,7 @@
 use super::activity_set::Edit;
 use super::envelope_view::{EnvelopeView, FactText};
 use super::members::{
-    Any, CLIPPED, CLIPPED_ABOUT, Content, Flag, List, Mark, Position, REFS, Str, TEXT, Text, TextStatus, WITHHELD,
-    WITHHELD_ABOUT, content, open_set,
+    Any, CLIPPED, Flag, List, Mark, PARTS, REFS, Str, TEXT, TextStatus, TypedContent, WITHHELD, WITHHELD_ABOUT, content,
 };
 use super::{FoldState, carry, message_key};
 use crate::model::{AgentId, EventType, PartKind, Surface};
@@ -21,7 +20,7 @@ content! {
     MESSAGE = "message", "A message, in parts.";
     "role": Str, Always as ROLE, "The role of the author: assistant, user and so on.";
     "status": TextStatus, Always as STATUS, "Whether the message may still grow (streaming).";
-    "parts": List, Always as PARTS with json!({ "type": "array", "items": part::PART.object() }),
+    "parts": List, Always with json!({ "type": "array", "items": part::PART.object() }),
         "The parts, in the order in which they appeared, at most 4096. No part is ever removed; a retracted one is empty and interrupted.";
     "agentId": Str, Sometimes as AGENT_ID, "The agent that wrote the message.";
     "attachments": Any, Sometimes as ATTACHMENTS, "The message's attachments: references, never bodies.";
@@ -32,7 +31,10 @@ content! {
 
 /// The members of a part.
 pub mod part {
-    use super::*;
+    use super::super::members::{
+        Any, CLIPPED_ABOUT, Flag, Mark, Position, Str, Text, TextStatus, WITHHELD_ABOUT, content, open_set,
+    };
+    use crate::model::PartKind;
 
     content! {
         PART = "message-part", "A part of a message.";

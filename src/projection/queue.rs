@@ -3,7 +3,7 @@
 //! One activity per session; per run, if the run has no session.
 
 use super::envelope_view::EnvelopeView;
-use super::members::{Any, Content, List, content};
+use super::members::{Any, List, TypedContent, content};
 use super::{FoldState, carry, run};
 use crate::model::{EventType, Surface};
 use serde_json::{Value, json};

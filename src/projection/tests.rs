@@ -81,8 +81,7 @@ fn joined(content: &Value, is_custom: bool) -> Value {
     let join = |of: &mut Value| {
         for member in ["text", "input_text", "output_text"] {
             if let Some(Value::Array(chunks)) = of.get_mut(member) {
-                *chunks =
-                    activity_set::text(&chunks.iter().filter_map(Value::as_str).collect::<String>()).as_array().unwrap().clone();
+                *chunks = members::text(&chunks.iter().filter_map(Value::as_str).collect::<String>()).as_array().unwrap().clone();
             }
         }
     };

@@ -5,10 +5,10 @@
 use super::activity_set::{Activity, Edit};
 use super::envelope_view::EnvelopeView;
 use super::members::{
-    Any, CLIPPED_ABOUT, Content, ContentSchema, Flag, Mark, Member, Str, TEXT, Text, TextStatus, WITHHELD, WITHHELD_ABOUT,
+    Any, CLIPPED_ABOUT, ContentSchema, Flag, Mark, Member, Str, TEXT, Text, TextStatus, TypedContent, WITHHELD, WITHHELD_ABOUT,
     content,
 };
-use super::{FoldState, carry, message, message_key};
+use super::{FoldState, carry, message_key};
 use crate::model::{EventType, PartId, Surface};
 use serde_json::Value;
 
@@ -120,7 +120,7 @@ pub(super) fn repair(fold: &mut FoldState, message: &str, named: &[Value]) -> Ve
         for id in fold.activities.ids(kind, |thought| thought.content.read(MESSAGE_ID) == Some(message)) {
             let mut edit = fold.activities.edit(kind, &id).expect("the id was listed above");
             let part = edit.read(PART_ID).unwrap_or_default().to_owned();
-            match named.iter().find(|named| named.read(message::part::ID) == Some(&part)) {
+            match named.iter().find(|named| named.read(PART_ID) == Some(&part)) {
                 Some(named) => {
                     edit.set_text(TEXT, named.read(TEXT).unwrap_or_default());
                     edit.set(STATUS, TextStatus::Complete);

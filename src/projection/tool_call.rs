@@ -7,13 +7,13 @@
 //! call whose result a party outside the run supplies (`awaits`) outlives the run until the result arrives. A call that
 //! waits for a decision is `pending`: it does not run before it is approved.
 
-use super::activity_set::{CHAR_BYTES_MAX, Edit, joined};
+use super::activity_set::{CHAR_BYTES_MAX, Edit};
 use super::envelope_view::EnvelopeView;
 use super::members::{
-    ActionStatus, Any, CLIPPED, CallState, CallStatus, Content, Flag, Mark, Member, MemberType, Num, Object, Position, Str, Text,
-    WITHHELD, WITHHELD_ABOUT, content,
+    ACTION_STATUS, ActionStatus, Any, CLIPPED, CallState, CallStatus, Flag, Mark, Member, MemberType, Num, OUTPUT_CHANNELS,
+    OUTPUT_TEXT, Object, Position, Str, TOOL_CALL_ID, Text, TypedContent, WITHHELD, WITHHELD_ABOUT, content, joined,
 };
-use super::{ACTION_KIND, FoldState, action, bodies, diagnostics, number, patch};
+use super::{ACTION_KIND, FoldState, bodies, diagnostics, number, patch};
 use crate::model::envelope::END_WITHHELD;
 use crate::model::{EventType, MessageId, Phase, Surface, TEXT_BYTES_MAX, ToolCallId};
 use serde_json::{Map, Number, Value, json};
@@ -44,8 +44,8 @@ content! {
     "input": Any, Sometimes as INPUT, "The arguments, parsed.";
     "input_text": Text, Sometimes as INPUT_TEXT, "The arguments while they stream; removed once they are parsed.";
     "output": Any, Sometimes as OUTPUT, "The call's result.";
-    "output_text": Text, Sometimes as OUTPUT_TEXT, "The streamed output: the standard output, and output without a channel.";
-    "output_channels": Object, Sometimes as OUTPUT_CHANNELS with json!({
+    "output_text": Text, Sometimes, "The streamed output: the standard output, and output without a channel.";
+    "output_channels": Object, Sometimes with json!({
             "type": "object", "additionalProperties": Text::schema(), "maxProperties": CHANNELS_MAX,
         }),
         "The streamed output of other channels by name, each a list of chunks like output_text. Together at most 4 MiB.";
@@ -168,7 +168,7 @@ pub(super) fn action_of(fold: &FoldState, call: &str) -> Option<String> {
 /// The call of a pending action.
 pub(super) fn waiting_call<'s>(fold: &'s FoldState, action: &str) -> Option<&'s str> {
     let action = &fold.activities.get(ACTION_KIND, action)?.content;
-    action.read(action::TOOL_CALL_ID).filter(|_| action.read(action::STATUS) == Some(ActionStatus::Pending))
+    action.read(TOOL_CALL_ID).filter(|_| action.read(ACTION_STATUS) == Some(ActionStatus::Pending))
 }
 
 /// A pending action about a call, which may precede the call.

@@ -1,10 +1,9 @@
 //! Tool calls in AG-UI: arguments and results as text, and the state retained between changes.
 
 use crate::encode::call_members::{is_kept, is_reported, makes_result, report_members, streams_result};
-use crate::projection::members::{CallState as Lifecycle, Content, MemberType, WITHHELD};
+use crate::projection::members::{CallState as Lifecycle, MemberType, OUTPUT_CHANNELS, OUTPUT_TEXT, TypedContent, WITHHELD};
 use crate::projection::tool_call::{
-    ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_CHANNELS, OUTPUT_REF, OUTPUT_TEXT, REPORTED, STATE, STRUCTURED,
-    TOOL_NAME, TRUNCATED, UNTRUSTED,
+    ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_REF, REPORTED, STATE, STRUCTURED, TOOL_NAME, TRUNCATED, UNTRUSTED,
 };
 use serde_json::{Map, Value, json};
 use std::sync::Arc;

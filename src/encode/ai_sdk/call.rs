@@ -14,10 +14,9 @@ use crate::encode::call_members::{is_shown_beside, report_members};
 use crate::encode::failure_text;
 use crate::model::Sequence;
 use crate::model::version::{QUESTION_VERSION, versioned_id};
-use crate::projection::members::{CallState, Content, WITHHELD};
+use crate::projection::members::{CallState, OUTPUT_CHANNELS, OUTPUT_TEXT, TypedContent, WITHHELD};
 use crate::projection::tool_call::{
-    ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_CHANNELS, OUTPUT_REF, OUTPUT_TEXT, REPORTED, STATE, STRUCTURED,
-    TOOL_NAME,
+    ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_REF, REPORTED, STATE, STRUCTURED, TOOL_NAME,
 };
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -181,7 +180,7 @@ impl<'c> Target<'c> {
     }
 }
 
-fn input<'c>(content: &'c Map<String, Value>, state: Option<CallState>, is_asked: bool) -> Input<'c> {
+fn input(content: &Map<String, Value>, state: Option<CallState>, is_asked: bool) -> Input<'_> {
     if let Some(input) = content.read(INPUT) {
         return Input::Known(Cow::Borrowed(input));
     }

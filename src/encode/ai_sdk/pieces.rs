@@ -5,7 +5,7 @@ use super::content_copy::joined;
 use super::text::Channel;
 use crate::encode::frames::ActivityView;
 use crate::model::PartKind;
-use crate::projection::members::{Content, TEXT, TextStatus};
+use crate::projection::members::{PARTS, TEXT, TextStatus, TypedContent};
 use crate::projection::{message, run, state};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -42,7 +42,7 @@ pub(super) fn pieces(activities: &[ActivityView]) -> Vec<Piece<'_>> {
 
 /// The parts of a message; `None` for any other activity.
 pub(super) fn parts(activity: &ActivityView) -> Option<&Vec<Value>> {
-    activity.content.read(message::PARTS).filter(|_| &*activity.kind == message::KIND)
+    activity.content.read(PARTS).filter(|_| &*activity.kind == message::KIND)
 }
 
 /// Whether a message belongs to the assistant message.

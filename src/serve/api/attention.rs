@@ -5,7 +5,7 @@ use crate::log::{LogId, StoreError};
 use crate::model::{AgentId, Audience, Sequence, SessionId};
 use crate::projection::action;
 use crate::projection::activity_set::Activity;
-use crate::projection::members::{Any, Content, Member};
+use crate::projection::members::{Any, Member, TypedContent};
 use crate::serve::App;
 use crate::serve::access::authorization::Authorization;
 use crate::serve::http::problem::Problem;

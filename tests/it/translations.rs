@@ -1,6 +1,6 @@
 //! Readers of one dialect share its translation, and each of them gets exactly what a lone reader gets.
 
-use crate::harness::{Client, Sse, Transport, fact, part_of, recordings, start_local};
+use crate::harness::{Client, Sse, Transport, environment, fact, part_of, recordings, serve_until, start_local, with_timeout};
 use crate::projection::{Pipeline, block_on};
 use proscenium::encode::ag_ui::{AgUi, AgUiOptions};
 use proscenium::encode::ai_sdk::{AiSdk, AiSdkOptions};
@@ -12,13 +12,19 @@ use proscenium::encode::placeholders::Placeholders;
 use proscenium::encode::translations::ReaderTranslator;
 use proscenium::encode::translator::{IdPosition, PlainDialect, Translator};
 use proscenium::encode::{Begin, Flow, Until};
-use proscenium::log::LogId;
+use proscenium::feed::FeedConfig;
+use proscenium::guard::Policy;
 use proscenium::log::row::Row;
+use proscenium::log::{LogId, Storage};
 use proscenium::model::{Audience, Epoch, RunId, Sequence};
 use proscenium::projection::View;
+use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::sync::oneshot;
 
 /// The number of parts of the recordings that the gate reads in turn.
 const PARTS: usize = 8;
@@ -389,4 +395,28 @@ async fn a_reader_that_joins_late_shares_and_one_that_leaves_takes_nothing_with_
         assert_eq!(client.delete("/v1/runs/r").await.status / 100, 2);
         client.append("r", &[delta(0)]).await;
     }
+}
+
+#[tokio::test]
+async fn an_idle_reader_gets_heartbeats_and_a_server_that_stops_leaves_its_stream_incomplete() {
+    let pulse = KeepAlive { heartbeat: Duration::from_millis(20), drain: Duration::from_millis(10) };
+    let (sizes, limits) = (FeedConfig::default(), Limits::default());
+    let server =
+        Server::new(Storage::memory(), Policy::default(), sizes, limits, pulse, environment(jiff::Timestamp::now)).unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (client, serving) = serve_until(server, async move { drop(stopped.await) }).await;
+    client.append("r", &[delta(0)]).await;
+    let mut sse = client.open(Transport::Raw, "/v1/runs/r/stream?format=ai-sdk&version=7", None).await;
+    read_until(std::slice::from_mut(&mut sse), "word 0 ").await;
+    while memchr::memmem::find_iter(&sse.bytes, "\n:\n").count() < 3 {
+        sse.read_more().await;
+    }
+    // A heartbeat between two events breaks neither.
+    client.append("r", &[delta(1)]).await;
+    read_until(std::slice::from_mut(&mut sse), "word 1 ").await;
+    stop.send(()).unwrap();
+    let mut rest = Vec::new();
+    with_timeout("the end of the connection", sse.into_socket().read_to_end(&mut rest)).await.unwrap();
+    assert!(!rest.ends_with(b"0\r\n\r\n"), "a cut stream has no last chunk: {:?}", String::from_utf8_lossy(&rest));
+    serving.await.unwrap();
 }

@@ -31,10 +31,10 @@ content! {
 
 /// The members of a part.
 pub mod part {
-    use super::super::members::{
+    use crate::model::PartKind;
+    use crate::projection::members::{
         Any, CLIPPED_ABOUT, Flag, Mark, Position, Str, Text, TextStatus, WITHHELD_ABOUT, content, open_set,
     };
-    use crate::model::PartKind;
 
     content! {
         PART = "message-part", "A part of a message.";

@@ -8,10 +8,8 @@ use crate::projection::tool_call::CALL;
 /// What a member is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallUse {
-    /// Names the call, or says how it is: small, and part of the tool's own report.
+    /// Names the call, or says how it is: small.
     Identity,
-    /// The rest of the tool's own report (seed 002).
-    Report,
     /// The sequence of the first report.
     FirstReport,
     /// Decides whether the call has a result.
@@ -42,10 +40,10 @@ const USES: [(&str, CallUse); CALL.members.len()] = [
     ("tool_name", Use::Identity),
     ("status", Use::Identity),
     ("state", Use::State),
-    ("progress", Use::Report),
-    ("loaded", Use::Report),
-    ("total", Use::Report),
-    ("message", Use::Report),
+    ("progress", Use::Detail),
+    ("loaded", Use::Detail),
+    ("total", Use::Detail),
+    ("message", Use::Detail),
     ("reported", Use::FirstReport),
     ("parent_node_id", Use::Identity),
     ("parent_call_id", Use::Identity),
@@ -75,16 +73,6 @@ const USES: [(&str, CallUse); CALL.members.len()] = [
 /// Whether the member of this name has such a use. A member that only a source knows has none.
 fn has_use(member: &str, is_such: impl Fn(Use) -> bool) -> bool {
     USES.iter().any(|(name, of)| *name == member && is_such(*of))
-}
-
-/// The members of the tool's own report, in their order.
-pub(super) fn report_members() -> impl Iterator<Item = &'static str> {
-    USES.iter().filter(|(_, of)| matches!(of, Use::Identity | Use::Report)).map(|(name, _)| *name)
-}
-
-/// Whether it belongs to the tool's own report.
-pub(super) fn is_reported(member: &str) -> bool {
-    has_use(member, |of| matches!(of, Use::Identity | Use::Report))
 }
 
 /// Whether a translator keeps its value: it is small, and decides how to translate the next change.

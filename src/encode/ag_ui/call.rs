@@ -1,9 +1,10 @@
 //! Tool calls in AG-UI: arguments and results as text, and the state retained between changes.
 
-use crate::encode::call_members::{is_kept, is_reported, makes_result, report_members, streams_result};
+use crate::encode::call_members::{is_kept, makes_result, streams_result};
 use crate::projection::members::{CallState as Lifecycle, MemberType, OUTPUT_CHANNELS, OUTPUT_TEXT, TypedContent, WITHHELD};
 use crate::projection::tool_call::{
-    ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_REF, REPORTED, STATE, STRUCTURED, TOOL_NAME, TRUNCATED, UNTRUSTED,
+    ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_REF, REPORT_MEMBERS, REPORTED, STATE, STRUCTURED, TOOL_NAME,
+    TRUNCATED, UNTRUSTED,
 };
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -119,7 +120,7 @@ pub(super) fn result_of<'c>(
 
 /// The members of the tool's own progress report, if the call has any.
 pub(super) fn report(content: &Map<String, Value>) -> Map<String, Value> {
-    report_members().filter_map(|member| Some((member.to_owned(), content.get(member)?.clone()))).collect()
+    REPORT_MEMBERS.iter().filter_map(|member| Some(((*member).to_owned(), content.get(*member)?.clone()))).collect()
 }
 
 /// The retained state of a call: the small members, and the names of the others.
@@ -196,7 +197,7 @@ impl CallState {
                     change.affects_result |= makes_result(member);
                 }
             }
-            if is_reported(member) {
+            if REPORT_MEMBERS.contains(&member) {
                 change.report.push(op);
             }
         }
@@ -229,8 +230,8 @@ impl CallPatch {
     /// A part of the report was sent earlier and not retained.
     pub fn first_report(&self, call_state: &CallState) -> Result<Map<String, Value>, NotRetained> {
         let mut report = Map::new();
-        for member in report_members() {
-            report.extend(call_state.get(self, member)?.map(|value| (member.to_owned(), value.clone())));
+        for member in REPORT_MEMBERS {
+            report.extend(call_state.get(self, member)?.map(|value| ((*member).to_owned(), value.clone())));
         }
         Ok(report)
     }

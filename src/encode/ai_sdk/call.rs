@@ -10,13 +10,13 @@
 use super::content_copy::{ContentCopy, joined};
 use super::message_writer::{MessageWriter, hash};
 use super::text::SentText;
-use crate::encode::call_members::{is_shown_beside, report_members};
+use crate::encode::call_members::is_shown_beside;
 use crate::encode::failure_text;
 use crate::model::Sequence;
 use crate::model::version::{QUESTION_VERSION, versioned_id};
 use crate::projection::members::{CallState, OUTPUT_CHANNELS, OUTPUT_TEXT, TypedContent, WITHHELD};
 use crate::projection::tool_call::{
-    ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_REF, REPORTED, STATE, STRUCTURED, TOOL_NAME,
+    ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_REF, REPORT_MEMBERS, REPORTED, STATE, STRUCTURED, TOOL_NAME,
 };
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -206,7 +206,7 @@ fn outcome<'c>(content: &'c Map<String, Value>, state: Option<CallState>, approv
         }
         // The client does not run a call that has an output.
         Some(CallState::Progress) if decision != Some(Decision::Pending) && !content.has(AWAITS) => {
-            let reported = report_members().filter_map(|member| Some((member.to_owned(), content.get(member)?.clone())));
+            let reported = REPORT_MEMBERS.iter().filter_map(|member| Some(((*member).to_owned(), content.get(*member)?.clone())));
             let mut output: Map<String, Value> = reported.collect();
             output.extend(streamed_output(content));
             Outcome::Preliminary(output.into())

@@ -88,22 +88,29 @@ struct ForDialects {
     translations: Translations,
     /// Whether a dialect that compares arguments needs bodies.
     needs_bodies: bool,
+    /// Whether a reader of a dialect has taken the frames.
+    were_taken: bool,
+}
+
+impl ForDialects {
+    fn keep(&mut self, decoded: Arc<[DecodedFrame]>) {
+        self.needs_bodies = decoded.iter().any(|decoded| decoded.frame.may_set_arguments_in_body());
+        self.decoded = Some(decoded);
+    }
 }
 
 impl Block {
-    /// The decoded frames, which are decoded once.
+    /// The decoded frames, which are decoded at most once.
     fn decoded(&self, shared: &mut ForDialects) -> Arc<[DecodedFrame]> {
         let decode = |mark: &FrameMark| DecodedFrame {
             frame: Frame::decode(&self.bytes[range(mark.data)]).expect("an activity frame decodes as a Frame"),
             cursor: mark.cursor(self.epoch),
         };
-        if let Some(decoded) = &shared.decoded {
-            return decoded.clone();
+        if shared.decoded.is_none() {
+            shared.keep(self.marks.iter().map(decode).collect());
         }
-        let decoded: Arc<[DecodedFrame]> = self.marks.iter().map(decode).collect();
-        shared.needs_bodies = decoded.iter().any(|decoded| decoded.frame.may_set_arguments_in_body());
-        shared.decoded = Some(decoded.clone());
-        decoded
+        shared.were_taken = true;
+        shared.decoded.clone().expect("they were decoded above")
     }
 
     fn tags(&self) -> &[Option<FrameTag>] {
@@ -283,6 +290,12 @@ impl EncodedFrames {
         *self.block.for_dialects.lock() = ForDialects::default();
     }
 
+    /// Whether a reader of a dialect has taken the frames since they were made or forgotten.
+    #[must_use]
+    pub fn were_taken_decoded(&self) -> bool {
+        self.block.for_dialects.lock().were_taken
+    }
+
     /// Copies the frames whose tags are accepted, or all of them, with their own `prev` and cursors.
     ///
     /// Sets `prev` to the last of them.
@@ -326,13 +339,28 @@ pub struct FrameBuffer {
     epoch: Epoch,
     marks: Vec<FrameMark>,
     tags: Vec<Option<FrameTag>>,
+    /// The frames for readers of dialects, so that they need not decode them.
+    decoded: Option<Vec<Frame>>,
 }
 
 impl FrameBuffer {
     /// A buffer for frames whose cursors have this epoch.
     #[must_use]
     pub const fn new(epoch: Epoch) -> Self {
-        Self { bytes: Vec::new(), epoch, marks: Vec::new(), tags: Vec::new() }
+        Self { bytes: Vec::new(), epoch, marks: Vec::new(), tags: Vec::new(), decoded: None }
+    }
+
+    /// A buffer that also keeps each frame as dialects read it.
+    #[must_use]
+    pub fn for_dialects(epoch: Epoch) -> Self {
+        Self { decoded: Some(Vec::new()), ..Self::new(epoch) }
+    }
+
+    /// Keeps the frame that was ended last as dialects read it, if they will.
+    pub(super) fn keep_decoded(&mut self, frame: impl FnOnce() -> Frame) {
+        if let Some(decoded) = &mut self.decoded {
+            decoded.push(frame());
+        }
     }
 
     /// Whether it has no frame.
@@ -459,11 +487,17 @@ impl FrameBuffer {
     /// The frames, to be shared.
     #[must_use]
     pub fn finish(self) -> EncodedFrames {
-        let Self { bytes, epoch, marks, tags } = self;
+        let Self { bytes, epoch, marks, tags, decoded } = self;
         let unsent = (0, offset(bytes.len()));
         let tags = if tags.len() == marks.len() { OnceLock::from(tags.into_boxed_slice()) } else { OnceLock::new() };
-        let (bytes, marks) = (bytes.into_boxed_slice().into(), marks.into());
-        EncodedFrames { block: Arc::new(Block { bytes, epoch, marks, tags, for_dialects: Mutex::default() }), unsent }
+        let (bytes, marks) = (bytes.into_boxed_slice().into(), Box::<[FrameMark]>::from(marks));
+        let mut for_dialects = ForDialects::default();
+        if let Some(decoded) = decoded.filter(|decoded| decoded.len() == marks.len()) {
+            let with_cursor = |(frame, mark): (Frame, &FrameMark)| DecodedFrame { frame, cursor: mark.cursor(epoch) };
+            for_dialects.keep(decoded.into_iter().zip(&marks).map(with_cursor).collect());
+        }
+        let for_dialects = Mutex::new(for_dialects);
+        EncodedFrames { block: Arc::new(Block { bytes, epoch, marks, tags, for_dialects }), unsent }
     }
 }
 

@@ -1,7 +1,11 @@
-//! Decoded native frames: what a client of the native dialect sees. Readers share their contents.
+//! Frames as dialects read them: what a client of the native dialect sees. Readers share their contents.
 
+use super::patch;
 use crate::model::{Cursor, RunId, Sequence};
 use crate::projection::activity_set::Activity;
+use crate::projection::bodies::BODIES;
+use crate::projection::change::{Change, ContentOperation};
+use crate::projection::tool_call::INPUT;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -51,27 +55,28 @@ impl ActivityView {
     }
 }
 
-/// One decoded frame. `Event` is absent: dialects read activities only.
+/// One frame. `Event` is absent: dialects read activities only.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "frame")]
 pub enum Frame {
     ActivitySnapshot(ActivityView),
-    #[serde(rename_all = "camelCase")]
-    ActivityDelta {
-        activity_type: Box<str>,
-        activity_id: Box<str>,
-        patch: Arc<[Value]>,
-    },
+    ActivityDelta(Delta),
     Hydrated {},
-    Reset {
-        reason: Box<str>,
-    },
-    End {
-        status: Box<str>,
-    },
-    Error {
-        problem: Value,
-    },
+    Reset { reason: Box<str> },
+    End { status: Box<str> },
+    Error { problem: Value },
+}
+
+/// A change of an activity.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Delta {
+    #[serde(rename = "activityType")]
+    pub kind: Box<str>,
+    #[serde(rename = "activityId")]
+    pub id: Box<str>,
+    #[serde(rename = "patch")]
+    pub operations: Arc<[ContentOperation]>,
 }
 
 impl Frame {
@@ -80,17 +85,9 @@ impl Frame {
     /// # Errors
     /// The text is not such an object.
     pub fn decode(text: &[u8]) -> serde_json::Result<Self> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Delta {
-            activity_type: Box<str>,
-            activity_id: Box<str>,
-            patch: Arc<[Value]>,
-        }
         // The kind stands first. An enum that is tagged inside would read all members into memory to find it.
         if text.starts_with(br#"{"frame":"ActivityDelta","#) {
-            let Delta { activity_type, activity_id, patch } = serde_json::from_slice(text)?;
-            return Ok(Self::ActivityDelta { activity_type, activity_id, patch });
+            return serde_json::from_slice(text).map(Self::ActivityDelta);
         }
         if text.starts_with(br#"{"frame":"ActivitySnapshot","#) {
             return serde_json::from_slice(text).map(Self::ActivitySnapshot);
@@ -98,10 +95,26 @@ impl Frame {
         serde_json::from_slice(text)
     }
 
+    /// The frame of a change, equal to the decoded one.
+    #[must_use]
+    pub fn of_change(run: Option<&RunId>, activity: &Activity, change: &Change) -> Self {
+        if change.is_snapshot {
+            let run = run.map(|run| run.as_str().into());
+            return Self::ActivitySnapshot(ActivityView { run, ..ActivityView::from(activity) });
+        }
+        let as_read = |operation: &ContentOperation| match operation {
+            ContentOperation::FromSource(op) => patch::read(op.clone()),
+            own => own.clone(),
+        };
+        let operations = change.operations.iter().map(as_read).collect();
+        Self::ActivityDelta(Delta { kind: activity.kind.clone(), id: activity.id.clone(), operations })
+    }
+
     /// Whether it may set arguments of a call that have moved to a body.
     pub(super) fn may_set_arguments_in_body(&self) -> bool {
-        let sets = |patch: &[Value], member: &str| patch.iter().any(|op| op.get("path").and_then(Value::as_str) == Some(member));
-        matches!(self, Self::ActivityDelta { patch, .. } if sets(patch, "/bodies") && sets(patch, "/input"))
+        let Self::ActivityDelta(Delta { operations, .. }) = self else { return false };
+        operations.iter().any(|operation| operation.is_about(BODIES))
+            && operations.iter().any(|operation| operation.is_about(INPUT))
     }
 }
 

@@ -15,6 +15,7 @@ pub mod encoded;
 pub mod frames;
 pub mod lists;
 pub mod native;
+mod patch;
 pub mod placeholders;
 pub mod translations;
 pub mod translator;

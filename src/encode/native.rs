@@ -15,13 +15,13 @@
 //! one newline: some clients deliver a blank line after it as an empty message (Azure/fetch-event-source#15).
 
 use super::encoded::{EncodedFrames, FrameBuffer, FrameTag};
+use super::frames::Frame;
 use crate::log::LogId;
-use crate::model::{Cursor, Epoch, ReceivedAt, Sequence};
-use crate::projection::activity_set::{Activity, escaped};
-use crate::projection::change::{Change, ContentOperation, MemberPlace, Within};
+use crate::model::{Cursor, Epoch, ReceivedAt, RunId, Sequence};
+use crate::projection::activity_set::Activity;
+use crate::projection::change::Change;
 use bytes::Bytes;
 use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
 use std::sync::LazyLock;
 
@@ -37,17 +37,19 @@ pub fn heartbeat() -> EncodedFrames {
 pub struct Encoder {
     /// `"runId":"…"` for a run's log, `"sessionId":"…"` for a session's own log.
     log: String,
+    /// The run of a run's log.
+    run: Option<RunId>,
 }
 
 impl Encoder {
     /// Creates the encoder of one log's frames.
     #[must_use]
     pub fn new(log: &LogId) -> Self {
-        let (member, id) = match log {
-            LogId::Run(id) => ("runId", id.as_str()),
-            LogId::Session(id) => ("sessionId", id.as_str()),
+        let (member, id, run) = match log {
+            LogId::Run(id) => ("runId", id.as_str(), Some(id.clone())),
+            LogId::Session(id) => ("sessionId", id.as_str(), None),
         };
-        Self { log: format!("\"{member}\":{}", Value::from(id)) }
+        Self { log: format!("\"{member}\":{}", Value::from(id)), run }
     }
 
     /// Appends an Event frame, with the cursor of this position.
@@ -62,9 +64,14 @@ impl Encoder {
 
     /// Appends a change of an activity. Its envelope's last frame needs a cursor.
     pub fn change(&self, out: &mut FrameBuffer, sequence: Sequence, prev: Sequence, activity: &Activity, change: &Change) {
-        if change.is_snapshot {
-            return self.snapshot(out, sequence, Some(prev), activity);
+        match change.is_snapshot {
+            true => self.snapshot(out, sequence, Some(prev), activity),
+            false => self.delta(out, sequence, prev, activity, change),
         }
+        out.keep_decoded(|| Frame::of_change(self.run.as_ref(), activity, change));
+    }
+
+    fn delta(&self, out: &mut FrameBuffer, sequence: Sequence, prev: Sequence, activity: &Activity, change: &Change) {
         let object = self.begin(out, "ActivityDelta", sequence, sequence, Some(prev));
         member(object, "activityType", &activity.kind);
         member(object, "activityId", &activity.id);
@@ -187,39 +194,6 @@ impl Encoder {
     }
 }
 
-/// As an operation of a JSON Patch (RFC 6902).
-impl Serialize for ContentOperation {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let (op, at, end) = match self {
-            Self::Add(at, _) => ("add", at, ""),
-            Self::Replace(at, _) => ("replace", at, ""),
-            Self::Remove(at) => ("remove", at, ""),
-            Self::Append(at, _) | Self::Push(at, _) => ("add", at, "/-"),
-            Self::RemoveFirst(at) => ("remove", at, "/0"),
-            Self::FromSource(op) => return op.serialize(to),
-        };
-        let mut map = to.serialize_map(None)?;
-        map.serialize_entry("op", op)?;
-        map.serialize_entry("path", &pointer(at, end))?;
-        match self {
-            Self::Append(_, chunk) => map.serialize_entry("value", chunk)?,
-            Self::Add(_, value) | Self::Replace(_, value) | Self::Push(_, value) => map.serialize_entry("value", value)?,
-            Self::Remove(_) | Self::RemoveFirst(_) | Self::FromSource(_) => {}
-        }
-        map.end()
-    }
-}
-
-/// The JSON Pointer (RFC 6901) of a place, with this end.
-fn pointer(at: &MemberPlace, end: &str) -> String {
-    let member = escaped(&at.member);
-    match at.within {
-        Within::Content => ["/", &*member, end].concat(),
-        Within::Item(list, index) => ["/", list, "/", itoa::Buffer::new().format(index), "/", &member, end].concat(),
-        Within::Member(object) => ["/", object, "/", &member, end].concat(),
-    }
-}
-
 fn tag(activity: &Activity) -> FrameTag {
     FrameTag { event_type: None, surface: activity.surface.clone(), agent: activity.agent.clone() }
 }
@@ -263,9 +237,9 @@ pub fn message(frames: &mut EncodedFrames, sub: &str) -> Option<(Vec<u8>, Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encode::frames::{ActivityView, DecodedFrame, Frame};
-    use crate::model::RunId;
+    use crate::encode::frames::{ActivityView, DecodedFrame, Delta};
     use crate::projection::activity_set::ActivitySet;
+    use crate::projection::change::{ContentOperation, MemberPlace, Within};
     use crate::projection::source_clock::SourceClock;
     use serde_json::json;
     use std::sync::Arc;
@@ -337,17 +311,17 @@ mod tests {
         encoder.snapshot(&mut out, Sequence(7), Some(Sequence(5)), activity);
         let mut change = Change::default();
         let part = MemberPlace { within: Within::Item("parts", 0), member: "text".into() };
-        change.operations.push(ContentOperation::Append(part, "a\n".into()));
+        change.operations.push(ContentOperation::Push(part, "a\n".into()));
         encoder.change(&mut out, Sequence(7), Sequence(5), activity, &change);
         out.set_cursor();
         encoder.hydrated(&mut out, Sequence(7), Some(Sequence(7)));
         let frames = out.finish();
-        let patch = Arc::new([json!({ "op": "add", "path": "/parts/0/text/-", "value": "a\n" })]);
+        let delta = Delta { kind: "message".into(), id: "m".into(), operations: change.operations.clone().into() };
         let decoded = |frame, cursor| DecodedFrame { frame, cursor };
         let (all, of) = frames.decoded();
         let expected = [
             decoded(Frame::ActivitySnapshot(ActivityView::of(&run, activity)), None),
-            decoded(Frame::ActivityDelta { activity_type: "message".into(), activity_id: "m".into(), patch }, Some(at)),
+            decoded(Frame::ActivityDelta(delta), Some(at)),
             decoded(Frame::Hydrated {}, Some(at)),
         ];
         assert_eq!((&*all, of), (&expected[..], 0..3));

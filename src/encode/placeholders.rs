@@ -10,9 +10,11 @@
 //! A dialect may put JSON text into a string (arguments, results). The quote after the first mark tells how deep: each
 //! level of strings doubles its backslashes. The nonce is the process's secret, so no producer can write a placeholder.
 
-use super::frames::{ActivityView, Frame};
+use super::frames::{ActivityView, Delta, Frame};
+use super::patch;
 use crate::model::BlobId;
 use crate::projection::bodies::{BODIES, is_within};
+use crate::projection::change::ContentOperation;
 use crate::projection::envelope_view::BLOB_PATH;
 use crate::projection::members::{CLIPPED, TypedContent};
 use memchr::memmem;
@@ -66,11 +68,8 @@ impl Placeholders {
                 }
                 None => Cow::Borrowed(frame),
             },
-            Frame::ActivityDelta { activity_type, activity_id, patch } => match self.marked_patch(activity_type, patch) {
-                Some(patch) => {
-                    let (activity_type, activity_id) = (activity_type.clone(), activity_id.clone());
-                    Cow::Owned(Frame::ActivityDelta { activity_type, activity_id, patch: patch.into() })
-                }
+            Frame::ActivityDelta(delta) => match self.marked_operations(&delta.kind, &delta.operations) {
+                Some(operations) => Cow::Owned(Frame::ActivityDelta(Delta { operations: operations.into(), ..delta.clone() })),
                 None => Cow::Borrowed(frame),
             },
             _ => Cow::Borrowed(frame),
@@ -99,23 +98,22 @@ impl Placeholders {
         Some(whole)
     }
 
-    /// The patch without the locations of bodies, and with placeholders for the previews that it sets.
-    fn marked_patch(&self, kind: &str, patch: &[Value]) -> Option<Vec<Value>> {
-        let path = |op: &Value| op.get("path").and_then(Value::as_str).map(str::to_owned).unwrap_or_default();
-        let is_location = |op: &Value| matches!(&*path(op), "/bodies" | "/clipped");
-        if !KINDS.contains(&kind) || !patch.iter().any(|op| path(op) == "/bodies") {
+    /// The operations without the locations of bodies, and with placeholders for the previews that they set.
+    fn marked_operations(&self, kind: &str, operations: &[ContentOperation]) -> Option<Vec<ContentOperation>> {
+        let is_location = |operation: &ContentOperation| operation.is_about(BODIES) || operation.is_about(CLIPPED);
+        if !KINDS.contains(&kind) {
             return None;
         }
-        let bodies = patch.iter().rev().find(|op| path(op) == "/bodies")?.get("value").and_then(Value::as_object);
-        let mut whole: Vec<Value> = patch.iter().filter(|op| !is_location(op)).cloned().collect();
+        let bodies = operations.iter().rfind(|operation| operation.is_about(BODIES))?.sets(BODIES).and_then(Value::as_object);
+        let mut whole: Vec<_> = operations.iter().filter(|operation| !is_location(operation)).cloned().collect();
         for (pointer, link) in bodies.into_iter().flatten() {
-            let set = whole.iter_mut().rev().find(|op| is_within(pointer, &path(op)));
-            let Some(op) = set else { continue };
-            let rest = pointer[path(op).len()..].to_owned();
-            op.get_mut("value")
-                .and_then(|value| value.pointer_mut(&rest))
-                .into_iter()
-                .for_each(|value| self.replace(value, link));
+            let set = whole.iter_mut().rev().find_map(|operation| {
+                let rest = patch::path(operation).len();
+                is_within(pointer, &patch::path(operation)).then_some((operation, rest))
+            });
+            if let Some(value) = set.and_then(|(operation, rest)| patch::value_mut(operation)?.pointer_mut(&pointer[rest..])) {
+                self.replace(value, link);
+            }
         }
         Some(whole)
     }
@@ -283,14 +281,12 @@ mod tests {
             { "op": "add", "path": "/bodies", "value": bodies },
             { "op": "add", "path": "/clipped", "value": true },
         ]);
-        let delta = Frame::ActivityDelta {
-            activity_type: "tool-call-progress".into(),
-            activity_id: "c".into(),
-            patch: patch.as_array().unwrap().clone().into(),
-        };
+        let delta = json!({ "activityType": "tool-call-progress", "activityId": "c", "patch": patch });
+        let delta = Frame::ActivityDelta(serde_json::from_value(delta).unwrap());
         let marked = placeholders.mark(&delta);
-        let Frame::ActivityDelta { patch, .. } = &*marked else { panic!("{marked:?} is no delta") };
-        let text = Value::from(patch.to_vec()).to_string();
+        let Frame::ActivityDelta(Delta { operations, .. }) = &*marked else { panic!("{marked:?} is no delta") };
+        let patch = serde_json::to_value(operations).unwrap();
+        let text = patch.to_string();
         assert_eq!(fill(&placeholders, &text, &[("b2", "abcde")]), r#"[{"op":"add","path":"/output","value":"abcde"}]"#);
         assert_eq!(hidden_bytes(patch[0]["value"].as_str().unwrap()), 5);
     }

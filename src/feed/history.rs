@@ -3,7 +3,7 @@
 use super::hub::Hub;
 use super::ring::{Chunk, last_framed_of};
 use super::{Feed, Filter, Frames, folds};
-use crate::encode::encoded::EncodedFrames;
+use crate::encode::encoded::{EncodedFrames, FrameBuffer};
 use crate::log::commit::{CompactionState, rows_after};
 use crate::log::row::{Row, Rows};
 use crate::log::{Limit, LogId, StoreError};
@@ -74,7 +74,7 @@ impl Feed {
         if hub.log.compaction_count() != compacted {
             return Ok(None);
         }
-        let chunk = Chunk::activities(&hub.encoder, epoch, &mut state.view, rows.into_iter());
+        let chunk = Chunk::activities(&hub.encoder, FrameBuffer::new(epoch), &mut state.view, rows.into_iter());
         let frames = chunk.after(after, filter, &mut prev);
         Ok(Some(ReplayPage { frames, last: chunk.last, state }))
     }

@@ -150,9 +150,10 @@ impl Hub {
             (Some(rows), Some(epoch)) if ring.epoch.is_none_or(|known| known == epoch) => {
                 ring.epoch = tail.epoch;
                 let rows = rows.into_iter().flat_map(Rows);
+                let buffer = ring.buffer(epoch);
                 let chunk = match (view.frames, &mut ring.fold) {
                     (Frames::Events, _) => Chunk::events(&self.encoder, epoch, view.audience, rows, ring.through),
-                    (Frames::Activities, Some(fold)) => Chunk::activities(&self.encoder, epoch, fold, rows),
+                    (Frames::Activities, Some(fold)) => Chunk::activities(&self.encoder, buffer, fold, rows),
                     // No reader has built the fold yet; the first one starts at the tail.
                     (Frames::Activities, None) => {
                         ring.restart(&tail);

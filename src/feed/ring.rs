@@ -32,8 +32,13 @@ impl Chunk {
     }
 
     /// Folds rows after the fold's position and encodes the changes. Advances the fold.
-    pub fn activities(encoder: &Encoder, epoch: Epoch, fold: &mut projection::View, rows: impl Iterator<Item = Row>) -> Self {
-        let (mut out, after) = (FrameBuffer::new(epoch), fold.through);
+    pub fn activities(
+        encoder: &Encoder,
+        mut out: FrameBuffer,
+        fold: &mut projection::View,
+        rows: impl Iterator<Item = Row>,
+    ) -> Self {
+        let after = fold.through;
         for row in rows.filter(|row| row.sequence() > after) {
             let folded = fold.fold(row.sequence(), row.view(fold.audience));
             for change in &folded.changes {
@@ -180,6 +185,14 @@ impl Ring {
             let dropped = self.chunks.pop_front().expect("the loop condition requires two chunks");
             self.bytes -= dropped.frames.memory_bytes();
             self.base = dropped.last;
+        }
+    }
+
+    /// The buffer of the next flush. If readers of dialects took the newest one, they take the next one, too.
+    pub fn buffer(&self, epoch: Epoch) -> FrameBuffer {
+        match self.chunks.back().is_some_and(|newest| newest.frames.were_taken_decoded()) {
+            true => FrameBuffer::for_dialects(epoch),
+            false => FrameBuffer::new(epoch),
         }
     }
 
@@ -359,7 +372,7 @@ mod tests {
         let rows = [row(ring.through.0 + 1, message, text, audiences)];
         let encoder = Encoder::new(&log());
         let fold = ring.fold.as_mut().unwrap();
-        let chunk = Chunk::activities(&encoder, Epoch::from_random(EPOCH), fold, rows.into_iter());
+        let chunk = Chunk::activities(&encoder, FrameBuffer::new(Epoch::from_random(EPOCH)), fold, rows.into_iter());
         ring.push(chunk, usize::MAX);
     }
 

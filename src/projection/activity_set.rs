@@ -487,7 +487,7 @@ impl Edit<'_> {
                     Some(Value::String(joined)) => joined.push_str(chunk),
                     _ => chunks.push(chunk.into()),
                 }
-                self.record(member, |at| ContentOperation::Append(at, chunk.into()));
+                self.record(member, |at| ContentOperation::Push(at, chunk.into()));
             }
             _ => self.put(member, text(chunk)),
         }
@@ -573,7 +573,8 @@ impl Edit<'_> {
 }
 
 /// The name of a member, from a token of a JSON Pointer.
-fn unescaped(token: &str) -> std::borrow::Cow<'_, str> {
+#[must_use]
+pub fn unescaped(token: &str) -> std::borrow::Cow<'_, str> {
     if token.contains('~') { token.replace("~1", "/").replace("~0", "~").into() } else { token.into() }
 }
 

@@ -50,7 +50,8 @@ content! {
     "withheld": Mark, Sometimes, WITHHELD_ABOUT;
 }
 
-const KIND: &str = "agent";
+/// The activity type.
+pub const KIND: &str = "agent";
 
 #[rustfmt::skip]
 const MEMBERS: &[&str] = &[

@@ -1,5 +1,6 @@
 //! What one envelope did to one activity.
 
+use super::members::Member;
 use crate::model::Sequence;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -29,9 +30,7 @@ pub enum ContentOperation {
     /// Sets a member that the object had.
     Replace(MemberPlace, Value),
     Remove(MemberPlace),
-    /// Appends a chunk to a text.
-    Append(MemberPlace, Box<str>),
-    /// Appends a value to a list.
+    /// Appends a value to a list, or a chunk to a text.
     Push(MemberPlace, Value),
     /// Removes the first value of a list.
     RemoveFirst(MemberPlace),
@@ -39,11 +38,58 @@ pub enum ContentOperation {
     FromSource(Value),
 }
 
+impl ContentOperation {
+    /// The place that it changes; `None` for a source's own operation.
+    #[must_use]
+    pub const fn place(&self) -> Option<&MemberPlace> {
+        match self {
+            Self::Add(at, _) | Self::Replace(at, _) | Self::Remove(at) | Self::Push(at, _) | Self::RemoveFirst(at) => Some(at),
+            Self::FromSource(_) => None,
+        }
+    }
+
+    /// The operation at another place.
+    #[must_use]
+    pub fn moved_to(self, at: MemberPlace) -> Self {
+        match self {
+            Self::Add(_, value) => Self::Add(at, value),
+            Self::Replace(_, value) => Self::Replace(at, value),
+            Self::Remove(_) => Self::Remove(at),
+            Self::Push(_, value) => Self::Push(at, value),
+            Self::RemoveFirst(_) => Self::RemoveFirst(at),
+            Self::FromSource(op) => Self::FromSource(op),
+        }
+    }
+
+    /// Whether it sets or removes this member of the content as a whole.
+    #[must_use]
+    pub fn is_about<T>(&self, member: Member<T>) -> bool {
+        matches!(self, Self::Add(at, _) | Self::Replace(at, _) | Self::Remove(at) if at.is(member))
+    }
+
+    /// The value that it sets, as the value of this member of the content.
+    #[must_use]
+    pub fn sets<T>(&self, member: Member<T>) -> Option<&Value> {
+        match self {
+            Self::Add(at, value) | Self::Replace(at, value) if at.is(member) => Some(value),
+            _ => None,
+        }
+    }
+}
+
 /// A member of a content, or of an object in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberPlace {
     pub within: Within,
     pub member: Cow<'static, str>,
+}
+
+impl MemberPlace {
+    /// Whether it is this member of the content.
+    #[must_use]
+    pub fn is<T>(&self, member: Member<T>) -> bool {
+        self.within == Within::Content && self.member == member.name()
+    }
 }
 
 /// The object of a member.

@@ -12,6 +12,7 @@ use super::members::TEXT;
 use crate::model::json::string_end;
 use crate::model::{AgentId, EventType, ReceivedAt, Sequence, Surface};
 use memchr::memmem;
+use serde_json::Value;
 use std::borrow::Cow;
 
 const TYPE_NAME: &[u8] = b"{\"type\":\"";
@@ -69,7 +70,9 @@ impl ChunkRows {
     /// The rows like this one; `None` if its fold did anything else than to append its text to one activity.
     pub fn of(row: &[u8], envelope: &EnvelopeView, outcome: &FoldOutcome) -> Option<Self> {
         let [change] = &outcome.changes[..] else { return None };
-        let [ContentOperation::Append(MemberPlace { within, member }, chunk)] = &change.operations[..] else { return None };
+        let [ContentOperation::Push(MemberPlace { within, member }, Value::String(chunk))] = &change.operations[..] else {
+            return None;
+        };
         let is_chunk = matches!(envelope.event_type, EventType::TextDelta | EventType::ReasoningDelta | EventType::PlanDelta);
         // Only plain members stand before the text, so that it is the first member of this name.
         let mut before = envelope.payload.iter().take_while(|(member, _)| *member != "text");
@@ -89,7 +92,7 @@ impl ChunkRows {
         let (head, tail) = (rest[..from].into(), rest[to..].into());
         let (event_type, surface, agent) = (envelope.event_type.clone(), envelope.surface.clone(), envelope.ids.agent.clone());
         let rows = Self { begin: begin.into(), head, tail, activity: change.index, part, event_type, surface, agent };
-        (rows.read(row)?.1 == **chunk).then_some(rows)
+        (rows.read(row)?.1 == *chunk).then_some(rows)
     }
 
     /// The text of a row, and the row split; `None` if it is no such row, or has no text.

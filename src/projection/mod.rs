@@ -14,7 +14,7 @@
 
 pub mod action;
 pub mod activity_set;
-mod agent;
+pub mod agent;
 mod artifact;
 pub mod bodies;
 mod carry;

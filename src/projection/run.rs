@@ -1,7 +1,9 @@
 //! `run`: the state of the run. The first visible fact opens it; its end is visible to every audience.
 
 use super::envelope_view::EnvelopeView;
-use super::members::{Any, Count, Flag, List, Mark, MemberType, Object, STALE, Str, WITHHELD, WITHHELD_ABOUT, content, open_set};
+use super::members::{
+    Any, Count, Fits, Flag, List, Mark, MemberType, Object, STALE, Str, WITHHELD, WITHHELD_ABOUT, content, open_set,
+};
 use super::{FoldState, bodies};
 use crate::model::{AgentId, EventType, Phase, RunId, SessionId, Surface, ThreadId, Topology};
 use crate::source::ledger::Status;
@@ -12,7 +14,7 @@ pub const KIND: &str = "run";
 
 content! {
     RUN = "run", "The state of the run. A run's log has exactly one.";
-    "status": Str, Always as STATUS with json!({ "enum": Status::ALL.map(Status::as_str) }),
+    "status": Status, Always as STATUS,
         "The status of the run, from the facts that this reader may see.";
     "phase": Str, Always as PHASE with open_set(Phase::NAMES), "The run's current phase.";
     "attempt": Count, Always as ATTEMPT,
@@ -41,6 +43,28 @@ content! {
         "The view reached its limit of 20000 activities; the log contains further ones.";
 }
 
+impl MemberType for Status {
+    type Read<'c> = Self;
+
+    fn read(json: &Value) -> Option<Self> {
+        json.as_str().map(Self::of)
+    }
+
+    fn schema() -> Value {
+        json!({ "enum": Self::ALL.map(Self::as_str) })
+    }
+}
+
+impl Fits<Self> for Status {
+    fn is(&self, json: &Value) -> bool {
+        json == self.as_str()
+    }
+
+    fn into_json(self) -> Value {
+        self.as_str().into()
+    }
+}
+
 /// The most notices that the activity keeps: progress without a call, and warnings.
 const NOTICES_MAX: usize = 20;
 
@@ -51,9 +75,9 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     let is_of_teammate = fold.teammate(envelope).is_some();
     let FoldState { run, activities, log, own_agent, is_late, .. } = fold;
     let mut edit = activities.open(KIND, log, Surface::RuntimeStatus, None);
-    let is_same_status = edit.read(STATUS) == Some(run.status.as_str());
+    let is_same_status = edit.read(STATUS) == Some(run.status);
     let is_same = is_same_status && edit.read(PHASE) == Some(run.phase.as_str());
-    edit.set(STATUS, run.status.as_str());
+    edit.set(STATUS, run.status);
     edit.set(PHASE, run.phase.as_str());
     edit.set(ATTEMPT, run.attempt);
     for (member, id) in [

@@ -3,9 +3,8 @@
 use proscenium::encode::frames::{ActivityView, Frame};
 use proscenium::log::LogId;
 use proscenium::log::row::Row;
-use proscenium::model::{Audience, RunId};
+use proscenium::model::Audience;
 use proscenium::projection::View;
-use proscenium::projection::change::Change;
 use std::sync::Arc;
 
 pub struct Story {
@@ -25,7 +24,8 @@ impl Story {
             if folded.changes.is_empty() {
                 continue;
             }
-            story.steps.push(folded.changes.iter().map(|change| frame(run, &view, change)).collect());
+            let frame = |change| Frame::of_change(Some(run), view.changed_activity(change), change);
+            story.steps.push(folded.changes.iter().map(frame).collect());
             let mut shown = story.shown.last().cloned().unwrap_or_default();
             for change in &folded.changes {
                 let now = Arc::new(ActivityView::of(run, view.changed_activity(change)));
@@ -64,17 +64,5 @@ impl Story {
     /// The status with which the run ended; `None` if it has not.
     pub fn end(&self) -> Option<&str> {
         Some(self.status(self.last())).filter(|status| ["completed", "failed", "cancelled", "interrupted"].contains(status))
-    }
-}
-
-fn frame(run: &RunId, view: &View, change: &Change) -> Frame {
-    let activity = view.changed_activity(change);
-    match change.is_snapshot {
-        true => Frame::ActivitySnapshot(ActivityView::of(run, activity)),
-        false => Frame::ActivityDelta {
-            activity_type: activity.kind.clone(),
-            activity_id: activity.id.clone(),
-            patch: change.operations.iter().map(|op| serde_json::to_value(op).unwrap()).collect(),
-        },
     }
 }

@@ -6,7 +6,7 @@ use proscenium::encode::ag_ui::{AgUi, AgUiOptions};
 use proscenium::encode::ai_sdk::{AiSdk, AiSdkOptions};
 use proscenium::encode::dialect_cursor::DialectCursor;
 use proscenium::encode::encoded::{EncodedFrames, FrameBuffer};
-use proscenium::encode::frames::ActivityView;
+use proscenium::encode::frames::{ActivityView, DecodedFrame};
 use proscenium::encode::native::Encoder;
 use proscenium::encode::placeholders::Placeholders;
 use proscenium::encode::translations::ReaderTranslator;
@@ -22,6 +22,7 @@ use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::sync::oneshot;
@@ -47,7 +48,7 @@ impl Run {
         let (mut blocks, mut views) = (Vec::new(), vec![view.clone()]);
         let mut rows = rows.iter();
         for envelopes in [1, 1, 3, 2, 7].into_iter().cycle() {
-            let mut out = FrameBuffer::new(Epoch::from_random(1));
+            let mut out = FrameBuffer::for_dialects(Epoch::from_random(1));
             let taken: Vec<_> = rows.by_ref().take(envelopes).collect();
             if taken.is_empty() {
                 break;
@@ -62,7 +63,9 @@ impl Run {
                 }
             }
             if !out.is_empty() {
-                blocks.push(out.finish());
+                let (frames, kept) = both_forms(out);
+                assert_eq!(kept, frames.decoded().0, "what dialects read live is what they decode later");
+                blocks.push(frames);
                 views.push(view.clone());
             }
         }
@@ -86,6 +89,14 @@ impl Run {
     fn shown(&self, at: usize) -> Vec<ActivityView> {
         self.views[at].activities().iter().map(|activity| ActivityView::of(&self.id, activity)).collect()
     }
+}
+
+/// Frames as bytes, and as they were kept for dialects.
+fn both_forms(out: FrameBuffer) -> (EncodedFrames, Arc<[DecodedFrame]>) {
+    let frames = out.finish();
+    let kept = frames.decoded().0;
+    frames.forget_decoded();
+    (frames, kept)
 }
 
 /// A reader that shares, and one that translates the same frames alone.

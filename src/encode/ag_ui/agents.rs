@@ -4,12 +4,17 @@
 //! its end gets no second start; its later messages still carry its id.
 
 use super::attribution::Attribution;
-use super::run::{change, select_members};
+use super::run_state::{change, select_members};
 use crate::encode::frames::ActivityView;
+use crate::projection::agent;
+use crate::projection::change::ContentOperation;
+use crate::projection::members::TypedContent;
 use serde_json::{Map, Value, json};
 
-/// Content members of an agent that this module reads.
-const MEMBERS: &[&str] = &["agentName", "status", "error"];
+/// Whether this module reads a content member of an agent.
+fn is_read(member: &str) -> bool {
+    [agent::AGENT_NAME.name(), agent::STATUS.name(), "error"].contains(&member)
+}
 /// Statuses of an agent that has finished.
 const FINAL_STATUSES: &[&str] = &["completed", "failed", "killed", "cancelled", "interrupted", "closed", "done"];
 
@@ -69,11 +74,11 @@ impl Agents {
     }
 
     pub fn load(&mut self, activity: &ActivityView) {
-        self.find(&activity.id).members = select_members(MEMBERS, &activity.content);
+        self.find(&activity.id).members = select_members(is_read, &activity.content);
     }
 
-    pub fn apply_patch(&mut self, id: &str, patch: &[Value]) {
-        change(&mut self.find(id).members, MEMBERS, patch);
+    pub fn apply(&mut self, id: &str, operations: &[ContentOperation]) {
+        change(&mut self.find(id).members, is_read, operations);
     }
 
     /// Restores the sent events of a reader that resumes.
@@ -117,17 +122,13 @@ impl Agents {
 }
 
 impl Agent {
-    fn text(&self, member: &str) -> Option<&str> {
-        self.members.get(member).and_then(Value::as_str)
-    }
-
     fn is_done(&self) -> bool {
-        self.text("status").is_some_and(|status| FINAL_STATUSES.contains(&status))
+        self.members.read(agent::STATUS).is_some_and(|status| FINAL_STATUSES.contains(&status))
     }
 
     fn begin(&mut self, events: &mut Vec<Value>) {
         if self.announced == Announced::Nothing && !self.is_done() {
-            let name = self.text("agentName").unwrap_or(&self.id);
+            let name = self.members.read(agent::AGENT_NAME).unwrap_or(&self.id);
             events.push(json!({ "type": "SUBAGENT_STARTED", "subagentRunId": self.id, "name": name }));
             self.announced = Announced::Start;
         }
@@ -138,7 +139,10 @@ impl Agent {
             return;
         }
         self.announced = Announced::End;
-        let failure = self.text("status").filter(|status| self.is_done() && !matches!(*status, "completed" | "closed" | "done"));
+        let failure = self
+            .members
+            .read(agent::STATUS)
+            .filter(|status| self.is_done() && !matches!(*status, "completed" | "closed" | "done"));
         events.push(match failure {
             None => json!({ "type": "SUBAGENT_FINISHED", "subagentRunId": self.id }),
             Some(status) => {

@@ -1,6 +1,8 @@
 //! Which agent a message belongs to, and how AG-UI names it.
 
 use crate::encode::frames::ActivityView;
+use crate::projection::members::TypedContent;
+use crate::projection::{agent, message, run};
 use serde_json::{Map, Value};
 
 /// How a teammate's messages name their author.
@@ -36,18 +38,18 @@ pub(super) fn set_all_metadata(of: &mut Value, metadata: &Map<String, Value>) {
 
 /// The teammate of an activity; `None` if it belongs to the run's own agent.
 pub(super) fn teammate(activity: &ActivityView, own: Option<&str>) -> Option<Box<str>> {
-    let agent = activity.agent.as_deref()?;
+    let author = activity.agent.as_deref()?;
     let is_own = match &*activity.kind {
-        _ if own == Some(agent) => true,
+        _ if own == Some(author) => true,
         // A roster card belongs to the lead agent.
-        "agent" => true,
-        "message" | "reasoning" | "plan" => !activity.id.strip_prefix(agent).is_some_and(|rest| rest.starts_with('/')),
+        agent::KIND => true,
+        message::KIND | "reasoning" | "plan" => !activity.id.strip_prefix(author).is_some_and(|rest| rest.starts_with('/')),
         _ => false,
     };
-    (!is_own).then(|| agent.into())
+    (!is_own).then(|| author.into())
 }
 
 /// The agent of a run, from its activities.
 pub(super) fn own_agent(activities: &[ActivityView]) -> Option<&str> {
-    activities.iter().find(|activity| &*activity.kind == "run").and_then(|run| run.text("agentId"))
+    activities.iter().find(|activity| &*activity.kind == run::KIND)?.content.read(run::AGENT_ID)
 }

@@ -1,7 +1,10 @@
 //! Tool calls in AG-UI: arguments and results as text, and the state retained between changes.
 
 use crate::encode::call_members::{is_kept, makes_result, streams_result};
-use crate::projection::members::{CallState as Lifecycle, MemberType, OUTPUT_CHANNELS, OUTPUT_TEXT, TypedContent, WITHHELD};
+use crate::projection::change::{ContentOperation, Within};
+use crate::projection::members::{
+    CallState as Lifecycle, Member, MemberType, OUTPUT_CHANNELS, OUTPUT_TEXT, TypedContent, WITHHELD,
+};
 use crate::projection::tool_call::{
     ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_REF, REPORT_MEMBERS, REPORTED, STATE, STRUCTURED, TOOL_NAME,
     TRUNCATED, UNTRUSTED,
@@ -139,7 +142,7 @@ pub(super) struct CallPatch {
     /// Whether it may change the result.
     pub affects_result: bool,
     /// Its operations on the progress report.
-    pub report: Vec<Value>,
+    pub report: Vec<ContentOperation>,
 }
 
 impl CallState {
@@ -164,41 +167,41 @@ impl CallState {
         self.0.has(REPORTED)
     }
 
-    /// Applies a patch.
+    /// Applies the operations of a change.
     ///
     /// # Errors
-    /// It changes the inside of a member, which no patch of the fold does.
-    pub fn apply_patch(&mut self, patch: Vec<Value>) -> Result<CallPatch, NotRetained> {
+    /// One changes the inside of a member, which no operation of the fold does.
+    pub fn apply(&mut self, operations: &[ContentOperation]) -> Result<CallPatch, NotRetained> {
+        use ContentOperation as Op;
         let mut change = CallPatch::default();
-        for op in patch {
-            let (path, value) = (op.get("path").and_then(Value::as_str).unwrap_or_default(), op.get("value"));
-            let member = path.strip_prefix('/').unwrap_or_default();
-            match (member, value) {
-                ("input_text/-", Some(Value::String(chunk))) => change.arguments.push(chunk.clone()),
-                ("output_text/-", _) => {
-                    let is_all = !["output", "structured", "withheld"].iter().any(|member| self.0.contains_key(*member));
-                    change.affects_result |= is_all;
+        for operation in operations {
+            let at = operation.place().ok_or(NotRetained)?;
+            match operation {
+                Op::Push(_, Value::String(chunk)) if at.is(INPUT_TEXT) => change.arguments.push(chunk.clone()),
+                Op::Push(..) if at.is(OUTPUT_TEXT) => {
+                    let has_all = self.0.has(OUTPUT) || self.0.has(STRUCTURED) || self.0.has(WITHHELD);
+                    change.affects_result |= !has_all;
                 }
-                (of_channel, _) if of_channel.starts_with("output_channels/") => {
-                    // The value that this patch set is no longer complete.
-                    change.set.shift_remove("output_channels");
+                _ if at.within == Within::Member(OUTPUT_CHANNELS.name()) => {
+                    // The value that this change set is no longer complete.
+                    change.set.shift_remove(OUTPUT_CHANNELS.name());
                 }
-                (member, _) if member.contains('/') || member.is_empty() => return Err(NotRetained),
-                (member, Some(value)) => {
-                    self.retain(member, value);
-                    change.set.insert(member.to_owned(), value.clone());
-                    change.removes_input &= member != "input";
-                    change.affects_result |= makes_result(member) && !streams_result(member);
+                Op::Add(_, value) | Op::Replace(_, value) if at.within == Within::Content => {
+                    self.retain(&at.member, value);
+                    change.set.insert(at.member.clone().into_owned(), value.clone());
+                    change.removes_input &= !at.is(INPUT);
+                    change.affects_result |= makes_result(&at.member) && !streams_result(&at.member);
                 }
-                (member, None) => {
-                    Arc::make_mut(&mut self.0).shift_remove(member);
-                    change.set.shift_remove(member);
-                    change.removes_input |= member == "input" || member == "input_text";
-                    change.affects_result |= makes_result(member);
+                Op::Remove(_) if at.within == Within::Content => {
+                    Arc::make_mut(&mut self.0).shift_remove(&*at.member);
+                    change.set.shift_remove(&*at.member);
+                    change.removes_input |= at.is(INPUT) || at.is(INPUT_TEXT);
+                    change.affects_result |= makes_result(&at.member);
                 }
+                _ => return Err(NotRetained),
             }
-            if REPORT_MEMBERS.contains(&member) {
-                change.report.push(op);
+            if at.within == Within::Content && REPORT_MEMBERS.contains(&&*at.member) {
+                change.report.push(operation.clone());
             }
         }
         Ok(change)
@@ -220,8 +223,8 @@ impl CallState {
 
 impl CallPatch {
     /// The value of a member that the patch sets.
-    pub fn value_of(&self, member: &str) -> Option<&Value> {
-        self.set.get(member)
+    pub fn value_of<T>(&self, member: Member<T>) -> Option<&Value> {
+        self.set.get(member.name())
     }
 
     /// The whole progress report of a call that had none before.
@@ -421,13 +424,12 @@ mod tests {
     fn a_patch_reports_members_whose_values_were_not_retained() {
         let content = json!({"state": "progress", "tool_name": "x", "output_text": ["long"], "status": "running"});
         let mut call_state = CallState::of(content.as_object().unwrap());
-        let ops = |value: Value| value.as_array().unwrap().clone();
-        let change =
-            call_state.apply_patch(ops(json!([{"op": "replace", "path": "/state", "value": "output-available"}]))).unwrap();
+        let ops = |value: Value| serde_json::from_value::<Vec<ContentOperation>>(value).unwrap();
+        let change = call_state.apply(&ops(json!([{"op": "replace", "path": "/state", "value": "output-available"}]))).unwrap();
         assert!(change.affects_result);
         assert_eq!(result_of(|member| call_state.get(&change, member)), Err(NotRetained), "the output was streamed earlier");
-        let change = call_state.apply_patch(ops(json!([{"op": "add", "path": "/output", "value": "whole"}]))).unwrap();
+        let change = call_state.apply(&ops(json!([{"op": "add", "path": "/output", "value": "whole"}]))).unwrap();
         assert_eq!(result_of(|member| call_state.get(&change, member)).unwrap().unwrap().content, "whole");
-        assert!(call_state.apply_patch(ops(json!([{"op": "add", "path": "/output/a", "value": 1}]))).is_err());
+        assert!(call_state.apply(&ops(json!([{"op": "add", "path": "/output/a", "value": 1}]))).is_err());
     }
 }

@@ -7,8 +7,15 @@ use super::items::{self, Body, Item, Key, PartKind, SortKey};
 use super::sent::{ClientCopy, SentMessage, TextDigest, result_digest};
 use super::{AgUi, ClientRun};
 use crate::encode::Flow;
-use crate::encode::frames::{ActivityView, Frame};
+use crate::encode::frames::{ActivityView, Delta, Frame};
+use crate::encode::patch;
+use crate::projection::change::{ContentOperation, MemberPlace, Within};
+use crate::projection::members::{MemberType, PARTS, TEXT, TextStatus, TypedContent};
+use crate::projection::message::{self, part};
+use crate::projection::tool_call::{self, INPUT, INPUT_TEXT};
+use crate::projection::{ACTION_KIND, agent, run, state};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// The sort key of an update to a known message: it precedes new messages.
 const KNOWN: SortKey = (0, 0, 0, 0);
@@ -22,13 +29,14 @@ enum Update {
     Whole(Key, String),
     /// Set whether the text may grow.
     Live(Key, bool),
-    Call(Box<str>, Vec<Value>),
-    Patch(Key, Vec<Value>),
+    Call(Box<str>, Operations),
+    Patch(Key, Operations),
     State(Value),
-    StatePatch(Vec<Value>),
+    StatePatch(Operations),
     Agent(Box<str>),
 }
 
+type Operations = Arc<[ContentOperation]>;
 type Updates = Vec<(SortKey, Update)>;
 
 impl AgUi {
@@ -38,7 +46,7 @@ impl AgUi {
             return Flow::Continue;
         }
         let batch = std::mem::take(&mut self.batch);
-        let before = batch.iter().any(|frame| kind(frame) == "run").then(|| self.run.clone());
+        let before = batch.iter().any(|frame| kind(frame) == run::KIND).then(|| self.run.clone());
         let Ok(mut updates) = self.updates(batch) else { return self.restart() };
         updates.sort_by_key(|(order, _)| *order);
         for (_, update) in updates {
@@ -59,8 +67,8 @@ impl AgUi {
         let had_no_agent = self.run.agent().is_none();
         for frame in &batch {
             match frame {
-                Frame::ActivitySnapshot(activity) if &*activity.kind == "run" => self.run.load(&activity.content),
-                Frame::ActivityDelta { activity_type, patch, .. } if &**activity_type == "run" => self.run.apply_patch(patch),
+                Frame::ActivitySnapshot(activity) if *activity.kind == *run::KIND => self.run.load(&activity.content),
+                Frame::ActivityDelta(delta) if *delta.kind == *run::KIND => self.run.apply(&delta.operations),
                 _ => {}
             }
         }
@@ -72,9 +80,7 @@ impl AgUi {
         for frame in batch {
             match frame {
                 Frame::ActivitySnapshot(activity) => self.add_snapshot(&activity, &mut updates),
-                Frame::ActivityDelta { activity_type, activity_id, patch } => {
-                    self.add_patch(&activity_type, &activity_id, &patch, &mut updates)?;
-                }
+                Frame::ActivityDelta(delta) => self.add_delta(delta, &mut updates)?,
                 _ => {}
             }
         }
@@ -88,9 +94,11 @@ impl AgUi {
             self.log_run.clone_from(&activity.run);
         }
         match &*activity.kind {
-            "state" => updates.extend(activity.content.get("state").map(|state| (KNOWN, Update::State(state.clone())))),
-            "action" => self.run.load_action(activity),
-            "agent" if own.as_deref() != Some(&*activity.id) => {
+            state::KIND => {
+                updates.extend(activity.content.read(state::STATE).map(|state| (KNOWN, Update::State(state.clone()))));
+            }
+            ACTION_KIND => self.run.load_action(activity),
+            agent::KIND if own.as_deref() != Some(&*activity.id) => {
                 self.agents.load(activity);
                 updates.push((KNOWN, Update::Agent(activity.id.clone())));
             }
@@ -104,94 +112,78 @@ impl AgUi {
         updates.extend(items.into_iter().map(|item| (item.order, Update::Item(Box::new(item)))));
     }
 
-    /// Adds the updates of an activity's patch.
-    fn add_patch(&mut self, kind: &str, id: &str, patch: &[Value], updates: &mut Updates) -> Result<(), NotRetained> {
-        let (call, reasoning) = (Key::Call(id.into()), Key::Reasoning(id.into()));
-        match kind {
-            "run" => {}
-            "state" => updates.push((KNOWN, Update::StatePatch(patch.to_vec()))),
-            "message" if self.sent.activity(kind, id).is_some_and(|place| place.message.is_some()) => {
-                return self.add_message_patch(id, patch, updates);
+    /// Adds the updates of an activity's change.
+    fn add_delta(&mut self, Delta { kind, id, operations }: Delta, updates: &mut Updates) -> Result<(), NotRetained> {
+        let (call, reasoning) = (Key::Call(id.clone()), Key::Reasoning(id.clone()));
+        match &*kind {
+            run::KIND => {}
+            state::KIND => updates.push((KNOWN, Update::StatePatch(operations))),
+            message::KIND if self.sent.activity(&kind, &id).is_some_and(|place| place.message.is_some()) => {
+                return self.add_message_delta(&id, &operations, updates);
             }
             "reasoning" if self.sent.messages.contains_key(&reasoning) => {
-                for op in patch {
-                    let value = op.get("value");
-                    let update = match (op.get("path").and_then(Value::as_str).unwrap_or_default(), value) {
-                        ("/text/-", Some(Value::String(chunk))) => Update::Append(reasoning.clone(), chunk.clone()),
-                        ("/text", text @ Some(_)) => Update::Whole(reasoning.clone(), items::joined(text)),
-                        ("/status", Some(status)) => Update::Live(reasoning.clone(), status == "streaming"),
-                        _ => continue,
-                    };
-                    updates.push((KNOWN, update));
-                }
+                let of_text = operations.iter().filter_map(|operation| {
+                    let at = operation.place().filter(|at| at.within == Within::Content)?;
+                    text_update(&reasoning, operation, at)
+                });
+                updates.extend(of_text.map(|update| (KNOWN, update)));
             }
-            "tool-call-progress" if self.sent.messages.contains_key(&call) => {
-                updates.push((KNOWN, Update::Call(id.into(), patch.to_vec())));
-            }
+            tool_call::KIND if self.sent.messages.contains_key(&call) => updates.push((KNOWN, Update::Call(id, operations))),
             _ => {
-                match kind {
-                    "action" => self.run.apply_action_patch(id, patch),
-                    "agent" if self.run.agent() != Some(id) => {
-                        self.agents.apply_patch(id, patch);
-                        updates.push((KNOWN, Update::Agent(id.into())));
+                match &*kind {
+                    ACTION_KIND => self.run.apply_to_action(&id, &operations),
+                    agent::KIND if self.run.agent() != Some(&*id) => {
+                        self.agents.apply(&id, &operations);
+                        updates.push((KNOWN, Update::Agent(id.clone())));
                     }
                     _ => {}
                 }
-                updates.push((KNOWN, Update::Patch(Key::Activity(kind.into(), id.into()), patch.to_vec())));
+                updates.push((KNOWN, Update::Patch(Key::Activity(kind, id), operations)));
             }
         }
         Ok(())
     }
 
-    /// Adds the updates of a message's patch: new parts, and changes of existing ones.
-    fn add_message_patch(&mut self, id: &str, patch: &[Value], updates: &mut Updates) -> Result<(), NotRetained> {
+    /// Adds the updates of a message's change: new parts, and changes of existing ones.
+    fn add_message_delta(&mut self, id: &str, operations: &[ContentOperation], updates: &mut Updates) -> Result<(), NotRetained> {
         let run = self.log_run.clone();
-        let Some(place) = self.sent.activity_mut("message", id) else { return Ok(()) };
+        let Some(place) = self.sent.activity_mut(message::KIND, id) else { return Ok(()) };
         let (number, agent, Some(message)) = (place.position, &place.agent, &mut place.message) else { return Ok(()) };
         let known = message.parts.len();
-        // An update of a part that this patch adds follows the part.
+        // An update of a part that this change adds follows the part.
         let mut new = Vec::new();
-        for op in patch {
-            let path = op.get("path").and_then(Value::as_str).unwrap_or_default();
-            let Some(of_parts) = path.strip_prefix("/parts") else { continue };
-            if of_parts == "/-" {
-                let part = op.get("value").and_then(Value::as_object).ok_or(NotRetained)?;
-                let sub = u32::try_from(message.parts.len()).unwrap_or(u32::MAX);
-                let order = (0, part.get("opened").and_then(Value::as_u64).unwrap_or_default(), number, sub);
-                let (key, of) = message.add(id, part);
-                let item = Item {
-                    key,
-                    order,
-                    is_history: matches!(of, PartKind::Call | PartKind::Result),
-                    run: run.clone(),
-                    agent: agent.clone(),
-                    body: items::part_body(id, &message.role, part, of),
-                };
-                new.push(order);
-                updates.push((order, Update::Item(Box::new(item))));
+        for operation in operations {
+            let Some(at) = operation.place() else {
+                if patch::path(operation).starts_with("/parts") {
+                    return Err(NotRetained);
+                }
                 continue;
-            }
-            let (at, way) = of_parts.strip_prefix('/').and_then(|rest| rest.split_once('/')).ok_or(NotRetained)?;
-            let at: usize = at.parse().map_err(|_| NotRetained)?;
-            let (key, of) = message.parts.get(at).cloned().ok_or(NotRetained)?;
-            let order = at.checked_sub(known).map_or(KNOWN, |nth| new[nth]);
-            let value = op.get("value");
-            let update = match (of, way, value) {
-                (_, "kind", _) | (PartKind::Call | PartKind::Result, "text" | "text/-", _) => return Err(NotRetained),
-                (PartKind::Other, way, _) => {
-                    let path = format!("/{way}");
-                    let mut op = op.clone();
-                    op["path"] = path.into();
-                    Update::Patch(key, vec![op])
-                }
-                (PartKind::Text | PartKind::Reasoning, "text/-", Some(Value::String(chunk))) => {
-                    Update::Append(key, chunk.clone())
-                }
-                (PartKind::Text | PartKind::Reasoning, "text", text @ Some(_)) => Update::Whole(key, items::joined(text)),
-                (PartKind::Text | PartKind::Reasoning, "status", Some(status)) => Update::Live(key, status == "streaming"),
-                _ => continue,
             };
-            updates.push((order, update));
+            match (operation, at.within) {
+                (ContentOperation::Push(_, part), Within::Content) if at.is(PARTS) => {
+                    let part = part.as_object().ok_or(NotRetained)?;
+                    let sub = u32::try_from(message.parts.len()).unwrap_or(u32::MAX);
+                    let order = (0, part.read(part::OPENED).unwrap_or_default().0, number, sub);
+                    let (key, of) = message.add(id, part);
+                    let item = Item {
+                        key,
+                        order,
+                        is_history: matches!(of, PartKind::Call | PartKind::Result),
+                        run: run.clone(),
+                        agent: agent.clone(),
+                        body: items::part_body(id, &message.role, part, of),
+                    };
+                    new.push(order);
+                    updates.push((order, Update::Item(Box::new(item))));
+                }
+                (_, Within::Item(list, nth)) if list == PARTS.name() => {
+                    let (key, of) = message.parts.get(nth).cloned().ok_or(NotRetained)?;
+                    let order = nth.checked_sub(known).map_or(KNOWN, |nth| new[nth]);
+                    updates.extend(part_update(key, of, operation, at)?.map(|update| (order, update)));
+                }
+                (_, Within::Content) if at.is(PARTS) => return Err(NotRetained),
+                (_, Within::Content | Within::Item(..) | Within::Member(_)) => {}
+            }
         }
         Ok(())
     }
@@ -221,15 +213,15 @@ impl AgUi {
                 }
             }
             Update::Live(key, is_live) => self.append(&key, "", is_live, events),
-            Update::Call(id, patch) => self.apply_call_patch(&id, patch, events)?,
-            Update::Patch(key, patch) => self.send_patch(&key, patch, events),
+            Update::Call(id, operations) => self.apply_to_call(&id, &operations, events)?,
+            Update::Patch(key, operations) => self.send_patch(&key, &operations, events),
             Update::State(state) => {
                 self.open_run(events);
                 events.push(json!({ "type": "STATE_SNAPSHOT", "snapshot": state }));
             }
-            Update::StatePatch(patch) => {
+            Update::StatePatch(operations) => {
                 self.open_run(events);
-                let delta: Vec<_> = patch.into_iter().map(relative_to_state).collect();
+                let delta: Vec<_> = operations.iter().map(relative_to_state).collect();
                 events.push(json!({ "type": "STATE_DELTA", "delta": delta }));
             }
             Update::Agent(agent) => {
@@ -343,7 +335,7 @@ impl AgUi {
         }
     }
 
-    fn send_patch(&mut self, key: &Key, patch: Vec<Value>, events: &mut Vec<Value>) {
+    fn send_patch(&mut self, key: &Key, patch: &[ContentOperation], events: &mut Vec<Value>) {
         if let Some(SentMessage::Activity { id, kind }) = self.sent.messages.get(key) {
             let event = json!({ "type": "ACTIVITY_DELTA", "messageId": id, "activityType": kind, "patch": patch });
             self.open_run(events);
@@ -351,30 +343,30 @@ impl AgUi {
         }
     }
 
-    fn apply_call_patch(&mut self, id: &str, patch: Vec<Value>, events: &mut Vec<Value>) -> Result<(), NotRetained> {
+    fn apply_to_call(&mut self, id: &str, operations: &[ContentOperation], events: &mut Vec<Value>) -> Result<(), NotRetained> {
         let key = Key::Call(id.into());
-        let agent = self.sent.activity("tool-call-progress", id).and_then(|place| place.agent.clone());
+        let agent = self.sent.activity(tool_call::KIND, id).and_then(|place| place.agent.clone());
         let Some(SentMessage::Call { digest, compactor, call_state, .. }) = self.sent.messages.get_mut(&key) else {
             return Ok(());
         };
         let (name, had_ended) = (call::name(call_state.members()).to_owned(), call::has_ended(call_state.members()));
-        let change = call_state.apply_patch(patch)?;
+        let change = call_state.apply(operations)?;
         if name != call::name(call_state.members()) {
             return Err(NotRetained);
         }
-        let more = match change.value_of("input") {
+        let more = match change.value_of(INPUT) {
             Some(input) => {
                 // As of a reader that joins now.
                 *compactor = JsonCompactor::default();
                 advance(digest, &input.to_string())?
             }
             // The arguments are complete.
-            None if call_state.members().contains_key("input") => String::new(),
-            None if change.removes_input || change.value_of("input_text").is_some() && !digest.is_empty() => {
+            None if call_state.members().has(INPUT) => String::new(),
+            None if change.removes_input || change.value_of(INPUT_TEXT).is_some() && !digest.is_empty() => {
                 return Err(NotRetained);
             }
             None => {
-                let begun = call::chunks(change.value_of("input_text"));
+                let begun = call::chunks(change.value_of(INPUT_TEXT));
                 let chunks = begun.chain(change.arguments.iter().map(String::as_str));
                 let more = chunks.map(|chunk| compactor.push(chunk)).collect::<String>();
                 digest.push(&more);
@@ -387,10 +379,10 @@ impl AgUi {
         let progress = Key::Progress(id.into());
         if self.sent.messages.contains_key(&progress) {
             if !change.report.is_empty() {
-                self.send_patch(&progress, change.report.clone(), events);
+                self.send_patch(&progress, &change.report, events);
             }
         } else if call_state.is_reported() && !self.sent.omitted.contains_key(&progress) {
-            let body = Body::Activity { kind: "tool-call-progress".into(), content: change.first_report(&call_state)? };
+            let body = Body::Activity { kind: tool_call::KIND.into(), content: change.first_report(&call_state)? };
             let item = Item { run: self.log_run.clone(), ..made(progress, body) };
             self.begin_message(&item, events)?;
         }
@@ -420,16 +412,46 @@ fn advance(digest: &mut TextDigest, whole: &str) -> Result<String, NotRetained> 
     Ok(rest)
 }
 
+/// The update of a text by an operation on it, at this place within it; `None` if the text is not concerned.
+fn text_update(key: &Key, operation: &ContentOperation, at: &MemberPlace) -> Option<Update> {
+    use ContentOperation as Op;
+    Some(match operation {
+        Op::Push(_, Value::String(chunk)) if at.member == TEXT.name() => Update::Append(key.clone(), chunk.clone()),
+        Op::Add(_, text) | Op::Replace(_, text) if at.member == TEXT.name() => {
+            Update::Whole(key.clone(), items::joined(Some(text)))
+        }
+        Op::Add(_, status) | Op::Replace(_, status) if at.member == part::STATUS.name() => {
+            Update::Live(key.clone(), TextStatus::read(status) == Some(TextStatus::Streaming))
+        }
+        _ => return None,
+    })
+}
+
+/// The update of a message part, by an operation on it.
+fn part_update(key: Key, of: PartKind, operation: &ContentOperation, at: &MemberPlace) -> Result<Option<Update>, NotRetained> {
+    match of {
+        _ if at.member == part::KIND.name() => Err(NotRetained),
+        PartKind::Call | PartKind::Result if at.member == TEXT.name() => Err(NotRetained),
+        PartKind::Call | PartKind::Result => Ok(None),
+        PartKind::Text | PartKind::Reasoning => Ok(text_update(&key, operation, at)),
+        PartKind::Other => {
+            let own = operation.clone().moved_to(MemberPlace { within: Within::Content, member: at.member.clone() });
+            Ok(Some(Update::Patch(key, Arc::new([own]))))
+        }
+    }
+}
+
 fn kind(frame: &Frame) -> &str {
     match frame {
         Frame::ActivitySnapshot(activity) => &activity.kind,
-        Frame::ActivityDelta { activity_type, .. } => activity_type,
+        Frame::ActivityDelta(delta) => &delta.kind,
         _ => "",
     }
 }
 
-/// Rewrites an operation on the state activity's content as an operation on the state itself.
-fn relative_to_state(mut op: Value) -> Value {
+/// An operation on the state activity's content, as an operation on the state itself.
+fn relative_to_state(operation: &ContentOperation) -> Value {
+    let mut op = json!(operation);
     for member in ["path", "from"] {
         if let Some(Value::String(path)) = op.get_mut(member) {
             *path = path.strip_prefix("/state").unwrap_or(path).to_owned();

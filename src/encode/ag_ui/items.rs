@@ -8,6 +8,11 @@ use super::attribution::{own_agent, teammate};
 use super::call::{self, CallResult, CallState, JsonCompactor};
 use crate::encode::cow_map::CowMap;
 use crate::encode::frames::ActivityView;
+use crate::model::Sequence;
+use crate::projection::members::{ACTION_STATUS, ActionStatus, PARTS, TEXT, TOOL_CALL_ID, TextStatus, TypedContent};
+use crate::projection::message::{self, part};
+use crate::projection::tool_call::{self, INPUT, INPUT_TEXT, TOOL_NAME};
+use crate::projection::{run, state, thought};
 use crate::source::SOURCES;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -17,7 +22,7 @@ const PART_ACTIVITY_TYPE: &str = "message-part";
 /// Activity kinds that clients do not show.
 ///
 /// Other events carry the run's state, and the rest is for operators.
-const HIDDEN_KINDS: &[&str] = &["run", "state", "metrics", "diagnostics", "session"];
+const HIDDEN_KINDS: &[&str] = &[run::KIND, state::KIND, "metrics", "diagnostics", "session"];
 
 /// The identity of a message.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -140,14 +145,14 @@ pub(super) enum PartKind {
 impl PartKind {
     /// Determines the form from the part's kind and the message's role.
     pub fn of(part: &Map<String, Value>, role: &str) -> Self {
-        let is = |member: &str| part.get(member).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
-        match part.get("kind").and_then(Value::as_str).unwrap_or_default() {
+        let has_call = || part.read(TOOL_CALL_ID).is_some_and(|id| !id.is_empty());
+        match part.read(part::KIND).unwrap_or_default() {
             kind if kind.ends_with("_text") => Self::Text,
             // A prompt outside the transcript has one of these roles and is still text.
             "diagnostic" if matches!(role, "system" | "developer") => Self::Text,
             kind if kind.starts_with("reasoning") => Self::Reasoning,
-            "tool_call" if is("toolCallId") => Self::Call,
-            "tool_result" if is("toolCallId") => Self::Result,
+            "tool_call" if has_call() => Self::Call,
+            "tool_result" if has_call() => Self::Result,
             _ => Self::Other,
         }
     }
@@ -165,19 +170,24 @@ pub(super) fn role(of: &str) -> &'static str {
 
 /// The key of a message part. `is_first` states that no text precedes this one.
 pub(super) fn part_key(message: &str, part: &Map<String, Value>, of: PartKind, is_first: bool) -> Key {
-    let text = |member: &str| part.get(member).and_then(Value::as_str).unwrap_or_default().into();
+    let id = part.read(part::ID).unwrap_or_default();
     match of {
-        PartKind::Text => Key::Text(message.into(), (!is_first).then(|| text("partId"))),
-        PartKind::Reasoning => Key::Reasoning(format!("{message}/{}", text("partId")).into()),
-        PartKind::Call => Key::Call(text("toolCallId")),
-        PartKind::Result => Key::Result(text("toolCallId")),
-        PartKind::Other => Key::Part(message.into(), text("partId")),
+        PartKind::Text => Key::Text(message.into(), (!is_first).then(|| id.into())),
+        PartKind::Reasoning => Key::Reasoning(format!("{message}/{id}").into()),
+        PartKind::Call => Key::Call(call_of(part)),
+        PartKind::Result => Key::Result(call_of(part)),
+        PartKind::Other => Key::Part(message.into(), id.into()),
     }
+}
+
+/// The call of a message part.
+fn call_of(part: &Map<String, Value>) -> Box<str> {
+    part.read(TOOL_CALL_ID).unwrap_or_default().into()
 }
 
 /// Whether an activity is a message of our schema, not a source's own activity of the same kind.
 pub(super) fn is_message(activity: &ActivityView) -> bool {
-    &*activity.kind == "message" && activity.content.get("parts").is_some_and(Value::is_array) && activity.text("role").is_some()
+    &*activity.kind == message::KIND && activity.content.read(PARTS).is_some() && activity.content.read(message::ROLE).is_some()
 }
 
 /// Whether clients show activities of this kind as they are.
@@ -191,27 +201,26 @@ pub(super) fn items(activity: &ActivityView, own: Option<&str>, run: u32, place:
     let agent = teammate(activity, own);
     let mut add = |key: Key, opened: u64, sub: usize, body: Body| {
         let order = (run, opened, place, u32::try_from(sub).unwrap_or(u32::MAX));
-        let is_history = matches!(body, Body::Call { .. } | Body::Result { .. }) && &*activity.kind == "message";
+        let is_history = matches!(body, Body::Call { .. } | Body::Result { .. }) && &*activity.kind == message::KIND;
         items.push(Item { key, order, is_history, run: activity.run.clone(), agent: agent.clone(), body });
     };
     let opened = activity.opened.0;
     match &*activity.kind {
-        "message" if is_message(activity) => {
-            let mut is_first = true;
-            let parts = activity.content["parts"].as_array().into_iter().flatten().filter_map(Value::as_object);
-            for (sub, part) in parts.enumerate() {
-                let of = PartKind::of(part, activity.text("role").unwrap_or_default());
+        message::KIND if is_message(activity) => {
+            let (mut is_first, role) = (true, activity.content.read(message::ROLE).unwrap_or_default());
+            for (sub, part) in parts(&activity.content).enumerate() {
+                let of = PartKind::of(part, role);
                 let key = part_key(&activity.id, part, of, is_first);
                 is_first &= of != PartKind::Text;
-                let opened = part.get("opened").and_then(Value::as_u64).unwrap_or(opened);
-                add(key, opened, sub, part_body(&activity.id, activity.text("role").unwrap_or_default(), part, of));
+                let opened = part.read(part::OPENED).unwrap_or(activity.opened).0;
+                add(key, opened, sub, part_body(&activity.id, role, part, of));
             }
         }
-        "reasoning" if activity.content.contains_key("status") => {
-            let (text, is_live) = (joined(activity.content.get("text")), is_streaming(&activity.content));
+        "reasoning" if activity.content.has(thought::STATUS) => {
+            let (text, is_live) = (joined(activity.content.get(TEXT.name())), is_streaming(&activity.content));
             add(Key::Reasoning(activity.id.clone()), opened, 0, Body::Reasoning { text, is_live });
         }
-        "tool-call-progress" if activity.content.contains_key("call_id") => {
+        tool_call::KIND if activity.content.has(tool_call::CALL_ID) => {
             let content = &activity.content;
             let (arguments, compactor) = call::arguments(content);
             let (name, is_live, call_state) = (call::name(content).to_owned(), call::is_live(content), CallState::of(content));
@@ -220,7 +229,7 @@ pub(super) fn items(activity: &ActivityView, own: Option<&str>, run: u32, place:
             if let Ok(Some(result)) = call::result_of(|member| Ok(content.get(member))) {
                 add(Key::Result(id.clone()), opened, 1, Body::Result { call: id.clone(), result, id: None });
             }
-            if let Some(reported) = content.get("reported").and_then(Value::as_u64) {
+            if let Some(Sequence(reported)) = content.read(tool_call::REPORTED) {
                 let body = Body::Activity { kind: activity.kind.clone(), content: call::report(content) };
                 add(Key::Progress(id.clone()), reported, 2, body);
             }
@@ -234,26 +243,31 @@ pub(super) fn items(activity: &ActivityView, own: Option<&str>, run: u32, place:
     items
 }
 
+/// The parts of a message.
+pub(super) fn parts(content: &Map<String, Value>) -> impl Iterator<Item = &Map<String, Value>> {
+    content.read(PARTS).into_iter().flatten().filter_map(Value::as_object)
+}
+
 /// The body of a message part.
 pub(super) fn part_body(message: &str, role: &str, part: &Map<String, Value>, of: PartKind) -> Body {
     let role = self::role(role);
-    let call = || part.get("toolCallId").and_then(Value::as_str).unwrap_or_default().into();
+    let text = || joined(part.get(TEXT.name()));
     match of {
-        PartKind::Text => Body::Text { role, text: joined(part.get("text")), is_live: is_streaming(part) },
-        PartKind::Reasoning => Body::Reasoning { text: joined(part.get("text")), is_live: is_streaming(part) },
+        PartKind::Text => Body::Text { role, text: text(), is_live: is_streaming(part) },
+        PartKind::Reasoning => Body::Reasoning { text: text(), is_live: is_streaming(part) },
         PartKind::Call => {
             let mut content = Map::new();
-            for (member, ours) in [("toolName", "tool_name"), ("input", "input")] {
+            for (member, ours) in [("toolName", TOOL_NAME.name()), ("input", INPUT.name())] {
                 content.extend(part.get(member).map(|value| (ours.to_owned(), value.clone())));
             }
-            content.extend(part.get("inputText").map(|text| ("input_text".to_owned(), json!([text]))));
+            content.extend(part.get("inputText").map(|text| (INPUT_TEXT.name().to_owned(), json!([text]))));
             let (arguments, compactor) = call::arguments(&content);
             let name = call::name(&content).to_owned();
-            Body::Call { id: call(), name, arguments, compactor, is_live: false, call_state: CallState::of(&content) }
+            Body::Call { id: call_of(part), name, arguments, compactor, is_live: false, call_state: CallState::of(&content) }
         }
         PartKind::Result => {
-            let result = CallResult { content: joined(part.get("text")), metadata: Map::new() };
-            Body::Result { call: call(), result, id: Some(message.into()) }
+            let result = CallResult { content: text(), metadata: Map::new() };
+            Body::Result { call: call_of(part), result, id: Some(message.into()) }
         }
         PartKind::Other => Body::Activity { kind: PART_ACTIVITY_TYPE.into(), content: part.clone() },
     }
@@ -265,7 +279,7 @@ pub(super) fn joined(text: Option<&Value>) -> String {
 }
 
 fn is_streaming(of: &Map<String, Value>) -> bool {
-    of.get("status").and_then(Value::as_str) == Some("streaming")
+    of.read(part::STATUS) == Some(TextStatus::Streaming)
 }
 
 /// The assigned message ids; each occurs once.
@@ -309,7 +323,7 @@ impl Entry {
             Body::Text { .. } | Body::Reasoning { .. } => self.item.is_live(),
             Body::Call { .. } => self.is_current && self.result.is_none(),
             Body::Result { .. } => false,
-            Body::Activity { content, .. } => self.is_current && content.get("status").and_then(Value::as_str) == Some("pending"),
+            Body::Activity { content, .. } => self.is_current && content.read(ACTION_STATUS) == Some(ActionStatus::Pending),
         }
     }
 }

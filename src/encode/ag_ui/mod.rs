@@ -35,18 +35,21 @@ mod changes;
 mod events;
 mod items;
 mod list;
-mod run;
+mod run_state;
 mod sent;
 
 use super::frames::{ActivityView, Frame};
 use super::{Begin, Dialect, Flow, Until};
+use crate::projection::members::TypedContent;
+use crate::projection::{ACTION_KIND, agent, run, state};
+use crate::source::ledger::Status;
 use agents::Agents;
 use attribution::{Attribution, set_metadata};
 use events::Bracket;
 use items::{Body, Entry, Key, MessageIds};
-use run::{Run, RunIds, run_error};
+use run_state::{Run, RunIds, run_error};
 use sent::{ClientMessages, SentMessage, SentState};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -153,7 +156,7 @@ impl Dialect for AgUi {
 
     fn frame(&mut self, frame: &Frame, events: &mut Vec<Value>) -> Flow {
         match frame {
-            Frame::ActivitySnapshot(_) | Frame::ActivityDelta { .. } => {
+            Frame::ActivitySnapshot(_) | Frame::ActivityDelta(_) => {
                 self.batch.push(frame.clone());
                 Flow::Continue
             }
@@ -171,7 +174,7 @@ impl Dialect for AgUi {
                     return flow;
                 }
                 if !self.run.has_ended() {
-                    self.run.load(&Map::from_iter([("status".to_owned(), Value::from(&**status))]));
+                    self.run.set_status(Status::of(status));
                 }
                 self.end_run(events);
                 Flow::End
@@ -309,7 +312,7 @@ impl AgUi {
     /// Loads everything that the reader has or is about to receive.
     fn load_sent(&mut self, earlier: &[ActivityView], activities: &[ActivityView]) -> Vec<Entry> {
         self.run = Run::default();
-        if let Some(run) = activities.iter().find(|activity| &*activity.kind == "run") {
+        if let Some(run) = activities.iter().find(|activity| &*activity.kind == run::KIND) {
             self.run.load(&run.content);
         }
         self.log_run = activities.iter().find_map(|activity| activity.run.clone()).or(self.log_run.take());
@@ -321,8 +324,8 @@ impl AgUi {
             self.agents.record(agent.as_deref());
             sent.record_activity(activity, agent);
             match &*activity.kind {
-                "action" => self.run.load_action(activity),
-                "agent" if own.as_deref() != Some(&*activity.id) => self.agents.load(activity),
+                ACTION_KIND => self.run.load_action(activity),
+                agent::KIND if own.as_deref() != Some(&*activity.id) => self.agents.load(activity),
                 _ => {}
             }
         }
@@ -440,12 +443,12 @@ pub fn messages(activities: &[ActivityView], is_v1: bool) -> Vec<Value> {
 pub fn interrupts(activities: &[ActivityView]) -> Vec<Value> {
     let (_, last) = last_run(activities);
     let mut run = Run::default();
-    last.iter().filter(|activity| &*activity.kind == "action").for_each(|action| run.load_action(action));
+    last.iter().filter(|activity| &*activity.kind == ACTION_KIND).for_each(|action| run.load_action(action));
     run.interrupts(Attribution::Inline)
 }
 
 /// The application's state, from the last run that has one.
 #[must_use]
 pub fn state(activities: &[ActivityView]) -> Option<Value> {
-    activities.iter().rev().find(|activity| &*activity.kind == "state")?.content.get("state").cloned()
+    activities.iter().rev().find(|activity| &*activity.kind == state::KIND)?.content.read(state::STATE).cloned()
 }

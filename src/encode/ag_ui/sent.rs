@@ -4,9 +4,11 @@
 
 use super::call::{CallState, JsonCompactor, name};
 use super::events::Bracket;
-use super::items::{Body, Entry, Item, Key, MessageIds, PartKind, is_message, part_key};
+use super::items::{self, Body, Entry, Item, Key, MessageIds, PartKind, is_message, part_key};
 use crate::encode::cow_map::CowMap;
 use crate::encode::frames::ActivityView;
+use crate::projection::members::TypedContent;
+use crate::projection::message;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -259,8 +261,9 @@ impl SentState {
             SentActivity { position: self.activity_count, agent, message: None }
         });
         if is_message(activity) {
-            let mut parts = SentParts { role: activity.text("role").unwrap_or_default().into(), parts: Arc::default() };
-            for part in activity.content["parts"].as_array().into_iter().flatten().filter_map(Value::as_object) {
+            let role = activity.content.read(message::ROLE).unwrap_or_default().into();
+            let mut parts = SentParts { role, parts: Arc::default() };
+            for part in items::parts(&activity.content) {
                 parts.add(&activity.id, part);
             }
             place.message = Some(parts);

@@ -13,16 +13,19 @@ use super::text::SentText;
 use crate::encode::call_members::is_shown_beside;
 use crate::encode::failure_text;
 use crate::model::Sequence;
-use crate::model::version::{QUESTION_VERSION, versioned_id};
-use crate::projection::members::{CallState, OUTPUT_CHANNELS, OUTPUT_TEXT, TypedContent, WITHHELD};
+use crate::model::version::versioned_id;
+use crate::projection::action::{self, ACTION_KIND, MESSAGE, OUTCOME, PARAMETERS, QUESTION_VERSION};
+use crate::projection::members::{
+    ACTION_STATUS, ActionStatus, CallState, OUTPUT_CHANNELS, OUTPUT_TEXT, TOOL_CALL_ID, TypedContent, WITHHELD,
+};
 use crate::projection::tool_call::{
-    ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_REF, REPORT_MEMBERS, REPORTED, STATE, STRUCTURED, TOOL_NAME,
+    self, ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_REF, REPORT_MEMBERS, REPORTED, STATE, STRUCTURED, TOOL_NAME,
 };
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
 /// The activity type of calls.
-pub(super) const KIND: &str = "tool-call-progress";
+pub(super) const KIND: &str = tool_call::KIND;
 
 /// Kinds of actions that ask for more than yes or no: a client's approval would not answer them.
 const INPUT_REQUEST_KINDS: &[&str] = &["structured_input", "clarification", "credential_request"];
@@ -55,22 +58,20 @@ pub(super) struct Approval {
 impl Approval {
     /// Reads the approval from an action; `None` if the action is not an approval of a call.
     pub fn of<'c>(id: &str, opened: Sequence, content: &'c Map<String, Value>, version: u8) -> Option<(&'c str, Self)> {
-        let text = |member: &str| content.get(member).and_then(Value::as_str);
-        let call = text("toolCallId")
-            .filter(|_| version >= 6 && !text("kind").is_some_and(|kind| INPUT_REQUEST_KINDS.contains(&kind)))?;
-        let (decision, reason) = match (text("status"), text("outcome")) {
-            (Some("pending"), _) => (Decision::Pending, None),
-            (Some("interrupted"), _) => (Decision::Denied, Some("interrupted".into())),
+        let call = content
+            .read(TOOL_CALL_ID)
+            .filter(|_| version >= 6 && !content.read(ACTION_KIND).is_some_and(|kind| INPUT_REQUEST_KINDS.contains(&kind)))?;
+        let (decision, reason) = match (content.read(ACTION_STATUS), content.read(OUTCOME)) {
+            (Some(ActionStatus::Pending), _) => (Decision::Pending, None),
+            (Some(ActionStatus::Interrupted), _) => (Decision::Denied, Some("interrupted".into())),
             (_, Some("approved")) => (Decision::Approved, None),
             (_, Some("rejected")) => (Decision::Denied, None),
             (_, Some(other @ ("cancelled" | "expired" | "superseded"))) => (Decision::Denied, Some(other.into())),
             _ => (Decision::Unknown, None),
         };
-        let shown = versioned_id(id, content.get(QUESTION_VERSION).and_then(Value::as_u64).unwrap_or(1));
-        Some((
-            call,
-            Self { action: id.into(), id: shown.into(), opened, decision, message: text("message").map(Into::into), reason },
-        ))
+        let version = content.read(QUESTION_VERSION).and_then(Value::as_u64).unwrap_or(1);
+        let message = content.read(MESSAGE).and_then(Value::as_str).map(Into::into);
+        Some((call, Self { action: id.into(), id: versioned_id(id, version).into(), opened, decision, message, reason }))
     }
 }
 
@@ -122,10 +123,10 @@ impl<'c> Target<'c> {
     }
 
     /// Derives the part from an approval whose call does not exist yet.
-    pub fn of_approval(action: &'c Map<String, Value>, approval: &'c Approval) -> Self {
-        let input = action.get("parameters").or_else(|| action.get("input")).map_or_else(|| Cow::Owned(json!({})), Cow::Borrowed);
+    pub fn of_approval(request: &'c Map<String, Value>, approval: &'c Approval) -> Self {
+        let input = request.read(PARAMETERS).or_else(|| request.read(INPUT)).map_or_else(|| Cow::Owned(json!({})), Cow::Borrowed);
         Self {
-            name: action.get("toolName").and_then(Value::as_str).unwrap_or_default(),
+            name: request.read(action::TOOL_NAME).and_then(Value::as_str).unwrap_or_default(),
             input: Input::Known(input),
             approval: Some(approval),
             outcome: if approval.decision == Decision::Denied { Outcome::Denied } else { Outcome::None },

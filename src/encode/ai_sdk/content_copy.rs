@@ -5,6 +5,8 @@
 //! receives the current state with the next snapshot, at the latest at the end of the stream.
 
 use super::message_writer::json_bytes;
+use crate::projection::activity_set::unescaped;
+use crate::projection::change::{ContentOperation, Within};
 use json_patch::PatchOperation;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -70,10 +72,10 @@ impl ContentCopy {
         }
     }
 
-    /// Applies a patch to the copy. Returns false if no copy is left.
-    pub fn apply_patch(&mut self, patch: &[Value], budget: &mut CopyBudget) -> bool {
+    /// Applies operations to the copy. Returns false if no copy is left.
+    pub fn apply(&mut self, operations: &[ContentOperation], budget: &mut CopyBudget) -> bool {
         let Some(content) = self.content.as_mut().map(Arc::make_mut) else { return false };
-        let Some(bytes) = apply_counted(content, self.bytes, patch) else {
+        let Some(bytes) = apply_counted(content, self.bytes, operations) else {
             self.clear(budget);
             return false;
         };
@@ -93,38 +95,80 @@ impl ContentCopy {
     }
 }
 
-/// Applies a patch. Returns false if it does not apply.
-pub(super) fn apply(content: &mut Map<String, Value>, patch: &[Value]) -> bool {
-    let Ok(patch) = patch.iter().map(serde::Deserialize::deserialize).collect::<Result<Vec<_>, _>>() else { return false };
+/// Applies operations. Returns false if one does not apply.
+pub(super) fn apply(content: &mut Map<String, Value>, operations: &[ContentOperation]) -> bool {
+    operations.iter().all(|operation| match operation {
+        ContentOperation::FromSource(op) => apply_from_source(content, op),
+        own => apply_own(content, own).is_some(),
+    })
+}
+
+/// Applies operations to a content of this size. Returns the new size; `None` if one does not apply.
+fn apply_counted(content: &mut Map<String, Value>, bytes: usize, operations: &[ContentOperation]) -> Option<usize> {
+    operations.iter().try_fold(bytes, |bytes, operation| match operation {
+        ContentOperation::FromSource(op) => {
+            let grown = growth(content, op);
+            apply_from_source(content, op)
+                .then(|| grown.map_or_else(|| json_bytes(&*content), |(more, less)| bytes + more - less))
+        }
+        own => apply_own(content, own).map(|(more, less)| bytes + more - less),
+    })
+}
+
+fn apply_from_source(content: &mut Map<String, Value>, op: &Value) -> bool {
+    let Ok(op) = PatchOperation::deserialize(op) else { return false };
     let mut document = Value::Object(std::mem::take(content));
-    let outcome = json_patch::patch(&mut document, &patch);
+    let outcome = json_patch::patch(&mut document, &[op]);
     if let Value::Object(changed) = document {
         *content = changed;
     }
     outcome.is_ok()
 }
 
-/// Applies a patch to a content of this size. Returns the new size; `None` if the patch does not apply.
-fn apply_counted(content: &mut Map<String, Value>, mut bytes: usize, patch: &[Value]) -> Option<usize> {
-    let mut document = Value::Object(std::mem::take(content));
-    for op in patch {
-        let grown = growth(&document, op);
-        json_patch::patch(&mut document, &[PatchOperation::deserialize(op).ok()?]).ok()?;
-        bytes = match grown {
-            Some((more, less)) => bytes + more - less,
-            None => json_bytes(&document),
-        };
+/// Applies an operation of the fold. Returns the bytes that it adds to the content's text and takes from it.
+fn apply_own(content: &mut Map<String, Value>, operation: &ContentOperation) -> Option<(usize, usize)> {
+    use ContentOperation as Op;
+    let at = operation.place()?;
+    let object = match at.within {
+        Within::Content => content,
+        Within::Item(list, index) => content.get_mut(list)?.get_mut(index)?.as_object_mut()?,
+        Within::Member(member) => content.get_mut(member)?.as_object_mut()?,
+    };
+    // A quoted name, a colon, and a comma if there are others.
+    let beside = |others: usize| json_bytes(&at.member) + 1 + usize::from(others > 0);
+    match operation {
+        Op::Add(_, value) | Op::Replace(_, value) => match object.insert(at.member.clone().into_owned(), value.clone()) {
+            Some(old) => Some((json_bytes(value), json_bytes(&old))),
+            None => Some((json_bytes(value) + beside(object.len() - 1), 0)),
+        },
+        Op::Remove(_) => {
+            let old = object.shift_remove(&*at.member)?;
+            Some((0, json_bytes(&old) + beside(object.len())))
+        }
+        Op::Push(_, value) => {
+            let items = object.get_mut(&*at.member)?.as_array_mut()?;
+            items.push(value.clone());
+            Some((json_bytes(value) + usize::from(items.len() > 1), 0))
+        }
+        Op::RemoveFirst(_) => {
+            let items = object.get_mut(&*at.member)?.as_array_mut().filter(|items| !items.is_empty())?;
+            let old = items.remove(0);
+            Some((0, json_bytes(&old) + usize::from(!items.is_empty())))
+        }
+        Op::FromSource(_) => None,
     }
-    let Value::Object(changed) = document else { return None };
-    *content = changed;
-    Some(bytes)
 }
 
-/// The bytes that an operation adds to a document's text and takes from it, if its path tells them.
-fn growth(document: &Value, op: &Value) -> Option<(usize, usize)> {
+/// The bytes that a source's operation adds to a content's text and takes from it, if its path tells them.
+fn growth(content: &Map<String, Value>, op: &Value) -> Option<(usize, usize)> {
     let (kind, path) = (op.get("op")?.as_str()?, op.get("path")?.as_str()?);
+    let at = |pointer: &str| {
+        let (member, rest) = pointer.strip_prefix('/')?.split_at(pointer[1..].find('/').unwrap_or(pointer.len() - 1));
+        content.get(&*unescaped(member))?.pointer(rest)
+    };
     let (parent, name) = path.rsplit_once('/')?;
-    let (parent, old) = (document.pointer(parent)?, document.pointer(path).map(json_bytes));
+    // A member of the content itself is no deep path.
+    let (parent, old) = (at(parent)?, at(path).map(json_bytes));
     let (name, has_others) = match parent {
         // A quoted name and a colon. An escaped name is rare.
         Value::Object(members) if !name.contains('~') => (json_bytes(&name) + 1, members.len() > usize::from(old.is_some())),
@@ -156,6 +200,7 @@ pub(super) fn joined(member: Option<&Value>) -> std::borrow::Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::encode::patch;
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -168,9 +213,9 @@ mod tests {
         let (mut copy, mut budget) = (ContentCopy::default(), CopyBudget::default());
         copy.store(&content(3), &mut budget);
         let patch = [json!({"op": "add", "path": "/n", "value": 1}), json!({"op": "replace", "path": "/body", "value": "y"})];
-        assert!(copy.apply_patch(&patch, &mut budget));
+        assert!(copy.apply(&patch.map(patch::read), &mut budget));
         assert_eq!(Value::Object(copy.content().unwrap().clone()), json!({"body": "y", "n": 1}));
-        assert!(!copy.apply_patch(&[json!({"op": "remove", "path": "/none"})], &mut budget), "the patch does not apply");
+        assert!(!copy.apply(&[patch::read(json!({"op": "remove", "path": "/none"}))], &mut budget), "the patch does not apply");
         assert_eq!((copy.content(), budget.used_bytes), (None, 0));
     }
 
@@ -183,9 +228,9 @@ mod tests {
         assert!(copy.content().is_some());
         // The size of the content counts, not the size of its changes.
         let small = json!({"op": "replace", "path": "/body", "value": "z".repeat(700)});
-        assert!(copy.apply_patch(&[small], &mut budget));
+        assert!(copy.apply(&[patch::read(small)], &mut budget));
         let large = json!({"op": "add", "path": "/more", "value": "z".repeat(COPY_BYTES_MAX)});
-        assert!(!copy.apply_patch(&[large], &mut budget));
+        assert!(!copy.apply(&[patch::read(large)], &mut budget));
         assert_eq!((copy.content(), budget.used_bytes), (None, 0));
     }
 
@@ -241,7 +286,8 @@ mod tests {
             let start = || Arc::new(json!({ "list": [1], "a": {} }).as_object().unwrap().clone());
             copy.store(&start(), &mut budget);
             for patch in patches {
-                if !copy.apply_patch(&patch, &mut budget) {
+                let operations: Vec<_> = patch.into_iter().map(patch::read).collect();
+                if !copy.apply(&operations, &mut budget) {
                     copy.store(&start(), &mut budget);
                 }
                 prop_assert_eq!((copy.bytes(), budget.used_bytes), (json_bytes(copy.content().unwrap()), copy.bytes()));

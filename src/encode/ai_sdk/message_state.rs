@@ -12,16 +12,29 @@ use super::pieces::{
 };
 use super::text::{Channel, Text};
 use crate::encode::cow_map::CowMap;
-use crate::encode::frames::ActivityView;
+use crate::encode::frames::{ActivityView, Delta};
+use crate::encode::patch;
 use crate::model::Sequence;
+use crate::projection::change::{ContentOperation, MemberPlace, Within};
+use crate::projection::members::{
+    ACTION_STATUS, ActionStatus, MemberType, OUTPUT_CHANNELS, OUTPUT_TEXT, PARTS, TEXT, TextStatus, TypedContent,
+};
+use crate::projection::message::part;
+use crate::projection::tool_call::{INPUT_TEXT, LOADED, MESSAGE, PROGRESS, STATE, STATUS, TOTAL};
+use crate::projection::{ACTION_KIND, run, thought};
+use crate::source::ledger::Status;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Paths of a call's changes that may be deferred.
-const DEFERRABLE_PATHS: &[&str] = &["/output_text/-", "/progress", "/loaded", "/total", "/message"];
-/// The prefix of such paths for output channels other than the standard output.
-const CHANNEL_PATH_PREFIX: &str = "/output_channels/";
+/// Whether a change of a call may be deferred.
+fn may_wait(operation: &ContentOperation) -> bool {
+    let is_of_channel = |at: &MemberPlace| at.within == Within::Member(OUTPUT_CHANNELS.name());
+    let is_report = [PROGRESS, LOADED, TOTAL].iter().any(|member| operation.is_about(*member)) || operation.is_about(MESSAGE);
+    is_report
+        || matches!(operation, ContentOperation::Push(at, _) if at.is(OUTPUT_TEXT))
+        || operation.place().is_some_and(is_of_channel)
+}
 
 /// The sent state of one part of a message.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -80,8 +93,8 @@ pub(super) struct MessageState {
     pub pending: BTreeSet<Box<str>>,
     /// The call of each action that is an approval.
     approvals: CowMap<Box<str>, Box<str>>,
-    /// The status of the run.
-    pub status: Box<str>,
+    /// The status of the run, once it is known.
+    pub status: Option<Status>,
     /// The sent metadata of the message.
     metadata: Map<String, Value>,
 }
@@ -126,7 +139,7 @@ impl MessageState {
     fn load_approvals(&mut self, activities: &[ActivityView]) {
         let of_kind = |kind: &'static str| activities.iter().filter(move |activity| &*activity.kind == kind);
         let mut requested: HashMap<&str, Vec<Approval>> = HashMap::new();
-        for action in of_kind("action") {
+        for action in of_kind(ACTION_KIND) {
             if let Some((call, approval)) = Approval::of(&action.id, action.opened, &action.content, self.writer.version) {
                 requested.entry(call).or_default().push(approval);
             }
@@ -167,9 +180,9 @@ impl MessageState {
 
     fn send_activity(&mut self, activity: &ActivityView) {
         match &*activity.kind {
-            "reasoning" if activity.text("messageId").is_some() => self.send_reasoning(activity),
+            "reasoning" if activity.content.read(thought::MESSAGE_ID).is_some() => self.send_reasoning(activity),
             call::KIND => self.send_call(activity),
-            "run" if is_run(activity) => self.send_run(activity),
+            run::KIND if is_run(activity) => self.send_run(activity),
             _ => self.send_data(activity),
         }
     }
@@ -180,8 +193,8 @@ impl MessageState {
             SentActivity::Thought(Text::begin(activity.id.to_string(), Channel::Reasoning, teammate(activity), &mut self.writer))
         });
         if let SentActivity::Thought(text) = sent {
-            text.update(&joined(activity.content.get("text")), &mut self.writer);
-            text.is_streaming = activity.text("status") == Some("streaming");
+            text.update(&joined(activity.content.get(TEXT.name())), &mut self.writer);
+            text.is_streaming = activity.content.read(thought::STATUS) == Some(TextStatus::Streaming);
             text.close_if_complete(&mut self.writer);
         }
     }
@@ -217,7 +230,7 @@ impl MessageState {
     }
 
     fn update_run(&mut self, id: &str, content: &Map<String, Value>) {
-        self.status = content.get("status").and_then(Value::as_str).unwrap_or_default().into();
+        self.status = content.read(run::STATUS);
         let mut metadata = metadata_of(id, content);
         metadata.retain(|member, value| self.metadata.get(member) != Some(value));
         if !metadata.is_empty() {
@@ -228,9 +241,9 @@ impl MessageState {
 
     /// The error message of the run, if it has one.
     pub fn error(&self) -> Option<String> {
-        let runs = self.activities.get("run")?.values();
+        let runs = self.activities.get(run::KIND)?.values();
         let mut errors = runs.filter_map(|run| match run {
-            SentActivity::Run(copy) => copy.content()?.get("error"),
+            SentActivity::Run(copy) => copy.content()?.read(run::ERROR),
             _ => None,
         });
         errors.next_back().and_then(|error| error.get("message").unwrap_or(error).as_str()).map(str::to_owned)
@@ -247,15 +260,15 @@ impl MessageState {
         let is_new = data.sent.is_none();
         data.copy.store(&activity.content, budget);
         data.update(&activity.kind, &activity.id, &activity.content, writer);
-        if &*activity.kind == "action" {
+        if *activity.kind == *ACTION_KIND {
             self.update_action(&activity.id, activity.opened, &activity.content, is_new);
         }
     }
 
     /// Applies an action beyond its data part: the pending decision, and the approval of its call.
     fn update_action(&mut self, id: &str, opened: Sequence, content: &Map<String, Value>, is_new: bool) {
-        match content.get("status").and_then(Value::as_str) {
-            Some("pending") => drop(self.pending.insert(id.into())),
+        match content.read(ACTION_STATUS) {
+            Some(ActionStatus::Pending) => drop(self.pending.insert(id.into())),
             _ => drop(self.pending.remove(id)),
         }
         let requested = Approval::of(id, opened, content, self.writer.version);
@@ -300,7 +313,7 @@ impl MessageState {
     }
 
     /// Applies a delta.
-    pub fn apply_patch(&mut self, kind: &str, id: &str, patch: &[Value]) {
+    pub fn apply(&mut self, Delta { kind, id, operations }: &Delta) {
         let Self { activities, calls, budget, writer, .. } = self;
         let Some(activity) = activities.get_mut(kind).and_then(|of_kind| of_kind.get_mut(id)) else {
             self.has_missed_changes = true;
@@ -308,29 +321,30 @@ impl MessageState {
         };
         let follows = match activity {
             SentActivity::Omitted => true,
-            SentActivity::Message { teammate, parts } => patch_message(id, teammate.as_deref(), parts, patch, writer),
+            SentActivity::Message { teammate, parts } => change_message(id, teammate.as_deref(), parts, operations, writer),
             SentActivity::Thought(text) => {
-                for op in patch {
-                    patch_text(text, &members(op), &op["value"], writer);
+                for operation in operations.iter() {
+                    if let Some(at) = operation.place().filter(|at| at.within == Within::Content) {
+                        change_text(text, operation, at, writer);
+                    }
                 }
                 text.close_if_complete(writer);
                 true
             }
             SentActivity::Call => {
                 let call = calls.get_mut(id).expect("every sent call has an entry");
-                let follows = patch_call(id, call, patch, budget, writer);
+                let follows = change_call(id, call, operations, budget, writer);
                 self.free_copies();
                 follows
             }
             SentActivity::Run(copy) => {
-                let follows = copy.apply_patch(patch, budget);
+                let follows = copy.apply(operations, budget);
                 let copy = std::mem::take(copy);
                 if let Some(content) = copy.content() {
                     self.update_run(id, content);
-                } else if let Some(status) = patch.iter().rfind(|op| op["path"] == "/status").and_then(|op| op["value"].as_str())
-                {
+                } else if let Some(status) = operations.iter().rev().find_map(|op| op.sets(run::STATUS)) {
                     // The status decides how the stream continues, so it is read even without a copy.
-                    self.status = status.into();
+                    self.status = Status::read(status);
                 }
                 if let Some(SentActivity::Run(place)) = self.activities.get_mut(kind).and_then(|of_kind| of_kind.get_mut(id)) {
                     *place = copy;
@@ -338,14 +352,14 @@ impl MessageState {
                 follows
             }
             SentActivity::Data(data) => {
-                let follows = data.copy.apply_patch(patch, budget);
-                data.unsent_bytes += patch.iter().map(json_bytes).sum::<usize>();
+                let follows = data.copy.apply(operations, budget);
+                data.unsent_bytes += operations.iter().map(json_bytes).sum::<usize>();
                 if !data.copy.should_defer(data.unsent_bytes) {
                     data.update_from_copy(kind, id, writer);
                 }
                 let opened = data.opened;
                 let copy = std::mem::take(&mut data.copy);
-                if let Some(content) = copy.content().filter(|_| kind == "action") {
+                if let Some(content) = copy.content().filter(|_| **kind == *ACTION_KIND) {
                     self.update_action(id, opened, content, false);
                 }
                 if let Some(SentActivity::Data(data)) = self.activities.get_mut(kind).and_then(|of_kind| of_kind.get_mut(id)) {
@@ -357,8 +371,8 @@ impl MessageState {
         self.has_missed_changes |= !follows;
         // A state or status change must not wait for the end: a spinner would keep spinning, a question would stay
         // open.
-        let is_turn = |op: &Value| matches!(op["path"].as_str(), Some("/state" | "/status"));
-        self.must_resync_now |= !follows && matches!(kind, call::KIND | "action") && patch.iter().any(is_turn);
+        let is_turn = |op: &ContentOperation| op.is_about(STATE) || op.is_about(STATUS);
+        self.must_resync_now |= !follows && matches!(&**kind, call::KIND | ACTION_KIND) && operations.iter().any(is_turn);
     }
 
     /// Sends the deferred changes.
@@ -459,7 +473,7 @@ fn update_part(slot: &mut MessagePart, message: &str, teammate: Option<&str>, pa
     }
     match slot {
         MessagePart::Text(text) => {
-            text.update(&joined(part.get("text")), writer);
+            text.update(&joined(part.get(TEXT.name())), writer);
             text.is_streaming = is_streaming(part);
             text.close_if_complete(writer);
         }
@@ -471,43 +485,40 @@ fn update_part(slot: &mut MessagePart, message: &str, teammate: Option<&str>, pa
     }
 }
 
-/// Splits a path into members. The members compared here never contain escapes.
-fn members(op: &Value) -> Vec<&str> {
-    op["path"].as_str().unwrap_or_default().split('/').skip(1).collect()
-}
-
-/// Applies a patch to a message. Returns false if the sent state is not enough to apply it.
-fn patch_message(
+/// Applies a change of a message. Returns false if the sent state is not enough to apply it.
+fn change_message(
     id: &str,
     teammate: Option<&str>,
     parts: &mut Vec<Arc<MessagePart>>,
-    patch: &[Value],
+    operations: &[ContentOperation],
     writer: &mut MessageWriter,
 ) -> bool {
     let mut follows = true;
     let mut changed = BTreeSet::new();
-    for op in patch {
-        let value = &op["value"];
-        match members(op)[..] {
-            ["parts", "-"] => {
+    for operation in operations {
+        let Some(at) = operation.place() else {
+            follows &= !patch::path(operation).starts_with("/parts");
+            continue;
+        };
+        match (operation, at.within) {
+            (ContentOperation::Push(_, value), Within::Content) if at.is(PARTS) => {
                 let mut part = MessagePart::Unsent;
                 update_part(&mut part, id, teammate, value, writer);
                 parts.push(Arc::new(part));
             }
-            ["parts", index, ref of_part @ ..] => {
-                let index = index.parse().unwrap_or(usize::MAX);
+            (_, Within::Content) => follows &= !at.is(PARTS),
+            (_, Within::Item(_, index)) => {
                 changed.insert(index);
-                follows &= match (parts.get_mut(index).map(Arc::make_mut), of_part) {
-                    (Some(MessagePart::Omitted), _) => true,
-                    (Some(MessagePart::Text(text)), of_text) if of_text != ["kind"] => {
-                        patch_text(text, of_text, value, writer);
+                follows &= match parts.get_mut(index).map(Arc::make_mut) {
+                    Some(MessagePart::Omitted) => true,
+                    Some(MessagePart::Text(text)) if at.member != part::KIND.name() => {
+                        change_text(text, operation, at, writer);
                         true
                     }
                     _ => false,
                 };
             }
-            ["parts"] => follows = false,
-            _ => {}
+            (_, Within::Member(_)) => {}
         }
     }
     for index in changed {
@@ -518,30 +529,37 @@ fn patch_message(
     follows
 }
 
-/// Applies an operation to a text; `path` is relative to the text.
-fn patch_text(text: &mut Text, path: &[&str], value: &Value, writer: &mut MessageWriter) {
-    match path {
-        ["text", "-"] => text.append(value.as_str().unwrap_or_default(), writer),
-        ["text"] => text.update(&joined(Some(value)), writer),
-        ["status"] => text.is_streaming = value == "streaming",
+/// Applies an operation on a text, at this place within it.
+fn change_text(text: &mut Text, operation: &ContentOperation, at: &MemberPlace, writer: &mut MessageWriter) {
+    use ContentOperation as Op;
+    match operation {
+        Op::Push(_, chunk) if at.member == TEXT.name() => text.append(chunk.as_str().unwrap_or_default(), writer),
+        Op::Add(_, whole) | Op::Replace(_, whole) if at.member == TEXT.name() => text.update(&joined(Some(whole)), writer),
+        Op::Add(_, status) | Op::Replace(_, status) if at.member == part::STATUS.name() => {
+            text.is_streaming = TextStatus::read(status) == Some(TextStatus::Streaming);
+        }
         // Other members do not concern the text.
-        _ => {}
+        Op::Add(..) | Op::Replace(..) | Op::Remove(_) | Op::Push(..) | Op::RemoveFirst(_) | Op::FromSource(_) => {}
     }
 }
 
-/// Applies a patch to a call. Returns false if no copy is stored.
-fn patch_call(id: &str, call: &mut Call, patch: &[Value], budget: &mut CopyBudget, writer: &mut MessageWriter) -> bool {
-    let follows = call.copy.apply_patch(patch, budget);
-    if let [op] = patch
-        && op["path"] == "/input_text/-"
-        && call.send_input_delta(id, op["value"].as_str().unwrap_or_default(), writer)
+/// Applies a change of a call. Returns false if no copy is stored.
+fn change_call(
+    id: &str,
+    call: &mut Call,
+    operations: &[ContentOperation],
+    budget: &mut CopyBudget,
+    writer: &mut MessageWriter,
+) -> bool {
+    let follows = call.copy.apply(operations, budget);
+    if let [ContentOperation::Push(at, chunk)] = operations
+        && at.is(INPUT_TEXT)
+        && call.send_input_delta(id, chunk.as_str().unwrap_or_default(), writer)
     {
         return follows;
     }
-    call.unsent_bytes += patch.iter().map(json_bytes).sum::<usize>();
-    let waits = |path: &str| DEFERRABLE_PATHS.contains(&path) || path.starts_with(CHANNEL_PATH_PREFIX);
-    let may_wait = patch.iter().all(|op| op["path"].as_str().is_some_and(waits));
-    if !may_wait || !call.copy.should_defer(call.unsent_bytes) {
+    call.unsent_bytes += operations.iter().map(json_bytes).sum::<usize>();
+    if !operations.iter().all(may_wait) || !call.copy.should_defer(call.unsent_bytes) {
         call.update_from_copy(id, true, writer);
     }
     follows

@@ -42,8 +42,9 @@ mod text;
 pub use content_copy::{COPIES_BYTES_MAX, COPY_BYTES_MAX};
 pub use messages::messages;
 
-use super::frames::{ActivityView, Frame};
+use super::frames::{ActivityView, Delta, Frame};
 use super::{Dialect, Flow, Until};
+use crate::source::ledger::Status;
 use content_copy::apply;
 use message_state::MessageState;
 use serde_json::{Value, json};
@@ -111,13 +112,13 @@ impl SnapshotBatch {
     }
 
     /// Applies a delta to the batch. Returns false if the batch lacks the activity.
-    fn apply_patch(&mut self, kind: &str, id: &str, patch: &[Value]) -> bool {
+    fn apply(&mut self, delta: &Delta) -> bool {
         if self.activities.is_empty() {
             return false;
         }
-        let place = self.places.get(&(kind.into(), id.into()));
+        let place = self.places.get(&(delta.kind.clone(), delta.id.clone()));
         let activity = place.and_then(|place| self.activities.get_mut(*place));
-        activity.is_some_and(|activity| apply(Arc::make_mut(&mut activity.content), patch))
+        activity.is_some_and(|activity| apply(Arc::make_mut(&mut activity.content), &delta.operations))
     }
 }
 
@@ -135,10 +136,10 @@ impl AiSdk {
                 self.start();
                 self.batch.insert(activity.clone());
             }
-            Frame::ActivityDelta { activity_type, activity_id, patch } => {
+            Frame::ActivityDelta(delta) => {
                 self.start();
-                if !self.batch.apply_patch(activity_type, activity_id, patch) {
-                    self.state.apply_patch(activity_type, activity_id, patch);
+                if !self.batch.apply(delta) {
+                    self.state.apply(delta);
                 }
             }
             Frame::Hydrated {} => {
@@ -157,7 +158,7 @@ impl AiSdk {
                 self.send_batch();
                 return match self.take_restart(true) {
                     true => Flow::Restart,
-                    false => self.end(status),
+                    false => self.end(Status::of(status)),
                 };
             }
         }
@@ -222,7 +223,7 @@ impl AiSdk {
         if self.options.until == Until::End {
             return false;
         }
-        if &*self.state.status != "waiting" {
+        if self.state.status != Some(Status::Waiting) {
             self.resumed_pause = None;
             return false;
         }
@@ -232,13 +233,15 @@ impl AiSdk {
             .is_none_or(|resumed_pause| !self.state.pending.is_empty() && self.state.pending != *resumed_pause)
     }
 
-    fn end(&mut self, status: &str) -> Flow {
+    fn end(&mut self, status: Status) -> Flow {
         let last = match status {
-            "completed" => json!({ "type": "finish", "finishReason": "stop" }),
-            "cancelled" => json!({ "type": "abort", "reason": "The run was cancelled." }),
-            "failed" => return self.fail(&self.state.error().unwrap_or_else(|| "The run failed.".into())),
-            "interrupted" if self.options.version >= 7 => json!({ "type": "finish", "finishReason": "interrupted" }),
-            _ => json!({ "type": "finish", "finishReason": "other" }),
+            Status::Completed => json!({ "type": "finish", "finishReason": "stop" }),
+            Status::Cancelled => json!({ "type": "abort", "reason": "The run was cancelled." }),
+            Status::Failed => return self.fail(&self.state.error().unwrap_or_else(|| "The run failed.".into())),
+            Status::Interrupted if self.options.version >= 7 => json!({ "type": "finish", "finishReason": "interrupted" }),
+            Status::Interrupted | Status::Accepted | Status::Running | Status::Waiting | Status::Unknown => {
+                json!({ "type": "finish", "finishReason": "other" })
+            }
         };
         self.finish(&last)
     }
@@ -268,7 +271,7 @@ impl Dialect for AiSdk {
         self.state.writer.parts = 1;
         self.state.send(&known);
         self.state.writer.chunks.clear();
-        if self.options.until == Until::Pause && &*self.state.status == "waiting" {
+        if self.options.until == Until::Pause && self.state.status == Some(Status::Waiting) {
             // The previous response ended at this pause and closed its open parts.
             self.state.mark_closed();
             self.resumed_pause = Some(self.state.pending.clone());
@@ -279,7 +282,7 @@ impl Dialect for AiSdk {
 
     fn frame(&mut self, frame: &Frame, events: &mut Vec<Value>) -> Flow {
         // All chunks of one envelope leave together, followed by its cursor: a reader with that cursor has all of them.
-        let has_more = matches!(frame, Frame::ActivitySnapshot(_) | Frame::ActivityDelta { .. });
+        let has_more = matches!(frame, Frame::ActivitySnapshot(_) | Frame::ActivityDelta(_));
         let flow = self.handle(frame);
         if !has_more {
             events.append(&mut self.state.writer.chunks);

@@ -24,7 +24,7 @@ use crate::encode::Flow;
 use crate::encode::chunk::{Chunk, ChunkBuffer, LAST_CHUNK};
 use crate::encode::dialect_cursor::DialectCursor;
 use crate::encode::encoded::EncodedFrames;
-use crate::encode::frames::{ActivityView, DecodedFrame, Frame};
+use crate::encode::frames::{ActivityView, DecodedFrame, Delta, Frame};
 use crate::encode::native::heartbeat;
 use crate::encode::translations::{ReaderTranslator, Translated};
 use crate::encode::translator::{IdPosition, PlainDialect, Translator};
@@ -33,6 +33,8 @@ use crate::feed::fan_out::Followers;
 use crate::feed::{AnyReader, Filter, ReadRequest, StartAt, TryNext};
 use crate::log::LogId;
 use crate::model::{Audience, Cursor, RunId, Sequence};
+use crate::projection::change::ContentOperation;
+use crate::projection::tool_call::INPUT;
 use crate::serve::access::authorization::{Authorization, OpenAccess};
 use crate::serve::api::stream::{HEADERS, Stream};
 use crate::serve::http::problem::Problem;
@@ -500,12 +502,14 @@ impl DialectStream {
     /// The frame with placeholders, and with whole arguments.
     async fn whole_frame<'f>(&mut self, frame: &'f Frame) -> Cow<'f, Frame> {
         let mut frame = self.app.placeholders.mark(frame);
-        if let Cow::Owned(Frame::ActivityDelta { patch, .. }) = &mut frame {
-            let mut whole = patch.to_vec();
-            for op in whole.iter_mut().filter(|op| op["path"] == "/input") {
-                op["value"] = self.bodies.fill_value(op["value"].take()).await;
+        if let Cow::Owned(Frame::ActivityDelta(Delta { operations, .. })) = &mut frame {
+            for operation in Arc::make_mut(operations) {
+                if let ContentOperation::Add(at, input) | ContentOperation::Replace(at, input) = operation
+                    && at.is(INPUT)
+                {
+                    *input = self.bodies.fill_value(input.take()).await;
+                }
             }
-            *patch = whole.into();
         }
         frame
     }

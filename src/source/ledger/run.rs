@@ -32,6 +32,12 @@ impl Status {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled | Self::Interrupted)
     }
 
+    /// The status of this name on the wire.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        Self::ALL.into_iter().find(|status| status.as_str() == name).unwrap_or(Self::Unknown)
+    }
+
     /// Returns the name on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

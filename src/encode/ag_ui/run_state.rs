@@ -3,35 +3,39 @@
 use super::attribution::{Attribution, set_metadata, teammate};
 use crate::encode::frames::ActivityView;
 use crate::model::Sequence;
-use crate::model::version::{QUESTION_VERSION, versioned_id};
+use crate::model::version::versioned_id;
+use crate::projection::action::{
+    ACTION_KIND, CONTROL, EXPIRES_AT, MESSAGE, OPTIONS, OUTCOME, PARAMETERS, PAYLOAD, QUESTION_VERSION, RESPONSE_SCHEMA, SCHEMA,
+    TITLE, TOOL_NAME,
+};
+use crate::projection::change::{ContentOperation, MemberPlace, Within};
+use crate::projection::members::{ACTION_STATUS, ActionStatus, TOOL_CALL_ID, TypedContent};
+use crate::projection::run;
+use crate::source::ledger::Status;
 use serde_json::{Map, Value, json};
 
 /// Content members of the `run` activity that this module reads.
-const MEMBERS: &[&str] = &["status", "attempt", "agentId", "error", "result"];
-/// Content members of an action that an interrupt carries, or that decide whether the run waits for it.
+const MEMBERS: &[&str] = &[run::STATUS.name(), run::ATTEMPT.name(), run::AGENT_ID.name(), run::ERROR.name(), run::RESULT.name()];
+/// Content members of an action that an interrupt has by names of its own, or that decide whether the run waits for it.
 #[rustfmt::skip]
 const ACTION_MEMBERS: &[&str] = &[
-    "status", "control", "kind", "reason", "message", "schema", "responseSchema", "toolCallId", "expiresAt", "title",
-    "description", "toolName", "parameters", "risk", "scope", "policyScope", "artifactId", "versionId", "evidenceId", "plan",
-    "payload", "options", "refs", "outcome", QUESTION_VERSION,
+    ACTION_STATUS.name(), CONTROL.name(), ACTION_KIND.name(), "reason", MESSAGE.name(), SCHEMA.name(), RESPONSE_SCHEMA.name(),
+    TOOL_CALL_ID.name(), EXPIRES_AT.name(), OUTCOME.name(), QUESTION_VERSION.name(),
 ];
 /// Members that AG-UI's interrupt lacks; they go to the metadata.
+#[rustfmt::skip]
 const METADATA_MEMBERS: &[&str] = &[
-    "options",
-    "risk",
-    "title",
-    "description",
-    "toolName",
-    "parameters",
-    "scope",
-    "policyScope",
-    "artifactId",
-    "versionId",
-    "evidenceId",
-    "plan",
-    "payload",
-    "refs",
+    OPTIONS.name(), "risk", TITLE.name(), "description", TOOL_NAME.name(), PARAMETERS.name(), "scope", "policyScope",
+    "artifactId", "versionId", "evidenceId", "plan", PAYLOAD.name(), "refs",
 ];
+
+fn is_of_run(member: &str) -> bool {
+    MEMBERS.contains(&member)
+}
+
+fn is_of_action(member: &str) -> bool {
+    ACTION_MEMBERS.contains(&member) || METADATA_MEMBERS.contains(&member)
+}
 
 /// The state of the run in the frames so far.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -53,33 +57,38 @@ struct PendingAction {
 impl Run {
     /// Loads the content of the `run` activity.
     pub fn load(&mut self, content: &Map<String, Value>) {
-        self.members.clear();
-        copy_members(&mut self.members, MEMBERS, content);
-        self.has_answer &= self.status() == "waiting";
+        self.members = select_members(is_of_run, content);
+        self.has_answer &= self.status() == Status::Waiting;
     }
 
-    /// Applies a patch of the `run` activity.
-    pub fn apply_patch(&mut self, patch: &[Value]) {
-        change(&mut self.members, MEMBERS, patch);
-        self.has_answer &= self.status() == "waiting";
+    /// Sets the status with which the stream ends.
+    pub fn set_status(&mut self, status: Status) {
+        self.members.clear();
+        run::STATUS.put(&mut self.members, status);
+    }
+
+    /// Applies a change of the `run` activity.
+    pub fn apply(&mut self, operations: &[ContentOperation]) {
+        change(&mut self.members, is_of_run, operations);
+        self.has_answer &= self.status() == Status::Waiting;
     }
 
     /// The agent of the run.
     pub fn agent(&self) -> Option<&str> {
-        self.members.get("agentId").and_then(Value::as_str)
+        self.members.read(run::AGENT_ID)
     }
 
     /// The number of the current attempt; `None` until the `run` activity is known.
     pub fn attempt(&self) -> Option<u64> {
-        self.members.get("attempt").and_then(Value::as_u64)
+        self.members.read(run::ATTEMPT)
     }
 
-    fn status(&self) -> &str {
-        self.members.get("status").and_then(Value::as_str).unwrap_or("unknown")
+    fn status(&self) -> Status {
+        self.members.read(run::STATUS).unwrap_or(Status::Unknown)
     }
 
     pub fn has_ended(&self) -> bool {
-        matches!(self.status(), "completed" | "failed" | "cancelled" | "interrupted")
+        self.status().is_end()
     }
 
     /// Whether the run waits for a decision.
@@ -87,7 +96,7 @@ impl Run {
     /// It does not while every request is answered: the answers are in transit, or the runtime goes on with them.
     pub fn is_paused(&self) -> bool {
         let is_asked = if self.pending.is_empty() { !self.has_answer } else { self.unanswered().next().is_some() };
-        self.status() == "waiting" && is_asked
+        self.status() == Status::Waiting && is_asked
     }
 
     // ── pending actions ──
@@ -97,7 +106,7 @@ impl Run {
         let asked = PendingAction {
             opened: action.opened,
             agent: teammate(action, self.agent()),
-            members: select_members(ACTION_MEMBERS, &action.content),
+            members: select_members(is_of_action, &action.content),
         };
         match self.pending.iter_mut().find(|(id, _)| *id == action.id) {
             Some((_, known)) => *known = asked,
@@ -108,23 +117,22 @@ impl Run {
         self.drop_answered();
     }
 
-    /// Applies a patch of an action. A request that is repeated after its answer arrives as a snapshot.
-    pub fn apply_action_patch(&mut self, action: &str, patch: &[Value]) {
+    /// Applies a change of an action. A request that is repeated after its answer arrives as a snapshot.
+    pub fn apply_to_action(&mut self, action: &str, operations: &[ContentOperation]) {
         if let Some((_, known)) = self.pending.iter_mut().find(|(id, _)| **id == *action) {
-            change(&mut known.members, ACTION_MEMBERS, patch);
+            change(&mut known.members, is_of_action, operations);
         }
         self.drop_answered();
     }
 
     fn drop_answered(&mut self) {
-        let text = |asked: &PendingAction, member: &str| asked.members.get(member).and_then(Value::as_str).map(str::to_owned);
         let is_answer = |outcome: &str| ["approved", "rejected", "answered"].contains(&outcome);
-        self.has_answer |= self.pending.iter().any(|(_, asked)| text(asked, "outcome").as_deref().is_some_and(is_answer));
-        self.pending.retain(|(_, asked)| text(asked, "status").as_deref() == Some("pending"));
+        self.has_answer |= self.pending.iter().any(|(_, asked)| asked.members.read(OUTCOME).is_some_and(is_answer));
+        self.pending.retain(|(_, asked)| asked.members.read(ACTION_STATUS) == Some(ActionStatus::Pending));
     }
 
     fn unanswered(&self) -> impl Iterator<Item = &(Box<str>, PendingAction)> {
-        self.pending.iter().filter(|(_, asked)| !asked.members.contains_key("control"))
+        self.pending.iter().filter(|(_, asked)| !asked.members.has(CONTROL))
     }
 
     /// The pending actions as AG-UI interrupts.
@@ -143,22 +151,22 @@ impl Run {
         let mut finished = json!({ "type": "RUN_FINISHED", "threadId": of.thread, "runId": of.run });
         let interrupts = self.interrupts(attribution);
         match self.status() {
-            "failed" => return self.error_event("The run failed without an error message.", None),
-            "interrupted" => return self.error_event("The run was interrupted before it finished.", Some("interrupted")),
-            "cancelled" if !of.is_v1 => return self.error_event("The run was cancelled.", Some("cancelled")),
-            "cancelled" => finished["outcome"] = json!({ "type": "cancelled" }),
-            "waiting" if !interrupts.is_empty() => {
+            Status::Failed => return self.error_event("The run failed without an error message.", None),
+            Status::Interrupted => return self.error_event("The run was interrupted before it finished.", Some("interrupted")),
+            Status::Cancelled if !of.is_v1 => return self.error_event("The run was cancelled.", Some("cancelled")),
+            Status::Cancelled => finished["outcome"] = json!({ "type": "cancelled" }),
+            Status::Waiting if !interrupts.is_empty() => {
                 finished["outcome"] = json!({ "type": "interrupt", "interrupts": interrupts });
             }
-            status => {
+            status @ (Status::Completed | Status::Waiting | Status::Accepted | Status::Running | Status::Unknown) => {
                 finished["outcome"] = json!({ "type": "success" });
                 if of.is_v1 && !pending.is_empty() {
                     finished["outcome"]["pendingToolCallIds"] = json!(pending);
                 }
-                match (status, self.members.get("result")) {
-                    ("completed", Some(result)) => finished["result"] = result.clone(),
-                    ("completed", None) => {}
-                    _ => set_metadata(&mut finished, "status", status.into()),
+                match (status, self.members.read(run::RESULT)) {
+                    (Status::Completed, Some(result)) => finished["result"] = result.clone(),
+                    (Status::Completed, None) => {}
+                    _ => set_metadata(&mut finished, "status", status.as_str().into()),
                 }
             }
         }
@@ -166,7 +174,7 @@ impl Run {
     }
 
     fn error_event(&self, otherwise: &str, code: Option<&str>) -> Value {
-        let error = self.members.get("error");
+        let error = self.members.read(run::ERROR);
         let (message, code_member) = match error {
             Some(Value::String(message)) => (Some(message.as_str()), None),
             Some(error) => (error.get("message").and_then(Value::as_str), error.get("code")),
@@ -179,29 +187,30 @@ impl Run {
 
 impl PendingAction {
     fn interrupt(&self, id: &str, attribution: Attribution) -> Value {
-        let get = |member: &str| self.members.get(member);
-        let text = |member: &str| get(member).and_then(Value::as_str);
-        let kind = text("kind").unwrap_or("unknown");
+        let (members, text) = (&self.members, |member: &str| self.members.get(member).and_then(Value::as_str));
+        let kind = members.read(ACTION_KIND).unwrap_or("unknown");
         let by_kind = match kind {
             "tool_approval" => "tool_call",
             "structured_input" | "clarification" | "credential_request" => "input_required",
             _ => "confirmation",
         };
-        let mut interrupt = json!({ "id": versioned_id(id, get(QUESTION_VERSION).and_then(Value::as_u64).unwrap_or(1)), "reason": text("reason").unwrap_or(by_kind) });
-        for member in ["message", "toolCallId", "expiresAt"] {
+        let version = members.read(QUESTION_VERSION).and_then(Value::as_u64).unwrap_or(1);
+        let mut interrupt = json!({ "id": versioned_id(id, version), "reason": text("reason").unwrap_or(by_kind) });
+        for member in [MESSAGE.name(), TOOL_CALL_ID.name(), EXPIRES_AT.name()] {
             if let Some(value) = text(member) {
                 interrupt[member] = value.into();
             }
         }
-        if let (None, Some(title)) = (text("message"), text("title")) {
-            interrupt["message"] = title.into();
+        if let (None, Some(title)) = (text(MESSAGE.name()), text(TITLE.name())) {
+            interrupt[MESSAGE.name()] = title.into();
         }
-        if let Some(schema) = get("responseSchema").or_else(|| get("schema")).filter(|schema| schema.is_object()) {
-            interrupt["responseSchema"] = schema.clone();
+        let schema = members.read(RESPONSE_SCHEMA).or_else(|| members.read(SCHEMA));
+        if let Some(schema) = schema.filter(|schema| schema.is_object()) {
+            interrupt[RESPONSE_SCHEMA.name()] = schema.clone();
         }
         set_metadata(&mut interrupt, "kind", kind.into());
         for member in METADATA_MEMBERS {
-            if let Some(value) = get(member) {
+            if let Some(value) = members.get(*member) {
                 set_metadata(&mut interrupt, member, value.clone());
             }
         }
@@ -227,24 +236,23 @@ pub(super) fn run_error(message: &str, code: Option<&str>) -> Value {
     event
 }
 
-fn copy_members(members: &mut Map<String, Value>, names: &[&str], content: &Map<String, Value>) {
-    members.extend(names.iter().filter_map(|name| Some(((*name).to_owned(), content.get(*name)?.clone()))));
+/// The members of a content that this dialect reads.
+pub(super) fn select_members(is_known: impl Fn(&str) -> bool, content: &Map<String, Value>) -> Map<String, Value> {
+    content.iter().filter(|(member, _)| is_known(member)).map(|(member, value)| (member.clone(), value.clone())).collect()
 }
 
-pub(super) fn select_members(names: &[&str], content: &Map<String, Value>) -> Map<String, Value> {
-    let mut members = Map::new();
-    copy_members(&mut members, names, content);
-    members
-}
-
-/// Applies a patch's operations on whole members.
-pub(super) fn change(members: &mut Map<String, Value>, names: &[&str], patch: &[Value]) {
-    for op in patch {
-        let path = op.get("path").and_then(Value::as_str).unwrap_or_default();
-        let Some(name) = path.strip_prefix('/').filter(|name| names.contains(name)) else { continue };
-        match op.get("value") {
-            Some(value) => drop(members.insert(name.to_owned(), value.clone())),
-            None => drop(members.shift_remove(name)),
+/// Applies the operations on whole members.
+pub(super) fn change(members: &mut Map<String, Value>, is_known: impl Fn(&str) -> bool, operations: &[ContentOperation]) {
+    use ContentOperation as Op;
+    let is_known = |at: &MemberPlace| at.within == Within::Content && is_known(&at.member);
+    for operation in operations {
+        match operation {
+            Op::Add(at, value) | Op::Replace(at, value) if is_known(at) => {
+                members.insert(at.member.clone().into_owned(), value.clone());
+            }
+            Op::Remove(at) if is_known(at) => drop(members.shift_remove(&*at.member)),
+            // No other operation changes a whole member.
+            Op::Add(..) | Op::Replace(..) | Op::Remove(_) | Op::Push(..) | Op::RemoveFirst(_) | Op::FromSource(_) => {}
         }
     }
 }

@@ -1,7 +1,7 @@
 /** A tool's own reports: its progress, its activities, and its start and end. */
 
 import { surroundings, within } from "./context.js";
-import type { Audience, Fact } from "./vocabulary.js";
+import type { Audience, CallPayload, Fact } from "./vocabulary.js";
 
 export type ProgressStatus = "pending" | "running" | "done" | "failed" | "cancelled";
 export const TOOL_CALL_PROGRESS_ACTIVITY_TYPE = "tool-call-progress";
@@ -76,7 +76,7 @@ export class ToolCall {
       parent_node_id: this.parent,
       parent_call_id: this.parent,
     };
-    const payload = { activityType: TOOL_CALL_PROGRESS_ACTIVITY_TYPE, content, replace: true };
+    const payload: CallPayload = { activityType: TOOL_CALL_PROGRESS_ACTIVITY_TYPE, content, replace: true };
     if (this.#put({ type: "tool.progress", audience: "user", payload })) {
       this.#hasBegun = true;
       this.#status = status;
@@ -93,7 +93,7 @@ export class ToolCall {
     this.#reportActivity({ activityType, patch: [patch].flat() });
   }
 
-  #reportActivity(payload: Record<string, unknown>): void {
+  #reportActivity(payload: CallPayload): void {
     // A compacted log needs the history of an activity. Progress is useful only while the run is live.
     this.#put({ type: "tool.progress", audience: "user", persistence: "snapshot", payload });
   }
@@ -101,7 +101,7 @@ export class ToolCall {
   /** Emits a progress event for logs and telemetry. */
   emit(message: string, percent?: number, audience: Audience = "internal"): void {
     const progress = percent === undefined ? {} : { percent, progress: Math.min(Math.max(percent / 100, 0), 1) };
-    const payload = { toolName: this.toolName, message, ...progress };
+    const payload: CallPayload = { toolName: this.toolName, message, ...progress };
     // With the last status, so that the event does not reopen a completed call.
     if (this.#hasBegun) this.#put({ type: "tool.progress", audience, payload: { ...payload, status: this.#status } });
     else this.#send({ type: "tool.progress", audience, refs: { toolCallId: this.callId }, payload });
@@ -109,25 +109,25 @@ export class ToolCall {
 
   /** Streams output of the call. It is internal, unless the result says otherwise. */
   output(text: string, channel?: string): void {
-    this.#put({ type: "tool.output.delta", payload: { text, channel } });
+    this.#put({ type: "tool.output.delta", payload: { text, channel } satisfies CallPayload });
   }
 
   /** Reports the start of the call, if no runtime does. */
   started(input: unknown = this.input): void {
-    const payload = { toolName: this.toolName, input, parentToolCallId: this.parent };
+    const payload: CallPayload = { toolName: this.toolName, input, parentToolCallId: this.parent };
     this.#hasBegun = this.#put({ type: "tool.started", payload }) || this.#hasBegun;
   }
 
   /** Reports the result, if no runtime does. Every reader of the start sees the end; the output is for `audience`. */
   result(output?: unknown, audience: Audience = "internal"): void {
     this.#hasEnded = true;
-    this.#put({ type: "tool.result", audience, payload: { toolName: this.toolName, output } });
+    this.#put({ type: "tool.result", audience, payload: { toolName: this.toolName, output } satisfies CallPayload });
   }
 
   /** Reports the failure of the call, if no runtime does. Every reader of the start sees it. */
   failed(message: string, code?: string): void {
     this.#hasEnded = true;
-    this.#put({ type: "tool.failed", payload: { toolName: this.toolName, error: { code, message } } });
+    this.#put({ type: "tool.failed", payload: { toolName: this.toolName, error: { code, message } } satisfies CallPayload });
   }
 
   /**

@@ -190,6 +190,104 @@ export type Audience =
   | "dashboard"
   | "internal";
 
+/** What a fact says of a tool call: its start, arguments, progress, output or end. */
+export interface CallPayload {
+  /** The name of the tool. */
+  toolName?: string | undefined;
+  /** The kind of the tool, in its runtime's words. */
+  kind?: string | undefined;
+  /** The whole arguments. */
+  input?: unknown;
+  /** A chunk of the arguments' JSON text, or arguments that are no JSON. */
+  inputText?: string | undefined;
+  /** On `tool.args`: `input-streaming` or `input-available`. */
+  state?: string | undefined;
+  /** The tool's own report: `pending`, `running`, `done`, `failed` or `cancelled`. */
+  status?: string | undefined;
+  /** What the tool does now, for people. */
+  message?: string | undefined;
+  /** The done fraction of the work, 0 to 1. */
+  progress?: number | undefined;
+  /** The done amount of the work. */
+  loaded?: number | undefined;
+  /** The whole amount of the work. */
+  total?: number | undefined;
+  /** Who supplies the result, if not the run. */
+  awaits?: string | undefined;
+  /** The type of the activity that the tool reports. */
+  activityType?: string | undefined;
+  /** The content of that activity. */
+  content?: unknown;
+  /** JSON Patch operations on that content. */
+  patch?: unknown;
+  /** `false`: the content is only for readers that have none yet. */
+  replace?: boolean | undefined;
+  /** The channel of a chunk of output; `stdout` if absent. */
+  channel?: string | undefined;
+  /** A chunk of output. */
+  text?: string | undefined;
+  /** The result. */
+  output?: unknown;
+  /** The result as data, beside one for the model. */
+  structured?: unknown;
+  /** Where the whole output is. */
+  outputRef?: unknown;
+  /** Why the call failed: `{code?, message}`, or text. */
+  error?: unknown;
+  /** How long the call took, in milliseconds. */
+  durationMs?: number | undefined;
+  /** What the call cost, in US dollars. */
+  costUsd?: number | undefined;
+  /** Whether the output was cut, and by how much. */
+  truncated?: unknown;
+  /** Whether the output is from a source that the runtime does not trust. */
+  untrusted?: boolean | undefined;
+  /** Whether the call ended before the tool ran. */
+  neverStarted?: boolean | undefined;
+  /** The call that made this one. */
+  parentToolCallId?: string | undefined;
+  /** Seed 002: the tool's name in a report. */
+  tool_name?: string | undefined;
+  /** Seed 002: the node of a report. */
+  node_id?: string | undefined;
+  /** Seed 002: the node above that of a report. */
+  parent_node_id?: string | undefined;
+  /** Seed 002: the call above that of a report. */
+  parent_call_id?: string | undefined;
+  /** The version of the questions about the call that this fact makes. Only the server writes it. */
+  questionVersion?: number | undefined;
+  /** On `tool.started`: the call's result came first, and is for a narrower audience than the start. */
+  endWithheld?: boolean | undefined;
+  /** Whether the body is for a narrower audience than this reader's. */
+  withheld?: boolean | undefined;
+  [member: string]: unknown;
+}
+
+/** What a fact says in words: a text, reasoning or a plan, as a chunk or as a whole. */
+export interface WordsPayload {
+  /** A chunk, or the whole text at the end. */
+  text?: string | undefined;
+  /** Who speaks; `assistant` if absent. */
+  role?: string | undefined;
+  /** The kind of the part. */
+  kind?: string | undefined;
+  /** A summary of the text. */
+  summary?: unknown;
+  /** The plan. */
+  plan?: unknown;
+  /** The steps of the plan. */
+  steps?: unknown;
+  /** The entries of the plan. */
+  entries?: unknown;
+  /** What is attached to the message. */
+  attachments?: unknown;
+  /** How the end came about, in its producer's words. */
+  status?: string | undefined;
+  /** Whether the body is for a narrower audience than this reader's. */
+  withheld?: boolean | undefined;
+  [member: string]: unknown;
+}
+
 /** A native fact. */
 export interface Fact {
   /**

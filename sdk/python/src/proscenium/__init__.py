@@ -9,12 +9,13 @@ from .observing import observe
 from .producer import Producer, Recording
 from .reporter import Reporter
 from .run import ActionKind, ActionOption, Message, Outcome, Run, current_run
-from .vocabulary import Audience, ControlName, EventType, Fact
+from .vocabulary import Audience, CallPayload, ControlName, EventType, Fact, WordsPayload
 
 __all__ = [
     "ActionKind",
     "ActionOption",
     "Audience",
+    "CallPayload",
     "Control",
     "ControlName",
     "Counters",
@@ -33,6 +34,7 @@ __all__ = [
     "Run",
     "ToolCall",
     "Unreachable",
+    "WordsPayload",
     "current_call",
     "current_run",
     "langgraph",

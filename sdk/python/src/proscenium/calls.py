@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any, Literal
 
-from .vocabulary import Audience, Fact
+from .vocabulary import Audience, CallPayload, Fact
 
 ProgressStatus = Literal["pending", "running", "done", "failed", "cancelled"]
 TOOL_CALL_PROGRESS_ACTIVITY_TYPE = "tool-call-progress"
@@ -74,7 +74,11 @@ class ToolCall:
         members = {"progress": progress, "loaded": loaded, "total": total, "message": message}
         members |= {"parent_node_id": self.parent, "parent_call_id": self.parent}
         state |= {name: value for name, value in members.items() if value is not None}
-        payload = {"activityType": TOOL_CALL_PROGRESS_ACTIVITY_TYPE, "content": state, "replace": True}
+        payload: CallPayload = {
+            "activityType": TOOL_CALL_PROGRESS_ACTIVITY_TYPE,
+            "content": state,
+            "replace": True,
+        }
         if self._put({"type": "tool.progress", "audience": "user", "payload": payload}):
             self._has_begun, self._status = True, status
 
@@ -87,7 +91,7 @@ class ToolCall:
         operations = [patch] if isinstance(patch, Mapping) else list(patch)
         self._report_activity({"activityType": activity_type, "patch": operations})
 
-    def _report_activity(self, payload: dict[str, Any]) -> None:
+    def _report_activity(self, payload: CallPayload) -> None:
         # A compacted log needs the history of an activity. Progress is useful only while the run is live.
         self._put({"type": "tool.progress", "audience": "user", "persistence": "snapshot", "payload": payload})
 
@@ -107,21 +111,28 @@ class ToolCall:
 
     def output(self, text: str, channel: str | None = None) -> None:
         """Streams output of the call. It is internal, unless the result says otherwise."""
-        self._put({"type": "tool.output.delta", "payload": {"text": text, **({"channel": channel} if channel else {})}})
+        payload: CallPayload = {"text": text}
+        if channel:
+            payload["channel"] = channel
+        self._put({"type": "tool.output.delta", "payload": payload})
 
     def started(self, input: Any = None) -> None:
         """Reports the start of the call, if no runtime does."""
-        payload = {"toolName": self.tool_name, "input": input, "parentToolCallId": self.parent}
-        if self._put(
-            {"type": "tool.started", "payload": {name: value for name, value in payload.items() if value is not None}}
-        ):
+        payload: CallPayload = {"toolName": self.tool_name}
+        if input is not None:
+            payload["input"] = input
+        if self.parent is not None:
+            payload["parentToolCallId"] = self.parent
+        if self._put({"type": "tool.started", "payload": payload}):
             self._has_begun = True
 
     def result(self, output: Any = None, *, audience: Audience = "internal") -> None:
         """Reports the result of the call, if no runtime does. Every reader of the start sees the end; the output is for
         `audience`."""
         self._has_ended = True
-        payload = {"toolName": self.tool_name, **({} if output is None else {"output": output})}
+        payload: CallPayload = {"toolName": self.tool_name}
+        if output is not None:
+            payload["output"] = output
         self._put({"type": "tool.result", "audience": audience, "payload": payload})
 
     def failed(self, message: str, code: str | None = None) -> None:

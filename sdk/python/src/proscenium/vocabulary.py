@@ -194,6 +194,104 @@ Audience = Literal[
 ]
 
 
+class CallPayload(TypedDict, total=False):
+    """What a fact says of a tool call: its start, arguments, progress, output or end."""
+
+    # The name of the tool.
+    toolName: str
+    # The kind of the tool, in its runtime's words.
+    kind: str
+    # The whole arguments.
+    input: Any
+    # A chunk of the arguments' JSON text, or arguments that are no JSON.
+    inputText: str
+    # On `tool.args`: `input-streaming` or `input-available`.
+    state: str
+    # The tool's own report: `pending`, `running`, `done`, `failed` or `cancelled`.
+    status: str
+    # What the tool does now, for people.
+    message: str
+    # The done fraction of the work, 0 to 1.
+    progress: float
+    # The done amount of the work.
+    loaded: float
+    # The whole amount of the work.
+    total: float
+    # Who supplies the result, if not the run.
+    awaits: str
+    # The type of the activity that the tool reports.
+    activityType: str
+    # The content of that activity.
+    content: Any
+    # JSON Patch operations on that content.
+    patch: Any
+    # `false`: the content is only for readers that have none yet.
+    replace: bool
+    # The channel of a chunk of output; `stdout` if absent.
+    channel: str
+    # A chunk of output.
+    text: str
+    # The result.
+    output: Any
+    # The result as data, beside one for the model.
+    structured: Any
+    # Where the whole output is.
+    outputRef: Any
+    # Why the call failed: `{code?, message}`, or text.
+    error: Any
+    # How long the call took, in milliseconds.
+    durationMs: float
+    # What the call cost, in US dollars.
+    costUsd: float
+    # Whether the output was cut, and by how much.
+    truncated: Any
+    # Whether the output is from a source that the runtime does not trust.
+    untrusted: bool
+    # Whether the call ended before the tool ran.
+    neverStarted: bool
+    # The call that made this one.
+    parentToolCallId: str
+    # Seed 002: the tool's name in a report.
+    tool_name: str
+    # Seed 002: the node of a report.
+    node_id: str
+    # Seed 002: the node above that of a report.
+    parent_node_id: str
+    # Seed 002: the call above that of a report.
+    parent_call_id: str
+    # The version of the questions about the call that this fact makes. Only the server writes it.
+    questionVersion: float
+    # On `tool.started`: the call's result came first, and is for a narrower audience than the start.
+    endWithheld: bool
+    # Whether the body is for a narrower audience than this reader's.
+    withheld: bool
+
+
+class WordsPayload(TypedDict, total=False):
+    """What a fact says in words: a text, reasoning or a plan, as a chunk or as a whole."""
+
+    # A chunk, or the whole text at the end.
+    text: str
+    # Who speaks; `assistant` if absent.
+    role: str
+    # The kind of the part.
+    kind: str
+    # A summary of the text.
+    summary: Any
+    # The plan.
+    plan: Any
+    # The steps of the plan.
+    steps: Any
+    # The entries of the plan.
+    entries: Any
+    # What is attached to the message.
+    attachments: Any
+    # How the end came about, in its producer's words.
+    status: str
+    # Whether the body is for a narrower audience than this reader's.
+    withheld: bool
+
+
 class TypedFact(TypedDict):
     """The required member of a native fact."""
 
@@ -249,7 +347,7 @@ class Fact(TypedFact, total=False):
     # The audience of the fact: user ⊂ dashboard ⊂ internal.
     audience: Audience
     # The producer-owned body of the fact. Absent when empty.
-    payload: dict[str, Any]
+    payload: dict[str, Any] | CallPayload | WordsPayload
     # Links to artifacts, evidence, transcripts, files, offloaded bodies or raw diagnostics: a list of { rel, … }, or a
     # map by relation.
     refs: Any

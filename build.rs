@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The files that a binary is made of. If one changes, the commit may get or lose its suffix `-dirty`.
-const SOURCES: [&str; 7] = ["Cargo.lock", "Cargo.toml", "build.rs", "bundle.rs", "schema", "src", "web-demo"];
+const SOURCES: [&str; 8] = ["Cargo.lock", "Cargo.toml", "build.rs", "bundle.rs", "crates", "schema", "src", "web-demo"];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -38,22 +38,25 @@
 //! # Modules
 //!
 //! The modules are listed in the order of the path, which is the best order for reading. A module uses only modules
-//! above it (`tests/it/repository.rs` checks that). First comes [`meter`], which all modules use. Last come modules outside
-//! the path. Authors of tools link another crate, `proscenium-reporter` in `sdk/rust`.
+//! above it (`tests/it/repository.rs` checks that). First comes [`meter`], which all modules use. Five are crates of their
+//! own in `crates/`: they have no I/O and no clock, and their manifests say what they use. Last come modules outside the
+//! path. Authors of tools link another crate, `proscenium-reporter` in `sdk/rust`.
 
 pub mod meter;
 
-pub mod model;
+pub use proscenium_model as model;
 
-pub mod source;
+pub use proscenium_sources as source;
 
-pub mod guard;
+pub use proscenium_guard as guard;
+
+pub use proscenium_projection as projection;
+
+pub use proscenium_encode as encode;
 
 pub mod log;
 
-pub mod projection;
-
-pub mod encode;
+pub mod retention;
 
 pub mod ingest;
 

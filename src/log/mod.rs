@@ -46,38 +46,12 @@ pub mod testing;
 pub use encoding::{Commit, Leader, Place, PlacedAppend};
 pub use storage::Storage;
 
-use crate::model::{BlobId, Epoch, RunId, Sequence, SessionId};
+use crate::model::{BlobId, Epoch, Sequence};
+pub use crate::model::{LogId, LogKind};
 use bytes::Bytes;
 use std::fmt;
 use std::path::PathBuf;
 use tokio::sync::watch;
-
-/// The identity of a log: the log of a run, or a session's own log for facts that belong to no run.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LogId {
-    Run(RunId),
-    Session(SessionId),
-}
-
-impl LogId {
-    /// The kind of the log.
-    #[must_use]
-    pub const fn kind(&self) -> LogKind {
-        match self {
-            Self::Run(_) => LogKind::Run,
-            Self::Session(_) => LogKind::Session,
-        }
-    }
-}
-
-impl fmt::Display for LogId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Run(id) => write!(f, "run {id}"),
-            Self::Session(id) => write!(f, "session {id}"),
-        }
-    }
-}
 
 /// One atomic addition to one log.
 #[derive(Debug, Clone)]
@@ -204,13 +178,6 @@ pub struct ListedLog {
     pub created: u64,
     /// The value of the state entry [`META`]; empty when the log has none.
     pub meta: Bytes,
-}
-
-/// The kind of a log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogKind {
-    Run,
-    Session,
 }
 
 /// The rows of one append, and the append's position in the order of all appends of the store.

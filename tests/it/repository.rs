@@ -4,12 +4,28 @@ use crate::harness::repository;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The sources of the packages: the server, and the library for authors of tools.
-const SOURCES: [&str; 2] = ["src", "sdk/rust/src"];
+/// The sources of the packages: the server's crates, the server, and the library for authors of tools.
+fn packages() -> Vec<String> {
+    let crates = std::fs::read_dir(repository("crates")).expect("the workspace has crates");
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("the folder is readable").file_name().into_string();
+    let mut folders: Vec<_> =
+        crates.map(|entry| format!("crates/{}/src", name(entry).expect("a crate's name is text"))).collect();
+    folders.sort();
+    folders.extend([SERVER, "sdk/rust/src"].map(str::to_owned));
+    folders
+}
+
+/// The server's own sources.
+const SERVER: &str = "src";
+
+/// Lists every source file of the server and its crates, sorted.
+fn server_files() -> Vec<PathBuf> {
+    ["crates", SERVER].iter().flat_map(|folder| list_files(folder, "rs")).collect()
+}
 
 /// Lists every source file of every package, sorted.
 fn source_files() -> Vec<PathBuf> {
-    SOURCES.iter().flat_map(|folder| list_files(folder, "rs")).collect()
+    packages().iter().flat_map(|folder| list_files(folder, "rs")).collect()
 }
 
 /// Lists every file below `folder` with this extension, sorted; empty if the folder is missing.
@@ -42,15 +58,17 @@ fn relative_path(path: &Path) -> String {
 /// Formats the path relative to the sources of its package, such as `feed/ring.rs`.
 fn path_in_package(path: &Path) -> String {
     let file = relative_path(path);
-    let relative = SOURCES.iter().find_map(|folder| file.strip_prefix(folder)?.strip_prefix('/'));
+    let folders = packages();
+    let relative = folders.iter().find_map(|folder| file.strip_prefix(&**folder)?.strip_prefix('/'));
     relative.unwrap_or_else(|| panic!("{file} is not a source file")).to_owned()
 }
 
-/// Returns a package's modules in the order in which its `lib.rs` declares them.
+/// Returns a package's modules in the order in which its `lib.rs` declares them, or takes them from another crate.
 fn modules(sources: &str) -> Vec<String> {
     let declared = read(&repository(sources).join("lib.rs"));
-    let name = |line: &str| Some(line.strip_prefix("pub mod ").or(line.strip_prefix("mod "))?.strip_suffix(';')?.to_owned());
-    declared.lines().filter_map(name).collect()
+    let of_crate = |line: &str| Some(line.strip_prefix("pub use proscenium_")?.split_once(" as ")?.1.to_owned());
+    let own = |line: &str| Some(line.strip_prefix("pub mod ").or(line.strip_prefix("mod "))?.to_owned());
+    declared.lines().filter_map(|line| own(line).or_else(|| of_crate(line))?.strip_suffix(';').map(str::to_owned)).collect()
 }
 
 /// Returns the crate's modules that a source text uses: `crate::x`, and each of `crate::{x, y::z}`.
@@ -87,7 +105,7 @@ fn used_modules(text: &str) -> Vec<String> {
 #[test]
 fn a_module_uses_only_modules_declared_above_it() {
     let mut broken = Vec::new();
-    for sources in SOURCES {
+    for sources in [SERVER, "sdk/rust/src"] {
         let modules = modules(sources);
         assert!(modules.len() > 5, "{modules:?}");
         for path in list_files(sources, "rs") {
@@ -226,8 +244,8 @@ fn circles(files: &BTreeMap<ModulePath, String>) -> Vec<Vec<ModulePath>> {
 
 #[test]
 fn no_files_import_each_other_in_a_circle() {
-    for sources in SOURCES {
-        let files = list_files(sources, "rs").into_iter();
+    for sources in packages() {
+        let files = list_files(&sources, "rs").into_iter();
         let files: BTreeMap<_, _> = files.filter_map(|path| Some((module_path(&path_in_package(&path))?, read(&path)))).collect();
         assert!(files.len() > 5, "{sources}");
         let found = circles(&files);
@@ -238,7 +256,7 @@ fn no_files_import_each_other_in_a_circle() {
 #[test]
 fn no_two_public_types_of_the_server_share_a_name() {
     let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for path in list_files("src", "rs").into_iter().filter(|path| !path_in_package(path).starts_with("cli/")) {
+    for path in server_files().into_iter().filter(|path| !path_in_package(path).starts_with("cli/")) {
         for line in read(&path).lines() {
             let kinds = ["pub struct ", "pub enum ", "pub trait ", "pub type "];
             let Some(rest) = kinds.iter().find_map(|kind| line.strip_prefix(kind)) else { continue };
@@ -253,7 +271,7 @@ fn no_two_public_types_of_the_server_share_a_name() {
 
 #[test]
 fn only_the_command_line_uses_the_reporter() {
-    let files = list_files("src", "rs").into_iter().map(|path| (path_in_package(&path), path));
+    let files = server_files().into_iter().map(|path| (path_in_package(&path), path));
     let server = files.filter(|(file, _)| file != "main.rs" && !file.starts_with("cli/"));
     let using: Vec<_> = server.filter(|(_, path)| read(path).contains("proscenium_reporter")).map(|(file, _)| file).collect();
     assert!(using.is_empty(), "the server does not depend on the library for authors of tools: {using:?}");
@@ -266,8 +284,10 @@ fn no_module_uses_super_to_escape_the_module_order() {
         let file = path_in_package(&path);
         let text = read(&path);
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-        // From a file at the top of a module, one `super` leaves the module; from a file below it, two do.
-        let is_top = !file.contains('/') || file.ends_with("/mod.rs") && file.matches('/').count() == 1;
+        // From a file at the top of a module, one `super` leaves the module; from a file below it, two do. A crate is one
+        // module.
+        let is_in_module = !relative_path(&path).starts_with("crates/");
+        let is_top = is_in_module && (!file.contains('/') || file.ends_with("/mod.rs") && file.matches('/').count() == 1);
         let escape = if is_top { "super::" } else { "super::super::" };
         let is_visibility = |at: usize| code[..at].ends_with("pub(in ");
         if code.match_indices(escape).any(|(at, _)| !is_visibility(at)) {
@@ -328,7 +348,7 @@ fn code_outside_tests_does_not_unwrap() {
 
 /// Returns the repository paths that a text names: words that start with one of its folders.
 fn named_paths(text: &str) -> Vec<String> {
-    let folders = ["src/", "sdk/", "tests/", "schema/", "docs/", "benches/", "web-demo/", "examples/"];
+    let folders = ["crates/", "src/", "sdk/", "tests/", "schema/", "docs/", "benches/", "web-demo/", "examples/"];
     let is_path = |c: char| c.is_alphanumeric() || "/._-".contains(c);
     let words = text.split(|c: char| !is_path(c)).map(|word| word.trim_end_matches(['.', '-']));
     let paths = words.filter(|word| folders.iter().any(|folder| word.starts_with(folder) && word.len() > folder.len()));

@@ -1,10 +1,10 @@
 //! The state of a run of Relay, and the drafts of its events.
 
 use super::event::{Event, Kind, parse};
+use crate::bounded::{Calls, keyed};
+use crate::members::{carry_all, name_of, next_id, take_checked_id, take_text};
 use crate::model::{Draft, EventType, Ids, MessageId, ToolCallId};
-use crate::source::bounded::{Calls, keyed};
-use crate::source::members::{carry_all, name_of, next_id, take_checked_id, take_text};
-use crate::source::{Drafts, Fact, Parser, Runtime};
+use crate::{Drafts, Fact, Parser, Runtime};
 use serde::{Deserialize, Serialize};
 
 /// What the facts so far say about the next one.

@@ -1,6 +1,6 @@
 //! Compaction: removes rows of an ended run that readers no longer need, some time after its last fact.
 //!
-//! `projection::retention` decides which rows may go. This module decides when, and how many at once. It compacts one
+//! `retention` decides which rows may go. This module decides when, and how many at once. It compacts one
 //! run at a time on a blocking thread, and rests after each as long as it took, so that clients do not notice. Each step is bounded and leaves a
 //! log with the same final activities. A late fact or a crash may therefore interrupt it anywhere; it starts again when
 //! the run is quiet.
@@ -10,7 +10,7 @@ use crate::log::commit::{CompactionState, Summary, Tail};
 use crate::log::row::Rows;
 use crate::log::{Limit, LogId, LogKind, RewrittenAppend, Store, StoreError};
 use crate::model::{Epoch, Sequence};
-use crate::projection::retention::{RowRemover, deletable_rows};
+use crate::retention::{RowRemover, deletable_rows};
 use crate::serve::App;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 //!
 //! Settings as the binary describes them, and fixed limits with their figures from the code.
 //!
-//! A figure in [`LIMITS`] is a flag (`{--fact-max}`) or a constant of `src/` (`{BODY_FACTS_MAX}`). Where several constants share a
+//! A figure in [`LIMITS`] is a flag (`{--fact-max}`) or a constant of the code (`{BODY_FACTS_MAX}`). Where several constants share a
 //! name, a part of the file's path chooses: `{RUNS_MAX in clients/}`. A member of a `Default` is named in the same way.
 
 use super::markdown::table;
@@ -375,18 +375,20 @@ const LIMITS: &[(&str, &[Limit])] = &[
     ),
 ];
 
-/// Every file of `src/`, by its path there.
+/// Every file of the server and its crates, by its path in `src/`, or by its crate and its path there.
 static SOURCES: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
-    let root = repository("src");
-    let (mut sources, mut folders): (HashMap<String, String>, Vec<PathBuf>) = (HashMap::new(), vec![root.clone()]);
-    while let Some(folder) = folders.pop() {
-        for path in std::fs::read_dir(folder).expect("src").map(|entry| entry.expect("the directory is readable").path()) {
+    let mut sources = HashMap::new();
+    let mut folders: Vec<(PathBuf, String)> = vec![(repository("src"), String::new())];
+    let entries =
+        |folder: &PathBuf| std::fs::read_dir(folder).expect("the folder exists").map(|entry| entry.expect("it is readable"));
+    let of_crates = entries(&repository("crates"));
+    folders.extend(of_crates.map(|entry| (entry.path().join("src"), format!("{}/", entry.file_name().display()))));
+    while let Some((folder, prefix)) = folders.pop() {
+        for entry in entries(&folder) {
+            let (path, name) = (entry.path(), format!("{prefix}{}", entry.file_name().display()));
             match path.is_dir() {
-                true => folders.push(path),
-                false => {
-                    let name = path.strip_prefix(&root).unwrap_or(&path).display().to_string();
-                    sources.insert(name, std::fs::read_to_string(&path).expect("sources are text"));
-                }
+                true => folders.push((path, name + "/")),
+                false => drop(sources.insert(name, std::fs::read_to_string(&path).expect("sources are text"))),
             }
         }
     }
@@ -411,7 +413,7 @@ fn definitions(name: &str, within: &str) -> Vec<(&'static str, &'static str)> {
 /// The one expression that the code gives a name, and the path of its file.
 fn definition(name: &str, within: &str) -> (&'static str, &'static str) {
     let found = definitions(name, within);
-    assert!(found.len() == 1, "{name} (in {within:?}) is defined {} times in src/, at {found:?}; correct LIMITS", found.len());
+    assert!(found.len() == 1, "{name} (in {within:?}) is defined {} times, at {found:?}; correct LIMITS", found.len());
     found[0]
 }
 
@@ -427,7 +429,10 @@ fn every_figure_is_defined_once_in_the_code() {
             ref found => Some(format!("{name} (in {within:?}): {found:?}")),
         })
         .collect();
-    assert!(unclear.is_empty(), "LIMITS in tests/it/docs/limits.rs names constants that src/ does not define once: {unclear:#?}");
+    assert!(
+        unclear.is_empty(),
+        "LIMITS in tests/it/docs/limits.rs names constants that the code does not define once: {unclear:#?}"
+    );
 }
 
 /// The value of a constant's expression.

@@ -1,0 +1,354 @@
+//! The sent state: ids, lengths and digests, but no contents.
+//!
+//! Of a call it also has the members that decide how to translate its next change.
+
+use super::call::{CallState, JsonCompactor, name};
+use super::events::Bracket;
+use super::items::{self, Body, Entry, Item, Key, MessageIds, PartKind, is_message, part_key};
+use crate::cow_map::CowMap;
+use crate::frames::ActivityView;
+use crate::projection::members::TypedContent;
+use crate::projection::message;
+use serde_json::{Map, Value, json};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// The digest of a sent text: enough to test whether another text starts with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TextDigest {
+    /// The length in bytes.
+    len: usize,
+    /// FNV-1a, which does not depend on how the text was cut into chunks.
+    hash: u64,
+}
+
+impl Default for TextDigest {
+    fn default() -> Self {
+        Self { len: 0, hash: 0xcbf2_9ce4_8422_2325 }
+    }
+}
+
+impl TextDigest {
+    pub fn of(text: &str) -> Self {
+        let mut digest = Self::default();
+        digest.push(text);
+        digest
+    }
+
+    pub fn push(&mut self, text: &str) {
+        self.len += text.len();
+        for byte in text.bytes() {
+            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The remainder of a text after the sent part; `None` if the text does not start with the sent part.
+    pub fn rest<'t>(&self, whole: &'t str) -> Option<&'t str> {
+        let (sent, rest) = whole.split_at_checked(self.len)?;
+        (Self::of(sent) == *self).then_some(rest)
+    }
+}
+
+/// A message that the reader has.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum SentMessage {
+    Text {
+        id: Box<str>,
+        role: &'static str,
+        digest: TextDigest,
+    },
+    Reasoning {
+        id: Box<str>,
+        digest: TextDigest,
+    },
+    Call {
+        /// The id of the message.
+        id: Box<str>,
+        call: Box<str>,
+        digest: TextDigest,
+        compactor: JsonCompactor,
+        call_state: CallState,
+        /// Whether it belongs to the streamed run.
+        is_current: bool,
+    },
+    Result(TextDigest),
+    Activity {
+        id: Box<str>,
+        kind: Box<str>,
+    },
+}
+
+impl SentMessage {
+    pub fn of(id: &str, item: &Item, is_current: bool) -> Self {
+        let id = Box::from(id);
+        match &item.body {
+            Body::Text { role, text, .. } => Self::Text { id, role, digest: TextDigest::of(text) },
+            Body::Reasoning { text, .. } => Self::Reasoning { id, digest: TextDigest::of(text) },
+            Body::Call { id: call, arguments, compactor, call_state, .. } => Self::Call {
+                id,
+                call: call.clone(),
+                digest: TextDigest::of(arguments),
+                compactor: compactor.clone(),
+                call_state: call_state.clone(),
+                is_current,
+            },
+            Body::Result { result, .. } => Self::Result(result_digest(&result.content, &result.metadata)),
+            Body::Activity { kind, .. } => Self::Activity { id, kind: kind.clone() },
+        }
+    }
+
+    /// The digest of its text, if the text can grow.
+    pub fn digest_mut(&mut self) -> Option<&mut TextDigest> {
+        match self {
+            Self::Text { digest, .. } | Self::Reasoning { digest, .. } | Self::Call { digest, .. } => Some(digest),
+            Self::Result(_) | Self::Activity { .. } => None,
+        }
+    }
+
+    /// Its bracket, if it has one.
+    pub fn bracket(&self) -> Option<Bracket> {
+        match self {
+            Self::Text { id, .. } => Some(Bracket::Text(id.clone())),
+            Self::Reasoning { id, .. } => Some(Bracket::Reasoning(id.clone())),
+            Self::Call { call, .. } => Some(Bracket::Call(call.clone())),
+            Self::Result(_) | Self::Activity { .. } => None,
+        }
+    }
+
+    /// The events that reopen its bracket.
+    pub fn reopen(&self) -> Vec<Value> {
+        match self {
+            Self::Text { id, role, .. } => vec![json!({ "type": "TEXT_MESSAGE_START", "messageId": id, "role": role })],
+            Self::Reasoning { id, .. } => vec![
+                json!({ "type": "REASONING_START", "messageId": id }),
+                json!({ "type": "REASONING_MESSAGE_START", "messageId": id, "role": "reasoning" }),
+            ],
+            Self::Call { id, call, call_state, .. } => {
+                let mut start =
+                    json!({ "type": "TOOL_CALL_START", "toolCallId": call, "toolCallName": name(call_state.members()) });
+                if id != call {
+                    start["parentMessageId"] = (**id).into();
+                }
+                vec![start]
+            }
+            Self::Result(_) | Self::Activity { .. } => Vec::new(),
+        }
+    }
+}
+
+/// The digest of a result and its metadata.
+pub(super) fn result_digest(content: &str, metadata: &Map<String, Value>) -> TextDigest {
+    let mut digest = TextDigest::of(content);
+    digest.push(&json!(metadata).to_string());
+    digest
+}
+
+/// The messages that the client sent as its own copy of the thread.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct ClientMessages {
+    texts: HashMap<Box<str>, ClientCopy>,
+    calls: HashMap<Box<str>, TextDigest>,
+    /// The id of the tool message for each call.
+    results: HashMap<Box<str>, Box<str>>,
+}
+
+/// The client's copy of one message.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum ClientCopy {
+    Text(TextDigest),
+    /// More than text, which a text stream must not change.
+    NonText,
+}
+
+impl ClientMessages {
+    pub fn of(messages: &[Value]) -> Self {
+        let mut has = Self::default();
+        for message in messages {
+            let text = |member: &str| message.get(member).and_then(Value::as_str);
+            let Some(id) = text("id") else { continue };
+            if let (Some("tool"), Some(call)) = (text("role"), text("toolCallId")) {
+                has.results.insert(call.into(), id.into());
+                continue;
+            }
+            let had = match message.get("content") {
+                Some(Value::String(text)) => Some(ClientCopy::Text(TextDigest::of(text))),
+                Some(Value::Array(_)) => Some(ClientCopy::NonText),
+                _ => None,
+            };
+            has.texts.extend(had.map(|had| (id.into(), had)));
+            for made in message.get("toolCalls").and_then(Value::as_array).into_iter().flatten() {
+                if let Some(call) = made.get("id").and_then(Value::as_str) {
+                    let arguments = made.pointer("/function/arguments").and_then(Value::as_str).unwrap_or_default();
+                    has.calls.insert(call.into(), TextDigest::of(arguments));
+                }
+            }
+        }
+        has
+    }
+
+    /// The client's copy of a new message.
+    pub fn copy_of(&self, id: &str, item: &Item) -> Option<ClientCopy> {
+        match &item.body {
+            Body::Text { .. } | Body::Reasoning { .. } => self.texts.get(id).copied(),
+            Body::Call { id: call, .. } => self.calls.get(call).copied().map(ClientCopy::Text),
+            Body::Result { call, .. } => self.results.contains_key(call).then_some(ClientCopy::NonText),
+            Body::Activity { .. } => None,
+        }
+    }
+
+    /// The id of the client's tool message for a call.
+    pub fn result(&self, call: &str) -> Option<&str> {
+        self.results.get(call).map(|id| &**id)
+    }
+}
+
+/// An activity that was sent.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct SentActivity {
+    /// Its position among the activities.
+    pub position: u32,
+    /// The teammate that it belongs to.
+    pub agent: Option<Box<str>>,
+    /// The parts, if it is a message.
+    pub message: Option<SentParts>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct SentParts {
+    pub role: Box<str>,
+    pub parts: Arc<Vec<(Key, PartKind)>>,
+}
+
+impl SentParts {
+    /// Adds the next part.
+    pub fn add(&mut self, message: &str, part: &Map<String, Value>) -> (Key, PartKind) {
+        let of = PartKind::of(part, &self.role);
+        let is_first = !self.parts.iter().any(|(_, of)| *of == PartKind::Text);
+        let key = part_key(message, part, of, is_first);
+        Arc::make_mut(&mut self.parts).push((key.clone(), of));
+        (key, of)
+    }
+}
+
+/// Everything that the server knows about the reader's copy.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct SentState {
+    pub ids: MessageIds,
+    pub messages: CowMap<Key, SentMessage>,
+    /// By kind, then id.
+    activities: HashMap<Box<str>, CowMap<Box<str>, SentActivity>>,
+    activity_count: u32,
+    /// Messages outside the window: the server sends no further events about them.
+    pub omitted: CowMap<Key, ()>,
+    pub client: Arc<ClientMessages>,
+}
+
+impl SentState {
+    /// Creates the state for a client that sent these messages.
+    pub fn of(client: Arc<ClientMessages>) -> Self {
+        Self { client, ..Self::default() }
+    }
+
+    /// Records an activity and returns its position among the others.
+    pub fn record_activity(&mut self, activity: &ActivityView, agent: Option<Box<str>>) -> u32 {
+        let ids = self.activities.entry(activity.kind.clone()).or_default();
+        let place = ids.get_or_insert_with(activity.id.clone(), || {
+            self.activity_count += 1;
+            SentActivity { position: self.activity_count, agent, message: None }
+        });
+        if is_message(activity) {
+            let role = activity.content.read(message::ROLE).unwrap_or_default().into();
+            let mut parts = SentParts { role, parts: Arc::default() };
+            for part in items::parts(&activity.content) {
+                parts.add(&activity.id, part);
+            }
+            place.message = Some(parts);
+        }
+        place.position
+    }
+
+    /// The record of a sent activity.
+    pub fn activity(&self, kind: &str, id: &str) -> Option<&SentActivity> {
+        self.activities.get(kind)?.get(id)
+    }
+
+    /// The record of a sent activity, to be changed.
+    pub fn activity_mut(&mut self, kind: &str, id: &str) -> Option<&mut SentActivity> {
+        self.activities.get_mut(kind)?.get_mut(id)
+    }
+
+    /// Records the messages of a snapshot.
+    pub fn record_entries(&mut self, entries: &[Entry]) {
+        for entry in entries.iter().flat_map(|entry| std::iter::once(entry).chain(entry.result.as_deref())) {
+            self.messages.insert(entry.item.key.clone(), SentMessage::of(&entry.id, &entry.item, entry.is_current));
+        }
+    }
+
+    /// The calls that the reader has without a result.
+    pub fn calls_without_result(&self) -> HashSet<Box<str>> {
+        let sent = self.messages.keys().filter_map(|key| match key {
+            Key::Call(call) if !self.messages.contains_key(&Key::Result(call.clone())) => Some(call),
+            _ => None,
+        });
+        let theirs = self.client.calls.keys().filter(|call| self.client.result(call).is_none());
+        sent.chain(theirs).cloned().collect()
+    }
+
+    /// Reduces the client's own messages to `theirs`; for the rest the client now has the log's messages.
+    pub fn keep_client_messages(&mut self, theirs: &[Value]) {
+        let mut has = ClientMessages::of(theirs);
+        let answered = |call: &str| self.messages.contains_key(&Key::Result(call.into()));
+        let results = self.client.results.iter().filter(|(call, _)| answered(call));
+        has.results.extend(results.map(|(call, id)| (call.clone(), id.clone())));
+        self.client = Arc::new(has);
+    }
+
+    /// The id of a new message.
+    pub fn assign_id(&mut self, item: &Item) -> Box<str> {
+        if let Body::Result { call, id, .. } = &item.body {
+            if let Some(theirs) = self.client.result(call) {
+                return theirs.into();
+            }
+            if let Some(given) = id.as_deref().filter(|id| self.ids.reserve(id)) {
+                return given.into();
+            }
+        }
+        self.ids.assign(&item.key, item.run.as_deref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_matches_only_texts_that_start_with_the_sent_text() {
+        let mut digest = TextDigest::of("Zug");
+        digest.push(" nach ");
+        assert_eq!(digest, TextDigest::of("Zug nach "));
+        assert_eq!(digest.rest("Zug nach Köln"), Some("Köln"));
+        assert_eq!(digest.rest("Zug nach "), Some(""));
+        assert_eq!(digest.rest("Zug"), None);
+        assert_eq!(digest.rest("Bus nach Köln"), None);
+        assert_eq!(TextDigest::of("K\u{f6}").rest("Ko\u{308}ln"), None, "cut within a character");
+        assert_eq!(TextDigest::default().rest("all"), Some("all"));
+    }
+
+    #[test]
+    fn the_clients_messages_are_indexed_by_their_ids() {
+        let has = ClientMessages::of(&[
+            json!({"id": "u", "role": "user", "content": "hi"}),
+            json!({"id": "v", "role": "user", "content": [{"type": "image"}]}),
+            json!({"id": "a", "role": "assistant", "toolCalls": [{"id": "c", "function": {"name": "x", "arguments": "{}"}}]}),
+            json!({"id": "t", "role": "tool", "toolCallId": "c", "content": "1"}),
+            json!({"role": "user", "content": "nameless"}),
+        ]);
+        assert!(matches!(has.texts["u"], ClientCopy::Text(digest) if digest == TextDigest::of("hi")));
+        assert!(matches!(has.texts["v"], ClientCopy::NonText));
+        assert_eq!((has.texts.len(), has.calls["c"], has.result("c")), (2, TextDigest::of("{}"), Some("t")));
+    }
+}

@@ -1,0 +1,126 @@
+//! Frames as dialects read them: what a client of the native dialect sees. Readers share their contents.
+
+use crate::model::{Cursor, RunId, Sequence};
+use crate::projection::activity_set::Activity;
+use crate::projection::bodies::BODIES;
+use crate::projection::change::{Change, ContentOperation};
+use crate::projection::operations;
+use crate::projection::tool_call::INPUT;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// An activity as a native frame carries it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ActivityView {
+    /// The run of the activity, where it is known.
+    #[serde(rename = "runId", default)]
+    pub run: Option<Box<str>>,
+    #[serde(rename = "activityType")]
+    pub kind: Box<str>,
+    #[serde(rename = "activityId")]
+    pub id: Box<str>,
+    /// The sequence of the envelope that opened the activity; activities are sorted by it.
+    pub opened: Sequence,
+    #[serde(rename = "agentId", default)]
+    pub agent: Option<Box<str>>,
+    pub content: Arc<Map<String, Value>>,
+}
+
+impl From<&Activity> for ActivityView {
+    fn from(activity: &Activity) -> Self {
+        Self {
+            run: None,
+            kind: activity.kind.clone(),
+            id: activity.id.clone(),
+            opened: activity.opened,
+            agent: activity.agent.as_ref().map(|agent| agent.as_str().into()),
+            content: Arc::new(activity.content.clone()),
+        }
+    }
+}
+
+impl ActivityView {
+    /// Builds the view of an activity of this run.
+    #[must_use]
+    pub fn of(run: &RunId, activity: &Activity) -> Self {
+        Self { run: Some(run.as_str().into()), ..Self::from(activity) }
+    }
+
+    /// The value of a content member, if it is a string.
+    #[must_use]
+    pub fn text(&self, member: &str) -> Option<&str> {
+        self.content.get(member).and_then(Value::as_str)
+    }
+}
+
+/// One frame. `Event` is absent: dialects read activities only.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(tag = "frame")]
+pub enum Frame {
+    ActivitySnapshot(ActivityView),
+    ActivityDelta(Delta),
+    Hydrated {},
+    Reset { reason: Box<str> },
+    End { status: Box<str> },
+    Error { problem: Value },
+}
+
+/// A change of an activity.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Delta {
+    #[serde(rename = "activityType")]
+    pub kind: Box<str>,
+    #[serde(rename = "activityId")]
+    pub id: Box<str>,
+    #[serde(rename = "patch")]
+    pub operations: Arc<[ContentOperation]>,
+}
+
+impl Frame {
+    /// Decodes the JSON object of a native frame.
+    ///
+    /// # Errors
+    /// The text is not such an object.
+    pub fn decode(text: &[u8]) -> serde_json::Result<Self> {
+        // The kind stands first. An enum that is tagged inside would read all members into memory to find it.
+        if text.starts_with(br#"{"frame":"ActivityDelta","#) {
+            return serde_json::from_slice(text).map(Self::ActivityDelta);
+        }
+        if text.starts_with(br#"{"frame":"ActivitySnapshot","#) {
+            return serde_json::from_slice(text).map(Self::ActivitySnapshot);
+        }
+        serde_json::from_slice(text)
+    }
+
+    /// The frame of a change, equal to the decoded one.
+    #[must_use]
+    pub fn of_change(run: Option<&RunId>, activity: &Activity, change: &Change) -> Self {
+        if change.is_snapshot {
+            let run = run.map(|run| run.as_str().into());
+            return Self::ActivitySnapshot(ActivityView { run, ..ActivityView::from(activity) });
+        }
+        let as_read = |operation: &ContentOperation| match operation {
+            ContentOperation::FromSource(op) => operations::read(op.clone()),
+            own => own.clone(),
+        };
+        let operations = change.operations.iter().map(as_read).collect();
+        Self::ActivityDelta(Delta { kind: activity.kind.clone(), id: activity.id.clone(), operations })
+    }
+
+    /// Whether it may set arguments of a call that have moved to a body.
+    pub(super) fn may_set_arguments_in_body(&self) -> bool {
+        let Self::ActivityDelta(Delta { operations, .. }) = self else { return false };
+        operations.iter().any(|operation| operation.is_about(BODIES))
+            && operations.iter().any(|operation| operation.is_about(INPUT))
+    }
+}
+
+/// A decoded frame, with its cursor if it has one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DecodedFrame {
+    pub frame: Frame,
+    pub cursor: Option<Cursor>,
+}

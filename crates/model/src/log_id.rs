@@ -1,0 +1,38 @@
+//! Which log: of a run, or of a session.
+
+use super::{RunId, SessionId};
+use std::fmt;
+
+/// The identity of a log: the log of a run, or a session's own log for facts that belong to no run.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LogId {
+    Run(RunId),
+    Session(SessionId),
+}
+
+impl LogId {
+    /// The kind of the log.
+    #[must_use]
+    pub const fn kind(&self) -> LogKind {
+        match self {
+            Self::Run(_) => LogKind::Run,
+            Self::Session(_) => LogKind::Session,
+        }
+    }
+}
+
+impl fmt::Display for LogId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(id) => write!(f, "run {id}"),
+            Self::Session(id) => write!(f, "session {id}"),
+        }
+    }
+}
+
+/// The kind of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogKind {
+    Run,
+    Session,
+}

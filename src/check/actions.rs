@@ -114,7 +114,7 @@ pub(super) fn delegated_details(log: &CheckedLog, findings: &mut Findings<'_>) {
 pub(super) fn plain_yes(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in of_type(log, EventType::ActionRequired) {
         let Some(options) = entry.get("options") else { continue };
-        let offered = options::offered(options);
+        let offered = options::offered(&options.to_value());
         let approves = entry.payload_text("kind") == Some("tool_approval");
         if (approves || options::decide(&offered)) && options::plain_choice(&offered, true).is_none() {
             let id = entry.envelope_text("actionId");

@@ -1,7 +1,7 @@
 //! Lifecycles in a log, from start to end: tool calls, message parts, actions, compactions.
 
 use super::log::{CheckedLog, Entry};
-use crate::model::EventType;
+use crate::model::{EventType, MemberRef};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -310,7 +310,7 @@ impl<'l> Streams<'l> {
 
     /// Records a repair snapshot: it replaces the messages that it contains, so their streams begin anew.
     fn repair(&mut self, entry: &'l Entry) {
-        let messages = entry.get("messages").and_then(Value::as_array).into_iter().flatten();
+        let messages = entry.get("messages").and_then(MemberRef::list).into_iter().flatten();
         let ids: Vec<&str> = messages.filter_map(|message| message.get("messageId").and_then(Value::as_str)).collect();
         for (_, part_indexes) in self.part_indexes.extract_if(|of, _| ids.contains(&of.message)) {
             for at in part_indexes {

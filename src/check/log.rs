@@ -3,7 +3,7 @@
 use super::CheckOptions;
 use crate::log::LogId;
 use crate::model::id::IdError;
-use crate::model::{Audience, EventType, Ids, RunId, Sequence, SessionId, schema};
+use crate::model::{Audience, EventType, Ids, MemberRef, RunId, Sequence, SessionId, schema};
 use crate::projection::View;
 use crate::projection::envelope_view::EnvelopeView;
 use crate::source::kind_of;
@@ -48,7 +48,7 @@ impl Entry {
         let text = serde_json::to_vec(&valid).expect("a JSON object serializes");
         let view = EnvelopeView::parse(Sequence(sequence), &text).expect("every remaining member is valid");
         // Some producers send the ids only in the payload.
-        for (member, value) in view.payload.iter().filter(|(member, _)| Ids::MEMBERS.contains(&member.as_str())) {
+        for (member, value) in view.payload.open().iter().filter(|(member, _)| Ids::MEMBERS.contains(&member.as_str())) {
             map.entry(member.clone()).or_insert_with(|| value.clone());
         }
         Ok(Self { sequence, event_type, view, envelope: map, faults })
@@ -56,19 +56,24 @@ impl Entry {
 
     /// Returns a payload member unless it is null or empty.
     #[must_use]
-    pub fn get(&self, member: &str) -> Option<&Value> {
+    pub fn get(&self, member: &str) -> Option<MemberRef<'_>> {
         self.view.get(member).filter(|value| match value {
-            Value::String(text) => !text.is_empty(),
-            Value::Array(items) => !items.is_empty(),
-            Value::Object(map) => !map.is_empty(),
+            MemberRef::Text(text) => !text.is_empty(),
+            MemberRef::Value(Value::Array(items)) => !items.is_empty(),
+            MemberRef::Value(Value::Object(map)) => !map.is_empty(),
             _ => true,
         })
+    }
+
+    /// Returns the payload as written.
+    pub fn payload(&self) -> impl Iterator<Item = (&String, &Value)> {
+        self.envelope.get("payload").and_then(Value::as_object).into_iter().flatten()
     }
 
     /// Returns a payload member that is a non-empty string.
     #[must_use]
     pub fn payload_text(&self, member: &str) -> Option<&str> {
-        self.get(member).and_then(Value::as_str)
+        self.get(member).and_then(MemberRef::text)
     }
 
     /// Returns a member of the envelope itself that is a non-empty string: a dimension or an id.

@@ -2,7 +2,7 @@
 
 use super::Findings;
 use super::log::{CheckedLog, Entry};
-use crate::model::{Audience, EventType};
+use crate::model::{Audience, EventType, MemberRef};
 use crate::source::ledger::{RunState, Status};
 use std::collections::HashMap;
 
@@ -72,7 +72,7 @@ pub(super) fn work_before_start(log: &CheckedLog, findings: &mut Findings<'_>) {
 
 /// Returns whether the server ended the run for lack of facts; then any fact reopens the run.
 fn is_synthetic(entry: &Entry) -> bool {
-    entry.get("synthetic").is_some_and(|synthetic| *synthetic == true)
+    entry.get("synthetic") == Some(MemberRef::Flag(true))
 }
 
 /// Returns whether the fact is valid at any time and leaves the run's status unchanged.

@@ -8,7 +8,7 @@ use super::lifecycles::{compactions, streams};
 use super::log::{CheckedLog, Entry};
 use crate::guard::{Policy, redact_text, redact_value, stays_inline};
 use crate::model::{Audience, EventType, TEXT_BYTES_MAX};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -99,7 +99,7 @@ fn largest_text(value: &Value) -> (usize, String) {
 pub(super) fn large_bodies(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in &log.entries {
         let is_custom = entry.view.member("activityType").is_some();
-        for (member, value) in &entry.view.payload {
+        for (member, value) in entry.payload() {
             let bytes_max = match stays_inline(&entry.event_type, is_custom, member) {
                 true => TEXT_BYTES_MAX,
                 false => Policy::default().inline_bytes_max,
@@ -154,10 +154,10 @@ fn has_member_with_prefix(value: &Value, prefix: &str) -> bool {
 
 /// Rejects a runtime's internals for any audience but the internal one.
 pub(super) fn internals(log: &CheckedLog, findings: &mut Findings<'_>) {
-    let has = |payload: &Map<String, Value>| {
-        payload.iter().any(|(name, value)| name.starts_with("__runtime") || has_member_with_prefix(value, "__runtime"))
+    let has = |entry: &&Entry| {
+        entry.payload().any(|(name, value)| name.starts_with("__runtime") || has_member_with_prefix(value, "__runtime"))
     };
-    for entry in log.entries.iter().filter(|entry| entry.audience() != Some(Audience::Internal) && has(&entry.view.payload)) {
+    for entry in log.entries.iter().filter(|entry| entry.audience() != Some(Audience::Internal) && has(entry)) {
         let audience = entry.envelope_text("audience").unwrap_or("unknown");
         findings.report(
             entry,

@@ -3,7 +3,7 @@
 use super::Findings;
 use super::lifecycles::is_custom;
 use super::log::{CheckedLog, Entry};
-use crate::model::{Audience, Control, EventType, Owner, Persistence, Phase, Scope, Surface, Topology};
+use crate::model::{Audience, Control, EventType, MemberRef, Owner, Persistence, Phase, Scope, Surface, Topology};
 use serde_json::Value;
 
 /// Requires the envelope's own members with their types.
@@ -115,8 +115,10 @@ pub(super) fn failures(log: &CheckedLog, findings: &mut Findings<'_>) {
             continue;
         }
         let has_message = match entry.get("error") {
-            Some(Value::Object(error)) => error.get("message").and_then(Value::as_str).is_some_and(|message| !message.is_empty()),
-            Some(error) => error.is_string(),
+            Some(MemberRef::Value(Value::Object(error))) => {
+                error.get("message").and_then(Value::as_str).is_some_and(|message| !message.is_empty())
+            }
+            Some(error) => error.text().is_some(),
             None => entry.event_type == E::ArtifactFailed && (entry.has("reason") || entry.has("message")),
         };
         if !has_message {
@@ -129,7 +131,7 @@ pub(super) fn failures(log: &CheckedLog, findings: &mut Findings<'_>) {
 /// Requires the id, role and parts of each message in a snapshot.
 pub(super) fn snapshots(log: &CheckedLog, findings: &mut Findings<'_>) {
     for entry in log.entries.iter().filter(|entry| entry.event_type == EventType::MessagesSnapshot) {
-        let Some(messages) = entry.view.get("messages").and_then(Value::as_array) else {
+        let Some(messages) = entry.view.get("messages").and_then(MemberRef::list) else {
             findings.report(entry, None, "messages.snapshot has no messages".into());
             continue;
         };

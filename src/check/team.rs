@@ -2,7 +2,7 @@
 
 use super::Findings;
 use super::log::{CheckedLog, Entry};
-use crate::model::EventType;
+use crate::model::{EventType, MemberRef};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -231,7 +231,7 @@ pub(super) fn dangling(log: &CheckedLog, findings: &mut Findings<'_>) {
         let known = log.entries.iter().filter(|entry| families.iter().any(|family| entry.is_in_family(family)));
         let known: Vec<&str> = known.filter_map(|entry| entry.envelope_text(id_member)).collect();
         for entry in &log.entries {
-            for link in entry.get(member).and_then(Value::as_array).into_iter().flatten() {
+            for link in entry.get(member).and_then(MemberRef::list).into_iter().flatten() {
                 let id = link.as_str().or_else(|| link.get(id_member).or_else(|| link.get("id")).and_then(Value::as_str));
                 if let Some(id) = id.filter(|id| !known.contains(id)) {
                     findings.report(

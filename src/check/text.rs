@@ -3,7 +3,7 @@
 use super::Findings;
 use super::lifecycles::{Channel, calls, streams};
 use super::log::{CheckedLog, Entry};
-use crate::model::EventType;
+use crate::model::{EventType, MemberRef};
 use crate::source::agent_ui::is_workers;
 use serde_json::Value;
 
@@ -119,7 +119,7 @@ pub(super) fn worker_as_user(log: &CheckedLog, findings: &mut Findings<'_>) {
             );
         }
         let messages = entry.view.get("messages").filter(|_| entry.event_type == EventType::MessagesSnapshot);
-        for message in messages.and_then(Value::as_array).into_iter().flatten() {
+        for message in messages.and_then(MemberRef::list).into_iter().flatten() {
             if message.get("role").is_some_and(|role| role == "user") && is_workers(|member| message.get(member)) {
                 let id = message.get("messageId").and_then(Value::as_str).unwrap_or_default();
                 findings.report(entry, Some(id), format!("message {id} of a worker has the role user"));

@@ -3,8 +3,9 @@
 use super::Findings;
 use super::lifecycles::{actions, calls, is_custom};
 use super::log::{CheckedLog, Entry};
-use crate::model::EventType;
+use crate::model::{EventType, MemberRef};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// Requires the end of a started call, unless it waits for a decision or the frontend's result.
@@ -27,7 +28,7 @@ pub(super) fn never_ended(log: &CheckedLog, findings: &mut Findings<'_>) {
 /// Requires the start of a call that ends, or `neverStarted: true`.
 pub(super) fn end_without_start(log: &CheckedLog, findings: &mut Findings<'_>) {
     for call in calls(log).iter().filter(|call| !call.has_start) {
-        if let Some(end) = call.end.filter(|end| end.get("neverStarted").is_none_or(|never| *never != true)) {
+        if let Some(end) = call.end.filter(|end| end.get("neverStarted").is_none_or(|never| never != MemberRef::Flag(true))) {
             findings.report(end, Some(&call.id), format!("{} of call {}, which never started", end.event_type, call.label()));
         }
     }
@@ -59,15 +60,15 @@ pub(super) fn progress_after_end(log: &CheckedLog, findings: &mut Findings<'_>) 
 }
 
 /// Returns the call and the progress value that an entry reports.
-fn reported_progress(entry: &Entry) -> Option<(&str, &Value)> {
+fn reported_progress(entry: &Entry) -> Option<(&str, Cow<'_, Value>)> {
     let is_report = match entry.event_type {
         EventType::ToolProgress => !is_custom(entry),
         EventType::StateSnapshot => entry.payload_text("activityType").is_some() && !is_custom(entry),
         _ => false,
     };
-    let content = entry.get("content").and_then(|content| content.get("progress"));
+    let content = entry.get("content").and_then(|content| content.get("progress")).map(MemberRef::from);
     let progress = entry.get("progress").or(content).filter(|_| is_report)?;
-    Some((entry.envelope_text("toolCallId").unwrap_or_default(), progress))
+    Some((entry.envelope_text("toolCallId").unwrap_or_default(), progress.to_value()))
 }
 
 /// Requires progress as a fraction from 0 to 1.

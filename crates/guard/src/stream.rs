@@ -239,7 +239,7 @@ impl Skeleton {
         let mut payload = Map::new();
         draft.payload.each(|name, value| {
             if name == member || REPEATED_MEMBERS.contains(&name) {
-                payload.insert(name.to_owned(), value.to_value().into_owned());
+                payload.insert(name.to_owned(), value.into_value());
             }
         });
         Self {

@@ -2,7 +2,7 @@
 
 use super::audience::Audience;
 use super::cursor::Sequence;
-use super::fact::{CallFact, MemberRef, Payload, ReadMembers, WordsFact};
+use super::fact::{CallFact, MemberRef, Payload, WordsFact};
 use super::id::{ActionId, AgentId, ArtifactId, EvidenceId, Ids, MessageId, PartId, TaskId, ToolCallId};
 use super::json::{write_plain, write_text, write_value};
 use super::taxonomy::{Control, EventType, Owner, Persistence, Phase, Scope, Surface, Topology};
@@ -11,9 +11,6 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use uuid::Uuid;
-
-/// The member of a `tool.started` whose readers did not get the call's result, which came first.
-pub const END_WITHHELD: &str = "endWithheld";
 
 /// The payload member of a `run.started` that belongs to the attempt at work: it is `true`.
 pub const CONTINUES: &str = "continues";

@@ -45,6 +45,30 @@ impl<'m> MemberRef<'m> {
     }
 
     #[must_use]
+    pub const fn number(self) -> Option<&'m Number> {
+        match self {
+            Self::Number(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    #[must_use]
+    pub const fn list(self) -> Option<&'m Vec<Value>> {
+        match self {
+            Self::Value(Value::Array(items)) => Some(items),
+            _ => None,
+        }
+    }
+
+    #[must_use]
+    pub const fn object(self) -> Option<&'m Map<String, Value>> {
+        match self {
+            Self::Value(Value::Object(members)) => Some(members),
+            _ => None,
+        }
+    }
+
+    #[must_use]
     pub const fn is_null(self) -> bool {
         matches!(self, Self::Value(Value::Null))
     }
@@ -69,6 +93,12 @@ impl<'m> MemberRef<'m> {
         }
     }
 
+    /// A copy of the value.
+    #[must_use]
+    pub fn into_value(self) -> Value {
+        self.to_value().into_owned()
+    }
+
     fn write_json(self, out: &mut Vec<u8>) {
         match self {
             Self::Text(text) => write_text(out, text),
@@ -86,7 +116,7 @@ pub enum MemberMut<'m> {
 }
 
 /// The type of a member's field.
-trait MemberType: Sized {
+trait FieldType: Sized {
     /// The JSON Schema.
     fn schema() -> Value;
 
@@ -101,7 +131,7 @@ trait MemberType: Sized {
     fn view_mut(&mut self) -> Option<MemberMut<'_>>;
 }
 
-impl MemberType for String {
+impl FieldType for String {
     fn schema() -> Value {
         json!({ "type": "string" })
     }
@@ -126,7 +156,7 @@ impl MemberType for String {
     }
 }
 
-impl MemberType for bool {
+impl FieldType for bool {
     fn schema() -> Value {
         json!({ "type": "boolean" })
     }
@@ -148,7 +178,7 @@ impl MemberType for bool {
     }
 }
 
-impl MemberType for Number {
+impl FieldType for Number {
     fn schema() -> Value {
         json!({ "type": "number" })
     }
@@ -174,7 +204,7 @@ impl MemberType for Number {
 }
 
 /// Boxed: most facts have few of these members, and an object is large.
-impl MemberType for Box<Value> {
+impl FieldType for Box<Value> {
     fn schema() -> Value {
         json!({})
     }
@@ -220,15 +250,25 @@ macro_rules! family {
 
             fn get(&self, name: &str) -> Option<MemberRef<'_>> {
                 let member = match name {
-                    $($member => self.$field.as_ref().map(MemberType::view),)+
+                    $($member => self.$field.as_ref().map(FieldType::view),)+
                     _ => None,
                 };
                 member.or_else(|| self.extra.get(name).map(MemberRef::from))
             }
 
-            fn insert(&mut self, name: impl AsRef<str> + Into<String>, value: Value) {
+            /// The fact with these members in place of its own. Members without a field are left out.
+            #[must_use]
+            pub fn overlaid<'f>(mut fact: Cow<'f, Self>, members: &Map<String, Value>) -> Cow<'f, Self> {
+                for (name, value) in members.iter().filter(|(name, _)| Self::MEMBERS.contains(&name.as_str())) {
+                    fact.to_mut().insert(name.as_str(), value.clone());
+                }
+                fact
+            }
+
+            /// Sets a member.
+            pub fn insert(&mut self, name: impl AsRef<str> + Into<String>, value: Value) {
                 match name.as_ref() {
-                    $($member => match <$kind as MemberType>::read(value) {
+                    $($member => match <$kind as FieldType>::read(value) {
                         Ok(value) => {
                             self.$field = Some(value);
                             self.extra.shift_remove($member);
@@ -242,9 +282,9 @@ macro_rules! family {
                 }
             }
 
-            fn remove(&mut self, name: &str) -> Option<Value> {
+            pub fn remove(&mut self, name: &str) -> Option<Value> {
                 let member = match name {
-                    $($member => self.$field.take().map(MemberType::into_value),)+
+                    $($member => self.$field.take().map(FieldType::into_value),)+
                     _ => None,
                 };
                 let other = self.extra.shift_remove(name);
@@ -266,7 +306,7 @@ macro_rules! family {
             }
 
             fn each_mut(&mut self, mut change: impl FnMut(MemberMut<'_>)) {
-                $(if let Some(member) = self.$field.as_mut().and_then(MemberType::view_mut) {
+                $(if let Some(member) = self.$field.as_mut().and_then(FieldType::view_mut) {
                     change(member);
                 })+
             }
@@ -288,9 +328,17 @@ macro_rules! family {
                 let properties = [$((
                     $member,
                     concat!($($purpose),+),
-                    <$kind as MemberType>::schema(),
+                    <$kind as FieldType>::schema(),
                 )),+];
                 schema_of(concat!($($about),+), properties)
+            }
+        }
+
+        impl From<Map<String, Value>> for $family {
+            fn from(members: Map<String, Value>) -> Self {
+                let mut fact = Self::default();
+                members.into_iter().for_each(|(name, value)| fact.insert(name, value));
+                fact
             }
         }
     };
@@ -452,12 +500,10 @@ impl Payload {
     /// The payload with these members.
     #[must_use]
     pub fn read(family: impl Into<Family>, members: Map<String, Value>) -> Self {
-        match Self::empty(family) {
-            Self::Open(_) => Self::Open(members),
-            mut typed => {
-                typed.extend(members);
-                typed
-            }
+        match family.into() {
+            Family::Call => Self::Call(Box::new(members.into())),
+            Family::Words => Self::Words(members.into()),
+            Family::Open => Self::Open(members),
         }
     }
 
@@ -558,6 +604,18 @@ impl Payload {
         }
     }
 
+    /// The text of a member, if it is text.
+    #[must_use]
+    pub fn text(&self, member: &str) -> Option<&str> {
+        self.get(member)?.text()
+    }
+
+    /// Whether a member is `true`.
+    #[must_use]
+    pub fn is_true(&self, member: &str) -> bool {
+        self.get(member) == Some(MemberRef::Flag(true))
+    }
+
     #[must_use]
     pub fn contains_key(&self, member: &str) -> bool {
         self.get(member).is_some()
@@ -644,35 +702,6 @@ impl Serialize for Payload {
     }
 }
 
-/// Members by name, of a payload or of its JSON.
-pub trait ReadMembers {
-    /// The text of a member, if it is text.
-    fn text(&self, member: &str) -> Option<&str>;
-
-    /// Whether a member is `true`.
-    fn is_true(&self, member: &str) -> bool;
-}
-
-impl ReadMembers for Payload {
-    fn text(&self, member: &str) -> Option<&str> {
-        self.get(member)?.text()
-    }
-
-    fn is_true(&self, member: &str) -> bool {
-        self.get(member) == Some(MemberRef::Flag(true))
-    }
-}
-
-impl ReadMembers for Map<String, Value> {
-    fn text(&self, member: &str) -> Option<&str> {
-        self.get(member)?.as_str()
-    }
-
-    fn is_true(&self, member: &str) -> bool {
-        self.get(member) == Some(&Value::Bool(true))
-    }
-}
-
 /// Reads a payload in one pass, if it is an object or null. Any other value is an error: [`Payload::of_value`] takes it.
 pub struct PayloadSeed(pub Family);
 
@@ -745,7 +774,7 @@ mod tests {
                 assert_eq!(written(&parsed.clone().into_family(other)), odd);
             }
             for (name, value) in odd.as_object().unwrap() {
-                assert_eq!(parsed.get(name).map(|member| member.to_value().into_owned()).as_ref(), Some(value));
+                assert_eq!(parsed.get(name).map(MemberRef::into_value).as_ref(), Some(value));
                 let mut rest = parsed.clone();
                 assert_eq!(rest.remove(name).as_ref(), Some(value));
                 assert!(!rest.contains_key(name));

@@ -97,12 +97,12 @@ pub fn stub<'d>(envelope: &Envelope<'d>) -> Envelope<'d> {
                 MemberRef::Number(number) => number.is_u64() || number.is_i64(),
                 _ => false,
             });
-            payload.extend(id.map(|id| ((*member).to_owned(), id.to_value().into_owned())));
+            payload.extend(id.map(|id| ((*member).to_owned(), id.into_value())));
         }
     }
     for member in ["status", "durationMs"] {
         if let Some(value @ (MemberRef::Text(_) | MemberRef::Number(_))) = draft.payload.get(member) {
-            payload.insert(member, value.to_value().into_owned());
+            payload.insert(member, value.into_value());
         }
     }
     // Every audience counts the same attempts.

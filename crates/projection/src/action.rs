@@ -13,7 +13,7 @@ use crate::model::decided_by;
 use crate::model::options::{Effect, OPTIONS_MAX, Width};
 use crate::model::time::parse_time;
 use crate::model::visibility::CALL_WITHHELD;
-use crate::model::{ActionKind, ActionOutcome, EventType, Surface, ToolCallId, options};
+use crate::model::{ActionKind, ActionOutcome, EventType, MemberRef, Surface, ToolCallId, options};
 use serde_json::{Map, Value, json};
 
 /// Members of the request. `model::visibility::without_call` omits the members that describe the call.
@@ -121,7 +121,7 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
                 if let Some(mut edit) = fold.activities.edit(KIND, &action)
                     && let Some(version) = envelope.get(QUESTION_VERSION.name())
                 {
-                    edit.set(QUESTION_VERSION, version.clone());
+                    edit.set(QUESTION_VERSION, version.into_value());
                     edit.remove(PARAMETERS);
                 }
                 copy_from_call(fold, &action);
@@ -175,11 +175,11 @@ fn required(envelope: &EnvelopeView, fold: &mut FoldState) {
     let schema = envelope.get("responseSchema").or_else(|| envelope.get("schema"));
     let same = [(SCHEMA, schema), (RESPONSE_SCHEMA, schema), (PARAMETERS, envelope.get("input"))];
     for (member, value) in same.into_iter().filter(|(member, _)| envelope.member(member.name()).is_none()) {
-        edit.set_some(member, value.cloned());
+        edit.set_some(member, value.map(MemberRef::into_value));
     }
     set_deadline(&mut edit);
     match envelope.get(QUESTION_VERSION.name()) {
-        Some(version) => edit.set(QUESTION_VERSION, version.clone()),
+        Some(version) => edit.set(QUESTION_VERSION, version.into_value()),
         None => edit.remove(QUESTION_VERSION),
     }
     // Envelopes of older versions have previews here.
@@ -197,7 +197,7 @@ fn required(envelope: &EnvelopeView, fold: &mut FoldState) {
         edit.set(OPTIONS, Value::from(options));
     }
     match envelope.member("title") {
-        Some(Value::Null) => edit.remove(TITLE_FROM),
+        Some(title) if title.is_null() => edit.remove(TITLE_FROM),
         Some(_) => edit.set(TITLE_FROM, BY_SOURCE),
         None => {}
     }
@@ -293,8 +293,8 @@ fn resolved(envelope: &EnvelopeView, fold: &mut FoldState) {
         false => {
             edit.remove(WITHHELD);
             edit.set_some(OUTCOME, envelope.text("outcome"));
-            edit.set_some(VALUE, envelope.get("value").cloned());
-            edit.set_some(RESOLVED_BY, envelope.member(RESOLVED_BY.name()).cloned());
+            edit.set_some(VALUE, envelope.get("value").map(MemberRef::into_value));
+            edit.set_some(RESOLVED_BY, envelope.member(RESOLVED_BY.name()).map(MemberRef::into_value));
             name_decision(envelope, &mut edit);
         }
     }
@@ -305,7 +305,7 @@ fn resolved(envelope: &EnvelopeView, fold: &mut FoldState) {
 fn name_decision(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
     for member in DECISION {
         match envelope.get(member.name()) {
-            Some(value) => edit.set(member, value.clone()),
+            Some(value) => edit.set(member, value.into_value()),
             None => edit.remove(member),
         }
     }
@@ -319,7 +319,7 @@ fn control(envelope: &EnvelopeView, fold: &mut FoldState) {
     else {
         return;
     };
-    let goes_on = envelope.get("requeued") == Some(&Value::Bool(true));
+    let goes_on = envelope.get("requeued") == Some(MemberRef::Flag(true));
     match envelope.text("status") {
         Some("expired" | "nacked" | "failed") if !goes_on => {
             edit.remove(CONTROL);

@@ -7,8 +7,7 @@ use super::envelope_view::EnvelopeView;
 use super::members::{Any, Mark, Object, STALE_ABOUT, Str, TOPOLOGY_ABOUT, WITHHELD, WITHHELD_ABOUT, content};
 use super::run::summed;
 use super::{FoldState, carry, lifecycle, topology_schema};
-use crate::model::{EventType, Phase, Surface};
-use serde_json::Value;
+use crate::model::{EventType, MemberRef, Phase, Surface};
 
 content! {
     AGENT = "agent",
@@ -112,7 +111,7 @@ fn status<'s>(envelope: &'s EnvelopeView, edit: &'s Edit<'_>) -> &'s str {
 }
 
 fn add_usage(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
-    if let Some(usage) = envelope.get("usage").and_then(Value::as_object) {
+    if let Some(usage) = envelope.get("usage").and_then(MemberRef::object) {
         let sum = summed(edit.read(USAGE), usage);
         edit.set(USAGE, sum);
     }

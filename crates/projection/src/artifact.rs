@@ -5,7 +5,7 @@
 use super::envelope_view::EnvelopeView;
 use super::members::{Any, List, Mark, STALE_ABOUT, Str, content, open_set};
 use super::{FoldState, carry, lifecycle};
-use crate::model::{ArtifactId, EventType, EvidenceId, ReceivedAt, Surface};
+use crate::model::{ArtifactId, EventType, EvidenceId, MemberRef, ReceivedAt, Surface};
 use serde_json::{Map, Value, json};
 
 content! {
@@ -90,7 +90,7 @@ pub(super) fn artifact(envelope: &EnvelopeView, fold: &mut FoldState) {
     carry::members_in_brief(envelope, &mut edit, MEMBERS);
     carry::ids(envelope, &mut edit, &["taskId", "agentId", "toolCallId", "messageId"]);
     carry::refs(envelope, &mut edit);
-    match envelope.get("versions").and_then(Value::as_array) {
+    match envelope.get("versions").and_then(MemberRef::list) {
         Some(versions) => {
             let versions: Vec<Value> = versions.iter().map(carry::brief).collect();
             edit.set(VERSIONS, carry::newest(&versions, VERSIONS_MAX));
@@ -124,7 +124,7 @@ pub(super) fn evidence(envelope: &EnvelopeView, fold: &mut FoldState) {
         "reviewer", "ref", "href", "url", "uri", "range", "traceId", "replayId", "version", "confidence", "reason", "error",
         "message", "requestedFixes", "artifactRefs", "evidenceRefs", "size", "bytes", "sha256",
     ]);
-    if let Some(versions) = envelope.get("versions").and_then(Value::as_array) {
+    if let Some(versions) = envelope.get("versions").and_then(MemberRef::list) {
         let versions: Vec<Value> = versions.iter().map(carry::brief).collect();
         edit.set(VERSIONS, carry::newest(&versions, VERSIONS_MAX));
     }

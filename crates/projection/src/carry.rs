@@ -7,7 +7,7 @@
 use super::activity_set::Edit;
 use super::envelope_view::EnvelopeView;
 use super::members::{CLIPPED, Member, REFS, Str, WITHHELD};
-use crate::model::{EvidenceId, Ids};
+use crate::model::{EvidenceId, Ids, MemberRef};
 use serde_json::{Map, Value};
 
 /// The most members of a content whose names only the source knows.
@@ -25,8 +25,8 @@ const BODIES: &[&str] = &[
 pub(super) fn members(envelope: &EnvelopeView, edit: &mut Edit<'_>, names: &[&str]) {
     for name in names {
         match envelope.member(name) {
-            Some(Value::Null) => edit.remove_named(name),
-            Some(value) => edit.set_named(name, value.clone()),
+            Some(value) if value.is_null() => edit.remove_named(name),
+            Some(value) => edit.set_named(name, value.into_value()),
             None => {}
         }
     }
@@ -35,27 +35,31 @@ pub(super) fn members(envelope: &EnvelopeView, edit: &mut Edit<'_>, names: &[&st
 /// Copies the members of these names in brief.
 pub(super) fn members_in_brief(envelope: &EnvelopeView, edit: &mut Edit<'_>, names: &[&str]) {
     for name in names {
-        match envelope.member(name) {
-            Some(Value::Null) => edit.remove_named(name),
-            Some(value) => edit.set_named(name, brief(value)),
-            None => {}
-        }
+        member_in_brief(edit, name, envelope.member(name));
+    }
+}
+
+/// Copies a member in brief.
+pub(super) fn member_in_brief<'m>(edit: &mut Edit<'_>, name: &str, value: Option<impl Into<MemberRef<'m>>>) {
+    match value.map(Into::into) {
+        Some(value) if value.is_null() => edit.remove_named(name),
+        Some(value) => edit.set_named(name, brief(value)),
+        None => {}
     }
 }
 
 /// Copies every member of the payload in brief, except the ones that the caller copies itself.
 pub(super) fn all_in_brief(envelope: &EnvelopeView, edit: &mut Edit<'_>, but: &[&str]) {
-    for (name, value) in &envelope.payload {
-        let name = name.as_str();
+    envelope.payload.each(|name, value| {
         if but.contains(&name) || BODIES.contains(&name) || Ids::MEMBERS.contains(&name) || name == WITHHELD.name() {
-            continue;
+            return;
         }
         match value {
-            Value::Null => edit.remove_named(name),
+            value if value.is_null() => edit.remove_named(name),
             value if edit.get_named(name).is_some() || edit.member_count() < MEMBERS_MAX => edit.set_named(name, brief(value)),
             _ => {}
         }
-    }
+    });
 }
 
 /// Copies the ids of these names.
@@ -82,22 +86,22 @@ pub(super) fn clipped_text(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
 /// The first of these members that can serve as an id: a string that is a valid id, or a whole number.
 pub(super) fn name(envelope: &EnvelopeView, names: &[&str]) -> Option<String> {
     let named = names.iter().find_map(|name| match envelope.get(name) {
-        Some(Value::String(text)) => EvidenceId::new(text).is_ok().then(|| text.clone()),
-        Some(Value::Number(number)) if !number.is_f64() => Some(number.to_string()),
+        Some(MemberRef::Text(text)) => EvidenceId::new(text).is_ok().then(|| text.to_owned()),
+        Some(MemberRef::Number(number)) if !number.is_f64() => Some(number.to_string()),
         _ => None,
     });
     named.filter(|name| !name.is_empty())
 }
 
 /// A copy of a value with bounded lists and maps, and without bodies.
-pub(super) fn brief(value: &Value) -> Value {
-    match value {
-        Value::Array(items) => items.iter().take(ITEMS_MAX).map(brief).collect(),
-        Value::Object(map) => {
+pub(super) fn brief<'m>(value: impl Into<MemberRef<'m>>) -> Value {
+    match value.into() {
+        MemberRef::Value(Value::Array(items)) => items.iter().take(ITEMS_MAX).map(brief).collect(),
+        MemberRef::Value(Value::Object(map)) => {
             let kept = map.iter().filter(|(name, _)| !BODIES.contains(&name.as_str())).take(MEMBERS_MAX);
             Value::Object(kept.map(|(name, value)| (name.clone(), brief(value))).collect::<Map<_, _>>())
         }
-        plain => plain.clone(),
+        plain => plain.into_value(),
     }
 }
 

@@ -16,7 +16,8 @@ use serde_json::Value;
 use std::borrow::Cow;
 
 const TYPE_NAME: &[u8] = b"{\"type\":\"";
-const TEXT_NAME: &[u8] = b"\"text\":\"";
+/// The text is the first member of such a payload.
+const TEXT_START: &[u8] = b",\"payload\":{\"text\":\"";
 
 /// What the rows of a stream of chunks have in common.
 #[derive(Debug, Clone)]
@@ -74,10 +75,8 @@ impl ChunkRows {
             return None;
         };
         let is_chunk = matches!(envelope.event_type, EventType::TextDelta | EventType::ReasoningDelta | EventType::PlanDelta);
-        // Only plain members stand before the text, so that it is the first member of this name.
-        let mut before = envelope.payload.iter().take_while(|(member, _)| *member != "text");
-        let is_first = !envelope.extra.contains_key("text") && before.all(|(_, value)| !value.is_object() && !value.is_array());
-        if !is_chunk || !is_first || member != TEXT.name() || change.is_snapshot || change.ended.is_some() {
+        let is_in_payload = !envelope.extra.contains_key("text");
+        if !is_chunk || !is_in_payload || member != TEXT.name() || change.is_snapshot || change.ended.is_some() {
             return None;
         }
         let part = match *within {
@@ -86,8 +85,7 @@ impl ChunkRows {
             Within::Member(_) => return None,
         };
         let SplitRow { begin, rest, .. } = split(row)?;
-        let payload = memmem::find(rest, b",\"payload\":{")?;
-        let from = payload + memmem::find(&rest[payload..], TEXT_NAME)? + TEXT_NAME.len();
+        let from = memmem::find(rest, TEXT_START)? + TEXT_START.len();
         let to = string_end(rest, from);
         let (head, tail) = (rest[..from].into(), rest[to..].into());
         let (event_type, surface, agent) = (envelope.event_type.clone(), envelope.surface.clone(), envelope.ids.agent.clone());

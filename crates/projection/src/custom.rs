@@ -9,7 +9,7 @@
 use super::envelope_view::EnvelopeView;
 use super::members::content;
 use super::{FoldState, diagnostics, patch, tool_call};
-use crate::model::{EventType, MessageId, Surface, ToolCallId};
+use crate::model::{EventType, MemberRef, MessageId, Surface, ToolCallId};
 use serde_json::{Map, Value, json};
 
 content! {
@@ -33,20 +33,20 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     let content = envelope.member("content").or_else(|| envelope.member("state"));
     let Some(content) = content else {
         let Some(patch) = envelope.get("patch") else { return };
-        if let Err(error) = edit.apply(&patch::operations(patch)) {
+        if let Err(error) = edit.apply(&patch::operations(&patch.to_value())) {
             let note = json!({ "kind": "patch_not_applied", "activityType": kind, "activityId": id, "error": error });
             diagnostics::add_entry(fold, note);
         }
         return;
     };
     // AG-UI: a snapshot with `replace: false` is only for readers without the activity.
-    if is_known && envelope.get("replace") == Some(&Value::Bool(false)) {
+    if is_known && envelope.get("replace") == Some(MemberRef::Flag(false)) {
         return;
     }
     edit.replace(match content {
-        Value::Object(content) => content.clone(),
-        Value::String(text) => Map::from_iter([("text".to_owned(), json!([text]))]),
-        Value::Null => Map::new(),
-        other => Map::from_iter([("value".to_owned(), other.clone())]),
+        MemberRef::Value(Value::Object(content)) => content.clone(),
+        MemberRef::Text(text) => Map::from_iter([("text".to_owned(), json!([text]))]),
+        MemberRef::Value(Value::Null) => Map::new(),
+        other => Map::from_iter([("value".to_owned(), other.into_value())]),
     });
 }

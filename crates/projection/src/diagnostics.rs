@@ -5,7 +5,7 @@
 use super::envelope_view::EnvelopeView;
 use super::members::{Count, List, content};
 use super::{FoldState, entries_schema};
-use crate::model::{EventType, Surface};
+use crate::model::{EventType, MemberRef, Surface};
 use serde_json::{Value, json};
 
 content! {
@@ -33,8 +33,8 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     let mut entry =
         json!({ "sequence": envelope.sequence, "kind": envelope.text("kind").unwrap_or_else(|| envelope.event_type.as_str()) });
     for member in ["message", "code", "severity", "status"] {
-        if let Some(value @ (Value::String(_) | Value::Number(_))) = envelope.get(member) {
-            entry[member] = value.clone();
+        if let Some(value @ (MemberRef::Text(_) | MemberRef::Number(_))) = envelope.get(member) {
+            entry[member] = value.into_value();
         }
     }
     push(fold, entry);

@@ -3,8 +3,9 @@
 //! The server applied the audience rule when it wrote the row (`log::row`), so the fold cannot read a hidden member by
 //! mistake.
 
+use crate::model::fact::{CallFact, Family, PayloadSeed, WordsFact};
 use crate::model::visibility::HIDDEN_FAILURE;
-use crate::model::{EventType, Ids, Phase, ReceivedAt, Sequence, Surface};
+use crate::model::{EventType, Ids, MemberRef, Payload, Phase, ReceivedAt, Sequence, Surface};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, de};
 use serde_json::{Map, Value};
@@ -44,7 +45,8 @@ pub struct EnvelopeView {
     pub ids: Ids,
     pub phase: Phase,
     pub surface: Surface,
-    pub payload: Map<String, Value>,
+    /// What the fact says, without its members at the envelope's top level.
+    pub payload: Payload,
     pub refs: Option<Value>,
     /// Top-level members beyond the envelope's own; `topology` counts as one of them.
     pub extra: Map<String, Value>,
@@ -61,32 +63,52 @@ impl EnvelopeView {
 
     /// A member of the fact: from the envelope's top level, else from its payload. It may be null.
     #[must_use]
-    pub fn member(&self, member: &str) -> Option<&Value> {
-        self.extra.get(member).or_else(|| self.payload.get(member))
+    pub fn member(&self, member: &str) -> Option<MemberRef<'_>> {
+        self.extra.get(member).map(MemberRef::from).or_else(|| self.payload.get(member))
     }
 
     /// A member of the fact, if it exists and is not null.
     #[must_use]
-    pub fn get(&self, member: &str) -> Option<&Value> {
+    pub fn get(&self, member: &str) -> Option<MemberRef<'_>> {
         self.member(member).filter(|value| !value.is_null())
     }
 
     /// A member of the fact, if it is a string.
     #[must_use]
     pub fn text(&self, member: &str) -> Option<&str> {
-        self.get(member).and_then(Value::as_str)
+        self.member(member).and_then(MemberRef::text)
+    }
+
+    /// What the fact says of a tool call. A member at the envelope's top level wins.
+    #[must_use]
+    pub fn call(&self) -> Cow<'_, CallFact> {
+        let call = match &self.payload {
+            Payload::Call(call) => Cow::Borrowed(&**call),
+            other => Cow::Owned(other.clone().into_map().into()),
+        };
+        CallFact::overlaid(call, &self.extra)
+    }
+
+    /// What the fact says in words. A member at the envelope's top level wins.
+    #[must_use]
+    pub fn words(&self) -> Cow<'_, WordsFact> {
+        let words = match &self.payload {
+            Payload::Words(words) => Cow::Borrowed(words),
+            other => Cow::Owned(other.clone().into_map().into()),
+        };
+        WordsFact::overlaid(words, &self.extra)
     }
 
     /// Whether the envelope states an end without its body, which this audience may not see.
     #[must_use]
     pub fn is_withheld(&self) -> bool {
-        self.payload.get("withheld") == Some(&Value::Bool(true))
+        self.payload.is_true("withheld")
     }
 
     /// Whether the envelope only states that a call failed which this audience may not see.
     #[must_use]
     pub fn is_hidden_failure(&self) -> bool {
-        self.event_type == EventType::ToolFailed && self.is_withheld() && self.text("kind") == Some(HIDDEN_FAILURE)
+        self.is_withheld() && self.payload.as_call().is_some_and(|call| call.kind.as_deref() == Some(HIDDEN_FAILURE))
     }
 
     /// Whether it ends the run, and with it all open activities.
@@ -106,12 +128,12 @@ impl EnvelopeView {
         })
     }
 
-    /// The text of the fact, unless this audience may not see it.
+    /// The text of words, unless this audience may not see it.
     ///
     /// A text that is too long for an envelope has only its beginning there.
     #[must_use]
-    pub fn whole_text(&self) -> Option<FactText<'_>> {
-        let text = self.text("text").filter(|_| !self.is_withheld())?;
+    pub fn whole_text<'t>(&self, text: Option<&'t str>) -> Option<FactText<'t>> {
+        let text = text.filter(|_| !self.is_withheld())?;
         let moved = self.moved("/payload/text").next();
         Some(match moved.and_then(|(_, link)| link.get("bytes")?.as_u64()) {
             // Older envelopes mark the cut in the text.
@@ -150,7 +172,7 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<EnvelopeView, A::Error> {
-        let mut event_type = None;
+        let mut event_type: Option<EventType> = None;
         let mut envelope = EnvelopeView {
             sequence: Sequence::NONE,
             received_at: ReceivedAt::default(),
@@ -159,7 +181,7 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
             ids: Ids::default(),
             phase: Phase::Unknown,
             surface: Surface::Unknown,
-            payload: Map::new(),
+            payload: Payload::empty(Family::Open),
             refs: None,
             extra: Map::new(),
         };
@@ -168,7 +190,11 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
                 "type" => event_type = Some(map.next_value()?),
                 "phase" => envelope.phase = map.next_value()?,
                 "surface" => envelope.surface = map.next_value()?,
-                "payload" => envelope.payload = map.next_value()?,
+                // The server writes the type first.
+                "payload" => {
+                    let family = event_type.as_ref().map_or(Family::Open, Family::from);
+                    envelope.payload = map.next_value_seed(PayloadSeed(family))?;
+                }
                 "refs" => envelope.refs = map.next_value()?,
                 "receivedAt" => {
                     let Name(time) = map.next_value()?;
@@ -190,6 +216,7 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
             }
         }
         envelope.event_type = event_type.ok_or_else(|| de::Error::missing_field("type"))?;
+        envelope.payload = envelope.payload.into_family(&envelope.event_type);
         Ok(envelope)
     }
 }
@@ -217,6 +244,23 @@ mod tests {
         }));
         assert_eq!((of.text("agentName"), of.text("role"), of.text("teamName")), (Some("top"), Some("researcher"), None));
         assert_eq!((of.ids.agent.as_ref().unwrap().as_str(), &of.phase), ("a", &Phase::Acting));
+    }
+
+    #[test]
+    fn what_a_fact_says_is_read_wherever_its_envelope_has_it_and_in_whatever_order() {
+        let payload = json!({"toolName": "inner", "output": 1, "role": "user", "ofTomorrow": true});
+        for text in [
+            json!({"type": "tool.result", "toolName": "top", "payload": payload}),
+            json!({"toolName": "top", "payload": payload, "type": "tool.result"}),
+        ] {
+            let of = envelope(&text);
+            let call = of.call();
+            assert_eq!((call.tool_name.as_deref(), call.output.as_deref()), (Some("top"), Some(&json!(1))));
+            assert_eq!((of.text("toolName"), of.payload.text("toolName")), (Some("top"), Some("inner")));
+            assert_eq!(of.member("ofTomorrow"), Some(MemberRef::Flag(true)));
+        }
+        let of = envelope(&json!({"type": "text.delta", "text": 7, "payload": {"text": "inner", "role": "user"}}));
+        assert_eq!((&of.words().text, of.words().role.as_deref(), of.text("text")), (&None, Some("user"), None));
     }
 
     #[test]

@@ -54,7 +54,7 @@ use members::ContentSchema;
 use proscenium_model as model;
 use proscenium_sources as source;
 use serde::{Deserialize, Serialize};
-use serde_json::{Number, Value, json};
+use serde_json::{Value, json};
 use source_clock::SourceClock;
 
 /// The kind of the action activity, which calls refer to.
@@ -410,9 +410,9 @@ fn entries_schema(required: &[&str]) -> Value {
     json!({ "type": "array", "items": entry })
 }
 
-/// The value, if it is a number.
-fn number(value: Option<&Value>) -> Option<Number> {
-    value.and_then(Value::as_number).cloned()
+/// A copy of a fact's member, unless it is null.
+fn stated(member: Option<&Value>) -> Option<Value> {
+    member.filter(|value| !value.is_null()).cloned()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::members::{
     Any, CLIPPED, Flag, List, Mark, PARTS, REFS, Str, TEXT, TextStatus, TypedContent, WITHHELD, WITHHELD_ABOUT, content,
 };
 use super::{FoldState, carry, message_key};
-use crate::model::{AgentId, EventType, PartKind, Surface};
+use crate::model::{AgentId, EventType, MemberRef, PartId, PartKind, Surface, WordsFact};
 use serde_json::{Map, Value, json};
 
 /// The activity type.
@@ -61,38 +61,94 @@ pub(super) const PARTS_MAX: usize = 4096;
 
 pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     match envelope.event_type {
-        EventType::TextDelta => delta(envelope, fold),
-        EventType::TextFinal => finalize(envelope, fold),
+        EventType::TextDelta | EventType::TextFinal => add_words(envelope, &envelope.words(), fold),
         EventType::MessagesSnapshot => snapshot(envelope, fold),
         _ => {}
     }
 }
 
-fn delta(envelope: &EnvelopeView, fold: &mut FoldState) {
+/// Adds what a fact says to its message.
+///
+/// The pattern names every member: a new one does not compile before the fold uses or ignores it here.
+fn add_words(envelope: &EnvelopeView, fact: &WordsFact, fold: &mut FoldState) {
+    #[rustfmt::skip]
+    let WordsFact {
+        text, role, kind, attachments,
+        // Thoughts have the first ones. `EnvelopeView::is_withheld` reads the mark.
+        summary: _, plan: _, steps: _, entries: _, withheld: _, status: _, extra: _,
+    } = fact;
     let Some(message) = &envelope.ids.message else { return };
-    let role = envelope.text("role").unwrap_or("assistant");
+    let role = role.as_deref().unwrap_or("assistant");
+    let kind = kind.as_deref().filter(|kind| !kind.is_empty()).map_or_else(|| PartKind::of_role(role), PartKind::from);
     let id = message_key(fold.teammate(envelope), message.as_str());
     let mut edit = open(fold, &id, envelope.ids.agent.as_ref(), role);
-    let part = envelope.ids.part.as_ref().map_or(message.as_str(), |part| part.as_str());
-    let chunk = envelope.text("text").unwrap_or_default();
-    match find(&edit, part) {
+    if envelope.event_type == EventType::TextDelta {
+        let part = envelope.ids.part.as_ref().map_or(message.as_str(), PartId::as_str);
+        delta(envelope, &mut edit, part, &kind, text.as_deref().unwrap_or_default());
+        carry_details(envelope, &mut edit, attachments.as_deref(), Some(part));
+        return edit.set(STATUS, TextStatus::Streaming);
+    }
+    let whole = envelope.whole_text(text.as_deref());
+    match &envelope.ids.part {
+        Some(part) => {
+            finalize_part(envelope, &mut edit, part.as_str(), &kind, whole);
+            mark_clipped(&mut edit, whole, Some(part.as_str()));
+            carry_details(envelope, &mut edit, attachments.as_deref(), Some(part.as_str()));
+            if envelope.is_withheld()
+                && let Some(at) = find(&edit, part.as_str())
+            {
+                edit.item(PARTS, at).expect("`find` returned the index").set(WITHHELD, true);
+            }
+            let is_open = parts(&edit).iter().any(|part| part.read(part::STATUS) == Some(TextStatus::Streaming));
+            edit.set(STATUS, if is_open { TextStatus::Streaming } else { TextStatus::Complete });
+        }
+        None => {
+            if let Some(whole) = whole {
+                reconcile(&mut edit, whole, &kind, envelope);
+            }
+            mark_clipped(&mut edit, whole, None);
+            carry_details(envelope, &mut edit, attachments.as_deref(), None);
+            if parts(&edit).len() == 1
+                && let Some(mut only) = edit.item(PARTS, 0)
+            {
+                carry_part_members(envelope, &mut only);
+            }
+            for at in 0..parts(&edit).len() {
+                complete_part(&mut edit, at, None);
+            }
+            edit.set_some(WITHHELD, envelope.is_withheld().then_some(true));
+            edit.set(STATUS, TextStatus::Complete);
+        }
+    }
+}
+
+fn delta(envelope: &EnvelopeView, edit: &mut Edit<'_>, part: &str, kind: &PartKind, chunk: &str) {
+    match find(edit, part) {
         Some(at) => {
             let mut part = edit.item(PARTS, at).expect("`find` returned the index");
             part.append(TEXT, chunk);
             part.set(part::STATUS, TextStatus::Streaming);
         }
-        None => add(&mut edit, new_part(part, &kind_of(envelope, role), envelope, TextStatus::Streaming, chunk)),
+        None => add(edit, new_part(part, kind.as_str(), envelope, TextStatus::Streaming, chunk)),
     }
-    carry_details(envelope, &mut edit, Some(part));
-    edit.set(STATUS, TextStatus::Streaming);
+}
+
+fn finalize_part(envelope: &EnvelopeView, edit: &mut Edit<'_>, part: &str, kind: &PartKind, whole: Option<FactText<'_>>) {
+    match find(edit, part) {
+        Some(at) => complete_part(edit, at, whole),
+        None => {
+            let whole = whole.map_or("", FactText::shown);
+            add(edit, new_part(part, kind.as_str(), envelope, TextStatus::Complete, whole));
+        }
+    }
 }
 
 /// Adds the members beside a text: its part's references, and the attachments of the message.
-fn carry_details(envelope: &EnvelopeView, edit: &mut Edit<'_>, part: Option<&str>) {
+fn carry_details(envelope: &EnvelopeView, edit: &mut Edit<'_>, attachments: Option<&Value>, part: Option<&str>) {
     if envelope.is_withheld() {
         return;
     }
-    carry::members_in_brief(envelope, edit, &[ATTACHMENTS.name()]);
+    carry::member_in_brief(edit, ATTACHMENTS.name(), attachments);
     match part.and_then(|part| find(edit, part)).and_then(|at| edit.item(PARTS, at)) {
         Some(mut part) => {
             carry_part_members(envelope, &mut part);
@@ -114,53 +170,9 @@ fn carry_part_members(envelope: &EnvelopeView, part: &mut Edit<'_>) {
     carry::ids(envelope, part, &["artifactId", "evidenceId", "toolCallId", "taskId"]);
 }
 
-fn finalize(envelope: &EnvelopeView, fold: &mut FoldState) {
-    let Some(message) = &envelope.ids.message else { return };
-    let role = envelope.text("role").unwrap_or("assistant");
-    let id = message_key(fold.teammate(envelope), message.as_str());
-    let mut edit = open(fold, &id, envelope.ids.agent.as_ref(), role);
-    let whole = envelope.whole_text();
-    match &envelope.ids.part {
-        Some(part) => {
-            match find(&edit, part.as_str()) {
-                Some(at) => complete_part(&mut edit, at, whole),
-                None => {
-                    let whole = whole.map_or("", FactText::shown);
-                    add(&mut edit, new_part(part.as_str(), &kind_of(envelope, role), envelope, TextStatus::Complete, whole));
-                }
-            }
-            mark_clipped(envelope, &mut edit, Some(part.as_str()));
-            carry_details(envelope, &mut edit, Some(part.as_str()));
-            if envelope.is_withheld()
-                && let Some(at) = find(&edit, part.as_str())
-            {
-                edit.item(PARTS, at).expect("`find` returned the index").set(WITHHELD, true);
-            }
-            let is_open = parts(&edit).iter().any(|part| part.read(part::STATUS) == Some(TextStatus::Streaming));
-            edit.set(STATUS, if is_open { TextStatus::Streaming } else { TextStatus::Complete });
-        }
-        None => {
-            if let Some(whole) = whole {
-                reconcile(&mut edit, whole, &kind_of(envelope, role), envelope);
-            }
-            mark_clipped(envelope, &mut edit, None);
-            carry_details(envelope, &mut edit, None);
-            if parts(&edit).len() == 1
-                && let Some(mut only) = edit.item(PARTS, 0)
-            {
-                carry_part_members(envelope, &mut only);
-            }
-            for at in 0..parts(&edit).len() {
-                complete_part(&mut edit, at, None);
-            }
-            edit.set_some(WITHHELD, envelope.is_withheld().then_some(true));
-            edit.set(STATUS, TextStatus::Complete);
-        }
-    }
-}
-
 /// Makes the parts of a streamed message equal `whole`, and keeps as much of each part as possible.
-fn reconcile(edit: &mut Edit<'_>, whole: FactText<'_>, kind: &str, envelope: &EnvelopeView) {
+fn reconcile(edit: &mut Edit<'_>, whole: FactText<'_>, kind: &PartKind, envelope: &EnvelopeView) {
+    let kind = kind.as_str();
     let texts: Vec<(usize, String)> = (0..)
         .zip(parts(edit))
         .filter(|(_, part)| part.read(part::KIND) == Some(kind))
@@ -195,8 +207,8 @@ fn reconcile(edit: &mut Edit<'_>, whole: FactText<'_>, kind: &str, envelope: &En
 }
 
 /// Marks a part, else the last one, if the activity shows less of its text than the fact says.
-fn mark_clipped(envelope: &EnvelopeView, edit: &mut Edit<'_>, part: Option<&str>) {
-    let Some(FactText::Beginning(_, bytes)) = envelope.whole_text() else { return };
+fn mark_clipped(edit: &mut Edit<'_>, whole: Option<FactText<'_>>, part: Option<&str>) {
+    let Some(FactText::Beginning(_, bytes)) = whole else { return };
     let shown: usize = match part {
         Some(part) => find(edit, part).map_or(0, |at| text_bytes(&parts(edit)[at])),
         None => parts(edit).iter().map(text_bytes).sum(),
@@ -226,7 +238,7 @@ fn complete_part(edit: &mut Edit<'_>, at: usize, whole: Option<FactText<'_>>) {
 
 fn snapshot(envelope: &EnvelopeView, fold: &mut FoldState) {
     let is_repair = envelope.text("mode") == Some("repair");
-    for message in envelope.get("messages").and_then(Value::as_array).into_iter().flatten() {
+    for message in envelope.get("messages").and_then(MemberRef::list).into_iter().flatten() {
         let id = message.get("messageId").or_else(|| message.get("id")).and_then(Value::as_str);
         let Some(id) = id.filter(|id| !id.is_empty()) else { continue };
         let named = message.get("agentId").and_then(Value::as_str).and_then(|id| AgentId::new(id).ok());
@@ -365,10 +377,4 @@ fn new_part(id: &str, kind: &str, envelope: &EnvelopeView, status: TextStatus, w
     part::STATUS.put(&mut part, status);
     TEXT.put(&mut part, whole);
     part.into()
-}
-
-/// The kind of a part: as its source states it, else seed 003's name for a text of this role.
-fn kind_of(envelope: &EnvelopeView, role: &str) -> String {
-    let said = envelope.payload.get("kind").and_then(Value::as_str).filter(|kind| !kind.is_empty());
-    said.map_or_else(|| PartKind::of_role(role).to_string(), str::to_owned)
 }

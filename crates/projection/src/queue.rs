@@ -5,8 +5,8 @@
 use super::envelope_view::EnvelopeView;
 use super::members::{Any, List, TypedContent, content};
 use super::{FoldState, carry, run};
-use crate::model::{EventType, Surface};
-use serde_json::{Value, json};
+use crate::model::{EventType, MemberRef, Surface};
+use serde_json::{Number, json};
 
 content! {
     QUEUE = "queue",
@@ -46,7 +46,7 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     carry::members(envelope, &mut edit, MEMBERS);
     // Further members of the source: what steers the run, and the order of the queue.
     carry::all_in_brief(envelope, &mut edit, &[MEMBERS, &[ITEMS.name()]].concat());
-    match envelope.get(ITEMS.name()).and_then(Value::as_array) {
+    match envelope.get(ITEMS.name()).and_then(MemberRef::list) {
         Some(items) => {
             edit.set(ITEMS, items.iter().take(ITEMS_MAX).cloned().collect::<Vec<_>>());
             if envelope.member(QUEUED_TURN_COUNT.name()).is_none() {
@@ -62,7 +62,7 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
         }
         None => {}
     }
-    if envelope.get(QUEUED_TURN_COUNT.name()).and_then(Value::as_u64) == Some(0) {
+    if envelope.get(QUEUED_TURN_COUNT.name()).and_then(MemberRef::number).and_then(Number::as_u64) == Some(0) {
         for reason in [QUEUE_REASON, RETRYABLE_OVERLOAD] {
             if envelope.member(reason.name()).is_none() {
                 edit.remove(reason);

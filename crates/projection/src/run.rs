@@ -5,7 +5,7 @@ use super::members::{
     Any, Count, Fits, Flag, List, Mark, MemberType, Object, STALE, Str, WITHHELD, WITHHELD_ABOUT, content, open_set,
 };
 use super::{FoldState, bodies};
-use crate::model::{AgentId, EventType, Phase, RunId, SessionId, Surface, ThreadId, Topology};
+use crate::model::{AgentId, EventType, MemberRef, Phase, RunId, SessionId, Surface, ThreadId, Topology};
 use crate::source::ledger::Status;
 use serde_json::{Map, Value, json};
 
@@ -127,7 +127,7 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
         EventType::RunFinished | EventType::RunFailed if !*is_late => {
             edit.set_some(WITHHELD, envelope.is_withheld().then_some(true));
             for member in [ERROR, RETRYABLE, SYNTHETIC, RESULT] {
-                edit.set_some(member, envelope.get(member.name()).cloned());
+                edit.set_some(member, envelope.get(member.name()).map(MemberRef::into_value));
             }
             bodies::carry(envelope, &mut edit, &[("result", "result"), ("error", "error")]);
         }
@@ -156,7 +156,7 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
             edit.push_bounded(NOTICES, notice(envelope), NOTICES_MAX);
         }
         EventType::MetricChanged => {
-            if let Some(usage) = envelope.get("usage").and_then(Value::as_object) {
+            if let Some(usage) = envelope.get("usage").and_then(MemberRef::object) {
                 let sum = summed(edit.read(USAGE), usage);
                 edit.set(USAGE, sum);
             }
@@ -170,7 +170,7 @@ fn notice(envelope: &EnvelopeView) -> Value {
     let mut notice = json!({ "sequence": envelope.sequence });
     for member in ["toolName", "message", "progress", "status", "severity", "code"] {
         if let Some(value) = envelope.get(member) {
-            notice[member] = value.clone();
+            notice[member] = value.into_value();
         }
     }
     notice

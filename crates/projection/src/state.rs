@@ -36,7 +36,7 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     if is_snapshot {
         let Some(state) = envelope.member("state") else { return };
         let mut content = Map::new();
-        STATE.put(&mut content, state.clone());
+        STATE.put(&mut content, state.into_value());
         bodies::add(envelope, &mut content, ("state", "state"));
         return fold.activities.open(KIND, KIND, surface, None).replace(content);
     }
@@ -45,7 +45,7 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     if !edit.has(STATE) {
         edit.set(STATE, json!({}));
     }
-    let patch: Vec<Value> = patch::operations(patch).into_iter().map(under_state).collect();
+    let patch: Vec<Value> = patch::operations(&patch.to_value()).into_iter().map(under_state).collect();
     match edit.apply(&patch) {
         Ok(()) => bodies::follow_patch(envelope, &mut edit, &patch),
         Err(error) => {

@@ -5,7 +5,7 @@
 use super::envelope_view::EnvelopeView;
 use super::members::{Any, List, Mark, Num, STALE_ABOUT, Str, TOPOLOGY_ABOUT, content, open_set};
 use super::{FoldState, carry, lifecycle, topology_schema};
-use crate::model::{EventType, Phase, Surface, TaskId};
+use crate::model::{EventType, MemberRef, Phase, Surface, TaskId};
 use serde_json::{Map, Value, json};
 
 content! {
@@ -79,18 +79,18 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     carry::ids(envelope, &mut edit, &["sessionId", "threadId", "parentSessionId", "parentThreadId"]);
     carry::ids(envelope, &mut edit, &["agentId"]);
     carry::refs(envelope, &mut edit);
-    if let Some(comments) = envelope.get("comments").and_then(Value::as_array) {
+    if let Some(comments) = envelope.get("comments").and_then(MemberRef::list) {
         edit.set(COMMENTS, carry::newest(comments, COMMENTS_MAX));
     }
     if let Some(comment) = comment(envelope) {
         edit.push_bounded(COMMENTS, comment, COMMENTS_MAX);
     }
     match envelope.get("attempts") {
-        Some(Value::Array(attempts)) => edit.set(ATTEMPTS, carry::newest(attempts, ATTEMPTS_MAX)),
-        Some(Value::Number(count)) => edit.set(ATTEMPT_COUNT, count.clone()),
+        Some(MemberRef::Value(Value::Array(attempts))) => edit.set(ATTEMPTS, carry::newest(attempts, ATTEMPTS_MAX)),
+        Some(MemberRef::Number(count)) => edit.set(ATTEMPT_COUNT, count.clone()),
         _ => {}
     }
-    if !had_failed && edit.read(STATUS) == Some("failed") && !envelope.get("attempts").is_some_and(Value::is_array) {
+    if !had_failed && edit.read(STATUS) == Some("failed") && envelope.get("attempts").and_then(MemberRef::list).is_none() {
         edit.push_bounded(ATTEMPTS, failed_attempt(envelope), ATTEMPTS_MAX);
     }
 }
@@ -99,8 +99,8 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
 fn comment(envelope: &EnvelopeView) -> Option<Value> {
     let mut comment = Map::from_iter([("sequence".to_owned(), json!(envelope.sequence))]);
     match envelope.get("comment")? {
-        Value::Object(stated) => comment.extend(stated.clone()),
-        text => drop(comment.insert("text".into(), text.clone())),
+        MemberRef::Value(Value::Object(stated)) => comment.extend(stated.clone()),
+        text => drop(comment.insert("text".into(), text.into_value())),
     }
     Some(Value::Object(comment))
 }
@@ -128,7 +128,7 @@ fn surface(envelope: &EnvelopeView) -> Surface {
 fn failed_attempt(envelope: &EnvelopeView) -> Value {
     let mut attempt = Map::from_iter([("sequence".to_owned(), json!(envelope.sequence)), ("status".to_owned(), json!("failed"))]);
     for member in ["error", "reason", "message", "lastRunRef"] {
-        attempt.extend(envelope.get(member).map(|value| (member.to_owned(), value.clone())));
+        attempt.extend(envelope.get(member).map(|value| (member.to_owned(), value.into_value())));
     }
     Value::Object(attempt)
 }

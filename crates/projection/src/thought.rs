@@ -3,13 +3,13 @@
 //! One activity per part.
 
 use super::activity_set::{Activity, Edit};
-use super::envelope_view::EnvelopeView;
+use super::envelope_view::{EnvelopeView, FactText};
 use super::members::{
     Any, CLIPPED_ABOUT, ContentSchema, Flag, Mark, Member, Str, TEXT, Text, TextStatus, TypedContent, WITHHELD, WITHHELD_ABOUT,
     content,
 };
-use super::{FoldState, carry, message_key};
-use crate::model::{EventType, PartId, Surface};
+use super::{FoldState, carry, message_key, stated};
+use crate::model::{EventType, PartId, Surface, WordsFact};
 use serde_json::Value;
 
 content! {
@@ -26,23 +26,33 @@ content! {
 pub static PLAN: ContentSchema =
     ContentSchema { kind: "plan", about: "A plan of the model, beside its messages.", members: REASONING.members };
 
-/// Members of an end beside its text, as the source states them.
-const END_MEMBERS: [Member<Any>; 4] = [Member::new("plan"), Member::new("steps"), Member::new("entries"), Member::new("summary")];
-
 pub(super) fn reasoning(envelope: &EnvelopeView, fold: &mut FoldState) {
-    match envelope.event_type {
-        EventType::ReasoningDelta => delta("reasoning", envelope, fold),
-        EventType::ReasoningSummary => finalize("reasoning", envelope, fold),
-        _ => {}
+    if matches!(envelope.event_type, EventType::ReasoningDelta | EventType::ReasoningSummary) {
+        add_words("reasoning", envelope, &envelope.words(), fold);
     }
 }
 
 pub(super) fn plan(envelope: &EnvelopeView, fold: &mut FoldState) {
-    match envelope.event_type {
-        EventType::PlanDelta => delta("plan", envelope, fold),
-        EventType::PlanFinal => finalize("plan", envelope, fold),
-        _ => {}
+    if matches!(envelope.event_type, EventType::PlanDelta | EventType::PlanFinal) {
+        add_words("plan", envelope, &envelope.words(), fold);
     }
+}
+
+/// Adds what a fact says to its thoughts.
+///
+/// The pattern names every member: a new one does not compile before the fold uses or ignores it here.
+fn add_words(activity: &str, envelope: &EnvelopeView, fact: &WordsFact, fold: &mut FoldState) {
+    #[rustfmt::skip]
+    let WordsFact {
+        text, plan, steps, entries, summary,
+        // Messages have the first ones. `EnvelopeView::is_withheld` reads the mark.
+        role: _, kind: _, attachments: _, withheld: _, status: _, extra: _,
+    } = fact;
+    if matches!(envelope.event_type, EventType::ReasoningDelta | EventType::PlanDelta) {
+        return delta(activity, envelope, text.as_deref().unwrap_or_default(), fold);
+    }
+    let beside = [("plan", plan), ("steps", steps), ("entries", entries), ("summary", summary)];
+    finalize(activity, envelope, envelope.whole_text(text.as_deref()), beside, fold);
 }
 
 /// The activity id of the message that the thought belongs to.
@@ -63,17 +73,23 @@ fn set_message_ids(edit: &mut Edit<'_>, envelope: &EnvelopeView, message: &str) 
     }
 }
 
-fn delta(kind: &str, envelope: &EnvelopeView, fold: &mut FoldState) {
+fn delta(kind: &str, envelope: &EnvelopeView, chunk: &str, fold: &mut FoldState) {
     let (Some(id), Some(message)) = (id(envelope, fold), message(envelope, fold)) else { return };
     let mut edit = fold.activities.open(kind, &id, Surface::InlineProcess, envelope.ids.agent.as_ref());
     set_message_ids(&mut edit, envelope, &message);
     edit.set(STATUS, TextStatus::Streaming);
-    edit.append(TEXT, envelope.text("text").unwrap_or_default());
+    edit.append(TEXT, chunk);
     carry::clipped_text(envelope, &mut edit);
 }
 
-fn finalize(kind: &str, envelope: &EnvelopeView, fold: &mut FoldState) {
-    let whole = envelope.whole_text();
+/// Ends thoughts. The members `beside` the text stay as the source states them.
+fn finalize(
+    kind: &str,
+    envelope: &EnvelopeView,
+    whole: Option<FactText<'_>>,
+    beside: [(&'static str, &Option<Box<Value>>); 4],
+    fold: &mut FoldState,
+) {
     let Some(message) = message(envelope, fold) else { return };
     let ids = match id(envelope, fold) {
         Some(id) => vec![id],
@@ -88,8 +104,8 @@ fn finalize(kind: &str, envelope: &EnvelopeView, fold: &mut FoldState) {
             None if !edit.has(TEXT) => edit.set(TEXT, ""),
             None => {}
         }
-        for member in END_MEMBERS {
-            edit.set_some(member, envelope.get(member.name()).filter(|_| !envelope.is_withheld()).cloned());
+        for (member, value) in beside.into_iter().filter(|_| !envelope.is_withheld()) {
+            edit.set_some(Member::<Any>::new(member), stated(value.as_deref()));
         }
         edit.set_some(WITHHELD, envelope.is_withheld().then_some(true));
         edit.set(STATUS, TextStatus::Complete);

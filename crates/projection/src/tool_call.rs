@@ -10,13 +10,13 @@
 use super::activity_set::{CHAR_BYTES_MAX, Edit};
 use super::envelope_view::EnvelopeView;
 use super::members::{
-    ACTION_STATUS, ActionStatus, Any, CLIPPED, CallState, CallStatus, Flag, Mark, Member, MemberType, Num, OUTPUT_CHANNELS,
-    OUTPUT_TEXT, Object, Position, Str, TOOL_CALL_ID, Text, TypedContent, WITHHELD, WITHHELD_ABOUT, content, joined,
+    ACTION_STATUS, ActionStatus, Any, CLIPPED, CallState, CallStatus, Flag, Mark, MemberType, Num, OUTPUT_CHANNELS, OUTPUT_TEXT,
+    Object, Position, Str, TOOL_CALL_ID, Text, TypedContent, WITHHELD, WITHHELD_ABOUT, content, joined,
 };
-use super::{ACTION_KIND, FoldState, bodies, diagnostics, number, patch};
-use crate::model::envelope::END_WITHHELD;
-use crate::model::{EventType, MessageId, Phase, Surface, TEXT_BYTES_MAX, ToolCallId};
+use super::{ACTION_KIND, FoldState, bodies, diagnostics, patch, stated};
+use crate::model::{CallFact, EventType, MessageId, Phase, Surface, TEXT_BYTES_MAX, ToolCallId};
 use serde_json::{Map, Number, Value, json};
+use std::borrow::Cow;
 
 /// The activity type, and the `activityType` of seed 002's reporters.
 pub const KIND: &str = "tool-call-progress";
@@ -97,22 +97,30 @@ const ACTIONS_SEARCHED_MAX: usize = 64;
 pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
     use EventType as E;
     match envelope.event_type {
-        E::ActionRequired => return link_action(envelope, fold),
-        E::ActionResolved => return on_action_resolved(envelope, fold),
+        E::ActionRequired => link_action(envelope, fold),
+        E::ActionResolved => on_action_resolved(envelope, fold),
+        E::ToolStarted | E::ToolArgs | E::ToolProgress | E::ToolOutputDelta | E::ToolResult | E::ToolFailed => {
+            fold_fact(envelope, &envelope.call(), fold);
+        }
+        // A reporter's activity may arrive as a state.
+        E::StateSnapshot | E::StateDelta if envelope.text("activityType") == Some(KIND) => {
+            fold_fact(envelope, &envelope.call(), fold);
+        }
         _ => {}
     }
-    // A reporter's activity may arrive in any of these classes.
-    let is_report = matches!(envelope.event_type, E::ToolProgress | E::StateSnapshot | E::StateDelta)
-        && envelope.text("activityType").map_or(envelope.event_type == E::ToolProgress, |kind| kind == KIND);
-    if !is_report
-        && !matches!(envelope.event_type, E::ToolStarted | E::ToolArgs | E::ToolOutputDelta | E::ToolResult | E::ToolFailed)
-    {
+}
+
+fn fold_fact(envelope: &EnvelopeView, fact: &CallFact, fold: &mut FoldState) {
+    let is_report = is_report(&envelope.event_type);
+    // Other activities are their source's own.
+    if is_report && fact.activity_type.as_deref().is_some_and(|kind| kind != KIND) {
         return;
     }
-    let Some(id) = call(envelope) else { return };
+    let Some(id) = call(envelope, fact) else { return };
     let is_known = fold.activities.get(KIND, id).is_some();
     let waits = action_of(fold, id).is_some_and(|action| waiting_call(fold, &action) == Some(id));
-    let asked = if matches!(envelope.event_type, E::ToolStarted | E::ToolArgs) { pending_action_about(fold, id) } else { None };
+    let is_start = envelope.event_type == EventType::ToolStarted;
+    let asked = if is_start || envelope.event_type == EventType::ToolArgs { pending_action_about(fold, id) } else { None };
     let mut edit = fold.activities.open(KIND, id, Surface::ToolUi, envelope.ids.agent.as_ref());
     if !is_known {
         init(&mut edit, id);
@@ -120,40 +128,138 @@ pub(super) fn fold(envelope: &EnvelopeView, fold: &mut FoldState) {
             edit.set(UNANNOUNCED, true);
         }
     }
-    let is_announced = !edit.has(UNANNOUNCED);
-    if envelope.event_type == E::ToolStarted && has_ended(&edit) && is_announced {
+    if is_start && has_ended(&edit) && !edit.has(UNANNOUNCED) {
         restart(&mut edit, id);
     }
-    if is_report {
-        if let Err(error) = progress(envelope, &mut edit, waits) {
+    match if is_report { reported(fact, &edit) } else { Ok(Some(Cow::Borrowed(fact))) } {
+        Ok(Some(fact)) => apply(envelope, &fact, &mut edit, waits),
+        Ok(None) => {}
+        Err(error) => {
             let note = json!({ "kind": "patch_not_applied", "activityType": KIND, "activityId": id, "error": error });
-            diagnostics::add_entry(fold, note);
+            return diagnostics::add_entry(fold, note);
         }
-        return;
-    }
-    set_tool_name(envelope, &mut edit);
-    edit.set_some(SOURCE_CALL_ID, envelope.text("sourceToolCallId"));
-    if !is_end(&envelope.event_type) && (envelope.event_type == E::ToolStarted || !has_ended(&edit)) {
-        edit.remove(UNANNOUNCED);
-    }
-    match envelope.event_type {
-        // The result came first. The start says whose it is.
-        E::ToolStarted if has_ended(&edit) => set_input(envelope, &mut edit),
-        E::ToolStarted if envelope.get(END_WITHHELD).is_some() => {
-            set_input(envelope, &mut edit);
-            edit.set(STATUS, CallStatus::Done);
-            edit.set(STATE, CallState::OutputAvailable);
-            edit.set(WITHHELD, true);
-        }
-        E::ToolStarted => start(envelope, &mut edit),
-        E::ToolArgs => args(envelope, &mut edit),
-        E::ToolOutputDelta => output(envelope, &mut edit),
-        _ => end(envelope, &mut edit),
     }
     if let Some(action) = asked {
         edit.set(ACTION_ID, action);
         mark_pending(&mut edit);
     }
+}
+
+/// Applies a fact to its call, which may wait for a decision.
+///
+/// The pattern names every member: a new one does not compile before the fold uses or ignores it here.
+fn apply(envelope: &EnvelopeView, fact: &CallFact, edit: &mut Edit<'_>, waits: bool) {
+    use EventType as E;
+    #[rustfmt::skip]
+    let CallFact {
+        tool_name, parent_call, message, awaits,
+        input, input_text, state, end_withheld,
+        status, progress, loaded, total, reported_name, node, parent_node, reported_parent,
+        channel, text, output_ref,
+        output, structured, error, duration_ms, cost_usd, truncated, untrusted, never_started, extra,
+        // `reported` has read the activity. `EnvelopeView::is_withheld` reads the mark, and the action its version.
+        activity_type: _, content: _, patch: _, replace: _, withheld: _, question_version: _, kind: _,
+    } = fact;
+    if is_report(&envelope.event_type) {
+        edit.set_some(MESSAGE, message.as_deref());
+        // Clients that show reports apart from their call place them at the first report.
+        if !edit.has(REPORTED) && awaits.is_none() {
+            edit.set(REPORTED, envelope.sequence);
+        }
+        if has_ended(edit) && !reopen(edit) {
+            return;
+        }
+    }
+    edit.set_some(TOOL_NAME, tool_name.as_deref().filter(|name| !name.is_empty()));
+    let parent = envelope.related("parentToolCallId").map_or(parent_call.as_deref(), Value::as_str);
+    edit.set_some(PARENT_CALL_ID, parent);
+    if !is_report(&envelope.event_type) {
+        edit.set_some(SOURCE_CALL_ID, envelope.text("sourceToolCallId"));
+        if envelope.event_type == E::ToolStarted || !is_end(&envelope.event_type) && !has_ended(edit) {
+            edit.remove(UNANNOUNCED);
+        }
+    }
+    match envelope.event_type {
+        // The result came first. The start says whose it is.
+        E::ToolStarted if has_ended(edit) => set_input(envelope, edit, stated(input.as_deref())),
+        E::ToolStarted if end_withheld.is_some() => {
+            set_input(envelope, edit, stated(input.as_deref()));
+            edit.set(STATUS, CallStatus::Done);
+            edit.set(STATE, CallState::OutputAvailable);
+            edit.set(WITHHELD, true);
+        }
+        E::ToolStarted => {
+            edit.remove(AWAITS);
+            edit.set(STATUS, CallStatus::Running);
+            edit.set(STATE, CallState::Running);
+            set_input(envelope, edit, stated(input.as_deref()));
+            edit.set_some(MESSAGE, message.as_deref());
+        }
+        E::ToolArgs => args(envelope, edit, input.as_deref(), input_text.as_deref(), state.as_deref()),
+        E::ToolOutputDelta => {
+            output_chunk(edit, channel.as_deref(), text.as_deref().unwrap_or_default());
+            set_output_ref(envelope, edit, output_ref.as_deref());
+            if !has_ended(edit) || reopen(edit) {
+                edit.remove(AWAITS);
+                edit.set(STATUS, CallStatus::Running);
+                edit.set(STATE, CallState::Progress);
+            }
+        }
+        E::ToolResult | E::ToolFailed => {
+            end(envelope, edit);
+            edit.set_some(DURATION_MS, duration_ms.clone());
+            if envelope.is_withheld() {
+                return edit.set(WITHHELD, true);
+            }
+            edit.remove(WITHHELD);
+            // A mark of another JSON type is one too.
+            let mark = |flag: Option<bool>, name: &str| flag.map(Value::Bool).or_else(|| stated(extra.get(name)));
+            edit.set_some(OUTPUT, output.as_deref().cloned());
+            edit.set_some(STRUCTURED, stated(structured.as_deref()));
+            edit.set_some(COST_USD, cost_usd.clone());
+            edit.set_some(TRUNCATED, stated(truncated.as_deref()));
+            edit.set_some(UNTRUSTED, mark(*untrusted, "untrusted"));
+            if envelope.event_type == E::ToolResult {
+                edit.remove(ERROR);
+            } else {
+                edit.set_some(ERROR, stated(error.as_deref()).map(error_object));
+                edit.set_some(NEVER_STARTED, mark(*never_started, "neverStarted"));
+            }
+            let error = if error.as_ref().is_some_and(|error| error.is_string()) { "error/message" } else { "error" };
+            bodies::carry(envelope, edit, &[("output", "output"), ("structured", "structured"), ("error", error)]);
+            set_output_ref(envelope, edit, output_ref.as_deref());
+        }
+        _ => {
+            for (member, text) in
+                [(TOOL_NAME, reported_name), (NODE_ID, node), (PARENT_NODE_ID, parent_node), (PARENT_CALL_ID, reported_parent)]
+            {
+                edit.set_some(member, text.as_deref().filter(|text| !text.is_empty()));
+            }
+            // Only a fraction is valid: the unit of a number above 1 is unknown.
+            let is_fraction = |n: &Number| n.as_f64().is_some_and(|n| (0.0..=1.0).contains(&n));
+            edit.set_some(PROGRESS, progress.clone().filter(is_fraction));
+            edit.set_some(LOADED, loaded.clone());
+            edit.set_some(TOTAL, total.clone());
+            // The run does not work on the call: it stays pending until the named party supplies the result.
+            if let Some(awaits) = awaits {
+                edit.set(STATUS, CallStatus::Pending);
+                return edit.set(AWAITS, awaits.as_str());
+            }
+            edit.remove(AWAITS);
+            // A call that waits for a decision stays pending, unless the report states another status.
+            match status.as_deref().and_then(CallStatus::of) {
+                None | Some(CallStatus::Pending) if waits => {}
+                status => {
+                    edit.set(STATUS, status.unwrap_or(CallStatus::Running));
+                    edit.set(STATE, CallState::Progress);
+                }
+            }
+        }
+    }
+}
+
+const fn is_report(event_type: &EventType) -> bool {
+    matches!(event_type, EventType::ToolProgress | EventType::StateSnapshot | EventType::StateDelta)
 }
 
 const fn is_end(event_type: &EventType) -> bool {
@@ -180,20 +286,11 @@ fn pending_action_about(fold: &FoldState, call: &str) -> Option<String> {
 /// The call of the fact.
 ///
 /// An activity may have the id in its content or, as with Awaken, in place of a message's id.
-fn call(envelope: &EnvelopeView) -> Option<&str> {
+fn call<'e>(envelope: &'e EnvelopeView, fact: &'e CallFact) -> Option<&'e str> {
     let of = envelope.ids.tool_call.as_ref().map(ToolCallId::as_str);
-    let is_activity = envelope.text("activityType").is_some();
-    let stated = || envelope.member("content").and_then(|content| content.get("call_id")).and_then(Value::as_str);
-    let named =
-        || stated().filter(|id| ToolCallId::new(id).is_ok()).or_else(|| envelope.ids.message.as_ref().map(MessageId::as_str));
-    if is_activity { of.or_else(named) } else { of }
-}
-
-/// Sets the tool's name and the parent call, if the fact has them.
-fn set_tool_name(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
-    edit.set_some(TOOL_NAME, envelope.text("toolName").filter(|name| !name.is_empty()));
-    let parent = envelope.related("parentToolCallId").or_else(|| envelope.get("parentToolCallId"));
-    edit.set_some(PARENT_CALL_ID, parent.and_then(Value::as_str));
+    let stated = || fact.content.as_ref()?.get("call_id")?.as_str().filter(|id| ToolCallId::new(id).is_ok());
+    let named = || stated().or_else(|| envelope.ids.message.as_ref().map(MessageId::as_str));
+    if fact.activity_type.is_some() { of.or_else(named) } else { of }
 }
 
 fn init(edit: &mut Edit<'_>, id: &str) {
@@ -226,37 +323,28 @@ fn restart(edit: &mut Edit<'_>, id: &str) {
     edit.set_some(REPORTED, reported);
 }
 
-fn start(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
-    edit.remove(AWAITS);
-    edit.set(STATUS, CallStatus::Running);
-    edit.set(STATE, CallState::Running);
-    set_input(envelope, edit);
-    edit.set_some(MESSAGE, envelope.text("message"));
-}
-
-fn set_input(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
-    edit.set_some(INPUT, envelope.get("input").cloned());
+fn set_input(envelope: &EnvelopeView, edit: &mut Edit<'_>, input: Option<Value>) {
+    edit.set_some(INPUT, input);
     bodies::carry(envelope, edit, &[("input", "input")]);
 }
 
-fn args(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
+fn args(envelope: &EnvelopeView, edit: &mut Edit<'_>, input: Option<&Value>, chunk: Option<&str>, state: Option<&str>) {
     let may_move = match edit.read(STATE) {
         None | Some(CallState::Running | CallState::InputStreaming | CallState::InputAvailable) => true,
         // A tool may report before its arguments arrive (Responses `in_progress`).
         Some(CallState::Progress) => !edit.has(INPUT) && !edit.has(INPUT_TEXT),
         Some(CallState::OutputAvailable | CallState::OutputError | CallState::Cancelled) => false,
     };
+    let is_complete = state.and_then(CallState::of) == Some(CallState::InputAvailable);
     let mut state = None;
-    if let Some(input) = envelope.payload.get("input") {
+    if let Some(input) = input {
         edit.remove(INPUT_TEXT);
-        edit.set(INPUT, input.clone());
-        bodies::carry(envelope, edit, &[("input", "input")]);
+        set_input(envelope, edit, Some(input.clone()));
         state = Some(CallState::InputAvailable);
-    } else if let Some(chunk) = envelope.text("inputText") {
+    } else if let Some(chunk) = chunk {
         edit.append(INPUT_TEXT, chunk);
         state = Some(CallState::InputStreaming);
     }
-    let is_complete = envelope.text("state").and_then(CallState::of) == Some(CallState::InputAvailable);
     if is_complete && state != Some(CallState::InputAvailable) {
         parse_streamed_input(edit);
         state = Some(CallState::InputAvailable);
@@ -274,86 +362,43 @@ fn parse_streamed_input(edit: &mut Edit<'_>) {
     }
 }
 
-/// Applies the tool's own report.
-///
-/// It is members of a fact, seed 002's state as an activity's content, or a patch of that.
-///
-/// If the call `waits` for a decision, it stays pending unless the report states another status.
+/// The tool's own report: the members of a fact, or in their place seed 002's state as an activity's content, or a patch
+/// of that. `None`: readers of the activity have it already.
 ///
 /// # Errors
-/// The reason why a patch does not apply. The content is then unchanged.
-fn progress(envelope: &EnvelopeView, edit: &mut Edit<'_>, waits: bool) -> Result<(), String> {
-    let is_activity = envelope.text("activityType").is_some();
-    let content = envelope.member("content").or_else(|| envelope.member("state")).filter(|_| is_activity);
-    let is_first = edit.read(STATE) != Some(CallState::Progress);
-    if content.is_some() && !is_first && envelope.get("replace") == Some(&Value::Bool(false)) {
-        return Ok(());
+/// The reason why a patch does not apply.
+fn reported<'f>(fact: &'f CallFact, edit: &Edit<'_>) -> Result<Option<Cow<'f, CallFact>>, String> {
+    if fact.activity_type.is_none() {
+        return Ok(Some(Cow::Borrowed(fact)));
     }
-    // The patch applies to the reported members only; the reporter must not change the others.
-    let patched = match envelope.get("patch").filter(|_| is_activity && content.is_none()) {
-        Some(patch) => {
-            let mut reported = reported_members(edit);
-            patch::apply(&mut reported, &patch::operations(patch), &mut None)?;
-            Some(reported)
+    let content = fact.content.as_deref().or_else(|| fact.extra.get("state"));
+    let is_known = edit.read(STATE) == Some(CallState::Progress);
+    let members = match (content, stated(fact.patch.as_deref())) {
+        (Some(_), _) if is_known && fact.replace == Some(false) => return Ok(None),
+        (Some(Value::Object(content)), _) => Cow::Borrowed(content),
+        (None, Some(patch)) => {
+            // The patch applies to the reported members only; the reporter must not change the others.
+            let known = |name: &&str| Some(((*name).to_owned(), edit.get_named(name)?.clone()));
+            let mut reported = REPORT_MEMBERS.iter().filter_map(known).collect();
+            patch::apply(&mut reported, &patch::operations(&patch), &mut None)?;
+            Cow::Owned(reported)
         }
-        None => None,
+        _ => return Ok(Some(Cow::Borrowed(fact))),
     };
-    let content = patched.as_ref().or_else(|| content.and_then(Value::as_object));
-    let get = |member: &str| match content {
-        Some(content) => content.get(member).filter(|value| !value.is_null()),
-        None => envelope.get(member),
-    };
-    let text = |member: Member<Str>| get(member.name()).and_then(Value::as_str);
-    edit.set_some(MESSAGE, text(MESSAGE));
-    // Clients that show reports apart from their call place them at the first report.
-    if !edit.has(REPORTED) && envelope.text("awaits").is_none() {
-        edit.set(REPORTED, envelope.sequence);
+    let mut fact = fact.clone();
+    for name in REPORT_MEMBERS {
+        match members.get(*name) {
+            Some(value) => fact.insert(*name, value.clone()),
+            None => drop(fact.remove(name)),
+        }
     }
-    if has_ended(edit) && !reopen(edit) {
-        return Ok(());
-    }
-    set_tool_name(envelope, edit);
-    for member in [TOOL_NAME, NODE_ID, PARENT_NODE_ID, PARENT_CALL_ID] {
-        edit.set_some(member, text(member).filter(|text| !text.is_empty()));
-    }
-    // Only a fraction is valid: the unit of a number above 1 is unknown.
-    let is_fraction = |n: &Number| n.as_f64().is_some_and(|n| (0.0..=1.0).contains(&n));
-    edit.set_some(PROGRESS, number(get(PROGRESS.name())).filter(is_fraction));
-    for member in [LOADED, TOTAL] {
-        edit.set_some(member, number(get(member.name())));
-    }
-    // The run does not work on the call: it stays pending until the named party supplies the result.
-    if let Some(awaits) = envelope.text("awaits") {
-        edit.set(STATUS, CallStatus::Pending);
-        edit.set(AWAITS, awaits);
-        return Ok(());
-    }
-    edit.remove(AWAITS);
-    match get(STATUS.name()).and_then(CallStatus::read) {
-        None | Some(CallStatus::Pending) if waits => return Ok(()),
-        status => edit.set(STATUS, status.unwrap_or(CallStatus::Running)),
-    }
-    edit.set(STATE, CallState::Progress);
-    Ok(())
+    Ok(Some(Cow::Owned(fact)))
 }
 
-/// The reported members of the content.
-fn reported_members(edit: &Edit<'_>) -> Map<String, Value> {
-    let members = REPORT_MEMBERS.iter().filter_map(|member| Some(((*member).to_owned(), edit.get_named(member)?.clone())));
-    members.collect()
-}
-
-fn output(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
-    let chunk = envelope.text("text").unwrap_or_default();
-    match envelope.text("channel").filter(|channel| !matches!(*channel, "" | "stdout")) {
+fn output_chunk(edit: &mut Edit<'_>, channel: Option<&str>, chunk: &str) {
+    match channel.filter(|channel| !matches!(*channel, "" | "stdout")) {
         None => edit.append(OUTPUT_TEXT, chunk),
         Some(channel) => channel_output(edit, channel, chunk),
-    }
-    set_output_ref(envelope, edit);
-    if !has_ended(edit) || reopen(edit) {
-        edit.remove(AWAITS);
-        edit.set(STATUS, CallStatus::Running);
-        edit.set(STATE, CallState::Progress);
     }
 }
 
@@ -389,39 +434,20 @@ fn end(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
     edit.remove(AWAITS);
     edit.set(STATUS, status);
     edit.set(STATE, state);
-    edit.set_some(DURATION_MS, number(envelope.get("durationMs")));
-    if envelope.is_withheld() {
-        return edit.set(WITHHELD, true);
-    }
-    edit.remove(WITHHELD);
-    edit.set_some(OUTPUT, envelope.payload.get("output").cloned());
-    edit.set_some(STRUCTURED, envelope.get("structured").cloned());
-    edit.set_some(COST_USD, number(envelope.get("costUsd")));
-    edit.set_some(TRUNCATED, envelope.get("truncated").cloned());
-    edit.set_some(UNTRUSTED, envelope.get("untrusted").cloned());
-    if state == CallState::OutputAvailable {
-        edit.remove(ERROR);
-    } else {
-        edit.set_some(ERROR, envelope.get("error").map(error_object));
-        edit.set_some(NEVER_STARTED, envelope.get("neverStarted").cloned());
-    }
-    let error = if envelope.text("error").is_some() { "error/message" } else { "error" };
-    bodies::carry(envelope, edit, &[("output", "output"), ("structured", "structured"), ("error", error)]);
-    set_output_ref(envelope, edit);
 }
 
 /// An error as an object with a message.
-fn error_object(error: &Value) -> Map<String, Value> {
+fn error_object(error: Value) -> Map<String, Value> {
     let message = match error {
-        Value::Object(error) => return error.clone(),
-        Value::String(message) => message.clone(),
+        Value::Object(error) => return error,
+        Value::String(message) => message,
         other => other.to_string(),
     };
     Map::from_iter([("message".to_owned(), message.into())])
 }
 
-fn set_output_ref(envelope: &EnvelopeView, edit: &mut Edit<'_>) {
-    edit.set_some(OUTPUT_REF, envelope.get("outputRef").or_else(|| envelope.related("output")).cloned());
+fn set_output_ref(envelope: &EnvelopeView, edit: &mut Edit<'_>, stated_ref: Option<&Value>) {
+    edit.set_some(OUTPUT_REF, stated(stated_ref).or_else(|| envelope.related("output").cloned()));
 }
 
 /// Links a call to its approval.

@@ -1,8 +1,7 @@
 //! The status of a run, derived from its facts.
 
 use super::pending_set::PendingSet;
-use crate::model::fact::ReadMembers;
-use crate::model::{ActionId, CONTINUES, EventType, Phase};
+use crate::model::{ActionId, CONTINUES, EventType, Payload, Phase};
 use serde::{Deserialize, Serialize};
 
 /// The status of a run.
@@ -119,7 +118,7 @@ const fn is_work(class: &EventType) -> bool {
 
 impl RunState {
     /// Applies an event to the run's state. Returns true if the run had already ended.
-    pub fn apply(&mut self, class: &EventType, phase: &Phase, action: Option<&ActionId>, payload: &impl ReadMembers) -> bool {
+    pub fn apply(&mut self, class: &EventType, phase: &Phase, action: Option<&ActionId>, payload: &Payload) -> bool {
         let marked = |member: &str| payload.is_true(member);
         match class {
             // The progress of a reader's answer is no sign of life from the runtime.
@@ -221,7 +220,7 @@ impl RunState {
 
     /// Whether a start with this payload continues the attempt at work.
     #[must_use]
-    pub fn is_continued_by(&self, start: &impl ReadMembers) -> bool {
+    pub fn is_continued_by(&self, start: &Payload) -> bool {
         self.attempt > 0 && !self.status.is_end() && start.is_true(CONTINUES)
     }
 

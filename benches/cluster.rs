@@ -6,6 +6,8 @@
 //! NATS servers, nodes and the load share the cores of one machine, so the figures say what a machine can do at least. The
 //! servers are those of `scripts/nats`; `STORE_BENCH_DIR` selects the disk. Under `cargo test` it is a short smoke test.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures by the machine's clock")]
+
 use nats::Nats;
 use serde_json::Value;
 use std::fmt::Write as _;

@@ -4,10 +4,11 @@
 //! prints the bytes of a join, and the bytes of a chunk at several positions of a long message.
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use proscenium::environment::Environment;
 use proscenium::feed::Frames;
 use proscenium::feed::{Feed, FeedConfig, Filter, ReadRequest, StartAt};
 use proscenium::guard::Policy;
-use proscenium::ingest::{Delivery, Environment, Ingest};
+use proscenium::ingest::{Delivery, Ingest};
 use proscenium::log::LogId;
 use proscenium::log::commit::Logs;
 use proscenium::log::embedded::{EmbeddedStore, Sync};

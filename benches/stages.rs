@@ -6,9 +6,10 @@
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use proscenium::encode::encoded::FrameBuffer;
 use proscenium::encode::native::Encoder;
+use proscenium::environment::Environment;
 use proscenium::feed::{Feed, FeedConfig};
 use proscenium::guard::{Guard, Policy};
-use proscenium::ingest::{Delivery, Environment, Ingest};
+use proscenium::ingest::{Delivery, Ingest};
 use proscenium::log::commit::Logs;
 use proscenium::log::journal::MemoryJournal;
 use proscenium::log::memory::MemoryStore;

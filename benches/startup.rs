@@ -7,6 +7,8 @@
 //! ingested. Memory is the resident memory of the server once it is ready. `STORE_BENCH_DIR` selects the disk. Under
 //! `cargo test` it starts on a few runs, as a smoke test.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures by the machine's clock")]
+
 use bytes::Bytes;
 use proscenium::log::embedded::{EmbeddedStore, Sync};
 use proscenium::log::testing::on_disk;

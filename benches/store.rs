@@ -6,6 +6,8 @@
 //! The disk determines most of the result; `STORE_BENCH_DIR` selects it. Without syncs (`never`), the result is the CPU
 //! cost. Under `cargo test` it runs for 20 ms per batch size, as a smoke test.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures by the machine's clock")]
+
 use bytes::Bytes;
 use proscenium::log::embedded::Sync;
 use proscenium::log::row::Row;

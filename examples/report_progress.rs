@@ -6,9 +6,9 @@
 //! it. `PROSCENIUM_URL=http://127.0.0.1:8787 cargo run --example report_progress` reports to a running server; watch
 //! the run with `proscenium tail index-docs`.
 
+use proscenium::environment::Environment;
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::ingest::Environment;
 use proscenium::log::Storage;
 use proscenium::serve::{KeepAlive, Limits, Server};
 use proscenium_reporter::{ProgressStatus, Reporter, ToolCallReporter, ToolProgressEvent, trust};
@@ -88,15 +88,15 @@ async fn generate(call: &ToolCallReporter) {
 
 /// Starts a server with a store in memory and returns its URL.
 async fn start_server() -> Result<String, Box<dyn Error>> {
-    let random = || {
-        let mut bits = [0; 16];
-        getrandom::fill(&mut bits).expect("the operating system provides randomness");
-        u128::from_ne_bytes(bits)
-    };
-    let environment = Environment { now: jiff::Timestamp::now, random };
     let store = Storage::memory();
-    let server =
-        Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), KeepAlive::default(), environment)?;
+    let server = Server::new(
+        store,
+        Policy::default(),
+        FeedConfig::default(),
+        Limits::default(),
+        KeepAlive::default(),
+        Environment::SYSTEM,
+    )?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
     tokio::spawn(server.run(listener, std::future::pending()));

@@ -7,11 +7,13 @@
 //! The script is in [`Turn::answer`] and [`Turn::resume`]: put your agent there. Its approval really waits, and the
 //! worker keeps no state meanwhile: the decision may come days later, and to another worker.
 
+#![expect(clippy::disallowed_methods, reason = "a worker is another process, with its own chance")]
+
 use clap::Parser;
 use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+use proscenium::environment::Environment;
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::ingest::Environment;
 use proscenium::log::Storage;
 use proscenium::serve::{KeepAlive, Limits, Server};
 use proscenium_reporter::trust;
@@ -355,15 +357,15 @@ fn segment(id: &str) -> PercentEncode<'_> {
 
 /// Starts a server with a store in memory.
 async fn serve(url: &str) -> Result<(), Box<dyn Error>> {
-    let random = || {
-        let mut bits = [0; 16];
-        getrandom::fill(&mut bits).expect("the operating system provides randomness");
-        u128::from_ne_bytes(bits)
-    };
-    let environment = Environment { now: jiff::Timestamp::now, random };
     let store = Storage::memory();
-    let server =
-        Server::new(store, Policy::default(), FeedConfig::default(), Limits::default(), KeepAlive::default(), environment)?;
+    let server = Server::new(
+        store,
+        Policy::default(),
+        FeedConfig::default(),
+        Limits::default(),
+        KeepAlive::default(),
+        Environment::SYSTEM,
+    )?;
     let listener = TcpListener::bind(url.trim_start_matches("http://").trim_end_matches('/')).await?;
     tokio::spawn(server.run(listener, std::future::pending()));
     Ok(())

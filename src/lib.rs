@@ -38,11 +38,13 @@
 //! # Modules
 //!
 //! The modules are listed in the order of the path, which is the best order for reading. A module uses only modules
-//! above it (`tests/it/repository.rs` checks that). First comes [`meter`], which all modules use. Five are crates of their
-//! own in `crates/`: they have no I/O and no clock, and their manifests say what they use. Last come modules outside the
-//! path. Authors of tools link another crate, `proscenium-reporter` in `sdk/rust`.
+//! above it (`tests/it/repository.rs` checks that). First come [`meter`] and [`environment`], which the modules after
+//! them use. Five are crates of their own in `crates/`: they have no I/O and no clock, and their manifests say what they
+//! use. Last come modules outside the path. Authors of tools link another crate, `proscenium-reporter` in `sdk/rust`.
 
 pub mod meter;
+
+pub mod environment;
 
 pub use proscenium_model as model;
 

@@ -18,7 +18,10 @@ use proscenium::auth::Authenticator;
 use proscenium::cluster::{ClusterNode, ClusterOptions};
 use proscenium::config::{Config, LogFormat, StoreKind};
 use proscenium::connect;
-use proscenium::ingest::{Environment, LARGE_DELIVERIES_MAX};
+use proscenium::environment::Environment;
+#[cfg(feature = "test-clock")]
+use proscenium::environment::test_clock;
+use proscenium::ingest::LARGE_DELIVERIES_MAX;
 use proscenium::log::commit::STORE_THREADS;
 use proscenium::log::{Storage, StoreError};
 use proscenium::meter::Counter;
@@ -33,9 +36,11 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 #[cfg(feature = "cluster")]
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+#[cfg(feature = "cluster")]
+use tokio::time::Instant;
 use tracing_log::{AsLog, LogTracer};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -118,23 +123,8 @@ enum Command {
     Man(help_files::ManPages),
 }
 
-/// The system clock, where dates of HTTP and of envelopes exist: a machine without a battery may start in any year.
-fn system_time() -> jiff::Timestamp {
-    let (first, last) = (jiff::Timestamp::UNIX_EPOCH, jiff::Timestamp::MAX);
-    let now = std::time::SystemTime::now();
-    let beyond = if now < std::time::SystemTime::UNIX_EPOCH { first } else { last };
-    jiff::Timestamp::try_from(now).unwrap_or(beyond).clamp(first, last)
-}
-
-/// The process's environment: the system clock and the operating system's randomness.
-const ENVIRONMENT: Environment = Environment {
-    now: system_time,
-    random: || {
-        let mut bits = [0; 16];
-        getrandom::fill(&mut bits).expect("the operating system provides randomness");
-        u128::from_ne_bytes(bits)
-    },
-};
+/// The process's environment.
+const ENVIRONMENT: Environment = Environment::SYSTEM;
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
@@ -190,6 +180,15 @@ fn failed(error: &Failure, code: ExitCode) -> ExitCode {
 const BLOCKING_THREADS: usize = STORE_THREADS + LARGE_DELIVERIES_MAX + 6;
 
 type Failure = Box<dyn std::error::Error>;
+
+/// The worker threads: one if a test sets the clock.
+fn workers(config: &Config) -> u16 {
+    #[cfg(feature = "test-clock")]
+    if test_clock::socket().is_some() {
+        return 1;
+    }
+    config.workers
+}
 
 fn in_runtime<T, F: Future<Output = Result<T, Failure>>>(workers: u16, work: impl FnOnce() -> F) -> Result<T, Failure> {
     let mut builder = match workers {
@@ -279,7 +278,9 @@ fn serve(config: &Config) -> Result<(), Failure> {
     #[cfg(feature = "otlp")]
     let (lost_lines, _traces) = otlp::start(config)?;
     raise_limit();
-    in_runtime(config.workers, || async {
+    in_runtime(workers(config), || async {
+        #[cfg(feature = "test-clock")]
+        test_clock::start()?;
         // Before the server announces itself: a signal that arrives right after that must find its handler.
         let stop = stop_signal()?;
         let tls = config.tls().map(Tls::load).transpose()?.map(Arc::new);

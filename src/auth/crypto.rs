@@ -3,11 +3,11 @@
 //! `jsonwebtoken` parses the format and passes the bytes on. Each key supports one algorithm, so a token cannot choose
 //! how it is checked. `ring` compares in constant time.
 
+use crate::environment;
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{Error, ErrorKind, Result};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind, EncodingKey};
 use ring::hmac;
-use ring::rand::SystemRandom;
 use ring::signature::{ED25519, Ed25519KeyPair, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RsaKeyPair};
 use ring::signature::{RsaPublicKeyComponents, UnparsedPublicKey};
 use signature::{Signer, Verifier};
@@ -52,7 +52,7 @@ impl Signer<Vec<u8>> for PrivateKey {
             Self::Ed(pair) => Ok(pair.sign(message).as_ref().to_vec()),
             Self::Rsa(pair) => {
                 let mut signature = vec![0; pair.public().modulus_len()];
-                pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), message, &mut signature)
+                pair.sign(&RSA_PKCS1_SHA256, &environment::key_randomness(), message, &mut signature)
                     .map_err(|_| signature::Error::new())?;
                 Ok(signature)
             }

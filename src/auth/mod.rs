@@ -13,7 +13,7 @@ pub mod rights;
 pub mod shared_tickets;
 pub mod tickets;
 
-use crate::ingest::Environment;
+use crate::environment::Environment;
 use keys::{Key, KeyThumbprint, parse_key_set, verify_signature};
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;

@@ -18,14 +18,7 @@ thread_local! {
     static NOW: Cell<i64> = const { Cell::new(1_000_000) };
 }
 
-const ENVIRONMENT: Environment = Environment {
-    now: || jiff::Timestamp::from_second(NOW.get()).unwrap(),
-    random: || {
-        let mut bits = [0; 16];
-        getrandom::fill(&mut bits).unwrap();
-        u128::from_ne_bytes(bits)
-    },
-};
+const ENVIRONMENT: Environment = Environment { now: || jiff::Timestamp::from_second(NOW.get()).unwrap(), ..Environment::SYSTEM };
 
 const SECRET: &[u8] = b"a secret of more than thirty-two bytes\n";
 

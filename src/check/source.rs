@@ -1,7 +1,8 @@
 //! Runs a runtime's own facts through the real write path in memory: adapter, ledger, guard and log.
 
+use crate::environment::Environment;
 use crate::guard::Policy;
-use crate::ingest::{Delivery, Environment, Ingest, IngestError};
+use crate::ingest::{Delivery, Ingest, IngestError};
 use crate::log::commit::{Logs, rows_after};
 use crate::log::journal::MemoryJournal;
 use crate::log::memory::MemoryStore;

@@ -7,7 +7,8 @@
 use super::screen::sanitize;
 use super::{Audience, CliError, Endpoint};
 use proscenium::check::{CheckOptions, CheckedLog, DEMANDS, InvalidLine, RULES, Report, Severity, check, source};
-use proscenium::ingest::{Environment, IngestError};
+use proscenium::environment::Environment;
+use proscenium::ingest::IngestError;
 use proscenium::model::{self, halves};
 use proscenium::source::{SOURCES, SourceKind, by_name, kind_of};
 use serde_json::Value;

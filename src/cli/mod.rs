@@ -34,8 +34,9 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fmt, io};
+use tokio::time::Instant;
 use tokio_rustls::rustls as tls;
 
 /// The time limit for connecting to a server.

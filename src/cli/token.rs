@@ -7,7 +7,7 @@ use super::{Audience, CliError};
 use clap::builder::NonEmptyStringValueParser;
 use proscenium::auth::keys::TokenSigner;
 use proscenium::auth::rights::Verb;
-use proscenium::ingest::Environment;
+use proscenium::environment::Environment;
 use serde_json::{Value, json};
 use std::fs::OpenOptions;
 use std::io::{self, Write};

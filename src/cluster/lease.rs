@@ -10,6 +10,7 @@
 //! machine is compared.
 
 use super::{Membership, Node, SILENCE_TIME_MAX};
+use crate::environment;
 use async_nats::jetstream::context::Context;
 use async_nats::jetstream::kv::{Config, Entry, Operation, Store};
 use async_nats::jetstream::stream::StorageType;
@@ -164,7 +165,7 @@ impl Bucket {
     /// Notices that the bucket has no entry for the lease, about which a watch says nothing.
     pub async fn refresh(&self, seen: &watch::Sender<SeenLease>) {
         if let Ok(Ok(None)) = tokio::time::timeout(WATCH_TIME_MAX, self.store.entry(LEADER_KEY)).await {
-            seen.send_replace(SeenLease { since: Some(Instant::now()), ..SeenLease::default() });
+            seen.send_replace(SeenLease { since: Some(environment::instant()), ..SeenLease::default() });
         }
     }
 
@@ -172,7 +173,7 @@ impl Bucket {
     pub async fn expire_leader(membership: Arc<Membership>) {
         loop {
             tokio::time::sleep(RENEW_INTERVAL / 2).await;
-            if membership.leader_heard.read().elapsed() > SILENCE_TIME_MAX {
+            if environment::elapsed(*membership.leader_heard.read()) > SILENCE_TIME_MAX {
                 membership.leader.send_if_modified(|leader| leader.take().is_some());
             }
         }
@@ -210,7 +211,7 @@ pub async fn answer<T, E: std::fmt::Display>(asked: impl Future<Output = Result<
 }
 
 fn apply(membership: &Membership, seen: &watch::Sender<SeenLease>, entry: &Entry) {
-    *membership.heard.write() = Instant::now();
+    *membership.heard.write() = environment::instant();
     let is_put = entry.operation == Operation::Put;
     if entry.key == LEADER_KEY {
         let lease = match serde_json::from_slice(&entry.value) {
@@ -219,7 +220,7 @@ fn apply(membership: &Membership, seen: &watch::Sender<SeenLease>, entry: &Entry
             Err(_) => LeaseEntry::Unknown,
         };
         refuse_unknown(membership, &lease, entry);
-        *membership.leader_heard.write() = Instant::now();
+        *membership.leader_heard.write() = environment::instant();
         let held = lease.held().map(|value| (value.node.clone(), value.url.clone()));
         membership.leader.send_if_modified(|leader| {
             let is_other = *leader != held;
@@ -228,7 +229,7 @@ fn apply(membership: &Membership, seen: &watch::Sender<SeenLease>, entry: &Entry
         });
         seen.send_modify(|seen| {
             if entry.revision != seen.revision {
-                *seen = SeenLease { revision: entry.revision, entry: lease, since: Some(Instant::now()) };
+                *seen = SeenLease { revision: entry.revision, entry: lease, since: Some(environment::instant()) };
             }
         });
     } else if let Some(id) = entry.key.strip_prefix(NODE_KEYS) {
@@ -239,7 +240,7 @@ fn apply(membership: &Membership, seen: &watch::Sender<SeenLease>, entry: &Entry
         let value = serde_json::from_slice::<NodeValue>(&entry.value).unwrap_or_default();
         membership.last.fetch_max(value.position, Ordering::Relaxed);
         let lag = Duration::from_millis(value.lag_ms);
-        let node = Node { url: value.url, position: value.position, lag, seen: Instant::now() };
+        let node = Node { url: value.url, position: value.position, lag, seen: environment::instant() };
         membership.nodes.write().insert(id.to_owned(), node);
     }
 }
@@ -272,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_lease_is_free_when_it_was_given_back_or_not_renewed() {
-        let begun = Instant::now();
+        let begun = environment::instant();
         let value = |is_released| {
             LeaseEntry::Known(LeaseValue { node: "a".into(), url: "http://a".into(), is_released, version: String::new() })
         };

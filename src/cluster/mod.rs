@@ -22,6 +22,7 @@ pub use node::{ClusterNode, ClusterOptions, seed};
 #[cfg(feature = "cluster")]
 pub use snapshot::Snapshots;
 
+use crate::environment;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -80,9 +81,9 @@ impl Membership {
             url,
             nodes: RwLock::default(),
             leader: watch::Sender::new(None),
-            leader_heard: RwLock::new(Instant::now()),
+            leader_heard: RwLock::new(environment::instant()),
             refused: RwLock::default(),
-            heard: RwLock::new(Instant::now()),
+            heard: RwLock::new(environment::instant()),
             takeovers: AtomicU64::new(0),
             last: AtomicU64::new(0),
             behind_since: RwLock::default(),
@@ -112,14 +113,14 @@ impl Membership {
     #[must_use]
     pub fn nodes(&self) -> Vec<(String, Node)> {
         let nodes = self.nodes.read();
-        let live = nodes.iter().filter(|(_, node)| node.seen.elapsed() < NODE_TIME_MAX);
+        let live = nodes.iter().filter(|(_, node)| environment::elapsed(node.seen) < NODE_TIME_MAX);
         live.map(|(id, node)| (id.clone(), node.clone())).collect()
     }
 
     /// Whether this node receives what the others append.
     #[must_use]
     pub fn is_following(&self) -> bool {
-        self.heard.read().elapsed() < SILENCE_TIME_MAX
+        environment::elapsed(*self.heard.read()) < SILENCE_TIME_MAX
     }
 
     /// Whether this node had everything once since its start.
@@ -137,8 +138,8 @@ impl Membership {
             *since = None;
             self.is_ready.store(true, Ordering::Relaxed);
         }
-        let since = if commits == 0 { None } else { Some(*since.get_or_insert_with(Instant::now)) };
-        (commits, since.map_or(Duration::ZERO, |since| since.elapsed()))
+        let since = if commits == 0 { None } else { Some(*since.get_or_insert_with(environment::instant)) };
+        (commits, since.map_or(Duration::ZERO, environment::elapsed))
     }
 
     /// How often this node has become the leader.

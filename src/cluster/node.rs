@@ -5,6 +5,7 @@ use super::lease::{Bucket, HELD_TIME, LeaseValue, NodeValue, RENEW_INTERVAL, See
 use super::snapshot::Snapshots;
 use super::tickets;
 use crate::auth::shared_tickets::SharedTickets;
+use crate::environment;
 use crate::log::commit::Logs;
 use crate::log::embedded::ReplicaDir;
 use crate::log::journal::Journal;
@@ -110,10 +111,10 @@ impl ClusterNode {
         let announced = NodeValue { url: options.url.clone(), position: applied, lag_ms: 0 };
         let Parts { bucket, tickets, snapshots, newest } = runtime.run(async {
             let replicas = open_stream(context, &stream).await?.cached_info().config.num_replicas;
-            let begun = Instant::now();
+            let begun = environment::instant();
             loop {
                 match Parts::open(context, &options, replicas, (&id, &announced)).await {
-                    Err(error) if begun.elapsed() < OPEN_TIME_MAX => {
+                    Err(error) if environment::elapsed(begun) < OPEN_TIME_MAX => {
                         // The NATS servers may be about to elect a leader for one of them.
                         tracing::warn!(%error, "cannot open the cluster yet; trying again");
                         tokio::time::sleep(RENEW_INTERVAL).await;
@@ -199,7 +200,7 @@ impl ClusterNode {
     ///
     /// The node with the smallest id among the followers does it; a cluster of one node does it itself.
     async fn write_snapshots(self: Arc<Self>, logs: Arc<Logs>) {
-        let mut checked = Instant::now();
+        let mut checked = environment::instant();
         loop {
             tokio::time::sleep(SNAPSHOT_CHECK_INTERVAL).await;
             let leader = self.membership.leader().map(|(id, _)| id);
@@ -208,8 +209,8 @@ impl ClusterNode {
             if deputy != Some(&self.membership.id) {
                 continue;
             }
-            if checked.elapsed() > ABANDONED_CHECK_INTERVAL {
-                checked = Instant::now();
+            if environment::elapsed(checked) > ABANDONED_CHECK_INTERVAL {
+                checked = environment::instant();
                 if let Err(error) = self.snapshots.remove_abandoned(checked).await {
                     tracing::warn!(%error, "cannot remove unfinished snapshots; trying again");
                 }
@@ -246,7 +247,7 @@ fn restore(
     journal: &JetStreamJournal,
     snapshots: &Snapshots,
 ) -> Result<ReplicaDir, StoreError> {
-    let begun = Instant::now();
+    let begun = environment::instant();
     loop {
         let (first, applied) = (journal.refresh_first()?, dir.mark().map_or(0, |mark| mark.applied));
         if applied + 1 >= first {
@@ -266,10 +267,10 @@ fn restore(
         dir = match restored {
             Ok(restored) => restored,
             Err(error @ StoreError::Unsupported { .. }) => return Err(error),
-            Err(error) if begun.elapsed() > OPEN_TIME_MAX => return Err(error),
+            Err(error) if environment::elapsed(begun) > OPEN_TIME_MAX => return Err(error),
             Err(error) => {
                 tracing::warn!(%error, "cannot restore the store yet; trying again");
-                std::thread::sleep(RENEW_INTERVAL);
+                environment::sleep_thread(RENEW_INTERVAL);
                 ReplicaDir::open(&options.data_dir, &options.name)?
             }
         };
@@ -312,7 +313,7 @@ impl HeldLease {
     }
 
     async fn renew(&mut self, revision: u64, renewed: Instant) {
-        let begun = Instant::now();
+        let begun = environment::instant();
         let id = &self.node.membership.id;
         let is_taken = {
             let seen = self.seen.borrow();
@@ -326,7 +327,7 @@ impl HeldLease {
                     self.lead(revision).await;
                 }
             }
-            Err(error) if is_taken || renewed.elapsed() > self.node.held_time => {
+            Err(error) if is_taken || environment::elapsed(renewed) > self.node.held_time => {
                 tracing::warn!(error, "this node has lost the lease, and follows");
                 self.step_down();
             }
@@ -342,7 +343,7 @@ impl HeldLease {
 
     async fn take(&mut self) {
         let seen = self.seen.borrow().clone();
-        let begun = Instant::now();
+        let begun = environment::instant();
         if seen.may_be_dropped(begun) {
             self.node.bucket.refresh(&self.seen).await;
         }

@@ -9,6 +9,7 @@
 //! that goes on elsewhere. So an upload that stands still for [`STALL_TIME_MAX`] fails by its own clock, and a node
 //! removes chunks that have not become more for [`ABANDONED_TIME`] by its own clock.
 
+use crate::environment;
 use crate::log::commit::Logs;
 use crate::log::embedded::ReplicaDir;
 use crate::log::{Mark, StoreError};
@@ -140,8 +141,8 @@ impl Snapshots {
             return Err(failed(&"the store makes no snapshots"));
         };
         let mark = ReplicaDir::mark_of(&first)?;
-        let progress = Mutex::new(Instant::now());
-        let stalled = || progress.lock().elapsed() > STALL_TIME_MAX;
+        let progress = Mutex::new(environment::instant());
+        let stalled = || environment::elapsed(*progress.lock()) > STALL_TIME_MAX;
         let chunks = futures_util::stream::unfold(Some((Some(first), waiting, exporting)), async |state| {
             let (first, mut waiting, exporting) = state?;
             let next = if first.is_some() { first } else { waiting.recv().await };
@@ -156,7 +157,7 @@ impl Snapshots {
                 return Some((Err(error), None));
             };
             let chunk = if stalled() { Err(io::Error::from(io::ErrorKind::TimedOut)) } else { Ok(chunk) };
-            *progress.lock() = Instant::now();
+            *progress.lock() = environment::instant();
             Some((chunk, Some((None, waiting, exporting))))
         });
         let name = format!("snapshot-{:020}-{node}", mark.applied);

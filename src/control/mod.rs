@@ -25,8 +25,9 @@ pub mod user_headers;
 pub use crate::log::control::DEFAULT_AGENT;
 pub use listing::{list, list_entry};
 
+use crate::environment::Environment;
 use crate::guard::redact_text;
-use crate::ingest::{Environment, Ingest, ServerAppend, WriterView};
+use crate::ingest::{Ingest, ServerAppend, WriterView};
 use crate::log::commit::{Logs, Summary};
 use crate::log::control::{ControlChange, ControlRecord, ControlState, OPEN_CONTROLS_MAX, SupersededAction};
 use crate::log::queues::{Due, LeasedControl, Queues, WorkRoom};

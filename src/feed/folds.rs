@@ -247,7 +247,7 @@ pub async fn make_checkpoints_of_grown(logs: Arc<Logs>, mut grown: tokio::sync::
     while let Some(log) = grown.recv().await {
         loop {
             let epoch = log.tail().epoch;
-            let begun = std::time::Instant::now();
+            let begun = tokio::time::Instant::now();
             let made = logs.work({
                 let (log, logs) = (log.clone(), logs.clone());
                 move |store| make_checkpoints(store, &log, &logs.counts().checkpoints)

@@ -5,6 +5,7 @@ use super::pace::Flushed;
 use super::ring::{Chunk, Ring};
 use super::{Feed, Frames};
 use crate::encode::native::Encoder;
+use crate::environment;
 use crate::log::commit::{Log, Tail};
 use crate::log::row::Rows;
 use crate::model::{Audience, Sequence};
@@ -111,7 +112,7 @@ impl Hub {
 
     /// Encodes the frames since the last flush, for every view with readers, and wakes the readers.
     pub async fn flush(self: &Arc<Self>, feed: &Arc<Feed>) {
-        let begun = Instant::now();
+        let begun = environment::instant();
         let committed = self.log.acknowledge_announcement();
         let mut flushed = Flushed::default();
         for view in self.read() {
@@ -203,7 +204,7 @@ impl FanOut {
 
 impl Drop for FanOut {
     fn drop(&mut self) {
-        let (now, tick, hub) = (Instant::now(), self.feed.sizes.tick, &self.hub);
+        let (now, tick, hub) = (environment::instant(), self.feed.sizes.tick, &self.hub);
         let is_behind = hub.log.announced_at().is_some();
         *hub.next_flush_at.lock() = Some(self.flushed.next_flush_at(self.committed, self.begun, now, tick, is_behind));
         let is_last = hub.fan_outs.fetch_sub(1, Ordering::SeqCst) == 1;

@@ -33,6 +33,7 @@ pub use any_reader::{AnyReader, TryNext};
 pub use filter::{Filter, Frames, Names, ReadRequest};
 pub use log_set::{LogSet, SessionPredicate};
 
+use crate::environment;
 use crate::log::commit::{CommittedGroup, Log, Logs, Tail};
 use crate::log::{LogId, StoreError};
 use crate::meter::{Counter, Histogram};
@@ -184,7 +185,7 @@ impl Feed {
         if hub.defer_to_arrival() {
             return None;
         }
-        let now = Instant::now();
+        let now = environment::instant();
         let later = hub.next_flush_at.lock().filter(|at| *at > now);
         if later.is_none() {
             hub.flush(self).await;
@@ -298,7 +299,7 @@ impl Feed {
     pub fn lag(&self) -> Duration {
         let waiting = self.hubs.iter().filter(|hub| hub.readers.load(Ordering::Relaxed) > 0);
         let oldest = waiting.filter_map(|hub| hub.log.announced_at()).min();
-        oldest.map_or(Duration::ZERO, |at| at.elapsed())
+        oldest.map_or(Duration::ZERO, environment::elapsed)
     }
 
     /// The size of the cache of older frames, in bytes.

@@ -76,7 +76,7 @@ mod tests {
     }
 
     fn pause_if(is_behind: bool, envelopes: u64, bytes: usize, gathered: Duration, took: Duration) -> Duration {
-        let committed = Instant::now();
+        let committed = crate::environment::instant();
         let ended = committed + gathered + took;
         Flushed { envelopes, bytes }.next_flush_at(Some(committed), committed + gathered, ended, TICK, is_behind) - ended
     }

@@ -3,12 +3,12 @@
 //! The writer first checks what depends on the log: its epoch, duplicates, the caller's write scope. Nothing has changed
 //! until then. It then applies fact after fact, and no step of that refuses one.
 
-use super::Environment;
 use super::delivery::{Delivery, PRODUCERS_MAX, Producer, WriteScope, WriteTarget};
 use super::parse::{Parsed, Refused, parse};
 use super::receipt::{IngestError, OutOfScope, Receipt};
 use super::stamp::{StampContext, Stamped};
 use super::writer::{LogWriter, Numbering, WriterState};
+use crate::environment::Environment;
 use crate::guard::Policy;
 use crate::log::LogId;
 use crate::log::agent_memory::MemoryWrite;

@@ -1,10 +1,11 @@
 //! Appends by the server itself, ordered after all accepted facts and before any later ones.
 
+use super::Ingest;
 use super::pending::ATTEMPTS_MAX;
 use super::questions::Questions;
 use super::stamp::StampContext;
 use super::writer::{LogWriter, WriterState};
-use super::{Environment, Ingest};
+use crate::environment::Environment;
 use crate::guard::Policy;
 use crate::log::agent_memory::AgentMemory;
 use crate::log::commit::Summary;

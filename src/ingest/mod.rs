@@ -61,6 +61,7 @@ pub use receipt::{IngestError, OutOfScope, Receipt, VIOLATIONS_MAX};
 pub use stamp::BlobMeta;
 pub use writer::unreadable_entries;
 
+use crate::environment::Environment;
 use crate::guard::Policy;
 use crate::log::commit::{Log, Logs};
 use crate::log::{LogId, StoreError};
@@ -79,16 +80,6 @@ use writer::{LogWriter, PendingAppend, WriterState};
 /// The guard does not save text that may be most of a secret. Beyond this limit, such text reads `[redacted]`, as it
 /// does after a restart.
 pub const HOLDING_LOGS_MAX: usize = 1024;
-
-/// The source of time and randomness.
-///
-/// `main` gives it, so that all other code is a function of its arguments.
-#[derive(Debug, Clone, Copy)]
-pub struct Environment {
-    pub now: fn() -> jiff::Timestamp,
-    /// Random bits from the operating system.
-    pub random: fn() -> u128,
-}
 
 /// The write path of all logs.
 pub struct Ingest {

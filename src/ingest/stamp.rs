@@ -2,12 +2,12 @@
 //!
 //! The ledger records each draft, the guard redacts it, and each audience gets its view.
 
-use super::Environment;
 use super::attempt::AttemptStarts;
 use super::questions::Questions;
 use super::receipt::VIOLATIONS_MAX;
 use super::rows::EncodedRows;
 use super::writer::{EventIds, LogWriter};
+use crate::environment::Environment;
 use crate::guard::{Guarded, Policy};
 use crate::log::commit::{Preview, Summary, count_of};
 use crate::log::control::{ControlRecord, ControlState, PENDING_ACTIONS_MAX, PendingAction, PendingDetail};

@@ -1,10 +1,10 @@
 //! The writer of one log: the state of the stages, as the last append saved it and the next one will.
 
-use super::Environment;
 use super::attempt::AttemptStarts;
 use super::pending::{Commit, InFlight};
 use super::questions::Questions;
 use super::rows::EncodedRows;
+use crate::environment::Environment;
 use crate::guard::Guard;
 use crate::log::agent_memory::{AGENT_MEMORY_KEY_PREFIX, AgentMemory};
 use crate::log::commit::{Chain, Log, Logs, PENDING_KEY_PREFIX, Submission, Summary, summary_of};

@@ -48,6 +48,7 @@ use super::{
     Blob, Commit, Limit, ListedLog, LoadedLog, LogHead, LogId, LogKind, Mark, Place, PlacedAppend, Store, StoreError,
     StoredAppend, panic_message,
 };
+use crate::environment;
 use crate::model::{BlobId, Epoch, Sequence};
 use bytes::Bytes;
 use erase::PendingDelete;
@@ -58,16 +59,15 @@ use keys::{
 use parking_lot::Mutex;
 use persist::Persist;
 use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
 use std::fs::File;
-use std::hash::{BuildHasher, Hasher};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use trees::{Batch, TreeName, Trees};
 
 /// Up to this many bytes of tables, opening a store reads and checks every table completely.
@@ -179,7 +179,7 @@ impl EmbeddedStore {
             found if found.is_some() || migrate::is_old_store(dir) => migrate::migrate(dir, found, verify_bytes_max, keep_copy)?,
             _ => format::write_current(dir)?,
         }
-        let journal = LocalJournal::open(&journal, sync, random_u64)?;
+        let journal = LocalJournal::open(&journal, sync, || environment::random() as u64)?;
         let shared = Shared::open(&trees, journal.bounds(), Box::new(journal.syncer()), verify_bytes_max)?;
         migrate::remove_old_store(dir)?;
         Ok((Self::start_threads(shared)?, journal))
@@ -207,7 +207,7 @@ impl EmbeddedStore {
             if begun.elapsed() > time_max {
                 return false;
             }
-            std::thread::sleep(Duration::from_millis(5));
+            environment::sleep_thread(Duration::from_millis(5));
         }
         true
     }
@@ -418,11 +418,6 @@ fn damaged_file(path: &Path, doing: &'static str, e: &lsm_tree::Error) -> StoreE
         StoreError::Corrupt { .. } => tables::find_corrupt_file(path).unwrap_or(fault),
         fault => fault,
     }
-}
-
-/// A number that no two calls return, for the salts of the journal.
-fn random_u64() -> u64 {
-    RandomState::new().build_hasher().finish()
 }
 
 fn put(batch: &mut Batch, PlacedAppend { append, place }: &PlacedAppend) {

@@ -3,9 +3,10 @@
 use crate::harness::{
     AUDIENCES, Client, Frame, Transport, fact, list_recordings, recording, start_local, start_local_with, to_ndjson, with_timeout,
 };
+use proscenium::environment::Environment;
 use proscenium::feed::{Feed, FeedConfig};
 use proscenium::guard::Policy;
-use proscenium::ingest::{Delivery, Environment, Ingest};
+use proscenium::ingest::{Delivery, Ingest};
 use proscenium::log::commit::Logs;
 use proscenium::log::journal::MemoryJournal;
 use proscenium::log::memory::MemoryStore;

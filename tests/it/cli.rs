@@ -447,7 +447,8 @@ async fn a_failed_export_leaves_no_file() {
 #[test]
 fn the_version_names_the_commit_and_the_features() {
     let shown = run(&mut proscenium(&["--version"]));
-    let enabled = [("cluster", cfg!(feature = "cluster")), ("otlp", cfg!(feature = "otlp"))];
+    let enabled =
+        [("cluster", cfg!(feature = "cluster")), ("otlp", cfg!(feature = "otlp")), ("test-clock", cfg!(feature = "test-clock"))];
     let names: Vec<_> = enabled.iter().filter(|(_, is_enabled)| *is_enabled).map(|(name, _)| *name).collect();
     let features = if names.is_empty() { "none".to_owned() } else { names.join(" ") };
     let version = env!("CARGO_PKG_VERSION");

@@ -5,9 +5,9 @@
 //! allow. Every test that reads a stream therefore also checks its grammar.
 
 use proscenium::cluster::Membership;
+use proscenium::environment::Environment;
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::ingest::Environment;
 use proscenium::log::embedded::Sync;
 use proscenium::log::{Storage, StoreError};
 use proscenium::serve::cluster::Cluster;
@@ -282,12 +282,7 @@ pub async fn start_local_node() -> Client {
 
 /// Builds an environment of the system's randomness and this clock.
 pub fn environment(now: fn() -> jiff::Timestamp) -> Environment {
-    let random = || {
-        let mut bits = [0; 16];
-        getrandom::fill(&mut bits).expect("the system has randomness");
-        u128::from_ne_bytes(bits)
-    };
-    Environment { now, random }
+    Environment { now, ..Environment::SYSTEM }
 }
 
 /// Serves until `stop` completes. Returns a client, and a handle that ends with the server.

@@ -6,6 +6,7 @@
 //! a failure.
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![expect(clippy::disallowed_methods, reason = "a test has the machine's clocks; the server's are its own")]
 
 mod harness;
 

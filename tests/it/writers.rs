@@ -3,9 +3,10 @@
 use crate::harness::{Client, Process, environment, fact, serve_until, start_local, to_ndjson, with_timeout};
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
+use proscenium::environment::Environment;
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::ingest::{CompactionPlan, Delivery, Environment, Ingest, Pending, Producer, Receipt};
+use proscenium::ingest::{CompactionPlan, Delivery, Ingest, Pending, Producer, Receipt};
 use proscenium::log::commit::{Logs, Summary, rows_after};
 use proscenium::log::journal::{Gate, MemoryJournal};
 use proscenium::log::memory::MemoryStore;

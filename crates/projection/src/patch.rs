@@ -439,6 +439,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "it measures")]
     fn the_work_for_a_patch_does_not_grow_with_the_content() {
         let rounds = |n: usize| -> Vec<Value> {
             let rounds = [json!({"op": "move", "from": "/a", "path": "/b"}), json!({"op": "move", "from": "/b", "path": "/a"})];

@@ -1,6 +1,7 @@
 //! Reports a tool's progress to a Proscenium server, from any Rust process.
 //!
 #![doc = include_str!("../README.md")]
+#![expect(clippy::disallowed_methods, reason = "a library in another process, with its own clock")]
 
 // In the order of reading: a module uses only modules above it (`tests/it/repository.rs` checks that).
 mod id;

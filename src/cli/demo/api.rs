@@ -1,6 +1,7 @@
 //! A runtime's client of the public HTTP API: it sends facts and claims controls.
 
 use crate::cli::{Chunks, CliError, Endpoint};
+use proscenium::environment;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -140,7 +141,7 @@ pub struct Producer {
 impl Producer {
     fn new(api: &Api, url: &str, ids: &[(&str, &str)]) -> Self {
         let (client, endpoint) = (api.client.clone(), api.endpoint.clone());
-        Self { client, endpoint, url: url_with_query(url, ids), id: Uuid::now_v7().to_string(), sent: 0 }
+        Self { client, endpoint, url: url_with_query(url, ids), id: Uuid::from_u128(environment::random()).to_string(), sent: 0 }
     }
 
     /// Sends facts, all or none, and returns when they are durable.

@@ -18,8 +18,8 @@ use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 /// The most bytes of rows and bodies in one group. A larger submission is a group of its own.
 const GROUP_BYTES_MAX: usize = 4 * 1024 * 1024;

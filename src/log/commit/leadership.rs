@@ -5,6 +5,7 @@
 //! this belief, keeps two nodes from appending. The lease keeps a node that was paused or cut off from refusing what the
 //! next leader would accept: a refusal appends nothing, so no fence stops it.
 
+use crate::environment;
 use crate::log::Leader;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,7 +45,7 @@ impl Leadership {
 
     /// Whether this process may append.
     pub fn leads(&self) -> bool {
-        self.is_alone || *self.leads.borrow() && self.until.lock().is_some_and(|until| Instant::now() < until)
+        self.is_alone || *self.leads.borrow() && self.until.lock().is_some_and(|until| environment::instant() < until)
     }
 
     /// Whether this process may append, when it changes.

@@ -15,7 +15,8 @@ use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Bytes of records that are read from the journal at once.
 const READ_BYTES_MAX: usize = 8 << 20;

@@ -1,5 +1,6 @@
 //! One log: its tail, its newest rows, its watchers, and the last activity of its producers.
 
+use crate::environment;
 use crate::log::moves::{Follower, Moves};
 use crate::log::summary::Summary;
 use crate::log::{Append, LogId, PlacedAppend, StoredAppend};
@@ -313,7 +314,7 @@ impl Log {
         }
         let is_announced = watched && !self.announced.swap(true, Ordering::AcqRel);
         if watched {
-            recent.announced_at.get_or_insert_with(Instant::now);
+            recent.announced_at.get_or_insert_with(environment::instant);
         }
         recent.list_move();
         (before, is_announced)

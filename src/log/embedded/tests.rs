@@ -77,14 +77,14 @@ fn the_next_start_finishes_an_interrupted_erasure_and_no_reader_sees_half_of_it(
     let store = on_disk(dir.path(), Sync::Always).unwrap();
     let left = |tree| store.shared.trees.snapshot().prefix(tree, number.to_be_bytes()).count();
     while store.shared.persist.state.lock().deleted[1].is_empty() {
-        std::thread::sleep(Duration::from_millis(1));
+        environment::sleep_thread(Duration::from_millis(1));
     }
     assert_eq!([TreeName::Index, TreeName::State, TreeName::Bodies].map(left), [0, 0, 0]);
     assert_eq!(store.shared.trees.snapshot().iter(TreeName::Rows).count(), 1);
     store.persist().unwrap();
     let has_tombstone = || store.shared.trees.snapshot().get(TreeName::Names, &tombstone_key(number)).unwrap().is_some();
     while has_tombstone() {
-        std::thread::sleep(Duration::from_millis(1));
+        environment::sleep_thread(Duration::from_millis(1));
     }
     let read = store.read(&log(), Epoch::from_random(1), Sequence::NONE, ALL).unwrap();
     assert_eq!(read.iter().map(|stored| &stored.rows[..]).collect::<Vec<_>>(), [b"row 0"]);
@@ -117,7 +117,7 @@ fn compaction_frees_disk_space_and_erasure_frees_the_rest() {
     store.erase(&log()).unwrap();
     let left = |tree| store.shared.trees.snapshot().iter(tree).count();
     while [TreeName::Index, TreeName::Rows].map(left) != [0, 0] {
-        std::thread::sleep(Duration::from_millis(1));
+        environment::sleep_thread(Duration::from_millis(1));
     }
 }
 

@@ -15,6 +15,7 @@
 //! The file is also the lock of the data directory, because this store reads the journals before the engine takes its
 //! own lock.
 
+use crate::environment;
 use crate::log::StoreError;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::FileExt;
@@ -164,7 +165,7 @@ fn take_lock(file: &File, dir: &Path) -> Result<(), StoreError> {
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(()),
-            Err(TryLockError::WouldBlock) if attempts.next().is_some() => std::thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) if attempts.next().is_some() => environment::sleep_thread(LOCK_PAUSE),
             Err(TryLockError::WouldBlock) => return Err(StoreError::Locked { path: dir.to_owned() }),
             Err(TryLockError::Error(e)) => return Err(StoreError::failed("locking the tail file", &e)),
         }

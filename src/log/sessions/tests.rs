@@ -152,7 +152,7 @@ fn a_commit_costs_the_same_in_a_session_with_many_runs() {
         let mut now = summary.clone();
         now.run.pending.insert("more");
         let once = || {
-            let begun = std::time::Instant::now();
+            let begun = tokio::time::Instant::now();
             for _ in 0..1000 {
                 sessions.apply(&run("r1"), 1, Some(&summary), &now).notify();
             }

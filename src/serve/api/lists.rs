@@ -15,6 +15,7 @@ use super::attention::AttentionFilter;
 use super::session_list::SessionList;
 use crate::encode::encoded::{EncodedFrames, FrameBuffer};
 use crate::encode::lists::{self, ListFrame};
+use crate::environment;
 use crate::feed::merged::position_and_rows;
 use crate::feed::{AnyReader, StartAt, merged_reader};
 use crate::log::list_changes::ListChange;
@@ -311,7 +312,6 @@ impl ListReader {
 }
 
 /// The entries that a client was sent, as hashes.
-#[derive(Default)]
 struct SentEntries {
     hasher: RandomState,
     by_key: HashMap<u64, u64>,
@@ -319,6 +319,12 @@ struct SentEntries {
     is_partial: bool,
     /// Whether a list had more entries at the start.
     is_truncated: bool,
+}
+
+impl Default for SentEntries {
+    fn default() -> Self {
+        Self { hasher: environment::hash_keys(), by_key: HashMap::new(), is_partial: false, is_truncated: false }
+    }
 }
 
 impl SentEntries {

@@ -79,9 +79,10 @@ pub fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::Environment;
     use crate::feed::FeedConfig;
     use crate::guard::Policy;
-    use crate::ingest::{Environment, ServerAppend};
+    use crate::ingest::ServerAppend;
     use crate::log::{LogId, Storage};
     use crate::model::{Draft, EventType, RunId};
     use crate::serve::{KeepAlive, Limits, Server};

@@ -13,7 +13,8 @@ use crate::model::{Epoch, Sequence};
 use crate::retention::{RowRemover, deletable_rows};
 use crate::serve::App;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Runs of one list.
 const LIST_PAGE_RUNS: usize = 256;

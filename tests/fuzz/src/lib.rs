@@ -13,7 +13,7 @@ use jsonschema::{Registry, Validator};
 use proscenium::auth::{AuthConfig, Authenticator};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
-use proscenium::ingest::Environment;
+use proscenium::environment::Environment;
 use proscenium::log::{Storage};
 use proscenium::model::schema;
 use proscenium::projection;

@@ -1,5 +1,7 @@
 //! The time that the guard takes.
 
+#![expect(clippy::disallowed_methods, reason = "it measures")]
+
 use super::*;
 use crate::model::Payload;
 use serde_json::Map;

@@ -4,7 +4,8 @@ use crate::log::StoreError;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{Context, CreateStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType, Stream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// The replicas of a stream with which it survives the loss of a server.
 const REPLICAS: usize = 3;

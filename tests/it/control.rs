@@ -1,7 +1,7 @@
 //! Controls: each request reaches its owner once, in order and across crashes, and changes nothing by itself.
 
 use crate::harness::{
-    AUDIENCES, Client, Process, Response, environment, fact, repository, serve_until, storage_in, with_timeout,
+    AUDIENCES, Client, ClockedProcess, Process, Response, environment, fact, repository, serve_until, storage_in, with_timeout,
 };
 use futures_util::{SinkExt, StreamExt};
 use proscenium::control::{ATTEMPTS_MAX, CONTROL_BYTES_MAX};
@@ -368,9 +368,41 @@ async fn a_waiting_claim_wakes_at_once_and_two_claims_never_get_the_same_control
     asked.sort();
     assert_eq!(got, asked);
     assert_eq!(claim(&client, "default", "wait=0").await, Vec::<Value>::new());
-    let begun = Instant::now();
-    assert_eq!(claim(&client, "default", "wait=1").await, Vec::<Value>::new(), "a claim that times out is 200 and empty");
-    assert!(begun.elapsed() >= Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn the_binary_ends_waits_leases_and_controls_in_their_time() {
+    let dir = tempfile::tempdir().unwrap();
+    // The run stays active although it is silent.
+    let clocked = ClockedProcess::start(dir.path(), &["--stale-after", "604800", "--settle-after", "604800"]);
+    let client = &clocked.client;
+    let seconds = Duration::from_secs;
+    client.append("r", &[started()]).await;
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { claim(&client, "default", "wait=60").await }
+    });
+    let passed = clocked.advance_until("the empty claim", seconds(5), async || waiting.is_finished()).await;
+    assert_eq!(waiting.await.unwrap(), Vec::<Value>::new(), "a claim that times out is 200 and empty");
+    assert!(passed >= seconds(55), "{passed:?}");
+
+    // A worker takes the control again and again and never answers. In the end nobody does.
+    let id = submit(client, "r", json!({"control": "steer", "value": "left"})).await;
+    let status = async || statuses(client, "r").await.remove(0).1;
+    for attempt in 1..=ATTEMPTS_MAX {
+        assert_eq!(claim_one(client, "default").await["attempt"], attempt);
+        let passed = clocked.advance_until("the end of the lease", seconds(5), async || status().await != "claimed").await;
+        assert!(passed >= seconds(25), "{passed:?}");
+    }
+    assert_eq!(statuses(client, "r").await, [(id, "expired".into())]);
+    assert_eq!(changes(client, "r", "user").await.pop().unwrap()["payload"]["reason"], "never_answered");
+
+    submit(client, "r", json!({"control": "steer", "value": "right"})).await;
+    let status = async || statuses(client, "r").await.remove(1).1;
+    let passed =
+        clocked.advance_until("the end of the control", Duration::from_hours(1), async || status().await == "expired").await;
+    assert!(passed >= Duration::from_hours(24), "{passed:?}");
+    assert_eq!(changes(client, "r", "user").await.pop().unwrap()["payload"]["reason"], "not_taken_in_time");
 }
 
 #[tokio::test]

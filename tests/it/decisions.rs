@@ -1,6 +1,6 @@
 //! Decisions: the first one stands, in time, about the question that was shown.
 
-use crate::harness::{Client, Response, environment, fact, serve_until, storage_in, with_timeout};
+use crate::harness::{Client, ClockedProcess, Response, Transport, environment, fact, serve_until, storage_in, with_timeout};
 use proscenium::control::ATTEMPTS_MAX;
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
@@ -199,6 +199,34 @@ async fn a_decision_that_no_owner_took_in_time_expires_with_its_action() {
     );
     assert_eq!(activity(&client, "r", "action", "user").await["outcome"], "expired");
     assert_eq!(claim(&client).await, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn the_binary_ends_an_approval_at_its_deadline_for_readers_deciders_and_workers() {
+    let dir = tempfile::tempdir().unwrap();
+    let clocked = ClockedProcess::start(dir.path(), &[]);
+    let client = &clocked.client;
+    let deadline = in_seconds(7200);
+    client.append("r", &[started(), asks("a", json!({"expiresAt": deadline}))]).await;
+    let mut reader = client.open_stream(Transport::Raw, "r", "audience=user", None).await;
+    let approve = json!({"control": "approve", "actionId": "a"});
+    submit(client, "r", approve.clone()).await;
+    let is_over = async || activity(client, "r", "action", "user").await["status"] == "resolved";
+    let passed = clocked.advance_until("the deadline", Duration::from_mins(10), is_over).await;
+    assert!(passed >= Duration::from_hours(2), "{passed:?}");
+    assert_eq!(activity(client, "r", "action", "user").await["outcome"], "expired");
+    let queued = controls(client, "r").await.remove(0);
+    assert_eq!(json!([queued["status"], queued["reason"]]), json!(["expired", "action_expired"]));
+    assert_eq!(claim(client).await, Vec::<Value>::new());
+    decide(client, "r", approve).await.problem(409, "action_expired");
+    let end = loop {
+        let event = reader.next_frame().await.data["event"].take();
+        if event["type"] == "action.resolved" {
+            break event;
+        }
+    };
+    let [end, deadline] = [end["receivedAt"].as_str().unwrap(), &deadline].map(|at| at.parse::<jiff::Timestamp>().unwrap());
+    assert!(end >= deadline, "it ended at {end}, before {deadline}");
 }
 
 #[tokio::test]

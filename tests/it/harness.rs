@@ -1,6 +1,6 @@
 //! The tests' server, client and strict stream reader.
 //!
-//! [`Process`] runs the real binary. [`start_local`] runs the same server inside the test, with limits and sizes that
+//! [`Process`] runs the real binary, and [`ClockedProcess`] on a clock that the test sets forward. [`start_local`] runs the same server inside the test, with limits and sizes that
 //! no flag should reach. [`Sse`] parses strictly: it fails on any line, or order of lines, that the protocol does not
 //! allow. Every test that reads a stream therefore also checks its grammar.
 
@@ -22,7 +22,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::task::JoinHandle;
 
 /// The longest time that a test waits for an event. Only a hang takes this long.
@@ -229,6 +229,60 @@ impl Process {
 
     /// Kills the process with SIGKILL, so that it cannot clean up.
     pub fn kill(self) {}
+}
+
+/// The real binary on a clock that the test sets forward: what takes a day takes no time.
+pub struct ClockedProcess {
+    pub server: Process,
+    /// It opens a connection for each request, because the server closes idle ones when its clock is set forward.
+    pub client: Client,
+    clock: PathBuf,
+}
+
+impl ClockedProcess {
+    /// Starts the binary on `dir` with further flags.
+    pub fn start(dir: &Path, flags: &[&str]) -> Self {
+        let mut command = Process::command(dir, "warn,proscenium::access=error");
+        command.args(flags);
+        Self::spawn(dir, command)
+    }
+
+    /// Starts the binary by its command.
+    pub fn spawn(dir: &Path, mut command: Command) -> Self {
+        let clock = dir.join("clock");
+        let server = Process::spawn({
+            command.env("PROSCENIUM_TEST_CLOCK", &clock);
+            command
+        });
+        let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).tcp_user_timeout(None).build();
+        let client = Client { at: server.at, http: http.expect("the HTTP client builds") };
+        Self { server, client, clock }
+    }
+
+    /// Sets the server's clocks forward.
+    pub async fn advance(&self, by: Duration) {
+        let mut clock = UnixStream::connect(&self.clock).await.expect("the server obeys its test's clock");
+        clock.write_all(format!("advance {}\n", by.as_millis()).as_bytes()).await.expect("the server reads");
+        let mut answer = [0; 3];
+        with_timeout("the clock", clock.read_exact(&mut answer)).await.expect("the server answers");
+        assert_eq!(&answer, b"ok\n");
+    }
+
+    /// Sets the server's clocks forward by `step` until `is_done`. Returns how far, which is at most a step more than it
+    /// took the server, and the time that this machine took less.
+    pub async fn advance_until(&self, what: &str, step: Duration, mut is_done: impl AsyncFnMut() -> bool) -> Duration {
+        with_timeout(what, async {
+            let mut advanced = Duration::ZERO;
+            while !is_done().await {
+                self.advance(step).await;
+                advanced += step;
+                // The server works on what became due.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            advanced
+        })
+        .await
+    }
 }
 
 /// Returns the processor time of a process, in milliseconds; 0 where the system does not report it.

@@ -1,13 +1,12 @@
 //! Limits: each is reached through the server, has its own code, and affects no other client.
 
-use crate::harness::{Client, environment, fact, serve_until, start_local_with, to_ndjson, with_timeout};
+use crate::harness::{Client, ClockedProcess, environment, fact, serve_until, start_local_with, to_ndjson, with_timeout};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::ingest::IngestLimits;
 use proscenium::log::Storage;
 use proscenium::log::journal::{Gate, MemoryJournal};
 use proscenium::log::memory::MemoryStore;
-use proscenium::serve::access::quota::RateLimit;
 use proscenium::serve::maintenance::disk::DiskReserve;
 use proscenium::serve::{KeepAlive, Limits, Server};
 use serde_json::{Value, json};
@@ -134,40 +133,41 @@ async fn connections_per_client_are_limited_and_a_closed_one_frees_its_slot() {
 
 #[tokio::test]
 async fn a_producer_above_its_rate_gets_a_retry_time_and_others_are_unaffected() {
-    // So many facts at once that the test does not last until there is room for more.
-    const BURST: u32 = 3000;
-    let limits = Limits { publish: Some(RateLimit { facts: 1, burst: BURST }), ..Limits::default() };
-    let client = start_local_with(FeedConfig::default(), limits).await;
+    let dir = tempfile::tempdir().unwrap();
+    let clocked = ClockedProcess::start(dir.path(), &["--publish-rate", "1", "--publish-burst", "1000"]);
+    let client = &clocked.client;
     let facts = |count: usize| json!(vec![fact("run.status", json!({})); count]);
-    let begun = std::time::Instant::now();
-    client.post_facts("r", &facts(2000)).await.ok();
-    let answer = client.post_facts("r", &facts(3000)).await;
+    client.post_facts("r", &facts(1000)).await.ok();
+    let answer = client.post_facts("r", &facts(600)).await;
     let problem = answer.problem(429, "publish_rate");
-    // The wait is for two thousand facts, less the time since the rejection.
-    let least = 2000 - begun.elapsed().as_secs() - 1;
+    // The wait is for six hundred facts, less the time since the first body.
     let wait = problem["retryAfter"].as_u64().unwrap();
-    assert!(problem["limit"] == 1 && (least..=2000).contains(&wait), "at least {least}: {problem}");
+    assert!(problem["limit"] == 1 && (1..=600).contains(&wait), "{problem}");
     assert_eq!(answer.headers["retry-after"], wait.to_string().as_str());
-    assert_eq!(client.get("/v1/runs/r").await.ok()["lastSequence"], 2000, "the server kept no fact of the body");
+    assert_eq!(client.get("/v1/runs/r").await.ok()["lastSequence"], 1000, "the server kept no fact of the body");
     // Another run and a named producer have rates of their own.
-    client.post_facts("s", &facts(3000)).await.ok();
+    client.post_facts("s", &facts(1000)).await.ok();
     let headers = |seq: &'static str| {
         [("content-type", "application/json"), ("producer-id", "p"), ("producer-epoch", "1"), ("producer-seq", seq)]
     };
-    client.post("/v1/runs/r/facts", &headers("0"), facts(3000).to_string()).await.ok();
-    client.post("/v1/runs/r/facts", &headers("3000"), facts(1000).to_string()).await.problem(429, "publish_rate");
-    retry_until("the producer's turn", 200, async || {
-        client.post("/v1/runs/r/facts", &headers("3000"), facts(1).to_string()).await.status
-    })
-    .await;
+    client.post("/v1/runs/r/facts", &headers("0"), facts(1000).to_string()).await.ok();
+    client.post("/v1/runs/r/facts", &headers("1000"), facts(600).to_string()).await.problem(429, "publish_rate");
+    clocked.advance(Duration::from_secs(wait)).await;
+    client.post_facts("r", &facts(600)).await.ok();
+    client.post("/v1/runs/r/facts", &headers("1000"), facts(600).to_string()).await.ok();
     // The server reads a streamed body more slowly, and rejects no fact.
-    let lines = crate::harness::to_ndjson(facts(3005).as_array().unwrap());
-    let begun = std::time::Instant::now();
-    let receipt = client.post_lines("/v1/runs/t/facts", lines).await.ok();
-    assert_eq!(receipt["accepted"], 3005);
-    let one = crate::harness::to_ndjson(facts(1).as_array().unwrap());
-    assert_eq!(client.post_lines("/v1/runs/t/facts", one).await.ok()["accepted"], 1);
-    assert!(begun.elapsed() >= Duration::from_secs(5), "3005 facts less a burst of 3000 take 5 s: {:?}", begun.elapsed());
+    let lines = to_ndjson(facts(1624).as_array().unwrap());
+    let sending = tokio::spawn({
+        let client = client.clone();
+        async move { client.post_lines("/v1/runs/t/facts", lines).await }
+    });
+    retry_until("its first facts", 200, async || client.get("/v1/runs/t").await.status).await;
+    clocked.advance_until("its last facts", Duration::from_secs(30), async || sending.is_finished()).await;
+    assert_eq!(sending.await.unwrap().ok()["accepted"], 1624);
+    let events = client.read_events("t", "audience=internal", 1000).await;
+    let [first, last] = [0, 1623].map(|at| events[at]["receivedAt"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap());
+    let took = last.duration_since(first).as_secs();
+    assert!(took >= 624, "1624 facts less a burst of 1000 take 624 s: {took} s");
 }
 
 #[tokio::test]

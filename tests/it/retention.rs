@@ -2,8 +2,8 @@
 
 use crate::activities::{Screen, read_activities, without_times};
 use crate::harness::{
-    AUDIENCES, Client, Frame, Process, TRANSPORTS, Transport, environment, fact, list_recordings, recording, serve_until,
-    storage_in, to_ndjson, with_timeout,
+    AUDIENCES, Client, ClockedProcess, Frame, Process, TRANSPORTS, Transport, environment, fact, list_recordings, recording,
+    serve_until, storage_in, to_ndjson, with_timeout,
 };
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
@@ -689,19 +689,16 @@ async fn a_compacted_run_on_disk_survives_a_restart_and_accepts_late_facts() {
 }
 
 #[tokio::test]
-async fn a_server_with_compact_after_compacts_by_itself() {
+async fn a_server_compacts_a_run_by_itself_when_it_ended_a_day_ago() {
     let dir = tempfile::tempdir().unwrap();
-    let server = Process::start_with(dir.path(), &["--compact-after", "1"]);
-    let client = Client::new(server.at);
-    write_compactable_run(&client, "r", 50, 10).await;
-    with_timeout("the compaction", async {
-        while client.get("/v1/runs/r").await.ok()["compacted"] != true {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    let clocked = ClockedProcess::start(dir.path(), &["--compact-after", "86400"]);
+    let client = &clocked.client;
+    write_compactable_run(client, "r", 50, 10).await;
+    let is_compacted = async || client.get("/v1/runs/r").await.ok()["compacted"] == true;
+    let passed = clocked.advance_until("the compaction", Duration::from_hours(1), is_compacted).await;
+    assert!(passed >= Duration::from_hours(24), "{passed:?}");
     assert_eq!(client.read_events("r", "", 1000).await.len(), 4);
-    server.kill();
+    clocked.server.kill();
     let server = Process::start_in(dir.path());
     assert_eq!(Client::new(server.at).read_events("r", "", 1000).await.len(), 4);
 }

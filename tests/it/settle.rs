@@ -1,6 +1,6 @@
 //! Settling: a silent run ends for its readers, and an active run does not.
 
-use crate::harness::{AUDIENCES, Client, Process, Transport, environment, fact, serve_until, storage_in, with_timeout};
+use crate::harness::{AUDIENCES, Client, ClockedProcess, Transport, environment, fact, serve_until, storage_in, with_timeout};
 use proscenium::feed::FeedConfig;
 use proscenium::guard::Policy;
 use proscenium::log::Storage;
@@ -269,15 +269,19 @@ async fn a_restarted_server_measures_silence_anew_and_does_not_repeat_itself() {
 #[tokio::test]
 async fn the_binary_settles_after_the_times_of_its_flags() {
     let dir = tempfile::tempdir().unwrap();
-    let server = Process::start_with(dir.path(), &["--stale-after", "1", "--settle-after", "2"]);
-    let client = Client::new(server.at);
+    let clocked = ClockedProcess::start(dir.path(), &["--stale-after", "600", "--settle-after", "7200"]);
+    let client = &clocked.client;
     client.append("r", &active_run()).await;
-    let frames = with_timeout("the run's end", async {
-        client.open_stream(Transport::Raw, "r", "audience=internal", None).await.read_all().await
-    })
-    .await;
+    let mut stream = client.open_stream(Transport::Raw, "r", "audience=internal", None).await;
+    let is_settled = async || read_status(client, "r").await[0] == "failed";
+    let passed = clocked.advance_until("the run's end", seconds(300), is_settled).await;
+    assert!(passed >= seconds(7200), "{passed:?}");
+    let frames = with_timeout("the stream's end", stream.read_all()).await;
     let classes: Vec<_> = frames.iter().skip(4).map(|frame| frame.data["event"]["type"].clone()).collect();
     assert_eq!(classes, [json!("run.status"), json!("run.failed"), Value::Null]);
+    let at = |index: usize| frames[index].data["event"]["receivedAt"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    let [stale, settled] = [4, 5].map(|index| at(index).duration_since(at(3)).as_secs());
+    assert!((600..7200).contains(&stale) && settled >= 7200, "stale after {stale} s, settled after {settled} s");
 }
 
 #[tokio::test]

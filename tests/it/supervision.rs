@@ -1,7 +1,8 @@
 //! Supervision: the end of a task ends the server, and unreadable stored data is an error with a name.
 
 use crate::harness::{
-    Client, Process, TIMEOUT, Transport, environment, fact, install_crypto_provider, serve_until, storage_in, with_timeout,
+    Client, ClockedProcess, Process, TIMEOUT, Transport, environment, fact, install_crypto_provider, serve_until, storage_in,
+    with_timeout,
 };
 use crate::ops::read_metric;
 use proscenium::feed::FeedConfig;
@@ -74,20 +75,16 @@ const SILENT_RUNS: usize = 40;
 async fn runs_that_fall_silent_together_are_a_few_lines_of_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Process::command(dir.path(), "info,proscenium::access=error");
-    command.args(["--stale-after", "1", "--settle-after", "600"]).stderr(Stdio::piped());
-    let mut server = Process::spawn(command);
-    let client = Client::new(server.at);
+    command.args(["--stale-after", "600", "--settle-after", "86400"]).stderr(Stdio::piped());
+    let mut clocked = ClockedProcess::spawn(dir.path(), command);
+    let client = &clocked.client;
     for n in 0..SILENT_RUNS {
         client.append(&n.to_string(), &[fact("run.started", json!({}))]).await;
     }
-    with_timeout("all runs to be stale", async {
-        while read_metric(&client, "proscenium_runs_stale_total").await < SILENT_RUNS as f64 {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-    })
-    .await;
-    server.terminate();
-    let log = server.take_log();
+    let are_stale = async || read_metric(client, "proscenium_runs_stale_total").await >= SILENT_RUNS as f64;
+    clocked.advance_until("all runs to be stale", std::time::Duration::from_mins(10), are_stale).await;
+    clocked.server.terminate();
+    let log = clocked.server.take_log();
     let lines: Vec<_> = log.lines().filter(|line| line.contains("silent")).collect();
     assert!((1..SILENT_RUNS / 2).contains(&lines.len()), "{lines:#?}");
 }

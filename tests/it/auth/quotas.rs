@@ -1,7 +1,8 @@
 //! Limits by a token's `sub`: rate and open connections, for all tokens of the `sub` from any address.
 
-use super::{AuthServer, Ws, bearer, now, token_with_claims};
-use crate::harness::{Client, Response, Sse, TRANSPORTS, Transport, fact, to_ndjson, with_timeout};
+use super::{AuthServer, SECRET, Ws, bearer, now, token_with_claims};
+use crate::harness::{Client, ClockedProcess, Response, Sse, TRANSPORTS, Transport, fact, to_ndjson, with_timeout};
+use futures_util::{FutureExt, StreamExt};
 use proscenium::serve::Limits;
 use proscenium::serve::access::quota::RateLimit;
 use serde_json::{Value, json};
@@ -66,23 +67,45 @@ async fn the_publish_rate_is_shared_by_all_tokens_of_a_sub() {
 }
 
 #[tokio::test]
-async fn a_body_delayed_by_its_rate_does_not_outlast_its_token() {
-    let guarded =
-        AuthServer::start_with_limits(Limits { publish: Some(RateLimit { facts: 1, burst: 1 }), ..Limits::default() }).await;
-    let send = async |facts: usize| {
-        let here = json!({ "sessions": ["*"], "can": ["publish"] });
-        let token = bearer(&token_with_claims(&json!({ "sub": "anna", "exp": now() + EXPIRES_IN_S, "proscenium": here })));
-        let headers = [("authorization", &*token), ("content-type", "application/x-ndjson")];
-        guarded.client.post("/v1/runs/r/facts", &headers, to_ndjson(&status_facts(facts))).await
+async fn nothing_open_outlasts_its_token_also_a_body_that_its_rate_delays() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = dir.path().join("key");
+    std::fs::write(&key, SECRET).unwrap();
+    let flags = ["--auth-key", key.to_str().unwrap(), "--publish-rate", "1", "--publish-burst", "1"];
+    let clocked = ClockedProcess::start(dir.path(), &flags);
+    let client = &clocked.client;
+    let here = json!({ "sessions": ["*"], "runs": ["*"], "can": ["publish", "read"] });
+    let header = bearer(&token_with_claims(&json!({ "sub": "anna", "exp": now() + 600, "proscenium": here })));
+    let stream = TcpStream::connect(clocked.server.at).await.unwrap();
+    let mut stream = Sse::open(stream, Transport::Raw, "/v1/runs/never/stream", &[("authorization", &header)]).await;
+    let mut socket = Ws::connect(client, "", &[("authorization", &header)]).await.unwrap();
+    assert_eq!(socket.request(json!({ "op": "subscribe", "id": 1, "run": "never" })).await["op"], "subscribed");
+    // A burst is paid for afterwards: the fact after it has to wait for 1024 s, and the token lives for 600.
+    let (more, next) = tokio::sync::oneshot::channel::<String>();
+    let lines = futures_util::stream::iter([Ok(to_ndjson(&status_facts(1024)))]).chain(next.into_stream());
+    let sending = tokio::spawn({
+        let (client, header, body) = (client.clone(), header.clone(), reqwest::Body::wrap_stream(lines));
+        async move {
+            let headers = [("authorization", &*header), ("content-type", "application/x-ndjson")];
+            client.post("/v1/runs/r/facts", &headers, body).await
+        }
+    });
+    let has_begun = async || client.get_with("/v1/runs/r", &[("authorization", &*header)]).await.status == 200;
+    with_timeout("the burst", async { while !has_begun().await {} }).await;
+    more.send(to_ndjson(&status_facts(1))).unwrap();
+    clocked.advance(Duration::from_secs(601)).await;
+    let problem = with_timeout("the body's end", sending).await.unwrap().problem(401, "unauthenticated");
+    assert!(problem["reason"] == "expired" && problem["accepted"].as_u64().unwrap() <= 1024, "{problem}");
+    assert_eq!(super::read_error(&mut stream).await["reason"], "expired");
+    let told = loop {
+        let told = socket.receive().await.unwrap();
+        if told["op"] == "error" {
+            break told;
+        }
     };
-    // A burst of sixty facts is paid for afterwards: the next fact has to wait for a minute, longer than its token lives.
-    send(60).await.ok();
-    let problem = send(1).await.problem(401, "unauthenticated");
-    assert_eq!((&problem["reason"], &problem["accepted"]), (&json!("expired"), &json!(0)));
+    assert_eq!(json!([told["code"], told["reason"]]), json!(["unauthenticated", "expired"]));
+    assert_eq!(socket.receive().await, Err(4401));
 }
-
-/// The lifetime of a token of one request, in seconds: the request only has to begin within it.
-const EXPIRES_IN_S: i64 = 20;
 
 /// Opens a stream of run `r`.
 async fn open_run_stream(guarded: &AuthServer, via: Transport, token: &str) -> Sse {

@@ -1,7 +1,9 @@
 //! What an endpoint may do wrong: each ends the run as failed, with a reason for operators only.
 
 use super::endpoint::{Ending, Endpoint, Reply, activities, say, start_server, wait_for_status};
+use crate::harness::ClockedProcess;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 fn agent(url: &str, settings: &str) -> String {
     format!("[helper]\nprotocol = \"ag-ui\"\nurl = \"{url}\"\n{settings}\n")
@@ -111,14 +113,28 @@ async fn an_endpoint_that_redirects_to_another_host() {
 }
 
 #[tokio::test]
-async fn a_call_is_repeated_only_while_the_endpoint_did_not_begin() {
+async fn a_call_is_repeated_after_longer_and_longer_pauses_only_while_the_endpoint_did_not_begin() {
     let finished = json!({ "type": "RUN_FINISHED", "threadId": "t", "runId": "r" });
-    let busy = || Reply::Other(503, "text/plain", "later");
-    let endpoint = Endpoint::start(vec![busy(), busy(), Reply::Events(vec![started(), finished])]).await;
-    let client = start_server(&agent(&endpoint.url, "")).await;
-    let events = say(&client, "t", "r", json!([{ "id": "u", "role": "user", "content": "Go" }])).await;
+    let busy = (0..8).map(|_| Reply::Other(503, "text/plain", "later"));
+    let endpoint = Endpoint::start(busy.chain([Reply::Events(vec![started(), finished])]).collect()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let agents = dir.path().join("agents.toml");
+    std::fs::write(&agents, agent(&endpoint.url, "retries = 8")).unwrap();
+    let clocked = ClockedProcess::start(dir.path(), &["--connect-file", agents.to_str().unwrap()]);
+    let said = tokio::spawn({
+        let client = clocked.client.clone();
+        async move { say(&client, "t", "r", json!([{ "id": "u", "role": "user", "content": "Go" }])).await }
+    });
+    endpoint.received().await;
+    let step = Duration::from_secs(1);
+    for pause_ms in [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000] {
+        let passed = clocked.advance_until("the next call", step, async || endpoint.unread().await > 0).await;
+        endpoint.received().await;
+        assert!(passed + step >= Duration::from_millis(pause_ms), "{passed:?}, not {pause_ms} ms");
+    }
+    let events = said.await.unwrap();
     assert_eq!(events.last().unwrap()["type"], "RUN_FINISHED", "{events:#?}");
-    assert_eq!(endpoint.unread().await, 3);
+    assert_eq!(endpoint.unread().await, 0);
 }
 
 #[tokio::test]

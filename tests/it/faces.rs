@@ -5,7 +5,7 @@
 //! `PROSCENIUM_FACES=DIR` writes the bytes themselves, so that two checkouts can be compared with `diff -r`.
 
 use crate::ag_ui_client::Version;
-use crate::harness::{part_of, recordings, repository};
+use crate::harness::{fact, facts_in, part_of, recordings, repository};
 use crate::projection::{Pipeline, block_on, generated_runs};
 use crate::story::Story;
 use crate::{format_ag_ui, format_ai_sdk};
@@ -15,7 +15,7 @@ use proscenium::log::LogId;
 use proscenium::log::row::Row;
 use proscenium::model::{Audience, Epoch};
 use proscenium::projection::View;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use xxhash_rust::xxh3::xxh3_64;
@@ -156,4 +156,57 @@ fn the_bytes_of_every_face_are_as_recorded() {
         }
     }
     assert!(differences.is_empty(), "{} recordings have other bytes:\n{}", differences.len(), differences.join("\n"));
+}
+
+/// The rows of a run, and what a user sees of it.
+fn story_of(source: &str, facts: &[Value]) -> Story {
+    let (log, rows) = block_on(async { Pipeline::with_clock(|| jiff::Timestamp::UNIX_EPOCH).rows(&[(source, facts)]).await });
+    Story::of(&log, &rows, Audience::User)
+}
+
+/// The files that the only call of a run touches, after each of its envelopes.
+fn locations(story: &Story) -> Vec<Option<Value>> {
+    let of_call = |at| story.at(at).iter().find_map(|shown| shown.content.get("locations").cloned());
+    (1..=story.last()).map(of_call).collect()
+}
+
+#[test]
+fn the_files_that_a_call_of_acp_touches_are_in_its_content_and_in_every_dialect() {
+    let story = story_of("acp", &facts_in("acp/scripted-one_tool"));
+    let touched = json!([{ "path": "/srv/demo/README.md" }]);
+    assert_eq!(locations(&story).last(), Some(&Some(touched.clone())));
+    let member = format!("\"locations\":{touched}");
+    for version in [Version::Old, Version::V1] {
+        for (way, events) in format_ag_ui::read_in_all_ways(&story, version) {
+            assert!(lines(vec![(way, events)]).contains(&member), "AG-UI {version:?}, {way}");
+        }
+    }
+    for version in [5, 6, 7] {
+        for (way, chunks) in format_ai_sdk::read_in_all_ways(&story, version) {
+            assert!(lines(vec![(way, chunks)]).contains(&member), "AI SDK {version}, {way}");
+        }
+    }
+}
+
+#[test]
+fn a_call_touches_the_files_that_its_latest_fact_names_wherever_the_fact_has_them() {
+    let places = |paths: &[&str]| paths.iter().map(|path| json!({ "path": path, "line": 3 })).collect::<Vec<_>>();
+    let many: Vec<_> = (0..200).map(|n| json!({ "path": n.to_string() })).collect();
+    let of = |event_type: &str, members: Value| {
+        let mut fact = fact(event_type, members);
+        (fact["toolCallId"], fact["audience"]) = ("c".into(), "user".into());
+        fact
+    };
+    let facts = [
+        of("tool.started", json!({ "payload": { "toolName": "edit", "locations": places(&["a"]) } })),
+        of("tool.progress", json!({ "locations": places(&["a", "b"]) })),
+        of("tool.progress", json!({ "payload": { "message": "still", "locations": "no list" } })),
+        of("tool.args", json!({ "payload": { "input": {}, "locations": many } })),
+        of("tool.result", json!({ "payload": { "output": "done", "locations": [] } })),
+    ];
+    let touched = locations(&story_of("agentui", &facts));
+    let expected = [Some(places(&["a"]).into()), Some(places(&["a", "b"]).into()), Some(places(&["a", "b"]).into())];
+    assert_eq!(touched[..3], expected);
+    assert_eq!(touched[3].as_ref().and_then(Value::as_array).map(Vec::len), Some(100));
+    assert_eq!(touched[4..], [None]);
 }

@@ -388,6 +388,11 @@
  *   parent_node_id?: string,
  *   parent_call_id?: string,
  *   source_call_id?: string,
+ *   locations?: {
+ *     path?: any,
+ *     line?: any,
+ *     [member: string]: any,
+ *   }[],
  *   input?: any,
  *   input_text?: string[],
  *   output?: any,

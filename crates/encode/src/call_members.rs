@@ -4,12 +4,15 @@
 //! without one.
 
 use crate::projection::tool_call::CALL;
+use serde_json::{Map, Value};
 
 /// What a member is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallUse {
     /// Names the call, or says how it is: small.
     Identity,
+    /// What the tool reports of its work: small.
+    Report,
     /// The sequence of the first report.
     FirstReport,
     /// Decides whether the call has a result.
@@ -40,14 +43,15 @@ const USES: [(&str, CallUse); CALL.members.len()] = [
     ("tool_name", Use::Identity),
     ("status", Use::Identity),
     ("state", Use::State),
-    ("progress", Use::Detail),
-    ("loaded", Use::Detail),
-    ("total", Use::Detail),
-    ("message", Use::Detail),
+    ("progress", Use::Report),
+    ("loaded", Use::Report),
+    ("total", Use::Report),
+    ("message", Use::Report),
     ("reported", Use::FirstReport),
     ("parent_node_id", Use::Identity),
     ("parent_call_id", Use::Identity),
     ("source_call_id", Use::Internal),
+    ("locations", Use::Report),
     ("input", Use::Arguments),
     ("input_text", Use::Arguments),
     ("output", Use::Output),
@@ -77,7 +81,24 @@ fn has_use(member: &str, is_such: impl Fn(Use) -> bool) -> bool {
 
 /// Whether a translator keeps its value: it is small, and decides how to translate the next change.
 pub(super) fn is_kept(member: &str) -> bool {
-    has_use(member, |of| matches!(of, Use::Identity | Use::FirstReport | Use::State | Use::ResultDetail | Use::Awaits))
+    let is_small =
+        |of| matches!(of, Use::Identity | Use::Report | Use::FirstReport | Use::State | Use::ResultDetail | Use::Awaits);
+    has_use(member, is_small)
+}
+
+/// Whether the progress of a call, which some clients get as an activity of its own, has it.
+pub(super) fn is_of_progress(member: &str) -> bool {
+    has_use(member, |of| matches!(of, Use::Identity | Use::Report))
+}
+
+/// The members of a call's progress, in the order of their declaration.
+pub(super) fn progress_members() -> impl Iterator<Item = &'static str> {
+    USES.iter().map(|(name, _)| *name).filter(|name| is_of_progress(name))
+}
+
+/// The progress of a call.
+pub(super) fn progress(content: &Map<String, Value>) -> Map<String, Value> {
+    progress_members().filter_map(|member| Some((member.to_owned(), content.get(member)?.clone()))).collect()
 }
 
 /// Whether it makes up the result of an ended call.

@@ -364,6 +364,8 @@ family! {
         tool_name: String = "toolName";
         /// The kind of the tool, in its runtime's words.
         kind: String = "kind";
+        /// The files that the call touches: `[{path, line?}]`. An empty list: none any more.
+        locations: Box<Value> = "locations";
         /// The whole arguments.
         input: Box<Value> = "input";
         /// A chunk of the arguments' JSON text, or arguments that are no JSON.

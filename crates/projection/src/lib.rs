@@ -187,7 +187,7 @@ struct Saved<'v> {
 }
 
 /// The version of the fold. Increase it with every change of a fold's result.
-const VERSION: u32 = 13;
+const VERSION: u32 = 14;
 
 impl View {
     /// Creates the view before the first envelope.

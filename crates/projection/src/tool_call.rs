@@ -10,8 +10,8 @@
 use super::activity_set::{CHAR_BYTES_MAX, Edit};
 use super::envelope_view::EnvelopeView;
 use super::members::{
-    ACTION_STATUS, ActionStatus, Any, CLIPPED, CallState, CallStatus, Flag, Mark, MemberType, Num, OUTPUT_CHANNELS, OUTPUT_TEXT,
-    Object, Position, Str, TOOL_CALL_ID, Text, TypedContent, WITHHELD, WITHHELD_ABOUT, content, joined,
+    ACTION_STATUS, ActionStatus, Any, CLIPPED, CallState, CallStatus, Flag, List, Mark, MemberType, Num, OUTPUT_CHANNELS,
+    OUTPUT_TEXT, Object, Position, Str, TOOL_CALL_ID, Text, TypedContent, WITHHELD, WITHHELD_ABOUT, content, joined,
 };
 use super::{ACTION_KIND, FoldState, bodies, diagnostics, patch, stated};
 use crate::model::{CallFact, EventType, MessageId, Phase, Surface, TEXT_BYTES_MAX, ToolCallId};
@@ -41,6 +41,8 @@ content! {
     "parent_call_id": Str, Sometimes as PARENT_CALL_ID, "The call that made this one.";
     "source_call_id": Str, Sometimes as SOURCE_CALL_ID,
         "The runtime's own id of the call, where the server had to make call_id: the runtime used its id again, or no id is as long.";
+    "locations": List, Sometimes as LOCATIONS with locations_schema(),
+        "The files that the call touches, so that an editor can follow it: { path, line? }, at most 100.";
     "input": Any, Sometimes as INPUT, "The arguments, parsed.";
     "input_text": Text, Sometimes as INPUT_TEXT, "The arguments while they stream; removed once they are parsed.";
     "output": Any, Sometimes as OUTPUT, "The call's result.";
@@ -69,10 +71,18 @@ content! {
         "The party that has to supply the result, even after the run's end; removed once the result arrives.";
 }
 
+fn locations_schema() -> Value {
+    let location = json!({
+        "type": "object",
+        "properties": { "path": { "description": "The file." }, "line": { "description": "The line, as its source counts." } },
+    });
+    json!({ "type": "array", "maxItems": LOCATIONS_MAX, "items": location })
+}
+
 const SCHEMA_NAME: &str = "tool-call-progress.v1";
 
 /// Seed 002's `ToolCallProgressState`: the members of a tool's own report.
-pub const REPORT_MEMBERS: &[&str] = &[
+const REPORT_MEMBERS: &[&str] = &[
     SCHEMA.name(),
     NODE_ID.name(),
     CALL_ID.name(),
@@ -88,6 +98,8 @@ pub const REPORT_MEMBERS: &[&str] = &[
 
 /// The most output channels that a call shows beside `stdout`. A further one sets `clipped`.
 pub(super) const CHANNELS_MAX: usize = 8;
+/// The most locations of a call; the first ones stay.
+const LOCATIONS_MAX: usize = 100;
 /// The longest name of an output channel, in bytes.
 const CHANNEL_BYTES_MAX: usize = 256;
 
@@ -152,7 +164,7 @@ fn apply(envelope: &EnvelopeView, fact: &CallFact, edit: &mut Edit<'_>, waits: b
     use EventType as E;
     #[rustfmt::skip]
     let CallFact {
-        tool_name, parent_call, message, awaits,
+        tool_name, parent_call, message, awaits, locations,
         input, input_text, state, end_withheld,
         status, progress, loaded, total, reported_name, node, parent_node, reported_parent,
         channel, text, output_ref,
@@ -173,6 +185,7 @@ fn apply(envelope: &EnvelopeView, fact: &CallFact, edit: &mut Edit<'_>, waits: b
     edit.set_some(TOOL_NAME, tool_name.as_deref().filter(|name| !name.is_empty()));
     let parent = envelope.related("parentToolCallId").map_or(parent_call.as_deref(), Value::as_str);
     edit.set_some(PARENT_CALL_ID, parent);
+    set_locations(envelope, edit, locations.as_deref());
     if !is_report(&envelope.event_type) {
         edit.set_some(SOURCE_CALL_ID, envelope.text("sourceToolCallId"));
         if envelope.event_type == E::ToolStarted || !is_end(&envelope.event_type) && !has_ended(edit) {
@@ -326,6 +339,16 @@ fn restart(edit: &mut Edit<'_>, id: &str) {
 fn set_input(envelope: &EnvelopeView, edit: &mut Edit<'_>, input: Option<Value>) {
     edit.set_some(INPUT, input);
     bodies::carry(envelope, edit, &[("input", "input")]);
+}
+
+/// Sets the files that the call touches. An empty list removes them, and a value that is no list counts as none.
+fn set_locations(envelope: &EnvelopeView, edit: &mut Edit<'_>, locations: Option<&Value>) {
+    let Some(locations) = locations.and_then(Value::as_array) else { return };
+    match locations.is_empty() {
+        true => edit.remove(LOCATIONS),
+        false => edit.set(LOCATIONS, locations.iter().take(LOCATIONS_MAX).cloned().collect::<Vec<_>>()),
+    }
+    bodies::carry(envelope, edit, &[("locations", "locations")]);
 }
 
 fn args(envelope: &EnvelopeView, edit: &mut Edit<'_>, input: Option<&Value>, chunk: Option<&str>, state: Option<&str>) {

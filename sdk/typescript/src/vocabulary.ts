@@ -196,6 +196,8 @@ export interface CallPayload {
   toolName?: string | undefined;
   /** The kind of the tool, in its runtime's words. */
   kind?: string | undefined;
+  /** The files that the call touches: `[{path, line?}]`. An empty list: none any more. */
+  locations?: unknown;
   /** The whole arguments. */
   input?: unknown;
   /** A chunk of the arguments' JSON text, or arguments that are no JSON. */

@@ -1,13 +1,12 @@
 //! Tool calls in AG-UI: arguments and results as text, and the state retained between changes.
 
-use crate::call_members::{is_kept, makes_result, streams_result};
+use crate::call_members::{is_kept, is_of_progress, makes_result, progress_members, streams_result};
 use crate::projection::change::{ContentOperation, Within};
 use crate::projection::members::{
     CallState as Lifecycle, Member, MemberType, OUTPUT_CHANNELS, OUTPUT_TEXT, TypedContent, WITHHELD,
 };
 use crate::projection::tool_call::{
-    ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_REF, REPORT_MEMBERS, REPORTED, STATE, STRUCTURED, TOOL_NAME,
-    TRUNCATED, UNTRUSTED,
+    ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_REF, REPORTED, STATE, STRUCTURED, TOOL_NAME, TRUNCATED, UNTRUSTED,
 };
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -121,11 +120,6 @@ pub(super) fn result_of<'c>(
     Ok(Some(CallResult { content, metadata }))
 }
 
-/// The members of the tool's own progress report, if the call has any.
-pub(super) fn report(content: &Map<String, Value>) -> Map<String, Value> {
-    REPORT_MEMBERS.iter().filter_map(|member| Some(((*member).to_owned(), content.get(*member)?.clone()))).collect()
-}
-
 /// The retained state of a call: the small members, and the names of the others.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct CallState(Arc<Map<String, Value>>);
@@ -200,7 +194,7 @@ impl CallState {
                 }
                 _ => return Err(NotRetained),
             }
-            if at.within == Within::Content && REPORT_MEMBERS.contains(&&*at.member) {
+            if at.within == Within::Content && is_of_progress(&at.member) {
                 change.report.push(operation.clone());
             }
         }
@@ -233,8 +227,8 @@ impl CallPatch {
     /// A part of the report was sent earlier and not retained.
     pub fn first_report(&self, call_state: &CallState) -> Result<Map<String, Value>, NotRetained> {
         let mut report = Map::new();
-        for member in REPORT_MEMBERS {
-            report.extend(call_state.get(self, member)?.map(|value| ((*member).to_owned(), value.clone())));
+        for member in progress_members() {
+            report.extend(call_state.get(self, member)?.map(|value| (member.to_owned(), value.clone())));
         }
         Ok(report)
     }

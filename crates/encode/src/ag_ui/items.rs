@@ -6,6 +6,7 @@
 
 use super::attribution::{own_agent, teammate};
 use super::call::{self, CallResult, CallState, JsonCompactor};
+use crate::call_members::progress;
 use crate::cow_map::CowMap;
 use crate::frames::ActivityView;
 use crate::model::Sequence;
@@ -230,7 +231,7 @@ pub(super) fn items(activity: &ActivityView, own: Option<&str>, run: u32, place:
                 add(Key::Result(id.clone()), opened, 1, Body::Result { call: id.clone(), result, id: None });
             }
             if let Some(Sequence(reported)) = content.read(tool_call::REPORTED) {
-                let body = Body::Activity { kind: activity.kind.clone(), content: call::report(content) };
+                let body = Body::Activity { kind: activity.kind.clone(), content: progress(content) };
                 add(Key::Progress(id.clone()), reported, 2, body);
             }
         }

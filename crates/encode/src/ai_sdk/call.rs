@@ -10,7 +10,7 @@
 use super::content_copy::{ContentCopy, joined};
 use super::message_writer::{MessageWriter, hash};
 use super::text::SentText;
-use crate::call_members::is_shown_beside;
+use crate::call_members::{is_shown_beside, progress};
 use crate::failure_text;
 use crate::model::Sequence;
 use crate::model::version::versioned_id;
@@ -19,7 +19,7 @@ use crate::projection::members::{
     ACTION_STATUS, ActionStatus, CallState, OUTPUT_CHANNELS, OUTPUT_TEXT, TOOL_CALL_ID, TypedContent, WITHHELD,
 };
 use crate::projection::tool_call::{
-    self, ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_REF, REPORT_MEMBERS, REPORTED, STATE, STRUCTURED, TOOL_NAME,
+    self, ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_REF, REPORTED, STATE, STRUCTURED, TOOL_NAME,
 };
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -207,8 +207,7 @@ fn outcome<'c>(content: &'c Map<String, Value>, state: Option<CallState>, approv
         }
         // The client does not run a call that has an output.
         Some(CallState::Progress) if decision != Some(Decision::Pending) && !content.has(AWAITS) => {
-            let reported = REPORT_MEMBERS.iter().filter_map(|member| Some(((*member).to_owned(), content.get(*member)?.clone())));
-            let mut output: Map<String, Value> = reported.collect();
+            let mut output = progress(content);
             output.extend(streamed_output(content));
             Outcome::Preliminary(output.into())
         }

@@ -97,14 +97,15 @@ impl EventHandler<'_> {
     fn start_call(&mut self, id: &ToolCallId, title: Option<&str>, update: &mut Fact) {
         let kind = update.get("kind").and_then(Value::as_str).map(str::to_owned);
         let name = self.open_call(id, update);
-        let locations = update.shift_remove("locations").filter(|places| *places != json!([]));
+        let locations = update.shift_remove("locations").filter(|locations| *locations != json!([]));
         update.shift_remove("kind");
         let draft = Draft::new(EventType::ToolStarted).call(|call| {
             call.tool_name = Some(name);
             call.kind = kind;
             call.message = title.map(str::to_owned);
+            call.locations = locations.map(Box::new);
         });
-        self.push(draft.with_some("locations", locations).with_call(id.clone()));
+        self.push(draft.with_call(id.clone()));
     }
 
     /// Takes the tool's name, which an agent may say late.

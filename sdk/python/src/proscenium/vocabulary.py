@@ -201,6 +201,8 @@ class CallPayload(TypedDict, total=False):
     toolName: str
     # The kind of the tool, in its runtime's words.
     kind: str
+    # The files that the call touches: `[{path, line?}]`. An empty list: none any more.
+    locations: Any
     # The whole arguments.
     input: Any
     # A chunk of the arguments' JSON text, or arguments that are no JSON.

@@ -1,8 +1,8 @@
 //! The events of Relay: what a fact means without the facts before it.
 
 use crate::members::{Need, known, malformed, take_type, unknown_type, unmet};
-use crate::model::Draft;
 use crate::{Fact, FactError};
+use proscenium_model::Draft;
 use serde::Deserialize;
 
 /// The event types.

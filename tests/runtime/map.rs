@@ -3,8 +3,8 @@
 use super::event::{Event, Kind, parse};
 use crate::bounded::{Calls, keyed};
 use crate::members::{carry_all, name_of, next_id, take_checked_id, take_text};
-use crate::model::{Draft, EventType, Ids, MessageId, ToolCallId};
 use crate::{Drafts, Fact, Parser, Runtime};
+use proscenium_model::{Draft, EventType, Ids, MessageId, ToolCallId};
 use serde::{Deserialize, Serialize};
 
 /// What the facts so far say about the next one.

@@ -1,8 +1,8 @@
 //! Tests of the source `relay`.
 
 use super::SOURCE;
-use crate::model::{Audience, Draft, Ids};
 use crate::{DryRun, Fact, FactError, by_name};
+use proscenium_model::{Audience, Draft, Ids};
 use serde_json::{Value, json};
 
 const FACTS: &str = r#"[

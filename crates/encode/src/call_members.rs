@@ -3,7 +3,7 @@
 //! The table has a row for every declared member, in the order of its declaration: a new member does not compile
 //! without one.
 
-use crate::projection::tool_call::CALL;
+use proscenium_projection::tool_call::CALL;
 use serde_json::{Map, Value};
 
 /// What a member is for.

@@ -7,8 +7,8 @@
 //! events. If the events now differ, because the reader was brought forward then or the log has been compacted since,
 //! the client gets a full snapshot.
 
-use crate::model::Cursor;
-use crate::model::cursor::CursorError;
+use proscenium_model::Cursor;
+use proscenium_model::cursor::CursorError;
 use serde_json::Value;
 use std::fmt;
 use std::io::Write;
@@ -21,13 +21,16 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// count, then the digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DialectCursor {
+    /// The last envelope whose events were all sent.
     pub cursor: Cursor,
+    /// The events of the next envelope that were sent.
     pub sent: SentEvents,
 }
 
 /// The events already sent after an envelope.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SentEvents {
+    /// How many were sent.
     pub count: usize,
     digest: u64,
 }
@@ -100,7 +103,7 @@ impl FromStr for DialectCursor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Epoch, Sequence};
+    use proscenium_model::{Epoch, Sequence};
     use serde_json::json;
 
     #[test]

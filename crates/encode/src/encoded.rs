@@ -7,10 +7,10 @@
 use super::frames::{DecodedFrame, Frame};
 use super::placeholders::Placeholders;
 use super::translations::{ReaderTranslator, Translated, Translations};
-use crate::model::json::escape_line_ends;
-use crate::model::{AgentId, Cursor, Epoch, EventType, Sequence, Surface};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use proscenium_model::json::escape_line_ends;
+use proscenium_model::{AgentId, Cursor, Epoch, EventType, Sequence, Surface};
 use serde::Deserialize;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -57,7 +57,9 @@ pub struct FrameTag {
     /// The type of an event; `None` for an activity.
     #[serde(rename = "type")]
     pub event_type: Option<EventType>,
+    /// Where clients show it.
     pub surface: Surface,
+    /// The agent that it belongs to.
     #[serde(rename = "agentId", default)]
     pub agent: Option<AgentId>,
 }

@@ -1,11 +1,11 @@
 //! Frames as dialects read them: what a client of the native dialect sees. Readers share their contents.
 
-use crate::model::{Cursor, RunId, Sequence};
-use crate::projection::activity_set::Activity;
-use crate::projection::bodies::BODIES;
-use crate::projection::change::{Change, ContentOperation};
-use crate::projection::operations;
-use crate::projection::tool_call::INPUT;
+use proscenium_model::{Cursor, RunId, Sequence};
+use proscenium_projection::activity_set::Activity;
+use proscenium_projection::bodies::BODIES;
+use proscenium_projection::change::{Change, ContentOperation};
+use proscenium_projection::operations;
+use proscenium_projection::tool_call::INPUT;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -17,14 +17,18 @@ pub struct ActivityView {
     /// The run of the activity, where it is known.
     #[serde(rename = "runId", default)]
     pub run: Option<Box<str>>,
+    /// The activity type.
     #[serde(rename = "activityType")]
     pub kind: Box<str>,
+    /// The activity id, unique within its type.
     #[serde(rename = "activityId")]
     pub id: Box<str>,
     /// The sequence of the envelope that opened the activity; activities are sorted by it.
     pub opened: Sequence,
+    /// The agent that it belongs to.
     #[serde(rename = "agentId", default)]
     pub agent: Option<Box<str>>,
+    /// What clients show of it.
     pub content: Arc<Map<String, Value>>,
 }
 
@@ -59,22 +63,40 @@ impl ActivityView {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "frame")]
 pub enum Frame {
+    /// A whole activity.
     ActivitySnapshot(ActivityView),
+    /// A change of an activity that the reader has.
     ActivityDelta(Delta),
+    /// The reader has all activities as of here.
     Hydrated {},
-    Reset { reason: Box<str> },
-    End { status: Box<str> },
-    Error { problem: Value },
+    /// The reader drops its copy, and gets everything again.
+    Reset {
+        /// Why, in a word of the protocol.
+        reason: Box<str>,
+    },
+    /// The run has ended.
+    End {
+        /// How the run ended.
+        status: Box<str>,
+    },
+    /// The stream ends here, because it cannot go on.
+    Error {
+        /// The problem document.
+        problem: Value,
+    },
 }
 
 /// A change of an activity.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Delta {
+    /// The activity type.
     #[serde(rename = "activityType")]
     pub kind: Box<str>,
+    /// The activity id.
     #[serde(rename = "activityId")]
     pub id: Box<str>,
+    /// What changed, in order.
     #[serde(rename = "patch")]
     pub operations: Arc<[ContentOperation]>,
 }
@@ -121,6 +143,8 @@ impl Frame {
 /// A decoded frame, with its cursor if it has one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecodedFrame {
+    /// The frame itself.
     pub frame: Frame,
+    /// Where a reader resumes that has this frame.
     pub cursor: Option<Cursor>,
 }

@@ -5,6 +5,8 @@
 //! kind of client. So all readers share one way to join, to resume and to fall behind, and one filter. A dialect never
 //! decides who may see an event. Readers whose dialects are in the same state share its translation ([`translations`]).
 
+#![warn(missing_docs)]
+
 pub mod ag_ui;
 pub mod ai_sdk;
 mod call_members;
@@ -19,11 +21,8 @@ pub mod placeholders;
 pub mod translations;
 pub mod translator;
 
-use crate::projection::members::CallState;
 use frames::{ActivityView, Frame};
-use proscenium_model as model;
-use proscenium_projection as projection;
-use proscenium_sources as source;
+use proscenium_projection::members::CallState;
 use serde_json::Value;
 
 /// Translates the native frames of one run for one reader of another protocol.

@@ -8,13 +8,16 @@
 
 use super::encoded::{EncodedFrames, FrameBuffer};
 use super::native::member;
-use crate::model::{Cursor, Epoch, Sequence};
+use proscenium_model::{Cursor, Epoch, Sequence};
 use serde_json::Value;
 
 /// A change of one entry. `None`: the entry has left the list.
 pub struct ListFrame<'a> {
+    /// The name of the list.
     pub list: &'a str,
+    /// The key of the entry, unique within the list.
     pub key: &'a str,
+    /// The entry as it is now.
     pub entry: Option<&'a Value>,
 }
 

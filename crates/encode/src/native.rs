@@ -16,11 +16,11 @@
 
 use super::encoded::{EncodedFrames, FrameBuffer, FrameTag};
 use super::frames::Frame;
-use crate::model::LogId;
-use crate::model::{Cursor, Epoch, ReceivedAt, RunId, Sequence};
-use crate::projection::activity_set::Activity;
-use crate::projection::change::Change;
 use bytes::Bytes;
+use proscenium_model::LogId;
+use proscenium_model::{Cursor, Epoch, ReceivedAt, RunId, Sequence};
+use proscenium_projection::activity_set::Activity;
+use proscenium_projection::change::Change;
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::LazyLock;
@@ -238,9 +238,9 @@ pub fn message(frames: &mut EncodedFrames, sub: &str) -> Option<(Vec<u8>, Option
 mod tests {
     use super::*;
     use crate::frames::{ActivityView, DecodedFrame, Delta};
-    use crate::projection::activity_set::ActivitySet;
-    use crate::projection::change::{ContentOperation, MemberPlace, Within};
-    use crate::projection::source_clock::SourceClock;
+    use proscenium_projection::activity_set::ActivitySet;
+    use proscenium_projection::change::{ContentOperation, MemberPlace, Within};
+    use proscenium_projection::source_clock::SourceClock;
     use serde_json::json;
     use std::sync::Arc;
 

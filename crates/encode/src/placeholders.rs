@@ -11,13 +11,13 @@
 //! level of strings doubles its backslashes. The nonce is the process's secret, so no producer can write a placeholder.
 
 use super::frames::{ActivityView, Delta, Frame};
-use crate::model::BlobId;
-use crate::projection::bodies::{BODIES, is_within};
-use crate::projection::change::ContentOperation;
-use crate::projection::envelope_view::BLOB_PATH;
-use crate::projection::members::{CLIPPED, TypedContent};
-use crate::projection::operations;
 use memchr::memmem;
+use proscenium_model::BlobId;
+use proscenium_projection::bodies::{BODIES, is_within};
+use proscenium_projection::change::ContentOperation;
+use proscenium_projection::envelope_view::BLOB_PATH;
+use proscenium_projection::members::{CLIPPED, TypedContent};
+use proscenium_projection::operations;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -43,6 +43,7 @@ pub struct Placeholders {
 pub struct Placeholder {
     /// The bytes of the text that the body replaces.
     pub place: Range<usize>,
+    /// The body that belongs there.
     pub body: BlobId,
     is_json: bool,
     /// The number of strings around the value, its own included.
@@ -226,7 +227,7 @@ mod tests {
             run: None,
             kind: "tool-call-progress".into(),
             id: "c".into(),
-            opened: crate::model::Sequence(1),
+            opened: proscenium_model::Sequence(1),
             agent: None,
             content: Arc::new(content),
         })

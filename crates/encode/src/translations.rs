@@ -23,7 +23,9 @@ pub const SHARED_TRANSLATIONS_MAX: usize = 8;
 /// The text that frames became, and how the stream continues after it.
 #[derive(Debug, Clone)]
 pub struct Translated {
+    /// The text, ready to send.
     pub chunk: Chunk,
+    /// What the dialect wants next.
     pub flow: Flow,
     /// Whether this reader made it, and did not get it from another one.
     pub is_own: bool,

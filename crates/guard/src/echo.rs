@@ -8,8 +8,8 @@
 use super::HOLDING_STREAMS_MAX;
 use super::secrets::REDACTED;
 use super::stream::{Key, Skeleton, Streamed};
-use crate::model::Draft;
 use http::HeaderMap;
+use proscenium_model::Draft;
 use std::borrow::Cow;
 
 /// Shorter values are left alone: they would mask ordinary words.

@@ -21,6 +21,8 @@
 //!
 //! The guard does not decide what a particular reader may see; the audience does (`model/audience.rs`).
 
+#![warn(missing_docs)]
+
 mod echo;
 mod names;
 mod offload;
@@ -39,11 +41,10 @@ pub use offload::stays_inline;
 pub use secrets::redact_text;
 pub use walk::redact_value;
 
-use crate::model::halves::Halves;
-use crate::model::{BlobId, Draft, Ids};
 use bytes::Bytes;
 use echo::Echoes;
-use proscenium_model as model;
+use proscenium_model::halves::Halves;
+use proscenium_model::{BlobId, Draft, Ids};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -87,9 +88,11 @@ impl Default for Policy {
 /// A body that was moved out of an envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OffloadedBody {
+    /// The id by which envelopes name the body.
     pub id: BlobId,
     /// `text/plain; charset=utf-8` or `application/json`.
     pub media_type: &'static str,
+    /// The body as it is stored.
     pub bytes: Bytes,
 }
 

@@ -10,9 +10,9 @@
 
 use super::secrets::REDACTED;
 use super::{OffloadedBody, Policy};
-use crate::model::{BlobId, Draft, EventType, MemberRef, Payload, TEXT_BYTES_MAX};
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
+use proscenium_model::{BlobId, Draft, EventType, MemberRef, Payload, TEXT_BYTES_MAX};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;

@@ -6,8 +6,8 @@
 //! never time.
 
 use super::secrets::{DecidedPart, REDACTED, ScanState};
-use crate::model::halves::{self, FirstHalf, Halves};
-use crate::model::{
+use proscenium_model::halves::{self, FirstHalf, Halves};
+use proscenium_model::{
     AgentId, Audience, Draft, EventType, Ids, MessageId, Owner, PartId, Payload, Persistence, Phase, Scope, Surface, ToolCallId,
     Topology,
 };

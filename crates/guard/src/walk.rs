@@ -5,10 +5,10 @@
 
 use super::names::{is_piece, is_secret, is_secret_name, traces_of};
 use super::secrets::{REDACTED, redact_text};
-use crate::model::fact::MemberMut;
-use crate::model::halves;
-use crate::model::{Draft, Ids};
 use data_encoding::HEXLOWER;
+use proscenium_model::fact::MemberMut;
+use proscenium_model::halves;
+use proscenium_model::{Draft, Ids};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -218,7 +218,7 @@ fn hashed_id(id: &str) -> String {
 ///
 /// The server carries them unchanged (`model/taxonomy.rs`).
 fn redact_words(draft: &mut Draft) {
-    use crate::model::{Control, EventType, Owner, Persistence, Phase, Scope, Surface, Topology};
+    use proscenium_model::{Control, EventType, Owner, Persistence, Phase, Scope, Surface, Topology};
     macro_rules! redact_other {
         ($($word:expr => $kind:ident),* $(,)?) => {$(
             if let $kind::Other(text) = $word && let Cow::Owned(redacted) = redact_text(text) {
@@ -250,7 +250,7 @@ fn redact_words(draft: &mut Draft) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{CallFact, WordsFact};
+    use proscenium_model::{CallFact, WordsFact};
     use serde_json::json;
 
     #[track_caller]

@@ -97,8 +97,11 @@ impl FromStr for Epoch {
 /// client received. Here that envelope counts as not received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
+    /// The life of the log that `after` counts in.
     pub epoch: Epoch,
+    /// The last envelope that the reader has.
     pub after: Sequence,
+    /// Whether the reader also has the end of the run.
     pub knows_end: bool,
 }
 

@@ -36,16 +36,27 @@ pub const PERSON_CHARS_MAX: usize = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Via {
+    /// The workbench.
     Page,
+    /// The command line.
     Cli,
+    /// The REST interface.
     Rest,
+    /// A WebSocket.
     Ws,
+    /// An AG-UI client.
     AgUi,
+    /// A `CopilotKit` client.
     Copilotkit,
+    /// An AI SDK client.
     AiSdk,
+    /// A `TanStack` AI client.
     Tanstack,
+    /// An editor, by ACP.
     Acp,
+    /// A rule of the operator.
     Rule,
+    /// A shared link.
     Link,
     /// No control decided: the runtime resolved the action on its own.
     Runtime,
@@ -55,10 +66,13 @@ pub enum Via {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Decider {
+    /// The subject of the decider's token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sub: Option<Box<str>>,
+    /// The decider's name, as its token says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Box<str>>,
+    /// The way on which the decision came.
     pub via: Via,
     /// The person for whom the holder of the token decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,6 +90,7 @@ impl Decider {
 /// A decision's maker, time and view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecidedBy {
+    /// Who decided.
     #[serde(flatten)]
     pub decider: Decider,
     /// When the server accepted it, RFC 3339 in UTC.

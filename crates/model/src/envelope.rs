@@ -27,14 +27,23 @@ pub struct Draft {
     pub timestamp: Option<Box<str>>,
     /// The producer's own number for the fact, if it gave one.
     pub source_sequence: Option<u64>,
+    /// What the fact is about.
     pub ids: Ids,
+    /// Who owns what it is about.
     pub owner: Owner,
+    /// What it concerns: a call, a run, a session.
     pub scope: Scope,
+    /// What the agent does meanwhile.
     pub phase: Phase,
+    /// Where clients show it.
     pub surface: Surface,
+    /// How long it is of use.
     pub persistence: Persistence,
+    /// The control that it offers or answers.
     pub control: Option<Control>,
+    /// How the work is organised.
     pub topology: Option<Topology>,
+    /// Who may see it.
     pub audience: Audience,
     /// The audience of the fact's subject, stamped by the ledger; `None` for a fact without a subject.
     pub start_audience: Option<Audience>,
@@ -267,11 +276,13 @@ const SHORT_BYTES: usize = 512;
 /// It borrows its draft: a draft is large, and most envelopes are written once and dropped.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Envelope<'d> {
+    /// Its number in the log.
     pub sequence: Sequence,
     /// UUID v7: unique, and ordered by time across logs.
     pub event_id: Uuid,
     /// When the server accepted the fact, RFC 3339 in UTC.
     pub received_at: &'d str,
+    /// What it says.
     pub draft: Cow<'d, Draft>,
 }
 

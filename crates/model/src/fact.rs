@@ -17,8 +17,11 @@ use std::fmt;
 /// A member's value, wherever it is stored.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MemberRef<'m> {
+    /// A text.
     Text(&'m str),
+    /// A truth value.
     Flag(bool),
+    /// A number with its own digits.
     Number(&'m Number),
     /// Null, a list or an object.
     Value(&'m Value),
@@ -36,6 +39,7 @@ impl<'m> From<&'m Value> for MemberRef<'m> {
 }
 
 impl<'m> MemberRef<'m> {
+    /// The value, if it is a text.
     #[must_use]
     pub const fn text(self) -> Option<&'m str> {
         match self {
@@ -44,6 +48,7 @@ impl<'m> MemberRef<'m> {
         }
     }
 
+    /// The value, if it is a number.
     #[must_use]
     pub const fn number(self) -> Option<&'m Number> {
         match self {
@@ -52,6 +57,7 @@ impl<'m> MemberRef<'m> {
         }
     }
 
+    /// The value, if it is a list.
     #[must_use]
     pub const fn list(self) -> Option<&'m Vec<Value>> {
         match self {
@@ -60,6 +66,7 @@ impl<'m> MemberRef<'m> {
         }
     }
 
+    /// The value, if it is an object.
     #[must_use]
     pub const fn object(self) -> Option<&'m Map<String, Value>> {
         match self {
@@ -68,6 +75,7 @@ impl<'m> MemberRef<'m> {
         }
     }
 
+    /// Whether the value is null.
     #[must_use]
     pub const fn is_null(self) -> bool {
         matches!(self, Self::Value(Value::Null))
@@ -111,7 +119,9 @@ impl<'m> MemberRef<'m> {
 
 /// A member that may have text: what redaction and the joining of halves change.
 pub enum MemberMut<'m> {
+    /// A text.
     Text(&'m mut String),
+    /// A value that may have texts inside.
     Value(&'m mut Value),
 }
 
@@ -282,6 +292,7 @@ macro_rules! family {
                 }
             }
 
+            /// Removes a member, and returns its value.
             pub fn remove(&mut self, name: &str) -> Option<Value> {
                 let member = match name {
                     $($member => self.$field.take().map(FieldType::into_value),)+
@@ -462,7 +473,9 @@ family! {
 /// A family of event types, by what their payloads have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
+    /// Tool calls.
     Call,
+    /// Texts, reasoning and plans.
     Words,
     /// Unknown event types, and those without a struct yet.
     Open,
@@ -484,7 +497,9 @@ impl From<&EventType> for Family {
 pub enum Payload {
     /// Boxed: a call has many members, and most facts are words.
     Call(Box<CallFact>),
+    /// A text, reasoning or a plan.
     Words(WordsFact),
+    /// A payload of a family without a type of its own.
     Open(Map<String, Value>),
 }
 
@@ -530,6 +545,7 @@ impl Payload {
         }
     }
 
+    /// The payload as a JSON object, in the order of writing.
     #[must_use]
     pub fn into_map(self) -> Map<String, Value> {
         match self {
@@ -539,6 +555,7 @@ impl Payload {
         }
     }
 
+    /// The payload as a JSON value, in the order of writing.
     #[must_use]
     pub fn to_value(&self) -> Value {
         Value::Object(self.clone().into_map())
@@ -597,6 +614,7 @@ impl Payload {
         }
     }
 
+    /// The value of a member.
     #[must_use]
     pub fn get(&self, member: &str) -> Option<MemberRef<'_>> {
         match self {
@@ -618,6 +636,7 @@ impl Payload {
         self.get(member) == Some(MemberRef::Flag(true))
     }
 
+    /// Whether it has a member.
     #[must_use]
     pub fn contains_key(&self, member: &str) -> bool {
         self.get(member).is_some()
@@ -639,6 +658,7 @@ impl Payload {
         }
     }
 
+    /// Removes a member, and returns its value.
     pub fn remove(&mut self, member: &str) -> Option<Value> {
         match self {
             Self::Call(call) => call.remove(member),
@@ -647,6 +667,7 @@ impl Payload {
         }
     }
 
+    /// Whether it has no member.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match self {

@@ -13,8 +13,10 @@ use std::ops::Range;
 /// Whether texts of a fact may have marks of halves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Halves {
+    /// The text has no half.
     #[default]
     Absent,
+    /// The text has halves, and marks for them.
     Marked,
 }
 

@@ -14,10 +14,13 @@ pub const ID_BYTES_MAX: usize = 256;
 /// Why a text cannot be an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
+    /// The text has no character.
     #[error("an id is empty; it must be 1 to {ID_BYTES_MAX} bytes long")]
     Empty,
+    /// The text has this many bytes.
     #[error("an id is {0} bytes long, the limit is {ID_BYTES_MAX}; shorten it")]
     TooLong(usize),
+    /// The text has a control character at this place.
     #[error("an id has a control character at byte {0}; ids are printable text")]
     Control(usize),
 }
@@ -125,7 +128,7 @@ macro_rules! id_members {
         /// The ids of one fact: every id member of the envelope, with the names of seed 003.
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
         pub struct Ids {
-            $($(#[$doc])* pub $field: Option<$ty>,)*
+            $(#[doc = concat!("`", $member, "`")] $(#[$doc])* pub $field: Option<$ty>,)*
         }
 
         impl Ids {

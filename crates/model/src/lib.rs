@@ -2,6 +2,8 @@
 //!
 //! This module does not know sources, stores or the framing of the wire.
 
+#![warn(missing_docs)]
+
 pub mod audience;
 pub mod cursor;
 pub mod decided_by;

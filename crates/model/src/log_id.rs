@@ -6,7 +6,9 @@ use std::fmt;
 /// The identity of a log: the log of a run, or a session's own log for facts that belong to no run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LogId {
+    /// The log of a run.
     Run(RunId),
+    /// The own log of a session.
     Session(SessionId),
 }
 
@@ -33,6 +35,8 @@ impl fmt::Display for LogId {
 /// The kind of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogKind {
+    /// A run's log.
     Run,
+    /// A session's log.
     Session,
 }

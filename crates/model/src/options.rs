@@ -13,7 +13,9 @@ pub const OPTIONS_MAX: usize = 64;
 /// What an option does to the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
+    /// The request is granted.
     Allow,
+    /// The request is refused.
     Reject,
     /// It gives an answer of the source's own.
     Answer,
@@ -22,14 +24,20 @@ pub enum Effect {
 /// How far an option reaches, from narrow to wide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Width {
+    /// For this request alone.
     Once,
+    /// For the rest of the turn.
     Turn,
+    /// For the rest of the session.
     Session,
+    /// For all later requests.
     Always,
+    /// The source does not say.
     Unknown,
 }
 
 impl Effect {
+    /// Every name on the wire, in the order of showing.
     pub const NAMES: &[&str] = &["allow", "reject", "answer"];
 
     fn parse(name: &str) -> Option<Self> {
@@ -52,6 +60,7 @@ impl Effect {
 }
 
 impl Width {
+    /// Every name on the wire, from narrow to wide.
     pub const NAMES: &[&str] = &["once", "turn", "session", "always", "unknown"];
 
     fn parse(name: &str) -> Option<Self> {
@@ -67,8 +76,11 @@ impl Width {
 /// An option that a control can name, as the log remembers it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfferedOption {
+    /// The id by which a control names it.
     pub id: Box<str>,
+    /// What it does to the request.
     pub effect: Effect,
+    /// How far it reaches.
     pub width: Width,
 }
 

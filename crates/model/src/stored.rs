@@ -21,14 +21,19 @@ const SAVED_BYTES: usize = 256;
 /// Why a stored state is unreadable.
 #[derive(Debug, thiserror::Error)]
 pub enum StoredError {
+    /// Another version of the server wrote this form.
     #[error("the state has version {0}; this server reads version {VERSION} and the JSON of releases before it")]
     Version(u8),
+    /// There is no byte.
     #[error("the state is empty")]
     Empty,
+    /// The fields cannot be read.
     #[error("the state does not have the fields of version {VERSION}: {0}")]
     Fields(#[from] postcard::Error),
+    /// This many bytes follow the last field.
     #[error("{0} bytes follow the state")]
     Longer(usize),
+    /// The JSON cannot be read.
     #[error("the state is not the JSON of an earlier release: {0}")]
     Json(#[from] serde_json::Error),
 }

@@ -13,7 +13,7 @@ macro_rules! taxonomy {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, Hash)]
         pub enum $name {
-            $($variant,)*
+            $(#[doc = concat!("`", $text, "`")] $variant,)*
             /// A value that the seed does not name, carried unchanged.
             Other(Box<str>),
         }
@@ -174,11 +174,17 @@ taxonomy! {
 /// The defaults of an event type.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventDefaults {
+    /// Who owns it.
     pub owner: Owner,
+    /// What it concerns.
     pub scope: Scope,
+    /// What the agent does meanwhile.
     pub phase: Phase,
+    /// Where clients show it.
     pub surface: Surface,
+    /// How long it is of use.
     pub persistence: Persistence,
+    /// Who may see it.
     pub audience: Audience,
 }
 

@@ -9,11 +9,11 @@ use super::members::{
     WITHHELD_ABOUT, content, open_set,
 };
 use super::{ACTION_KIND as KIND, FoldState, bodies, carry, subject, tool_call};
-use crate::model::decided_by;
-use crate::model::options::{Effect, OPTIONS_MAX, Width};
-use crate::model::time::parse_time;
-use crate::model::visibility::CALL_WITHHELD;
-use crate::model::{ActionKind, ActionOutcome, EventType, MemberRef, Surface, ToolCallId, options};
+use proscenium_model::decided_by;
+use proscenium_model::options::{Effect, OPTIONS_MAX, Width};
+use proscenium_model::time::parse_time;
+use proscenium_model::visibility::CALL_WITHHELD;
+use proscenium_model::{ActionKind, ActionOutcome, EventType, MemberRef, Surface, ToolCallId, options};
 use serde_json::{Map, Value, json};
 
 /// Members of the request. `model::visibility::without_call` omits the members that describe the call.

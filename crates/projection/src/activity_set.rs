@@ -11,7 +11,7 @@ use super::envelope_view::FactText;
 use super::members::{CLIPPED, Fits, List, Member, MemberType, Object, PARTS, TEXT, Text, TypedContent, joined, text};
 use super::patch;
 use super::source_clock::SourceClock;
-use crate::model::{AgentId, ReceivedAt, Sequence, Surface, TEXT_BYTES_MAX};
+use proscenium_model::{AgentId, ReceivedAt, Sequence, Surface, TEXT_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -24,7 +24,9 @@ pub struct Activity {
     pub kind: Box<str>,
     /// `activityId`, unique within its type.
     pub id: Box<str>,
+    /// Where clients show it.
     pub surface: Surface,
+    /// The agent that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentId>,
     /// Whether a source named the activity.
@@ -38,6 +40,7 @@ pub struct Activity {
     pub sequence: Sequence,
     /// The times at which the server received the envelopes `opened` and `sequence`.
     pub opened_at: ReceivedAt,
+    /// When it last changed.
     pub updated_at: ReceivedAt,
     /// When the server received the envelope that ended the activity; `None` while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,8 +48,10 @@ pub struct Activity {
     /// The same times by the clock of the activity's source, as far as it states times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_opened_at: Option<ReceivedAt>,
+    /// When it ended, by its source's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_ended_at: Option<ReceivedAt>,
+    /// What clients show of it.
     pub content: Map<String, Value>,
     /// The cached size of the content, in bytes as patches count them; not part of the activity.
     #[serde(skip)]

@@ -7,7 +7,7 @@ use super::envelope_view::EnvelopeView;
 use super::members::{Any, Mark, Object, STALE_ABOUT, Str, TOPOLOGY_ABOUT, WITHHELD, WITHHELD_ABOUT, content};
 use super::run::summed;
 use super::{FoldState, carry, lifecycle, topology_schema};
-use crate::model::{EventType, MemberRef, Phase, Surface};
+use proscenium_model::{EventType, MemberRef, Phase, Surface};
 
 content! {
     AGENT = "agent",

@@ -5,7 +5,7 @@
 use super::envelope_view::EnvelopeView;
 use super::members::{Any, List, Mark, STALE_ABOUT, Str, content, open_set};
 use super::{FoldState, carry, lifecycle};
-use crate::model::{ArtifactId, EventType, EvidenceId, MemberRef, ReceivedAt, Surface};
+use proscenium_model::{ArtifactId, EventType, EvidenceId, MemberRef, ReceivedAt, Surface};
 use serde_json::{Map, Value, json};
 
 content! {

@@ -7,7 +7,7 @@
 use super::activity_set::Edit;
 use super::envelope_view::EnvelopeView;
 use super::members::{CLIPPED, Member, REFS, Str, WITHHELD};
-use crate::model::{EvidenceId, Ids, MemberRef};
+use proscenium_model::{EvidenceId, Ids, MemberRef};
 use serde_json::{Map, Value};
 
 /// The most members of a content whose names only the source knows.

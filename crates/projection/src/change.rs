@@ -1,7 +1,7 @@
 //! What one envelope did to one activity.
 
 use super::members::Member;
-use crate::model::Sequence;
+use proscenium_model::Sequence;
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -29,6 +29,7 @@ pub enum ContentOperation {
     Add(MemberPlace, Value),
     /// Sets a member that the object had.
     Replace(MemberPlace, Value),
+    /// Removes a member.
     Remove(MemberPlace),
     /// Appends a value to a list, or a chunk to a text.
     Push(MemberPlace, Value),
@@ -80,7 +81,9 @@ impl ContentOperation {
 /// A member of a content, or of an object in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberPlace {
+    /// The object that has the member.
     pub within: Within,
+    /// The member's name.
     pub member: Cow<'static, str>,
 }
 
@@ -95,6 +98,7 @@ impl MemberPlace {
 /// The object of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Within {
+    /// The content itself.
     Content,
     /// An object in a list of the content.
     Item(&'static str, usize),

@@ -9,9 +9,9 @@ use super::activity_set::ActivitySet;
 use super::change::{ContentOperation, MemberPlace, Within};
 use super::envelope_view::EnvelopeView;
 use super::members::TEXT;
-use crate::model::json::string_end;
-use crate::model::{AgentId, EventType, ReceivedAt, Sequence, Surface};
 use memchr::memmem;
+use proscenium_model::json::string_end;
+use proscenium_model::{AgentId, EventType, ReceivedAt, Sequence, Surface};
 use serde_json::Value;
 use std::borrow::Cow;
 

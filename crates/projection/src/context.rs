@@ -6,7 +6,7 @@
 use super::envelope_view::EnvelopeView;
 use super::members::{Any, Mark, Str, TypedContent, WITHHELD, WITHHELD_ABOUT, content};
 use super::{FoldState, carry};
-use crate::model::{AgentId, EventType, Phase, Surface};
+use proscenium_model::{AgentId, EventType, Phase, Surface};
 use serde_json::Map;
 
 content! {

@@ -9,7 +9,7 @@
 use super::envelope_view::EnvelopeView;
 use super::members::content;
 use super::{FoldState, diagnostics, patch, tool_call};
-use crate::model::{EventType, MemberRef, MessageId, Surface, ToolCallId};
+use proscenium_model::{EventType, MemberRef, MessageId, Surface, ToolCallId};
 use serde_json::{Map, Value, json};
 
 content! {

@@ -5,7 +5,7 @@
 use super::envelope_view::EnvelopeView;
 use super::members::{Count, List, content};
 use super::{FoldState, entries_schema};
-use crate::model::{EventType, MemberRef, Surface};
+use proscenium_model::{EventType, MemberRef, Surface};
 use serde_json::{Value, json};
 
 content! {

@@ -3,9 +3,9 @@
 //! The server applied the audience rule when it wrote the row (`log::row`), so the fold cannot read a hidden member by
 //! mistake.
 
-use crate::model::fact::{CallFact, Family, PayloadSeed, WordsFact};
-use crate::model::visibility::HIDDEN_FAILURE;
-use crate::model::{EventType, Ids, MemberRef, Payload, Phase, ReceivedAt, Sequence, Surface};
+use proscenium_model::fact::{CallFact, Family, PayloadSeed, WordsFact};
+use proscenium_model::visibility::HIDDEN_FAILURE;
+use proscenium_model::{EventType, Ids, MemberRef, Payload, Phase, ReceivedAt, Sequence, Surface};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, de};
 use serde_json::{Map, Value};
@@ -18,6 +18,7 @@ pub const BLOB_PATH: &str = "/v1/blobs/";
 /// The text of a fact.
 #[derive(Debug, Clone, Copy)]
 pub enum FactText<'e> {
+    /// The whole text.
     Whole(&'e str),
     /// The beginning of a text, and the length of the whole in bytes.
     Beginning(&'e str, usize),
@@ -36,17 +37,23 @@ impl<'e> FactText<'e> {
 /// The members of an envelope that the fold reads.
 #[derive(Debug, Clone)]
 pub struct EnvelopeView {
+    /// Its number in the log.
     pub sequence: Sequence,
     /// The epoch (1970) for an envelope without a time, which a server's log never contains.
     pub received_at: ReceivedAt,
     /// The time that the source stated.
     pub timestamp: Option<ReceivedAt>,
+    /// What kind of fact it states.
     pub event_type: EventType,
+    /// What the fact is about.
     pub ids: Ids,
+    /// What the agent does meanwhile.
     pub phase: Phase,
+    /// Where clients show it.
     pub surface: Surface,
     /// What the fact says, without its members at the envelope's top level.
     pub payload: Payload,
+    /// Links to other things, and to bodies.
     pub refs: Option<Value>,
     /// Top-level members beyond the envelope's own; `topology` counts as one of them.
     pub extra: Map<String, Value>,

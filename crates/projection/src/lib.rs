@@ -12,6 +12,8 @@
 //! One file per activity type, with the declaration of its content ([`members`]), and one row per type in
 //! [`PROJECTIONS`].
 
+#![warn(missing_docs)]
+
 pub mod action;
 pub mod activity_set;
 pub mod agent;
@@ -42,17 +44,15 @@ mod team;
 pub mod thought;
 pub mod tool_call;
 
-use crate::model::LogId;
-use crate::model::{AgentId, Audience, EventType, Sequence, Topology, schema};
-use crate::source::ledger::RunState;
 use activity_set::{Activity, ActivitySet};
 use change::Change;
 use chunk::ChunkRows;
 use envelope_view::EnvelopeView;
 use lifecycle::EndRule;
 use members::ContentSchema;
-use proscenium_model as model;
-use proscenium_sources as source;
+use proscenium_model::LogId;
+use proscenium_model::{AgentId, Audience, EventType, Sequence, Topology, schema};
+use proscenium_sources::ledger::RunState;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use source_clock::SourceClock;
@@ -128,6 +128,7 @@ pub static PROJECTIONS: &[Projection] = &[
 /// The state of a fold: the activities, and the few facts that it keeps beside them.
 #[derive(Debug, Clone)]
 pub struct FoldState {
+    /// All activities so far.
     pub activities: ActivitySet,
     /// The id of the log: its run's, or its session's.
     pub log: Box<str>,
@@ -161,6 +162,7 @@ pub struct FoldOutcome {
 /// The activities of one log for one audience, at one sequence.
 #[derive(Debug, Clone)]
 pub struct View {
+    /// Who sees it.
     pub audience: Audience,
     /// The last envelope that was folded, or skipped because this audience may not see it.
     pub through: Sequence,

@@ -4,7 +4,7 @@
 //! write by the declared constants, and the schema in `schema/activities/` follows from the same rows. A content stays
 //! a JSON object in the order in which its members appeared: sources add members, and readers patch it.
 
-use crate::model::{Sequence, schema};
+use proscenium_model::{Sequence, schema};
 use serde_json::{Map, Number, Value, json};
 use std::marker::PhantomData;
 
@@ -42,23 +42,29 @@ impl<T> Member<T> {
     }
 }
 
+/// The rest of an end that this audience may not see.
 pub const WITHHELD: Member<Mark> = Member::new("withheld");
 pub(super) const WITHHELD_ABOUT: &str = "The activity ended, and this reader's audience may not see the rest of its end.";
+/// Whether something was left out.
 pub const CLIPPED: Member<Flag> = Member::new("clipped");
 /// What [`CLIPPED`] means for a text.
 pub(super) const CLIPPED_ABOUT: &str =
     "The text reached its limit of 4 MiB; the rest is only in the log, or in a body that refs names.";
+/// Whether a run ended around something that outlives it.
 pub const STALE: Member<Mark> = Member::new("stale");
 /// What [`STALE`] means for an activity that outlives its run.
 pub(super) const STALE_ABOUT: &str = "The activity was open when its run ended, and no later fact is about it.";
 /// What a `topology` means.
 pub(super) const TOPOLOGY_ABOUT: &str = "How the work is organised; unknown if no fact states it.";
+/// Links that a source states.
 pub const REFS: Member<Any> = Member::new("refs");
+/// A text that grows.
 pub const TEXT: Member<Text> = Member::new("text");
 /// The parts of a message.
 pub const PARTS: Member<List> = Member::new("parts");
 /// The streamed output of a call: standard output, and other channels.
 pub const OUTPUT_TEXT: Member<Text> = Member::new("output_text");
+/// What other channels than standard output got.
 pub const OUTPUT_CHANNELS: Member<Object> = Member::new("output_channels");
 /// The status of an action.
 pub const ACTION_STATUS: Member<ActionStatus> = Member::new("status");
@@ -79,6 +85,7 @@ pub fn joined(member: Option<&Value>) -> &str {
 
 /// A type of the values of members.
 pub trait MemberType {
+    /// What reading gives.
     type Read<'c>;
 
     /// Reads a value; `None` for JSON of another type.
@@ -93,6 +100,7 @@ pub trait Fits<T> {
     /// Whether this JSON is the value.
     fn is(&self, json: &Value) -> bool;
 
+    /// The value as JSON.
     fn into_json(self) -> Value;
 }
 
@@ -134,13 +142,17 @@ member_types! {
     Any: &'c Value = Some, {}; Value;
     /// A mark: `true`, or absent.
     Mark: bool = Value::as_bool, { "const": true }; bool;
+    /// A truth value.
     Flag: bool = Value::as_bool, { "type": "boolean" }; bool;
     /// A number, as its source states it.
     Num: &'c Number = Value::as_number, { "type": "number" };;
     /// The sequence of an envelope.
     Position: Sequence = |json: &Value| json.as_u64().map(Sequence), { "type": "integer", "minimum": 1 };;
+    /// A number of things.
     Count: u64 = Value::as_u64, { "type": "integer", "minimum": 0 }; u32 u64;
+    /// A list of any values.
     List: &'c Vec<Value> = Value::as_array, { "type": "array" };;
+    /// An object with any members.
     Object: &'c Map<String, Value> = Value::as_object, { "type": "object" };;
     /// A text that grows: a list of chunks, of which the server has one.
     Text: &'c str = |json| Some(joined(Some(json))), {
@@ -178,7 +190,7 @@ macro_rules! closed {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum $name {
-            $($variant,)*
+            $(#[doc = concat!("`", $text, "`")] $variant,)*
         }
 
         impl $name {
@@ -276,6 +288,7 @@ pub trait TypedContent {
     /// The value of a member, if it has its declared type.
     fn read<T: MemberType>(&self, member: Member<T>) -> Option<T::Read<'_>>;
 
+    /// Whether the content has a member, of whatever type.
     fn has<T>(&self, member: Member<T>) -> bool;
 }
 
@@ -308,24 +321,33 @@ pub(super) fn open_set(names: &[&str]) -> Value {
 /// Whether a content always has a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
+    /// From the activity's first frame on.
     Always,
+    /// Where a fact states it.
     Sometimes,
 }
 
 /// The declaration of one member.
 #[derive(Debug)]
 pub struct MemberSchema {
+    /// The name on the wire.
     pub name: &'static str,
+    /// Whether every content has it.
     pub presence: Presence,
+    /// What it means.
     pub about: &'static str,
+    /// The schema of its values.
     pub schema: fn() -> Value,
 }
 
 /// The declaration of a content.
 #[derive(Debug)]
 pub struct ContentSchema {
+    /// The activity type.
     pub kind: &'static str,
+    /// What an activity of this type is.
     pub about: &'static str,
+    /// The members, in the order of their documentation.
     pub members: &'static [MemberSchema],
 }
 

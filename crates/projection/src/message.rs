@@ -10,7 +10,7 @@ use super::members::{
     Any, CLIPPED, Flag, List, Mark, PARTS, REFS, Str, TEXT, TextStatus, TypedContent, WITHHELD, WITHHELD_ABOUT, content,
 };
 use super::{FoldState, carry, message_key};
-use crate::model::{AgentId, EventType, MemberRef, PartId, PartKind, Surface, WordsFact};
+use proscenium_model::{AgentId, EventType, MemberRef, PartId, PartKind, Surface, WordsFact};
 use serde_json::{Map, Value, json};
 
 /// The activity type.
@@ -32,7 +32,7 @@ content! {
 /// The members of a part.
 pub mod part {
     use crate::members::{Any, CLIPPED_ABOUT, Flag, Mark, Position, Str, Text, TextStatus, WITHHELD_ABOUT, content, open_set};
-    use crate::model::PartKind;
+    use proscenium_model::PartKind;
 
     content! {
         PART = "message-part", "A part of a message.";

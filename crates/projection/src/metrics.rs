@@ -3,7 +3,7 @@
 use super::envelope_view::EnvelopeView;
 use super::members::{List, content};
 use super::{FoldState, carry, entries_schema};
-use crate::model::{AgentId, EventType, Surface};
+use proscenium_model::{AgentId, EventType, Surface};
 use serde_json::{Map, Value, json};
 
 content! {

@@ -5,7 +5,7 @@
 use super::envelope_view::EnvelopeView;
 use super::members::{Any, List, TypedContent, content};
 use super::{FoldState, carry, run};
-use crate::model::{EventType, MemberRef, Surface};
+use proscenium_model::{EventType, MemberRef, Surface};
 use serde_json::{Number, json};
 
 content! {

@@ -3,7 +3,7 @@
 use super::envelope_view::EnvelopeView;
 use super::members::{Any, Mark, STALE_ABOUT, Str, TOPOLOGY_ABOUT, WITHHELD, WITHHELD_ABOUT, content};
 use super::{FoldState, carry, lifecycle, topology_schema};
-use crate::model::{EventType, Phase, Surface};
+use proscenium_model::{EventType, Phase, Surface};
 
 content! {
     REVIEW = "review", "A request to a reviewer, and its verdict.";

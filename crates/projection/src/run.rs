@@ -5,8 +5,8 @@ use super::members::{
     Any, Count, Fits, Flag, List, Mark, MemberType, Object, STALE, Str, WITHHELD, WITHHELD_ABOUT, content, open_set,
 };
 use super::{FoldState, bodies};
-use crate::model::{AgentId, EventType, MemberRef, Phase, RunId, SessionId, Surface, ThreadId, Topology};
-use crate::source::ledger::Status;
+use proscenium_model::{AgentId, EventType, MemberRef, Phase, RunId, SessionId, Surface, ThreadId, Topology};
+use proscenium_sources::ledger::Status;
 use serde_json::{Map, Value, json};
 
 /// The activity type.

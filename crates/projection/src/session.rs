@@ -5,7 +5,7 @@
 use super::envelope_view::EnvelopeView;
 use super::members::{Any, Str, content};
 use super::{FoldState, carry};
-use crate::model::{EventType, SessionId, Surface};
+use proscenium_model::{EventType, SessionId, Surface};
 
 content! {
     SESSION = "session",

@@ -4,7 +4,7 @@
 //! the last event. So an envelope without one gets its time of arrival, shifted by the difference that the last stated
 //! time had to its own. In an import, where all facts arrive at once, that is the last stated time itself.
 
-use crate::model::ReceivedAt;
+use proscenium_model::ReceivedAt;
 use serde::{Deserialize, Serialize};
 
 /// The resolution of sources that state whole seconds, in milliseconds.

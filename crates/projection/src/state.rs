@@ -9,7 +9,7 @@
 use super::envelope_view::EnvelopeView;
 use super::members::{Any, Flag, Object, content};
 use super::{FoldState, bodies, diagnostics, patch};
-use crate::model::{EventType, Surface};
+use proscenium_model::{EventType, Surface};
 use serde_json::{Map, Value, json};
 
 /// The activity type.

@@ -4,7 +4,7 @@
 //! did not say stays absent. The arguments of a call decide the kind of its subject, because tool names are free; every
 //! argument that the kind does not show by itself is one of `fields`, so that a card hides nothing.
 
-use crate::model::ActionKind;
+use proscenium_model::ActionKind;
 use serde_json::{Map, Value, json};
 
 /// The most fields, and the most diffs, of a subject. Further ones set `clipped`.

@@ -5,7 +5,7 @@
 use super::envelope_view::EnvelopeView;
 use super::members::{Any, List, Mark, Num, STALE_ABOUT, Str, TOPOLOGY_ABOUT, content, open_set};
 use super::{FoldState, carry, lifecycle, topology_schema};
-use crate::model::{EventType, MemberRef, Phase, Surface, TaskId};
+use proscenium_model::{EventType, MemberRef, Phase, Surface, TaskId};
 use serde_json::{Map, Value, json};
 
 content! {

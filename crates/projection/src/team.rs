@@ -5,7 +5,7 @@
 use super::envelope_view::EnvelopeView;
 use super::members::{Any, Mark, STALE_ABOUT, Str, TEXT, TOPOLOGY_ABOUT, Text, content};
 use super::{FoldState, carry, lifecycle, topology_schema};
-use crate::model::{EventType, Surface};
+use proscenium_model::{EventType, Surface};
 
 content! {
     TEAM = "team", "A team and its limits.";

@@ -4,7 +4,7 @@ mod limits;
 mod subjects;
 
 use super::*;
-use crate::model::RunId;
+use proscenium_model::RunId;
 use serde_json::json;
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ impl Watched {
 
     fn of_session() -> Self {
         let mut watched = Self::new();
-        watched.view = View::new(&LogId::Session(crate::model::SessionId::new("s").unwrap()), Audience::User);
+        watched.view = View::new(&LogId::Session(proscenium_model::SessionId::new("s").unwrap()), Audience::User);
         watched
     }
 

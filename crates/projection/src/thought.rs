@@ -9,7 +9,7 @@ use super::members::{
     content,
 };
 use super::{FoldState, carry, message_key, stated};
-use crate::model::{EventType, PartId, Surface, WordsFact};
+use proscenium_model::{EventType, PartId, Surface, WordsFact};
 use serde_json::Value;
 
 content! {

@@ -14,7 +14,7 @@ use super::members::{
     OUTPUT_TEXT, Object, Position, Str, TOOL_CALL_ID, Text, TypedContent, WITHHELD, WITHHELD_ABOUT, content, joined,
 };
 use super::{ACTION_KIND, FoldState, bodies, diagnostics, patch, stated};
-use crate::model::{CallFact, EventType, MessageId, Phase, Surface, TEXT_BYTES_MAX, ToolCallId};
+use proscenium_model::{CallFact, EventType, MessageId, Phase, Surface, TEXT_BYTES_MAX, ToolCallId};
 use serde_json::{Map, Number, Value, json};
 use std::borrow::Cow;
 

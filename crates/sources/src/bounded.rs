@@ -2,7 +2,7 @@
 
 use super::Drafts;
 use super::digest::TextDigest;
-use crate::model::{ActionId, AgentId, MessageId, RunId, ThreadId, ToolCallId};
+use proscenium_model::{ActionId, AgentId, MessageId, RunId, ThreadId, ToolCallId};
 use serde::{Deserialize, Serialize};
 use std::ops::{Deref, DerefMut};
 

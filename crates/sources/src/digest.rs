@@ -3,7 +3,7 @@
 //! The hash is FNV-1a. It consumes one byte at a time, so the chunk boundaries do not matter. An adapter can store its
 //! state as one number and continue later.
 
-use crate::model::halves::{FirstHalf, join, may_have_marks};
+use proscenium_model::halves::{FirstHalf, join, may_have_marks};
 use serde::{Deserialize, Serialize};
 
 /// The FNV-1a offset basis: the state of a hash before the first byte.
@@ -25,7 +25,7 @@ const LENGTH_MAX: u64 = (1 << LENGTH_BITS) - 1;
 
 /// The length of a text in bytes, and its hash: enough to recognise the text without storing it.
 ///
-/// Marks of [halves](crate::model::halves) count as the characters that they become, wherever the chunks were cut.
+/// Marks of [halves](proscenium_model::halves) count as the characters that they become, wherever the chunks were cut.
 ///
 /// The digest is not secure against an adversary. A producer that forges a collision only hides its own answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,7 +84,7 @@ impl TextDigest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::halves::parse_marked;
+    use proscenium_model::halves::parse_marked;
 
     #[test]
     fn halves_count_as_the_characters_that_they_become() {

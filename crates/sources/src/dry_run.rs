@@ -2,13 +2,15 @@
 
 use super::ledger::Ledger;
 use super::{Adapter, Drafts, Fact, FactError, SourceKind};
-use crate::model::stored::StoredError;
-use crate::model::{Draft, Ids};
+use proscenium_model::stored::StoredError;
+use proscenium_model::{Draft, Ids};
 
 /// The state of a source, and the ledger of its drafts.
 pub struct DryRun {
     source: &'static SourceKind,
+    /// The state of the source.
     pub adapter: Box<dyn Adapter>,
+    /// What the drafts so far have told.
     pub ledger: Ledger,
 }
 

@@ -10,6 +10,8 @@
 //! stores the resulting envelopes also stores the state. A runtime never refuses unknown input: an unknown event type
 //! becomes `diagnostic.changed`, and the draft carries an unknown member.
 
+#![warn(missing_docs)]
+
 pub mod a2a;
 pub mod acp;
 pub mod ag_ui;
@@ -38,11 +40,10 @@ mod relay;
 
 pub use dry_run::DryRun;
 
-use crate::model::halves::{self, Halves};
-use crate::model::stored::{self, StoredError};
-use crate::model::{ActionId, Audience, Draft, Ids, SessionId, ToolCallId};
 use ledger::{CallProgress, Ledger};
-use proscenium_model as model;
+use proscenium_model::halves::{self, Halves};
+use proscenium_model::stored::{self, StoredError};
+use proscenium_model::{ActionId, Audience, Draft, Ids, SessionId, ToolCallId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -55,12 +56,26 @@ pub type Fact = Map<String, Value>;
 /// Why [`Runtime::PARSE`] refused a fact. It accepts all other input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FactError {
+    /// The fact is other JSON than an object.
     #[error("a fact must be a JSON object; this is {found}")]
-    NotAnObject { found: &'static str },
+    NotAnObject {
+        /// The kind of JSON.
+        found: &'static str,
+    },
+    /// The fact does not say what it is.
     #[error("the fact has no {member:?}: it must name its event type, as text")]
-    NoType { member: &'static str },
+    NoType {
+        /// The member that should say it.
+        member: &'static str,
+    },
+    /// A member that the fact needs has another type.
     #[error("the fact's {member:?} is invalid: {expected}")]
-    BadMember { member: &'static str, expected: String },
+    BadMember {
+        /// The member.
+        member: &'static str,
+        /// What it should be, in words.
+        expected: String,
+    },
 }
 
 impl FactError {
@@ -155,7 +170,9 @@ impl Event {
 ///
 /// The ledger records the drafts after the whole fact, so it knows the log up to the fact before.
 pub struct Drafts<'a> {
+    /// What the log remembers of earlier facts.
     pub ledger: &'a Ledger,
+    /// Where the drafts of this fact go, in order.
     pub drafts: &'a mut Vec<Draft>,
 }
 

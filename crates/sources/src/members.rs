@@ -5,12 +5,12 @@
 //! stamps.
 
 use super::{Fact, FactError};
-use crate::model::id::IdError;
-use crate::model::{
+use jiff::Timestamp;
+use proscenium_model::id::IdError;
+use proscenium_model::{
     ActionId, AgentId, ArtifactId, Draft, EventType, EvidenceId, Ids, MessageId, PartId, RunId, SessionId, TaskId, ThreadId,
     ToolCallId, TurnId, halves,
 };
-use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde::de::value::{BorrowedStrDeserializer, Error};

@@ -6,7 +6,7 @@
 
 use super::Fact;
 use super::members::{RuntimeId, carry_all};
-use crate::model::{Audience, Draft, EventType, RunId, Surface, ToolCallId};
+use proscenium_model::{Audience, Draft, EventType, RunId, Surface, ToolCallId};
 use serde_json::{Map, Value};
 
 /// The activity type of a report.

@@ -1,7 +1,7 @@
 //! What the tests of all adapters share: facts, and what drafts show.
 
 use super::{DryRun, Fact, SourceKind};
-use crate::model::{AgentId, Audience, Draft, EventType, Ids, MessageId, PartId, RunId, ToolCallId};
+use proscenium_model::{AgentId, Audience, Draft, EventType, Ids, MessageId, PartId, RunId, ToolCallId};
 use serde_json::Value;
 
 pub(super) fn given() -> Ids {

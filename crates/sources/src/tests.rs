@@ -4,8 +4,8 @@ mod calls;
 
 use super::samples::{given, object};
 use super::{DryRun, Fact, FactError, SOURCES, by_name};
-use crate::model::{Audience, Ids};
 use proptest::prelude::*;
+use proscenium_model::{Audience, Ids};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use super::Fact;
 use super::members::take_text;
-use crate::model::{ActionId, Draft, EventType, Owner, Persistence, Phase, ToolCallId};
+use proscenium_model::{ActionId, Draft, EventType, Owner, Persistence, Phase, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

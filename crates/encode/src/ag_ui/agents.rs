@@ -6,9 +6,9 @@
 use super::attribution::Attribution;
 use super::run_state::{change, select_members};
 use crate::frames::ActivityView;
-use crate::projection::agent;
-use crate::projection::change::ContentOperation;
-use crate::projection::members::TypedContent;
+use proscenium_projection::agent;
+use proscenium_projection::change::ContentOperation;
+use proscenium_projection::members::TypedContent;
 use serde_json::{Map, Value, json};
 
 /// Whether this module reads a content member of an agent.

@@ -1,8 +1,8 @@
 //! Which agent a message belongs to, and how AG-UI names it.
 
 use crate::frames::ActivityView;
-use crate::projection::members::TypedContent;
-use crate::projection::{agent, message, run};
+use proscenium_projection::members::TypedContent;
+use proscenium_projection::{agent, message, run};
 use serde_json::{Map, Value};
 
 /// How a teammate's messages name their author.

@@ -1,11 +1,11 @@
 //! Tool calls in AG-UI: arguments and results as text, and the state retained between changes.
 
 use crate::call_members::{is_kept, is_of_progress, makes_result, progress_members, streams_result};
-use crate::projection::change::{ContentOperation, Within};
-use crate::projection::members::{
+use proscenium_projection::change::{ContentOperation, Within};
+use proscenium_projection::members::{
     CallState as Lifecycle, Member, MemberType, OUTPUT_CHANNELS, OUTPUT_TEXT, TypedContent, WITHHELD,
 };
-use crate::projection::tool_call::{
+use proscenium_projection::tool_call::{
     ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_REF, REPORTED, STATE, STRUCTURED, TOOL_NAME, TRUNCATED, UNTRUSTED,
 };
 use serde_json::{Map, Value, json};

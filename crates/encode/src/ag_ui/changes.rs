@@ -8,12 +8,12 @@ use super::sent::{ClientCopy, SentMessage, TextDigest, result_digest};
 use super::{AgUi, ClientRun};
 use crate::Flow;
 use crate::frames::{ActivityView, Delta, Frame};
-use crate::projection::change::{ContentOperation, MemberPlace, Within};
-use crate::projection::members::{MemberType, PARTS, TEXT, TextStatus, TypedContent};
-use crate::projection::message::{self, part};
-use crate::projection::operations;
-use crate::projection::tool_call::{self, INPUT, INPUT_TEXT};
-use crate::projection::{ACTION_KIND, agent, run, state};
+use proscenium_projection::change::{ContentOperation, MemberPlace, Within};
+use proscenium_projection::members::{MemberType, PARTS, TEXT, TextStatus, TypedContent};
+use proscenium_projection::message::{self, part};
+use proscenium_projection::operations;
+use proscenium_projection::tool_call::{self, INPUT, INPUT_TEXT};
+use proscenium_projection::{ACTION_KIND, agent, run, state};
 use serde_json::{Value, json};
 use std::sync::Arc;
 

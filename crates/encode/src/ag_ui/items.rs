@@ -9,12 +9,12 @@ use super::call::{self, CallResult, CallState, JsonCompactor};
 use crate::call_members::progress;
 use crate::cow_map::CowMap;
 use crate::frames::ActivityView;
-use crate::model::Sequence;
-use crate::projection::members::{ACTION_STATUS, ActionStatus, PARTS, TEXT, TOOL_CALL_ID, TextStatus, TypedContent};
-use crate::projection::message::{self, part};
-use crate::projection::tool_call::{self, INPUT, INPUT_TEXT, TOOL_NAME};
-use crate::projection::{run, state, thought};
-use crate::source::SOURCES;
+use proscenium_model::Sequence;
+use proscenium_projection::members::{ACTION_STATUS, ActionStatus, PARTS, TEXT, TOOL_CALL_ID, TextStatus, TypedContent};
+use proscenium_projection::message::{self, part};
+use proscenium_projection::tool_call::{self, INPUT, INPUT_TEXT, TOOL_NAME};
+use proscenium_projection::{run, state, thought};
+use proscenium_sources::SOURCES;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 

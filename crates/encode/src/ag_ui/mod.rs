@@ -40,13 +40,13 @@ mod sent;
 
 use super::frames::{ActivityView, Frame};
 use super::{Begin, Dialect, Flow, Until};
-use crate::projection::members::TypedContent;
-use crate::projection::{ACTION_KIND, agent, run, state};
-use crate::source::ledger::Status;
 use agents::Agents;
 use attribution::{Attribution, set_metadata};
 use events::Bracket;
 use items::{Body, Entry, Key, MessageIds};
+use proscenium_projection::members::TypedContent;
+use proscenium_projection::{ACTION_KIND, agent, run, state};
+use proscenium_sources::ledger::Status;
 use run_state::{Run, RunIds, run_error};
 use sent::{ClientMessages, SentMessage, SentState};
 use serde_json::{Value, json};
@@ -67,7 +67,9 @@ pub struct AgUiOptions {
     pub thread: String,
     /// The client's id of the run (`runId`).
     pub run: String,
+    /// How the stream begins.
     pub begin: Begin,
+    /// Where the stream ends.
     pub until: Until,
     /// Whether the client speaks 1.0 (`protocolVersion`).
     ///

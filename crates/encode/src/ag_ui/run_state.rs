@@ -2,16 +2,16 @@
 
 use super::attribution::{Attribution, set_metadata, teammate};
 use crate::frames::ActivityView;
-use crate::model::Sequence;
-use crate::model::version::versioned_id;
-use crate::projection::action::{
+use proscenium_model::Sequence;
+use proscenium_model::version::versioned_id;
+use proscenium_projection::action::{
     ACTION_KIND, CONTROL, EXPIRES_AT, MESSAGE, OPTIONS, OUTCOME, PARAMETERS, PAYLOAD, QUESTION_VERSION, RESPONSE_SCHEMA, SCHEMA,
     TITLE, TOOL_NAME,
 };
-use crate::projection::change::{ContentOperation, MemberPlace, Within};
-use crate::projection::members::{ACTION_STATUS, ActionStatus, TOOL_CALL_ID, TypedContent};
-use crate::projection::run;
-use crate::source::ledger::Status;
+use proscenium_projection::change::{ContentOperation, MemberPlace, Within};
+use proscenium_projection::members::{ACTION_STATUS, ActionStatus, TOOL_CALL_ID, TypedContent};
+use proscenium_projection::run;
+use proscenium_sources::ledger::Status;
 use serde_json::{Map, Value, json};
 
 /// Content members of the `run` activity that this module reads.

@@ -12,13 +12,13 @@ use super::message_writer::{MessageWriter, hash};
 use super::text::SentText;
 use crate::call_members::{is_shown_beside, progress};
 use crate::failure_text;
-use crate::model::Sequence;
-use crate::model::version::versioned_id;
-use crate::projection::action::{self, ACTION_KIND, MESSAGE, OUTCOME, PARAMETERS, QUESTION_VERSION};
-use crate::projection::members::{
+use proscenium_model::Sequence;
+use proscenium_model::version::versioned_id;
+use proscenium_projection::action::{self, ACTION_KIND, MESSAGE, OUTCOME, PARAMETERS, QUESTION_VERSION};
+use proscenium_projection::members::{
     ACTION_STATUS, ActionStatus, CallState, OUTPUT_CHANNELS, OUTPUT_TEXT, TOOL_CALL_ID, TypedContent, WITHHELD,
 };
-use crate::projection::tool_call::{
+use proscenium_projection::tool_call::{
     self, ACTION_ID, AWAITS, ERROR, INPUT, INPUT_TEXT, OUTPUT, OUTPUT_REF, REPORTED, STATE, STRUCTURED, TOOL_NAME,
 };
 use serde_json::{Map, Value, json};

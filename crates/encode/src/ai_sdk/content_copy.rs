@@ -5,9 +5,9 @@
 //! receives the current state with the next snapshot, at the latest at the end of the stream.
 
 use super::message_writer::json_bytes;
-use crate::projection::activity_set::unescaped;
-use crate::projection::change::{ContentOperation, Within};
 use json_patch::PatchOperation;
+use proscenium_projection::activity_set::unescaped;
+use proscenium_projection::change::{ContentOperation, Within};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -200,8 +200,8 @@ pub(super) fn joined(member: Option<&Value>) -> std::borrow::Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::projection::operations;
     use proptest::prelude::*;
+    use proscenium_projection::operations;
     use serde_json::json;
 
     fn content(bytes: usize) -> Arc<Map<String, Value>> {

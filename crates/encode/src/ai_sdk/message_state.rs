@@ -13,16 +13,16 @@ use super::pieces::{
 use super::text::{Channel, Text};
 use crate::cow_map::CowMap;
 use crate::frames::{ActivityView, Delta};
-use crate::model::Sequence;
-use crate::projection::change::{ContentOperation, MemberPlace, Within};
-use crate::projection::members::{
+use proscenium_model::Sequence;
+use proscenium_projection::change::{ContentOperation, MemberPlace, Within};
+use proscenium_projection::members::{
     ACTION_STATUS, ActionStatus, MemberType, OUTPUT_CHANNELS, OUTPUT_TEXT, PARTS, TEXT, TextStatus, TypedContent,
 };
-use crate::projection::message::part;
-use crate::projection::operations;
-use crate::projection::tool_call::{INPUT_TEXT, LOADED, MESSAGE, PROGRESS, STATE, STATUS, TOTAL};
-use crate::projection::{ACTION_KIND, run, thought};
-use crate::source::ledger::Status;
+use proscenium_projection::message::part;
+use proscenium_projection::operations;
+use proscenium_projection::tool_call::{INPUT_TEXT, LOADED, MESSAGE, PROGRESS, STATE, STATUS, TOTAL};
+use proscenium_projection::{ACTION_KIND, run, thought};
+use proscenium_sources::ledger::Status;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -44,9 +44,9 @@ pub use messages::messages;
 
 use super::frames::{ActivityView, Delta, Frame};
 use super::{Dialect, Flow, Until};
-use crate::source::ledger::Status;
 use content_copy::apply;
 use message_state::MessageState;
+use proscenium_sources::ledger::Status;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::collections::HashMap;
@@ -61,6 +61,7 @@ pub struct AiSdkOptions {
     ///
     /// Chunks that it does not know are omitted; every client understands 5.
     pub version: u8,
+    /// Where the stream ends.
     pub until: Until,
 }
 
@@ -123,6 +124,7 @@ impl SnapshotBatch {
 }
 
 impl AiSdk {
+    /// Creates the translation, before any frame.
     #[must_use]
     pub fn new(options: AiSdkOptions) -> Self {
         let state = MessageState::new(options.version);

@@ -4,9 +4,9 @@ use super::call;
 use super::content_copy::joined;
 use super::text::Channel;
 use crate::frames::ActivityView;
-use crate::model::PartKind;
-use crate::projection::members::{PARTS, TEXT, TextStatus, TypedContent};
-use crate::projection::{message, run, state};
+use proscenium_model::PartKind;
+use proscenium_projection::members::{PARTS, TEXT, TextStatus, TypedContent};
+use proscenium_projection::{message, run, state};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 

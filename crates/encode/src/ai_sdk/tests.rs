@@ -9,12 +9,12 @@ mod loaded;
 use super::*;
 use crate::encoded::{EncodedFrames, FrameBuffer};
 use crate::frames::DecodedFrame;
-use crate::model::LogId;
-use crate::model::{Audience, Epoch, EventType, RunId, Sequence};
 use crate::native::Encoder;
-use crate::projection::View;
 use client::{Reader, as_seen_by};
 use proptest::prelude::*;
+use proscenium_model::LogId;
+use proscenium_model::{Audience, Epoch, EventType, RunId, Sequence};
+use proscenium_projection::View;
 use std::collections::HashSet;
 
 fn buffer() -> FrameBuffer {

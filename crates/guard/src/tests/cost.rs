@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "it measures")]
 
 use super::*;
-use crate::model::Payload;
+use proscenium_model::Payload;
 use serde_json::Map;
 
 /// A measurement, not an assertion.
@@ -40,8 +40,8 @@ fn the_cost_of_a_chunk() {
         println!("{name}: {best:.0} ns a pass");
     };
     let ids_of = |mut draft: Draft| {
-        draft.ids.run = Some(crate::model::RunId::new("run_01J8Z3K9QX5W7E2R4T6Y8U0I1O").unwrap());
-        draft.ids.session = Some(crate::model::SessionId::new("550e8400-e29b-41d4-a716-446655440000").unwrap());
+        draft.ids.run = Some(proscenium_model::RunId::new("run_01J8Z3K9QX5W7E2R4T6Y8U0I1O").unwrap());
+        draft.ids.session = Some(proscenium_model::SessionId::new("550e8400-e29b-41d4-a716-446655440000").unwrap());
         draft.with_message(MessageId::new("msg_01J8Z3K9QX5W7E2R4T6Y8U0I1O").unwrap()).with_part(PartId::new("0").unwrap())
     };
     time("text.delta, 206 bytes", ids_of(chunk(prose)));

@@ -10,9 +10,9 @@ mod text;
 
 use super::secrets::REDACTED;
 use super::*;
-use crate::model::halves::{self, Halves};
-use crate::model::{Audience, EventType, MessageId, PartId, ToolCallId};
 use proptest::prelude::*;
+use proscenium_model::halves::{self, Halves};
+use proscenium_model::{Audience, EventType, MessageId, PartId, ToolCallId};
 use serde_json::{Value, json};
 
 /// A guard with its policy, its id generator and its output.

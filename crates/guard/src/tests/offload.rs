@@ -1,8 +1,8 @@
 //! Large values: which leave the envelope, and what stays in their place.
 
 use super::*;
-use crate::model::TEXT_BYTES_MAX;
 use crate::offload::{PAYLOAD_FACTOR, POINTER_BYTES_MAX, json_bytes};
+use proscenium_model::TEXT_BYTES_MAX;
 
 #[test]
 fn a_large_output_becomes_a_body_a_preview_and_a_reference() {

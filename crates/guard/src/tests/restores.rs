@@ -1,10 +1,10 @@
 //! Audiences and restores: each audience sees its own text, also when a restart interrupts it.
 
 use super::*;
-use crate::model::Visibility;
 use crate::stream::PARTS_MAX;
 use proptest::collection::vec;
 use proptest::sample::select;
+use proscenium_model::Visibility;
 use proscenium_sources::ledger::Ledger;
 
 /// One step of a run whose call and message change their audience.
@@ -39,8 +39,8 @@ type VisibleTexts = [std::collections::BTreeMap<String, String>; 3];
 
 fn see(visibilities: &mut VisibleTexts, draft: &Draft) {
     let (EventType::ToolOutputDelta | EventType::TextDelta) = draft.event_type else { return };
-    let envelope = crate::model::Envelope {
-        sequence: crate::model::Sequence(1),
+    let envelope = proscenium_model::Envelope {
+        sequence: proscenium_model::Sequence(1),
         event_id: uuid::Uuid::nil(),
         received_at: "",
         draft: Cow::Borrowed(draft),

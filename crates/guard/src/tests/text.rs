@@ -1,11 +1,11 @@
 //! Whole texts and their streams: which texts read redacted, at any cuts.
 
 use super::*;
-use crate::model::{CallFact, WordsFact};
 use crate::offload::{BODIES_MAX, PAYLOAD_FACTOR, json_bytes};
 use crate::rules::HELD_BYTES_MAX;
 use proptest::collection::vec;
 use proptest::sample::select;
+use proscenium_model::{CallFact, WordsFact};
 
 #[test]
 fn every_kind_of_secret_is_redacted_at_any_place_in_a_text() {

@@ -66,7 +66,7 @@ fn a_text_grows_up_to_its_limit_without_a_gap() {
     let part = |watched: &Watched| watched.get("message", "m")["parts"][0].clone();
     assert_eq!(part(&watched)["clipped"], true);
     let said = watched.texts_of("m").remove(0);
-    assert_eq!(said.len(), crate::model::TEXT_BYTES_MAX - 1, "a character that does not fit is cut as a whole");
+    assert_eq!(said.len(), proscenium_model::TEXT_BYTES_MAX - 1, "a character that does not fit is cut as a whole");
     delta(&mut watched, "y");
     assert_eq!(watched.texts_of("m"), [said], "a short text must not follow a cut");
     assert!(watched.frames.is_empty(), "{:?}", watched.frames);

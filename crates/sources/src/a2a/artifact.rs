@@ -6,7 +6,7 @@ use super::EventHandler;
 use crate::Fact;
 use crate::bounded::keyed;
 use crate::members::{id_from, next_id, repair, set_body, take_flag, take_id, take_list, take_text};
-use crate::model::{ArtifactId, Draft, EventType, MessageId, Owner, PartId, Persistence, Scope};
+use proscenium_model::{ArtifactId, Draft, EventType, MessageId, Owner, PartId, Persistence, Scope};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

@@ -4,8 +4,8 @@ use super::artifact::split;
 use super::{EventHandler, TurnState};
 use crate::Fact;
 use crate::members::{RuntimeId, diagnostic, id_from, name_of, take_id, take_list, take_text};
-use crate::model::{ActionId, ActionKind, Draft, EventType, MessageId, Owner, Persistence, Phase, Surface, TaskId, ThreadId};
 use crate::turn::{error, failed, resolved, waiting};
+use proscenium_model::{ActionId, ActionKind, Draft, EventType, MessageId, Owner, Persistence, Phase, Surface, TaskId, ThreadId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

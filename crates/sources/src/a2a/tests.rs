@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::FactError;
-use crate::model::{Audience, EventType, Owner, Phase};
 use crate::samples::{self, all, ends, find, object, payload, said};
+use proscenium_model::{Audience, EventType, Owner, Phase};
 use serde_json::json;
 
 fn rpc(result: Value) -> Value {

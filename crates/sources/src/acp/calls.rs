@@ -8,7 +8,7 @@ use crate::Fact;
 use crate::bounded::Bounded;
 use crate::digest::TextDigest;
 use crate::members::{diagnostic, malformed, name_of, take_list, take_text};
-use crate::model::{ArtifactId, Audience, Draft, EventType, Owner, Persistence, Phase, Scope, ToolCallId};
+use proscenium_model::{ArtifactId, Audience, Draft, EventType, Owner, Persistence, Phase, Scope, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};

@@ -1,8 +1,8 @@
 //! The facts of ACP: one JSON-RPC message each, in three forms, understood without the messages before it.
 
 use crate::members::{diagnostic, malformed, take_text};
-use crate::model::{Draft, ThreadId};
 use crate::{Fact, FactError};
+use proscenium_model::{Draft, ThreadId};
 use serde_json::{Map, Value};
 
 /// The end of the connection that sent a message.

@@ -8,7 +8,7 @@ use super::{EventHandler, block_text};
 use crate::Fact;
 use crate::digest::TextDigest;
 use crate::members::{diagnostic, id_from, next_id, repair, take_id, take_list, take_text};
-use crate::model::{Draft, EventType, MessageId, PartKind};
+use proscenium_model::{Draft, EventType, MessageId, PartKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

@@ -7,8 +7,8 @@ use super::turn::Purpose;
 use super::{EventHandler, id_from, members_of, request_key};
 use crate::Fact;
 use crate::members::{name_of, take_members, take_question, take_text};
-use crate::model::{ActionId, Draft, EventType, Owner, ToolCallId};
 use crate::turn::resolved;
+use proscenium_model::{ActionId, Draft, EventType, Owner, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

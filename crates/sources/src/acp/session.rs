@@ -3,7 +3,7 @@
 use super::{EventHandler, id_from};
 use crate::Fact;
 use crate::members::{malformed, take_text};
-use crate::model::{
+use proscenium_model::{
     AgentId, Audience, Draft, EventType, MessageId, Owner, PartId, Payload, Persistence, Phase, Scope, Surface, ThreadId,
 };
 use serde_json::Value;

@@ -7,8 +7,8 @@ use super::EventHandler;
 use crate::Fact;
 use crate::digest::TextDigest;
 use crate::members::{diagnostic, malformed, name_of, take_text};
-use crate::model::{Audience, EventType, ToolCallId};
 use data_encoding::BASE64;
+use proscenium_model::{Audience, EventType, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::FactError;
-use crate::model::{Audience, EventType, Owner, Phase};
 use crate::samples::{self, object, of_class as of, with};
+use proscenium_model::{Audience, EventType, Owner, Phase};
 use serde_json::json;
 
 fn agent(message: Value) -> Value {

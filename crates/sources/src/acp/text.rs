@@ -7,7 +7,7 @@ use super::{EventHandler, block_text, id_from, internal, members_of, texts_of};
 use crate::Fact;
 use crate::digest::TextDigest;
 use crate::members::{carry_all, diagnostic, malformed, next_id, take_id, take_list, take_text};
-use crate::model::{ArtifactId, Draft, EventType, MessageId, PartId, Phase, Scope, Surface, ThreadId, ToolCallId};
+use proscenium_model::{ArtifactId, Draft, EventType, MessageId, PartId, Phase, Scope, Surface, ThreadId, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};

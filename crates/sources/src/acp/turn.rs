@@ -5,8 +5,8 @@ use super::history::CONTENT;
 use super::{EventHandler, internal, members_of, request_key, texts_of};
 use crate::Fact;
 use crate::members::{diagnostic, take_counts, take_id, take_list, take_text};
-use crate::model::{ActionId, AgentId, Audience, Draft, EventType, Owner, Phase, Scope, ThreadId};
 use crate::turn::{error, failed, resolved, waiting};
+use proscenium_model::{ActionId, AgentId, Audience, Draft, EventType, Owner, Phase, Scope, ThreadId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

@@ -1,8 +1,8 @@
 //! AG-UI's events: what each says alone.
 
 use crate::members::{Need, Parsed, RuntimeId, id_of, internal, parse_kind, require, take_id, take_time, take_type};
-use crate::model::{ActionId, AgentId, Draft, Ids, SessionId};
 use crate::{ActionAnswer, Fact, FactError};
+use proscenium_model::{ActionId, AgentId, Draft, Ids, SessionId};
 use serde::Deserialize;
 use serde_json::Value;
 

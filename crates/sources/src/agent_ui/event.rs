@@ -1,10 +1,10 @@
 //! Facts in the native vocabulary: what each says alone.
 
 use crate::members::{RESERVED, carry, invalid_id_error, parse_timestamp};
-use crate::model::fact::{Family, PayloadSeed};
-use crate::model::id::IdError;
-use crate::model::{Audience, Draft, EventType, Ids, MemberRef, Payload, Phase, Scope};
 use crate::{Fact, FactError};
+use proscenium_model::fact::{Family, PayloadSeed};
+use proscenium_model::id::IdError;
+use proscenium_model::{Audience, Draft, EventType, Ids, MemberRef, Payload, Phase, Scope};
 use serde::de::{DeserializeSeed, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;

@@ -3,8 +3,8 @@
 use super::event::{Event, parse, parse_text};
 use crate::bounded::Bounded;
 use crate::members::next_id;
-use crate::model::{AgentId, Audience, Draft, EventType, Ids, MessageId, PartId, RunId};
 use crate::{Drafts, FactError, Parser, Runtime};
+use proscenium_model::{AgentId, Audience, Draft, EventType, Ids, MessageId, PartId, RunId};
 use serde::{Deserialize, Serialize};
 
 /// The most speakers (an agent in a role) whose message and parts the adapter stores.

@@ -4,9 +4,9 @@ use super::SOURCE;
 use super::event::{parse, parse_text};
 use super::map::SPEAKERS_MAX;
 use crate::members::RESERVED;
-use crate::model::{Audience, Control, Draft, EventType, Ids, Owner, Phase, Topology};
 use crate::samples::{self, given, lengths, message_of, object, part_of};
 use crate::{DryRun, FactError};
+use proscenium_model::{Audience, Control, Draft, EventType, Ids, Owner, Phase, Topology};
 use serde_json::{Map, Value, json};
 
 fn adapt(facts: impl IntoIterator<Item = Value>) -> Vec<Draft> {

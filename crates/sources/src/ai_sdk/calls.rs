@@ -9,8 +9,8 @@ use super::{AiSdk, EventHandler, Unused};
 use crate::Fact;
 use crate::bounded::keyed;
 use crate::members::{carry_all, id_of, name_of, next_id, take_checked_id, take_flag, take_id, take_text};
-use crate::model::{ActionId, ActionKind, Audience, Draft, EventType, Owner, Persistence, Phase, Scope, Surface, ToolCallId};
 use crate::turn::{error, resolved};
+use proscenium_model::{ActionId, ActionKind, Audience, Draft, EventType, Owner, Persistence, Phase, Scope, Surface, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

@@ -1,8 +1,8 @@
 //! The chunks: what a fact means without the facts before it.
 
 use crate::members::{Need, Parsed, id_of, parse_kind, require, take_text, take_type};
-use crate::model::{Draft, EventType, ToolCallId};
 use crate::{Fact, FactError};
+use proscenium_model::{Draft, EventType, ToolCallId};
 use serde::Deserialize;
 
 /// The chunk types.

@@ -4,7 +4,7 @@ use super::EventHandler;
 use super::calls::as_object;
 use crate::Fact;
 use crate::members::{carry_all, id_from, next_id, set_body, take_flag, take_id, take_list, take_text};
-use crate::model::{
+use proscenium_model::{
     ArtifactId, Audience, Draft, EventType, EvidenceId, MessageId, Owner, PartKind, Persistence, Phase, Scope, Surface,
 };
 use serde_json::{Map, Value};

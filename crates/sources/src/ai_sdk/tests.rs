@@ -2,8 +2,8 @@
 //! `tests/it/runtimes.rs` replays the recordings.
 
 use super::*;
-use crate::model::{ActionId, Audience, EventType, Owner, Phase, Surface};
 use crate::samples::{self, classes, ends, find, object, payload};
+use proscenium_model::{ActionId, Audience, EventType, Owner, Phase, Surface};
 use serde_json::{Value, json};
 
 fn chunk(name: &str, mut members: Value) -> Value {

@@ -7,8 +7,8 @@ use super::{EventHandler, Unused};
 use crate::Fact;
 use crate::bounded::keyed;
 use crate::members::{carry_all, diagnostic, name_of, next_id, take_list, take_text};
-use crate::model::{Draft, EventType, EvidenceId, MessageId, PartId, Persistence, Phase, Scope};
 use crate::turn::Channel;
+use proscenium_model::{Draft, EventType, EvidenceId, MessageId, PartId, Persistence, Phase, Scope};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

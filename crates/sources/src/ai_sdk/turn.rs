@@ -7,8 +7,8 @@ use super::event::Kind;
 use super::{AiSdk, EventHandler, TurnState};
 use crate::Fact;
 use crate::members::{carry_all, diagnostic, take_id, take_text};
-use crate::model::{Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope};
 use crate::turn::{ended, failed, waiting};
+use proscenium_model::{Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 

@@ -7,10 +7,10 @@ use super::stream::part_of;
 use super::{EventHandler, id_from};
 use crate::Fact;
 use crate::members::{block_text, members_of, name_of, set_body, take_text, with_source_id};
-use crate::model::{
+use crate::turn::error;
+use proscenium_model::{
     AgentId, ArtifactId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, Surface, TaskId, ToolCallId,
 };
-use crate::turn::error;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};

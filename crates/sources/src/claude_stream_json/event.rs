@@ -2,8 +2,8 @@
 
 use crate::digest::hash_of;
 use crate::members::{Need, Parsed, diagnostic, parse_kind, require, take_id, take_members, take_text, take_time, take_type};
-use crate::model::{AgentId, MessageId};
 use crate::{Fact, FactError};
+use proscenium_model::{AgentId, MessageId};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 

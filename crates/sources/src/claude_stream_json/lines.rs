@@ -9,7 +9,7 @@ use super::{EventHandler, id_from, internal};
 use crate::Fact;
 use crate::digest::TextDigest;
 use crate::members::{block_text, diagnostic, members_of, name_of, next_id, take_text};
-use crate::model::{AgentId, Draft, EventType, MessageId, Persistence, Scope, Surface};
+use proscenium_model::{AgentId, Draft, EventType, MessageId, Persistence, Scope, Surface};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -7,8 +7,8 @@ use super::calls::EXIT_PLAN_MODE;
 use super::{EventHandler, id_from, internal};
 use crate::Fact;
 use crate::members::{diagnostic, take_checked_id, take_id, take_members, take_text};
-use crate::model::{ActionId, AgentId, Draft, EventType, Owner, ToolCallId};
 use crate::turn::resolved;
+use proscenium_model::{ActionId, AgentId, Draft, EventType, Owner, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

@@ -6,8 +6,8 @@
 use super::EventHandler;
 use crate::Fact;
 use crate::members::{diagnostic, repair, take_members, take_text};
-use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, Phase, ToolCallId};
 use crate::turn::error;
+use proscenium_model::{Audience, Draft, EventType, MessageId, Owner, PartId, Phase, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use super::{EventHandler, id_from, internal};
 use crate::Fact;
 use crate::members::{diagnostic, take_checked_id, take_flag, take_members, take_text};
-use crate::model::{AgentId, Audience, Draft, EventType, Owner, Persistence, Phase, Scope, Surface, TaskId};
+use proscenium_model::{AgentId, Audience, Draft, EventType, Owner, Persistence, Phase, Scope, Surface, TaskId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::FactError;
-use crate::model::{Audience, EventType, Phase, Surface};
 use crate::samples::{self, object, of_class as of, shown, with};
+use proscenium_model::{Audience, EventType, Phase, Surface};
 use serde_json::{Value, json};
 
 fn init() -> Value {

@@ -5,8 +5,8 @@ use super::tasks::Task;
 use super::{EventHandler, TurnState, internal};
 use crate::Fact;
 use crate::members::{diagnostic, take_counts, take_flag, take_number, take_text};
-use crate::model::{Audience, Draft, EventType, Owner, Payload, Phase, Scope, ThreadId};
 use crate::turn::{ended, error, failed, started, waiting};
+use proscenium_model::{Audience, Draft, EventType, Owner, Payload, Phase, Scope, ThreadId};
 use serde_json::{Map, Value};
 
 /// Subtypes of results of a turn that a limit stopped.

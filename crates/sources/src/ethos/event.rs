@@ -1,8 +1,8 @@
 //! The events of Ethos' loop and of its web server: what each says alone.
 
 use crate::members::{Need, Parsed, diagnostic, known, parse_kind, require, take_type};
-use crate::model::Audience;
 use crate::{Fact, FactError};
+use proscenium_model::Audience;
 use serde::Deserialize;
 use serde_json::Value;
 

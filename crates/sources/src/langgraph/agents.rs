@@ -4,7 +4,7 @@ use super::{EventHandler, id_from};
 use crate::Fact;
 use crate::digest::TextDigest;
 use crate::members::name_of;
-use crate::model::{AgentId, Draft, EventType, Phase, Surface};
+use proscenium_model::{AgentId, Draft, EventType, Phase, Surface};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -9,7 +9,7 @@ use super::messages::Known;
 use crate::Fact;
 use crate::digest::TextDigest;
 use crate::members::{id_of, next_id, take_id, take_text};
-use crate::model::{EventType, MessageId, ToolCallId};
+use proscenium_model::{EventType, MessageId, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

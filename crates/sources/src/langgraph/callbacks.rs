@@ -5,7 +5,7 @@
 use super::calls::{digest_of, is_interrupt};
 use super::event::{Callback, Dialect, Message};
 use super::{EventHandler, TurnState, id_from, internal};
-use crate::model::ToolCallId;
+use proscenium_model::ToolCallId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

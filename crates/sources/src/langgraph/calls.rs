@@ -7,7 +7,7 @@ use super::{EventHandler, MADE, id_from};
 use crate::Fact;
 use crate::digest::TextDigest;
 use crate::members::{name_of, take_text};
-use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, ToolCallId};
+use proscenium_model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

@@ -9,8 +9,8 @@
 
 use super::id_from;
 use crate::members::{diagnostic, malformed, members_of, take_id, take_list, take_text, take_time};
-use crate::model::{Draft, MessageId, ToolCallId};
 use crate::{Fact, FactError};
+use proscenium_model::{Draft, MessageId, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

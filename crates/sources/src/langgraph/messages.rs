@@ -9,7 +9,7 @@ use super::{EventHandler, MADE, id_from};
 use crate::bounded::Bounded;
 use crate::digest::TextDigest;
 use crate::members::{name_of, next_id, repair, take_counts, take_text};
-use crate::model::{AgentId, Audience, Draft, EventType, MessageId, PartId, Persistence, Surface, ToolCallId};
+use proscenium_model::{AgentId, Audience, Draft, EventType, MessageId, PartId, Persistence, Surface, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

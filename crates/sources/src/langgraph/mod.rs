@@ -32,7 +32,6 @@ use super::bounded::{Bounded, Calls, PENDING_MAX, keyed};
 use super::members::{carry_all, conversation_ids, id_from, internal};
 use super::turn::TurnState;
 use super::{Drafts, Fact, Parser, Runtime, SourceKind};
-use crate::model::{ActionId, AgentId, Draft, Ids, MessageId, ThreadId, ToolCallId};
 use agents::Child;
 use blocks::OpenMessage;
 use callbacks::ToolRun;
@@ -40,6 +39,7 @@ use calls::Call;
 use event::{Content, Event};
 use interrupts::Pending;
 use messages::{Known, Renamed};
+use proscenium_model::{ActionId, AgentId, Draft, Ids, MessageId, ThreadId, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -4,7 +4,7 @@ use super::event::{Dialect, Message, MessageKind, object};
 use super::{EventHandler, MADE, TurnState, internal};
 use crate::Fact;
 use crate::members::{name_of, next_id};
-use crate::model::{Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, Surface, ToolCallId};
+use proscenium_model::{Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, Surface, ToolCallId};
 use serde_json::{Map, Value, json};
 
 /// The member of updates and states that holds interrupts.

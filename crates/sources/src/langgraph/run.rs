@@ -4,8 +4,8 @@ use super::event::object;
 use super::{EventHandler, TurnState, internal};
 use crate::Fact;
 use crate::members::{carry_all, diagnostic, members_of, name_of, take_text};
-use crate::model::{Draft, EventType, Persistence, Phase, ThreadId};
 use crate::turn::{ended, error, failed, waiting};
+use proscenium_model::{Draft, EventType, Persistence, Phase, ThreadId};
 use serde_json::{Map, Value, json};
 
 /// Reasons of a model to stop that cut its answer off.

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::FactError;
-use crate::model::{Audience, EventType, Phase};
 use crate::samples::{self, object, of_class as of, shown, with};
+use proscenium_model::{Audience, EventType, Phase};
 use serde_json::json;
 use std::collections::BTreeSet;
 

@@ -7,13 +7,15 @@
 use super::subject::{SubjectState, reported_progress};
 use super::{Ledger, call};
 use crate::members::{RuntimeId, id_from};
-use crate::model::{Draft, EventType, ToolCallId};
+use proscenium_model::{Draft, EventType, ToolCallId};
 use serde_json::Value;
 
 /// What the log has of a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CallProgress {
+    /// Whether a fact announced the call.
     pub has_started: bool,
+    /// Whether a fact stated its end.
     pub has_ended: bool,
 }
 

@@ -22,9 +22,9 @@ pub use run::{RunState, Status};
 pub use shared_set::SharedSet;
 pub use speakers::Speakers;
 
-use crate::model::audience::Audience;
-use crate::model::fact::Family;
-use crate::model::{AgentId, Draft, Envelope, EventType, Ids, MemberRef, Payload, ToolCallId};
+use proscenium_model::audience::Audience;
+use proscenium_model::fact::Family;
+use proscenium_model::{AgentId, Draft, Envelope, EventType, Ids, MemberRef, Payload, ToolCallId};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
@@ -55,7 +55,9 @@ pub struct Ledger {
     subjects: [HashMap<Box<str>, SubjectState>; SubjectKind::ALL.len()],
     /// Keys of subjects that changed since the last save.
     changed: BTreeSet<Box<str>>,
+    /// How the run stands.
     pub run: RunState,
+    /// Who wrote which message.
     pub speakers: Speakers,
     /// The id of the subject at hand, to allocate none for each draft.
     buffer: String,

@@ -1,20 +1,28 @@
 //! The status of a run, derived from its facts.
 
 use super::pending_set::PendingSet;
-use crate::model::{ActionId, CONTINUES, EventType, Payload, Phase};
+use proscenium_model::{ActionId, CONTINUES, EventType, Payload, Phase};
 use serde::{Deserialize, Serialize};
 
 /// The status of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
+    /// A runtime has taken the run, and not begun it.
     Accepted,
+    /// The run goes on.
     Running,
+    /// The run waits for a decision.
     Waiting,
+    /// The run has done its work.
     Completed,
+    /// The run ended with an error.
     Failed,
+    /// Somebody ended the run.
     Cancelled,
+    /// The run ended before its work was done, without an error.
     Interrupted,
+    /// No fact says how the run stands.
     Unknown,
 }
 
@@ -58,7 +66,9 @@ impl Status {
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_excessive_bools, reason = "the flags are independent: different facts set each of them")]
 pub struct RunState {
+    /// How the run stands.
     pub status: Status,
+    /// What the agent does.
     pub phase: Phase,
     /// The attempt number: 1 for the first start, plus 1 for each further start that does not continue the attempt.
     pub attempt: u32,

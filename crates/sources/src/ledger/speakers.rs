@@ -1,6 +1,6 @@
 //! The agents of messages: a producer may name the agent of a message with its first request only.
 
-use crate::model::{AgentId, Draft, EventType, MessageId};
+use proscenium_model::{AgentId, Draft, EventType, MessageId};
 use std::collections::{BTreeSet, HashMap};
 
 /// The agent of each message whose producer named one. A message is a subject, so the bound of subjects covers it.

@@ -1,9 +1,9 @@
 //! Subjects of a log: what they are, the state of one in one byte, and the subject of a draft.
 
 use crate::members::RuntimeId;
-use crate::model::audience::Audience;
-use crate::model::{AgentId, Draft, EventType, MemberRef, MessageId, ToolCallId};
 use crate::report::PROGRESS;
+use proscenium_model::audience::Audience;
+use proscenium_model::{AgentId, Draft, EventType, MemberRef, MessageId, ToolCallId};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 

@@ -2,7 +2,7 @@
 
 use super::subject::SUBJECT_KEY_BYTES_MAX;
 use super::*;
-use crate::model::{ActionId, AgentId, MessageId, PartId, Phase, RunId, Sequence, SessionId, Visibility};
+use proscenium_model::{ActionId, AgentId, MessageId, PartId, Phase, RunId, Sequence, SessionId, Visibility};
 use std::borrow::Cow;
 
 fn tool(class: EventType, id: &str) -> Draft {
@@ -57,7 +57,7 @@ fn a_counted_hidden_failure_reveals_no_detail_of_the_failure() {
     (failed.refs, failed.timestamp, failed.source_sequence) =
         (Some(json!({"x": 1})), Some("2020-01-01T00:00:00Z".into()), Some(4));
     failed.extra.insert("secret".into(), json!(1));
-    let counted = serde_json::to_value(crate::model::visibility::hidden_failure(&envelope(failed))).unwrap();
+    let counted = serde_json::to_value(proscenium_model::visibility::hidden_failure(&envelope(failed))).unwrap();
     let members: Vec<&String> = counted.as_object().unwrap().keys().collect();
     let expected = [
         "type",
@@ -167,7 +167,7 @@ fn an_action_on_a_hidden_call_loses_the_call_s_members() {
     let ask = tool(EventType::ActionRequired, "c").with("input", json!({"rm": "-rf"})).with_action(ActionId::new("a").unwrap());
     let mut ledger = Ledger::default();
     assert_eq!(visibilities(&mut ledger, vec![start, ask.clone()])[1], [Trimmed, Trimmed, Body]);
-    let trimmed = crate::model::visibility::without_call(&envelope(ask), Audience::User);
+    let trimmed = proscenium_model::visibility::without_call(&envelope(ask), Audience::User);
     assert_eq!(trimmed.draft.ids.tool_call, None);
     assert!(!trimmed.draft.payload.contains_key("input"));
 }
@@ -311,7 +311,7 @@ fn a_run_whose_last_request_the_server_closed_waits_until_its_runtime_continues(
     let by_user = text(EventType::TextFinal, "u", None).with("role", "user");
     for (next, status) in [
         (text(EventType::TextDelta, "m", None), Status::Running),
-        (Draft::new(EventType::RunStarted).with(crate::model::CONTINUES, true), Status::Running),
+        (Draft::new(EventType::RunStarted).with(proscenium_model::CONTINUES, true), Status::Running),
         (Draft::new(EventType::RunFinished), Status::Completed),
     ] {
         let mut ledger = Ledger::default();
@@ -423,7 +423,7 @@ fn the_stub_of_a_review_s_end_names_the_review() {
         let seen =
             visibilities(&mut ledger, vec![Draft::new(EventType::ReviewRequested).with("reviewId", id.clone()), end.clone()]);
         assert_eq!(seen[1], [Stub, Stub, Body]);
-        let edge = crate::model::visibility::stub(&envelope(end)).draft.into_owned().payload;
+        let edge = proscenium_model::visibility::stub(&envelope(end)).draft.into_owned().payload;
         assert_eq!(edge.to_value(), json!({"reviewId": id, "withheld": true}));
     }
 }

@@ -7,7 +7,7 @@ use super::event::RunItem;
 use super::{EventHandler, event};
 use crate::Fact;
 use crate::members::{RuntimeId, take_text};
-use crate::model::{AgentId, Draft, EventType, Phase, ToolCallId};
+use proscenium_model::{AgentId, Draft, EventType, Phase, ToolCallId};
 use serde_json::{Map, Value};
 
 /// Reads the name of an agent.

@@ -10,9 +10,11 @@ use crate::bounded::keyed;
 use crate::members::{
     carry_all, id_from, id_of, input, name_of, next_id, set_body, take_flag, take_id, take_text, with_source_id,
 };
-use crate::model::{ActionId, ActionKind, ArtifactId, Audience, Draft, EventType, Owner, Persistence, Phase, Scope, ToolCallId};
 use crate::turn::{error, resolved};
 use crate::{ActionAnswer, Fact};
+use proscenium_model::{
+    ActionId, ActionKind, ArtifactId, Audience, Draft, EventType, Owner, Persistence, Phase, Scope, ToolCallId,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

@@ -5,9 +5,9 @@
 //! [`STREAM_ENDED`] is what the reader of a stream adds at its end.
 
 use crate::members::{Need, RuntimeId, diagnostic, malformed, take_text, take_type, unknown_type, unmet};
-use crate::model::time::parse_time;
-use crate::model::{Draft, ToolCallId};
 use crate::{Fact, FactError};
+use proscenium_model::time::parse_time;
+use proscenium_model::{Draft, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

@@ -7,7 +7,7 @@ use super::event::{Channel, FAKE_ID, call_of};
 use super::{EventHandler, OpenAiResponses};
 use crate::Fact;
 use crate::members::{carry_all, name_of, next_id, take_text};
-use crate::model::{Audience, Draft, EventType, MessageId, Persistence, Phase, Scope, Surface, ToolCallId};
+use proscenium_model::{Audience, Draft, EventType, MessageId, Persistence, Phase, Scope, Surface, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

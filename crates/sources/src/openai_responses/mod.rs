@@ -32,10 +32,10 @@ mod text;
 use super::bounded::{Bounded, CALLS_OPEN_MAX, Calls, PENDING_MAX};
 use super::turn::TurnState;
 use super::{ActionAnswer, Drafts, Fact, Parser, Runtime, SourceKind};
-use crate::model::{AgentId, Draft, EventType, Ids, ThreadId, ToolCallId};
 use calls::{Call, Pending};
 use event::{Event, Kind, Raw};
 use items::Item;
+use proscenium_model::{AgentId, Draft, EventType, Ids, ThreadId, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -9,8 +9,8 @@ use super::{EventHandler, OpenAiResponses, TurnState};
 use crate::Fact;
 use crate::bounded::Calls;
 use crate::members::{carry_all, diagnostic, name_of, take_text};
-use crate::model::{Audience, Draft, EventType, Owner, Phase, ThreadId};
 use crate::turn::{ended, error, waiting};
+use proscenium_model::{Audience, Draft, EventType, Owner, Phase, ThreadId};
 use serde_json::{Map, Value, json};
 
 /// Members of a response that every event about it repeats.

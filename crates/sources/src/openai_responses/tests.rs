@@ -4,8 +4,8 @@
 mod stream_end;
 
 use super::*;
-use crate::model::{Audience, EventType, Owner, Phase};
 use crate::samples::{self, all, ends, find, object, payload};
+use proscenium_model::{Audience, EventType, Owner, Phase};
 use serde_json::json;
 
 fn event(name: &str, mut members: Value) -> Value {

@@ -7,7 +7,7 @@ use super::items::{ItemKind, PARTS_MAX, Part};
 use super::{EventHandler, OpenAiResponses};
 use crate::Fact;
 use crate::members::{carry_all, next_id, take_list, take_text};
-use crate::model::{Audience, Draft, EventType, EvidenceId, PartId, Persistence, Phase, Scope};
+use proscenium_model::{Audience, Draft, EventType, EvidenceId, PartId, Persistence, Phase, Scope};
 use serde_json::{Map, Value};
 
 impl Channel {

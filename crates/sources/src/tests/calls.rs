@@ -1,8 +1,8 @@
 //! The identity and the order of calls, in every vocabulary.
 
-use crate::model::{Draft, EventType};
 use crate::samples::{call_of, find, given, object, of_class};
 use crate::{DryRun, by_name};
+use proscenium_model::{Draft, EventType};
 use serde_json::{Value, json};
 
 /// The facts of a call: those of the request, and the result. `n` distinguishes what stands around the call.

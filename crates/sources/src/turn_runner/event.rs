@@ -1,8 +1,8 @@
 //! The events of ADK's two buses: what each says alone.
 
 use crate::members::{known, malformed, name_unnamed, take_type, unknown_type};
-use crate::model::Draft;
 use crate::{Fact, FactError};
+use proscenium_model::Draft;
 use serde::Deserialize;
 use serde_json::Value;
 

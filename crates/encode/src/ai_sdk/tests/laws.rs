@@ -1,7 +1,7 @@
 //! Readers of random runs: wherever they begin, they end with the same message.
 
 use super::*;
-use crate::model::ActionOutcome;
+use proscenium_model::ActionOutcome;
 
 fn chunk() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["a", "bc", "é", "", "line\n", "{\"x\":", "1}", "🙂"]).prop_map(str::to_owned)

@@ -3,8 +3,8 @@
 use super::EventHandler;
 use crate::Fact;
 use crate::members::{carry_all, take_text};
-use crate::model::{AgentId, Draft, EventType, Phase};
 use crate::turn::take_error;
+use proscenium_model::{AgentId, Draft, EventType, Phase};
 use serde_json::Value;
 
 /// The most running sub-agents that the adapter tracks.

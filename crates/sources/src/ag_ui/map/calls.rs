@@ -10,7 +10,7 @@ use super::{AgUi, EventHandler};
 use crate::Fact;
 use crate::bounded::keyed;
 use crate::members::{carry_all, diagnostic, input, malformed, name_of, take_checked_id, take_id, take_text};
-use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, ToolCallId};
+use proscenium_model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

@@ -11,7 +11,7 @@ use crate::members::{
     block_text, byte_count, carry_all, id_of, input, internal, name_unnamed, next_id, take_id, take_list, take_members,
     take_text, window_message,
 };
-use crate::model::{AgentId, Draft, EventType, MessageId, PartId, PartKind, ToolCallId};
+use proscenium_model::{AgentId, Draft, EventType, MessageId, PartId, PartKind, ToolCallId};
 use serde_json::{Map, Value, json};
 
 /// Members of a message, or of a call in it, that are for the internal audience.

@@ -14,10 +14,10 @@ pub(super) use streams::{ENDED_STREAMS_MAX, STREAMS_MAX};
 
 use super::event::{Event, Kind, Known, parse};
 use crate::bounded::{Bounded, Calls, PENDING_MAX};
-use crate::model::{AgentId, Draft, Ids, MessageId, RunId, SessionId, ThreadId, ToolCallId};
 use crate::turn::TurnState;
 use crate::{ActionAnswer, Drafts, Parser, Runtime};
 use calls::Call;
+use proscenium_model::{AgentId, Draft, Ids, MessageId, RunId, SessionId, ThreadId, ToolCallId};
 use run::Pending;
 use serde::{Deserialize, Serialize};
 use streams::{Chunk, Stream};

@@ -7,11 +7,11 @@
 use super::EventHandler;
 use crate::bounded::keyed;
 use crate::members::{RuntimeId, add_rest, carry_all, diagnostic, id_of, internal, next_id, take_id, take_question, take_text};
-use crate::model::{
-    ActionId, ActionKind, AgentId, Audience, Draft, EventType, Owner, Phase, RunId, SessionId, ThreadId, ToolCallId,
-};
 use crate::turn::{TurnState, ended, error, failed, resolved, started, take_error, waiting};
 use crate::{ActionAnswer, Fact};
+use proscenium_model::{
+    ActionId, ActionKind, AgentId, Audience, Draft, EventType, Owner, Phase, RunId, SessionId, ThreadId, ToolCallId,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

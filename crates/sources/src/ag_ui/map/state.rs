@@ -8,8 +8,8 @@ use super::EventHandler;
 use crate::Fact;
 use crate::bounded::Bounded;
 use crate::members::{carry_all, take_checked_id, take_list, take_text};
-use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, Surface, ToolCallId};
 use crate::report::{PROGRESS, call_of, report_draft};
+use proscenium_model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, Surface, ToolCallId};
 use serde_json::{Map, Value};
 
 /// The activity type in which Awaken's encoder streams a tool's output.

@@ -7,8 +7,8 @@ use super::{AgUi, EventHandler};
 use crate::Fact;
 use crate::bounded::keyed;
 use crate::members::{RuntimeId, byte_count, carry_all, diagnostic, next_id, take_checked_id, take_id, take_text};
-use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, PartId, Phase, Scope, Surface, ToolCallId};
 use crate::turn::Channel;
+use proscenium_model::{AgentId, Audience, Draft, EventType, MessageId, Owner, PartId, Phase, Scope, Surface, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 

@@ -11,11 +11,11 @@ use super::map::{AGENTS_MAX, ENDED_STREAMS_MAX, INTERLEAVED_MAX, INTERNAL_MAX, R
 use crate::bounded::{CALLS_OPEN_MAX, PENDING_MAX};
 use crate::ledger::Ledger;
 use crate::members::known;
-use crate::model::{Audience, Draft, EventType, Owner, Phase, SessionId, Surface};
 use crate::samples::{
     self, adapt_for, agent_of, call_of, class, classes, given, lengths, message_of, object, of_class, part_of, payload,
 };
 use crate::{ActionAnswer, DryRun, FactError};
+use proscenium_model::{Audience, Draft, EventType, Owner, Phase, SessionId, Surface};
 use serde_json::{Value, json};
 
 /// All event types: first those of 1.0, then those that only 0.x has.

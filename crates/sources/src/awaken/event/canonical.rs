@@ -10,8 +10,8 @@
 use super::{Event, Native, TYPE};
 use crate::Fact;
 use crate::members::{conversation_ids, malformed, take_text, take_time};
-use crate::model::{Draft, ThreadId};
 use data_encoding::HEXLOWER;
+use proscenium_model::{Draft, ThreadId};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 

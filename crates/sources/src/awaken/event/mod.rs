@@ -5,8 +5,8 @@ mod canonical;
 pub(super) use canonical::{Wrapper, hash_of};
 
 use crate::members::{Need, known, name_unnamed, unmet};
-use crate::model::Draft;
 use crate::{Fact, FactError};
+use proscenium_model::Draft;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -5,8 +5,8 @@
 use super::{EventHandler, Pending};
 use crate::Fact;
 use crate::members::{add_rest, id_from, take_checked_id, take_id, take_object, take_question, take_text};
-use crate::model::{ActionId, Audience, Draft, EventType, Owner, ToolCallId};
 use crate::turn::resolved;
+use proscenium_model::{ActionId, Audience, Draft, EventType, Owner, ToolCallId};
 use serde_json::{Map, Value, json};
 
 impl EventHandler<'_> {

@@ -5,8 +5,8 @@
 use super::EventHandler;
 use crate::Fact;
 use crate::members::{carry_all, take_checked_id, take_list, take_text};
-use crate::model::{Audience, Draft, EventType, MessageId, Persistence, ToolCallId};
 use crate::report::{PROGRESS, call_of, report_draft};
+use proscenium_model::{Audience, Draft, EventType, MessageId, Persistence, ToolCallId};
 use serde_json::{Map, Value};
 
 impl EventHandler<'_> {

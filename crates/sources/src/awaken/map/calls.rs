@@ -6,8 +6,8 @@
 use super::{Call, EventHandler};
 use crate::Fact;
 use crate::members::{RuntimeId, add_rest, carry_all, diagnostic, name_of, take_checked_id, take_id, take_members, take_text};
-use crate::model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, TaskId, ToolCallId};
 use crate::turn::error;
+use proscenium_model::{AgentId, Audience, Draft, EventType, MessageId, Owner, Persistence, Phase, Scope, TaskId, ToolCallId};
 use serde_json::{Map, Value};
 
 impl EventHandler<'_> {

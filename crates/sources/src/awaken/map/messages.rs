@@ -5,7 +5,7 @@
 use super::EventHandler;
 use crate::Fact;
 use crate::members::{byte_count, carry_all, next_id, repair, take_id, take_text, window_message};
-use crate::model::{Audience, Draft, EventType, MessageId, Owner, PartId, PartKind, Persistence, Phase, Scope};
+use proscenium_model::{Audience, Draft, EventType, MessageId, Owner, PartId, PartKind, Persistence, Phase, Scope};
 use serde_json::{Value, json};
 
 impl EventHandler<'_> {

@@ -11,9 +11,9 @@ mod wrapped;
 use super::event::{Event, Kind, Native, TYPE, Unread, parse};
 use crate::bounded::{Bounded, CALLS_OPEN_MAX, Calls, keyed};
 use crate::members::{malformed, next_id, take_text, unknown_type};
-use crate::model::{ActionId, AgentId, Draft, Ids, MessageId, PartId, RunId, SessionId, ThreadId, ToolCallId, TurnId};
 use crate::turn::TurnState;
 use crate::{Drafts, Fact, Parser, Runtime};
+use proscenium_model::{ActionId, AgentId, Draft, Ids, MessageId, PartId, RunId, SessionId, ThreadId, ToolCallId, TurnId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

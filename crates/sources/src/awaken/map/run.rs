@@ -5,8 +5,8 @@
 use super::EventHandler;
 use crate::Fact;
 use crate::members::{add_rest, carry_all, diagnostic, take_id, take_object, take_text};
-use crate::model::{AgentId, Draft, EventType, Owner, Phase, RunId, SessionId, ThreadId};
 use crate::turn::{TurnState, ended, error, failed, started, take_error, waiting};
+use proscenium_model::{AgentId, Draft, EventType, Owner, Phase, RunId, SessionId, ThreadId};
 use serde_json::{Map, Value};
 
 /// The identity members of a run's boundary event.

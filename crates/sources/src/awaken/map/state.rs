@@ -4,7 +4,7 @@ use super::EventHandler;
 use crate::Fact;
 use crate::awaken::event::hash_of;
 use crate::members::{carry_all, parse_timestamp, take_list};
-use crate::model::{Audience, Draft, EventType, Payload, Phase, Scope, Surface};
+use proscenium_model::{Audience, Draft, EventType, Payload, Phase, Scope, Surface};
 use serde_json::{Map, Value};
 
 impl EventHandler<'_> {

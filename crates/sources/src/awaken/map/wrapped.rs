@@ -5,7 +5,7 @@ use crate::Drafts;
 use crate::awaken::event::{Kind, Native, Wrapper};
 use crate::ledger::Ledger;
 use crate::members::{carry, diagnostic, internal};
-use crate::model::{Audience, Draft, EventType, Ids, Payload, RunId, SessionId, ThreadId};
+use proscenium_model::{Audience, Draft, EventType, Ids, Payload, RunId, SessionId, ThreadId};
 use serde_json::Value;
 
 /// Members of a non-public boundary or failure that are visible to every reader: the run's status.

@@ -1,9 +1,9 @@
 //! Tests of events in the wrapper of Awaken's server.
 
 use super::{SOURCE, TYPE, adapt, call, done, event, finish_as, last, resumed, start, step, suspended, text};
-use crate::model::{Audience, Phase, SessionId};
 use crate::samples::{adapt_for, classes, given, object, payload, with};
 use crate::{DryRun, FactError};
+use proscenium_model::{Audience, Phase, SessionId};
 use serde_json::{Value, json};
 
 fn stored(native: Value, members: Value) -> Value {

@@ -6,12 +6,12 @@ mod canonical;
 use super::SOURCE;
 use super::event::TYPE;
 use crate::bounded::CALLS_OPEN_MAX;
-use crate::model::{AgentId, Audience, Draft, EventType, Owner, Phase, SessionId, Surface};
 use crate::report::PROGRESS;
 use crate::samples::{
     self, adapt_for, call_of, class, classes, find, given, lengths, message_of, object, of_class, part_of, payload,
 };
 use crate::{DryRun, FactError};
+use proscenium_model::{AgentId, Audience, Draft, EventType, Owner, Phase, SessionId, Surface};
 use serde_json::{Value, json};
 
 fn event(event_type: &str, mut members: Value) -> Value {

@@ -8,8 +8,8 @@ use super::{EventHandler, action_id, take_audience};
 use crate::Fact;
 use crate::digest::TextDigest;
 use crate::members::{carry_all, diagnostic, name_of, take_checked_id, take_flag, take_number, take_text};
-use crate::model::{ActionId, Audience, Draft, EventType, Owner, Scope, Surface, ToolCallId};
 use crate::turn::error;
+use proscenium_model::{ActionId, Audience, Draft, EventType, Owner, Scope, Surface, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value};
 

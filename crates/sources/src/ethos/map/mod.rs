@@ -9,10 +9,10 @@ use super::event::{Event, Kind, audience_of, parse};
 use crate::bounded::{Bounded, Calls, PENDING_MAX, keyed};
 use crate::digest::TextDigest;
 use crate::members::{carry_all, diagnostic, id_from, next_id};
-use crate::model::{ActionId, Audience, Draft, EventType, Ids, MessageId, PartId, Scope, ToolCallId, TurnId};
 use crate::turn::TurnState;
 use crate::{Drafts, Fact, Parser, Runtime};
 use calls::{BilledCall, Call};
+use proscenium_model::{ActionId, Audience, Draft, EventType, Ids, MessageId, PartId, Scope, ToolCallId, TurnId};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 

@@ -7,7 +7,7 @@
 use super::{EventHandler, Pending};
 use crate::Fact;
 use crate::members::{carry_all, malformed, parse_timestamp, take_checked_id, take_id, take_number, take_question, take_text};
-use crate::model::{ActionId, Draft, EventType, MessageId, Owner, SessionId, Surface, TaskId, ToolCallId};
+use proscenium_model::{ActionId, Draft, EventType, MessageId, Owner, SessionId, Surface, TaskId, ToolCallId};
 use serde_json::{Map, Value, json};
 
 impl EventHandler<'_> {

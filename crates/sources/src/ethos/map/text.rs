@@ -4,7 +4,7 @@ use super::{Ethos, EventHandler};
 use crate::Fact;
 use crate::digest::TextDigest;
 use crate::members::{carry_all, next_id, take_text};
-use crate::model::{Audience, Draft, EventType, MessageId, PartId};
+use proscenium_model::{Audience, Draft, EventType, MessageId, PartId};
 
 impl Ethos {
     pub(super) const fn has_streamed(&self) -> bool {

@@ -6,8 +6,8 @@ use super::{CONCURRENT_TURNS_MAX, Ethos, EventHandler, Pending, action_id, take_
 use crate::Fact;
 use crate::digest::TextDigest;
 use crate::members::{diagnostic, name_of, next_id, take_number, take_text};
-use crate::model::{Audience, Draft, EventType, Owner, PartId, Persistence, Phase, Scope, Surface};
 use crate::turn::{TurnState, ended, error, failed, resolved, waiting};
+use proscenium_model::{Audience, Draft, EventType, Owner, PartId, Persistence, Phase, Scope, Surface};
 use serde_json::{Map, Value};
 
 /// Error codes of a turn that Ethos refused before it started.

@@ -1,8 +1,8 @@
 //! Tests of tool calls.
 
 use super::{adapt, call, done, ended, event, failed, last, progress, seen_by, start, text};
-use crate::model::{Audience, EventType, Owner, Phase, Scope, Surface};
 use crate::samples::{object, payload};
+use proscenium_model::{Audience, EventType, Owner, Phase, Scope, Surface};
 use serde_json::{Value, json};
 
 // ── audience ──

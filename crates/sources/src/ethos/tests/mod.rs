@@ -11,10 +11,10 @@ use super::map::{CONCURRENT_TURNS_MAX, RESULTS_MAX};
 use crate::bounded::{CALLS_OPEN_MAX, PENDING_MAX};
 use crate::digest::TextDigest;
 use crate::members::NAME_CHARS_MAX;
-use crate::model::{Audience, Draft, EventType, Owner, Persistence, Phase, Scope, SessionId, Surface, TurnId};
 use crate::samples::{self, adapt_for, class, classes, given, lengths, object, of_class, payload, with};
 use crate::{DryRun, FactError};
 use proptest::prelude::*;
+use proscenium_model::{Audience, Draft, EventType, Owner, Persistence, Phase, Scope, SessionId, Surface, TurnId};
 use serde_json::{Value, json};
 
 fn event(event_type: &str, mut members: Value) -> Value {

@@ -1,8 +1,8 @@
 //! Tests of dialect C.
 
 use crate::langgraph::tests::{ai, callback, calls, chunk_with, drafts, texts, tool};
-use crate::model::{Audience, EventType};
 use crate::samples::of_class as of;
+use proscenium_model::{Audience, EventType};
 use serde_json::json;
 
 #[test]

@@ -1,7 +1,7 @@
 //! The end of the stream: which calls the client then has to run.
 
 use super::*;
-use crate::model::Persistence;
+use proscenium_model::Persistence;
 
 fn stream_ended() -> Value {
     json!({"type": event::STREAM_ENDED})

@@ -9,8 +9,8 @@ use crate::Fact;
 use crate::bounded::keyed;
 use crate::digest::hash_of;
 use crate::members::{RuntimeId, diagnostic, id_from, take_flag, take_text, take_time};
-use crate::model::{ArtifactId, Audience, Draft, EventType, Owner, Phase, ToolCallId};
 use crate::turn::error;
+use proscenium_model::{ArtifactId, Audience, Draft, EventType, Owner, Phase, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

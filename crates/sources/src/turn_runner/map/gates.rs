@@ -10,8 +10,8 @@ use crate::Fact;
 use crate::bounded::keyed;
 use crate::digest::hash_of;
 use crate::members::{take_checked_id, take_members, take_question, take_text, take_time};
-use crate::model::{ActionId, Draft, EventType, Owner, Phase, ToolCallId, TurnId};
 use crate::turn::resolved;
+use proscenium_model::{ActionId, Draft, EventType, Owner, Phase, ToolCallId, TurnId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -10,8 +10,8 @@ use crate::Fact;
 use crate::bounded::keyed;
 use crate::digest::TextDigest;
 use crate::members::{self, diagnostic, id_from, take_flag, take_text, take_time};
-use crate::model::{Audience, Draft, MessageId, Owner, PartId, Persistence, Scope};
 use crate::turn::Channel;
+use proscenium_model::{Audience, Draft, MessageId, Owner, PartId, Persistence, Scope};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

@@ -8,7 +8,7 @@ use super::turns::with_step_ids;
 use crate::Fact;
 use crate::digest::hash_of;
 use crate::members::{take_text, take_time};
-use crate::model::{Audience, Draft, EventType, Owner, Phase, Scope};
+use proscenium_model::{Audience, Draft, EventType, Owner, Phase, Scope};
 use serde_json::Value;
 
 /// Log levels that operators see.

@@ -8,8 +8,8 @@ use super::failure::{Cause, text};
 use super::{EventHandler, TurnRunner};
 use crate::Fact;
 use crate::members::{diagnostic, take_id, take_time};
-use crate::model::{Audience, Draft, EventType, Phase, Scope, TurnId};
 use crate::turn::TurnState;
+use proscenium_model::{Audience, Draft, EventType, Phase, Scope, TurnId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

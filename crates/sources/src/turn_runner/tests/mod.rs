@@ -4,9 +4,9 @@ mod calls;
 
 use super::SOURCE;
 use super::map::IDS_MAX;
-use crate::model::{Audience, Draft, EventType, Owner, Phase, Surface, TurnId};
 use crate::samples::{self, adapt_for, call_of, class, classes, given, lengths, message_of, object, payload};
 use crate::{DryRun, FactError};
+use proscenium_model::{Audience, Draft, EventType, Owner, Phase, Surface, TurnId};
 use serde_json::{Value, json};
 
 fn on(bus: &str, event: &str, payload: Value) -> Value {
